@@ -1,0 +1,402 @@
+"""One frozen dataclass for each kind of observation, and how each becomes a row of text.
+
+The header of every CSV file is the field names of its record, in order; no header is typed anywhere else.
+Column names carry the SI unit. `None` is unknown and is written as an empty field; it is never zero. Nested values
+(tuples, lists, mappings) are compact JSON. This module knows no files: `store.py` writes and reads them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+SCHEMA_VERSION = 1
+
+STATUSES = (
+    "ok",
+    "not_converged",
+    "unavailable",
+    "out_of_memory",
+    "timeout",
+    "device_error",
+    "crashed",
+    "interrupted",
+    "invalid",
+)
+"""What can become of a cell. The first two are results; the others are rows with a reason."""
+
+MEASURED = ("ok", "not_converged")
+
+PHASES = ("forward", "loss", "backward", "optimizer", "recompute")
+
+Json = Mapping[str, Any]
+R = TypeVar("R", bound="Record")
+
+
+class Record:
+    """Base of all records: conversion to and from one row of strings."""
+
+    def to_row(self) -> dict[str, str]:
+        """The record as column name → text, in the order of its fields."""
+        return {name: to_text(getattr(self, name)) for name in header(type(self))}
+
+    @classmethod
+    def from_row(cls: type[R], row: Mapping[str, str]) -> R:
+        """The record that `to_row` wrote.
+
+        Columns that this version does not know are left out; a missing column takes the field's default.
+        Raises ValueError for a field without default that is missing, or text that its type cannot hold.
+        """
+        hints = _hints(cls)
+        values = {name: from_text(row[name], hints[name], name) for name in header(cls) if name in row}
+        try:
+            return cls(**values)
+        except TypeError as fault:
+            raise ValueError(f"{cls.__name__}: {fault}") from fault
+
+
+def header(record: type[Record]) -> tuple[str, ...]:
+    """Column names of a record's file."""
+    return tuple(f.name for f in dataclasses.fields(record))  # type: ignore[arg-type]
+
+
+def to_text(value: Any) -> str:
+    """One value as CSV text: '' for None, true/false, exact integers, shortest round-trip floats, compact JSON."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return value.replace("\r", " ").replace("\n", " ")
+    if isinstance(value, (int, float)):
+        return repr(value)
+    return json.dumps(value, separators=(",", ":"), sort_keys=isinstance(value, Mapping), default=_json_default)
+
+
+def from_text(text: str, hint: Any, name: str = "") -> Any:
+    """The value of type `hint` that `to_text` wrote as `text`."""
+    options = typing.get_args(hint) if typing.get_origin(hint) in (types.UnionType, typing.Union) else (hint,)
+    kinds = [option for option in options if option is not type(None)]
+    kind = kinds[0]
+    origin = typing.get_origin(kind) or kind
+    if text == "" and (type(None) in options or origin is not str):
+        return None if type(None) in options else _empty(origin)
+    try:
+        if origin is str:
+            return text
+        if origin is bool:
+            return {"true": True, "false": False}[text]
+        if origin is int:
+            return int(text)
+        if origin is float:
+            return float(text)
+        value = json.loads(text)
+    except (ValueError, KeyError) as fault:
+        raise ValueError(f"column {name}: expected {getattr(kind, '__name__', kind)}, got {text!r}") from fault
+    return _tuples(value) if origin is tuple else value
+
+
+def _empty(origin: Any) -> Any:
+    if origin is tuple:
+        return ()
+    if origin in (dict, Mapping) or getattr(origin, "__name__", "") == "Mapping":
+        return {}
+    raise ValueError(f"an empty field where a {getattr(origin, '__name__', origin)} was expected")
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(_tuples(item) for item in value) if isinstance(value, list) else value
+
+
+def _json_default(value: Any) -> Any:
+    if isinstance(value, (set, frozenset)):
+        return sorted(value)
+    return str(value)
+
+
+_HINTS: dict[type, dict[str, Any]] = {}
+
+
+def _hints(record: type) -> dict[str, Any]:
+    if record not in _HINTS:
+        _HINTS[record] = typing.get_type_hints(record)
+    return _HINTS[record]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parameters(Record):
+    """Everything that decides what is measured; the first columns of runs.csv.
+
+    Add a parameter only with a default that means what cells did before it: `Cell.cell_id` leaves defaults out, so
+    that old identifiers stay.
+    """
+
+    model: str
+    batch_size: int
+    device: str  # "cpu", "cuda" (index 0) or "cuda:1", …
+    precision: str = "fp32"
+    layout: str = "channels_first"
+    compile: bool = False
+    optimizer: str = "sgd"
+    image_size: int | None = None  # None: the workload's own
+    num_classes: int = 1000
+    methods: tuple[str, ...] = ("theory", "exact")
+    counters: tuple[str, ...] = ("fvcore", "ptflops")
+    data: str = "synthetic"
+    cudnn_benchmark: bool = True
+    deterministic: bool = False
+    target_ci_ratio: float | None = None  # half width of the 95 % interval ÷ mean; None: the device's own
+    quick: bool = False
+    repeat: int = 0
+    seed: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell(Parameters):
+    """One point of the grid."""
+
+    @property
+    def cell_id(self) -> str:
+        """16 hex digits of SHA-256 over the sorted JSON of all non-default parameters."""
+        return digest(non_default(self))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run(Parameters):
+    """runs.csv: one attempt at one cell. Written last, it commits the cell's rows in every other file."""
+
+    cell_id: str
+    attempt: int
+    sitting: str
+    status: str
+    reason: str = ""
+    warnings: tuple[str, ...] = ()
+    started_at: str = ""  # UTC, ISO 8601
+    duration_s: float | None = None
+    trace_id: str = ""
+    items_per_step: int | None = None
+    parameters: int | None = None
+    convolution_unit: str = ""  # the unit whose peak applies: fp32, tf32, fp16, bf16
+    matmul_unit: str = ""
+    flags_before: Json = field(default_factory=dict)
+    flags_after: Json = field(default_factory=dict)
+    executed: Json = field(default_factory=dict)  # "kind/dtype" → model FLOP of one real step
+    first_loss: float | None = None
+    last_loss: float | None = None
+    compile_s: float | None = None
+    warmup_steps: int | None = None
+    warmup_s: float | None = None
+    window_start_s: float | None = None  # monotonic clock of the host, as in telemetry.csv
+    window_end_s: float | None = None
+    sync_wait_ratio: float | None = None  # median wait of a block's last synchronise ÷ step time
+    host_bound: bool | None = None
+    peak_memory_bytes: int | None = None
+    reserved_memory_bytes: int | None = None
+    energy_j: float | None = None  # over the window
+    energy_method: str = ""  # counter, polled, or empty with the reason in warnings
+    committed: Json = field(default_factory=dict)  # file → [rows, checksum]
+
+    @property
+    def cell(self) -> Cell:
+        """The parameters alone."""
+        return Cell(**{name: getattr(self, name) for name in header(Cell)})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sample(Record):
+    """samples.csv: one timed block of steps (or of one phase of steps). Every one is kept, warm-up too."""
+
+    cell_id: str
+    attempt: int
+    index: int
+    part: str  # warmup, measure, phase
+    phase: str = ""  # empty: the whole step
+    steps: int
+    start_s: float  # monotonic clock of the host
+    wall_s: float
+    device_s: float | None = None  # between CUDA events; None on a CPU
+    sync_wait_s: float | None = None  # how long the block's last synchronise took
+
+
+@dataclass(frozen=True, kw_only=True)
+class Telemetry(Record):
+    """telemetry.csv: one poll of the device, from the parent process. What it does not offer is None."""
+
+    cell_id: str
+    attempt: int
+    time_s: float  # monotonic clock of the host
+    sm_clock_hz: int | None = None
+    memory_clock_hz: int | None = None
+    power_w: float | None = None
+    energy_j: float | None = None  # the device's own counter since its driver was loaded
+    temperature_c: float | None = None
+    event_reasons: tuple[str, ...] | None = None
+    memory_used_bytes: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlopCount(Record):
+    """flop_counts.csv: what one counter says, in its own unit and convention, and in FLOP.
+
+    A counter that cannot count is a row with a status and a reason, its values None.
+    """
+
+    cell_id: str = ""
+    attempt: int = 0
+    counter: str
+    workload: str
+    batch_size: int
+    phase: str  # forward, backward, … or total
+    scope: str = "total"  # total, or a module path
+    operator: str = ""  # empty: all operators together; else the counter's own name of one
+    native_value: int | float | None = None
+    native_unit: str = ""  # mac or flop
+    flop: int | None = None  # the native value in FLOP, one multiply-add being 2
+    extrapolated: bool = False  # by the affine law from smaller batches
+    ignored: Json = field(default_factory=dict)  # operator → calls left out on purpose
+    not_understood: Json = field(default_factory=dict)  # operator → calls the counter has no rule for
+    status: str = "ok"
+    reason: str = ""
+    duration_s: float | None = None
+    peak_memory_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class Operation(Record):
+    """operations/TRACE_ID.csv.gz: one ATen call of a training step.
+
+    `input_names[i]` is the schema argument that tensor i came from ("weight"; "tensors[2]" in a list), so that a formula
+    asks for a shape by name. Sizes are ints, or sympy expressions where the trace is symbolic.
+    `attributes` holds the other arguments by schema name (groups, output_mask, stride, …).
+    """
+
+    index: int
+    name: str  # "aten.convolution.default" without the overload: "aten.convolution"
+    kind: str
+    phase: str
+    module: str
+    sequence_nr: int | None
+    forward_index: int | None
+    input_names: tuple[str, ...]
+    input_shapes: tuple[tuple[Any, ...], ...]
+    input_dtypes: tuple[str, ...]
+    output_shapes: tuple[tuple[Any, ...], ...]
+    output_dtypes: tuple[str, ...]
+    attributes: Json
+    reads: tuple[int, ...]  # storage ids, one for each input tensor
+    writes: tuple[int, ...]  # storage ids of outputs and of inputs written in place
+
+
+@dataclass(frozen=True)
+class Storage(Record):
+    """operations/TRACE_ID.storages.csv.gz: one block of memory during the step."""
+
+    id: int  # our own serial number
+    nbytes: Any  # int, or a sympy expression
+    role: str  # weight, buffer, gradient, optimizer_state, input, activation, temporary
+    born_index: int  # index of the operation that made it; -1: before the step
+    died_index: int | None  # index of the last operation before it was freed; None: outlived the step
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ceiling(Record):
+    """ceilings.csv: what one kernel reached on this device in this sitting."""
+
+    sitting: str
+    device: str
+    precision: str
+    unit: str  # the unit whose ceiling this is: fp32, tf32, fp16, bf16
+    operation: str  # matmul, convolution
+    shape: str
+    layout: str = ""
+    repeats: int | None = None
+    median_s: float | None = None
+    flop: int | None = None
+    flop_per_s: float | None = None
+    status: str = "ok"
+    reason: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sitting(Record):
+    """sittings.csv: one stretch of collecting on one machine."""
+
+    sitting: str
+    started_at: str
+    host: str
+    device: str
+    device_name: str
+    device_uuid: str = ""  # a hash, not the card's own
+    driver: str = ""
+    torch_version: str = ""
+    environment: Json = field(default_factory=dict)
+    preflight: Json = field(default_factory=dict)  # other processes, MIG, ECC, power limit, temperature
+
+
+@dataclass(frozen=True, kw_only=True)
+class Utilization(Record):
+    """utilization.csv: one fraction, with its numerator, its denominator and its time; rebuilt from raw rows."""
+
+    cell_id: str
+    attempt: int
+    model: str
+    batch_size: int
+    precision: str
+    device: str
+    method: str  # theory, theory_as_published, exact, …
+    numerator_source: str  # fvcore, ptflops, flopledger
+    denominator: str  # datasheet, clock, ceiling, user
+    model_flop: int | None = None  # of one step
+    all_flop: int | None = None
+    time_s: float | None = None
+    time_low_s: float | None = None
+    time_high_s: float | None = None
+    achieved_flop_per_s: float | None = None
+    peak_flop_per_s: float | None = None  # of mixed units: ΣF / Σ(F/P)
+    peak_source: str = ""
+    utilization_ratio: float | None = None
+    utilization_low_ratio: float | None = None
+    utilization_high_ratio: float | None = None
+    items_per_s: float | None = None
+    energy_per_item_j: float | None = None
+    status: str = "ok"
+    reason: str = ""
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class CleaningLog(Record):
+    """cleaned/cleaning_log.csv: one change that cleaning made to a record, and why."""
+
+    step: str
+    file: str
+    cell_id: str
+    attempt: int
+    subject: str  # which record: "fvcore forward conv"
+    field: str
+    before: str
+    after: str
+    reason: str
+
+
+def non_default(record: Record) -> dict[str, Any]:
+    """The fields of a record whose value is not the field's default."""
+    kept = {}
+    for f in dataclasses.fields(record):  # type: ignore[arg-type]
+        default = f.default_factory() if f.default_factory is not dataclasses.MISSING else f.default
+        value = getattr(record, f.name)
+        if default is dataclasses.MISSING or value != default:
+            kept[f.name] = value
+    return kept
+
+
+def digest(value: Any) -> str:
+    """16 hex digits of SHA-256 over the sorted compact JSON of a value."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), default=_json_default)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

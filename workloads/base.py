@@ -1,0 +1,41 @@
+"""What a workload is: a model, a batch, a loss, and how many items one batch holds. No measuring.
+
+A workload is one frozen value; everything it needs at another size is in `hyper`, so that the same workload can be
+built, counted, and derived as a formula at any point.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One batch on a device: `model(*inputs)` is the forward pass, `target` is what the loss compares it with."""
+
+    inputs: tuple[Any, ...]
+    target: Any
+
+
+@dataclass(frozen=True)
+class Workload:
+    """One thing to train.
+
+    hyper: name → int, each usable as a symbol. build(**hyper) → module in training mode, on the current default device.
+    batch(hyper, size, device, generator) → Batch of random data, never zeros. loss(output, target) → scalar.
+    items(hyper, size) → how many `item`s a batch holds. source: where architecture and defaults are defined.
+    """
+
+    name: str
+    task: str
+    hyper: Mapping[str, int]
+    build: Callable[..., torch.nn.Module]
+    batch: Callable[[Mapping[str, int], int, torch.device, torch.Generator | None], Batch]
+    loss: Callable[[Any, Any], torch.Tensor]
+    items: Callable[[Mapping[str, int], int], int]
+    item: str
+    source: str

@@ -1,0 +1,82 @@
+"""One training step of any workload: zero_grad, forward, loss, backward, optimizer step.
+
+The step announces its phases through `mark`, and knows nothing of what listens: NVTX ranges, the operation tracer or
+the clock of the phase split. It reads no clock and synchronises nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+
+from workloads.base import Batch
+
+Mark = Callable[[str], None]
+
+OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
+    "sgd": lambda parameters: torch.optim.SGD(parameters, lr=1e-3, momentum=0.9, weight_decay=1e-4),
+    "sgd-plain": lambda parameters: torch.optim.SGD(parameters, lr=1e-3),
+    "adam": lambda parameters: torch.optim.Adam(parameters, lr=1e-4),
+    "adamw": lambda parameters: torch.optim.AdamW(parameters, lr=1e-4),
+}
+"""Names in `workloads/catalogue.py:OPTIMIZERS`; a test holds the two together."""
+
+
+def unheard(phase: str) -> None:
+    """The mark of a step that nobody listens to."""
+
+
+class TrainingStep:
+    """A callable that trains one step on the next of its batches.
+
+    Calls `mark` with "forward", "loss", "backward", "optimizer" and "end" as each begins. zero_grad belongs to the
+    optimizer's work but comes first, before "forward", as every training loop writes it; it sets gradients to None.
+    autocast: dtype of `torch.autocast`, or None. scaler: for fp16, on the device of the model.
+    """
+
+    def __init__(
+        self,
+        model: Callable[..., Any],
+        loss: Callable[[Any, Any], torch.Tensor],
+        optimizer: torch.optim.Optimizer,
+        batches: Sequence[Batch],
+        device_type: str,
+        autocast: torch.dtype | None = None,
+        scaler: torch.amp.GradScaler | None = None,
+    ) -> None:
+        self.model = model
+        self.loss = loss
+        self.optimizer = optimizer
+        self.batches: Iterator[Batch] = itertools.cycle(batches)
+        self.device_type = device_type
+        self.autocast = autocast
+        self.scaler = scaler
+        self.last_loss: torch.Tensor | None = None
+
+    def __call__(self, mark: Mark = unheard) -> None:
+        batch = next(self.batches)
+        self.optimizer.zero_grad(set_to_none=True)
+        with self._precision():
+            mark("forward")
+            output = self.model(*batch.inputs)
+            mark("loss")
+            loss = self.loss(output, batch.target)
+        mark("backward")
+        (loss if self.scaler is None else self.scaler.scale(loss)).backward()
+        mark("optimizer")
+        if self.scaler is None:
+            self.optimizer.step()
+        else:
+            self.scaler.step(self.optimizer)
+            self.scaler.update()
+        mark("end")
+        self.last_loss = loss.detach()
+
+    def _precision(self) -> contextlib.AbstractContextManager[Any]:
+        if self.autocast is None:
+            return contextlib.nullcontext()
+        return torch.autocast(self.device_type, dtype=self.autocast)
