@@ -1,8 +1,8 @@
-"""One frozen dataclass for each kind of observation, and how each becomes a row of text.
+"""One frozen dataclass for each kind of observation.
 
 The header of every CSV file is the field names of its record, in order; no header is typed anywhere else.
-Column names carry the SI unit. `None` is unknown and is written as an empty field; it is never zero. Nested values
-(tuples, lists, mappings) are compact JSON. This module knows no files: `store.py` writes and reads them.
+Column names carry the SI unit. `None` is unknown and is written as an empty field; it is never zero. How values become
+text is in `rows.py`. This module knows no files: `store.py` writes and `reading.py` reads them.
 """
 
 from __future__ import annotations
@@ -10,11 +10,13 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import types
-import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
+
+from results.rows import Record, from_text, header, json_default, to_text, to_values
+
+__all__ = ["Record", "from_text", "header", "to_text", "to_values"]
 
 SCHEMA_VERSION = 1
 
@@ -36,97 +38,6 @@ MEASURED = ("ok", "not_converged")
 PHASES = ("forward", "loss", "backward", "optimizer", "recompute")
 
 Json = Mapping[str, Any]
-R = TypeVar("R", bound="Record")
-
-
-class Record:
-    """Base of all records: conversion to and from one row of strings."""
-
-    def to_row(self) -> dict[str, str]:
-        """The record as column name → text, in the order of its fields."""
-        return {name: to_text(getattr(self, name)) for name in header(type(self))}
-
-    @classmethod
-    def from_row(cls: type[R], row: Mapping[str, str]) -> R:
-        """The record that `to_row` wrote.
-
-        Columns that this version does not know are left out; a missing column takes the field's default.
-        Raises ValueError for a field without default that is missing, or text that its type cannot hold.
-        """
-        hints = _hints(cls)
-        values = {name: from_text(row[name], hints[name], name) for name in header(cls) if name in row}
-        try:
-            return cls(**values)
-        except TypeError as fault:
-            raise ValueError(f"{cls.__name__}: {fault}") from fault
-
-
-def header(record: type[Record]) -> tuple[str, ...]:
-    """Column names of a record's file."""
-    return tuple(f.name for f in dataclasses.fields(record))  # type: ignore[arg-type]
-
-
-def to_text(value: Any) -> str:
-    """One value as CSV text: '' for None, true/false, exact integers, shortest round-trip floats, compact JSON."""
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str):
-        return value.replace("\r", " ").replace("\n", " ")
-    if isinstance(value, (int, float)):
-        return repr(value)
-    return json.dumps(value, separators=(",", ":"), sort_keys=isinstance(value, Mapping), default=_json_default)
-
-
-def from_text(text: str, hint: Any, name: str = "") -> Any:
-    """The value of type `hint` that `to_text` wrote as `text`."""
-    options = typing.get_args(hint) if typing.get_origin(hint) in (types.UnionType, typing.Union) else (hint,)
-    kinds = [option for option in options if option is not type(None)]
-    kind = kinds[0]
-    origin = typing.get_origin(kind) or kind
-    if text == "" and (type(None) in options or origin is not str):
-        return None if type(None) in options else _empty(origin)
-    try:
-        if origin is str:
-            return text
-        if origin is bool:
-            return {"true": True, "false": False}[text]
-        if origin is int:
-            return int(text)
-        if origin is float:
-            return float(text)
-        value = json.loads(text)
-    except (ValueError, KeyError) as fault:
-        raise ValueError(f"column {name}: expected {getattr(kind, '__name__', kind)}, got {text!r}") from fault
-    return _tuples(value) if origin is tuple else value
-
-
-def _empty(origin: Any) -> Any:
-    if origin is tuple:
-        return ()
-    if origin in (dict, Mapping) or getattr(origin, "__name__", "") == "Mapping":
-        return {}
-    raise ValueError(f"an empty field where a {getattr(origin, '__name__', origin)} was expected")
-
-
-def _tuples(value: Any) -> Any:
-    return tuple(_tuples(item) for item in value) if isinstance(value, list) else value
-
-
-def _json_default(value: Any) -> Any:
-    if isinstance(value, (set, frozenset)):
-        return sorted(value)
-    return str(value)
-
-
-_HINTS: dict[type, dict[str, Any]] = {}
-
-
-def _hints(record: type) -> dict[str, Any]:
-    if record not in _HINTS:
-        _HINTS[record] = typing.get_type_hints(record)
-    return _HINTS[record]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -271,8 +182,8 @@ class FlopCount(Record):
 class Operation(Record):
     """operations/TRACE_ID.csv.gz: one ATen call of a training step.
 
-    `input_names[i]` is the schema argument that tensor i came from ("weight"; "tensors[2]" in a list), so that a formula
-    asks for a shape by name. Sizes are ints, or sympy expressions where the trace is symbolic.
+    `input_names[i]` is the schema argument that tensor i came from ("weight"; "tensors[2]" in a list), so that a
+    formula asks for a shape by name. Sizes are ints, or sympy expressions where the trace is symbolic.
     `attributes` holds the other arguments by schema name (groups, output_mask, stride, …).
     """
 
@@ -335,6 +246,7 @@ class Sitting(Record):
     device_uuid: str = ""  # a hash, not the card's own
     driver: str = ""
     torch_version: str = ""
+    peak_row: str = ""  # the row of analysis/peaks.csv whose peaks this device has; empty: none
     environment: Json = field(default_factory=dict)
     preflight: Json = field(default_factory=dict)  # other processes, MIG, ECC, power limit, temperature
 
@@ -368,6 +280,8 @@ class Utilization(Record):
     status: str = "ok"
     reason: str = ""
     warnings: tuple[str, ...] = ()
+    variant: str = ""  # what else sets the cell apart: "layout=channels_last, compile=true"
+    repeat: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -398,5 +312,5 @@ def non_default(record: Record) -> dict[str, Any]:
 
 def digest(value: Any) -> str:
     """16 hex digits of SHA-256 over the sorted compact JSON of a value."""
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"), default=_json_default)
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), default=json_default)
     return hashlib.sha256(text.encode()).hexdigest()[:16]

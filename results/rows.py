@@ -1,0 +1,192 @@
+"""How a record becomes one row of text and a row becomes the record again.
+
+None is an empty field, booleans are true and false, integers are exact, floats are the shortest text that reads back
+equal, and nested values (tuples, lists, mappings) are compact JSON with text as keys. What `to_values` accepts,
+`from_row` gives back equal, except that lists come back as tuples and that line ends and NULs in text become spaces.
+What could not be read back is refused before it is written. Nothing here knows CSV's quoting or files.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+R = TypeVar("R", bound="Record")
+
+
+class Record:
+    """Base of all records: conversion to and from one row of strings."""
+
+    def to_row(self) -> dict[str, str]:
+        """The record as column name → text, in the order of its fields. Raises ValueError as `to_values` does."""
+        return dict(zip(header(type(self)), to_values(self), strict=True))
+
+    @classmethod
+    def from_row(cls: type[R], row: Mapping[str, str]) -> R:
+        """The record that `to_row` wrote.
+
+        Columns that this version does not know are left out; a missing column takes the field's default.
+        Raises ValueError for a field without default that is missing, or text that its type cannot hold.
+        """
+        values = {name: _from_text(row[name], column, name) for name, column in _columns(cls).items() if name in row}
+        try:
+            return cls(**values)
+        except TypeError as fault:
+            raise ValueError(f"{cls.__name__}: {fault}") from fault
+
+
+def header(record: type[Record]) -> tuple[str, ...]:
+    """Column names of a record's file."""
+    return tuple(f.name for f in dataclasses.fields(record))  # type: ignore[arg-type]
+
+
+def to_values(record: Record) -> list[str]:
+    """The fields of a record as CSV texts, in the order of its header.
+
+    Raises ValueError for a value that could not be read back as the field's type: a float where an exact integer is
+    kept, None where the field has no unknown.
+    """
+    texts = []
+    for name, column in _columns(type(record)).items():
+        value = plain(getattr(record, name))
+        if not _fits(value, column):
+            raise ValueError(f"{type(record).__name__}.{name}: expected {column.label}, got {value!r}")
+        texts.append(json.dumps(value) if column.anything and isinstance(value, str) else to_text(value))
+    return texts
+
+
+def to_text(value: Any) -> str:
+    """One value as CSV text: '' for None, true/false, exact integers, shortest round-trip floats, compact JSON."""
+    value = plain(value)
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return value.translate(_ONE_LINE).encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, int):
+        return int.__repr__(value)
+    if isinstance(value, float):
+        return float.__repr__(value)
+    return json.dumps(value, separators=(",", ":"), sort_keys=isinstance(value, Mapping), default=json_default)
+
+
+def plain(value: Any) -> Any:
+    """Python's own number for a zero-dimensional NumPy (or torch) value; anything else as it is."""
+    if isinstance(value, (str, int, float)) and type(value).__module__ != "numpy":
+        return value
+    item = getattr(value, "item", None)
+    return item() if callable(item) else value
+
+
+def from_text(text: str, hint: Any, name: str = "") -> Any:
+    """The value of type `hint` that `to_text` wrote as `text`.
+
+    Raises ValueError, naming the column `name`, for text that the type cannot hold.
+    """
+    return _from_text(text, _column(hint), name)
+
+
+def _from_text(text: str, column: _Column, name: str) -> Any:
+    if text == "" and (column.optional or str not in column.kinds):
+        return None if column.optional else _empty(column, name)
+    for kind in column.kinds:
+        try:
+            return _parse(text, kind)
+        except (ValueError, KeyError) as fault:
+            if kind is column.kinds[-1]:
+                raise ValueError(f"column {name}: expected {column.label}, got {text!r}") from fault
+    raise AssertionError("a column has at least one kind")
+
+
+@dataclass(frozen=True)
+class _Column:
+    """A field's type, taken apart: `kinds` are the types it may hold, tried in the annotation's order, without None."""
+
+    kinds: tuple[Any, ...]
+    optional: bool
+    anything: bool
+    label: str
+
+
+@functools.cache
+def _column(hint: Any) -> _Column:
+    options = typing.get_args(hint) if typing.get_origin(hint) in (types.UnionType, typing.Union) else (hint,)
+    kinds = tuple(typing.get_origin(option) or option for option in options if option is not types.NoneType)
+    label = " or ".join(getattr(kind, "__name__", str(kind)) for kind in kinds)
+    return _Column(kinds, types.NoneType in options, Any in kinds, label)
+
+
+_COLUMNS: dict[type, dict[str, _Column]] = {}
+
+
+def _columns(record: type[Record]) -> dict[str, _Column]:
+    if record not in _COLUMNS:
+        hints = typing.get_type_hints(record)
+        _COLUMNS[record] = {name: _column(hints[name]) for name in header(record)}
+    return _COLUMNS[record]
+
+
+def _fits(value: Any, column: _Column) -> bool:
+    if value is None:
+        return column.optional or column.anything
+    if column.anything:
+        return True
+    return any(_holds(kind, value) for kind in column.kinds)
+
+
+def _holds(kind: Any, value: Any) -> bool:
+    if kind is float:
+        return isinstance(value, (int, float)) and not isinstance(value, bool)
+    if kind is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    if kind is tuple:
+        return isinstance(value, (tuple, list))
+    return isinstance(value, kind)
+
+
+def _parse(text: str, kind: Any) -> Any:
+    if kind is str:
+        return text
+    if kind is bool:
+        return {"true": True, "false": False}[text]
+    if kind is int:
+        return int(text)
+    if kind is float:
+        return float(text)
+    value = json.loads(text)
+    return _tuples(value) if kind is tuple else value
+
+
+def _empty(column: _Column, name: str) -> Any:
+    kind = column.kinds[0]
+    if kind is tuple:
+        return ()
+    if kind is Any:
+        return None
+    if isinstance(kind, type) and issubclass(kind, Mapping):
+        return {}
+    raise ValueError(f"column {name}: an empty field where {column.label} was expected")
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(_tuples(item) for item in value) if isinstance(value, list) else value
+
+
+def json_default(value: Any) -> Any:
+    """What `json.dumps` writes for a value it does not know: sets sorted, NumPy's numbers plain, all else as text."""
+    if isinstance(value, (set, frozenset)):
+        return sorted(value)
+    if isinstance(value, Mapping):
+        return dict(value)
+    number = plain(value)
+    return str(value) if number is value else number
+
+
+_ONE_LINE = {ord(character): " " for character in "\r\n\0"}
