@@ -1,0 +1,156 @@
+"""Summary of block means: centre, spread and a 95 % interval that knows about neighbours.
+
+Blocks are consecutive stretches of steps, so neighbouring means may be alike (clocks, heat, allocator). The interval
+of the mean is Student's t on an *effective* number of blocks, estimated from the lag-1 autocorrelation:
+
+* r1 of the residuals is biased low by about (1 + 4 r) / n (Marriott and Pope, Biometrika 41, 1954); the bias is added
+  back and a negative value counts as 0, so that the interval is never narrower than for independent blocks;
+* n_eff = n (1 - r) / (1 + r), the size of an independent sample whose mean is as certain (Bayley and Hammersley,
+  Suppl. J. R. Stat. Soc. 8, 1946; Zwiers and von Storch, J. Climate 8, 1995);
+* half width = t(0.975, n_eff - 1) * sqrt(V / (n_eff - 1)), V being the mean squared residual. For independent blocks
+  this is the usual t s / sqrt(n), because V / (n - 1) = s**2 / n. Bayley and Hammersley's form also undoes that
+  residuals of autocorrelated data are too small.
+
+Assumed: one level for the whole window, normal block means, and at most first-order dependence. Seen in simulation
+(`tests/test_statistics.py`): coverage of 0.96 for independent blocks (slightly wide on purpose) and 0.94 to 0.95 for
+r = 0.4 from 50 blocks on; with 10 blocks of r = 0.4 it is 0.92, because ten values cannot show their own dependence.
+
+Not claimed: no correction for differences between processes (repeat the sweep for those), and none for drift, which
+is reported beside the interval. Nothing is dropped: outliers are counted and stay in the mean.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+CONFIDENCE = 0.95
+OUTLIER_MADS = 3.0
+MAD_TO_SIGMA = 1.482602218505602
+"""1 / Phi^-1(3/4): the median absolute deviation of a normal sample times this is its standard deviation."""
+_HIGHEST_CORRELATION = 0.95
+_FEWEST_EFFECTIVE = 2.0
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a list of block means says, in the unit of the means (s for times).
+
+    mean is weighted (by steps): total time ÷ total steps; median, p5 and p95 are of the blocks as they are.
+    low, high: the 95 % interval of the mean; half_width_ratio: half of it ÷ |mean|. All three None for a single block.
+    drift_ratio: mean of the last third ÷ mean of the first third - 1; None below three blocks.
+    outliers: blocks further than 3 scaled MAD from the median; they stay in every other number.
+    effective_n: independent blocks that would be as informative.
+    """
+
+    n: int
+    mean: float
+    median: float
+    p5: float
+    p95: float
+    low: float | None
+    high: float | None
+    half_width_ratio: float | None
+    drift_ratio: float | None
+    outliers: int
+    effective_n: float
+
+
+def summarise(block_means: Sequence[float], weights: Sequence[float] | None = None) -> Summary:
+    """Summary of block means in order of time.
+
+    weights: steps in each block (None: equal). Raises ValueError for an empty list, a value that is not finite, or
+    weights that are not positive or not one a block.
+    """
+    values, shares = _checked(block_means, weights)
+    mean = float(shares @ values)
+    p5, median, p95 = (float(q) for q in np.quantile(values, (0.05, 0.5, 0.95)))
+    effective_n = effective_size(values, shares)
+    half = _half_width(values - mean, shares, effective_n)
+    return Summary(
+        n=len(values),
+        mean=mean,
+        median=median,
+        p5=p5,
+        p95=p95,
+        low=None if half is None else mean - half,
+        high=None if half is None else mean + half,
+        half_width_ratio=None if half is None or mean == 0 else half / abs(mean),
+        drift_ratio=_drift(values, shares),
+        outliers=_outliers(values, median),
+        effective_n=effective_n,
+    )
+
+
+def autocorrelation(values: Sequence[float] | Array, weights: Sequence[float] | Array | None = None) -> float:
+    """Lag-1 autocorrelation, corrected for its bias: r1 + (1 + 4 r1) / n. 0 below three values or without spread."""
+    x, shares = _checked(values, weights)
+    residuals = x - shares @ x
+    spread = float(shares @ residuals**2)
+    if len(x) < 3 or spread <= _rounding(x):
+        return 0.0
+    root = np.sqrt(shares)
+    r1 = float((root[1:] * residuals[1:]) @ (root[:-1] * residuals[:-1])) / spread
+    return r1 + (1 + 4 * r1) / len(x)
+
+
+def effective_size(values: Sequence[float] | Array, weights: Sequence[float] | Array | None = None) -> float:
+    """n (1 - r) / (1 + r) with r = `autocorrelation`, kept between 0 and 0.95; at least 2 (or n, if that is less)."""
+    n = len(values)
+    r = min(max(autocorrelation(values, weights), 0.0), _HIGHEST_CORRELATION)
+    return max(n * (1 - r) / (1 + r), min(_FEWEST_EFFECTIVE, float(n)))
+
+
+def t_quantile(degrees: float) -> float:
+    """Two-sided 95 % quantile of Student's t; `degrees` of freedom may be fractional."""
+    from scipy.special import stdtrit  # 0.3 s to import: not for a command's --help
+
+    return float(stdtrit(degrees, (1 + CONFIDENCE) / 2))
+
+
+def _half_width(residuals: Array, shares: Array, effective_n: float) -> float | None:
+    if len(residuals) < 2:
+        return None
+    spread = float(shares @ residuals**2)
+    return t_quantile(effective_n - 1) * math.sqrt(spread / (effective_n - 1))
+
+
+def _drift(values: Array, shares: Array) -> float | None:
+    third = len(values) // 3
+    if third == 0:
+        return None
+    first = float(np.average(values[:third], weights=shares[:third]))
+    last = float(np.average(values[-third:], weights=shares[-third:]))
+    return None if first == 0 else last / first - 1
+
+
+def _outliers(values: Array, median: float) -> int:
+    distance = np.abs(values - median)
+    limit = OUTLIER_MADS * MAD_TO_SIGMA * float(np.median(distance))
+    return int(np.count_nonzero(distance > max(limit, math.sqrt(_rounding(values)))))
+
+
+def _rounding(values: Array) -> float:
+    """Variance that equal values can show through rounding alone."""
+    return float((4 * np.finfo(np.float64).eps * np.max(np.abs(values))) ** 2)
+
+
+def _checked(values: Sequence[float] | Array, weights: Sequence[float] | Array | None) -> tuple[Array, Array]:
+    """Values, and weights that sum to 1."""
+    x = np.asarray(values, dtype=np.float64)
+    if x.ndim != 1 or len(x) == 0:
+        raise ValueError(f"expected at least one block mean in one row, got shape {x.shape}")
+    if not np.isfinite(x).all():
+        raise ValueError(
+            f"expected finite block means, got {x[~np.isfinite(x)][0]} at {int(np.argmin(np.isfinite(x)))}"
+        )
+    w = np.ones(len(x)) if weights is None else np.asarray(weights, dtype=np.float64)
+    if w.shape != x.shape or not (np.isfinite(w) & (w > 0)).all():
+        raise ValueError(f"expected {len(x)} positive weights, one a block, got {np.asarray(weights).tolist()}")
+    return x, w / w.sum()

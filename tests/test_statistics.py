@@ -1,0 +1,170 @@
+"""Summaries of block means: closed forms by hand, coverage by simulation (seeded)."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analysis.statistics import autocorrelation, effective_size, summarise, t_quantile
+
+
+def ar1(rng: np.random.Generator, n: int, r: float, rows: int) -> np.ndarray:
+    """Stationary normal AR(1) series of mean 10 and variance 1, one a row."""
+    x = rng.standard_normal((rows, n))
+    for i in range(1, n):
+        x[:, i] = r * x[:, i - 1] + math.sqrt(1 - r * r) * x[:, i]
+    return 10 + x
+
+
+def coverage(rows: np.ndarray) -> float:
+    inside = 0
+    for row in rows:
+        summary = summarise(row)
+        inside += summary.low <= 10 <= summary.high
+    return inside / len(rows)
+
+
+def test_the_interval_of_alternating_blocks_is_students():
+    # 1, 3, 1, 3: r1 < 0, so nothing is widened. mean 2, s**2 = 4 / 3, s / sqrt(4) = 0.57735, t(3) = 3.18245
+    summary = summarise([1.0, 3.0, 1.0, 3.0])
+    half = 3.182446305284263 * math.sqrt(4 / 3) / 2
+    assert summary.mean == 2
+    assert summary.effective_n == 4
+    assert summary.high == pytest.approx(2 + half)
+    assert summary.low == pytest.approx(2 - half)
+    assert summary.half_width_ratio == pytest.approx(half / 2)
+
+
+def test_t_quantile_matches_the_printed_table():
+    assert [round(t_quantile(k), 3) for k in (1, 2, 9, 30)] == [12.706, 4.303, 2.262, 2.042]
+
+
+def test_autocorrelation_of_a_step_by_hand():
+    # residuals -1 -1 -1 1 1 1: products of neighbours 1 + 1 - 1 + 1 + 1 = 3, squares 6, r1 = 1/2;
+    # corrected 1/2 + (1 + 2) / 6 = 1 -> kept at 0.95, 6 * 0.05 / 1.95 = 0.154 -> never below 2
+    step = [9.0, 9.0, 9.0, 11.0, 11.0, 11.0]
+    assert autocorrelation(step) == pytest.approx(1.0)
+    assert effective_size(step) == 2
+    # t(1) * sqrt(1 / (2 - 1)) = 12.706: six blocks that say two things
+    assert summarise(step).high == pytest.approx(10 + 12.706204736)
+
+
+def test_effective_size_by_hand():
+    # residuals 2 1 0 -1 -2 repeated as 2 1 0 -1 -2 -2 -1 0 1 2: products 2+0+0+2+4+2+0+0+2 = 12, squares 20,
+    # r1 = 0.6; corrected 0.6 + 3.4 / 10 = 0.94; n_eff = 10 * 0.06 / 1.94 = 0.309 -> 2
+    values = [12.0, 11, 10, 9, 8, 8, 9, 10, 11, 12]
+    assert autocorrelation(values) == pytest.approx(0.94)
+    # residuals 1 1 -1 -1 1 1 -1 -1 ... (40): products alternate 1, -1, and one 1 more: r1 = 1/40
+    # corrected 0.025 + 1.1 / 40 = 0.0525; n_eff = 40 * 0.9475 / 1.0525
+    assert effective_size([11.0, 11, 9, 9] * 10) == pytest.approx(40 * 0.9475 / 1.0525)
+
+
+def test_percentiles_drift_and_outliers_by_hand():
+    values = [10.0] * 3 + [11.0] * 3 + [12.0] * 2 + [30.0]
+    summary = summarise(values)
+    # first third mean 10, last third (12 + 12 + 30) / 3 = 18
+    assert summary.drift_ratio == pytest.approx(0.8)
+    # median 11, distances 1 1 1 0 0 0 1 1 19: MAD 1, limit 3 * 1.4826 = 4.45: only the 30
+    assert summary.outliers == 1
+    assert summary.mean == pytest.approx((30 + 33 + 24 + 30) / 9)  # the outlier is in the mean
+    # sorted, p95 at position 0.95 * 8 = 7.6: 12 + 0.6 * 18; p5 at 0.4: 10
+    assert summary.p95 == pytest.approx(22.8)
+    assert summary.p5 == 10
+    assert summary.median == 11
+
+
+def test_the_outlier_limit_is_scaled_to_sigma():
+    # median 10, distances 1 1 0 1 1 a a: MAD 1. 4.4 is inside 3 * 1.4826 = 4.448, and would be outside of 3 * 1
+    assert summarise([9.0, 9, 10, 11, 11, 14.4, 5.6]).outliers == 0
+    assert summarise([9.0, 9, 10, 11, 11, 14.5, 5.5]).outliers == 2
+
+
+def test_weights_give_total_time_over_total_steps():
+    # two steps of 1 s and six of 3 s: 20 s / 8
+    summary = summarise([1.0, 3.0], [2, 6])
+    assert summary.mean == pytest.approx(2.5)
+    # weighted mean square (2 * 1.5**2 + 6 * 0.5**2) / 8 = 0.75; half = t(1) * sqrt(0.75 / 1)
+    assert summary.high == pytest.approx(2.5 + 12.706204736 * math.sqrt(0.75))
+
+
+def test_a_single_block_has_no_interval():
+    summary = summarise([2.0])
+    assert (summary.mean, summary.n, summary.low, summary.high, summary.half_width_ratio) == (2.0, 1, None, None, None)
+    assert summary.drift_ratio is None
+
+
+def test_equal_blocks_have_an_interval_of_zero_width():
+    summary = summarise([0.1 + 0.2] * 7)
+    assert summary.half_width_ratio == pytest.approx(0, abs=1e-12)
+    assert summary.outliers == 0
+    assert summary.effective_n == 7
+
+
+@pytest.mark.parametrize(
+    ("values", "weights", "says"),
+    [
+        ([], None, "at least one block"),
+        ([1.0, math.nan], None, "finite block means, got nan at 1"),
+        ([math.inf], None, "finite"),
+        ([1.0, 2.0], [1.0], "2 positive weights"),
+        ([1.0, 2.0], [1.0, 0.0], "2 positive weights"),
+        ([1.0, 2.0], [1.0, math.nan], "2 positive weights"),
+    ],
+)
+def test_what_cannot_be_summarised_is_a_value_error(values, weights, says):
+    with pytest.raises(ValueError, match=says):
+        summarise(values, weights)
+
+
+# Coverage: 4000 series each, so the standard error of a share near 0.95 is sqrt(0.95 * 0.05 / 4000) = 0.0034.
+
+
+@pytest.mark.parametrize("n", [5, 10, 30])
+def test_independent_blocks_are_covered(n):
+    # 0.95 if r were known to be 0; keeping only positive estimates of r makes it a little wide, never narrow
+    assert 0.945 <= coverage(ar1(np.random.default_rng(1), n, 0.0, 4000)) <= 0.978
+
+
+@pytest.mark.parametrize(("n", "r", "least"), [(10, 0.2, 0.93), (20, 0.4, 0.915), (50, 0.4, 0.93), (100, 0.6, 0.93)])
+def test_autocorrelated_blocks_are_covered(n, r, least):
+    # the plain t interval covers 0.90, 0.81, 0.80, 0.67 here: var(mean) is (1 + r) / (1 - r) times what it says
+    rows = ar1(np.random.default_rng(2), n, r, 4000)
+    plain = abs(rows.mean(1) - 10) <= t_quantile(n - 1) * rows.std(1, ddof=1) / math.sqrt(n)
+    assert plain.mean() < 0.91
+    assert least <= coverage(rows) <= 0.97
+
+
+def test_the_interval_scales_as_one_over_root_n():
+    rng = np.random.default_rng(3)
+    widths = [np.median([summarise(row).half_width_ratio for row in ar1(rng, n, 0.0, 400)]) for n in (25, 100)]
+    # median of t(n_eff - 1) / sqrt(n_eff): twice as many standard errors apart, t itself 2.06 against 1.98
+    assert widths[0] / widths[1] == pytest.approx(2.06 / 1.98 * 2, rel=0.07)
+
+
+finite = st.floats(1e-6, 1e3)
+
+
+@given(st.lists(finite, min_size=2, max_size=30), st.floats(1e-3, 1e3))
+def test_the_unit_does_not_matter(values, factor):
+    one, other = summarise(values), summarise([v * factor for v in values])
+    assert other.mean == pytest.approx(one.mean * factor)
+    assert other.half_width_ratio == pytest.approx(one.half_width_ratio, rel=1e-5, abs=1e-7)
+
+
+@given(st.lists(finite, min_size=2, max_size=30))
+def test_order_statistics_are_ordered_and_the_interval_holds_the_mean(values):
+    summary = summarise(values)
+    assert min(values) <= summary.p5 <= summary.median <= summary.p95 <= max(values)
+    assert summary.low <= summary.mean <= summary.high
+    assert 0 < summary.effective_n <= summary.n
+    assert 0 <= summary.outliers < summary.n
+
+
+def test_a_summary_is_frozen():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        summarise([1.0]).mean = 2.0
