@@ -85,6 +85,11 @@ def plain(value: Any) -> Any:
     return item() if callable(item) else value
 
 
+def kinds_of(hint: Any) -> tuple[Any, ...]:
+    """The types a field may hold, without None and without what they contain: (int, float) of `int | float | None`."""
+    return _column(hint).kinds
+
+
 def from_text(text: str, hint: Any, name: str = "") -> Any:
     """The value of type `hint` that `to_text` wrote as `text`.
 

@@ -1,0 +1,223 @@
+"""Writing so that a file holds whole lines, or is not there: appends, atomic replacement, one lock.
+
+`Disk` is every system call that changes a run directory; a test hands in one that fails or dies at a chosen call.
+A partial line can be on the disk only after a kill or a failed write, and the next append cuts it off. Whether a line
+counts is not decided here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+from results.errors import StoreFault
+
+TAIL_BYTES = 1 << 16
+"""How much is read at a time, from the end backwards, in search of the last newline."""
+
+_UNWRITABLE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR, errno.EEXIST, errno.EISDIR}
+_UNWRITABLE |= {errno.ELOOP, errno.ENAMETOOLONG}
+_NO_DIRECTORY_SYNC = {errno.EINVAL, errno.ENOTSUP}
+
+
+class Disk:
+    """The system calls that change a file or directory, as `os` has them."""
+
+    def open(self, path: Path, flags: int) -> int:
+        return os.open(path, flags, 0o666)
+
+    def write(self, fd: int, data: bytes | memoryview) -> int:
+        return os.write(fd, data)
+
+    def fsync(self, fd: int) -> None:
+        os.fsync(fd)
+
+    def truncate(self, fd: int, size: int) -> None:
+        os.ftruncate(fd, size)
+
+    def close(self, fd: int) -> None:
+        os.close(fd)
+
+    def replace(self, source: Path, target: Path) -> None:
+        os.replace(source, target)
+
+    def unlink(self, path: Path) -> None:
+        os.unlink(path)
+
+    def mkdir(self, path: Path) -> None:
+        os.mkdir(path)
+
+
+DISK = Disk()
+
+
+def append(disk: Disk, path: Path, head: bytes, block: bytes) -> None:
+    """Adds whole lines to a file: one write, one fsync. An empty or new file gets `head` first, in the same write.
+
+    A torn last line is cut off before. If the write fails the file is cut back to what it held.
+    Raises ValueError if the file begins with another header, OSError as the system gives it.
+    """
+    fd = disk.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
+    try:
+        end = _cut_torn_line(disk, fd)
+        if end == 0:
+            sync_directory(disk, path.parent)
+            block = head + block
+        elif os.pread(fd, len(head), 0) != head:
+            raise ValueError(f"{path} was written with other columns: it can be read, but not appended to")
+        try:
+            _write_all(disk, fd, block)
+            disk.fsync(fd)
+        except OSError:
+            # If this fails too, the next append cuts the torn line; whole rows left here are never committed.
+            with contextlib.suppress(OSError):
+                disk.truncate(fd, end)
+            raise
+    finally:
+        disk.close(fd)
+
+
+def cut(disk: Disk, path: Path) -> None:
+    """Cuts a torn last line off a file that is there. Raises OSError."""
+    fd = disk.open(path, os.O_RDWR)
+    try:
+        _cut_torn_line(disk, fd)
+    finally:
+        disk.close(fd)
+
+
+def replace(disk: Disk, path: Path, data: bytes) -> None:
+    """Puts `data` where `path` is, at once: a reader finds the old file or the new one, whole. Raises OSError."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    fd = disk.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    try:
+        try:
+            _write_all(disk, fd, data)
+            disk.fsync(fd)
+        finally:
+            disk.close(fd)
+        disk.replace(temporary, path)
+    except OSError:
+        with contextlib.suppress(OSError):  # a leftover is overwritten the next time
+            disk.unlink(temporary)
+        raise
+    sync_directory(disk, path.parent)
+
+
+def read(path: Path) -> bytes | None:
+    """A file's bytes; None if there is no such file. Raises ValueError if it cannot be read."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as fault:
+        raise ValueError(f"{path} cannot be read: {fault.strerror}") from fault
+
+
+def make_directory(disk: Disk, path: Path) -> None:
+    """Makes a directory and those above it; one that is there is kept. Raises OSError."""
+    if path.is_dir():
+        return
+    if path.parent != path:
+        make_directory(disk, path.parent)
+    with contextlib.suppress(FileExistsError):
+        disk.mkdir(path)
+    if not path.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
+    sync_directory(disk, path.parent)
+
+
+def sync_directory(disk: Disk, path: Path) -> None:
+    """Makes the names in a directory durable, where the file system can. Raises OSError."""
+    fd = disk.open(path, os.O_RDONLY)
+    try:
+        disk.fsync(fd)
+    except OSError as fault:
+        if fault.errno not in _NO_DIRECTORY_SYNC:
+            raise
+    finally:
+        disk.close(fd)
+
+
+def lock(disk: Disk, path: Path) -> int:
+    """The descriptor of a lock file, held for this process alone until it is closed or the process ends.
+
+    A child made by a bare fork would hold it too; one that executes a program, as workers do, does not inherit it.
+    Raises ValueError naming the process that holds it, OSError as the system gives it.
+    """
+    import fcntl  # not on Windows, where runs can be read
+
+    fd = disk.open(path, os.O_RDWR | os.O_CREAT)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        disk.truncate(fd, 0)
+        disk.write(fd, f"pid {os.getpid()} on {socket.gethostname()}".encode())
+    except BlockingIOError as fault:
+        holder = os.pread(fd, 200, 0).decode(errors="replace") or "another process"
+        disk.close(fd)
+        raise ValueError(f"{path.parent} is being written by another sweep ({holder})") from fault
+    except OSError:
+        disk.close(fd)
+        raise
+    return fd
+
+
+@contextlib.contextmanager
+def unwritable_is_a_mistake(path: Path) -> Iterator[None]:
+    """For opening a run: a place that cannot be written is the caller's mistake (ValueError), a full disk is not."""
+    try:
+        yield
+    except OSError as fault:
+        if fault.errno in _UNWRITABLE:
+            raise ValueError(f"expected a directory that can be written, got {path}: {fault.strerror}") from fault
+        raise _fault(path, fault) from fault
+
+
+@contextlib.contextmanager
+def faults(path: Path) -> Iterator[None]:
+    """Turns what the system says while writing `path` into a StoreFault."""
+    try:
+        yield
+    except OSError as fault:
+        raise _fault(path, fault) from fault
+
+
+def _fault(path: Path, fault: OSError) -> StoreFault:
+    return StoreFault(f"{path} could not be written: {fault.strerror or fault}; whole rows are kept, --resume goes on")
+
+
+def _write_all(disk: Disk, fd: int, data: bytes) -> None:
+    """One write; more only if the system took less, which ends in the reason why it did."""
+    rest = memoryview(data)
+    while rest:
+        written = disk.write(fd, rest)
+        if written == 0:
+            raise OSError(errno.EIO, "a write took nothing")
+        rest = rest[written:]
+
+
+def _cut_torn_line(disk: Disk, fd: int) -> int:
+    """The size of a file in bytes, after cutting what follows its last newline."""
+    size = os.fstat(fd).st_size
+    end = _end_of_lines(fd, size)
+    if end < size:
+        disk.truncate(fd, end)
+    return end
+
+
+def _end_of_lines(fd: int, size: int) -> int:
+    """Where the last newline of a file ends; 0 if it has none."""
+    if size == 0 or os.pread(fd, 1, size - 1) == b"\n":
+        return size
+    at = size
+    while at > 0:
+        start = max(0, at - TAIL_BYTES)
+        found = os.pread(fd, at - start, start).rfind(b"\n")
+        if found >= 0:
+            return start + found + 1
+        at = start
+    return 0

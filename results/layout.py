@@ -1,0 +1,110 @@
+"""Which files a run has, and the bytes of their rows: what writer and reader must agree on.
+
+A cell's rows begin with `cell_id` and `attempt`; that is how the bytes that one attempt wrote are found again without
+reading the CSV, and the checksum in runs.csv is over exactly those bytes.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import hashlib
+import io
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from results.records import Ceiling, FlopCount, Operation, Record, Run, Sample, Sitting, Storage, Telemetry, header
+from results.rows import to_values
+
+CELL_FILES: dict[str, type[Record]] = {
+    "samples.csv": Sample,
+    "telemetry.csv": Telemetry,
+    "flop_counts.csv": FlopCount,
+}
+"""File → record, of the rows that belong to an attempt at a cell. The first two fields are cell_id and attempt."""
+
+RUNS, SITTINGS, CEILINGS, OPERATIONS = "runs.csv", "sittings.csv", "ceilings.csv", "operations"
+
+RECORDS: dict[str, type[Record]] = {RUNS: Run, SITTINGS: Sitting, CEILINGS: Ceiling, **CELL_FILES}
+
+Key = tuple[str, int]
+"""cell_id and attempt."""
+
+_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")
+
+
+def key_of(row: Any) -> Key:
+    """The attempt that a row belongs to."""
+    return row.cell_id, row.attempt
+
+
+def check_name(what: str, name: str) -> str:
+    """`name`, if it can be a part of a file name and a CSV field without quotes. Raises ValueError."""
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"expected a {what} of letters, digits, '.', '_' and '-', got {name!r}")
+    return name
+
+
+def operation_files(trace_id: str) -> dict[str, type[Record]]:
+    """The two files of a trace, by their path within the run. Raises ValueError for an id that is no file name."""
+    stem = f"{OPERATIONS}/{check_name('trace_id', trace_id)}"
+    return {f"{stem}.csv.gz": Operation, f"{stem}.storages.csv.gz": Storage}
+
+
+def head(record: type[Record]) -> bytes:
+    """The header line of a record's file."""
+    return _lines([header(record)])
+
+
+def encode(rows: Iterable[Record]) -> bytes:
+    """Records as the lines of their file. Raises ValueError for a value that could not be read back."""
+    return _lines([to_values(row) for row in rows])
+
+
+def decode(lines: Iterable[bytes]) -> list[list[str]]:
+    """The fields of whole lines. Raises ValueError for text that is no CSV or no UTF-8."""
+    csv.field_size_limit(1 << 30)  # the module's own limit of 131072 is less than some traces' lists of tensors
+    try:
+        return list(csv.reader((line.decode() for line in lines), strict=True))
+    except csv.Error as fault:
+        raise ValueError(f"not CSV: {fault}") from fault
+
+
+def checksum(data: bytes) -> str:
+    """16 hex digits of SHA-256 over bytes."""
+    return hashlib.sha256(data).hexdigest()[:16]
+
+
+def seal(rows: int, data: bytes) -> list[Any]:
+    """What `Run.committed` holds for one file: how many rows, and the checksum of their bytes."""
+    return [rows, checksum(data)]
+
+
+def compress(data: bytes) -> bytes:
+    """gzip without name and time, so that equal contents give equal files."""
+    buffer = io.BytesIO()
+    with gzip.GzipFile(filename="", mode="wb", fileobj=buffer, mtime=0) as packed:
+        packed.write(data)
+    return buffer.getvalue()
+
+
+def decompress(data: bytes) -> bytes:
+    """What `compress` packed. Raises ValueError if it is damaged."""
+    import zlib
+
+    try:
+        return gzip.decompress(data)
+    except (OSError, EOFError, zlib.error) as fault:
+        raise ValueError(f"damaged gzip: {fault}") from fault
+
+
+def blocks(rows: Mapping[str, Sequence[Record]]) -> dict[str, bytes]:
+    """File → the bytes of its rows, for the files that get any."""
+    return {file: encode(records) for file, records in rows.items() if records}
+
+
+def _lines(rows: Sequence[Sequence[str]]) -> bytes:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue().encode()

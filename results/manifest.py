@@ -1,0 +1,170 @@
+"""manifest.json: what a run is, and whether two sittings may be collected into one run.
+
+Says how the run was asked for (name, commands, options), by which version of this program, and which peak row its
+utilization refers to. What the machine was is in sittings.csv, one row a sitting. A run is a run because this file is
+there: it is written first, and always replaced whole.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from results.disk import DISK, Disk, faults, read, replace
+from results.migrations import check_readable, migrate
+from results.records import SCHEMA_VERSION, Json, Sitting
+from results.rows import json_default
+
+MANIFEST = "manifest.json"
+PROJECT = "flopledger"
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """What one run is. `peak_row` is a copy of the row of analysis/peaks.csv, None where the device has none."""
+
+    name: str
+    created_at: str  # UTC, ISO 8601
+    commands: tuple[str, ...] = ()  # one a sitting, in order
+    harness_version: str = ""
+    options: Json = field(default_factory=dict)  # of the sweep, as JSON
+    peak_row: Json | None = None
+    notes: tuple[str, ...] = ()
+    schema_version: int = SCHEMA_VERSION
+
+    def with_command(self, command: str) -> Manifest:
+        """The manifest of the run with one more sitting, begun by `command`."""
+        return dataclasses.replace(self, commands=(*self.commands, command))
+
+
+_SHAPES: dict[str, tuple[type, ...]] = {
+    "name": (str,),
+    "created_at": (str,),
+    "commands": (list,),
+    "harness_version": (str,),
+    "options": (dict,),
+    "peak_row": (dict, type(None)),
+    "notes": (list,),
+    "schema_version": (int,),
+}
+
+
+def write_manifest(path: Path, manifest: Manifest, disk: Disk = DISK) -> None:
+    """Puts the manifest into the run directory `path`, at once. Raises StoreFault."""
+    document = {f.name: getattr(manifest, f.name) for f in dataclasses.fields(manifest)}
+    text = json.dumps(document, indent=1, sort_keys=True, ensure_ascii=False, default=json_default) + "\n"
+    with faults(path / MANIFEST):
+        replace(disk, path / MANIFEST, text.encode("utf-8", "backslashreplace"))
+
+
+def read_manifest(path: Path) -> Manifest:
+    """The manifest of the run directory `path`, in this version's form.
+
+    Raises ValueError if `path` holds no run, if the file is damaged, or if its schema cannot be read here.
+    """
+    file = path / MANIFEST
+    data = read(file) if path.is_dir() else None
+    if data is None:
+        raise ValueError(f"expected the directory of a run, got {path}, which has no {MANIFEST}")
+    try:
+        document = json.loads(data)
+    except ValueError as fault:
+        raise ValueError(f"{file} is damaged: {fault}") from fault
+    version = document.get("schema_version") if isinstance(document, Mapping) else None
+    if not isinstance(version, int) or isinstance(version, bool):
+        raise ValueError(f"{file} is no manifest: it has no schema_version")
+    check_readable(version, path)
+    return _manifest(file, migrate(MANIFEST, document, version), version)
+
+
+def _manifest(file: Path, document: Mapping[str, Any], version: int) -> Manifest:
+    """The document as a Manifest, without what this version does not know; `schema_version` stays the file's own."""
+    values = {name: value for name, value in document.items() if name in _SHAPES}
+    for name, value in values.items():
+        if not isinstance(value, _SHAPES[name]):
+            raise ValueError(f"{file}: {name} is {json.dumps(value)[:60]}, expected {_SHAPES[name][0].__name__}")
+    for name in ("commands", "notes"):
+        values[name] = tuple(str(item) for item in values.get(name, ()))
+    values["schema_version"] = version
+    try:
+        return Manifest(**values)
+    except TypeError as fault:
+        raise ValueError(f"{file} is no manifest: {fault}") from fault
+
+
+def driver_branch(driver: str) -> str:
+    """The major number of a driver's version: "550" of "550.54.15"; empty where there is no driver."""
+    return driver.split(".")[0]
+
+
+def comparable(a: Sitting, b: Sitting) -> list[str]:
+    """Names of the fields whose difference forbids to collect both sittings into one run; empty: they belong together.
+
+    Device name, driver branch, torch version and peak row must be equal. The card and the host need not be.
+    """
+    return [name for name, of_a, of_b in _conditions(a, b) if of_a != of_b]
+
+
+def check_comparable(run: Sitting, here: Sitting) -> None:
+    """Raises ValueError, naming each differing field and both values, if `here` must not be added to the run."""
+    differing = [
+        f"{name} is {of_here!r} here and {of_run!r} in the run"
+        for name, of_run, of_here in _conditions(run, here)
+        if of_run != of_here
+    ]
+    if differing:
+        raise ValueError(f"this machine cannot go on with the run: {'; '.join(differing)}")
+
+
+def _conditions(a: Sitting, b: Sitting) -> list[tuple[str, str, str]]:
+    return [
+        ("device_name", a.device_name, b.device_name),
+        ("driver_branch", driver_branch(a.driver), driver_branch(b.driver)),
+        ("torch_version", a.torch_version, b.torch_version),
+        ("peak_row", a.peak_row, b.peak_row),
+    ]
+
+
+def harness_version(root: Path = ROOT) -> str:
+    """This program's version, with the commit where it runs from a checkout: "0.1.0+g1f1a4f5c0ffe" or "….dirty".
+
+    The version in the pyproject.toml beside the code wins over that of an installed copy, which may be another.
+    """
+    commit = _commit(root)
+    version = _version(root)
+    return f"{version}+{commit}" if commit else version
+
+
+def _version(root: Path) -> str:
+    import importlib.metadata
+    import tomllib
+
+    try:
+        project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8")).get("project", {})
+    except (OSError, ValueError):
+        project = {}
+    if project.get("name") == PROJECT and "version" in project:
+        return str(project["version"])
+    try:
+        return importlib.metadata.version(PROJECT)
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"
+
+
+def _commit(root: Path) -> str:
+    """The commit of the checkout at `root` as "g" and 12 hex digits, "" where there is none or git cannot say."""
+    import subprocess
+
+    if not (root / ".git").exists():  # a virtual environment may lie inside another project's checkout
+        return ""
+    command = ["git", "-C", str(root), "describe", "--always", "--dirty=.dirty", "--abbrev=12", "--exclude=*"]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return f"g{answer.stdout.strip()}"

@@ -1,0 +1,276 @@
+"""Reading a run: what is committed and intact, and a line for each thing that is not.
+
+A torn last line is dropped, rows that no row of runs.csv commits are left out and counted, and an attempt whose rows
+do not have the committed number and checksum is left out whole and named. Nothing is repaired and nothing is averaged.
+Needs no lock: a run can be read while it is written, because runs.csv is read first and its rows are written last.
+pandas is imported only where tables are built.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from results import layout
+from results.disk import read
+from results.errors import Inconsistent
+from results.layout import CEILINGS, CELL_FILES, RUNS, SITTINGS, Key
+from results.manifest import Manifest, read_manifest
+from results.migrations import migrate
+from results.records import SCHEMA_VERSION, Ceiling, Operation, Record, Run, Sitting, Storage, header
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+R = TypeVar("R", bound=Record)
+
+
+@dataclass(frozen=True)
+class RunData:
+    """One run, as far as it is committed and intact.
+
+    runs: the last committed attempt of each cell, in the order of their commits. all_runs: every row of runs.csv that
+    can be read, older and damaged attempts too. frames: file → the rows of `runs`, as `results.tables` types them.
+    problems: what was left out and why, a line each.
+    """
+
+    path: Path
+    manifest: Manifest
+    runs: list[Run]
+    all_runs: list[Run]
+    sittings: list[Sitting]
+    ceilings: list[Ceiling]
+    frames: Mapping[str, pd.DataFrame]
+    problems: list[str]
+
+    @property
+    def samples(self) -> pd.DataFrame:
+        """One row a timed block: the fields of `Sample`."""
+        return self.frames["samples.csv"]
+
+    @property
+    def telemetry(self) -> pd.DataFrame:
+        """One row a poll: the fields of `Telemetry`."""
+        return self.frames["telemetry.csv"]
+
+    @property
+    def flop_counts(self) -> pd.DataFrame:
+        """One row a counter's number: the fields of `FlopCount`."""
+        return self.frames["flop_counts.csv"]
+
+
+@dataclass
+class Scan:
+    """The lines of a run, sorted by attempt and checked against runs.csv.
+
+    seen: every attempt of which any file holds a trace, committed or not. lines: file → attempt → its lines.
+    intact: the attempts whose rows are all there.
+    """
+
+    path: Path
+    manifest: Manifest
+    all_runs: list[Run] = field(default_factory=list)
+    sittings: list[Sitting] = field(default_factory=list)
+    ceilings: list[Ceiling] = field(default_factory=list)
+    heads: dict[str, list[str]] = field(default_factory=dict)
+    lines: dict[str, dict[Key, list[bytes]]] = field(default_factory=dict)
+    intact: set[Key] = field(default_factory=set)
+    seen: dict[str, int] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+    def last_runs(self) -> list[Run]:
+        """The last committed attempt of each cell, where its rows are intact."""
+        last: dict[str, Run] = {}
+        for run in self.all_runs:
+            if run.cell_id not in last or run.attempt > last[run.cell_id].attempt:
+                last.pop(run.cell_id, None)
+                last[run.cell_id] = run
+        return [run for run in last.values() if layout.key_of(run) in self.intact]
+
+
+def read_run(path: Path | str) -> RunData:
+    """The committed and intact part of the run directory `path`.
+
+    Raises ValueError if it is no run or of a schema that cannot be read here.
+    """
+    from results.tables import table
+
+    found = scan(Path(path))
+    runs = found.last_runs()
+    version = found.manifest.schema_version
+    frames = {}
+    for file, record in CELL_FILES.items():
+        groups = found.lines.get(file, {})
+        lines = [line for run in runs if file in run.committed for line in groups.get(layout.key_of(run), ())]
+        frames[file] = table(file, record, found.heads.get(file, list(header(record))), layout.decode(lines), version)
+    return RunData(
+        found.path, found.manifest, runs, found.all_runs, found.sittings, found.ceilings, frames, found.problems
+    )
+
+
+def read_operations(path: Path | str, trace_id: str) -> tuple[list[Operation], list[Storage]]:
+    """The operation table of one trace.
+
+    Raises ValueError for a trace that the run does not have, Inconsistent if its files are damaged.
+    """
+    version = read_manifest(Path(path)).schema_version
+    operations, storages = layout.operation_files(trace_id)
+    return (
+        _read_packed(Path(path), operations, Operation, version),
+        _read_packed(Path(path), storages, Storage, version),
+    )
+
+
+def scan(path: Path) -> Scan:
+    """Reads every file of a run but the traces, and checks each attempt. Raises ValueError as `read_run` does."""
+    found = Scan(path, read_manifest(path))
+    found.all_runs = _committed_once(found, _read_rows(found, RUNS, Run))
+    for file in CELL_FILES:
+        _sort_lines(found, file)
+    found.sittings = _read_rows(found, SITTINGS, Sitting)
+    found.ceilings = _read_rows(found, CEILINGS, Ceiling)
+    for run in found.all_runs:
+        _see(found, layout.key_of(run))
+    _check_attempts(found)
+    _count_uncommitted(found)
+    known = {sitting.sitting for sitting in found.sittings}
+    for name in sorted({run.sitting for run in found.all_runs} - known):
+        found.problems.append(f"{RUNS}: {SITTINGS} does not have the sitting {name}")
+    return found
+
+
+def whole_lines(found: Scan, file: str) -> list[bytes]:
+    """The lines of a file without its header, which goes to `heads`; a torn last one is dropped and reported."""
+    data = read(found.path / file)
+    if data is None:
+        return []
+    lines = data.split(b"\n")
+    if lines.pop():
+        found.problems.append(f"{file}: a torn last line was dropped")
+    if lines:
+        found.heads[file] = _check_head(found, file, lines.pop(0))
+    return lines
+
+
+def _check_head(found: Scan, file: str, line: bytes) -> list[str]:
+    """The column names of a file. Within one schema version each difference from the record is reported."""
+    try:
+        (names,) = layout.decode([line])
+    except ValueError as fault:
+        raise ValueError(f"{found.path / file} has no readable header: {fault}") from fault
+    if found.manifest.schema_version == SCHEMA_VERSION:
+        expected = header(layout.RECORDS[file])
+        unknown = [name for name in names if name not in expected]
+        missing = [name for name in expected if name not in names]
+        found.problems += [f"{file}: column {name} is unknown and was left out" for name in unknown]
+        found.problems += [f"{file}: column {name} is missing, taken as its default" for name in missing]
+    return names
+
+
+def _read_rows(found: Scan, file: str, record: type[R]) -> list[R]:
+    """Rows that stand for themselves; one that cannot be read is reported with its line number."""
+    rows = []
+    lines = whole_lines(found, file)
+    for number, line in enumerate(lines, start=2):
+        try:
+            rows.append(_row(file, record, found.heads[file], line, found.manifest.schema_version))
+        except ValueError as fault:
+            found.problems.append(f"{file}, line {number}: left out, {fault}")
+    return rows
+
+
+def _row(file: str, record: type[R], names: Sequence[str], line: bytes, version: int) -> R:
+    fields = [value for row in layout.decode([line]) for value in row]
+    if len(fields) != len(names):
+        raise ValueError(f"expected {len(names)} fields, got {len(fields)}")
+    return record.from_row(migrate(file, dict(zip(names, fields, strict=True)), version))
+
+
+def _committed_once(found: Scan, runs: list[Run]) -> list[Run]:
+    """Runs without a second row for the same attempt, which no writer makes."""
+    first: dict[Key, Run] = {}
+    for run in runs:
+        if first.setdefault(layout.key_of(run), run) is not run:
+            found.problems.append(f"{RUNS}: attempt {run.attempt} of cell {run.cell_id} again, left out")
+    return list(first.values())
+
+
+def _sort_lines(found: Scan, file: str) -> None:
+    """Sorts the lines of a file by attempt. A line without a readable attempt goes under ("", 0): never committed."""
+    groups: dict[Key, list[bytes]] = {}
+    names: dict[tuple[bytes, ...], list[bytes]] = {}
+    for line in whole_lines(found, file):
+        start = tuple(line.split(b",", 2)[:2])
+        if start not in names:
+            key = _key(start)
+            _see(found, key)
+            names[start] = groups.setdefault(key, [])
+        names[start].append(line)
+    found.lines[file] = groups
+
+
+def _key(start: Sequence[bytes]) -> Key:
+    try:
+        cell_id, attempt = start
+        return cell_id.decode(), int(attempt)
+    except ValueError:  # a damaged line
+        return "", 0
+
+
+def _see(found: Scan, key: Key) -> None:
+    cell_id, attempt = key
+    found.seen[cell_id] = max(attempt, found.seen.get(cell_id, 0))
+
+
+def _check_attempts(found: Scan) -> None:
+    """Compares what each attempt committed with what is there, and names each attempt that differs."""
+    whole_files: dict[str, str] = {}
+    for run in found.all_runs:
+        faults = [file for file, sealed in run.committed.items() if not _holds(found, run, file, sealed, whole_files)]
+        if faults:
+            found.problems.append(
+                f"attempt {run.attempt} of cell {run.cell_id} left out: not what was committed in {', '.join(faults)}"
+            )
+        else:
+            found.intact.add(layout.key_of(run))
+
+
+def _holds(found: Scan, run: Run, file: str, sealed: Any, whole_files: dict[str, str]) -> bool:
+    """Whether a file holds what an attempt committed there. whole_files: checksums of files that no cell owns alone."""
+    if file in CELL_FILES:
+        lines = found.lines[file].get(layout.key_of(run), [])
+        return bool(sealed == layout.seal(len(lines), b"".join(line + b"\n" for line in lines)))
+    if file not in whole_files:
+        whole_files[file] = _file_checksum(found.path / file)
+    return isinstance(sealed, list) and sealed[1:] == [whole_files[file]]
+
+
+def _file_checksum(path: Path) -> str:
+    data = read(path)
+    return "missing" if data is None else layout.checksum(data)
+
+
+def _count_uncommitted(found: Scan) -> None:
+    committed = {(file, layout.key_of(run)) for run in found.all_runs for file in run.committed}
+    left_out = Counter(
+        {
+            file: sum(len(lines) for key, lines in groups.items() if (file, key) not in committed)
+            for file, groups in found.lines.items()
+        }
+    )
+    found.problems += [f"{file}: {rows} rows are not committed, left out" for file, rows in left_out.items() if rows]
+
+
+def _read_packed(path: Path, file: str, record: type[R], version: int) -> list[R]:
+    data = read(path / file)
+    if data is None:
+        raise ValueError(f"the run {path} has no {file}")
+    try:
+        lines = layout.decompress(data).split(b"\n")
+        (names,) = layout.decode(lines[:1])
+        return [_row(file, record, names, line, version) for line in lines[1:-1]]
+    except ValueError as fault:
+        raise Inconsistent(f"{path / file}: {fault}") from fault

@@ -1,0 +1,284 @@
+"""The append-only writer of one run directory, and the reader beside it.
+
+A cell's rows go to their files first, each file in one write and one fsync; its row in runs.csv goes last and commits
+them. A kill at any moment therefore leaves a cell either whole or uncommitted, and rows of an uncommitted attempt are
+never mistaken for a later one, because an attempt number is used once. Nothing is ever rewritten but manifest.json.
+What becomes of a cell that failed, and when to write, is the caller's to decide.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import types
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from results import disk as disks
+from results import layout
+from results.disk import DISK, Disk, faults
+from results.errors import Inconsistent
+from results.layout import CEILINGS, CELL_FILES, OPERATIONS, RUNS, SITTINGS
+from results.manifest import MANIFEST, Manifest, check_comparable, read_manifest, write_manifest
+from results.migrations import check_appendable
+from results.reading import RunData, read_operations, read_run, scan
+from results.records import STATUSES, Ceiling, Operation, Record, Run, Sitting, Storage, header
+
+__all__ = ["FAILED", "Store", "RunData", "read_operations", "read_run"]
+
+FAILED = ("out_of_memory", "timeout", "device_error", "crashed")
+"""Statuses that a resumed sweep keeps unless it is asked to try them again."""
+
+INTERRUPTED = "interrupted"
+"""The status that a resumed sweep always measures again."""
+
+_LOCK = ".lock"
+
+
+class Store:
+    """One run directory, held by this process alone until `close`.
+
+    Every method that writes raises StoreFault, from its cause, when the system refuses; whole rows are kept and
+    `resume` goes on. `Store.create` and `Store.resume` open one; the constructor is theirs.
+    """
+
+    def __init__(self, path: Path, manifest: Manifest, disk: Disk, held: int) -> None:
+        self.path = path
+        self.manifest = manifest
+        self.sittings: list[Sitting] = []
+        self._disk = disk
+        self._held: int | None = held
+        self._attempts: dict[str, int] = {}
+        self._statuses: dict[str, str] = {}
+        self._traces: dict[str, dict[str, list[Any]]] = {}
+
+    @classmethod
+    def create(cls, path: Path | str, manifest: Manifest, disk: Disk = DISK) -> Store:
+        """Begins a run in a directory that is new or empty, and holds it.
+
+        Raises ValueError for a directory that holds a run or anything else, cannot be written, or is held by another
+        process; StoreFault if the disk is full or broken.
+        """
+        path = Path(path)
+        _check_vacant(path)
+        with disks.unwritable_is_a_mistake(path):
+            disks.make_directory(disk, path)
+            held = disks.lock(disk, path / _LOCK)
+        store = cls(path, manifest, disk, held)
+        try:
+            _check_vacant(path)  # another sweep may have come and gone before the lock was ours
+            write_manifest(path, manifest, disk)
+        except BaseException:
+            store.close()
+            raise
+        return store
+
+    @classmethod
+    def resume(cls, path: Path | str, disk: Disk = DISK) -> Store:
+        """Opens a run to go on with it, and holds it.
+
+        Raises ValueError for a directory that holds no run or one of another schema version, that cannot be written,
+        or is held by another process.
+        """
+        path = Path(path)
+        check_appendable(read_manifest(path).schema_version, path)
+        with disks.unwritable_is_a_mistake(path):
+            held = disks.lock(disk, path / _LOCK)
+        store = cls(path, read_manifest(path), disk, held)
+        try:
+            with disks.unwritable_is_a_mistake(path):
+                _mend(disk, path)
+            found = scan(path)
+            for file, names in found.heads.items():
+                if tuple(names) != header(layout.RECORDS[file]):
+                    raise ValueError(f"{path / file} was written with other columns: start a new run")
+        except BaseException:
+            store.close()
+            raise
+        store.sittings = found.sittings
+        store._attempts = found.seen
+        store._statuses = {run.cell_id: run.status for run in found.last_runs()}
+        return store
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: types.TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Lets go of the directory; a second time does nothing."""
+        if self._held is not None:
+            held, self._held = self._held, None
+            with faults(self.path):
+                self._disk.close(held)
+
+    def next_attempt(self, cell_id: str) -> int:
+        """The number for the next attempt at a cell: above any that a file holds a row of, committed or not."""
+        return self._attempts.get(cell_id, 0) + 1
+
+    def done(self, retry_failed: bool = False) -> dict[str, str]:
+        """cell_id → status, of the cells that need no more measuring.
+
+        That is the status of a cell's last committed attempt, if its rows are intact. Interrupted cells are never
+        done; cells that failed are done unless `retry_failed`.
+        """
+        again = {INTERRUPTED, *(FAILED if retry_failed else ())}
+        return {cell_id: status for cell_id, status in self._statuses.items() if status not in again}
+
+    def commit(self, run: Run, rows: Mapping[str, Sequence[Record]]) -> None:
+        """Keeps one attempt at a cell: its rows by file name, then its row in runs.csv, which commits them.
+
+        `run.committed` is filled in here, with the files of `run.trace_id` too. An attempt number counts as used
+        from the first write on, even if the commit fails. Raises ValueError before anything is written: for an
+        unknown status or file, a used attempt number, rows of another attempt, a trace that was not written, or a
+        value that could not be read back.
+        """
+        self._check(run, rows)
+        blocks = layout.blocks(rows)
+        seals = {file: layout.seal(len(rows[file]), block) for file, block in blocks.items()}
+        sealed = dataclasses.replace(run, committed={**run.committed, **self._seals_of(run.trace_id), **seals})
+        line = layout.encode([sealed])
+        self._attempts[run.cell_id] = run.attempt
+        for file, block in blocks.items():
+            self._append(file, block)
+        self._append(RUNS, line)
+        self._statuses[run.cell_id] = run.status
+
+    def write_operations(
+        self, trace_id: str, operations: Iterable[Operation], storages: Iterable[Storage]
+    ) -> dict[str, list[Any]]:
+        """Keeps the operation table of a trace, once: file → [rows, checksum], as `Run.committed` holds it.
+
+        Files with the same content are kept, damaged ones are written again. Raises Inconsistent if the trace is
+        there with other content.
+        """
+        self._open()
+        tables: list[list[Record]] = [list(operations), list(storages)]
+        files = layout.operation_files(trace_id)
+        with faults(self.path / OPERATIONS):
+            disks.make_directory(self._disk, self.path / OPERATIONS)
+        seals = {}
+        for (file, record), rows in zip(files.items(), tables, strict=True):
+            packed = self._keep(file, layout.head(record) + layout.encode(rows))
+            seals[file] = layout.seal(len(rows), packed)
+        self._traces[trace_id] = seals
+        return seals
+
+    def append_sitting(self, sitting: Sitting) -> None:
+        """Keeps what machine the following rows come from.
+
+        Raises ValueError if the name is taken, or if the machine may not go on with this run (`manifest.comparable`).
+        """
+        if any(sitting.sitting == other.sitting for other in self.sittings):
+            raise ValueError(f"expected a new sitting, got {sitting.sitting!r}, which the run has")
+        for other in self.sittings:
+            check_comparable(other, sitting)
+        self._append(SITTINGS, layout.encode([sitting]))
+        self.sittings.append(sitting)
+
+    def append_ceilings(self, ceilings: Sequence[Ceiling]) -> None:
+        """Keeps ceilings; each row stands for itself."""
+        if ceilings:
+            self._append(CEILINGS, layout.encode(ceilings))
+
+    def replace_manifest(self, manifest: Manifest) -> None:
+        """Puts another manifest in the place of the run's, at once."""
+        self._open()
+        write_manifest(self.path, manifest, self._disk)
+        self.manifest = manifest
+
+    def _append(self, file: str, block: bytes) -> None:
+        self._open()
+        with faults(self.path / file):
+            disks.append(self._disk, self.path / file, layout.head(layout.RECORDS[file]), block)
+
+    def _open(self) -> None:
+        if self._held is None:
+            raise ValueError(f"the store of {self.path} is closed")
+
+    def _check(self, run: Run, rows: Mapping[str, Sequence[Record]]) -> None:
+        self._open()
+        layout.check_name("cell_id", run.cell_id)
+        if run.status not in STATUSES:
+            raise ValueError(f"expected a status of {', '.join(STATUSES)}, got {run.status!r}")
+        free = self.next_attempt(run.cell_id)
+        if run.attempt < free:
+            raise ValueError(f"attempt {run.attempt} of cell {run.cell_id} is used, the next is {free}")
+        if not any(run.sitting == sitting.sitting for sitting in self.sittings):
+            raise ValueError(f"expected the name of a sitting that was appended, got {run.sitting!r}")
+        for file, records in rows.items():
+            if file not in CELL_FILES:
+                raise ValueError(f"expected one of {', '.join(CELL_FILES)}, got {file!r}")
+            for row in records:
+                if type(row) is not CELL_FILES[file] or layout.key_of(row) != layout.key_of(run):
+                    raise ValueError(f"{file}: a row does not belong to attempt {run.attempt} of {run.cell_id}: {row}")
+
+    def _seals_of(self, trace_id: str) -> dict[str, list[Any]]:
+        """What the files of a trace hold, written in this sitting or an earlier one; nothing for no trace."""
+        if trace_id and trace_id not in self._traces:
+            seals = {}
+            for file in layout.operation_files(trace_id):
+                packed = disks.read(self.path / file)
+                if packed is None:
+                    raise ValueError(f"expected a trace that was written, got {trace_id!r}: there is no {file}")
+                seals[file] = layout.seal(layout.decompress(packed).count(b"\n") - 1, packed)
+            self._traces[trace_id] = seals
+        return self._traces.get(trace_id, {})
+
+    def _keep(self, file: str, content: bytes) -> bytes:
+        """Writes a compressed file unless it is there with this content; gives the bytes that are on the disk."""
+        path = self.path / file
+        there = disks.read(path)
+        before = None if there is None else _unpacked(there)
+        if there is not None and before == content:
+            return there
+        if before is not None:
+            line = _first_difference(before, content)
+            raise Inconsistent(f"{path} is there and differs from line {line} on: two tables for one trace")
+        packed = layout.compress(content)
+        with faults(path):
+            disks.replace(self._disk, path, packed)
+        return packed
+
+
+def _unpacked(packed: bytes) -> bytes | None:
+    """The content of a compressed file; None if it is damaged, so that what we have may take its place."""
+    try:
+        return layout.decompress(packed)
+    except ValueError:
+        return None
+
+
+def _first_difference(a: bytes, b: bytes) -> int:
+    """The number of the first line that differs, from 1."""
+    pairs = itertools.zip_longest(a.split(b"\n"), b.split(b"\n"))
+    return next(number for number, (of_a, of_b) in enumerate(pairs, start=1) if of_a != of_b)
+
+
+def _mend(disk: Disk, path: Path) -> None:
+    """Cuts torn lines and removes half-written temporary files: what a killed writer can leave. Raises OSError."""
+    for leftover in (*path.glob(".*.tmp"), *(path / OPERATIONS).glob(".*.tmp")):
+        disk.unlink(leftover)
+    for file in layout.RECORDS:
+        if (path / file).exists():
+            disks.cut(disk, path / file)
+
+
+def _check_vacant(path: Path) -> None:
+    """Raises ValueError unless `path` is absent or a directory without anything but what a killed `create` leaves."""
+    if not path.exists():
+        return
+    if not path.is_dir():
+        raise ValueError(f"expected a directory for the run, got the file {path}")
+    try:
+        names = {entry.name for entry in path.iterdir()} - {_LOCK, f".{MANIFEST}.tmp"}
+    except OSError as fault:
+        raise ValueError(f"expected a directory that can be read, got {path}: {fault.strerror}") from fault
+    if MANIFEST in names:
+        raise ValueError(f"{path} holds a run already: pass --resume to go on with it, or name another directory")
+    if names:
+        raise ValueError(f"expected a new or empty directory, got {path}, which holds {sorted(names)[0]}")

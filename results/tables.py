@@ -1,0 +1,107 @@
+"""Rows of text as a pandas table with the types of their record.
+
+Exact integers never pass through a float: they become `Int64` with gaps, or Python integers (dtype object) where one
+is beyond 64 bits. Floats are float64 with NaN for unknown, booleans `boolean`, text `str` with "" for empty. A field
+that may be an integer or a float stays Python numbers (dtype object). Nested values stay compact JSON text, "" for
+unknown: `rows.from_text` or `json.loads` opens them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from results.migrations import migrate
+from results.records import SCHEMA_VERSION
+from results.rows import Record, from_text, header, kinds_of, to_text
+
+_INT64 = np.iinfo(np.int64)
+
+
+def table(
+    file: str, record: type[Record], names: Sequence[str], rows: Sequence[Sequence[str]], version: int = SCHEMA_VERSION
+) -> pd.DataFrame:
+    """The fields of `record` from rows whose columns are `names`; rows of an older version are migrated first.
+
+    Raises ValueError for a row of another width, a column without default that is missing, or text that its type
+    cannot hold; each with the name of the file.
+    """
+    for row in rows:
+        if len(row) != len(names):
+            raise ValueError(f"{file}: expected {len(names)} fields, got {len(row)} in {','.join(row)[:60]!r}")
+    if version == SCHEMA_VERSION:
+        columns = dict(zip(names, zip(*rows, strict=True), strict=True)) if rows else dict.fromkeys(names, ())
+    else:
+        columns = _migrated(file, record, names, rows, version)
+    hints = typing.get_type_hints(record)
+    defaults = _defaults(record)
+    built = {}
+    for name in header(record):
+        if name not in columns and name not in defaults:
+            raise ValueError(f"{file}: column {name} is missing")
+        texts = columns[name] if name in columns else (defaults[name],) * len(rows)
+        try:
+            built[name] = column(texts, hints[name])
+        except ValueError as fault:
+            raise ValueError(f"{file}, column {name}: {fault}") from fault
+    return pd.DataFrame(built)
+
+
+def column(texts: Sequence[str], hint: Any) -> pd.Series[Any]:
+    """One column of text as the type of its field. Raises ValueError for text that it cannot hold."""
+    kinds = kinds_of(hint)
+    if kinds in _BUILDERS:
+        return _BUILDERS[kinds](texts)
+    if kinds == (int, float):
+        return pd.Series([from_text(text, hint) for text in texts], dtype=object)
+    return pd.Series(list(texts), dtype="str")
+
+
+def _integers(texts: Sequence[str]) -> pd.Series[Any]:
+    values = [int(text) if text else 0 for text in texts]
+    unknown = np.array([not text for text in texts], dtype=bool)
+    if values and not _INT64.min <= min(values) <= max(values) <= _INT64.max:
+        exact = [None if gap else value for value, gap in zip(values, unknown, strict=True)]
+        return pd.Series(exact, dtype=object)
+    return pd.Series(pd.arrays.IntegerArray(np.array(values, dtype=np.int64), unknown))
+
+
+def _floats(texts: Sequence[str]) -> pd.Series[Any]:
+    return pd.Series(np.array([float(text) if text else np.nan for text in texts], dtype=np.float64))
+
+
+def _booleans(texts: Sequence[str]) -> pd.Series[Any]:
+    values = np.array([from_text(text, bool | None) is True for text in texts], dtype=bool)
+    unknown = np.array([not text for text in texts], dtype=bool)
+    return pd.Series(pd.arrays.BooleanArray(values, unknown))
+
+
+_BUILDERS: dict[tuple[Any, ...], Callable[[Sequence[str]], pd.Series[Any]]] = {
+    (int,): _integers,
+    (float,): _floats,
+    (bool,): _booleans,
+}
+
+
+def _defaults(record: type[Record]) -> dict[str, str]:
+    """Column → text of the field's default, for the fields that have one."""
+    defaults = {}
+    for f in dataclasses.fields(record):  # type: ignore[arg-type]
+        if f.default is not dataclasses.MISSING:
+            defaults[f.name] = to_text(f.default)
+        elif f.default_factory is not dataclasses.MISSING:
+            defaults[f.name] = to_text(f.default_factory())
+    return defaults
+
+
+def _migrated(
+    file: str, record: type[Record], names: Sequence[str], rows: Sequence[Sequence[str]], version: int
+) -> dict[str, tuple[str, ...]]:
+    current = [migrate(file, dict(zip(names, row, strict=True)), version) for row in rows]
+    present = [name for name in header(record) if all(name in row for row in current)]
+    return {name: tuple(row[name] for row in current) for name in present}
