@@ -1,0 +1,76 @@
+"""Clocks: host time everywhere, device time where there is some. The only module of the timing path that reads one.
+
+Host time is `time.monotonic`, so that samples and telemetry, which come from different processes, share one axis (on
+Linux CLOCK_MONOTONIC is system-wide, and `perf_counter` is the same clock). Device time is the difference of two CUDA
+events, resolution about 0.5 µs.
+
+Not claimed: an event pair times what lies between two points of one stream, gaps included. It is no kernel time.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Protocol
+
+
+class Clock(Protocol):
+    """What timing asks of a device."""
+
+    def wall_s(self) -> float:
+        """Monotonic host time."""
+
+    def event(self) -> Any:
+        """A point in the device's own order of work; on a device without one, a host time."""
+
+    def between_s(self, start: Any, end: Any) -> float | None:
+        """Device seconds between two events that have completed; None if the device has no time of its own."""
+
+    def synchronize(self) -> None:
+        """Wait until the device has done everything it was given."""
+
+
+class CpuClock:
+    """Work on a CPU is done when the call returns: host time is all there is."""
+
+    def wall_s(self) -> float:
+        return time.monotonic()
+
+    def event(self) -> float:
+        return time.monotonic()
+
+    def between_s(self, start: float, end: float) -> float | None:
+        return None
+
+    def synchronize(self) -> None:
+        return None
+
+
+class CudaClock:
+    """Events on the current stream of one CUDA device."""
+
+    def __init__(self, device: Any) -> None:
+        import torch
+
+        self._cuda = torch.cuda
+        self.device = torch.device(device)
+        if self.device.type != "cuda":
+            raise ValueError(f"expected a CUDA device, got {device}")
+
+    def wall_s(self) -> float:
+        return time.monotonic()
+
+    def event(self) -> Any:
+        point: Any = self._cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        point.record(self._cuda.current_stream(self.device))
+        return point
+
+    def between_s(self, start: Any, end: Any) -> float | None:
+        return float(start.elapsed_time(end)) / 1000  # elapsed_time is in ms
+
+    def synchronize(self) -> None:
+        self._cuda.synchronize(self.device)
+
+
+def clock_for(device: Any) -> Clock:
+    """The clock of a torch device or its name."""
+    return CudaClock(device) if str(device).startswith("cuda") else CpuClock()

@@ -1,0 +1,121 @@
+"""The rules by which one cell is warmed up, measured and stopped: numbers only, one set for each kind of device.
+
+CUDA: blocks of at least 200 ms, at least 10 of them and 5 s, until the 95 % interval is within 0.5 % of the mean, at
+most 60 s; before that at least 10 steps and 3 s, until two blocks of 0.5 s agree within 1 %.
+CPU: at least 5 blocks and 2 s, within 3 %, at most 30 s; before that 2 steps and 1 s, within 5 %. A block is never less
+than one step, so that a step of several seconds costs a few steps, not minutes.
+
+Sources: a block long enough to hide the clock's own resolution, a relative interval as criterion, and a cap after which
+the result is kept and called not converged, as in NVBench (its stdrel criterion and timeout) and pyperf (calibrated
+loops of 100 ms); steady state before measuring: Georges et al., "Statistically Rigorous Java Performance Evaluation",
+OOPSLA 2007. The numbers themselves are this project's choice. Not claimed: that they suit a device nobody has tried.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """The rules of one cell. Seconds, counts and ratios; `for_device` has the values in use.
+
+    block_s: shortest block. min_blocks, min_time_s: least that is measured. cap_s: most, untimed parts included.
+    target_ci_ratio: half width of the 95 % interval ÷ mean at which measuring stops.
+    warm_*: at least `warm_min_steps` and `warm_min_s`, then until two neighbouring blocks of `warm_block_s` differ by
+    no more than `warm_tolerance_ratio`; at most `warm_cap_s`, counted after the first step (which may compile).
+    phase_*: blocks of the separate pass that splits a step.
+    """
+
+    target_ci_ratio: float
+    block_s: float
+    min_blocks: int
+    min_time_s: float
+    cap_s: float
+    warm_block_s: float
+    warm_min_steps: int
+    warm_min_s: float
+    warm_cap_s: float
+    warm_tolerance_ratio: float
+    phase_blocks: int
+    phase_cap_s: float
+    lead_in_steps: int
+
+    @property
+    def longest_s(self) -> float:
+        """The caps together. A cell takes no longer, but for two steps before the warm-up's cap is asked, and where a
+        single block is longer than a cap."""
+        return self.warm_cap_s + self.cap_s + self.phase_cap_s
+
+    @classmethod
+    def for_device(
+        cls,
+        device: str,
+        quick: bool = False,
+        target_ci_ratio: float | None = None,
+        time_left_s: float | None = None,
+    ) -> Protocol:
+        """The protocol of a device ("cpu", "cuda", "cuda:1").
+
+        quick: times ÷ 5 and fewer blocks. target_ci_ratio: None is 0.5 % on CUDA and 3 % on a CPU, where a step of a
+        small network varies by 11 % and 0.5 % would never come. time_left_s: caps shrink to fit into it, minimum
+        counts do not: a cell that cannot reach them is not_converged. Raises ValueError for a ratio or time below 0.
+        """
+        protocol = CUDA_PROTOCOL if device.startswith("cuda") else CPU_PROTOCOL
+        if target_ci_ratio is not None:
+            if not 0 < target_ci_ratio < 1:
+                raise ValueError(f"expected a target interval between 0 and 1, got {target_ci_ratio}")
+            protocol = replace(protocol, target_ci_ratio=target_ci_ratio)
+        if quick:
+            protocol = _quick(protocol)
+        if time_left_s is not None:
+            if not time_left_s >= 0:
+                raise ValueError(f"expected a time of at least 0 s, got {time_left_s}")
+            protocol = _within(protocol, time_left_s)
+        return protocol
+
+
+CUDA_PROTOCOL = Protocol(
+    target_ci_ratio=0.005,
+    block_s=0.2,
+    min_blocks=10,
+    min_time_s=5.0,
+    cap_s=60.0,
+    warm_block_s=0.5,
+    warm_min_steps=10,
+    warm_min_s=3.0,
+    warm_cap_s=20.0,
+    warm_tolerance_ratio=0.01,
+    phase_blocks=5,
+    phase_cap_s=5.0,
+    lead_in_steps=1,
+)
+CPU_PROTOCOL = Protocol(
+    target_ci_ratio=0.03,
+    block_s=0.2,
+    min_blocks=5,
+    min_time_s=2.0,
+    cap_s=30.0,
+    warm_block_s=0.5,
+    warm_min_steps=2,
+    warm_min_s=1.0,
+    warm_cap_s=5.0,
+    warm_tolerance_ratio=0.05,
+    phase_blocks=3,
+    phase_cap_s=5.0,
+    lead_in_steps=0,
+)
+QUICK_DIVISOR = 5
+
+
+def _quick(protocol: Protocol) -> Protocol:
+    """All times ÷ 5; half of the counts, but three blocks at least: two cannot show their spread."""
+    times = {f.name: getattr(protocol, f.name) / QUICK_DIVISOR for f in fields(protocol) if f.name.endswith("_s")}
+    counts = {"min_blocks": max(3, protocol.min_blocks // 2), "phase_blocks": max(2, protocol.phase_blocks // 2)}
+    return replace(protocol, **times, **counts, warm_min_steps=max(2, protocol.warm_min_steps // 2))
+
+
+def _within(protocol: Protocol, time_left_s: float) -> Protocol:
+    share = min(1.0, time_left_s / protocol.longest_s)
+    caps = {name: getattr(protocol, name) * share for name in ("cap_s", "warm_cap_s", "phase_cap_s")}
+    return replace(protocol, **caps)

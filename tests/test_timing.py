@@ -1,0 +1,433 @@
+"""Blocks, warm-up, stopping and phases on a simulated device whose every second is known."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from measure.protocols import CPU_PROTOCOL, CUDA_PROTOCOL
+from measure.timing import Block, CpuClock, Protocol, clock_for, measure_blocks, measure_phases, step_time_s, warm_up
+from results.errors import Inconsistent
+
+
+class FakeClock:
+    """A host, and a device that works off a queue in order. Reading the time costs nothing."""
+
+    def __init__(self, has_device: bool = True) -> None:
+        self.now_s = 1000.0
+        self.free_s = 0.0  # when the device will have done what it was given
+        self.has_device = has_device
+        self.synchronised = 0
+
+    def issue(self, host_s: float, device_s: float) -> None:
+        """Host spends host_s, then the device has device_s more to do."""
+        self.now_s += host_s
+        self.free_s = max(self.free_s, self.now_s) + device_s
+        if not self.has_device:
+            self.now_s = self.free_s
+
+    def wall_s(self) -> float:
+        return self.now_s
+
+    def event(self) -> float:
+        return max(self.free_s, self.now_s)
+
+    def between_s(self, start: float, end: float) -> float | None:
+        return end - start if self.has_device else None
+
+    def synchronize(self) -> None:
+        self.synchronised += 1
+        self.now_s = max(self.now_s, self.free_s)
+
+
+class Steps:
+    """A step that issues (host_s, device_s) pairs, from a list that repeats its last one."""
+
+    def __init__(self, clock: FakeClock, *costs: tuple[float, float]) -> None:
+        self.clock = clock
+        self.costs = itertools.chain(costs, itertools.repeat(costs[-1]))
+        self.calls = 0
+
+    def __call__(self) -> None:
+        self.calls += 1
+        self.clock.issue(*next(self.costs))
+
+
+CUDA = Protocol.for_device("cuda")
+CPU = Protocol.for_device("cpu")
+
+
+# --- protocol ---
+
+
+def test_the_protocol_of_a_gpu_is_the_documented_one():
+    assert (CUDA.block_s, CUDA.min_blocks, CUDA.min_time_s, CUDA.target_ci_ratio, CUDA.cap_s) == (0.2, 10, 5, 0.005, 60)
+    assert (CUDA.warm_min_steps, CUDA.warm_min_s, CUDA.warm_block_s, CUDA.warm_tolerance_ratio) == (10, 3, 0.5, 0.01)
+    assert Protocol.for_device("cuda:1") == CUDA
+    assert CPU.target_ci_ratio == 0.03
+    assert CPU.min_blocks < CUDA.min_blocks
+    assert CPU.lead_in_steps == 0
+
+
+def test_quick_divides_every_time_by_five():
+    for full, device in ((CUDA_PROTOCOL, "cuda"), (CPU_PROTOCOL, "cpu")):
+        quick = Protocol.for_device(device, quick=True)
+        assert quick.cap_s == full.cap_s / 5
+        assert quick.block_s == full.block_s / 5
+        assert quick.longest_s == pytest.approx(full.longest_s / 5)
+        assert 3 <= quick.min_blocks < full.min_blocks
+        assert quick.target_ci_ratio == full.target_ci_ratio
+
+
+def test_the_time_left_shrinks_the_caps_and_nothing_else():
+    short = Protocol.for_device("cuda", time_left_s=8.5)  # a tenth of 60 + 20 + 5
+    assert (short.cap_s, short.warm_cap_s, short.phase_cap_s) == pytest.approx((6, 2, 0.5))
+    assert short.longest_s == pytest.approx(8.5)
+    assert replace(short, cap_s=60, warm_cap_s=20, phase_cap_s=5) == CUDA
+    assert Protocol.for_device("cuda", time_left_s=1000) == CUDA
+
+
+@pytest.mark.parametrize("options", [{"target_ci_ratio": 0.0}, {"target_ci_ratio": 5.0}, {"time_left_s": -1.0}])
+def test_impossible_rules_are_refused(options):
+    with pytest.raises(ValueError, match="expected a"):
+        Protocol.for_device("cpu", **options)
+
+
+# --- one block ---
+
+
+def test_a_block_is_two_events_and_one_synchronise():
+    # the host needs 1 ms, the device 10 ms a step: K = ceil(1.05 * 0.2 / 0.01) = 21
+    clock = FakeClock()
+    step = Steps(clock, (0.001, 0.01))
+    timing = measure_blocks(step, clock, CUDA, step_s=0.01)
+    block = timing.blocks[0]
+    assert (block.part, block.phase, block.steps) == ("measure", "", 21)
+    assert clock.synchronised == len(timing.blocks)
+    assert block.device_s == pytest.approx(0.21)  # the lead-in keeps the queue filled: 21 * 10 ms exactly
+    assert timing.summary.mean == pytest.approx(0.01)
+    # issued in 21 ms, after a lead-in step of 1 ms + 10 ms on the device: 0.21 + 0.01 of work from 1 ms on
+    assert block.wall_s == pytest.approx(0.22)
+    assert block.sync_wait_s == pytest.approx(0.22 - 0.021)
+    assert timing.host_bound is False
+    assert timing.sync_wait_ratio == pytest.approx(19.9)
+
+
+def test_without_a_lead_in_the_first_step_would_hold_the_hosts_start():
+    clock = FakeClock()
+    timing = measure_blocks(Steps(clock, (0.001, 0.01)), clock, replace(CUDA, lead_in_steps=0), step_s=0.01)
+    assert timing.blocks[0].device_s == pytest.approx(0.211)  # 1 ms before the device has anything to do
+
+
+def test_a_device_that_waits_for_its_host_is_host_bound():
+    # the host needs 10 ms, the device 2 ms: a step takes 10 ms, event time shows no gap, the last wait is 2 ms
+    clock = FakeClock()
+    timing = measure_blocks(Steps(clock, (0.010, 0.0004)), clock, CUDA, step_s=0.01)
+    assert timing.summary.mean == pytest.approx(0.01)
+    assert timing.sync_wait_ratio == pytest.approx(0.04)
+    assert timing.host_bound is True
+    slower = FakeClock()
+    timing = measure_blocks(Steps(slower, (0.010, 0.0006)), slower, CUDA, step_s=0.01)
+    assert timing.sync_wait_ratio == pytest.approx(0.06)
+    assert timing.host_bound is False
+
+
+def test_without_device_time_the_wall_is_the_time():
+    clock = FakeClock(has_device=False)
+    timing = measure_blocks(Steps(clock, (0.0, 0.5)), clock, CPU, step_s=0.5)
+    block = timing.blocks[0]
+    assert (block.steps, block.device_s, block.sync_wait_s) == (1, None, None)
+    assert block.wall_s == pytest.approx(0.5)
+    assert step_time_s(block) == block.wall_s
+    assert (timing.sync_wait_ratio, timing.host_bound) == (None, None)
+    assert timing.status == "ok"
+
+
+def test_a_device_clock_that_stands_still_is_a_contradiction():
+    clock = FakeClock()
+    with pytest.raises(Inconsistent, match="device time to pass"):
+        measure_blocks(lambda: None, clock, CUDA, step_s=0.01)
+
+
+def test_the_window_spans_all_blocks():
+    clock = FakeClock(has_device=False)
+    timing = measure_blocks(Steps(clock, (0.0, 0.5)), clock, CPU, step_s=0.5)
+    assert timing.window == pytest.approx((1000.0, 1000.0 + 0.5 * len(timing.blocks)))
+
+
+# --- stopping ---
+
+
+def test_a_steady_step_stops_at_the_minimum():
+    clock = FakeClock()
+    timing = measure_blocks(Steps(clock, (0.001, 0.01)), clock, CUDA, step_s=0.01)
+    # 5 s of blocks of 0.21 s: 24 (5.04 s)
+    assert len(timing.blocks) == 24
+    assert (timing.status, timing.reason) == ("ok", "")
+    clock = FakeClock()
+    timing = measure_blocks(Steps(clock, (0.001, 2.0)), clock, CUDA, step_s=2.0)
+    assert len(timing.blocks) == 10  # 2 s each: the count decides
+
+
+def test_a_noisy_step_goes_on_until_its_interval_is_narrow_enough():
+    rng = np.random.default_rng(0)
+    clock = FakeClock(has_device=False)
+    # sigma 10 % in each block of one step: 2.0 * 10 % / sqrt(n) <= 3 % at about n = 45, some earlier by luck
+    steps = Steps(clock, *[(0.0, float(s)) for s in 0.5 * (1 + 0.1 * rng.standard_normal(300))])
+    timing = measure_blocks(steps, clock, CPU, step_s=0.5)
+    assert timing.status == "ok"
+    assert 15 <= len(timing.blocks) <= 58
+    assert timing.summary.half_width_ratio <= 0.03
+    before = timing.blocks[:-1]
+    assert len(before) < 5 or _width(before) > 0.03  # and no block more than needed
+
+
+def _width(blocks: tuple[Block, ...]) -> float:
+    from analysis.statistics import summarise
+
+    return summarise([step_time_s(b) for b in blocks]).half_width_ratio
+
+
+def test_a_wild_step_is_not_converged_at_the_cap():
+    clock = FakeClock()
+    timing = measure_blocks(
+        Steps(clock, *[(0.0, 0.5), (0.0, 1.5)] * 300), clock, replace(CUDA, lead_in_steps=0, cap_s=20.0), step_s=1.0
+    )
+    assert timing.status == "not_converged"
+    assert "stopped at the cap of 20 s" in timing.reason
+    assert "wider than ±0.50%" in timing.reason
+    assert clock.now_s - 1000 <= 20.0
+    # every block is there and the mean is that of all of them
+    assert timing.summary.mean == pytest.approx(
+        sum(b.device_s for b in timing.blocks) / sum(b.steps for b in timing.blocks)
+    )
+
+
+def test_a_step_of_many_seconds_costs_few_steps_and_says_so():
+    clock = FakeClock(has_device=False)
+    step = Steps(clock, (0.0, 8.0))
+    timing = measure_blocks(step, clock, CPU, step_s=8.0)
+    # 8, 16, 24 s; a fourth would end at 32 s, over the cap of 30 s
+    assert step.calls == 3
+    assert timing.status == "not_converged"
+    assert timing.reason == "stopped at the cap of 30 s with 3 of at least 5 blocks"
+
+
+def test_one_block_is_measured_however_little_time_is_left():
+    clock = FakeClock(has_device=False)
+    timing = measure_blocks(Steps(clock, (0.0, 8.0)), clock, Protocol.for_device("cpu", time_left_s=0.0), step_s=8.0)
+    assert len(timing.blocks) == 1
+    assert timing.status == "not_converged"
+    assert timing.summary.half_width_ratio is None
+
+
+def test_enough_blocks_but_too_little_time_is_named():
+    clock = FakeClock()
+    timing = measure_blocks(Steps(clock, (0.001, 0.01)), clock, replace(CUDA, cap_s=3.5), step_s=0.01)
+    assert timing.status == "not_converged"
+    assert timing.reason.endswith("s of at least 5 s")
+
+
+def test_a_wrong_estimate_of_the_step_is_put_right_after_one_block():
+    clock = FakeClock()
+    timing = measure_blocks(Steps(clock, (0.0001, 0.0103)), clock, CUDA, step_s=0.1)
+    assert [b.steps for b in timing.blocks[:3]] == [3, 21, 21]  # ceil(0.21 / 0.1), ceil(0.21 / 0.0103)
+    clock = FakeClock()
+    timing = measure_blocks(Steps(clock, (0.0001, 0.0103)), clock, CUDA, step_s=0.00103)
+    assert [b.steps for b in timing.blocks[:3]] == [204, 21, 21]
+    assert timing.summary.mean == pytest.approx(0.0103)
+
+
+def test_without_an_estimate_one_untimed_step_gives_it():
+    clock = FakeClock()
+    step = Steps(clock, (0.001, 0.05))
+    timing = measure_blocks(step, clock, CUDA)
+    assert timing.blocks[0].steps == 5  # ceil(0.21 / 0.051)
+    assert step.calls == 1 + sum(b.steps + 1 for b in timing.blocks)
+
+
+# --- warm-up ---
+
+
+def test_warm_up_ends_when_two_blocks_agree_and_the_minimum_is_reached():
+    clock = FakeClock()
+    warm = warm_up(Steps(clock, (0.0, 30.0), (0.0, 0.1)), clock, CUDA)
+    blocks, steady = warm
+    assert steady
+    assert blocks[0] == Block("warmup", "", 1, 1000.0, 30.0, 30.0, 30.0)  # the first step compiles: outside of the cap
+    # then 1 step (K of 0.5 s at 30 s a step), then 6 = ceil(0.525 / 0.1) each: 0.1 + 5 * 0.6 = 3.1 s >= 3 s
+    assert [b.steps for b in blocks] == [1, 1, 6, 6, 6, 6, 6]
+    assert warm.step_s == pytest.approx(0.1)
+    assert {b.part for b in blocks} == {"warmup"}
+
+
+def test_warm_up_waits_for_a_falling_step_time():
+    # 40 steps that get 2 % faster every second step, then constant; blocks of 2 or 3 steps
+    clock = FakeClock()
+    times = [(0.0, 0.3 * 0.98 ** (i // 2)) for i in range(40)]
+    falling, constant = warm_up(Steps(clock, *times), clock, CUDA), warm_up(Steps(clock, (0.0, 0.3)), clock, CUDA)
+    assert falling.steady
+    assert sum(b.steps for b in falling.blocks) > 40 > sum(b.steps for b in constant.blocks) >= 10
+    assert falling.step_s == pytest.approx(times[-1][1])
+
+
+def test_warm_up_that_never_settles_stops_at_its_cap():
+    clock = FakeClock()
+    steps = Steps(clock, *[(0.0, s) for i in range(100) for s in [0.5 + 0.1 * (i % 2)] * 1])
+    blocks, steady = warm_up(steps, clock, replace(CUDA, warm_block_s=0.4))
+    assert not steady
+    assert clock.now_s - 1000 - blocks[0].wall_s <= CUDA.warm_cap_s
+
+
+def test_warm_up_of_a_slow_cpu_step_is_two_steps():
+    clock = FakeClock(has_device=False)
+    step = Steps(clock, (0.0, 9.0))
+    blocks, steady = warm_up(step, clock, CPU)
+    assert step.calls == len(blocks) == 2
+    assert not steady
+
+
+# --- phases ---
+
+PHASES = [("optimizer", 0.2), ("forward", 1.0), ("loss", 0.1), ("backward", 2.0), ("optimizer", 0.5)]
+
+
+def announced(clock: FakeClock, host_s: float, closes: bool = True):
+    def step(mark=lambda phase: None) -> None:
+        clock.issue(host_s, 0.2)  # zero_grad
+        for phase, device_s in PHASES[1:]:
+            mark(phase)
+            clock.issue(host_s, device_s)
+        if closes:
+            mark("end")
+
+    return step
+
+
+@pytest.mark.parametrize("has_device", [True, False])
+@pytest.mark.parametrize("closes", [True, False])
+def test_phases_are_split_and_conserved(has_device, closes):
+    clock = FakeClock(has_device)
+    blocks = measure_phases(announced(clock, 0.0, closes), clock, replace(CUDA, block_s=10.0), step_s=3.8)
+    first = {b.phase: b for b in blocks[:4]}
+    assert list(first) == ["optimizer", "forward", "loss", "backward"]
+    assert {b.steps for b in blocks} == {3}  # ceil(10.5 / 3.8)
+    seconds = {p: step_time_s(b) for p, b in first.items()}
+    assert seconds == pytest.approx({"optimizer": 0.7, "forward": 1.0, "loss": 0.1, "backward": 2.0})
+    assert sum(seconds.values()) == pytest.approx(3.8)
+    assert {b.part for b in blocks} == {"phase"}
+    assert {b.device_s is None for b in blocks} == {not has_device}
+
+
+def test_the_host_time_of_a_phase_is_kept_beside_the_devices():
+    clock = FakeClock()
+    blocks = measure_phases(announced(clock, 0.01), clock, CUDA, step_s=3.8)
+    forward = next(b for b in blocks if b.phase == "forward")
+    assert forward.wall_s == pytest.approx(0.01)
+    assert forward.device_s == pytest.approx(1.0)
+
+
+def test_the_phase_pass_keeps_its_cap():
+    clock = FakeClock()
+    few = measure_phases(announced(clock, 0.0), clock, replace(CUDA, phase_cap_s=20.0, lead_in_steps=0), step_s=3.8)
+    assert len(few) == 4 * 5  # 5 blocks of 3.8 s are 19 s
+    fewer = measure_phases(announced(clock, 0.0), clock, replace(CUDA, phase_cap_s=18.0, lead_in_steps=0), step_s=3.8)
+    assert len(fewer) == 4 * 4
+    one = measure_phases(announced(clock, 0.0), clock, replace(CUDA, phase_cap_s=0.0), step_s=3.8)
+    assert len(one) == 4
+
+
+# --- the collector ---
+
+
+def test_the_collector_is_off_inside_blocks_and_left_as_found():
+    clock = FakeClock()
+    seen = []
+
+    def step():
+        seen.append(gc.isenabled())
+        clock.issue(0.001, 0.01)
+
+    measure_blocks(step, clock, CUDA, step_s=0.01)
+    assert gc.isenabled()
+    assert gc.get_freeze_count() == 0
+    assert seen
+    assert not any(seen)
+
+
+def test_a_step_that_raises_leaves_the_collector_on():
+    def step():
+        raise RuntimeError("out of luck")
+
+    with pytest.raises(RuntimeError, match="out of luck"):
+        measure_blocks(step, FakeClock(), CUDA, step_s=0.01)
+    assert gc.isenabled()
+    assert gc.get_freeze_count() == 0
+
+
+def test_cycles_of_a_step_are_collected_between_blocks():
+    clock = FakeClock()
+    alive = []
+
+    class Node:
+        pass
+
+    def step():
+        node = Node()
+        node.me = node
+        alive.append(sum(isinstance(o, Node) for o in gc.get_objects()))
+        clock.issue(0.0, 1.0)
+
+    measure_blocks(step, clock, CUDA, step_s=1.0)
+    assert max(alive) <= 2  # a block is one timed step and its lead-in
+
+
+# --- real clocks ---
+
+
+def test_the_cpu_clock_is_the_clock_of_telemetry():
+    import time
+
+    clock = clock_for("cpu")
+    assert isinstance(clock, CpuClock)
+    before, read, after = time.monotonic(), clock.wall_s(), time.monotonic()
+    assert before <= read <= after
+    assert clock.between_s(clock.event(), clock.event()) is None
+    clock.synchronize()
+
+
+@pytest.mark.gpu
+def test_cuda_events_agree_with_the_wall_over_a_long_block():
+    """Needs a CUDA device. A matrix product large enough that gaps do not matter: device time within 3 % of wall."""
+    torch = pytest.importorskip("torch")
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    a = torch.randn(4096, 4096, device="cuda")
+    clock = clock_for("cuda")
+    protocol = Protocol.for_device("cuda", quick=True)
+    warm = warm_up(lambda: a @ a, clock, protocol)
+    timing = measure_blocks(lambda: a @ a, clock, protocol, warm.step_s)
+    block = timing.blocks[-1]
+    assert block.device_s == pytest.approx(block.wall_s * block.steps / (block.steps + 1), rel=0.03)
+    assert timing.host_bound is False
+
+
+@pytest.mark.gpu
+def test_a_step_that_waits_for_its_result_is_host_bound_on_cuda():
+    """Needs a CUDA device. Thousands of tiny kernels: the device is always done before the host."""
+    torch = pytest.importorskip("torch")
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    a = torch.zeros(8, device="cuda")
+
+    def step():
+        for _ in range(2000):
+            a.add_(1.0)
+
+    clock = clock_for("cuda")
+    timing = measure_blocks(step, clock, Protocol.for_device("cuda", quick=True))
+    assert timing.host_bound is True
