@@ -58,7 +58,7 @@ def host_facts() -> dict[str, Any]:
         "cpu_usable": _usable_cpus(),
         "cpu_quota": _cpu_quota(),
         "cpu_isa": isa_flags(),
-        "memory_bytes": _memory_bytes(),
+        "host_memory_bytes": _memory_bytes(),
         "governor": governor(),
         "load_1min": load_average(),
         "driver": driver_version(),
@@ -93,9 +93,10 @@ def torch_facts() -> dict[str, Any]:
 
 
 def device_facts(device: str) -> dict[str, Any]:
-    """What the device is: name, sizes, clocks. device: "cpu", "cuda" or "cuda:1". Imports torch for a CUDA device.
+    """What the device is: name, sizes, clocks. device: "cpu", "cuda" or "cuda:1". Imports torch.
 
-    Keys are the same for every device; what does not apply is None. Frequencies in Hz, sizes in bytes.
+    Keys are the same for every device, and none of them is one of `environment`; what does not apply is None.
+    Frequencies in Hz, sizes in bytes. The clock is the highest that the driver reports, not the present one.
     """
     facts: dict[str, Any] = dict.fromkeys(_DEVICE_KEYS)
     facts["device"] = device

@@ -103,14 +103,14 @@ def test_host_facts_of_a_known_machine(machine: Path) -> None:
     put(machine, "etc/os-release", 'NAME="Debian"\nPRETTY_NAME="Debian GNU/Linux 12"\n')
     put(machine, "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "powersave\n")
     facts = environment.host_facts()
-    assert facts["memory_bytes"] == 2 * 1024**3
+    assert facts["host_memory_bytes"] == 2 * 1024**3
     assert facts["os"] == "Debian GNU/Linux 12"
     assert facts["governor"] == "powersave"
 
 
 def test_an_empty_machine_gives_none_and_no_exception(machine: Path) -> None:
     facts = environment.host_facts()
-    absent = ("container", "cpu_physical", "cpu_quota", "cpu_isa", "memory_bytes", "governor", "driver")
+    absent = ("container", "cpu_physical", "cpu_quota", "cpu_isa", "host_memory_bytes", "governor", "driver")
     assert [facts[key] for key in absent] == [None] * len(absent)
 
 
@@ -173,6 +173,7 @@ def test_the_device_of_a_cpu_is_its_model() -> None:
     assert facts["logical_cores"] == os.cpu_count()
     assert facts["compute_capability"] is None
     assert facts["error"] is None
+    assert not facts.keys() & environment.environment().keys()  # both fit into one record
 
 
 def test_an_absent_cuda_device_has_every_key_and_says_why() -> None:
