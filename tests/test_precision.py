@@ -1,0 +1,252 @@
+"""Precision policies: what is set, what is read back, what is refused. No device is needed for the flags."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from analysis.precisions import PRECISIONS
+from measure import precision as under_test
+from measure.precision import apply, check, read_flags, session, supported
+from results.errors import Unavailable
+
+CLEAN: dict[str, str] = {}
+
+
+@pytest.fixture(autouse=True)
+def as_found(monkeypatch):
+    for name in under_test.RECORDED_ENVIRONMENT:
+        monkeypatch.delenv(name, raising=False)
+    before = under_test._snapshot()
+    yield
+    under_test._restore(before)
+
+
+@pytest.mark.parametrize("name", PRECISIONS)
+@pytest.mark.parametrize("device", ["cpu", "cuda", "cuda:1"])
+def test_what_is_applied_reads_back_as_the_policy(name, device):
+    apply(PRECISIONS[name], device)
+    assert check(read_flags(), PRECISIONS[name], device, cudnn_benchmark=True, deterministic=False) == []
+
+
+def test_fp32_on_cuda_is_ieee_in_convolutions_too():
+    # torch's own default leaves them on TF32
+    torch.backends.cudnn.allow_tf32 = True
+    apply(PRECISIONS["fp32"], "cuda")
+    flags = read_flags()
+    assert flags["cudnn.conv.fp32_precision"] in ("none", "ieee")
+    assert flags["cuda.matmul.fp32_precision"] == "ieee"
+    apply(PRECISIONS["tf32"], "cuda")
+    flags = read_flags()
+    assert flags["cudnn.conv.fp32_precision"] == flags["cuda.matmul.fp32_precision"] == "tf32"
+
+
+def test_legacy_getters_still_read_after_every_policy():
+    # torch.compile reads them; a new-style setter anywhere would make them raise
+    for name in PRECISIONS:
+        apply(PRECISIONS[name], "cuda")
+        assert torch.backends.cuda.matmul.allow_tf32 is PRECISIONS[name].tf32
+        assert torch.backends.cudnn.allow_tf32 is PRECISIONS[name].tf32
+
+
+def test_a_cpu_never_rounds_float32():
+    # amp-bf16 lets TF32 round float32 on CUDA; oneDNN would read the same flag on a CPU
+    apply(PRECISIONS["amp-bf16"], "cpu")
+    assert read_flags()["mkldnn.matmul.fp32_precision"] == "ieee"
+    apply(PRECISIONS["amp-bf16"], "cuda")
+    assert check(read_flags(), PRECISIONS["amp-bf16"], "cpu") == [
+        "mkldnn.matmul.fp32_precision: expected ieee or none, found tf32",
+        "float32_matmul_precision: expected highest, found high",
+    ]
+
+
+@pytest.mark.parametrize("flag", sorted(under_test._expected_cuda(PRECISIONS["fp32"])))
+def test_every_flag_that_matters_is_checked(flag):
+    apply(PRECISIONS["fp32"], "cuda")
+    flags = read_flags() | {flag: "surprise"}
+    (said,) = check(flags, PRECISIONS["fp32"], "cuda")
+    assert said.startswith(f"{flag}: expected ")
+    assert said.endswith("found surprise")
+
+
+def test_benchmark_and_deterministic_are_set_and_checked():
+    apply(PRECISIONS["fp32"], "cpu", cudnn_benchmark=False, deterministic=True)
+    flags = read_flags()
+    assert flags["cudnn.benchmark"] is False
+    assert flags["deterministic_algorithms"] is True
+    assert check(flags, PRECISIONS["fp32"], "cpu", cudnn_benchmark=False, deterministic=True) == []
+    assert check(flags, PRECISIONS["fp32"], "cpu", cudnn_benchmark=True, deterministic=False) == [
+        "cudnn.benchmark: expected True, found False",
+        "cudnn.deterministic: expected False, found True",
+        "deterministic_algorithms: expected False, found True",
+    ]
+    assert torch.utils.deterministic.fill_uninitialized_memory is False  # it would add a kernel to every torch.empty
+
+
+def test_deterministic_products_get_their_workspace(monkeypatch):
+    apply(PRECISIONS["fp32"], "cpu", deterministic=True)
+    assert "env.CUBLAS_WORKSPACE_CONFIG" not in read_flags()
+    apply(PRECISIONS["fp32"], "cuda", deterministic=True)
+    assert read_flags()["env.CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":16:8")
+    apply(PRECISIONS["fp32"], "cuda", deterministic=True)
+    assert read_flags()["env.CUBLAS_WORKSPACE_CONFIG"] == ":16:8"
+
+
+def test_a_session_leaves_the_process_as_it_was():
+    torch.set_float32_matmul_precision("high")
+    torch.backends.cudnn.allow_tf32 = True
+    before = read_flags()
+    with contextlib.suppress(KeyError), session(PRECISIONS["fp32"], "cuda", False, True) as flags:
+        assert flags["cuda.matmul.fp32_precision"] == "ieee"
+        assert flags["deterministic_algorithms"] is True
+        raise KeyError
+    assert read_flags() == before
+
+
+def test_flags_are_values_for_a_row():
+    flags = read_flags()
+    assert all(isinstance(v, (str, int, bool, type(None))) for v in flags.values())
+    assert flags["num_threads"] == torch.get_num_threads()
+    assert {"cudnn.depthwise_kernel", "cudnn.benchmark", "float32_matmul_precision"} <= set(flags)
+
+
+def test_mixed_setters_are_reported_and_do_not_raise():
+    # in a process of its own: once mixed, legacy reads raise for good
+    code = """
+import torch
+from analysis.precisions import PRECISIONS
+from measure.precision import apply, check, read_flags
+apply(PRECISIONS["fp32"], "cuda")
+torch.backends.cuda.matmul.fp32_precision = "tf32"
+torch.backends.mkldnn.conv.fp32_precision = "bf16"
+flags = read_flags()
+assert flags["float32_matmul_precision"].startswith("unreadable: "), flags
+said = check(flags, PRECISIONS["fp32"], "cuda")
+assert said[0] == "cuda.matmul.fp32_precision: expected ieee or none, found tf32", said
+assert said[1].startswith("float32_matmul_precision: expected highest, found unreadable"), said
+assert "mkldnn.conv.fp32_precision: expected ieee or none, found bf16" in check(flags, PRECISIONS["fp32"], "cpu")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_an_override_in_the_environment_is_seen_in_the_flags():
+    flags = read_flags({"NVIDIA_TF32_OVERRIDE": "1", "HOME": "/"})
+    assert flags["env.NVIDIA_TF32_OVERRIDE"] == "1"
+    assert "env.HOME" not in flags
+    apply(PRECISIONS["fp32"], "cuda")
+    flags = read_flags({"NVIDIA_TF32_OVERRIDE": "1"})
+    assert check(flags, PRECISIONS["fp32"], "cuda") == ["env.NVIDIA_TF32_OVERRIDE: expected unset, found 1"]
+    apply(PRECISIONS["fp32"], "cpu")
+    assert check(read_flags({"NVIDIA_TF32_OVERRIDE": "1"}), PRECISIONS["fp32"], "cpu") == []  # no such unit there
+
+
+# --- supported ---
+
+
+class Gpu:
+    """torch.cuda of one device of some compute capability."""
+
+    def __init__(self, monkeypatch, capability, bf16=None, count=1):
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda index=None: capability)
+        monkeypatch.setattr(torch.cuda, "device", lambda index: contextlib.nullcontext())
+        monkeypatch.setattr(torch.cuda, "is_bf16_supported", self.bf16)
+        self.native = capability >= (8, 0) if bf16 is None else bf16
+
+    def bf16(self, including_emulation=True):
+        return True if including_emulation else self.native
+
+
+def accepted(device: str, environ=CLEAN) -> list[str]:
+    names = []
+    for name in PRECISIONS:
+        with contextlib.suppress(Unavailable):
+            supported(PRECISIONS[name], device, environ)
+            names.append(name)
+    return names
+
+
+@pytest.mark.parametrize(
+    ("capability", "names"),
+    [
+        ((6, 0), ["fp32"]),
+        ((7, 0), ["fp32", "amp-fp16"]),
+        ((7, 5), ["fp32", "amp-fp16"]),  # torch would emulate bf16
+        ((8, 0), ["fp32", "tf32", "amp-bf16", "amp-fp16"]),
+        ((9, 0), ["fp32", "tf32", "amp-bf16", "amp-fp16"]),
+    ],
+)
+def test_each_generation_computes_what_it_has_units_for(monkeypatch, capability, names):
+    Gpu(monkeypatch, capability)
+    assert accepted("cuda:0") == names
+
+
+def test_a_refusal_names_the_policy_the_device_and_the_reason(monkeypatch):
+    Gpu(monkeypatch, (7, 5))
+    with pytest.raises(Unavailable, match=r"tf32 on cuda: TF32 needs compute capability 8.0; this one has 7.5"):
+        supported(PRECISIONS["tf32"], "cuda", CLEAN)
+    with pytest.raises(Unavailable, match=r"amp-bf16 on cuda: .* emulate"):
+        supported(PRECISIONS["amp-bf16"], "cuda", CLEAN)
+    with pytest.raises(Unavailable, match="there are 1 CUDA devices, numbered from 0"):
+        supported(PRECISIONS["fp32"], "cuda:1", CLEAN)
+
+
+def test_no_gpu_is_a_reason(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(Unavailable, match="fp32 on cuda: no CUDA device"):
+        supported(PRECISIONS["fp32"], "cuda", CLEAN)
+
+
+@pytest.mark.parametrize("override", under_test.OVERRIDES)
+def test_overrides_refuse_what_they_override(monkeypatch, override):
+    Gpu(monkeypatch, (9, 0))
+    assert accepted("cuda", {override: "0"}) == ["amp-bf16", "amp-fp16"]
+    with pytest.raises(Unavailable, match=f"{override}=0"):
+        supported(PRECISIONS["fp32"], "cuda", {override: "0"})
+    assert "fp32" in accepted("cpu", {override: "0"})
+
+
+@pytest.mark.parametrize(("native", "names"), [(True, ["fp32", "amp-bf16"]), (False, ["fp32"])])
+def test_a_cpu_has_no_tf32_and_no_fp16_units(monkeypatch, native, names):
+    monkeypatch.setattr(under_test, "_cpu_has_bf16", lambda: native)
+    assert accepted("cpu") == names
+
+
+def test_rounding_in_onednn_is_refused_on_a_cpu():
+    assert accepted("cpu", {"DNNL_DEFAULT_FPMATH_MODE": "BF16"}) == []
+    assert "fp32" in accepted("cpu", {"DNNL_DEFAULT_FPMATH_MODE": "STRICT"})
+
+
+def test_another_kind_of_device_is_the_callers_mistake():
+    with pytest.raises(ValueError, match="expected a device cpu, cuda or cuda:N, got mps"):
+        supported(PRECISIONS["fp32"], "mps", CLEAN)
+
+
+def test_this_cpu_answers():
+    assert under_test._cpu_has_bf16() in (True, False)
+    supported(PRECISIONS["fp32"], torch.device("cpu"), CLEAN)
+
+
+@pytest.mark.gpu
+def test_fp32_products_and_convolutions_are_ieee_on_cuda():
+    """Needs compute capability 8.0. TF32 keeps 10 bits: relative error near 1e-3; IEEE near 1e-6."""
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    a, b = torch.randn(512, 512, device="cuda"), torch.randn(512, 512, device="cuda")
+    x, w = torch.randn(8, 64, 28, 28, device="cuda"), torch.randn(64, 64, 3, 3, device="cuda")
+    errors = {}
+    for name in ("fp32", "tf32"):
+        with session(PRECISIONS[name], "cuda"):
+            pairs = [(a @ b, a.double() @ b.double())]
+            convolve = torch.nn.functional.conv2d
+            pairs.append((convolve(x, w), convolve(x.double(), w.double())))
+            errors[name] = [float((got - exact).abs().max() / exact.abs().max()) for got, exact in pairs]
+    assert max(errors["fp32"]) < 2e-5
+    assert min(errors["tf32"]) > 5e-5
