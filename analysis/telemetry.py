@@ -1,0 +1,229 @@
+"""What telemetry readings say about a window of time: energy, mean clock, why clocks were held back.
+
+Pure functions over readings in order of time; a row of telemetry.csv is one as well as what the sampler hands over.
+Energy comes from the device's own counter where it has one (millijoules since its driver was loaded, Volta and later),
+else from the integral of polled power.
+
+Not claimed: accuracy better than about 5 %. The counter moves every 0.1 s or so, power is an average of up to 1 s, and
+A100 and H100 sample it during a quarter of the time only (Yang et al., "Part-time Power Measurements", SC 2024,
+arXiv:2312.02741). On a MIG slice both are the whole GPU's. Nothing is ever filled in from a power limit.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+SHORT_WINDOW_S = 5.0
+"""Below this, the counter's steps and power's averaging are not small against the window."""
+LARGEST_GAP_S = 1.0
+"""Polled power may be missing for this long (or a tenth of the window, if that is more)."""
+EDGE_S = 0.5
+"""A window may reach this far beyond the first or last reading, which is then held (the counter: at its mean rate)."""
+STALL_S = 1.0
+"""An energy counter that shows the same value for this long while the device is on has stood still."""
+DISAGREEMENT_RATIO = 0.2
+"""Counter and integrated power that differ by more are both doubtful (5 % is what either claims)."""
+
+EVENT_REASONS = {
+    0x001: "gpu_idle",
+    0x002: "applications_clocks_setting",
+    0x004: "sw_power_cap",
+    0x008: "hw_slowdown",
+    0x010: "sync_boost",
+    0x020: "sw_thermal_slowdown",
+    0x040: "hw_thermal_slowdown",
+    0x080: "hw_power_brake_slowdown",
+    0x100: "display_clock_setting",
+    0x200: "board_limit",
+    0x400: "reliability",
+}
+"""Bits of nvmlDeviceGetCurrentClocksEventReasons (NVML reference, nvmlClocksEventReasons; the last two from the older
+list of throttle reasons)."""
+
+
+class Sampled(Protocol):
+    """The fields that these functions read; `Reading` and `results.records.Telemetry` have them."""
+
+    @property
+    def time_s(self) -> float: ...
+    @property
+    def sm_clock_hz(self) -> int | None: ...
+    @property
+    def power_w(self) -> float | None: ...
+    @property
+    def energy_j(self) -> float | None: ...
+    @property
+    def event_reasons(self) -> tuple[str, ...] | None: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """One poll of a device: the fields of `results.records.Telemetry` without the cell. What is not offered is None."""
+
+    time_s: float
+    sm_clock_hz: int | None = None
+    memory_clock_hz: int | None = None
+    power_w: float | None = None
+    energy_j: float | None = None
+    temperature_c: float | None = None
+    event_reasons: tuple[str, ...] | None = None
+    memory_used_bytes: int | None = None
+
+
+class Energy(NamedTuple):
+    """joules: None if unknown. method: counter, polled, or empty. reason: why unknown, or what makes it doubtful."""
+
+    joules: float | None
+    method: str
+    reason: str
+
+
+Points = Sequence[tuple[float, float]]
+"""(time_s, value) in order of time."""
+
+
+def decode_event_reasons(mask: int) -> tuple[str, ...]:
+    """Names of the bits set, lowest first; a bit that NVML does not document reads "0x…"."""
+    bits = (1 << i for i in range(mask.bit_length()))
+    return tuple(EVENT_REASONS.get(bit, hex(bit)) for bit in bits if mask & bit)
+
+
+def energy(readings: Sequence[Sampled], start_s: float, end_s: float) -> Energy:
+    """Energy between two host times, in J.
+
+    From the counter's difference, interpolated to the window; where there is none or it stood still, from the trapezoid
+    of polled power. The readings must enclose the window but for 0.5 s. Raises ValueError if the window is empty.
+    """
+    if not end_s > start_s:
+        raise ValueError(f"expected a window that ends after it starts, got {start_s} to {end_s}")
+    counter = [(r.time_s, r.energy_j) for r in readings if r.energy_j is not None]
+    power = [(r.time_s, r.power_w) for r in readings if r.power_w is not None]
+    joules, fault = _counted(counter, start_s, end_s)
+    polled, missing = _polled(power, start_s, end_s)
+    if joules is not None:
+        return Energy(joules, "counter", _doubts(joules, polled, end_s - start_s))
+    if polled is not None:
+        return Energy(polled, "polled", _join(fault, _doubts(polled, None, end_s - start_s)))
+    return Energy(None, "", _join(fault, missing))
+
+
+def mean_sm_clock_hz(readings: Sequence[Sampled], start_s: float, end_s: float) -> float | None:
+    """Time-weighted mean SM clock over a window; None if the readings do not enclose it or are missing too long."""
+    clock = [(r.time_s, float(r.sm_clock_hz)) for r in readings if r.sm_clock_hz is not None]
+    return _mean(clock, start_s, end_s)
+
+
+def mean_power_w(readings: Sequence[Sampled], start_s: float, end_s: float) -> float | None:
+    """Time-weighted mean of polled power over a window; None as for `mean_sm_clock_hz`."""
+    power = [(r.time_s, r.power_w) for r in readings if r.power_w is not None]
+    return _mean(power, start_s, end_s)
+
+
+def event_shares(readings: Iterable[Sampled], start_s: float, end_s: float) -> dict[str, float] | None:
+    """Event reason → share of the polls inside the window that show it; None if no poll could tell."""
+    seen = [r.event_reasons for r in readings if start_s <= r.time_s <= end_s and r.event_reasons is not None]
+    if not seen:
+        return None
+    names = sorted({name for reasons in seen for name in reasons})
+    return {name: sum(name in reasons for reasons in seen) / len(seen) for name in names}
+
+
+def _counted(counter: Points, start_s: float, end_s: float) -> tuple[float | None, str]:
+    if not counter:
+        return None, "no energy counter"
+    if fault := _not_enclosed(counter, start_s, end_s, "the energy counter"):
+        return None, fault
+    inside = _window(counter, start_s, end_s)
+    if any(after < before for (_, before), (_, after) in itertools.pairwise(inside)):
+        return None, "the energy counter went backwards"
+    if stall_s := _longest_stall(inside):
+        return None, f"the energy counter stood still for {stall_s:.1f} s"
+    rate_w = (inside[-1][1] - inside[0][1]) / (inside[-1][0] - inside[0][0])
+    line = _padded(inside, start_s, end_s, rate_w)
+    return _at(line, end_s) - _at(line, start_s), ""
+
+
+def _polled(power: Points, start_s: float, end_s: float) -> tuple[float | None, str]:
+    if not power:
+        return None, "no power reading"
+    fault = _uncovered(power, start_s, end_s, "power")
+    return (None, fault) if fault else (_integral(power, start_s, end_s), "")
+
+
+def _mean(points: Points, start_s: float, end_s: float) -> float | None:
+    if not end_s > start_s or _uncovered(points, start_s, end_s, ""):
+        return None
+    return _integral(points, start_s, end_s) / (end_s - start_s)
+
+
+def _doubts(joules: float, polled: float | None, window_s: float) -> str:
+    doubts = []
+    if window_s < SHORT_WINDOW_S:
+        doubts.append(f"window of {window_s:.2f} s is shorter than {SHORT_WINDOW_S:g} s")
+    if polled is not None and abs(joules - polled) > DISAGREEMENT_RATIO * max(joules, polled):
+        doubts.append(f"counter says {joules:.4g} J, polled power {polled:.4g} J")
+    return _join(*doubts)
+
+
+def _longest_stall(inside: Points) -> float:
+    """Longest time that the counter showed one value, if that is a stall; else 0. Two polls at least see a value."""
+    longest_s, since_s = 0.0, inside[0][0]
+    for (_, before), (time_s, after) in itertools.pairwise(inside):
+        if after != before:
+            since_s = time_s
+        longest_s = max(longest_s, time_s - since_s)
+    flat = inside[0][1] == inside[-1][1]
+    return longest_s if longest_s >= STALL_S or flat else 0.0
+
+
+def _uncovered(points: Points, start_s: float, end_s: float, what: str) -> str:
+    if fault := _not_enclosed(points, start_s, end_s, what):
+        return fault
+    times = [t for t, _ in _padded(_window(points, start_s, end_s), start_s, end_s)]
+    gap_s = max(after - before for before, after in itertools.pairwise(times))
+    allowed_s = max(LARGEST_GAP_S, (end_s - start_s) / 10)
+    return f"{what} is missing for {gap_s:.1f} s" if gap_s > allowed_s else ""
+
+
+def _not_enclosed(points: Points, start_s: float, end_s: float, what: str) -> str:
+    if len(points) < 2 or points[0][0] > start_s + EDGE_S or points[-1][0] < end_s - EDGE_S:
+        return f"readings of {what} do not enclose the window"
+    return ""
+
+
+def _window(points: Points, start_s: float, end_s: float) -> Points:
+    """Points inside, and the nearest one on either side; two at least."""
+    first = max((i for i, (t, _) in enumerate(points) if t <= start_s), default=0)
+    last = min((i for i, (t, _) in enumerate(points) if t >= end_s), default=len(points) - 1)
+    return points[min(first, len(points) - 2) : max(last, first + 1) + 1]
+
+
+def _padded(points: Points, start_s: float, end_s: float, rate: float = 0.0) -> Points:
+    """Points continued to both ends of the window, at a constant rate."""
+    (t0, v0), (t1, v1) = points[0], points[-1]
+    before = [(start_s, v0 - rate * (t0 - start_s))] if t0 > start_s else []
+    after = [(end_s, v1 + rate * (end_s - t1))] if t1 < end_s else []
+    return [*before, *points, *after]
+
+
+def _at(points: Points, time_s: float) -> float:
+    """Linear interpolation; `time_s` lies within."""
+    for (t0, v0), (t1, v1) in itertools.pairwise(points):
+        if t0 <= time_s <= t1:
+            return v0 if t1 == t0 else v0 + (v1 - v0) * (time_s - t0) / (t1 - t0)
+    return points[-1][1]
+
+
+def _integral(points: Points, start_s: float, end_s: float) -> float:
+    """Trapezoid of the straight lines between points, from start to end."""
+    known = _padded(points, start_s, end_s)
+    inside = [(t, v) for t, v in known if start_s < t < end_s]
+    line = [(start_s, _at(known, start_s)), *inside, (end_s, _at(known, end_s))]
+    return sum((t1 - t0) * (v0 + v1) / 2 for (t0, v0), (t1, v1) in itertools.pairwise(line))
+
+
+def _join(*parts: str) -> str:
+    return "; ".join(part for part in parts if part)
