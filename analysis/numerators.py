@@ -1,0 +1,188 @@
+"""How many FLOP one training step needs, by each method that claims to know, split by the unit that runs them.
+
+`exact` is our own count of this very step; `theory` is three times a counter's forward pass. Recomputation is no
+model FLOP and is left out. Nothing here measures or divides: `utilization.py` does.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from analysis import kinds
+from analysis.precisions import PRECISIONS, unit_of
+from analysis.theory import OPERATORS, TRAINING_PER_FORWARD, kind_of_operator
+from results.errors import Unavailable
+from results.records import FlopCount, Operation, Run, to_text
+
+OWN = "flopledger"
+
+_FLOATS = ("float", "bfloat", "half", "double")
+
+
+@dataclass(frozen=True)
+class Numerator:
+    """Model FLOP of one step by arithmetic unit, or the reason why there is no count.
+
+    all_flop adds every operation that is no convolution or matrix product, where the method knows them.
+    """
+
+    method: str
+    source: str
+    flop_by_unit: Mapping[str, int] = field(default_factory=dict)
+    all_flop: int | None = None
+    reason: str = ""
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def model_flop(self) -> int | None:
+        """The sum over units; None if the method could not count."""
+        return None if self.reason else sum(self.flop_by_unit.values())
+
+
+@dataclass(frozen=True)
+class Counted:
+    """What one operation table holds: model FLOP by (kind, input dtype), everything else, and bytes.
+
+    read_bytes and written_bytes are the unfused sum over operations: an estimate of traffic, no bound.
+    """
+
+    flop_by_kind_dtype: Mapping[tuple[str, str], int]
+    other_flop: int
+    read_bytes: int
+    written_bytes: int
+    not_understood: Mapping[str, int]
+
+    @property
+    def model_flop(self) -> int:
+        return sum(self.flop_by_kind_dtype.values())
+
+    @property
+    def flop_per_byte(self) -> float | None:
+        """Model FLOP per byte that the operations, each by itself, read and write."""
+        moved = self.read_bytes + self.written_bytes
+        return self.model_flop / moved if moved else None
+
+
+def count_table(operations: Sequence[Operation]) -> Counted:
+    """Adds up one operation table, recomputation left out."""
+    table = [operation for operation in operations if operation.phase != "recompute"]
+    by_kind: Counter[tuple[str, str]] = Counter()
+    other = read = written = 0
+    for operation in table:
+        cost = kinds.cost(operation)
+        if cost.model_flop:
+            by_kind[operation.kind, input_dtype(operation)] += int(cost.model_flop)
+        other += int(cost.other_flop)
+        read += int(cost.read_bytes)
+        written += int(cost.written_bytes)
+    return Counted(dict(by_kind), other, read, written, dict(kinds.not_understood(table)))
+
+
+def input_dtype(operation: Operation) -> str:
+    """The dtype an operation computes in: that of its first floating input, or of its first input if none is."""
+    floating = [dtype for dtype in operation.input_dtypes if dtype.startswith(_FLOATS)]
+    return (floating or list(operation.input_dtypes) or ["none"])[0]
+
+
+def exact(counted: Counted, run: Run) -> Numerator:
+    """Our own count of this very step, each product on the unit that its dtype and the precision policy name."""
+    units: Counter[str] = Counter()
+    try:
+        for (_kind, dtype), flop in counted.flop_by_kind_dtype.items():
+            units[unit_of(dtype, PRECISIONS[run.precision], run.device)] += flop
+    except ValueError as fault:
+        return Numerator("exact", OWN, reason=str(fault))
+    everything = counted.model_flop + counted.other_flop
+    return Numerator("exact", OWN, dict(units), everything, warnings=(*_gaps(counted), *_executed(counted, run)))
+
+
+def theory(counts: Iterable[FlopCount], run: Run, counter: str) -> Numerator:
+    """3 × forward, the forward being a counter's convolutions and matrix products, cleaned to FLOP.
+
+    A counter that names no operators gives its whole total, which the row is marked with.
+    """
+    try:
+        total, operators = _forward(counts, run, counter)
+    except Unavailable as fault:
+        return Numerator("theory", counter, reason=str(fault))
+    units: Counter[str] = Counter()
+    for count in operators:
+        kind = kind_of_operator(counter, count.operator) or ""
+        units[unit_of_kind(kind, run)] += TRAINING_PER_FORWARD * _flop(count)
+    warnings = _counter_gaps(total)
+    if counter not in OPERATORS:
+        units[unit_of_kind("", run)] += TRAINING_PER_FORWARD * _flop(total)
+        warnings += (f"convention: {counter} adds bias, normalisation, activation and pooling to its multiply-adds",)
+    return Numerator("theory", counter, dict(units), warnings=warnings)
+
+
+def theory_as_published(counts: Iterable[FlopCount], run: Run, counter: str = "fvcore") -> Numerator:
+    """3 × the counter's native total, multiply-adds taken for FLOP: the number of the 2021 post, half of the truth."""
+    try:
+        total, _ = _forward(counts, run, counter)
+    except Unavailable as fault:
+        return Numerator("theory_as_published", counter, reason=str(fault))
+    native = round(TRAINING_PER_FORWARD * (total.native_value or 0))
+    warning = f"convention: native {total.native_unit} of {counter}, unconverted"
+    return Numerator("theory_as_published", counter, {unit_of_kind("", run): native}, warnings=(warning,))
+
+
+def unit_of_kind(kind: str, run: Run) -> str:
+    """The unit of the run's policy for matrix products, and for everything else that of its convolutions."""
+    policy = PRECISIONS[run.precision]
+    if kind == "matmul":
+        return run.matmul_unit or policy.matmul_unit
+    return run.convolution_unit or policy.convolution_unit
+
+
+def _forward(counts: Iterable[FlopCount], run: Run, counter: str) -> tuple[FlopCount, list[FlopCount]]:
+    """The total and the operators of one counter's forward pass at the run's batch size."""
+    mine = [c for c in counts if (c.cell_id, c.attempt, c.counter) == (run.cell_id, run.attempt, counter)]
+    here = [c for c in mine if c.scope == "total" and c.phase == "forward" and c.batch_size == run.batch_size]
+    broken = [c for c in (here or mine) if c.status != "ok" or c.flop is None]
+    if broken:
+        raise Unavailable(f"{counter}: {broken[0].reason or broken[0].status}")
+    totals = [c for c in here if not c.operator]
+    if len(totals) != 1:
+        raise Unavailable(f"{counter}: expected one forward total at batch {run.batch_size}, found {len(totals)}")
+    operators = [c for c in here if c.operator and counter in OPERATORS]
+    if counter in OPERATORS and not operators:
+        raise Unavailable(f"{counter}: no convolution or matrix product among its operators")
+    return totals[0], operators
+
+
+def _flop(count: FlopCount) -> int:
+    return count.flop or 0
+
+
+def _gaps(counted: Counted) -> tuple[str, ...]:
+    if not counted.not_understood:
+        return ()
+    return (f"not_understood: {_calls(counted.not_understood)} have no formula, the count may be too low",)
+
+
+def _counter_gaps(total: FlopCount) -> tuple[str, ...]:
+    marks: tuple[str, ...] = ()
+    if total.not_understood:
+        marks += (f"not_understood: {total.counter} has no rule for {_calls(total.not_understood)}",)
+    if total.extrapolated:
+        marks += (f"extrapolated: {total.counter} counted smaller batches, this one by an affine law",)
+    return marks
+
+
+def _executed(counted: Counted, run: Run) -> tuple[str, ...]:
+    """The trace against one real step on the device, where the run recorded one: "kind/dtype" → model FLOP."""
+    if not run.executed:
+        return ()
+    traced = {f"{kind}/{dtype}": flop for (kind, dtype), flop in counted.flop_by_kind_dtype.items()}
+    differing = [key for key in sorted({*traced, *run.executed}) if traced.get(key) != run.executed.get(key)]
+    if not differing:
+        return ()
+    said = ", ".join(f"{key} {traced.get(key, 0)} against {run.executed.get(key, 0)}" for key in differing)
+    return (f"executed_differs: FLOP of the trace against one real step: {said}",)
+
+
+def _calls(operators: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} × {to_text(calls)}" for name, calls in sorted(operators.items()))

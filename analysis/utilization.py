@@ -1,0 +1,180 @@
+"""The fraction of a peak that training reaches: every numerator over every denominator, one row each.
+
+utilization = model FLOP of a step ÷ (step time × peak). Its interval is that of the step time; counts are exact and
+peaks are as published or measured, without an interval of their own. A ratio above 1 is kept and explained, never
+clamped, and an absent half of the fraction is a row with its reason. Pure: raw records in, rows out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from analysis import telemetry
+from analysis.denominators import Denominator
+from analysis.numerators import Numerator
+from analysis.precisions import TENSOR_UNITS
+from analysis.statistics import summarise
+from results.errors import Unavailable
+from results.records import MEASURED, Run, Sample, Telemetry, Utilization, header, non_default
+
+HARMLESS_REASONS = ("gpu_idle", "applications_clocks_setting", "display_clock_setting")
+"""Event reasons that say nothing about a limit the device ran into."""
+
+_OWN_COLUMNS = (
+    "model",
+    "batch_size",
+    "precision",
+    "device",
+    "repeat",
+    "methods",
+    "counters",
+    "target_ci_ratio",
+    "seed",
+)
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """Mean time of one step with its 95 % interval, seconds (None: a single block); steps: how many were timed."""
+
+    mean_s: float
+    low_s: float | None
+    high_s: float | None
+    steps: int
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What was observed of one cell: its row, the time of its step, and what telemetry says about the window."""
+
+    run: Run
+    time: StepTime | None
+    clock_hz: float | None = None
+    energy_j: float | None = None
+    notes: tuple[str, ...] = ()
+
+
+def measurement(run: Run, samples: Iterable[Sample], readings: Iterable[Telemetry]) -> Measurement:
+    """Summarises one cell's own samples and telemetry; those of other cells are left out.
+
+    Energy is what the run row says, else what the readings give for its window.
+    """
+    key = (run.cell_id, run.attempt)
+    time = step_time([sample for sample in samples if (sample.cell_id, sample.attempt) == key])
+    mine = [reading for reading in readings if (reading.cell_id, reading.attempt) == key]
+    start_s, end_s = run.window_start_s, run.window_end_s
+    if start_s is None or end_s is None or not end_s > start_s:
+        return Measurement(run, time, None, run.energy_j)
+    clock_hz = telemetry.mean_sm_clock_hz(mine, start_s, end_s)
+    energy_j = run.energy_j if run.energy_j is not None else telemetry.energy(mine, start_s, end_s).joules
+    return Measurement(run, time, clock_hz, energy_j, limits_seen(mine, start_s, end_s))
+
+
+def step_time(samples: Sequence[Sample]) -> StepTime | None:
+    """Step time from the measured blocks of whole steps, weighted by their steps; None if there are none.
+
+    Device time where every block has it, else wall time: one clock for all blocks, never a mixture.
+    """
+    blocks = [sample for sample in samples if sample.part == "measure" and not sample.phase and sample.steps > 0]
+    if not blocks:
+        return None
+    on_device = [sample.device_s for sample in blocks if sample.device_s is not None]
+    times = on_device if len(on_device) == len(blocks) else [sample.wall_s for sample in blocks]
+    steps = [sample.steps for sample in blocks]
+    summary = summarise([time / n for time, n in zip(times, steps, strict=True)], steps)
+    return StepTime(summary.mean, summary.low, summary.high, sum(steps))
+
+
+def limits_seen(readings: Sequence[Telemetry], start_s: float, end_s: float) -> tuple[str, ...]:
+    """One note for each event (throttle) reason that lowered clocks in the window, with its share of the polls."""
+    shares = telemetry.event_shares(readings, start_s, end_s) or {}
+    return tuple(
+        f"clock_limited: {reason} in {100 * share:.0f} % of polls"
+        for reason, share in shares.items()
+        if reason not in HARMLESS_REASONS
+    )
+
+
+def rows(
+    measured: Measurement, numerators: Iterable[Numerator], denominators: Sequence[Denominator]
+) -> list[Utilization]:
+    """utilization.csv of one cell: each numerator over each denominator, in order."""
+    return [_row(measured, over, under) for over in numerators for under in denominators]
+
+
+def variant(run: Run) -> str:
+    """What sets this cell apart beside model, batch size, precision and device: "layout=channels_last"; else empty."""
+    other = {name: value for name, value in non_default(run.cell).items() if name not in _OWN_COLUMNS}
+    return ", ".join(f"{name}={value}" for name, value in other.items())
+
+
+def _row(measured: Measurement, over: Numerator, under: Denominator) -> Utilization:
+    run, time = measured.run, measured.time
+    row = {name: getattr(run, name) for name in header(Utilization) if name in _SHARED}
+    row |= {"variant": variant(run), "method": over.method, "numerator_source": over.source}
+    row |= {"denominator": under.name, "model_flop": over.model_flop, "all_flop": over.all_flop}
+    if time is not None and run.status in MEASURED:
+        row |= _rates(measured, time)
+    status, reason, fraction = _fraction(measured, over, under)
+    marks = (*run.warnings, *measured.notes, *over.warnings, *_surprises(fraction, over, under))
+    return Utilization(**{**row, **fraction, "status": status, "reason": reason, "warnings": marks})
+
+
+_SHARED = ("cell_id", "attempt", "model", "batch_size", "precision", "device", "repeat")
+
+
+def _rates(measured: Measurement, time: StepTime) -> dict[str, float | None]:
+    """Time, items and energy: what does not depend on a count."""
+    items = measured.run.items_per_step
+    joule = measured.energy_j
+    return {
+        "time_s": time.mean_s,
+        "time_low_s": time.low_s,
+        "time_high_s": time.high_s,
+        "items_per_s": items / time.mean_s if items else None,
+        "energy_per_item_j": joule / (time.steps * items) if joule is not None and items else None,
+    }
+
+
+def _fraction(
+    measured: Measurement, over: Numerator, under: Denominator
+) -> tuple[str, str, dict[str, float | str | None]]:
+    """Status, reason and the columns that hold the ratio, as far as its halves are known."""
+    run, time, flop = measured.run, measured.time, over.model_flop
+    peak, source, absent = _peak(over, under)
+    known: dict[str, float | str | None] = {"peak_flop_per_s": peak, "peak_source": source}
+    if run.status not in MEASURED:
+        return run.status, run.reason, known
+    if time is None:
+        return "invalid", "no measured block of steps", known
+    if flop is None:
+        return "unavailable", over.reason, known
+    known["achieved_flop_per_s"] = flop / time.mean_s
+    if peak is None:
+        return "unavailable", absent, known
+    known["utilization_ratio"] = flop / (time.mean_s * peak)
+    known["utilization_low_ratio"] = flop / (time.high_s * peak) if time.high_s else None
+    known["utilization_high_ratio"] = flop / (time.low_s * peak) if time.low_s and time.low_s > 0 else None
+    return run.status, run.reason, known
+
+
+def _peak(over: Numerator, under: Denominator) -> tuple[float | None, str, str]:
+    """Peak, its source, and why there is none."""
+    try:
+        return under.peak(over.flop_by_unit), under.source(over.flop_by_unit), ""
+    except Unavailable as fault:
+        return None, "", str(fault)
+
+
+def _surprises(fraction: dict[str, float | str | None], over: Numerator, under: Denominator) -> tuple[str, ...]:
+    """What a ratio above 1 means."""
+    ratio = fraction.get("utilization_ratio")
+    if not isinstance(ratio, float) or ratio <= 1:
+        return ()
+    if under.name == "ceiling":
+        return (f"ceiling_too_low: the cell reaches {ratio:.3g} × the measured ceiling",)
+    tensor = [unit for unit in TENSOR_UNITS if over.flop_by_unit.get(unit)]
+    if tensor:
+        return (f"above_one: {ratio:.3g} on {', '.join(tensor)} is an error in numerator or denominator",)
+    return (f"above_one: {ratio:.3g} without tensor units: a fast algorithm such as Winograd, or an error",)

@@ -1,0 +1,118 @@
+"""Brings every counter's number to one convention: one multiply-add is 2 FLOP.
+
+The native value and its unit stay beside the converted one, so that the conversion can be repeated and is never
+applied to its own result. It does not judge whether a counter is right, only what its number means.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+from cleaning.steps import Outcome
+from results.records import CleaningLog, FlopCount, to_text
+
+FILE = "flop_counts.csv"
+
+Points = set[tuple[int, int]]
+"""(batch size, FLOP) of one series of counts."""
+
+FLOP_PER_NATIVE = {"mac": 2, "flop": 1}
+"""Native unit of a counter → FLOP. PaLM, MLPerf and Epoch count a multiply-add as two."""
+
+
+def one_convention(counts: tuple[FlopCount, ...]) -> Outcome[FlopCount]:
+    """Every count in FLOP, from its native value alone; a count whose unit is unknown becomes invalid."""
+    kept, log = [], []
+    for count in counts:
+        clean, entry = _converted(count)
+        kept.append(clean)
+        if entry is not None:
+            log.append(entry)
+    return Outcome(tuple(kept), (), tuple(log))
+
+
+def extrapolation_checked(counts: tuple[FlopCount, ...]) -> Outcome[FlopCount]:
+    """Every extrapolated count against the affine law a·b + c of the batches that were counted.
+
+    One that the counted batches contradict, or counted batches that are on no line, makes it invalid. Fewer than two
+    counted batches decide nothing: the count stays, and the log says that it was not checked.
+    """
+    measured: dict[tuple[str, ...], Points] = {}
+    for count in counts:
+        if count.status == "ok" and not count.extrapolated and count.flop is not None:
+            measured.setdefault(_series(count), set()).add((count.batch_size, count.flop))
+    kept, log = [], []
+    for count in counts:
+        clean, entry = _checked(count, measured.get(_series(count), set()))
+        kept.append(clean)
+        if entry is not None:
+            log.append(entry)
+    return Outcome(tuple(kept), (), tuple(log))
+
+
+def affine(points: Points, batch_size: int) -> int | None:
+    """a·batch_size + c through every point (batch size, FLOP), exactly; None if they are on no such line.
+
+    Needs two points or more. Integers throughout: the law holds exactly or not at all.
+    """
+    (x0, y0), (x1, y1) = sorted(points)[:2]
+    if x0 == x1 or any((y - y0) * (x1 - x0) != (y1 - y0) * (x - x0) for x, y in points):
+        return None
+    rise, run = (y1 - y0) * (batch_size - x0), x1 - x0
+    return y0 + rise // run if rise % run == 0 else None
+
+
+def entry(step: str, count: FlopCount, field: str, before: object, after: object, reason: str) -> CleaningLog:
+    """One row of the cleaning log about a count."""
+    subject = f"{count.counter} {count.phase} batch {count.batch_size} {count.operator or count.scope}"
+    return CleaningLog(
+        step=step,
+        file=FILE,
+        cell_id=count.cell_id,
+        attempt=count.attempt,
+        subject=subject,
+        field=field,
+        before=to_text(before),
+        after=to_text(after),
+        reason=reason,
+    )
+
+
+def _converted(count: FlopCount) -> tuple[FlopCount, CleaningLog | None]:
+    if count.native_value is None or count.status != "ok":
+        return count, None
+    factor = FLOP_PER_NATIVE.get(count.native_unit)
+    if factor is None or not math.isfinite(count.native_value):
+        came = f"{to_text(count.native_value)} {count.native_unit or 'without a unit'}"
+        return _invalid("one_convention", count, f"expected a finite number of mac or flop, came {came}")
+    flop = round(factor * count.native_value)
+    if flop == count.flop:
+        return count, None
+    reason = f"one {count.native_unit} is {factor} FLOP: {factor} × {to_text(count.native_value)}"
+    log = entry("one_convention", count, "flop", count.flop, flop, reason)
+    return dataclasses.replace(count, flop=flop), log
+
+
+def _checked(count: FlopCount, points: Points) -> tuple[FlopCount, CleaningLog | None]:
+    if count.status != "ok" or not count.extrapolated or count.flop is None:
+        return count, None
+    if len(points) < 2:
+        reason = f"not checked: {len(points)} counted batch sizes, an affine law needs two"
+        return count, entry("extrapolation_checked", count, "extrapolated", True, True, reason)
+    expected = affine(points, count.batch_size)
+    if expected == count.flop:
+        return count, None
+    said = "are on no line" if expected is None else f"give {expected}"
+    reason = f"extrapolated to {count.flop} FLOP, but the counted batches {sorted(size for size, _ in points)} {said}"
+    return _invalid("extrapolation_checked", count, reason)
+
+
+def _invalid(step: str, count: FlopCount, reason: str) -> tuple[FlopCount, CleaningLog]:
+    log = entry(step, count, "status", count.status, "invalid", reason)
+    return dataclasses.replace(count, flop=None, status="invalid", reason=reason), log
+
+
+def _series(count: FlopCount) -> tuple[str, ...]:
+    named = (count.counter, count.workload, count.phase, count.scope, count.operator)
+    return (count.cell_id, str(count.attempt), *named)

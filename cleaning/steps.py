@@ -1,0 +1,33 @@
+"""What a cleaning step is: records in, records and a log of every change out.
+
+A step has one job and says so in its first line. It edits nothing in place and invents no record: whatever came in is
+either kept (perhaps with a field changed, which is logged) or dropped (which is logged with its size).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from results.records import CleaningLog, Record
+
+R = TypeVar("R", bound=Record)
+
+
+@dataclass(frozen=True)
+class Outcome(Generic[R]):
+    """What a step made of its records. kept + dropped are as many records as came in, in their order."""
+
+    kept: tuple[R, ...]
+    dropped: tuple[R, ...] = ()
+    log: tuple[CleaningLog, ...] = ()
+
+
+@dataclass(frozen=True)
+class Step:
+    """One named step over the records of one raw file."""
+
+    name: str
+    file: str
+    apply: Callable[[tuple[Any, ...]], Outcome[Any]]

@@ -1,0 +1,269 @@
+"""Utilization by model, precision and batch size, drawn from utilization.csv alone.
+
+Points are cells, bars their 95 % intervals (of the step time; peaks have none). Cells that were repeated are one point
+at their mean, the bar spanning all their intervals. What could not be measured is written where its point would be,
+never left out and never drawn as zero. Nothing is read from anywhere else, and no file is written here.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from analysis.precisions import PRECISIONS
+from reports import style
+from reports.build import HEADLINES, METHODS
+from reports.words import OF_WHAT, STATUS_WORDS, si
+from results.records import MEASURED, Utilization
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+POINT = ("model", "variant", "precision", "batch_size")
+"""What sets the points of a figure apart."""
+
+Looks = dict[str, tuple[Any, str]]
+"""Precision → (colour, marker)."""
+
+_BATCH_MARGIN = 1.5
+_MOST_TICKS = 6
+_GREY = "0.35"
+_WORDS: dict[str, Any] = {"fontsize": 7, "style": "italic", "textcoords": "offset points", "annotation_clip": False}
+"""How a reason looks where a point would be."""
+
+
+def read(path: Path) -> pd.DataFrame:
+    """utilization.csv with the types of its record. Raises ValueError for a file that is none."""
+    from results.tables import table
+
+    with path.open(encoding="utf-8", newline="") as file:
+        names, *rows = list(csv.reader(file)) or [[]]
+    return table(str(path), Utilization, names, rows)
+
+
+def figures(frame: pd.DataFrame) -> dict[str, Figure]:
+    """File name → figure: utilization by model and precision, and by batch size where there are several.
+
+    frame: from `read`. Empty without cells. Draw and render inside `style.theme()`.
+    """
+    points = chosen(frame)
+    if points.empty:
+        return {}
+    drawn = {"utilization_by_model": by_model(points)}
+    measured = points.dropna(subset=["utilization_ratio"])
+    if measured["batch_size"].nunique() > 1:
+        drawn["utilization_by_batch"] = by_batch(points)
+    return drawn
+
+
+def chosen(frame: pd.DataFrame) -> pd.DataFrame:
+    """One row a point, of the best method and over the first denominator that are known."""
+    known = frame.dropna(subset=["utilization_ratio"])
+    method = next((m for m in METHODS if (known["method"] == m).any()), "exact")
+    rows = frame[frame["method"] == method] if (frame["method"] == method).any() else frame
+    with_ratio = rows.dropna(subset=["utilization_ratio"])
+    denominator = next((d for d in HEADLINES if (with_ratio["denominator"] == d).any()), HEADLINES[-1])
+    rows = rows[rows["denominator"] == denominator].drop_duplicates(subset="cell_id")
+    return rows.groupby(list(POINT), sort=False, as_index=False).agg(
+        utilization_ratio=("utilization_ratio", "mean"),
+        low=("utilization_low_ratio", "min"),
+        high=("utilization_high_ratio", "max"),
+        peak=("peak_flop_per_s", "max"),
+        lowest_peak=("peak_flop_per_s", "min"),
+        status=("status", _gravest),
+        denominator=("denominator", "first"),
+        method=("method", "first"),
+    )
+
+
+def by_model(points: pd.DataFrame) -> Figure:
+    """One panel a batch size, one row a model, the precisions above one another; best model on top."""
+    models = _best_first(points)
+    batches = sorted(points["batch_size"].unique())
+    looks = style.looks(_in_order(points["precision"].unique()))
+    height = 0.35 + max(1.0, len(models) * max(0.22, 0.11 * len(looks)))
+    figure, panels, spare = _grid(len(batches), 3, height)
+    for axes, batch in zip(panels, batches, strict=True):
+        _model_panel(axes, points[points["batch_size"] == batch], models, looks)
+        axes.set_title(f"batch {batch}")
+        axes.set_yticks(range(len(models)), models)
+        axes.set_ylim(len(models) - 0.5, -0.5)
+    _ratio_axes(panels, points, horizontal=True)
+    _finish(figure, points, panels, spare, looks)
+    figure.supxlabel(_axis_label(points), fontsize=style.LABEL_PT)
+    return figure
+
+
+def by_batch(points: pd.DataFrame) -> Figure:
+    """One panel a model, batch size across, one line a precision."""
+    models = _best_first(points)
+    looks = style.looks(_in_order(points["precision"].unique()))
+    batches = sorted(int(batch) for batch in points["batch_size"].unique())
+    figure, panels, spare = _grid(len(models), 4, 2.0 if len(models) <= 4 else 1.55)
+    for axes, model in zip(panels, models, strict=True):
+        _batch_panel(axes, points[_labels(points) == model], looks)
+        axes.set_title(model)
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(batches, _tick_labels(batches))
+        axes.set_xlim(batches[0] / _BATCH_MARGIN, batches[-1] * _BATCH_MARGIN)
+        axes.minorticks_off()
+    _ratio_axes(panels, points, horizontal=False)
+    _finish(figure, points, panels, spare, looks)
+    figure.supxlabel(f"batch size\n({_axis_label(points)})", fontsize=style.LABEL_PT)
+    figure.supylabel("utilization, %", fontsize=style.LABEL_PT)
+    return figure
+
+
+def _tick_labels(batches: Sequence[int]) -> list[str]:
+    """A label for each batch size; for every other one, counted from the largest, where there is no room."""
+    every = 1 if len(batches) <= _MOST_TICKS else 2
+    return [str(batch) if (len(batches) - 1 - i) % every == 0 else "" for i, batch in enumerate(batches)]
+
+
+def _grid(panels: int, columns: int, height_in: float) -> tuple[Figure, list[Axes], list[Axes]]:
+    """A figure with shared axes, its panels in reading order, and those to spare; height of one line of panels."""
+    import matplotlib.pyplot as plt
+
+    columns = min(panels, columns)
+    lines = math.ceil(panels / columns)
+    size = (style.COLUMN_IN * 1.35 if columns == 1 else style.PAGE_IN, 0.9 + lines * height_in)
+    figure, grid = plt.subplots(lines, columns, figsize=size, sharex=True, sharey=True, squeeze=False)
+    figure.set_layout_engine("constrained")
+    flat = list(grid.flat)
+    for axes in flat[max(0, panels - columns) : panels]:
+        axes.xaxis.set_tick_params(labelbottom=True)
+    return figure, flat[:panels], flat[panels:]
+
+
+def _model_panel(axes: Axes, points: pd.DataFrame, models: Sequence[str], looks: Looks) -> None:
+    """Dots and intervals of one batch size; words where a cell has no ratio."""
+    step = 0.7 / len(looks)
+    place = {name: (index - (len(looks) - 1) / 2) * step for index, name in enumerate(looks)}
+    for label, same in points.groupby(_labels(points), sort=False):
+        y = models.index(str(label))
+        for precision, row in _found(same):
+            colour, marker = looks[precision]
+            at = (100 * row.utilization_ratio, y + place[precision])
+            _point(axes, row, *at, horizontal=True, color=colour, fmt=marker)
+        for precision, words in _missing(same):
+            colour = looks[precision][0] if precision else _GREY
+            axes.annotate(words, (0, y + place.get(precision, 0)), (3, 0), color=colour, va="center", **_WORDS)
+    axes.grid(axis="y", visible=False)
+    for edge in range(len(models) - 1):
+        axes.axhline(edge + 0.5, color="0.93", linewidth=0.6, zorder=0)
+
+
+def _batch_panel(axes: Axes, points: pd.DataFrame, looks: Looks) -> None:
+    """Lines over the batch size of one model; words hang from the top where a cell has no ratio."""
+    for precision, (colour, marker) in looks.items():
+        mine = [row for _, row in _found(points[points["precision"] == precision].sort_values("batch_size"))]
+        axes.plot([r.batch_size for r in mine], [100 * r.utilization_ratio for r in mine], color=colour, linewidth=1)
+        for row in mine:
+            _point(axes, row, row.batch_size, 100 * row.utilization_ratio, horizontal=False, color=colour, fmt=marker)
+    for batch, same in points.groupby("batch_size"):
+        missing = _missing(same)
+        for index, (precision, words) in enumerate(missing):
+            aside = (8 * (index - (len(missing) - 1) / 2), -2)
+            colour = looks[precision][0] if precision else _GREY
+            look = {"rotation": 90, "ha": "center", "va": "top", "color": colour, **_WORDS}
+            axes.annotate(words, (float(str(batch)), 1), aside, xycoords=axes.get_xaxis_transform(), **look)
+
+
+def _found(points: pd.DataFrame) -> list[tuple[str, Any]]:
+    """(precision, row) of the points that have a ratio."""
+    known = points.dropna(subset=["utilization_ratio"])
+    return list(zip(known["precision"], known.itertuples(index=False), strict=True))
+
+
+def _missing(points: pd.DataFrame) -> list[tuple[str, str]]:
+    """(precision, why it has no ratio); a single ("", why) where all precisions have none for the same reason."""
+    gaps = points[points["utilization_ratio"].isna()]
+    words = [STATUS_WORDS.get(status, "no peak" if status in MEASURED else status) for status in gaps["status"]]
+    if len(gaps) == len(points) > 1 and len(set(words)) == 1:
+        return [("", words[0])]
+    return list(zip(gaps["precision"], words, strict=True))
+
+
+def _point(axes: Axes, row: Any, x: float, y: float, *, horizontal: bool, **look: Any) -> None:
+    """One cell with its interval."""
+    low, high = (row.utilization_ratio if math.isnan(end) else end for end in (row.low, row.high))
+    span = [[100 * (row.utilization_ratio - low)], [100 * (high - row.utilization_ratio)]]
+    across, up = (span, None) if horizontal else (None, span)
+    axes.errorbar(
+        [x], [y], xerr=across, yerr=up, markersize=4, capsize=2.5, elinewidth=1, clip_on=False, zorder=3, **look
+    )
+
+
+def _finish(figure: Figure, points: pd.DataFrame, panels: list[Axes], spare: list[Axes], looks: Looks) -> None:
+    """What both figures share: the legend outside the data with each precision's peak, no frame, no empty panels."""
+    from matplotlib.lines import Line2D
+
+    marks = [
+        Line2D([], [], color=colour, marker=marker, markersize=4, linewidth=0, label=_legend(points, name))
+        for name, (colour, marker) in looks.items()
+    ]
+    figure.legend(handles=marks, loc="outside upper center", ncols=min(len(marks), 4 if len(panels) > 1 else 2))
+    for axes in panels:
+        for side in ("top", "right"):
+            axes.spines[side].set_visible(False)
+    for axes in spare:
+        axes.remove()
+
+
+def _legend(points: pd.DataFrame, precision: str) -> str:
+    """A precision and what its utilization is a fraction of; a range where its cells have different peaks."""
+    mine = points[points["precision"] == precision]
+    low, high = mine["lowest_peak"].min(), mine["peak"].max()
+    if math.isnan(high):
+        return precision
+    text = si(high, "FLOP/s")
+    return f"{precision}, of {text}" if si(low, "FLOP/s") == text else f"{precision}, of {si(low, 'FLOP/s')} to {text}"
+
+
+def _ratio_axes(panels: Sequence[Axes], points: pd.DataFrame, *, horizontal: bool) -> None:
+    """From zero to a little above the largest interval; a line at 100 % where it comes near."""
+    top = 100 * max(points["utilization_ratio"].max(), points["high"].max())
+    top = top * 1.08 if top > 0 else 100.0
+    for axes in panels:
+        (axes.set_xlim if horizontal else axes.set_ylim)(0, top)
+        if top > 85:
+            line = axes.axvline if horizontal else axes.axhline
+            line(100, color="0.4", linewidth=0.8, linestyle=(0, (4, 3)), zorder=1)
+
+
+def _labels(points: pd.DataFrame) -> pd.Series[str]:
+    """Model, and beneath it what else sets the cell apart."""
+    return points["model"] + points["variant"].map(lambda text: "\n" + text.replace(", ", "\n") if text else "")
+
+
+def _best_first(points: pd.DataFrame) -> list[str]:
+    """Labels by their highest utilization, those without any last."""
+    best = points.assign(label=_labels(points)).groupby("label", sort=False)["utilization_ratio"].max()
+    return [str(label) for label in best.fillna(-1.0).sort_values(ascending=False, kind="stable").index]
+
+
+def _in_order(precisions: Iterable[str]) -> list[str]:
+    """Precisions in the order of the literal table, unknown ones after them."""
+    known = list(PRECISIONS)
+    return sorted(
+        (str(name) for name in precisions),
+        key=lambda name: (name not in known, known.index(name) if name in known else 0),
+    )
+
+
+def _axis_label(points: pd.DataFrame) -> str:
+    """What the ratio is of, and what the bars are."""
+    denominator = str(points["denominator"].iloc[0])
+    numerator = "" if points["method"].iloc[0] == "exact" else f" by {points['method'].iloc[0]}"
+    return f"utilization{numerator}, % of {OF_WHAT.get(denominator, denominator)}; bars: 95 % interval"
+
+
+def _gravest(statuses: pd.Series[str]) -> str:
+    """The status that a point of several cells is shown with: the first that is not a result, if any is."""
+    failed = [status for status in statuses if status not in MEASURED]
+    return str((failed or list(statuses))[0])

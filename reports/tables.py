@@ -1,0 +1,163 @@
+"""The table a person reads at the end of a run, and the same rows as CSV and JSON.
+
+The table shows one fraction a cell, the headline, and says of what; utilization.csv has every other. It fits 100
+columns and needs no colour. Nothing is printed here.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from reports.build import Built, View
+from reports.words import OF_WHAT, SHORT, STATUS_WORDS, closing_sentence, digits, half_width, percent, si, verdict
+from results.records import Record, Sitting, header
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+WIDTH = 100
+
+_UNKNOWN = "–"
+_SHOWN = 4
+_OF_OTHER_METHODS = ("convention:", "extrapolated:")
+
+
+def to_text(built: Built, width: int = WIDTH, colour: bool = False) -> str:
+    """Everything a person is shown at the end: table, what the columns divide by, what failed, one sentence."""
+    from rich.console import Console
+    from rich.text import Text
+
+    out = io.StringIO()
+    console = Console(file=out, width=width, force_terminal=colour, no_color=not colour, highlight=False)
+    console.print(Text(heading(built.sittings), style="bold"))
+    console.print(cells_table(built.views))
+    for line in (*peak_lines(built.views), *failed_lines(built.views), *warning_lines(built)):
+        console.print(Text(line))
+    console.print(Text(closing_sentence(built.views), style="bold"))
+    return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
+
+
+def heading(sittings: Sequence[Sitting]) -> str:
+    """What was measured on: each device name, driver and torch version once."""
+    names = dict.fromkeys(sitting.device_name or sitting.device for sitting in sittings)
+    torch = dict.fromkeys(f"torch {sitting.torch_version}" for sitting in sittings if sitting.torch_version)
+    drivers = dict.fromkeys(f"driver {sitting.driver}" for sitting in sittings if sitting.driver)
+    return " · ".join((*names, *torch, *drivers)) or "unknown device"
+
+
+def cells_table(views: Sequence[View]) -> Table:
+    """One row a cell: model, batch, precision, step time ± interval, items/s, FLOP/s, peak, utilization, verdict."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    table = Table(box=SIMPLE_HEAD, padding=0, pad_edge=False)
+    table.add_column("model", overflow="fold", max_width=20)
+    for name in ("batch", "precision", "step ms", "±", "items/s", "TFLOP/s", "peak", "used"):
+        table.add_column(name, no_wrap=True, justify="left" if name == "precision" else "right")
+    table.add_column("verdict", min_width=16)
+    for view in views:
+        table.add_row(*_cells(view), style=None if view.measured else "dim")
+    return table
+
+
+def peak_lines(views: Iterable[View]) -> list[str]:
+    """Each peak that the table divides by, with its source, once."""
+    found = {}
+    for view in views:
+        row = view.headline
+        if row is not None and row.peak_flop_per_s is not None:
+            key = (SHORT[row.denominator], row.peak_source)
+            found[key] = (
+                f"{key[0]}: {OF_WHAT[row.denominator]}, {si(row.peak_flop_per_s, 'FLOP/s')} ({row.peak_source})"
+            )
+    return list(found.values())
+
+
+def failed_lines(views: Iterable[View]) -> list[str]:
+    """Each cell that was not measured, with its status and reason; each that was, but has no ratio, with why."""
+    lines = []
+    for view in views:
+        reason = view.run.reason
+        if view.measured and view.headline is None:
+            reasons = dict.fromkeys(row.reason for row in view.fractions if row.reason)
+            lines.append(f"{_name(view)}: no utilization: {'; '.join(reasons) or 'no method was asked for'}")
+        elif not view.measured:
+            words = STATUS_WORDS.get(view.run.status, view.run.status)
+            lines.append(f"{_name(view)}: {words}{f': {reason}' if reason else ''}")
+    return lines
+
+
+def warning_lines(built: Built) -> list[str]:
+    """Every warning once, with the cells that have it, and the problems of the run's files.
+
+    How other methods count is said in utilization.csv, beside their numbers, which the table does not show.
+    """
+    cells: dict[str, list[str]] = {}
+    for view in built.views:
+        marks = dict.fromkeys(mark for row in view.fractions for mark in row.warnings)
+        for warning in (mark for mark in marks if not mark.startswith(_OF_OTHER_METHODS)):
+            cells.setdefault(warning, []).append(_name(view))
+    told = sum(view.measured for view in built.views)
+    lines = [f"note: {warning} ({_listed(names, told)})" for warning, names in cells.items()]
+    return lines + [f"note: {problem}" for problem in built.problems]
+
+
+def to_csv(rows: Sequence[Record], record: type[Record]) -> str:
+    """Rows as CSV, the header being the record's fields; unknown is an empty field."""
+    out = io.StringIO()
+    writer = csv.DictWriter(out, header(record), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(row.to_row() for row in rows)
+    return out.getvalue()
+
+
+def to_json(rows: Sequence[Record]) -> str:
+    """Rows as one JSON array with every key in each; unknown is null."""
+    return json.dumps([_plain(row) for row in rows], indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _plain(row: Record) -> dict[str, Any]:
+    return {name: getattr(row, name) for name in header(type(row))}
+
+
+def _cells(view: View) -> list[str]:
+    """The texts of one row of the table."""
+    run, row = view.run, view.headline or view.timed
+    start = ["\n".join(filter(None, (run.model + _repeat(view), _variant(view)))), str(run.batch_size), run.precision]
+    if row is None or row.time_s is None:
+        return [*start, *[_UNKNOWN] * 6, verdict(view)]
+    width, rate, peak = half_width(row), row.achieved_flop_per_s, row.peak_flop_per_s
+    return [
+        *start,
+        digits(row.time_s * 1e3),
+        percent(width) if width is not None else _UNKNOWN,
+        digits(row.items_per_s) if row.items_per_s is not None else _UNKNOWN,
+        digits(rate / 1e12) if rate is not None else _UNKNOWN,
+        f"{digits(peak / 1e12)} {SHORT[row.denominator]}" if peak is not None else _UNKNOWN,
+        percent(row.utilization_ratio) if row.utilization_ratio is not None else _UNKNOWN,
+        verdict(view),
+    ]
+
+
+def _repeat(view: View) -> str:
+    return f" #{view.run.repeat + 1}" if view.run.repeat else ""
+
+
+def _name(view: View) -> str:
+    run, variant = view.run, _variant(view)
+    return f"{run.model} b{run.batch_size} {run.precision}{_repeat(view)}{f', {variant}' if variant else ''}"
+
+
+def _variant(view: View) -> str:
+    return next((row.variant for row in view.fractions if row.variant), "")
+
+
+def _listed(names: Sequence[str], told: int) -> str:
+    if len(names) == told and told > 1:
+        return f"all {told} measured cells"
+    shown = ", ".join(names[:_SHOWN])
+    return shown if len(names) <= _SHOWN else f"{shown} and {len(names) - _SHOWN} more"
