@@ -1,0 +1,228 @@
+"""Made-up runs for tests of what is kept: small records with known values, and disks that fail or die."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+from results.disk import Disk
+from results.manifest import Manifest
+from results.records import FlopCount, Operation, Record, Run, Sample, Sitting, Storage, Telemetry
+from results.store import Store
+
+MANIFEST = Manifest(name="made-up", created_at="2026-01-02T03:04:05Z", commands=("sweep --out here",))
+SITTING = Sitting(
+    sitting="s1",
+    started_at="2026-01-02T03:04:05Z",
+    host="host",
+    device="cpu",
+    device_name="A CPU",
+    driver="550.54.15",
+    torch_version="2.15.0",
+    peak_row="a cpu",
+)
+
+
+def a_run(cell_id: str, attempt: int = 1, status: str = "ok", **more: object) -> Run:
+    parameters = {"model": "resnet18", "batch_size": 8, "device": "cpu", "sitting": "s1"}
+    return Run(**{**parameters, "cell_id": cell_id, "attempt": attempt, "status": status, **more})
+
+
+def samples(cell_id: str, attempt: int = 1, count: int = 3) -> list[Sample]:
+    """Blocks whose times tell cell, attempt and index, so that no row can stand for another."""
+    tag = sum(cell_id.encode()) + attempt / 8
+    return [
+        Sample(
+            cell_id=cell_id, attempt=attempt, index=i, part="measure", steps=10, start_s=float(i), wall_s=tag + i / 1024
+        )
+        for i in range(count)
+    ]
+
+
+def telemetry(cell_id: str, attempt: int = 1, count: int = 2) -> list[Telemetry]:
+    return [
+        Telemetry(
+            cell_id=cell_id, attempt=attempt, time_s=i / 4, sm_clock_hz=1_410_000_000 + i, event_reasons=("a", "b")
+        )
+        for i in range(count)
+    ]
+
+
+def flop_count(cell_id: str, attempt: int = 1, **more: object) -> FlopCount:
+    count = FlopCount(
+        cell_id=cell_id, attempt=attempt, counter="fvcore", workload="resnet18", batch_size=8, phase="forward"
+    )
+    return FlopCount(**{**{name: getattr(count, name) for name in count.to_row()}, **more})
+
+
+def rows_of(cell_id: str, attempt: int = 1) -> dict[str, list[Record]]:
+    return {
+        "samples.csv": [*samples(cell_id, attempt)],
+        "telemetry.csv": [*telemetry(cell_id, attempt)],
+        "flop_counts.csv": [flop_count(cell_id, attempt, flop=2**53 + 1, native_value=2**52 + 1, native_unit="mac")],
+    }
+
+
+def operations(count: int = 2) -> list[Operation]:
+    return [
+        Operation(
+            index=i,
+            name="aten.convolution",
+            kind="convolution",
+            phase="forward",
+            module='layer "1", first',
+            sequence_nr=None,
+            forward_index=None,
+            input_names=("input", "weight"),
+            input_shapes=((8, 3, 224, 224), (64, 3, 7, 7)),
+            input_dtypes=("float32", "float32"),
+            output_shapes=((8, 64, 112, 112),),
+            output_dtypes=("float32",),
+            attributes={"stride": [2, 2], "groups": 1},
+            reads=(0, 1),
+            writes=(2 + i,),
+        )
+        for i in range(count)
+    ]
+
+
+def storages() -> list[Storage]:
+    return [
+        Storage(id=0, nbytes=8 * 3 * 224 * 224 * 4, role="input", born_index=-1, died_index=None),
+        Storage(id=1, nbytes="37632*b", role="weight", born_index=-1, died_index=None),
+    ]
+
+
+def new_store(path: Path, disk: Disk | None = None) -> Store:
+    """A created run with its one sitting."""
+    store = Store.create(path, MANIFEST, disk or Unsynced())
+    store.append_sitting(SITTING)
+    return store
+
+
+class Unsynced(Disk):
+    """A disk whose fsync does nothing, for tests of order and content only."""
+
+    def fsync(self, fd: int) -> None:
+        pass
+
+
+class Died(BaseException):
+    """The process is gone: no handler of an Exception may see this."""
+
+
+class Mortal(Unsynced):
+    """A disk on which the process dies before its call number `after` (from 0), or in the middle of that call.
+
+    After its death nothing changes the disk any more, whatever handlers still run; what it held open is closed by the
+    system. part: None dies before the call; else a fraction of the bytes that a dying write still gets through.
+    """
+
+    def __init__(self, after: int | None = None, part: float | None = None) -> None:
+        self.after = after
+        self.part = part
+        self.calls: list[str] = []
+        self.held: set[int] = set()
+        self.dead = False
+
+    def _live(self, name: str) -> bool:
+        """Whether the call may be made; False for the call in which the process dies."""
+        if self.dead:
+            raise Died
+        self.calls.append(name)
+        return self.after is None or len(self.calls) <= self.after
+
+    def _die(self) -> None:
+        self.dead = True
+        for fd in self.held:
+            os.close(fd)
+        raise Died
+
+    def open(self, path: Path, flags: int) -> int:
+        if not self._live(f"open {path.name}"):
+            self._die()
+        fd = super().open(path, flags)
+        self.held.add(fd)
+        return fd
+
+    def write(self, fd: int, data: bytes | memoryview) -> int:
+        if not self._live("write"):
+            if self.part is not None:
+                super().write(fd, data[: int(len(data) * self.part)])
+            self._die()
+        return super().write(fd, data)
+
+    def fsync(self, fd: int) -> None:
+        if not self._live("fsync"):
+            self._die()
+
+    def truncate(self, fd: int, size: int) -> None:
+        if not self._live("truncate"):
+            self._die()
+        super().truncate(fd, size)
+
+    def close(self, fd: int) -> None:
+        if not self._live("close"):
+            self._die()
+        super().close(fd)
+        self.held.discard(fd)
+
+    def replace(self, source: Path, target: Path) -> None:
+        if not self._live(f"replace {target.name}"):
+            self._die()
+        super().replace(source, target)
+
+    def unlink(self, path: Path) -> None:
+        if not self._live("unlink"):
+            self._die()
+        super().unlink(path)
+
+    def mkdir(self, path: Path) -> None:
+        if not self._live("mkdir"):
+            self._die()
+        super().mkdir(path)
+
+
+class Failing(Unsynced):
+    """A disk on which chosen calls fail with `code` once it is `broken`; a failing write still takes `part` bytes."""
+
+    def __init__(self, code: int = errno.ENOSPC, calls: tuple[str, ...] = ("write",), part: int = 0) -> None:
+        self.code = code
+        self.failing = calls
+        self.part = part
+        self.broken = False
+        self.spare = 0  # calls of the chosen kinds that still succeed
+        self._partly = False
+
+    def _try(self, name: str) -> None:
+        if self.broken and name in self.failing:
+            if self.spare == 0:
+                raise OSError(self.code, os.strerror(self.code))
+            self.spare -= 1
+
+    def open(self, path: Path, flags: int) -> int:
+        self._try("open")
+        return super().open(path, flags)
+
+    def write(self, fd: int, data: bytes | memoryview) -> int:
+        if self.broken and "write" in self.failing and self.spare == 0 and self.part and not self._partly:
+            self._partly = True  # as a disk that fills up: the first write is short, the next one fails
+            return super().write(fd, data[: self.part])
+        self._try("write")
+        return super().write(fd, data)
+
+    def fsync(self, fd: int) -> None:
+        self._try("fsync")
+
+    def truncate(self, fd: int, size: int) -> None:
+        self._try("truncate")
+        super().truncate(fd, size)
+
+    def replace(self, source: Path, target: Path) -> None:
+        self._try("replace")
+        super().replace(source, target)
+
+    def mkdir(self, path: Path) -> None:
+        self._try("mkdir")
+        super().mkdir(path)

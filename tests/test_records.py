@@ -1,0 +1,258 @@
+"""Records become text and come back equal; what could not come back is refused."""
+
+from __future__ import annotations
+
+import collections.abc
+import csv
+import dataclasses
+import hashlib
+import io
+import json
+import math
+import types
+import typing
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from results import layout, records
+from results.records import Cell, FlopCount, Operation, Record, Run, Sample, Sitting, Storage, Telemetry, header
+from results.rows import from_text, to_text, to_values
+
+KINDS = sorted(
+    (
+        kind
+        for kind in vars(records).values()
+        if isinstance(kind, type) and issubclass(kind, Record) and kind is not Record
+    ),
+    key=lambda kind: kind.__name__,
+)
+
+line = st.text(st.characters(exclude_characters="\r\n\0", codec="utf-8"))
+anything = st.one_of(line, st.text("\",\\ '\t;é×漢\x85\u2028\x1c", max_size=8))
+json_value = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+def values(hint: Any) -> st.SearchStrategy[Any]:
+    """Any value of a field's type."""
+    if typing.get_origin(hint) in (types.UnionType, typing.Union):
+        return st.one_of([values(option) for option in typing.get_args(hint)])
+    if typing.get_origin(hint) is tuple:
+        inner = typing.get_args(hint)[0]
+        inner_values = st.text() if inner is str else values(inner)
+        return st.lists(inner_values, max_size=3).map(tuple)
+    if typing.get_origin(hint) is collections.abc.Mapping:
+        return st.dictionaries(st.text(), json_value, max_size=3)
+    plain = {
+        types.NoneType: st.none(),
+        str: anything,
+        bool: st.booleans(),
+        int: st.integers(),
+        float: st.floats(allow_nan=False),
+        Any: st.one_of(st.integers(), st.text(), st.none()),
+    }
+    return plain[hint]
+
+
+def records_of(kind: type[Record]) -> st.SearchStrategy[Record]:
+    hints = typing.get_type_hints(kind)
+    return st.builds(kind, **{name: values(hints[name]) for name in header(kind)})
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_a_record_comes_back_equal_from_csv(kind):
+    @settings(max_examples=40, deadline=None)
+    @given(st.lists(records_of(kind), min_size=1, max_size=3))
+    def check(rows):
+        text = io.StringIO()  # the csv module as anybody else would use it
+        csv.writer(text, lineterminator="\n").writerows([list(row.to_row().values()) for row in rows])
+        assert text.getvalue().count("\n") == len(rows), "one line a record, whatever its text"
+        again = csv.reader(io.StringIO(text.getvalue(), newline=""))
+        assert [kind.from_row(dict(zip(header(kind), fields, strict=True))) for fields in again] == rows
+
+    check()
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_lines_of_a_file_come_back_equal(kind):
+    @settings(max_examples=40, deadline=None)
+    @given(st.lists(records_of(kind), max_size=3))
+    def check(rows):
+        data = layout.head(kind) + layout.encode(rows)
+        lines = data.split(b"\n")
+        assert lines.pop() == b"", "the file ends with a newline"
+        assert len(lines) == 1 + len(rows)
+        names, *texts = layout.decode(lines)
+        assert tuple(names) == header(kind)
+        assert [kind.from_row(dict(zip(names, fields, strict=True))) for fields in texts] == rows
+
+    check()
+
+
+def test_every_record_of_the_module_is_tested():
+    assert {"Run", "Sample", "Telemetry", "FlopCount", "Operation", "Storage"} <= {kind.__name__ for kind in KINDS}
+    assert len(KINDS) >= 12
+
+
+def test_a_row_as_it_is_written():
+    sample = Sample(
+        cell_id="ab", attempt=2, index=0, part="measure", phase='a "b", c', steps=10, start_s=1.5, wall_s=0.1 + 0.2
+    )
+    # 0.1 + 0.2 is 0.30000000000000004, the shortest text that reads back equal; the two unknowns are empty
+    assert layout.encode([sample]) == b'ab,2,0,measure,"a ""b"", c",10,1.5,0.30000000000000004,,\n'
+    assert layout.head(Sample) == b"cell_id,attempt,index,part,phase,steps,start_s,wall_s,device_s,sync_wait_s\n"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, ""),
+        (True, "true"),
+        (False, "false"),
+        (0, "0"),
+        (2**80 + 1, "1208925819614629174706177"),  # 2^80 = 1208925819614629174706176
+        (1.0, "1.0"),
+        (1e300, "1e+300"),
+        (math.inf, "inf"),
+        ("a\r\nb\0c", "a  b c"),
+        ((1, 2), "[1,2]"),
+        ({"b": 1, "a": None}, '{"a":null,"b":1}'),
+        ({"a": {"y", "x"}}, '{"a":["x","y"]}'),
+        (types.MappingProxyType({"a": 1}), '{"a":1}'),
+        (np.float64(0.1), "0.1"),
+        (np.float32(0.5), "0.5"),
+        (np.int64(2**53 + 1), "9007199254740993"),
+        (np.bool_(True), "true"),
+        ({"a": np.int64(3), "b": [np.float64(0.1)]}, '{"a":3,"b":[0.1]}'),
+        ("\ud800", "\\ud800"),  # half a surrogate pair, as a file name can hold, has no UTF-8
+    ],
+)
+def test_one_value_as_text(value, text):
+    assert to_text(value) == text
+
+
+def test_a_count_that_is_integer_or_float_keeps_which():
+    hint = int | float | None
+    assert from_text(str(2**60 + 1), hint) == 2**60 + 1
+    assert isinstance(from_text("3", hint), int)
+    assert isinstance(from_text("3.0", hint), float)
+    assert from_text("1.5", hint) == 1.5
+    assert from_text("", hint) is None
+
+
+def test_unknown_is_not_zero_and_not_empty():
+    hints = typing.get_type_hints(Telemetry)
+    assert from_text("", hints["event_reasons"]) is None
+    assert from_text("[]", hints["event_reasons"]) == ()
+    assert from_text("", hints["power_w"]) is None
+    assert from_text("0.0", hints["power_w"]) == 0.0
+    assert from_text("", str) == ""
+    assert from_text("", str | None) is None
+    assert from_text("", dict[str, int]) == {}
+    with pytest.raises(ValueError, match="column steps: an empty field where int was expected"):
+        from_text("", int, "steps")
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"), [("True", bool), ("1.0", int), ("x", float), ("{", dict), ("x", int | float)]
+)
+def test_text_that_its_type_cannot_hold_names_the_column(text, hint):
+    with pytest.raises(ValueError, match=r"column size: expected .*, got"):
+        from_text(text, hint, "size")
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("batch_size", 8.0), ("batch_size", True), ("batch_size", None), ("batch_size", "8"), ("compile", 1), ("model", 5)]
+    + [("duration_s", "1"), ("duration_s", True), ("warnings", "a"), ("flags_before", [1]), ("reason", None)],
+)
+def test_what_could_not_be_read_back_is_refused(field, value):
+    given = {
+        "model": "m",
+        "batch_size": 8,
+        "device": "cpu",
+        "cell_id": "c",
+        "attempt": 1,
+        "sitting": "s",
+        "status": "ok",
+    }
+    run = Run(**{**given, field: value})
+    with pytest.raises(ValueError, match=rf"Run\.{field}: expected .*, got"):
+        to_values(run)
+
+
+def test_an_integer_is_a_time_too():
+    run = Run(model="m", batch_size=8, device="cpu", cell_id="c", attempt=1, sitting="s", status="ok", duration_s=2)
+    assert Run.from_row(run.to_row()).duration_s == 2.0
+
+
+def test_a_size_that_is_text_is_not_taken_for_a_number():
+    for nbytes in ("64", "64*b", "", "null"):
+        storage = Storage(id=0, nbytes=nbytes, role="input", born_index=-1, died_index=None)
+        assert Storage.from_row(storage.to_row()) == storage
+
+
+def test_a_symbolic_size_is_kept_as_its_text():
+    class Symbolic:
+        def __str__(self) -> str:
+            return "64*b"
+
+    storage = Storage(id=0, nbytes=Symbolic(), role="input", born_index=-1, died_index=None)
+    assert Storage.from_row(storage.to_row()).nbytes == "64*b"
+
+
+def test_columns_of_other_versions():
+    row = {"cell_id": "c", "attempt": "1", "time_s": "0.5", "of_the_future": "x"}
+    assert Telemetry.from_row(row) == Telemetry(cell_id="c", attempt=1, time_s=0.5)
+    with pytest.raises(ValueError, match=r"Telemetry: .*time_s"):
+        Telemetry.from_row({"cell_id": "c", "attempt": "1"})
+
+
+def test_cell_id_leaves_defaults_out():
+    cell = Cell(model="resnet18", batch_size=8, device="cpu")
+    by_hand = json.dumps({"batch_size": 8, "device": "cpu", "model": "resnet18"}, separators=(",", ":"))
+    assert cell.cell_id == hashlib.sha256(by_hand.encode()).hexdigest()[:16]
+    assert dataclasses.replace(cell, precision="fp32").cell_id == cell.cell_id
+    assert dataclasses.replace(cell, precision="tf32").cell_id != cell.cell_id
+
+
+def test_a_run_gives_its_cell_back():
+    cell = Cell(model="resnet18", batch_size=8, device="cpu", counters=("fvcore",), image_size=64)
+    parameters = {name: getattr(cell, name) for name in header(Cell)}
+    run = Run(**parameters, cell_id=cell.cell_id, attempt=1, sitting="s", status="ok")
+    assert Run.from_row(run.to_row()).cell == cell
+
+
+def test_rows_of_a_cell_begin_with_its_attempt():
+    """The bytes of an attempt are found by the first two columns of a line."""
+    for record in layout.CELL_FILES.values():
+        assert header(record)[:2] == ("cell_id", "attempt")
+
+
+def test_names_of_columns_carry_si_units():
+    for kind in KINDS:
+        for name in header(kind):
+            assert name not in {"time", "flops", "mem", "util"}
+            assert not name.endswith(("_ms", "_us", "_mb", "_gb", "_mhz", "_percent", "_gflop", "_tflop"))
+
+
+def test_a_field_longer_than_csv_allows_by_itself():
+    names = tuple(f"tensors[{i}]" for i in range(20_000))  # more than 131072 characters
+    operation = Operation(0, "aten._foreach_add_", "", "optimizer", "", None, None, names, (), (), (), (), {}, (), ())
+    (fields,) = layout.decode(layout.encode([operation]).splitlines())
+    assert Operation.from_row(dict(zip(header(Operation), fields, strict=True))) == operation
+
+
+def test_fields_whose_value_is_all_that_could_be_said():
+    count = FlopCount(counter="fvcore", workload="w", batch_size=1, phase="forward", not_understood={"aten::mul": 3})
+    assert count.to_row()["flop"] == ""
+    assert count.to_row()["not_understood"] == '{"aten::mul":3}'
+    sitting = Sitting(sitting="s", started_at="", host="h", device="cpu", device_name="d", environment={"a": [1, None]})
+    assert Sitting.from_row(sitting.to_row()) == sitting
