@@ -1,0 +1,596 @@
+"""Energy and clocks over made-up readings; the NVML adapter over a made-up pynvml. No GPU."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import subprocess
+import sys
+import threading
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analysis.telemetry import (
+    Reading,
+    decode_event_reasons,
+    energy,
+    event_shares,
+    mean_power_w,
+    mean_sm_clock_hz,
+)
+from measure import nvml as adapter
+from measure.telemetry import Sampler, open_nvml
+from results.errors import Unavailable
+from results.records import Telemetry
+
+# --- readings ---
+
+
+def steady(seconds: int, power_w: float | None = 500.0, counter: bool = True, start_s: float = 100.0) -> list[Reading]:
+    """Ten readings a second of a constant load; the counter had 7000 J."""
+    return [
+        Reading(
+            time_s=start_s + i / 10,
+            power_w=power_w,
+            energy_j=7000 + 500 * i / 10 if counter else None,
+            sm_clock_hz=1_500_000_000,
+        )
+        for i in range(10 * seconds + 1)
+    ]
+
+
+def test_the_counter_gives_power_times_time():
+    # 500 W from 102.03 to 112.07, between readings: 10.04 s
+    joules, method, reason = energy(steady(20), 102.03, 112.07)
+    assert joules == pytest.approx(500 * 10.04)
+    assert (method, reason) == ("counter", "")
+
+
+def test_polled_power_is_the_trapezoid():
+    # power rises 10 W each second from 0 at 100 s: the integral from 102 to 112 is 5 * (12**2 - 2**2) = 700 J
+    readings = [Reading(time_s=100 + i / 2, power_w=10 * i / 2) for i in range(60)]
+    joules, method, reason = energy(readings, 102.0, 112.0)
+    assert joules == pytest.approx(700)
+    assert (method, reason) == ("polled", "no energy counter")
+
+
+def test_polled_power_is_interpolated_at_both_ends():
+    readings = [Reading(time_s=t, power_w=w) for t, w in ((0, 0.0), (1, 100.0), (2, 100.0))]
+    # from 0.5 (50 W): (50 + 100) / 2 * 0.5 = 37.5, then 0.25 s of 100 W
+    assert energy(readings, 0.5, 1.25).joules == pytest.approx(62.5)
+
+
+def test_a_short_window_is_flagged_and_kept():
+    joules, method, reason = energy(steady(20), 102.0, 104.0)
+    assert joules == pytest.approx(1000)
+    assert method == "counter"
+    assert reason == "window of 2.00 s is shorter than 5 s"
+
+
+def test_a_stalled_counter_gives_way_to_polled_power():
+    readings = [dataclasses.replace(r, energy_j=min(r.energy_j, 8000.0)) for r in steady(20)]  # stands from 102 s on
+    joules, method, reason = energy(readings, 101.0, 111.0)
+    assert joules == pytest.approx(5000)
+    assert method == "polled"
+    assert reason == "the energy counter stood still for 9.0 s"  # 102 to 111
+    without_power = [dataclasses.replace(r, power_w=None) for r in readings]
+    assert energy(without_power, 101.0, 111.0)[:2] == (None, "")
+    assert "stood still" in energy(without_power, 101.0, 111.0).reason
+
+
+def test_a_counter_that_moves_in_steps_is_not_stalled():
+    # it moves every 0.4 s, polls come every 0.1 s
+    readings = [dataclasses.replace(r, energy_j=7000 + 200 * (i // 4)) for i, r in enumerate(steady(20))]
+    joules, method, reason = energy(readings, 102.0, 112.0)
+    assert joules == pytest.approx(5000, abs=200)
+    assert (method, reason) == ("counter", "")
+
+
+def test_a_counter_that_goes_backwards_is_not_believed():
+    readings = [
+        dataclasses.replace(r, energy_j=r.energy_j if r.time_s < 105 else 3.0 + i) for i, r in enumerate(steady(20))
+    ]
+    joules, method, reason = energy(readings, 102.0, 112.0)
+    assert joules == pytest.approx(5000)
+    assert (method, reason) == ("polled", "the energy counter went backwards")
+
+
+def test_counter_and_power_that_disagree_say_so():
+    readings = [dataclasses.replace(r, power_w=250.0) for r in steady(20)]
+    joules, method, reason = energy(readings, 102.0, 112.0)
+    assert joules == pytest.approx(5000)
+    assert method == "counter"
+    assert reason == "counter says 5000 J, polled power 2500 J"
+
+
+def test_nothing_known_is_none_and_never_zero():
+    assert energy(steady(20, None, False), 102.0, 112.0) == (None, "", "no energy counter; no power reading")
+    assert energy([], 102.0, 112.0).joules is None
+    assert mean_sm_clock_hz([], 102.0, 112.0) is None
+    assert event_shares(steady(20), 102.0, 112.0) is None
+
+
+def test_readings_must_enclose_the_window():
+    assert energy(steady(5), 102.0, 112.0).joules is None
+    assert "do not enclose" in energy(steady(5), 102.0, 112.0).reason
+    assert mean_sm_clock_hz(steady(5), 102.0, 112.0) is None
+    # but for half a second at either end, where the mean rate goes on
+    joules, method, _ = energy(steady(10), 99.7, 110.3)
+    assert joules == pytest.approx(500 * 10.6)
+    assert method == "counter"
+    assert energy(steady(10, counter=False), 99.7, 110.3).joules == pytest.approx(500 * 10.6)
+    assert energy(steady(10), 99.4, 110.0).joules is None
+
+
+def test_a_long_gap_in_polled_power_is_not_bridged():
+    readings = [r for r in steady(20, counter=False) if not 104.05 < r.time_s < 105.95]
+    joules, _, reason = energy(readings, 102.0, 112.0)
+    assert joules is None
+    assert reason == "no energy counter; power is missing for 2.0 s"
+    # the counter does not mind
+    assert energy([r for r in steady(20) if not 104.05 < r.time_s < 105.95], 102.0, 112.0).joules == pytest.approx(5000)
+
+
+def test_an_empty_window_is_the_callers_mistake():
+    with pytest.raises(ValueError, match="ends after it starts"):
+        energy(steady(5), 102.0, 102.0)
+
+
+def test_the_mean_clock_is_weighted_by_time():
+    # 1 GHz until 10 s, 2 GHz from 11 s on, a straight line between: over 9 to 13, (1 + 1.5 + 2 * 2) / 4
+    hertz = [(t, 10**9 if t <= 10 else 2 * 10**9) for t in range(20)]
+    readings = [Reading(time_s=float(t), sm_clock_hz=hz) for t, hz in hertz]
+    assert mean_sm_clock_hz(readings, 9.0, 13.0) == pytest.approx(6.5e9 / 4)
+    assert mean_sm_clock_hz(readings, 13.0, 13.0) is None
+    assert mean_power_w(steady(20), 102.0, 112.0) == pytest.approx(500)
+
+
+def test_rows_of_the_store_are_readings_too():
+    rows = [Telemetry(cell_id="c", attempt=1, **vars(r)) for r in steady(20)]
+    assert energy(rows, 102.0, 112.0).joules == pytest.approx(5000)
+    names = {f.name for f in dataclasses.fields(Telemetry)}
+    assert names - {"cell_id", "attempt"} == {f.name for f in dataclasses.fields(Reading)}
+
+
+@given(st.lists(st.floats(10, 900), min_size=4, max_size=40), st.floats(0.1, 0.9))
+def test_energy_adds_up_over_neighbouring_windows(watts, share):
+    readings = [Reading(time_s=i / 4, power_w=w) for i, w in enumerate(watts)]
+    end_s = readings[-1].time_s
+    middle_s = share * end_s
+    parts = energy(readings, 0.0, middle_s).joules + energy(readings, middle_s, end_s).joules
+    assert parts == pytest.approx(energy(readings, 0.0, end_s).joules)
+    assert min(watts) * end_s * 0.999 <= parts <= max(watts) * end_s * 1.001
+
+
+def test_event_reasons_are_nvmls_names():
+    # nvml.h: GpuIdle 1, SwPowerCap 4, HwThermalSlowdown 0x40
+    assert decode_event_reasons(0) == ()
+    assert decode_event_reasons(0x45) == ("gpu_idle", "sw_power_cap", "hw_thermal_slowdown")
+    assert decode_event_reasons(0x800) == ("0x800",)
+
+
+def test_the_decoder_agrees_with_pynvmls_constants():
+    pynvml = pytest.importorskip("pynvml")
+    for name, expected in (
+        ("GpuIdle", "gpu_idle"),
+        ("ApplicationsClocksSetting", "applications_clocks_setting"),
+        ("SwPowerCap", "sw_power_cap"),
+        ("HwSlowdown", "hw_slowdown"),
+        ("SyncBoost", "sync_boost"),
+        ("SwThermalSlowdown", "sw_thermal_slowdown"),
+        ("HwThermalSlowdown", "hw_thermal_slowdown"),
+        ("HwPowerBrakeSlowdown", "hw_power_brake_slowdown"),
+        ("DisplayClockSetting", "display_clock_setting"),
+    ):
+        assert decode_event_reasons(getattr(pynvml, f"nvmlClocksEventReason{name}")) == (expected,)
+
+
+def test_event_shares_count_the_polls_inside():
+    reasons = [("sw_power_cap",), ("sw_power_cap", "hw_slowdown"), (), None, ("gpu_idle",)]
+    readings = [Reading(time_s=float(i), event_reasons=r) for i, r in enumerate(reasons)]
+    assert event_shares(readings, 0.0, 3.0) == {"sw_power_cap": 2 / 3, "hw_slowdown": 1 / 3}
+
+
+# --- the adapter ---
+
+
+class NvmlFault(Exception):
+    def __init__(self, value: int) -> None:
+        super().__init__(
+            {1: "Uninitialized", 3: "Not Supported", 9: "Driver Not Loaded", 10: "Timeout"}.get(value, "Fault")
+        )
+        self.value = value
+
+
+class FakeNvml:
+    """pynvml with two equal cards. `faults`: function → error code; `missing`: names this version lacks."""
+
+    NVMLError = NvmlFault
+    NVML_CLOCK_SM, NVML_CLOCK_MEM, NVML_TEMPERATURE_GPU = 1, 2, 0
+    NAMES = ("NVIDIA A100-SXM4-40GB", "NVIDIA A100-SXM4-40GB")
+    UUIDS = ("GPU-aaaaaaaa-1111-2222-3333-444444444444", "GPU-bbbbbbbb-1111-2222-3333-444444444444")
+
+    ANSWERS = {
+        "nvmlDeviceGetClockInfo": lambda kind: {1: 1410, 2: 1215}[kind],
+        "nvmlDeviceGetPowerUsage": lambda: 301_500,
+        "nvmlDeviceGetTotalEnergyConsumption": lambda: 123_456_789,
+        "nvmlDeviceGetTemperatureV": lambda sensor: 45,
+        "nvmlDeviceGetTemperature": lambda sensor: 44,
+        "nvmlDeviceGetCurrentClocksEventReasons": lambda: 0x4,
+        "nvmlDeviceGetCurrentClocksThrottleReasons": lambda: 0x8,
+        "nvmlDeviceGetMemoryInfo": lambda: SimpleNamespace(used=3 * 2**30),
+        "nvmlDeviceGetVbiosVersion": lambda: "92.00.45",
+        "nvmlDeviceGetCurrPcieLinkGeneration": lambda: 4,
+        "nvmlDeviceGetMaxPcieLinkGeneration": lambda: 4,
+        "nvmlDeviceGetCurrPcieLinkWidth": lambda: 16,
+        "nvmlDeviceGetMaxPcieLinkWidth": lambda: 16,
+        "nvmlDeviceGetMigMode": lambda: [0, 0],
+        "nvmlDeviceGetEccMode": lambda: [1, 1],
+        "nvmlDeviceGetPersistenceMode": lambda: 1,
+        "nvmlDeviceGetEnforcedPowerLimit": lambda: 400_000,
+        "nvmlDeviceGetPowerManagementDefaultLimit": lambda: 400_000,
+        "nvmlDeviceGetMaxClockInfo": lambda kind: {1: 1410, 2: 1215}[kind],
+    }
+
+    def __init__(self, faults=(), missing=(), answers=(), pids=((77, 5),)) -> None:
+        self.faults, self.pids = dict(faults), pids
+        self.calls: list[tuple] = []
+        self.open = 0
+        for name, answer in {**self.ANSWERS, **dict(answers)}.items():
+            if name not in missing:
+                setattr(self, name, self.function(name, answer))
+
+    def function(self, name, answer):
+        def asked(handle, *arguments):
+            self.calls.append((name, handle))
+            if name in self.faults:
+                raise NvmlFault(self.faults[name])
+            return answer(*arguments)
+
+        return asked
+
+    def nvmlInit(self):
+        if "nvmlInit" in self.faults:
+            raise NvmlFault(self.faults["nvmlInit"])
+        self.open += 1
+
+    def nvmlShutdown(self):
+        self.open -= 1
+
+    def nvmlDeviceGetCount(self):
+        return len(self.NAMES)
+
+    def nvmlDeviceGetHandleByIndex(self, index):
+        return f"card{index}"
+
+    def nvmlDeviceGetHandleByUUID(self, uuid):
+        return f"slice of card1 ({uuid})"
+
+    def nvmlDeviceGetDeviceHandleFromMigDeviceHandle(self, handle):
+        return "card1"
+
+    def nvmlDeviceGetName(self, handle):
+        return self.NAMES[int(handle[4])]
+
+    def nvmlDeviceGetUUID(self, handle):
+        return self.UUIDS[int(handle[4])].encode()
+
+    def nvmlSystemGetDriverVersion(self):
+        return "580.65.06"
+
+    def nvmlDeviceGetComputeRunningProcesses(self, handle):
+        return [SimpleNamespace(pid=pid, usedGpuMemory=used) for pid, used in self.pids]
+
+
+def opened(fake: FakeNvml, which: int | str = 0, **environ: str):
+    return open_nvml(which, fake, environ, clock=lambda: 12.5)
+
+
+def test_a_reading_is_in_si_units():
+    assert opened(FakeNvml()).poll() == Reading(
+        time_s=12.5,
+        sm_clock_hz=1_410_000_000,
+        memory_clock_hz=1_215_000_000,
+        power_w=301.5,
+        energy_j=123_456.789,
+        temperature_c=45.0,
+        event_reasons=("sw_power_cap",),
+        memory_used_bytes=3 * 2**30,
+    )
+
+
+@pytest.mark.parametrize(
+    ("field", "functions"), [(field, functions) for field, (functions, _, _) in adapter.POLLED.items()]
+)
+def test_each_field_may_be_unsupported_by_itself(field, functions):
+    fake = FakeNvml(dict.fromkeys(functions, 3))
+    device = opened(fake)
+    reading, whole = device.poll(), opened(FakeNvml()).poll()
+    lost = {field}
+    if functions == ("nvmlDeviceGetClockInfo",):
+        lost = {"sm_clock_hz", "memory_clock_hz"}
+    for name in adapter.POLLED:
+        assert getattr(reading, name) == (None if name in lost else getattr(whole, name))
+    assert device.reasons[field] == f"{functions[-1]}: Not Supported"
+    assert set(device.reasons) == lost
+    asked = len(fake.calls)
+    device.poll()
+    again = fake.calls[asked:]
+    assert not {name for name, _ in again} & set(functions)  # a lasting absence is asked for once
+
+
+def test_a_passing_fault_is_asked_again_and_forgotten_when_it_answers():
+    fake = FakeNvml({"nvmlDeviceGetPowerUsage": 10})
+    device = opened(fake)
+    assert device.poll().power_w is None
+    assert device.reasons == {"power_w": "nvmlDeviceGetPowerUsage: Timeout"}
+    fake.faults.clear()
+    assert device.poll().power_w == 301.5
+    assert device.reasons == {}
+
+
+def test_the_older_names_are_the_fallback_and_no_reason():
+    by_driver = {"nvmlDeviceGetCurrentClocksEventReasons": 13, "nvmlDeviceGetTemperatureV": 13}
+    device = opened(FakeNvml(by_driver))
+    assert device.poll().event_reasons == ("hw_slowdown",)
+    assert device.poll().temperature_c == 44.0
+    assert device.reasons == {}
+    device = opened(FakeNvml(missing=tuple(by_driver)))
+    assert device.poll().event_reasons == ("hw_slowdown",)
+    neither = [name for name in FakeNvml.ANSWERS if "Reasons" in name]
+    device = opened(FakeNvml(missing=neither))
+    assert device.poll().event_reasons is None
+    assert device.reasons == {"event_reasons": f"this pynvml has no {neither[0]}"}
+
+
+def test_zeros_are_not_measurements():
+    zeros = {
+        "nvmlDeviceGetClockInfo": lambda kind: 0,
+        "nvmlDeviceGetPowerUsage": lambda: 0,
+        "nvmlDeviceGetTotalEnergyConsumption": lambda: 0,
+        "nvmlDeviceGetTemperatureV": lambda sensor: 0,
+        "nvmlDeviceGetCurrentClocksEventReasons": lambda: 0,
+    }
+    device = opened(FakeNvml(answers=zeros))
+    reading = device.poll()
+    assert (reading.sm_clock_hz, reading.power_w, reading.energy_j, reading.temperature_c) == (None,) * 4
+    assert reading.event_reasons == ()  # no bit set is an answer
+    assert device.reasons["energy_j"] == "nvmlDeviceGetTotalEnergyConsumption reads 0"
+
+
+@pytest.mark.parametrize("code", sorted(adapter.FATAL))
+def test_a_lost_device_is_unavailable_with_its_cause(code):
+    device = opened(FakeNvml({"nvmlDeviceGetPowerUsage": code}))
+    with pytest.raises(Unavailable, match="NVML: ") as raised:
+        device.poll()
+    assert raised.value.__cause__.value == code
+
+
+def test_no_driver_and_no_pynvml_are_unavailable(monkeypatch):
+    with pytest.raises(Unavailable, match="nvmlInit: Driver Not Loaded"):
+        opened(FakeNvml({"nvmlInit": 9}))
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    with pytest.raises(Unavailable, match="install nvidia-ml-py"):
+        open_nvml(0)
+
+
+def test_error_codes_are_pynvmls():
+    pynvml = pytest.importorskip("pynvml")
+    lasting = "INVALID_ARGUMENT NOT_SUPPORTED NO_PERMISSION FUNCTION_NOT_FOUND ARGUMENT_VERSION_MISMATCH DEPRECATED"
+    final = "UNINITIALIZED DRIVER_NOT_LOADED LIBRARY_NOT_FOUND GPU_IS_LOST RESET_REQUIRED LIB_RM_VERSION_MISMATCH"
+    assert {getattr(pynvml, f"NVML_ERROR_{name}") for name in lasting.split()} == adapter.PERMANENT
+    assert {getattr(pynvml, f"NVML_ERROR_{name}") for name in final.split()} == adapter.FATAL
+
+
+def test_every_function_and_constant_asked_for_exists_in_pynvml():
+    pynvml = pytest.importorskip("pynvml")
+    for functions, arguments, _ in itertools.chain(adapter.POLLED.values(), adapter.STATE.values()):
+        assert hasattr(pynvml, functions[0]) or hasattr(pynvml, functions[-1])
+        assert all(hasattr(pynvml, argument) for argument in arguments)
+    for name in ("nvmlDeviceGetDeviceHandleFromMigDeviceHandle", "nvmlDeviceGetHandleByUUID", "nvmlShutdown"):
+        assert hasattr(pynvml, name)
+
+
+# --- which card ---
+
+
+def handle(device) -> str:
+    return device._whole
+
+
+@pytest.mark.parametrize(
+    ("which", "visible", "card"),
+    [
+        (0, None, "card0"),
+        (1, None, "card1"),
+        (0, "1", "card1"),
+        (1, "1,0", "card0"),
+        (0, "GPU-bbbb", "card1"),  # CUDA takes a unique beginning
+        (0, " GPU-bbbbbbbb-1111-2222-3333-444444444444 ", "card1"),
+        ("GPU-bbbbbbbb-1111-2222-3333-444444444444", "0", "card1"),
+        ("BBBBBBBB-1111-2222-3333-444444444444", None, "card1"),  # as torch writes it
+    ],
+)
+def test_cudas_number_finds_nvmls_card(which, visible, card):
+    environ = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
+    assert handle(opened(FakeNvml(), which, **environ)) == card
+
+
+@pytest.mark.parametrize(
+    ("which", "visible"), [(2, None), (0, ""), (1, "0"), (1, "0,-1,1"), (1, "0,7,1"), (0, "GPU-cccc"), ("GPU-", None)]
+)
+def test_a_card_that_is_not_there_is_unavailable_and_nvml_is_given_back(which, visible):
+    fake = FakeNvml()
+    environ = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
+    with pytest.raises(Unavailable, match="expected one"):
+        opened(fake, which, **environ)
+    assert fake.open == 0
+
+
+def test_unequal_cards_need_the_bus_order_or_a_uuid():
+    fake = FakeNvml()
+    fake.NAMES = ("NVIDIA T4", "NVIDIA A100-SXM4-40GB")
+    with pytest.raises(Unavailable, match="CUDA_DEVICE_ORDER=PCI_BUS_ID"):
+        opened(fake, 0)
+    assert handle(opened(fake, 1, CUDA_DEVICE_ORDER="PCI_BUS_ID")) == "card1"
+    assert handle(opened(fake, FakeNvml.UUIDS[1])) == "card1"
+
+
+def test_a_mig_slice_is_polled_as_the_whole_gpu_and_says_so():
+    fake = FakeNvml()
+    device = opened(fake, 0, CUDA_VISIBLE_DEVICES="MIG-99")
+    assert device.poll().energy_j == 123_456.789
+    assert set(fake.calls) >= {("nvmlDeviceGetMemoryInfo", "slice of card1 (MIG-99)")}
+    assert {h for name, h in fake.calls if name != "nvmlDeviceGetMemoryInfo"} == {"card1"}
+    assert "whole GPU" in device.preflight()["absent"]["mig_slice"]
+
+
+# --- preflight ---
+
+
+def test_preflight_says_what_the_device_is_set_to():
+    state = opened(FakeNvml()).preflight()
+    assert state["name"] == "NVIDIA A100-SXM4-40GB"
+    assert state["driver"] == "580.65.06"
+    assert (state["mig"], state["ecc"], state["persistence"]) == (False, True, True)
+    assert (state["power_limit_w"], state["power_limit_default_w"]) == (400.0, 400.0)
+    assert state["sm_clock_max_hz"] == 1_410_000_000
+    assert (state["pcie_generation"], state["pcie_width"]) == (4, 16)
+    assert state["temperature_c"] == 45.0
+    assert state["other_processes"] == 1
+    assert state["absent"] == {}
+    assert len(state["uuid_hash"]) == 16
+    assert "aaaa" not in str(state)  # the card's own number stays here
+    import json
+
+    assert json.loads(json.dumps(state)) == state
+
+
+def test_other_processes_are_told_from_a_baseline_not_from_pids():
+    fake = FakeNvml(pids=((1, 5), (1, 7)))
+    device = opened(fake)
+    baseline = device.processes()
+    assert baseline == ((1, 5), (1, 7))
+    fake.pids = ((1, 5), (1, 7), (1, 900))  # ours, under the same number as everybody's in this container
+    state = device.preflight(baseline)
+    assert (state["other_processes"], state["processes_since"]) == (2, 1)
+    fake.pids = ()
+    assert device.preflight(baseline)["processes_since"] == 0
+
+
+def test_what_preflight_cannot_learn_is_none_with_a_reason():
+    fake = FakeNvml({"nvmlDeviceGetEccMode": 3, "nvmlDeviceGetMigMode": 3})
+    fake.nvmlDeviceGetComputeRunningProcesses = fake.function("nvmlDeviceGetComputeRunningProcesses", None)
+    fake.faults["nvmlDeviceGetComputeRunningProcesses"] = 4
+    state = opened(fake).preflight()
+    assert (state["ecc"], state["mig"], state["other_processes"], state["processes_since"]) == (None,) * 4
+    assert set(state["absent"]) == {"ecc", "mig", "processes"}
+
+
+def test_closing_gives_nvml_back():
+    fake = FakeNvml()
+    with opened(fake):
+        assert fake.open == 1
+    assert fake.open == 0
+
+
+# --- the sampler ---
+
+
+class Polled:
+    """A device whose n-th poll is n seconds; raises at `fails_at`."""
+
+    def __init__(self, fails_at: int | None = None) -> None:
+        self.polls = 0
+        self.fails_at = fails_at
+        self.enough = threading.Event()
+
+    def poll(self) -> Reading:
+        self.polls += 1
+        if self.polls == self.fails_at:
+            raise Unavailable("NVML: GPU is lost")
+        if self.polls == 5:
+            self.enough.set()
+        return Reading(time_s=float(self.polls))
+
+
+def sampled(device: Polled) -> Sampler:
+    sampler = Sampler(device, 0.25, wait=lambda seconds: device.polls >= 6)
+    sampler.start()
+    sampler._thread.join(10)
+    return sampler
+
+
+def test_the_sampler_polls_until_told_to_end_and_once_more():
+    sampler = sampled(Polled())
+    assert [r.time_s for r in sampler.stop()] == [1, 2, 3, 4, 5, 6, 7]
+    assert [r.time_s for r in sampler.stop()] == [1, 2, 3, 4, 5, 6, 7]
+    assert sampler.fault == ""
+
+
+def test_a_window_comes_with_a_reading_on_either_side():
+    sampler = sampled(Polled())
+    assert [r.time_s for r in sampler.between(2.5, 4.5)] == [2, 3, 4, 5]
+    assert [r.time_s for r in sampler.between(2.0, 4.0)] == [2, 3, 4]
+    assert [r.time_s for r in sampler.between(-1.0, 1.5)] == [1, 2]
+    assert [r.time_s for r in sampler.between(6.5, 99.0)] == [6, 7]
+    assert Sampler(Polled()).between(0.0, 1.0) == []
+
+
+def test_a_fault_ends_sampling_and_nothing_else():
+    sampler = sampled(Polled(fails_at=3))
+    assert [r.time_s for r in sampler.stop()] == [1, 2]
+    assert sampler.fault == "Unavailable: NVML: GPU is lost"
+
+
+def test_the_sampler_waits_its_interval():
+    waited = []
+    sampler = Sampler(Polled(), 0.25, wait=lambda seconds: bool(waited.append(seconds)) or len(waited) == 3)
+    sampler.start()
+    sampler._thread.join(10)
+    assert waited == [0.25] * 3
+    with pytest.raises(ValueError, match="was not started"):
+        sampler.start()
+    with pytest.raises(ValueError, match="interval above 0"):
+        Sampler(Polled(), 0)
+
+
+def test_a_real_sampler_stops_at_once():
+    device = Polled()
+    with Sampler(device, 0.001) as sampler:
+        assert device.enough.wait(10)
+    assert not sampler._thread.is_alive()
+    assert len(sampler.stop()) >= 5
+
+
+def test_telemetry_imports_neither_torch_nor_pynvml():
+    code = "import sys, measure.telemetry, analysis.telemetry; assert not {'torch', 'pynvml'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.gpu
+def test_a_busy_gpu_draws_power_and_counts_energy():
+    """Needs a CUDA device and NVML. 6 s of products: counter and polled power within 20 %, clock above idle."""
+    import time
+
+    torch = pytest.importorskip("torch")
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    device = open_nvml(str(torch.cuda.get_device_properties(0).uuid))
+    a = torch.randn(4096, 4096, device="cuda")
+    with Sampler(device) as sampler:
+        begun_s = time.monotonic()
+        while time.monotonic() < begun_s + 6:
+            a @ a
+            torch.cuda.synchronize()
+        ended_s = time.monotonic()
+    readings = sampler.between(begun_s, ended_s)
+    assert sampler.fault == ""
+    assert mean_sm_clock_hz(readings, begun_s, ended_s) > 5e8
+    joules, method, reason = energy(readings, begun_s, ended_s)
+    if method:
+        assert 50 * 6 < joules < 2000 * 6
+        assert "counter says" not in reason
