@@ -35,8 +35,18 @@ SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL")
 OVERRIDES = ("NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE")
 """Variables that change the precision of fp32 products behind torch's flags: no getter shows them."""
 
-ISA_FLAGS = ("fma", "avx2", "avx512f", "avx512_vnni", "avx512_bf16", "avx512_fp16")
-ISA_FLAGS += ("amx_tile", "amx_bf16", "asimd", "sve")
+ISA_FLAGS = (
+    "fma",
+    "avx2",
+    "avx512f",
+    "avx512_vnni",
+    "avx512_bf16",
+    "avx512_fp16",
+    "amx_tile",
+    "amx_bf16",
+    "asimd",
+    "sve",
+)
 
 
 def environment() -> dict[str, Any]:
@@ -110,9 +120,10 @@ def preflight(device: str) -> dict[str, Any]:
     """
     if device.startswith("cpu"):
         return {"load_1min": load_average(), "governor": governor(), "cpu_usable": _usable_cpus()}
-    from measure.telemetry import open_nvml
+    from measure.nvml import open_nvml  # which needs `hashed` from here
 
-    return dict(open_nvml(int(device.partition(":")[2] or 0)).preflight())
+    with open_nvml(int(device.partition(":")[2] or 0)) as gpu:
+        return gpu.preflight()
 
 
 def overrides() -> list[str]:

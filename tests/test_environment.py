@@ -191,7 +191,6 @@ def test_the_state_of_a_cpu_before_a_run() -> None:
 
 
 def test_the_state_of_an_absent_gpu_is_unavailable() -> None:
-    pytest.importorskip("measure.telemetry")
     with pytest.raises(Unavailable):
         environment.preflight("cuda:99")
 
