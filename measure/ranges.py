@@ -1,0 +1,152 @@
+"""Ranges around cell, step and phases, for profilers: NVTX for Nsight, `record_function` for Kineto.
+
+NVTX ranges are start/end ranges, which belong to the process: push/pop ranges belong to a thread, and CUDA's backward
+pass launches its kernels from autograd's own thread, outside of any range that the main thread pushed.
+`record_function` is per thread; readers of a Kineto trace take the launches *within its time* on every thread
+(pytorch#144778), which is right because one step at a time runs. It is entered only while a profiler listens, since it
+costs 7 µs without one, too; an NVTX pair without a tool costs 0.15 µs.
+
+Not claimed: ranges are host intervals. Kernels that a phase launched may run after its range has ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+Mark = Callable[[str], None]
+Step = Callable[..., Any]
+
+DOMAIN = "flopledger"
+"""NVTX domain of all ranges; Kineto's annotations are "flopledger.NAME"."""
+
+BEFORE_FORWARD = "optimizer"
+"""Phase of what a step does before its first mark: zero_grad."""
+
+
+def unheard(phase: str) -> None:
+    """The mark of a pass that nobody listens to."""
+
+
+class Ranges:
+    """Opens and closes ranges; with enabled=False it does nothing and costs nothing.
+
+    nvtx: an NVTX domain (`start_range(attributes)`, `end_range(range)`, `get_event_attributes(message)`); None: that of
+    the nvtx package, where it is installed. record: a factory of Kineto annotations; None: torch's.
+    listening: is a profiler there to hear `record`; None: torch's own answer.
+    """
+
+    def __init__(
+        self,
+        enabled: bool,
+        nvtx: Any = None,
+        record: Callable[[str], contextlib.AbstractContextManager[Any]] | None = None,
+        listening: Callable[[], bool] | None = None,
+    ) -> None:
+        self.enabled = enabled
+        self._open: list[tuple[Any, Any]] = []
+        if enabled:
+            self._nvtx = _domain() if nvtx is None else nvtx
+            self._record, self._listening = _kineto(record, listening)
+            self._attributes: dict[str, Any] = {}
+
+    @contextlib.contextmanager
+    def cell(self, name: str) -> Iterator[None]:
+        """A range around everything that is done for one cell."""
+        with self._range(name):
+            yield
+
+    def step(self, step: Step) -> Step:
+        """`step` under a range of its own, each of its marks opening a phase; what calls it may listen too.
+
+        Returned as it is when disabled. However the step ends, no range of it stays open.
+        """
+        if not self.enabled:
+            return step
+
+        def ranged(mark: Mark = unheard) -> Any:
+            depth = len(self._open)
+            heard = self._listening()
+
+            def phase(name: str) -> None:
+                self._close(depth + 1)
+                if name != "end":
+                    self._enter(name, heard)
+                mark(name)
+
+            self._enter("step", heard)
+            try:
+                self._enter(BEFORE_FORWARD, heard)
+                return step(phase)
+            finally:
+                self._close(depth)
+
+        return ranged
+
+    @contextlib.contextmanager
+    def _range(self, name: str) -> Iterator[None]:
+        depth = len(self._open)
+        if self.enabled:
+            self._enter(name, self._listening())
+        try:
+            yield
+        finally:
+            self._close(depth)
+
+    def _enter(self, name: str, heard: bool) -> None:
+        annotation = None
+        if heard:
+            annotation = self._record(f"{DOMAIN}.{name}")
+            annotation.__enter__()
+        self._open.append((self._start(name), annotation))
+
+    def _start(self, name: str) -> Any:
+        if self._nvtx is None:
+            return None
+        if name not in self._attributes:
+            self._attributes[name] = self._nvtx.get_event_attributes(message=name)
+        return self._nvtx.start_range(self._attributes[name])
+
+    def _close(self, depth: int) -> None:
+        """Close the innermost ranges until `depth` are open."""
+        while len(self._open) > depth:
+            started, annotation = self._open.pop()
+            if started is not None:
+                self._nvtx.end_range(started)
+            if annotation is not None:
+                annotation.__exit__(None, None, None)
+
+
+class _Plain:
+    """The domain's calls over the nvtx package's own, for its versions that give no domain (0.2.10)."""
+
+    def __init__(self, nvtx: Any) -> None:
+        self._nvtx = nvtx
+
+    def get_event_attributes(self, message: str) -> str:
+        return message
+
+    def start_range(self, message: str) -> Any:
+        return self._nvtx.start_range(message=message, domain=DOMAIN)
+
+    def end_range(self, started: Any) -> None:
+        self._nvtx.end_range(started)
+
+
+def _domain() -> Any:
+    try:
+        import nvtx
+    except ImportError:  # ranges are a courtesy to profilers; a sweep does without
+        return None
+    return nvtx.get_domain(DOMAIN) if hasattr(nvtx, "get_domain") else _Plain(nvtx)
+
+
+def _kineto(record: Any, listening: Any) -> tuple[Any, Any]:
+    if record is None:
+        from torch.profiler import record_function as record
+    if listening is None:
+        import torch
+
+        listening = torch._C._autograd._profiler_enabled
+    return record, listening
