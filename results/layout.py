@@ -66,7 +66,7 @@ def decode(lines: Iterable[bytes]) -> list[list[str]]:
     """The fields of whole lines. Raises ValueError for text that is no CSV or no UTF-8."""
     csv.field_size_limit(1 << 30)  # the module's own limit of 131072 is less than some traces' lists of tensors
     try:
-        return list(csv.reader((line.decode() for line in lines), strict=True))
+        return list(csv.reader(map(bytes.decode, lines), strict=True))
     except csv.Error as fault:
         raise ValueError(f"not CSV: {fault}") from fault
 

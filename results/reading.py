@@ -103,9 +103,9 @@ def read_run(path: Path | str) -> RunData:
     version = found.manifest.schema_version
     frames = {}
     for file, record in CELL_FILES.items():
-        groups = found.lines.get(file, {})
-        lines = [line for run in runs if file in run.committed for line in groups.get(layout.key_of(run), ())]
-        frames[file] = table(file, record, found.heads.get(file, list(header(record))), layout.decode(lines), version)
+        groups = found.lines[file]
+        blocks = (layout.decode(groups[layout.key_of(run)]) for run in runs if run.committed.get(file, [0])[0])
+        frames[file] = table(file, record, found.heads.get(file, header(record)), blocks, version)
     return RunData(
         found.path, found.manifest, runs, found.all_runs, found.sittings, found.ceilings, frames, found.problems
     )

@@ -54,7 +54,11 @@ def to_values(record: Record) -> list[str]:
     """
     texts = []
     for name, column in _columns(type(record)).items():
-        value = plain(getattr(record, name))
+        value = getattr(record, name)
+        if type(value) in column.simple:  # most of a sample's fields; the rest of this loop would say the same
+            texts.append(repr(value))
+            continue
+        value = plain(value)
         if not _fits(value, column):
             raise ValueError(f"{type(record).__name__}.{name}: expected {column.label}, got {value!r}")
         texts.append(json.dumps(value) if column.anything and isinstance(value, str) else to_text(value))
@@ -63,12 +67,14 @@ def to_values(record: Record) -> list[str]:
 
 def to_text(value: Any) -> str:
     """One value as CSV text: '' for None, true/false, exact integers, shortest round-trip floats, compact JSON."""
-    value = plain(value)
     if value is None:
         return ""
+    value = plain(value)
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
+        if value.isascii() and value.isprintable():
+            return str(value)
         return value.translate(_ONE_LINE).encode("utf-8", "backslashreplace").decode()
     if isinstance(value, int):
         return int.__repr__(value)
@@ -112,12 +118,16 @@ def _from_text(text: str, column: _Column, name: str) -> Any:
 
 @dataclass(frozen=True)
 class _Column:
-    """A field's type, taken apart: `kinds` are the types it may hold, tried in the annotation's order, without None."""
+    """A field's type, taken apart: `kinds` are the types it may hold, tried in the annotation's order, without None.
+
+    simple: the exact types of values whose text is their repr.
+    """
 
     kinds: tuple[Any, ...]
     optional: bool
     anything: bool
     label: str
+    simple: frozenset[type]
 
 
 @functools.cache
@@ -125,7 +135,8 @@ def _column(hint: Any) -> _Column:
     options = typing.get_args(hint) if typing.get_origin(hint) in (types.UnionType, typing.Union) else (hint,)
     kinds = tuple(typing.get_origin(option) or option for option in options if option is not types.NoneType)
     label = " or ".join(getattr(kind, "__name__", str(kind)) for kind in kinds)
-    return _Column(kinds, types.NoneType in options, Any in kinds, label)
+    simple = {float, int} if float in kinds else {int} & {*kinds}
+    return _Column(kinds, types.NoneType in options, Any in kinds, label, frozenset(simple))
 
 
 _COLUMNS: dict[type, dict[str, _Column]] = {}

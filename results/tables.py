@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,33 +23,57 @@ from results.rows import Record, from_text, header, kinds_of, to_text
 _INT64 = np.iinfo(np.int64)
 
 
+Block = Sequence[Sequence[str]]
+"""Rows of text that belong together: those of one attempt."""
+
+
 def table(
-    file: str, record: type[Record], names: Sequence[str], rows: Sequence[Sequence[str]], version: int = SCHEMA_VERSION
+    file: str, record: type[Record], names: Sequence[str], blocks: Iterable[Block], version: int = SCHEMA_VERSION
 ) -> pd.DataFrame:
     """The fields of `record` from rows whose columns are `names`; rows of an older version are migrated first.
 
     Raises ValueError for a row of another width, a column without default that is missing, or text that its type
     cannot hold; each with the name of the file.
     """
-    for row in rows:
-        if len(row) != len(names):
-            raise ValueError(f"{file}: expected {len(names)} fields, got {len(row)} in {','.join(row)[:60]!r}")
-    if version == SCHEMA_VERSION:
-        columns = dict(zip(names, zip(*rows, strict=True), strict=True)) if rows else dict.fromkeys(names, ())
-    else:
-        columns = _migrated(file, record, names, rows, version)
-    hints = typing.get_type_hints(record)
+    texts: dict[str, list[str]] = {name: [] for name in header(record)}
     defaults = _defaults(record)
+    for block in blocks:
+        _extend(file, texts, _by_column(file, names, block, version), defaults, len(block))
+    hints = typing.get_type_hints(record)
     built = {}
-    for name in header(record):
-        if name not in columns and name not in defaults:
-            raise ValueError(f"{file}: column {name} is missing")
-        texts = columns[name] if name in columns else (defaults[name],) * len(rows)
+    for name, values in texts.items():
         try:
-            built[name] = column(texts, hints[name])
+            built[name] = column(values, hints[name])
         except ValueError as fault:
             raise ValueError(f"{file}, column {name}: {fault}") from fault
     return pd.DataFrame(built)
+
+
+def _by_column(file: str, names: Sequence[str], block: Block, version: int) -> dict[str, Sequence[str]]:
+    """A block as column → texts. Block by block, because a list of every row would keep the garbage collector busy."""
+    for row in block:
+        if len(row) != len(names):
+            raise ValueError(f"{file}: expected {len(names)} fields, got {len(row)} in {','.join(row)[:60]!r}")
+    if version == SCHEMA_VERSION:
+        return dict(zip(names, zip(*block, strict=True), strict=True))
+    rows = [migrate(file, dict(zip(names, row, strict=True)), version) for row in block]
+    return {name: [row[name] for row in rows] for name in rows[0]}
+
+
+def _extend(
+    file: str,
+    texts: Mapping[str, list[str]],
+    columns: Mapping[str, Sequence[str]],
+    defaults: Mapping[str, str],
+    rows: int,
+) -> None:
+    for name, values in texts.items():
+        if name in columns:
+            values.extend(columns[name])
+        elif name in defaults:
+            values.extend([defaults[name]] * rows)
+        else:
+            raise ValueError(f"{file}: column {name} is missing")
 
 
 def column(texts: Sequence[str], hint: Any) -> pd.Series[Any]:
@@ -97,11 +121,3 @@ def _defaults(record: type[Record]) -> dict[str, str]:
         elif f.default_factory is not dataclasses.MISSING:
             defaults[f.name] = to_text(f.default_factory())
     return defaults
-
-
-def _migrated(
-    file: str, record: type[Record], names: Sequence[str], rows: Sequence[Sequence[str]], version: int
-) -> dict[str, tuple[str, ...]]:
-    current = [migrate(file, dict(zip(names, row, strict=True)), version) for row in rows]
-    present = [name for name in header(record) if all(name in row for row in current)]
-    return {name: tuple(row[name] for row in current) for name in present}

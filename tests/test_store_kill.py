@@ -157,10 +157,10 @@ print("end", flush=True)
 """
 
 
-def run_writer(path: Path, kill_after_s: float | None) -> list[str]:
+def run_writer(path: Path, cells: int, kill_after_s: float | None) -> list[str]:
     """The lines that a writer says before it ends, or is killed so long after it was ready."""
     paths = [str(Path(__file__).parent), str(Path(__file__).parent.parent)]
-    command = [sys.executable, "-c", WRITER, str(path), "400", *paths]
+    command = [sys.executable, "-c", WRITER, str(path), str(cells), *paths]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stderr is not None
@@ -183,7 +183,7 @@ def test_kills_at_random_moments(tmp_path):
     kept_before: dict[str, int] = {}
     kills = 0
     for _ in range(32):
-        said = run_writer(path, moments.uniform(0.0, 0.06))
+        said = run_writer(path, 2000, moments.uniform(0.0, 0.06))
         kills += "end" not in said
         promised |= {line for line in said if line.startswith("c")}
         data = read_run(path)
@@ -195,9 +195,10 @@ def test_kills_at_random_moments(tmp_path):
         assert sizes.to_dict() == dict.fromkeys(kept, 300)
         kept_before = kept
     assert kills >= 30
-    assert 0 < len(kept_before) < 400, "the kills fell into the writing, not before or after it"
-    assert run_writer(path, None)[-1] == "end"
+    assert 0 < len(kept_before) < 2000, "the kills fell into the writing, not before or after it"
+    cells = [f"c{i}" for i in range(len(kept_before) + 3)]
+    assert run_writer(path, len(cells), None)[-1] == "end"
     data = read_run(path)
-    assert sorted(run.cell_id for run in data.runs) == sorted(f"c{i}" for i in range(400))
+    assert sorted(run.cell_id for run in data.runs) == sorted(cells)
     assert {run.cell_id: run.attempt for run in data.runs}.items() >= kept_before.items()
     assert not list(path.rglob("*.tmp"))
