@@ -16,22 +16,13 @@ from analysis.numerators import Numerator
 from analysis.precisions import TENSOR_UNITS
 from analysis.statistics import summarise
 from results.errors import Unavailable
-from results.records import MEASURED, Run, Sample, Telemetry, Utilization, header, non_default
+from results.records import MEASURED, Run, Sample, Telemetry, Utilization, header, non_default, to_text
 
 HARMLESS_REASONS = ("gpu_idle", "applications_clocks_setting", "display_clock_setting")
 """Event reasons that say nothing about a limit the device ran into."""
 
-_OWN_COLUMNS = (
-    "model",
-    "batch_size",
-    "precision",
-    "device",
-    "repeat",
-    "methods",
-    "counters",
-    "target_ci_ratio",
-    "seed",
-)
+_NO_VARIANT = ("model", "batch_size", "precision", "device", "repeat", "seed", "quick")
+_NO_VARIANT += ("methods", "counters", "target_ci_ratio")
 
 
 @dataclass(frozen=True)
@@ -105,8 +96,8 @@ def rows(
 
 def variant(run: Run) -> str:
     """What sets this cell apart beside model, batch size, precision and device: "layout=channels_last"; else empty."""
-    other = {name: value for name, value in non_default(run.cell).items() if name not in _OWN_COLUMNS}
-    return ", ".join(f"{name}={value}" for name, value in other.items())
+    other = {name: value for name, value in non_default(run.cell).items() if name not in _NO_VARIANT}
+    return ", ".join(f"{name}={to_text(value)}" for name, value in other.items())
 
 
 def _row(measured: Measurement, over: Numerator, under: Denominator) -> Utilization:
@@ -117,8 +108,14 @@ def _row(measured: Measurement, over: Numerator, under: Denominator) -> Utilizat
     if time is not None and run.status in MEASURED:
         row |= _rates(measured, time)
     status, reason, fraction = _fraction(measured, over, under)
-    marks = (*run.warnings, *measured.notes, *over.warnings, *_surprises(fraction, over, under))
+    marks = (*_cell_marks(run), *measured.notes, *over.warnings, *_surprises(fraction, over, under))
     return Utilization(**{**row, **fraction, "status": status, "reason": reason, "warnings": marks})
+
+
+def _cell_marks(run: Run) -> tuple[str, ...]:
+    """The warnings of a run, and that it was a quick one."""
+    hasty = run.quick and not any(mark.startswith("quick") for mark in run.warnings)
+    return (*run.warnings, *(("quick: measured for a fifth of the usual time",) if hasty else ()))
 
 
 _SHARED = ("cell_id", "attempt", "model", "batch_size", "precision", "device", "repeat")

@@ -43,7 +43,9 @@ def read(path: Path) -> pd.DataFrame:
 
     with path.open(encoding="utf-8", newline="") as file:
         names, *rows = list(csv.reader(file)) or [[]]
-    return table(str(path), Utilization, names, rows)
+    if not set(names) >= {"cell_id", "attempt", "utilization_ratio"}:
+        raise ValueError(f"expected the columns of utilization.csv, got {','.join(names)[:60]!r} in {path}")
+    return table(str(path), Utilization, names, [rows] if rows else [])
 
 
 def figures(frame: pd.DataFrame) -> dict[str, Figure]:
@@ -69,7 +71,7 @@ def chosen(frame: pd.DataFrame) -> pd.DataFrame:
     with_ratio = rows.dropna(subset=["utilization_ratio"])
     denominator = next((d for d in HEADLINES if (with_ratio["denominator"] == d).any()), HEADLINES[-1])
     rows = rows[rows["denominator"] == denominator].drop_duplicates(subset="cell_id")
-    return rows.groupby(list(POINT), sort=False, as_index=False).agg(
+    points = rows.groupby(list(POINT), sort=False, as_index=False).agg(
         utilization_ratio=("utilization_ratio", "mean"),
         low=("utilization_low_ratio", "min"),
         high=("utilization_high_ratio", "max"),
@@ -79,6 +81,7 @@ def chosen(frame: pd.DataFrame) -> pd.DataFrame:
         denominator=("denominator", "first"),
         method=("method", "first"),
     )
+    return points.assign(label=_labels(points))
 
 
 def by_model(points: pd.DataFrame) -> Figure:
@@ -106,7 +109,7 @@ def by_batch(points: pd.DataFrame) -> Figure:
     batches = sorted(int(batch) for batch in points["batch_size"].unique())
     figure, panels, spare = _grid(len(models), 4, 2.0 if len(models) <= 4 else 1.55)
     for axes, model in zip(panels, models, strict=True):
-        _batch_panel(axes, points[_labels(points) == model], looks)
+        _batch_panel(axes, points[points["label"] == model], looks)
         axes.set_title(model)
         axes.set_xscale("log", base=2)
         axes.set_xticks(batches, _tick_labels(batches))
@@ -144,7 +147,7 @@ def _model_panel(axes: Axes, points: pd.DataFrame, models: Sequence[str], looks:
     """Dots and intervals of one batch size; words where a cell has no ratio."""
     step = 0.7 / len(looks)
     place = {name: (index - (len(looks) - 1) / 2) * step for index, name in enumerate(looks)}
-    for label, same in points.groupby(_labels(points), sort=False):
+    for label, same in points.groupby("label", sort=False):
         y = models.index(str(label))
         for precision, row in _found(same):
             colour, marker = looks[precision]
@@ -238,12 +241,14 @@ def _ratio_axes(panels: Sequence[Axes], points: pd.DataFrame, *, horizontal: boo
 
 def _labels(points: pd.DataFrame) -> pd.Series[str]:
     """Model, and beneath it what else sets the cell apart."""
+    if points["variant"].nunique() == 1:
+        return points["model"]
     return points["model"] + points["variant"].map(lambda text: "\n" + text.replace(", ", "\n") if text else "")
 
 
 def _best_first(points: pd.DataFrame) -> list[str]:
     """Labels by their highest utilization, those without any last."""
-    best = points.assign(label=_labels(points)).groupby("label", sort=False)["utilization_ratio"].max()
+    best = points.groupby("label", sort=False)["utilization_ratio"].max()
     return [str(label) for label in best.fillna(-1.0).sort_values(ascending=False, kind="stable").index]
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from reports.build import Built, View
 from reports.words import OF_WHAT, SHORT, STATUS_WORDS, closing_sentence, digits, half_width, percent, si, verdict
-from results.records import Record, Sitting, header
+from results.records import Record, header
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -33,7 +33,7 @@ def to_text(built: Built, width: int = WIDTH, colour: bool = False) -> str:
 
     out = io.StringIO()
     console = Console(file=out, width=width, force_terminal=colour, no_color=not colour, highlight=False)
-    console.print(Text(heading(built.sittings), style="bold"))
+    console.print(Text(heading(built), style="bold"))
     console.print(cells_table(built.views))
     for line in (*peak_lines(built.views), *failed_lines(built.views), *warning_lines(built)):
         console.print(Text(line))
@@ -41,12 +41,14 @@ def to_text(built: Built, width: int = WIDTH, colour: bool = False) -> str:
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
 
 
-def heading(sittings: Sequence[Sitting]) -> str:
-    """What was measured on: each device name, driver and torch version once."""
+def heading(built: Built) -> str:
+    """What was measured on: each device name, driver and torch version once; and what all cells have in common."""
+    sittings = built.sittings
     names = dict.fromkeys(sitting.device_name or sitting.device for sitting in sittings)
     torch = dict.fromkeys(f"torch {sitting.torch_version}" for sitting in sittings if sitting.torch_version)
     drivers = dict.fromkeys(f"driver {sitting.driver}" for sitting in sittings if sitting.driver)
-    return " · ".join((*names, *torch, *drivers)) or "unknown device"
+    shared = [variant] if (variant := _shared_variant(built.views)) else []
+    return " · ".join((*names, *torch, *drivers, *shared)) or "unknown device"
 
 
 def cells_table(views: Sequence[View]) -> Table:
@@ -59,8 +61,10 @@ def cells_table(views: Sequence[View]) -> Table:
     for name in ("batch", "precision", "step ms", "±", "items/s", "TFLOP/s", "peak", "used"):
         table.add_column(name, no_wrap=True, justify="left" if name == "precision" else "right")
     table.add_column("verdict", min_width=16)
+    shared = _shared_variant(views)
     for view in views:
-        table.add_row(*_cells(view), style=None if view.measured else "dim")
+        below = "" if _variant(view) == shared else _variant(view)
+        table.add_row(*_cells(view, below), style=None if view.measured else "dim")
     return table
 
 
@@ -124,10 +128,10 @@ def _plain(row: Record) -> dict[str, Any]:
     return {name: getattr(row, name) for name in header(type(row))}
 
 
-def _cells(view: View) -> list[str]:
-    """The texts of one row of the table."""
+def _cells(view: View, below: str) -> list[str]:
+    """The texts of one row of the table; below: what stands under the model's name."""
     run, row = view.run, view.headline or view.timed
-    start = ["\n".join(filter(None, (run.model + _repeat(view), _variant(view)))), str(run.batch_size), run.precision]
+    start = ["\n".join(filter(None, (run.model + _repeat(view), below))), str(run.batch_size), run.precision]
     if row is None or row.time_s is None:
         return [*start, *[_UNKNOWN] * 6, verdict(view)]
     width, rate, peak = half_width(row), row.achieved_flop_per_s, row.peak_flop_per_s
@@ -154,6 +158,12 @@ def _name(view: View) -> str:
 
 def _variant(view: View) -> str:
     return next((row.variant for row in view.fractions if row.variant), "")
+
+
+def _shared_variant(views: Sequence[View]) -> str:
+    """The variant of all cells, if they have the same."""
+    variants = {_variant(view) for view in views}
+    return variants.pop() if len(variants) == 1 else ""
 
 
 def _listed(names: Sequence[str], told: int) -> str:
