@@ -1,0 +1,237 @@
+"""What this device reaches in single kernels: matrix products and 3 × 3 convolutions, in the unit of a precision.
+
+Operands are random normal, never zeros (an H200 multiplies zeros 13 % faster: less power, higher clock). On CUDA the
+L2 cache is overwritten before each call. Every shape is a row with the median of its calls; the ceiling of a unit is
+the best of them (`analysis.ceilings.best`). Shapes follow from a quick probe of the device's rate, rounded to powers of
+two, so that one kind of device gets one set of shapes.
+
+Convolutions count their direct multiply-adds. An algorithm that needs fewer (Winograd, FFT; IEEE fp32 only) may exceed
+the unit's peak: that is a fast algorithm, and belongs in a ceiling for networks that use it.
+
+Not claimed: the device's limit. More shapes, or libraries that are not torch's, may be faster; and on a machine that
+others use the ceiling is as low as their load is high.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import Any
+
+import torch
+
+from analysis import formulas
+from analysis.ceilings import best
+from analysis.precisions import Precision
+from measure import precision as flags
+from measure.clocks import Clock
+from results.records import Ceiling
+
+Call = Callable[[], Any]
+
+DTYPES = {None: torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+"""Autocast of a precision → dtype of the operands."""
+
+CALL_S = {"cpu": 0.01, "cuda": 0.01}
+"""Intended time of one call: far above a launch (10 µs) and a clock tick, far below the budget."""
+SIDES = {"cpu": (256, 2048), "cuda": (1024, 8192)}
+"""Smallest and largest side of the square product. 8192 is where an H200's bf16 rate levels off."""
+PROBE_SIDE = {"cpu": 512, "cuda": 4096}
+MOST_IMAGES = 512
+MOST_REPEATS = 20
+
+LAYOUTS = {"channels_first": torch.contiguous_format, "channels_last": torch.channels_last}
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One kernel to time. sizes: (m, n, k) of a product; (images, channels, height = width) of a convolution.
+
+    part: forward, or grad_input, grad_weight of the convolution.
+    """
+
+    operation: str
+    sizes: tuple[int, int, int]
+    layout: str = ""
+    part: str = "forward"
+
+    @property
+    def flop(self) -> int:
+        if self.operation == "matmul":
+            return int(formulas.matmul(*self.sizes).model_flop)
+        images, channels, side = self.sizes
+        # padded by one: the output is as large as the input; each gradient costs what the forward pass does
+        return int(formulas.convolution(images * channels * side**2, (channels, channels, 3, 3)).model_flop)
+
+    @property
+    def shape(self) -> str:
+        if self.operation == "matmul":
+            return "x".join(map(str, self.sizes))
+        images, channels, side = self.sizes
+        text = f"{images}x{channels}x{side}x{side}, {channels} 3x3 kernels"
+        return text if self.part == "forward" else f"{self.part} of {text}"
+
+
+def measure_ceilings(sitting: str, device: str, precision: Precision, clock: Clock, budget_s: float) -> list[Ceiling]:
+    """One row a kernel, in the order tried: products, then convolutions in both layouts, then gradients of the best.
+
+    device: "cpu", "cuda", "cuda:1"; it is what the rows carry. budget_s: for everything; a kernel that finds it spent
+    is a row `unavailable`, one that finds no memory `out_of_memory`. Flags are set for the precision and put back.
+    Raises Unavailable if the device lacks the precision's units, ValueError for a budget that is not above 0.
+    """
+    if not budget_s > 0:
+        raise ValueError(f"expected a budget above 0 s, got {budget_s}")
+    flags.supported(precision, device)
+    with flags.session(precision, device) as found, torch.no_grad():
+        blank = Ceiling(sitting=sitting, device=device, precision=precision.name, unit="", operation="", shape="")
+        if disagreements := flags.check(found, precision, device):
+            invalid = replace(blank, status="invalid", reason="; ".join(disagreements))
+            return [_titled(invalid, Trial(kind, (0, 0, 0)), precision) for kind in ("matmul", "convolution")]
+        return _rows(blank, Bench(device, DTYPES[precision.autocast], clock, clock.wall_s() + budget_s), precision)
+
+
+def _rows(blank: Ceiling, bench: Bench, precision: Precision) -> list[Ceiling]:
+    trials = shapes(bench.device.type, bench.probe())
+    rows = [bench.row(_titled(blank, t, precision), t, len(trials) + 2 - i) for i, t in enumerate(trials)]
+    gradients = _gradients(rows, trials, precision)
+    rows += [bench.row(_titled(blank, t, precision), t, 2 - i) for i, t in enumerate(gradients)]
+    if bench.device.type == "cuda":
+        torch.cuda.empty_cache()  # the cells that follow report what they reserve themselves
+    return rows
+
+
+def shapes(kind: str, rate_flop_per_s: float) -> list[Trial]:
+    """Kernels for a device that multiplies at about this rate; the likeliest to be best come first.
+
+    Products of one size: square, two of large area and small depth, one deep. Convolutions: 3 × 3, 64 to 512 channels.
+    """
+    least, most = SIDES[kind]
+    side = min(max(_power_of_two((rate_flop_per_s * CALL_S[kind] / 2) ** (1 / 3)), least), most)
+    work_flop = formulas.matmul(side, side, side).model_flop
+    products = [
+        Trial("matmul", sizes)
+        for sizes in (
+            (side, side, side),
+            (2 * side, 2 * side, side // 4),
+            (4 * side, 2 * side, side // 8),
+            (side // 2, side // 2, 4 * side),
+        )
+    ]
+    convolutions = [
+        Trial("convolution", (_images(work_flop, channels, width), channels, width), layout)
+        for channels, width in ((256, 28), (512, 14), (128, 28), (64, 56))
+        for layout in ("channels_last", "channels_first")
+    ]
+    return [*products[:1], *convolutions[:4], *products[1:], *convolutions[4:]]
+
+
+class Bench:
+    """Times kernels on one device until a deadline of its clock."""
+
+    def __init__(self, device: str, dtype: torch.dtype, clock: Clock, deadline_s: float) -> None:
+        self.device, self.dtype, self.clock, self.deadline_s = torch.device(device), dtype, clock, deadline_s
+        self._random = torch.Generator(self.device).manual_seed(0)  # leaves the sweep's own generator alone
+        self._flush: Call = _flush(self.device)
+
+    def probe(self) -> float:
+        """FLOP/s of a small product at its best: how large the others may be."""
+        side = PROBE_SIDE[self.device.type]
+        trial = Trial("matmul", (side, side, side))
+        call = self._prepared(trial)
+        call()
+        return trial.flop / min(self._timed(call) for _ in range(5))
+
+    def row(self, blank: Ceiling, trial: Trial, trials_left: int) -> Ceiling:
+        """`blank` with what `trial` reached, in its share of the time that is left."""
+        left_s = self.deadline_s - self.clock.wall_s()
+        if left_s <= 0:
+            return replace(blank, status="unavailable", reason="the time for ceilings was spent before this shape")
+        try:
+            times_s = self._times(trial, self.clock.wall_s() + left_s / trials_left)
+        except torch.OutOfMemoryError as fault:
+            return replace(blank, status="out_of_memory", reason=str(fault).splitlines()[0])
+        except RuntimeError as fault:
+            if isinstance(fault, torch.AcceleratorError):  # the context is broken: the worker must be replaced
+                raise
+            status = "out_of_memory" if "allocate memory" in str(fault) else "unavailable"
+            return replace(blank, status=status, reason=str(fault).splitlines()[0])
+        median_s = median(times_s)
+        rate = trial.flop / median_s
+        return replace(blank, flop=trial.flop, repeats=len(times_s), median_s=median_s, flop_per_s=rate)
+
+    def _times(self, trial: Trial, until_s: float) -> list[float]:
+        call = self._prepared(trial)
+        call()  # searches algorithms, allocates
+        times_s = [self._timed(call)]
+        while len(times_s) < MOST_REPEATS and self.clock.wall_s() + times_s[-1] < until_s:
+            times_s.append(self._timed(call))
+        return times_s
+
+    def _timed(self, call: Call) -> float:
+        """Seconds of one call: between events, or by the wall where there is no device time."""
+        self._flush()
+        begun_s, start = self.clock.wall_s(), self.clock.event()
+        call()
+        end = self.clock.event()
+        self.clock.synchronize()
+        device_s = self.clock.between_s(start, end)
+        return self.clock.wall_s() - begun_s if device_s is None else device_s
+
+    def _normal(self, *sizes: int) -> torch.Tensor:
+        return torch.randn(*sizes, generator=self._random, device=self.device, dtype=self.dtype)
+
+    def _prepared(self, trial: Trial) -> Call:
+        """The kernel on its operands; writes into memory that is there already where torch offers it."""
+        if trial.operation == "matmul":
+            m, n, k = trial.sizes
+            a, b = self._normal(m, k), self._normal(k, n)
+            out = torch.empty(m, n, device=self.device, dtype=self.dtype)
+            return lambda: torch.mm(a, b, out=out)
+        images, channels, side = trial.sizes
+        layout = LAYOUTS[trial.layout]
+        x = self._normal(images, channels, side, side).contiguous(memory_format=layout)
+        weight = self._normal(channels, channels, 3, 3).contiguous(memory_format=layout)
+        if trial.part == "forward":
+            return lambda: torch.nn.functional.conv2d(x, weight, padding=1)
+        grad = self._normal(images, channels, side, side).contiguous(memory_format=layout)
+        mask = [trial.part == "grad_input", trial.part == "grad_weight", False]
+        ones = [1, 1]
+        return lambda: torch.ops.aten.convolution_backward(
+            grad, x, weight, None, ones, ones, ones, False, [0, 0], 1, mask
+        )
+
+
+def _gradients(rows: list[Ceiling], trials: list[Trial], precision: Precision) -> list[Trial]:
+    """Both gradients of the fastest convolution; none if no convolution was measured."""
+    convolutions = [row for row in rows if row.operation == "convolution"]
+    fastest = best(convolutions, precision.convolution_unit)
+    if fastest is None:
+        return []
+    trial = trials[rows.index(fastest)]
+    return [replace(trial, part=part) for part in ("grad_input", "grad_weight")]
+
+
+def _titled(blank: Ceiling, trial: Trial, precision: Precision) -> Ceiling:
+    unit = precision.matmul_unit if trial.operation == "matmul" else precision.convolution_unit
+    return replace(blank, unit=unit, operation=trial.operation, shape=trial.shape, layout=trial.layout)
+
+
+def _images(work_flop: Any, channels: int, side: int) -> int:
+    """Images that make a convolution about as much work as the square product."""
+    one_flop = Trial("convolution", (1, channels, side)).flop
+    return min(max(_power_of_two(work_flop / one_flop), 1), MOST_IMAGES)
+
+
+def _power_of_two(value: float) -> int:
+    return 1 << max(0, round(math.log2(value)))
+
+
+def _flush(device: torch.device) -> Call:
+    """Overwrites four times the L2 cache; on a CPU nothing, since its caches are not emptied in training either."""
+    if device.type != "cuda":
+        return lambda: None
+    nbytes = 4 * torch.cuda.get_device_properties(device).L2_cache_size
+    buffer = torch.empty(max(nbytes, 1), dtype=torch.uint8, device=device)
+    return buffer.zero_

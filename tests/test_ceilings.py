@@ -1,0 +1,260 @@
+"""Ceilings: shapes and FLOP by hand, times from a made-up clock, faults as rows; small real runs on the CPU."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+
+from analysis.ceilings import best
+from analysis.precisions import PRECISIONS
+from measure import ceilings as under_test
+from measure.ceilings import Bench, Trial, measure_ceilings, shapes
+from measure.clocks import CpuClock
+from measure.precision import read_flags
+from results.errors import Unavailable
+from results.records import Ceiling
+
+
+def row(rate: float | None, unit: str = "fp32", status: str = "ok", operation: str = "matmul") -> Ceiling:
+    return Ceiling(
+        sitting="s",
+        device="cpu",
+        precision="fp32",
+        unit=unit,
+        operation=operation,
+        shape=str(rate),
+        flop_per_s=rate,
+        status=status,
+    )
+
+
+@pytest.fixture
+def small(monkeypatch):
+    monkeypatch.setattr(under_test, "SIDES", {"cpu": (32, 64), "cuda": (32, 64)})
+    monkeypatch.setattr(under_test, "PROBE_SIDE", {"cpu": 64, "cuda": 64})
+    monkeypatch.setattr(under_test, "MOST_IMAGES", 1)
+
+
+class Ticking:
+    """A clock on which every call takes the next of the device times, and 1 ms of the host."""
+
+    def __init__(self, *device_s: float) -> None:
+        self.device_s = itertools.chain(device_s, itertools.repeat(device_s[-1]))
+        self.now_s = 0.0
+
+    def wall_s(self) -> float:
+        return self.now_s
+
+    def event(self) -> float:
+        self.now_s += 0.0005
+        return self.now_s
+
+    def between_s(self, start: float, end: float) -> float:
+        return next(self.device_s)
+
+    def synchronize(self) -> None:
+        pass
+
+
+# --- which one is the ceiling ---
+
+
+def test_the_fastest_kernel_of_the_unit_is_the_ceiling():
+    convolution = row(5.0, operation="convolution")
+    rows = [row(3.0), convolution, row(9.0, unit="bf16"), row(7.0, status="out_of_memory"), row(None)]
+    assert best(rows, "fp32") is convolution
+    assert best(rows, "bf16").flop_per_s == 9.0
+    assert best(rows, "fp16") is None
+    assert best([], "fp32") is None
+    assert best(iter(rows), "fp32") is convolution
+
+
+# --- shapes ---
+
+
+def test_products_have_equal_flop_and_follow_the_rate():
+    # 10 ms at 200 GFLOP/s: 2e9 = 2 s**3, s = 1000, the nearest power of two is 1024
+    products = [t for t in shapes("cpu", 200e9) if t.operation == "matmul"]
+    assert [t.sizes for t in products] == [(1024, 1024, 1024), (2048, 2048, 256), (4096, 2048, 128), (512, 512, 4096)]
+    assert {t.flop for t in products} == {2 * 1024**3}
+
+
+def test_a_large_gpu_gets_large_products_and_no_larger():
+    assert shapes("cuda", 790e12)[0].sizes == (8192, 8192, 8192)
+    assert shapes("cuda", 50e12)[0].sizes == (8192,) * 3  # (50e12 * 0.01 / 2) ** (1 / 3) = 6300
+    assert shapes("cuda", 8e12)[0].sizes == (4096,) * 3
+    assert shapes("cpu", 1.0)[0].sizes == (256,) * 3
+    assert shapes("cpu", 1e15)[0].sizes == (2048,) * 3
+
+
+def test_convolutions_are_three_by_three_in_both_layouts():
+    trials = [t for t in shapes("cpu", 200e9) if t.operation == "convolution"]
+    assert {t.layout for t in trials} == {"channels_first", "channels_last"}
+    assert {t.sizes[1] for t in trials} == {64, 128, 256, 512}
+    assert len(trials) == 8
+    # 256 channels of 28 x 28: 2 * 28**2 * 256 * 256 * 9 = 924.8e6 an image; 2 * 1024**3 / that = 2.3, so 2 images
+    first = trials[0]
+    assert first.sizes == (2, 256, 28)
+    assert first.flop == 2 * (2 * 28**2 * 256) * 256 * 9
+    assert all(0.35 <= t.flop / 2**31 <= 1.5 for t in trials)
+    assert max(t.sizes[0] for t in shapes("cuda", 790e12) if t.operation == "convolution") == 512
+
+
+def test_the_likeliest_kernels_come_first():
+    kinds = [t.operation for t in shapes("cuda", 790e12)]
+    assert kinds[:3] == ["matmul", "convolution", "convolution"]
+
+
+@pytest.mark.parametrize("part", ["forward", "grad_input", "grad_weight"])
+def test_a_convolutions_shape_is_what_runs(part):
+    bench = Bench("cpu", torch.float32, CpuClock(), 1.0)
+    result = bench._prepared(Trial("convolution", (2, 4, 8), "channels_last", part))()
+    result = result if part == "forward" else next(t for t in result if t is not None and t.numel())
+    assert tuple(result.shape) == {"grad_weight": (4, 4, 3, 3)}.get(part, (2, 4, 8, 8))
+
+
+# --- timing ---
+
+
+def test_a_row_holds_the_median_of_its_calls():
+    # call and probe aside: 20 timed calls, of which one is slow
+    bench = Bench("cpu", torch.float32, Ticking(0.5, 0.002, 0.002, 0.004), 10.0)
+    blank = row(None)
+    trial = Trial("matmul", (10, 20, 30))
+    found = bench.row(blank, trial, 1)
+    assert found.repeats == under_test.MOST_REPEATS == 20
+    assert found.median_s == 0.004
+    assert found.flop == 2 * 10 * 20 * 30
+    assert found.flop_per_s == pytest.approx(12000 / 0.004)
+
+
+def test_a_slow_kernel_keeps_to_its_share_of_the_time():
+    # 1 s left for ten trials: 0.1 s, each call 1 ms of this clock's host and 30 ms of its device
+    bench = Bench("cpu", torch.float32, Ticking(0.03), 1.0)
+    bench.clock.synchronize = lambda: setattr(bench.clock, "now_s", bench.clock.now_s + 0.03)
+    assert bench.row(row(None), Trial("matmul", (8, 8, 8)), 10).repeats in (3, 4)
+
+
+def test_a_spent_budget_is_a_row_with_a_reason():
+    clock = Ticking(0.001)
+    clock.now_s = 5.0
+    found = Bench("cpu", torch.float32, clock, 5.0).row(row(None), Trial("matmul", (8, 8, 8)), 3)
+    assert (found.status, found.flop_per_s) == ("unavailable", None)
+    assert "spent" in found.reason
+
+
+@pytest.mark.parametrize(
+    ("fault", "status"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory. Tried\nmore"), "out_of_memory"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"), "out_of_memory"),
+        (RuntimeError("GET was unable to find an engine"), "unavailable"),
+    ],
+)
+def test_a_kernel_that_cannot_run_is_a_row(monkeypatch, fault, status):
+    bench = Bench("cpu", torch.float32, Ticking(0.001), 5.0)
+
+    def prepared(trial):
+        raise fault
+
+    monkeypatch.setattr(bench, "_prepared", prepared)
+    found = bench.row(row(None), Trial("matmul", (8, 8, 8)), 3)
+    assert (found.status, found.flop_per_s) == (status, None)
+    assert found.reason == str(fault).splitlines()[0]
+
+
+def test_a_broken_device_is_no_row(monkeypatch):
+    bench = Bench("cpu", torch.float32, Ticking(0.001), 5.0)
+
+    def prepared(trial):
+        raise torch.AcceleratorError("CUDA error: an illegal memory access was encountered", 700)
+
+    monkeypatch.setattr(bench, "_prepared", prepared)
+    with pytest.raises(torch.AcceleratorError):
+        bench.row(row(None), Trial("matmul", (8, 8, 8)), 3)
+
+
+def test_operands_are_random_and_repeat_without_touching_the_sweeps_generator():
+    torch.manual_seed(7)
+    before = torch.get_rng_state()
+    one, other = (Bench("cpu", torch.float32, CpuClock(), 1.0)._normal(200, 200) for _ in range(2))
+    assert torch.equal(one, other)
+    assert float(one.std()) == pytest.approx(1, abs=0.02)
+    assert int((one == 0).sum()) == 0
+    assert torch.equal(before, torch.get_rng_state())
+
+
+# --- the whole ---
+
+
+@pytest.mark.usefixtures("small")
+def test_all_shapes_are_measured_in_the_precisions_units():
+    before = read_flags()
+    rows = measure_ceilings("sitting", "cpu", PRECISIONS["fp32"], CpuClock(), 60.0)
+    assert len(rows) == 4 + 8 + 2
+    assert {r.status for r in rows} == {"ok"}
+    assert {r.unit for r in rows} == {"fp32"}
+    assert {(r.sitting, r.device, r.precision) for r in rows} == {("sitting", "cpu", "fp32")}
+    assert all(r.flop_per_s == pytest.approx(r.flop / r.median_s) for r in rows)
+    gradients = [r for r in rows if r.shape.startswith("grad_")]
+    assert [r.shape.split()[0] for r in gradients] == ["grad_input", "grad_weight"]
+    fastest = best([r for r in rows[:-2] if r.operation == "convolution"], "fp32")
+    assert all(r.shape.endswith(fastest.shape) and r.layout == fastest.layout for r in gradients)
+    assert {k: v for k, v in read_flags().items() if "matmul" not in k} == {
+        k: v for k, v in before.items() if "matmul" not in k
+    }
+    assert not any(Ceiling.from_row(r.to_row()) != r for r in rows)
+
+
+@pytest.mark.usefixtures("small")
+def test_bf16_rows_are_of_bf16(monkeypatch):
+    monkeypatch.setattr(under_test.flags, "supported", lambda *_: None)
+    rows = measure_ceilings("s", "cpu", PRECISIONS["amp-bf16"], CpuClock(), 60.0)
+    assert {r.unit for r in rows} == {"bf16"}
+    assert Bench("cpu", under_test.DTYPES["bfloat16"], CpuClock(), 1.0)._normal(2).dtype == torch.bfloat16
+
+
+@pytest.mark.usefixtures("small")
+def test_flags_that_do_not_take_are_invalid_rows(monkeypatch):
+    monkeypatch.setattr(under_test.flags, "check", lambda *_: ["a: expected b, found c"])
+    rows = measure_ceilings("s", "cpu", PRECISIONS["fp32"], CpuClock(), 60.0)
+    assert [(r.operation, r.status, r.reason, r.flop_per_s) for r in rows] == [
+        (operation, "invalid", "a: expected b, found c", None) for operation in ("matmul", "convolution")
+    ]
+
+
+@pytest.mark.usefixtures("small")
+def test_no_time_at_all_still_gives_every_row():
+    rows = measure_ceilings("s", "cpu", PRECISIONS["fp32"], CpuClock(), 1e-9)
+    assert len(rows) == 12
+    assert {r.status for r in rows} == {"unavailable"}
+
+
+def test_what_cannot_be_measured_is_refused():
+    with pytest.raises(Unavailable, match="tf32 on cpu"):
+        measure_ceilings("s", "cpu", PRECISIONS["tf32"], CpuClock(), 1.0)
+    with pytest.raises(ValueError, match="budget above 0"):
+        measure_ceilings("s", "cpu", PRECISIONS["fp32"], CpuClock(), 0.0)
+
+
+@pytest.mark.gpu
+def test_a_gpus_ceilings_come_in_six_seconds():
+    """Needs a CUDA device: every precision that it has, tensor units faster than IEEE fp32."""
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    from measure.clocks import CudaClock
+
+    ceilings = {}
+    for name, precision in PRECISIONS.items():
+        clock = CudaClock("cuda")
+        begun_s = clock.wall_s()
+        try:
+            rows = measure_ceilings("s", "cuda", precision, clock, 6.0)
+        except Unavailable:
+            continue
+        assert clock.wall_s() - begun_s < 12
+        ceilings[name] = best(rows, precision.matmul_unit).flop_per_s
+    assert ceilings["fp32"] > 1e12
+    assert all(rate > ceilings["fp32"] for name, rate in ceilings.items() if name.startswith("amp"))
