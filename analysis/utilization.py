@@ -21,8 +21,8 @@ from results.records import MEASURED, Run, Sample, Telemetry, Utilization, heade
 HARMLESS_REASONS = ("gpu_idle", "applications_clocks_setting", "display_clock_setting")
 """Event reasons that say nothing about a limit the device ran into."""
 
-_NO_VARIANT = ("model", "batch_size", "precision", "device", "repeat", "seed", "quick")
-_NO_VARIANT += ("methods", "counters", "target_ci_ratio")
+_NO_VARIANT = {"model", "batch_size", "precision", "device", "repeat", "seed", "quick"}
+_NO_VARIANT |= {"methods", "counters", "target_ci_ratio"}
 
 
 @dataclass(frozen=True)

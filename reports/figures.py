@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from analysis.precisions import PRECISIONS
 from reports import style
 from reports.build import HEADLINES, METHODS
-from reports.words import OF_WHAT, STATUS_WORDS, si
+from reports.words import OF_WHAT, STATUS_WORDS, si, variant_lines
 from results.records import MEASURED, Utilization
 
 if TYPE_CHECKING:
@@ -130,14 +130,13 @@ def _tick_labels(batches: Sequence[int]) -> list[str]:
 
 def _grid(panels: int, columns: int, height_in: float) -> tuple[Figure, list[Axes], list[Axes]]:
     """A figure with shared axes, its panels in reading order, and those to spare; height of one line of panels."""
-    import matplotlib.pyplot as plt
+    from matplotlib.figure import Figure
 
     columns = min(panels, columns)
     lines = math.ceil(panels / columns)
     size = (style.COLUMN_IN * 1.35 if columns == 1 else style.PAGE_IN, 0.9 + lines * height_in)
-    figure, grid = plt.subplots(lines, columns, figsize=size, sharex=True, sharey=True, squeeze=False)
-    figure.set_layout_engine("constrained")
-    flat = list(grid.flat)
+    figure = Figure(figsize=size, layout="constrained")
+    flat = list(figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False).flat)
     for axes in flat[max(0, panels - columns) : panels]:
         axes.xaxis.set_tick_params(labelbottom=True)
     return figure, flat[:panels], flat[panels:]
@@ -243,7 +242,7 @@ def _labels(points: pd.DataFrame) -> pd.Series[str]:
     """Model, and beneath it what else sets the cell apart."""
     if points["variant"].nunique() == 1:
         return points["model"]
-    return points["model"] + points["variant"].map(lambda text: "\n" + text.replace(", ", "\n") if text else "")
+    return points["model"] + points["variant"].map(lambda text: "".join(f"\n{line}" for line in variant_lines(text)))
 
 
 def _best_first(points: pd.DataFrame) -> list[str]:

@@ -48,12 +48,11 @@ _SPARE_MARKERS = "vPX<>h"
 
 @contextlib.contextmanager
 def theme() -> Iterator[None]:
-    """Draws everything inside in the project's style, off screen; leaves the caller's own settings as they were."""
+    """Draws everything inside in the project's style; leaves the caller's own settings as they were."""
     import matplotlib as mpl
     import seaborn as sns
 
     with mpl.rc_context():
-        mpl.use("Agg", force=True)
         sns.set_theme(context="paper", style="whitegrid", rc=_RC)
         yield
 
@@ -75,11 +74,8 @@ def looks(series: Sequence[str]) -> dict[str, tuple[Any, str]]:
 
 
 def render(figure: Figure) -> dict[str, bytes]:
-    """The figure as PNG and SVG, without a date in them; closes the figure."""
-    import matplotlib.pyplot as plt
-
+    """The figure as PNG and SVG, without a date in them. Needs no display and keeps no figure open."""
     png, svg = io.BytesIO(), io.BytesIO()
     figure.savefig(png, format="png", dpi=PNG_DPI)
     figure.savefig(svg, format="svg", metadata={"Date": None})
-    plt.close(figure)
     return {"png": png.getvalue(), "svg": svg.getvalue()}

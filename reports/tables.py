@@ -13,7 +13,18 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from reports.build import Built, View
-from reports.words import OF_WHAT, SHORT, STATUS_WORDS, closing_sentence, digits, half_width, percent, si, verdict
+from reports.words import (
+    OF_WHAT,
+    SHORT,
+    STATUS_WORDS,
+    closing_sentence,
+    digits,
+    half_width,
+    percent,
+    si,
+    variant_lines,
+    verdict,
+)
 from results.records import Record, header
 
 if TYPE_CHECKING:
@@ -57,13 +68,14 @@ def cells_table(views: Sequence[View]) -> Table:
     from rich.table import Table
 
     table = Table(box=SIMPLE_HEAD, padding=0, pad_edge=False)
-    table.add_column("model", overflow="fold", max_width=20)
+    longest = max((len(view.run.model + _repeat(view)) for view in views), default=0)
+    table.add_column("model", overflow="fold", min_width=longest, max_width=max(longest, 20))
     for name in ("batch", "precision", "step ms", "±", "items/s", "TFLOP/s", "peak", "used"):
         table.add_column(name, no_wrap=True, justify="left" if name == "precision" else "right")
-    table.add_column("verdict", min_width=16)
+    table.add_column("verdict", min_width=12)
     shared = _shared_variant(views)
     for view in views:
-        below = "" if _variant(view) == shared else _variant(view)
+        below = [] if _variant(view) == shared else variant_lines(_variant(view))
         table.add_row(*_cells(view, below), style=None if view.measured else "dim")
     return table
 
@@ -128,10 +140,10 @@ def _plain(row: Record) -> dict[str, Any]:
     return {name: getattr(row, name) for name in header(type(row))}
 
 
-def _cells(view: View, below: str) -> list[str]:
-    """The texts of one row of the table; below: what stands under the model's name."""
+def _cells(view: View, below: Sequence[str]) -> list[str]:
+    """The texts of one row of the table; below: lines under the model's name."""
     run, row = view.run, view.headline or view.timed
-    start = ["\n".join(filter(None, (run.model + _repeat(view), below))), str(run.batch_size), run.precision]
+    start = ["\n".join((run.model + _repeat(view), *below)), str(run.batch_size), run.precision]
     if row is None or row.time_s is None:
         return [*start, *[_UNKNOWN] * 6, verdict(view)]
     width, rate, peak = half_width(row), row.achieved_flop_per_s, row.peak_flop_per_s

@@ -63,6 +63,15 @@ def percent(ratio: float) -> str:
     return f"{digits(100 * ratio, 2)} %"
 
 
+def variant_lines(variant: str) -> list[str]:
+    """A variant without names where values say enough: layout=channels_last, compile=true → channels_last, compile."""
+    lines = []
+    for part in filter(None, variant.split(", ")):
+        name, _, value = part.partition("=")
+        lines.append(name if value == "true" else value if value[:1].isalpha() and value != "false" else part)
+    return lines
+
+
 def half_width(row: Utilization) -> float | None:
     """Half of the 95 % interval of the step time ÷ its mean; None without an interval."""
     if row.time_s is None or row.time_low_s is None or row.time_high_s is None:

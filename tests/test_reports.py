@@ -1,0 +1,451 @@
+"""What a person is shown: quantities, verdicts, the closing sentence, the table, and figures that hide nothing."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import json
+import math
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import pytest
+
+from analysis.numerators import Counted
+from reports import figures, style
+from reports.build import Built, View
+from reports.tables import to_csv, to_json, to_text
+from reports.words import closing_sentence, digits, percent, si, si_time, variant_lines, verdict
+from results.records import Run, Sitting, Utilization, header
+
+SUITE = "resnet18 resnet34 resnet50 resnet101 resnet152 vgg11 vgg13 vgg16 vgg19 wide_resnet50_2 alexnet mobilenet_v2"
+SUITE_13 = [*SUITE.split(), "efficientnet_b0"]
+
+
+def fraction(ratio: float | None, denominator: str = "datasheet", **more: object) -> Utilization:
+    """One second a step, ± 1 %; the peak is 100 TFLOP/s."""
+    values: dict[str, Any] = {"cell_id": "c", "attempt": 1, "model": "resnet18", "batch_size": 8, "precision": "fp32"}
+    values |= {"device": "cuda", "method": "exact", "numerator_source": "flopledger", "denominator": denominator}
+    values |= {"time_s": 1.0, "time_low_s": 0.99, "time_high_s": 1.01, "items_per_s": 8.0}
+    if ratio is not None:
+        values |= {"utilization_ratio": ratio, "utilization_low_ratio": ratio / 1.01, "peak_flop_per_s": 1e14}
+        values |= {
+            "utilization_high_ratio": ratio / 0.99,
+            "achieved_flop_per_s": ratio * 1e14,
+            "peak_source": "a sheet",
+        }
+    return Utilization(**{**values, **more})
+
+
+def view(*fractions: Utilization, status: str = "ok", intensity: float | None = None, **more: object) -> View:
+    first = fractions[0] if fractions else fraction(None)
+    shared = {name: getattr(first, name) for name in ("cell_id", "model", "batch_size", "precision", "device")}
+    run = Run(**{**shared, "attempt": 1, "sitting": "s1", "status": status, **more})
+    counted = None if intensity is None else Counted({("convolution", "float32"): int(100 * intensity)}, 0, 60, 40, {})
+    return View(run, tuple(fractions), counted)
+
+
+def failed(status: str = "out_of_memory", reason: str = "tried to allocate 61 GiB", **more: object) -> View:
+    row = fraction(None, status=status, reason=reason, time_s=None, items_per_s=None, **more)
+    return view(row, status=status, reason=reason)
+
+
+def built(*views: View, problems: tuple[str, ...] = ()) -> Built:
+    sitting = Sitting(
+        sitting="s1",
+        started_at="",
+        host="h",
+        device="cuda",
+        device_name="A GPU",
+        driver="550.1",
+        torch_version="2.15.0",
+    )
+    rows = tuple(row for each in views for row in each.fractions)
+    return Built(None, rows, views, (sitting,), problems)  # type: ignore[arg-type]
+
+
+# --- quantities --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (1234.5, "1234"),
+        (99.96, "100"),
+        (9.996, "10.0"),
+        (1.0, "1.00"),
+        (0.07234, "0.0723"),
+        (0, "0"),
+        (-2.5, "-2.50"),
+        (123456, "123456"),
+    ],
+)
+def test_three_significant_digits_without_exponents(value: float, text: str) -> None:
+    assert digits(value) == text
+
+
+def test_prefixes_percent_and_durations() -> None:
+    assert si(66.9e12, "FLOP/s") == "66.9 TFLOP/s"
+    assert si(999.9e9, "FLOP/s") == "1.00 TFLOP/s"
+    assert si(12.0, "B") == "12.0 B"
+    assert (percent(0.4123), percent(0.0723), percent(1.5), percent(0.0004)) == ("41 %", "7.2 %", "150 %", "0.040 %")
+    assert (si_time(1.2345), si_time(0.0381), si_time(0.000412)) == ("1.23 s", "38.1 ms", "412 µs")
+
+
+def test_a_variant_in_short() -> None:
+    said = variant_lines("layout=channels_last, compile=true, image_size=64, cudnn_benchmark=false, optimizer=adamw")
+    assert said == ["channels_last", "compile", "image_size=64", "cudnn_benchmark=false", "adamw"]
+    assert variant_lines("") == []
+
+
+# --- verdicts ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("cell", "words"),
+    [
+        (view(fraction(0.4), fraction(0.41, "ceiling")), "41 % of the ceiling"),
+        (view(fraction(0.5, "ceiling"), intensity=12.0), "12 FLOP per byte moved"),
+        (view(fraction(0.5, "ceiling")), "of the measured ceiling"),
+        (view(fraction(0.4), status="not_converged"), "not converged"),
+        (view(fraction(0.4), host_bound=True), "host-bound: the GPU waits"),
+        (view(fraction(0.4), status="not_converged", host_bound=True), "not converged; host-bound: the GPU waits"),
+        (view(fraction(1.2, warnings=("above_one: 1.2 on bf16",))), "above 1: see warnings"),
+        (view(fraction(0.4), fraction(1.1, "ceiling", warnings=("ceiling_too_low: x",))), "beats the measured ceiling"),
+        (
+            view(fraction(0.4, warnings=("clock_limited: sw_power_cap",)), fraction(0.5, "ceiling")),
+            "50 % of the ceiling; clock held down",
+        ),
+        (failed(), "out of memory"),
+        (failed("crashed"), "the worker died"),
+        (view(fraction(None, status="unavailable", reason="no peak")), "no peak known: see reasons"),
+    ],
+)
+def test_verdict(cell: View, words: str) -> None:
+    assert verdict(cell) == words
+
+
+def test_headline_is_the_sheet_then_the_user_then_the_ceiling_and_exact_before_theory() -> None:
+    user, ceiling = fraction(0.3, "user"), fraction(0.5, "ceiling")
+    assert view(ceiling, user, fraction(0.1)).headline.denominator == "datasheet"
+    assert view(ceiling, user, fraction(None)).headline is user
+    assert view(ceiling, fraction(None, "user")).headline is ceiling
+    assert view(fraction(0.3, method="theory"), ceiling).headline is ceiling
+    assert view(fraction(0.9, "clock")).headline is None  # never without the sheet beside it
+
+
+# --- the closing sentence ----------------------------------------------------------------------------------------
+
+
+def test_best_and_worst_model_and_what_bytes_say() -> None:
+    cells = [
+        view(fraction(0.60, model="resnet18"), intensity=30.0),
+        view(fraction(0.30, model="vgg16"), intensity=50.0),
+        view(fraction(0.06, model="mobilenet_v2"), intensity=2.0),
+    ]
+    assert closing_sentence(cells) == (
+        "At fp32, batch 8, resnet18 uses 60 % of the datasheet peak and mobilenet_v2 6.0 %, 10 times less: "
+        "mobilenet_v2 does 2.0 FLOP for each byte its operations read and write, resnet18 30 (15 times more)."
+    )
+
+
+def test_bytes_are_no_reason_where_they_point_the_other_way() -> None:
+    cells = [view(fraction(0.6), intensity=10.0), view(fraction(0.2, model="vgg16"), intensity=40.0)]
+    assert "which bytes do not explain" in closing_sentence(cells)
+
+
+def test_a_waiting_gpu_is_named_first() -> None:
+    slow = view(fraction(0.06, model="mobilenet_v2"), intensity=2.0, host_bound=True)
+    said = closing_sentence([view(fraction(0.6), intensity=30.0), slow])
+    assert said.endswith("10 times less: with mobilenet_v2 the GPU waits for the host.")
+
+
+def test_models_whose_intervals_overlap_are_not_told_apart() -> None:
+    said = closing_sentence([view(fraction(0.600)), view(fraction(0.601, model="vgg16"))])
+    assert said == "At fp32, batch 8, the intervals of all 2 models overlap: none is told apart."
+
+
+def test_models_are_compared_at_one_precision_and_batch_only() -> None:
+    cells = [
+        view(fraction(0.9, model="a", batch_size=64)),
+        view(fraction(0.5, model="b", batch_size=8)),
+        view(fraction(0.1, model="c", batch_size=8)),
+    ]
+    assert closing_sentence(cells).startswith(
+        "At fp32, batch 8, b uses 50 % of the datasheet peak and c 10 %, 5.0 times"
+    )
+
+
+def test_repeats_of_a_model_count_by_their_mean() -> None:
+    cells = [view(fraction(r, model=m)) for m, r in (("a", 0.4), ("a", 0.6), ("b", 0.1))]
+    assert "a uses 50 %" in closing_sentence(cells)
+
+
+def test_one_model_in_two_precisions() -> None:
+    fast = view(fraction(0.2, precision="tf32", items_per_s=20.0))
+    said = closing_sentence([view(fraction(0.4)), fast])
+    assert said == (
+        "resnet18 at batch 8 trains 2.5 times as fast in tf32 as in fp32, with 20 % of the datasheet peak against 40 %."
+    )
+
+
+def test_one_model_at_two_batch_sizes() -> None:
+    large = view(fraction(0.6, batch_size=64, items_per_s=12.0))
+    said = closing_sentence([view(fraction(0.4)), large])
+    assert said.startswith("resnet18 in fp32 trains 1.5 times as many items a second at batch 64 as at batch 8")
+
+
+def test_one_cell_and_none() -> None:
+    assert closing_sentence([view(fraction(0.4, "ceiling"))]) == (
+        "resnet18 at batch 8 in fp32 uses 40 % of the measured ceiling: at all of it its step would take 400 ms "
+        "instead of 1.00 s."
+    )
+    assert "doubt that peak" in closing_sentence([view(fraction(1.3, "ceiling"))])
+    assert closing_sentence([failed()]) == "No cell was measured: out of memory."
+    assert closing_sentence([]) == "No cell was measured: the run holds none."
+    assert "no peak is known" in closing_sentence([view(fraction(None, status="unavailable"))])
+
+
+# --- table, CSV, JSON --------------------------------------------------------------------------------------------
+
+
+def test_the_table_reads_like_this() -> None:
+    text = to_text(
+        built(
+            view(fraction(0.6), fraction(0.71, "ceiling"), intensity=30.0),
+            view(fraction(0.06, model="mobilenet_v2"), status="not_converged", intensity=2.0),
+            failed(model="vgg16", batch_size=512),
+        )
+    )
+    expected = """\
+A GPU · torch 2.15.0 · driver 550.1
+
+ model        batch precision step ms     ± items/s TFLOP/s      peak  used verdict
+ ─────────────────────────────────────────────────────────────────────────────────────────────
+ resnet18         8 fp32         1000 1.0 %    8.00    60.0 100 sheet  60 % 71 % of the ceiling
+ mobilenet_v2     8 fp32         1000 1.0 %    8.00    6.00 100 sheet 6.0 % not converged
+ vgg16          512 fp32            –     –       –       –         –     – out of memory
+
+sheet: the datasheet peak, 100 TFLOP/s (a sheet)
+vgg16 b512 fp32: out of memory: tried to allocate 61 GiB
+At fp32, batch 8, resnet18 uses 60 % of the datasheet peak and mobilenet_v2 6.0 %, 10 times less:
+mobilenet_v2 does 2.0 FLOP for each byte its operations read and write, resnet18 30 (15 times more).
+"""
+    assert [line.split() for line in text.splitlines() if "──" not in line] == [
+        line.split() for line in expected.splitlines() if "──" not in line
+    ]
+
+
+def test_the_table_fits_100_columns_whatever_it_holds() -> None:
+    cells = [
+        view(fraction(0.1 + i / 100, model=model, precision="amp-bf16", batch_size=1024, items_per_s=123456.7))
+        for i, model in enumerate([*SUITE_13, "shufflenet_v2_x1_0", "mobilenet_v3_large", "maxvit_t"])
+    ]
+    long = failed("device_error", "CUDA error: " + "an illegal memory access was encountered " * 9, model="vit_h_14")
+    odd = view(fraction(0.4, "ceiling", variant="layout=channels_last, compile=true, optimizer=adamw"), host_bound=True)
+    text = to_text(built(*cells, long, odd, problems=("samples.csv: a torn last line was dropped",)))
+    assert max(len(line) for line in text.splitlines()) <= 100
+    for word in ("shufflenet_v2_x1_0", "channels_last", "torn last line", "device error", "host-bound"):
+        assert word in text
+    assert "\x1b" not in text  # readable without colour
+    assert "\x1b[1m" in to_text(built(*cells), colour=True)
+
+
+def test_what_all_cells_share_is_said_once_in_the_heading() -> None:
+    shared = [view(fraction(0.4, model=m, variant="num_classes=10")) for m in ("a", "b")]
+    assert to_text(built(*shared)).count("num_classes=10") == 1
+    mixed = [shared[0], view(fraction(0.4, model="b"))]
+    assert to_text(built(*mixed)).splitlines()[0] == "A GPU · torch 2.15.0 · driver 550.1"
+
+
+def test_warnings_are_notes_with_their_cells_and_conventions_stay_in_the_file() -> None:
+    marks = ("clock_limited: sw_power_cap in 100 % of polls", "convention: native mac of fvcore")
+    text = to_text(built(view(fraction(0.4, warnings=marks)), view(fraction(0.4, model="vgg16", warnings=marks[:1]))))
+    assert "note: clock_limited: sw_power_cap in 100 % of polls (all 2 measured cells)" in text
+    assert "convention" not in text
+
+
+def test_csv_and_json_hold_every_field_and_unknown_is_empty_or_null() -> None:
+    rows = [fraction(0.5, warnings=("a, b", 'c "d"')), fraction(None, reason="no peak")]
+    read = [Utilization.from_row(row) for row in csv.DictReader(io.StringIO(to_csv(rows, Utilization)))]
+    assert read == rows
+    first, second = json.loads(to_json(rows))
+    assert list(first) == list(header(Utilization))
+    assert (first["utilization_ratio"], first["warnings"]) == (0.5, ["a, b", 'c "d"'])
+    assert second["utilization_ratio"] is None
+
+
+# --- figures -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(autouse=True, scope="module")
+def themed() -> Iterator[None]:
+    with style.theme():
+        yield
+
+
+def grid(models: Iterable[str], precisions: Iterable[str], batches: Iterable[int], **more: object) -> list[Utilization]:
+    """A sweep with falling utilization; every cell its own id."""
+    cells = [(m, p, b) for m in models for p in precisions for b in batches]
+    return [
+        fraction(0.8 / (1 + i), cell_id=f"c{i}", model=m, precision=p, batch_size=b, **more)
+        for i, (m, p, b) in enumerate(cells)
+    ]
+
+
+def drawn(tmp_path: Path, rows: list[Utilization]) -> dict[str, Any]:
+    path = tmp_path / "utilization.csv"
+    path.write_text(to_csv(rows, Utilization), encoding="utf-8")
+    return figures.figures(figures.read(path))
+
+
+def dots(axes: Any) -> list[tuple[float, float]]:
+    """Where the points of a panel are."""
+    return [(float(c[0].get_xdata()[0]), float(c[0].get_ydata()[0])) for c in axes.containers]
+
+
+def texts(figure: Any) -> list[Any]:
+    """Every text that is shown: not empty, not invisible, and no label of a tick beyond the end of its axis."""
+    beyond = set()
+    for axes in figure.axes:
+        for axis, place in ((axes.xaxis, 0), (axes.yaxis, 1)):
+            low, high = sorted(axis.get_view_interval())
+            beyond |= {t for t in axis.get_ticklabels() if not low <= t.get_position()[place] <= high}
+    found = figure.findobj(mpl.text.Text)
+    return [t for t in found if t.get_visible() and t.get_text().strip() and t not in beyond]
+
+
+def test_points_are_the_ratios_of_the_file_in_percent(tmp_path: Path) -> None:
+    rows = grid(["a", "b", "c"], ["fp32", "tf32"], [8])
+    figure = drawn(tmp_path, rows)["utilization_by_model"]
+    (axes,) = figure.axes
+    assert sorted(x for x, _ in dots(axes)) == pytest.approx(sorted(100 * row.utilization_ratio for row in rows))
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["a", "b", "c"]  # best on top
+    assert axes.get_ylim()[0] > axes.get_ylim()[1]
+    assert figure.get_supxlabel() == "utilization, % of the datasheet peak; bars: 95 % interval"
+    (legend,) = figure.legends
+    assert [t.get_text() for t in legend.get_texts()] == ["fp32, of 100 TFLOP/s", "tf32, of 100 TFLOP/s"]
+
+
+def test_bars_are_the_intervals(tmp_path: Path) -> None:
+    figure = drawn(tmp_path, [fraction(0.4)])["utilization_by_model"]
+    ((_, _, (bar,)),) = [c.lines for c in figure.axes[0].containers]
+    (segment,) = bar.get_segments()
+    assert [x for x, _ in segment] == pytest.approx([100 * 0.4 / 1.01, 100 * 0.4 / 0.99])
+
+
+def test_a_panel_for_each_batch_and_a_second_figure_only_for_several(tmp_path: Path) -> None:
+    assert set(drawn(tmp_path, grid(["a", "b"], ["fp32"], [8]))) == {"utilization_by_model"}
+    both = drawn(tmp_path, grid(["a", "b"], ["fp32"], [8, 64]))
+    assert [axes.get_title(loc="left") for axes in both["utilization_by_model"].axes] == ["batch 8", "batch 64"]
+    assert [axes.get_title(loc="left") for axes in both["utilization_by_batch"].axes] == ["a", "b"]
+    first = both["utilization_by_batch"].axes[0]
+    assert dots(first) == [pytest.approx((8, 80)), pytest.approx((64, 40))]
+
+
+def test_cells_that_failed_are_words_not_zeros(tmp_path: Path) -> None:
+    lost = fraction(None, cell_id="x", model="a", batch_size=512, status="out_of_memory", time_s=None)
+    for figure in drawn(tmp_path, [*grid(["a", "b"], ["fp32"], [8, 64]), lost]).values():
+        assert sum(t.get_text() == "out of memory" for t in texts(figure)) == 1
+        assert all(min(point) > 0 for axes in figure.axes for point in dots(axes) if axes.get_ylim()[0] == 0)
+
+
+def test_only_failed_cells_still_make_a_figure(tmp_path: Path) -> None:
+    lost = [fraction(None, d, status="timeout", time_s=None) for d in ("datasheet", "clock", "ceiling", "user")]
+    (figure,) = drawn(tmp_path, lost).values()
+    assert "ran past its limit" in [t.get_text() for t in texts(figure)]
+
+
+def test_no_cell_makes_no_figure(tmp_path: Path) -> None:
+    assert drawn(tmp_path, []) == {}
+
+
+def test_above_one_is_drawn_where_it_is_with_the_line_of_one(tmp_path: Path) -> None:
+    (figure,) = drawn(tmp_path, [fraction(1.4, "ceiling")]).values()
+    (axes,) = figure.axes
+    assert dots(axes)[0][0] == pytest.approx(140)
+    assert axes.get_xlim()[1] > 140
+    assert any(list(line.get_xdata()) == [100, 100] for line in axes.lines)
+    assert "the measured ceiling" in figure.get_supxlabel()
+
+
+def test_repeats_are_one_point_whose_bar_spans_all(tmp_path: Path) -> None:
+    rows = [fraction(r, cell_id=f"c{i}", repeat=i) for i, r in enumerate((0.4, 0.6))]
+    (figure,) = drawn(tmp_path, rows).values()
+    assert dots(figure.axes[0]) == [pytest.approx((50, 0))]
+    ((_, _, (bar,)),) = [c.lines for c in figure.axes[0].containers]
+    assert [x for x, _ in bar.get_segments()[0]] == pytest.approx([100 * 0.4 / 1.01, 100 * 0.6 / 0.99])
+
+
+def test_other_methods_and_denominators_are_not_mixed_in(tmp_path: Path) -> None:
+    rows = [fraction(0.4), fraction(0.9, "ceiling"), fraction(0.7, method="theory", numerator_source="fvcore")]
+    (figure,) = drawn(tmp_path, rows).values()
+    assert [x for x, _ in dots(figure.axes[0])] == pytest.approx([40])
+    (figure,) = drawn(tmp_path, [dataclasses.replace(row, method="theory") for row in rows[:2]]).values()
+    assert "by theory" in figure.get_supxlabel()
+
+
+def test_variants_have_rows_of_their_own(tmp_path: Path) -> None:
+    rows = [fraction(0.4, cell_id="a"), fraction(0.6, cell_id="b", variant="layout=channels_last, compile=true")]
+    (figure,) = drawn(tmp_path, rows).values()
+    labels = [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    assert labels == ["resnet18\nchannels_last\ncompile", "resnet18"]
+
+
+CROWDS = {
+    "one": (["resnet18"], ["fp32"], [8]),
+    "suite": (SUITE_13, ["fp32", "tf32", "amp-bf16"], [64]),
+    "full": (SUITE_13, ["fp32", "tf32", "amp-bf16", "amp-fp16"], [1, 64, 128]),
+    "batches": (SUITE_13[:3], ["fp32"], [2**i for i in range(11)]),
+}
+
+
+@pytest.mark.parametrize("crowd", CROWDS)
+def test_no_text_covers_another_or_leaves_the_page(tmp_path: Path, crowd: str) -> None:
+    for name, figure in drawn(tmp_path, grid(*CROWDS[crowd])).items():
+        figure.draw_without_rendering()
+        page = figure.bbox
+        boxes = [(t.get_text(), t.get_window_extent()) for t in texts(figure)]
+        for text, box in boxes:
+            inside = box.x0 >= -1 and box.y0 >= -1 and box.x1 <= page.x1 + 1 and box.y1 <= page.y1 + 1
+            assert inside, f"{name}: {text!r} leaves the page"
+        for i, (text, box) in enumerate(boxes):
+            for other, place in boxes[:i]:
+                apart = min(box.x1, place.x1) - max(box.x0, place.x0), min(box.y1, place.y1) - max(box.y0, place.y0)
+                assert min(apart) <= 1, f"{name}: {text!r} covers {other!r}"
+
+
+def test_precisions_keep_their_looks_and_none_share_one() -> None:
+    alone, all_of_them = style.looks(["amp-bf16"]), style.looks(["fp32", "tf32", "amp-bf16", "amp-fp16", "fp8", "x"])
+    assert alone["amp-bf16"] == all_of_them["amp-bf16"]
+    assert len({colour for colour, _ in all_of_them.values()}) == 6
+    assert len({marker for _, marker in all_of_them.values()}) == 6
+
+
+def test_rendering_twice_gives_the_same_bytes(tmp_path: Path) -> None:
+    first, second = (
+        {name: style.render(figure) for name, figure in drawn(tmp_path, grid(["a"], ["fp32"], [8, 64])).items()}
+        for _ in range(2)
+    )
+    assert first == second
+    assert all(png["png"].startswith(b"\x89PNG") and b"<svg" in png["svg"] for png in first.values())
+
+
+def test_png_is_sharp_enough_for_print(tmp_path: Path) -> None:
+    (figure,) = drawn(tmp_path, [fraction(0.4)]).values()
+    width_in = figure.get_size_inches()[0]
+    png = style.render(figure)["png"]
+    assert int.from_bytes(png[16:20], "big") >= math.floor(150 * width_in)  # width in the IHDR chunk
+
+
+def test_a_file_that_is_no_utilization_csv_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "other.csv"
+    path.write_text("a,b\n1,2\n")
+    with pytest.raises(ValueError, match=r"other\.csv"):
+        figures.read(path)
+    path.write_text("")
+    with pytest.raises(ValueError, match=r"other\.csv"):
+        figures.read(path)
