@@ -36,8 +36,9 @@ DTYPES = {None: torch.float32, "bfloat16": torch.bfloat16, "float16": torch.floa
 
 CALL_S = {"cpu": 0.01, "cuda": 0.01}
 """Intended time of one call: far above a launch (10 µs) and a clock tick, far below the budget."""
-SIDES = {"cpu": (256, 2048), "cuda": (1024, 8192)}
-"""Smallest and largest side of the square product. 8192 is where an H200's bf16 rate levels off."""
+SIDES = {"cpu": (1024, 2048), "cuda": (1024, 8192)}
+"""Smallest and largest side of the square product. Below 1024 a CPU's threads mostly wait for each other; 8192 is where
+an H200's bf16 rate levels off."""
 PROBE_SIDE = {"cpu": 512, "cuda": 4096}
 MOST_IMAGES = 512
 MOST_REPEATS = 20
