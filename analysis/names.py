@@ -121,14 +121,15 @@ QUESTION = """
 """
 COPY = """
     clone copy _copy_from _to_copy to _autocast_to_full_precision _autocast_to_reduced_precision type_as cat concat
-    concatenate stack _stack hstack vstack dstack column_stack roll flip fliplr flipud rot90 repeat repeat_interleave tile
-    gather index _unsafe_index index_select take take_along_dim masked_select scatter index_copy index_fill
-    masked_scatter masked_scatter_backward put diag diag_embed diagonal_copy diagonal_backward diagonal_scatter
+    concatenate stack _stack hstack vstack dstack column_stack roll flip fliplr flipud rot90 repeat
+    repeat_interleave tile gather index _unsafe_index index_select take take_along_dim masked_select scatter index_copy
+    index_fill masked_scatter masked_scatter_backward put diag diag_embed diagonal_copy diagonal_backward diagonal_scatter
     select_backward select_scatter slice_backward slice_scatter as_strided_scatter as_strided_copy constant_pad_nd pad
     reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d replication_pad3d im2col
     unfold_copy pixel_shuffle pixel_unshuffle channel_shuffle native_channel_shuffle tril triu _local_scalar_dense item
     nonzero nonzero_static argwhere nonzero_numpy lift view_copy expand_copy permute_copy transpose_copy t_copy
-    squeeze_copy unsqueeze_copy select_copy slice_copy split_copy unbind_copy alias_copy detach_copy _chunk_cat split_with_sizes_copy _pack_padded_sequence _pack_padded_sequence_backward _pad_packed_sequence
+    squeeze_copy unsqueeze_copy select_copy slice_copy split_copy unbind_copy alias_copy detach_copy _chunk_cat
+    split_with_sizes_copy _pack_padded_sequence _pack_padded_sequence_backward _pad_packed_sequence
     _cudnn_rnn_flatten_weight _cudnn_init_dropout_state to_dense _to_dense to_mkldnn mkldnn_reorder_conv2d_weight
     mkldnn_reorder_conv3d_weight to_sparse _to_sparse pin_memory _pin_memory cpu cuda polar complex
     _transform_bias_rescale_qkv _nested_tensor_from_mask nested_to_padded_tensor _jagged_to_padded_dense_forward

@@ -8,7 +8,7 @@ bytes to `analysis/traffic.py`. Which name has which reader is in `analysis/kind
 from __future__ import annotations
 
 from analysis import arithmetic, formulas, recurrent
-from analysis.cost import Cost, Size
+from analysis.cost import ZERO, Cost, Size
 from analysis.operands import (
     Sizes,
     attribute,
@@ -117,6 +117,19 @@ def grouped_product(operation: Operation) -> Cost:
     if len(left) == 3 and len(right) == 2:
         return formulas.matmul(left[-2], right[-1], right[-2])
     return formulas.matmul(numel(left[:-1]), right[-1], left[-1])
+
+
+def listed_products(operation: Operation) -> Cost:
+    """_foreach_mm: a product for each pair of matrices of two lists."""
+    pairs = zip(shapes_in(operation, "self"), shapes_in(operation, "mat2"), strict=True)
+    return sum((formulas.matmul(left[-2], right[-1], left[-1]) for left, right in pairs), ZERO)
+
+
+def tensordot(operation: Operation) -> Cost:
+    """torch.tensordot kept whole (inference mode): a sum over the dimensions that are contracted."""
+    left = shape(operation, "self")
+    contracted = numel(tuple(left[d] for d in needed(operation, "dims_self")))
+    return formulas.matmul(numel(output(operation)), 1, contracted)
 
 
 def linear_backward(operation: Operation) -> Cost:
@@ -242,15 +255,25 @@ MODES = ("rnn", "rnn", "lstm", "gru")
 """What the argument `mode` of cuDNN's and oneDNN's layers means: ReLU, tanh, LSTM, GRU."""
 
 
+def recurrent_layers(operation: Operation) -> Cost:
+    """_cudnn_rnn, miopen_rnn: all layers and directions at once."""
+    return recurrent.recurrent(_tokens(operation), _layers(operation))
+
+
+def recurrent_layers_backward(operation: Operation) -> Cost:
+    """Their backward passes; the mask says which of (input, state, cell, weight) is asked for."""
+    mask = attribute(operation, "output_mask", (True, True, True, True))
+    return recurrent.recurrent_backward(_tokens(operation), _layers(operation), bool(mask[0]), bool(mask[3]))
+
+
 def recurrent_layer(operation: Operation) -> Cost:
-    """mkldnn_rnn_layer, _cudnn_rnn, miopen_rnn."""
-    return recurrent.recurrent(_tokens(operation), _network_of_mode(operation))
+    """mkldnn_rnn_layer: one layer in one direction, whatever its arguments num_layers and bidirectional say."""
+    return recurrent.recurrent(_tokens(operation), _one_layer(operation))
 
 
 def recurrent_layer_backward(operation: Operation) -> Cost:
-    """cuDNN says by its mask (input, state, cell, weight) what is asked for; oneDNN always computes all."""
-    mask = attribute(operation, "output_mask", (True, True, True, True))
-    return recurrent.recurrent_backward(_tokens(operation), _network_of_mode(operation), bool(mask[0]), bool(mask[3]))
+    """mkldnn_rnn_layer_backward: always all gradients, that of the network's own input too."""
+    return recurrent.recurrent_backward(_tokens(operation), _one_layer(operation))
 
 
 def recurrent_whole(cell: str, operation: Operation) -> Cost:
@@ -291,7 +314,16 @@ def _states(cell: str, operation: Operation) -> Size:
     return formulas.exact_ratio(numel(shape(operation, "input_gates")), recurrent.CELLS[cell].gates)
 
 
-def _network_of_mode(operation: Operation) -> recurrent.Network:
+def _one_layer(operation: Operation) -> recurrent.Network:
+    return recurrent.network(
+        MODES[needed(operation, "mode")],
+        shape(operation, "input")[-1],
+        needed(operation, "hidden_size"),
+        bias=bool(attribute(operation, "has_biases", True)),
+    )
+
+
+def _layers(operation: Operation) -> recurrent.Network:
     cell, hidden = MODES[needed(operation, "mode")], needed(operation, "hidden_size")
     projection = attribute(operation, "proj_size", 0)
     return _network(operation, cell, hidden, state=projection if projection != 0 else hidden)
