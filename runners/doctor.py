@@ -125,6 +125,7 @@ def peaks_table(answer: Mapping[str, Any]) -> None:
     _table(f"{answer['device']}: dense peaks", ("unit", "TFLOP/s", "at MHz", "verification", "what runs it"), cells)
     bandwidth = answer["bandwidth_bytes_per_s"]
     shown = "unknown" if bandwidth is None else f"{bandwidth / 1e9:,.0f} GB/s ({answer['verified']['bandwidth']})"
+    print()
     _paragraph("bandwidth", shown)
     _paragraph("source", f"{answer['source']} ({answer['verification']})")
     for label in ("evidence", "note"):
@@ -134,8 +135,8 @@ def peaks_table(answer: Mapping[str, Any]) -> None:
 
 def checks_table(lines: list[Check]) -> None:
     """One line a fact, the state as a word, and a closing sentence."""
-    _table("", ("", "state", "fact", "what it costs"), [(c.topic, c.state, c.fact, c.cost) for c in lines])
-    print(verdict(lines))
+    _table("", ("what", "state", "fact", "cost"), [(line.topic, line.state, line.fact, line.cost) for line in lines])
+    print(f"\n{verdict(lines)}")
 
 
 def verdict(lines: list[Check]) -> str:
@@ -144,7 +145,8 @@ def verdict(lines: list[Check]) -> str:
     if lacking:
         return f"Not fit to measure: {', '.join(lacking)} missing."
     warned, missing = (sum(line.state == state for line in lines) for state in ("warn", "missing"))
-    return f"Fit to measure; {_count(warned, 'warning')}, {_count(missing, 'optional thing')} missing."
+    device = next((line.fact.partition(",")[0] for line in lines if line.topic == "device"), "an unknown device")
+    return f"Fit to measure on {device}; {_count(warned, 'warning')}, {_count(missing, 'optional thing')} missing."
 
 
 def _count(number: int, noun: str) -> str:
@@ -182,7 +184,7 @@ def _table(title: str, header: Iterable[str], rows: Iterable[Iterable[str]]) -> 
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=title or None, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(title=title or None, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for name in header:
         right = name in ("TFLOP/s", "at MHz")
         table.add_column(name, justify="right" if right else "left", overflow="fold", no_wrap=right or name == "state")

@@ -20,19 +20,18 @@ ROOT = Path(__file__).parents[1]
 
 L40S_TABLE = """\
 NVIDIA L40S: dense peaks
-
- unit             TFLOP/s   at MHz   verification   what runs it
- ─────────────────────────────────────────────────────────────────────────────────────────
- fp64               1.431     2519   derived        vector units (CUDA cores)
- fp32                91.6     2520   retrieved      vector units (CUDA cores)
- tf32                 183     2517   retrieved      tensor units, fp32 accumulation
- fp16              362.05     2490   retrieved      tensor units, fp32 accumulation
- bf16              362.05     2490   retrieved      tensor units, fp32 accumulation
- fp8                  733     2520   retrieved      tensor units, fp32 accumulation
- int8                 733     2520   retrieved      tensor units, int32 accumulation
- fp64_tensor         none                           tensor units; for reading only
- fp16_fp16acc       366.4     2520   derived        fp16 accumulation; for reading only
- fp16_cuda_core     91.61     2520   derived        without tensor units; for reading only
+unit             TFLOP/s   at MHz   verification   what runs it
+─────────────────────────────────────────────────────────────────────────────────────────
+fp64               1.431     2519   derived        vector units (CUDA cores)
+fp32                91.6     2520   retrieved      vector units (CUDA cores)
+tf32                 183     2517   retrieved      tensor units, fp32 accumulation
+fp16              362.05     2490   retrieved      tensor units, fp32 accumulation
+bf16              362.05     2490   retrieved      tensor units, fp32 accumulation
+fp8                  733     2520   retrieved      tensor units, fp32 accumulation
+int8                 733     2520   retrieved      tensor units, int32 accumulation
+fp64_tensor         none                           tensor units; for reading only
+fp16_fp16acc       366.4     2520   derived        fp16 accumulation; for reading only
+fp16_cuda_core     91.61     2520   derived        without tensor units; for reading only
 
 bandwidth: 864 GB/s (retrieved)
 source:    NVIDIA L40S datasheet (retrieved)
@@ -353,8 +352,9 @@ def test_overrides_cost_the_fp32_cells() -> None:
 
 
 def test_the_verdict_counts() -> None:
-    lines = [Check("torch", "ok", "", needed=True), Check("load", "warn", "", "x"), Check("ncu", "missing", "", "x")]
-    assert doctor.verdict(lines) == "Fit to measure; 1 warning, 1 optional thing missing."
+    device = Check("device", "ok", "cpu: AMD EPYC, 2 cores")
+    lines = [device, Check("load", "warn", "9", "x"), Check("ncu", "missing", "", "x")]
+    assert doctor.verdict(lines) == "Fit to measure on cpu: AMD EPYC; 1 warning, 1 optional thing missing."
     assert doctor.verdict([*lines, Check("results", "missing", "", "x", needed=True)]) == (
         "Not fit to measure: results missing."
     )
