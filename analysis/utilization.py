@@ -7,8 +7,10 @@ clamped, and an absent half of the fraction is a row with its reason. Pure: raw 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from statistics import fmean, variance
 
 from analysis import telemetry
 from analysis.denominators import Denominator
@@ -17,6 +19,9 @@ from analysis.precisions import TENSOR_UNITS
 from analysis.statistics import summarise
 from results.errors import Unavailable
 from results.records import MEASURED, Run, Sample, Telemetry, Utilization, header, non_default, to_text
+
+DRIFT_RATIO = 0.01
+"""Relative change of the step time within a cell from which it is worth a note."""
 
 HARMLESS_REASONS = ("gpu_idle", "applications_clocks_setting", "display_clock_setting")
 """Event reasons that say nothing about a limit the device ran into."""
@@ -27,22 +32,30 @@ _NO_VARIANT |= {"methods", "counters", "target_ci_ratio"}
 
 @dataclass(frozen=True)
 class StepTime:
-    """Mean time of one step with its 95 % interval, seconds (None: a single block); steps: how many were timed."""
+    """Mean time of one step with its 95 % interval, seconds; None where a single block gives none.
+
+    steps: how many were timed. drift: a note if the step became slower or faster while it was timed, else empty.
+    """
 
     mean_s: float
     low_s: float | None
     high_s: float | None
     steps: int
+    drift: str = ""
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """What was observed of one cell: its row, the time of its step, and what telemetry says about the window."""
+    """What was observed of one cell: its row, the time of its step, and what telemetry says about the window.
+
+    power_w: energy of the window ÷ its length. A window also holds steps between the timed blocks, so that energy per
+    step is this power times the step time, never the energy over the timed steps.
+    """
 
     run: Run
     time: StepTime | None
     clock_hz: float | None = None
-    energy_j: float | None = None
+    power_w: float | None = None
     notes: tuple[str, ...] = ()
 
 
@@ -56,10 +69,11 @@ def measurement(run: Run, samples: Iterable[Sample], readings: Iterable[Telemetr
     mine = [reading for reading in readings if (reading.cell_id, reading.attempt) == key]
     start_s, end_s = run.window_start_s, run.window_end_s
     if start_s is None or end_s is None or not end_s > start_s:
-        return Measurement(run, time, None, run.energy_j)
+        return Measurement(run, time)
     clock_hz = telemetry.mean_sm_clock_hz(mine, start_s, end_s)
     energy_j = run.energy_j if run.energy_j is not None else telemetry.energy(mine, start_s, end_s).joules
-    return Measurement(run, time, clock_hz, energy_j, limits_seen(mine, start_s, end_s))
+    power_w = None if energy_j is None else energy_j / (end_s - start_s)
+    return Measurement(run, time, clock_hz, power_w, limits_seen(mine, start_s, end_s))
 
 
 def step_time(samples: Sequence[Sample]) -> StepTime | None:
@@ -73,8 +87,24 @@ def step_time(samples: Sequence[Sample]) -> StepTime | None:
     on_device = [sample.device_s for sample in blocks if sample.device_s is not None]
     times = on_device if len(on_device) == len(blocks) else [sample.wall_s for sample in blocks]
     steps = [sample.steps for sample in blocks]
-    summary = summarise([time / n for time, n in zip(times, steps, strict=True)], steps)
-    return StepTime(summary.mean, summary.low, summary.high, sum(steps))
+    means_s = [time / n for time, n in zip(times, steps, strict=True)]
+    summary = summarise(means_s, steps)
+    return StepTime(summary.mean, summary.low, summary.high, sum(steps), _drift(means_s, summary.drift_ratio))
+
+
+def _drift(means_s: Sequence[float], drift_ratio: float | None) -> str:
+    """A note on a drift of more than 1 % that stands out of the noise: heat, power or a neighbour.
+
+    Out of the noise: more than three standard errors of the difference between the first and the last third.
+    """
+    third = len(means_s) // 3
+    if drift_ratio is None or third < 2 or abs(drift_ratio) <= DRIFT_RATIO:
+        return ""
+    first, last = means_s[:third], means_s[-third:]
+    error_s = math.sqrt((variance(first) + variance(last)) / third)
+    if abs(fmean(last) - fmean(first)) <= 3 * error_s:
+        return ""
+    return f"drift: the last third of the blocks took {100 * drift_ratio:+.1f} % against the first"
 
 
 def limits_seen(readings: Sequence[Telemetry], start_s: float, end_s: float) -> tuple[str, ...]:
@@ -108,14 +138,16 @@ def _row(measured: Measurement, over: Numerator, under: Denominator) -> Utilizat
     if time is not None and run.status in MEASURED:
         row |= _rates(measured, time)
     status, reason, fraction = _fraction(measured, over, under)
-    marks = (*_cell_marks(run), *measured.notes, *over.warnings, *_surprises(fraction, over, under))
+    marks = (*_cell_marks(measured), *measured.notes, *over.warnings, *_surprises(fraction, over, under))
     return Utilization(**{**row, **fraction, "status": status, "reason": reason, "warnings": marks})
 
 
-def _cell_marks(run: Run) -> tuple[str, ...]:
-    """The warnings of a run, and that it was a quick one."""
-    hasty = run.quick and not any(mark.startswith("quick") for mark in run.warnings)
-    return (*run.warnings, *(("quick: measured for a fifth of the usual time",) if hasty else ()))
+def _cell_marks(measured: Measurement) -> tuple[str, ...]:
+    """The warnings of a run, that it was a quick one, and that its steps drifted."""
+    run, marks = measured.run, measured.run.warnings
+    if run.quick and not any(mark.startswith("quick") for mark in marks):
+        marks += ("quick: measured for a fifth of the usual time",)
+    return marks + ((measured.time.drift,) if measured.time is not None and measured.time.drift else ())
 
 
 _SHARED = ("cell_id", "attempt", "model", "batch_size", "precision", "device", "repeat")
@@ -123,14 +155,13 @@ _SHARED = ("cell_id", "attempt", "model", "batch_size", "precision", "device", "
 
 def _rates(measured: Measurement, time: StepTime) -> dict[str, float | None]:
     """Time, items and energy: what does not depend on a count."""
-    items = measured.run.items_per_step
-    joule = measured.energy_j
+    items, power_w = measured.run.items_per_step, measured.power_w
     return {
         "time_s": time.mean_s,
         "time_low_s": time.low_s,
         "time_high_s": time.high_s,
         "items_per_s": items / time.mean_s if items else None,
-        "energy_per_item_j": joule / (time.steps * items) if joule is not None and items else None,
+        "energy_per_item_j": power_w * time.mean_s / items if power_w is not None and items else None,
     }
 
 

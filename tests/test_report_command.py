@@ -27,9 +27,11 @@ DERIVED = {"utilization.csv", "cleaned/flop_counts.csv", "cleaned/cleaning_log.c
 BLOCKED = """
 import sys
 
+FORBIDDEN = "torch torchvision pynvml nvtx sympy fvcore ptflops psutil measure workloads".split()
+
 class Forbid:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in ("torch", "torchvision", "pynvml", "nvtx", "measure", "workloads"):
+        if name.partition(".")[0] in FORBIDDEN:
             raise ImportError(f"{name} is forbidden here")
 
 sys.meta_path.insert(0, Forbid())

@@ -332,6 +332,26 @@ def test_one_block_has_no_interval_and_none_has_no_time() -> None:
     assert (row.utilization_low_ratio, row.utilization_high_ratio) == (None, None)
 
 
+def test_a_drift_that_stands_out_of_the_noise_is_noted() -> None:
+    def noted(last: float, noise: float) -> str:
+        level = [4.0, 4.0, 4.0 * last]
+        return step_time([block(wall_s=level[i // 10] * (1 + noise * (-1) ** i)) for i in range(30)]).drift
+
+    assert noted(1.03, 0.0001) == "drift: the last third of the blocks took +3.0 % against the first"
+    assert noted(0.97, 0.0001) == "drift: the last third of the blocks took -3.0 % against the first"
+    assert noted(1.03, 0.1) == ""  # noise of 10 %
+    assert noted(1.009, 0.0001) == ""  # less than 1 %
+    drifting = Measurement(RUN, StepTime(1.0, 0.9, 1.1, 10, "drift: x"))
+    (row,) = rows(drifting, [Numerator("exact", "us", FP32)], [user(1.0)])
+    assert row.warnings[0] == "drift: x"
+
+
+def test_a_quick_cell_is_marked_once() -> None:
+    assert any(mark.startswith("quick") for mark in fraction(FP32, "user", 80.0, quick=True).warnings)
+    said = fraction(FP32, "user", 80.0, quick=True, warnings=("quick: a fifth",)).warnings
+    assert said == ("quick: a fifth",)
+
+
 def test_an_ok_row_without_measured_blocks_is_invalid() -> None:
     (row,) = rows(Measurement(RUN, None), [Numerator("exact", "us", FP32)], [Denominator("user", {"fp32": 100.0})])
     assert (row.status, row.utilization_ratio) == ("invalid", None)
@@ -374,14 +394,25 @@ def test_telemetry_outside_the_window_is_not_observed() -> None:
     run = dataclasses.replace(RUN, window_start_s=10.0, window_end_s=12.0)
     found = measurement(run, [block()], [poll(0, 1), poll(10, 2000), poll(11, 2000), poll(12, 2000), poll(20, 1)])
     assert found.clock_hz == pytest.approx(2000)
-    assert found.energy_j == pytest.approx(200)  # 100 W for 2 s, polled
+    assert found.power_w == pytest.approx(100)  # polled; the row itself has no energy
     assert measurement(RUN, [block()], [poll(10, 2000)]).clock_hz is None
 
 
-def test_energy_and_samples_of_other_cells_are_left_out() -> None:
-    other = dataclasses.replace(RUN, cell_id="d", energy_j=7.0)
-    assert measurement(other, [block()], []).time is None
-    assert measurement(other, [block()], []).energy_j == 7.0
+def test_energy_of_the_row_is_used_first_and_needs_its_window() -> None:
+    windowed = dataclasses.replace(RUN, window_start_s=10.0, window_end_s=12.0, energy_j=50.0)
+    assert measurement(windowed, [block()], []).power_w == 25
+    assert measurement(dataclasses.replace(RUN, energy_j=50.0), [block()], []).power_w is None
+
+
+def test_energy_per_item_is_not_inflated_by_steps_that_were_not_timed() -> None:
+    # 300 W over a window of 6 s, of which one block of 10 steps and 4 s was timed: 300 W × 0.4 s ÷ 8 items
+    run = dataclasses.replace(RUN, window_start_s=0.0, window_end_s=6.0, energy_j=1800.0)
+    (row,) = rows(measurement(run, [block()], []), [Numerator("exact", "us", FP32)], [user(1.0)])
+    assert row.energy_per_item_j == pytest.approx(15.0)
+
+
+def test_samples_of_other_cells_are_left_out() -> None:
+    assert measurement(dataclasses.replace(RUN, cell_id="d"), [block()], []).time is None
 
 
 def test_variant_names_what_no_column_holds() -> None:
