@@ -21,6 +21,7 @@ from typing import Any
 
 from analysis import peaks
 from measure import environment
+from measure.counters.registry import COUNTERS, install_line
 from measure.nvml import open_nvml
 from results.errors import Unavailable
 
@@ -176,15 +177,15 @@ def override_checks(variables: list[str]) -> Iterator[Check]:
         yield Check("override", "warn", variable, "fp32 and tf32 cells are refused: no flag shows what really runs")
 
 
-def counter_checks(counters: Mapping[str, tuple[str, str]] | None = None) -> Iterator[Check]:
+def counter_checks(counters: Mapping[str, tuple[str, str]] = COUNTERS) -> Iterator[Check]:
     """Each counter of the registry (name → adapter, what to install), and what to install where it is absent."""
-    for name, (_, package) in (_registry() if counters is None else counters).items():
+    for name, (_, package) in counters.items():
         distribution = re.split(r"[^\w.-]", package or "", maxsplit=1)[0]  # without a range of versions
         version = environment.package_version(distribution) if distribution else "part of the project"
         if version or _found(distribution):
             yield Check("counter", "ok", f"{name} {version or ''}".strip())
         else:
-            cost = f"no second opinion from it: python -m pip install {package}"
+            cost = f"no second opinion from it: {install_line(package)}"
             yield Check("counter", "missing", name, cost)
 
 
@@ -268,12 +269,6 @@ def state_checks(state: Mapping[str, Any]) -> Iterator[Check]:
         yield Check("persistence", "warn", "off", "each start of a process waits for the driver")
     if state["ecc"] is not None:
         yield Check("ecc", "ok", "on" if state["ecc"] else "off")
-
-
-def _registry() -> Mapping[str, tuple[str, str]]:
-    from measure.counters.registry import COUNTERS
-
-    return COUNTERS
 
 
 def _found(package: str) -> bool:
