@@ -1,0 +1,183 @@
+"""Fake CPU tensors: a model and a batch with sizes and dtypes, but no values and no memory.
+
+A step on them dispatches what the same step on a CPU would, autocast included, and attention stays whole. They cannot
+answer what depends on values: such an operation raises Unavailable, with one exception that every fp16 step needs:
+inside the phase "optimizer" a scalar read is answered with 0 (GradScaler's found_inf: a good step), and noted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+import torch
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+    FakeTensorMode,
+    UnsupportedFakeTensorException,
+    UnsupportedOperatorException,
+    in_kernel_invocation_manager,
+)
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.utils._pytree import tree_leaves, tree_map
+
+from results.errors import Unavailable
+
+_NOT_ON_FAKE = (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    UnsupportedFakeTensorException,
+    UnsupportedOperatorException,
+)
+_DEVICE = torch.ops.prim.device.default
+_SCALAR = torch.ops.aten._local_scalar_dense.default
+_MODULE_OWN = frozenset(vars(torch.nn.Module()))
+"""Attributes that every module has: its parameters, buffers, children and hooks."""
+_VIEW, _UNSAFE_VIEW = torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default
+
+
+class Watcher(Protocol):
+    """What a fake mode shows its operations to."""
+
+    def before(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...] | None: ...
+
+    def after(self, call: tuple[Any, ...], args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> None: ...
+
+
+class FakeMode(FakeTensorMode):
+    """PyTorch's fake tensor mode, which shows the operations it runs to a watcher.
+
+    One mode in place of two on the stack: a second one costs 5 µs a call. What an operation runs inside itself (a
+    decomposition) is not shown. shortcuts: answer views and repeated in-place operations without torch's bookkeeping,
+    which costs twice what recording does; never with symbolic sizes.
+    """
+
+    def __init__(self, shape_env: ShapeEnv | None = None) -> None:
+        super().__init__(allow_non_fake_inputs=True, allow_fallback_kernels=False, shape_env=shape_env)
+        self.phase = "optimizer"
+        self.notes: list[str] = []
+        self.shortcuts = shape_env is None
+        self._watcher: Watcher | None = None
+
+    def enter_phase(self, phase: str) -> None:
+        """Say which phase of the step begins."""
+        self.phase = "optimizer" if phase == "end" else phase
+
+    @contextlib.contextmanager
+    def watched_by(self, watcher: Watcher) -> Iterator[None]:
+        """Show all operations to `watcher`."""
+        self._watcher = watcher
+        self.notes.clear()
+        try:
+            yield
+        finally:
+            self._watcher = None
+
+    def dispatch(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run one operation; called by torch for each that reaches the mode."""
+        watcher = self._watcher
+        kwargs = kwargs or {}
+        if watcher is None or func is _DEVICE:
+            return self._run(func, types, args, kwargs)
+        self._watcher = None
+        try:
+            call = watcher.before(func, args, kwargs)
+            if call is None:
+                return self._run(func, types, args, kwargs)
+            out = self._short(call, func, args, kwargs) if self.shortcuts else None
+            if out is None:
+                out = self._run(func, types, args, kwargs)
+            if out is not NotImplemented:
+                watcher.after(call, args, kwargs, out)
+            return out
+        finally:
+            self._watcher = watcher
+
+    def _short(self, call: tuple[Any, ...], func: Any, args: Any, kwargs: Any) -> Any:
+        """The result of an operation that needs none of torch's bookkeeping; None if this one does.
+
+        An in-place operation whose signature ran before: its first argument, of which only the values change (torch's
+        own cache does the same, with a dearer key). A view: what the operator's own kernel returns, wrapped.
+        """
+        plan = call[0]
+        if plan.returns_self:
+            return args[0] if call[2] is not None and _plainly_fake(args) else None
+        if plan.is_view and type(args[0]) is FakeTensor and args[0].constant is None:
+            with in_kernel_invocation_manager(self):
+                view = _VIEW(*args, **kwargs) if func is _UNSAFE_VIEW else func(*args, **kwargs)
+            return FakeTensor(self, view, args[0].fake_device)
+        return None
+
+    def _run(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        if func is _UNSAFE_VIEW:  # torch's cache of results gives it a storage of its own (seen in 2.11)
+            func = _VIEW
+        try:
+            return super().dispatch(func, types, args, kwargs)
+        except _NOT_ON_FAKE as fault:
+            if func is _SCALAR and self.phase == "optimizer":
+                return self._zero(args[0])
+            raise Unavailable(f"fake tensors cannot run {func}") from fault
+
+    def _zero(self, tensor: torch.Tensor) -> int | float:
+        note = "scalars read in the optimizer were taken to be 0"
+        if note not in self.notes:
+            self.notes.append(note)
+        return 0.0 if tensor.is_floating_point() else 0
+
+
+def _plainly_fake(args: Sequence[Any]) -> bool:
+    """Whether no tensor among the arguments has a value: neither a real one nor a fake one with a known constant."""
+    for value in args:
+        if isinstance(value, torch.Tensor) and getattr(value, "constant", value) is not None:
+            return False
+    return True
+
+
+def fake_mode(shape_env: ShapeEnv | None = None) -> FakeMode:
+    """A mode for fake CPU tensors, to be entered with `with`. shape_env: for symbolic sizes."""
+    return FakeMode(shape_env)
+
+
+def to_fake(tree: Any, mode: FakeTensorMode) -> Any:
+    """A module, in place, or a tree of tensors, turned into fake CPU tensors of this mode.
+
+    The module may have been built on meta, or really; its parameters and buffers are replaced, with their sizes,
+    strides, dtypes and requires_grad, and gradients are dropped. Tensors that are shared stay shared. What a module
+    keeps outside of parameters and buffers is replaced where it is a tensor, or a list, tuple or dict of tensors.
+    """
+    if not isinstance(tree, torch.nn.Module):
+        return tree_map(_faker(mode), tree)
+    fake = _faker(mode)
+    for module in tree.modules():
+        for held in (module._parameters, module._buffers):
+            held.update({name: fake(tensor) for name, tensor in held.items()})
+        for name, value in vars(module).items():
+            if name not in _MODULE_OWN and any(isinstance(leaf, torch.Tensor) for leaf in tree_leaves(value)):
+                vars(module)[name] = tree_map(fake, value)
+        if isinstance(module, torch.nn.RNNBase):  # keeps a second list of its weights
+            module._flat_weights = [getattr(module, name, None) for name in module._flat_weights_names]
+    return tree
+
+
+def _faker(mode: FakeTensorMode) -> Callable[[Any], Any]:
+    made: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}  # holds the originals, so that no id comes twice
+
+    def fake(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return value
+        if id(value) not in made:
+            made[id(value)] = (value, _fake_like(value, mode))
+        return made[id(value)][1]
+
+    return fake
+
+
+def _fake_like(tensor: torch.Tensor, mode: FakeTensorMode) -> torch.Tensor:
+    with mode:
+        fake = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="cpu")
+        if isinstance(tensor, torch.nn.Parameter):
+            return torch.nn.Parameter(fake, requires_grad=tensor.requires_grad)
+        return fake.requires_grad_(tensor.requires_grad)
