@@ -9,11 +9,10 @@ from __future__ import annotations
 # --- convolutions, products, attention, recurrent layers -------------------------------------------------------------
 
 CONVOLUTION = """
-    convolution _convolution _convolution_mode convolution_overrideable conv1d conv2d conv3d
-    cudnn_convolution mkldnn_convolution miopen_convolution miopen_depthwise_convolution
-    _mps_convolution _conv_depthwise2d conv_depthwise3d thnn_conv2d slow_conv3d slow_conv2d_forward
-    _slow_conv2d_forward slow_conv3d_forward slow_conv_dilated2d slow_conv_dilated3d
-    _nnpack_spatial_convolution
+    convolution _convolution _convolution_mode convolution_overrideable conv1d conv2d conv3d cudnn_convolution
+    mkldnn_convolution miopen_convolution miopen_depthwise_convolution _mps_convolution _conv_depthwise2d
+    conv_depthwise3d thnn_conv2d slow_conv3d slow_conv2d_forward _slow_conv2d_forward slow_conv3d_forward
+    slow_conv_dilated2d slow_conv_dilated3d _nnpack_spatial_convolution
 """
 CONVOLUTION_TRANSPOSE = """
     conv_transpose1d conv_transpose2d conv_transpose3d cudnn_convolution_transpose miopen_convolution_transpose
@@ -101,11 +100,10 @@ VIEW = """
     broadcast_to t transpose swapaxes swapdims permute movedim moveaxis adjoint mT mH matrix_H numpy_T squeeze
     unsqueeze select slice slice_inverse narrow split split_with_sizes unsafe_split unsafe_split_with_sizes chunk
     unsafe_chunk tensor_split hsplit vsplit dsplit unbind unfold diagonal linalg_diagonal as_strided alias detach
-    lift_fresh positive real imag view_as_real view_as_complex conj _conj resolve_conj _neg_view resolve_neg contiguous
-    values _values indices _indices crow_indices col_indices ccol_indices row_indices coalesce _coalesced _ncf_view
-    _ncf_unsqueeze _fw_primal _make_dual _unpack_dual _nested_get_values _nested_view_from_jagged
-    _nested_view_from_buffer meshgrid atleast_1d atleast_2d atleast_3d data set requires_grad
-    retain_grad
+    lift_fresh positive real imag view_as_real view_as_complex conj _conj resolve_conj _neg_view resolve_neg
+    contiguous values _values indices _indices crow_indices col_indices ccol_indices row_indices coalesce _coalesced
+    _ncf_view _ncf_unsqueeze _fw_primal _make_dual _unpack_dual _nested_get_values _nested_view_from_jagged
+    _nested_view_from_buffer meshgrid atleast_1d atleast_2d atleast_3d data set requires_grad retain_grad
 """
 ALLOCATION = """
     empty empty_like empty_strided new_empty new_empty_strided empty_permuted resize resize_as _efficientzerotensor
@@ -113,28 +111,28 @@ ALLOCATION = """
 """
 QUESTION = """
     sym_size sym_stride sym_numel sym_storage_offset size stride numel dim is_nonzero is_same_size is_floating_point
-    is_complex is_pinned _linalg_check_errors _assert_async _assert_scalar _assert_tensor_metadata
-    sym_constrain_range sym_constrain_range_for_size _fused_sdp_choice _has_compatible_shallow_copy_type
-    _functional_assert_async _use_cudnn_ctc_loss _use_cudnn_rnn_flatten_weight result_type record_stream
-    _debug_has_internal_overlap _nested_get_offsets _nested_get_lengths _nested_get_jagged_dummy
-    _nested_get_ragged_idx _nested_get_min_seqlen _nested_get_max_seqlen equal allclose
+    is_complex is_pinned _linalg_check_errors _assert_async _assert_scalar _assert_tensor_metadata sym_constrain_range
+    sym_constrain_range_for_size _fused_sdp_choice _has_compatible_shallow_copy_type _functional_assert_async
+    _use_cudnn_ctc_loss _use_cudnn_rnn_flatten_weight result_type record_stream _debug_has_internal_overlap
+    _nested_get_offsets _nested_get_lengths _nested_get_jagged_dummy _nested_get_ragged_idx _nested_get_min_seqlen
+    _nested_get_max_seqlen equal allclose
 """
 COPY = """
     clone copy _copy_from _to_copy to _autocast_to_full_precision _autocast_to_reduced_precision type_as cat concat
-    concatenate stack _stack hstack vstack dstack column_stack roll flip fliplr flipud rot90 repeat
-    repeat_interleave tile gather index _unsafe_index index_select take take_along_dim masked_select scatter index_copy
-    index_fill masked_scatter masked_scatter_backward put diag diag_embed diagonal_copy diagonal_backward diagonal_scatter
+    concatenate stack _stack hstack vstack dstack column_stack roll flip fliplr flipud rot90 repeat repeat_interleave
+    tile gather index _unsafe_index index_select take take_along_dim masked_select scatter index_copy index_fill
+    masked_scatter masked_scatter_backward put diag diag_embed diagonal_copy diagonal_backward diagonal_scatter
     select_backward select_scatter slice_backward slice_scatter as_strided_scatter as_strided_copy constant_pad_nd pad
     reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d replication_pad3d im2col
-    unfold_copy pixel_shuffle pixel_unshuffle channel_shuffle native_channel_shuffle tril triu _local_scalar_dense item
-    nonzero nonzero_static argwhere nonzero_numpy lift view_copy expand_copy permute_copy transpose_copy t_copy
+    unfold_copy pixel_shuffle pixel_unshuffle channel_shuffle native_channel_shuffle tril triu _local_scalar_dense
+    item nonzero nonzero_static argwhere nonzero_numpy lift view_copy expand_copy permute_copy transpose_copy t_copy
     squeeze_copy unsqueeze_copy select_copy slice_copy split_copy unbind_copy alias_copy detach_copy _chunk_cat
     split_with_sizes_copy _pack_padded_sequence _pack_padded_sequence_backward _pad_packed_sequence
     _cudnn_rnn_flatten_weight _cudnn_init_dropout_state to_dense _to_dense to_mkldnn mkldnn_reorder_conv2d_weight
     mkldnn_reorder_conv3d_weight to_sparse _to_sparse pin_memory _pin_memory cpu cuda polar complex
     _transform_bias_rescale_qkv _nested_tensor_from_mask nested_to_padded_tensor _jagged_to_padded_dense_forward
-    _padded_dense_to_jagged_forward _fw_primal_copy block_diag tril_indices triu_indices combinations
-    cartesian_prod _conj_physical conj_physical masked_scatter_ _foreach_copy_
+    _padded_dense_to_jagged_forward _fw_primal_copy block_diag tril_indices triu_indices combinations cartesian_prod
+    _conj_physical conj_physical masked_scatter_ _foreach_copy_
 """
 FILL = """
     fill zero zeros zeros_like ones ones_like full full_like new_zeros new_ones new_full arange linspace logspace eye
