@@ -274,16 +274,18 @@ def host_bound_ratio(blocks: Sequence[Block], step_s: float) -> float | None:
 
 @contextlib.contextmanager
 def _collector_off() -> Iterator[None]:
-    """No cyclic collection by itself inside; what exists already is set aside so that collecting by hand is cheap."""
-    was_on, was_frozen = gc.isenabled(), gc.get_freeze_count() > 0
+    """No cyclic collection by itself inside; what exists already is set aside, so that collecting by hand is cheap.
+
+    Afterwards nothing is set aside any more, whoever had done so (Python 3.12 does for a few hundred objects, and
+    does so again at its next collection).
+    """
+    was_on = gc.isenabled()
     gc.collect()
     gc.disable()
-    if not was_frozen:
-        gc.freeze()
+    gc.freeze()
     try:
         yield
     finally:
-        if not was_frozen:
-            gc.unfreeze()
+        gc.unfreeze()
         if was_on:
             gc.enable()
