@@ -58,8 +58,7 @@ DISK = Disk()
 def append(disk: Disk, path: Path, head: bytes, block: bytes) -> None:
     """Adds whole lines to a file: one write, one fsync. An empty or new file gets `head` first, in the same write.
 
-    A torn last line is cut off before. If the write fails the file is cut back to what it held.
-    Raises ValueError if the file begins with another header, OSError as the system gives it.
+    A torn last line is cut off before. If the write fails the file is cut back to what it held. Raises OSError.
     """
     fd = disk.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
     try:
@@ -67,8 +66,6 @@ def append(disk: Disk, path: Path, head: bytes, block: bytes) -> None:
         if end == 0:
             sync_directory(disk, path.parent)
             block = head + block
-        elif os.pread(fd, len(head), 0) != head:
-            raise ValueError(f"{path} was written with other columns: it can be read, but not appended to")
         try:
             _write_all(disk, fd, block)
             disk.fsync(fd)

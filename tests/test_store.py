@@ -18,6 +18,7 @@ from made_up_runs import (
     SITTING,
     Failing,
     Mortal,
+    Unsynced,
     a_run,
     flop_count,
     new_store,
@@ -177,16 +178,17 @@ def test_which_cells_need_no_more_measuring(tmp_path):
 def test_rows_of_a_killed_attempt_are_not_those_of_the_next(tmp_path):
     path = run_of(tmp_path / "run")
     with (path / "telemetry.csv").open("ab") as file:  # a writer died between the rows and their commit
-        file.write(b"c,4,0.5,,,,,,,\n")
+        file.write(b"c,4,0.5,,,,,,,\na,7,0.5,,,,,,,\n")
     with Store.resume(path) as store:
         assert "c" not in store.done()
         assert store.next_attempt("c") == 5
+        assert store.next_attempt("a") == 8, "above the committed attempt 1 and the orphan"
         with pytest.raises(ValueError, match="attempt 4 of cell c is used, the next is 5"):
             store.commit(a_run("c", 4), {})
         store.commit(a_run("c", 5), rows_of("c", 5))
     data = read_run(path)
     assert data.telemetry[data.telemetry["cell_id"] == "c"]["attempt"].tolist() == [5, 5]
-    assert data.problems == ["telemetry.csv: 1 rows are not committed, left out"]
+    assert data.problems == ["telemetry.csv: 2 rows are not committed, left out"]
 
 
 def test_an_attempt_number_is_used_even_if_its_commit_failed(tmp_path):
@@ -266,6 +268,21 @@ def test_a_run_that_is_there_is_not_begun_again(tmp_path):
     with pytest.raises(ValueError, match=r"holds a run already: pass --resume"):
         Store.create(path, MANIFEST)
     assert len(read_run(path).runs) == 2
+
+
+def test_a_run_that_was_begun_while_we_waited_for_the_lock_is_not_overwritten(tmp_path):
+    class Overtaken(Unsynced):
+        """Another sweep begins and ends its run just before our lock file is opened."""
+
+        def open(self, path, flags):
+            if path.name == ".lock":
+                run_of(path.parent)
+            return super().open(path, flags)
+
+    with pytest.raises(ValueError, match="holds a run already"):
+        Store.create(tmp_path / "run", dataclasses.replace(MANIFEST, name="late"), Overtaken())
+    assert read_run(tmp_path / "run").manifest == MANIFEST
+    Store.resume(tmp_path / "run").close()
 
 
 @pytest.mark.parametrize("opening", [Store.resume, read_run], ids=["resume", "read"])

@@ -128,6 +128,16 @@ def test_a_line_of_runs_that_cannot_be_read_is_named(tmp_path, line):
     assert data.problems[0].startswith("runs.csv, line 4: left out, ")
 
 
+def test_a_row_without_its_closing_quote_is_not_guessed(tmp_path):
+    path = run_of(tmp_path / "run", ("a",))
+    file = path / "runs.csv"
+    assert file.read_bytes().endswith(b']}"\n')
+    file.write_bytes(file.read_bytes()[:-2] + b"\n")
+    data = read_run(path)
+    assert data.all_runs == []
+    assert data.problems[0] == "runs.csv, line 2: left out, not CSV: unexpected end of data"
+
+
 def test_a_commit_that_is_there_twice_counts_once(tmp_path):
     path = run_of(tmp_path / "run", ("a",))
     lines = (path / "runs.csv").read_bytes().splitlines(keepends=True)

@@ -18,6 +18,7 @@ from made_up_runs import (
     samples,
 )
 
+from results import disk as disks
 from results.errors import StoreFault
 from results.store import Store, read_run
 
@@ -81,6 +82,21 @@ def test_what_cannot_be_taken_back_is_cut_at_the_next_opening(tmp_path, resumed)
     assert [(run.cell_id, run.attempt) for run in data.runs] == [("a", 1), ("b", 2)]
 
 
+@pytest.mark.parametrize("block", [1, 3, 4, 1 << 16])
+def test_the_last_newline_is_found_wherever_it_is(tmp_path, monkeypatch, block):
+    """The file is searched from its end in blocks; the newline may lie anywhere in one, or nowhere."""
+    monkeypatch.setattr(disks, "TAIL_BYTES", block)
+    file = tmp_path / "file"
+    for size in range(10):
+        for newline in [None, *range(size)]:
+            data = bytearray(b"x" * size)
+            if newline is not None:
+                data[newline] = ord("\n")
+            file.write_bytes(data)
+            disks.cut(disks.DISK, file)
+            assert file.read_bytes() == (b"" if newline is None else data[: newline + 1])
+
+
 def can_mount() -> bool:
     command = ["unshare", "--mount", "mount", "-t", "tmpfs", "-o", "size=64k", "none", "/mnt"]
     try:
@@ -93,6 +109,7 @@ FILL = """
 import resource, sys
 sys.path[:0] = sys.argv[2:]
 from made_up_runs import MANIFEST, SITTING, a_run, samples
+from results import disk as disks
 from results.errors import StoreFault
 from results.store import Store, read_run
 if BYTES:
