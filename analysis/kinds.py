@@ -171,12 +171,16 @@ _WINDOWS = _merged(
     _counted("pooling", partial(windows.interpolate_backward, 16), "upsample_bicubic2d_backward"),
     _counted("pooling", partial(windows.interpolate_antialiased, 2), names.BILINEAR_ANTIALIASED),
     _counted("pooling", partial(windows.interpolate_antialiased, 4), names.BICUBIC_ANTIALIASED),
+    _counted("pooling", partial(windows.interpolate_antialiased, 6), names.LANCZOS_ANTIALIASED),
     _counted("pooling", windows.grid_sample, names.GRID_SAMPLE),
     _counted("pooling", windows.grid_sample_backward, names.GRID_SAMPLE_BACKWARD),
     _counted("pooling", windows.affine_grid, "affine_grid_generator"),
 )
 
 _ARITHMETIC = _merged(
+    _counted("activation", scalar.gelu, "gelu"),
+    _counted("activation", scalar.gelu_backward, "gelu_backward"),
+    _counted("random", scalar.dropout, names.DROPOUT),
     _counted("elementwise", scalar.scaled_sum, names.SUM),
     _counted("elementwise", scalar.scaled_product_sum, "addcmul addcdiv"),
     _counted("elementwise", scalar.clamp, "clamp clip"),

@@ -73,14 +73,14 @@ NEAREST_BACKWARD = """
     _upsample_nearest_exact1d_backward _upsample_nearest_exact2d_backward _upsample_nearest_exact3d_backward
 """
 BILINEAR_ANTIALIASED = "_upsample_bilinear2d_aa _upsample_bilinear2d_aa_backward"
-BICUBIC_ANTIALIASED = """
-    _upsample_bicubic2d_aa _upsample_bicubic2d_aa_backward _upsample_lanczos2d_aa _upsample_lanczos2d_aa_backward
-"""
+BICUBIC_ANTIALIASED = "_upsample_bicubic2d_aa _upsample_bicubic2d_aa_backward"
+LANCZOS_ANTIALIASED = "_upsample_lanczos2d_aa _upsample_lanczos2d_aa_backward"
 GRID_SAMPLE = "grid_sampler grid_sampler_2d grid_sampler_3d cudnn_grid_sampler"
 GRID_SAMPLE_BACKWARD = "grid_sampler_2d_backward grid_sampler_3d_backward cudnn_grid_sampler_backward"
 
 # --- arithmetic whose count depends on an argument -------------------------------------------------------------------
 
+DROPOUT = "native_dropout _fused_dropout dropout feature_dropout alpha_dropout feature_alpha_dropout"
 SUM = "add sub subtract rsub"
 ACCUMULATE = """
     index_put _index_put_impl _unsafe_index_put index_add scatter_add scatter_reduce index_reduce

@@ -23,11 +23,10 @@ PER_OUTPUT: tuple[Row, ...] = (
     ("activation", 4, "hardsigmoid elu elu_backward mish"),  # min(max(x + 3, 0), 6) ÷ 6; x > 0, exp, - 1, a·; below
     # mish: exp, log1p, tanh, x·. Backward: sigmoid 4, softplus 2, tanh 1, g·(t + x·s·(1 - t·t)) 6
     ("activation", 13, "mish_backward"),
-    ("activation", 5, "celu selu silu gelu hardswish hardswish_backward glu"),
+    ("activation", 5, "celu selu silu hardswish hardswish_backward glu"),
     # celu: elu with x ÷ a. selu: elu with a scale. silu: sigmoid 4, x· 1. glu: a·sigmoid(b).
-    # gelu: 0.5·x·(1 + erf(x·c)): 3 ·, erf, +. hardswish: x·min(max(x + 3, 0), 6) ÷ 6
+    # hardswish: x·min(max(x + 3, 0), 6) ÷ 6
     ("activation", 9, "silu_backward"),  # g·s·(1 + x·(1 - s)): sigmoid 4, - 1, · 1, + 1, · 2
-    ("activation", 11, "gelu_backward"),  # 7 ·, erf, exp, 2 +
     ("activation", 5, "softplus"),  # b·x, comparison, exp, log1p, ÷ b
     ("activation", 6, "softplus_backward log_sigmoid log_sigmoid_forward log_sigmoid_backward"),
     # softplus': b·x, comparison, z = exp, g·z, z + 1, ÷. log_sigmoid: min(x, 0) - log1p(exp(-|x|)); its
@@ -46,8 +45,7 @@ PER_OUTPUT: tuple[Row, ...] = (
         "lerp logit logit_backward nan_to_num cross linalg_cross",
     ),  # a + w·(b - a); log(x ÷ (1 - x)); tests; a·b - c·d
     ("elementwise", 4, "logaddexp logaddexp2 sinc"),  # max, -|a - b|, exp, log1p
-    # --- dropout: the mask divided by 1 - p, and multiplied; backward the scaled mask again ---
-    ("random", 2, "native_dropout _fused_dropout dropout feature_dropout alpha_dropout feature_alpha_dropout"),
+    # --- dropout: backward, the scaled mask again ---
     ("random", 1, "native_dropout_backward"),
     # --- gradients of losses; forward passes are below, per input ---
     ("loss", 3, "mse_loss_backward"),  # 2·(a - b)·g

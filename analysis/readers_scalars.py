@@ -78,6 +78,21 @@ def _is_list(operation: Operation) -> bool:
     return operation.name.startswith("aten._foreach_")
 
 
+def gelu(operation: Operation) -> Cost:
+    """0.5·x·(1 + erf(x·c)): 3 ·, erf, +. With tanh(c·(x + a·x³)) in place of erf: 6 ·, tanh, 2 +."""
+    return per_output(9 if attribute(operation, "approximate") == "tanh" else 5, operation)
+
+
+def gelu_backward(operation: Operation) -> Cost:
+    """With erf 7 ·, erf, exp, 2 +. With tanh 12 ·, tanh, 4 +, -."""
+    return per_output(18 if attribute(operation, "approximate") == "tanh" else 11, operation)
+
+
+def dropout(operation: Operation) -> Cost:
+    """The mask divided by 1 - p and multiplied: 2 for each element; nothing in evaluation. Drawing numbers is 0."""
+    return per_output(2, operation) if attribute(operation, "train", True) else ZERO
+
+
 def clamp(operation: Operation) -> Cost:
     """One comparison for each bound that is given."""
     bounds = sum(has(operation, bound) or attribute(operation, bound) is not None for bound in ("min", "max"))

@@ -9,15 +9,15 @@ from __future__ import annotations
 import itertools
 import random
 
+import naive
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from made_up_operations import operation
 
-import naive
 from analysis import formulas, kinds
 from analysis import recurrent as recurrent_formulas
-from made_up_operations import operation
 
 MASKS = list(itertools.product((False, True), repeat=3))
 SHAPES_EACH = 34

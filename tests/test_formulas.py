@@ -1,0 +1,249 @@
+"""Goldens of the formulas, each with its derivation, and laws they obey.
+
+What loops can prove of products is in `test_formulas_brute_force.py`.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import sympy
+import torch
+import torch.nn.functional as F
+
+from analysis import arithmetic, formulas, recurrent
+from analysis.cost import ZERO, Cost
+
+
+def test_costs_add_up() -> None:
+    """Field by field; sum() needs no start value."""
+    one, two = Cost(1, 2, 3, 4), Cost(10, 20, 30, 40)
+    assert one + two == sum([one, two]) == Cost(11, 22, 33, 44)
+    assert one * 3 == 3 * one == one + one + one
+    assert one + ZERO == one
+    assert (one.all_flop, one.moved_bytes) == (3, 7)
+    with pytest.raises(TypeError):
+        one + 1  # type: ignore[operator]
+
+
+def test_first_convolution_of_resnet() -> None:
+    """64 filters of 7 × 7 × 3 at 112 × 112 positions: 118 013 952 multiply-adds; a bias adds once a position."""
+    macs = 64 * 112 * 112 * 3 * 7 * 7
+    assert macs == 118_013_952
+    assert formulas.convolution(64 * 112 * 112, (64, 3, 7, 7)) == Cost(2 * macs)
+    assert formulas.convolution(64 * 112 * 112, (64, 3, 7, 7), bias=True) == Cost(2 * macs, 64 * 112 * 112)
+
+
+def test_grouped_backward_is_twice_forward() -> None:
+    """64 depthwise 3 × 3 filters on 16 × 16: forward 294 912 FLOP, backward 589 824, and not (1 + groups) × forward."""
+    forward = formulas.convolution(64 * 16 * 16, (64, 1, 3, 3))
+    assert forward.model_flop == 294_912
+    assert formulas.convolution_backward(forward, 64 * 16 * 16, (True, True, False)).model_flop == 589_824
+
+
+def test_transposed_convolution_counts_input_positions() -> None:
+    """Stride 2 makes 4 × as many outputs, each from a quarter of the taps: 4 × 5 × 5 inputs × 2 × 2 × 2 weights."""
+    assert formulas.convolution_transpose(4 * 5 * 5, (4, 2, 2, 2)) == Cost(2 * 4 * 5 * 5 * 2 * 2 * 2)
+
+
+def test_linear_and_its_backward() -> None:
+    """40 rows, 24 → 10: 9600 multiply-adds, 400 additions of the bias; backward twice the products, and 400."""
+    assert formulas.linear(40, 24, 10, bias=True) == Cost(19_200, 400)
+    assert formulas.linear_backward(40, 24, 10, (True, True, True)) == Cost(38_400, 400)
+    assert formulas.linear_backward(40, 24, 10, (False, True, False)) == Cost(19_200)
+
+
+def test_bilinear_form() -> None:
+    """x1ᵀ W x2 on 2 rows, 24 × 24 → 10: 11 520 points, a multiply-add and one more factor each."""
+    assert formulas.trilinear((2, 10, 24, 24)) == Cost(23_040, 11_520)
+
+
+def test_attention_as_decomposed() -> None:
+    """6 heads, 32 tokens, width 16: 6144 scores. Forward 430 080 FLOP, backward 817 152 (decomposed, math path)."""
+    assert formulas.attention(6 * 32, 32, 16, 16).all_flop == 430_080 == 2 * 6144 * 32 + 6 * 6144
+    assert formulas.attention_backward(6 * 32, 32, 16, 16).all_flop == 817_152 == 4 * 6144 * 32 + 5 * 6144
+
+
+def test_attention_executed_backward_is_two_and_a_half_times_forward() -> None:
+    """Five products of which the forward pass has two."""
+    forward = formulas.attention(7, 5, 4, 4).model_flop
+    assert formulas.attention_backward(7, 5, 4, 4).model_flop == 2 * forward
+    assert 2 * formulas.attention_backward_executed(7, 5, 4, 4) == 5 * forward
+
+
+def test_multi_head_attention_is_its_parts() -> None:
+    """2 × 32 tokens of width 64, 4 heads: 4 projections of 64 × 64, and 2 · 32 · 32 · 64 twice for the attention."""
+    cost = formulas.multi_head_attention(2, 32, 32, 64, 4)
+    assert cost.model_flop == 2 * (4 * 64 * 64 * 64 + 2 * 2 * 32 * 32 * 64)
+    assert cost.other_flop == 4 * 64 * 64 + 6 * 2 * 4 * 32 * 32  # biases, scores
+
+
+def test_einsum_refuses_an_ellipsis() -> None:
+    with pytest.raises(ValueError, match="without an ellipsis"):
+        formulas.einsum("...ij,...jk->...ik", [(2, 2, 2), (2, 2, 2)])
+
+
+def test_einsum_of_one_is_a_sum() -> None:
+    """A transpose moves, a contraction of one operand adds its elements."""
+    assert formulas.einsum("ij->ji", [(3, 4)]) == ZERO
+    assert formulas.einsum("ij->i", [(3, 4)]) == Cost(other_flop=12)
+
+
+@pytest.mark.parametrize(
+    ("cell", "gates"),
+    [("rnn", 1), ("lstm", 4), ("gru", 3)],
+)
+def test_recurrent_matrices_are_torchs(cell: str, gates: int) -> None:
+    """2 layers, 2 directions, 3 → 5: first W 5g × 3, later W 5g × 10, U 5g × 5; the elements torch allocates."""
+    kind = {"rnn": torch.nn.RNN, "lstm": torch.nn.LSTM, "gru": torch.nn.GRU}[cell]
+    layer = kind(3, 5, 2, bidirectional=True, device="meta")
+    net = recurrent.network(cell, 3, 5, layers=2, directions=2)
+    assert net.matrices == sum(p.numel() for p in layer.parameters() if p.dim() == 2)
+    assert net.matrices == 2 * gates * 5 * (3 + 5) + 2 * gates * 5 * (10 + 5)
+    assert net.input_matrices == 2 * gates * 5 * 3
+
+
+def test_scalar_work_of_cells() -> None:
+    """One state element: LSTM 22 (4 + 12 + 1 + 3 + 2) and 8 biases; GRU 16 (2 + 8 + 3 + 3) and 6; RNN 2 and 2."""
+    for cell, own, biases in (("lstm", 22, 8), ("gru", 16, 6), ("rnn", 2, 2)):
+        with_bias = recurrent.network(cell, 1, 1)
+        without = recurrent.network(cell, 1, 1, bias=False)
+        assert recurrent.recurrent(1, with_bias).other_flop == own + biases
+        assert recurrent.recurrent(1, without).other_flop == own
+
+
+# what, our count, count of the primitive operations that PyTorch decomposes it into (forward, or backward)
+DECOMPOSED = (
+    ("batch_norm train 8192, 8 channels", arithmetic.batch_norm(8192, 8, True), 73_752),
+    ("batch_norm train backward", arithmetic.batch_norm_backward(8192, 8, True, (True,) * 3), 73_776),
+    ("batch_norm eval", arithmetic.batch_norm(8192, 8, False), 32_784),
+    ("batch_norm eval backward", arithmetic.batch_norm_backward(8192, 8, False, (True,) * 3), 40_992),
+    ("layer_norm 64 rows of 64", arithmetic.layer_norm(4096, 64), 37_056),
+    ("layer_norm backward", arithmetic.layer_norm_backward(4096, 64, True, (True,) * 3), 57_408),
+    ("group_norm 4 × 8 channels, 4 groups", arithmetic.group_norm(8192, 32, 16), 57_504),
+    ("group_norm backward", arithmetic.group_norm_backward(8192, 32, 16), 57_872),
+    ("rms_norm 64 rows", arithmetic.rms_norm(4096, 64), 16_576),
+    ("rms_norm backward", arithmetic.rms_norm_backward(4096, 64), 41_152),
+    ("softmax", arithmetic.softmax(4096), 20_480),
+    ("softmax backward", arithmetic.softmax_backward(4096), 16_384),
+    ("log_softmax 64 rows", arithmetic.log_softmax(4096, 64), 20_544),
+    ("cross_entropy 4 × 10", arithmetic.cross_entropy(40, 4), 217),
+    ("its backward", arithmetic.softmax_backward(40) + arithmetic.nll_loss_backward(40), 201),
+)
+
+
+@pytest.mark.parametrize(("what", "cost", "decomposed"), DECOMPOSED, ids=[row[0] for row in DECOMPOSED])
+def test_normalisation_and_softmax_as_decomposed(what: str, cost: Cost, decomposed: int) -> None:
+    assert (cost.model_flop, cost.other_flop) == (0, decomposed), what
+
+
+def test_pooling_windows() -> None:
+    """3 × 3 maximum: 8 comparisons; 2 × 2 mean: 4 and a division."""
+    assert arithmetic.max_pool(10, 9) == Cost(other_flop=80)
+    assert arithmetic.avg_pool(10, 4) == Cost(other_flop=50)
+
+
+@pytest.mark.parametrize(("length", "count"), [(n, m) for n in (1, 5, 7, 8) for m in (1, 2, 3, 5)])
+def test_adaptive_windows_are_torchs(length: int, count: int) -> None:
+    """Every input that moves an output is in its window: the entries of torch's mean that are not 0."""
+    means = F.adaptive_avg_pool1d(torch.eye(length).unsqueeze(0), count)
+    assert arithmetic.adaptive_taps((length,), (count,)) == int((means != 0).sum())
+
+
+@pytest.mark.parametrize("nesterov", [False, True])
+@pytest.mark.parametrize("weight_decay", [0.0, 0.1])
+def test_sgd_by_hand(weight_decay: float, nesterov: bool) -> None:
+    """g += d·w 2; b = m·b + g 2; g + m·b 2 (nesterov); w -= lr·g 2."""
+    settings = {"momentum": 0.9, "weight_decay": weight_decay, "nesterov": nesterov, "dampening": 0.0}
+    expected = 2 + 2 + (2 if weight_decay else 0) + (2 if nesterov else 0)
+    assert arithmetic.sgd(100, settings) == Cost(other_flop=100 * expected)
+
+
+def test_optimizers_by_hand() -> None:
+    """Plain SGD 2. Adam 3 + 4 + 3 + 3 = 13, decay 2 in the gradient or 1 decoupled, amsgrad 1. A gradient scale 1."""
+    assert arithmetic.sgd(7, {}) == Cost(other_flop=14)
+    assert arithmetic.sgd(7, {"momentum": 0.9, "is_first_step": True}) == Cost(other_flop=14)
+    assert arithmetic.sgd(7, {"momentum": 0.9, "dampening": 0.1}) == Cost(other_flop=35)
+    assert arithmetic.adam(7, {}) == Cost(other_flop=91)
+    assert arithmetic.adam(7, {"weight_decay": 0.1}) == Cost(other_flop=105)
+    assert arithmetic.adam(7, {"weight_decay": 0.1}, decoupled=True) == Cost(other_flop=98)
+    assert arithmetic.adam(7, {"amsgrad": True, "grad_scale": True}) == Cost(other_flop=105)
+    assert arithmetic.adagrad(7, {}) == Cost(other_flop=49)
+
+
+def test_sampling_by_hand() -> None:
+    """Bilinear: 4 multiplications, 3 additions; backward a multiply-add into each pixel. Nearest copies; its gradient
+    adds. A grid point maps and splits 2 coordinates (14) and multiplies 4 weights."""
+    assert arithmetic.interpolate(10, 4) == Cost(other_flop=70)
+    assert arithmetic.interpolate_backward(10, 4) == Cost(other_flop=80)
+    assert arithmetic.interpolate(10, 1) == ZERO
+    assert arithmetic.interpolate_backward(10, 1) == Cost(other_flop=10)
+    assert arithmetic.grid_sample(30, 10, 2) == Cost(other_flop=30 * 7 + 10 * 18)
+    assert arithmetic.grid_sample_backward(30, 2) == Cost(other_flop=30 * 8 * 3)
+    assert arithmetic.roi_align(10, 4) == Cost(other_flop=330)  # 4 × (7 + 1) and a division
+    assert arithmetic.box_suppression(5) == Cost(other_flop=130)  # 10 pairs
+
+
+def test_transforms_and_factorisations() -> None:
+    """5 · 8 · log2 8 = 120; cubic terms for n = 6."""
+    assert arithmetic.fft(8, 8) == Cost(other_flop=120)
+    assert arithmetic.fft(8, 8, real=True) == Cost(other_flop=60)
+    assert arithmetic.cholesky(6) == Cost(other_flop=72)  # 216 / 3
+    assert arithmetic.lu(6) == Cost(other_flop=144)
+    assert arithmetic.inverse(6, batch=2) == Cost(other_flop=864)
+    assert arithmetic.solve(6, 1) == Cost(other_flop=144 + 72)
+    assert arithmetic.triangular_solve(6, 2) == Cost(other_flop=72)
+    assert arithmetic.qr(6, 3) == Cost(other_flop=180)  # 2 · (2 · 6 · 9 - 18)
+
+
+def test_ctc_states() -> None:
+    """5 steps, 2 labels, 5 states, 13 operations."""
+    assert arithmetic.ctc_loss(5, 2) == Cost(other_flop=5 * 5 * 13)
+
+
+B, N, H = sympy.symbols("b n h", positive=True, integer=True)
+SYMBOLIC = {
+    "convolution": lambda b, n, h: formulas.convolution(b * n * n * h, (h, 2 * h, 3, 3), bias=True),
+    "transposed": lambda b, n, h: formulas.convolution_transpose(b * n * h, (h, 2, 3), b * n),
+    "linear backward": lambda b, n, h: formulas.linear_backward(b * n, h, 4 * h, (True, True, True)),
+    "addmm": lambda b, n, h: formulas.addmm(b, n, h, alpha=2, beta=3),
+    "attention": lambda b, n, h: formulas.attention(b * h * n, n, 64, 64, True, True),
+    "attention backward": lambda b, n, h: formulas.attention_backward(b * h * n, n, 64, 64),
+    "multi-head attention": lambda b, n, h: formulas.multi_head_attention(b, n, n, 4 * h, 4),
+    "lstm": lambda b, n, h: recurrent.recurrent(b * n, recurrent.network("lstm", 3, h, 2, 2)),
+    "lstm projected": lambda b, n, h: recurrent.recurrent_backward(
+        b * n, recurrent.network("lstm", 3, 2 * h, 2, 2, projection=h)
+    ),
+    "batch_norm": lambda b, n, h: arithmetic.batch_norm(b * n * h, h, True, True, True),
+    "layer_norm": lambda b, n, h: arithmetic.layer_norm(b * n * h, b * n),
+    "pool": lambda b, n, h: arithmetic.adaptive_avg_pool(b * h, (8 * n, 8 * n), (1, 1)),
+    "adam": lambda b, n, h: arithmetic.adam(n * h, {"weight_decay": 0.1}),
+    "cholesky": lambda b, n, h: arithmetic.cholesky(3 * n, b),
+    "suppression": lambda b, n, h: arithmetic.box_suppression(n),
+}
+
+
+@pytest.mark.parametrize("name", SYMBOLIC)
+def test_symbols_and_numbers_agree(name: str) -> None:
+    """A formula in symbols, with numbers put in, is the count of the numbers; counts of numbers are exact ints."""
+    symbolic = SYMBOLIC[name](B, N, H)
+    for b, n, h in itertools.product((1, 4), (2, 16), (4, 12)):
+        count = SYMBOLIC[name](b, n, h)
+        assert all(type(value) is int for value in (count.model_flop, count.other_flop))
+        for field in ("model_flop", "other_flop"):
+            assert sympy.sympify(getattr(symbolic, field)).subs({B: b, N: n, H: h}) == getattr(count, field)
+
+
+def test_fft_of_symbols() -> None:
+    """Powers of 2 come out exact."""
+    symbolic = sympy.simplify(arithmetic.fft(N, N).other_flop.subs(N, 1024))
+    assert symbolic == 5 * 1024 * 10 == arithmetic.fft(1024, 1024).other_flop
+
+
+@pytest.mark.parametrize("name", [name for name in SYMBOLIC if name not in ("adam", "suppression")])
+def test_affine_in_the_batch(name: str) -> None:
+    """a·b + c; only an operation on weights alone has no a."""
+    for field in ("model_flop", "other_flop"):
+        expression = sympy.Poly(sympy.expand(getattr(SYMBOLIC[name](B, N, H), field)), B)
+        assert expression.degree() <= 1
