@@ -19,7 +19,13 @@ from workloads.catalogue import entry, hyper_of, reason_not_trainable
 
 __all__ = ["build", "get", "reason_not_trainable"]
 
-ITEMS = {"classification": "image", "segmentation": "image", "detection": "image", "video": "clip", "flow": "image pair"}
+ITEMS = {
+    "classification": "image",
+    "segmentation": "image",
+    "detection": "image",
+    "video": "clip",
+    "flow": "image pair",
+}
 
 _LOSSES = {
     "classification": data.classification_loss,

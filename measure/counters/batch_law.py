@@ -1,0 +1,95 @@
+"""From counts at small batches to the count at a large one, by the affine law a·b + c, checked wherever it can be.
+
+Exact: counts are whole numbers, and a law that misses one of them by a single unit is no law. A count that follows
+none says so; nothing is fitted. c is not 0 in models with a part that does not see the batch (swin_v2).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from fractions import Fraction
+
+from results.records import FlopCount
+
+Series = dict[int, FlopCount]
+"""Batch size → one operator's count (or the total's)."""
+
+
+def extrapolate(rows: Sequence[FlopCount], batch_size: int) -> list[FlopCount]:
+    """One counter's rows at `batch_size`: as counted where it was, else by the law, marked `extrapolated`.
+
+    rows: of one counter and workload at several batch sizes. An operator that breaks the law, or was not counted at
+    every size that the total was, gives a row of status `invalid`; fewer than two counted sizes give the failure's
+    row, or one of status `unavailable`.
+    """
+    here = [row for row in rows if row.batch_size == batch_size and row.status == "ok"]
+    if here or not rows:
+        return here
+    counted = [row for row in rows if row.status == "ok"]
+    sizes = sorted({row.batch_size for row in counted})
+    if len(sizes) < 2:
+        return [_no_law(rows, batch_size)]
+    return [_extrapolated(series, sizes, batch_size) for series in _series(counted)]
+
+
+def affine(points: Sequence[tuple[int, int | float]], at: int) -> int | None:
+    """The value at `at` of the line through all points (batch, value), exactly; None if they are on none.
+
+    Needs two points of different batches. None also where the line is not whole at `at`.
+    """
+    (x0, y0), (x1, y1) = [(x, Fraction(y)) for x, y in points[:2]]
+    slope = (y1 - y0) / (x1 - x0)
+    if any(Fraction(y) != y0 + slope * (x - x0) for x, y in points):
+        return None
+    value = y0 + slope * (at - x0)
+    return int(value) if value.denominator == 1 else None
+
+
+def _series(counted: Sequence[FlopCount]) -> list[Series]:
+    """The rows by what they count, in the order they came."""
+    found: dict[tuple[str, str, str, str], Series] = {}
+    for row in counted:
+        found.setdefault((row.phase, row.scope, row.operator, row.native_unit), {})[row.batch_size] = row
+    return list(found.values())
+
+
+def _extrapolated(series: Series, sizes: Sequence[int], batch_size: int) -> FlopCount:
+    """One operator's row at a batch that was not counted."""
+    largest = series[max(series)]
+    said = {row.reason for row in series.values()}
+    row = dataclasses.replace(
+        largest,
+        batch_size=batch_size,
+        extrapolated=True,
+        reason=largest.reason if len(said) == 1 else "",  # what was said of one batch is not true of another
+        duration_s=None,
+        peak_memory_bytes=None,
+    )
+    missing = [size for size in sizes if size not in series]
+    native = None if missing else _law(series, "native_value", batch_size)
+    flop = None if missing else _law(series, "flop", batch_size)
+    if native is not None and (flop is not None or largest.flop is None):
+        return dataclasses.replace(row, native_value=native, flop=flop)
+    counts = ", ".join(f"{size}: {series[size].native_value}" for size in sorted(series))
+    gap = f", none at {missing}" if missing else ""
+    reason = f"not affine in the batch: counted {counts}{gap}"
+    return dataclasses.replace(row, native_value=None, flop=None, status="invalid", reason=reason)
+
+
+def _law(series: Series, column: str, batch_size: int) -> int | None:
+    values = [(size, getattr(series[size], column)) for size in sorted(series)]
+    if any(value is None for _, value in values):
+        return None
+    return affine(values, batch_size)
+
+
+def _no_law(rows: Sequence[FlopCount], batch_size: int) -> FlopCount:
+    """The row where too few batches were counted: the failure that kept the others from being."""
+    failed = next((row for row in rows if row.status != "ok"), None)
+    if failed is not None:
+        return dataclasses.replace(failed, batch_size=batch_size, extrapolated=False)
+    blank = {"native_value": None, "flop": None, "duration_s": None, "peak_memory_bytes": None}
+    reason = f"counted at a batch of {rows[0].batch_size} only; a law of the batch needs two"
+    total = next((row for row in rows if not row.operator), rows[0])
+    return dataclasses.replace(total, batch_size=batch_size, status="unavailable", reason=reason, operator="", **blank)

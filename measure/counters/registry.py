@@ -1,0 +1,33 @@
+"""The counters by name: where each adapter is, and what to install for it. No torch, no counter is imported here.
+
+An adapter is `count(model, inputs, *, workload, batch_size) -> list[FlopCount]`: one row for the total and one for each
+operator it tells apart, forward pass only. Each runs in a process of its own (`isolate.py`), because several of them
+patch torch while they count. Nothing here says that a counter is right.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+
+Registry = Mapping[str, tuple[str, str]]
+
+COUNTERS: Registry = {
+    "fvcore": ("measure.counters.fvcore:count", "fvcore>=0.1.5.post20221221,<0.2"),
+    "ptflops": ("measure.counters.ptflops:count", "ptflops>=0.7.4,<0.8"),
+}
+"""Name → ("module:function", what to install), the latter as in requirements-counters.txt; a test holds them together."""
+
+
+def check_counter(name: str, registry: Registry = COUNTERS) -> None:
+    """Raises ValueError, one line with the nearest name, if there is no such counter."""
+    if name in registry:
+        return
+    near = difflib.get_close_matches(name.lower(), registry, n=1, cutoff=0.5)
+    hint = f"nearest: {near[0]}" if near else f"there are {', '.join(registry)}"
+    raise ValueError(f"unknown counter {name!r}; {hint}")
+
+
+def install_line(requirement: str) -> str:
+    """What a person types to get a missing counter."""
+    return f"python -m pip install '{requirement}'"
