@@ -107,6 +107,20 @@ def effective_size(values: Sequence[float] | Array, weights: Sequence[float] | A
     return max(n * (1 - r) / (1 + r), min(_FEWEST_EFFECTIVE, float(n)))
 
 
+def median_interval(values: Sequence[float]) -> tuple[float, float, float] | None:
+    """(low, median, high): a 95 % interval of the median from order statistics, whatever the distribution.
+
+    low and high are the k-th smallest and k-th largest value, with the largest k for which fewer than k of n fair coins
+    fall heads with probability 2.5 % or less (Conover, "Practical Nonparametric Statistics", section 3.2). None below
+    six values. For independent values with heavy tails, where the mean is at the mercy of a few.
+    """
+    x = np.sort(_checked(values, None)[0])
+    n, below, k = len(x), 0.0, 0
+    while (below := below + math.comb(n, k) / 2**n) <= (1 - CONFIDENCE) / 2:
+        k += 1
+    return (float(x[k - 1]), float(np.median(x)), float(x[n - k])) if k else None
+
+
 def t_quantile(degrees: float) -> float:
     """Two-sided 95 % quantile of Student's t; `degrees` of freedom may be fractional."""
     from scipy.special import stdtrit  # 0.3 s to import: not for a command's --help

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from analysis.statistics import summarise
 from benchmarks.overhead import bare_step_s, harness_step_s, paired_ratios, verdict
 from measure.clocks import CpuClock
 from measure.protocols import Protocol
@@ -43,13 +42,19 @@ def test_the_ratio_is_harness_over_bare():
 @pytest.mark.parametrize(
     ("ratios", "says"),
     [
-        ([1.0, 1.001, 0.999, 1.0], "met"),
-        ([1.05, 1.051, 1.049, 1.05], "missed"),
-        ([0.9, 1.1, 0.95, 1.06], "neither shown nor refuted"),
+        ([1.0, 1.001, 0.999, 1.0, 1.0, 1.002], "met"),
+        ([1.05, 1.051, 1.049, 1.05, 1.06, 1.05], "missed"),
+        ([0.9, 1.1, 0.95, 1.06, 1.0, 1.0], "neither shown nor refuted"),
     ],
 )
 def test_the_verdict_needs_the_whole_interval(ratios, says):
-    assert verdict(summarise(ratios)).endswith(f"goal at most 1.01: {says}")
+    said, missed = verdict(ratios)
+    assert said.endswith(f"goal at most 1.01: {says}")
+    assert missed is (says == "missed")
+
+
+def test_few_ratios_have_no_interval():
+    assert verdict([1.2, 1.0, 1.1]) == ("median of 3 A B B A: 1.1000, too few for an interval", False)
 
 
 @pytest.mark.parametrize("steps", [1, 3, 100])

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.statistics import autocorrelation, effective_size, summarise, t_quantile
+from analysis.statistics import autocorrelation, effective_size, median_interval, summarise, t_quantile
 
 
 def ar1(rng: np.random.Generator, n: int, r: float, rows: int) -> np.ndarray:
@@ -163,6 +163,20 @@ def test_order_statistics_are_ordered_and_the_interval_holds_the_mean(values):
     assert summary.low <= summary.mean <= summary.high
     assert 0 < summary.effective_n <= summary.n
     assert 0 <= summary.outliers < summary.n
+
+
+@pytest.mark.parametrize(("n", "low", "high"), [(6, 1, 6), (8, 1, 8), (9, 2, 8), (10, 2, 9), (20, 6, 15), (50, 18, 33)])
+def test_the_medians_interval_has_the_ranks_of_the_printed_table(n, low, high):
+    # n = 10: P(at most 1 of 10 heads) = 11 / 1024 = 1.1 %, at most 2: 56 / 1024 = 5.5 %; so ranks 2 and 9
+    assert median_interval([float(i) for i in range(n, 0, -1)]) == (low, (n + 1) / 2, high)
+
+
+def test_five_values_have_no_interval_of_their_median():
+    assert median_interval([1.0, 2, 3, 4, 5]) is None  # all below or all above: 2 / 32 is more than 5 %
+
+
+def test_the_medians_interval_does_not_mind_a_wild_value():
+    assert median_interval([1.0] * 19 + [1e9]) == (1.0, 1.0, 1.0)
 
 
 def test_a_summary_is_frozen():
