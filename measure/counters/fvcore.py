@@ -117,4 +117,4 @@ def _uncalled(analysis: Analysis) -> str:
     if not names:
         return ""
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return f"note: {len(names)} modules were never called: {', '.join(names[:3])}{more}"
+    return f"note: modules never called: {', '.join(names[:3])}{more}"

@@ -9,26 +9,20 @@ has build, batch, hyper and task as `workloads/base.py` says.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-import importlib
-import io
 import multiprocessing
 import os
-import resource
 import signal
-import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from multiprocessing import forkserver
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
-from typing import Any
 
 from measure.counters.batch_law import extrapolate
-from measure.counters.registry import COUNTERS, Registry, check_counter, install_line
-from results.errors import Inconsistent, Unavailable
+from measure.counters.child import LAST_WORDS, Failure, Task, run
+from measure.counters.registry import COUNTERS, Registry, check_counter
 from results.records import FlopCount
 
 __all__ = ["batches_to_count", "count_isolated", "extrapolate", "prepare"]
@@ -39,38 +33,8 @@ PRELOAD = ("torch", "torchvision")
 REAP_S = 5.0
 """How long a dead child's exit status is waited for."""
 
-LAST_WORDS = 300
-"""Characters of a dead counter's output that its row quotes."""
-
-THREADS = 1
-"""Of torch in the child. Counting is many small operations and few seconds of arithmetic: on a busy machine threads
-that wait for each other cost more than they bring."""
-
 COUNTED_BATCHES = (1, 2, 16)
 """Two decide an affine law and the third checks it; a counter on real tensors is slow and large beyond that."""
-
-
-@dataclass(frozen=True)
-class Task:
-    """What the child process is told."""
-
-    counter: str
-    target: str
-    requirement: str
-    factory: str
-    workload: str
-    hyper: Mapping[str, int]
-    batch_sizes: tuple[int, ...]
-    timeout_s: float
-    noise_path: str
-
-
-@dataclass(frozen=True)
-class Failure:
-    """Why a count did not come to be."""
-
-    status: str
-    reason: str
 
 
 def batches_to_count(batch_size: int) -> tuple[int, ...]:
@@ -79,18 +43,13 @@ def batches_to_count(batch_size: int) -> tuple[int, ...]:
     return tuple(sorted({first, second, min(batch_size, largest)}))
 
 
-def prepare(preload: Sequence[str] = PRELOAD) -> None:
+def prepare() -> None:
     """Starts the server and its imports; returns at once. Calling it early hides the seconds they take.
 
     The server belongs to the whole process: if one runs already, it keeps its own imports.
     """
-    context = _context()
-    if context.get_start_method() != "forkserver":
-        return
-    context.set_forkserver_preload(list(preload))
-    from multiprocessing import forkserver
-
-    forkserver.ensure_running()
+    if _context().get_start_method() == "forkserver":
+        forkserver.ensure_running()
 
 
 def count_isolated(
@@ -130,7 +89,7 @@ def _supervise(task: Task) -> tuple[list[FlopCount], Failure | None]:
     """Starts the child, collects its rows until it is done, dead or late, and leaves no process behind."""
     context = _context()
     ours, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=_child, args=(theirs, task), name=f"counter {task.counter} {task.workload}")
+    process = context.Process(target=run, args=(theirs, task), name=f"counter {task.counter} {task.workload}")
     process.start()
     theirs.close()
     try:
@@ -206,113 +165,8 @@ def _words(task: Task) -> str:
 
 def _context() -> BaseContext:
     """forkserver where there is one: a fork of a process that used torch is not safe, and spawn imports it again."""
-    methods = multiprocessing.get_all_start_methods()
-    return multiprocessing.get_context("forkserver" if "forkserver" in methods else "spawn")
-
-
-# In the child process.
-
-
-def _child(connection: Connection, task: Task) -> None:
-    """Counts at each batch size and sends its rows, or one Failure and nothing more."""
-    os.setsid()  # so that whatever the counter starts can be killed with it
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    signal.alarm(int(task.timeout_s) + 10)  # ends it even if the parent was killed
-    _silence(task.noise_path)
-    baseline_bytes = _peak_bytes()
-    try:
-        adapter = _adapter(task)
-        workload = _load(task.factory)(task.workload, **task.hyper)
-        with _weights_unset():
-            model = workload.build(**workload.hyper).eval()
-        for size in task.batch_sizes:
-            connection.send(_count(adapter, workload, model, size, baseline_bytes))
-    except Exception as fault:  # noqa: BLE001  the edge: anything a counter raises becomes its row
-        connection.send(_failure(fault))
-    finally:
-        connection.close()
-
-
-@contextlib.contextmanager
-def _weights_unset() -> Iterator[None]:
-    """Leaves out torch's initialisation of weights, which takes longer than counting; counters see shapes alone.
-
-    In a process that counts and ends, so that nothing else meets it. Zeros, not what memory held: denormals are slow.
-    """
-    import torch
-
-    names = [name for name in dir(torch.nn.init) if name.endswith("_") and not name.startswith("_")]
-    original = {name: getattr(torch.nn.init, name) for name in names}
-    for name in names:
-        setattr(torch.nn.init, name, _zeros)
-    try:
-        yield
-    finally:
-        for name, function in original.items():
-            setattr(torch.nn.init, name, function)
-
-
-def _zeros(tensor: Any, *_: Any, **__: Any) -> Any:
-    return tensor.detach().zero_()
-
-
-def _count(adapter: Any, workload: Any, model: Any, size: int, baseline_bytes: int) -> list[FlopCount]:
-    """One batch size: the adapter's rows, with its time and the growth of the process's peak memory on the total."""
-    import torch
-
-    torch.set_num_threads(THREADS)
-    inputs = workload.batch(workload.hyper, size, torch.device("cpu"), torch.Generator().manual_seed(0)).inputs
-    if workload.task == "detection":
-        inputs = inputs[:1]  # in eval mode a detector takes images and no targets
-    start_s = time.perf_counter()
-    rows: list[FlopCount] = adapter(model, inputs, workload=workload.name, batch_size=size)
-    duration_s = time.perf_counter() - start_s
-    grown_bytes = max(0, _peak_bytes() - baseline_bytes)
-    if not rows:
-        raise Inconsistent(f"the counter gave no row at a batch of {size}")
-    return [
-        row if row.operator else dataclasses.replace(row, duration_s=duration_s, peak_memory_bytes=grown_bytes)
-        for row in rows
-    ]
-
-
-def _adapter(task: Task) -> Any:
-    """The counter's function. Raises Unavailable, with what to type, if its package is not installed."""
-    try:
-        return _load(task.target)
-    except ImportError as fault:
-        raise Unavailable(f"{task.counter} cannot be imported ({fault}): {install_line(task.requirement)}") from fault
-
-
-def _load(target: str) -> Any:
-    module, _, function = target.partition(":")
-    return getattr(importlib.import_module(module), function)
-
-
-def _failure(fault: Exception) -> Failure:
-    """What an exception means for the row."""
-    line = " ".join(str(fault).split())[:LAST_WORDS]
-    if isinstance(fault, Unavailable):
-        return Failure("unavailable", line)
-    if isinstance(fault, MemoryError) or "can't allocate memory" in line or "OutOfMemory" in type(fault).__name__:
-        return Failure("out_of_memory", f"{type(fault).__name__}: {line}")
-    return Failure("invalid", f"{type(fault).__name__}: {line}")
-
-
-def _silence(path: str) -> None:
-    """What the counter and its libraries print goes to a file."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    file = os.open(path, os.O_WRONLY | os.O_APPEND)
-    os.dup2(file, 1)
-    os.dup2(file, 2)
-    os.close(file)
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(line_buffering=True)  # so that a crash leaves its last words
-
-
-def _peak_bytes() -> int:
-    """Largest resident set of this process so far; ru_maxrss is in kibibytes on Linux, in bytes on macOS."""
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(list(PRELOAD))  # without effect once the server runs
+    return context

@@ -78,17 +78,17 @@ def count(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, bat
 def _run(model: torch.nn.Module, inputs: tuple[Any, ...], tally: Tally) -> int:
     """ptflops' own number of multiply-adds, while `tally` listens."""
     said = io.StringIO()
-    with _listening(FUNCTIONAL_MAPPING, tally, "F"), _listening(TENSOR_OPS_MAPPING, tally, "torch"):
-        with contextlib.redirect_stdout(said):
-            printed, _ = get_model_complexity_info(
-                model,
-                (1,),  # not used: the constructor gives the input
-                print_per_layer_stat=False,
-                as_strings=False,
-                input_constructor=lambda _: _single(model, inputs),
-                custom_modules_hooks={kind: _hook(kind, rule, tally) for kind, rule in MODULES_MAPPING.items()},
-                backend="pytorch",
-            )
+    functions, operators = _listening(FUNCTIONAL_MAPPING, tally, "F"), _listening(TENSOR_OPS_MAPPING, tally, "torch")
+    with functions, operators, contextlib.redirect_stdout(said):
+        printed, _ = get_model_complexity_info(
+            model,
+            (1,),  # not used: the constructor gives the input
+            print_per_layer_stat=False,
+            as_strings=False,
+            input_constructor=lambda _: _single(model, inputs),
+            custom_modules_hooks={kind: _hook(rule, tally) for kind, rule in MODULES_MAPPING.items()},
+            backend="pytorch",
+        )
     if printed is None:
         lines = [line for line in said.getvalue().splitlines() if line.strip()]
         raise Inconsistent(f"ptflops gave no number: {' '.join(lines)[:300]}")
@@ -102,8 +102,8 @@ def _single(model: torch.nn.Module, inputs: tuple[Any, ...]) -> Any:
     return dict(zip(inspect.signature(model.forward).parameters, inputs, strict=False))
 
 
-def _hook(kind: type, rule: Callable[..., None], tally: Tally) -> Callable[..., None]:
-    """ptflops' rule for a kind of module, listened to."""
+def _hook(rule: Callable[..., None], tally: Tally) -> Callable[..., None]:
+    """ptflops' rule for one kind of module, listened to."""
 
     def listen(module: Any, inputs: tuple[Any, ...], output: Any) -> None:
         before = module.__flops__
@@ -150,7 +150,9 @@ def _multiply_adds(module: Any, inputs: tuple[Any, ...], output: Any, counted: i
     if isinstance(module, torch.nn.MultiheadAttention):
         return _attention_multiply_adds(module, *inputs[:3])
     if isinstance(module, (torch.nn.RNNBase, torch.nn.RNNCellBase)):
-        raise Inconsistent(f"the multiply-adds ptflops counts for {type(module).__name__} cannot be told apart")
+        return _recurrent_multiply_adds(module, inputs[0])
+    if type(module).__name__ == "DeformConv2d":
+        raise Inconsistent("the multiply-adds that ptflops counts for DeformConv2d cannot be told apart")
     return 0
 
 
@@ -165,6 +167,18 @@ def _attention_multiply_adds(
     projections = q * qdim**2 + k * kdim**2 + v * vdim**2 + q * vdim**2
     scores = heads * q * k * (qdim // heads + vdim // heads)
     return query.shape[batch] * (projections + scores)
+
+
+def _recurrent_multiply_adds(module: torch.nn.Module, sequence: torch.Tensor) -> int:
+    """Each step multiplies by every input and hidden weight once; ptflops takes the first two sizes for batch and
+    steps, and a bidirectional layer for twice its forward half."""
+    weights = sum(
+        weight.numel()
+        for name, weight in module.named_parameters()
+        if name.startswith(("weight_ih", "weight_hh")) and not name.endswith("_reverse")
+    )
+    steps = sequence.shape[0] * (sequence.shape[1] if isinstance(module, torch.nn.RNNBase) else 1)
+    return weights * steps * (2 if getattr(module, "bidirectional", False) else 1)
 
 
 def _counted_modules(module: torch.nn.Module) -> Iterator[torch.nn.Module]:

@@ -16,7 +16,8 @@ COUNTERS: Registry = {
     "fvcore": ("measure.counters.fvcore:count", "fvcore>=0.1.5.post20221221,<0.2"),
     "ptflops": ("measure.counters.ptflops:count", "ptflops>=0.7.4,<0.8"),
 }
-"""Name → ("module:function", what to install), the latter as in requirements-counters.txt; a test holds them together."""
+"""Name → ("module:function", what to install), the latter as in the requirements: a test holds them
+together."""
 
 
 def check_counter(name: str, registry: Registry = COUNTERS) -> None:

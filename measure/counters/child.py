@@ -1,0 +1,160 @@
+"""What a counter's own process does: build the workload, count at each batch size, send the rows, end.
+
+It runs in a child of `isolate.py` only: it leaves the caller's session, redirects its output, and sets torch to few
+threads and no initial weights, none of which it puts back. torch is imported when it runs, not before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import importlib
+import io
+import os
+import resource
+import signal
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import Any
+
+from measure.counters.registry import install_line
+from results.errors import Inconsistent, Unavailable
+from results.records import FlopCount
+
+THREADS = 1
+"""Of torch in the child. Counting is many small operations and few seconds of arithmetic: on a busy machine threads
+that wait for each other cost more than they bring."""
+
+LAST_WORDS = 300
+"""Characters of a dead counter's output that its row quotes."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """What the child process is told."""
+
+    counter: str
+    target: str
+    requirement: str
+    factory: str
+    workload: str
+    hyper: Mapping[str, int]
+    batch_sizes: tuple[int, ...]
+    timeout_s: float
+    noise_path: str
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a count did not come to be."""
+
+    status: str
+    reason: str
+
+
+def run(connection: Connection, task: Task) -> None:
+    """Counts at each batch size and sends its rows, or one Failure and nothing more."""
+    os.setsid()  # so that whatever the counter starts can be killed with it
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.alarm(int(task.timeout_s) + 10)  # ends it even if the parent was killed
+    _silence(task.noise_path)
+    baseline_bytes = _peak_bytes()
+    try:
+        adapter = _adapter(task)
+        workload = _load(task.factory)(task.workload, **task.hyper)
+        with _weights_unset():
+            model = workload.build(**workload.hyper).eval()
+        for size in task.batch_sizes:
+            connection.send(_count(adapter, workload, model, size, baseline_bytes))
+    except Exception as fault:  # noqa: BLE001  the edge: anything a counter raises becomes its row
+        connection.send(_failure(fault))
+    finally:
+        connection.close()
+
+
+@contextlib.contextmanager
+def _weights_unset() -> Iterator[None]:
+    """Leaves out torch's initialisation of weights, which takes longer than counting; counters see shapes alone.
+
+    In a process that counts and ends, so that nothing else meets it. Zeros, not what memory held: denormals are slow.
+    """
+    import torch
+
+    names = [name for name in dir(torch.nn.init) if name.endswith("_") and not name.startswith("_")]
+    original = {name: getattr(torch.nn.init, name) for name in names}
+    for name in names:
+        setattr(torch.nn.init, name, _zeros)
+    try:
+        yield
+    finally:
+        for name, function in original.items():
+            setattr(torch.nn.init, name, function)
+
+
+def _zeros(tensor: Any, *_: Any, **__: Any) -> Any:
+    return tensor.detach().zero_()
+
+
+def _count(adapter: Any, workload: Any, model: Any, size: int, baseline_bytes: int) -> list[FlopCount]:
+    """One batch size: the adapter's rows, with its time and the growth of the process's peak memory on the total."""
+    import torch
+
+    torch.set_num_threads(THREADS)
+    inputs = workload.batch(workload.hyper, size, torch.device("cpu"), torch.Generator().manual_seed(0)).inputs
+    if workload.task == "detection":
+        inputs = inputs[:1]  # in eval mode a detector takes images and no targets
+    start_s = time.perf_counter()
+    rows: list[FlopCount] = adapter(model, inputs, workload=workload.name, batch_size=size)
+    duration_s = time.perf_counter() - start_s
+    grown_bytes = max(0, _peak_bytes() - baseline_bytes)
+    if not rows:
+        raise Inconsistent(f"the counter gave no row at a batch of {size}")
+    return [
+        row if row.operator else dataclasses.replace(row, duration_s=duration_s, peak_memory_bytes=grown_bytes)
+        for row in rows
+    ]
+
+
+def _adapter(task: Task) -> Any:
+    """The counter's function. Raises Unavailable, with what to type, if its package is not installed."""
+    try:
+        return _load(task.target)
+    except ImportError as fault:
+        raise Unavailable(f"{task.counter} cannot be imported ({fault}): {install_line(task.requirement)}") from fault
+
+
+def _load(target: str) -> Any:
+    module, _, function = target.partition(":")
+    return getattr(importlib.import_module(module), function)
+
+
+def _failure(fault: Exception) -> Failure:
+    """What an exception means for the row."""
+    line = " ".join(str(fault).split())[:LAST_WORDS]
+    if isinstance(fault, Unavailable):
+        return Failure("unavailable", line)
+    if isinstance(fault, MemoryError) or "can't allocate memory" in line or "OutOfMemory" in type(fault).__name__:
+        return Failure("out_of_memory", f"{type(fault).__name__}: {line}")
+    return Failure("invalid", f"{type(fault).__name__}: {line}")
+
+
+def _silence(path: str) -> None:
+    """What the counter and its libraries print goes to a file."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    file = os.open(path, os.O_WRONLY | os.O_APPEND)
+    os.dup2(file, 1)
+    os.dup2(file, 2)
+    os.close(file)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(line_buffering=True)  # so that a crash leaves its last words
+
+
+def _peak_bytes() -> int:
+    """Largest resident set of this process so far; ru_maxrss is in kibibytes on Linux, in bytes on macOS."""
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

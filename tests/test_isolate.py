@@ -1,0 +1,240 @@
+"""A counter in a process of its own: whatever it does becomes rows, and nothing of it stays behind."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from measure.counters import isolate
+from measure.counters.batch_law import affine, extrapolate
+from measure.counters.isolate import batches_to_count, count_isolated
+from measure.counters.registry import COUNTERS, check_counter
+from results.records import FlopCount
+from workloads import synthetic
+from workloads.catalogue import factory, hyper_of
+
+FAKES = {
+    name: (f"fake_counters:{name}", "nothing")
+    for name in (
+        "printing",
+        "hungry",
+        "shapes",
+        "crashing",
+        "crashing_later",
+        "leaving",
+        "hanging",
+        "orphaning",
+        "raising",
+        "exhausted",
+        "silent",
+    )
+}
+TINY = {"width": 8, "depth": 2}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def server():
+    isolate.prepare()
+
+
+def run(counter, batch_sizes=(1, 2), timeout_s=60.0, registry=FAKES):
+    return count_isolated(
+        counter,
+        "synthetic_matmul",
+        TINY,
+        batch_sizes,
+        timeout_s,
+        factory=factory("synthetic_matmul"),
+        registry=registry,
+    )
+
+
+def statuses(rows):
+    return [(row.batch_size, row.status) for row in rows]
+
+
+class TestOutcomes:
+    def test_rows_come_back_and_the_noise_does_not(self, capfd):
+        rows = run("printing")
+        assert [(row.batch_size, row.operator, row.flop, row.status) for row in rows] == [
+            (1, "", 20, "ok"),
+            (1, "conv", 20, "ok"),
+            (2, "", 40, "ok"),
+            (2, "conv", 40, "ok"),
+        ]
+        assert capfd.readouterr() == ("", "")
+
+    def test_the_total_carries_time_and_memory(self):
+        (total,) = run("hungry", batch_sizes=(1,))
+        assert 0 < total.duration_s < 60
+        assert 95_000_000 < total.peak_memory_bytes < 400_000_000  # 100 MB held, and what torch needs for a batch
+
+    def test_the_adapter_gets_the_whole_batch_and_a_model_in_eval_mode(self):
+        assert [row.native_value for row in run("shapes", batch_sizes=(1, 3))] == [8, 24]
+
+    def test_a_crash_is_a_row_with_the_signal_and_the_last_words(self):
+        first, second = run("crashing")
+        assert first.status == second.status == "crashed"
+        assert "SIGSEGV" in first.reason
+        assert "null pointer" in first.reason
+        assert second.reason.startswith("not tried after a batch of 1")
+        assert first.flop is None
+        assert first.native_value is None
+
+    def test_a_later_crash_keeps_what_was_counted(self):
+        assert statuses(run("crashing_later", batch_sizes=(1, 2, 16))) == [(1, "ok"), (2, "crashed"), (16, "crashed")]
+
+    def test_leaving_is_a_crash_with_its_status(self):
+        rows = run("leaving", batch_sizes=(1,))
+        assert statuses(rows) == [(1, "crashed")]
+        assert "status 3" in rows[0].reason
+
+    def test_a_hang_ends_at_its_limit_with_all_that_it_started(self):
+        start_s = time.monotonic()
+        (row,) = run("hanging", batch_sizes=(1,), timeout_s=6.0)
+        assert time.monotonic() - start_s < 30
+        assert row.status == "timeout"
+        assert "6 s" in row.reason
+        pid = int(row.reason.rsplit(" ", 1)[1])
+        gone = not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+        assert gone
+
+    def test_a_death_is_seen_at_once_even_if_another_process_holds_the_pipe(self):
+        start_s = time.monotonic()
+        rows = run("orphaning", batch_sizes=(1,), timeout_s=120.0)
+        assert statuses(rows) == [(1, "crashed")]
+        assert "SIGABRT" in rows[0].reason
+        assert time.monotonic() - start_s < 60
+
+    def test_an_exception_is_one_line(self):
+        rows = run("raising")
+        assert statuses(rows) == [(1, "invalid"), (2, "invalid")]
+        assert rows[0].reason == "RuntimeError: cannot count this model"
+
+    def test_memory_that_runs_out_has_its_own_status(self):
+        assert statuses(run("exhausted", batch_sizes=(1,))) == [(1, "out_of_memory")]
+
+    def test_no_row_is_a_fault(self):
+        assert statuses(run("silent", batch_sizes=(1,))) == [(1, "invalid")]
+
+    def test_a_missing_counter_says_what_to_type(self):
+        registry = {"absent": ("no_such_counter_package:count", "absent>=1")}
+        rows = run("absent", registry=registry)
+        assert statuses(rows) == [(1, "unavailable"), (2, "unavailable")]
+        assert "python -m pip install 'absent>=1'" in rows[0].reason
+
+    def test_sizes_a_workload_does_not_have_are_a_row(self):
+        rows = count_isolated(
+            "shapes", "synthetic_matmul", {"depht": 2}, (1,), 60, factory="workloads.synthetic:get", registry=FAKES
+        )
+        assert rows[0].status == "invalid"
+        assert "no depht" in rows[0].reason
+
+    def test_an_unknown_counter_is_the_callers_mistake(self):
+        with pytest.raises(ValueError, match="unknown counter 'fvcorr'; nearest: fvcore"):
+            count_isolated("fvcorr", "resnet18", {}, (1,), 60, factory="workloads.vision:get")
+        with pytest.raises(ValueError, match="there are fvcore, ptflops"):
+            check_counter("xyz")
+
+
+@pytest.mark.parametrize("counter", sorted(COUNTERS))
+def test_real_counters_know_the_synthetic_answer(counter):
+    """2 layers of 8 × 8 at a batch of 3: 2 · 3 · 64 multiply-adds."""
+    name = "synthetic_matmul"
+    rows = count_isolated(counter, name, TINY, (3,), 120, factory=factory(name))
+    (linear,) = [row for row in rows if row.operator.lower() == "linear"]
+    assert (linear.native_value, linear.flop, linear.native_unit) == (384, 768, "mac")
+    assert linear.flop == synthetic.answer(name, hyper_of(name, **TINY), 3).forward_flop
+
+
+def test_what_to_install_is_what_the_requirements_say():
+    root = Path(__file__).parent.parent
+    lines = [line for file in root.glob("requirements*.txt") for line in file.read_text().splitlines()]
+    assert {requirement for _, requirement in COUNTERS.values()} <= set(lines)
+
+
+def test_the_parent_imports_no_torch():
+    code = (
+        "import sys, measure.counters.isolate, measure.counters.registry, workloads.catalogue, workloads.cifar_files\n"
+        "sys.exit([name for name in ('torch', 'torchvision', 'fvcore', 'ptflops') if name in sys.modules] or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parent.parent, capture_output=True)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "counted"), [(1, (1, 2)), (2, (1, 2)), (8, (1, 2, 8)), (16, (1, 2, 16)), (128, (1, 2, 16))]
+)
+def test_batches_to_count(batch_size, counted):
+    assert batches_to_count(batch_size) == counted
+
+
+def made(batch_size, native, operator="", **fields):
+    values = {"native_value": native, "native_unit": "mac", "flop": 2 * native} | fields
+    return FlopCount(counter="fake", workload="w", batch_size=batch_size, phase="forward", operator=operator, **values)
+
+
+class TestExtrapolation:
+    whole = st.integers(min_value=0, max_value=2**62)
+
+    @given(slope=whole, constant=whole, third=st.integers(3, 64), at=st.integers(65, 4096))
+    def test_the_law_is_exact_beyond_doubles(self, slope, constant, third, at):
+        rows = [made(b, slope * b + constant) for b in (1, 2, third)]
+        (row,) = extrapolate(rows, at)
+        assert (row.native_value, row.flop) == (slope * at + constant, 2 * (slope * at + constant))
+        assert row.extrapolated
+        assert row.batch_size == at
+
+    @given(slope=whole, constant=whole, third=st.integers(3, 64), at=st.integers(65, 4096))
+    def test_a_single_unit_breaks_it(self, slope, constant, third, at):
+        rows = [made(1, slope + constant), made(2, 2 * slope + constant), made(third, slope * third + constant + 1)]
+        (row,) = extrapolate(rows, at)
+        assert row.status == "invalid"
+        assert row.flop is None
+        assert "not affine" in row.reason
+
+    def test_a_counted_batch_is_given_as_counted(self):
+        rows = [made(1, 5), made(2, 7, reason="said"), made(2, 3, operator="conv")]
+        assert extrapolate(rows, 2) == rows[1:]
+
+    def test_each_operator_has_its_own_law(self):
+        rows = [made(b, n, operator=o) for b, n, o in ((1, 10, ""), (1, 4, "conv"), (2, 13, ""), (2, 7, "conv"))]
+        assert [(row.operator, row.native_value) for row in extrapolate(rows, 10)] == [("", 37), ("conv", 31)]
+
+    def test_an_operator_that_comes_and_goes_has_none(self):
+        rows = [made(1, 10), made(2, 20), made(2, 3, operator="conv")]
+        total, conv = extrapolate(rows, 10)
+        assert (total.native_value, total.status) == (100, "ok")
+        assert (conv.native_value, conv.status) == (None, "invalid")
+        assert "none at [1]" in conv.reason
+
+    def test_what_was_said_of_one_batch_is_not_said_of_another(self):
+        rows = [made(1, 10, reason="x"), made(2, 20, reason="y", duration_s=1.0, peak_memory_bytes=5)]
+        (row,) = extrapolate(rows, 10)
+        assert (row.reason, row.duration_s, row.peak_memory_bytes) == ("", None, None)
+
+    def test_two_points_suffice_if_the_third_failed(self):
+        rows = [made(1, 10), made(2, 20), made(16, 0, native_value=None, flop=None, status="timeout", reason="late")]
+        assert extrapolate(rows, 64)[0].native_value == 640
+
+    def test_one_point_is_no_law(self):
+        late = made(2, 0, native_value=None, flop=None, status="timeout", reason="late")
+        (row,) = extrapolate([made(1, 10), late], 64)
+        assert (row.status, row.reason, row.batch_size, row.flop) == ("timeout", "late", 64, None)
+        (row,) = extrapolate([made(1, 10), made(1, 4, operator="conv")], 64)
+        assert (row.status, row.operator, row.flop, row.native_value) == ("unavailable", "", None, None)
+
+    def test_nothing_gives_nothing(self):
+        assert extrapolate([], 4) == []
+
+    def test_a_line_that_is_not_whole_there_is_none(self):
+        assert affine([(1, 1), (3, 2)], at=5) == 3
+        assert affine([(1, 1), (3, 2)], at=4) is None
+        assert affine([(1, 1.5), (2, 2)], at=3) is None  # 2.5
