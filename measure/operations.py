@@ -28,7 +28,7 @@ from torch.utils._pytree import tree_leaves
 from measure.fake import FakeMode, fake_mode, to_fake
 from measure.places import Links, ModulePaths, in_checkpoint
 from measure.schemas import Description, Plan, tensors_in
-from measure.sizes import plain
+from measure.sizes import fixed_symbols, plain
 from measure.storages import BEFORE, Storages
 from results.errors import Unavailable
 from results.records import PHASES, Operation, Storage
@@ -75,7 +75,7 @@ def trace(build: Callable[[FakeMode | None], StepParts]) -> Trace:
         return _trace_parts(build(mode), mode)
     except Unavailable as reason:
         real = _trace_parts(build(None), None)
-        return replace(real, notes=(f"real tensors, because {reason}", *real.notes))
+        return replace(real, notes=(str(reason), *real.notes))
 
 
 def _trace_parts(parts: StepParts, mode: FakeMode | None) -> Trace:
@@ -189,7 +189,7 @@ class Recorder:
             )
             for index, (d, (phase, module, number, forward_index), reads, writes) in enumerate(self._rows)
         )  # fmt: skip
-        return Trace(operations, storages, () if self._mode is None else tuple(self._mode.notes))
+        return Trace(operations, storages, self._notes())
 
     def before(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
         """What must be known of a call before it runs; None if it is not recorded."""
@@ -278,6 +278,13 @@ class Recorder:
     def _plan(self, func: Any) -> Plan:
         plan = self._plans[id(func)] = Plan(func)
         return plan
+
+    def _notes(self) -> tuple[str, ...]:
+        if self._mode is None:
+            devices = sorted({str(p.device) for p in self._parameters})
+            return (f"real tensors ({', '.join(devices)})",)
+        fixed = {} if self._mode.shape_env is None else fixed_symbols(self._mode.shape_env)
+        return (*self._mode.notes, *(f"{name} was fixed to {value}" for name, value in fixed.items()))
 
     def _role_of_unknown(self) -> str:
         return "input" if self.phase in ("forward", "loss") else "optimizer_state"

@@ -1,16 +1,43 @@
 """Sizes as the records keep them: ints as they are, torch's symbolic sizes as sympy expressions.
 
 PyTorch's symbolic shapes use sympy functions of its own (FloorDiv, Mod, …), with assumptions but no algebra that
-others understand; `plain` turns them into sympy's. It does not simplify, and keeps the symbols' names.
+others understand; `plain` turns them into sympy's. It does not simplify.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
+
+if TYPE_CHECKING:
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+
+def symbol(shape_env: ShapeEnv, name: str, hint: int) -> torch.SymInt:
+    """A size that is a symbol, to make fake tensors with: `torch.empty(symbol(env, "batch", 37), 3)`.
+
+    hint: the value that decisions are taken by (a kernel's choice, a broadcast): one that no other size has. In
+    records the symbol is sympy's `Symbol(name, integer=True, positive=True)`.
+    """
+    from torch._dynamo.source import ConstantSource
+    from torch.fx.experimental.symbolic_shapes import DimDynamic
+
+    source = ConstantSource(name)
+    made = shape_env.create_symbol(hint, source=source, dynamic_dim=DimDynamic.DYNAMIC, constraint_dim=None)
+    size = shape_env.create_symintnode(made, hint=hint, source=source)
+    assert isinstance(size, torch.SymInt)
+    return size
+
+
+def fixed_symbols(shape_env: ShapeEnv) -> dict[str, int]:
+    """Name → value of the symbols that an operation decided by and so fixed: no formula in them is to be had."""
+    fixed = {made: int(value) for made, value in shape_env.replacements.items() if value.is_Integer}
+    names = _names(shape_env, fixed)
+    return {str(names.get(made, made)): value for made, value in fixed.items()}
+
 
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
@@ -35,9 +62,23 @@ def plain(value: Any) -> Any:
     expression = value.node.expr
     for theirs, ours in _functions().items():
         expression = expression.replace(theirs, ours)
+    expression = expression.xreplace(_names(value.node.shape_env, expression.free_symbols))
     if expression.is_Integer:
         return int(expression)
     return float(expression) if expression.is_Float else expression
+
+
+def _names(shape_env: Any, symbols: Iterable[Any]) -> dict[Any, Any]:
+    """torch's symbol (s0, …) → the one with the name that `symbol` was given."""
+    import sympy
+    from torch._dynamo.source import ConstantSource
+
+    names = {}
+    for made in symbols:
+        sources = shape_env.var_to_sources.get(made, ())
+        if sources and isinstance(sources[0], ConstantSource):
+            names[made] = sympy.Symbol(sources[0].source_name, integer=True, positive=True)
+    return names
 
 
 @cache
