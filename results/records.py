@@ -56,7 +56,7 @@ class Parameters(Record):
     compile: bool = False
     optimizer: str = "sgd"
     image_size: int | None = None  # None: the workload's own
-    num_classes: int = 1000
+    num_classes: int | None = None  # None: the workload's own
     methods: tuple[str, ...] = ("theory", "exact")
     counters: tuple[str, ...] = ("fvcore", "ptflops")
     data: str = "synthetic"

@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except StoreFault as fault:
         print(f"error: {fault}", file=sys.stderr)
         return UNWRITABLE
-    _show(built, options.format, options.out or options.directory)
+    show(built, options.format, options.out or options.directory)
     return 0
 
 
@@ -91,7 +91,7 @@ def _put(path: Path, content: bytes) -> None:
         raise StoreFault(f"{path} could not be written: {fault.strerror or fault}; raw rows are untouched") from fault
 
 
-def _show(built: Built, form: str, out: Path) -> None:
+def show(built: Built, form: str, out: Path) -> None:
     """Data on stdout; where the files are on stderr."""
     from reports.tables import to_csv, to_json, to_text
     from results.records import Utilization

@@ -1,0 +1,318 @@
+"""What is done for one cell inside a worker process: probe the device, trace the step, find ceilings, measure.
+
+Each function is a task that `launch.Worker` calls by name: picklable in, picklable out, and any exception becomes the
+cell's row. torch is imported inside them, because the parent imports this module for its types.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from analysis.precisions import PRECISIONS, Precision
+from results.errors import Unavailable
+from results.records import Ceiling, Cell
+from runners.plan import hyper
+
+if TYPE_CHECKING:
+    import torch
+
+    from measure.operations import FakeMode, StepParts, Trace
+    from measure.protocols import Protocol
+    from workloads.base import Batch, Workload
+
+FEW_BATCHES, MORE_BATCHES = 2, 4
+SMALL_BATCH_BYTES = 64 * 2**20
+"""Below this a batch may stay in a cache from step to step, so more of them take turns."""
+
+
+@dataclass(frozen=True)
+class Probed:
+    """What a device is. refused: precision → why it cannot be measured here."""
+
+    device: str
+    environment: dict[str, Any]
+    refused: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What measuring one cell gave: raw blocks, and the fields of its Run."""
+
+    status: str
+    reason: str
+    blocks: tuple[Any, ...]
+    warnings: tuple[str, ...] = ()
+    fields: dict[str, Any] = field(default_factory=dict)
+
+
+def probe(device: str) -> Probed:
+    """The device that "auto" means here, and its facts. Raises ValueError for a device that torch does not see."""
+    import torch
+
+    from measure import environment, precision
+
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    if device.startswith("cuda"):
+        device = _cuda_device(device)
+    refused = {}
+    for name, policy in PRECISIONS.items():
+        try:
+            precision.supported(policy, device)
+        except Unavailable as reason:
+            refused[name] = str(reason)
+    return Probed(device, {**environment.environment(), **environment.device_facts(device)}, refused)
+
+
+def _cuda_device(device: str) -> str:
+    import torch
+
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    index = torch.device(device).index or 0
+    if index >= count:
+        seen = f"{count} of them, numbered from 0" if count else "none; --device cpu measures on the processor"
+        raise ValueError(f"--device: expected a CUDA device that torch sees, got {device}; it sees {seen}")
+    return f"cuda:{index}" if index else "cuda"
+
+
+def ceilings(sitting: str, device: str, precision: str, budget_s: float) -> list[Ceiling]:
+    """What single kernels reach on this device in this precision."""
+    from measure.ceilings import measure_ceilings
+    from measure.timing import clock_for
+
+    return measure_ceilings(sitting, device, PRECISIONS[precision], clock_for(device), budget_s)
+
+
+def reference_trace(cell: Cell) -> Trace:
+    """The operation table of the cell's training step, on fake CPU tensors; on real ones where those cannot run it.
+
+    Raises ValueError if the model cannot take these sizes.
+    """
+    from measure.operations import trace
+
+    try:
+        return trace(lambda mode: _traced_parts(cell, mode))
+    except RuntimeError as fault:
+        line = " ".join(str(fault).split())
+        raise ValueError(f"{cell.model} cannot take this batch and these sizes: {line}") from fault
+
+
+def _traced_parts(cell: Cell, mode: FakeMode | None) -> StepParts:
+    import contextlib
+
+    import torch
+
+    from measure.operations import StepParts, to_fake
+
+    workload = _workload(cell)
+    with torch.device("cpu" if mode is None else "meta"):
+        model = workload.build(**workload.hyper)
+    model = model if mode is None else to_fake(model, mode)
+    with contextlib.nullcontext() if mode is None else mode:
+        generator = torch.Generator().manual_seed(cell.seed) if mode is None else None
+        batch = workload.batch(workload.hyper, cell.batch_size, torch.device("cpu"), generator)
+        batch = _in_layout(cell, model, [batch])[0]
+        step, optimizer = _step(cell, workload, model, [batch], "cpu")
+    return StepParts(step, model, optimizer, (batch.inputs, batch.target))
+
+
+def measure(cell: Cell, protocol: Protocol) -> Measured:
+    """Train the cell's model for real, and time it by `protocol`."""
+    import torch
+
+    from measure import precision as flags
+    from measure.operations import trace_step
+    from measure.timing import clock_for
+
+    policy = PRECISIONS[cell.precision]
+    device = torch.device(cell.device)
+    flags.supported(policy, device)
+    torch.manual_seed(cell.seed)
+    flags.apply(policy, device, cell.cudnn_benchmark, cell.deterministic)
+    before = flags.read_flags()
+    _check_flags(flags.check(before, policy, device, cell.cudnn_benchmark, cell.deterministic), "before the cell")
+    clock = clock_for(device)
+    workload = _workload(cell)
+    with device:
+        model = workload.build(**workload.hyper)
+    batches = _in_layout(cell, model, _batches(cell, workload, device))
+    step, optimizer = _step(cell, workload, model, batches, device.type)
+    inputs = [(batch.inputs, batch.target) for batch in batches]
+    traced = trace_step(step, model=model, optimizer=optimizer, inputs=inputs, steps_before=0)
+    found: dict[str, Any] = {
+        "flags_before": before,
+        "executed": _executed(traced),
+        "first_loss": _loss(step),
+        "items_per_step": workload.items(workload.hyper, cell.batch_size),
+        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+    }
+    del traced
+    if cell.compile:
+        found["compile_s"] = _compile(step, clock)
+    measured = _timed(cell, step, clock, protocol, found)
+    after = flags.read_flags()
+    _check_flags(flags.check(after, policy, device, cell.cudnn_benchmark, cell.deterministic), "after the cell")
+    measured.fields["flags_after"] = after
+    return measured
+
+
+def _timed(cell: Cell, step: Any, clock: Any, protocol: Protocol, found: dict[str, Any]) -> Measured:
+    """Warm up, measure, split into phases; with memory and loss read where nothing is timed."""
+    import torch
+
+    from measure.ranges import Ranges
+    from measure.timing import measure_blocks, measure_phases, warm_up
+
+    on_cuda = cell.device.startswith("cuda")
+    ranges = Ranges(enabled=on_cuda)
+    ranged = ranges.step(step)
+    warnings = []
+    if on_cuda:
+        torch.cuda.reset_peak_memory_stats(cell.device)
+    with ranges.cell(f"{cell.model} {cell.batch_size} {cell.precision} {cell.cell_id}"):
+        warm = warm_up(ranged, clock, protocol)
+        retries = _allocation_retries(cell.device)
+        timing = measure_blocks(ranged, clock, protocol, warm.step_s)
+        phases = measure_phases(ranged, clock, protocol, timing.summary.mean)
+    start_s, end_s = timing.window
+    if not warm.steady:
+        warnings.append(f"not_steady: warming up ended at its cap of {protocol.warm_cap_s:.3g} s")
+    if _allocation_retries(cell.device) > retries:
+        warnings.append("allocation_retries: the caching allocator freed and asked again while timing")
+    last_loss = _loss(step)
+    if not math.isfinite(last_loss):
+        warnings.append(f"loss: the last loss was {last_loss}")
+    found |= {
+        "last_loss": last_loss if math.isfinite(last_loss) else None,
+        "warmup_steps": sum(block.steps for block in warm.blocks),
+        "warmup_s": sum(block.wall_s for block in warm.blocks),
+        "window_start_s": start_s,
+        "window_end_s": end_s,
+        "sync_wait_ratio": timing.sync_wait_ratio,
+        "host_bound": timing.host_bound,
+    }
+    if on_cuda:
+        found["peak_memory_bytes"] = int(torch.cuda.max_memory_allocated(cell.device))
+        found["reserved_memory_bytes"] = int(torch.cuda.max_memory_reserved(cell.device))
+    blocks = (*warm.blocks, *timing.blocks, *phases)
+    return Measured(timing.status, timing.reason, blocks, tuple(warnings), found)
+
+
+def _workload(cell: Cell) -> Workload:
+    import importlib
+
+    from workloads.catalogue import factory
+
+    module, _, function = factory(cell.model).partition(":")
+    workload: Workload = getattr(importlib.import_module(module), function)(cell.model, **hyper(cell))
+    return workload
+
+
+def _batches(cell: Cell, workload: Workload, device: torch.device) -> list[Batch]:
+    """Random batches on the device (or CIFAR-10's); more than one, because real steps differ in their data."""
+    import torch
+
+    if cell.data != "synthetic":
+        from workloads import cifar
+
+        generator = torch.Generator().manual_seed(cell.seed)
+        directory = Path(cell.data.partition(":")[2])
+        sizes = workload.hyper
+        return cifar.batches(
+            directory, sizes["image_size"], sizes["num_classes"], cell.batch_size, FEW_BATCHES, device, generator
+        )
+    generator = torch.Generator(device).manual_seed(cell.seed)
+    batches = [workload.batch(workload.hyper, cell.batch_size, device, generator)]
+    count = MORE_BATCHES if _nbytes(batches[0]) < SMALL_BATCH_BYTES else FEW_BATCHES
+    for _ in range(count - 1):
+        batches.append(workload.batch(workload.hyper, cell.batch_size, device, generator))
+    return batches
+
+
+def _nbytes(batch: Batch) -> int:
+    return sum(tensor.nbytes for tensor in _tensors(batch))
+
+
+def _tensors(batch: Batch) -> Iterable[torch.Tensor]:
+    import torch
+    from torch.utils._pytree import tree_leaves
+
+    return [leaf for leaf in tree_leaves((batch.inputs, batch.target)) if isinstance(leaf, torch.Tensor)]
+
+
+def _in_layout(cell: Cell, model: torch.nn.Module, batches: list[Batch]) -> list[Batch]:
+    """Model (in place) and batches in the cell's memory layout; only images (four dimensions) have one."""
+    import torch
+    from torch.utils._pytree import tree_map
+
+    from workloads.base import Batch
+
+    if cell.layout != "channels_last":
+        return batches
+
+    def last(value: Any) -> Any:
+        images = isinstance(value, torch.Tensor) and value.dim() == 4
+        return value.contiguous(memory_format=torch.channels_last) if images else value
+
+    model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return [Batch(tree_map(last, batch.inputs), batch.target) for batch in batches]
+
+
+def _step(cell: Cell, workload: Workload, model: Any, batches: list[Batch], device_type: str) -> tuple[Any, Any]:
+    """The training step, and its optimizer."""
+    import torch
+
+    from workloads.training import OPTIMIZERS, TrainingStep
+
+    policy: Precision = PRECISIONS[cell.precision]
+    optimizer = OPTIMIZERS[cell.optimizer](model.parameters())
+    step = TrainingStep(
+        model,
+        workload.loss,
+        optimizer,
+        batches,
+        device_type,
+        autocast=getattr(torch, policy.autocast) if policy.autocast else None,
+        scaler=torch.amp.GradScaler(device_type) if policy.scaler else None,
+    )
+    return step, optimizer
+
+
+def _compile(step: Any, clock: Any) -> float:
+    """Compile the step's model and run one step; how long that took."""
+    import torch
+
+    step.model = torch.compile(step.model)
+    start_s = clock.wall_s()
+    step()
+    clock.synchronize()
+    return float(clock.wall_s() - start_s)
+
+
+def _executed(traced: Trace) -> dict[str, int]:
+    """ "kind/dtype" → model FLOP of a real step: what `Run.executed` holds."""
+    from analysis.numerators import count_table
+
+    by_kind = count_table(traced.operations).flop_by_kind_dtype
+    return {f"{kind}/{dtype}": flop for (kind, dtype), flop in sorted(by_kind.items())}
+
+
+def _loss(step: Any) -> float:
+    return float(step.last_loss)
+
+
+def _allocation_retries(device: str) -> int:
+    import torch
+
+    if not device.startswith("cuda"):
+        return 0
+    return int(torch.cuda.memory_stats(device).get("num_alloc_retries", 0))
+
+
+def _check_flags(disagreements: list[str], when: str) -> None:
+    if disagreements:
+        raise ValueError(f"flags read back {when} disagree with the precision: {'; '.join(disagreements)}")

@@ -1,0 +1,265 @@
+"""One sitting of a sweep: each planned cell is counted, traced, measured in a worker, and committed.
+
+The only place that joins store, workers and telemetry. A fault in one cell costs one row; only a store that cannot be
+written, the caller's Ctrl-C and a used-up time budget end a sitting, and what was committed by then stays.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from analysis.precisions import PRECISIONS, unit_of
+from measure.counters.batch_law import extrapolate
+from measure.counters.isolate import batches_to_count, count_isolated
+from measure.protocols import Protocol
+from results.errors import Inconsistent
+from results.records import MEASURED, Cell, FlopCount, Record, Run, Sample, Telemetry, digest
+from results.store import Store
+from runners.cell import Measured
+from runners.launch import Fault, Stopwatch, Worker
+from runners.plan import hyper, reason_against, worker_key
+from runners.progress import Progress
+from runners.watch import Watch
+from workloads.catalogue import factory
+
+CELL_TIMEOUT_S = 900.0
+TRACE_TIMEOUT_S = 300.0
+COUNT_TIMEOUT_S = 300.0
+CEILING_BUDGET_S = {"cpu": 8.0, "cuda": 6.0}
+QUICK_CEILING_S = 2.5
+SPARE_RATIO = 1.2
+"""How much longer than the longest cell so far the next one is taken to need."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a sitting may take. time_budget_s: no cell is started that would not finish in it; None: no limit."""
+
+    time_budget_s: float | None = None
+    cell_timeout_s: float = CELL_TIMEOUT_S
+
+
+@dataclass
+class Sitting:
+    """The state of one sitting."""
+
+    store: Store
+    name: str
+    environment: Mapping[str, Any]
+    watch: Watch
+    limits: Limits
+    progress: Progress
+    debug: bool = False
+    watch_s: Stopwatch = field(default_factory=Stopwatch)
+    longest_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.measurer = Worker("measure", quiet=not self.debug)
+        self.tracer = Worker("trace", quiet=not self.debug)
+        self._key: tuple[Any, ...] | None = None
+        self._counts: dict[str, list[FlopCount]] = {}
+        self._ceilings: set[tuple[str, str]] = set()
+
+    def collect(self, cells: Sequence[Cell]) -> list[Run]:
+        """Measure these cells in this order; the rows committed. Fewer than asked if the time budget ran out."""
+        runs = []
+        try:
+            for cell in cells:
+                if not self._fits(cell):
+                    left = len(cells) - len(runs)
+                    self.progress.say(f"time budget: {left} of {len(cells)} cells not started; --resume goes on")
+                    break
+                runs.append(self._one(cell))
+        finally:
+            self.close()
+        return runs
+
+    def close(self) -> None:
+        """Ends the workers."""
+        self.measurer.stop()
+        self.tracer.stop()
+
+    def _fits(self, cell: Cell) -> bool:
+        left_s = self._left_s()
+        if left_s is None:
+            return True
+        protocol = Protocol.for_device(cell.device, cell.quick, cell.target_ci_ratio)
+        least_s = protocol.warm_min_s + protocol.min_time_s
+        return left_s >= SPARE_RATIO * max(self.longest_s, least_s)
+
+    def _left_s(self) -> float | None:
+        budget_s = self.limits.time_budget_s
+        return None if budget_s is None else budget_s - self.watch_s.elapsed_s
+
+    def _one(self, cell: Cell) -> Run:
+        stopwatch, started_at = Stopwatch(), utc_now()
+        attempt = self.store.next_attempt(cell.cell_id)
+        found: dict[str, Any] = {"started_at": started_at, **_units(cell)}
+        try:
+            status, reason, warnings, rows = self._measured(cell, attempt, found)
+        except KeyboardInterrupt:
+            self.close()
+            found["duration_s"] = stopwatch.elapsed_s
+            self._commit(cell, attempt, found, ("interrupted", "Ctrl-C or a signal", (), {}))
+            raise
+        found["duration_s"] = stopwatch.elapsed_s
+        self.longest_s = max(self.longest_s, stopwatch.elapsed_s)
+        return self._commit(cell, attempt, found, (status, reason, warnings, rows))
+
+    def _commit(self, cell: Cell, attempt: int, found: Mapping[str, Any], outcome: tuple[Any, ...]) -> Run:
+        status, reason, warnings, rows = outcome
+        run = Run(
+            **vars(cell),
+            cell_id=cell.cell_id,
+            attempt=attempt,
+            sitting=self.name,
+            status=status,
+            reason=reason,
+            warnings=tuple(warnings),
+            **found,
+        )
+        self.store.commit(run, {file: records for file, records in rows.items() if records})
+        self.progress.done(run)
+        return run
+
+    def _measured(self, cell: Cell, attempt: int, found: dict[str, Any]) -> tuple[str, str, list[str], Any]:
+        """(status, reason, warnings, rows by file) of one cell; fills `found` with fields of its Run."""
+        if against := reason_against(cell):
+            return "invalid", against, [], {}
+        self._renew(cell)
+        rows: dict[str, Sequence[Record]] = {}
+        self.progress.stage(cell, "counting")
+        rows["flop_counts.csv"] = [
+            dataclasses.replace(row, cell_id=cell.cell_id, attempt=attempt) for row in self._counted(cell)
+        ]
+        self.progress.stage(cell, "tracing")
+        fault = self._traced(cell, found)
+        if fault is not None and fault.status == "invalid":
+            return fault.status, fault.reason, [], rows
+        warnings = [] if fault is None else [f"trace: {fault.status}: {fault.reason}"]
+        self.progress.stage(cell, "finding the device's ceiling")
+        self._find_ceilings(cell)
+        self.progress.stage(cell, "measuring")
+        answer = self.measurer.call("runners.cell:measure", cell, self._protocol(cell), timeout_s=self._timeout_s())
+        if isinstance(answer, Fault):
+            self._say(answer)
+            return answer.status, answer.reason, warnings, rows
+        return self._kept(cell, attempt, answer, found, warnings, rows)
+
+    def _kept(
+        self, cell: Cell, attempt: int, measured: Measured, found: dict[str, Any], warnings: list[str], rows: Any
+    ) -> tuple[str, str, list[str], Any]:
+        """What was measured, as rows."""
+        found |= measured.fields
+        rows["samples.csv"] = [
+            Sample(cell_id=cell.cell_id, attempt=attempt, index=index, **vars(block))
+            for index, block in enumerate(measured.blocks)
+        ]
+        start_s, end_s = found["window_start_s"], found["window_end_s"]
+        rows["telemetry.csv"] = [
+            Telemetry(cell_id=cell.cell_id, attempt=attempt, **vars(reading))
+            for reading in self.watch.window(start_s, end_s)
+        ]
+        energy, doubts = self.watch.findings(start_s, end_s)
+        found |= energy
+        return measured.status, measured.reason, [*warnings, *measured.warnings, *doubts], rows
+
+    def _renew(self, cell: Cell) -> None:
+        """A fresh worker where device, precision, compile setting or repeat change."""
+        if worker_key(cell) != self._key:
+            self.measurer.stop()
+            self._key = worker_key(cell)
+
+    def _counted(self, cell: Cell) -> list[FlopCount]:
+        """The counters' rows at small batches and at the cell's own; each workload is counted once a sitting."""
+        rows: list[FlopCount] = []
+        sizes = hyper(cell)
+        batches = (1, 2) if cell.quick else batches_to_count(cell.batch_size)
+        for counter in cell.counters:
+            key = digest([counter, cell.model, sizes, batches])
+            if key not in self._counts:
+                self._counts[key] = count_isolated(
+                    counter, cell.model, sizes, batches, COUNT_TIMEOUT_S, factory=factory(cell.model)
+                )
+            counted = self._counts[key]
+            rows += counted
+            if all(row.batch_size != cell.batch_size for row in counted):
+                rows += extrapolate(counted, cell.batch_size)
+        return rows
+
+    def _traced(self, cell: Cell, found: dict[str, Any]) -> Fault | None:
+        """Keep the operation table of the cell's step, unless the run has it; its id goes into `found`."""
+        if "exact" not in cell.methods:
+            return None
+        identity = trace_id(cell, str(self.environment.get("torch", "")))
+        if not self._has_trace(identity):
+            answer = self.tracer.call("runners.cell:reference_trace", cell, timeout_s=TRACE_TIMEOUT_S)
+            if isinstance(answer, Fault):
+                return answer
+            try:
+                self.store.write_operations(identity, answer.operations, answer.storages)
+            except Inconsistent as fault:
+                return Fault("invalid", str(fault))
+        found["trace_id"] = identity
+        return None
+
+    def _has_trace(self, identity: str) -> bool:
+        from results.layout import operation_files
+
+        return all((self.store.path / file).exists() for file in operation_files(identity))
+
+    def _find_ceilings(self, cell: Cell) -> None:
+        """The device's ceiling in this precision, once a sitting."""
+        key = (cell.device, cell.precision)
+        if key in self._ceilings:
+            return
+        self._ceilings.add(key)
+        budget_s = QUICK_CEILING_S if cell.quick else CEILING_BUDGET_S[cell.device.partition(":")[0]]
+        found = self.measurer.call("runners.cell:ceilings", self.name, *key, budget_s, timeout_s=10 * budget_s + 60)
+        if isinstance(found, Fault):
+            self._say(found)
+            self.progress.say(f"no ceiling of {cell.precision} on {cell.device}: {found.status}: {found.reason}")
+        else:
+            self.store.append_ceilings(found)
+
+    def _protocol(self, cell: Cell) -> Protocol:
+        return Protocol.for_device(cell.device, cell.quick, cell.target_ci_ratio, self._time_left_s())
+
+    def _time_left_s(self) -> float | None:
+        left_s = self._left_s()
+        return None if left_s is None else max(0.0, left_s)
+
+    def _timeout_s(self) -> float:
+        return self.limits.cell_timeout_s
+
+    def _say(self, fault: Fault) -> None:
+        if self.debug and fault.detail:
+            self.progress.say(fault.detail)
+
+
+def trace_id(cell: Cell, torch_version: str) -> str:
+    """What decides an operation table: the workload, its sizes, the dtype policy, the optimizer, the layout."""
+    policy = PRECISIONS[cell.precision]
+    table = [cell.model, hyper(cell), cell.batch_size, policy.autocast, policy.scaler, cell.optimizer, cell.layout]
+    return digest([*table, torch_version])
+
+
+def _units(cell: Cell) -> dict[str, str]:
+    """The units that this policy names for convolutions and products, on this device."""
+    policy = PRECISIONS[cell.precision]
+    unit = unit_of(policy.autocast or "float32", policy, cell.device)
+    return {"convolution_unit": unit, "matmul_unit": unit}
+
+
+def utc_now() -> str:
+    """Now, UTC, ISO 8601, to the second."""
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def failed(runs: Sequence[Run]) -> list[Run]:
+    """The rows that are no measurement."""
+    return [run for run in runs if run.status not in MEASURED]

@@ -1,0 +1,136 @@
+"""From options to cells: the grid, the order of measuring, and which cells are known beforehand not to train.
+
+Pure and torch-free. A cell appears once; its place in the order is decided by the seed, within groups that share a
+worker (one device, precision and compile setting, one repeat).
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from results.records import Cell
+from workloads.catalogue import entry, hyper_of, reason_not_trainable
+
+METHODS = ("theory", "exact")
+"""Methods of counting, in the order in which they are told."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grid:
+    """What a sweep was asked for. Kept in the manifest, from which `--resume` plans the same cells again."""
+
+    models: tuple[str, ...]
+    batch_sizes: tuple[int, ...]
+    precisions: tuple[str, ...]
+    device: str
+    layout: str = "channels_first"
+    compile: bool = False
+    optimizer: str = "sgd"
+    image_size: int | None = None
+    num_classes: int | None = None
+    methods: tuple[str, ...] = METHODS
+    counters: tuple[str, ...] = ("fvcore", "ptflops")
+    data: str = "synthetic"
+    cudnn_benchmark: bool = True
+    deterministic: bool = False
+    target_ci_ratio: float | None = None
+    quick: bool = False
+    repeat: int = 1
+    seed: int = 0
+    peak_tflops: float | None = field(default=None)  # no part of a cell: it changes no measurement
+
+    def as_json(self) -> dict[str, Any]:
+        """Field → value, as the manifest keeps it."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
+    @classmethod
+    def from_json(cls, options: Mapping[str, Any]) -> Grid:
+        """The grid of a manifest's options; what this version does not know is left out. Raises ValueError."""
+        known = {f.name for f in fields(cls)}
+        values = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in options.items() if name in known
+        }
+        try:
+            return cls(**values)
+        except TypeError as fault:
+            raise ValueError(f"expected the options of a sweep in the manifest: {fault}") from fault
+
+
+def cells(grid: Grid) -> list[Cell]:
+    """Every cell of the grid, once, in the order of measuring.
+
+    Repeats come one after the other, each with an order of its own, so that drift of the machine spreads over all
+    cells. Within a repeat, cells of one precision stay together: they share a worker.
+    """
+    ordered: dict[str, Cell] = {}
+    for repeat in range(grid.repeat):
+        chance = random.Random(f"{grid.seed}/{repeat}")
+        precisions = list(grid.precisions)
+        chance.shuffle(precisions)
+        for precision in precisions:
+            points = list(itertools.product(grid.models, grid.batch_sizes))
+            chance.shuffle(points)
+            for model, batch_size in points:
+                cell = _cell(grid, model, batch_size, precision, repeat)
+                ordered.setdefault(cell.cell_id, cell)
+    return list(ordered.values())
+
+
+def _cell(grid: Grid, model: str, batch_size: int, precision: str, repeat: int) -> Cell:
+    return Cell(
+        model=model,
+        batch_size=batch_size,
+        device=grid.device,
+        precision=precision,
+        layout=grid.layout,
+        compile=grid.compile,
+        optimizer=grid.optimizer,
+        image_size=grid.image_size,
+        num_classes=grid.num_classes,
+        methods=tuple(method for method in METHODS if method in grid.methods),
+        counters=grid.counters if "theory" in grid.methods else (),
+        data=grid.data,
+        cudnn_benchmark=grid.cudnn_benchmark,
+        deterministic=grid.deterministic,
+        target_ci_ratio=grid.target_ci_ratio,
+        quick=grid.quick,
+        repeat=repeat,
+        seed=grid.seed,
+    )
+
+
+def remaining(planned: Iterable[Cell], done: Mapping[str, str]) -> list[Cell]:
+    """Planned minus done, in the planned order."""
+    return [cell for cell in planned if cell.cell_id not in done]
+
+
+def worker_key(cell: Cell) -> tuple[Any, ...]:
+    """What cells must share to be measured by one process."""
+    return (cell.device, cell.precision, cell.compile, cell.deterministic, cell.cudnn_benchmark, cell.repeat)
+
+
+def hyper(cell: Cell) -> dict[str, int]:
+    """All sizes of the cell's workload. Raises ValueError for a size that it does not have."""
+    return hyper_of(cell.model, image_size=cell.image_size, num_classes=cell.num_classes)
+
+
+def reason_against(cell: Cell) -> str:
+    """Why this cell is known not to train, in one line; empty if nothing is known against it."""
+    if cell.data != "synthetic" and entry(cell.model).task != "classification":
+        return f"{cell.model} is a {entry(cell.model).task} workload; CIFAR-10 has images and one label each"
+    return reason_not_trainable(cell.model, hyper(cell), cell.batch_size) or ""
+
+
+def check(grid: Grid) -> None:
+    """Raises ValueError, one line, for a size that one of the models does not have."""
+    for cell in _one_a_model(grid):
+        hyper(cell)
+
+
+def _one_a_model(grid: Grid) -> Iterator[Cell]:
+    for model in grid.models:
+        yield _cell(grid, model, grid.batch_sizes[0], grid.precisions[0] if grid.precisions else "fp32", 0)

@@ -1,0 +1,341 @@
+"""`python -m runners.sweep`: what utilization does training reach here, over models × batch sizes × precisions?
+
+Parses, asks a worker what the device is, plans the grid, and collects it into a run directory that a later sitting can
+go on with. The parent process imports no torch. Exit codes: 0 all cells measured, 1 some cells failed, 2 the caller's
+mistake, 3 the store could not be written, 130 Ctrl-C, 143 SIGTERM.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import datetime
+import shlex
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from analysis.precisions import PRECISIONS
+from measure.counters.registry import COUNTERS
+from runners.arguments import Parser, choice_error, names, number
+from runners.plan import METHODS, Grid, cells, check, remaining
+from workloads.catalogue import ENTRIES, OPTIMIZERS, SUITES
+
+if TYPE_CHECKING:
+    from results.records import Cell
+    from results.store import Store
+    from runners.cell import Probed
+
+RUNS = Path("results/runs")
+FAILED_CELLS, STORE_FAULT, INTERRUPTED, TERMINATED = 1, 3, 130, 143
+PROBE_TIMEOUT_S = 180.0
+DEFAULT_MODELS = ("resnet18", "mobilenet_v2")
+DEFAULT_BATCHES = {"cpu": (8,), "cuda": (64,)}
+DEFAULT_PRECISIONS = {"cpu": ("fp32",), "cuda": ("fp32", "tf32", "amp-bf16")}
+SMALLEST_TIMEOUT_S = 1.0
+
+DESCRIPTION = """Measure the training of models on this device and report what fraction of its peak it uses.
+Without arguments: resnet18 and mobilenet_v2, on a CUDA device if there is one, else on the CPU (two minutes)."""
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM came: what was measured is kept, as after Ctrl-C."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; its exit code."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    command = shlex.join(["python", "-m", "runners.sweep", *(sys.argv[1:] if arguments is None else arguments)])
+    from results.errors import StoreFault
+
+    signal.signal(signal.SIGTERM, _terminated)
+    try:
+        return _sweep(options, command)
+    except ValueError as fault:
+        parser.fail(str(fault))
+    except StoreFault as fault:
+        print(f"error: {fault}; whole rows are kept, --resume goes on", file=sys.stderr)
+        return STORE_FAULT
+    except Terminated:
+        return _stopped(TERMINATED)
+    except KeyboardInterrupt:
+        return _stopped(INTERRUPTED)
+
+
+def _terminated(_signal: int, _frame: object) -> None:
+    raise Terminated
+
+
+def _stopped(code: int) -> int:
+    print("stopped; what was measured is kept, --resume goes on", file=sys.stderr)
+    return code
+
+
+def _sweep(options: argparse.Namespace, command: str) -> int:
+    """Everything after parsing. Raises ValueError for a mistake, StoreFault, KeyboardInterrupt."""
+    from measure.counters.isolate import prepare
+
+    resumed = _resumed(options)
+    stored = _stored_options(resumed)
+    _check_options(options, stored)
+    prepare()  # starts importing torch while the rest is checked
+    probed = _probe(str(_chosen(options, stored, "device", "auto")))
+    grid = _grid(options, stored, probed)
+    check(grid)
+    with _store(options, resumed, grid, probed, command) as store:
+        planned = cells(grid)
+        todo = remaining(planned, store.done(options.retry_failed))
+        if len(todo) < len(planned):
+            print(f"{len(planned) - len(todo)} of {len(planned)} cells are there already", file=sys.stderr)
+        failed = _collect(store, grid, probed, todo, options) if todo else 0
+        path, statuses = store.path, store.done()
+    _report(path, options.format)
+    return FAILED_CELLS if failed or _any_failed(planned, statuses) else 0
+
+
+def _collect(store: Store, grid: Grid, probed: Probed, todo: list[Cell], options: argparse.Namespace) -> int:
+    """Measure what is to do; how many cells failed."""
+    from results.records import Sitting as SittingRow
+    from runners.collect import Limits, Sitting, failed, utc_now
+    from runners.progress import Progress
+    from runners.watch import Watch
+
+    watch = Watch(grid.device)
+    name = f"s{len(store.sittings)}"
+    facts = probed.environment
+    store.append_sitting(
+        SittingRow(
+            sitting=name,
+            started_at=utc_now(),
+            host=socket.gethostname(),
+            device=grid.device,
+            device_name=str(facts.get("name") or ""),
+            device_uuid=str(facts.get("uuid_hash") or ""),
+            driver=str(facts.get("driver") or ""),
+            torch_version=str(facts.get("torch") or ""),
+            peak_row=_peak_row_id(facts),
+            environment=facts,
+            preflight=watch.preflight(),
+        )
+    )
+    limits = Limits(options.time_budget, options.cell_timeout)
+    with Progress(len(todo)) as progress:
+        for line in _cautions(facts, watch):
+            progress.say(line)
+        watch.start()
+        try:
+            return len(failed(Sitting(store, name, facts, watch, limits, progress, options.debug).collect(todo)))
+        finally:
+            watch.close()
+
+
+def _cautions(facts: dict[str, Any], watch: Any) -> list[str]:
+    """What a person should know before the numbers come."""
+    lines = []
+    if facts.get("device") == "cpu":
+        lines.append("measuring on the CPU: there is no datasheet peak, the ceiling found here is the denominator")
+    if watch.reason:
+        lines.append(watch.reason)
+    return lines
+
+
+def _probe(device: str) -> Probed:
+    """What the device is, asked in a process that ends again. Raises ValueError for one that is not there."""
+    from runners.launch import Fault, Worker
+
+    worker = Worker("probe")
+    try:
+        answer = worker.call("runners.cell:probe", device, timeout_s=PROBE_TIMEOUT_S)
+    finally:
+        worker.stop()
+    if isinstance(answer, Fault):
+        raise ValueError(answer.reason)
+    found: Probed = answer
+    return found
+
+
+def _check_options(options: argparse.Namespace, stored: dict[str, Any]) -> None:
+    """What can be checked without a device. Raises ValueError."""
+    from workloads.cifar_files import directory_of
+
+    for model in _models(options, stored):
+        if model not in ENTRIES:
+            raise ValueError(f"--models: {choice_error('model', model, ENTRIES)}")
+    directory_of(str(_chosen(options, stored, "data", "synthetic")))
+    device = str(_chosen(options, stored, "device", "auto"))
+    kind, _, index = device.partition(":")
+    if (
+        kind not in ("auto", "cpu", "cuda")
+        or (index and not (kind == "cuda" and index.isdecimal()))
+        or device[-1:] == ":"
+    ):
+        raise ValueError(f"--device: expected auto, cpu, cuda or cuda:N, got {device!r}")
+
+
+def _grid(options: argparse.Namespace, stored: dict[str, Any], probed: Probed) -> Grid:
+    """The grid asked for: what was given here, else what the run had, else the defaults of suite and device.
+
+    Raises ValueError for a precision that this device does not have.
+    """
+    kind = probed.device.partition(":")[0]
+    asked = _chosen(options, stored, "precisions", None)
+    precisions = asked or tuple(name for name in DEFAULT_PRECISIONS[kind] if name not in probed.refused)
+    for name in precisions:
+        if name in probed.refused:
+            usable = ", ".join(p for p in PRECISIONS if p not in probed.refused)
+            raise ValueError(f"--precisions: {probed.refused[name]}; expected of {usable}, got {name}")
+    suite = SUITES.get(options.suite or "")
+    given = {
+        f.name: value for f in dataclasses.fields(Grid) if (value := _chosen(options, stored, f.name, None)) is not None
+    }
+    defaults: dict[str, Any] = {"batch_sizes": DEFAULT_BATCHES[kind]}
+    if suite is not None:
+        defaults |= {"num_classes": suite.num_classes, "image_size": suite.image_size}
+    own = {"models": _models(options, stored), "precisions": tuple(precisions), "device": probed.device}
+    return Grid.from_json({**defaults, **given, **own})
+
+
+def _models(options: argparse.Namespace, stored: dict[str, Any]) -> tuple[str, ...]:
+    if options.models is None and options.suite is not None:
+        return SUITES[options.suite].models
+    models = tuple(_chosen(options, stored, "models", DEFAULT_MODELS))
+    return (*SUITES[options.suite].models, *models) if options.suite else models
+
+
+def _chosen(options: argparse.Namespace, stored: dict[str, Any], name: str, default: Any) -> Any:
+    """An option as given on the command line, else as the resumed run had it, else the default."""
+    value = getattr(options, name, None)
+    return value if value is not None else stored.get(name, default)
+
+
+def _resumed(options: argparse.Namespace) -> Path | None:
+    """The run to go on with; None for a new one. Raises ValueError if there is none to be found."""
+    if options.resume is None:
+        return None
+    if options.resume:
+        if options.out is not None and options.out != Path(options.resume):
+            raise ValueError(f"--resume {options.resume} and --out {options.out} name two directories")
+        return Path(options.resume)
+    if options.out is not None:
+        return Path(options.out)
+    runs = sorted(RUNS.glob("*/manifest.json"), key=lambda file: file.stat().st_mtime)
+    if not runs:
+        raise ValueError(f"--resume: expected a run in {RUNS}, found none; name its directory")
+    return runs[-1].parent
+
+
+def _stored_options(resumed: Path | None) -> dict[str, Any]:
+    if resumed is None:
+        return {}
+    from results.manifest import read_manifest
+
+    return dict(read_manifest(resumed).options)
+
+
+def _store(options: argparse.Namespace, resumed: Path | None, grid: Grid, probed: Probed, command: str) -> Store:
+    """The run directory, new or gone on with. Raises ValueError if it cannot be had."""
+    from results.manifest import Manifest, harness_version
+    from results.store import Store
+    from runners.collect import utc_now
+
+    if resumed is not None:
+        store = Store.resume(resumed)
+        kept = dataclasses.replace(store.manifest.with_command(command), options=grid.as_json())
+        store.replace_manifest(kept)
+        return store
+    stamp = datetime.datetime.now(datetime.UTC).strftime("%Y%m%d-%H%M%S")
+    path = options.out or RUNS / f"{stamp}-{probed.device.replace(':', '')}"
+    manifest = Manifest(
+        name=path.name,
+        created_at=utc_now(),
+        commands=(command,),
+        harness_version=harness_version(),
+        options=grid.as_json(),
+        peak_row=_peak_row(probed.environment),
+    )
+    return Store.create(path, manifest)
+
+
+def _peak_row(facts: dict[str, Any]) -> dict[str, Any] | None:
+    """A copy of the device's row of analysis/peaks.csv; None where it has none."""
+    from analysis.peaks import lookup
+
+    device = lookup(str(facts.get("name") or ""), facts.get("multiprocessors"))
+    if device is None:
+        return None
+    told = ("name", "row_id", "source", "verification", "bandwidth_bytes_per_s")
+    return {**{name: getattr(device, name) for name in told}, "peaks": dict(device.peaks)}
+
+
+def _peak_row_id(facts: dict[str, Any]) -> str:
+    row = _peak_row(facts)
+    return "" if row is None else str(row["row_id"])
+
+
+def _report(path: Path, form: str) -> None:
+    """Derive everything from what is committed, and print it."""
+    from runners.report import rebuild, show
+
+    show(rebuild(path), form, path)
+
+
+def _any_failed(planned: Sequence[Cell], statuses: dict[str, str]) -> bool:
+    from results.records import MEASURED
+
+    return any(statuses.get(cell.cell_id, "ok") not in MEASURED for cell in planned)
+
+
+def _parser() -> Parser:
+    parser = Parser(prog="python -m runners.sweep", description=DESCRIPTION)
+    grid = parser.add_argument_group("what is measured")
+    grid.add_argument("--models", type=names("model"), help="comma-separated torchvision models, or synthetic_*")
+    grid.add_argument("--suite", choices=list(SUITES), help="a named list of models with its sizes")
+    grid.add_argument("--batch-sizes", type=_batches, metavar="N,N", help="default: 8 on a CPU, 64 on CUDA")
+    grid.add_argument("--precisions", type=names("precision", list(PRECISIONS)), help=", ".join(PRECISIONS))
+    grid.add_argument("--device", help="auto (default), cuda, cuda:1 or cpu")
+    grid.add_argument("--layout", choices=("channels_first", "channels_last"))
+    grid.add_argument("--compile", action="store_true", default=None, help="train torch.compile's model")
+    grid.add_argument("--optimizer", choices=OPTIMIZERS)
+    grid.add_argument("--image-size", type=number(int, 1), metavar="PIXELS")
+    grid.add_argument("--num-classes", type=number(int, 1), metavar="N")
+    grid.add_argument("--data", help="synthetic (default) or cifar10:DIR")
+    how = parser.add_argument_group("how it is counted and timed")
+    how.add_argument("--methods", type=names("method", METHODS), help=f"default: {','.join(METHODS)}")
+    how.add_argument("--counters", type=names("counter", list(COUNTERS)), help=f"default: {','.join(COUNTERS)}")
+    how.add_argument("--peak-tflops", type=number(float, 1e-6), help="a denominator of your own, in 1e12 FLOP/s")
+    how.add_argument("--target-ci", dest="target_ci_ratio", type=number(float, 1e-6, 0.999999), metavar="RATIO")
+    how.add_argument("--cudnn-benchmark", type=_on_off, metavar="on|off", help="default: on")
+    how.add_argument("--deterministic", action="store_true", default=None)
+    how.add_argument("--quick", action="store_true", default=None, help="all times divided by 5; rows are marked")
+    how.add_argument("--repeat", type=number(int, 1), metavar="N", help="measure each cell in N fresh workers")
+    how.add_argument("--seed", type=number(int, 0), help="of the order of cells, the weights and the data")
+    run = parser.add_argument_group("the run")
+    run.add_argument("--out", type=Path, metavar="DIR", help=f"new run directory (default: {RUNS}/DATE-DEVICE)")
+    run.add_argument(
+        "--resume", nargs="?", const="", metavar="DIR", help="go on with a run (default: --out, or the last)"
+    )
+    run.add_argument("--retry-failed", action="store_true", help="with --resume: measure failed cells again")
+    run.add_argument("--time-budget", type=number(float, 0), metavar="S", help="start no cell that would not finish")
+    run.add_argument("--cell-timeout", type=number(float, SMALLEST_TIMEOUT_S), default=900.0, metavar="S")
+    run.add_argument("--format", choices=("table", "csv", "json"), default="table")
+    run.add_argument("--debug", action="store_true", help="show tracebacks and what workers print")
+    return parser
+
+
+def _batches(text: str) -> tuple[int, ...]:
+    convert = number(int, 1)
+    return tuple(dict.fromkeys(convert(part.strip()) for part in text.split(",")))
+
+
+def _on_off(text: str) -> bool:
+    if text not in ("on", "off"):
+        raise argparse.ArgumentTypeError(f"expected on or off, got {text!r}")
+    return text == "on"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
