@@ -18,7 +18,7 @@ TENSOR_UNITS = ("tf32", "fp16", "bf16", "fp8", "int8")
 
 @dataclass(frozen=True)
 class Precision:
-    """One policy. `autocast`: dtype name or None. `tf32`: may fp32 inputs be rounded to TF32. `scaler`: gradient scaling."""
+    """One policy. autocast: dtype name or None. tf32: may fp32 inputs be rounded to TF32. scaler: scales gradients."""
 
     name: str
     autocast: str | None

@@ -6,6 +6,7 @@ keeps its output out of the parent's terminal.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import signal
@@ -65,10 +66,8 @@ def classify(fault: BaseException) -> Fault:
 
 
 def _end_with_parent(lifeline: Connection) -> None:
-    try:
+    with contextlib.suppress(EOFError):  # the only thing that ever comes: the parent is gone
         lifeline.recv_bytes()
-    except EOFError:
-        pass  # the only thing that ever comes: the parent is gone
     os._exit(1)
 
 

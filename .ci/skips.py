@@ -1,0 +1,39 @@
+"""Fails on any skipped test that tests/expected_skips.txt does not name, with its reason: skips hide missing tests.
+
+    python .ci/skips.py junit.xml tests/expected_skips.txt
+
+A line of the list is `test id | reason`, the id as pytest's file::name without parameters; # begins a comment.
+"""
+
+import sys
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+
+def skipped(report: Path) -> list[tuple[str, str]]:
+    """(test, reason) of every skip in a JUnit report."""
+    found = []
+    for case in ElementTree.parse(report).iter("testcase"):
+        for skip in case.iter("skipped"):
+            place = case.get("classname", "").replace(".", "/") + ".py::" + case.get("name", "").partition("[")[0]
+            found.append((place, skip.get("message", "")))
+    return found
+
+
+def expected(file: Path) -> dict[str, str]:
+    """test → reason, of the skips that are allowed."""
+    lines = [line.partition("#")[0].strip() for line in file.read_text().splitlines()]
+    return dict(tuple(part.strip() for part in line.split("|", 1)) for line in lines if line)
+
+
+def main() -> int:
+    """The exit code: 1 if a skip was not expected."""
+    allowed = expected(Path(sys.argv[2]))
+    surprises = [(test, reason) for test, reason in skipped(Path(sys.argv[1])) if allowed.get(test) != reason]
+    for test, reason in surprises:
+        print(f"unexpected skip: {test} | {reason}", file=sys.stderr)
+    return 1 if surprises else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
