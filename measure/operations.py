@@ -258,8 +258,8 @@ class Recorder:
         number, forward_index = self._links.follow(node)
         if forward_index is not None:
             return self.phase, self._rows[forward_index][1][1], number, forward_index
-        parameter = getattr(node, "variable", None)  # of AccumulateGrad
-        return self.phase, "" if parameter is None else self._paths.of_parameter(parameter), number, None
+        parameter = getattr(node, "variable", None) if number is None else None  # AccumulateGrad
+        return self.phase, self._paths.of_parameter(parameter), number, None
 
     def _made(self, plan: Plan, args: Sequence[Any]) -> int | None:
         if not plan.makes_node or not self._links.pending():

@@ -85,12 +85,13 @@ class Argument(NamedTuple):
 class Plan:
     """What is known of one operator before its first call.
 
-    recorded: whether its calls belong in the table. lists: whether an argument is a list of tensors. dynamic: whether
-    the output's form depends on more than the inputs' forms. resizes: whether a storage may have another size
-    afterwards. makes_node: False for detach, whose output autograd does not see. written: (position, name) of the
-    tensor arguments that it writes and does not return; also: whether it writes more than it returns. returns_self:
-    whether it changes its first argument's values and nothing else. is_view: whether it returns one view of its first
-    argument, its only tensor. described: the cache of descriptions by signature.
+    recorded: whether its calls belong in the table. lists: whether an argument is a list of tensors. resizes: whether
+    a storage may have another size afterwards. dynamic: whether the output's form depends on more than the inputs'
+    forms, so that each call is described anew. makes_node: False for detach, whose output autograd does not see.
+    written: (position, name) of the tensor arguments that it writes and does not return; hidden: those of which its
+    schema says nothing; also: whether there are any. returns_self: whether it changes its first argument's values and
+    nothing else. is_view: whether it returns one view of its first argument, its only tensor. described: the cache of
+    descriptions by signature.
     """
 
     __slots__ = (
@@ -122,8 +123,8 @@ class Plan:
         self.arguments = tuple(_argument(a) for a in schema.arguments) if schema is not None else ()
         self.lists = schema is None or any(a.takes_lists for a in self.arguments)
         tags = getattr(func, "tags", ())
-        self.dynamic = namespace != "aten" or torch.Tag.dynamic_output_shape in tags
         self.resizes = self.name in MOVING or "out" in self.overload
+        self.dynamic = namespace != "aten" or torch.Tag.dynamic_output_shape in tags or self.resizes
         self.makes_node = name not in ("detach", "detach_", "alias")
         self.hidden = HIDDEN_WRITES.get(self.name)
         self.written = _unreturned_writes(schema)

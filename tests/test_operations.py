@@ -628,6 +628,33 @@ def test_scalars_are_data_outside_of_the_optimizer() -> None:
         fake_trace(build)
 
 
+def test_real_constants_may_meet_fake_tensors() -> None:
+    constant = torch.ones(2)  # outside of the model, as a table that a function closes over
+    recorded = fake_trace(parts(lambda: Calls(lambda s, x: s.fc(x) + constant, fc=nn.Linear(3, 2)), (2, 3)))
+    check_laws(recorded)
+    added = one(recorded, "aten.add", "forward")
+    assert added.input_shapes == ((2, 2), (2,))
+    storage = recorded.storages[added.reads[1]]
+    assert (storage.nbytes, storage.role, storage.born_index, storage.died_index) == (8, "input", -1, None)
+
+
+def test_storages_that_grow_are_counted_at_their_largest() -> None:
+    def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
+        grown = torch.empty(0)
+        torch.exp(x, out=grown.resize_(2, 5))
+        return self.fc(x) + grown.sum()
+
+    build = parts(lambda: Calls(lambda s, x: forward(s, x.detach()), fc=nn.Linear(5, 2)), (2, 5))
+    for recorded in (fake_trace(build), real_trace(build)):
+        resized = one(recorded, "aten.resize_")
+        assert resized.input_shapes == ((0,),)
+        assert resized.output_shapes == ((2, 5),)
+        (number,) = resized.writes
+        assert recorded.storages[number].nbytes == 40
+        assert one(recorded, "aten.exp").writes == (number,)
+        assert one(recorded, "aten.exp").attributes == {"overload": "out"}
+
+
 def test_ctc_loss_is_not_computed_on_fake_tensors() -> None:
     def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
         logits = self.fc(x).log_softmax(2)
@@ -754,3 +781,28 @@ def test_to_fake_keeps_what_a_module_is() -> None:
     assert all(type(t).__name__ == "FakeTensor" and t.fake_mode is mode for t in every)
     rnn = to_fake(nn.LSTM(2, 3), mode)
     assert all(a is b for a, b in zip(rnn._flat_weights, rnn.parameters(), strict=True))
+
+
+@pytest.mark.gpu
+def test_a_cuda_step_agrees_in_kind_dtype_and_flop() -> None:
+    """What is counted on fake CPU tensors is what the device runs, and its backward, on another thread, is linked."""
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+
+    def build() -> StepParts:
+        model, inputs = Small().cuda(), torch.randn(2, 3, 8, 8, device="cuda")
+        target = torch.zeros(2, dtype=torch.long, device="cuda")
+        optimizer = OPTIMIZERS["sgd"](model.parameters())
+        batches = [Batch((inputs,), target)]
+        step = TrainingStep(model, F.cross_entropy, optimizer, batches, "cuda", torch.bfloat16)
+        return StepParts(step, model, optimizer, (inputs, target))
+
+    def facts(recorded: Trace) -> list[tuple[Any, ...]]:
+        counted = [o for o in recorded.operations if o.kind in ("convolution", "matmul")]
+        assert all(o.forward_index is not None for o in counted if o.phase == "backward")
+        return sorted((o.kind, o.phase, o.module, o.input_dtypes, total([o]).model_flop) for o in counted)
+
+    fake, real = fake_trace(parts(Small, autocast=torch.bfloat16)), run(build(), None)
+    check_laws(real)
+    assert real.notes == ("real tensors (cuda:0)",)
+    assert facts(fake) == facts(real)
