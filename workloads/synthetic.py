@@ -53,7 +53,7 @@ def convolution_answer(hyper: Mapping[str, int], size: int) -> Answer:
 
 def sleep_answer(hyper: Mapping[str, int], size: int) -> Answer:
     """No product at all, and a host that sleeps; a step cannot be shorter."""
-    return Answer(forward_flop=0, backward_flop=0, sleep_s=hyper["sleep_us"] * 1e-6)
+    return Answer(forward_flop=0, backward_flop=0, sleep_s=hyper["sleep_us"] / 1e6)
 
 
 def copy_answer(hyper: Mapping[str, int], size: int) -> Answer:
@@ -97,7 +97,7 @@ def build_convolution(image_size: int, channels: int) -> torch.nn.Module:
 
 def build_sleep(sleep_us: int) -> torch.nn.Module:
     """sleep_us: microseconds of each forward pass."""
-    return Sleep(sleep_us * 1e-6)
+    return Sleep(sleep_us / 1e6)
 
 
 def build_copy(width: int) -> torch.nn.Module:

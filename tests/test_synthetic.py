@@ -1,0 +1,100 @@
+"""The known answers of the synthetic workloads, against torch's own counter, a clock and a profiler of memory."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode
+
+from workloads import synthetic
+from workloads.catalogue import ENTRIES
+from workloads.training import OPTIMIZERS, TrainingStep
+
+NAMES = [name for name, known in ENTRIES.items() if known.task == "synthetic"]
+TINY = {
+    "synthetic_matmul": {"width": 6, "depth": 3},
+    "synthetic_convolution": {"image_size": 5, "channels": 4},
+    "synthetic_sleep": {"sleep_us": 1_000},
+    "synthetic_copy": {"width": 50},
+}
+
+
+def made(name, size, **hyper):
+    torch.manual_seed(0)
+    workload = synthetic.get(name, **{**TINY[name], **hyper})
+    model = workload.build(**workload.hyper)
+    batch = workload.batch(workload.hyper, size, torch.device("cpu"), torch.Generator().manual_seed(0))
+    return workload, model, batch
+
+
+def test_every_name_of_the_catalogue_has_a_builder():
+    assert list(synthetic.BUILDERS) == NAMES == list(TINY)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_trains_and_its_random_data_repeat(name):
+    workload, model, batch = made(name, 4)
+    before = [parameter.detach().clone() for parameter in model.parameters()]
+    TrainingStep(model, workload.loss, OPTIMIZERS["sgd"](model.parameters()), [batch], "cpu")()
+    assert any(not torch.equal(old, new) for old, new in zip(before, model.parameters(), strict=True))
+    again = made(name, 4)[2]
+    assert torch.equal(batch.inputs[0], again.inputs[0])
+    assert torch.equal(batch.target, again.target)
+    assert batch.inputs[0].count_nonzero() == batch.inputs[0].numel()
+    assert workload.items(workload.hyper, 4) == 4
+
+
+def test_the_answers_by_hand():
+    """3 layers of 6 × 6 at a batch of 4: 144 MAC each; 3 forward, 3 + 2 backward. 100 positions × 16·9 = 14,400 MAC."""
+    matmul = synthetic.answer("synthetic_matmul", TINY["synthetic_matmul"], 4)
+    assert (matmul.forward_flop, matmul.backward_flop) == (3 * 288, 5 * 288)
+    convolution = synthetic.answer("synthetic_convolution", TINY["synthetic_convolution"], 4)
+    assert (convolution.forward_flop, convolution.backward_flop) == (28_800, 28_800)
+    assert synthetic.answer("synthetic_copy", TINY["synthetic_copy"], 4).copied_bytes == 800
+    assert synthetic.answer("synthetic_sleep", TINY["synthetic_sleep"], 4).sleep_s == pytest.approx(1e-3)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_answers_by_torchs_counter(name):
+    workload, model, batch = made(name, 4)
+    known = synthetic.answer(name, workload.hyper, 4)
+    with FlopCounterMode(display=False) as forward:
+        loss = workload.loss(model(*batch.inputs), batch.target)
+    with FlopCounterMode(display=False) as backward:
+        loss.backward()
+    assert (forward.get_total_flops(), backward.get_total_flops()) == (known.forward_flop, known.backward_flop)
+
+
+def test_the_forward_pass_sleeps_as_long_as_it_says():
+    workload, model, batch = made("synthetic_sleep", 1, sleep_us=50_000)
+    start_s = time.perf_counter()
+    model(*batch.inputs)
+    assert time.perf_counter() - start_s >= synthetic.answer("synthetic_sleep", workload.hyper, 1).sleep_s == 0.05
+
+
+def test_the_copy_writes_every_byte_once():
+    class Clones(TorchDispatchMode):
+        def __init__(self):
+            super().__init__()
+            self.written_bytes = 0
+
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            output = func(*args, **(kwargs or {}))
+            if func is torch.ops.aten.clone.default:
+                self.written_bytes += output.nbytes
+            return output
+
+    workload, model, batch = made("synthetic_copy", 4)
+    with Clones() as clones:
+        model(*batch.inputs)
+    assert clones.written_bytes == synthetic.answer("synthetic_copy", workload.hyper, 4).copied_bytes
+
+
+def test_mistakes_are_one_line():
+    with pytest.raises(ValueError, match="resnet18 is no synthetic workload"):
+        synthetic.get("resnet18")
+    with pytest.raises(ValueError, match="synthetic_sleep has no width"):
+        synthetic.get("synthetic_sleep", width=3)
