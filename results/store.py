@@ -61,13 +61,13 @@ class Store:
         process; StoreFault if the disk is full or broken.
         """
         path = Path(path)
-        _check_vacant(path)
+        check_vacant(path)
         with disks.unwritable_is_a_mistake(path):
             disks.make_directory(disk, path)
             held = disks.lock(disk, path / _LOCK)
         store = cls(path, manifest, disk, held)
         try:
-            _check_vacant(path)  # another sweep may have come and gone before the lock was ours
+            check_vacant(path)  # another sweep may have come and gone before the lock was ours
             write_manifest(path, manifest, disk)
         except BaseException:
             store.close()
@@ -268,7 +268,7 @@ def _mend(disk: Disk, path: Path) -> None:
             disks.cut(disk, path / file)
 
 
-def _check_vacant(path: Path) -> None:
+def check_vacant(path: Path) -> None:
     """Raises ValueError unless `path` is absent or a directory without anything but what a killed `create` leaves."""
     if not path.exists():
         return

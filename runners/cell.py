@@ -131,6 +131,8 @@ def measure(cell: Cell, protocol: Protocol) -> Measured:
     policy = PRECISIONS[cell.precision]
     device = torch.device(cell.device)
     flags.supported(policy, device)
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
     torch.manual_seed(cell.seed)
     flags.apply(policy, device, cell.cudnn_benchmark, cell.deterministic)
     before = flags.read_flags()

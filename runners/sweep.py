@@ -79,9 +79,13 @@ def _sweep(options: argparse.Namespace, command: str) -> int:
     """Everything after parsing. Raises ValueError for a mistake, StoreFault, KeyboardInterrupt."""
     from measure.counters.isolate import prepare
 
+    from results.store import check_vacant
+
     resumed = _resumed(options)
     stored = _stored_options(resumed)
     _check_options(options, stored)
+    if resumed is None and options.out is not None:
+        check_vacant(options.out)
     prepare()  # starts importing torch while the rest is checked
     probed = _probe(str(_chosen(options, stored, "device", "auto")))
     grid = _grid(options, stored, probed)
