@@ -111,11 +111,12 @@ def _traced_parts(cell: Cell, mode: FakeMode | None) -> StepParts:
     workload = _workload(cell)
     with torch.device("cpu" if mode is None else "meta"):
         model = workload.build(**workload.hyper)
+    _lay_out(cell, model)
     model = model if mode is None else to_fake(model, mode)
     with contextlib.nullcontext() if mode is None else mode:
         generator = torch.Generator().manual_seed(cell.seed) if mode is None else None
         batch = workload.batch(workload.hyper, cell.batch_size, torch.device("cpu"), generator)
-        batch = _in_layout(cell, model, [batch])[0]
+        batch = _in_layout(cell, batch)
         step, optimizer = _step(cell, workload, model, [batch], "cpu")
     return StepParts(step, model, optimizer, (batch.inputs, batch.target))
 
@@ -141,7 +142,8 @@ def measure(cell: Cell, protocol: Protocol) -> Measured:
     workload = _workload(cell)
     with device:
         model = workload.build(**workload.hyper)
-    batches = _in_layout(cell, model, _batches(cell, workload, device))
+    _lay_out(cell, model)
+    batches = [_in_layout(cell, batch) for batch in _batches(cell, workload, device)]
     step, optimizer = _step(cell, workload, model, batches, device.type)
     inputs = [(batch.inputs, batch.target) for batch in batches]
     traced = trace_step(step, model=model, optimizer=optimizer, inputs=inputs, steps_before=0)
@@ -246,22 +248,29 @@ def _tensors(batch: Batch) -> Iterable[torch.Tensor]:
     return [leaf for leaf in tree_leaves((batch.inputs, batch.target)) if isinstance(leaf, torch.Tensor)]
 
 
-def _in_layout(cell: Cell, model: torch.nn.Module, batches: list[Batch]) -> list[Batch]:
-    """Model (in place) and batches in the cell's memory layout; only images (four dimensions) have one."""
+def _lay_out(cell: Cell, model: torch.nn.Module) -> None:
+    """Put the model into the cell's memory layout."""
+    import torch
+
+    if cell.layout == "channels_last":
+        model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+
+def _in_layout(cell: Cell, batch: Batch) -> Batch:
+    """The batch in the cell's memory layout; only images (four dimensions) have one."""
     import torch
     from torch.utils._pytree import tree_map
 
     from workloads.base import Batch
 
     if cell.layout != "channels_last":
-        return batches
+        return batch
 
     def last(value: Any) -> Any:
         images = isinstance(value, torch.Tensor) and value.dim() == 4
         return value.contiguous(memory_format=torch.channels_last) if images else value
 
-    model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    return [Batch(tree_map(last, batch.inputs), batch.target) for batch in batches]
+    return Batch(tree_map(last, batch.inputs), batch.target)
 
 
 def _step(cell: Cell, workload: Workload, model: Any, batches: list[Batch], device_type: str) -> tuple[Any, Any]:

@@ -138,8 +138,6 @@ class Sitting:
         ]
         self.progress.stage(cell, "tracing")
         fault = self._traced(cell, found)
-        if fault is not None and fault.status == "invalid":
-            return fault.status, fault.reason, [], rows
         warnings = [] if fault is None else [f"trace: {fault.status}: {fault.reason}"]
         self.progress.stage(cell, "finding the device's ceiling")
         self._find_ceilings(cell)
@@ -147,7 +145,8 @@ class Sitting:
         answer = self.measurer.call("runners.cell:measure", cell, self._protocol(cell), timeout_s=self._timeout_s())
         if isinstance(answer, Fault):
             self._say(answer)
-            return answer.status, answer.reason, warnings, rows
+            refused = fault is not None and fault.status == "invalid" and bool(answer.detail)
+            return ("invalid" if refused else answer.status), answer.reason, warnings, rows
         return self._kept(cell, attempt, answer, found, warnings, rows)
 
     def _kept(
