@@ -6,6 +6,7 @@ cell's row. torch is imported inside them, because the parent imports this modul
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -137,7 +138,8 @@ def measure(cell: Cell, protocol: Protocol) -> Measured:
     torch.manual_seed(cell.seed)
     flags.apply(policy, device, cell.cudnn_benchmark, cell.deterministic)
     before = flags.read_flags()
-    _check_flags(flags.check(before, policy, device, cell.cudnn_benchmark, cell.deterministic), "before the cell")
+    if wrong := flags.check(before, policy, device, cell.cudnn_benchmark, cell.deterministic):
+        raise ValueError(_disagree(wrong, "before"))
     clock = clock_for(device)
     workload = _workload(cell)
     with device:
@@ -159,9 +161,9 @@ def measure(cell: Cell, protocol: Protocol) -> Measured:
         found["compile_s"] = _compile(step, clock)
     measured = _timed(cell, step, clock, protocol, found)
     after = flags.read_flags()
-    _check_flags(flags.check(after, policy, device, cell.cudnn_benchmark, cell.deterministic), "after the cell")
     measured.fields["flags_after"] = after
-    return measured
+    wrong = flags.check(after, policy, device, cell.cudnn_benchmark, cell.deterministic)
+    return dataclasses.replace(measured, status="invalid", reason=_disagree(wrong, "after")) if wrong else measured
 
 
 def _timed(cell: Cell, step: Any, clock: Any, protocol: Protocol, found: dict[str, Any]) -> Measured:
@@ -324,6 +326,5 @@ def _allocation_retries(device: str) -> int:
     return int(torch.cuda.memory_stats(device).get("num_alloc_retries", 0))
 
 
-def _check_flags(disagreements: list[str], when: str) -> None:
-    if disagreements:
-        raise ValueError(f"flags read back {when} disagree with the precision: {'; '.join(disagreements)}")
+def _disagree(wrong: list[str], when: str) -> str:
+    return f"flags read back {when} the cell disagree with the precision: {'; '.join(wrong)}"

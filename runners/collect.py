@@ -16,14 +16,15 @@ from analysis.precisions import PRECISIONS, unit_of
 from measure.counters.batch_law import extrapolate
 from measure.counters.isolate import batches_to_count, count_isolated
 from measure.protocols import Protocol
-from results.errors import Inconsistent
+from results.errors import Inconsistent, StoreFault
 from results.records import MEASURED, Cell, FlopCount, Record, Run, Sample, Telemetry, digest
-from results.store import Store
+from results.store import Store, read_operations
 from runners.cell import Measured
-from runners.launch import Fault, Stopwatch, Worker
+from runners.launch import Fault, Stopwatch, Worker, uninterrupted
 from runners.plan import hyper, reason_against, worker_key
 from runners.progress import Progress
 from runners.watch import Watch
+from runners.worker import classify
 from workloads.catalogue import factory
 
 CELL_TIMEOUT_S = 900.0
@@ -33,6 +34,13 @@ CEILING_BUDGET_S = {"cpu": 8.0, "cuda": 6.0}
 QUICK_CEILING_S = 2.5
 SPARE_RATIO = 1.2
 """How much longer than the longest cell so far the next one is taken to need."""
+
+
+Rows = dict[str, Sequence[Record]]
+"""File → a cell's rows."""
+
+Outcome = tuple[str, str, list[str], Rows]
+"""Status, reason, warnings and rows of one cell."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +71,7 @@ class Sitting:
         self._key: tuple[Any, ...] | None = None
         self._counts: dict[str, list[FlopCount]] = {}
         self._ceilings: set[tuple[str, str]] = set()
+        self._traces: set[str] = set()
 
     def collect(self, cells: Sequence[Cell]) -> list[Run]:
         """Measure these cells in this order; the rows committed. Fewer than asked if the time budget ran out."""
@@ -87,9 +96,8 @@ class Sitting:
         left_s = self._left_s()
         if left_s is None:
             return True
-        protocol = Protocol.for_device(cell.device, cell.quick, cell.target_ci_ratio)
-        least_s = protocol.warm_min_s + protocol.min_time_s
-        return left_s >= SPARE_RATIO * max(self.longest_s, least_s)
+        before_s = 0.0 if _ceiling_key(cell) in self._ceilings else ceiling_budget_s(cell)
+        return left_s >= SPARE_RATIO * max(self.longest_s, before_s + least_s(cell))
 
     def _left_s(self) -> float | None:
         budget_s = self.limits.time_budget_s
@@ -100,19 +108,36 @@ class Sitting:
         attempt = self.store.next_attempt(cell.cell_id)
         found: dict[str, Any] = {"started_at": started_at, **_units(cell)}
         try:
-            status, reason, warnings, rows = self._measured(cell, attempt, found)
+            outcome = self._measured(cell, attempt, found)
         except KeyboardInterrupt:
             self.close()
             found["duration_s"] = stopwatch.elapsed_s
-            self._commit(cell, attempt, found, ("interrupted", "Ctrl-C or a signal", (), {}))
+            self._commit(cell, attempt, found, ("interrupted", "Ctrl-C or a signal", [], {}))
             raise
+        except (StoreFault, OSError):  # nothing can be kept, or no process started: the next cell would fare the same
+            raise
+        except Exception as fault:  # noqa: BLE001  the edge: what this cell alone meets costs its row
+            outcome = self._failed(classify(fault), [], {})
         found["duration_s"] = stopwatch.elapsed_s
         self.longest_s = max(self.longest_s, stopwatch.elapsed_s)
-        return self._commit(cell, attempt, found, (status, reason, warnings, rows))
+        return self._commit(cell, attempt, found, outcome)
 
-    def _commit(self, cell: Cell, attempt: int, found: Mapping[str, Any], outcome: tuple[Any, ...]) -> Run:
-        status, reason, warnings, rows = outcome
-        run = Run(
+    def _commit(self, cell: Cell, attempt: int, found: Mapping[str, Any], outcome: Outcome) -> Run:
+        """Keeps one attempt; Ctrl-C waits until it is whole. Rows that could not be read back are left out."""
+        with uninterrupted():
+            run = self._run(cell, attempt, found, outcome)
+            try:
+                self.store.commit(run, {file: records for file, records in outcome[3].items() if records})
+            except ValueError as fault:
+                blank = {"started_at": found["started_at"], "duration_s": found["duration_s"]}
+                run = self._run(cell, attempt, blank, ("crashed", f"its rows cannot be kept: {fault}", [], {}))
+                self.store.commit(run, {})
+            self.progress.done(run)
+        return run
+
+    def _run(self, cell: Cell, attempt: int, found: Mapping[str, Any], outcome: Outcome) -> Run:
+        status, reason, warnings, _ = outcome
+        return Run(
             **vars(cell),
             cell_id=cell.cell_id,
             attempt=attempt,
@@ -122,36 +147,39 @@ class Sitting:
             warnings=tuple(warnings),
             **found,
         )
-        self.store.commit(run, {file: records for file, records in rows.items() if records})
-        self.progress.done(run)
-        return run
 
-    def _measured(self, cell: Cell, attempt: int, found: dict[str, Any]) -> tuple[str, str, list[str], Any]:
-        """(status, reason, warnings, rows by file) of one cell; fills `found` with fields of its Run."""
+    def _measured(self, cell: Cell, attempt: int, found: dict[str, Any]) -> Outcome:
+        """What became of one cell; fills `found` with fields of its Run."""
         if against := reason_against(cell):
             return "invalid", against, [], {}
         self._renew(cell)
-        rows: dict[str, Sequence[Record]] = {}
+        rows: Rows = {}
         self.progress.stage(cell, "counting")
         rows["flop_counts.csv"] = [
             dataclasses.replace(row, cell_id=cell.cell_id, attempt=attempt) for row in self._counted(cell)
         ]
         self.progress.stage(cell, "tracing")
         fault = self._traced(cell, found)
+        if fault is not None and fault.status == "invalid":
+            return self._failed(fault, [], rows)
         warnings = [] if fault is None else [f"trace: {fault.status}: {fault.reason}"]
         self.progress.stage(cell, "finding the device's ceiling")
         self._find_ceilings(cell)
         self.progress.stage(cell, "measuring")
         answer = self.measurer.call("runners.cell:measure", cell, self._protocol(cell), timeout_s=self._timeout_s())
         if isinstance(answer, Fault):
-            self._say(answer)
-            refused = fault is not None and fault.status == "invalid" and bool(answer.detail)
-            return ("invalid" if refused else answer.status), answer.reason, warnings, rows
+            return self._failed(answer, warnings, rows)
+        if answer.status != "ok":
+            self.measurer.stop()  # the next cell gets a fresh one after any status but ok
         return self._kept(cell, attempt, answer, found, warnings, rows)
 
+    def _failed(self, fault: Fault, warnings: list[str], rows: Rows) -> Outcome:
+        self._say(fault)
+        return fault.status, fault.reason, warnings, rows
+
     def _kept(
-        self, cell: Cell, attempt: int, measured: Measured, found: dict[str, Any], warnings: list[str], rows: Any
-    ) -> tuple[str, str, list[str], Any]:
+        self, cell: Cell, attempt: int, measured: Measured, found: dict[str, Any], warnings: list[str], rows: Rows
+    ) -> Outcome:
         """What was measured, as rows."""
         found |= measured.fields
         rows["samples.csv"] = [
@@ -203,21 +231,26 @@ class Sitting:
                 self.store.write_operations(identity, answer.operations, answer.storages)
             except Inconsistent as fault:
                 return Fault("invalid", str(fault))
+            self._traces.add(identity)
         found["trace_id"] = identity
         return None
 
     def _has_trace(self, identity: str) -> bool:
-        from results.layout import operation_files
-
-        return all((self.store.path / file).exists() for file in operation_files(identity))
+        """Whether the run has this table, whole; what a damaged disk left of one is traced again."""
+        if identity not in self._traces:
+            try:
+                read_operations(self.store.path, identity)
+            except (ValueError, Inconsistent):
+                return False
+            self._traces.add(identity)
+        return True
 
     def _find_ceilings(self, cell: Cell) -> None:
         """The device's ceiling in this precision, once a sitting."""
-        key = (cell.device, cell.precision)
+        key, budget_s = _ceiling_key(cell), ceiling_budget_s(cell)
         if key in self._ceilings:
             return
         self._ceilings.add(key)
-        budget_s = QUICK_CEILING_S if cell.quick else CEILING_BUDGET_S[cell.device.partition(":")[0]]
         found = self.measurer.call("runners.cell:ceilings", self.name, *key, budget_s, timeout_s=10 * budget_s + 60)
         if isinstance(found, Fault):
             self._say(found)
@@ -238,6 +271,21 @@ class Sitting:
     def _say(self, fault: Fault) -> None:
         if self.debug and fault.detail:
             self.progress.say(fault.detail)
+
+
+def least_s(cell: Cell) -> float:
+    """Seconds that timing this cell takes if everything goes well."""
+    protocol = Protocol.for_device(cell.device, cell.quick, cell.target_ci_ratio)
+    return protocol.warm_min_s + protocol.min_time_s
+
+
+def ceiling_budget_s(cell: Cell) -> float:
+    """Seconds for finding the device's ceiling before the first cell of a precision."""
+    return QUICK_CEILING_S if cell.quick else CEILING_BUDGET_S[cell.device.partition(":")[0]]
+
+
+def _ceiling_key(cell: Cell) -> tuple[str, str]:
+    return cell.device, cell.precision
 
 
 def trace_id(cell: Cell, torch_version: str) -> str:

@@ -9,16 +9,23 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
+import os
+import pickle
 import signal
 import tempfile
+import threading
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
+from multiprocessing.connection import wait
 from multiprocessing.context import BaseContext
 from typing import Any
 
 LAST_WORDS = 300
 """Characters of a dead worker's output that its fault quotes."""
+
+REAP_S = 10.0
+"""How long a dead worker's exit status is waited for."""
 
 SIGNALS = {"SIGKILL": ", as the kernel does when memory runs out"}
 
@@ -41,8 +48,8 @@ def context() -> BaseContext:
 class Worker:
     """One process that runs tasks, named "module:function", one at a time.
 
-    It is started by the first call and by the first call after a fault. quiet: what it prints is kept for its last
-    words and shown to nobody.
+    It is started by the first call, by the first call after a fault, and if it died between two calls. quiet: what it
+    prints is kept for its last words and shown to nobody; else it goes to stderr, never to stdout.
     """
 
     def __init__(self, name: str, quiet: bool = True) -> None:
@@ -50,76 +57,136 @@ class Worker:
         self.started = 0
         self._quiet = quiet
         self._process: Any = None
-        self._connection: Connection | None = None
-        self._lifeline: Connection | None = None
+        self._connection: Any = None
+        self._lifeline: Any = None
         self._noise: Any = None
+        self._heard = 0  # bytes of noise before the present call
 
     def call(self, task: str, *arguments: Any, timeout_s: float) -> Any:
-        """The task's result, or a Fault. After a Fault the process is gone; `KeyboardInterrupt` passes through."""
+        """The task's result, or a Fault. After a Fault the process is gone.
+
+        `KeyboardInterrupt` passes through, and then too the process is gone. Raises OSError if the machine has no room
+        for what a process needs (a temporary file, pipes).
+        """
         try:
-            if self._process is None:
-                self._start()
-            assert self._connection is not None
-            self._connection.send((task, arguments))
-            if not self._connection.poll(timeout_s):
-                words = self._words()
-                self.stop()
-                return Fault("timeout", f"killed at its limit of {timeout_s:g} s{words}")
-            answer = self._connection.recv()
-        except (EOFError, BrokenPipeError, ConnectionResetError):
-            return self._ended()
+            answer = self._started() or self._asked(task, arguments, timeout_s)
+        except BaseException:
+            self.stop()
+            raise
         if isinstance(answer, Fault):
             self.stop()
         return answer
 
     def stop(self) -> None:
-        """Ends the process now, whatever it does; a second time does nothing."""
+        """Ends the process and what it started, now, whatever they do; a second time does nothing."""
         process, self._process = self._process, None
         if process is not None:
             process.kill()
-            process.join()
+            with contextlib.suppress(ProcessLookupError, PermissionError):  # nothing is left of its session
+                os.killpg(process.pid, signal.SIGKILL)
+            process.join(REAP_S)  # one that hangs in a driver is left to the kernel
         for end in (self._connection, self._lifeline, self._noise):
             if end is not None:
-                end.close()
+                with contextlib.suppress(FileNotFoundError):  # somebody tidied the temporary files
+                    end.close()
         self._connection = self._lifeline = self._noise = None
+
+    def _started(self) -> Fault | None:
+        """Makes sure that there is a process; the fault if none can be had."""
+        if self._process is not None and not self._process.is_alive():
+            self.stop()
+        if self._process is None:
+            self._noise = tempfile.NamedTemporaryFile(prefix="worker-")  # noqa: SIM115  lives as long as the process
+            try:
+                self._start()
+            except (EOFError, ConnectionError) as fault:  # the server that forks them ended: its imports failed
+                return Fault("crashed", f"no worker could be started: {_line(fault)}")
+        self._heard = self._noise_bytes()
+        return None
 
     def _start(self) -> None:
         from runners.worker import serve
 
         ctx = context()
-        self._noise = tempfile.NamedTemporaryFile(prefix="worker-")  # noqa: SIM115  lives as long as the process
         self._connection, theirs = ctx.Pipe()
         their_lifeline, self._lifeline = ctx.Pipe(duplex=False)
         path = self._noise.name if self._quiet else ""
-        self._process = ctx.Process(target=serve, args=(theirs, their_lifeline, path), name=self.name, daemon=True)
-        self._process.start()
-        theirs.close()
-        their_lifeline.close()
+        with theirs, their_lifeline:
+            process: Any = ctx.Process(  # type: ignore[attr-defined]
+                target=serve, args=(theirs, their_lifeline, path), name=self.name, daemon=True
+            )
+            process.start()
+        self._process = process
         self.started += 1
+
+    def _asked(self, task: str, arguments: tuple[Any, ...], timeout_s: float) -> Any:
+        """What the process answers within the limit, or the fault that it does not."""
+        try:
+            self._connection.send((task, arguments))
+            if not wait([self._connection, self._process.sentinel], timeout_s):
+                return Fault("timeout", f"killed at its limit of {timeout_s:g} s{self._words()}")
+            if not self._connection.poll(0):  # dead, though what it started may still hold the pipe
+                return self._ended()
+            answer = self._connection.recv_bytes()
+        except (EOFError, OSError):
+            return self._ended()
+        try:
+            return pickle.loads(answer)
+        except Exception as fault:  # noqa: BLE001  the edge: pickle raises anything
+            return Fault("crashed", f"its result cannot be read: {_line(fault)}")
 
     def _ended(self) -> Fault:
         """The process died by itself."""
-        process = self._process
-        if process is not None:
-            process.join(10)
-        code = process.exitcode if process is not None else None
-        words = self._words()
-        self.stop()
-        return Fault("crashed", f"{_end_of(code)}{words}")
+        self._process.join(REAP_S)
+        return Fault("crashed", f"{_end_of(self._process.exitcode)}{self._words()}")
 
     def _words(self) -> str:
-        """The end of what the process printed."""
-        with contextlib.suppress(OSError), open(self._noise.name, errors="replace") as noise:
-            text = " ".join(noise.read().split())
-            return f"; it printed: {text[-LAST_WORDS:]}" if text else ""
-        return ""
+        """The end of what the process printed during this call."""
+        size = self._noise_bytes()
+        start = max(self._heard, size - 4 * LAST_WORDS)  # a character has up to four bytes
+        text = " ".join(os.pread(self._noise.fileno(), size - start, start).decode(errors="replace").split())
+        return f"; it printed: {text[-LAST_WORDS:]}" if text else ""
+
+    def _noise_bytes(self) -> int:
+        return os.fstat(self._noise.fileno()).st_size
+
+
+def _line(fault: BaseException) -> str:
+    return " ".join(f"{type(fault).__name__} {fault}".split())
 
 
 def _end_of(code: int | None) -> str:
     if code is None or code >= 0:
         return f"the worker ended with status {code} before it answered"
-    name = signal.Signals(-code).name
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:  # a real-time signal has no name
+        name = f"signal {-code}"
     return f"the worker died of {name}{SIGNALS.get(name, '')}"
+
+
+@contextlib.contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Ctrl-C and SIGTERM wait until the end of the block; only the main thread receives them at all."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[tuple[int, Any]] = []
+    before = {
+        number: signal.signal(number, lambda got, frame: came.append((got, frame)))
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    for got, frame in came[:1]:
+        handler = before[signal.Signals(got)]
+        if callable(handler):
+            handler(got, frame)
+        elif handler == signal.SIG_DFL:
+            os.kill(os.getpid(), got)
 
 
 class Stopwatch:

@@ -1,42 +1,50 @@
 """The inside of a worker process: receive a task, run it, send its result or the fault it ended in.
 
-It never outlives its parent (a thread waits for the lifeline to break), ignores Ctrl-C (the parent decides), and
-keeps its output out of the parent's terminal.
+It never outlives its parent (a thread waits for the lifeline to break, and Linux is asked to help), ignores Ctrl-C
+(the parent decides), is the first to go when memory runs out, and keeps its output out of the parent's terminal.
 """
 
 from __future__ import annotations
 
 import contextlib
 import importlib
+import io
 import os
 import signal
 import sys
 import threading
 import traceback
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 from results.errors import Inconsistent, Unavailable
 from runners.launch import Fault
 
-OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "cannot allocate memory", "ALLOC_FAILED")
+OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "cannot allocate memory", "ALLOC_FAILED", "bad_alloc")
 DEVICE = ("CUDA error", "cuDNN error", "CUDNN_STATUS", "CUBLAS_STATUS", "CUFFT", "NCCL error", "device-side assert")
 LONGEST_REASON = 400
 
+_PR_SET_PDEATHSIG = 1
+_SACRIFICE = "500"  # of 1000: a worker is killed long before the process that keeps the rows
+
 
 def serve(connection: Connection, lifeline: Connection, noise_path: str) -> None:
-    """Runs tasks until the parent hangs up. The target of the process."""
+    """Runs tasks until the parent hangs up. The target of the process; an empty noise_path is the parent's stderr."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    os.setsid()  # so that whatever a task starts can be killed with it
     threading.Thread(target=_end_with_parent, args=(lifeline,), name="lifeline", daemon=True).start()
-    if noise_path:
-        _silence(noise_path)
+    _end_with_server()
+    _volunteer()
+    _redirect(noise_path)
     while True:
         try:
             task, arguments = connection.recv()
         except EOFError:
             return
-        connection.send(run(task, arguments))
+        if not _send(connection, run(task, arguments)):
+            return
 
 
 def run(task: str, arguments: tuple[Any, ...]) -> Any:
@@ -65,17 +73,47 @@ def classify(fault: BaseException) -> Fault:
     return Fault("crashed", line, detail)
 
 
+def _send(connection: Connection, answer: Any) -> bool:
+    """Sends an answer, or why it cannot be sent; False if nobody is there to receive it."""
+    try:
+        connection.send(answer)
+    except OSError:
+        return False
+    except Exception as fault:  # noqa: BLE001  the edge: pickle raises anything, before a byte is sent
+        connection.send(Fault("crashed", f"its result cannot be sent: {classify(fault).reason}"))
+    return True
+
+
 def _end_with_parent(lifeline: Connection) -> None:
-    with contextlib.suppress(EOFError):  # the only thing that ever comes: the parent is gone
+    """Ends this process and what it started when the parent is gone, which is all that ever comes."""
+    with contextlib.suppress(EOFError, OSError):
         lifeline.recv_bytes()
-    os._exit(1)
+    os.killpg(os.getpid(), signal.SIGKILL)
 
 
-def _silence(path: str) -> None:
-    """What this process and its libraries print goes to a file."""
+def _end_with_server() -> None:
+    """Asks Linux to kill this process when the server that forked it ends, as it does after the parent: no thread runs
+    while a library that hangs holds the interpreter."""
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _volunteer() -> None:
+    """Lets the kernel choose this process, not its parent, when memory runs out."""
+    with contextlib.suppress(OSError):  # not Linux, or not allowed: the largest process goes, most likely this one
+        Path("/proc/self/oom_score_adj").write_text(_SACRIFICE)
+
+
+def _redirect(path: str) -> None:
+    """What this process and its libraries print goes to a file, line by line; without a path, to stderr."""
     sys.stdout.flush()
     sys.stderr.flush()
-    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT) if path else os.dup(2)
     os.dup2(file, 1)
     os.dup2(file, 2)
     os.close(file)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(line_buffering=True)  # so that a crash leaves its last words
