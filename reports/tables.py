@@ -93,17 +93,18 @@ def peak_lines(views: Iterable[View]) -> list[str]:
     return list(found.values())
 
 
-def failed_lines(views: Iterable[View]) -> list[str]:
+def failed_lines(views: Sequence[View]) -> list[str]:
     """Each cell that was not measured, with its status and reason; each that was, but has no ratio, with why."""
     lines = []
+    shared = _shared_variant(views)
     for view in views:
-        reason = view.run.reason
+        reason, name = view.run.reason, _name(view, shared)
         if view.measured and view.headline is None:
             reasons = dict.fromkeys(row.reason for row in view.fractions if row.reason)
-            lines.append(f"{_name(view)}: no utilization: {'; '.join(reasons) or 'no method was asked for'}")
+            lines.append(f"{name}: no utilization: {'; '.join(reasons) or 'no method was asked for'}")
         elif not view.measured:
             words = STATUS_WORDS.get(view.run.status, view.run.status)
-            lines.append(f"{_name(view)}: {words}{f': {reason}' if reason else ''}")
+            lines.append(f"{name}: {words}{f': {reason}' if reason else ''}")
     return lines
 
 
@@ -113,10 +114,11 @@ def warning_lines(built: Built) -> list[str]:
     How other methods count is said in utilization.csv, beside their numbers, which the table does not show.
     """
     cells: dict[str, list[str]] = {}
+    shared = _shared_variant(built.views)
     for view in built.views:
         marks = dict.fromkeys(mark for row in view.fractions for mark in row.warnings)
         for warning in (mark for mark in marks if not mark.startswith(_OF_OTHER_METHODS)):
-            cells.setdefault(warning, []).append(_name(view))
+            cells.setdefault(warning, []).append(_name(view, shared))
     told = sum(view.measured for view in built.views)
     lines = [f"note: {warning} ({_listed(names, told)})" for warning, names in cells.items()]
     return lines + [f"note: {problem}" for problem in built.problems]
@@ -163,8 +165,10 @@ def _repeat(view: View) -> str:
     return f" #{view.run.repeat + 1}" if view.run.repeat else ""
 
 
-def _name(view: View) -> str:
+def _name(view: View, shared: str = "") -> str:
+    """A cell in a few words, without the variant that the heading tells of all."""
     run, variant = view.run, _variant(view)
+    variant = "" if variant == shared else variant
     return f"{run.model} b{run.batch_size} {run.precision}{_repeat(view)}{f', {variant}' if variant else ''}"
 
 

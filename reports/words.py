@@ -88,10 +88,16 @@ def verdict(view: View) -> str:
         parts.append("not converged")
     if view.run.host_bound:
         parts.append("host-bound: the GPU waits")
-    codes = {mark.split(":")[0] for row in view.fractions for mark in row.warnings}
+    told = view.headline or view.timed
+    rows = [row for row in view.fractions if told is None or (row.method, row.numerator_source) == _counted_by(told)]
+    codes = {mark.split(":")[0] for row in rows for mark in row.warnings}
     parts += [words for code, words in MARK_WORDS.items() if code in codes]
     limited = ["clock held down"] if "clock_limited" in codes else []
     return "; ".join((parts or [_placed(view), *limited])[:2])
+
+
+def _counted_by(row: Utilization) -> tuple[str, str]:
+    return row.method, row.numerator_source
 
 
 def _placed(view: View) -> str:

@@ -128,6 +128,20 @@ def test_verdict(cell: View, words: str) -> None:
     assert verdict(cell) == words
 
 
+def test_a_verdict_is_on_the_method_that_is_told_and_not_on_another() -> None:
+    """fvcore knows no fused attention; the exact count, which the row shows, does."""
+    gap = ("not_understood: fvcore has no rule for attention",)
+    other = fraction(0.3, method="theory", numerator_source="fvcore", warnings=gap)
+    assert verdict(view(fraction(0.4), other, intensity=5)) == "5.0 FLOP per byte moved"
+    assert verdict(view(fraction(0.4, warnings=gap), intensity=5)) == "count may be too low"
+
+
+def test_a_variant_that_all_cells_share_is_told_once() -> None:
+    cells = [view(fraction(0.4, model=name, variant="layout=channels_last", warnings=("drift: x",))) for name in "ab"]
+    text = to_text(built(*cells, failed(variant="layout=channels_last")))
+    assert text.count("layout=channels_last") == 1
+
+
 def test_headline_is_the_sheet_then_the_user_then_the_ceiling_and_exact_before_theory() -> None:
     user, ceiling = fraction(0.3, "user"), fraction(0.5, "ceiling")
     assert view(ceiling, user, fraction(0.1)).headline.denominator == "datasheet"
