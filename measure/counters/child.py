@@ -80,6 +80,7 @@ def _weights_unset() -> Iterator[None]:
     """Leaves out torch's initialisation of weights, which takes longer than counting; counters see shapes alone.
 
     In a process that counts and ends, so that nothing else meets it. Zeros, not what memory held: denormals are slow.
+    Only a detector's work depends on what it detects, and that means nothing with random weights either.
     """
     import torch
 

@@ -60,17 +60,20 @@ def count(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, bat
     _check(printed, mac, rest, tally, batch_size if len(inputs) == 1 else 1)
     operators = [_row(workload, batch_size, name, value, "mac") for name, value in sorted(mac.items()) if value]
     operators += [_row(workload, batch_size, name, value, "flop") for name, value in sorted(rest.items()) if value]
+    native = sum(mac.values()) + sum(rest.values())
     total = FlopCount(
         counter=NAME,
         workload=workload,
         batch_size=batch_size,
         phase="forward",
-        native_value=sum(mac.values()) + sum(rest.values()),
+        native_value=native,
         native_unit="mac",
         flop=sum(row.flop or 0 for row in operators),
         ignored={name: calls for name, calls in unknown.items() if name in NO_ARITHMETIC},
         not_understood={name: calls for name, calls in unknown.items() if name not in NO_ARITHMETIC},
-        reason=f"note: ptflops printed {printed}; it divides what modules did by the batch" if batch_size > 1 else "",
+        reason=""
+        if printed == native
+        else f"note: ptflops printed {printed}; it divides what modules did by the batch",
     )
     return [total, *operators]
 
