@@ -159,8 +159,6 @@ def to_fake(tree: Any, mode: FakeTensorMode) -> Any:
         for name, value in vars(module).items():
             if name not in _MODULE_OWN and any(isinstance(leaf, torch.Tensor) for leaf in tree_leaves(value)):
                 vars(module)[name] = tree_map(fake, value)
-        if isinstance(module, torch.nn.RNNBase):  # keeps a second list of its weights
-            module._flat_weights = [getattr(module, name, None) for name in module._flat_weights_names]
     return tree
 
 

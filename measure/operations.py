@@ -6,8 +6,8 @@ under recording, on the tensors it has: fake ones (`measure/fake.py`; no memory,
 real ones on any device (to confirm what a device really runs). `trace` tries the first and falls back to the second.
 
 What it records is what reaches the dispatcher below autograd and autocast: one Operation per ATen call, views
-included; an operator that a kernel decomposes inside itself stays whole. It does not time anything, does not see
-kernels, and a step that torch.compile compiled is recorded as if eager. Recomputation (activation checkpointing) is
+included; an operator that a kernel decomposes inside itself stays whole. It does not time anything and does not see
+kernels; trace a model before torch.compile gets it. Recomputation (activation checkpointing) is
 what module forwards, or torch's checkpoint with gradients on, run while the engine is inside a node; a checkpoint of
 one's own over a plain function is taken for backward. Garbage collection is off while a step is recorded, so that
 what only the collector frees counts as alive, in every trace alike.
@@ -154,6 +154,7 @@ class Recorder:
                 yield
         finally:
             self.active = False
+            self._storages.close()
             if collecting:
                 gc.enable()
 
@@ -181,7 +182,6 @@ class Recorder:
         """The records of what was recorded. Raises ValueError if the step announced no phase."""
         if not self._marked:
             raise ValueError("expected a step that calls mark('forward'), mark('loss'), …; it announced no phase")
-        storages = self._storages.close()
         operations = tuple(
             Operation(
                 index, d.name, d.kind, phase, module, number, forward_index, d.input_names, d.input_shapes,
@@ -189,7 +189,7 @@ class Recorder:
             )
             for index, (d, (phase, module, number, forward_index), reads, writes) in enumerate(self._rows)
         )  # fmt: skip
-        return Trace(operations, storages, self._notes())
+        return Trace(operations, self._storages.records(), self._notes())
 
     def before(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
         """What must be known of a call before it runs; None if it is not recorded."""

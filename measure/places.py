@@ -31,7 +31,7 @@ class ModulePaths:
         self._paths: dict[int, list[str]] = {}
         for path, module in model.named_modules(remove_duplicate=False):
             self._paths.setdefault(id(module), []).append(path)
-        self._owners = {id(p): path.rpartition(".")[0] for path, p in reversed(list(model.named_parameters()))}
+        self._owners = {id(p): path.rpartition(".")[0] for path, p in model.named_parameters()}
         self._handles: list[Any] = []
 
     def __enter__(self) -> ModulePaths:

@@ -132,7 +132,7 @@ class Plan:
         self.returns_self = _returns_self(schema) and not (
             self.dynamic or self.resizes or self.also or torch.Tag.inplace_view in tags
         )
-        self.is_view = self.name in UNMARKED_VIEWS or (namespace == "aten" and _is_view(func, tags))
+        self.is_view = self.name in UNMARKED_VIEWS or (namespace == "aten" and _is_view(func))
         self.described: dict[Any, Description] = {}
 
     def value(self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -251,15 +251,10 @@ def _returns_self(schema: Any) -> bool:
     )
 
 
-def _is_view(func: Any, tags: Any) -> bool:
+def _is_view(func: Any) -> bool:
     schema = func._schema
     tensors = [position for position, argument in enumerate(schema.arguments) if "Tensor" in str(argument.type)]
-    return (
-        func.is_view
-        and tensors == [0]
-        and [str(r.type) for r in schema.returns] == ["Tensor"]
-        and torch.Tag.inplace_view not in tags
-    )
+    return func.is_view and tensors == [0] and [str(r.type) for r in schema.returns] == ["Tensor"]
 
 
 @cache

@@ -78,10 +78,13 @@ class Storages:
         both = isinstance(nbytes, int) and isinstance(entry.nbytes, int)
         entry.nbytes = max(nbytes, entry.nbytes) if both else nbytes
 
-    def close(self) -> tuple[Storage, ...]:
-        """The records, in order of number. What dies from now on outlived the step."""
+    def close(self) -> None:
+        """The step is over: what dies from now on outlived it."""
         self._closed = True
         self._references.clear()
+
+    def records(self) -> tuple[Storage, ...]:
+        """The ledger, in order of number."""
         return tuple(
             Storage(number, entry.nbytes, entry.role or "temporary", entry.born, entry.died)
             for number, entry in enumerate(self._entries)

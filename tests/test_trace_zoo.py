@@ -85,7 +85,7 @@ def check(recorded: Trace, parameters: list[torch.Tensor]) -> None:
     assert all((s.born_index, s.died_index) == (-1, None) for s in weights)
     assert sum(s.nbytes for s in weights) == sum(p.numel() * p.element_size() for p in parameters)
     new = [s for s in recorded.storages if s.role == "gradient" and s.born_index >= 0]
-    assert sum(s.nbytes for s in new) == sum(s.nbytes for s in weights)
+    assert sum(s.nbytes for s in new) >= sum(s.nbytes for s in weights)  # more: one may be a view of a larger block
     phases = [o.phase for o in recorded.operations]
     assert sorted(set(phases)) == ["backward", "forward", "loss", "optimizer"]
     assert {o.module for o in recorded.operations if o.phase == "forward" and o.kind == "convolution"} == {
