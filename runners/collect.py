@@ -96,8 +96,7 @@ class Sitting:
         left_s = self._left_s()
         if left_s is None:
             return True
-        before_s = 0.0 if _ceiling_key(cell) in self._ceilings else ceiling_budget_s(cell)
-        return left_s >= SPARE_RATIO * max(self.longest_s, before_s + least_s(cell))
+        return left_s >= max(SPARE_RATIO * self.longest_s, least_s(cell, _ceiling_key(cell) in self._ceilings))
 
     def _left_s(self) -> float | None:
         budget_s = self.limits.time_budget_s
@@ -273,10 +272,11 @@ class Sitting:
             self.progress.say(fault.detail)
 
 
-def least_s(cell: Cell) -> float:
-    """Seconds that timing this cell takes if everything goes well."""
+def least_s(cell: Cell, ceiling_known: bool = False) -> float:
+    """Seconds that a cell takes if everything goes well: timing it, and the ceiling before the first of a precision."""
     protocol = Protocol.for_device(cell.device, cell.quick, cell.target_ci_ratio)
-    return protocol.warm_min_s + protocol.min_time_s
+    timing_s = protocol.warm_min_s + protocol.min_time_s
+    return SPARE_RATIO * (timing_s if ceiling_known else timing_s + ceiling_budget_s(cell))
 
 
 def ceiling_budget_s(cell: Cell) -> float:

@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from multiprocessing.connection import wait
 from multiprocessing.context import BaseContext
 from typing import Any
@@ -43,6 +44,22 @@ def context() -> BaseContext:
     """forkserver where there is one: a fork of a process with threads is not safe, and spawn imports torch again."""
     methods = multiprocessing.get_all_start_methods()
     return multiprocessing.get_context("forkserver" if "forkserver" in methods else "spawn")
+
+
+def prepare() -> None:
+    """Starts the server that forks the workers, and its imports; returns at once.
+
+    It and what it forks do not hear Ctrl-C, which is the parent's to decide about: an interrupted import would print a
+    traceback.
+    """
+    from measure.counters import isolate
+
+    resource_tracker.ensure_running()  # else the server starts it, and unblocks the signal
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        isolate.prepare()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class Worker:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import datetime
+import os
 import shlex
 import signal
 import socket
@@ -22,12 +23,13 @@ from analysis.precisions import PRECISIONS
 from measure.counters.registry import COUNTERS
 from runners.arguments import Parser, choice_error, names, number
 from runners.plan import METHODS, Grid, cells, check, remaining
-from workloads.catalogue import ENTRIES, OPTIMIZERS, SUITES
+from workloads.catalogue import ENTRIES, OPTIMIZERS, SUITES, hyper_of
 
 if TYPE_CHECKING:
     from results.records import Cell
     from results.store import Store
     from runners.cell import Probed
+    from runners.watch import Watch
 
 RUNS = Path("results/runs")
 FAILED_CELLS, STORE_FAULT, INTERRUPTED, TERMINATED = 1, 3, 130, 143
@@ -58,7 +60,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ValueError as fault:
         parser.fail(str(fault))
     except StoreFault as fault:
-        print(f"error: {fault}; whole rows are kept, --resume goes on", file=sys.stderr)
+        print(f"error: {fault}", file=sys.stderr)
+        return STORE_FAULT
+    except OSError as fault:  # no room for a temporary file, a pipe, a process or the answer
+        print(f"error: {fault}; what was measured is kept, --resume goes on", file=sys.stderr)
         return STORE_FAULT
     except Terminated:
         return _stopped(TERMINATED)
@@ -76,10 +81,9 @@ def _stopped(code: int) -> int:
 
 
 def _sweep(options: argparse.Namespace, command: str) -> int:
-    """Everything after parsing. Raises ValueError for a mistake, StoreFault, KeyboardInterrupt."""
-    from measure.counters.isolate import prepare
-
+    """Everything after parsing. Raises ValueError for a mistake, StoreFault, OSError, KeyboardInterrupt."""
     from results.store import check_vacant
+    from runners.launch import prepare
 
     resumed = _resumed(options)
     stored = _stored_options(resumed)
@@ -90,33 +94,35 @@ def _sweep(options: argparse.Namespace, command: str) -> int:
     probed = _probe(str(_chosen(options, stored, "device", "auto")))
     grid = _grid(options, stored, probed)
     check(grid)
+    planned = cells(grid)
+    _check_budget(options.time_budget, planned[0])
     with _store(options, resumed, grid, probed, command) as store:
-        planned = cells(grid)
         todo = remaining(planned, store.done(options.retry_failed))
         if len(todo) < len(planned):
             print(f"{len(planned) - len(todo)} of {len(planned)} cells are there already", file=sys.stderr)
-        failed = _collect(store, grid, probed, todo, options) if todo else 0
+        watch = _sit_down(store, probed) if todo else None
+        if resumed is not None:  # not before the machine was found to be one that may go on
+            store.replace_manifest(dataclasses.replace(store.manifest.with_command(command), options=grid.as_json()))
+        failed = _collect(store, probed, watch, todo, options) if watch else 0
         path, statuses = store.path, store.done()
     _report(path, options.format)
     return FAILED_CELLS if failed or _any_failed(planned, statuses) else 0
 
 
-def _collect(store: Store, grid: Grid, probed: Probed, todo: list[Cell], options: argparse.Namespace) -> int:
-    """Measure what is to do; how many cells failed."""
+def _sit_down(store: Store, probed: Probed) -> Watch:
+    """Begins a sitting. Raises ValueError if this machine may not go on with the run."""
     from results.records import Sitting as SittingRow
-    from runners.collect import Limits, Sitting, failed, utc_now
-    from runners.progress import Progress
+    from runners.collect import utc_now
     from runners.watch import Watch
 
-    watch = Watch(grid.device)
-    name = f"s{len(store.sittings)}"
+    watch = Watch(probed.device)
     facts = probed.environment
     store.append_sitting(
         SittingRow(
-            sitting=name,
+            sitting=f"s{len(store.sittings)}",
             started_at=utc_now(),
             host=socket.gethostname(),
-            device=grid.device,
+            device=probed.device,
             device_name=str(facts.get("name") or ""),
             device_uuid=str(facts.get("uuid_hash") or ""),
             driver=str(facts.get("driver") or ""),
@@ -126,6 +132,15 @@ def _collect(store: Store, grid: Grid, probed: Probed, todo: list[Cell], options
             preflight=watch.preflight(),
         )
     )
+    return watch
+
+
+def _collect(store: Store, probed: Probed, watch: Watch, todo: list[Cell], options: argparse.Namespace) -> int:
+    """Measure what is to do, in the sitting begun last; how many cells failed."""
+    from runners.collect import Limits, Sitting, failed
+    from runners.progress import Progress
+
+    name, facts = store.sittings[-1].sitting, probed.environment
     limits = Limits(options.time_budget, options.cell_timeout)
     with Progress(len(todo)) as progress:
         for line in _cautions(facts, watch):
@@ -169,6 +184,11 @@ def _check_options(options: argparse.Namespace, stored: dict[str, Any]) -> None:
     for model in _models(options, stored):
         if model not in ENTRIES:
             raise ValueError(f"--models: {choice_error('model', model, ENTRIES)}")
+        for size in ("image_size", "num_classes"):
+            try:
+                hyper_of(model, **{size: _chosen(options, stored, size, None)})
+            except ValueError as fault:
+                raise ValueError(f"--{size.replace('_', '-')}: {fault}") from fault
     directory_of(str(_chosen(options, stored, "data", "synthetic")))
     device = str(_chosen(options, stored, "device", "auto"))
     kind, _, index = device.partition(":")
@@ -178,6 +198,14 @@ def _check_options(options: argparse.Namespace, stored: dict[str, Any]) -> None:
         or device[-1:] == ":"
     ):
         raise ValueError(f"--device: expected auto, cpu, cuda or cuda:N, got {device!r}")
+
+
+def _check_budget(budget_s: float | None, first: Cell) -> None:
+    """Raises ValueError for a time budget in which not even one cell would finish."""
+    from runners.collect import least_s
+
+    if budget_s is not None and budget_s < least_s(first):
+        raise ValueError(f"--time-budget: expected at least {least_s(first):.3g} s, one cell's least, got {budget_s:g}")
 
 
 def _grid(options: argparse.Namespace, stored: dict[str, Any], probed: Probed) -> Grid:
@@ -247,10 +275,7 @@ def _store(options: argparse.Namespace, resumed: Path | None, grid: Grid, probed
     from runners.collect import utc_now
 
     if resumed is not None:
-        store = Store.resume(resumed)
-        kept = dataclasses.replace(store.manifest.with_command(command), options=grid.as_json())
-        store.replace_manifest(kept)
-        return store
+        return Store.resume(resumed)
     stamp = datetime.datetime.now(datetime.UTC).strftime("%Y%m%d-%H%M%S")
     path = options.out or RUNS / f"{stamp}-{probed.device.replace(':', '')}"
     manifest = Manifest(
@@ -284,7 +309,12 @@ def _report(path: Path, form: str) -> None:
     """Derive everything from what is committed, and print it."""
     from runners.report import rebuild, show
 
-    show(rebuild(path), form, path)
+    built = rebuild(path)
+    try:
+        show(built, form, path)
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader had enough, as `head` does; what it did not want goes nowhere
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _any_failed(planned: Sequence[Cell], statuses: dict[str, str]) -> bool:
@@ -316,7 +346,7 @@ def _parser() -> Parser:
     how.add_argument("--deterministic", action="store_true", default=None)
     how.add_argument("--quick", action="store_true", default=None, help="all times divided by 5; rows are marked")
     how.add_argument("--repeat", type=number(int, 1), metavar="N", help="measure each cell in N fresh workers")
-    how.add_argument("--seed", type=number(int, 0), help="of the order of cells, the weights and the data")
+    how.add_argument("--seed", type=number(int, 0, 2**31 - 1), help="of the order of cells, the weights and the data")
     run = parser.add_argument_group("the run")
     run.add_argument("--out", type=Path, metavar="DIR", help=f"new run directory (default: {RUNS}/DATE-DEVICE)")
     run.add_argument("--resume", nargs="?", const="", metavar="DIR", help="go on with a run (default: --out, or last)")
