@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -68,7 +69,7 @@ def read_manifest(path: Path) -> Manifest:
     Raises ValueError if `path` holds no run, if the file is damaged, or if its schema cannot be read here.
     """
     file = path / MANIFEST
-    data = read(file) if path.is_dir() else None
+    data = read(file) if os.path.isdir(path) else None  # False, too, where the system will not even look
     if data is None:
         raise ValueError(f"expected the directory of a run, got {path}, which has no {MANIFEST}")
     try:

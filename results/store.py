@@ -270,8 +270,9 @@ def _mend(disk: Disk, path: Path) -> None:
 
 def check_vacant(path: Path) -> None:
     """Raises ValueError unless `path` is absent or a directory without anything but what a killed `create` leaves."""
-    if not path.exists():
-        return
+    with disks.unwritable_is_a_mistake(path):  # a name too long, a directory above that may not be searched
+        if not path.exists():
+            return
     if not path.is_dir():
         raise ValueError(f"expected a directory for the run, got the file {path}")
     try:
