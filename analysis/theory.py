@@ -25,8 +25,19 @@ OPERATORS = {
         "upsample_bilinear2d": "elementwise",
         "grid_sampler": "elementwise",
     },
+    "ptflops": {
+        **dict.fromkeys(("Conv1d", "Conv2d", "Conv3d"), "convolution"),
+        **dict.fromkeys(("ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d"), "convolution"),
+        **dict.fromkeys(("Linear", "F.linear", "MultiheadAttention"), "matmul"),
+        **dict.fromkeys(("torch.matmul", "torch.mm", "torch.bmm", "torch.addmm", "torch.baddbmm"), "matmul"),
+        **dict.fromkeys(("RNN", "GRU", "LSTM", "RNNCell", "GRUCell", "LSTMCell"), "matmul"),
+    },
 }
-"""Counter → its operator names → kind. fvcore: `_DEFAULT_SUPPORTED_OPS` of fvcore/nn/flop_count.py."""
+"""Counter → its operator names → kind. fvcore: `_DEFAULT_SUPPORTED_OPS` of fvcore/nn/flop_count.py. ptflops: those of
+its mappings (ptflops/pytorch_ops.py) that hold multiply-adds; what else it counts, its adapter gives in unit `flop`."""
+
+ELEMENTS_APART = ("ptflops",)
+"""Counters whose adapter gives multiply-adds and counted elements as rows of their own, by unit."""
 
 MODEL_KINDS = ("convolution", "matmul")
 
@@ -35,6 +46,8 @@ TRAINING_PER_FORWARD = 3
 estimate: the first layer needs no input gradient."""
 
 
-def kind_of_operator(counter: str, operator: str) -> str | None:
+def kind_of_operator(counter: str, operator: str, native_unit: str = "mac") -> str | None:
     """The kind of a counter's operator by the counter's own name for it; None if it is not understood."""
+    if native_unit == "flop" and counter in ELEMENTS_APART:
+        return "elementwise"
     return OPERATORS.get(counter, {}).get(operator)

@@ -22,10 +22,15 @@ FLOP_PER_NATIVE = {"mac": 2, "flop": 1}
 
 
 def one_convention(counts: tuple[FlopCount, ...]) -> Outcome[FlopCount]:
-    """Every count in FLOP, from its native value alone; a count whose unit is unknown becomes invalid."""
+    """Every count in FLOP, from its native value alone; a count whose unit is unknown becomes invalid.
+
+    A total whose operators were counted, too, keeps the FLOP it came with, or else gets their sum: a counter may mix
+    multiply-adds and elements in one native number.
+    """
     kept, log = [], []
+    sums = _sums_of_operators(counts)
     for count in counts:
-        clean, entry = _converted(count)
+        clean, entry = _converted(count, None if count.operator else sums.get(_total_of(count)))
         kept.append(clean)
         if entry is not None:
             log.append(entry)
@@ -79,17 +84,45 @@ def entry(step: str, count: FlopCount, field: str, before: object, after: object
     )
 
 
-def _converted(count: FlopCount) -> tuple[FlopCount, CleaningLog | None]:
+def _sums_of_operators(counts: tuple[FlopCount, ...]) -> dict[tuple[str, ...], int]:
+    """Total → FLOP of its operators; without those totals of which an operator has no finite number in a known unit."""
+    sums: dict[tuple[str, ...], int] = {}
+    broken = set()
+    for count in counts:
+        if count.operator:
+            flop = _in_flop(count)
+            sums[_total_of(count)] = sums.get(_total_of(count), 0) + (flop or 0)
+            if flop is None or count.status != "ok":
+                broken.add(_total_of(count))
+    return {total: flop for total, flop in sums.items() if total not in broken}
+
+
+def _total_of(count: FlopCount) -> tuple[str, ...]:
+    named = (count.counter, count.workload, count.phase, count.scope, str(count.batch_size), str(count.extrapolated))
+    return (count.cell_id, str(count.attempt), *named)
+
+
+def _in_flop(count: FlopCount) -> int | None:
+    factor = FLOP_PER_NATIVE.get(count.native_unit)
+    if factor is None or count.native_value is None or not math.isfinite(count.native_value):
+        return None
+    return round(factor * count.native_value)
+
+
+def _converted(count: FlopCount, operators_flop: int | None) -> tuple[FlopCount, CleaningLog | None]:
     if count.native_value is None or count.status != "ok":
         return count, None
-    factor = FLOP_PER_NATIVE.get(count.native_unit)
-    if factor is None or not math.isfinite(count.native_value):
+    flop = _in_flop(count)
+    if flop is None:
         came = f"{to_text(count.native_value)} {count.native_unit or 'without a unit'}"
         return _invalid("one_convention", count, f"expected a finite number of mac or flop, came {came}")
-    flop = round(factor * count.native_value)
+    factor = FLOP_PER_NATIVE[count.native_unit]
+    reason = f"one {count.native_unit} is {factor} FLOP: {factor} × {to_text(count.native_value)}"
+    if operators_flop is not None:
+        flop = operators_flop if count.flop is None else count.flop
+        reason = "the sum of its operators, each in its own unit"
     if flop == count.flop:
         return count, None
-    reason = f"one {count.native_unit} is {factor} FLOP: {factor} × {to_text(count.native_value)}"
     log = entry("one_convention", count, "flop", count.flop, flop, reason)
     return dataclasses.replace(count, flop=flop), log
 

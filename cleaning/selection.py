@@ -28,7 +28,7 @@ def model_operators(counts: tuple[FlopCount, ...]) -> Outcome[FlopCount]:
 def _why_left_out(count: FlopCount) -> str | None:
     if not count.operator or count.counter not in OPERATORS:
         return None
-    kind = kind_of_operator(count.counter, count.operator)
+    kind = kind_of_operator(count.counter, count.operator, count.native_unit)
     if kind is None:
         return "not understood: the operator is in no table, so it is not counted"
     return None if kind in MODEL_KINDS else f"{kind} is neither a convolution nor a matrix product"

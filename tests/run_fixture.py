@@ -173,16 +173,19 @@ def telemetry(cell: Cell) -> list[Telemetry]:
 
 
 def flop_counts(cell: Cell) -> list[FlopCount]:
-    """fvcore by operator in multiply-adds, unconverted, and ptflops as one total."""
+    """fvcore and ptflops by operator, unconverted: multiply-adds, and ptflops' elements in a unit of their own."""
     items = cell.batch_size
     convolutions = FORWARD_MAC[cell.model] - PRODUCT_MAC
     operators = {"conv": convolutions, "addmm": PRODUCT_MAC, "batch_norm": NORMALIZATION_MAC}
     rows = [_count(cell, "fvcore", operator, mac * items) for operator, mac in operators.items()]
     rows.append(_count(cell, "fvcore", "", sum(operators.values()) * items))
+    modules = {"Conv2d": convolutions, "Linear": PRODUCT_MAC}
+    rows += [_count(cell, "ptflops", module, mac * items) for module, mac in modules.items()]
+    rows.append(_count(cell, "ptflops", "ReLU", 1000 * items, "flop"))
     return [*rows, _count(cell, "ptflops", "", (FORWARD_MAC[cell.model] + 1000) * items)]
 
 
-def _count(cell: Cell, counter: str, operator: str, mac: int) -> FlopCount:
+def _count(cell: Cell, counter: str, operator: str, mac: int, unit: str = "mac") -> FlopCount:
     return FlopCount(
         cell_id=cell.cell_id,
         attempt=1,
@@ -192,7 +195,7 @@ def _count(cell: Cell, counter: str, operator: str, mac: int) -> FlopCount:
         phase="forward",
         operator=operator,
         native_value=mac,
-        native_unit="mac",
+        native_unit=unit,
     )
 
 

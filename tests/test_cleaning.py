@@ -81,8 +81,36 @@ def test_an_operator_nobody_knows_is_left_out_as_not_understood() -> None:
 
 
 def test_counters_without_a_table_of_operators_pass_through() -> None:
-    row = count("Conv2d", 10, counter="ptflops")
+    row = count("Conv2d", 10, counter="other")
     assert model_operators((row,)).kept == (row,)
+
+
+def test_of_ptflops_products_are_kept_and_elements_left_out() -> None:
+    rows = (count("Conv2d", 10, counter="ptflops"), count("Conv2d elementwise", 3, counter="ptflops", unit="flop"))
+    strange = count("Quantum2d", 5, counter="ptflops")
+    outcome = model_operators((*rows, strange))
+    assert outcome.kept == rows[:1]
+    assert outcome.dropped == (rows[1], strange)
+    assert "elementwise" in outcome.log[0].reason
+    assert "not understood" in outcome.log[1].reason
+
+
+def test_the_products_of_ptflops_are_names_of_its_own() -> None:
+    ops = pytest.importorskip("ptflops.pytorch_ops")
+    names = {kind.__name__ for kind in ops.MODULES_MAPPING}
+    names |= {f"F.{function.__name__}" for function in ops.FUNCTIONAL_MAPPING}
+    names |= {f"torch.{function.__name__}" for function in ops.TENSOR_OPS_MAPPING}
+    assert set(OPERATORS["ptflops"]) <= names
+
+
+def test_a_total_is_the_sum_of_its_operators_in_their_units() -> None:
+    rows = (count("conv", 10), count("batch_norm", 7, unit="flop"), count("", 17))
+    outcome = one_convention(rows)
+    assert [row.flop for row in outcome.kept] == [20, 7, 27]
+    assert one_convention(outcome.kept).log == ()
+    assert one_convention(outcome.kept[::2]).kept[1].flop == 27  # though an operator was left out since
+    assert one_convention((count("", 17),)).kept[0].flop == 34
+    assert one_convention((count("conv", 10, unit="?"), count("", 17))).kept[1].flop == 34
 
 
 def test_the_operators_of_fvcore_are_all_in_the_table() -> None:
@@ -171,7 +199,7 @@ def test_kept_and_dropped_are_what_came(counts: list[FlopCount]) -> None:
 @given(st.lists(COUNTS, max_size=12))
 def test_every_count_that_is_ok_is_two_flop_a_multiply_add(counts: list[FlopCount]) -> None:
     for row in clean_records({FLOP_COUNTS: counts}).flop_counts:
-        if row.status == "ok" and row.native_value is not None:
+        if row.status == "ok" and row.native_value is not None and row.operator:  # a total may mix units
             assert row.flop == {"mac": 2, "flop": 1}[row.native_unit] * row.native_value
 
 
@@ -197,7 +225,9 @@ def test_raw_tables_become_the_records_that_were_written(tmp_path) -> None:
 
 def test_cleaning_a_run_drops_normalisation_and_converts_the_rest(tmp_path) -> None:
     cleaned = clean(read_run(made.write_run(tmp_path / "run")))
-    assert {row.operator for row in cleaned.flop_counts} == {"", "conv", "addmm"}
-    assert {row.operator for row in cleaned.dropped[FLOP_COUNTS]} == {"batch_norm"}
+    assert {row.operator for row in cleaned.flop_counts} == {"", "conv", "addmm", "Conv2d", "Linear"}
+    assert {row.operator for row in cleaned.dropped[FLOP_COUNTS]} == {"batch_norm", "ReLU"}
     left_out = [entry for entry in cleaned.log if entry.step == "model_operators"]
-    assert {int(entry.before) for entry in left_out} == {2 * made.NORMALIZATION_MAC * b for b in (8, 64)}
+    sizes = {"batch_norm": 2 * made.NORMALIZATION_MAC, "ReLU": 1000}
+    expected = {(f"{name}", size * batch) for name, size in sizes.items() for batch in (8, 64)}
+    assert {(entry.subject.split()[-1], int(entry.before)) for entry in left_out} == expected

@@ -92,8 +92,8 @@ def test_what_is_written_has_the_columns_of_its_record(copy: Path) -> None:
             names, *rows = csv.reader(text)
         assert tuple(names) == header(record)
         assert rows
-    # the log of each measured cell: five counts brought to FLOP, and batch_norm then left out
-    assert len(rows) == 8 * (5 + 1)
+    # the log of each measured cell: eight counts brought to FLOP, and batch_norm and ReLU then left out
+    assert len(rows) == 8 * (8 + 2)
 
 
 def test_rebuilding_twice_gives_the_same_bytes(copy: Path) -> None:

@@ -92,9 +92,20 @@ def test_theory_is_three_times_the_forward_products_and_as_published_is_the_nati
     forward = made.FORWARD_MAC["resnet18"] * 8
     native = forward + made.NORMALIZATION_MAC * 8
     assert row_of(built, key, "theory", "datasheet", "fvcore").model_flop == 3 * 2 * forward
-    assert row_of(built, key, "theory", "datasheet", "ptflops").model_flop == 3 * 2 * (forward + 8000)
+    assert row_of(built, key, "theory", "datasheet", "ptflops").model_flop == 3 * 2 * forward
     assert row_of(built, key, "theory_as_published", "datasheet").model_flop == 3 * native
-    assert any(mark.startswith("convention") for mark in row_of(built, key, "theory", "user", "ptflops").warnings)
+    published = row_of(built, key, "theory_as_published", "user")
+    assert any(mark.startswith("convention") for mark in published.warnings)
+
+
+def test_a_counter_without_operators_gives_its_total_and_says_so() -> None:
+    total = FlopCount(
+        cell_id="c", attempt=1, counter="other", workload="m", batch_size=2, phase="forward", native_unit="mac", flop=50
+    )
+    run = Run(model="m", batch_size=2, device="cpu", cell_id="c", attempt=1, sitting="s", status="ok")
+    numerator = theory([total], run, "other")
+    assert numerator.flop_by_unit == {"fp32": 150}
+    assert any(mark.startswith("convention") for mark in numerator.warnings)
 
 
 def test_interval_of_the_ratio_is_that_of_the_time_turned_over(built: Built) -> None:
