@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from measure.counters.registry import COUNTERS
 from results.records import Cell
 from workloads.catalogue import entry, hyper_of, reason_not_trainable
 
@@ -92,7 +93,7 @@ def _cell(grid: Grid, model: str, batch_size: int, precision: str, repeat: int) 
         image_size=grid.image_size,
         num_classes=grid.num_classes,
         methods=tuple(method for method in METHODS if method in grid.methods),
-        counters=grid.counters if "theory" in grid.methods else (),
+        counters=tuple(name for name in COUNTERS if name in grid.counters) if "theory" in grid.methods else (),
         data=grid.data,
         cudnn_benchmark=grid.cudnn_benchmark,
         deterministic=grid.deterministic,
