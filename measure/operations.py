@@ -262,9 +262,10 @@ class Recorder:
         return self.phase, self._paths.of_parameter(parameter), number, None
 
     def _made(self, plan: Plan, args: Sequence[Any]) -> int | None:
-        if not plan.makes_node or not self._links.pending():
+        if not self._links.pending():
             return None
-        return self._links.made(len(self._rows), any(tensor.requires_grad for tensor in tensors_in(args)))
+        seen = plan.makes_node and any(tensor.requires_grad for tensor in tensors_in(args))
+        return self._links.made(len(self._rows), seen)
 
     def _recomputes(self) -> bool:
         return self._paths.depth > self._depth or (torch.is_grad_enabled() and in_checkpoint())

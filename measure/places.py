@@ -83,13 +83,17 @@ class Links:
     def made(self, index: int, requires_grad: bool) -> int | None:
         """The number of the node that was made for operation `index`, which is about to run; None if none was.
 
-        requires_grad: whether any input does. Of several new numbers the last is this operation's; the others were
-        made after an earlier operation returned (CopySlices, of an in-place write to a view) and are that one's.
+        requires_grad: whether autograd sees it, and any input does. Of several new numbers the last is this
+        operation's. The others are of the first operation that ran after they were made (inside a function of one's
+        own), or else of the last one that made a node (CopySlices, of an in-place write to a view).
         """
         numbers = self._threads.get(get_ident())
         if numbers is None:  # a thread's first operation: its node, if it has one, is the newest
             numbers = self._threads[get_ident()] = _Numbers(_next_number() - requires_grad)
-        return numbers.take(_next_number(), index) if requires_grad else None
+        if requires_grad:
+            return numbers.take(_next_number(), index)
+        numbers.noticed.setdefault(_next_number() - 1, index)
+        return None
 
     def pending(self) -> bool:
         """Whether nodes were made that no operation owns yet."""
@@ -126,14 +130,16 @@ class _Numbers:
         self.base = base
         self.seen = base  # the next number when last asked
         self.owners: dict[int, int] = {}
+        self.noticed: dict[int, int] = {}  # number → operation that ran when it was new, without being its own
         self._last_index = -1
 
     def take(self, top: int, index: int) -> int | None:
         if top == self.seen:
             return None
         for number in range(self.seen, top - 1):
-            if self._last_index >= 0:
-                self.owners[number] = self._last_index
+            owner = self.noticed.get(number, self._last_index)
+            if owner >= 0:
+                self.owners[number] = owner
         self.owners[top - 1] = index
         self.seen = top
         self._last_index = index
