@@ -86,7 +86,7 @@ class Worker:
         for what a process needs (a temporary file, pipes).
         """
         try:
-            answer = self._started() or self._asked(task, arguments, timeout_s)
+            answer = self._sent(task, arguments) or self._answer(timeout_s)
         except BaseException:
             self.stop()
             raise
@@ -108,17 +108,26 @@ class Worker:
                     end.close()
         self._connection = self._lifeline = self._noise = None
 
-    def _started(self) -> Fault | None:
-        """Makes sure that there is a process; the fault if none can be had."""
-        if self._process is not None and not self._process.is_alive():
-            self.stop()
-        if self._process is None:
-            self._noise = tempfile.NamedTemporaryFile(prefix="worker-")  # noqa: SIM115  lives as long as the process
+    def _sent(self, task: str, arguments: tuple[Any, ...]) -> Fault | None:
+        """Hands the task to a process, to a new one if the old one died meanwhile; the fault if none can be had."""
+        for _ in range(2):
+            if self._process is None and (fault := self._started()):
+                return fault
+            self._heard = self._noise_bytes()
             try:
-                self._start()
-            except (EOFError, ConnectionError) as fault:  # the server that forks them ended: its imports failed
-                return Fault("crashed", f"no worker could be started: {_line(fault)}")
-        self._heard = self._noise_bytes()
+                self._connection.send((task, arguments))
+            except OSError:
+                self.stop()
+            else:
+                return None
+        return Fault("crashed", "the worker ended before it was asked")
+
+    def _started(self) -> Fault | None:
+        self._noise = tempfile.NamedTemporaryFile(prefix="worker-")  # noqa: SIM115  lives as long as the process
+        try:
+            self._start()
+        except (EOFError, ConnectionError) as fault:  # the server that forks them ended: its imports failed
+            return Fault("crashed", f"no worker could be started: {_line(fault)}")
         return None
 
     def _start(self) -> None:
@@ -136,10 +145,9 @@ class Worker:
         self._process = process
         self.started += 1
 
-    def _asked(self, task: str, arguments: tuple[Any, ...], timeout_s: float) -> Any:
+    def _answer(self, timeout_s: float) -> Any:
         """What the process answers within the limit, or the fault that it does not."""
         try:
-            self._connection.send((task, arguments))
             if not wait([self._connection, self._process.sentinel], timeout_s):
                 return Fault("timeout", f"killed at its limit of {timeout_s:g} s{self._words()}")
             if not self._connection.poll(0):  # dead, though what it started may still hold the pipe

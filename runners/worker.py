@@ -1,6 +1,6 @@
 """The inside of a worker process: receive a task, run it, send its result or the fault it ended in.
 
-It never outlives its parent (a thread waits for the lifeline to break, and Linux is asked to help), ignores Ctrl-C
+It never outlives its parent (Linux and a thread wait for the lifeline to break), ignores Ctrl-C
 (the parent decides), is the first to go when memory runs out, and keeps its output out of the parent's terminal.
 """
 
@@ -25,7 +25,6 @@ OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "cannot allocate memo
 DEVICE = ("CUDA error", "cuDNN error", "CUDNN_STATUS", "CUBLAS_STATUS", "CUFFT", "NCCL error", "device-side assert")
 LONGEST_REASON = 400
 
-_PR_SET_PDEATHSIG = 1
 _SACRIFICE = "500"  # of 1000: a worker is killed long before the process that keeps the rows
 
 
@@ -34,8 +33,8 @@ def serve(connection: Connection, lifeline: Connection, noise_path: str) -> None
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     os.setsid()  # so that whatever a task starts can be killed with it
+    _arm(lifeline)
     threading.Thread(target=_end_with_parent, args=(lifeline,), name="lifeline", daemon=True).start()
-    _end_with_server()
     _volunteer()
     _redirect(noise_path)
     while True:
@@ -91,13 +90,15 @@ def _end_with_parent(lifeline: Connection) -> None:
     os.killpg(os.getpid(), signal.SIGKILL)
 
 
-def _end_with_server() -> None:
-    """Asks Linux to kill this process when the server that forked it ends, as it does after the parent: no thread runs
-    while a library that hangs holds the interpreter."""
+def _arm(lifeline: Connection) -> None:
+    """Has Linux kill this session when the lifeline breaks: while a library that hangs holds the interpreter, no thread
+    of ours runs."""
     if sys.platform == "linux":
-        import ctypes
+        import fcntl
 
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpid())
+        fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
+        fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
 
 
 def _volunteer() -> None:

@@ -1,0 +1,131 @@
+"""Tasks that misbehave, for tests of workers: each is imported in the worker process by name."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+
+def echo(*arguments):
+    return arguments
+
+
+def pid():
+    return os.getpid()
+
+
+def group():
+    return os.getpid(), os.getpgid(0), os.getsid(0)
+
+
+def nothing():
+    return None
+
+
+def say(text, result="said"):
+    print(text)
+    return result
+
+
+def shout(text):
+    """On both streams, from Python and from below it."""
+    print(f"{text} out")
+    print(f"{text} err", file=sys.stderr)
+    os.system(f"echo {text} child")
+
+
+def fail(name, text):
+    """Raises a built-in exception."""
+    raise {"ValueError": ValueError, "RuntimeError": RuntimeError, "MemoryError": MemoryError}[name](text)
+
+
+def allocate(gigabytes):
+    return len(bytearray(gigabytes * 10**9))
+
+
+def hang(mark=""):
+    """Deaf to polite signals; says its process number in a file, if given one."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if mark:
+        Path(mark).write_text(str(os.getpid()))
+    time.sleep(600)
+
+
+def hang_with_the_interpreter(mark):
+    """No other thread of this process runs any more: PyDLL, unlike CDLL, keeps the interpreter's lock."""
+    Path(mark).write_text(str(os.getpid()))
+    ctypes.PyDLL(None).sleep(600)
+
+
+def hang_with_a_child(mark):
+    """A process of its own that holds every file open."""
+    started = subprocess.Popen(["sleep", "600"], close_fds=False)
+    Path(mark).write_text(f"{os.getpid()} {started.pid}")
+    time.sleep(600)
+
+
+def die_leaving_a_child(mark):
+    started = subprocess.Popen(["sleep", "600"], close_fds=False)
+    Path(mark).write_text(f"{os.getpid()} {started.pid}")
+    os.kill(os.getpid(), signal.SIGABRT)
+
+
+def kill_me(number, words=""):
+    if words:
+        print(words)
+    os.kill(os.getpid(), number)
+    time.sleep(60)
+
+
+def null_pointer():
+    print("about to read a null pointer")
+    ctypes.string_at(0)
+
+
+def leave(status):
+    sys.exit(status)
+
+
+def leave_at_once(status):
+    os._exit(status)
+
+
+def unpicklable():
+    return lambda: None
+
+
+class Unreadable:
+    """Pickles, and cannot be read back."""
+
+    def __reduce__(self):
+        return (int, ("not a number",))
+
+
+def unreadable():
+    return Unreadable()
+
+
+def large(count):
+    return b"x" * count
+
+
+def die_while_answering(count):
+    """The answer does not fit into the pipe at once, and the process dies while it is being sent."""
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
+    signal.signal(signal.SIGALRM, lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+    return b"x" * count
+
+
+def sacrifice():
+    return int(Path("/proc/self/oom_score_adj").read_text())
+
+
+def on_interrupt():
+    """What this process does at Ctrl-C."""
+    os.kill(os.getpid(), signal.SIGINT)
+    return "still here"
