@@ -568,9 +568,9 @@ def test_what_saves_a_tensor_does_not_take_its_node() -> None:
 
     def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
         with torch.autograd.graph.saved_tensors_hooks(lambda t: t.detach(), lambda t: t):
-            return self.fc(x)
+            return self.fc(self.first(x))
 
-    recorded = fake_trace(parts(lambda: Calls(forward, first=nn.Linear(3, 2), fc=nn.Linear(3, 2)), (2, 3)))
+    recorded = fake_trace(parts(lambda: Calls(forward, first=nn.Linear(3, 3), fc=nn.Linear(3, 2)), (2, 3)))
     check_laws(recorded)
     for product in named(recorded, "aten.mm", "backward"):
         assert recorded.operations[product.forward_index or 0].name == "aten.addmm"
