@@ -17,6 +17,7 @@ from analysis.denominators import Denominator
 from analysis.numerators import Numerator
 from analysis.precisions import TENSOR_UNITS
 from analysis.statistics import summarise
+from analysis.step_times import block_means, whole_steps
 from results.errors import Unavailable
 from results.records import MEASURED, Run, Sample, Telemetry, Utilization, header, non_default, to_text
 
@@ -81,13 +82,11 @@ def step_time(samples: Sequence[Sample]) -> StepTime | None:
 
     Device time where every block has it, else wall time: one clock for all blocks, never a mixture.
     """
-    blocks = [sample for sample in samples if sample.part == "measure" and not sample.phase and sample.steps > 0]
+    blocks = whole_steps(samples)
     if not blocks:
         return None
-    on_device = [sample.device_s for sample in blocks if sample.device_s is not None]
-    times = on_device if len(on_device) == len(blocks) else [sample.wall_s for sample in blocks]
-    steps = [sample.steps for sample in blocks]
-    means_s = [time / n for time, n in zip(times, steps, strict=True)]
+    _, means_s = block_means(blocks)
+    steps = [block.steps for block in blocks]
     summary = summarise(means_s, steps)
     return StepTime(summary.mean, summary.low, summary.high, sum(steps), _drift(means_s, summary.drift_ratio))
 

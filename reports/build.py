@@ -11,11 +11,12 @@ from typing import Any, TypeVar
 
 from analysis.denominators import Denominator, datasheet, denominators
 from analysis.numerators import Counted, Numerator, count_table, exact, theory, theory_as_published
+from analysis.step_times import step_times
 from analysis.utilization import Measurement, measurement, rows
 from cleaning.pipeline import Cleaned, clean
 from cleaning.raw import records
 from results.errors import Inconsistent
-from results.records import MEASURED, Operation, Run, Sample, Sitting, Telemetry, Utilization
+from results.records import MEASURED, Operation, Run, Sample, Sitting, StepTime, Telemetry, Utilization
 from results.store import RunData
 
 C = TypeVar("C", Sample, Telemetry)
@@ -66,6 +67,7 @@ class Built:
 
     cleaned: Cleaned
     utilization: tuple[Utilization, ...]
+    step_times: tuple[StepTime, ...]
     views: tuple[View, ...]
     sittings: tuple[Sitting, ...]
     problems: tuple[str, ...] = ()
@@ -80,11 +82,16 @@ def build(data: RunData, read_operations: ReadOperations) -> Built:
     tables = _Tables(read_operations)
     samples, telemetry = _by_cell(records(data.samples, Sample)), _by_cell(records(data.telemetry, Telemetry))
     views = []
+    times: list[StepTime] = []
     for run in data.runs:
+        mine = [sample for sample in samples.get(run.cell_id, []) if sample.attempt == run.attempt]
+        times += step_times(run, mine)
         measured = measurement(run, samples.get(run.cell_id, []), telemetry.get(run.cell_id, []))
         views.append(_view(measured, data, cleaned, tables))
     fractions = tuple(row for view in views for row in view.fractions)
-    return Built(cleaned, fractions, tuple(views), tuple(data.sittings), (*data.problems, *tables.problems))
+    return Built(
+        cleaned, fractions, tuple(times), tuple(views), tuple(data.sittings), (*data.problems, *tables.problems)
+    )
 
 
 def _by_cell(rows: Iterable[C]) -> dict[str, list[C]]:

@@ -147,7 +147,10 @@ def _models(told: Sequence[View]) -> str:
     means = {model: fmean(_ratio(view) for view in same) for model, same in models.items()}
     best, worst = max(means, key=lambda model: means[model]), min(means, key=lambda model: means[model])
     if _overlap(_ratios(models[best][0]), _ratios(models[worst][0])):
-        return f"At {key[0]}, batch {key[1]}, the intervals of all {len(models)} models overlap: none is told apart."
+        why = (
+            "the intervals overlap" if _interval_known(models[best][0], models[worst][0]) else "an interval is missing"
+        )
+        return f"At {key[0]}, batch {key[1]}, {best} and {worst} are not told apart: {why}."
     of = OF_WHAT[key[3]]
     times = digits(means[best] / means[worst], 2)
     start = (
@@ -233,10 +236,14 @@ def _overlap(a: tuple[float, float], b: tuple[float, float]) -> bool:
 
 
 def _ratios(view: View) -> tuple[float, float]:
-    """The interval of the headline's ratio; the ratio itself twice where there is none."""
-    row, ratio = _row(view), _ratio(view)
+    """The interval of the headline's ratio; everything from 0 up where there is none, which is never told apart."""
+    row = _row(view)
     low, high = row.utilization_low_ratio, row.utilization_high_ratio
-    return (ratio if low is None else low, ratio if high is None else high)
+    return (0.0 if low is None else low, math.inf if high is None else high)
+
+
+def _interval_known(*views: View) -> bool:
+    return all(_row(view).utilization_high_ratio is not None for view in views)
 
 
 def _rates(view: View) -> tuple[float, float]:

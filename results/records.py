@@ -285,6 +285,32 @@ class Utilization(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
+class StepTime(Record):
+    """step_times.csv: how long one step of a cell takes, or one phase of it, over the timed blocks; from raw rows."""
+
+    cell_id: str
+    attempt: int
+    model: str
+    batch_size: int
+    precision: str
+    device: str
+    phase: str = ""  # empty: the whole step; phases are of a pass of their own
+    clock: str  # device or wall: what the times are of
+    mean_s: float  # total time ÷ total steps
+    median_s: float  # this and the next two are of the blocks
+    p5_s: float
+    p95_s: float
+    low_s: float | None = None  # 95 % interval of the mean
+    high_s: float | None = None
+    blocks: int
+    effective_blocks: float  # independent ones that would be as informative
+    steps: int
+    drift_ratio: float | None = None  # last third ÷ first third - 1
+    outliers: int  # blocks beyond 3 MAD; they stay in every other number
+    share_ratio: float | None = None  # of the phases' sum
+
+
+@dataclass(frozen=True, kw_only=True)
 class CleaningLog(Record):
     """cleaned/cleaning_log.csv: one change that cleaning made to a record, and why."""
 

@@ -6,7 +6,7 @@ import sys
 import textwrap
 from pathlib import Path
 
-from runners.arguments import Parser, choice_error
+from runners.arguments import Parser, choice_error, exit_code
 
 COMMANDS = {
     "sweep": "What utilization does training reach here, over models × batch sizes × precisions?",
@@ -45,4 +45,4 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(exit_code(main))

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import os
 import shutil
+import signal
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn
 
@@ -48,6 +51,17 @@ class Parser(argparse.ArgumentParser):
         if label != "unrecognized arguments" or not rest:
             return None
         return choice_error("argument", rest.split()[0].partition("=")[0], self._option_string_actions)
+
+
+def exit_code(main: Callable[[], int]) -> int:
+    """What `main` returns; 141, as a shell has it, where whoever read stdout has gone (`… | head`)."""
+    try:
+        code = main()
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that the exit does not fail again
+        return 128 + signal.SIGPIPE
+    return code
 
 
 def choice_error(kind: str, got: object, valid: Iterable[str]) -> str:

@@ -110,6 +110,7 @@ def _traced_parts(cell: Cell, mode: FakeMode | None) -> StepParts:
     from measure.operations import StepParts, to_fake
 
     workload = _workload(cell)
+    torch.manual_seed(cell.seed)  # what data decides (detection) repeats
     with torch.device("cpu" if mode is None else "meta"):
         model = workload.build(**workload.hyper)
     _lay_out(cell, model)

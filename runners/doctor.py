@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis import peaks
 from analysis.precisions import UNITS
-from runners.arguments import Parser
+from runners.arguments import Parser, exit_code
 
 if TYPE_CHECKING:
     from runners.checks import Check
@@ -205,4 +205,4 @@ def _paragraph(label: str, text: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(exit_code(main))

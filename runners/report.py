@@ -1,7 +1,7 @@
 """`python -m runners.report DIR`: rebuilds every table and figure of a run from its raw rows.
 
 Needs neither a GPU nor torch. Raw files are read and never changed; what is written is derived and may be written
-again: utilization.csv, cleaned/, figures/. `rebuild` is the same as a function.
+again: utilization.csv, step_times.csv, cleaned/, figures/. `rebuild` is the same as a function.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from runners.arguments import Parser
+from runners.arguments import Parser, exit_code
 
 if TYPE_CHECKING:
     from reports.build import Built
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 FORMATS = ("table", "csv", "json")
 
 UTILIZATION = "utilization.csv"
+STEP_TIMES = "step_times.csv"
 
 UNWRITABLE = 3
 """Exit code where a derived file could not be written."""
@@ -64,11 +65,12 @@ def rebuild(path: Path, out: Path | None = None) -> Built:
 
 
 def write(built: Built, out: Path) -> None:
-    """Puts utilization.csv, cleaned/ and figures/ into `out`, each file whole. Raises StoreFault."""
+    """Puts utilization.csv, step_times.csv, cleaned/ and figures/ into `out`, each file whole. Raises StoreFault."""
     from reports import figures, style
     from reports.tables import to_csv
-    from results.records import CleaningLog, FlopCount, Utilization
+    from results.records import CleaningLog, FlopCount, StepTime, Utilization
 
+    _put(out / STEP_TIMES, to_csv(built.step_times, StepTime).encode())
     _put(out / UTILIZATION, to_csv(built.utilization, Utilization).encode())
     _put(out / "cleaned" / "flop_counts.csv", to_csv(built.cleaned.flop_counts, FlopCount).encode())
     _put(out / "cleaned" / "cleaning_log.csv", to_csv(built.cleaned.log, CleaningLog).encode())
@@ -116,4 +118,4 @@ def _parser() -> Parser:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(exit_code(main))

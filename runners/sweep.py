@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.precisions import PRECISIONS
 from measure.counters.registry import COUNTERS
-from runners.arguments import Parser, choice_error, names, number
+from runners.arguments import Parser, choice_error, exit_code, names, number
 from runners.plan import METHODS, Grid, cells, check, remaining
 from workloads.catalogue import ENTRIES, OPTIMIZERS, SUITES, hyper_of
 
@@ -38,6 +38,8 @@ DEFAULT_MODELS = ("resnet18", "mobilenet_v2")
 DEFAULT_BATCHES = {"cpu": (8,), "cuda": (64,)}
 DEFAULT_PRECISIONS = {"cpu": ("fp32",), "cuda": ("fp32", "tf32", "amp-bf16")}
 SMALLEST_TIMEOUT_S = 1.0
+EARLIER = "earlier"
+"""Among a manifest's options: the other grids that the run was resumed from."""
 
 DESCRIPTION = """Measure the training of models on this device and report what fraction of its peak it uses.
 Without arguments: resnet18 and mobilenet_v2, on a CUDA device if there is one, else on the CPU (two minutes)."""
@@ -62,6 +64,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except StoreFault as fault:
         print(f"error: {fault}", file=sys.stderr)
         return STORE_FAULT
+    except BrokenPipeError:
+        raise
     except OSError as fault:  # no room for a temporary file, a pipe, a process or the answer
         print(f"error: {fault}; what was measured is kept, --resume goes on", file=sys.stderr)
         return STORE_FAULT
@@ -94,7 +98,10 @@ def _sweep(options: argparse.Namespace, command: str) -> int:
     probed = _probe(str(_chosen(options, stored, "device", "auto")))
     grid = _grid(options, stored, probed)
     check(grid)
-    planned = cells(grid)
+    earlier = [Grid.from_json(options) for options in stored.get(EARLIER, [])]
+    if stored and Grid.from_json(stored) != grid:
+        earlier.append(Grid.from_json(stored))
+    planned = _union(grid, earlier)
     _check_budget(options.time_budget, planned[0])
     with _store(options, resumed, grid, probed, command) as store:
         todo = remaining(planned, store.done(options.retry_failed))
@@ -102,21 +109,39 @@ def _sweep(options: argparse.Namespace, command: str) -> int:
             print(f"{len(planned) - len(todo)} of {len(planned)} cells are there already", file=sys.stderr)
         watch = _sit_down(store, probed) if todo else None
         if resumed is not None:  # not before the machine was found to be one that may go on
-            store.replace_manifest(dataclasses.replace(store.manifest.with_command(command), options=grid.as_json()))
+            store.replace_manifest(
+                dataclasses.replace(store.manifest.with_command(command), options=_as_options(grid, earlier))
+            )
         failed = _collect(store, probed, watch, todo, options) if watch else 0
         path, statuses = store.path, store.done()
     _report(path, options.format)
     return FAILED_CELLS if failed or _any_failed(planned, statuses) else 0
 
 
+def _union(grid: Grid, earlier: Sequence[Grid]) -> list[Cell]:
+    """The cells of this grid, then what earlier sittings of the run were asked for beside it: none is forgotten."""
+    return list({cell.cell_id: cell for each in (grid, *earlier) for cell in cells(each)}.values())
+
+
+def _as_options(grid: Grid, earlier: Sequence[Grid]) -> dict[str, Any]:
+    """What the manifest keeps of a run's options."""
+    return {**grid.as_json(), **({EARLIER: [each.as_json() for each in earlier]} if earlier else {})}
+
+
 def _sit_down(store: Store, probed: Probed) -> Watch:
     """Begins a sitting. Raises ValueError if this machine may not go on with the run."""
+    from results.manifest import harness_version
     from results.records import Sitting as SittingRow
     from runners.collect import utc_now
     from runners.watch import Watch
 
     watch = Watch(probed.device)
     facts = probed.environment
+    version = harness_version()
+    for other in {str(sitting.environment.get("harness_version")) for sitting in store.sittings} - {version}:
+        print(
+            f"note: earlier sittings of this run were collected by version {other}, this is {version}", file=sys.stderr
+        )
     store.append_sitting(
         SittingRow(
             sitting=f"s{len(store.sittings)}",
@@ -128,7 +153,7 @@ def _sit_down(store: Store, probed: Probed) -> Watch:
             driver=str(facts.get("driver") or ""),
             torch_version=str(facts.get("torch") or ""),
             peak_row=_peak_row_id(facts),
-            environment=facts,
+            environment={**facts, "harness_version": version},
             preflight=watch.preflight(),
         )
     )
@@ -338,8 +363,12 @@ def _parser() -> Parser:
     grid.add_argument("--num-classes", type=number(int, 1), metavar="N")
     grid.add_argument("--data", help="synthetic (default) or cifar10:DIR")
     how = parser.add_argument_group("how it is counted and timed")
-    how.add_argument("--methods", type=names("method", METHODS), help=f"default: {','.join(METHODS)}")
-    how.add_argument("--counters", type=names("counter", list(COUNTERS)), help=f"default: {','.join(COUNTERS)}")
+    how.add_argument("--methods", type=names("method", METHODS), help=f"default: {','.join(Grid.methods)}")
+    how.add_argument(
+        "--counters",
+        type=names("counter", list(COUNTERS)),
+        help=f"of {', '.join(COUNTERS)}",
+    )
     how.add_argument("--peak-tflops", type=number(float, 1e-6), help="a denominator of your own, in 1e12 FLOP/s")
     how.add_argument("--target-ci", dest="target_ci_ratio", type=number(float, 1e-6, 0.999999), metavar="RATIO")
     how.add_argument("--cudnn-benchmark", type=_on_off, metavar="on|off", help="default: on")
@@ -370,4 +399,4 @@ def _on_off(text: str) -> bool:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(exit_code(main))

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from analysis.telemetry import Reading, energy
+from measure import environment
 from measure.telemetry import Nvml, Sampler, open_nvml
 from results.errors import Unavailable
 
@@ -16,6 +17,7 @@ class Watch:
     """Polls one device from `open` to `close`. device: "cpu", "cuda" or "cuda:1"."""
 
     def __init__(self, device: str) -> None:
+        self._device = device
         self.reason = ""
         self._nvml: Nvml | None = None
         self._sampler: Sampler | None = None
@@ -28,8 +30,10 @@ class Watch:
 
     def preflight(self) -> dict[str, Any]:
         """The device's state; call it while no process of ours uses the device. Empty where it says nothing."""
+        if self._device.startswith("cpu"):
+            return environment.preflight(self._device)
         if self._nvml is None:
-            return {"absent": {"telemetry": self.reason}} if self.reason else {}
+            return {"absent": {"telemetry": self.reason}}
         try:
             return self._nvml.preflight(self._nvml.processes())
         except Unavailable as fault:

@@ -1,4 +1,4 @@
-"""Tests marked `gpu` are skipped where there is no CUDA device, with one reason that the list of expected skips knows."""
+"""Tests marked `gpu` are skipped without a CUDA device, for one reason that the list of expected skips knows."""
 
 from __future__ import annotations
 

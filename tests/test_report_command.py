@@ -20,7 +20,7 @@ from tests import made_up_runs
 from tests import run_fixture as made
 
 ROOT = Path(__file__).parents[1]
-DERIVED = {"utilization.csv", "cleaned/flop_counts.csv", "cleaned/cleaning_log.csv"} | {
+DERIVED = {"step_times.csv", "utilization.csv", "cleaned/flop_counts.csv", "cleaned/cleaning_log.csv"} | {
     f"figures/utilization_by_{what}.{ending}" for what in ("model", "batch") for ending in ("png", "svg")
 }
 

@@ -64,7 +64,7 @@ def built(*views: View, problems: tuple[str, ...] = ()) -> Built:
         torch_version="2.15.0",
     )
     rows = tuple(row for each in views for row in each.fractions)
-    return Built(None, rows, views, (sitting,), problems)  # type: ignore[arg-type]
+    return Built(None, rows, (), views, (sitting,), problems)  # type: ignore[arg-type]
 
 
 # --- quantities --------------------------------------------------------------------------------------------------
@@ -179,7 +179,14 @@ def test_a_waiting_gpu_is_named_first() -> None:
 
 def test_models_whose_intervals_overlap_are_not_told_apart() -> None:
     said = closing_sentence([view(fraction(0.600)), view(fraction(0.601, model="vgg16"))])
-    assert said == "At fp32, batch 8, the intervals of all 2 models overlap: none is told apart."
+    assert said == "At fp32, batch 8, vgg16 and resnet18 are not told apart: the intervals overlap."
+
+
+def test_a_cell_without_an_interval_is_not_told_apart() -> None:
+    """One block has no interval: what it gives may be anything."""
+    single = fraction(0.05, model="vgg16", utilization_low_ratio=None, utilization_high_ratio=None)
+    said = closing_sentence([view(fraction(0.6)), view(single)])
+    assert said == "At fp32, batch 8, resnet18 and vgg16 are not told apart: an interval is missing."
 
 
 def test_models_are_compared_at_one_precision_and_batch_only() -> None:

@@ -18,7 +18,7 @@ from results import records
 from results.layout import RECORDS, operation_files
 from results.manifest import MANIFEST, Manifest
 from results.migrations import MIGRATIONS
-from results.records import SCHEMA_VERSION, STATUSES, CleaningLog, Record, Utilization
+from results.records import SCHEMA_VERSION, STATUSES, CleaningLog, Record, StepTime, Utilization
 from runners.plan import Grid
 
 DOCUMENT = (Path(__file__).parents[1] / "docs" / "schema.md").read_text(encoding="utf-8")
@@ -27,6 +27,7 @@ FILES: dict[str, type] = {
     **RECORDS,
     **operation_files("TRACE_ID"),
     "utilization.csv": Utilization,
+    "step_times.csv": StepTime,
     "cleaned/cleaning_log.csv": CleaningLog,
     MANIFEST: Manifest,
 }
@@ -195,7 +196,7 @@ def test_the_options_in_the_manifest_are_those_of_a_sweep() -> None:
 
 def test_environment_and_preflight_are_listed() -> None:
     told, _, state = _section("Environment and preflight").partition("`preflight`")
-    facts = {*environment.environment(), *environment.device_facts("cpu"), "torch_error"}
+    facts = {*environment.environment(), *environment.device_facts("cpu"), "torch_error", "harness_version"}
     assert facts == set(re.findall(r"`(\w+)`", told)) - {"environment", "null"}
     asked = {*nvml.STATE, *nvml.POLLED, "driver", "other_processes", "processes_since", "absent"}
     assert asked == set(re.findall(r"`(\w+)`", state))
