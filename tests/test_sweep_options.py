@@ -1,0 +1,67 @@
+"""What a sweep plans from its options, those of the run it resumes, and the device: no process, no torch."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+import pytest
+
+from runners import sweep
+from runners.cell import Probed
+from runners.plan import Grid, cells
+
+CPU = Probed("cpu", {}, {"tf32": "tf32 on cpu: a CPU has none"})
+H100 = Probed("cuda", {}, {})
+V100 = Probed("cuda", {}, {"tf32": "no", "amp-bf16": "no"})
+
+
+def parsed(*arguments: str) -> argparse.Namespace:
+    return sweep._parser().parse_args(arguments)
+
+
+def grid(*arguments: str, stored: dict[str, Any] | None = None, probed: Probed = CPU) -> Grid:
+    return sweep._grid(parsed(*arguments), stored or {}, probed)
+
+
+def test_defaults_follow_from_the_device() -> None:
+    assert (grid().batch_sizes, grid().precisions) == ((8,), ("fp32",))
+    assert (grid(probed=H100).batch_sizes, grid(probed=H100).precisions) == ((64,), ("fp32", "tf32", "amp-bf16"))
+    assert grid(probed=V100).precisions == ("fp32",)
+    assert grid().models == ("resnet18", "mobilenet_v2")
+
+
+def test_a_precision_that_the_device_lacks_is_a_mistake_with_the_ones_it_has() -> None:
+    with pytest.raises(ValueError, match=r"a CPU has none; expected of fp32, amp-bf16, amp-fp16, got tf32"):
+        grid("--precisions", "fp32,tf32")
+
+
+def test_a_suite_brings_its_models_and_sizes_and_options_win() -> None:
+    suite = grid("--suite", "post2021")
+    assert (len(suite.models), suite.num_classes, suite.image_size) == (13, 10, 224)
+    assert grid("--suite", "post2021", "--num-classes", "1000").num_classes == 1000
+    assert grid("--suite", "post2021", "--models", "vit_b_16").models[-1] == "vit_b_16"
+
+
+def test_resuming_without_options_plans_the_same_cells() -> None:
+    first = grid("--models", "vgg11", "--batch-sizes", "1,2", "--quick", "--compile", "--cudnn-benchmark", "off")
+    again = grid(stored=first.as_json())
+    assert again == first
+    assert cells(again) == cells(first)
+    assert all(cell.quick and cell.compile and not cell.cudnn_benchmark for cell in cells(again))
+
+
+def test_resuming_with_other_options_forgets_no_cell() -> None:
+    first = grid("--models", "vgg11", "--batch-sizes", "1,2")
+    second = grid("--batch-sizes", "4", stored=first.as_json())
+    options = sweep._as_options(second, [first])
+    assert (second.models, second.batch_sizes) == (("vgg11",), (4,))
+    third = grid(stored=options)
+    earlier = [Grid.from_json(kept) for kept in options[sweep.EARLIER]]
+    assert third == second
+    assert {cell.batch_size for cell in sweep._union(third, earlier)} == {1, 2, 4}
+    assert len(sweep._union(first, [first])) == 2
+
+
+def test_the_manifest_of_a_run_that_was_never_extended_names_no_earlier_grid() -> None:
+    assert sweep.EARLIER not in sweep._as_options(grid(), [])
