@@ -1,0 +1,467 @@
+"""One sitting over made-up workers: each cell becomes one row, whatever becomes of it, and the sweep goes on."""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import os
+import signal
+
+import pytest
+from fake_sitting import CEILINGS, MEASURE, TRACE, FakeWatch, Scene, ceiling, cell, in_turn, measured
+from made_up_runs import Failing, Unsynced, operations
+
+from measure.protocols import Protocol
+from results.errors import StoreFault
+from results.records import STATUSES
+from results.store import read_operations, read_run
+from runners.collect import CEILING_BUDGET_S, QUICK_CEILING_S, SPARE_RATIO, failed, least_s, trace_id
+from runners.launch import Fault
+
+FAULTS = ("unavailable", "out_of_memory", "timeout", "device_error", "crashed", "invalid")
+
+
+@pytest.fixture
+def scene(tmp_path, monkeypatch):
+    return Scene(tmp_path / "run", monkeypatch)
+
+
+def statuses(scene: Scene) -> dict[str, str]:
+    return {run.model: run.status for run in read_run(scene.path).runs}
+
+
+class TestOneRowACell:
+    MODELS = ("resnet18", "resnet34", "vgg11", "vgg13", "alexnet", "mobilenet_v2", "resnet50", "squeezenet1_1")
+
+    def test_every_status_is_one_row_with_its_reason_and_the_sweep_goes_on(self, scene):
+        outcomes = [Fault(status, f"because {status}") for status in FAULTS]
+        outcomes += [measured("not_converged", "too wide"), measured("ok")]
+        scene.answers[MEASURE] = in_turn(*outcomes)
+        runs = scene.sitting().collect([cell(model) for model in self.MODELS])
+        assert [run.status for run in runs] == [*FAULTS, "not_converged", "ok"]
+        assert {*FAULTS, "not_converged", "ok", "interrupted"} == set(STATUSES)
+        data = read_run(scene.path)
+        assert data.runs == data.all_runs
+        assert [dataclasses.replace(run, committed={}) for run in data.runs] == runs
+        assert [run.reason for run in data.runs] == [*(f"because {status}" for status in FAULTS), "too wide", ""]
+        assert [run.model for run in data.runs] == list(self.MODELS)
+        assert {run.attempt for run in data.runs} == {1}
+        assert data.problems == []
+        assert [run.status for run in failed(runs)] == list(FAULTS)
+
+    def test_each_measurement_keeps_its_rows(self, scene):
+        scene.answers[MEASURE] = measured(first_loss=2.5, host_bound=None)
+        (run,) = scene.sitting().collect([cell()])
+        data = read_run(scene.path)
+        assert data.samples["index"].tolist() == [0, 1, 2]
+        assert data.samples["wall_s"].tolist() == [0.5, 0.625, 0.75]
+        assert data.telemetry["time_s"].tolist() == [1000.0, 1003.0]
+        assert scene.watch.windows == [(1000.0, 1003.0)]
+        assert (run.energy_j, run.energy_method) == (300.0, "polled")
+        assert (run.parameters, run.items_per_step, run.first_loss) == (11, 2, 2.5)
+        assert run.warnings == ("energy: made up",)
+        assert run.duration_s >= 0
+        assert run.started_at.endswith("Z")
+        assert set(data.runs[0].committed) >= {"samples.csv", "telemetry.csv", "flop_counts.csv"}
+
+    def test_a_failed_cell_keeps_what_was_counted(self, scene):
+        scene.answers[MEASURE] = Fault("out_of_memory", "no more")
+        scene.sitting().collect([cell()])
+        data = read_run(scene.path)
+        assert len(data.samples) == len(data.telemetry) == 0
+        assert set(data.flop_counts["counter"]) == {"fvcore", "ptflops"}
+
+    def test_a_cell_known_not_to_train_asks_nobody(self, scene):
+        (run,) = scene.sitting().collect([cell(batch_size=1, image_size=32)])
+        assert run.status == "invalid"
+        assert "batch of at least 2" in run.reason
+        assert scene.calls == scene.counted == []
+
+    def test_a_fault_of_the_parent_is_the_cells_alone(self, scene):
+        scene.watch.fault = RuntimeError("a bug")
+        sitting = scene.sitting()
+        runs = sitting.collect([cell()])
+        assert (runs[0].status, runs[0].reason) == ("crashed", "RuntimeError: a bug")
+        scene.watch.fault = None
+        assert [run.status for run in sitting.collect([cell("vgg11")])] == ["ok"]
+        assert statuses(scene) == {"resnet18": "crashed", "vgg11": "ok"}
+
+    def test_rows_that_could_not_be_read_back_cost_the_cell_and_not_the_sweep(self, scene):
+        broken = dataclasses.replace(measured(), fields={**measured().fields, "parameters": 1.5})
+        scene.answers[MEASURE] = in_turn(broken, measured())
+        runs = scene.sitting().collect([cell(), cell("vgg11")])
+        assert [run.status for run in runs] == ["crashed", "ok"]
+        assert runs[0].reason.startswith("its rows cannot be kept: ")
+        assert "parameters" in runs[0].reason
+        assert statuses(scene) == {"resnet18": "crashed", "vgg11": "ok"}
+
+    def test_control_characters_of_a_dying_worker_do_no_harm(self, scene):
+        scene.answers[MEASURE] = Fault("crashed", 'it printed: \x1b[31m\x00 "a, b"\u2028 \udc80')
+        scene.sitting().collect([cell()])
+        assert statuses(scene) == {"resnet18": "crashed"}
+        assert read_run(scene.path).problems == []
+
+    @pytest.mark.parametrize(
+        ("precision", "device", "unit"),
+        [
+            ("fp32", "cuda", "fp32"),
+            ("tf32", "cuda:1", "tf32"),
+            ("amp-bf16", "cuda", "bf16"),
+            ("amp-fp16", "cuda", "fp16"),
+            ("fp32", "cpu", "fp32"),
+            ("amp-bf16", "cpu", "bf16"),
+        ],
+    )
+    def test_the_row_names_the_unit_of_products_and_convolutions(self, scene, precision, device, unit):
+        (run,) = scene.sitting().collect([cell(precision=precision, device=device)])
+        assert (run.convolution_unit, run.matmul_unit) == (unit, unit)
+
+
+class TestWorkers:
+    def test_one_worker_for_the_cells_of_one_key(self, scene):
+        scene.sitting().collect([cell(), cell("vgg11"), cell(batch_size=4)])
+        assert scene.said == ["start trace", "start measure", "end measure", "end trace"]
+
+    @pytest.mark.parametrize(
+        "change", [{"precision": "amp-bf16"}, {"compile": True}, {"repeat": 1}, {"device": "cuda"}]
+    )
+    def test_another_key_gets_a_fresh_worker(self, scene, change):
+        scene.sitting().collect([cell(), cell(), cell(**change)])
+        assert [said for said in scene.said if "measure" in said] == ["start measure", "end measure"] * 2
+
+    @pytest.mark.parametrize("status", ["not_converged", "invalid"])
+    def test_after_any_status_but_ok_too(self, scene, status):
+        scene.answers[MEASURE] = in_turn(measured(status, "x"), measured(), measured())
+        scene.sitting().collect([cell(), cell("vgg11"), cell("vgg13")])
+        assert [said for said in scene.said if "measure" in said] == ["start measure", "end measure"] * 2
+
+    def test_no_worker_is_left_at_the_end_whatever_happens(self, scene):
+        scene.answers[MEASURE] = OSError(errno.EMFILE, "too many open files")
+        with pytest.raises(OSError, match="too many"):
+            scene.sitting().collect([cell()])
+        assert scene.said == ["start trace", "start measure", "end measure", "end trace"]
+
+    def test_the_cells_limit_is_passed_on(self, scene):
+        scene.sitting(cell_timeout_s=17.0).collect([cell()])
+        (limit,) = [call.timeout_s for call in scene.calls if call.task == MEASURE]
+        assert limit == 17.0
+        assert all(call.timeout_s > 0 for call in scene.calls)
+
+
+class TestCounts:
+    def test_a_workload_is_counted_once_and_each_cell_has_the_rows(self, scene):
+        cells = [cell(), cell(precision="amp-bf16"), cell(optimizer="adam")]
+        scene.sitting().collect(cells)
+        sizes = {"image_size": 224, "num_classes": 1000}
+        assert scene.counted == [("fvcore", "resnet18", sizes, (1, 2)), ("ptflops", "resnet18", sizes, (1, 2))]
+        frame = read_run(scene.path).flop_counts
+        # three cells, two counters, two batches, a total and an operator
+        assert frame.groupby("cell_id").size().to_dict() == {c.cell_id: 2 * 2 * 2 for c in cells}
+
+    def test_a_large_batch_is_extrapolated_by_the_law(self, scene):
+        scene.sitting().collect([cell(batch_size=64)])
+        assert {batches for *_, batches in scene.counted} == {(1, 2, 16)}
+        frame = read_run(scene.path).flop_counts
+        here = frame[(frame["batch_size"] == 64) & (frame["counter"] == "fvcore")]
+        assert here["extrapolated"].tolist() == [True, True]
+        assert sorted(here["flop"].tolist()) == [64_007, 128_014]  # 1000 b + 7 at 64, and twice that
+
+    def test_other_sizes_are_another_workload(self, scene):
+        scene.sitting().collect([cell(), cell(image_size=64)])
+        assert len(scene.counted) == 4
+
+    def test_a_quick_cell_counts_the_smallest_batches_only(self, scene):
+        scene.sitting().collect([cell(batch_size=64, quick=True)])
+        assert {batches for *_, batches in scene.counted} == {(1, 2)}
+
+    def test_without_theory_nothing_is_counted(self, scene):
+        scene.sitting().collect([cell(methods=("exact",), counters=())])
+        assert scene.counted == []
+        assert len(read_run(scene.path).flop_counts) == 0
+
+
+class TestTraces:
+    def test_written_once_for_cells_that_share_it_and_each_refers_to_it(self, scene):
+        """fp32 and tf32 are one dtype policy; autocast, batch, optimizer and layout are not."""
+        cells = [cell(device="cuda"), cell(device="cuda", precision="tf32"), cell(device="cuda", repeat=1)]
+        runs = scene.sitting().collect(cells)
+        assert scene.tasks("trace") == [TRACE]
+        (identity,) = {run.trace_id for run in runs}
+        assert read_operations(scene.path, identity)[0] == operations()
+        assert len(list((scene.path / "operations").iterdir())) == 2
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            {"batch_size": 4},
+            {"precision": "amp-bf16"},
+            {"precision": "amp-fp16"},
+            {"optimizer": "adam"},
+            {"layout": "channels_last"},
+            {"image_size": 64},
+            {"model": "resnet34"},
+        ],
+    )
+    def test_what_decides_a_table(self, change):
+        assert trace_id(cell(**change), "2.15.0") != trace_id(cell(), "2.15.0")
+
+    def test_another_torch_is_another_table(self):
+        assert trace_id(cell(), "2.11.0") != trace_id(cell(), "2.15.0")
+
+    @pytest.mark.parametrize("change", [{"seed": 1}, {"quick": True}, {"compile": True}, {"repeat": 2}])
+    def test_what_does_not(self, change):
+        assert trace_id(cell(**change), "2.15.0") == trace_id(cell(), "2.15.0")
+
+    def test_a_resumed_sitting_takes_the_one_that_is_there(self, scene):
+        scene.sitting().collect([cell()])
+        scene.reopen()
+        scene.calls.clear()
+        (run,) = scene.sitting().collect([cell(repeat=1)])
+        assert TRACE not in scene.tasks()
+        assert run.trace_id
+
+    def test_a_damaged_one_is_made_again(self, scene):
+        (run,) = scene.sitting().collect([cell()])
+        for file in (scene.path / "operations").iterdir():
+            file.write_bytes(file.read_bytes()[:40])
+        scene.reopen()
+        assert scene.store.done() == {}, "the cell's rows are not intact"
+        (again,) = scene.sitting().collect([cell()])
+        assert (again.status, again.attempt, again.trace_id) == ("ok", 2, run.trace_id)
+        assert read_operations(scene.path, run.trace_id)[0] == operations()
+        assert statuses(scene) == {"resnet18": "ok"}
+
+    def test_a_model_that_cannot_take_its_sizes_is_not_trained(self, scene):
+        scene.answers[TRACE] = Fault("invalid", "resnet18 cannot take this batch and these sizes: kernel too large")
+        (run,) = scene.sitting().collect([cell()])
+        assert (run.status, run.reason) == (
+            "invalid",
+            "resnet18 cannot take this batch and these sizes: kernel too large",
+        )
+        assert MEASURE not in scene.tasks()
+
+    @pytest.mark.parametrize("status", ["crashed", "timeout", "out_of_memory"])
+    def test_a_tracer_that_fails_does_not_keep_a_cell_from_being_measured(self, scene, status):
+        scene.answers[TRACE] = Fault(status, "so it is")
+        (run,) = scene.sitting().collect([cell()])
+        assert (run.status, run.trace_id) == ("ok", "")
+        assert run.warnings[0] == f"trace: {status}: so it is"
+
+    def test_two_tables_for_one_trace_are_a_contradiction(self, scene, monkeypatch):
+        sitting = scene.sitting()
+        scene.store.write_operations(trace_id(cell(), "2.15.0"), operations(3), [])
+        monkeypatch.setattr(sitting, "_has_trace", lambda identity: False)
+        (run,) = sitting.collect([cell()])
+        assert run.status == "invalid"
+        assert "two tables for one trace" in run.reason
+
+    def test_without_exact_nothing_is_traced(self, scene):
+        (run,) = scene.sitting().collect([cell(methods=("theory",))])
+        assert scene.tasks("trace") == []
+        assert run.trace_id == ""
+
+
+class TestCeilings:
+    def test_once_for_each_precision_in_the_worker_that_measures(self, scene):
+        cells = [cell(), cell("vgg11"), cell(precision="amp-bf16"), cell(repeat=1)]
+        scene.sitting().collect(cells)
+        assert scene.asked(CEILINGS) == [
+            ("s1", "cpu", "fp32", CEILING_BUDGET_S["cpu"]),
+            ("s1", "cpu", "amp-bf16", CEILING_BUDGET_S["cpu"]),
+        ]
+        assert {call.name for call in scene.calls if call.task == CEILINGS} == {"measure"}
+        assert [c.precision for c in read_run(scene.path).ceilings] == ["fp32", "amp-bf16"]
+        assert scene.tasks("measure")[:2] == [CEILINGS, MEASURE], "before the first cell"
+
+    def test_a_quick_one_takes_less(self, scene):
+        scene.sitting().collect([cell(quick=True), cell(device="cuda:1", quick=True)])
+        assert [budget_s for *_, budget_s in scene.asked(CEILINGS)] == [QUICK_CEILING_S] * 2
+
+    def test_none_is_said_and_not_asked_again(self, scene):
+        scene.answers[CEILINGS] = Fault("crashed", "so it is")
+        runs = scene.sitting().collect([cell(), cell("vgg11")])
+        assert [run.status for run in runs] == ["ok", "ok"]
+        assert len(scene.asked(CEILINGS)) == 1
+        assert "no ceiling of fp32 on cpu: crashed: so it is" in scene.stream.getvalue()
+
+
+class TestTimeBudget:
+    def take(self, scene: Scene, seconds: float) -> None:
+        def answer(*_):
+            scene.clock.elapsed_s += seconds
+            return measured()
+
+        scene.answers[MEASURE] = answer
+
+    @pytest.mark.parametrize(("budget_s", "fitting"), [(100.0, 3), (95.0, 2)])
+    def test_no_cell_is_started_that_will_not_finish(self, scene, monkeypatch, budget_s, fitting):
+        """Cells of 30 s; the next is taken to need 36. Of 100 s two cells leave 40, three 10; of 95 s two leave 35."""
+        monkeypatch.setattr("runners.collect.Stopwatch", lambda: Lap(scene))
+        self.take(scene, 30.0)
+        models = ("resnet18", "resnet34", "vgg11", "vgg13", "alexnet")
+        sitting = scene.sitting(time_budget_s=budget_s)
+        runs = sitting.collect([cell(model) for model in models])
+        assert sitting.longest_s == 30.0
+        assert len(runs) == len(read_run(scene.path).runs) == fitting
+        assert f"time budget: {5 - fitting} of 5 cells not started; --resume goes on" in scene.stream.getvalue()
+
+    def test_the_caps_shrink_to_what_is_left(self, scene):
+        self.take(scene, 0.0)
+        scene.clock.elapsed_s = 60.0
+        scene.sitting(time_budget_s=80.0).collect([cell()])
+        ((_, protocol),) = scene.asked(MEASURE)
+        assert protocol == Protocol.for_device("cpu", False, None, 20.0)
+        assert protocol.longest_s == pytest.approx(20.0)
+
+    def test_without_a_budget_everything_is_measured_by_the_whole_protocol(self, scene):
+        scene.clock.elapsed_s = 1e9
+        scene.sitting().collect([cell(quick=True, target_ci_ratio=0.01)])
+        ((_, protocol),) = scene.asked(MEASURE)
+        assert protocol == Protocol.for_device("cpu", True, 0.01)
+
+    def test_the_first_cell_needs_its_ceiling_too(self, scene):
+        """CPU: 1 s of warming up, 2 s of blocks, 8 s of ceiling, and a fifth to spare."""
+        assert least_s(cell()) == pytest.approx(SPARE_RATIO * (1.0 + 2.0 + 8.0))
+        assert least_s(cell(), ceiling_known=True) == pytest.approx(SPARE_RATIO * 3.0)
+        self.take(scene, 0.0)
+        assert scene.sitting(time_budget_s=13.0).collect([cell()]) == []
+        scene.clock.elapsed_s = 0.0
+        runs = scene.sitting(time_budget_s=13.3).collect([cell(), cell("vgg11")])
+        assert len(runs) == 2
+
+
+class Lap:
+    """A stopwatch on the scene's clock."""
+
+    def __init__(self, scene: Scene) -> None:
+        self.scene, self.origin_s = scene, scene.clock.elapsed_s
+
+    @property
+    def elapsed_s(self) -> float:
+        return self.scene.clock.elapsed_s - self.origin_s
+
+
+class TestInterruption:
+    def test_what_was_measured_is_kept_and_the_cell_at_work_is_a_row(self, scene):
+        scene.answers[MEASURE] = in_turn(measured(), KeyboardInterrupt())
+        with pytest.raises(KeyboardInterrupt):
+            scene.sitting().collect([cell(), cell("vgg11"), cell("vgg13")])
+        assert statuses(scene) == {"resnet18": "ok", "vgg11": "interrupted"}
+        assert scene.said[-2:] == ["end measure", "end trace"]
+        scene.reopen()
+        assert scene.store.done() == {cell().cell_id: "ok"}
+
+    def test_an_interrupted_cell_is_measured_again_under_the_next_number(self, scene):
+        scene.answers[MEASURE] = in_turn(KeyboardInterrupt(), measured())
+        with pytest.raises(KeyboardInterrupt):
+            scene.sitting().collect([cell()])
+        scene.reopen()
+        (run,) = scene.sitting().collect([cell()])
+        assert run.attempt == 2
+        assert statuses(scene) == {"resnet18": "ok"}
+        assert len(read_run(scene.path).samples) == 3
+
+    @pytest.mark.parametrize("stage", [TRACE, CEILINGS])
+    def test_at_every_stage(self, scene, stage):
+        scene.answers[stage] = KeyboardInterrupt()
+        with pytest.raises(KeyboardInterrupt):
+            scene.sitting().collect([cell()])
+        assert statuses(scene) == {"resnet18": "interrupted"}
+
+    def test_while_counting(self, scene, monkeypatch):
+        def interrupted(*_, **__):
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr("runners.collect.count_isolated", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            scene.sitting().collect([cell()])
+        assert statuses(scene) == {"resnet18": "interrupted"}
+
+    @pytest.mark.parametrize("call", range(8))
+    def test_within_a_commit_it_waits_until_the_cell_is_kept(self, tmp_path, monkeypatch, call):
+        """A real signal before the n-th write of the commit; a measured cell is not thrown away for it."""
+        disk = Ringing(call)
+        scene = Scene(tmp_path / "run", monkeypatch, disk)
+        scene.answers[MEASURE] = lambda *_: disk.arm() or measured()
+        with pytest.raises(KeyboardInterrupt):
+            scene.sitting().collect([cell(), cell("vgg11")])
+        assert disk.rang
+        assert statuses(scene) == {"resnet18": "ok"}
+        assert len(read_run(scene.path).all_runs) == 1
+
+
+class Ringing(Unsynced):
+    """A disk that sends Ctrl-C to this process before its n-th open or write after `arm`."""
+
+    def __init__(self, call: int) -> None:
+        self.left: int | None = None
+        self.call, self.rang = call, False
+
+    def arm(self) -> None:
+        self.left = self.call
+
+    def ring(self) -> None:
+        if self.left == 0:
+            self.rang = True
+            os.kill(os.getpid(), signal.SIGINT)
+        if self.left is not None:
+            self.left -= 1
+
+    def open(self, path, flags):
+        self.ring()
+        return super().open(path, flags)
+
+    def write(self, fd, data):
+        self.ring()
+        return super().write(fd, data)
+
+
+class TestStoreFaults:
+    @pytest.mark.parametrize("part", [0, 100])
+    def test_a_full_disk_ends_the_sitting_and_keeps_whole_rows(self, tmp_path, monkeypatch, part):
+        disk = Failing(part=part)
+        scene = Scene(tmp_path / "run", monkeypatch, disk)
+        scene.answers[MEASURE] = in_turn(measured(), measured(), measured())
+        sitting = scene.sitting()
+        sitting.collect([cell()])
+        disk.broken = True
+        with pytest.raises(StoreFault, match="--resume goes on"):
+            sitting.collect([cell("vgg11"), cell("vgg13")])
+        assert statuses(scene) == {"resnet18": "ok"}
+        disk.broken = False
+        scene.reopen()
+        runs = scene.sitting().collect([cell("vgg11")])
+        assert [run.status for run in runs] == ["ok"]
+        assert statuses(scene) == {"resnet18": "ok", "vgg11": "ok"}
+
+    def test_a_disk_that_is_full_when_ceilings_come_is_no_fault_of_the_cell(self, tmp_path, monkeypatch):
+        disk = Failing()
+        scene = Scene(tmp_path / "run", monkeypatch, disk)
+
+        def full(sitting, device, precision, budget_s):
+            disk.broken = True
+            return [ceiling(sitting, device, precision)]
+
+        scene.answers[CEILINGS] = full
+        with pytest.raises(StoreFault):
+            scene.sitting().collect([cell()])
+        assert read_run(scene.path).all_runs == []
+
+
+def test_telemetry_is_that_of_each_cells_own_window(scene):
+    scene.answers[MEASURE] = in_turn(measured(start_s=1000.0), measured(start_s=2000.0))
+    scene.watch = FakeWatch()
+    scene.sitting().collect([cell(), cell("vgg11")])
+    assert scene.watch.windows == [(1000.0, 1003.0), (2000.0, 2003.0)]
+    data = read_run(scene.path)
+    for run, start_s in zip(data.runs, (1000.0, 2000.0), strict=True):
+        mine = data.telemetry[data.telemetry["cell_id"] == run.cell_id]
+        assert mine["time_s"].tolist() == [start_s, start_s + 3.0]
+
+
+def test_each_cell_is_told_when_it_is_committed(scene):
+    scene.answers[MEASURE] = in_turn(measured(), Fault("timeout", "killed at its limit"))
+    scene.sitting().collect([cell(), cell("vgg11")])
+    first, second = scene.stream.getvalue().splitlines()
+    assert "resnet18 batch 2 fp32: ok" in first
+    assert "vgg11 batch 2 fp32: timeout (killed at its limit)" in second

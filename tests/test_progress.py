@@ -1,0 +1,101 @@
+"""What a person sees while a sweep runs: a line a cell in a log, a bar on a terminal, nothing on stdout."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from results.records import Cell, Run
+from runners import progress
+from runners.progress import Progress, title
+
+CELL = Cell(model="resnet18", batch_size=8, device="cpu")
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def run(status: str = "ok", reason: str = "", duration_s: float | None = 12.0, **more: object) -> Run:
+    parameters = {**vars(CELL), **more}
+    return Run(**parameters, cell_id="c", attempt=1, sitting="s0", status=status, reason=reason, duration_s=duration_s)
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """Host time that a test sets."""
+    now = {"s": 100.0}
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now["s"])
+    return now
+
+
+def test_a_title_names_what_sets_a_cell_apart():
+    assert title(CELL) == "resnet18 batch 8 fp32"
+    assert title(run(precision="tf32", repeat=2)) == "resnet18 batch 8 tf32 repeat 2"
+
+
+def test_a_log_has_a_line_for_each_cell_with_the_time_left(clock, capsys):
+    stream = io.StringIO()
+    with Progress(5, stream) as said:
+        clock["s"] += 10.0
+        said.stage(CELL, "measuring")
+        said.done(run(duration_s=9.6))
+        clock["s"] += 90.0
+        said.done(run("timeout", "killed at its limit of 90 s", None))
+        said.say("a line of its own")
+        for _ in range(3):
+            said.done(run())
+    assert stream.getvalue().splitlines() == [
+        "[1/5] resnet18 batch 8 fp32: ok; 10 s, about 40 s left",  # one in 10 s, four to go
+        "[2/5] resnet18 batch 8 fp32: timeout (killed at its limit of 90 s); , about 2 min left",  # 50 s each, three
+        "a line of its own",
+        "[3/5] resnet18 batch 8 fp32: ok; 12 s, about 67 s left",  # 100 / 3 each, two
+        "[4/5] resnet18 batch 8 fp32: ok; 12 s, about 25 s left",
+        "[5/5] resnet18 batch 8 fp32: ok; 12 s, none left",
+    ]
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_log_is_on_stderr_unless_told_otherwise(capsys):
+    with Progress(1) as said:
+        said.done(run())
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("[1/1] resnet18")
+
+
+def test_a_terminal_has_a_bar_with_the_stage_the_count_and_the_time_left(capsys):
+    stream = Terminal()
+    with Progress(3, stream) as said:
+        said.stage(CELL, "counting")
+        said.done(run("crashed", "it printed: [red]not a colour[/red] [1]"))
+        said.stage(CELL, "finding the device's ceiling")
+        said.say("[bold]as it is[/bold]")
+    text = stream.getvalue()
+    assert "resnet18 batch 8 fp32: finding the device's ceiling" in text
+    assert "1/3" in text
+    assert "ETA" in text
+    assert "crashed (it printed: [red]not a colour[/red] [1])" in text, "a reason is no markup"
+    assert "[bold]as it is[/bold]" in text
+    assert capsys.readouterr() == ("", "")
+
+
+def test_the_bar_is_taken_away_when_the_sweep_is_interrupted():
+    def interrupted() -> None:
+        with Progress(3, stream) as said:
+            said.stage(CELL, "counting")
+            raise KeyboardInterrupt
+
+    stream = Terminal()
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert stream.getvalue().endswith("\x1b[?25h\r\x1b[1A\x1b[2K"), "the cursor is back, the bar's line is cleared"
+
+
+def test_nothing_to_do_draws_nothing():
+    stream = Terminal()
+    with Progress(0, stream):
+        pass
+    assert stream.getvalue() == ""

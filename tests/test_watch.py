@@ -1,0 +1,175 @@
+"""Telemetry beside a sweep, over a made-up NVML: every device that offers nothing says why, and nothing is invented."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from analysis.telemetry import Reading
+from results.errors import Unavailable
+from runners import watch as module
+from runners.watch import Watch
+
+WATTS = 400.0
+
+
+class Card:
+    """A device of constant power; `fault` is raised by every question from when it is set."""
+
+    def __init__(self, power_w: float | None = WATTS) -> None:
+        self.power_w = power_w
+        self.fault: Exception | None = None
+        self.said: list[str] = []
+
+    def _asked(self, what: str) -> None:
+        if self.fault is not None:
+            raise self.fault
+        self.said.append(what)
+
+    def poll(self) -> Reading:
+        self._asked("poll")
+        return Reading(time_s=time.monotonic(), power_w=self.power_w, sm_clock_hz=1_500_000_000)
+
+    def processes(self):
+        self._asked("processes")
+        return ((77, 5),)
+
+    def preflight(self, baseline):
+        self._asked("preflight")
+        return {"other_processes": len(baseline), "absent": {}}
+
+    def close(self) -> None:
+        self.said.append("close")
+
+
+@pytest.fixture
+def card(monkeypatch):
+    made = Card()
+    monkeypatch.setattr(module, "open_nvml", lambda index: made)
+    return made
+
+
+def polled(watch: Watch, for_s: float = 0.45) -> tuple[float, float]:
+    """A window of host time during which the device was polled; another poll comes after it."""
+    start_s = time.monotonic()
+    time.sleep(for_s)
+    end_s = time.monotonic()
+    time.sleep(0.25)
+    return start_s, end_s
+
+
+def test_a_cpu_has_no_telemetry_and_no_complaint(monkeypatch):
+    monkeypatch.setattr(module, "open_nvml", lambda index: pytest.fail("no NVML for a CPU"))
+    watch = Watch("cpu")
+    watch.start()
+    assert watch.reason == ""
+    assert watch.preflight()["load_1min"] >= 0.0, "the host's state is all there is"
+    assert watch.window(0.0, 1.0) == []
+    assert watch.findings(0.0, 1.0) == ({}, [])
+    watch.close()
+
+
+@pytest.mark.parametrize(("device", "index"), [("cuda", 0), ("cuda:0", 0), ("cuda:3", 3)])
+def test_the_device_decides_which_card_is_asked(monkeypatch, device, index):
+    asked = []
+    monkeypatch.setattr(module, "open_nvml", lambda index: asked.append(index) or Card())
+    Watch(device).close()
+    assert asked == [index]
+
+
+def test_no_nvml_is_a_reason_in_every_row(monkeypatch):
+    def refused(index):
+        raise Unavailable("NVML: nvmlInit: Driver Not Loaded")
+
+    monkeypatch.setattr(module, "open_nvml", refused)
+    watch = Watch("cuda")
+    watch.start()
+    reason = "telemetry: NVML: nvmlInit: Driver Not Loaded"
+    assert watch.reason == reason
+    assert watch.preflight() == {"absent": {"telemetry": reason}}
+    assert watch.findings(0.0, 1.0) == ({}, [reason])
+    assert watch.window(0.0, 1.0) == []
+    watch.close()
+
+
+def test_energy_of_a_window_is_power_times_time(card):
+    watch = Watch("cuda")
+    watch.start()
+    start_s, end_s = polled(watch)
+    found, warnings = watch.findings(start_s, end_s)
+    rows = watch.window(start_s, end_s)
+    watch.close()
+    assert found == {"energy_j": pytest.approx(WATTS * (end_s - start_s)), "energy_method": "polled"}
+    assert len(warnings) == 1  # no counter, and a window of half a second
+    assert warnings[0].startswith("energy: no energy counter")
+    assert "shorter than 5 s" in warnings[0]
+    assert rows[0].time_s <= start_s + 0.15
+    assert rows[-1].time_s >= end_s
+    assert [row.time_s for row in rows] == sorted(row.time_s for row in rows)
+    assert len(rows) >= 4, "polled every 0.1 s"
+
+
+def test_unknown_power_is_unknown_energy(card):
+    card.power_w = None
+    watch = Watch("cuda")
+    watch.start()
+    found, warnings = watch.findings(*polled(watch, 0.2))
+    watch.close()
+    assert found == {"energy_j": None, "energy_method": ""}
+    assert warnings == ["energy: no energy counter; no power reading"]
+
+
+def test_the_state_before_a_run_counts_other_processes_of_now(card):
+    watch = Watch("cuda")
+    assert watch.preflight() == {"other_processes": 1, "absent": {}}
+    assert card.said == ["processes", "preflight"], "the baseline first"
+    card.fault = Unavailable("NVML: GPU is lost")
+    assert watch.preflight() == {"absent": {"preflight": "NVML: GPU is lost"}}
+    watch.close()
+
+
+def test_a_card_that_is_lost_ends_telemetry_and_not_the_sweep(card):
+    watch = Watch("cuda")
+    watch.start()
+    start_s, end_s = polled(watch, 0.3)
+    card.fault = Unavailable("NVML: GPU is lost")
+    time.sleep(0.3)
+    found, warnings = watch.findings(start_s, end_s)
+    assert warnings[0] == "telemetry: Unavailable: NVML: GPU is lost"
+    assert found["energy_j"] == pytest.approx(WATTS * (end_s - start_s)), "what was seen before stays"
+    later = time.monotonic() + 100.0
+    found, warnings = watch.findings(later, later + 1.0)
+    assert found["energy_j"] is None
+    assert warnings[0] == "telemetry: Unavailable: NVML: GPU is lost"
+    watch.close()
+
+
+def test_a_card_lost_from_the_start_gives_no_reading(card):
+    card.fault = Unavailable("NVML: GPU is lost")
+    watch = Watch("cuda")
+    watch.start()
+    time.sleep(0.1)
+    found, warnings = watch.findings(*(polled(watch, 0.1)))
+    watch.close()
+    assert found == {}
+    assert warnings == ["telemetry: Unavailable: NVML: GPU is lost", "telemetry: no reading within the window"]
+
+
+def test_closing_ends_the_polls_and_lets_go_of_the_card(card):
+    watch = Watch("cuda")
+    watch.start()
+    watch.close()
+    assert card.said[-1] == "close"
+    said = len(card.said)
+    time.sleep(0.25)
+    assert len(card.said) == said
+    watch.close()
+    assert card.said.count("close") == 1
+
+
+def test_closing_before_the_start(card):
+    watch = Watch("cuda")
+    watch.close()
+    assert card.said == ["close"]
+    assert watch.findings(0.0, 1.0) == ({}, [])
