@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 
+from analysis.theory import OPERATORS
 from cleaning.steps import Outcome
 from results.records import CleaningLog, FlopCount, to_text
 
@@ -24,8 +25,8 @@ FLOP_PER_NATIVE = {"mac": 2, "flop": 1}
 def one_convention(counts: tuple[FlopCount, ...]) -> Outcome[FlopCount]:
     """Every count in FLOP, from its native value alone; a count whose unit is unknown becomes invalid.
 
-    A total whose operators were counted, too, keeps the FLOP it came with, or else gets their sum: a counter may mix
-    multiply-adds and elements in one native number.
+    The total of a counter that mixes multiply-adds and elements in one native number keeps the FLOP it came with, which
+    its adapter added up by operator; without one it gets the sum of its operators.
     """
     kept, log = [], []
     sums = _sums_of_operators(counts)
@@ -118,9 +119,11 @@ def _converted(count: FlopCount, operators_flop: int | None) -> tuple[FlopCount,
         return _invalid("one_convention", count, f"expected a finite number of mac or flop, came {came}")
     factor = FLOP_PER_NATIVE[count.native_unit]
     reason = f"one {count.native_unit} is {factor} FLOP: {factor} × {to_text(count.native_value)}"
-    if operators_flop is not None:
-        flop = operators_flop if count.flop is None else count.flop
-        reason = "the sum of its operators, each in its own unit"
+    if not count.operator and count.counter in OPERATORS:
+        if count.flop is not None:
+            return count, None
+        if operators_flop is not None:
+            flop, reason = operators_flop, "the sum of its operators, each in its own unit"
     if flop == count.flop:
         return count, None
     log = entry("one_convention", count, "flop", count.flop, flop, reason)

@@ -42,7 +42,7 @@ def test_converting_twice_is_converting_once() -> None:
 
 
 def test_a_number_that_was_never_converted_is_put_right_and_logged() -> None:
-    outcome = one_convention((count(native=50, flop=50),))
+    outcome = one_convention((count("conv", native=50, flop=50),))
     assert outcome.kept[0].flop == 100
     assert (outcome.log[0].before, outcome.log[0].after) == ("50", "100")
 
@@ -171,7 +171,7 @@ COUNTS = st.builds(
     flop=st.none() | st.integers(0, 10**15),
     batch_size=st.sampled_from([1, 2, 16, 64]),
     extrapolated=st.booleans(),
-    counter=st.sampled_from(["fvcore", "ptflops"]),
+    counter=st.sampled_from(["fvcore", "ptflops", "other"]),
     status=st.sampled_from(["ok", "unavailable"]),
 )
 
