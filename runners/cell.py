@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.precisions import PRECISIONS, Precision
 from results.errors import Unavailable
-from results.records import Ceiling, Cell
+from results.records import Ceiling, Cell, Operation, Storage
 from runners.plan import hyper
 
 if TYPE_CHECKING:
@@ -48,6 +48,15 @@ class Measured:
     blocks: tuple[Any, ...]
     warnings: tuple[str, ...] = ()
     fields: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Traced:
+    """An operation table as records alone: the parent, which receives it, has no torch. notes: what was unusual."""
+
+    operations: tuple[Operation, ...]
+    storages: tuple[Storage, ...]
+    notes: tuple[str, ...] = ()
 
 
 def probe(device: str) -> Probed:
@@ -88,18 +97,22 @@ def ceilings(sitting: str, device: str, precision: str, budget_s: float) -> list
     return measure_ceilings(sitting, device, PRECISIONS[precision], clock_for(device), budget_s)
 
 
-def reference_trace(cell: Cell) -> Trace:
+def reference_trace(cell: Cell) -> Traced:
     """The operation table of the cell's training step, on fake CPU tensors; on real ones where those cannot run it.
 
-    Raises ValueError if the model cannot take these sizes.
+    Raises ValueError if the model cannot take these sizes, RuntimeError if memory or a device gives out.
     """
     from measure.operations import trace
+    from runners.worker import classify
 
     try:
-        return trace(lambda mode: _traced_parts(cell, mode))
+        found = trace(lambda mode: _traced_parts(cell, mode))
     except RuntimeError as fault:
+        if classify(fault).status != "crashed":
+            raise
         line = " ".join(str(fault).split())
         raise ValueError(f"{cell.model} cannot take this batch and these sizes: {line}") from fault
+    return Traced(found.operations, found.storages, found.notes)
 
 
 def _traced_parts(cell: Cell, mode: FakeMode | None) -> StepParts:

@@ -71,7 +71,7 @@ class Sitting:
         self._key: tuple[Any, ...] | None = None
         self._counts: dict[str, list[FlopCount]] = {}
         self._ceilings: set[tuple[str, str]] = set()
-        self._traces: set[str] = set()
+        self._traces: dict[str, tuple[str, ...]] = {}  # id → what was unusual about it, as far as this sitting knows
 
     def collect(self, cells: Sequence[Cell]) -> list[Run]:
         """Measure these cells in this order; the rows committed. Fewer than asked if the time budget ran out."""
@@ -161,7 +161,10 @@ class Sitting:
         fault = self._traced(cell, found)
         if fault is not None and fault.status == "invalid":
             return self._failed(fault, [], rows)
-        warnings = [] if fault is None else [f"trace: {fault.status}: {fault.reason}"]
+        notes = (
+            self._traces.get(found.get("trace_id", ""), ()) if fault is None else (f"{fault.status}: {fault.reason}",)
+        )
+        warnings = [f"trace: {note}" for note in notes]
         self.progress.stage(cell, "finding the device's ceiling")
         self._find_ceilings(cell)
         self.progress.stage(cell, "measuring")
@@ -230,7 +233,7 @@ class Sitting:
                 self.store.write_operations(identity, answer.operations, answer.storages)
             except Inconsistent as fault:
                 return Fault("invalid", str(fault))
-            self._traces.add(identity)
+            self._traces[identity] = answer.notes
         found["trace_id"] = identity
         return None
 
@@ -241,7 +244,7 @@ class Sitting:
                 read_operations(self.store.path, identity)
             except (ValueError, Inconsistent):
                 return False
-            self._traces.add(identity)
+            self._traces[identity] = ()
         return True
 
     def _find_ceilings(self, cell: Cell) -> None:

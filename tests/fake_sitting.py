@@ -16,7 +16,7 @@ from results.disk import Disk
 from results.records import Ceiling, Cell, FlopCount
 from results.store import Store
 from runners import collect
-from runners.cell import Measured
+from runners.cell import Measured, Traced
 from runners.launch import Fault
 from runners.progress import Progress
 
@@ -87,7 +87,7 @@ class Scene:
         self.path = path
         self.answers: dict[str, Any] = {
             MEASURE: lambda cell, protocol: measured(),
-            TRACE: SimpleNamespace(operations=operations(), storages=storages()),
+            TRACE: Traced(tuple(operations()), tuple(storages())),
             CEILINGS: lambda sitting, device, precision, budget_s: [ceiling(sitting, device, precision)],
         }
         self.calls: list[SimpleNamespace] = []

@@ -247,6 +247,11 @@ class TestTraces:
         assert (run.status, run.trace_id) == ("ok", "")
         assert run.warnings[0] == f"trace: {status}: so it is"
 
+    def test_what_was_unusual_about_it_is_in_every_row_that_refers_to_it(self, scene):
+        scene.answers[TRACE] = dataclasses.replace(scene.answers[TRACE], notes=("real tensors: no fake nonzero",))
+        runs = scene.sitting().collect([cell(), cell(repeat=1), cell("vgg11", methods=("theory",))])
+        assert [run.warnings[0] for run in runs] == ["trace: real tensors: no fake nonzero"] * 2 + ["energy: made up"]
+
     def test_two_tables_for_one_trace_are_a_contradiction(self, scene, monkeypatch):
         sitting = scene.sitting()
         scene.store.write_operations(trace_id(cell(), "2.15.0"), operations(3), [])
