@@ -7,6 +7,7 @@ cell's row. torch is imported inside them, because the parent imports this modul
 from __future__ import annotations
 
 import dataclasses
+import gc
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -192,6 +193,8 @@ def _timed(cell: Cell, step: Any, clock: Any, protocol: Protocol, found: dict[st
     ranged = ranges.step(step)
     warnings = []
     if on_cuda:
+        gc.collect()  # what an earlier cell or the traced step left is not what this one needs
+        torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(cell.device)
     with ranges.cell(f"{cell.model} {cell.batch_size} {cell.precision} {cell.cell_id}"):
         warm = warm_up(ranged, clock, protocol)

@@ -259,6 +259,8 @@ class Sitting:
             self.progress.say(f"no ceiling of {cell.precision} on {cell.device}: {found.status}: {found.reason}")
         else:
             self.store.append_ceilings(found)
+        if cell.deterministic:  # whose settings count only before a process's first product
+            self.measurer.stop()
 
     def _protocol(self, cell: Cell) -> Protocol:
         return Protocol.for_device(cell.device, cell.quick, cell.target_ci_ratio, self._time_left_s())

@@ -28,6 +28,9 @@ LAST_WORDS = 300
 REAP_S = 10.0
 """How long a dead worker's exit status is waited for."""
 
+GRACE_S = 5.0
+"""How long an idle worker may take to end by itself."""
+
 SIGNALS = {"SIGKILL": ", as the kernel does when memory runs out"}
 
 
@@ -78,6 +81,7 @@ class Worker:
         self._lifeline: Any = None
         self._noise: Any = None
         self._heard = 0  # bytes of noise before the present call
+        self._busy = False
 
     def call(self, task: str, *arguments: Any, timeout_s: float) -> Any:
         """The task's result, or a Fault. After a Fault the process is gone.
@@ -92,12 +96,19 @@ class Worker:
             raise
         if isinstance(answer, Fault):
             self.stop()
+        self._busy = False
         return answer
 
     def stop(self) -> None:
-        """Ends the process and what it started, now, whatever they do; a second time does nothing."""
+        """Ends the process and what it started, now, whatever they do; a second time does nothing.
+
+        One that waits for work may tidy up first: what it shares with others would else be reported as leaked.
+        """
         process, self._process = self._process, None
         if process is not None:
+            if not self._busy:
+                self._connection.close()
+                process.join(GRACE_S)
             process.kill()
             with contextlib.suppress(ProcessLookupError, PermissionError):  # nothing is left of its session
                 os.killpg(process.pid, signal.SIGKILL)
@@ -114,6 +125,7 @@ class Worker:
             if self._process is None and (fault := self._started()):
                 return fault
             self._heard = self._noise_bytes()
+            self._busy = True
             try:
                 self._connection.send((task, arguments))
             except OSError:

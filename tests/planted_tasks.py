@@ -180,3 +180,10 @@ def train_and(kind, cell, protocol):
         return inside.measure(cell, protocol)
     finally:
         inside._workload = honest
+
+
+def tidy_at_the_end(mark):
+    """As libraries do that share semaphores."""
+    from multiprocessing.util import Finalize
+
+    Finalize(None, Path(mark).write_text, args=("tidy",), exitpriority=10)

@@ -282,6 +282,11 @@ class TestCeilings:
         scene.sitting().collect([cell(quick=True), cell(device="cuda:1", quick=True)])
         assert [budget_s for *_, budget_s in scene.asked(CEILINGS)] == [QUICK_CEILING_S] * 2
 
+    def test_a_deterministic_cell_gets_a_worker_that_has_multiplied_nothing(self, scene):
+        scene.sitting().collect([cell(deterministic=True), cell("vgg11", deterministic=True)])
+        assert [said for said in scene.said if "measure" in said] == ["start measure", "end measure"] * 2
+        assert scene.tasks("measure") == [CEILINGS, MEASURE, MEASURE]
+
     def test_none_is_said_and_not_asked_again(self, scene):
         scene.answers[CEILINGS] = Fault("crashed", "so it is")
         runs = scene.sitting().collect([cell(), cell("vgg11")])

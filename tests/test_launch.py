@@ -196,6 +196,11 @@ class TestFaults:
         worker.stop()
         wait_until_gone(pid)
 
+    def test_an_idle_one_may_tidy_up_before_it_ends(self, worker, tmp_path):
+        call(worker, "tidy_at_the_end", str(tmp_path / "mark"))
+        worker.stop()
+        assert (tmp_path / "mark").read_text() == "tidy"
+
     def test_a_temporary_file_that_was_tidied_away_does_no_harm(self, worker):
         call(worker, "say", "x")
         Path(worker._noise.name).unlink()
