@@ -36,6 +36,7 @@ MARK_WORDS = {
     "executed_differs": "trace and real step differ",
     "not_understood": "count may be too low",
     "ceiling_too_low": "beats the measured ceiling",
+    "busy": "others were busy here",
 }
 """Code of a warning ("above_one: …") → its place in a verdict, the gravest first."""
 

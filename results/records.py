@@ -105,6 +105,7 @@ class Run(Parameters):
     warmup_s: float | None = None
     window_start_s: float | None = None  # monotonic clock of the host, as in telemetry.csv
     window_end_s: float | None = None
+    others_cpu_ratio: float | None = None  # share of all processors that others used in the window
     sync_wait_ratio: float | None = None  # median wait of a block's last synchronise ÷ step time
     host_bound: bool | None = None
     peak_memory_bytes: int | None = None

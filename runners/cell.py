@@ -185,6 +185,7 @@ def _timed(cell: Cell, step: Any, clock: Any, protocol: Protocol, found: dict[st
     """Warm up, measure, split into phases; with memory and loss read where nothing is timed."""
     import torch
 
+    from measure import neighbours
     from measure.ranges import Ranges
     from measure.timing import measure_blocks, measure_phases, warm_up
 
@@ -199,13 +200,17 @@ def _timed(cell: Cell, step: Any, clock: Any, protocol: Protocol, found: dict[st
     with ranges.cell(f"{cell.model} {cell.batch_size} {cell.precision} {cell.cell_id}"):
         warm = warm_up(ranged, clock, protocol)
         retries = _allocation_retries(cell.device)
+        others = neighbours.Neighbours()
         timing = measure_blocks(ranged, clock, protocol, warm.step_s)
+        others_ratio = others.used_ratio()
         phases = measure_phases(ranged, clock, protocol, timing.summary.mean)
     start_s, end_s = timing.window
     if not warm.steady:
         warnings.append(f"not_steady: warming up ended at its cap of {protocol.warm_cap_s:.3g} s")
     if _allocation_retries(cell.device) > retries:
         warnings.append("allocation_retries: the caching allocator freed and asked again while timing")
+    if busy := neighbours.warning(others_ratio):
+        warnings.append(busy)
     last_loss = _loss(step)
     if not math.isfinite(last_loss):
         warnings.append(f"loss: the last loss was {last_loss}")
@@ -215,6 +220,7 @@ def _timed(cell: Cell, step: Any, clock: Any, protocol: Protocol, found: dict[st
         "warmup_s": sum(block.wall_s for block in warm.blocks),
         "window_start_s": start_s,
         "window_end_s": end_s,
+        "others_cpu_ratio": others_ratio,
         "sync_wait_ratio": timing.sync_wait_ratio,
         "host_bound": timing.host_bound,
     }
