@@ -21,7 +21,8 @@ QUICK = ("--device", "cpu", "--quick", "--target-ci", "0.9")
 TINY = (*QUICK, "--models", "synthetic_matmul", "--methods", "exact")
 """About 1.5 s a cell on an idle core, and nothing counted by others."""
 
-ENVIRON = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "100"}
+ENVIRON = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "100", "OMP_NUM_THREADS": "1"}
+"""One thread: on a busy machine two of them mostly wait for each other, and the intervals would never be narrow."""
 
 
 def command(*arguments: object) -> list[str]:
