@@ -64,13 +64,13 @@ def hang_with_the_interpreter(mark):
 
 
 def hang_with_a_child(mark):
-    """A process of its own that holds every file open."""
-    started = subprocess.Popen(["sleep", "600"], close_fds=False)
+    started = subprocess.Popen(["sleep", "600"])
     Path(mark).write_text(f"{os.getpid()} {started.pid}")
     time.sleep(600)
 
 
 def die_leaving_a_child(mark):
+    """The child holds every file open, the pipe to the parent among them."""
     started = subprocess.Popen(["sleep", "600"], close_fds=False)
     Path(mark).write_text(f"{os.getpid()} {started.pid}")
     os.kill(os.getpid(), signal.SIGABRT)

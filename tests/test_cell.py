@@ -116,7 +116,7 @@ class TestStep:
 
     def test_batches_are_random_different_and_the_seeds_own(self):
         _, batches, _ = self.parts(cell())
-        assert len(batches) == inside.MORE_BATCHES
+        assert len(batches) == 4
         images = [batch.inputs[0] for batch in batches]
         assert all(image.abs().mean() > 0.5 for image in images), "never zeros"
         assert not any(torch.equal(images[0], other) for other in images[1:])
@@ -127,7 +127,7 @@ class TestStep:
 
     def test_large_batches_are_fewer(self, monkeypatch):
         monkeypatch.setattr(inside, "SMALL_BATCH_BYTES", 1000)
-        assert len(self.parts(cell())[1]) == inside.FEW_BATCHES
+        assert len(self.parts(cell())[1]) == 2
 
     def test_the_layout_is_that_of_images_and_weights_and_of_nothing_else(self):
         model, batches, _ = self.parts(cell(layout="channels_last"))
