@@ -149,7 +149,7 @@ def measure(cell: Cell, protocol: Protocol) -> Measured:
     device = torch.device(cell.device)
     flags.supported(policy, device)
     if device.type == "cuda":
-        torch.cuda.set_device(device)
+        torch.cuda.set_device(device.index or 0)  # which refuses a device without a number
     torch.manual_seed(cell.seed)
     flags.apply(policy, device, cell.cudnn_benchmark, cell.deterministic)
     before = flags.read_flags()
