@@ -14,6 +14,7 @@ others use the ceiling is as low as their load is high.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -78,7 +79,8 @@ class Trial:
 def measure_ceilings(sitting: str, device: str, precision: Precision, clock: Clock, budget_s: float) -> list[Ceiling]:
     """One row a kernel, in the order tried: products, then convolutions in both layouts, then gradients of the best.
 
-    device: "cpu", "cuda", "cuda:1"; it is what the rows carry. budget_s: for everything; a kernel that finds it spent
+    device: "cpu", "cuda", "cuda:1"; it is what the rows carry. budget_s: for all kernels, from when the device and its
+    libraries have started (seconds in a fresh process, which say nothing of the device); a kernel that finds it spent
     is a row `unavailable`, one that finds no memory `out_of_memory`. Flags are set for the precision and put back.
     Raises Unavailable if the device lacks the precision's units, ValueError for a budget that is not above 0.
     """
@@ -90,11 +92,13 @@ def measure_ceilings(sitting: str, device: str, precision: Precision, clock: Clo
         if disagreements := flags.check(found, precision, device):
             invalid = replace(blank, status="invalid", reason="; ".join(disagreements))
             return [_titled(invalid, Trial(kind, (0, 0, 0)), precision) for kind in ("matmul", "convolution")]
-        return _rows(blank, Bench(device, DTYPES[precision.autocast], clock, clock.wall_s() + budget_s), precision)
+        bench = Bench(device, DTYPES[precision.autocast], clock, math.inf)
+        rate = bench.probe()
+        bench.deadline_s = clock.wall_s() + budget_s
+        return _rows(blank, bench, shapes(bench.device.type, rate), precision)
 
 
-def _rows(blank: Ceiling, bench: Bench, precision: Precision) -> list[Ceiling]:
-    trials = shapes(bench.device.type, bench.probe())
+def _rows(blank: Ceiling, bench: Bench, trials: list[Trial], precision: Precision) -> list[Ceiling]:
     rows = [bench.row(_titled(blank, t, precision), t, len(trials) + 2 - i) for i, t in enumerate(trials)]
     gradients = _gradients(rows, trials, precision)
     rows += [bench.row(_titled(blank, t, precision), t, 2 - i) for i, t in enumerate(gradients)]
@@ -137,7 +141,12 @@ class Bench:
         self._flush: Call = _flush(self.device)
 
     def probe(self) -> float:
-        """FLOP/s of a small product at its best: how large the others may be."""
+        """FLOP/s of a small product at its best: how large the others may be.
+
+        A convolution runs first, so that both libraries have started when the kernels that count begin.
+        """
+        with contextlib.suppress(RuntimeError):  # a library that fails says so in the rows of its kernels
+            self._prepared(Trial("convolution", (1, 64, 8), "channels_last"))()
         side = PROBE_SIDE[self.device.type]
         trial = Trial("matmul", (side, side, side))
         call = self._prepared(trial)

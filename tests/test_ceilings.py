@@ -232,6 +232,37 @@ def test_no_time_at_all_still_gives_every_row():
     assert {r.status for r in rows} == {"unavailable"}
 
 
+@pytest.mark.usefixtures("small")
+def test_a_device_and_libraries_that_start_slowly_cost_no_kernel_its_time(monkeypatch):
+    """In a fresh process the first product and the first convolution wait for seconds; the budget begins after both."""
+    clock, started, prepared = Ticking(0.001), set(), Bench._prepared
+
+    def slow_at_first(self, trial):
+        if trial.operation not in started:
+            started.add(trial.operation)
+            clock.now_s += 10.0
+        return prepared(self, trial)
+
+    monkeypatch.setattr(Bench, "_prepared", slow_at_first)
+    rows = measure_ceilings("s", "cpu", PRECISIONS["fp32"], clock, 2.5)
+    assert clock.now_s > 20.0
+    assert [r.status for r in rows] == ["ok"] * (4 + 8 + 2)
+
+
+@pytest.mark.usefixtures("small")
+def test_without_convolutions_there_is_the_ceiling_of_products(monkeypatch):
+    prepared = Bench._prepared
+
+    def products_only(self, trial):
+        if trial.operation == "convolution":
+            raise RuntimeError("cuDNN error: CUDNN_STATUS_NOT_INITIALIZED")
+        return prepared(self, trial)
+
+    monkeypatch.setattr(Bench, "_prepared", products_only)
+    rows = measure_ceilings("s", "cpu", PRECISIONS["fp32"], CpuClock(), 60.0)
+    assert {(r.operation, r.status) for r in rows} == {("matmul", "ok"), ("convolution", "unavailable")}
+
+
 def test_what_cannot_be_measured_is_refused():
     with pytest.raises(Unavailable, match="tf32 on cpu"):
         measure_ceilings("s", "cpu", PRECISIONS["tf32"], CpuClock(), 1.0)
