@@ -196,6 +196,16 @@ def open_nvml(
     return Nvml(nvml, handle, whole, clock)
 
 
+def driver_version(nvml: Any = None) -> str:
+    """The driver's version as its library says it. Raises Unavailable where there is none."""
+    nvml = _module() if nvml is None else nvml
+    _mapped(nvml, nvml.nvmlInit)
+    try:
+        return _text(_mapped(nvml, nvml.nvmlSystemGetDriverVersion))
+    finally:
+        _mapped(nvml, nvml.nvmlShutdown)
+
+
 def _module() -> Any:
     try:
         import pynvml

@@ -31,8 +31,13 @@ OLD_DRIVER = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  470.256.02  Thu Ma
 
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty file system in place of the real one, and no variable that says anything."""
+    """An empty file system in place of the real one, no NVML, and no variable that says anything."""
+
+    def absent() -> str:
+        raise Unavailable("NVML: library not found")
+
     monkeypatch.setattr(environment, "ROOT", tmp_path)
+    monkeypatch.setattr("measure.nvml.driver_version", absent)
     for name in list(os.environ):
         if name.startswith((*environment.VARIABLE_PREFIXES, "NVIDIA_", "KUBERNETES_")) or name == "container":
             monkeypatch.delenv(name)
@@ -67,6 +72,13 @@ def test_an_arm_processor_names_its_features(machine: Path) -> None:
 def test_driver_version(machine: Path, text: str, version: str | None) -> None:
     put(machine, "proc/driver/nvidia/version", text)
     assert environment.driver_version() == version
+
+
+def test_where_proc_says_nothing_of_the_driver_its_library_does(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("measure.nvml.driver_version", lambda: "580.159.03")
+    assert environment.driver_version() == environment.host_facts()["driver"] == "580.159.03"
+    put(machine, "proc/driver/nvidia/version", OPEN_DRIVER)
+    assert environment.driver_version() == "580.95.05"
 
 
 @pytest.mark.parametrize(

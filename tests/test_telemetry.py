@@ -289,6 +289,17 @@ def opened(fake: FakeNvml, which: int | str = 0, **environ: str):
     return open_nvml(which, fake, environ, clock=lambda: 12.5)
 
 
+def test_the_driver_is_asked_without_a_card_and_the_library_given_back(monkeypatch):
+    fake = FakeNvml()
+    assert adapter.driver_version(fake) == "580.65.06"
+    assert fake.open == 0
+    with pytest.raises(Unavailable, match="Driver Not Loaded"):
+        adapter.driver_version(FakeNvml(faults={"nvmlInit": 9}))
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    with pytest.raises(Unavailable, match="install nvidia-ml-py"):
+        adapter.driver_version()
+
+
 def test_a_reading_is_in_si_units():
     assert opened(FakeNvml()).poll() == Reading(
         time_s=12.5,
