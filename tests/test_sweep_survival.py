@@ -69,7 +69,7 @@ def kill_and_resume(folder: Path, words: tuple[str, ...], batch_sizes: list[int]
     for _ in range(kills):
         begun = (path / "manifest.json").exists()
         with Sweep(*(("--resume", path) if begun else (*grid, "--out", path)), cwd=folder) as running:
-            running.run_for(moments.uniform(1.0, 11.0))
+            running.run_for(moments.uniform(0.5, 9.0))
             running.send(signal.SIGKILL)
             died += running.process.wait(30) == -signal.SIGKILL
             running.no_survivors()
@@ -78,7 +78,7 @@ def kill_and_resume(folder: Path, words: tuple[str, ...], batch_sizes: list[int]
             cell_id: run.attempt for cell_id, run in now.items()
         }.items(), "a cell that was kept is lost or was measured again"
         before = now
-    assert died >= min(kills, 2), "the kills came when everything was done"
+    assert died, "the kills came when everything was done"
     done = sweep(*(("--resume", path) if (path / "manifest.json").exists() else (*grid, "--out", path)), cwd=folder)
     assert done.returncode == 0, done.stderr
     check_complete(path, batch_sizes)
@@ -87,7 +87,8 @@ def kill_and_resume(folder: Path, words: tuple[str, ...], batch_sizes: list[int]
 
 
 def test_kills_at_random_moments(tmp_path):
-    kill_and_resume(tmp_path, TINY, [1, 2, 3], kills=3, seed=20260102)
+    """Importing, a ceiling and six cells take more than 9 s anywhere: the first kill finds the sweep at work."""
+    kill_and_resume(tmp_path, TINY, [1, 2, 3, 4, 5, 6], kills=3, seed=20260102)
 
 
 @pytest.mark.slow
