@@ -8,7 +8,7 @@ import os
 import signal
 
 import pytest
-from fake_sitting import CEILINGS, MEASURE, TRACE, FakeWatch, Scene, ceiling, cell, in_turn, measured
+from fake_sitting import CEILINGS, MEASURE, TRACE, FakeWatch, FakeWorker, Scene, ceiling, cell, in_turn, measured
 from made_up_runs import Failing, Unsynced, operations
 
 from measure.protocols import Protocol
@@ -146,6 +146,19 @@ class TestWorkers:
         (limit,) = [call.timeout_s for call in scene.calls if call.task == MEASURE]
         assert limit == 17.0
         assert all(call.timeout_s > 0 for call in scene.calls)
+
+    def test_debugging_shows_the_traceback_and_what_workers_print(self, scene, monkeypatch):
+        made = []
+        monkeypatch.setattr("runners.collect.Worker", lambda name, quiet: made.append(quiet) or FakeWorker(scene, name))
+        scene.answers[MEASURE] = Fault("crashed", "odd", "Traceback (most recent call last): …")
+        scene.sitting().collect([cell()])
+        assert "Traceback" not in scene.stream.getvalue()
+        sitting = scene.sitting()
+        sitting.debug = True
+        sitting.__post_init__()
+        sitting.collect([cell("vgg11")])
+        assert "Traceback (most recent call last): …" in scene.stream.getvalue()
+        assert made == [True] * 4 + [False] * 2
 
 
 class TestCounts:

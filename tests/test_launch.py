@@ -293,6 +293,25 @@ class TestOrphans:
             parent.wait()
             wait_until_gone(*pids)
 
+    def test_a_server_that_is_killed_costs_one_fault(self):
+        """In a process of its own: this one's server serves other tests."""
+        code = """
+import multiprocessing.forkserver, os, signal, threading
+from runners.launch import Worker
+worker = Worker("served")
+worker.call("planted_tasks:nothing", timeout_s=60)
+server = multiprocessing.forkserver._forkserver._forkserver_pid
+threading.Timer(0.3, os.kill, (server, signal.SIGKILL)).start()
+print(worker.call("planted_tasks:hang", timeout_s=60).status)
+print(worker.call("planted_tasks:echo", "again", timeout_s=60))
+worker.stop()
+"""
+        environ = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}"}
+        said = subprocess.run(
+            [sys.executable, "-c", code], cwd=ROOT, env=environ, capture_output=True, text=True, timeout=60, check=True
+        )
+        assert said.stdout.splitlines() == ["crashed", "('again',)"]
+
     def test_ctrl_c_while_the_server_imports_prints_no_traceback_of_it(self, tmp_path):
         """The whole process group gets the signal, as from a terminal; the parent alone answers."""
         with start_parent("hang", tmp_path / "pids", "imports") as parent:
