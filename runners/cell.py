@@ -319,9 +319,14 @@ def _step(cell: Cell, workload: Workload, model: Any, batches: list[Batch], devi
 
 
 def _compile(step: Any, clock: Any) -> float:
-    """Compile the step's model and run one step; how long that took."""
+    """Compile the step's model and run one step; how long that took.
+
+    What the worker compiled for earlier cells is forgotten first: else a second batch size or another model of the same
+    class would be compiled for sizes yet unknown, be run by an earlier cell's graph, or, past a limit, not be compiled.
+    """
     import torch
 
+    torch.compiler.reset()
     step.model = torch.compile(step.model)
     start_s = clock.wall_s()
     step()
