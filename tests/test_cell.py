@@ -14,6 +14,7 @@ import pytest
 import torch
 from test_timing import FakeClock
 
+from measure import neighbours
 from measure.protocols import CPU_PROTOCOL, CUDA_PROTOCOL, Protocol
 from results.records import Cell
 from runners import cell as inside
@@ -265,8 +266,11 @@ STARVED = tuple((phase, 0.020, 0.0005) for phase, *_ in BUSY)
 class TestMeasureOnASimulatedGpu:
     """`_timed` over a clock with device time; memory is asked of a made-up torch.cuda."""
 
-    def timed(self, monkeypatch, phases=BUSY, retries=(0, 0), protocol=CUDA_PROTOCOL, loss=1.5, device="cuda"):
+    def timed(
+        self, monkeypatch, phases=BUSY, retries=(0, 0), protocol=CUDA_PROTOCOL, loss=1.5, device="cuda", others=0.0
+    ):
         self.cuda = FakeCuda(monkeypatch, retries)
+        monkeypatch.setattr(neighbours.Neighbours, "used_ratio", lambda _: others)
         clock = FakeClock()
         step = simulated(clock, *phases)
         step.last_loss = torch.tensor(loss)
@@ -318,6 +322,13 @@ class TestMeasureOnASimulatedGpu:
         found = inside._timed(cell(device="cuda"), step, clock, CUDA_PROTOCOL, {})
         assert found.warnings[0].startswith("not_steady: warming up ended at its cap of 20 s")
         assert found.status == "not_converged"
+
+    def test_busy_neighbours_are_a_warning_and_a_number(self, monkeypatch):
+        found = self.timed(monkeypatch, others=0.5)
+        assert found.fields["others_cpu_ratio"] == 0.5
+        (warning,) = found.warnings
+        assert warning.startswith("busy: ")
+        assert self.timed(monkeypatch, others=None).fields["others_cpu_ratio"] is None
 
     def test_a_loss_that_is_no_number(self, monkeypatch):
         found = self.timed(monkeypatch, loss=math.inf)
