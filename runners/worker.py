@@ -92,13 +92,14 @@ def _end_with_parent(lifeline: Connection) -> None:
 
 def _arm(lifeline: Connection) -> None:
     """Has Linux kill this session when the lifeline breaks: while a library that hangs holds the interpreter, no thread
-    of ours runs."""
+    of ours runs. A sandbox's kernel may refuse; the thread is left then."""
     if sys.platform == "linux":
         import fcntl
 
-        fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpid())
-        fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
-        fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
+        with contextlib.suppress(OSError):
+            fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpid())
+            fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
+            fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
 
 
 def _volunteer() -> None:
