@@ -22,8 +22,8 @@ def block_means(blocks: Sequence[Sample]) -> tuple[str, list[float]]:
 
 
 def whole_steps(samples: Sequence[Sample]) -> list[Sample]:
-    """The measured blocks of whole steps, without those of warm-up and phases."""
-    return [sample for sample in samples if sample.part == "measure" and not sample.phase and sample.steps > 0]
+    """The measured blocks of the cell's own whole steps, without those of warm-up, phases and other works."""
+    return [s for s in samples if s.part == "measure" and not s.phase and not s.work and s.steps > 0]
 
 
 def step_times(run: Run, samples: Sequence[Sample]) -> list[StepTime]:
@@ -34,7 +34,8 @@ def step_times(run: Run, samples: Sequence[Sample]) -> list[StepTime]:
     rows = []
     if blocks := whole_steps(samples):
         rows.append(_row(run, "", blocks, None))
-    timed = {p: [s for s in samples if s.part == "phase" and s.phase == p and s.steps > 0] for p in PHASES}
+    split = [s for s in samples if s.part == "phase" and not s.work and s.steps > 0]
+    timed = {phase: [s for s in split if s.phase == phase] for phase in PHASES}
     timed = {phase: blocks for phase, blocks in timed.items() if blocks}
     total_s = sum(_summary(blocks)[1].mean for blocks in timed.values())
     return rows + [_row(run, phase, blocks, total_s) for phase, blocks in timed.items()]

@@ -14,7 +14,18 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from results.records import Ceiling, FlopCount, Operation, Record, Run, Sample, Sitting, Storage, Telemetry, header
+from results.records import (
+    Ceiling,
+    FlopCount,
+    Operation,
+    Record,
+    Run,
+    Sample,
+    Sitting,
+    Storage,
+    Telemetry,
+    header,
+)
 from results.rows import to_values
 
 CELL_FILES: dict[str, type[Record]] = {
@@ -25,6 +36,7 @@ CELL_FILES: dict[str, type[Record]] = {
 """File → record, of the rows that belong to an attempt at a cell. The first two fields are cell_id and attempt."""
 
 RUNS, SITTINGS, CEILINGS, OPERATIONS = "runs.csv", "sittings.csv", "ceilings.csv", "operations"
+PROFILES = "profiles"
 
 RECORDS: dict[str, type[Record]] = {RUNS: Run, SITTINGS: Sitting, CEILINGS: Ceiling, **CELL_FILES}
 
@@ -50,6 +62,11 @@ def operation_files(trace_id: str) -> dict[str, type[Record]]:
     """The two files of a trace, by their path within the run. Raises ValueError for an id that is no file name."""
     stem = f"{OPERATIONS}/{check_name('trace_id', trace_id)}"
     return {f"{stem}.csv.gz": Operation, f"{stem}.storages.csv.gz": Storage}
+
+
+def profile_file(cell_id: str, attempt: int) -> str:
+    """The file of an attempt's profile, by its path within the run. Raises ValueError for an id that is no name."""
+    return f"{PROFILES}/{check_name('cell_id', cell_id)}-{attempt}.csv.gz"
 
 
 def head(record: type[Record]) -> bytes:

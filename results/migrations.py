@@ -13,11 +13,17 @@ from results.records import SCHEMA_VERSION
 
 Migration = Callable[[str, dict[str, Any]], dict[str, Any]]
 
-MIGRATIONS: dict[int, Migration] = {}
+
+def _as_it_is(_file: str, row: dict[str, Any]) -> dict[str, Any]:
+    """Columns that a later version added have a default that means what rows did before them."""
+    return row
+
+
+MIGRATIONS: dict[int, Migration] = {1: _as_it_is}
 """Version v → what turns one row of version v into one of v + 1, given the name of its file within the run
 ("samples.csv", "operations/….csv.gz", "manifest.json") and the row as column → text (the manifest: as JSON).
 
-History of the schema: 1 is the first.
+History of the schema: 1 is the first; 2 adds profiles, the works they are of, and the columns that go with them.
 """
 
 

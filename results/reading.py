@@ -20,7 +20,17 @@ from results.errors import Inconsistent
 from results.layout import CEILINGS, CELL_FILES, RUNS, SITTINGS, Key
 from results.manifest import Manifest, read_manifest
 from results.migrations import migrate
-from results.records import SCHEMA_VERSION, Ceiling, Operation, Record, Run, Sitting, Storage, header
+from results.records import (
+    SCHEMA_VERSION,
+    Ceiling,
+    Operation,
+    ProfiledOperation,
+    Record,
+    Run,
+    Sitting,
+    Storage,
+    header,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -122,6 +132,15 @@ def read_operations(path: Path | str, trace_id: str) -> tuple[list[Operation], l
         _read_packed(Path(path), operations, Operation, version),
         _read_packed(Path(path), storages, Storage, version),
     )
+
+
+def read_profile(path: Path | str, cell_id: str, attempt: int) -> list[ProfiledOperation]:
+    """What a profiler recorded in one attempt at a cell, every work of it.
+
+    Raises ValueError for an attempt that has no profile, Inconsistent if its file is damaged.
+    """
+    version = read_manifest(Path(path)).schema_version
+    return _read_packed(Path(path), layout.profile_file(cell_id, attempt), ProfiledOperation, version)
 
 
 def scan(path: Path) -> Scan:

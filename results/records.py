@@ -18,7 +18,7 @@ from results.rows import Record, from_text, header, json_default, to_text, to_va
 
 __all__ = ["Record", "from_text", "header", "to_text", "to_values"]
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 STATUSES = (
     "ok",
@@ -36,6 +36,10 @@ STATUSES = (
 MEASURED = ("ok", "not_converged")
 
 PHASES = ("forward", "loss", "backward", "optimizer", "recompute")
+
+WORKS = ("one", "batch", "last", "epoch")
+"""What is profiled: forward and backward of one sample; a training step of the cell's batch; one of the epoch's last,
+smaller batch; a whole epoch."""
 
 Json = Mapping[str, Any]
 
@@ -66,6 +70,8 @@ class Parameters(Record):
     quick: bool = False
     repeat: int = 0
     seed: int = 0
+    epoch_images: int = 10_000  # of the method epoch
+    input_pipeline: bool = False  # each step takes its batch from a DataLoader, not from the device's memory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,6 +118,8 @@ class Run(Parameters):
     reserved_memory_bytes: int | None = None
     energy_j: float | None = None  # over the window
     energy_method: str = ""  # counter, polled, or empty with the reason in warnings
+    profiled: tuple[str, ...] = ()  # works with rows in the attempt's profile
+    unprofiled: Json = field(default_factory=dict)  # work that was asked for → why it has no profile or no time
     committed: Json = field(default_factory=dict)  # file → [rows, checksum]
 
     @property
@@ -127,13 +135,14 @@ class Sample(Record):
     cell_id: str
     attempt: int
     index: int
-    part: str  # warmup, measure, phase
+    part: str  # warmup, measure, phase, profiled
     phase: str = ""  # empty: the whole step
     steps: int
     start_s: float  # monotonic clock of the host
     wall_s: float
     device_s: float | None = None  # between CUDA events; None on a CPU
     sync_wait_s: float | None = None  # how long the block's last synchronise took
+    work: str = ""  # one, last, epoch; empty: a training step of the cell's own batch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -214,6 +223,33 @@ class Storage(Record):
     role: str  # weight, buffer, gradient, optimizer_state, input, activation, temporary
     born_index: int  # index of the operation that made it; -1: before the step
     died_index: int | None  # index of the last operation before it was freed; None: outlived the step
+
+
+@dataclass(frozen=True)
+class ProfiledOperation(Record):
+    """profiles/CELL_ID-ATTEMPT.csv.gz: one operator call that torch.profiler recorded in one step of one work.
+
+    `input_shapes`, `input_dtypes` and `concrete_inputs` have one entry an argument of the call, in its order: a
+    tensor's sizes, dtype and None; otherwise (), "" (or the recorder's word for it) and the value. A list of tensors
+    has the sizes of each.
+    """
+
+    work: str  # one, batch, last
+    index: int  # in the order of start, from 0 in each work
+    parent: int | None  # index of the call that made this one, on the same thread
+    name: str  # as recorded: "aten::conv2d"
+    phase: str  # of the range around it; empty: outside of all
+    module: str  # path of the module, of a backward call that of its forward call
+    sequence_nr: int | None
+    forward_index: int | None  # of a backward call: the call whose gradient it calculates
+    thread: int
+    input_shapes: tuple[Any, ...]
+    input_dtypes: tuple[str, ...]
+    concrete_inputs: tuple[Any, ...]
+    found_flop: int | None  # what the profiler counted; None: it counts nothing for this name
+    start_s: float  # since the step began
+    time_s: float  # on the host, calls inside included
+    device_time_s: float | None = None  # of the kernels launched in it, calls inside included
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -309,6 +345,152 @@ class StepTime(Record):
     drift_ratio: float | None = None  # last third ÷ first third - 1
     outliers: int  # blocks beyond 3 MAD; they stay in every other number
     share_ratio: float | None = None  # of the phases' sum
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkTime(Record):
+    """work_times.csv: how long one sample, one batch, the last batch and an epoch take; from raw rows.
+
+    The epoch's time is its full batches' mean × their number + the last batch's mean. `profiled_*`: the same under
+    torch.profiler. `real_*`: an epoch that was run from end to end, where that was short enough.
+    """
+
+    cell_id: str
+    attempt: int
+    model: str
+    batch_size: int
+    precision: str
+    device: str
+    work: str  # one, batch, last, epoch
+    items: int | None = None  # images in it
+    steps: int | None = None  # training steps in it
+    time_s: float | None = None
+    low_s: float | None = None  # 95 % interval of the mean
+    high_s: float | None = None
+    profiled_time_s: float | None = None
+    profiled_low_s: float | None = None
+    profiled_high_s: float | None = None
+    overhead_ratio: float | None = None  # profiled ÷ unprofiled - 1
+    real_time_s: float | None = None
+    real_low_s: float | None = None
+    real_high_s: float | None = None
+    agrees: bool | None = None  # the intervals of time_s and real_time_s have a point in common
+    status: str = "ok"
+    reason: str = ""
+    variant: str = ""
+    repeat: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class CleanedOperation(Record):
+    """cleaned/profiled_operations.csv.gz: one recorded product (convolution, matmul, attention, recurrent), cleaned."""
+
+    cell_id: str
+    attempt: int
+    source: str  # torch_profiler
+    work: str
+    index: int
+    name: str
+    kind: str
+    phase: str
+    module: str
+    forward_index: int | None = None
+    found_flop: int | None = None  # as recorded
+    deduplicated_flop: int | None = None  # after duplicates were taken out
+    cleaned_flop: int | None = None  # after gaps were filled from the recorded shapes, too
+    verdict: str  # right, over, under, as the recorder's own number was; unknown: shapes give no count
+    reason: str = ""
+    time_s: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProfileCount(Record):
+    """cleaned/profile_counts.csv: model FLOP of one work and phase of a profile, as found and as cleaned."""
+
+    cell_id: str
+    attempt: int
+    model: str
+    batch_size: int
+    precision: str
+    device: str
+    source: str  # torch_profiler
+    work: str
+    items: int  # images in it
+    phase: str  # forward (loss included) or backward
+    found_flop: int | None = None
+    deduplicated_flop: int | None = None
+    cleaned_flop: int | None = None
+    exact_flop: int | None = None  # our own count, where the cell has one of the same batch
+    operations: int = 0
+    removed: int = 0  # operations whose number was a duplicate
+    repaired: int = 0  # operations whose gap was filled
+    unknown: int = 0  # operations whose recorded shapes give no count
+    status: str = "ok"
+    reason: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ratio(Record):
+    """cleaned/ratios.csv: FLOP of backward ÷ FLOP of forward, beside what they must be."""
+
+    cell_id: str
+    attempt: int
+    model: str
+    batch_size: int
+    precision: str
+    source: str  # flopledger, torch_profiler, a counter
+    work: str  # one, batch, epoch; empty: a count, not a profile
+    state: str  # found or cleaned
+    level: str  # model, kind, module, operation
+    name: str  # of the kind, module or forward operation; empty for the model
+    forward_flop: int | None = None
+    backward_flop: int | None = None
+    ratio: float | None = None  # a pure number; 2 by rule of thumb
+    exact_ratio: float | None = None  # of the model: 2 - share of the first operation, whose input needs no gradient
+    status: str = "ok"
+    reason: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Agreement(Record):
+    """cleaned/agreement.csv: one counter's forward or backward beside our own count of the same batch."""
+
+    cell_id: str
+    attempt: int
+    model: str
+    batch_size: int
+    counter: str
+    phase: str
+    native_value: int | float | None = None
+    native_unit: str = ""
+    total_flop: int | None = None  # the counter's total in FLOP, whatever it counts
+    model_flop: int | None = None  # its convolutions and matrix products alone, as far as it tells them apart
+    exact_flop: int | None = None
+    difference_flop: int | None = None  # model_flop - exact_flop
+    ratio: float | None = None  # model_flop ÷ exact_flop
+    total_ratio: float | None = None  # total_flop ÷ exact_flop
+    extrapolated: bool = False
+    not_understood: Json = field(default_factory=dict)
+    status: str = "ok"
+    reason: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchLaw(Record):
+    """cleaned/batch_law.csv: one counter's number as slope · batch + constant, or the batches that break it."""
+
+    cell_id: str
+    attempt: int
+    model: str
+    counter: str
+    phase: str
+    scope: str = "total"
+    operator: str = ""
+    batches: tuple[int, ...] = ()  # counted, not extrapolated
+    slope_flop: int | None = None  # a sample
+    constant_flop: int | None = None
+    holds: bool | None = None  # None: fewer than three batches decide nothing
+    reason: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

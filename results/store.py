@@ -19,13 +19,13 @@ from results import disk as disks
 from results import layout
 from results.disk import DISK, Disk, faults
 from results.errors import Inconsistent
-from results.layout import CEILINGS, CELL_FILES, OPERATIONS, RUNS, SITTINGS
+from results.layout import CEILINGS, CELL_FILES, OPERATIONS, PROFILES, RUNS, SITTINGS
 from results.manifest import MANIFEST, Manifest, check_comparable, read_manifest, write_manifest
 from results.migrations import check_appendable
-from results.reading import RunData, read_operations, read_run, scan
-from results.records import STATUSES, Ceiling, Operation, Record, Run, Sitting, Storage, header
+from results.reading import RunData, read_operations, read_profile, read_run, scan
+from results.records import STATUSES, Ceiling, Operation, ProfiledOperation, Record, Run, Sitting, Storage, header
 
-__all__ = ["FAILED", "Store", "RunData", "read_operations", "read_run"]
+__all__ = ["FAILED", "Store", "RunData", "read_operations", "read_profile", "read_run"]
 
 FAILED = ("out_of_memory", "timeout", "device_error", "crashed")
 """Statuses that a resumed sweep keeps unless it is asked to try them again."""
@@ -168,6 +168,22 @@ class Store:
         self._traces[trace_id] = seals
         return seals
 
+    def write_profile(self, cell_id: str, attempt: int, rows: Sequence[ProfiledOperation]) -> dict[str, list[Any]]:
+        """Keeps what a profiler recorded in an attempt: file → [rows, checksum], which its Run commits.
+
+        Put the answer into `Run.committed`. What a killed sweep left under the same attempt is replaced. Raises
+        ValueError for an attempt number that is used, or a value that could not be read back.
+        """
+        self._open()
+        file = layout.profile_file(cell_id, attempt)
+        if attempt < self.next_attempt(cell_id):
+            raise ValueError(f"attempt {attempt} of cell {cell_id} is used, the next is {self.next_attempt(cell_id)}")
+        packed = layout.compress(layout.head(ProfiledOperation) + layout.encode(rows))
+        with faults(self.path / file):
+            disks.make_directory(self._disk, self.path / PROFILES)
+            disks.replace(self._disk, self.path / file, packed)
+        return {file: layout.seal(len(rows), packed)}
+
     def append_sitting(self, sitting: Sitting) -> None:
         """Keeps what machine the following rows come from.
 
@@ -261,7 +277,7 @@ def _first_difference(a: bytes, b: bytes) -> int:
 
 def _mend(disk: Disk, path: Path) -> None:
     """Cuts torn lines and removes half-written temporary files: what a killed writer can leave. Raises OSError."""
-    for leftover in (*path.glob(".*.tmp"), *(path / OPERATIONS).glob(".*.tmp")):
+    for leftover in (*path.glob(".*.tmp"), *(path / OPERATIONS).glob(".*.tmp"), *(path / PROFILES).glob(".*.tmp")):
         disk.unlink(leftover)
     for file in layout.RECORDS:
         if (path / file).exists():

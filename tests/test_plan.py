@@ -85,6 +85,8 @@ class TestIdentifiers:
             "quick": True,
             "repeat": 1,
             "seed": 1,
+            "epoch_images": 50,
+            "input_pipeline": True,
         }
         assert tuple(other) == header(Cell), "each parameter of a cell"
         changed = {dataclasses.replace(plain, **{name: value}).cell_id for name, value in other.items()}

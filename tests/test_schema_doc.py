@@ -18,7 +18,21 @@ from results import records
 from results.layout import RECORDS, operation_files
 from results.manifest import MANIFEST, Manifest
 from results.migrations import MIGRATIONS
-from results.records import SCHEMA_VERSION, STATUSES, CleaningLog, Record, StepTime, Utilization
+from results.records import (
+    SCHEMA_VERSION,
+    STATUSES,
+    Agreement,
+    BatchLaw,
+    CleanedOperation,
+    CleaningLog,
+    ProfileCount,
+    ProfiledOperation,
+    Ratio,
+    Record,
+    StepTime,
+    Utilization,
+    WorkTime,
+)
 from runners.plan import Grid
 
 DOCUMENT = (Path(__file__).parents[1] / "docs" / "schema.md").read_text(encoding="utf-8")
@@ -28,6 +42,13 @@ FILES: dict[str, type] = {
     **operation_files("TRACE_ID"),
     "utilization.csv": Utilization,
     "step_times.csv": StepTime,
+    "work_times.csv": WorkTime,
+    "profiles/CELL_ID-ATTEMPT.csv.gz": ProfiledOperation,
+    "cleaned/profiled_operations.csv.gz": CleanedOperation,
+    "cleaned/profile_counts.csv": ProfileCount,
+    "cleaned/ratios.csv": Ratio,
+    "cleaned/agreement.csv": Agreement,
+    "cleaned/batch_law.csv": BatchLaw,
     "cleaned/cleaning_log.csv": CleaningLog,
     MANIFEST: Manifest,
 }

@@ -77,7 +77,7 @@ def test_what_cannot_be_taken_back_is_cut_at_the_next_opening(tmp_path, resumed)
     store.commit(a_run("b", 2), rows_of("b", 2))
     store.close()
     lines = (store.path / "samples.csv").read_bytes().splitlines()
-    assert {line.count(b",") for line in lines} == {9}, "ten fields in each line"
+    assert {line.count(b",") for line in lines} == {10}, "eleven fields in each line"
     data = read_run(tmp_path / "run")
     assert [(run.cell_id, run.attempt) for run in data.runs] == [("a", 1), ("b", 2)]
 
