@@ -395,6 +395,7 @@ class CleanedOperation(Record):
     phase: str
     module: str
     forward_index: int | None = None
+    dtype: str = ""  # torch's name of what it computes in: "float32", "bfloat16"
     found_flop: int | None = None  # as recorded
     deduplicated_flop: int | None = None  # after duplicates were taken out
     cleaned_flop: int | None = None  # after gaps were filled from the recorded shapes, too
