@@ -61,13 +61,14 @@ HOST_BOUND_RATIO = 0.05
 class Block:
     """One timed stretch of `steps` steps; with a `phase`, that phase's share of them. The fields of `Sample`."""
 
-    part: str  # warmup, measure, phase
+    part: str  # warmup, measure, phase, profiled
     phase: str  # empty: the whole step
     steps: int
     start_s: float
     wall_s: float
     device_s: float | None
     sync_wait_s: float | None
+    work: str = ""  # one, last, epoch; empty: a step of the batch itself
 
 
 class WarmUp(NamedTuple):
