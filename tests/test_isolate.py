@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from measure.counters import isolate
 from measure.counters.batch_law import affine, extrapolate
 from measure.counters.isolate import batches_to_count, count_isolated
-from measure.counters.registry import COUNTERS, check_counter
+from measure.counters.registry import COUNTERS, check_counter, install_line
 from results.records import FlopCount
 from workloads import synthetic
 from workloads.catalogue import factory, hyper_of
@@ -140,7 +140,7 @@ class TestOutcomes:
     def test_an_unknown_counter_is_the_callers_mistake(self):
         with pytest.raises(ValueError, match="unknown counter 'fvcorr'; nearest: fvcore"):
             count_isolated("fvcorr", "resnet18", {}, (1,), 60, factory="workloads.vision:get")
-        with pytest.raises(ValueError, match="there are fvcore, ptflops"):
+        with pytest.raises(ValueError, match="there are flopledger, flop_counter_mode, .*, pthflops"):
             check_counter("xyz")
 
 
@@ -157,7 +157,17 @@ def test_real_counters_know_the_synthetic_answer(counter):
 def test_what_to_install_is_what_the_requirements_say():
     root = Path(__file__).parent.parent
     lines = [line for file in root.glob("requirements*.txt") for line in file.read_text().splitlines()]
-    assert {requirement for _, requirement in COUNTERS.values()} <= set(lines)
+    assert {requirement for _, requirement in COUNTERS.values() if requirement} <= set(lines)
+    assert [name for name, (_, requirement) in COUNTERS.items() if not requirement] == [
+        "flopledger",
+        "flop_counter_mode",
+        "torch_profiler",
+    ]
+
+
+def test_what_is_there_anyway_has_nothing_to_type():
+    assert install_line("") == "nothing to install: this project or torch brings it"
+    assert install_line("fvcore>=0.1") == "python -m pip install 'fvcore>=0.1'"
 
 
 def test_the_parent_imports_no_torch():

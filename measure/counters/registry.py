@@ -1,8 +1,9 @@
 """The counters by name: where each adapter is, and what to install for it. No torch, no counter is imported here.
 
 An adapter is `count(model, inputs, *, workload, batch_size) -> list[FlopCount]`: one row for the total and one for each
-operator it tells apart, forward pass only. Each runs in a process of its own (`isolate.py`), because several of them
-patch torch while they count. Nothing here says that a counter is right.
+operator it tells apart, for phase forward and, where the counter can, backward (of the sum of all output tensors); and
+the same by module (`scope` is its path) where it can. Each runs in a process of its own (`isolate.py`), because several
+of them patch torch while they count. Nothing here says that a counter is right.
 """
 
 from __future__ import annotations
@@ -13,11 +14,16 @@ from collections.abc import Mapping
 Registry = Mapping[str, tuple[str, str]]
 
 COUNTERS: Registry = {
+    "flopledger": ("measure.counters.own:count", ""),
+    "flop_counter_mode": ("measure.counters.flop_counter_mode:count", ""),
+    "torch_profiler": ("measure.counters.torch_profiler:count", ""),
     "fvcore": ("measure.counters.fvcore:count", "fvcore>=0.1.5.post20221221,<0.2"),
     "ptflops": ("measure.counters.ptflops:count", "ptflops>=0.7.4,<0.8"),
+    "ptflops_aten": ("measure.counters.ptflops_aten:count", "ptflops>=0.7.4,<0.8"),
+    "pthflops": ("measure.counters.pthflops:count", "pthflops>=0.4.2,<0.5"),
 }
-"""Name → ("module:function", what to install), the latter as in the requirements: a test holds them
-together."""
+"""Name → ("module:function", what to install), the latter as in the requirements (a test holds them together), or empty
+for what this project or torch brings. The order is that of every list of counters, in the options of a cell too."""
 
 
 def check_counter(name: str, registry: Registry = COUNTERS) -> None:
@@ -30,5 +36,7 @@ def check_counter(name: str, registry: Registry = COUNTERS) -> None:
 
 
 def install_line(requirement: str) -> str:
-    """What a person types to get a missing counter."""
+    """What a person types to get a missing counter; of one without a requirement, that there is nothing to type."""
+    if not requirement:
+        return "nothing to install: this project or torch brings it"
     return f"python -m pip install '{requirement}'"
