@@ -140,7 +140,7 @@ class TestOutcomes:
     def test_an_unknown_counter_is_the_callers_mistake(self):
         with pytest.raises(ValueError, match="unknown counter 'fvcorr'; nearest: fvcore"):
             count_isolated("fvcorr", "resnet18", {}, (1,), 60, factory="workloads.vision:get")
-        with pytest.raises(ValueError, match="there are flopledger, flop_counter_mode, .*, pthflops"):
+        with pytest.raises(ValueError, match=r"there are flopledger, flop_counter_mode, .*, pthflops"):
             check_counter("xyz")
 
 
