@@ -1,13 +1,35 @@
-"""The names third-party counters give their operators, and which of them are model FLOP.
+"""The names that counters give their operators, and which of them are model FLOP.
 
-Model FLOP is what MLPerf's utilization appendix counts: convolutions and matrix products. A counter's native total
-also holds normalisation, pooling and resizing in units of its own; they are left out here by name. An operator that
-is not in the table is not understood, and whoever asks is told; it is never taken for one or the other.
+Model FLOP is what MLPerf's utilization appendix counts: convolutions and matrix products, those inside attention and
+recurrent layers too. A counter's native total also holds normalisation, pooling and resizing in units of its own;
+they are left out here by name. An operator that is not in the table is not understood, and whoever asks is told; it is
+never taken for one or the other.
 """
 
 from __future__ import annotations
 
+from analysis.kinds import KINDS
+
+_FUSED_ATTENTION = ("flash_attention", "flash_attention_for_cpu", "efficient_attention", "cudnn_attention")
+
 OPERATORS = {
+    "flopledger": {kind: kind for kind in KINDS},
+    "flop_counter_mode": {
+        **dict.fromkeys(("aten.convolution", "aten._convolution", "aten.convolution_backward"), "convolution"),
+        **dict.fromkeys(("aten.convolution_overrideable", "aten.cudnn_convolution"), "convolution"),
+        "aten._slow_conv2d_forward": "convolution",
+        **dict.fromkeys(("aten.mm", "aten.bmm", "aten.addmm", "aten.baddbmm", "aten._scaled_mm"), "matmul"),
+        **{f"aten._scaled_dot_product_{name}": "attention" for name in _FUSED_ATTENTION},
+        **{f"aten._scaled_dot_product_{name}_backward": "attention" for name in _FUSED_ATTENTION},
+        **dict.fromkeys(("aten._flash_attention_forward", "aten._flash_attention_backward"), "attention"),
+        **dict.fromkeys(("aten._efficient_attention_forward", "aten._efficient_attention_backward"), "attention"),
+        **dict.fromkeys(("flex_attention", "flex_attention_backward"), "attention"),
+    },
+    "torch_profiler": {
+        "aten::conv2d": "convolution",
+        **dict.fromkeys(("aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm"), "matmul"),
+        **dict.fromkeys(("aten::add", "aten::mul"), "elementwise"),
+    },
     "fvcore": {
         "conv": "convolution",
         "addmm": "matmul",
@@ -32,14 +54,27 @@ OPERATORS = {
         **dict.fromkeys(("torch.matmul", "torch.mm", "torch.bmm", "torch.addmm", "torch.baddbmm"), "matmul"),
         **dict.fromkeys(("RNN", "GRU", "LSTM", "RNNCell", "GRUCell", "LSTMCell"), "matmul"),
     },
+    "ptflops_aten": {
+        **dict.fromkeys(("aten.convolution", "aten._convolution"), "convolution"),
+        **dict.fromkeys(("aten.mm", "aten.matmul", "aten.addmm", "aten.bmm"), "matmul"),
+    },
+    "pthflops": {
+        **dict.fromkeys(("Conv1d", "Conv2d", "Conv3d"), "convolution"),
+        **dict.fromkeys(("ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d"), "convolution"),
+        **dict.fromkeys(("Linear", "matmul"), "matmul"),
+    },
 }
-"""Counter → its operator names → kind. fvcore: `_DEFAULT_SUPPORTED_OPS` of fvcore/nn/flop_count.py. ptflops: those of
-its mappings (ptflops/pytorch_ops.py) that hold multiply-adds; what else it counts, its adapter gives in unit `flop`."""
+"""Counter → its operator names → kind. flopledger: kinds are its operators. flop_counter_mode: torch's `flop_registry`.
+torch_profiler: the names that its `with_flops` has formulas for (torch/csrc/profiler/util.cpp). fvcore:
+`_DEFAULT_SUPPORTED_OPS` of fvcore/nn/flop_count.py. The others' adapters give what holds multiply-adds under the names
+of their rules (ptflops/pytorch_ops.py, ptflops/aten_ops.py; pthflops: the class of a module, the name of a function),
+and all else that they count in unit `flop`."""
 
-ELEMENTS_APART = ("ptflops",)
+ELEMENTS_APART = ("ptflops", "ptflops_aten", "pthflops")
 """Counters whose adapter gives multiply-adds and counted elements as rows of their own, by unit."""
 
-MODEL_KINDS = ("convolution", "matmul")
+MODEL_KINDS = ("convolution", "matmul", "attention", "recurrent")
+"""The kinds whose operations are model FLOP by `analysis/kinds.py`."""
 
 TRAINING_PER_FORWARD = 3
 """Backward is taken for twice the forward pass: each product needs one for its input and one for its weight. An
