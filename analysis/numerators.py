@@ -1,7 +1,8 @@
 """How many FLOP one training step needs, by each method that claims to know, split by the unit that runs them.
 
-`exact` is our own count of this very step; `theory` is three times a counter's forward pass. Recomputation is no
-model FLOP and is left out. Nothing here measures or divides: `utilization.py` does.
+`exact` is our own count of this very step; `theory` is three times a counter's forward pass; `one`, `batch` and `epoch`
+are the cleaned operations of a profile, forward and backward. Recomputation is no model FLOP and is left out. Nothing
+here measures or divides: `utilization.py` does.
 """
 
 from __future__ import annotations
@@ -12,11 +13,20 @@ from dataclasses import dataclass, field
 
 from analysis import kinds
 from analysis.precisions import PRECISIONS, unit_of
-from analysis.theory import OPERATORS, TRAINING_PER_FORWARD, kind_of_operator
-from results.errors import Unavailable
-from results.records import FlopCount, Operation, Run, to_text
+from analysis.theory import MODEL_KINDS, OPERATORS, TRAINING_PER_FORWARD, kind_of_operator
+from analysis.work_times import epoch_of
+from results.errors import Inconsistent, Unavailable
+from results.records import CleanedOperation, FlopCount, Operation, ProfileCount, Run, to_text
 
 OWN = "flopledger"
+
+PROFILER = "torch_profiler"
+"""The source of a profile that is not there; one that is names its own."""
+
+PROFILED_METHODS = ("one", "batch", "epoch")
+"""Methods whose numerator is a profile of the work of the same name."""
+
+_PROFILED_PHASES = ("forward", "loss", "backward")
 
 _FLOATS = ("float", "bfloat", "half", "double")
 
@@ -129,12 +139,89 @@ def theory_as_published(counts: Iterable[FlopCount], run: Run, counter: str = "f
     return Numerator("theory_as_published", counter, {unit_of_kind("", run): native}, warnings=(warning,))
 
 
+def profiled(
+    method: str, counts: Sequence[ProfileCount], operations: Sequence[CleanedOperation], run: Run
+) -> list[Numerator]:
+    """The cleaned forward + backward of the work `method` ("one", "batch", "epoch"), one numerator for each source.
+
+    counts, operations: of this cell alone, whatever their work. Without a count there is one numerator with the reason.
+    """
+    sources = dict.fromkeys(count.source for count in counts if count.work == method)
+    return [_of_profile(method, source, counts, operations, run) for source in sources or (PROFILER,)]
+
+
 def unit_of_kind(kind: str, run: Run) -> str:
-    """The unit of the run's policy for matrix products, and for everything else that of its convolutions."""
+    """The unit of the run's policy for what runs as matrix products, and for everything else that of convolutions."""
     policy = PRECISIONS[run.precision]
-    if kind == "matmul":
+    if kind in _MATRIX_KINDS:
         return run.matmul_unit or policy.matmul_unit
     return run.convolution_unit or policy.convolution_unit
+
+
+_MATRIX_KINDS = tuple(kind for kind in MODEL_KINDS if kind != "convolution")
+
+
+def _of_profile(
+    method: str, source: str, counts: Sequence[ProfileCount], operations: Sequence[CleanedOperation], run: Run
+) -> Numerator:
+    mine = [count for count in counts if (count.work, count.source) == (method, source)]
+    try:
+        flop = sum(_cleaned(count) for count in _both_phases(mine, method, run))
+        units = _units_of_work(method, [op for op in operations if op.source == source], run)
+        if sum(units.values()) != flop:
+            raise Inconsistent(f"operations of the profile add up to {sum(units.values())} FLOP, its counts to {flop}")
+    except (Unavailable, Inconsistent, ValueError) as fault:
+        return Numerator(method, source, reason=str(fault))
+    return Numerator(method, source, units, warnings=_profile_marks(mine))
+
+
+def _both_phases(mine: Sequence[ProfileCount], method: str, run: Run) -> list[ProfileCount]:
+    """The forward and the backward row of one work and source. Raises Unavailable."""
+    broken = next((count for count in mine if count.status != "ok"), None)
+    if broken is not None:
+        raise Unavailable(broken.reason or broken.status)
+    if sorted(count.phase for count in mine) != ["backward", "forward"]:
+        raise Unavailable(str(run.unprofiled.get(method, "")) or f"no profile of {method}")
+    return list(mine)
+
+
+def _cleaned(count: ProfileCount) -> int:
+    if count.cleaned_flop is None:
+        raise Unavailable(f"unknown: {count.unknown} products of {count.phase} whose recorded shapes give no count")
+    return count.cleaned_flop
+
+
+def _units_of_work(work: str, operations: Sequence[CleanedOperation], run: Run) -> dict[str, int]:
+    """Cleaned FLOP of a work by the unit that runs them; an epoch is full batches × their number + the last one."""
+    full, last = epoch_of(run)
+    parts = {"batch": full, "last": int(bool(last))} if work == "epoch" else {work: 1}
+    units: Counter[str] = Counter()
+    for operation in operations:
+        times = parts.get(operation.work, 0)
+        if times and operation.phase in _PROFILED_PHASES and operation.cleaned_flop:
+            units[_unit(operation, run)] += times * operation.cleaned_flop
+    return dict(units)
+
+
+def _unit(operation: CleanedOperation, run: Run) -> str:
+    """By the recorded dtype; where none was recorded, by the run's policy."""
+    if not operation.dtype:
+        return unit_of_kind(operation.kind, run)
+    return unit_of(operation.dtype, PRECISIONS[run.precision], run.device)
+
+
+def _profile_marks(mine: Sequence[ProfileCount]) -> tuple[str, ...]:
+    """What cleaning did to a profile, and where it differs from our own count."""
+    products, marks = sum(count.operations for count in mine), []
+    if repaired := sum(count.repaired for count in mine):
+        marks.append(f"repaired: {repaired} of {products} products counted from their recorded shapes")
+    if removed := sum(count.removed for count in mine):
+        marks.append(f"duplicates: {removed} of {products} products were recorded twice and count once")
+    differing = [count for count in mine if count.exact_flop is not None and count.exact_flop != count.cleaned_flop]
+    if differing:
+        said = ", ".join(f"{count.phase} {count.cleaned_flop} against {count.exact_flop}" for count in differing)
+        marks.append(f"profile_differs: FLOP of the profile against our own count: {said}")
+    return tuple(marks)
 
 
 def _forward(counts: Iterable[FlopCount], run: Run, counter: str) -> tuple[FlopCount, list[FlopCount]]:

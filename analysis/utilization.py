@@ -1,34 +1,35 @@
 """The fraction of a peak that training reaches: every numerator over every denominator, one row each.
 
 utilization = model FLOP of a step ÷ (step time × peak). Its interval is that of the step time; counts are exact and
-peaks are as published or measured, without an interval of their own. A ratio above 1 is kept and explained, never
-clamped, and an absent half of the fraction is a row with its reason. Pure: raw records in, rows out.
+peaks are as published or measured, without an interval of their own. The methods one, batch and epoch divide the FLOP
+of their work by its own time, which was taken without a profiler. A ratio above 1 is kept and explained, never clamped,
+and an absent half of the fraction is a row with its reason. Pure: raw records in, rows out.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from statistics import fmean, variance
 
 from analysis import telemetry
 from analysis.denominators import Denominator
-from analysis.numerators import Numerator
+from analysis.numerators import PROFILED_METHODS, Numerator
 from analysis.precisions import TENSOR_UNITS
 from analysis.statistics import summarise
 from analysis.step_times import block_means, whole_steps
+from analysis.work_times import blocks_of, variant, work_times
 from results.errors import Unavailable
-from results.records import MEASURED, Run, Sample, Telemetry, Utilization, header, non_default, to_text
+from results.records import MEASURED, Run, Sample, Telemetry, Utilization, WorkTime, header
+
+__all__ = ["Measurement", "StepTime", "limits_seen", "measurement", "rows", "step_time", "variant"]
 
 DRIFT_RATIO = 0.01
 """Relative change of the step time within a cell from which it is worth a note."""
 
 HARMLESS_REASONS = ("gpu_idle", "applications_clocks_setting", "display_clock_setting")
 """Event reasons that say nothing about a limit the device ran into."""
-
-_NO_VARIANT = {"model", "batch_size", "precision", "device", "repeat", "seed", "quick"}
-_NO_VARIANT |= {"methods", "counters", "target_ci_ratio"}
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,8 @@ class Measurement:
 
     power_w: energy of the window ÷ its length. A window also holds steps between the timed blocks, so that energy per
     step is this power times the step time, never the energy over the timed steps.
+    works: work → its row of work_times.csv, of the works that the run's methods ask for.
+    one_clock_hz: mean SM clock over the blocks of one sample, which have a window of their own.
     """
 
     run: Run
@@ -58,6 +61,8 @@ class Measurement:
     clock_hz: float | None = None
     power_w: float | None = None
     notes: tuple[str, ...] = ()
+    works: Mapping[str, WorkTime] = field(default_factory=dict)
+    one_clock_hz: float | None = None
 
 
 def measurement(run: Run, samples: Iterable[Sample], readings: Iterable[Telemetry]) -> Measurement:
@@ -66,15 +71,25 @@ def measurement(run: Run, samples: Iterable[Sample], readings: Iterable[Telemetr
     Energy is what the run row says, else what the readings give for its window.
     """
     key = (run.cell_id, run.attempt)
-    time = step_time([sample for sample in samples if (sample.cell_id, sample.attempt) == key])
+    timed = [sample for sample in samples if (sample.cell_id, sample.attempt) == key]
     mine = [reading for reading in readings if (reading.cell_id, reading.attempt) == key]
+    time, works = step_time(timed), {row.work: row for row in work_times(run, timed)}
+    one_clock_hz = _clock_of(blocks_of(timed, "one"), mine)
     start_s, end_s = run.window_start_s, run.window_end_s
     if start_s is None or end_s is None or not end_s > start_s:
-        return Measurement(run, time)
+        return Measurement(run, time, works=works, one_clock_hz=one_clock_hz)
     clock_hz = telemetry.mean_sm_clock_hz(mine, start_s, end_s)
     energy_j = run.energy_j if run.energy_j is not None else telemetry.energy(mine, start_s, end_s).joules
     power_w = None if energy_j is None else energy_j / (end_s - start_s)
-    return Measurement(run, time, clock_hz, power_w, limits_seen(mine, start_s, end_s))
+    return Measurement(run, time, clock_hz, power_w, limits_seen(mine, start_s, end_s), works, one_clock_hz)
+
+
+def _clock_of(blocks: Sequence[Sample], readings: Sequence[Telemetry]) -> float | None:
+    """Mean SM clock from the first block's start to the last one's end; None without blocks or readings around them."""
+    if not blocks:
+        return None
+    end_s = max(block.start_s + block.wall_s for block in blocks)
+    return telemetry.mean_sm_clock_hz(readings, min(block.start_s for block in blocks), end_s)
 
 
 def step_time(samples: Sequence[Sample]) -> StepTime | None:
@@ -123,38 +138,48 @@ def rows(
     return [_row(measured, over, under) for over in numerators for under in denominators]
 
 
-def variant(run: Run) -> str:
-    """What sets this cell apart beside model, batch size, precision and device: "layout=channels_last"; else empty."""
-    other = {name: value for name, value in non_default(run.cell).items() if name not in _NO_VARIANT}
-    return ", ".join(f"{name}={to_text(value)}" for name, value in other.items())
-
-
 def _row(measured: Measurement, over: Numerator, under: Denominator) -> Utilization:
-    run, time = measured.run, measured.time
+    run, time = measured.run, _time_of(measured, over.method)
     row = {name: getattr(run, name) for name in header(Utilization) if name in _SHARED}
     row |= {"variant": variant(run), "method": over.method, "numerator_source": over.source}
     row |= {"denominator": under.name, "model_flop": over.model_flop, "all_flop": over.all_flop}
     if time is not None and run.status in MEASURED:
-        row |= _rates(measured, time)
+        row |= _rates(measured, over.method, time)
     status, reason, fraction = _fraction(measured, over, under)
-    marks = (*_cell_marks(measured), *measured.notes, *over.warnings, *_surprises(fraction, over, under))
+    marks = (*_cell_marks(measured, over.method), *over.warnings, *_surprises(fraction, over, under))
     return Utilization(**{**row, **fraction, "status": status, "reason": reason, "warnings": marks})
 
 
-def _cell_marks(measured: Measurement) -> tuple[str, ...]:
-    """The warnings of a run, that it was a quick one, and that its steps drifted."""
+def _time_of(measured: Measurement, method: str) -> StepTime | None:
+    """The time that belongs to a method's numerator: of a profiled method that of its work, else that of a step."""
+    if method not in PROFILED_METHODS:
+        return measured.time
+    work = measured.works.get(method)
+    if work is None or work.time_s is None:
+        return None
+    return StepTime(work.time_s, work.low_s, work.high_s, work.steps or 0)
+
+
+def _cell_marks(measured: Measurement, method: str) -> tuple[str, ...]:
+    """The warnings of a run, that it was a quick one, that its steps drifted and what held the clock down.
+
+    The last two were seen while the cell's own steps were timed; they say nothing of one sample.
+    """
     run, marks = measured.run, measured.run.warnings
     if run.quick and not any(mark.startswith("quick") for mark in marks):
         marks += ("quick: measured for a fifth of the usual time",)
-    return marks + ((measured.time.drift,) if measured.time is not None and measured.time.drift else ())
+    if method == "one":
+        return marks
+    drift = (measured.time.drift,) if measured.time is not None and measured.time.drift else ()
+    return (*marks, *drift, *measured.notes)
 
 
 _SHARED = ("cell_id", "attempt", "model", "batch_size", "precision", "device", "repeat")
 
 
-def _rates(measured: Measurement, time: StepTime) -> dict[str, float | None]:
-    """Time, items and energy: what does not depend on a count."""
-    items, power_w = measured.run.items_per_step, measured.power_w
+def _rates(measured: Measurement, method: str, time: StepTime) -> dict[str, float | None]:
+    """Time, items and energy: what does not depend on a count. Energy was taken over the cell's own steps alone."""
+    items, power_w = _items(measured, method), measured.power_w if method not in ("one", "epoch") else None
     return {
         "time_s": time.mean_s,
         "time_low_s": time.low_s,
@@ -164,17 +189,25 @@ def _rates(measured: Measurement, time: StepTime) -> dict[str, float | None]:
     }
 
 
+def _items(measured: Measurement, method: str) -> float | None:
+    """Items in what a method counts: as many a sample as a step of the cell has."""
+    run, work = measured.run, measured.works.get(method)
+    if method not in PROFILED_METHODS or run.items_per_step is None:
+        return run.items_per_step
+    return None if work is None or work.items is None else work.items * run.items_per_step / run.batch_size
+
+
 def _fraction(
     measured: Measurement, over: Numerator, under: Denominator
 ) -> tuple[str, str, dict[str, float | str | None]]:
     """Status, reason and the columns that hold the ratio, as far as its halves are known."""
-    run, time, flop = measured.run, measured.time, over.model_flop
+    run, time, flop = measured.run, _time_of(measured, over.method), over.model_flop
     peak, source, absent = _peak(over, under)
     known: dict[str, float | str | None] = {"peak_flop_per_s": peak, "peak_source": source}
     if run.status not in MEASURED:
         return run.status, run.reason, known
     if time is None:
-        return "invalid", "no measured block of steps", known
+        return *_untimed(measured, over.method), known
     if flop is None:
         return "unavailable", over.reason, known
     known["achieved_flop_per_s"] = flop / time.mean_s
@@ -184,6 +217,12 @@ def _fraction(
     known["utilization_low_ratio"] = flop / (time.high_s * peak) if time.high_s else None
     known["utilization_high_ratio"] = flop / (time.low_s * peak) if time.low_s and time.low_s > 0 else None
     return run.status, run.reason, known
+
+
+def _untimed(measured: Measurement, method: str) -> tuple[str, str]:
+    """Status and reason of a row whose numerator has no time."""
+    work = measured.works.get(method)
+    return ("invalid", "no measured block of steps") if work is None else (work.status, work.reason)
 
 
 def _peak(over: Numerator, under: Denominator) -> tuple[float | None, str, str]:

@@ -1,0 +1,266 @@
+"""Times of one sample, a batch and an epoch against sums and intervals worked out by hand."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import pytest
+from scipy import stats
+
+from analysis import work_times as module
+from analysis.work_times import epoch_of, variant, work_times, works_of
+from results.records import Run, Sample, WorkTime
+
+RUN = Run(
+    model="resnet18",
+    batch_size=64,
+    device="cpu",
+    methods=("one", "batch", "epoch"),
+    epoch_images=10_000,
+    cell_id="c",
+    attempt=1,
+    sitting="s",
+    status="ok",
+    profiled=("one", "batch", "last"),
+)
+"""156 full batches of 64 and one of 16."""
+
+
+def block(
+    wall_s: float, work: str = "", part: str = "measure", steps: int = 1, index: int = 0, **more: object
+) -> Sample:
+    return Sample(
+        cell_id="c", attempt=1, index=index, part=part, steps=steps, start_s=0.0, wall_s=wall_s, work=work, **more
+    )
+
+
+def blocks(*wall_s: float, **more: object) -> list[Sample]:
+    return [block(time_s, index=i, **more) for i, time_s in enumerate(wall_s)]
+
+
+def by_work(samples: list[Sample], run: Run = RUN) -> dict[str, WorkTime]:
+    return {row.work: row for row in work_times(run, samples)}
+
+
+# Alternating times have a negative autocorrelation, which counts as none: Student's t on all of them, by scipy.
+ONE = (0.010, 0.012, 0.010, 0.012)
+BATCH = (2.0, 2.2, 2.0, 2.2)
+LAST = (0.5, 0.7, 0.5, 0.7)
+PLAIN = [*blocks(*ONE, work="one"), *blocks(*BATCH), *blocks(*LAST, work="last")]
+
+
+def half(values: tuple[float, ...]) -> float:
+    """Half of the 95 % interval of the mean: t · s / √n."""
+    return float(stats.t.ppf(0.975, len(values) - 1) * stats.tstd(values) / math.sqrt(len(values)))
+
+
+def test_each_work_has_the_mean_and_the_interval_of_its_own_blocks() -> None:
+    rows = by_work(PLAIN)
+    assert list(rows) == ["one", "batch", "last", "epoch"]
+    for work, times, items in (("one", ONE, 1), ("batch", BATCH, 64), ("last", LAST, 16)):
+        row, mean = rows[work], sum(times) / 4
+        assert (row.items, row.steps, row.status) == (items, 1, "ok")
+        assert row.time_s == pytest.approx(mean, rel=1e-12)
+        assert (row.low_s, row.high_s) == pytest.approx((mean - half(times), mean + half(times)), rel=1e-9)
+
+
+def test_an_epoch_is_its_full_batches_and_its_last_one() -> None:
+    row = by_work(PLAIN)["epoch"]
+    assert (row.items, row.steps) == (10_000, 157)
+    assert row.time_s == pytest.approx(156 * 2.1 + 0.6, rel=1e-12)  # 328.2 s
+    # the error of the full batch's mean is in each of the 156; that of the last batch adds by squares
+    expected = math.sqrt((156 * half(BATCH)) ** 2 + half(LAST) ** 2)
+    assert row.high_s - row.time_s == pytest.approx(expected, rel=1e-9)
+    assert row.time_s - row.low_s == pytest.approx(expected, rel=1e-9)
+
+
+def test_an_epoch_that_comes_out_even_has_no_last_batch() -> None:
+    run = dataclasses.replace(RUN, epoch_images=640, methods=("epoch",))
+    rows = by_work(blocks(*BATCH), run)
+    assert list(rows) == ["batch", "epoch"]
+    epoch = rows["epoch"]
+    assert (epoch.time_s, epoch.steps) == (pytest.approx(21.0), 10)
+    assert epoch.high_s - epoch.time_s == pytest.approx(10 * half(BATCH))
+
+
+def test_an_epoch_smaller_than_a_batch_is_its_last_batch_alone() -> None:
+    run = dataclasses.replace(RUN, epoch_images=16, methods=("epoch",))
+    rows = by_work([*blocks(*BATCH), *blocks(*LAST, work="last")], run)
+    assert list(rows) == ["last", "epoch"]
+    assert (rows["epoch"].time_s, rows["epoch"].steps) == (pytest.approx(0.6), 1)
+
+
+def test_profiled_times_stand_beside_and_say_what_the_profiler_costs() -> None:
+    profiled = [*blocks(0.020, 0.024, work="one", part="profiled"), *blocks(3.0, 3.3, 3.0, part="profiled")]
+    profiled += blocks(1.2, work="last", part="profiled")
+    rows = by_work(PLAIN + profiled)
+    assert rows["one"].profiled_time_s == pytest.approx(0.022)
+    assert rows["one"].overhead_ratio == pytest.approx(0.022 / 0.011 - 1)  # twice as long: 1
+    assert rows["batch"].profiled_time_s == pytest.approx(3.1)
+    assert rows["batch"].profiled_high_s - 3.1 == pytest.approx(half((3.0, 3.3, 3.0)))
+    assert (rows["last"].profiled_time_s, rows["last"].profiled_low_s) == (1.2, None)  # a single step: no interval
+    epoch = rows["epoch"]
+    assert epoch.profiled_time_s == pytest.approx(156 * 3.1 + 1.2)
+    assert epoch.overhead_ratio == pytest.approx((156 * 3.1 + 1.2) / 328.2 - 1)
+    assert (epoch.profiled_low_s, epoch.profiled_high_s) == (None, None)  # one of its two parts has none
+    assert {row.reason for row in rows.values()} == {""}
+
+
+def test_a_profiled_batch_may_say_its_work_or_not() -> None:
+    said = by_work([*PLAIN, *blocks(3.0, part="profiled", work="batch")])["batch"]
+    assert said == by_work([*PLAIN, *blocks(3.0, part="profiled")])["batch"]
+
+
+def test_a_real_epoch_is_the_sum_of_its_segments_and_the_last_one_does_not_widen_it() -> None:
+    run = dataclasses.replace(RUN, epoch_images=64 * 10 + 16)
+    # 3 segments of 3 full steps at 2.0, 2.2 and 2.0 s a step, then one of a full step and the small batch: 2.1 + 0.6 s
+    segments = [
+        block(t, "epoch", steps=n, index=i) for i, (t, n) in enumerate([(6.0, 3), (6.6, 3), (6.0, 3), (2.7, 2)])
+    ]
+    row = by_work([*PLAIN, *reversed(segments)], run)["epoch"]
+    assert row.real_time_s == pytest.approx(21.3)
+    # 9 of its 11 steps are in even segments, whose mean step time has half width h: h · √(9 · 11)
+    wide = half((2.0, 2.2, 2.0)) * math.sqrt(99)
+    assert (row.real_low_s, row.real_high_s) == pytest.approx((21.3 - wide, 21.3 + wide))
+    assert row.agrees is True  # 10 × 2.1 + 0.6 = 21.6 s
+    # an order that the last segment would spoil if it were in the spread: 1.35 s a step against 2.07 s
+    assert wide < half((2.0, 2.2, 2.0, 1.35)) * 11
+
+
+def test_a_real_epoch_without_a_small_batch_uses_every_segment() -> None:
+    run = dataclasses.replace(RUN, epoch_images=640)
+    segments = [block(t, "epoch", steps=5, index=i) for i, t in enumerate((10.0, 11.0))]
+    row = by_work([*blocks(*BATCH), *segments], run)["epoch"]
+    assert row.real_time_s == pytest.approx(21.0)
+    assert row.real_high_s - 21.0 == pytest.approx(10 * half((2.0, 2.2)))
+
+
+def test_a_real_epoch_far_off_does_not_agree_and_one_without_interval_does_not_say() -> None:
+    run = dataclasses.replace(RUN, epoch_images=640)
+    tight = blocks(*(2.0 + 0.001 * (i % 2) for i in range(20)))
+    slow = [block(15.0 + 0.01 * (i % 2), "epoch", steps=5, index=i) for i in range(2)]
+    assert by_work([*tight, *slow], run)["epoch"].agrees is False
+    lone = by_work([*tight, block(20.0, "epoch", steps=10)], run)["epoch"]
+    assert (lone.real_time_s, lone.real_low_s, lone.agrees) == (20.0, None, None)
+
+
+def test_a_torn_real_epoch_is_none() -> None:
+    row = by_work([*PLAIN, block(20.0, "epoch", steps=100)])["epoch"]
+    assert (row.real_time_s, row.agrees) == (None, None)
+    assert row.time_s is not None
+
+
+def test_one_clock_for_all_blocks_of_a_cell() -> None:
+    device = [dataclasses.replace(sample, device_s=sample.wall_s / 2) for sample in PLAIN]
+    assert by_work(device)["epoch"].time_s == pytest.approx((156 * 2.1 + 0.6) / 2)
+    mixed = [dataclasses.replace(device[0], device_s=None), *device[1:]]
+    assert by_work(mixed)["epoch"].time_s == pytest.approx(156 * 2.1 + 0.6)
+
+
+def test_warm_up_phases_and_empty_blocks_are_left_out() -> None:
+    decoys = [*blocks(99.0, part="warmup"), *blocks(88.0, part="phase", phase="forward"), block(7.0, "one", "warmup")]
+    assert by_work([*decoys, *PLAIN, block(5.0, steps=0)]) == by_work(PLAIN)
+
+
+def test_blocks_of_many_steps_weigh_by_their_steps() -> None:
+    run = dataclasses.replace(RUN, methods=("batch",))
+    assert by_work([block(1.0, steps=10), block(6.0, steps=30)], run)["batch"].time_s == pytest.approx(7 / 40)
+
+
+@pytest.mark.parametrize(
+    ("methods", "works"),
+    [
+        (("theory", "exact"), []),
+        (("one",), ["one"]),
+        (("batch", "exact"), ["batch"]),
+        (("epoch",), ["batch", "last", "epoch"]),
+        (("one", "epoch"), ["one", "batch", "last", "epoch"]),
+    ],
+)
+def test_a_row_for_each_work_that_the_methods_ask_for(methods: tuple[str, ...], works: list[str]) -> None:
+    run = dataclasses.replace(RUN, methods=methods)
+    assert [row.work for row in work_times(run, PLAIN)] == works
+    assert list(works_of(run)) == works
+
+
+def test_what_was_not_timed_is_a_row_with_its_reason() -> None:
+    run = dataclasses.replace(RUN, unprofiled={"last": "an image of 16 is too small"})
+    rows = by_work(blocks(*BATCH), run)
+    assert (rows["one"].status, rows["one"].time_s, rows["one"].reason) == (
+        "unavailable",
+        None,
+        "no measured block of one",
+    )
+    for work in ("last", "epoch"):
+        assert (rows[work].status, rows[work].reason) == ("unavailable", "an image of 16 is too small")
+        assert (rows[work].time_s, rows[work].items) == (None, None)
+    assert rows["batch"].time_s is not None
+
+
+def test_a_time_without_a_profile_is_a_time_with_a_note() -> None:
+    row = by_work(PLAIN, dataclasses.replace(RUN, unprofiled={"one": "the profiler lost its trace"}))["one"]
+    assert (row.status, row.reason) == ("ok", "note: not profiled: the profiler lost its trace")
+    assert (row.profiled_time_s, row.overhead_ratio) == (None, None)
+
+
+def test_a_cell_that_failed_keeps_its_status_and_reason() -> None:
+    run = dataclasses.replace(RUN, status="out_of_memory", reason="61 GiB")
+    for row in work_times(run, PLAIN):
+        assert (row.status, row.reason, row.time_s) == ("out_of_memory", "61 GiB", None)
+    unsure = dataclasses.replace(RUN, status="not_converged", reason="a wide interval")
+    assert {row.status for row in work_times(unsure, PLAIN)} == {"not_converged"}
+
+
+def test_an_epoch_is_divided_without_rest() -> None:
+    assert epoch_of(RUN) == (156, 16)
+    assert epoch_of(dataclasses.replace(RUN, batch_size=100)) == (100, 0)
+
+
+def test_the_size_of_an_epoch_is_no_variant_of_a_cell() -> None:
+    assert variant(dataclasses.replace(RUN, epoch_images=96)) == ""
+    assert variant(dataclasses.replace(RUN, input_pipeline=True)) == "input_pipeline=true"
+
+
+def check(rows: dict[str, WorkTime]) -> None:
+    """What the mutations below must break."""
+    epoch = rows["epoch"]
+    assert epoch.time_s == pytest.approx(156 * 2.1 + 0.6, rel=1e-9)
+    assert epoch.low_s < epoch.time_s < epoch.high_s
+    assert rows["batch"].low_s < rows["batch"].time_s < rows["batch"].high_s
+    expected = math.sqrt((156 * half(BATCH)) ** 2 + half(LAST) ** 2)
+    assert epoch.high_s - epoch.time_s == pytest.approx(expected, rel=1e-9)
+
+
+def drop_the_last_batch(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(module, "epoch_of", lambda run: (run.epoch_images // run.batch_size, 0))
+
+
+def count_the_last_batch_as_full(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(module, "epoch_of", lambda run: (-(-run.epoch_images // run.batch_size), 0))
+
+
+def swap_low_and_high(patch: pytest.MonkeyPatch) -> None:
+    low, high = module.Mean.low_s, module.Mean.high_s
+    patch.setattr(module.Mean, "low_s", high)
+    patch.setattr(module.Mean, "high_s", low)
+
+
+def add_half_widths(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(module.math, "hypot", lambda *halves: sum(halves))
+
+
+MUTATIONS = (
+    drop_the_last_batch,
+    count_the_last_batch_as_full,
+    swap_low_and_high,
+    add_half_widths,
+)
+
+
+@pytest.mark.parametrize("mutate", MUTATIONS, ids=lambda mutate: mutate.__name__)
+def test_a_fault_turns_the_check_red(mutate, monkeypatch: pytest.MonkeyPatch) -> None:
+    check(by_work(PLAIN))
+    mutate(monkeypatch)
+    with pytest.raises((AssertionError, KeyError)):
+        check(by_work(PLAIN))
