@@ -1,0 +1,124 @@
+"""ptflops' other backend (`aten`), as its users run it: a dispatch mode on real tensors, eval mode, gradients on.
+
+It prints multiply-adds of the whole batch, unlike its default backend. The number is nearly pure: convolutions and
+addmm add 1 for each bias element to their multiply-adds, and nothing else is counted: no normalisation, activation,
+pooling or addition, and no baddbmm, fused attention or recurrent kernel either. Its own rules do all counting; this
+adapter listens to each, asks it again without the bias to tell the two units apart, and checks that they add up to the
+print. "aten.convolution" holds multiply-adds (`mac`), "aten.convolution elementwise" bias additions (`flop`).
+
+Calls without a rule are those that ptflops itself says it treats as zero: ignored if they do no arithmetic (views,
+copies, by `analysis/kinds.py`), else not understood. ptflops leaves hooks on the model; they are taken off again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import io
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from ptflops import get_model_complexity_info
+from ptflops.aten_ops import ATEN_OPS_MAPPING
+
+from analysis import kinds
+from measure.counters.tallies import Call, ancestry, rows
+from measure.places import ModulePaths
+from results.errors import Inconsistent
+from results.records import FlopCount
+
+NAME = "ptflops_aten"
+
+aten = torch.ops.aten
+
+BIAS_AT = {aten.addmm: 0, aten.convolution: 2, aten._convolution: 2}
+"""Operator → where its bias is among its arguments."""
+
+Rule = Callable[[Any, Any], int]
+
+
+class Listener(io.TextIOBase):
+    """Collects the calls that ptflops' rules count, and those that it announces, as text, to have none for."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        self.calls: list[Call] = []
+        self.place = ModulePaths(model)
+
+    def write(self, text: str) -> int:
+        """ptflops' verbose output: "Warning: aten.relu_ operation is treated as a zero-op"."""
+        if text.endswith("treated as a zero-op"):
+            name = text.split()[1]
+            bucket = "ignored" if kinds.bucket_of(name) == "ignored" else "not_understood"
+            self.calls.append(Call(name, ancestry(self.place.current), bucket=bucket))
+        return len(text)
+
+    def to(self, operator: Any, rule: Rule) -> Rule:
+        """ptflops' rule for one operator, listened to."""
+
+        def listen(arguments: Any, outputs: Any) -> int:
+            counted = int(rule(arguments, outputs))
+            bare = list(arguments)
+            if operator in BIAS_AT:
+                bare[BIAS_AT[operator]] = None
+            mac = int(rule(bare, outputs))
+            self.calls.append(Call(str(operator), ancestry(self.place.current), mac, counted - mac))
+            return counted
+
+        return listen
+
+
+def count(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_size: int) -> list[FlopCount]:
+    """The forward pass of model(*inputs): a total, a row for each operator, a total for each module.
+
+    Leaves the model in eval mode. Raises Inconsistent if ptflops gave up, or if its rules do not add up to its print.
+    """
+    listener = Listener(model)
+    with torch.enable_grad(), _hooks_restored(model), listener.place:
+        printed = _run(model, inputs, listener)
+    heard = sum(call.mac + call.elements for call in listener.calls)
+    if printed != heard:
+        raise Inconsistent(f"ptflops printed {printed}, its rules gave {heard}")
+    return rows(listener.calls, counter=NAME, workload=workload, batch_size=batch_size)
+
+
+def _run(model: torch.nn.Module, inputs: tuple[Any, ...], listener: Listener) -> int:
+    """ptflops' own number of multiply-adds, while `listener` listens."""
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(io.StringIO()):
+        printed, _ = get_model_complexity_info(
+            model,
+            (1,),  # not used: the constructor gives the input
+            print_per_layer_stat=False,
+            as_strings=False,
+            input_constructor=lambda _: _single(model, inputs),
+            ost=listener,
+            verbose=True,
+            custom_modules_hooks={operator: listener.to(operator, rule) for operator, rule in ATEN_OPS_MAPPING.items()},
+            backend="aten",
+        )
+    if printed is None:
+        lines = [line for line in said.getvalue().splitlines() if line.strip()]
+        raise Inconsistent(f"ptflops gave no number: {' '.join(lines)[:300]}")
+    return int(printed)
+
+
+def _single(model: torch.nn.Module, inputs: tuple[Any, ...]) -> Any:
+    """ptflops calls model(x), or model(**x) for a dictionary."""
+    if len(inputs) == 1:
+        return inputs[0]
+    return dict(zip(inspect.signature(model.forward).parameters, inputs, strict=False))
+
+
+@contextlib.contextmanager
+def _hooks_restored(model: torch.nn.Module) -> Iterator[None]:
+    """Takes off the forward hooks that were put on the model's children meanwhile; ptflops keeps no handle of them."""
+    before = [(child, set(child._forward_pre_hooks), set(child._forward_hooks)) for child in model.children()]
+    try:
+        yield
+    finally:
+        for child, pre_hooks, hooks in before:
+            for added in set(child._forward_pre_hooks) - pre_hooks:
+                del child._forward_pre_hooks[added]
+            for added in set(child._forward_hooks) - hooks:
+                del child._forward_hooks[added]
