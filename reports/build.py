@@ -1,32 +1,91 @@
-"""From the raw rows of a run to everything that is told of it: cleaned records, utilization.csv, one view a cell.
+"""From the raw rows of a run to everything that is told of it: cleaned records, utilization, times, one view a cell.
 
-Pure: no file is read or written here, and nothing is measured again. Each cell is told by its last committed attempt.
+Pure: no file is written here, and nothing is measured again. Each cell is told by its last committed attempt. Operation
+tables are large: one is read for all cells of its trace and dropped before the next; of a profile only its cleaned
+products stay. A table or a profile that cannot be read is a reason in the rows that needed it and a problem of the run.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+from analysis import post2021
 from analysis.denominators import Denominator, datasheet, denominators
-from analysis.numerators import Counted, Numerator, count_table, exact, theory, theory_as_published
+from analysis.numerators import (
+    PROFILED_METHODS,
+    PROFILER,
+    Counted,
+    Numerator,
+    count_table,
+    exact,
+    profiled,
+    theory,
+    theory_as_published,
+)
 from analysis.step_times import step_times
 from analysis.utilization import Measurement, measurement, rows
+from analysis.work_times import size_of, works_of
 from cleaning.pipeline import Cleaned, clean
 from cleaning.raw import records
-from results.errors import Inconsistent
-from results.records import MEASURED, Operation, Run, Sample, Sitting, StepTime, Telemetry, Utilization
+from results.errors import Inconsistent, Unavailable
+from results.layout import Key, key_of
+from results.records import (
+    MEASURED,
+    Agreement,
+    BatchLaw,
+    CleanedOperation,
+    CleaningLog,
+    FlopCount,
+    Operation,
+    ProfileCount,
+    ProfiledOperation,
+    Ratio,
+    Record,
+    Run,
+    Sample,
+    Sitting,
+    StepTime,
+    Telemetry,
+    Utilization,
+    WorkTime,
+)
 from results.store import RunData
 
-C = TypeVar("C", Sample, Telemetry)
+
+def _none_yet(*_given: Any) -> Any:
+    return ()
+
+
+def _later(module: str, name: str) -> Any:
+    """TEMPORARY: a cleaning function, or nothing until its module is there."""
+    import importlib.util
+
+    known = importlib.util.find_spec(module) is not None
+    return getattr(importlib.import_module(module), name, _none_yet) if known else _none_yet
+
+
+agreement = _later("cleaning.agreement", "agreement")
+batch_laws = _later("cleaning.batch_law", "batch_laws")
+clean_profile = _later("cleaning.profiles", "clean_profile")
+profile_counts = _later("cleaning.profiles", "profile_counts")
+ratios = _later("cleaning.ratios", "ratios")
+
+R = TypeVar("R", bound=Record)
 ReadOperations = Callable[[str], Sequence[Operation]]
+ReadProfile = Callable[[str, int], Sequence[ProfiledOperation]]
 
 HEADLINES = ("datasheet", "user", "ceiling")
 """The first of these that is known is what a person is told first."""
 
-METHODS = ("exact", "theory")
+METHODS = ("exact", "batch", "epoch", "theory", "one")
 """The first of these that could count is the numerator a person is told first."""
+
+_FAULTS = (Inconsistent, Unavailable, ValueError)
+"""What stops one analysis of one cell and becomes a problem of the run."""
+
+_SHARED = ("cell_id", "attempt", "model", "batch_size", "precision", "device")
 
 
 @dataclass(frozen=True)
@@ -49,8 +108,8 @@ class View:
 
     @property
     def timed(self) -> Utilization | None:
-        """Any row of the cell that has a step time, with an achieved rate where there is one."""
-        timed = [row for row in self.fractions if row.time_s is not None]
+        """Any row of the cell that has a time, the best numerator's, with an achieved rate where there is one."""
+        timed = sorted((row for row in self.fractions if row.time_s is not None), key=_place)
         return next((row for row in timed if row.achieved_flop_per_s is not None), timed[0] if timed else None)
 
     def fraction(self, method: str, denominator: str) -> Utilization | None:
@@ -71,90 +130,206 @@ class Built:
     views: tuple[View, ...]
     sittings: tuple[Sitting, ...]
     problems: tuple[str, ...] = ()
+    work_times: tuple[WorkTime, ...] = ()
+    cleaned_operations: tuple[CleanedOperation, ...] = ()
+    profile_counts: tuple[ProfileCount, ...] = ()
+    ratios: tuple[Ratio, ...] = ()
+    agreement: tuple[Agreement, ...] = ()
+    batch_laws: tuple[BatchLaw, ...] = ()
+    post2021: tuple[Utilization, ...] = ()
 
 
-def build(data: RunData, read_operations: ReadOperations) -> Built:
+@dataclass(frozen=True)
+class _Cell:
+    """What is derived from one cell."""
+
+    view: View
+    step_times: tuple[StepTime, ...]
+    work_times: tuple[WorkTime, ...]
+    cleaned_operations: tuple[CleanedOperation, ...]
+    profile_counts: tuple[ProfileCount, ...]
+    ratios: tuple[Ratio, ...]
+    agreement: tuple[Agreement, ...]
+    batch_laws: tuple[BatchLaw, ...]
+    post2021: tuple[Utilization, ...]
+    log: tuple[CleaningLog, ...]
+
+
+@dataclass(frozen=True)
+class _Profile:
+    """The cleaned products of a cell's profile, their sums, and what cleaning changed."""
+
+    operations: tuple[CleanedOperation, ...] = ()
+    counts: tuple[ProfileCount, ...] = ()
+    log: tuple[CleaningLog, ...] = ()
+
+
+class _Raw:
+    """The raw rows of a run by cell, how to read what is large, and the problems met on the way."""
+
+    def __init__(self, data: RunData, cleaned: Cleaned, read_profile: ReadProfile) -> None:
+        self.data = data
+        self.read_profile = read_profile
+        self.samples = _by_cell(records(data.samples, Sample))
+        self.telemetry = _by_cell(records(data.telemetry, Telemetry))
+        self.counts = _by_cell(cleaned.flop_counts)
+        self.problems: list[str] = []
+
+    def rows_or_problem(self, what: str, run: Run, derive: Callable[[], Iterable[R]]) -> tuple[R, ...]:
+        """What one analysis of one cell gives; nothing and a problem if its data contradict each other."""
+        try:
+            return tuple(derive())
+        except _FAULTS as fault:
+            self.problems.append(f"{what} of cell {run.cell_id}: {fault}")
+            return ()
+
+
+def build(data: RunData, read_operations: ReadOperations, read_profile: ReadProfile) -> Built:
     """Cleans the raw rows and divides.
 
-    read_operations: trace id → operation table; may raise ValueError or Inconsistent, which become reasons in rows.
+    read_operations: trace id → operation table; read_profile: cell id, attempt → recorded calls. Both may raise
+    ValueError or Inconsistent, which become reasons in rows.
     """
     cleaned = clean(data)
-    tables = _Tables(read_operations)
-    samples, telemetry = _by_cell(records(data.samples, Sample)), _by_cell(records(data.telemetry, Telemetry))
-    views = []
-    times: list[StepTime] = []
-    for run in data.runs:
-        mine = [sample for sample in samples.get(run.cell_id, []) if sample.attempt == run.attempt]
-        times += step_times(run, mine)
-        measured = measurement(run, samples.get(run.cell_id, []), telemetry.get(run.cell_id, []))
-        views.append(_view(measured, data, cleaned, tables))
-    fractions = tuple(row for view in views for row in view.fractions)
+    raw = _Raw(data, cleaned, read_profile)
+    cells: dict[Key, _Cell] = {}
+    for trace_id, runs in _by_trace(data.runs).items():
+        table = _table(trace_id, read_operations, raw)
+        counted = table if isinstance(table, str) else count_table(table)
+        cells |= {key_of(run): _cell(run, raw, None if isinstance(table, str) else table, counted) for run in runs}
+        del table  # before the next one is read
+    return _joined(data, cleaned, [cells[key_of(run)] for run in data.runs], raw.problems)
+
+
+def _joined(data: RunData, cleaned: Cleaned, cells: Sequence[_Cell], problems: Sequence[str]) -> Built:
+    """The cells of a run, in their order, as one."""
+
+    def rows_of(name: str) -> tuple[Any, ...]:
+        return tuple(row for cell in cells for row in getattr(cell, name))
+
     return Built(
-        cleaned, fractions, tuple(times), tuple(views), tuple(data.sittings), (*data.problems, *tables.problems)
+        cleaned=replace(cleaned, log=cleaned.log + rows_of("log")),
+        utilization=tuple(row for cell in cells for row in cell.view.fractions),
+        step_times=rows_of("step_times"),
+        views=tuple(cell.view for cell in cells),
+        sittings=tuple(data.sittings),
+        problems=(*data.problems, *problems),
+        work_times=rows_of("work_times"),
+        cleaned_operations=rows_of("cleaned_operations"),
+        profile_counts=rows_of("profile_counts"),
+        ratios=rows_of("ratios"),
+        agreement=rows_of("agreement"),
+        batch_laws=rows_of("batch_laws"),
+        post2021=rows_of("post2021"),
     )
 
 
-def _by_cell(rows: Iterable[C]) -> dict[str, list[C]]:
-    cells: dict[str, list[C]] = {}
+def _by_cell(rows: Iterable[R]) -> dict[Key, list[R]]:
+    cells: dict[Key, list[R]] = {}
     for row in rows:
-        cells.setdefault(row.cell_id, []).append(row)
+        cells.setdefault(key_of(row), []).append(row)
     return cells
 
 
-class _Tables:
-    """Operation tables, each read and added up once."""
-
-    def __init__(self, read: ReadOperations) -> None:
-        self._read = read
-        self._known: dict[str, Counted | str] = {}
-
-    def of(self, trace_id: str) -> Counted | str:
-        """What the table holds, or why there is none."""
-        if trace_id not in self._known:
-            self._known[trace_id] = self._count(trace_id)
-        return self._known[trace_id]
-
-    @property
-    def problems(self) -> list[str]:
-        return [why for trace_id, why in self._known.items() if trace_id and isinstance(why, str)]
-
-    def _count(self, trace_id: str) -> Counted | str:
-        if not trace_id:
-            return "no operation table was recorded for this cell"
-        try:
-            operations = self._read(trace_id)
-        except (Inconsistent, ValueError) as fault:
-            return f"operation table {trace_id}: {fault}"
-        return count_table(operations) if operations else f"operation table {trace_id} is empty"
+def _by_trace(runs: Iterable[Run]) -> dict[str, list[Run]]:
+    traces: dict[str, list[Run]] = {}
+    for run in runs:
+        traces.setdefault(run.trace_id, []).append(run)
+    return traces
 
 
-def _view(measured: Measurement, data: RunData, cleaned: Cleaned, tables: _Tables) -> View:
-    run = measured.run
-    counted = tables.of(run.trace_id)
-    fractions = rows(measured, _numerators(run, cleaned, counted), _denominators(measured, data))
-    return View(run, tuple(fractions), None if isinstance(counted, str) else counted)
+def _table(trace_id: str, read: ReadOperations, raw: _Raw) -> Sequence[Operation] | str:
+    """One operation table, or why there is none."""
+    if not trace_id:
+        return "no operation table was recorded for this cell"
+    try:
+        table = read(trace_id)
+        why = "" if table else f"operation table {trace_id} is empty"
+    except (Inconsistent, ValueError) as fault:
+        why = f"operation table {trace_id}: {fault}"
+    if not why:
+        return table
+    raw.problems.append(why)
+    return why
 
 
-def _numerators(run: Run, cleaned: Cleaned, counted: Counted | str) -> list[Numerator]:
-    """One for each method of the cell, and of theory one for each counter."""
+def _cell(run: Run, raw: _Raw, table: Sequence[Operation] | None, counted: Counted | str) -> _Cell:
+    """Everything of one cell, while its operation table is at hand."""
+    key = key_of(run)
+    samples, counts = raw.samples.get(key, []), raw.counts.get(key, [])
+    measured = measurement(run, samples, raw.telemetry.get(key, []))
+    profile = _profile(run, raw, table)
+    found = _numerators(run, counts, counted, profile)
+    fractions = _fractions(measured, found, raw.data)
+    return _Cell(
+        view=View(run, fractions, None if isinstance(counted, str) else counted),
+        step_times=tuple(step_times(run, samples)),
+        work_times=tuple(measured.works.values()),
+        cleaned_operations=profile.operations,
+        profile_counts=profile.counts,
+        ratios=raw.rows_or_problem("ratios", run, lambda: ratios(run, profile.operations, table, counts)),
+        agreement=raw.rows_or_problem("agreement", run, lambda: agreement(run, counts, table)),
+        batch_laws=raw.rows_or_problem("batch law", run, lambda: batch_laws(run, counts)),
+        post2021=tuple(post2021.rows(measured, found, _denominators(run, measured.clock_hz, raw.data))),
+        log=profile.log,
+    )
+
+
+def _profile(run: Run, raw: _Raw, table: Sequence[Operation] | None) -> _Profile:
+    """A cell's profile, cleaned; rows with the reason where it is damaged or absent."""
+    if not run.profiled:
+        return _Profile(counts=_absent(run, works_of(run), "unavailable", ""))
+    try:
+        clean = clean_profile(run, raw.read_profile(run.cell_id, run.attempt))
+        counts = tuple(profile_counts(run, clean.operations, table))
+    except _FAULTS as fault:
+        why = f"profile of cell {run.cell_id}: {fault}"
+        raw.problems.append(why)
+        return _Profile(counts=_absent(run, works_of(run), "invalid", why))
+    missing = [work for work in works_of(run) if all(count.work != work for count in counts)]
+    return _Profile(tuple(clean.operations), counts + _absent(run, missing, "unavailable", ""), tuple(clean.log))
+
+
+def _absent(run: Run, works: Iterable[str], status: str, reason: str) -> tuple[ProfileCount, ...]:
+    """Rows without a count: a cell that failed says so; else the reason given, or the run's own for the work."""
+    shared = {name: getattr(run, name) for name in _SHARED} | {"source": PROFILER}
+    absent = []
+    for work in works:
+        told = str(run.unprofiled.get(work, "")) or f"no profile of {work} was recorded"
+        status_, reason_ = (status, reason or told) if run.status in MEASURED else (run.status, run.reason)
+        about = shared | {"work": work, "items": size_of(run, work)[0], "status": status_, "reason": reason_}
+        absent += [ProfileCount(**about, phase=phase) for phase in ("forward", "backward")]
+    return tuple(absent)
+
+
+def _numerators(run: Run, counts: Sequence[FlopCount], counted: Counted | str, profile: _Profile) -> list[Numerator]:
+    """One for each method of the cell; of theory one for each counter, of a profiled method one for each source."""
     found = []
     if "exact" in run.methods:
         found.append(
             Numerator("exact", "flopledger", reason=counted) if isinstance(counted, str) else exact(counted, run)
         )
     if "theory" in run.methods:
-        found += [theory(cleaned.flop_counts, run, counter) for counter in run.counters]
+        found += [theory(counts, run, counter) for counter in run.counters]
         if "fvcore" in run.counters:
-            found.append(theory_as_published(cleaned.flop_counts, run))
+            found.append(theory_as_published(counts, run))
+    for method in (method for method in PROFILED_METHODS if method in run.methods):
+        found += profiled(method, profile.counts, profile.operations, run)
     return found
 
 
-def _denominators(measured: Measurement, data: RunData) -> tuple[Denominator, ...]:
-    run = measured.run
+def _fractions(measured: Measurement, found: Iterable[Numerator], data: RunData) -> tuple[Utilization, ...]:
+    """Every numerator over every denominator; one sample was timed at a clock of its own."""
+    under = _denominators(measured.run, measured.clock_hz, data)
+    of_one = _denominators(measured.run, measured.one_clock_hz, data)
+    return tuple(row for over in found for row in rows(measured, [over], of_one if over.method == "one" else under))
+
+
+def _denominators(run: Run, clock_hz: float | None, data: RunData) -> tuple[Denominator, ...]:
     sitting = next((sitting for sitting in data.sittings if sitting.sitting == run.sitting), None)
     name = sitting.device_name if sitting else ""
     sheet = datasheet(name, run.device, _multiprocessors(sitting))
-    return denominators(run, sheet, measured.clock_hz, data.ceilings, _peak_tflops(data.manifest.options))
+    return denominators(run, sheet, clock_hz, data.ceilings, _peak_tflops(data.manifest.options))
 
 
 def _multiprocessors(sitting: Sitting | None) -> int | None:
@@ -166,3 +341,8 @@ def _peak_tflops(options: Mapping[str, Any]) -> float | None:
     """What the user passed as --peak-tflops, in 10^12 FLOP/s."""
     value = options.get("peak_tflops")
     return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+
+def _place(row: Utilization) -> int:
+    """How early a person is told of this row's method."""
+    return METHODS.index(row.method) if row.method in METHODS else len(METHODS)

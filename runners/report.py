@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -53,13 +54,13 @@ def rebuild(path: Path, out: Path | None = None) -> Built:
     Raises ValueError if `path` holds no run or no committed cell, StoreFault if a file could not be written.
     """
     from reports.build import build
-    from results.store import read_operations, read_run
+    from results.store import read_operations, read_profile, read_run
 
     data = read_run(path)
     if not data.runs:
         problems = f" ({'; '.join(data.problems[:SHOWN])})" if data.problems else ""
         raise ValueError(f"expected a run with measured cells, got {path}, which has no committed cell{problems}")
-    built = build(data, lambda trace_id: read_operations(path, trace_id)[0])
+    built = build(data, lambda trace_id: read_operations(path, trace_id)[0], partial(read_profile, path))
     write(built, out or path)
     return built
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from analysis.precisions import TENSOR_UNITS
 from cleaning import conventions, selection
 from reports.build import Built, build
 from results.records import Operation
-from results.store import RunData, read_operations, read_run
+from results.store import RunData, read_operations, read_profile, read_run
 from tests import run_fixture as made
 
 Patch = pytest.MonkeyPatch
@@ -30,7 +31,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def rebuilt(path: Path, edit: Callable[[list[Operation]], list[Operation]] = list) -> Built:
     data: RunData = read_run(path)
-    return build(data, lambda trace_id: edit(read_operations(path, trace_id)[0]))
+    return build(data, lambda trace_id: edit(read_operations(path, trace_id)[0]), partial(read_profile, path))
 
 
 def check(built: Built) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from cleaning.selection import model_operators
 from reports.build import Built, View, build
 from results.errors import Unavailable
 from results.records import Ceiling, FlopCount, Operation, Run, Sample, Telemetry, Utilization
-from results.store import read_operations, read_run
+from results.store import read_operations, read_profile, read_run
 from tests import run_fixture as made
 
 CELL = {"model": "resnet18", "batch_size": 8, "device": "cuda", "precision": "fp32"}
@@ -25,7 +26,7 @@ TENSOR = {"bf16": 10}
 
 
 def rebuilt(path: Path) -> Built:
-    return build(read_run(path), lambda trace_id: read_operations(path, trace_id)[0])
+    return build(read_run(path), lambda trace_id: read_operations(path, trace_id)[0], partial(read_profile, path))
 
 
 @pytest.fixture(scope="module")
@@ -446,7 +447,7 @@ def test_a_cell_without_an_operation_table_says_so(tmp_path: Path) -> None:
     def lost(trace_id: str) -> list[Operation]:
         raise ValueError(f"the run has no {trace_id}")
 
-    found = build(read_run(path), lost)
+    found = build(read_run(path), lost, partial(read_profile, path))
     row = row_of(found, ("resnet18", 8, "fp32"), "exact", "datasheet")
     assert (row.status, row.model_flop) == ("unavailable", None)
     assert "operation table resnet18-b8-fp32" in row.reason
