@@ -1,7 +1,8 @@
 """From counts at small batches to the count at a large one, by the affine law a·b + c, checked wherever it can be.
 
 Exact: counts are whole numbers, and a law that misses one of them by a single unit is no law. A count that follows
-none says so; nothing is fitted. c is not 0 in models with a part that does not see the batch (swin_v2).
+none says so; nothing is fitted. c is not 0 in models with a part that does not see the batch (swin_v2). Rows of modules
+are left out: they are told for the smallest batch alone.
 """
 
 from __future__ import annotations
@@ -19,17 +20,18 @@ Series = dict[int, FlopCount]
 def extrapolate(rows: Sequence[FlopCount], batch_size: int) -> list[FlopCount]:
     """One counter's rows at `batch_size`: as counted where it was, else by the law, marked `extrapolated`.
 
-    rows: of one counter and workload at several batch sizes. An operator that breaks the law, or was not counted at
-    every size that the total was, gives a row of status `invalid`; fewer than two counted sizes give the failure's
-    row, or one of status `unavailable`.
+    rows: of one counter and workload at several batch sizes, forward and backward. An operator that breaks the law, or
+    was not counted at every size that the total was, gives a row of status `invalid`; fewer than two counted sizes give
+    the failure's row, or one of status `unavailable` for each phase.
     """
+    rows = [row for row in rows if row.scope == "total"]
     here = [row for row in rows if row.batch_size == batch_size and row.status == "ok"]
     if here or not rows:
         return here
     counted = [row for row in rows if row.status == "ok"]
     sizes = sorted({row.batch_size for row in counted})
     if len(sizes) < 2:
-        return [_no_law(rows, batch_size)]
+        return _no_law(rows, batch_size)
     return [_extrapolated(series, sizes, batch_size) for series in _series(counted)]
 
 
@@ -84,12 +86,14 @@ def _law(series: Series, column: str, batch_size: int) -> int | None:
     return affine(values, batch_size)
 
 
-def _no_law(rows: Sequence[FlopCount], batch_size: int) -> FlopCount:
-    """The row where too few batches were counted: the failure that kept the others from being."""
+def _no_law(rows: Sequence[FlopCount], batch_size: int) -> list[FlopCount]:
+    """The rows where too few batches were counted: the failure that kept the others from being, or each total."""
     failed = next((row for row in rows if row.status != "ok"), None)
     if failed is not None:
-        return dataclasses.replace(failed, batch_size=batch_size, extrapolated=False)
+        return [dataclasses.replace(failed, batch_size=batch_size, extrapolated=False)]
     blank = {"native_value": None, "flop": None, "duration_s": None, "peak_memory_bytes": None}
     reason = f"counted at a batch of {rows[0].batch_size} only; a law of the batch needs two"
-    total = next((row for row in rows if not row.operator), rows[0])
-    return dataclasses.replace(total, batch_size=batch_size, status="unavailable", reason=reason, operator="", **blank)
+    totals = [row for row in rows if not row.operator] or [dataclasses.replace(rows[0], operator="")]
+    return [
+        dataclasses.replace(row, batch_size=batch_size, status="unavailable", reason=reason, **blank) for row in totals
+    ]

@@ -28,6 +28,10 @@ THREADS = 1
 """Of torch in the child. Counting is many small operations and few seconds of arithmetic: on a busy machine threads
 that wait for each other cost more than they bring."""
 
+MODULE_DEPTH = 2
+"""Deepest modules whose rows are kept, those of the smallest batch alone ("layer1.0", not "layer1.0.conv1"): every cell
+of a run repeats its counters' rows, and ResNet-152 has 423 modules. Blocks of a network are at depth 2."""
+
 LAST_WORDS = 300
 """Characters of a dead counter's output that its row quotes."""
 
@@ -68,7 +72,8 @@ def run(connection: Connection, task: Task) -> None:
         with _weights_unset():
             model = workload.build(**workload.hyper).eval()
         for size in task.batch_sizes:
-            connection.send(_count(adapter, workload, model, size, baseline_bytes))
+            rows = _count(adapter, workload, model, size, baseline_bytes)
+            connection.send([row for row in rows if _is_kept(row, size == min(task.batch_sizes))])
     except Exception as fault:  # noqa: BLE001  the edge: anything a counter raises becomes its row
         connection.send(_failure(fault))
     finally:
@@ -100,7 +105,8 @@ def _zeros(tensor: Any, *_: Any, **__: Any) -> Any:
 
 
 def _count(adapter: Any, workload: Any, model: Any, size: int, baseline_bytes: int) -> list[FlopCount]:
-    """One batch size: the adapter's rows, with its time and the growth of the process's peak memory on the total."""
+    """One batch size: the adapter's rows, with its time and the growth of the process's peak memory on the first total:
+    that of the forward pass, for both passes together."""
     import torch
 
     torch.set_num_threads(THREADS)
@@ -113,10 +119,16 @@ def _count(adapter: Any, workload: Any, model: Any, size: int, baseline_bytes: i
     grown_bytes = max(0, _peak_bytes() - baseline_bytes)
     if not rows:
         raise Inconsistent(f"the counter gave no row at a batch of {size}")
-    return [
-        row if row.operator else dataclasses.replace(row, duration_s=duration_s, peak_memory_bytes=grown_bytes)
-        for row in rows
-    ]
+    cost = {"duration_s": duration_s, "peak_memory_bytes": grown_bytes}
+    return [dataclasses.replace(row, **cost) if _is_forward_total(row) else row for row in rows]
+
+
+def _is_forward_total(row: FlopCount) -> bool:
+    return (row.phase, row.scope, row.operator) == ("forward", "total", "")
+
+
+def _is_kept(row: FlopCount, smallest: bool) -> bool:
+    return row.scope == "total" or (smallest and row.scope.count(".") < MODULE_DEPTH)
 
 
 def _adapter(task: Task) -> Any:

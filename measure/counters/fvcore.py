@@ -7,18 +7,20 @@ input) and bilinear resizing (4 an output) count elementary operations. So each 
 is fvcore's own, unconverted.
 
 It does not see scaled_dot_product_attention, recurrent layers, baddbmm or padding="same"; those calls are listed as not
-understood, as are residual additions and activations that it has no rule for.
+understood, as are residual additions and activations that it has no rule for. Forward only; by module as it tells them.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 
+from measure.counters.rows import TOTAL, Counted, rows
+from measure.counters.running import evaluating, tensors
 from results.records import FlopCount
 
 with warnings.catch_warnings():
@@ -59,56 +61,36 @@ class TensorsOnly(torch.nn.Module):
         return tuple(tensors(self.model(*inputs)))
 
 
-def tensors(value: Any) -> Iterable[torch.Tensor]:
-    """All tensors in nested lists, tuples and mappings."""
-    if isinstance(value, torch.Tensor):
-        yield value
-        return
-    parts = value.values() if hasattr(value, "values") else value if isinstance(value, (list, tuple)) else ()
-    for part in parts:
-        yield from tensors(part)
-
-
 def count(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_size: int) -> list[FlopCount]:
-    """The forward pass of model(*inputs): a total and a row for each operator. Leaves the model in eval mode."""
-    with torch.enable_grad():
+    """The forward pass of model(*inputs): a total and a row for each operator, of all and of each module."""
+    with evaluating(model):
         analysis = Analysis(TensorsOnly(model).eval(), inputs)
         analysis.total()
-    operators = [_operator(name, value, workload, batch_size) for name, value in sorted(analysis.by_operator().items())]
-    total = FlopCount(
+    blank = FlopCount(
         counter=NAME,
         workload=workload,
         batch_size=batch_size,
         phase="forward",
-        native_value=_exact(analysis.total()),
         native_unit="mac",
-        flop=sum(row.flop or 0 for row in operators),
         ignored=dict(analysis.ignored),
         not_understood=dict(analysis.unsupported_ops()),
         reason=_uncalled(analysis),
     )
-    return [total, *operators]
+    return rows(blank, {TOTAL: _operators(analysis.by_operator()), **_modules(analysis)})
 
 
-def _operator(name: str, value: float, workload: str, batch_size: int) -> FlopCount:
-    native = _exact(value)
-    matrix = name in MATRIX_OPERATORS
-    return FlopCount(
-        counter=NAME,
-        workload=workload,
-        batch_size=batch_size,
-        phase="forward",
-        operator=name,
-        native_value=native,
-        native_unit="mac" if matrix else "flop",
-        flop=round((2 if matrix else 1) * native),
-    )
+def _modules(analysis: Analysis) -> dict[str, Counted]:
+    """Path → operators of the modules that fvcore found work in, by their names in the caller's model."""
+    found = {}
+    for name, counted in analysis.by_module_and_operator().items():
+        path = name.removeprefix("model").removeprefix(".")
+        if path not in ("", TOTAL) and counted:
+            found[path] = _operators(counted)
+    return found
 
 
-def _exact(value: Any) -> int | float:
-    """NumPy numbers and whole floats as int."""
-    number = float(value)
-    return int(value) if number.is_integer() else number
+def _operators(counted: Mapping[str, float]) -> Counted:
+    return {(name, "mac" if name in MATRIX_OPERATORS else "flop"): value for name, value in sorted(counted.items())}
 
 
 def _uncalled(analysis: Analysis) -> str:

@@ -62,7 +62,7 @@ def count_isolated(
     factory: str,
     registry: Registry = COUNTERS,
 ) -> list[FlopCount]:
-    """The rows of one counter at each batch size, forward pass; a batch that failed is one row with the reason.
+    """The rows of one counter at each batch size; a batch that failed is one row, of phase forward, with the reason.
 
     timeout_s: for all batch sizes together. factory: "module:function" of the workload. Raises ValueError for a
     counter that is not in the registry.

@@ -8,8 +8,8 @@ before that division (equal to its print at a batch of 1), and `reason` tells wh
 counting; this adapter listens to each, so that rows can be told apart, and checks that they add up to the print.
 
 Each operator's row has one unit: "Conv2d" holds its multiply-adds (`mac`), "Conv2d elementwise" its bias additions
-(`flop`). It does not see `@`, F.linear, F.conv2d, attention as a function, or `a + b`; leaf modules without a rule are
-listed as not understood.
+(`flop`). A function's work is told with the module whose forward called it. It does not see `@`, F.linear, F.conv2d,
+attention as a function, or `a + b`; leaf modules without a rule are listed as not understood. Forward only.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from __future__ import annotations
 import contextlib
 import inspect
 import io
-from collections import Counter
-from collections.abc import Callable, Iterator, MutableMapping
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,6 +26,9 @@ import torch
 from ptflops import get_model_complexity_info
 from ptflops.pytorch_ops import FUNCTIONAL_MAPPING, MODULES_MAPPING, TENSOR_OPS_MAPPING
 
+from measure.counters.rows import Counted, rows, spread
+from measure.counters.running import evaluating
+from measure.places import ModulePaths
 from results.errors import Inconsistent
 from results.records import FlopCount
 
@@ -40,48 +43,53 @@ MULTIPLY_ADD = frozenset({"matmul", "mm", "bmm", "addmm", "baddbmm"})
 
 @dataclass
 class Tally:
-    """What ptflops' hooks and function rules counted, for the whole batch. `modules`: by id of the module."""
+    """What ptflops' hooks and function rules counted, for the whole batch.
+
+    modules: by id of the module. functions: by path of the module whose forward called it, and name.
+    """
 
     modules: Counter[int] = field(default_factory=Counter)
     additions: Counter[int] = field(default_factory=Counter)  # the part of it that is no multiply-add
-    functions: Counter[str] = field(default_factory=Counter)
-    function_additions: Counter[str] = field(default_factory=Counter)
+    functions: Counter[tuple[str, str]] = field(default_factory=Counter)
+    function_additions: Counter[tuple[str, str]] = field(default_factory=Counter)
 
 
 def count(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_size: int) -> list[FlopCount]:
-    """The forward pass of model(*inputs): a total and a row for each kind of module or function.
+    """The forward pass of model(*inputs): a total and a row for each kind of module or function, of all and by module.
 
     Raises Inconsistent if ptflops gave up, or if its hooks do not add up to what it printed.
     """
     tally, unknown = Tally(), Counter[str]()
-    with torch.enable_grad(), _calls_of_unknown(model, unknown):
-        printed = _run(model, inputs, tally)
-    mac, rest = _by_operator(model, tally)
-    _check(printed, mac, rest, tally, batch_size if len(inputs) == 1 else 1)
-    operators = [_row(workload, batch_size, name, value, "mac") for name, value in sorted(mac.items()) if value]
-    operators += [_row(workload, batch_size, name, value, "flop") for name, value in sorted(rest.items()) if value]
-    native = sum(mac.values()) + sum(rest.values())
-    total = FlopCount(
+    with evaluating(model), _calls_of_unknown(model, unknown), ModulePaths(model) as paths:
+        printed = _run(model, inputs, tally, paths)
+    own = _by_module(model, tally)
+    native = _check(printed, own, tally, batch_size if len(inputs) == 1 else 1)
+    blank = FlopCount(
         counter=NAME,
         workload=workload,
         batch_size=batch_size,
         phase="forward",
-        native_value=native,
         native_unit="mac",
-        flop=sum(row.flop or 0 for row in operators),
         ignored={name: calls for name, calls in unknown.items() if name in NO_ARITHMETIC},
         not_understood={name: calls for name, calls in unknown.items() if name not in NO_ARITHMETIC},
         reason=""
         if printed == native
         else f"note: ptflops printed {printed}; it divides what modules did by the batch",
     )
-    return [total, *operators]
+    return rows(blank, {scope: _sorted(counted) for scope, counted in spread(own).items()})
 
 
-def _run(model: torch.nn.Module, inputs: tuple[Any, ...], tally: Tally) -> int:
+def _sorted(counted: Counted) -> Counted:
+    """Multiply-adds first, by name; what counted nothing is left out."""
+    ordered = sorted(counted.items(), key=lambda item: (item[0][1] != "mac", item[0][0]))
+    return {key: value for key, value in ordered if value}
+
+
+def _run(model: torch.nn.Module, inputs: tuple[Any, ...], tally: Tally, paths: ModulePaths) -> int:
     """ptflops' own number of multiply-adds, while `tally` listens."""
     said = io.StringIO()
-    functions, operators = _listening(FUNCTIONAL_MAPPING, tally, "F"), _listening(TENSOR_OPS_MAPPING, tally, "torch")
+    functions = _listening(FUNCTIONAL_MAPPING, tally, paths, "F")
+    operators = _listening(TENSOR_OPS_MAPPING, tally, paths, "torch")
     with functions, operators, contextlib.redirect_stdout(said):
         printed, _ = get_model_complexity_info(
             model,
@@ -119,7 +127,9 @@ def _hook(rule: Callable[..., None], tally: Tally) -> Callable[..., None]:
 
 
 @contextlib.contextmanager
-def _listening(rules: MutableMapping[Any, Callable[..., Any]], tally: Tally, library: str) -> Iterator[None]:
+def _listening(
+    rules: MutableMapping[Any, Callable[..., Any]], tally: Tally, paths: ModulePaths, library: str
+) -> Iterator[None]:
     """ptflops' rules for functions, listened to while it patches torch; put back afterwards."""
     original = dict(rules)
 
@@ -128,7 +138,7 @@ def _listening(rules: MutableMapping[Any, Callable[..., Any]], tally: Tally, lib
 
         def listen(*args: Any, **kwargs: Any) -> Any:
             counted = int(rule(*args, **kwargs))
-            key = f"{library}.{name}"
+            key = paths.current, f"{library}.{name}"
             tally.functions[key] += counted
             bias = args[0].numel() if name in ("addmm", "baddbmm") and kwargs.get("beta", 1) != 0 else 0
             tally.function_additions[key] += bias if name in MULTIPLY_ADD else counted
@@ -184,49 +194,38 @@ def _recurrent_multiply_adds(module: torch.nn.Module, sequence: torch.Tensor) ->
     return weights * steps * (2 if getattr(module, "bidirectional", False) else 1)
 
 
-def _counted_modules(module: torch.nn.Module) -> Iterator[torch.nn.Module]:
+def _counted_modules(module: torch.nn.Module, path: str = "") -> Iterator[tuple[str, torch.nn.Module]]:
     """The modules whose counts ptflops adds up: it does not look inside one that has a rule, and visits a module
     that two parents share twice."""
     if type(module) in MODULES_MAPPING:
-        yield module
+        yield path, module
         return
-    for child in module.children():
-        yield from _counted_modules(child)
+    for name, child in module.named_children():
+        yield from _counted_modules(child, f"{path}.{name}" if path else name)
 
 
-def _by_operator(model: torch.nn.Module, tally: Tally) -> tuple[Counter[str], Counter[str]]:
-    """Multiply-adds and other elements of the whole batch, by kind of module or function."""
-    mac, rest = Counter[str](), Counter[str]()
-    for module in _counted_modules(model):
-        name, counted, other = type(module).__name__, tally.modules[id(module)], tally.additions[id(module)]
-        mac[name] += counted - other
-        rest[name if counted == other else f"{name} elementwise"] += other
-    for name, counted in tally.functions.items():
-        other = tally.function_additions[name]
-        mac[name] += counted - other
-        rest[name if counted == other else f"{name} elementwise"] += other
-    return mac, rest
+def _by_module(model: torch.nn.Module, tally: Tally) -> Mapping[str, Counted]:
+    """Path → multiply-adds and other elements of the whole batch, by kind of module or function."""
+    own: defaultdict[str, Counter[tuple[str, str]]] = defaultdict(Counter)
+    parts = [
+        (path, type(module).__name__, tally.modules[id(module)], tally.additions[id(module)])
+        for path, module in _counted_modules(model)
+    ]
+    parts += [(*key, counted, tally.function_additions[key]) for key, counted in tally.functions.items()]
+    for path, name, counted, other in parts:
+        own[path][name, "mac"] += counted - other
+        own[path][name if counted == other else f"{name} elementwise", "flop"] += other
+    return own
 
 
-def _check(printed: int, mac: Counter[str], rest: Counter[str], tally: Tally, divisor: int) -> None:
-    """Raises Inconsistent unless the rows, with ptflops' own division, give its print."""
+def _check(printed: int, own: Mapping[str, Counted], tally: Tally, divisor: int) -> float:
+    """The sum of all rows. Raises Inconsistent unless they, with ptflops' own division, give its print."""
+    native = sum(sum(counted.values()) for counted in own.values())
     functions = sum(tally.functions.values())
-    modules = sum(mac.values()) + sum(rest.values()) - functions
+    modules = native - functions
     if printed != int(modules / divisor + functions):
         raise Inconsistent(f"ptflops printed {printed}, its hooks gave {modules} / {divisor} + {functions}")
-
-
-def _row(workload: str, batch_size: int, name: str, value: int, unit: str) -> FlopCount:
-    return FlopCount(
-        counter=NAME,
-        workload=workload,
-        batch_size=batch_size,
-        phase="forward",
-        operator=name,
-        native_value=value,
-        native_unit=unit,
-        flop=2 * value if unit == "mac" else value,
-    )
+    return native
 
 
 @contextlib.contextmanager

@@ -1,0 +1,116 @@
+"""PyTorch's FlopCounterMode around one pass forward and back, as its users run it: eval mode, gradients on.
+
+It counts at the dispatcher, 2 FLOP a multiply-add, convolutions, matrix products and attention alone. Its numbers stay
+as they are: its backward pass of a grouped convolution is (1 + groups) times the forward pass (seen in torch 2.11 to
+2.15; two times would be right), and attention whose scores are computed again counts 2.5 times. An operator without a
+formula adds nothing and is not told by it: a second mode below sees every operator that it passed on, and those that
+`analysis.kinds` takes for products, or does not know, are listed as not understood; other arithmetic as ignored.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode
+
+from analysis.kinds import bucket_of, kind_of
+from measure.counters.rows import TOTAL, rows
+from measure.counters.running import evaluating, summed
+from results.records import FlopCount
+
+NAME = "flop_counter_mode"
+
+PRODUCTS = ("convolution", "matmul", "attention", "recurrent")
+
+GLOBAL = "Global"
+"""FlopCounterMode's name for everything."""
+
+Counts = Mapping[str, Mapping[Any, int]]
+"""Its modules, the root by the name of its class, → operator → FLOP."""
+
+
+class Seen(TorchDispatchMode):
+    """Counts the calls of every operator that reaches it, by phase; what they do is untouched."""
+
+    supports_higher_order_operators = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.phase = "forward"
+        self.calls: defaultdict[str, Counter[Any]] = defaultdict(Counter)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.calls[self.phase][getattr(func, "overloadpacket", func)] += 1
+        return func(*args, **(kwargs or {}))
+
+
+def count(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_size: int) -> list[FlopCount]:
+    """Forward and backward of model(*inputs): a total and a row for each operator, by module."""
+    counter, seen = FlopCounterMode(display=False), Seen()
+    with evaluating(model), seen, counter:
+        outputs = model(*inputs)
+        forward = counter.get_flop_counts()
+        seen.phase = "loss"
+        total = summed(outputs)
+        seen.phase = "backward"
+        if total is not None:
+            total.backward()
+        both = counter.get_flop_counts()
+    root = type(model).__name__
+    passes = {"forward": forward} if total is None else {"forward": forward, "backward": _difference(both, forward)}
+    found = []
+    for phase, counts in passes.items():
+        ignored, not_understood = _uncounted(seen.calls[phase], counter.flop_registry)
+        blank = FlopCount(
+            counter=NAME,
+            workload=workload,
+            batch_size=batch_size,
+            phase=phase,
+            native_unit="flop",
+            ignored=ignored,
+            not_understood=not_understood,
+        )
+        found += rows(blank, _scopes(counts, root))
+    return found
+
+
+def _difference(both: Counts, forward: Counts) -> Counts:
+    """What the backward pass added. One mode counts both: its modules of a backward pass are those it saw forward."""
+    return {
+        module: {operator: flop - forward.get(module, {}).get(operator, 0) for operator, flop in counted.items()}
+        for module, counted in both.items()
+    }
+
+
+def _scopes(counts: Counts, root: str) -> dict[str, dict[tuple[str, str], int]]:
+    """Its modules as scopes: "ResNet.layer1.0" is "layer1.0". An operator that added nothing to one is left out."""
+    scopes: dict[str, dict[tuple[str, str], int]] = {TOTAL: _operators(counts.get(GLOBAL, {}))}
+    for module, counted in counts.items():
+        path = module.removeprefix(f"{root}.")
+        operators = _operators(counted)
+        if module not in (GLOBAL, root) and path != TOTAL and operators:
+            scopes[path] = operators
+    return scopes
+
+
+def _operators(counted: Mapping[Any, int]) -> dict[tuple[str, str], int]:
+    return {(str(operator), "flop"): flop for operator, flop in counted.items() if flop}
+
+
+def _uncounted(calls: Counter[Any], registry: Mapping[Any, Any]) -> tuple[dict[str, int], dict[str, int]]:
+    """(arithmetic that is no product, products and strangers): operator → calls, of those it has no formula for."""
+    ignored: Counter[str] = Counter()
+    not_understood: Counter[str] = Counter()
+    for operator, times in calls.items():
+        name = str(operator)
+        if operator in registry or name.startswith(("prim.", "profiler.")):
+            continue
+        if kind_of(name) in ("", *PRODUCTS):
+            not_understood[name] += times
+        elif bucket_of(name) == "counted":
+            ignored[name] += times
+    return dict(ignored), dict(not_understood)

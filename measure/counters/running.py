@@ -1,0 +1,47 @@
+"""How the adapters run a model: as users of counters do, and leaving it as it was.
+
+Eval mode, gradients on, real tensors unless an adapter says otherwise. The backward pass that they count is that of the
+sum of all output tensors: its gradients are of parameters, the input needs none. Nothing here counts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+
+
+@contextlib.contextmanager
+def evaluating(model: torch.nn.Module) -> Iterator[None]:
+    """Eval mode, gradients on and none held; afterwards every module's mode and every gradient are as they were."""
+    modes = [(module, module.training) for module in model.modules()]
+    gradients = [(parameter, parameter.grad) for parameter in model.parameters()]
+    model.eval()
+    for parameter, _ in gradients:
+        parameter.grad = None
+    try:
+        with torch.enable_grad():
+            yield
+    finally:
+        for module, training in modes:
+            module.training = training
+        for parameter, gradient in gradients:
+            parameter.grad = gradient
+
+
+def tensors(value: Any) -> Iterable[torch.Tensor]:
+    """All tensors in nested lists, tuples and mappings."""
+    if isinstance(value, torch.Tensor):
+        yield value
+        return
+    parts = value.values() if hasattr(value, "values") else value if isinstance(value, (list, tuple)) else ()
+    for part in parts:
+        yield from tensors(part)
+
+
+def summed(outputs: Any) -> torch.Tensor | None:
+    """The sum of all output tensors that have a gradient; None if none has: there is no backward pass then."""
+    sums = [tensor.sum() for tensor in tensors(outputs) if tensor.requires_grad]
+    return torch.stack(sums).sum() if len(sums) > 1 else sums[0] if sums else None
