@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reports import page_tables as tables
+from reports import page_cells, page_counts
 from reports.build import Built
 from reports.page_tables import Names, Table
 from reports.tables import heading, peak_lines
@@ -139,19 +139,23 @@ def _cells(built: Built) -> Section:
     said = "step ms: mean of the timed blocks, ±: half of its 95 % interval; used: utilization, the training step's "
     said += "model FLOP ÷ (its time × peak)."
     return Section(
-        "cells", "Cells", _said(text or said), _only(tables.measured_cells(built.views) if built.views else None)
+        "cells", "Cells", _said(text or said), _only(page_cells.measured_cells(built.views) if built.views else None)
     )
 
 
 def _methods(built: Built, names: Names) -> Section:
-    found = tables.methods(built.views, names)
+    found = page_cells.methods(built.views, names)
     text = (
         "theory: 3 × a counter's forward; one, batch, epoch: what torch.profiler recorded of one sample, one batch, "
         "one epoch, cleaned; exact: our own count of the very step. Each over its own measured time."
         if found
         else "No method gave a number: no cell has both a count and a peak."
     )
-    more = (tables.denominators(built.views, names), tables.missing_fractions(built.views, names))
+    more = (
+        page_cells.denominators(built.views, names),
+        page_cells.post2021(built.post2021, names),
+        page_cells.missing_fractions(built.views, names),
+    )
     return Section("methods", "Utilization by method", _said(text), _only(found, *more))
 
 
@@ -168,19 +172,20 @@ def _counters(built: Built) -> Section:
         return Section("counters", "Counters", ("No counter was asked for, or none beside our own count.",))
     text = (
         "1 is equal to the last FLOP; below another ratio stands the largest disagreement of the model's cells.",
-        tables.laws_sentence(built.batch_laws),
-        tables.extrapolated(built.cleaned.flop_counts),
+        page_counts.laws_sentence(built.batch_laws),
+        page_counts.extrapolated(built.cleaned.flop_counts),
     )
-    matrices = (tables.agreement(rows, phase) for phase in dict.fromkeys(row.phase for row in rows))
-    found = (*matrices, tables.disagreement(rows), tables.broken_laws(built.batch_laws))
+    matrices = (page_counts.agreement(rows, phase) for phase in dict.fromkeys(row.phase for row in rows))
+    found = (*matrices, page_counts.disagreement(rows), page_counts.broken_laws(built.batch_laws))
     return Section("counters", "Counters side by side", _said(*text), _only(*found))
 
 
 def _ratios(built: Built, names: Names) -> Section:
     found = _only(
-        tables.ratios(built.ratios),
-        tables.missing_ratios(built.ratios),
-        tables.profile_counts(built.profile_counts, names),
+        page_counts.ratios(built.ratios),
+        page_counts.missing_ratios(built.ratios),
+        page_counts.profile_counts(built.profile_counts),
+        page_counts.missing_profiles(built.profile_counts, names),
     )
     text = (
         "The rule of thumb is 2. Exact is 2 less the first layer's share of the forward pass, because nobody needs the "
@@ -190,7 +195,9 @@ def _ratios(built: Built, names: Names) -> Section:
 
 
 def _times(built: Built, names: Names) -> Section:
-    found = _only(tables.epochs(built.work_times, names), tables.works(built.work_times, names))
+    rows = built.work_times
+    tables = (page_counts.epochs(rows, names), page_counts.works(rows, names), page_counts.missing_times(rows, names))
+    found = _only(*tables)
     text = (
         "An epoch's time is its full batches' mean × their number + the last batch; profiled: the same under "
         "torch.profiler; run whole: an epoch from end to end, where that is short enough; agrees: the intervals of the "
@@ -201,13 +208,15 @@ def _times(built: Built, names: Names) -> Section:
 
 def _peaks(built: Built, names: Names, ceilings: Sequence[Ceiling]) -> Section:
     found = _only(
-        tables.peaks(built.utilization), tables.missing_peaks(built.utilization, names), tables.ceilings(ceilings)
+        page_cells.peaks(built.utilization),
+        page_cells.missing_peaks(built.utilization, names),
+        page_cells.ceilings(ceilings),
     )
     return Section("peaks", "Peaks and ceilings", () if found else ("No peak was needed.",), found)
 
 
 def _environment(built: Built, manifest: Manifest | None) -> Section:
-    found = _only(tables.environment(built.sittings))
+    found = _only(page_cells.environment(built.sittings))
     text = () if found else ("The run does not say what machine it was measured on.",)
     version = (f"Measured by flopledger {manifest.harness_version}.",) if manifest and manifest.harness_version else ()
     commands = manifest.commands if manifest else ()
@@ -215,7 +224,7 @@ def _environment(built: Built, manifest: Manifest | None) -> Section:
 
 
 def _failures(built: Built, names: Names) -> Section:
-    found = _only(tables.failures(built.views, names), tables.warnings(built.views, names))
+    found = _only(page_cells.failures(built.views, names), page_cells.warnings(built.views, names))
     return Section("failures", "Failures and warnings", () if found else ("None.",), found)
 
 
@@ -225,7 +234,7 @@ def _problems(built: Built) -> Section:
 
 
 def _cleaning(built: Built) -> Section:
-    found = tables.cleaning(built.cleaned.log)
+    found = page_counts.cleaning(built.cleaned.log)
     if found is None:
         return Section("cleaning", "Cleaning", ("Nothing had to be changed.",))
     text = f"{len(built.cleaned.log)} changes, each a row of cleaned/cleaning_log.csv with its cell, before and after. "
@@ -234,7 +243,8 @@ def _cleaning(built: Built) -> Section:
 
 
 def _picture(name: str, svg: str) -> Picture:
-    caption, file = CAPTIONS.get(name, (name.replace("_", " "), "derived files"))
+    base = max((base for base in CAPTIONS if f"{name}_".startswith(f"{base}_")), key=len, default="")
+    caption, file = CAPTIONS.get(base, (f"{name.replace('_', ' ')}", "derived files"))
     size = _SIZE.search(svg)
     width, height = (round(float(side) * _PX_PER_PT) for side in size.groups()) if size else (None, None)
     return Picture(name, caption, file, data_uri(svg), width, height)
