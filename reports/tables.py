@@ -1,7 +1,8 @@
 """The table a person reads at the end of a run, and the same rows as CSV and JSON.
 
-The table shows one fraction a cell, the headline, and says of what; utilization.csv has every other. It fits 100
-columns and needs no colour. Nothing is printed here.
+The table shows one fraction a cell, the headline, and says of what; utilization.csv has every other. Cells with
+profiles get a second table: their methods side by side, and how long an epoch takes. Both fit 100 columns and need no
+colour. Nothing is printed here.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from reports.build import Built, View
@@ -22,10 +24,12 @@ from reports.words import (
     half_width,
     percent,
     si,
+    si_time,
     variant_lines,
     verdict,
 )
-from results.records import Record, header
+from results.layout import key_of
+from results.records import Record, Utilization, WorkTime, header
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -34,22 +38,48 @@ WIDTH = 100
 
 _UNKNOWN = "–"
 _SHOWN = 4
-_OF_OTHER_METHODS = ("convention:", "extrapolated:")
+_OF_OTHER_METHODS = ("convention:", "extrapolated:", "repaired:", "duplicates:")
+
+METHODS = ("theory", "one", "batch", "epoch", "exact")
+"""In the order in which they are told side by side."""
+
+_OF_PROFILES = {"one", "batch", "epoch"}
+
+CONVENTIONS = {
+    "flop": "",
+    "post2021": "convention post2021: a multiply-add counts as 1, over the fp32 peak whatever the precision",
+}
+"""Convention → what the heading says of it."""
+
+_NOT_FLOP = "These are not utilizations in FLOP: leave out --convention for those. docs/post2021.md says what differs."
 
 
-def to_text(built: Built, width: int = WIDTH, colour: bool = False) -> str:
-    """Everything a person is shown at the end: table, what the columns divide by, what failed, one sentence."""
+def to_text(built: Built, width: int = WIDTH, colour: bool = False, convention: str = "flop") -> str:
+    """Everything a person is shown at the end: tables, what the columns divide by, what failed, one sentence."""
     from rich.console import Console
     from rich.text import Text
 
     out = io.StringIO()
     console = Console(file=out, width=width, force_terminal=colour, no_color=not colour, highlight=False)
-    console.print(Text(heading(built), style="bold"))
-    console.print(cells_table(built.views))
-    for line in (*peak_lines(built.views), *failed_lines(built.views), *warning_lines(built)):
+    told = built if convention == "flop" else _by_the_post(built)
+    for line in filter(None, (heading(told), CONVENTIONS[convention])):
+        console.print(Text(line, style="bold"))
+    console.print(cells_table(told.views, "TFLOP/s" if convention == "flop" else "TMAC/s"))
+    if any(_OF_PROFILES & set(view.run.methods) for view in told.views):
+        console.print(methods_table(told.views, told.work_times))
+    for line in (*peak_lines(told.views), *failed_lines(told.views), *warning_lines(told)):
         console.print(Text(line))
-    console.print(Text(closing_sentence(built.views), style="bold"))
+    console.print(Text(closing_sentence(told.views) if convention == "flop" else _NOT_FLOP, style="bold"))
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
+
+
+def _by_the_post(built: Built) -> Built:
+    """The same cells with the fractions of the 2021 post's arithmetic."""
+    rows: dict[tuple[str, int], list[Utilization]] = {}
+    for row in built.post2021:
+        rows.setdefault(key_of(row), []).append(row)
+    views = (replace(view, fractions=tuple(rows.get(key_of(view.run), ())), counted=None) for view in built.views)
+    return replace(built, views=tuple(views))
 
 
 def heading(built: Built) -> str:
@@ -62,22 +92,73 @@ def heading(built: Built) -> str:
     return " · ".join((*names, *torch, *drivers, *shared)) or "unknown device"
 
 
-def cells_table(views: Sequence[View]) -> Table:
-    """One row a cell: model, batch, precision, step time ± interval, items/s, FLOP/s, peak, utilization, verdict."""
+def cells_table(views: Sequence[View], rate: str = "TFLOP/s") -> Table:
+    """One row a cell: model, batch, precision, step time ± interval, items/s, FLOP/s, peak, utilization, verdict.
+
+    rate: heading of the achieved rate, in 10^12 a second.
+    """
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
     table = Table(box=SIMPLE_HEAD, padding=0, pad_edge=False)
-    longest = max((len(view.run.model + _repeat(view)) for view in views), default=0)
-    table.add_column("model", overflow="fold", min_width=longest, max_width=max(longest, 20))
-    for name in ("batch", "precision", "step ms", "±", "items/s", "TFLOP/s", "peak", "used"):
-        table.add_column(name, no_wrap=True, justify="left" if name == "precision" else "right")
+    _add_columns(table, views, ("batch", "precision", "step ms", "±", "items/s", rate, "peak", "used"))
     table.add_column("verdict", min_width=12)
     shared = _shared_variant(views)
     for view in views:
         below = [] if _variant(view) == shared else variant_lines(_variant(view))
         table.add_row(*_cells(view, below), style=None if view.measured else "dim")
     return table
+
+
+def methods_table(views: Sequence[View], times: Sequence[WorkTime]) -> Table:
+    """One row a cell: its utilization by each method, over the peak it is told by; an epoch's time, profiled and real.
+
+    Of several counters, `theory` is that of the first that could count. Not measured and not asked for are both "–".
+    """
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    asked = [method for method in METHODS if any(method in view.run.methods for view in views)]
+    epochs = {key_of(row): row for row in times if row.work == "epoch"}
+    heads = ("epoch of", "takes", "profiled", "real") if epochs else ()
+    table = Table(box=SIMPLE_HEAD, padding=0, pad_edge=False)
+    _add_columns(table, views, ("batch", "precision", *(f"by {method}" for method in asked), *heads))
+    shared = _shared_variant(views)
+    for view in views:
+        below = [] if _variant(view) == shared else variant_lines(_variant(view))
+        used = [_used(view, method) for method in asked]
+        table.add_row(*_start(view, below), *used, *(_epoch(view, epochs) if epochs else ()))
+    return table
+
+
+def _add_columns(table: Table, views: Sequence[View], names: Iterable[str]) -> None:
+    """The model's column and, right of it, columns of numbers (and of the precision)."""
+    longest = max((len(view.run.model + _repeat(view)) for view in views), default=0)
+    table.add_column("model", overflow="fold", min_width=longest, max_width=max(longest, 20))
+    for name in names:
+        table.add_column(name, no_wrap=True, justify="left" if name == "precision" else "right")
+
+
+def _used(view: View, method: str) -> str:
+    """A cell's utilization by one method, over the denominator of its headline."""
+    row = view.headline and view.fraction(method, view.headline.denominator)
+    return percent(row.utilization_ratio) if row and row.utilization_ratio is not None else _UNKNOWN
+
+
+def _epoch(view: View, epochs: Mapping[tuple[str, int], WorkTime]) -> list[str]:
+    """Images of an epoch, and its three times."""
+    row = epochs.get(key_of(view.run))
+    if row is None:
+        return [_UNKNOWN] * 4
+    times = (row.time_s, row.profiled_time_s, row.real_time_s)
+    items = _UNKNOWN if row.items is None else str(row.items)
+    return [items, *(_UNKNOWN if time_s is None else si_time(time_s) for time_s in times)]
+
+
+def _start(view: View, below: Sequence[str]) -> list[str]:
+    """Model, batch and precision; below: lines under the model's name."""
+    run = view.run
+    return ["\n".join((run.model + _repeat(view), *below)), str(run.batch_size), run.precision]
 
 
 def peak_lines(views: Iterable[View]) -> list[str]:
@@ -144,8 +225,7 @@ def _plain(row: Record) -> dict[str, Any]:
 
 def _cells(view: View, below: Sequence[str]) -> list[str]:
     """The texts of one row of the table; below: lines under the model's name."""
-    run, row = view.run, view.headline or view.timed
-    start = ["\n".join((run.model + _repeat(view), *below)), str(run.batch_size), run.precision]
+    row, start = view.headline or view.timed, _start(view, below)
     if row is None or row.time_s is None:
         return [*start, *[_UNKNOWN] * 6, verdict(view)]
     width, rate, peak = half_width(row), row.achieved_flop_per_s, row.peak_flop_per_s

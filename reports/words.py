@@ -34,6 +34,7 @@ STATUS_WORDS = {
 MARK_WORDS = {
     "above_one": "above 1: see warnings",
     "executed_differs": "trace and real step differ",
+    "profile_differs": "profile and count differ",
     "not_understood": "count may be too low",
     "ceiling_too_low": "beats the measured ceiling",
     "busy": "others were busy here",
@@ -103,9 +104,10 @@ def _counted_by(row: Utilization) -> tuple[str, str]:
 
 def _placed(view: View) -> str:
     """Where a cell without complaints stands."""
-    headline, ceiling = view.headline, view.fraction("exact", "ceiling") or view.fraction("theory", "ceiling")
+    headline = view.headline
     if headline is None:
         return "no peak known: see reasons" if view.timed else "no count and no time"
+    ceiling = view.fraction(headline.method, "ceiling")
     if ceiling is not None and ceiling.denominator != headline.denominator and ceiling.utilization_ratio is not None:
         return f"{percent(ceiling.utilization_ratio)} of the ceiling"
     intensity = view.counted.flop_per_byte if view.counted else None

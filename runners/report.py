@@ -1,29 +1,39 @@
 """`python -m runners.report DIR`: rebuilds every table and figure of a run from its raw rows.
 
 Needs neither a GPU nor torch. Raw files are read and never changed; what is written is derived and may be written
-again: utilization.csv, step_times.csv, cleaned/, figures/. `rebuild` is the same as a function.
+again: utilization.csv and its likes, cleaned/, figures/, report.html (`docs/schema.md` lists them). A figure or a page
+that cannot be made costs itself alone. `rebuild` is the same as a function.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from runners.arguments import Parser, exit_code
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
     from reports.build import Built
+    from results.manifest import Manifest
+    from results.records import Ceiling
+
+T = TypeVar("T")
 
 FORMATS = ("table", "csv", "json")
+CONVENTIONS = ("flop", "post2021")
 
 UTILIZATION = "utilization.csv"
-STEP_TIMES = "step_times.csv"
+PAGE = "report.html"
+FIGURES = "figures"
 
 UNWRITABLE = 3
-"""Exit code where a derived file could not be written."""
+"""Exit code where a derived file could not be made or written."""
 
 SHOWN = 3
 """How many problems of a run without cells its one line names."""
@@ -32,27 +42,35 @@ DESCRIPTION = "Rebuild every table and figure of a run from its raw rows. Needs 
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command. 0: everything is rebuilt; 2: the caller's mistake, as one line; 3: a file could not be written."""
+    """The command. 0: everything is rebuilt; 2: the caller's mistake, as one line; 3: a file could not be made."""
     parser = _parser()
     options = parser.parse_args(arguments)
     from results.errors import Inconsistent, StoreFault
 
     try:
-        built = rebuild(options.directory, options.out)
+        built, faults = _rebuilt(options.directory, options.out)
     except (ValueError, Inconsistent, OSError) as fault:
         parser.fail(str(fault))
     except StoreFault as fault:
         print(f"error: {fault}", file=sys.stderr)
         return UNWRITABLE
-    show(built, options.format, options.out or options.directory)
-    return 0
+    show(built, options.format, options.out or options.directory, options.convention)
+    for line in faults:
+        print(f"error: {line}", file=sys.stderr)
+    return UNWRITABLE if faults else 0
 
 
 def rebuild(path: Path, out: Path | None = None) -> Built:
     """Derives everything from the raw rows of the run directory `path` and writes it there, or into `out`.
 
-    Raises ValueError if `path` holds no run or no committed cell, StoreFault if a file could not be written.
+    A figure or a page that could not be made is among the problems of what is returned. Raises ValueError if `path`
+    holds no run or no committed cell, StoreFault if a file could not be written.
     """
+    return _rebuilt(path, out)[0]
+
+
+def _rebuilt(path: Path, out: Path | None) -> tuple[Built, list[str]]:
+    """What was derived, with its faults among the problems, and the faults."""
     from reports.build import build
     from results.store import read_operations, read_profile, read_run
 
@@ -61,24 +79,94 @@ def rebuild(path: Path, out: Path | None = None) -> Built:
         problems = f" ({'; '.join(data.problems[:SHOWN])})" if data.problems else ""
         raise ValueError(f"expected a run with measured cells, got {path}, which has no committed cell{problems}")
     built = build(data, lambda trace_id: read_operations(path, trace_id)[0], partial(read_profile, path))
-    write(built, out or path)
-    return built
+    faults = write(built, out or path, data.manifest, data.ceilings)
+    return replace(built, problems=(*built.problems, *faults)), faults
 
 
-def write(built: Built, out: Path) -> None:
-    """Puts utilization.csv, step_times.csv, cleaned/ and figures/ into `out`, each file whole. Raises StoreFault."""
-    from reports import figures, style
+def write(built: Built, out: Path, manifest: Manifest | None = None, ceilings: Sequence[Ceiling] = ()) -> list[str]:
+    """Puts every derived file into `out`, each whole: tables first, then what is drawn from them, then the page.
+
+    manifest, ceilings: what the page also tells of. Returns a line for each figure or page that could not be made;
+    files of an earlier report in its place stay. Raises StoreFault.
+    """
+    for file, content in _tables(built):
+        _put(out / file, content)
+    faults: list[str] = []
+    drawn = _attempt("figures", lambda: _drawn(out), faults) or {}
+    for name, content in drawn.items():
+        _put(out / FIGURES / name, content)
+    if not faults:
+        _remove_others(out / FIGURES, drawn)
+    page = _attempt(PAGE, lambda: _page(built, drawn, manifest, ceilings), faults)
+    if page is not None:
+        _put(out / PAGE, page)
+    return faults
+
+
+def _tables(built: Built) -> Iterable[tuple[str, bytes]]:
+    """(file, content) of every derived table; one without rows is its header alone."""
     from reports.tables import to_csv
-    from results.records import CleaningLog, FlopCount, StepTime, Utilization
+    from results import records
+    from results.layout import compress
 
-    _put(out / STEP_TIMES, to_csv(built.step_times, StepTime).encode())
-    _put(out / UTILIZATION, to_csv(built.utilization, Utilization).encode())
-    _put(out / "cleaned" / "flop_counts.csv", to_csv(built.cleaned.flop_counts, FlopCount).encode())
-    _put(out / "cleaned" / "cleaning_log.csv", to_csv(built.cleaned.log, CleaningLog).encode())
+    derived = {
+        UTILIZATION: (built.utilization, records.Utilization),
+        "utilization_post2021.csv": (built.post2021, records.Utilization),
+        "step_times.csv": (built.step_times, records.StepTime),
+        "work_times.csv": (built.work_times, records.WorkTime),
+        "cleaned/profiled_operations.csv.gz": (built.cleaned_operations, records.CleanedOperation),
+        "cleaned/profile_counts.csv": (built.profile_counts, records.ProfileCount),
+        "cleaned/ratios.csv": (built.ratios, records.Ratio),
+        "cleaned/agreement.csv": (built.agreement, records.Agreement),
+        "cleaned/batch_law.csv": (built.batch_laws, records.BatchLaw),
+        "cleaned/flop_counts.csv": (built.cleaned.flop_counts, records.FlopCount),
+        "cleaned/cleaning_log.csv": (built.cleaned.log, records.CleaningLog),
+    }
+    for file, (rows, record) in derived.items():
+        content = to_csv(rows, record).encode()
+        yield file, compress(content) if file.endswith(".gz") else content
+
+
+def _attempt(what: str, make: Callable[[], T], faults: list[str]) -> T | None:
+    """What `make` gives; None and a line in `faults` if it fails."""
+    try:
+        return make()
+    except Exception as fault:  # noqa: BLE001  the edge: what is drawn is no reason to lose what was counted
+        faults.append(f"{what} could not be made: {type(fault).__name__}: {' '.join(str(fault).split())}")
+        return None
+
+
+def _drawn(out: Path) -> dict[str, bytes]:
+    """File name → content of every figure of the tables in `out`."""
+    from reports import gallery, style
+
     with style.theme():
-        for name, figure in figures.figures(figures.read(out / UTILIZATION)).items():
-            for ending, content in style.render(figure).items():
-                _put(out / "figures" / f"{name}.{ending}", content)
+        return {
+            f"{name}.{ending}": content
+            for name, figure in gallery.figures(out).items()
+            for ending, content in style.render(figure).items()
+        }
+
+
+def _page(built: Built, drawn: dict[str, bytes], manifest: Manifest | None, ceilings: Sequence[Ceiling]) -> bytes:
+    from reports.page import page
+
+    pictures = {name.removesuffix(".svg"): svg.decode() for name, svg in drawn.items() if name.endswith(".svg")}
+    return page(built, pictures, manifest=manifest, ceilings=ceilings).encode()
+
+
+def _remove_others(folder: Path, drawn: Iterable[str]) -> None:
+    """Removes figures of an earlier report that this run no longer has: pairs of a PNG and an SVG, as we write them."""
+    from results import disk
+    from results.errors import StoreFault
+
+    stale = {path.stem for path in folder.glob("*.svg") if path.with_suffix(".png").is_file()}
+    stale -= {Path(name).stem for name in drawn}
+    for path in (folder / f"{name}.{ending}" for name in sorted(stale) for ending in ("png", "svg")):
+        try:
+            disk.DISK.unlink(path)
+        except OSError as fault:
+            raise StoreFault(f"{path} could not be removed: {fault.strerror or fault}") from fault
 
 
 def _put(path: Path, content: bytes) -> None:
@@ -94,24 +182,28 @@ def _put(path: Path, content: bytes) -> None:
         raise StoreFault(f"{path} could not be written: {fault.strerror or fault}; raw rows are untouched") from fault
 
 
-def show(built: Built, form: str, out: Path) -> None:
-    """Data on stdout; where the files are on stderr."""
+def show(built: Built, form: str, out: Path, convention: str = "flop") -> None:
+    """Data on stdout; where the files are on stderr. convention: of CONVENTIONS, of the rows that are shown."""
     from reports.tables import to_csv, to_json, to_text
     from results.records import Utilization
 
+    rows = built.utilization if convention == "flop" else built.post2021
     if form == "csv":
-        print(to_csv(built.utilization, Utilization), end="")
+        print(to_csv(rows, Utilization), end="")
     elif form == "json":
-        print(to_json(built.utilization), end="")
+        print(to_json(rows), end="")
     else:
-        print(to_text(built, colour=sys.stdout.isatty()), end="")
-    print(f"written: {out / UTILIZATION}, {out / 'cleaned'}, {out / 'figures'}", file=sys.stderr)
+        print(to_text(built, colour=sys.stdout.isatty(), convention=convention), end="")
+    print(f"written: {out / UTILIZATION}, {out / 'cleaned'}, {out / FIGURES}, {out / PAGE}", file=sys.stderr)
 
 
 def _parser() -> Parser:
     parser = Parser(prog="python -m runners.report", description=DESCRIPTION)
     parser.add_argument("directory", type=Path, metavar="DIR", help="the run, as runners.sweep left it")
     parser.add_argument("--format", choices=FORMATS, default="table", help="how to print utilization (default: table)")
+    parser.add_argument(
+        "--convention", choices=CONVENTIONS, default="flop", help="of the numbers printed: ours, or the 2021 post's"
+    )
     parser.add_argument(
         "--out", type=Path, metavar="DIR", help="where to write what is derived (default: into the run)"
     )
