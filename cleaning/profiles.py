@@ -1,0 +1,265 @@
+"""Recorded profiles cleaned: what a recorder counted of each product, once, with its gaps filled from recorded shapes.
+
+From recorded calls to rows by small steps in order, with a log row for every change, and from rows to the model FLOP of
+one sample, one batch and an epoch. Any recorder whose calls come as ProfiledOperations will do. Nothing is measured
+here, and no product is left out in silence: one without a count makes its phase unknown, with the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from analysis import kinds
+from analysis.recorded import kind_of_call
+from cleaning.duplicates import counted_once
+from cleaning.instances import FORWARD, STEP, Instance, Node, forest, instances, outside
+from cleaning.steps import Outcome
+from cleaning.undercounts import repaired
+from results.errors import Inconsistent
+from results.layout import profile_file
+from results.records import (
+    CleanedOperation,
+    CleaningLog,
+    Operation,
+    ProfileCount,
+    ProfiledOperation,
+    Run,
+    to_text,
+)
+
+SOURCE = "torch_profiler"
+
+PHASES: tuple[tuple[str, tuple[str, ...]], ...] = (("forward", FORWARD), ("backward", ("backward",)))
+"""Phases of a count, and the recorded phases that each is the sum of."""
+
+ProfileStep = Callable[[tuple[Instance, ...]], Outcome[Instance]]
+
+
+@dataclass(frozen=True)
+class CleanedProfile:
+    """One row a product, and what cleaning changed."""
+
+    operations: tuple[CleanedOperation, ...]
+    log: tuple[CleaningLog, ...]
+
+
+def beside_the_step(products: tuple[Instance, ...]) -> Outcome[Instance]:
+    """Says of products of an optimizer, of recomputation, or of no phase that they are no model FLOP of a step."""
+    return Outcome(tuple(_said(product) for product in products))
+
+
+PROFILE_STEPS: tuple[tuple[str, ProfileStep], ...] = (
+    ("counted_once", counted_once),
+    ("repaired", repaired),
+    ("beside_the_step", beside_the_step),
+)
+"""In order: what was counted twice is taken out before it is asked what is missing."""
+
+
+def clean_profile(run: Run, calls: Sequence[ProfiledOperation], source: str = SOURCE) -> CleanedProfile:
+    """Runs PROFILE_STEPS over what a recorder wrote of a run; the order of `calls` does not matter.
+
+    Raises Inconsistent for calls that form no forest, or if a step lost or invented a product.
+    """
+    nodes = forest(calls)
+    products, log = clean_instances(instances(run, nodes, source))
+    rows = tuple(product.row for product in products)
+    return CleanedProfile(rows, (*_left_out(run, nodes), *log))
+
+
+def clean_instances(
+    found: tuple[Instance, ...], steps: Sequence[tuple[str, ProfileStep]] = PROFILE_STEPS
+) -> tuple[tuple[Instance, ...], tuple[CleaningLog, ...]]:
+    """Runs steps over products. Cleaning what is clean changes nothing. Raises Inconsistent if one was lost."""
+    current = found
+    log: list[CleaningLog] = []
+    for name, step in steps:
+        outcome = step(current)
+        if len(outcome.kept) + len(outcome.dropped) != len(current):
+            left = f"{len(outcome.kept)} kept and {len(outcome.dropped)} dropped"
+            raise Inconsistent(f"cleaning step {name}: {len(current)} products came, {left}")
+        current = outcome.kept
+        log.extend(outcome.log)
+    return current, tuple(log)
+
+
+def epoch_parts(run: Run) -> dict[str, int]:
+    """Work → how often an epoch does it: its full batches, and the last, smaller one if there is one."""
+    full, last = divmod(run.epoch_images, run.batch_size)
+    return {work: times for work, times in (("batch", full), ("last", int(last > 0))) if times}
+
+
+def images_of(run: Run, work: str) -> int:
+    """Images that a work trains on."""
+    sizes = {"one": 1, "batch": run.batch_size, "last": run.epoch_images % run.batch_size, "epoch": run.epoch_images}
+    return sizes[work]
+
+
+def why_unprofiled(run: Run, work: str) -> str:
+    """Why a work has no profile; "" if it has one."""
+    if work in run.profiled:
+        return ""
+    return str(run.unprofiled.get(work) or run.reason or "no profile of it was recorded")
+
+
+def profile_counts(
+    run: Run, operations: Sequence[CleanedOperation], table: Sequence[Operation] | None
+) -> tuple[ProfileCount, ...]:
+    """Model FLOP of forward and backward of each work that has a profile or should have one, and of an epoch.
+
+    operations: those of this run's profile. table: its own trace, of one batch. An epoch is counted if the method was
+    asked for: its full batches and the last one.
+    """
+    asked = {"one": "one" in run.methods, "batch": bool({"batch", "epoch"} & set(run.methods))}
+    asked["last"] = "epoch" in run.methods and "last" in epoch_parts(run)
+    works = [work for work in asked if asked[work] or work in run.profiled or work in run.unprofiled]
+    rows = {(work, phase): _count(run, operations, table, work, phase) for work in works for phase, _ in PHASES}
+    if "epoch" in run.methods:
+        rows.update({("epoch", phase): _epoch(run, rows, phase) for phase, _ in PHASES})
+    return tuple(rows.values())
+
+
+# --- counts ----------------------------------------------------------------------------------------------------------
+
+
+def known_sum(values: Iterable[int | None]) -> int | None:
+    """The sum of what is known; None if nothing is. What a recorder that leaves numbers out gives as its total."""
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+def whole_sum(values: Iterable[int | None]) -> int | None:
+    """The sum; None if one of the values is unknown."""
+    total = 0
+    for value in values:
+        if value is None:
+            return None
+        total += value
+    return total
+
+
+def exact_flop(table: Sequence[Operation], phases: Sequence[str]) -> int:
+    """Model FLOP of these phases by our own trace of a step."""
+    return sum(int(kinds.cost(operation).model_flop) for operation in table if operation.phase in phases)
+
+
+def _count(
+    run: Run, operations: Sequence[CleanedOperation], table: Sequence[Operation] | None, work: str, phase: str
+) -> ProfileCount:
+    items = images_of(run, work)
+    blank = _blank(run, work, phase, items)
+    why = why_unprofiled(run, work)
+    if why:
+        return replace(blank, status="unavailable", reason=why)
+    recorded = [row for row in operations if row.work == work]
+    rows = [row for row in recorded if row.phase in dict(PHASES)[phase]]
+    same_batch = table is not None and items == run.batch_size
+    return replace(
+        blank,
+        source=rows[0].source if rows else SOURCE,
+        found_flop=known_sum(row.found_flop for row in rows),
+        deduplicated_flop=known_sum(row.deduplicated_flop for row in rows),
+        cleaned_flop=whole_sum(row.cleaned_flop for row in rows) if rows else None,
+        exact_flop=exact_flop(table or (), dict(PHASES)[phase]) if same_batch else None,
+        operations=len(rows),
+        removed=sum(row.found_flop != row.deduplicated_flop for row in rows),
+        repaired=sum(row.cleaned_flop not in (None, row.deduplicated_flop) for row in rows),
+        unknown=sum(row.cleaned_flop is None for row in rows),
+        status="ok" if rows and all(row.cleaned_flop is not None for row in rows) else "unavailable",
+        reason="; ".join(_doubts(recorded, rows, phase)),
+    )
+
+
+def _doubts(recorded: Sequence[CleanedOperation], rows: Sequence[CleanedOperation], phase: str) -> list[str]:
+    """What a reader of a count must know: what is unknown in it, and what is in no phase."""
+    doubts = [] if rows else [f"no convolution or matrix product was recorded in {phase}"]
+    unknown = [row for row in rows if row.cleaned_flop is None]
+    if unknown:
+        first = unknown[0]
+        doubts.append(
+            f"{len(unknown)} of {len(rows)} products have no count, {first.name} {first.module}: {first.reason}"
+        )
+    homeless = sum(row.phase not in (*STEP, "optimizer", "recompute") for row in recorded)
+    if homeless:
+        doubts.append(f"{homeless} products are in no phase and not counted")
+    return doubts
+
+
+def _epoch(run: Run, rows: dict[tuple[str, str], ProfileCount], phase: str) -> ProfileCount:
+    parts = [(rows[work, phase], times) for work, times in epoch_parts(run).items()]
+    blank = _blank(run, "epoch", phase, run.epoch_images)
+    found = whole_sum(_times(part.found_flop, times) for part, times in parts)
+    only_full = not any(part.work == "last" for part, _ in parts)
+    reasons = dict.fromkeys(f"{part.work}: {part.reason}" for part, _ in parts if part.reason)
+    return replace(
+        blank,
+        source=parts[0][0].source,
+        found_flop=found,
+        deduplicated_flop=whole_sum(_times(part.deduplicated_flop, times) for part, times in parts),
+        cleaned_flop=whole_sum(_times(part.cleaned_flop, times) for part, times in parts),
+        exact_flop=whole_sum(_times(part.exact_flop, times) for part, times in parts) if only_full else None,
+        operations=sum(part.operations * times for part, times in parts),
+        removed=sum(part.removed * times for part, times in parts),
+        repaired=sum(part.repaired * times for part, times in parts),
+        unknown=sum(part.unknown * times for part, times in parts),
+        status=next((part.status for part, _ in parts if part.status != "ok"), "ok"),
+        reason="; ".join(reasons),
+    )
+
+
+def _times(value: int | None, times: int) -> int | None:
+    return None if value is None else value * times
+
+
+def _blank(run: Run, work: str, phase: str, items: int) -> ProfileCount:
+    return ProfileCount(
+        cell_id=run.cell_id,
+        attempt=run.attempt,
+        model=run.model,
+        batch_size=run.batch_size,
+        precision=run.precision,
+        device=run.device,
+        source=SOURCE,
+        work=work,
+        items=items,
+        phase=phase,
+    )
+
+
+# --- what is no product ----------------------------------------------------------------------------------------------
+
+
+def _said(product: Instance) -> Instance:
+    row = product.row
+    if row.phase in STEP:
+        return product
+    place = f"in {row.phase}" if row.phase else "in no phase"
+    said = f"{place}: no model FLOP of the step"
+    if said in row.reason:
+        return product
+    return replace(product, row=replace(row, reason="; ".join(word for word in (row.reason, said) if word)))
+
+
+def _left_out(run: Run, nodes: Sequence[Node]) -> tuple[CleaningLog, ...]:
+    """A log row for each name of which the recorder counted what is no product, with its size."""
+    sums: dict[tuple[str, str], list[int]] = {}
+    for node in outside(nodes):
+        if node.call.found_flop:
+            sums.setdefault((node.call.work, node.call.name), []).append(node.call.found_flop)
+    return tuple(_left(run, work, name, numbers) for (work, name), numbers in sums.items())
+
+
+def _left(run: Run, work: str, name: str, numbers: Sequence[int]) -> CleaningLog:
+    kind = kind_of_call(name) or "not understood: it"
+    return CleaningLog(
+        step="products_alone",
+        file=profile_file(run.cell_id, run.attempt),
+        cell_id=run.cell_id,
+        attempt=run.attempt,
+        subject=f"{work} {name}",
+        field="found_flop",
+        before=to_text(sum(numbers)),
+        after="",
+        reason=f"left out, {len(numbers)} calls: {kind} is neither a convolution nor a matrix product",
+    )
