@@ -8,6 +8,7 @@ print. "aten.convolution" holds multiply-adds (`mac`), "aten.convolution element
 
 Calls without a rule are those that ptflops itself says it treats as zero: ignored if they do no arithmetic (views,
 copies, by `analysis/kinds.py`), else not understood. ptflops leaves hooks on the model; they are taken off again.
+Forward only.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import io
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -23,7 +25,8 @@ from ptflops import get_model_complexity_info
 from ptflops.aten_ops import ATEN_OPS_MAPPING
 
 from analysis import kinds
-from measure.counters.tallies import Call, ancestry, rows
+from measure.counters.rows import rows, spread
+from measure.counters.running import evaluating
 from measure.places import ModulePaths
 from results.errors import Inconsistent
 from results.records import FlopCount
@@ -39,18 +42,20 @@ Rule = Callable[[Any, Any], int]
 
 
 class Listener(io.TextIOBase):
-    """Collects the calls that ptflops' rules count, and those that it announces, as text, to have none for."""
+    """Adds up what ptflops' rules count, by module, and the calls that it announces, as text, to have no rule for."""
 
-    def __init__(self, model: torch.nn.Module) -> None:
-        self.calls: list[Call] = []
-        self.place = ModulePaths(model)
+    def __init__(self, paths: ModulePaths) -> None:
+        self.paths = paths
+        self.own: defaultdict[str, Counter[tuple[str, str]]] = defaultdict(Counter)
+        self.ignored: Counter[str] = Counter()
+        self.not_understood: Counter[str] = Counter()
 
     def write(self, text: str) -> int:
         """ptflops' verbose output: "Warning: aten.relu_ operation is treated as a zero-op"."""
         if text.endswith("treated as a zero-op"):
             name = text.split()[1]
-            bucket = "ignored" if kinds.bucket_of(name) == "ignored" else "not_understood"
-            self.calls.append(Call(name, ancestry(self.place.current), bucket=bucket))
+            bucket = self.ignored if kinds.bucket_of(name) == "ignored" else self.not_understood
+            bucket[name] += 1
         return len(text)
 
     def to(self, operator: Any, rule: Rule) -> Rule:
@@ -62,24 +67,36 @@ class Listener(io.TextIOBase):
             if operator in BIAS_AT:
                 bare[BIAS_AT[operator]] = None
             mac = int(rule(bare, outputs))
-            self.calls.append(Call(str(operator), ancestry(self.place.current), mac, counted - mac))
+            found = self.own[self.paths.current]
+            found[str(operator), "mac"] += mac
+            if counted > mac:
+                found[f"{operator} elementwise", "flop"] += counted - mac
             return counted
 
         return listen
 
 
 def count(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_size: int) -> list[FlopCount]:
-    """The forward pass of model(*inputs): a total, a row for each operator, a total for each module.
+    """The forward pass of model(*inputs): a total and a row for each operator, of all and by module.
 
-    Leaves the model in eval mode. Raises Inconsistent if ptflops gave up, or if its rules do not add up to its print.
+    Raises Inconsistent if ptflops gave up, or if its rules do not add up to its print.
     """
-    listener = Listener(model)
-    with torch.enable_grad(), _hooks_restored(model), listener.place:
+    with evaluating(model), _hooks_restored(model), ModulePaths(model) as paths:
+        listener = Listener(paths)
         printed = _run(model, inputs, listener)
-    heard = sum(call.mac + call.elements for call in listener.calls)
+    heard = sum(sum(counted.values()) for counted in listener.own.values())
     if printed != heard:
         raise Inconsistent(f"ptflops printed {printed}, its rules gave {heard}")
-    return rows(listener.calls, counter=NAME, workload=workload, batch_size=batch_size)
+    blank = FlopCount(
+        counter=NAME,
+        workload=workload,
+        batch_size=batch_size,
+        phase="forward",
+        native_unit="mac",
+        ignored=dict(listener.ignored),
+        not_understood=dict(listener.not_understood),
+    )
+    return rows(blank, spread(listener.own))
 
 
 def _run(model: torch.nn.Module, inputs: tuple[Any, ...], listener: Listener) -> int:

@@ -9,24 +9,26 @@ counting; this adapter listens to its interpreter, node by node, and checks that
 
 It sees no method of tensors (x.matmul), no F.linear, no attention; those are listed as not understood. It takes a
 tuple that a node gives for (value, FLOP, parameters): models that ask a tensor for its size or split it raise whatever
-follows from that, or Inconsistent here.
+follows from that, or Inconsistent here. Forward only.
 """
 
 from __future__ import annotations
 
 import contextlib
 import math
+from collections import Counter, defaultdict
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import torch
 from pthflops import count_ops, ops_fx
 from torch.fx import Node
-from torch.utils._pytree import tree_leaves
 
-from analysis import kinds
-from measure.counters.tallies import Call, rows
+from analysis.kinds import bucket_of
+from measure.counters.rows import rows, spread
+from measure.counters.running import evaluating, tensors
 from results.errors import Inconsistent, Unavailable
 from results.records import FlopCount
 
@@ -38,54 +40,83 @@ NO_ARITHMETIC = frozenset({"Identity", "Dropout", "Dropout2d", "Dropout3d", "Fla
 _Convolution = torch.nn.modules.conv._ConvNd
 
 
+@dataclass
+class Tally:
+    """What pthflops' interpreter counted, by path of the module, and its calls without a rule."""
+
+    own: defaultdict[str, Counter[tuple[str, str]]] = field(default_factory=lambda: defaultdict(Counter))
+    ignored: Counter[str] = field(default_factory=Counter)
+    not_understood: Counter[str] = field(default_factory=Counter)
+
+
 class Listener(ops_fx.ProfilingInterpreter):
     """pthflops' interpreter that also tells what it counted for each call. Its counts are untouched."""
 
-    def __init__(self, *args: Any, calls: list[Call], **kwargs: Any) -> None:
+    def __init__(self, *args: Any, tally: Tally, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.calls = calls
+        self.tally = tally
 
     def run_node(self, n: Node) -> Any:
         value = super().run_node(n)
-        if n.op in ("call_module", "call_function", "call_method"):
-            self.calls.append(self._call(n, value))
+        if n.op == "call_method":  # of a tensor: pthflops has no rules for them
+            self._uncounted(f"Tensor.{n.target}", n.target, value)
+        elif n.op in ("call_module", "call_function"):
+            self._called(n, value)
         return value
 
-    def _call(self, n: Node, value: Any) -> Call:
-        scopes = tuple(path for path, _ in n.meta.get("nn_module_stack", {}).values())
-        target = self.fetch_attr(n.target) if n.op == "call_module" else getattr(n.target, "__name__", n.target)
+    def _called(self, n: Node, value: Any) -> None:
+        """Adds one call of a module or function to the tally."""
+        target = self.fetch_attr(n.target) if n.op == "call_module" else n.target.__name__
         name = type(target).__name__ if n.op == "call_module" else target
-        if n.op == "call_method":  # of a tensor: pthflops has no rules for them
-            return Call(f"Tensor.{name}", scopes, bucket=_bucket(name, value))
         if ops_fx.count_operations(target) is ops_fx._undefined_op:
-            return Call(name, scopes, bucket=_bucket(name, value))
-        counted = self.flops[n]
-        elements = _elements(target, value, counted)
-        return Call(name, scopes, counted - elements, elements)
+            self._uncounted(name, name, value)
+            return
+        elements = _elements(target, value, self.flops[n])
+        mac = self.flops[n] - elements
+        found = self.tally.own[_module(n)]
+        if mac:
+            found[name, "mac"] += mac
+        if elements:
+            found[f"{name} elementwise" if mac else name, "flop"] += elements
+
+    def _uncounted(self, name: str, operator: str, value: Any) -> None:
+        """Ignored if the call gives no tensor or does no arithmetic; what cannot be placed is not understood."""
+        free = not list(tensors(value)) or operator in NO_ARITHMETIC or bucket_of(f"aten.{operator}") == "ignored"
+        bucket = self.tally.ignored if free else self.tally.not_understood
+        bucket[name] += 1
 
 
 def count(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_size: int) -> list[FlopCount]:
-    """The forward pass of model(*inputs): a total, a row for each operator, a total for each module.
+    """The forward pass of model(*inputs): a total and a row for each operator, of all and by module.
 
-    Leaves the model in eval mode. Raises Unavailable for several inputs, Inconsistent if pthflops' nodes do not add up
-    to its number, and what torch.fx or pthflops' interpreter raises.
+    Raises Unavailable for several inputs, Inconsistent if pthflops' nodes do not add up to its number, and whatever
+    torch.fx or pthflops' interpreter raises.
     """
     if len(inputs) != 1:
         raise Unavailable(f"pthflops gives a model one input, this one takes {len(inputs)}")
-    calls: list[Call] = []
-    with torch.enable_grad(), _listening(calls):
+    tally = Tally()
+    with evaluating(model), _listening(tally):
         said, _ = count_ops(model, inputs[0], print_readable=False)
-    heard = sum(call.mac + call.elements for call in calls)
+    heard = sum(sum(counted.values()) for counted in tally.own.values())
     if not isinstance(said, int) or said != heard:
         raise Inconsistent(f"pthflops said {said}, its rules gave {heard}: it takes a tuple for a count")
-    return rows(calls, counter=NAME, workload=workload, batch_size=batch_size)
+    blank = FlopCount(
+        counter=NAME,
+        workload=workload,
+        batch_size=batch_size,
+        phase="forward",
+        native_unit="mac",
+        ignored=dict(tally.ignored),
+        not_understood=dict(tally.not_understood),
+    )
+    return rows(blank, spread(tally.own))
 
 
 @contextlib.contextmanager
-def _listening(calls: list[Call]) -> Iterator[None]:
+def _listening(tally: Tally) -> Iterator[None]:
     """count_ops with an interpreter that is listened to; put back afterwards."""
     original = ops_fx.ProfilingInterpreter
-    ops_fx.ProfilingInterpreter = partial(Listener, calls=calls)
+    ops_fx.ProfilingInterpreter = partial(Listener, tally=tally)
     try:
         yield
     finally:
@@ -101,8 +132,6 @@ def _elements(target: Any, value: Any, counted: int) -> int:
     return 0 if target == "matmul" else counted
 
 
-def _bucket(name: str, value: Any) -> str:
-    """Ignored if the call gives no tensor or does no arithmetic; what cannot be placed is not understood."""
-    gives_tensor = any(isinstance(leaf, torch.Tensor) for leaf in tree_leaves(value))
-    free = not gives_tensor or name in NO_ARITHMETIC or kinds.bucket_of(f"aten.{name}") == "ignored"
-    return "ignored" if free else "not_understood"
+def _module(n: Node) -> str:
+    """The path of the innermost module that this node was traced in; "" outside of all."""
+    return next((path for path, _ in reversed(n.meta.get("nn_module_stack", {}).values())), "")
