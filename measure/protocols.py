@@ -13,6 +13,7 @@ OOPSLA 2007. The numbers themselves are this project's choice. Not claimed: that
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields, replace
 
 
@@ -25,6 +26,10 @@ class Protocol:
     warm_*: at least `warm_min_steps` and `warm_min_s`, then until two neighbouring blocks of `warm_block_s` differ by
     no more than `warm_tolerance_ratio`; at most `warm_cap_s`, counted after the first step (which may compile).
     phase_*: blocks of the separate pass that splits a step.
+    works: what else is measured of a cell (`results.records.WORKS`), each in a pass of its own (see `for_pass`).
+    epoch_cap_s: an epoch that is expected to last less is run from end to end; never divided, as it is no accuracy.
+    profile_cap_s: timed steps of one work under a profiler.
+    limit_s: after which the cell is killed; a pass that would not end before that is left out.
     """
 
     target_ci_ratio: float
@@ -40,12 +45,34 @@ class Protocol:
     phase_blocks: int
     phase_cap_s: float
     lead_in_steps: int
+    works: tuple[str, ...] = ()
+    epoch_cap_s: float = 20.0
+    profile_cap_s: float = 2.0
+    limit_s: float = math.inf
 
     @property
     def longest_s(self) -> float:
         """The caps together. A cell takes no longer, but for two steps before the warm-up's cap is asked, and where a
         single block is longer than a cap."""
-        return self.warm_cap_s + self.cap_s + self.phase_cap_s
+        own_s = self.warm_cap_s + self.cap_s + self.phase_cap_s
+        timed = sum(work in TIMED_WORKS for work in self.works)
+        profiled_s = self.profile_cap_s * sum(work != "epoch" for work in self.works)
+        epoch_s = self.epoch_cap_s if "epoch" in self.works else 0.0
+        return own_s + (timed * self.for_pass().longest_s if timed else 0.0) + profiled_s + epoch_s
+
+    @property
+    def least_s(self) -> float:
+        """What a cell takes at least, if everything settles at once; profiles and epochs, which may be short, apart."""
+        timed = sum(work in TIMED_WORKS for work in self.works)
+        passed = self.for_pass()
+        return self.warm_min_s + self.min_time_s + timed * (passed.warm_min_s + passed.min_time_s)
+
+    def for_pass(self) -> Protocol:
+        """The same rules for another work of a cell that has just been measured: the device is warm, the process has
+        loaded what it needs. A third of the time for warming up, a third of the caps, no phases."""
+        share = 1 / PASS_DIVISOR
+        shorter = {name: getattr(self, name) * share for name in ("warm_min_s", "warm_cap_s", "cap_s")}
+        return replace(self, **shorter, phase_blocks=0, phase_cap_s=0.0, works=())
 
     @classmethod
     def for_device(
@@ -54,14 +81,16 @@ class Protocol:
         quick: bool = False,
         target_ci_ratio: float | None = None,
         time_left_s: float | None = None,
+        works: tuple[str, ...] = (),
     ) -> Protocol:
         """The protocol of a device ("cpu", "cuda", "cuda:1").
 
         quick: times ÷ 5 and fewer blocks. target_ci_ratio: None is 0.5 % on CUDA and 3 % on a CPU, where a step of a
         small network varies by 11 % and 0.5 % would never come. time_left_s: caps shrink to fit into it, minimum
-        counts do not: a cell that cannot reach them is not_converged. Raises ValueError for a ratio or time below 0.
+        counts do not: a cell that cannot reach them is not_converged. works: as the fields say. Raises ValueError for a
+        ratio or time below 0.
         """
-        protocol = CUDA_PROTOCOL if device.startswith("cuda") else CPU_PROTOCOL
+        protocol = replace(CUDA_PROTOCOL if device.startswith("cuda") else CPU_PROTOCOL, works=works)
         if target_ci_ratio is not None:
             if not 0 < target_ci_ratio < 1:
                 raise ValueError(f"expected a target interval between 0 and 1, got {target_ci_ratio}")
@@ -106,16 +135,23 @@ CPU_PROTOCOL = Protocol(
     lead_in_steps=0,
 )
 QUICK_DIVISOR = 5
+PASS_DIVISOR = 3
+
+TIMED_WORKS = ("one", "last")
+"""Works that are warmed up and timed beside the cell's own; an epoch's time follows from them, or it is run once."""
+
+_CAPS = ("cap_s", "warm_cap_s", "phase_cap_s", "epoch_cap_s", "profile_cap_s")
+_NOT_QUICKER = ("epoch_cap_s", "limit_s")
 
 
 def _quick(protocol: Protocol) -> Protocol:
-    """All times ÷ 5; half of the counts, but three blocks at least: two cannot show their spread."""
-    times = {f.name: getattr(protocol, f.name) / QUICK_DIVISOR for f in fields(protocol) if f.name.endswith("_s")}
+    """Times ÷ 5; half of the counts, but three blocks at least: two cannot show their spread."""
+    names = [f.name for f in fields(protocol) if f.name.endswith("_s") and f.name not in _NOT_QUICKER]
+    times = {name: getattr(protocol, name) / QUICK_DIVISOR for name in names}
     counts = {"min_blocks": max(3, protocol.min_blocks // 2), "phase_blocks": max(2, protocol.phase_blocks // 2)}
     return replace(protocol, **times, **counts, warm_min_steps=max(2, protocol.warm_min_steps // 2))
 
 
 def _within(protocol: Protocol, time_left_s: float) -> Protocol:
     share = min(1.0, time_left_s / protocol.longest_s)
-    caps = {name: getattr(protocol, name) * share for name in ("cap_s", "warm_cap_s", "phase_cap_s")}
-    return replace(protocol, **caps)
+    return replace(protocol, **{name: getattr(protocol, name) * share for name in _CAPS})

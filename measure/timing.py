@@ -47,6 +47,7 @@ __all__ = [
     "clock_for",
     "measure_blocks",
     "measure_phases",
+    "measure_stretch",
     "step_time_s",
     "warm_up",
 ]
@@ -171,6 +172,36 @@ def measure_phases(step: Step, clock: Clock, protocol: Protocol, step_s: float |
             elapsed_s = clock.wall_s() - origin_s
             if elapsed_s + elapsed_s / done > protocol.phase_cap_s:
                 break
+    return blocks
+
+
+def measure_stretch(step: Step, clock: Clock, lengths: Sequence[int], work: str) -> list[Block]:
+    """Run the steps of one work once, from end to end, and time them in consecutive segments of `lengths` steps.
+
+    Nothing waits between two segments: each begins at the event at which the one before ended, so that together they
+    are the whole stretch, and the one synchronise belongs to the last. On a device with time of its own a segment's
+    wall time is how long the host took to issue it, but their sum is that of the whole.
+    """
+    blocks = []
+    with _collector_off():
+        clock.synchronize()
+        points = [(clock.wall_s(), clock.event())]
+        for steps in lengths:
+            for _ in range(steps):
+                step()
+            points.append((clock.wall_s(), clock.event()))
+            gc.collect()
+        issued_s = clock.wall_s()
+        clock.synchronize()
+        end_s = clock.wall_s()
+    for index, ((from_s, start), (to_s, end)) in enumerate(itertools.pairwise(points)):
+        last = index == len(lengths) - 1
+        device_s = clock.between_s(start, end)
+        if device_s is not None and not device_s > 0:
+            raise Inconsistent(f"expected device time to pass in {lengths[index]} steps, got {device_s} s")
+        wait_s = end_s - issued_s if last and device_s is not None else None
+        wall_s = (end_s if last and device_s is not None else to_s) - from_s
+        blocks.append(Block("measure", "", lengths[index], from_s, wall_s, device_s, wait_s, work))
     return blocks
 
 

@@ -11,12 +11,13 @@ import gc
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis.precisions import PRECISIONS, Precision
 from results.errors import Unavailable
-from results.records import Ceiling, Cell, Operation, Storage
+from results.records import Ceiling, Cell, Operation, ProfiledOperation, Storage
+from runners import passes
+from runners.batches import Batches, in_layout
 from runners.plan import hyper
 
 if TYPE_CHECKING:
@@ -25,10 +26,6 @@ if TYPE_CHECKING:
     from measure.operations import FakeMode, StepParts, Trace
     from measure.protocols import Protocol
     from workloads.base import Batch, Workload
-
-FEW_BATCHES, MORE_BATCHES = 2, 4
-SMALL_BATCH_BYTES = 64 * 2**20
-"""Below this a batch may stay in a cache from step to step, so more of them take turns."""
 
 
 @dataclass(frozen=True)
@@ -42,13 +39,14 @@ class Probed:
 
 @dataclass(frozen=True)
 class Measured:
-    """What measuring one cell gave: raw blocks, and the fields of its Run."""
+    """What measuring one cell gave: raw blocks, the fields of its Run, and the operations that were profiled."""
 
     status: str
     reason: str
     blocks: tuple[Any, ...]
     warnings: tuple[str, ...] = ()
     fields: dict[str, Any] = field(default_factory=dict)
+    operations: tuple[ProfiledOperation, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -132,13 +130,13 @@ def _traced_parts(cell: Cell, mode: FakeMode | None) -> StepParts:
     with contextlib.nullcontext() if mode is None else mode:
         generator = torch.Generator().manual_seed(cell.seed) if mode is None else None
         batch = workload.batch(workload.hyper, cell.batch_size, torch.device("cpu"), generator)
-        batch = _in_layout(cell, batch)
+        batch = in_layout(cell.layout, batch)
         step, optimizer = _step(cell, workload, model, [batch], "cpu")
     return StepParts(step, model, optimizer, (batch.inputs, batch.target))
 
 
 def measure(cell: Cell, protocol: Protocol) -> Measured:
-    """Train the cell's model for real, and time it by `protocol`."""
+    """Train the cell's model for real, and time it by `protocol`; then the protocol's other works on the same model."""
     import torch
 
     from measure import precision as flags
@@ -156,13 +154,15 @@ def measure(cell: Cell, protocol: Protocol) -> Measured:
     if wrong := flags.check(before, policy, device, cell.cudnn_benchmark, cell.deterministic):
         raise ValueError(_disagree(wrong, "before"))
     clock = clock_for(device)
+    began_s = clock.wall_s()
     workload = _workload(cell)
     with device:
         model = workload.build(**workload.hyper)
     _lay_out(cell, model)
-    batches = [_in_layout(cell, batch) for batch in _batches(cell, workload, device)]
-    step, optimizer = _step(cell, workload, model, batches, device.type)
-    inputs = [(batch.inputs, batch.target) for batch in batches]
+    batches = Batches(cell, workload, device)
+    few = batches.some(cell.batch_size)
+    step, optimizer = _step(cell, workload, model, few, device.type)
+    inputs = [(batch.inputs, batch.target) for batch in few]
     traced = trace_step(step, model=model, optimizer=optimizer, inputs=inputs, steps_before=0)
     found: dict[str, Any] = {
         "flags_before": before,
@@ -172,13 +172,41 @@ def measure(cell: Cell, protocol: Protocol) -> Measured:
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
     }
     del traced
+    if cell.input_pipeline:
+        del few, inputs
+        step.batches = batches.endless(cell.batch_size)
     if cell.compile:
         found["compile_s"] = _compile(step, clock)
     measured = _timed(cell, step, clock, protocol, found)
     after = flags.read_flags()
     measured.fields["flags_after"] = after
     wrong = flags.check(after, policy, device, cell.cudnn_benchmark, cell.deterministic)
-    return dataclasses.replace(measured, status="invalid", reason=_disagree(wrong, "after")) if wrong else measured
+    if wrong:
+        return dataclasses.replace(measured, status="invalid", reason=_disagree(wrong, "after"))
+    if not protocol.works:
+        return measured
+    step_s = _step_s(measured.blocks)
+    return _with_passes(measured, passes.Subject(cell, model, step, batches, clock, protocol, step_s, began_s))
+
+
+def _with_passes(measured: Measured, subject: passes.Subject) -> Measured:
+    """The other works beside the cell's own, whose status, reason and fields stay as they are."""
+    found = passes.run(subject)
+    return dataclasses.replace(
+        measured,
+        blocks=(*measured.blocks, *found.blocks),
+        operations=tuple(found.operations),
+        warnings=(*measured.warnings, *found.warnings),
+        fields={**measured.fields, "profiled": tuple(found.profiled), "unprofiled": found.unprofiled},
+    )
+
+
+def _step_s(blocks: Iterable[Any]) -> float:
+    """The mean time of a step over the measured blocks."""
+    from measure.timing import step_time_s
+
+    timed = [block for block in blocks if block.part == "measure"]
+    return float(sum(step_time_s(block) * block.steps for block in timed) / sum(block.steps for block in timed))
 
 
 def _timed(cell: Cell, step: Any, clock: Any, protocol: Protocol, found: dict[str, Any]) -> Measured:
@@ -192,12 +220,12 @@ def _timed(cell: Cell, step: Any, clock: Any, protocol: Protocol, found: dict[st
     on_cuda = cell.device.startswith("cuda")
     ranges = Ranges(enabled=on_cuda)
     ranged = ranges.step(step)
-    warnings = []
+    warnings = ["input_pipeline: the phase optimizer holds the wait for the batch, too"] if cell.input_pipeline else []
     if on_cuda:
         gc.collect()  # what an earlier cell or the traced step left is not what this one needs
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(cell.device)
-    with ranges.cell(f"{cell.model} {cell.batch_size} {cell.precision} {cell.cell_id}"):
+    with ranges.cell(passes.name_of(cell)):
         warm = warm_up(ranged, clock, protocol)
         retries = _allocation_retries(cell.device)
         others = neighbours.Neighbours()
@@ -241,61 +269,12 @@ def _workload(cell: Cell) -> Workload:
     return workload
 
 
-def _batches(cell: Cell, workload: Workload, device: torch.device) -> list[Batch]:
-    """Random batches on the device (or CIFAR-10's); more than one, because real steps differ in their data."""
-    import torch
-
-    if cell.data != "synthetic":
-        from workloads import cifar
-
-        generator = torch.Generator().manual_seed(cell.seed)
-        directory = Path(cell.data.partition(":")[2])
-        sizes = workload.hyper
-        return cifar.batches(
-            directory, sizes["image_size"], sizes["num_classes"], cell.batch_size, FEW_BATCHES, device, generator
-        )
-    generator = torch.Generator(device).manual_seed(cell.seed)
-    batches = [workload.batch(workload.hyper, cell.batch_size, device, generator)]
-    count = MORE_BATCHES if _nbytes(batches[0]) < SMALL_BATCH_BYTES else FEW_BATCHES
-    for _ in range(count - 1):
-        batches.append(workload.batch(workload.hyper, cell.batch_size, device, generator))
-    return batches
-
-
-def _nbytes(batch: Batch) -> int:
-    return sum(tensor.nbytes for tensor in _tensors(batch))
-
-
-def _tensors(batch: Batch) -> Iterable[torch.Tensor]:
-    import torch
-    from torch.utils._pytree import tree_leaves
-
-    return [leaf for leaf in tree_leaves((batch.inputs, batch.target)) if isinstance(leaf, torch.Tensor)]
-
-
 def _lay_out(cell: Cell, model: torch.nn.Module) -> None:
     """Put the model into the cell's memory layout."""
     import torch
 
     if cell.layout == "channels_last":
         model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-
-
-def _in_layout(cell: Cell, batch: Batch) -> Batch:
-    """The batch in the cell's memory layout; only images (four dimensions) have one."""
-    import torch
-    from torch.utils._pytree import tree_map
-
-    from workloads.base import Batch
-
-    if cell.layout != "channels_last":
-        return batch
-
-    def last(value: Any) -> Any:
-        images = isinstance(value, torch.Tensor) and value.dim() == 4
-        return value.contiguous(memory_format=torch.channels_last) if images else value
-
-    return Batch(tree_map(last, batch.inputs), batch.target)
 
 
 def _step(cell: Cell, workload: Workload, model: Any, batches: list[Batch], device_type: str) -> tuple[Any, Any]:
@@ -323,11 +302,12 @@ def _compile(step: Any, clock: Any) -> float:
 
     What the worker compiled for earlier cells is forgotten first: else a second batch size or another model of the same
     class would be compiled for sizes yet unknown, be run by an earlier cell's graph, or, past a limit, not be compiled.
+    Sizes are plain numbers in every graph: one sample and an epoch's last batch get graphs of their own.
     """
     import torch
 
     torch.compiler.reset()
-    step.model = torch.compile(step.model)
+    step.model = torch.compile(step.model, dynamic=False)
     start_s = clock.wall_s()
     step()
     clock.synchronize()

@@ -17,11 +17,12 @@ from measure.counters.batch_law import extrapolate
 from measure.counters.isolate import batches_to_count, count_isolated
 from measure.protocols import Protocol
 from results.errors import Inconsistent, StoreFault
-from results.records import MEASURED, Cell, FlopCount, Record, Run, Sample, Telemetry, digest
+from results.layout import profile_file
+from results.records import MEASURED, Cell, FlopCount, ProfiledOperation, Record, Run, Sample, Telemetry, digest
 from results.store import Store, read_operations
 from runners.cell import Measured
 from runners.launch import Fault, Stopwatch, Worker, uninterrupted
-from runners.plan import hyper, reason_against, worker_key
+from runners.plan import hyper, reason_against, worker_key, works
 from runners.progress import Progress
 from runners.watch import Watch
 from runners.worker import classify
@@ -124,15 +125,30 @@ class Sitting:
     def _commit(self, cell: Cell, attempt: int, found: Mapping[str, Any], outcome: Outcome) -> Run:
         """Keeps one attempt; Ctrl-C waits until it is whole. Rows that could not be read back are left out."""
         with uninterrupted():
-            run = self._run(cell, attempt, found, outcome)
+            rows = {file: records for file, records in outcome[3].items() if records}
+            kept = self._keep_profile(cell, attempt, found, rows.pop(profile_file(cell.cell_id, attempt), ()))
+            run = self._run(cell, attempt, kept, outcome)
             try:
-                self.store.commit(run, {file: records for file, records in outcome[3].items() if records})
+                self.store.commit(run, rows)
             except ValueError as fault:
                 blank = {"started_at": found["started_at"], "duration_s": found["duration_s"]}
                 run = self._run(cell, attempt, blank, ("crashed", f"its rows cannot be kept: {fault}", [], {}))
                 self.store.commit(run, {})
             self.progress.done(run)
         return run
+
+    def _keep_profile(
+        self, cell: Cell, attempt: int, found: Mapping[str, Any], operations: Sequence[Record]
+    ) -> Mapping[str, Any]:
+        """The fields of the cell's Run, after its profile was written: with its seal, or why it could not be kept."""
+        if not operations:
+            return found
+        rows = [row for row in operations if isinstance(row, ProfiledOperation)]
+        try:
+            return {**found, "committed": self.store.write_profile(cell.cell_id, attempt, rows)}
+        except ValueError as fault:
+            lost = dict.fromkeys(found["profiled"], f"its profile cannot be kept: {fault}")
+            return {**found, "profiled": (), "unprofiled": {**found["unprofiled"], **lost}}
 
     def _run(self, cell: Cell, attempt: int, found: Mapping[str, Any], outcome: Outcome) -> Run:
         status, reason, warnings, _ = outcome
@@ -167,7 +183,7 @@ class Sitting:
         warnings = [f"trace: {note}" for note in notes]
         self.progress.stage(cell, "finding the device's ceiling")
         self._find_ceilings(cell)
-        self.progress.stage(cell, "measuring")
+        self.progress.stage(cell, "measuring" if not works(cell) else f"measuring, then {', '.join(works(cell))}")
         answer = self.measurer.call("runners.cell:measure", cell, self._protocol(cell), timeout_s=self._timeout_s())
         if isinstance(answer, Fault):
             return self._failed(answer, warnings, rows)
@@ -188,6 +204,7 @@ class Sitting:
             Sample(cell_id=cell.cell_id, attempt=attempt, index=index, **vars(block))
             for index, block in enumerate(measured.blocks)
         ]
+        rows[profile_file(cell.cell_id, attempt)] = measured.operations
         start_s, end_s = found["window_start_s"], found["window_end_s"]
         rows["telemetry.csv"] = [
             Telemetry(cell_id=cell.cell_id, attempt=attempt, **vars(reading))
@@ -263,7 +280,9 @@ class Sitting:
             self.measurer.stop()
 
     def _protocol(self, cell: Cell) -> Protocol:
-        return Protocol.for_device(cell.device, cell.quick, cell.target_ci_ratio, self._time_left_s())
+        left_s, asked = self._time_left_s(), works(cell)
+        protocol = Protocol.for_device(cell.device, cell.quick, cell.target_ci_ratio, left_s, asked)
+        return dataclasses.replace(protocol, limit_s=self._timeout_s()) if asked else protocol
 
     def _time_left_s(self) -> float | None:
         left_s = self._left_s()
@@ -279,8 +298,7 @@ class Sitting:
 
 def least_s(cell: Cell, ceiling_known: bool = False) -> float:
     """Seconds that a cell takes if everything goes well: timing it, and the ceiling before the first of a precision."""
-    protocol = Protocol.for_device(cell.device, cell.quick, cell.target_ci_ratio)
-    timing_s = protocol.warm_min_s + protocol.min_time_s
+    timing_s = Protocol.for_device(cell.device, cell.quick, cell.target_ci_ratio, works=works(cell)).least_s
     return SPARE_RATIO * (timing_s if ceiling_known else timing_s + ceiling_budget_s(cell))
 
 

@@ -13,11 +13,14 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from measure.counters.registry import COUNTERS
-from results.records import Cell
+from results.records import WORKS, Cell
 from workloads.catalogue import entry, hyper_of, reason_not_trainable
 
-METHODS = ("theory", "exact")
-"""Methods of counting, in the order in which they are told."""
+METHODS = ("theory", "one", "batch", "epoch", "exact")
+"""Methods of counting, in the order in which they are told. one, batch and epoch: from a profile."""
+
+DEFAULT_METHODS = ("theory", "exact")
+DEFAULT_COUNTERS = ("fvcore", "ptflops")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,8 +36,8 @@ class Grid:
     optimizer: str = "sgd"
     image_size: int | None = None
     num_classes: int | None = None
-    methods: tuple[str, ...] = METHODS
-    counters: tuple[str, ...] = ("fvcore", "ptflops")
+    methods: tuple[str, ...] = DEFAULT_METHODS
+    counters: tuple[str, ...] = DEFAULT_COUNTERS
     data: str = "synthetic"
     cudnn_benchmark: bool = True
     deterministic: bool = False
@@ -42,6 +45,8 @@ class Grid:
     quick: bool = False
     repeat: int = 1
     seed: int = 0
+    epoch_images: int = Cell.epoch_images
+    input_pipeline: bool = False
     peak_tflops: float | None = field(default=None)  # no part of a cell: it changes no measurement
 
     def as_json(self) -> dict[str, Any]:
@@ -101,6 +106,8 @@ def _cell(grid: Grid, model: str, batch_size: int, precision: str, repeat: int) 
         quick=grid.quick,
         repeat=repeat,
         seed=grid.seed,
+        epoch_images=grid.epoch_images if "epoch" in grid.methods else Cell.epoch_images,
+        input_pipeline=grid.input_pipeline,
     )
 
 
@@ -112,6 +119,21 @@ def remaining(planned: Iterable[Cell], done: Mapping[str, str]) -> list[Cell]:
 def worker_key(cell: Cell) -> tuple[Any, ...]:
     """What cells must share to be measured by one process."""
     return (cell.device, cell.precision, cell.compile, cell.deterministic, cell.cudnn_benchmark, cell.repeat)
+
+
+def works(cell: Cell) -> tuple[str, ...]:
+    """What a cell's methods ask for beside the time of its own step, in the order of `WORKS`.
+
+    An epoch is made of batches and a last, smaller one, which is absent where the batch divides the epoch.
+    """
+    asked = set()
+    if "one" in cell.methods:
+        asked.add("one")
+    if "batch" in cell.methods:
+        asked.add("batch")
+    if "epoch" in cell.methods:
+        asked |= {"batch", "epoch", *(["last"] if cell.epoch_images % cell.batch_size else [])}
+    return tuple(work for work in WORKS if work in asked)
 
 
 def hyper(cell: Cell) -> dict[str, int]:
@@ -127,9 +149,22 @@ def reason_against(cell: Cell) -> str:
 
 
 def check(grid: Grid) -> None:
-    """Raises ValueError, one line, for a size that one of the models does not have."""
+    """Raises ValueError, one line, for a size that one of the models does not have, or an epoch below one batch."""
     for cell in _one_a_model(grid):
         hyper(cell)
+    largest = max(grid.batch_sizes)
+    if "epoch" in grid.methods and grid.epoch_images < largest:
+        raise ValueError(f"--epoch-images: expected at least {largest}, one largest batch, got {grid.epoch_images}")
+
+
+def check_images(grid: Grid, images: int) -> None:
+    """Raises ValueError, one line, for a batch or an epoch of more images than the data set has."""
+    asked = {"batch-sizes": max(grid.batch_sizes)}
+    if "epoch" in grid.methods:
+        asked["epoch-images"] = grid.epoch_images
+    for option, wanted in asked.items():
+        if wanted > images:
+            raise ValueError(f"--{option}: expected at most {images}, the images of {grid.data}, got {wanted}")
 
 
 def _one_a_model(grid: Grid) -> Iterator[Cell]:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from analysis.precisions import PRECISIONS
 from measure.counters.registry import COUNTERS
 from runners.arguments import Parser, choice_error, exit_code, names, number
-from runners.plan import METHODS, Grid, cells, check, remaining
+from runners.plan import METHODS, Grid, cells, check, check_images, remaining
 from workloads.catalogue import ENTRIES, OPTIMIZERS, SUITES, hyper_of
 
 if TYPE_CHECKING:
@@ -38,6 +38,10 @@ DEFAULT_MODELS = ("resnet18", "mobilenet_v2")
 DEFAULT_BATCHES = {"cpu": (8,), "cuda": (64,)}
 DEFAULT_PRECISIONS = {"cpu": ("fp32",), "cuda": ("fp32", "tf32", "amp-bf16")}
 SMALLEST_TIMEOUT_S = 1.0
+CONVENTIONS = ("flop", "post2021")
+"""How the answer is shown: in FLOP over the right peak, or by the arithmetic of the post of 2021."""
+
+ALL = "all"
 EARLIER = "earlier"
 """Among a manifest's options: the other grids that the run was resumed from."""
 
@@ -98,6 +102,7 @@ def _sweep(options: argparse.Namespace, command: str) -> int:
     probed = _probe(str(_chosen(options, stored, "device", "auto")))
     grid = _grid(options, stored, probed)
     check(grid)
+    _check_data(grid)
     earlier = [Grid.from_json(options) for options in stored.get(EARLIER, [])]
     if stored and Grid.from_json(stored) != grid:
         earlier.append(Grid.from_json(stored))
@@ -114,7 +119,7 @@ def _sweep(options: argparse.Namespace, command: str) -> int:
             )
         failed = _collect(store, probed, watch, todo, options) if watch else 0
         path, statuses = store.path, store.done()
-    _report(path, options.format)
+    _report(path, options.format, options.convention)
     return FAILED_CELLS if failed or _any_failed(planned, statuses) else 0
 
 
@@ -189,17 +194,28 @@ def _cautions(facts: dict[str, Any], watch: Any) -> list[str]:
 
 def _probe(device: str) -> Probed:
     """What the device is, asked in a process that ends again. Raises ValueError for one that is not there."""
+    found: Probed = _asked("runners.cell:probe", device)
+    return found
+
+
+def _check_data(grid: Grid) -> None:
+    """Raises ValueError for images that cannot be read, or fewer than are asked for."""
+    if grid.data != "synthetic":
+        check_images(grid, _asked("runners.batches:images", grid.data))
+
+
+def _asked(task: str, *arguments: Any) -> Any:
+    """The answer of a process that ends again. Raises ValueError if it has none."""
     from runners.launch import Fault, Worker
 
     worker = Worker("probe")
     try:
-        answer = worker.call("runners.cell:probe", device, timeout_s=PROBE_TIMEOUT_S)
+        answer = worker.call(task, *arguments, timeout_s=PROBE_TIMEOUT_S)
     finally:
         worker.stop()
     if isinstance(answer, Fault):
         raise ValueError(answer.reason)
-    found: Probed = answer
-    return found
+    return answer
 
 
 def _check_options(options: argparse.Namespace, stored: dict[str, Any]) -> None:
@@ -214,7 +230,9 @@ def _check_options(options: argparse.Namespace, stored: dict[str, Any]) -> None:
                 hyper_of(model, **{size: _chosen(options, stored, size, None)})
             except ValueError as fault:
                 raise ValueError(f"--{size.replace('_', '-')}: {fault}") from fault
-    directory_of(str(_chosen(options, stored, "data", "synthetic")))
+    directory = directory_of(str(_chosen(options, stored, "data", "synthetic")))
+    if directory is None and _chosen(options, stored, "input_pipeline", None):
+        raise ValueError("--input-pipeline: expected --data cifar10:DIR beside it, got synthetic data, which has none")
     device = str(_chosen(options, stored, "device", "auto"))
     kind, _, index = device.partition(":")
     if (
@@ -252,6 +270,7 @@ def _grid(options: argparse.Namespace, stored: dict[str, Any], probed: Probed) -
     defaults: dict[str, Any] = {"batch_sizes": DEFAULT_BATCHES[kind]}
     if suite is not None:
         defaults |= {"num_classes": suite.num_classes, "image_size": suite.image_size}
+        defaults |= {"counters": tuple(COUNTERS)} if suite.every_counter else {}
     own = {"models": _models(options, stored), "precisions": tuple(precisions), "device": probed.device}
     return Grid.from_json({**defaults, **given, **own})
 
@@ -330,13 +349,13 @@ def _peak_row_id(facts: dict[str, Any]) -> str:
     return "" if row is None else str(row["row_id"])
 
 
-def _report(path: Path, form: str) -> None:
-    """Derive everything from what is committed, and print it."""
+def _report(path: Path, form: str, convention: str | None) -> None:
+    """Derive everything from what is committed, and print it. convention: None is the table's own."""
     from runners.report import rebuild, show
 
     built = rebuild(path)
     try:
-        show(built, form, path)
+        show(built, form, path, **({} if convention is None else {"convention": convention}))
         sys.stdout.flush()
     except BrokenPipeError:  # the reader had enough, as `head` does; what it did not want goes nowhere
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -362,12 +381,21 @@ def _parser() -> Parser:
     grid.add_argument("--image-size", type=number(int, 1), metavar="PIXELS")
     grid.add_argument("--num-classes", type=number(int, 1), metavar="N")
     grid.add_argument("--data", help="synthetic (default) or cifar10:DIR")
+    grid.add_argument(
+        "--input-pipeline",
+        action="store_true",
+        default=None,
+        help="each step takes its batch from a DataLoader, within its time (needs --data cifar10:DIR)",
+    )
     how = parser.add_argument_group("how it is counted and timed")
-    how.add_argument("--methods", type=names("method", METHODS), help=f"default: {','.join(Grid.methods)}")
+    how.add_argument(
+        "--methods", type=names("method", METHODS), help=f"of {','.join(METHODS)} (default: {','.join(Grid.methods)})"
+    )
+    how.add_argument("--epoch-images", type=number(int, 1), metavar="N", help="of the method epoch (default: 10000)")
     how.add_argument(
         "--counters",
-        type=names("counter", list(COUNTERS)),
-        help=f"of {', '.join(COUNTERS)}",
+        type=_counters,
+        help=f"of {', '.join(COUNTERS)}, or all (default: {','.join(Grid.counters)}; of a suite of counters: all)",
     )
     how.add_argument("--peak-tflops", type=number(float, 1e-6), help="a denominator of your own, in 1e12 FLOP/s")
     how.add_argument("--target-ci", dest="target_ci_ratio", type=number(float, 1e-6, 0.999999), metavar="RATIO")
@@ -383,6 +411,7 @@ def _parser() -> Parser:
     run.add_argument("--time-budget", type=number(float, 0), metavar="S", help="start no cell that would not finish")
     run.add_argument("--cell-timeout", type=number(float, SMALLEST_TIMEOUT_S), default=900.0, metavar="S")
     run.add_argument("--format", choices=("table", "csv", "json"), default="table")
+    run.add_argument("--convention", choices=CONVENTIONS, help="of the numbers shown (default: flop)")
     run.add_argument("--debug", action="store_true", help="show tracebacks and what workers print")
     return parser
 
@@ -390,6 +419,11 @@ def _parser() -> Parser:
 def _batches(text: str) -> tuple[int, ...]:
     convert = number(int, 1)
     return tuple(dict.fromkeys(convert(part.strip()) for part in text.split(",")))
+
+
+def _counters(text: str) -> tuple[str, ...]:
+    chosen = names("counter", [*COUNTERS, ALL])(text)
+    return tuple(COUNTERS) if ALL in chosen else chosen
 
 
 def _on_off(text: str) -> bool:

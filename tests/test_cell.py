@@ -17,6 +17,7 @@ from test_timing import FakeClock
 from measure import neighbours
 from measure.protocols import CPU_PROTOCOL, CUDA_PROTOCOL, Protocol
 from results.records import Cell
+from runners import batches as sources
 from runners import cell as inside
 from workloads.base import Batch
 from workloads.synthetic import answer
@@ -112,7 +113,7 @@ class TestStep:
         workload = inside._workload(of)
         model = workload.build(**workload.hyper)
         inside._lay_out(of, model)
-        batches = [inside._in_layout(of, batch) for batch in inside._batches(of, workload, torch.device("cpu"))]
+        batches = sources.Batches(of, workload, torch.device("cpu")).some(of.batch_size)
         return model, batches, inside._step(of, workload, model, batches, "cpu")
 
     def test_batches_are_random_different_and_the_seeds_own(self):
@@ -127,7 +128,7 @@ class TestStep:
         assert not torch.equal(images[0], other[0].inputs[0])
 
     def test_large_batches_are_fewer(self, monkeypatch):
-        monkeypatch.setattr(inside, "SMALL_BATCH_BYTES", 1000)
+        monkeypatch.setattr(sources, "SMALL_BATCH_BYTES", 1000)
         assert len(self.parts(cell())[1]) == 2
 
     def test_the_layout_is_that_of_images_and_weights_and_of_nothing_else(self):
@@ -138,7 +139,7 @@ class TestStep:
         assert torch.equal(batches[0].inputs[0], first[0].inputs[0]), "the same data"
         assert not first[0].inputs[0].is_contiguous(memory_format=torch.channels_last)
         flat = Batch((torch.ones(2, 3),), torch.ones(2))
-        assert inside._in_layout(cell(layout="channels_last"), flat).inputs[0].stride() == (3, 1)
+        assert sources.in_layout("channels_last", flat).inputs[0].stride() == (3, 1)
 
     @pytest.mark.parametrize(
         ("precision", "autocast", "scaled"),

@@ -16,7 +16,18 @@ from hypothesis import strategies as st
 
 from measure.counters.registry import COUNTERS
 from results.records import Cell, Run, header
-from runners.plan import METHODS, Grid, cells, check, hyper, reason_against, remaining, worker_key
+from runners.plan import (
+    METHODS,
+    Grid,
+    cells,
+    check,
+    check_images,
+    hyper,
+    reason_against,
+    remaining,
+    worker_key,
+    works,
+)
 
 MODELS = ("resnet18", "vgg11", "alexnet")
 
@@ -199,11 +210,26 @@ class TestGrid:
 
     def test_methods_and_counters_have_one_order(self):
         """The order in which they are typed makes no other cell, which would be measured again."""
-        one = cells(grid(methods=("exact", "theory"), counters=("ptflops", "fvcore")))
-        other = cells(grid(methods=("theory", "exact"), counters=("fvcore", "ptflops")))
-        assert one == other
-        assert one[0].methods == METHODS
-        assert one[0].counters == tuple(COUNTERS)
+        for names, field in ((METHODS, "methods"), (tuple(COUNTERS), "counters")):
+            one = cells(grid(**{"methods": METHODS, field: names[::-1]}))
+            other = cells(grid(**{"methods": METHODS, field: names}))
+            assert one == other
+            assert getattr(one[0], field) == names
+
+    def test_the_methods_are_told_in_the_order_of_the_question(self):
+        assert METHODS == ("theory", "one", "batch", "epoch", "exact")
+
+    def test_an_epoch_is_a_parameter_only_of_cells_that_have_one(self):
+        """Else every identifier would change with an option that changes no measurement of theirs."""
+        assert cells(grid(epoch_images=50)) == cells(grid())
+        asked = grid(methods=("theory", "epoch", "exact"))
+        assert {cell.epoch_images for cell in cells(asked)} == {10_000}
+        assert {cell.epoch_images for cell in cells(dataclasses.replace(asked, epoch_images=50))} == {50}
+
+    def test_the_defaults_are_those_of_a_cell(self):
+        """So that what a sweep does without options are cells whose identifiers are of model, batch and device."""
+        plain = Grid(models=("vgg11",), batch_sizes=(8,), precisions=("fp32",), device="cpu")
+        assert cells(plain) == [Cell(model="vgg11", batch_size=8, device="cpu")]
 
     def test_no_counter_without_the_method_that_needs_it(self):
         assert {cell.counters for cell in cells(grid(methods=("exact",)))} == {()}
@@ -220,6 +246,49 @@ class TestGrid:
         own, chosen = cells(grid(models=("resnet18",)))[0], cells(grid(models=("resnet18",), image_size=32))[0]
         assert hyper(own) == {"image_size": 224, "num_classes": 1000}
         assert hyper(chosen) == {"image_size": 32, "num_classes": 1000}
+
+
+class TestWorks:
+    """What is measured beside a cell's own step follows from its methods, its batch and its epoch."""
+
+    @pytest.mark.parametrize(
+        ("methods", "asked"),
+        [
+            (("theory", "exact"), ()),
+            (("one",), ("one",)),
+            (("batch",), ("batch",)),
+            (("epoch",), ("batch", "last", "epoch")),
+            (("one", "epoch"), ("one", "batch", "last", "epoch")),
+            (METHODS, ("one", "batch", "last", "epoch")),
+        ],
+    )
+    def test_of_methods(self, methods, asked):
+        assert works(Cell(model="vgg11", batch_size=4, device="cpu", methods=methods, epoch_images=10)) == asked
+
+    @pytest.mark.parametrize(("batch_size", "images", "last"), [(4, 10, 2), (5, 10, 0), (10, 10, 0), (128, 10_000, 16)])
+    def test_a_last_batch_only_where_one_is_left(self, batch_size, images, last):
+        cell = Cell(model="vgg11", batch_size=batch_size, device="cpu", methods=("epoch",), epoch_images=images)
+        assert ("last" in works(cell)) == (last > 0)
+        assert images - images // batch_size * batch_size == last
+
+
+class TestEpochs:
+    def test_one_smaller_than_a_batch_is_a_mistake(self):
+        asked = {"batch_sizes": (1, 64), "methods": ("epoch",)}
+        check(grid(**asked, epoch_images=64))
+        with pytest.raises(ValueError, match="--epoch-images: expected at least 64, one largest batch, got 63"):
+            check(grid(**asked, epoch_images=63))
+        check(grid(batch_sizes=(64,), epoch_images=63))  # which no cell is to have
+
+    def test_more_images_than_there_are(self):
+        asked = grid(batch_sizes=(4, 20), methods=("epoch",), epoch_images=20, data="cifar10:here")
+        check_images(asked, 20)
+        line = "--epoch-images: expected at most 20, the images of cifar10:here, got 21"
+        with pytest.raises(ValueError, match=line):
+            check_images(dataclasses.replace(asked, epoch_images=21), 20)
+        check_images(dataclasses.replace(asked, epoch_images=21, methods=("exact",)), 20)
+        with pytest.raises(ValueError, match=r"--batch-sizes: expected at most 19, .*, got 20"):
+            check_images(dataclasses.replace(asked, methods=("exact",)), 19)
 
 
 class TestReasons:

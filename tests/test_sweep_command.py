@@ -82,7 +82,7 @@ class TestAtOnce:
         done = sweep("--help", cwd=tmp_path)
         wanted = "models suite batch-sizes precisions device layout compile optimizer image-size num-classes methods "
         wanted += "counters data peak-tflops quick out resume repeat seed target-ci time-budget cudnn-benchmark "
-        wanted += "deterministic format"
+        wanted += "deterministic format convention epoch-images input-pipeline"
         assert [option for option in wanted.split() if f"--{option}" not in done.stdout] == []
         assert done.stderr == ""
 
@@ -104,8 +104,16 @@ MISTAKES = [
     (("--device", "cpu:1"), ["--device: expected", "got 'cpu:1'"]),
     (("--layout", "channels-last"), ["--layout: unknown value", "got 'channels-last', nearest channels_last"]),
     (("--optimizer", "sdg"), ["--optimizer: unknown value", "got 'sdg', nearest sgd"]),
-    (("--methods", "exakt"), ["--methods: unknown method: expected theory or exact, got 'exakt', nearest exact"]),
-    (("--counters", "fvcor"), ["--counters: unknown counter: expected fvcore", "got 'fvcor', nearest fvcore"]),
+    (
+        ("--methods", "exakt"),
+        ["--methods: unknown method: expected theory, one, batch, epoch or exact", "nearest exact"],
+    ),
+    (("--methods", "epochs"), ["got 'epochs', nearest epoch"]),
+    (("--counters", "fvcor"), ["--counters: unknown counter: expected", " or all", "got 'fvcor', nearest fvcore"]),
+    (("--counters", "al"), ["--counters: unknown counter: expected", "got 'al', nearest all"]),
+    (("--convention", "post2012"), ["--convention: unknown value: expected flop or post2021", "nearest post2021"]),
+    (("--epoch-images", "0"), [f"--epoch-images: {NUMBER} '0'"]),
+    (("--input-pipeline",), ["--input-pipeline: expected --data cifar10:DIR beside it, got synthetic data"]),
     (("--cudnn-benchmark", "maybe"), ["--cudnn-benchmark: expected on or off, got 'maybe'"]),
     (("--target-ci", "5"), ["--target-ci: expected a number from", "got '5'"]),
     (("--peak-tflops", "0"), ["--peak-tflops: expected a number of at least", "got '0'"]),
@@ -147,6 +155,10 @@ DEVICE_MISTAKES = [
     (("--device", "cpu", "--precisions", "fp32,tf32"), ["--precisions: tf32 on cpu", "a CPU has none", "got tf32"]),
     (("--device", "cuda:97"), ["--device: expected a CUDA device that torch sees, got cuda:97"]),
     (("--device", "cpu", "--time-budget", "2"), ["--time-budget: expected at least 13.2 s", "got 2"]),
+    (
+        ("--device", "cpu", "--methods", "epoch", "--epoch-images", "5"),
+        ["--epoch-images: expected at least 8, one largest batch, got 5"],
+    ),
     (("--device", "cpu", "--out", "file/below"), ["expected a directory that can be written, got file/below"]),
     (("--device", "cpu", "--out", "/proc/nothing/run"), ["expected a directory that can be written, got /proc"]),
 ]

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from runners import sweep
+from measure.counters.registry import COUNTERS
+from runners import report, sweep
 from runners.cell import Probed
 from runners.plan import Grid, cells
 
@@ -40,7 +41,49 @@ def test_a_suite_brings_its_models_and_sizes_and_options_win() -> None:
     suite = grid("--suite", "post2021")
     assert (len(suite.models), suite.num_classes, suite.image_size) == (13, 10, 224)
     assert grid("--suite", "post2021", "--num-classes", "1000").num_classes == 1000
+    assert suite.counters == tuple(COUNTERS)
+    assert grid("--suite", "post2021", "--counters", "fvcore").counters == ("fvcore",)
+    resumed = grid("--suite", "post2021", stored=grid("--models", "vgg11").as_json())
+    assert resumed.counters == grid().counters == ("fvcore", "ptflops"), "what the run had goes first"
     assert grid("--suite", "post2021", "--models", "vit_b_16").models[-1] == "vit_b_16"
+
+
+def test_all_means_every_counter() -> None:
+    assert grid("--counters", "all").counters == grid("--counters", "fvcore,all").counters == tuple(COUNTERS)
+
+
+def test_epoch_pipeline_and_methods_reach_the_cells() -> None:
+    asked = grid("--methods", "exact,epoch,one", "--epoch-images", "50", "--input-pipeline")
+    assert (asked.methods, asked.epoch_images, asked.input_pipeline) == (("exact", "epoch", "one"), 50, True)
+    assert {(cell.methods, cell.epoch_images, cell.input_pipeline) for cell in cells(asked)} == {
+        (("one", "epoch", "exact"), 50, True)
+    }
+    assert (grid().epoch_images, grid().input_pipeline) == (10_000, False)
+    assert grid(stored=asked.as_json()) == asked
+
+
+@pytest.mark.parametrize(
+    ("words", "given"), [((), {}), (("--convention", "post2021"), {"convention": "post2021"})], ids=["none", "post2021"]
+)
+def test_the_convention_is_how_the_answer_is_shown(monkeypatch, tmp_path, words, given) -> None:
+    shown: list[dict[str, Any]] = []
+    monkeypatch.setattr(report, "rebuild", lambda path: "built")
+    monkeypatch.setattr(report, "show", lambda built, form, path, **more: shown.append({"form": form, **more}))
+    options = parsed("--format", "csv", *words)
+    sweep._report(tmp_path, options.format, options.convention)
+    assert shown == [{"form": "csv", **given}]
+    assert "convention" not in grid(*words).as_json()
+
+
+def test_images_are_asked_of_a_process_and_held_to_the_grid(monkeypatch) -> None:
+    asked: list[tuple[str, ...]] = []
+    monkeypatch.setattr(sweep, "_asked", lambda *task: asked.append(task) or 20)
+    sweep._check_data(grid("--batch-sizes", "64"))
+    assert asked == [], "random data have no end"
+    sweep._check_data(grid("--batch-sizes", "20", "--data", "cifar10:here"))
+    assert asked == [("runners.batches:images", "cifar10:here")]
+    with pytest.raises(ValueError, match="--epoch-images: expected at most 20"):
+        sweep._check_data(grid("--batch-sizes", "4", "--data", "cifar10:here", "--methods", "epoch"))
 
 
 def test_resuming_without_options_plans_the_same_cells() -> None:

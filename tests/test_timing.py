@@ -10,7 +10,17 @@ import numpy as np
 import pytest
 
 from measure.protocols import CPU_PROTOCOL, CUDA_PROTOCOL
-from measure.timing import Block, CpuClock, Protocol, clock_for, measure_blocks, measure_phases, step_time_s, warm_up
+from measure.timing import (
+    Block,
+    CpuClock,
+    Protocol,
+    clock_for,
+    measure_blocks,
+    measure_phases,
+    measure_stretch,
+    step_time_s,
+    warm_up,
+)
 from results.errors import Inconsistent
 from results.records import Sample
 
@@ -88,8 +98,45 @@ def test_the_time_left_shrinks_the_caps_and_nothing_else():
     short = Protocol.for_device("cuda", time_left_s=8.5)  # a tenth of 60 + 20 + 5
     assert (short.cap_s, short.warm_cap_s, short.phase_cap_s) == pytest.approx((6, 2, 0.5))
     assert short.longest_s == pytest.approx(8.5)
-    assert replace(short, cap_s=60, warm_cap_s=20, phase_cap_s=5) == CUDA
+    assert (short.epoch_cap_s, short.profile_cap_s) == pytest.approx((2, 0.2))
+    assert replace(short, cap_s=60, warm_cap_s=20, phase_cap_s=5, epoch_cap_s=20, profile_cap_s=2) == CUDA
     assert Protocol.for_device("cuda", time_left_s=1000) == CUDA
+
+
+@pytest.mark.parametrize(
+    ("works", "more_s"),
+    [
+        ((), 0.0),
+        (("batch",), 2.0),  # under the profiler
+        (("one",), 2.0 + (20 + 60) / 3),  # a third of the caps for warming up and for blocks
+        (("one", "batch", "last", "epoch"), 3 * 2.0 + 2 * (20 + 60) / 3 + 20.0),
+    ],
+)
+def test_the_works_of_a_cell_are_in_its_caps(works, more_s):
+    protocol = Protocol.for_device("cuda", works=works)
+    assert protocol.longest_s == pytest.approx(CUDA.longest_s + more_s)
+    assert Protocol.for_device("cuda", works=works, time_left_s=10.0).longest_s == pytest.approx(10.0)
+
+
+def test_the_least_of_a_cell_is_that_of_its_own_step_and_of_each_work_that_is_timed():
+    # CPU: 1 s of warming up and 2 s of blocks; another work a third of a second and 2 s
+    assert CPU.least_s == 3.0
+    assert Protocol.for_device("cpu", works=("one", "batch")).least_s == pytest.approx(3.0 + 1 / 3 + 2)
+    assert Protocol.for_device("cpu", works=("batch", "last", "epoch")).least_s == pytest.approx(3.0 + 1 / 3 + 2)
+
+
+def test_another_work_stops_by_the_same_rules_but_sooner():
+    passed = Protocol.for_device("cpu", works=("one",)).for_pass()
+    assert (passed.warm_cap_s, passed.cap_s, passed.warm_min_s) == pytest.approx((5 / 3, 10, 1 / 3))
+    assert (passed.phase_blocks, passed.phase_cap_s, passed.works) == (0, 0, ())
+    for rule in ("target_ci_ratio", "min_blocks", "min_time_s", "block_s", "warm_tolerance_ratio", "lead_in_steps"):
+        assert getattr(passed, rule) == getattr(CPU, rule)
+
+
+def test_quick_epochs_are_as_long_as_others():
+    """Whether an epoch is run at all is no matter of accuracy."""
+    assert Protocol.for_device("cpu", quick=True).epoch_cap_s == CPU.epoch_cap_s == 20.0
+    assert Protocol.for_device("cpu", quick=True).profile_cap_s == 0.4
 
 
 @pytest.mark.parametrize("options", [{"target_ci_ratio": 0.0}, {"target_ci_ratio": 5.0}, {"time_left_s": -1.0}])
@@ -297,6 +344,53 @@ def test_warm_up_of_a_slow_cpu_step_is_two_steps():
     blocks, steady = warm_up(step, clock, CPU)
     assert step.calls == len(blocks) == 2
     assert not steady
+
+
+# --- a stretch ---
+
+
+class TestStretch:
+    """An epoch in segments: nothing waits between them, and together they are the whole."""
+
+    def stretch(self, clock, lengths, *costs):
+        self.step = Steps(clock, *costs)
+        return measure_stretch(self.step, clock, lengths, "epoch")
+
+    def test_on_a_device_each_segment_has_its_own_time_and_one_synchronise_ends_all(self):
+        # 1 ms of host and 10 ms of device a step; the last step, a smaller batch, has 4 ms
+        clock = FakeClock()
+        blocks = self.stretch(clock, [3, 3, 2], *[(0.001, 0.01)] * 7, (0.001, 0.004))
+        assert [(b.part, b.phase, b.steps, b.work) for b in blocks] == [("measure", "", n, "epoch") for n in (3, 3, 2)]
+        # the device waits 1 ms for its first step; 7 of 10 ms and one of 4 follow without a gap
+        assert [b.device_s for b in blocks] == pytest.approx([0.031, 0.03, 0.014])
+        assert sum(b.wall_s for b in blocks) == pytest.approx(0.075), "the host's time from end to end"
+        assert [b.start_s for b in blocks] == pytest.approx([1000.0, 1000.003, 1000.006])
+        assert [b.sync_wait_s for b in blocks] == [None, None, pytest.approx(0.075 - 0.008)]
+        assert clock.synchronised == 2
+        assert self.step.calls == 8
+
+    def test_work_from_before_is_not_in_it(self):
+        clock = FakeClock()
+        clock.issue(0.0, 5.0)
+        (block,) = self.stretch(clock, [1], (0.001, 0.01))
+        assert block.device_s == pytest.approx(0.011)
+        assert block.start_s == pytest.approx(1005.0)
+
+    def test_on_a_processor_wall_time_is_all_there_is(self):
+        clock = FakeClock(has_device=False)
+        blocks = self.stretch(clock, [1, 2], (0.5, 0.0), (0.25, 0.0))
+        assert [(b.start_s, b.wall_s) for b in blocks] == [(1000.0, 0.5), (1000.5, 0.5)]
+        assert {b.device_s for b in blocks} == {b.sync_wait_s for b in blocks} == {None}
+
+    def test_the_collector_is_off_inside_and_on_afterwards(self):
+        clock, seen = FakeClock(), []
+        measure_stretch(lambda: seen.append(gc.isenabled()) or clock.issue(0.1, 0.1), clock, [2], "epoch")
+        assert seen == [False, False]
+        assert gc.isenabled()
+
+    def test_a_device_that_did_nothing_is_a_contradiction(self):
+        with pytest.raises(Inconsistent, match="device time to pass in 2 steps, got 0"):
+            self.stretch(FakeClock(), [2], (0.0, 0.0))
 
 
 # --- phases ---

@@ -43,11 +43,15 @@ class Entry:
 
 @dataclass(frozen=True)
 class Suite:
-    """Models that are measured together, with the sizes that belong to the comparison."""
+    """Models that are measured together, with the sizes that belong to the comparison.
+
+    every_counter: the comparison is of counters, too, so that all there are take part.
+    """
 
     models: tuple[str, ...]
     num_classes: int
     image_size: int
+    every_counter: bool = False
 
 
 SUITES = {
@@ -69,6 +73,7 @@ SUITES = {
         ),
         num_classes=10,
         image_size=224,
+        every_counter=True,
     ),
 }
 """post2021: the models of Hobbhahn's post on utilization, trained on CIFAR-10 resized to 224 × 224."""

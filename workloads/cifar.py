@@ -1,20 +1,20 @@
 """CIFAR-10 as batches: `--data cifar10:DIR`, read by torchvision, resized to the model's image size.
 
-The headline measurement trains on batches that lie on the device before the clock starts, so this module gives those;
-`loader` is the input pipeline itself. Nothing is downloaded. Whether DIR holds the published data is torchvision's
-checksum test, which stays in force.
+The headline measurement trains on batches that lie on the device before the clock starts (`preloaded`); `endless` and
+`epoch` are the input pipeline itself, for the mode that times it. Nothing is downloaded. Whether DIR holds the
+published data is torchvision's checksum test, which stays in force.
 """
 
 from __future__ import annotations
 
 import itertools
 import pickle
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Subset
 from torchvision.datasets import CIFAR10
 from torchvision.transforms import Compose, Normalize, Resize, ToTensor
 
@@ -22,6 +22,8 @@ from workloads.base import Batch
 from workloads.cifar_files import check
 
 CLASSES = 10
+
+Images = CIFAR10 | Subset[Any]
 
 MEAN = (0.4914, 0.4822, 0.4465)
 STANDARD_DEVIATION = (0.2470, 0.2435, 0.2616)
@@ -45,8 +47,14 @@ def dataset(directory: Path, image_size: int, kind: type[CIFAR10] = CIFAR10) -> 
         raise ValueError(f"{_where(directory, kind)}: {type(fault).__name__}: {fault}") from fault
 
 
+def check_classes(num_classes: int) -> None:
+    """Raises ValueError, one line, for a model of fewer classes than CIFAR-10 has."""
+    if num_classes < CLASSES:
+        raise ValueError(f"CIFAR-10 has {CLASSES} classes, the model {num_classes}: pass --num-classes {CLASSES}")
+
+
 def loader(
-    images: CIFAR10, batch_size: int, generator: torch.Generator, drop_last: bool = True, workers: int = 0
+    images: Images, batch_size: int, generator: torch.Generator, drop_last: bool = True, workers: int = 0
 ) -> DataLoader[Any]:
     """The input pipeline: shuffled by `generator` (a CPU generator), batches of (images, labels).
 
@@ -59,26 +67,37 @@ def loader(
     )
 
 
+def endless(images: CIFAR10, batch_size: int, generator: torch.Generator) -> Iterator[Batch]:
+    """Whole batches from the pipeline, epoch after epoch, each made when it is asked for. Raises as `loader`."""
+    pipeline = loader(images, batch_size, generator)
+    return (_batch(pair) for _ in itertools.count() for pair in pipeline)
+
+
+def epoch(images: CIFAR10, count: int, batch_size: int, generator: torch.Generator) -> Iterator[Batch]:
+    """One epoch of the first `count` images, each of them once, in the order that `generator` decides.
+
+    The last batch holds what is left. Raises ValueError if there are fewer images.
+    """
+    if count > len(images):
+        raise ValueError(f"an epoch of {count} images is more than CIFAR-10 here has, {len(images)}")
+    pipeline = loader(Subset(images, range(count)), batch_size, generator, drop_last=False)
+    return (_batch(pair) for pair in pipeline)
+
+
 def preloaded(pipeline: Iterable[Sequence[torch.Tensor]], count: int, device: torch.device) -> list[Batch]:
     """The first `count` batches, on the device; fewer if the epoch is shorter."""
-    return [
-        Batch((images.to(device),), labels.to(device)) for images, labels in itertools.islice(iter(pipeline), count)
-    ]
+    return [moved(_batch(pair), device) for pair in itertools.islice(iter(pipeline), count)]
 
 
-def batches(
-    directory: Path,
-    image_size: int,
-    num_classes: int,
-    batch_size: int,
-    count: int,
-    device: torch.device,
-    generator: torch.Generator,
-) -> list[Batch]:
-    """`count` batches of CIFAR-10 on the device. Raises ValueError as above, or for a model of fewer classes."""
-    if num_classes < CLASSES:
-        raise ValueError(f"CIFAR-10 has {CLASSES} classes, the model {num_classes}: pass --num-classes {CLASSES}")
-    return preloaded(loader(dataset(directory, image_size), batch_size, generator), count, device)
+def moved(batch: Batch, device: torch.device) -> Batch:
+    """A batch of images and labels, on the device."""
+    (images,) = batch.inputs
+    return Batch((images.to(device),), batch.target.to(device))
+
+
+def _batch(pair: Sequence[torch.Tensor]) -> Batch:
+    images, labels = pair
+    return Batch((images,), labels)
 
 
 def _where(directory: Path, kind: type[CIFAR10]) -> str:

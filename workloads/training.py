@@ -1,4 +1,4 @@
-"""One training step of any workload: zero_grad, forward, loss, backward, optimizer step.
+"""One training step of any workload: zero_grad, forward, loss, backward, optimizer step; or all but the last.
 
 The step announces its phases through `mark`, and knows nothing of what listens: NVTX ranges, the operation tracer or
 the clock of the phase split. It reads no clock and synchronises nothing.
@@ -7,6 +7,7 @@ the clock of the phase split. It reads no clock and synchronises nothing.
 from __future__ import annotations
 
 import contextlib
+import copy
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -58,15 +59,7 @@ class TrainingStep:
         self.last_loss: torch.Tensor | None = None
 
     def __call__(self, mark: Mark = unheard) -> None:
-        batch = next(self.batches)
-        self.optimizer.zero_grad(set_to_none=True)
-        with self._precision():
-            mark("forward")
-            output = self.model(*batch.inputs)
-            mark("loss")
-            loss = self.loss(output, batch.target)
-        mark("backward")
-        (loss if self.scaler is None else self.scaler.scale(loss)).backward()
+        _output, loss = self.gradients(mark)  # the output lives as long as in any training loop
         mark("optimizer")
         if self.scaler is None:
             self.optimizer.step()
@@ -76,7 +69,42 @@ class TrainingStep:
         mark("end")
         self.last_loss = loss.detach()
 
+    def gradients(self, mark: Mark = unheard) -> tuple[Any, torch.Tensor]:
+        """All but the optimizer's step: sets gradients to None, then forward, loss, backward. Gives output and loss."""
+        batch = next(self.batches)
+        self.optimizer.zero_grad(set_to_none=True)
+        with self._precision():
+            mark("forward")
+            output = self.model(*batch.inputs)
+            mark("loss")
+            loss = self.loss(output, batch.target)
+        mark("backward")
+        (loss if self.scaler is None else self.scaler.scale(loss)).backward()
+        return output, loss
+
+    def on(self, batches: Iterator[Batch], model: Callable[..., Any] | None = None) -> TrainingStep:
+        """The same training on other batches, until there are no more. model: the same one, compiled or not."""
+        other = copy.copy(self)
+        other.batches = batches
+        other.model = self.model if model is None else model
+        return other
+
     def _precision(self) -> contextlib.AbstractContextManager[Any]:
         if self.autocast is None:
             return contextlib.nullcontext()
         return torch.autocast(self.device_type, dtype=self.autocast)
+
+
+class GradientStep:
+    """A callable that does one training step's forward, loss and backward, and no optimizer's step.
+
+    Announces "forward", "loss", "backward" and "end". No weight changes; what a forward pass itself keeps (the running
+    means of batch normalisation) does.
+    """
+
+    def __init__(self, training: TrainingStep) -> None:
+        self._training = training
+
+    def __call__(self, mark: Mark = unheard) -> None:
+        self._training.gradients(mark)
+        mark("end")

@@ -1,0 +1,137 @@
+"""Where the batches of a cell come from: random ones or CIFAR-10's that lie on the device, or a DataLoader's.
+
+With `--input-pipeline` a step takes its batch from torchvision's data set and PyTorch's DataLoader within its own time:
+reading, resizing, normalising, collating and the way to the device, in the process that trains (a worker may start no
+others). Otherwise all batches are there before the clock starts. torch is imported inside the functions, because the
+parent imports the module that imports this one.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from results.records import Cell
+
+if TYPE_CHECKING:
+    import torch
+
+    from workloads.base import Batch, Workload
+
+FEW_BATCHES, MORE_BATCHES = 2, 4
+SMALL_BATCH_BYTES = 64 * 2**20
+"""Below this a batch may stay in a cache from step to step, so more of them take turns."""
+
+
+def images(data: str) -> int:
+    """How many training images `cifar10:DIR` holds. A worker's task. Raises ValueError if they cannot be read."""
+    from workloads import cifar
+
+    return len(cifar.dataset(_directory(data), 32))
+
+
+class Batches:
+    """The batches of one cell, of any size, in the cell's layout and on its device. They repeat with its seed."""
+
+    def __init__(self, cell: Cell, workload: Workload, device: torch.device) -> None:
+        self._cell = cell
+        self._workload = workload
+        self._device = device
+
+    def some(self, size: int) -> list[Batch]:
+        """A few batches that lie on the device; more than one, because real steps differ in their data."""
+        made = self._random(size) if self._cell.data == "synthetic" else self._preloaded(size)
+        return [in_layout(self._cell.layout, batch) for batch in made]
+
+    def endless(self, size: int) -> Iterator[Batch]:
+        """What one step after the other takes: batches that lie on the device in turn, or the pipeline's."""
+        if not self._cell.input_pipeline:
+            return itertools.cycle(self.some(size))
+        from workloads import cifar
+
+        return self._moved(cifar.endless(self._images, size, self._generator()))
+
+    def epoch(self, count: int, size: int) -> Iterator[Batch]:
+        """The batches of one epoch of `count` items, the last one smaller if `size` does not divide it.
+
+        From the pipeline each image comes once; of batches that lie on the device the whole ones take turns.
+        """
+        whole, rest = divmod(count, size)
+        if not self._cell.input_pipeline:
+            return itertools.chain(
+                itertools.islice(itertools.cycle(self.some(size)), whole), self.some(rest)[:1] if rest else []
+            )
+        from workloads import cifar
+
+        return self._moved(cifar.epoch(self._images, count, size, self._generator()))
+
+    def _random(self, size: int) -> list[Batch]:
+        import torch
+
+        generator = torch.Generator(self._device).manual_seed(self._cell.seed)
+        workload = self._workload
+        batches = [workload.batch(workload.hyper, size, self._device, generator)]
+        count = MORE_BATCHES if _nbytes(batches[0]) < SMALL_BATCH_BYTES else FEW_BATCHES
+        for _ in range(count - 1):
+            batches.append(workload.batch(workload.hyper, size, self._device, generator))
+        return batches
+
+    def _preloaded(self, size: int) -> list[Batch]:
+        from workloads import cifar
+
+        return cifar.preloaded(cifar.loader(self._images, size, self._generator()), FEW_BATCHES, self._device)
+
+    @functools.cached_property
+    def _images(self) -> Any:
+        """The data set, read once. Raises ValueError if it cannot be read, or for a model of fewer classes."""
+        from workloads import cifar
+
+        sizes = self._workload.hyper
+        cifar.check_classes(sizes["num_classes"])
+        return cifar.dataset(_directory(self._cell.data), sizes["image_size"])
+
+    def _generator(self) -> torch.Generator:
+        import torch
+
+        return torch.Generator().manual_seed(self._cell.seed)
+
+    def _moved(self, pipeline: Iterator[Batch]) -> Iterator[Batch]:
+        from workloads import cifar
+
+        for batch in pipeline:
+            yield in_layout(self._cell.layout, cifar.moved(batch, self._device))
+
+
+def in_layout(layout: str, batch: Batch) -> Batch:
+    """The batch in a memory layout; only images (four dimensions) have one."""
+    import torch
+    from torch.utils._pytree import tree_map
+
+    from workloads.base import Batch
+
+    if layout != "channels_last":
+        return batch
+
+    def last(value: Any) -> Any:
+        is_images = isinstance(value, torch.Tensor) and value.dim() == 4
+        return value.contiguous(memory_format=torch.channels_last) if is_images else value
+
+    return Batch(tree_map(last, batch.inputs), batch.target)
+
+
+def _directory(data: str) -> Path:
+    return Path(data.partition(":")[2])
+
+
+def _nbytes(batch: Batch) -> int:
+    return sum(tensor.nbytes for tensor in _tensors(batch))
+
+
+def _tensors(batch: Batch) -> Iterable[torch.Tensor]:
+    import torch
+    from torch.utils._pytree import tree_leaves
+
+    return [leaf for leaf in tree_leaves((batch.inputs, batch.target)) if isinstance(leaf, torch.Tensor)]

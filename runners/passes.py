@@ -1,0 +1,216 @@
+"""After a cell's own step is measured: the other works that its methods ask for, timed and profiled, on the same model.
+
+one: forward, loss and backward of one sample, without the optimizer. batch: the cell's own step, whose time is there.
+last: a training step of the epoch's last, smaller batch. epoch: whole batches and the last one; run from end to end
+where that is expected to be short enough, in segments, so that its time has an interval.
+
+Whatever keeps a work from being measured or profiled costs that work alone (`Found.unprofiled` says why), but for an
+error that breaks the device's context, after which nothing would be true: that one is raised. No time here is taken
+inside a profiler but those that say so (`part` profiled).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from measure.protocols import TIMED_WORKS, Protocol
+from results.errors import Unavailable
+from results.records import Cell, ProfiledOperation
+from runners.worker import classify
+
+if TYPE_CHECKING:
+    from measure.clocks import Clock
+    from measure.timing import Block
+    from runners.batches import Batches
+    from workloads.training import TrainingStep
+
+SEGMENTS = 10
+"""How many parts a real epoch is timed in, at most."""
+
+LEAST_STEPS = {"batch": 6, "one": 9, "last": 9, "epoch": 1}
+"""Steps that a work takes at least: three to warm up and to time it, then the profiler's: one untimed, up to three
+timed, and what it makes of them."""
+
+Step = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A cell that has just been measured.
+
+    model: never compiled. step: of the cell's own batch; its model may be. step_s: its time. began_s: when the clock's
+    host time was 0 for `protocol.limit_s`.
+    """
+
+    cell: Cell
+    model: Any
+    step: TrainingStep
+    batches: Batches
+    clock: Clock
+    protocol: Protocol
+    step_s: float
+    began_s: float
+
+
+@dataclass
+class Found:
+    """What the passes gave. profiled: works with operations; unprofiled: work → why it has no profile or no time."""
+
+    blocks: list[Block] = field(default_factory=list)
+    operations: list[ProfiledOperation] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    profiled: list[str] = field(default_factory=list)
+    unprofiled: dict[str, str] = field(default_factory=dict)
+
+
+def run(subject: Subject) -> Found:
+    """Every work of the protocol, in its order."""
+    found, times_s = Found(), {"batch": subject.step_s}
+    for work in subject.protocol.works:
+        with _costing_only(work, found, subject.cell), _range(subject, work):
+            if work == "epoch":
+                _run_epoch(subject, times_s, found)
+                continue
+            _check_time(subject, work)
+            make = _steps(subject, work)
+            if work in TIMED_WORKS:
+                times_s[work] = _time(subject, work, make(subject.step.model), found)
+            _profile(subject, work, make(subject.model), found)
+    if found.profiled and subject.cell.compile:
+        found.warnings.append("profile: recorded in eager mode, which the time is not of")
+    return found
+
+
+@contextlib.contextmanager
+def _costing_only(work: str, found: Found, cell: Cell) -> Iterator[None]:
+    """What a work meets becomes its reason. Raises what breaks the device's context."""
+    try:
+        yield
+    except Exception as fault:  # the edge of a pass: the cell's own step was measured before it
+        what = classify(fault)
+        if what.status == "device_error":
+            raise
+        found.unprofiled[work] = what.reason
+    else:
+        return
+    gc.collect()  # what a step that ran out of memory held is free before the next work begins
+    if cell.device.startswith("cuda"):
+        import torch
+
+        torch.cuda.empty_cache()
+
+
+def _steps(subject: Subject, work: str) -> Callable[[Any], Step]:
+    """For a model, compiled or not, the step of a work on it. The batches are the same ones, one after the other."""
+    from workloads.training import GradientStep
+
+    batches = subject.batches.endless(images_of(subject.cell, work))
+    training = subject.step.on(batches)
+    if work == "one":
+        return lambda model: GradientStep(training.on(batches, model))
+    return lambda model: training.on(batches, model)
+
+
+def images_of(cell: Cell, work: str) -> int:
+    """The samples in a work."""
+    return {
+        "one": 1,
+        "batch": cell.batch_size,
+        "last": cell.epoch_images % cell.batch_size,
+        "epoch": cell.epoch_images,
+    }[work]
+
+
+def _time(subject: Subject, work: str, step: Step, found: Found) -> float:
+    """Warm up and measure as the cell's own step was, by shorter rules; a step's time."""
+    from measure.timing import measure_blocks, warm_up
+
+    protocol = _in_time(subject, subject.protocol.for_pass())
+    ranged = _ranges(subject).step(step)
+    warm = warm_up(ranged, subject.clock, protocol)
+    timing = measure_blocks(ranged, subject.clock, protocol, warm.step_s)
+    found.blocks += [replace(block, work=work) for block in (*warm.blocks, *timing.blocks)]
+    if timing.reason:
+        found.warnings.append(f"{work}: {timing.reason}")
+    return timing.summary.mean
+
+
+def _profile(subject: Subject, work: str, step: Step, found: Found) -> None:
+    """Record the operations of one step, and how long it takes while it is recorded."""
+    from measure.profiles import profile_step
+
+    profile = profile_step(
+        step,
+        subject.model,
+        subject.clock,
+        work=work,
+        cuda=subject.cell.device.startswith("cuda"),
+        most_s=subject.protocol.profile_cap_s,
+    )
+    found.operations += profile.operations
+    found.blocks += [] if subject.cell.compile else profile.blocks
+    found.warnings += [f"profile: {work}: {note}" for note in profile.notes]
+    found.profiled.append(work)
+
+
+def _run_epoch(subject: Subject, times_s: dict[str, float], found: Found) -> None:
+    """A whole epoch from end to end, unless it would take too long. Raises Unavailable if it has no time at all."""
+    from measure.timing import measure_stretch
+
+    cell = subject.cell
+    whole, rest = divmod(cell.epoch_images, cell.batch_size)
+    if rest and "last" not in times_s:
+        raise Unavailable(f"the time of its last batch of {rest} is not known: {found.unprofiled['last']}")
+    expected_s = whole * times_s["batch"] + (times_s["last"] if rest else 0.0)
+    if expected_s >= min(subject.protocol.epoch_cap_s, _left_s(subject)):
+        return
+    step = subject.step.on(subject.batches.epoch(cell.epoch_images, cell.batch_size))
+    ranged = _ranges(subject).step(step)
+    found.blocks += measure_stretch(ranged, subject.clock, segments(whole, rest > 0), "epoch")
+
+
+def segments(whole: int, partial: bool) -> list[int]:
+    """Steps of each segment of an epoch: whole batches shared out evenly, the partial one at the end of the last."""
+    count = max(1, min(SEGMENTS, whole))
+    lengths = [whole // count + (index < whole % count) for index in range(count)]
+    lengths[-1] += partial
+    return lengths
+
+
+def _check_time(subject: Subject, work: str) -> None:
+    """Raises Unavailable for a work that would not end before the cell is killed, as far as its size tells."""
+    share = images_of(subject.cell, work) / subject.cell.batch_size
+    needed_s, left_s = LEAST_STEPS[work] * share * subject.step_s, _left_s(subject)
+    if needed_s > left_s:
+        raise Unavailable(f"left out: it takes about {needed_s:.0f} s, and of the cell's limit {left_s:.0f} s are left")
+
+
+def _in_time(subject: Subject, protocol: Protocol) -> Protocol:
+    """The protocol with caps that leave half of what is left to the works that follow."""
+    share = min(1.0, 0.5 * max(0.0, _left_s(subject)) / protocol.longest_s)
+    return replace(protocol, cap_s=protocol.cap_s * share, warm_cap_s=protocol.warm_cap_s * share)
+
+
+def _left_s(subject: Subject) -> float:
+    return subject.protocol.limit_s - (subject.clock.wall_s() - subject.began_s)
+
+
+def _ranges(subject: Subject) -> Any:
+    from measure.ranges import Ranges
+
+    return Ranges(enabled=subject.cell.device.startswith("cuda"))
+
+
+def _range(subject: Subject, work: str) -> contextlib.AbstractContextManager[None]:
+    """A range around a work, named for its cell."""
+    ranged: contextlib.AbstractContextManager[None] = _ranges(subject).cell(name_of(subject.cell, work))
+    return ranged
+
+
+def name_of(cell: Cell, work: str = "") -> str:
+    """What the range around a cell is called, or the one around a work of it."""
+    return " ".join(filter(None, (cell.model, str(cell.batch_size), cell.precision, cell.cell_id, work)))
