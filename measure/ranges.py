@@ -1,4 +1,4 @@
-"""Ranges around cell, step and phases, for profilers: NVTX for Nsight, `record_function` for Kineto.
+"""Ranges around cell, work, step and phases, for profilers: NVTX for Nsight, `record_function` for Kineto.
 
 NVTX ranges are start/end ranges, which belong to the process: push/pop ranges belong to a thread, and CUDA's backward
 pass launches its kernels from autograd's own thread, outside of any range that the main thread pushed.
@@ -54,6 +54,12 @@ class Ranges:
     @contextlib.contextmanager
     def cell(self, name: str) -> Iterator[None]:
         """A range around everything that is done for one cell."""
+        with self._range(name):
+            yield
+
+    @contextlib.contextmanager
+    def work(self, name: str) -> Iterator[None]:
+        """A range around steps of one work: one, batch, last or epoch."""
         with self._range(name):
             yield
 

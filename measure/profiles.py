@@ -1,0 +1,130 @@
+"""One training step under torch.profiler: which operators were called, with what, and what the profiler counted.
+
+The step runs under our ranges (`ranges.py`, `module_ranges.py`) while torch's own profiler records every operator call
+with its sizes, dtypes, arguments, autograd number and, where it has a rule for the name, its FLOP. `profiled_calls.py`
+makes records of that. They are raw: what the profiler found, right or wrong. Cleaning is another room's work.
+
+Not claimed: a step takes longer under a profiler than without. Each call costs it a microsecond or two, each range of a
+module several, so profiled times are kept to tell that overhead and no utilization is taken from them. A compiled
+model's calls have no module. One profiler can listen at a time, ours or another.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from measure.clocks import Clock
+from measure.module_ranges import ModuleRanges
+from measure.profiled_calls import to_operations
+from measure.ranges import Ranges
+from measure.timing import Block
+from results.errors import Unavailable
+from results.records import WORKS, ProfiledOperation
+
+Mark = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Profile:
+    """The calls of one recorded step, and the profiled steps' times. notes: what the recording lacks, in words."""
+
+    operations: tuple[ProfiledOperation, ...]
+    blocks: tuple[Block, ...]
+    notes: tuple[str, ...]
+
+
+def profile_step(
+    step: Callable[[Mark], Any],
+    model: torch.nn.Module,
+    clock: Clock,
+    *,
+    work: str,
+    cuda: bool,
+    most_steps: int = 3,
+    most_s: float = 2.0,
+) -> Profile:
+    """Run `step` under torch's profiler: once untimed, then up to `most_steps` times, each timed alone.
+
+    step: takes a `mark` and announces its phases to it, as `workloads.training.TrainingStep` does. model: what the step
+    trains, and of a compiled step the compiled model; it gets hooks, which are gone afterwards. work: one of `WORKS`,
+    as it goes into the records (the blocks of "batch" have none, like their `Sample`). After the first timed step none
+    begins that would take them over `most_s`. The operations are those of the last step. Starting, stopping and reading
+    the profiler lie outside of the blocks.
+    Raises Unavailable if nothing can be recorded, ValueError for a step that announces no phase.
+    """
+    if work not in WORKS:
+        raise ValueError(f"expected a work ({', '.join(WORKS)}), got {work!r}")
+    _check_available(cuda)
+    announced: set[str] = set()
+    ranges = Ranges(True)
+    ranged = ranges.step(step)
+
+    def run() -> None:
+        with ranges.work(work):
+            ranged(announced.add)
+
+    profiler = torch.autograd.profiler.profile(
+        use_kineto=True, use_device="cuda" if cuda else None, record_shapes=True, with_flops=True
+    )  # torch.profiler.profile, without its schedule: on 2.11 that warns, or builds its own table of all steps (5 s)
+    with ModuleRanges(model) as modules, profiler, _collector_off():
+        run()
+        clock.synchronize()
+        blocks = tuple(_timed_steps(run, clock, "" if work == "batch" else work, most_steps, most_s))
+    if not announced:
+        raise ValueError("expected a step that calls mark('forward'), mark('loss'), …; it announced no phase")
+    operations, notes = to_operations(profiler.kineto_results, work, cuda=cuda)
+    if modules.compiled:
+        notes = (*notes, "the model is compiled: its calls have no module")
+    return Profile(operations, blocks, notes)
+
+
+def _check_available(cuda: bool) -> None:
+    if not torch.profiler.kineto_available():
+        raise Unavailable("this build of torch has no Kineto, with which torch.profiler records")
+    if torch._C._autograd._profiler_enabled():
+        raise Unavailable("another profiler is listening in this process, and torch has room for one")
+    if cuda and not torch.cuda.is_available():
+        raise Unavailable("expected a CUDA device to profile, torch sees none")
+
+
+def _timed_steps(run: Callable[[], None], clock: Clock, work: str, most_steps: int, most_s: float) -> Iterator[Block]:
+    spent_s = 0.0
+    for done in range(1, most_steps + 1):
+        block = _timed(run, clock, work)
+        yield block
+        spent_s += block.wall_s
+        if spent_s + spent_s / done > most_s:
+            return
+
+
+def _timed(run: Callable[[], None], clock: Clock, work: str) -> Block:
+    """One step between two synchronises."""
+    clock.synchronize()
+    start_s = clock.wall_s()
+    first = clock.event()
+    run()
+    last = clock.event()
+    issued_s = clock.wall_s()
+    clock.synchronize()
+    end_s = clock.wall_s()
+    device_s = clock.between_s(first, last)
+    return Block(
+        "profiled", "", 1, start_s, end_s - start_s, device_s, None if device_s is None else end_s - issued_s, work
+    )
+
+
+@contextlib.contextmanager
+def _collector_off() -> Iterator[None]:
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
