@@ -31,10 +31,35 @@ TEMPLATES = Path(__file__).resolve().parent / "templates"
 TEMPLATE = "report.html.j2"
 
 CAPTIONS: dict[str, tuple[str, str]] = {
-    "utilization_by_model": ("Which model uses most of the peak, by precision and batch size", "utilization.csv"),
-    "utilization_by_batch": ("How utilization of each model grows with the batch", "utilization.csv"),
+    "utilization_by_model": ("Which model uses most of the peak, by batch size and precision", "utilization.csv"),
+    "utilization_by_batch": ("How the utilization of each model changes with the batch size", "utilization.csv"),
+    "utilization_by_method": ("How far the ways of counting agree on each model's utilization", "utilization.csv"),
+    "utilization_by_method_post2021": (
+        "The same in the arithmetic of the 2021 post, to compare with its 0.3 to 0.75",
+        "utilization_post2021.csv",
+    ),
+    "forward_flops_by_counter": (
+        "Which counter is right about the forward pass: 1 is our own count, a mark beside it too little or too much",
+        "cleaned/agreement.csv",
+    ),
+    "backward_flops_by_counter": (
+        "Which counter is right about the backward pass: 1 is our own count",
+        "cleaned/agreement.csv",
+    ),
+    "flops_per_image_by_batch": (
+        "What the profiler says an image costs, as found and as cleaned: it must not depend on the batch size",
+        "cleaned/profile_counts.csv",
+    ),
+    "flops_by_operation": (
+        "Which operations the profiler counts right, too high or too low",
+        "cleaned/profiled_operations.csv.gz",
+    ),
+    "backward_forward_by_operation": ("Backward ÷ forward of each operation, found and cleaned", "cleaned/ratios.csv"),
+    "backward_forward_by_model": ("Backward ÷ forward of each model beside its exact value", "cleaned/ratios.csv"),
+    "epoch_time_by_batch": ("How long an epoch takes at each batch size, profiled and not", "work_times.csv"),
 }
-"""Figure → what to see, and the file it is drawn from. Others are told by their name alone."""
+"""Figure → what to see, and the file it is drawn from. A figure of several pages takes that of its first; others are
+told by their name alone."""
 
 _SIZE = re.compile(r'<svg[^>]*?\swidth="([\d.]+)pt"[^>]*?\sheight="([\d.]+)pt"')
 _PX_PER_PT = 4 / 3
