@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cleaning.instances import Instance, Node, entry
+from cleaning.instances import Instance, Node, entry, number_of
 from cleaning.steps import Outcome
 from results.records import CleaningLog
 
@@ -27,7 +27,7 @@ def counted_once(instances: tuple[Instance, ...]) -> Outcome[Instance]:
 
 def once(node: Node) -> int:
     """What a nest counts if each multiply-add counts at the outermost level that has a number; 0 if none has."""
-    return node.call.found_flop or sum(once(child) for child in node.children)
+    return number_of(node) or sum(once(child) for child in node.children)
 
 
 def _removed(instance: Instance, flop: int | None) -> CleaningLog:
@@ -36,11 +36,12 @@ def _removed(instance: Instance, flop: int | None) -> CleaningLog:
     reason = f"{gone} FLOP were counted again inside: {_levels(instance.node)}"
     for node in instance.node.walk():
         inner = sum(once(child) for child in node.children)
-        if node.call.found_flop and inner > node.call.found_flop:
-            reason += f"; {node.call.name} counts {node.call.found_flop}, less than the {inner} inside it"
+        number = number_of(node)
+        if number and inner > number:
+            reason += f"; {node.call.name} counts {number}, less than the {inner} inside it"
     return entry("counted_once", row, "deduplicated_flop", row.deduplicated_flop, flop, reason)
 
 
 def _levels(node: Node) -> str:
     """The calls of a nest that have a number, outer before inner."""
-    return ", ".join(f"{inner.call.name} {inner.call.found_flop}" for inner in node.walk() if inner.call.found_flop)
+    return ", ".join(f"{inner.call.name} {number}" for inner in node.walk() if (number := number_of(inner)))

@@ -78,12 +78,14 @@ def instances(run: Run, nodes: Sequence[Node], source: str) -> tuple[Instance, .
     return tuple(Instance(node, _row(run, node, owner, source)) for node in outermost)
 
 
-def outside(nodes: Sequence[Node]) -> Iterator[Node]:
-    """The calls that are no product and inside none."""
-    for node in nodes:
-        if not is_product(node.call.name):
-            yield node
-            yield from outside(node.children)
+def no_products(nodes: Sequence[Node]) -> Iterator[Node]:
+    """The calls that are no product, inside of one or not."""
+    return (inner for node in nodes for inner in node.walk() if not is_product(inner.call.name))
+
+
+def number_of(node: Node) -> int | None:
+    """What the recorder counted of a call that is a product; None for any other, whose number is of no product."""
+    return node.call.found_flop if is_product(node.call.name) else None
 
 
 def entry(step: str, row: CleanedOperation, field: str, before: object, after: object, reason: str) -> CleaningLog:
@@ -129,7 +131,7 @@ def _outermost(node: Node) -> Iterator[Node]:
 def _row(run: Run, node: Node, owner: dict[tuple[str, int], int], source: str) -> CleanedOperation:
     call = node.call
     forward = None if call.forward_index is None else owner.get((call.work, call.forward_index), call.forward_index)
-    numbers = [inner.call.found_flop for inner in node.walk() if inner.call.found_flop is not None]
+    numbers = [number for inner in node.walk() if (number := number_of(inner)) is not None]
     return CleanedOperation(
         cell_id=run.cell_id,
         attempt=run.attempt,

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from analysis import kinds
 from analysis.recorded import kind_of_call
 from cleaning.duplicates import counted_once
-from cleaning.instances import FORWARD, STEP, Instance, Node, forest, instances, outside
+from cleaning.instances import FORWARD, STEP, Instance, Node, forest, instances, no_products
 from cleaning.steps import Outcome
 from cleaning.undercounts import repaired
 from results.errors import Inconsistent
@@ -244,7 +244,7 @@ def _said(product: Instance) -> Instance:
 def _left_out(run: Run, nodes: Sequence[Node]) -> tuple[CleaningLog, ...]:
     """A log row for each name of which the recorder counted what is no product, with its size."""
     sums: dict[tuple[str, str], list[int]] = {}
-    for node in outside(nodes):
+    for node in no_products(nodes):
         if node.call.found_flop:
             sums.setdefault((node.call.work, node.call.name), []).append(node.call.found_flop)
     return tuple(_left(run, work, name, numbers) for (work, name), numbers in sums.items())
