@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analysis.precisions import PRECISIONS
 from reports import style
 from reports.build import HEADLINES, METHODS
-from reports.words import OF_WHAT, STATUS_WORDS, si, variant_lines
-from results.records import MEASURED, Utilization
+from reports.panels import GREY, WORDS, batch_axis, gravest, grid, hang_words, in_order, labels, plain, why
+from reports.words import OF_WHAT, si
+from results.records import Utilization
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,12 +29,6 @@ POINT = ("model", "variant", "precision", "batch_size")
 
 Looks = dict[str, tuple[Any, str]]
 """Precision → (colour, marker)."""
-
-_BATCH_MARGIN = 1.5
-_MOST_TICKS = 6
-_GREY = "0.35"
-_WORDS: dict[str, Any] = {"fontsize": 7, "style": "italic", "textcoords": "offset points", "annotation_clip": False}
-"""How a reason looks where a point would be."""
 
 
 def read(path: Path) -> pd.DataFrame:
@@ -77,20 +71,20 @@ def chosen(frame: pd.DataFrame) -> pd.DataFrame:
         high=("utilization_high_ratio", "max"),
         peak=("peak_flop_per_s", "max"),
         lowest_peak=("peak_flop_per_s", "min"),
-        status=("status", _gravest),
+        status=("status", gravest),
         denominator=("denominator", "first"),
         method=("method", "first"),
     )
-    return points.assign(label=_labels(points))
+    return points.assign(label=labels(points))
 
 
 def by_model(points: pd.DataFrame) -> Figure:
     """One panel a batch size, one row a model, the precisions above one another; best model on top."""
     models = _best_first(points)
     batches = sorted(points["batch_size"].unique())
-    looks = style.looks(_in_order(points["precision"].unique()))
+    looks = style.looks(in_order(points["precision"].unique()))
     height = 0.35 + max(1.0, len(models) * max(0.22, 0.11 * len(looks)))
-    figure, panels, spare = _grid(len(batches), 3, height)
+    figure, panels, spare = grid(len(batches), 3, height)
     for axes, batch in zip(panels, batches, strict=True):
         _model_panel(axes, points[points["batch_size"] == batch], models, looks)
         axes.set_title(f"batch {batch}")
@@ -105,41 +99,18 @@ def by_model(points: pd.DataFrame) -> Figure:
 def by_batch(points: pd.DataFrame) -> Figure:
     """One panel a model, batch size across, one line a precision."""
     models = _best_first(points)
-    looks = style.looks(_in_order(points["precision"].unique()))
+    looks = style.looks(in_order(points["precision"].unique()))
     batches = sorted(int(batch) for batch in points["batch_size"].unique())
-    figure, panels, spare = _grid(len(models), 4, 2.0 if len(models) <= 4 else 1.55)
+    figure, panels, spare = grid(len(models), 4, 2.0 if len(models) <= 4 else 1.55)
     for axes, model in zip(panels, models, strict=True):
         _batch_panel(axes, points[points["label"] == model], looks)
         axes.set_title(model)
-        axes.set_xscale("log", base=2)
-        axes.set_xticks(batches, _tick_labels(batches))
-        axes.set_xlim(batches[0] / _BATCH_MARGIN, batches[-1] * _BATCH_MARGIN)
-        axes.minorticks_off()
+        batch_axis(axes, batches)
     _ratio_axes(panels, points, horizontal=False)
     _finish(figure, points, panels, spare, looks)
     figure.supxlabel(f"batch size\n({_axis_label(points)})", fontsize=style.LABEL_PT)
     figure.supylabel("utilization, %", fontsize=style.LABEL_PT)
     return figure
-
-
-def _tick_labels(batches: Sequence[int]) -> list[str]:
-    """A label for each batch size; for every other one, counted from the largest, where there is no room."""
-    every = 1 if len(batches) <= _MOST_TICKS else 2
-    return [str(batch) if (len(batches) - 1 - i) % every == 0 else "" for i, batch in enumerate(batches)]
-
-
-def _grid(panels: int, columns: int, height_in: float) -> tuple[Figure, list[Axes], list[Axes]]:
-    """A figure with shared axes, its panels in reading order, and those to spare; height of one line of panels."""
-    from matplotlib.figure import Figure
-
-    columns = min(panels, columns)
-    lines = math.ceil(panels / columns)
-    size = (style.COLUMN_IN * 1.35 if columns == 1 else style.PAGE_IN, 0.9 + lines * height_in)
-    figure = Figure(figsize=size, layout="constrained")
-    flat = list(figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False).flat)
-    for axes in flat[max(0, panels - columns) : panels]:
-        axes.xaxis.set_tick_params(labelbottom=True)
-    return figure, flat[:panels], flat[panels:]
 
 
 def _model_panel(axes: Axes, points: pd.DataFrame, models: Sequence[str], looks: Looks) -> None:
@@ -153,8 +124,8 @@ def _model_panel(axes: Axes, points: pd.DataFrame, models: Sequence[str], looks:
             at = (100 * row.utilization_ratio, y + place[precision])
             _point(axes, row, *at, horizontal=True, color=colour, fmt=marker)
         for precision, words in _missing(same):
-            colour = looks[precision][0] if precision else _GREY
-            axes.annotate(words, (0, y + place.get(precision, 0)), (3, 0), color=colour, va="center", **_WORDS)
+            colour = looks[precision][0] if precision else GREY
+            axes.annotate(words, (0, y + place.get(precision, 0)), (3, 0), color=colour, va="center", **WORDS)
     axes.grid(axis="y", visible=False)
     for edge in range(len(models) - 1):
         axes.axhline(edge + 0.5, color="0.93", linewidth=0.6, zorder=0)
@@ -168,12 +139,8 @@ def _batch_panel(axes: Axes, points: pd.DataFrame, looks: Looks) -> None:
         for row in mine:
             _point(axes, row, row.batch_size, 100 * row.utilization_ratio, horizontal=False, color=colour, fmt=marker)
     for batch, same in points.groupby("batch_size"):
-        missing = _missing(same)
-        for index, (precision, words) in enumerate(missing):
-            aside = (8 * (index - (len(missing) - 1) / 2), -2)
-            colour = looks[precision][0] if precision else _GREY
-            look = {"rotation": 90, "ha": "center", "va": "top", "color": colour, **_WORDS}
-            axes.annotate(words, (float(str(batch)), 1), aside, xycoords=axes.get_xaxis_transform(), **look)
+        missing = [(looks[precision][0] if precision else GREY, words) for precision, words in _missing(same)]
+        hang_words(axes, [(float(str(batch)), words, colour) for colour, words in missing])
 
 
 def _found(points: pd.DataFrame) -> list[tuple[str, Any]]:
@@ -185,7 +152,7 @@ def _found(points: pd.DataFrame) -> list[tuple[str, Any]]:
 def _missing(points: pd.DataFrame) -> list[tuple[str, str]]:
     """(precision, why it has no ratio); a single ("", why) where all precisions have none for the same reason."""
     gaps = points[points["utilization_ratio"].isna()]
-    words = [STATUS_WORDS.get(status, "no peak" if status in MEASURED else status) for status in gaps["status"]]
+    words = [why(status, "no peak") for status in gaps["status"]]
     if len(gaps) == len(points) > 1 and len(set(words)) == 1:
         return [("", words[0])]
     return list(zip(gaps["precision"], words, strict=True))
@@ -210,11 +177,7 @@ def _finish(figure: Figure, points: pd.DataFrame, panels: list[Axes], spare: lis
         for name, (colour, marker) in looks.items()
     ]
     figure.legend(handles=marks, loc="outside upper center", ncols=min(len(marks), 4 if len(panels) > 1 else 2))
-    for axes in panels:
-        for side in ("top", "right"):
-            axes.spines[side].set_visible(False)
-    for axes in spare:
-        axes.remove()
+    plain(panels, spare)
 
 
 def _legend(points: pd.DataFrame, precision: str) -> str:
@@ -238,26 +201,10 @@ def _ratio_axes(panels: Sequence[Axes], points: pd.DataFrame, *, horizontal: boo
             line(100, color="0.4", linewidth=0.8, linestyle=(0, (4, 3)), zorder=1)
 
 
-def _labels(points: pd.DataFrame) -> pd.Series[str]:
-    """Model, and beneath it what else sets the cell apart."""
-    if points["variant"].nunique() == 1:
-        return points["model"]
-    return points["model"] + points["variant"].map(lambda text: "".join(f"\n{line}" for line in variant_lines(text)))
-
-
 def _best_first(points: pd.DataFrame) -> list[str]:
     """Labels by their highest utilization, those without any last."""
     best = points.groupby("label", sort=False)["utilization_ratio"].max()
     return [str(label) for label in best.fillna(-1.0).sort_values(ascending=False, kind="stable").index]
-
-
-def _in_order(precisions: Iterable[str]) -> list[str]:
-    """Precisions in the order of the literal table, unknown ones after them."""
-    known = list(PRECISIONS)
-    return sorted(
-        (str(name) for name in precisions),
-        key=lambda name: (name not in known, known.index(name) if name in known else 0),
-    )
 
 
 def _axis_label(points: pd.DataFrame) -> str:
@@ -265,9 +212,3 @@ def _axis_label(points: pd.DataFrame) -> str:
     denominator = str(points["denominator"].iloc[0])
     numerator = "" if points["method"].iloc[0] == "exact" else f" by {points['method'].iloc[0]}"
     return f"utilization{numerator}, % of {OF_WHAT.get(denominator, denominator)}; bars: 95 % interval"
-
-
-def _gravest(statuses: pd.Series[str]) -> str:
-    """The status that a point of several cells is shown with: the first that is not a result, if any is."""
-    failed = [status for status in statuses if status not in MEASURED]
-    return str((failed or list(statuses))[0])

@@ -1,17 +1,21 @@
 """One look for every figure: fonts, sizes, a palette safe for colour-blind readers, and files that rebuild bit for bit.
 
-A precision keeps its colour and its marker in every figure, so that it can be told apart in grey as well.
+A precision, a method, a phase and a verdict keep their colour and their marker (or hatch) in every figure, so that
+they can be told apart in grey as well.
 """
 
 from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+Looks = Mapping[str, tuple[Any, str]]
+"""Series → (colour, marker or hatch)."""
 
 COLUMN_IN = 3.5
 """Width of one column of a two-column page, inch."""
@@ -42,6 +46,16 @@ _RC: dict[str, Any] = {
 
 _PALETTE_INDEX = {"fp32": 0, "tf32": 1, "amp-bf16": 2, "amp-fp16": 4}
 _MARKERS = {"fp32": "o", "tf32": "s", "amp-bf16": "D", "amp-fp16": "^"}
+_METHODS: dict[str, tuple[int | str, str]] = {
+    "theory, fvcore": (0, "v"),
+    "theory, ptflops": (4, "^"),
+    "one": (1, "s"),
+    "batch": (2, "D"),
+    "epoch": (3, "P"),
+    "exact": ("0.1", "o"),
+}
+_PHASES = {"forward": (0, "o"), "backward": (3, "s")}
+_VERDICTS = {"right": (0, ""), "under": (1, "////"), "over": (3, "xxxx"), "unknown": (7, "....")}
 _SPARE_INDICES = (3, 5, 7, 8, 9, 6)
 _SPARE_MARKERS = "vPX<>h"
 
@@ -71,6 +85,29 @@ def looks(series: Sequence[str]) -> dict[str, tuple[Any, str]]:
             chosen[name] = (colours[_SPARE_INDICES[index]], _SPARE_MARKERS[index])
             spare += 1
     return chosen
+
+
+def method_looks(series: Sequence[str]) -> dict[str, tuple[Any, str]]:
+    """Method of counting → (colour, marker); one without a look of its own gets a spare one."""
+    spare = looks([name for name in series if name not in _METHODS])
+    return {name: _look(*_METHODS[name]) if name in _METHODS else spare[name] for name in series}
+
+
+def phase_looks() -> dict[str, tuple[Any, str]]:
+    """forward, backward → (colour, marker)."""
+    return {name: _look(*look) for name, look in _PHASES.items()}
+
+
+def verdict_looks() -> dict[str, tuple[Any, str]]:
+    """right, under, over, unknown → (colour, hatch)."""
+    return {name: _look(*look) for name, look in _VERDICTS.items()}
+
+
+def _look(colour: int | str, marker: str) -> tuple[Any, str]:
+    """A number is a place in the palette, a text a grey."""
+    import seaborn as sns
+
+    return (sns.color_palette("colorblind")[colour] if isinstance(colour, int) else colour), marker
 
 
 def render(figure: Figure) -> dict[str, bytes]:

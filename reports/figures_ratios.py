@@ -1,0 +1,173 @@
+"""Backward ÷ forward FLOP of models and of kinds of operation, drawn from cleaned/ratios.csv alone.
+
+Of each profile (one sample, a batch, an epoch) as the profiler found it and as cleaning left it, beside what it must be:
+for a model 2 - the share of its first operation, whose input needs no gradient. The rule of thumb 2:1 is a line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from reports import panels, style
+from reports.words import digits
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+BY_MODEL = "backward_forward_ratio"
+BY_KIND = "backward_forward_ratio_by_kind"
+WORKS = ("one", "batch", "epoch")
+OWN = "flopledger"
+RULE_OF_THUMB = 2.0
+
+_MOST_MODELS = 18
+_FAR = 3.0
+"""Ratios beyond this are written at the edge instead of stretching the axis."""
+
+_NEAR = (1.85, 2.05)
+"""What the second panel shows at least: where the ratios of whole models must be."""
+
+_HOLLOW: dict[str, Any] = {"markerfacecolor": "none", "markersize": 5.5}
+_SAME = 7
+
+
+def ratios(frame: pd.DataFrame) -> dict[str, Figure]:
+    """File name → figure: by model and by kind, as far as there are rows. frame: rows of cleaned/ratios.csv."""
+    rows = panels.floats(frame, ("ratio", "exact_ratio"))
+    models = rows[(rows["level"] == "model") & rows["work"].isin(WORKS)]
+    names = [str(name) for name in models["model"].unique()]
+    pages = panels.pages(names, _MOST_MODELS) if names else []
+    drawn = panels.named(BY_MODEL, [("", _by_model(models, page)) for page in pages])
+    kinds = rows[(rows["level"] == "kind") & (rows["work"].isin(WORKS) | (rows["source"] == OWN))]
+    return drawn | ({BY_KIND: _by_kind(kinds)} if not kinds.empty else {})
+
+
+def _by_model(rows: pd.DataFrame, models: Sequence[str]) -> Figure:
+    """Left everything from 0 on, right what is close to 2, enlarged."""
+    works = panels.in_order(rows["work"], WORKS)
+    here = rows[rows["model"].isin(models)]
+    row_in = max(0.24, (len(works) + 1) * panels.LANE_IN)
+    figure, drawn, spare = panels.grid(2, 2, 0.35 + max(0.8, len(models) * row_in), share_x=False)
+    near = _near(here)
+    for axes, ends in zip(drawn, ((0.0, _reach(here)), near), strict=True):
+        axes.set_xlim(*ends)
+        for y, model in enumerate(models):
+            _model_row(axes, here[here["model"] == model], y, works, ends)
+        axes.set_yticks(range(len(models)), [panels.fitting(name, 28) for name in models])
+        _finish(axes, len(models))
+    drawn[0].set_title("found and cleaned")
+    drawn[1].set_title("near 2, enlarged")
+    panels.plain(drawn, spare)
+    panels.legend(figure, [*_marks(works), *_lines(exact=True)])
+    panels.say_below(figure, "backward FLOP ÷ forward FLOP of a model", _source(here))
+    return figure
+
+
+def _model_row(axes: Axes, rows: pd.DataFrame, y: int, works: Sequence[str], ends: tuple[float, float]) -> None:
+    """One model: a lane a work, the exact ratio as a thick stroke through all lanes."""
+    for exact in _distinct(rows["exact_ratio"]):
+        if ends[0] <= exact <= ends[1]:
+            axes.plot([exact, exact], [y - 0.42, y + 0.42], color="0.1", linewidth=1.6, zorder=2, solid_capstyle="butt")
+    for work, place in panels.lanes(works).items():
+        mine = rows[rows["work"] == work]
+        found, cleaned = (_distinct(mine.loc[mine["state"] == state, "ratio"]) for state in ("found", "cleaned"))
+        colour, marker = style.method_looks([work])[work]
+        _marked(axes, found, y + place, ends, color=colour, marker=marker, **_HOLLOW)
+        _marked(axes, cleaned, y + place, ends, color=colour, marker=marker, markersize=2.8)
+        if not mine.empty and not found and not cleaned:
+            panels.write_word(axes, panels.why(str(mine["status"].iloc[0])), ends[0], y + place, colour)
+
+
+def _marked(axes: Axes, ratios: Sequence[float], y: float, ends: tuple[float, float], **look: Any) -> None:
+    """Marks inside the axis; far beyond it on the right their number at the edge."""
+    inside = [ratio for ratio in ratios if ends[0] <= ratio <= ends[1]]
+    if inside:
+        axes.plot(inside, [y] * len(inside), linestyle="none", clip_on=False, zorder=3, **look)
+    beyond = [ratio for ratio in ratios if ratio > ends[1]]
+    if beyond:
+        words = ", ".join(dict.fromkeys(digits(ratio) for ratio in beyond))
+        words_look: dict[str, Any] = {**panels.WORDS, "fontsize": 5.5, "ha": "right", "va": "center_baseline"}
+        axes.annotate(f"{words} →", (ends[1], y), (-2, 0), color=look["color"], **words_look)
+
+
+def _by_kind(rows: pd.DataFrame) -> Figure:
+    """One row a kind, a lane a profile; one mark a model."""
+    rows = rows.assign(work=rows["work"].where(rows["work"] != "", "exact"))
+    works = panels.in_order(rows["work"], (*WORKS, "exact"))
+    kinds = _kinds(rows)
+    row_in = max(0.3, (len(works) + 1) * panels.LANE_IN)
+    figure, (axes,), _ = panels.grid(1, 1, 0.35 + max(0.8, len(kinds) * row_in), width_in=style.PAGE_IN)
+    ends = (0.0, _reach(rows))
+    axes.set_xlim(*ends)
+    for y, kind in enumerate(kinds):
+        for work, place in panels.lanes(works).items():
+            mine = rows[(rows["name"] == kind) & (rows["work"] == work)]
+            colour, marker = style.method_looks([work])[work]
+            for state, look in (("found", _HOLLOW), ("cleaned", {"markersize": 3.0, "alpha": 0.75})):
+                known = _distinct(mine.loc[mine["state"] == state, "ratio"])
+                _marked(axes, known, y + place, ends, color=colour, marker=marker, **look)
+    axes.set_yticks(range(len(kinds)), kinds)
+    _finish(axes, len(kinds))
+    panels.plain([axes])
+    panels.legend(figure, [*_marks(works), *_lines(exact=False)])
+    what = "one mark a model" if rows["model"].nunique() > 1 else f"of {rows['model'].iloc[0]}"
+    panels.say_below(figure, f"backward FLOP ÷ forward FLOP of a kind of operation; {what}", _source(rows))
+    return figure
+
+
+def _kinds(rows: pd.DataFrame) -> list[str]:
+    """Kinds that have a ratio, the one with the most forward FLOP first."""
+    known = panels.floats(rows.dropna(subset=["ratio"]), ("forward_flop",))
+    size = known.groupby("name", sort=False)["forward_flop"].max()
+    return [str(name) for name in size.sort_values(ascending=False, kind="stable").index]
+
+
+def _finish(axes: Axes, rows: int) -> None:
+    axes.axvline(RULE_OF_THUMB, color="0.4", linewidth=0.8, linestyle=(0, (4, 3)), zorder=1)
+    axes.set_ylim(rows - 0.5, -0.5)
+    panels.lines_between(axes, rows)
+
+
+def _marks(works: Sequence[str]) -> list[Any]:
+    marks = []
+    for work, (colour, marker) in style.method_looks(works).items():
+        name = "our own count" if work == "exact" else work
+        if work != "exact":
+            marks.append(panels.mark(f"{name}, as found", color=colour, marker=marker, **{**_HOLLOW, "markersize": 6}))
+        marks.append(panels.mark(name if work == "exact" else f"{name}, cleaned", color=colour, marker=marker))
+    return marks
+
+
+def _lines(*, exact: bool) -> list[Any]:
+    dashed = {"color": "0.4", "linewidth": 0.8, "linestyle": (0, (4, 3))}
+    lines = [panels.mark("2:1, the rule of thumb", **dashed)]
+    stroke = panels.mark("exact: 2 - share of the first operation", color="0.1", marker="|", markersize=8)
+    stroke.set_markeredgewidth(1.6)
+    return [*([stroke] if exact else []), *lines]
+
+
+def _source(rows: pd.DataFrame) -> str:
+    sources = [name for name in rows["source"].unique() if name != OWN]
+    return f"as found and cleaned of {' and '.join(sources)}" if sources else ""
+
+
+def _reach(rows: pd.DataFrame) -> float:
+    """The right end of the axis: above the largest ratio that is not far off, and above 2."""
+    known = [*rows["ratio"].dropna(), *rows["exact_ratio"].dropna()]
+    return max([RULE_OF_THUMB, *(ratio for ratio in known if ratio <= _FAR)]) * 1.06
+
+
+def _near(rows: pd.DataFrame) -> tuple[float, float]:
+    """The ends of the enlarged panel: the exact ratios and what is close to them."""
+    known = [*rows["exact_ratio"].dropna(), *rows["ratio"].dropna()]
+    close = [ratio for ratio in known if _NEAR[0] - 0.2 <= ratio <= _NEAR[1] + 0.2]
+    low, high = min([_NEAR[0] + 0.04, *close]), max([RULE_OF_THUMB, *close])
+    margin = 0.06 * (high - low)
+    return low - margin, high + margin
+
+
+def _distinct(values: pd.Series[float]) -> list[float]:
+    return sorted({float(f"{value:.{_SAME}g}") for value in values.dropna()})

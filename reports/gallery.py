@@ -1,0 +1,69 @@
+"""Every figure of a run, drawn from the derived tables in one directory and from nothing else.
+
+A table that is missing or empty makes fewer figures, never an error. Tables are read with the types of their records;
+no raw file is opened, nothing is computed again and no file is written here.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from reports import figures as overview
+from reports import figures_counts, figures_methods, figures_profiles, figures_ratios
+from results.records import Agreement, CleanedOperation, ProfileCount, Ratio, Record, Utilization, header
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+UTILIZATION = "utilization.csv"
+POST2021 = "utilization_post2021.csv"
+AGREEMENT = "cleaned/agreement.csv"
+PROFILE_COUNTS = "cleaned/profile_counts.csv"
+RATIOS = "cleaned/ratios.csv"
+PROFILED = "cleaned/profiled_operations.csv.gz"
+
+
+def figures(directory: Path) -> dict[str, Figure]:
+    """File name → figure, for whatever tables `directory` holds. Draw and render inside `style.theme()`.
+
+    Raises ValueError for a file that is not the table its name says.
+    """
+    fractions = read(directory / UTILIZATION, Utilization)
+    drawn = overview.figures(fractions)
+    drawn |= figures_methods.by_method(fractions)
+    drawn |= figures_methods.by_method(read(directory / POST2021, Utilization), post2021=True)
+    drawn |= figures_counts.by_counter(read(directory / AGREEMENT, Agreement))
+    counts = read(directory / PROFILE_COUNTS, ProfileCount)
+    models = {**_column(counts, "model"), **_column(fractions, "model")}
+    drawn |= figures_profiles.by_batch(counts, _column(fractions, "variant"))
+    drawn |= figures_profiles.by_operation(read(directory / PROFILED, CleanedOperation), models)
+    drawn |= figures_ratios.ratios(read(directory / RATIOS, Ratio))
+    return drawn
+
+
+def _column(frame: pd.DataFrame, name: str) -> dict[str, str]:
+    """cell id → the text of a column."""
+    return dict(zip(frame["cell_id"], frame[name], strict=True))
+
+
+def read(path: Path, record: type[Record]) -> pd.DataFrame:
+    """A derived table (.csv or .csv.gz) with the types of its record; no rows where the file is missing or empty."""
+    from results.tables import table
+
+    names, *rows = list(csv.reader(io.StringIO(_text(path)))) or [[]]
+    if not rows:
+        return table(str(path), record, header(record), [])
+    return table(str(path), record, names, [rows])
+
+
+def _text(path: Path) -> str:
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return ""
+    return (gzip.decompress(content) if path.suffix == ".gz" else content).decode()

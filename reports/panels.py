@@ -1,0 +1,246 @@
+"""What figures share: grids of panels, pages, axes of batch sizes, intervals, words for gaps, legends.
+
+Draws no quantity by itself and reads no file.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from analysis.precisions import PRECISIONS
+from reports import style
+from reports.words import STATUS_WORDS, variant_lines
+from results.records import MEASURED
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+T = TypeVar("T")
+
+WORDS: dict[str, Any] = {"fontsize": 7, "style": "italic", "textcoords": "offset points", "annotation_clip": False}
+"""How a reason looks where a point would be."""
+
+GREY = "0.35"
+LANE_IN = 0.086
+"""Height of one series of a row of dots, so that a word fits where a point is missing."""
+
+_BATCH_MARGIN = 1.5
+_MOST_TICKS = 6
+_LETTERS_PER_IN = 14.5
+_FRAME_IN = 0.9
+_LABELS_ACROSS = 7
+
+
+def grid(
+    panels: int,
+    columns: int,
+    height_in: float,
+    *,
+    share_x: bool = True,
+    share_y: bool = True,
+    width_in: float | None = None,
+) -> tuple[Figure, list[Axes], list[Axes]]:
+    """A figure, its panels in reading order, and those to spare; height_in: of one line of panels.
+
+    width_in: of the figure; None: a page for several columns, less for one.
+    """
+    from matplotlib.figure import Figure
+
+    columns = min(panels, columns)
+    lines = math.ceil(panels / columns)
+    width_in = width_in or (style.COLUMN_IN * 1.35 if columns == 1 else style.PAGE_IN)
+    figure = Figure(figsize=(width_in, _FRAME_IN + lines * height_in), layout="constrained")
+    flat = list(figure.subplots(lines, columns, sharex=share_x, sharey=share_y, squeeze=False).flat)
+    for axes in flat[max(0, panels - columns) : panels]:
+        axes.xaxis.set_tick_params(labelbottom=True)
+    return figure, flat[:panels], flat[panels:]
+
+
+def pages(things: Sequence[T], most: int) -> list[list[T]]:
+    """Things in order on as few pages as hold at most `most` each, about as many on each."""
+    count = max(1, math.ceil(len(things) / max(1, most)))
+    share, more = divmod(len(things), count)
+    ends = [i * share + min(i, more) for i in range(count + 1)]
+    return [list(things[start:end]) for start, end in itertools.pairwise(ends)]
+
+
+def named(base: str, drawn: Iterable[tuple[str, T]]) -> dict[str, T]:
+    """File name → figure: the first is `base`, each other `base` and what sets it apart, or its number."""
+    found: dict[str, T] = {}
+    for number, (apart, figure) in enumerate(drawn, 1):
+        words = re.sub(r"[^a-z0-9.-]+", "_", apart.lower()).strip("_")
+        name = base if number == 1 else f"{base}_{words or number}"
+        found[name if name not in found else f"{base}_{number}"] = figure
+    return found
+
+
+def tick_labels(batches: Sequence[int]) -> list[str]:
+    """A label for each batch size; for every other one, counted from the largest, where there is no room."""
+    every = 1 if len(batches) <= _MOST_TICKS else 2
+    return [str(batch) if (len(batches) - 1 - i) % every == 0 else "" for i, batch in enumerate(batches)]
+
+
+def batch_axis(axes: Axes, batches: Sequence[int], ends: tuple[int, int] | None = None) -> None:
+    """Batch sizes across, in powers of two; ends: of the points, where they are not the first and last label."""
+    low, high = ends or (batches[0], batches[-1])
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(batches, tick_labels(batches))
+    axes.set_xlim(low / _BATCH_MARGIN, high * _BATCH_MARGIN)
+    axes.minorticks_off()
+
+
+def roomy(first: Iterable[int], others: Iterable[int] = ()) -> list[int]:
+    """Sizes whose labels do not cover one another on a logarithmic axis: the largest of `first` down, then `others`."""
+    first, others = sorted(first, reverse=True), sorted(others, reverse=True)
+    low, high = min(*first, *others, first[0]), max(*first, *others, first[0])
+    least = min(2.0, (high / low) ** (1 / _LABELS_ACROSS)) if high / low <= 2**_LABELS_ACROSS else 4.0
+    kept: list[int] = []
+    for size in [*first, *others]:
+        if all(max(size, other) / min(size, other) >= least for other in kept):
+            kept.append(size)
+    return sorted(kept)
+
+
+def plain(panels: Sequence[Axes], spare: Sequence[Axes] = ()) -> None:
+    """No frame above and on the right, no empty panels."""
+    for axes in panels:
+        for side in ("top", "right"):
+            axes.spines[side].set_visible(False)
+    for axes in spare:
+        axes.remove()
+
+
+def lines_between(axes: Axes, rows: int) -> None:
+    """Thin lines between rows of dots, none through them."""
+    axes.grid(axis="y", visible=False)
+    for edge in range(rows - 1):
+        axes.axhline(edge + 0.5, color="0.93", linewidth=0.6, zorder=0)
+
+
+def lanes(series: Iterable[str]) -> dict[str, float]:
+    """Series → its place above or below the middle of a row, the first on top."""
+    names = list(series)
+    step = 0.8 / max(1, len(names))
+    return {name: (index - (len(names) - 1) / 2) * step for index, name in enumerate(names)}
+
+
+def dots(axes: Axes, points: pd.DataFrame, x: str, y: str, **look: Any) -> None:
+    """Points with the intervals `low` to `high` of `x` or `y`, whichever is named "value"; none where they are NaN."""
+    if points.empty:
+        return
+    value = points["value"]
+    low, high = (points[end].fillna(value) for end in ("low", "high"))
+    spans = {"xerr" if x == "value" else "yerr": [value - low, high - value]}
+    look = {"markersize": 3.6, "capsize": 1.8, "elinewidth": 1, "linestyle": "none", "zorder": 3, **look}
+    axes.errorbar(points[x], points[y], clip_on=False, **spans, **look)
+
+
+def why(status: str, otherwise: str = "unknown") -> str:
+    """A status in the place of a point: why there is none."""
+    return STATUS_WORDS.get(status, otherwise if status in MEASURED else status)
+
+
+def percent_axes(panels: Sequence[Axes], points: pd.DataFrame) -> None:
+    """Percent across: from zero to a little above the largest interval; a line at 100 % where it comes near."""
+    top = 100 * max(points["value"].max(), points["high"].max())
+    top = top * 1.08 if top > 0 else 100.0
+    for axes in panels:
+        axes.set_xlim(0, top)
+        if top > 85:
+            axes.axvline(100, color="0.4", linewidth=0.8, linestyle=(0, (4, 3)), zorder=1)
+
+
+def write_word(axes: Axes, words: str, x: float, y: float, colour: Any = GREY, **look: Any) -> None:
+    """A reason in the lane of a missing point, beginning at x."""
+    at = {"va": "center_baseline", "color": colour, **WORDS, "fontsize": 5.5, **look}
+    axes.annotate(words, (x, y), (3, 0), **at)
+
+
+def hang_words(axes: Axes, words: Sequence[tuple[float, str, Any]]) -> None:
+    """(x, words, colour), hanging from the top of a panel at x, side by side where x is the same."""
+    for x in sorted({x for x, _, _ in words}):
+        here = [(text, colour) for place, text, colour in words if place == x]
+        for index, (text, colour) in enumerate(here):
+            aside = (8 * (index - (len(here) - 1) / 2), -2)
+            look = {"rotation": 90, "ha": "center", "va": "top", "color": colour, **WORDS}
+            axes.annotate(text, (x, 1), aside, xycoords=axes.get_xaxis_transform(), **look)
+
+
+def mark(label: str, **look: Any) -> Any:
+    """One entry of a legend."""
+    from matplotlib.lines import Line2D
+
+    return Line2D([], [], label=label, **{"linewidth": 0, "markersize": 4, **look})
+
+
+def legend(figure: Figure, marks: Sequence[Any]) -> None:
+    """Above the panels, outside of the data, in as many columns as fit."""
+    if not marks:
+        return
+    letters = max(len(str(each.get_label())) for each in marks)
+    fit = max(1, int(figure.get_size_inches()[0] / ((letters + 6) / _LETTERS_PER_IN)))
+    lines = math.ceil(len(marks) / fit)
+    figure.legend(handles=marks, loc="outside upper center", ncols=math.ceil(len(marks) / lines))
+
+
+def say_below(figure: Figure, *lines: str) -> None:
+    """What the horizontal axis and the marks are; lines that are too long are broken."""
+    letters = int(figure.get_size_inches()[0] * _LETTERS_PER_IN)
+    broken = [part for line in lines if line for part in textwrap.wrap(line, letters, break_long_words=False)]
+    figure.supxlabel("\n".join(broken), fontsize=style.LABEL_PT)
+
+
+def gravest(statuses: pd.Series[str]) -> str:
+    """The status that a point of several cells is shown with: the first that is not a result, if any is."""
+    failed = [status for status in statuses if status not in MEASURED]
+    return str((failed or list(statuses))[0])
+
+
+def in_order(names: Iterable[str], order: Iterable[str] = PRECISIONS) -> list[str]:
+    """Names in the order of a literal table, unknown ones after them as they came."""
+    known, found = list(order), list(dict.fromkeys(str(name) for name in names))
+    return sorted(found, key=lambda name: known.index(name) if name in known else len(known))
+
+
+def labels(points: pd.DataFrame) -> pd.Series[str]:
+    """Model, and beneath it what else sets the cell apart."""
+    if points["variant"].nunique() <= 1:
+        return points["model"]
+    return points["model"] + points["variant"].map(lambda text: "".join(f"\n{line}" for line in variant_lines(text)))
+
+
+def fitting(name: str, letters: int) -> str:
+    """A name as it is, or its end behind an ellipsis: "features.denseblock3.…" ends in what sets it apart."""
+    return name if len(name) <= letters else f"…{name[1 - letters :]}"
+
+
+def groups(frame: pd.DataFrame, *columns: str) -> Iterator[tuple[Any, pd.DataFrame]]:
+    """(values, rows) in the order of the file."""
+    yield from frame.groupby(columns[0] if len(columns) == 1 else list(columns), sort=False)
+
+
+def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """Rows as plain values, unknown being None."""
+    import pandas as pd
+
+    columns = [[None if pd.isna(value) else value for value in frame[name]] for name in frame]
+    return [dict(zip(frame.columns, values, strict=True)) for values in zip(*columns, strict=True)]
+
+
+def floats(frame: pd.DataFrame, columns: Iterable[str]) -> pd.DataFrame:
+    """The frame with these columns as floats, unknown being NaN: for drawing only."""
+    import pandas as pd
+
+    return frame.assign(**{name: pd.to_numeric(frame[name], errors="coerce").astype("float64") for name in columns})
+
+
+def variants_of(frame: pd.DataFrame) -> Mapping[str, str]:
+    """cell id → variant, from a table that has both."""
+    return dict(zip(frame["cell_id"], frame["variant"], strict=True))
