@@ -15,6 +15,9 @@ from results.records import CleaningLog, FlopCount, to_text
 
 FILE = "flop_counts.csv"
 
+WHOLE = "total"
+"""The scope of counts of the whole model; every other scope is the path of a module."""
+
 Points = set[tuple[int, int]]
 """(batch size, FLOP) of one series of counts."""
 
@@ -26,7 +29,8 @@ def one_convention(counts: tuple[FlopCount, ...]) -> Outcome[FlopCount]:
     """Every count in FLOP, from its native value alone; a count whose unit is unknown becomes invalid.
 
     The total of a counter that mixes multiply-adds and elements in one native number keeps the FLOP it came with, which
-    its adapter added up by operator; without one it gets the sum of its operators.
+    its adapter added up by operator; without one it gets the sum of its operators: those of the same counter, workload,
+    phase, scope and batch. A module's total holds its children's operators too, which sums never mix with its own.
     """
     kept, log = [], []
     sums = _sums_of_operators(counts)
@@ -71,7 +75,8 @@ def affine(points: Points, batch_size: int) -> int | None:
 
 def entry(step: str, count: FlopCount, field: str, before: object, after: object, reason: str) -> CleaningLog:
     """One row of the cleaning log about a count."""
-    subject = f"{count.counter} {count.phase} batch {count.batch_size} {count.operator or count.scope}"
+    where = f"{count.scope} " if count.operator and count.scope != WHOLE else ""
+    subject = f"{count.counter} {count.phase} batch {count.batch_size} {where}{count.operator or count.scope}"
     return CleaningLog(
         step=step,
         file=FILE,
@@ -99,6 +104,7 @@ def _sums_of_operators(counts: tuple[FlopCount, ...]) -> dict[tuple[str, ...], i
 
 
 def _total_of(count: FlopCount) -> tuple[str, ...]:
+    """What a total and its operators have in common, and rows of no other total have."""
     named = (count.counter, count.workload, count.phase, count.scope, str(count.batch_size), str(count.extrapolated))
     return (count.cell_id, str(count.attempt), *named)
 

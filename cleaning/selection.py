@@ -1,15 +1,18 @@
 """Keeps of a counter's operators the convolutions and matrix products, and logs what it leaves out with its size.
 
 fvcore's total adds 2 to 5 per element of a normalisation to the multiply-adds of convolutions; model FLOP is the
-latter alone. The native total stays in its own row. Counters that give no operators pass through untouched.
+latter alone, those inside attention and recurrent layers too, of forward and backward, of the model and of each of its
+modules. The native total stays in its own row. Counters that give no operators pass through untouched.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from analysis.theory import MODEL_KINDS, OPERATORS, kind_of_operator
-from cleaning.conventions import entry
+from cleaning.conventions import WHOLE, entry
 from cleaning.steps import Outcome
-from results.records import CleaningLog, FlopCount
+from results.records import PHASES, CleaningLog, FlopCount, Run
 
 
 def model_operators(counts: tuple[FlopCount, ...]) -> Outcome[FlopCount]:
@@ -23,6 +26,29 @@ def model_operators(counts: tuple[FlopCount, ...]) -> Outcome[FlopCount]:
             dropped.append(count)
             log.append(_left_out(count, why))
     return Outcome(tuple(kept), tuple(dropped), tuple(log))
+
+
+def is_model_flop(count: FlopCount) -> bool:
+    """Whether this row is of one operator, and that is known for a convolution or matrix product."""
+    return bool(count.operator) and kind_of_operator(count.counter, count.operator, count.native_unit) in MODEL_KINDS
+
+
+def by_counter_and_phase(run: Run, counts: Sequence[FlopCount]) -> dict[tuple[str, str], list[FlopCount]]:
+    """(counter, phase) → the rows of this attempt at this cell, of the model and of modules, at every batch.
+
+    Counters are in the order in which the run named them, phases in that of a step.
+    """
+    found: dict[tuple[str, str], list[FlopCount]] = {}
+    for count in counts:
+        if (count.cell_id, count.attempt) == (run.cell_id, run.attempt):
+            found.setdefault((count.counter, count.phase), []).append(count)
+    counters, phases = (*run.counters, *(name for name, _ in found)), (*PHASES, *(phase for _, phase in found))
+    return dict(sorted(found.items(), key=lambda item: (counters.index(item[0][0]), phases.index(item[0][1]))))
+
+
+def of_the_model(counts: Sequence[FlopCount]) -> list[FlopCount]:
+    """The rows that are of the whole model."""
+    return [count for count in counts if count.scope == WHOLE]
 
 
 def _why_left_out(count: FlopCount) -> str | None:

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.theory import OPERATORS
+from analysis.kinds import TABLE, kind_of
+from analysis.theory import MODEL_KINDS, OPERATORS
 from cleaning.conventions import affine, extrapolation_checked, one_convention
 from cleaning.pipeline import FLOP_COUNTS, STEPS, clean, clean_records
 from cleaning.raw import records
@@ -111,6 +112,79 @@ def test_a_total_is_the_sum_of_its_operators_in_their_units() -> None:
     assert one_convention(outcome.kept[::2]).kept[1].flop == 27  # though an operator was left out since
     assert one_convention((count("", 17),)).kept[0].flop == 34
     assert one_convention((count("conv", 10, unit="?"), count("", 17))).kept[1].flop == 34
+
+
+def test_sums_of_operators_mix_neither_phases_nor_modules() -> None:
+    """Three totals that came without FLOP: of the model 2·10 + 7, of its backward pass 2·20, of layer1 2·4 + 3."""
+    rows = (
+        *(count("conv", 10), count("batch_norm", 7, unit="flop"), count("", 17)),
+        *(count("conv", 20, phase="backward"), count("", 20, phase="backward")),
+        *(count("conv", 4, scope="layer1"), count("batch_norm", 3, unit="flop", scope="layer1")),
+        count("", 7, scope="layer1"),
+    )
+    outcome = one_convention(rows)
+    totals = {(row.phase, row.scope): row.flop for row in outcome.kept if not row.operator}
+    assert totals == {("forward", "total"): 27, ("backward", "total"): 40, ("forward", "layer1"): 11}
+    assert "fvcore forward batch 1 layer1 conv" in {line.subject for line in outcome.log}  # and says whose it is
+
+
+def test_laws_of_phases_and_modules_are_checked_apart() -> None:
+    forward, backward = points_on(3, 5, 1, 2, at=64), points_on(7, 0, 1, 2, at=64)
+    rows = forward + tuple(dataclasses.replace(row, phase="backward") for row in backward)
+    rows += tuple(dataclasses.replace(row, scope="layer1") for row in points_on(2, 1, 1, 2, at=64))
+    assert extrapolation_checked(rows).log == ()
+
+
+def test_a_total_of_mixed_units_keeps_what_its_adapter_added_up() -> None:
+    for counter in OPERATORS:
+        total = count("", 17, counter=counter, flop=27)
+        assert one_convention((total,)).kept == (total,)
+
+
+def test_elements_of_every_listening_adapter_are_left_out_by_their_unit() -> None:
+    for counter, product in {"ptflops_aten": "aten.convolution", "pthflops": "Conv2d"}.items():
+        rows = (
+            count(product, 10, counter=counter),
+            count(f"{product} elementwise", 3, counter=counter, unit="flop"),
+            count("ReLU", 3, counter=counter, unit="flop", scope="layer1"),
+        )
+        outcome = model_operators(rows)
+        assert outcome.kept == rows[:1]
+        assert outcome.log[1].subject == f"{counter} forward batch 1 layer1 ReLU"
+
+
+def test_backward_operators_are_selected_as_forward_ones_are() -> None:
+    kept = (
+        count("aten.convolution_backward", 4, counter="flop_counter_mode", unit="flop", phase="backward"),
+        count("aten::mm", 4, counter="torch_profiler", unit="flop", phase="backward"),
+        count("recurrent", 4, counter="flopledger", unit="flop", phase="backward"),
+        count("attention", 4, counter="flopledger", unit="flop"),
+    )
+    left = (
+        count("aten::mul", 4, counter="torch_profiler", unit="flop", phase="backward"),
+        count("pooling", 4, counter="flopledger", unit="flop"),
+    )
+    outcome = model_operators((*kept, *left))
+    assert (outcome.kept, outcome.dropped) == (kept, left)
+
+
+def test_the_operators_of_torchs_own_counters_are_in_the_table() -> None:
+    registry = pytest.importorskip("torch.utils.flop_counter").flop_registry
+    assert {str(operator) for operator in registry} <= set(OPERATORS["flop_counter_mode"])
+    kinds = {name: kind_of(name) for name in OPERATORS["flop_counter_mode"] if name.startswith("aten.")}
+    assert {name: OPERATORS["flop_counter_mode"][name] for name in kinds} == kinds
+    profiled = {name: kind_of(name.replace("::", ".")) for name in OPERATORS["torch_profiler"]}
+    assert profiled == OPERATORS["torch_profiler"]
+
+
+def test_model_kinds_are_those_whose_operations_are_model_flop() -> None:
+    """By the rules themselves: model FLOP comes from the readers of products alone."""
+    products = {rule.kind for rule in TABLE.values() if "readers_products" in module_of(rule.reader)}
+    assert products == set(MODEL_KINDS)
+
+
+def module_of(reader: object) -> str:
+    return getattr(getattr(reader, "func", reader), "__module__", "")
 
 
 def test_the_operators_of_fvcore_are_all_in_the_table() -> None:
