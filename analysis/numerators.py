@@ -217,6 +217,7 @@ def _profile_marks(mine: Sequence[ProfileCount]) -> tuple[str, ...]:
         marks.append(f"repaired: {repaired} of {products} products counted from their recorded shapes")
     if removed := sum(count.removed for count in mine):
         marks.append(f"duplicates: {removed} of {products} products were recorded twice and count once")
+    marks += dict.fromkeys(f"profile: {count.reason}" for count in mine if count.reason)
     differing = [count for count in mine if count.exact_flop is not None and count.exact_flop != count.cleaned_flop]
     if differing:
         said = ", ".join(f"{count.phase} {count.cleaned_flop} against {count.exact_flop}" for count in differing)

@@ -91,5 +91,5 @@ def _said(run: Run, row: Utilization) -> Utilization:
     if row.utilization_ratio is None or row.utilization_ratio <= 1 or not ran & set(TENSOR_UNITS):
         return row
     kept = tuple(mark for mark in row.warnings if not mark.startswith(("above_one", "ceiling_too_low")))
-    why = f"above_one: {row.utilization_ratio:.3g}, for {', '.join(sorted(ran))} is faster than the fp32 peak"
+    why = f"above_one: {', '.join(sorted(ran))} is faster than the fp32 peak, over which this is"
     return replace(row, warnings=(*kept, why))

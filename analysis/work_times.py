@@ -150,7 +150,7 @@ def _row(run: Run, work: str, plain: Mean | None, profiled: Mean | None, real: M
     row |= {"status": status, "reason": reason}
     if run.status not in MEASURED or plain is None:
         return WorkTime(**row)
-    items, steps = size_of(run, work)
+    items, steps = _size(run, work)
     row |= {"items": items, "steps": steps, "time_s": plain.mean_s, "low_s": plain.low_s, "high_s": plain.high_s}
     if profiled is not None:
         row |= {"profiled_time_s": profiled.mean_s, "profiled_low_s": profiled.low_s}
@@ -161,7 +161,7 @@ def _row(run: Run, work: str, plain: Mean | None, profiled: Mean | None, real: M
     return WorkTime(**row)
 
 
-def size_of(run: Run, work: str) -> tuple[int, int]:
+def _size(run: Run, work: str) -> tuple[int, int]:
     """(images, steps) of a work."""
     full, last = epoch_of(run)
     sizes = {"one": (1, 1), "batch": (run.batch_size, 1), "last": (last, 1)}
@@ -175,7 +175,7 @@ def _standing(run: Run, work: str, plain: Mean | None, profiled: Mean | None) ->
     if plain is None:
         return "unavailable", _why_not(run, work) or f"no measured block of {_needs(run, work)}"
     if profiled is None:
-        return run.status, run.reason or f"note: not profiled: {_why_not(run, work) or 'no profiled step'}"
+        return run.status, run.reason or f"note: no profiled time: {_why_not(run, work) or 'no step was timed'}"
     return run.status, run.reason
 
 

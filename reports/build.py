@@ -15,7 +15,6 @@ from analysis import post2021
 from analysis.denominators import Denominator, datasheet, denominators
 from analysis.numerators import (
     PROFILED_METHODS,
-    PROFILER,
     Counted,
     Numerator,
     count_table,
@@ -26,13 +25,18 @@ from analysis.numerators import (
 )
 from analysis.step_times import step_times
 from analysis.utilization import Measurement, measurement, rows
-from analysis.work_times import size_of, works_of
+from analysis.work_times import works_of
+from cleaning.agreement import agreement
+from cleaning.batch_law import batch_laws
 from cleaning.pipeline import Cleaned, clean
+from cleaning.profiles import clean_profile, profile_counts
+from cleaning.ratios import ratios
 from cleaning.raw import records
 from results.errors import Inconsistent, Unavailable
 from results.layout import Key, key_of
 from results.records import (
     MEASURED,
+    WORKS,
     Agreement,
     BatchLaw,
     CleanedOperation,
@@ -53,25 +57,6 @@ from results.records import (
 )
 from results.store import RunData
 
-
-def _none_yet(*_given: Any) -> Any:
-    return ()
-
-
-def _later(module: str, name: str) -> Any:
-    """TEMPORARY: a cleaning function, or nothing until its module is there."""
-    import importlib.util
-
-    known = importlib.util.find_spec(module) is not None
-    return getattr(importlib.import_module(module), name, _none_yet) if known else _none_yet
-
-
-agreement = _later("cleaning.agreement", "agreement")
-batch_laws = _later("cleaning.batch_law", "batch_laws")
-clean_profile = _later("cleaning.profiles", "clean_profile")
-profile_counts = _later("cleaning.profiles", "profile_counts")
-ratios = _later("cleaning.ratios", "ratios")
-
 R = TypeVar("R", bound=Record)
 ReadOperations = Callable[[str], Sequence[Operation]]
 ReadProfile = Callable[[str, int], Sequence[ProfiledOperation]]
@@ -84,8 +69,6 @@ METHODS = ("exact", "batch", "epoch", "theory", "one")
 
 _FAULTS = (Inconsistent, Unavailable, ValueError)
 """What stops one analysis of one cell and becomes a problem of the run."""
-
-_SHARED = ("cell_id", "attempt", "model", "batch_size", "precision", "device")
 
 
 @dataclass(frozen=True)
@@ -276,30 +259,17 @@ def _cell(run: Run, raw: _Raw, table: Sequence[Operation] | None, counted: Count
 
 
 def _profile(run: Run, raw: _Raw, table: Sequence[Operation] | None) -> _Profile:
-    """A cell's profile, cleaned; rows with the reason where it is damaged or absent."""
-    if not run.profiled:
-        return _Profile(counts=_absent(run, works_of(run), "unavailable", ""))
+    """A cell's profile, cleaned; where it is damaged or absent, its counts are rows with the reason."""
     try:
-        clean = clean_profile(run, raw.read_profile(run.cell_id, run.attempt))
-        counts = tuple(profile_counts(run, clean.operations, table))
+        calls = raw.read_profile(run.cell_id, run.attempt) if run.profiled else ()
+        clean = clean_profile(run, calls)
+        return _Profile(tuple(clean.operations), profile_counts(run, clean.operations, table), tuple(clean.log))
     except _FAULTS as fault:
         why = f"profile of cell {run.cell_id}: {fault}"
         raw.problems.append(why)
-        return _Profile(counts=_absent(run, works_of(run), "invalid", why))
-    missing = [work for work in works_of(run) if all(count.work != work for count in counts)]
-    return _Profile(tuple(clean.operations), counts + _absent(run, missing, "unavailable", ""), tuple(clean.log))
-
-
-def _absent(run: Run, works: Iterable[str], status: str, reason: str) -> tuple[ProfileCount, ...]:
-    """Rows without a count: a cell that failed says so; else the reason given, or the run's own for the work."""
-    shared = {name: getattr(run, name) for name in _SHARED} | {"source": PROFILER}
-    absent = []
-    for work in works:
-        told = str(run.unprofiled.get(work, "")) or f"no profile of {work} was recorded"
-        status_, reason_ = (status, reason or told) if run.status in MEASURED else (run.status, run.reason)
-        about = shared | {"work": work, "items": size_of(run, work)[0], "status": status_, "reason": reason_}
-        absent += [ProfileCount(**about, phase=phase) for phase in ("forward", "backward")]
-    return tuple(absent)
+        lost = replace(run, profiled=(), unprofiled=dict.fromkeys(WORKS, why))
+        asked = works_of(run)
+        return _Profile(counts=tuple(count for count in profile_counts(lost, (), None) if count.work in asked))
 
 
 def _numerators(run: Run, counts: Sequence[FlopCount], counted: Counted | str, profile: _Profile) -> list[Numerator]:

@@ -45,6 +45,8 @@ METHODS = ("theory", "one", "batch", "epoch", "exact")
 
 _OF_PROFILES = {"one", "batch", "epoch"}
 
+_METHODS_SAY = "Used, by method; and an epoch: its images, how long it takes, under the profiler, and run whole."
+
 CONVENTIONS = {
     "flop": "",
     "post2021": "convention post2021: a multiply-add counts as 1, over the fp32 peak whatever the precision",
@@ -66,6 +68,7 @@ def to_text(built: Built, width: int = WIDTH, colour: bool = False, convention: 
         console.print(Text(line, style="bold"))
     console.print(cells_table(told.views, "TFLOP/s" if convention == "flop" else "TMAC/s"))
     if any(_OF_PROFILES & set(view.run.methods) for view in told.views):
+        console.print(Text(_METHODS_SAY))
         console.print(methods_table(told.views, told.work_times))
     for line in (*peak_lines(told.views), *failed_lines(told.views), *warning_lines(told)):
         console.print(Text(line))
@@ -120,9 +123,9 @@ def methods_table(views: Sequence[View], times: Sequence[WorkTime]) -> Table:
 
     asked = [method for method in METHODS if any(method in view.run.methods for view in views)]
     epochs = {key_of(row): row for row in times if row.work == "epoch"}
-    heads = ("epoch of", "takes", "profiled", "real") if epochs else ()
+    heads = ("images", "takes", "profiled", "whole") if epochs else ()
     table = Table(box=SIMPLE_HEAD, padding=0, pad_edge=False)
-    _add_columns(table, views, ("batch", "precision", *(f"by {method}" for method in asked), *heads))
+    _add_columns(table, views, ("batch", "precision", *asked, *heads))
     shared = _shared_variant(views)
     for view in views:
         below = [] if _variant(view) == shared else variant_lines(_variant(view))

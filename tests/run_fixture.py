@@ -11,15 +11,30 @@ depthwise convolution and a product. Multiply-adds of one item:
     second convolution  16 → 32 channels, 3 × 3:    32 · PIXELS · 144    (backward: both gradients)
     depthwise           32 channels, 3 × 3:         32 · PIXELS · 9      (backward: both gradients)
     product             32 → 10:                    320                  (backward: both gradients)
+
+`write_profiled_run` is a second run, of resnet18 alone, with the works of the methods one, batch and epoch: their times
+and a profile in the form in which torch 2.15 records one (convolution_backward without FLOP).
 """
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
 from results.manifest import Manifest
-from results.records import Ceiling, Cell, FlopCount, Operation, Run, Sample, Sitting, Storage, Telemetry
+from results.records import (
+    Ceiling,
+    Cell,
+    FlopCount,
+    Operation,
+    ProfiledOperation,
+    Run,
+    Sample,
+    Sitting,
+    Storage,
+    Telemetry,
+)
 from results.store import Store
 from tests.made_up_runs import Unsynced
 
@@ -69,6 +84,25 @@ CEILINGS = (
 )
 
 
+EPOCH_IMAGES, FULL, LAST = 84, 10, 4
+"""An epoch of the profiled run, whose batches are of 8: ten of them and one of 4."""
+
+WORK_RATIO = {"one": 0.05, "batch": 0.40, "last": 0.30}
+"""Utilization of the datasheet peak by the works of the profiled run, by construction."""
+
+PROFILER_COSTS = 1.25
+"""A profiled step of that run ÷ one without the profiler."""
+
+REAL_S_PER_S = 1.001
+"""Its real epoch ÷ the sum of its batches' means."""
+
+ONE_CLOCK_HZ = 1_800_000_000
+"""SM clock while its one sample was timed."""
+
+NO_PROFILE = "the profiler of this made-up card refused"
+METHODS = ("theory", "one", "batch", "epoch", "exact")
+
+
 def step_s(model: str, batch_size: int, precision: str) -> float:
     """The step time that makes the utilization RATIO."""
     return EXACT_FLOP[model] * batch_size / (RATIO[model, batch_size, precision] * PEAK[precision])
@@ -85,6 +119,95 @@ def write_run(path: Path, device_name: str = H100, peak_tflops: float | None = N
         for cell in (*map(_cell, RATIO), _cell(("mobilenet_v2", 512, "fp32"))):
             _commit(store, cell)
     return path
+
+
+def write_profiled_run(path: Path, device_name: str = H100, peak_tflops: float | None = None) -> Path:
+    """resnet18 at batch 8: in fp32 with every profile, in amp-bf16 with none of one sample."""
+    options = {} if peak_tflops is None else {"peak_tflops": peak_tflops}
+    manifest = Manifest(name="made-up-profiled", created_at="2026-01-02T03:04:05Z", options=options)
+    with Store.create(path, manifest, Unsynced()) as store:
+        store.append_sitting(_sitting("s1", device_name))
+        store.append_ceilings([_ceiling(*row) for row in CEILINGS if row[0] == "s1"])
+        for precision in PEAK:
+            _commit_profiled(store, profiled_cell(precision))
+    return path
+
+
+def profiled_cell(precision: str) -> Cell:
+    return dataclasses.replace(_cell(("resnet18", 8, precision)), methods=METHODS, epoch_images=EPOCH_IMAGES)
+
+
+def work_s(work: str, precision: str) -> float:
+    """How long a work takes: its FLOP at WORK_RATIO of the peak. An epoch is ten batches and the last one."""
+    if work == "epoch":
+        return FULL * work_s("batch", precision) + work_s("last", precision)
+    items = {"one": 1, "batch": 8, "last": LAST}[work]
+    return EXACT_FLOP["resnet18"] * items / (WORK_RATIO[work] * PEAK[precision])
+
+
+def _commit_profiled(store: Store, cell: Cell) -> None:
+    works = ("one", "batch", "last") if cell.precision == "fp32" else ("batch", "last")
+    trace_id = f"traced-{cell.precision}"
+    store.write_operations(trace_id, operations("resnet18", 8, cell.precision), [Storage(0, 4, "input", -1, None)])
+    calls = [call for work in works for call in profiled_operations(work, cell.precision)]
+    sealed = store.write_profile(cell.cell_id, 1, calls)
+    run = dataclasses.replace(
+        _run(cell, "ok", trace_id),
+        profiled=works,
+        unprofiled={} if "one" in works else {"one": NO_PROFILE},
+        committed=sealed,
+    )
+    window_s = BLOCKS * STEPS * work_s("batch", cell.precision)
+    run = dataclasses.replace(run, window_start_s=100.0, window_end_s=100.0 + window_s, energy_j=POWER_W * window_s)
+    rows = {
+        "samples.csv": work_samples(cell, works),
+        "telemetry.csv": [*telemetry(cell), *_telemetry_of_one(cell)],
+        "flop_counts.csv": flop_counts(cell),
+    }
+    store.commit(run, rows)
+
+
+def work_samples(cell: Cell, works: tuple[str, ...]) -> list[Sample]:
+    """Blocks of every work, ± 0.4 %, three profiled steps of each, and a real epoch in segments with the last batch."""
+    found = []
+    for work in works:
+        name, mean_s = ("" if work == "batch" else work), work_s(work, cell.precision)
+        start_s = 500.0 if work == "one" else 100.0
+        for index in range(BLOCKS):
+            spread = 1 + (0.004 if index % 2 else -0.004)
+            found.append(_work_sample(cell, "measure", index, STEPS, mean_s * spread, name, start_s))
+        found += [_work_sample(cell, "profiled", i, 1, PROFILER_COSTS * mean_s, name, 900.0) for i in range(3)]
+    steps = [2] * 4 + [3]
+    full_s, last_s = work_s("batch", cell.precision), work_s("last", cell.precision)
+    for index, count in enumerate(steps):
+        total_s = count * full_s if index < 4 else 2 * full_s + last_s
+        spread = REAL_S_PER_S + (0.0 if index == 4 else 0.002 * (-1) ** index)
+        found.append(_work_sample(cell, "measure", index, count, total_s * spread / count, "epoch", 1000.0))
+    return [dataclasses.replace(sample, index=index) for index, sample in enumerate(found)]
+
+
+def _work_sample(cell: Cell, part: str, index: int, steps: int, step: float, work: str, start_s: float) -> Sample:
+    device_s = steps * step
+    return Sample(
+        cell_id=cell.cell_id,
+        attempt=1,
+        index=index,
+        part=part,
+        steps=steps,
+        start_s=start_s + index * device_s,
+        wall_s=device_s,
+        device_s=device_s,
+        work=work,
+    )
+
+
+def _telemetry_of_one(cell: Cell) -> list[Telemetry]:
+    """Polls around the blocks of one sample, at a clock of their own."""
+    length_s = 1.1 * BLOCKS * STEPS * work_s("one", cell.precision)
+    return [
+        Telemetry(cell_id=cell.cell_id, attempt=1, time_s=499.9 + i * (length_s + 0.2) / 3, sm_clock_hz=ONE_CLOCK_HZ)
+        for i in range(4)
+    ]
 
 
 def _commit(store: Store, cell: Cell) -> None:
@@ -306,3 +429,71 @@ def _addmm(n: int) -> Call:
 
 def _mm(a: tuple[int, int], b: tuple[int, int]) -> Call:
     return _call("aten.mm", "matmul", {"self": a, "mat2": b}, [(a[0], b[1])])
+
+
+# --- a profile, in the form in which torch 2.15 records one ---------------------------------------------------------
+
+CPP_DTYPE = {"fp32": "float", "amp-bf16": "c10::BFloat16"}
+
+
+def profiled_operations(work: str, precision: str) -> list[ProfiledOperation]:
+    """What the profiler writes of one step of a work: calls in order, each with its parent, backward without FLOP."""
+    n = {"one": 1, "batch": 8, "last": LAST}[work]
+    x, h, y = (n, 3, 224, 224), (n, 16, 224, 224), (n, 32, 224, 224)
+    first, second = (16, 3, 3, 3), (32, 16, 3, 3)
+    geometry = [(1, 1), (1, 1), (1, 1)]
+    rest, back = [False, (0, 0), 1], [(0,), *geometry, False, (0, 0), 1]
+    addmm_flop = 2 * PRODUCT_MAC * n
+    calls = [
+        ("aten::conv2d", "forward", "first", None, None, [x, first, (), *geometry, 1], 2 * FIRST_MAC * n),
+        ("aten::convolution", "forward", "first", 0, None, [x, first, (), *geometry, *rest], None),
+        ("aten::conv2d", "forward", "second", None, None, [h, second, (), *geometry, 1], 2 * SECOND_MAC * n),
+        ("aten::convolution", "forward", "second", 2, None, [h, second, (), *geometry, *rest], None),
+        ("aten::relu", "forward", "relu", None, None, [y], None),
+        ("aten::linear", "forward", "classifier", None, None, [(n, 32), (10, 32), (10,)], None),
+        ("aten::addmm", "forward", "classifier", 5, None, [(10,), (n, 32), (32, 10), 1, 1], addmm_flop),
+        ("aten::mul", "loss", "", None, None, [(n, 10), (n, 10)], 10 * n),
+        ("aten::mm", "backward", "classifier", None, 6, [(n, 10), (10, 32)], addmm_flop),
+        ("aten::mm", "backward", "classifier", None, 6, [(10, n), (n, 32)], addmm_flop),
+        ("aten::convolution_backward", "backward", "second", None, 2, [y, h, second, *back, (True, True, False)], None),
+        ("aten::convolution_backward", "backward", "first", None, 0, [h, x, first, *back, (False, True, False)], None),
+        ("aten::add_", "optimizer", "", None, None, [second, second], None),
+    ]
+    return [_call_of(work, precision, index, *call) for index, call in enumerate(calls)]
+
+
+def _call_of(
+    work: str,
+    precision: str,
+    index: int,
+    name: str,
+    phase: str,
+    module: str,
+    parent: int | None,
+    forward_index: int | None,
+    arguments: list[Any],
+    flop: int | None,
+) -> ProfiledOperation:
+    """One call. Arguments of two sizes or more, or of a bias, are tensors; the others are values."""
+    tensors = {"aten::conv2d": 2, "aten::convolution": 2, "aten::convolution_backward": 3, "aten::addmm": 3}
+    count = tensors.get(name, len(arguments))
+    shapes = tuple(value if i < count else () for i, value in enumerate(arguments))
+    values = tuple(None if i < count or value == () else value for i, value in enumerate(arguments))
+    dtypes = tuple(CPP_DTYPE[precision] if i < count else "" for i in range(len(arguments)))
+    return ProfiledOperation(
+        work=work,
+        index=index,
+        parent=parent,
+        name=name,
+        phase=phase,
+        module=module,
+        sequence_nr=index if forward_index is None else forward_index,
+        forward_index=forward_index,
+        thread=1 if phase != "backward" else 2,
+        input_shapes=shapes,
+        input_dtypes=dtypes,
+        concrete_inputs=values,
+        found_flop=flop,
+        start_s=0.001 * index,
+        time_s=0.001 if parent is None else 0.0005,
+    )

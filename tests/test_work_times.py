@@ -200,7 +200,7 @@ def test_what_was_not_timed_is_a_row_with_its_reason() -> None:
 
 def test_a_time_without_a_profile_is_a_time_with_a_note() -> None:
     row = by_work(PLAIN, dataclasses.replace(RUN, unprofiled={"one": "the profiler lost its trace"}))["one"]
-    assert (row.status, row.reason) == ("ok", "note: not profiled: the profiler lost its trace")
+    assert (row.status, row.reason) == ("ok", "note: no profiled time: the profiler lost its trace")
     assert (row.profiled_time_s, row.overhead_ratio) == (None, None)
 
 
