@@ -12,8 +12,8 @@ from results.records import FlopCount
 
 
 def row(workload, batch_size, **fields):
-    values = {"native_value": 10 * batch_size, "native_unit": "mac", "flop": 20 * batch_size} | fields
-    return FlopCount(counter="fake", workload=workload, batch_size=batch_size, phase="forward", **values)
+    values = {"native_value": 10 * batch_size, "native_unit": "mac", "flop": 20 * batch_size, "phase": "forward"}
+    return FlopCount(counter="fake", workload=workload, batch_size=batch_size, **values | fields)
 
 
 def printing(model, inputs, *, workload, batch_size):
@@ -31,6 +31,15 @@ def hungry(model, inputs, *, workload, batch_size):
 def shapes(model, inputs, *, workload, batch_size):
     assert not model.training
     return [row(workload, batch_size, native_value=inputs[0].numel())]
+
+
+def deep(model, inputs, *, workload, batch_size):
+    """Forward by module and operator, backward by module."""
+    scopes = ("total", "stage", "stage.block", "stage.block.conv")
+    return [
+        *(row(workload, batch_size, scope=scope, operator=o) for scope in scopes for o in ("", "conv")),
+        *(row(workload, batch_size, scope=scope, phase="backward") for scope in scopes[:2]),
+    ]
 
 
 def crashing(model, inputs, *, workload, batch_size):

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from analysis.theory import kind_of_operator
 from measure.counters import isolate
 from measure.counters.batch_law import affine, extrapolate
 from measure.counters.isolate import batches_to_count, count_isolated
@@ -26,6 +27,7 @@ FAKES = {
         "printing",
         "hungry",
         "shapes",
+        "deep",
         "crashing",
         "crashing_later",
         "leaving",
@@ -144,14 +146,51 @@ class TestOutcomes:
             check_counter("xyz")
 
 
-@pytest.mark.parametrize("counter", sorted(COUNTERS))
+@pytest.mark.parametrize("counter", COUNTERS)
 def test_real_counters_know_the_synthetic_answer(counter):
-    """2 layers of 8 × 8 at a batch of 3: 2 · 3 · 64 multiply-adds."""
+    """2 layers of 8 × 8 at a batch of 3: 2 · 3 · 64 multiply-adds, and 3 · 3 · 64 backward."""
     name = "synthetic_matmul"
     rows = count_isolated(counter, name, TINY, (3,), 120, factory=factory(name))
-    (linear,) = [row for row in rows if row.operator.lower() == "linear"]
-    assert (linear.native_value, linear.flop, linear.native_unit) == (384, 768, "mac")
-    assert linear.flop == synthetic.answer(name, hyper_of(name, **TINY), 3).forward_flop
+    answer = synthetic.answer(name, hyper_of(name, **TINY), 3)
+    (total, linear) = [row for row in rows if (row.scope, row.phase) == ("total", "forward")]
+    assert (linear.native_value, linear.native_unit) in ((384, "mac"), (768, "flop"))
+    assert linear.flop == total.flop == answer.forward_flop == 768
+    assert kind_of_operator(counter, linear.operator) == "matmul"
+    backward = [row.flop for row in rows if (row.scope, row.phase, row.operator) == ("total", "backward", "")]
+    assert backward == ([answer.backward_flop] if counter in FORWARD_AND_BACKWARD else [])
+    assert {row.scope: row.flop for row in rows if row.phase == "forward" and not row.operator} == {
+        "total": 768,
+        "0": 384,
+        "1": 384,
+    }
+
+
+FORWARD_AND_BACKWARD = ("flopledger", "flop_counter_mode", "torch_profiler")
+
+
+class TestModules:
+    """Of a network of three levels: the fake counter's rows "stage", "stage.block", "stage.block.conv"."""
+
+    def test_the_smallest_batch_keeps_totals_of_modules_down_to_blocks(self):
+        rows = run("deep", batch_sizes=(2, 1))
+        assert [(row.batch_size, row.phase, row.scope, row.operator) for row in rows] == [
+            (2, "forward", "total", ""),
+            (2, "forward", "total", "conv"),
+            (2, "backward", "total", ""),
+            (1, "forward", "total", ""),
+            (1, "forward", "total", "conv"),
+            (1, "forward", "stage", ""),
+            (1, "forward", "stage.block", ""),
+            (1, "backward", "total", ""),
+            (1, "backward", "stage", ""),
+        ]
+
+    def test_time_and_memory_are_told_once_a_batch(self):
+        rows = run("deep", batch_sizes=(1,))
+        assert [(row.phase, row.scope, row.operator) for row in rows if row.duration_s is not None] == [
+            ("forward", "total", "")
+        ]
+        assert rows[0].peak_memory_bytes is not None
 
 
 def test_what_to_install_is_what_the_requirements_say():
@@ -187,8 +226,8 @@ def test_batches_to_count(batch_size, counted):
 
 
 def made(batch_size, native, operator="", **fields):
-    values = {"native_value": native, "native_unit": "mac", "flop": 2 * native} | fields
-    return FlopCount(counter="fake", workload="w", batch_size=batch_size, phase="forward", operator=operator, **values)
+    values = {"native_value": native, "native_unit": "mac", "flop": 2 * native, "phase": "forward"} | fields
+    return FlopCount(counter="fake", workload="w", batch_size=batch_size, operator=operator, **values)
 
 
 class TestExtrapolation:
@@ -240,6 +279,24 @@ class TestExtrapolation:
         assert (row.status, row.reason, row.batch_size, row.flop) == ("timeout", "late", 64, None)
         (row,) = extrapolate([made(1, 10), made(1, 4, operator="conv")], 64)
         assert (row.status, row.operator, row.flop, row.native_value) == ("unavailable", "", None, None)
+
+    def test_each_phase_has_its_own_law(self):
+        rows = [made(b, n, phase=p) for b, p, n in ((1, "forward", 3), (1, "backward", 5), (2, "forward", 6))]
+        forward, backward = extrapolate([*rows, made(2, 11, phase="backward")], 10)
+        assert (forward.phase, forward.native_value) == ("forward", 30)
+        assert (backward.phase, backward.native_value) == ("backward", 59)  # 6 a sample, less one
+
+    def test_one_counted_batch_gives_no_law_to_either_phase(self):
+        rows = extrapolate([made(1, 3), made(1, 3, operator="conv"), made(1, 5, phase="backward")], 64)
+        assert [(row.phase, row.status, row.operator, row.flop) for row in rows] == [
+            ("forward", "unavailable", "", None),
+            ("backward", "unavailable", "", None),
+        ]
+
+    def test_modules_are_told_at_one_batch_and_have_no_law(self):
+        rows = [made(1, 3), made(1, 3, scope="layer1"), made(2, 6)]
+        assert [(row.scope, row.native_value) for row in extrapolate(rows, 4)] == [("total", 12)]
+        assert extrapolate(rows, 1) == rows[:1]
 
     def test_nothing_gives_nothing(self):
         assert extrapolate([], 4) == []

@@ -5,6 +5,9 @@ as they are: its backward pass of a grouped convolution is (1 + groups) times th
 2.15; two times would be right), and attention whose scores are computed again counts 2.5 times. An operator without a
 formula adds nothing and is not told by it: a second mode below sees every operator that it passed on, and those that
 `analysis.kinds` takes for products, or does not know, are listed as not understood; other arithmetic as ignored.
+
+Its modules of a backward pass are best effort by its own words: one that returns its input (Dropout in eval mode) is
+given the work of all that the engine runs after it. That does not touch totals.
 """
 
 from __future__ import annotations
@@ -87,17 +90,14 @@ def _difference(both: Counts, forward: Counts) -> Counts:
 
 
 def _scopes(counts: Counts, root: str) -> dict[str, dict[tuple[str, str], int]]:
-    """Its modules as scopes: "ResNet.layer1.0" is "layer1.0". An operator that added nothing to one is left out."""
-    scopes: dict[str, dict[tuple[str, str], int]] = {TOTAL: _operators(counts.get(GLOBAL, {}))}
-    for module, counted in counts.items():
-        path = module.removeprefix(f"{root}.")
-        operators = _operators(counted)
-        if module not in (GLOBAL, root) and path != TOTAL and operators:
-            scopes[path] = operators
-    return scopes
+    """Its modules as scopes: "ResNet.layer1.0" is "layer1.0". What is no part of the root has none."""
+    paths = {name: name.removeprefix(f"{root}.") for name in counts if name.startswith(f"{root}.")}
+    modules = {path: _operators(counts[name]) for name, path in paths.items() if path != TOTAL}
+    return {TOTAL: _operators(counts.get(GLOBAL, {})), **modules}
 
 
 def _operators(counted: Mapping[Any, int]) -> dict[tuple[str, str], int]:
+    """Operator → FLOP; one that added nothing is left out."""
     return {(str(operator), "flop"): flop for operator, flop in counted.items() if flop}
 
 
