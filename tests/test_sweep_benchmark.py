@@ -1,4 +1,4 @@
-"""The sweep benchmark's own arithmetic: what is inside a measured window, and that the rest adds up to the wall time."""
+"""The sweep benchmark's own arithmetic: what is inside a window, and that the rest adds up to the wall time."""
 
 from __future__ import annotations
 
@@ -44,12 +44,8 @@ INSIDE = {"warmup": 0.5, "measure": 3.25, "phase": 0.4, "profiled": 0.75}  # 4.9
 def run(tmp_path: Path) -> Path:
     """One cell of 9 s after a sitting's row, with BLOCKS; a second one, of 3 s and the same counts, that failed."""
     with made.new_store(tmp_path / "run") as store:  # its sitting began at 03:04:05
-        counts = [
-            FlopCount(
-                cell_id="c1", attempt=1, counter=counter, workload="resnet18", batch_size=1, phase="forward", **more
-            )
-            for counter, more in (("fvcore", {"duration_s": 1.5}), ("ptflops", {"duration_s": 0.25}), ("other", {}))
-        ]
+        took = {"fvcore": 1.5, "ptflops": 0.25, "other": None}
+        counts = [made.flop_count("c1", counter=counter, duration_s=duration_s) for counter, duration_s in took.items()]
         first = made.a_run(
             "c1", started_at="2026-01-02T03:04:06Z", duration_s=9.0, window_start_s=11.0, window_end_s=14.5
         )
