@@ -117,6 +117,7 @@ def _each(given: Given, argument: str, default: int, dimensions: int) -> Sequenc
 
 def convolution_backward(given: Given) -> tuple[Sizes, ...]:
     gradient, weight = given.shape("grad_output"), given.shape("weight")
+    _split(gradient, weight)
     channel = len(gradient) - len(weight) + 1
     shapes = (given.shapes.get("input", given.shapes.get("self", ())), weight, gradient[channel : channel + 1])
     return _masked(given.value("output_mask", ()), shapes)
