@@ -196,7 +196,7 @@ def _counters(built: Built) -> Section:
     if not rows:
         return Section("counters", "Counters", ("No counter was asked for, or none beside our own count.",))
     text = (
-        "1 is equal to the last FLOP; below another ratio stands the largest disagreement of the model's cells.",
+        "1 means equal to the last FLOP; below another ratio stands the largest disagreement of the model's cells.",
         page_counts.laws_sentence(built.batch_laws),
         page_counts.extrapolated(built.cleaned.flop_counts),
     )

@@ -100,7 +100,9 @@ def warnings(views: Sequence[View], names: Names) -> Table | None:
             code, colon, text = mark.partition(": ")
             key = (code, text) if colon else ("", mark)
             why.setdefault(key, []).append(view.run.cell_id)
-    return reasons("What to know before using these numbers", ("code", "warning"), why, names)
+    codes = list(dict.fromkeys(code for code, _ in why))
+    by_code = {key: why[key] for key in sorted(why, key=lambda key: codes.index(key[0]))}
+    return reasons("What to know before using these numbers", ("code", "warning"), by_code, names)
 
 
 def peaks(rows: Sequence[Utilization]) -> Table | None:
@@ -129,6 +131,7 @@ def missing_peaks(rows: Sequence[Utilization], names: Names) -> Table | None:
 def ceilings(rows: Sequence[Ceiling]) -> Table | None:
     """Every kernel that was timed, the fastest of its unit first."""
     ranked = sorted(rows, key=lambda row: (row.sitting, row.device, row.precision, row.unit, -(row.flop_per_s or 0.0)))
+    failed, several = any(row.reason for row in rows), len({row.sitting for row in rows}) > 1
     lines = tuple(
         (
             " ".join(filter(None, (row.operation, row.shape, row.layout))),
@@ -136,12 +139,13 @@ def ceilings(rows: Sequence[Ceiling]) -> Table | None:
             row.unit,
             UNKNOWN if row.median_s is None else si_time(row.median_s),
             UNKNOWN if row.flop_per_s is None else si(row.flop_per_s, "FLOP/s"),
-            row.reason if row.status != "ok" else "",
-            row.sitting,
+            *((row.reason,) if failed else ()),
+            *((row.sitting,) if several else ()),
         )
         for row in ranked
     )
-    columns = ("kernel", "precision", "unit", "median time", "rate", "reason", "sitting")
+    more = (*(("reason",) if failed else ()), *(("sitting",) if several else ()))
+    columns = ("kernel", "precision", "unit", "median time", "rate", *more)
     text = frozenset(("kernel", "precision", "unit", "reason", "sitting"))
     return Table("Kernels timed alone: the fastest of a unit is its ceiling", columns, lines, text) if lines else None
 
@@ -230,7 +234,7 @@ def _facts(sitting: Sitting) -> dict[str, str]:
         "host": sitting.host,
         "row of peaks.csv": sitting.peak_row,
     }
-    said = {"device", "driver", "torch", "host"}
+    said = {"device", "name", "driver", "torch", "host"}
     host = {key: _fact(key, value) for key, value in sitting.environment.items() if key not in said}
     before = {f"before the run: {key}": _fact(key, value) for key, value in sitting.preflight.items()}
     return {**first, **host, **before}
@@ -249,4 +253,6 @@ def _fact(key: str, value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return ", ".join(_fact(key, item) for item in value)
     unit = next((unit for ending, unit in _UNITS.items() if key.endswith(ending)), "")
-    return si(value, unit) if unit and isinstance(value, (int, float)) else str(value)
+    if unit and isinstance(value, (int, float)):
+        return si(value, unit)
+    return digits(value) if isinstance(value, float) else str(value)

@@ -75,11 +75,10 @@ def laws_sentence(laws: Sequence[BatchLaw]) -> str:
         return ""
     found = Counter(law.holds for law in totals)
     constant = sorted({law.model for law in totals if law.constant_flop}, key=natural)
-    parts = [f"Of {len(totals)} totals of counters, {found[True]} are slope · batch + constant in the batch size"]
-    parts += [f"{found[False]} break that law"] if found[False] else []
-    parts += [f"{found[None]} have too few batches to tell"] if found[None] else []
+    said = {True: "yes", False: "no", None: "with too few batches to tell"}
+    parts = [f"{found[answer]} {words}" for answer, words in said.items() if found[answer]]
     also = f" The constant is not zero in {', '.join(constant)}." if constant else ""
-    return f"{', '.join(parts)}.{also}"
+    return f"Totals of counters as slope · batch + constant in the batch size: {', '.join(parts)}.{also}"
 
 
 def ratios(rows: Sequence[Ratio]) -> Table | None:
