@@ -81,6 +81,25 @@ def test_a_module_that_returns_its_input_is_given_the_backward_work_of_others():
     assert flop(rows, "backward") == 5 * 2 * 2 * 16  # three weights, two inputs
 
 
+def test_a_module_on_a_branch_is_given_backward_work_of_the_other():
+    """When upstream mends it, this fails. Backward of each linear layer but the shortcut: 2 × 2 · 16 MAC."""
+
+    class Branches(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second, self.shortcut = (nn.Linear(4, 4) for _ in range(3))
+            self.stem = nn.Linear(4, 4)
+
+        def forward(self, tokens):
+            tokens = self.stem(tokens)
+            return self.second(self.first(tokens)) + self.shortcut(tokens)
+
+    found, right = count(Branches(), torch.randn(2, 4)), count(Branches(), torch.randn(2, 4), adapter=own)
+    modules = ("stem", "first", "second", "shortcut")
+    assert sum(flop(right, "backward", module) for module in modules) == flop(right, "backward") == 7 * 2 * 2 * 16
+    assert sum(flop(found, "backward", module) for module in modules) > flop(found, "backward") == 7 * 2 * 2 * 16
+
+
 def test_what_it_has_no_formula_for_is_listed():
     class Products(nn.Module):
         def __init__(self):

@@ -297,3 +297,45 @@ def test_both_counters_give_the_multiply_adds_of_the_suite(name):
     fv, pt = (by_operator(count(adapter, model, images)) for adapter in ADAPTERS)
     assert fv["conv"].native_value + fv["linear"].native_value == POST2021[name]
     assert pt["Conv2d"].native_value + pt["Linear"].native_value == POST2021[name]
+
+
+def scoped(rows):
+    return {(row.scope, row.operator): row.native_value for row in rows if row.scope != "total"}
+
+
+def test_fvcore_by_module():
+    """Sizes as in `Small`; modules that only hold ignored operators have no rows."""
+    found = scoped(count(fvcore, Small(), torch.randn(2, 3, 10, 10), batch_size=2))
+    expected = {"conv": 43_200, "depthwise": 3_600, "norm": 800, "pool": 400, "linear": 64}
+    assert {scope: value for (scope, operator), value in found.items() if not operator} == expected
+    operators = {("conv", "conv"), ("depthwise", "conv"), ("norm", "batch_norm"), ("linear", "linear")}
+    assert {key for key in found if key[1]} == {*operators, ("pool", "adaptive_avg_pool2d")}
+
+
+def test_ptflops_by_module_gives_functions_to_the_module_that_called_them():
+    found = scoped(count(ptflops, Small(), torch.randn(2, 3, 10, 10), batch_size=2))
+    assert found == {
+        ("conv", ""): 43_200 + 1_600,
+        ("conv", "Conv2d"): 43_200,
+        ("conv", "Conv2d elementwise"): 1_600,
+        ("depthwise", ""): 3_600,
+        ("depthwise", "Conv2d"): 3_600,
+        ("norm", ""): 800,
+        ("norm", "BatchNorm2d"): 800,
+        ("relu", ""): 800,
+        ("relu", "ReLU"): 400,
+        ("relu", "F.relu"): 400,
+        ("pool", ""): 800,
+        ("pool", "AdaptiveAvgPool2d"): 400,
+        ("pool", "F.adaptive_avg_pool2d"): 400,
+        ("linear", ""): 72,
+        ("linear", "Linear"): 64,
+        ("linear", "Linear elementwise"): 8,
+    }
+
+
+def test_fvcores_total_is_its_own():
+    model, images = Small(), torch.randn(2, 3, 10, 10)
+    (total, *_) = count(fvcore, model, images, batch_size=2)
+    said = fvcore.FlopCountAnalysis(model.eval(), (images,)).unsupported_ops_warnings(False)
+    assert total.native_value == said.uncalled_modules_warnings(False).total()

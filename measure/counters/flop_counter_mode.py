@@ -6,8 +6,9 @@ as they are: its backward pass of a grouped convolution is (1 + groups) times th
 formula adds nothing and is not told by it: a second mode below sees every operator that it passed on, and those that
 `analysis.kinds` takes for products, or does not know, are listed as not understood; other arithmetic as ignored.
 
-Its modules of a backward pass are best effort by its own words: one that returns its input (Dropout in eval mode) is
-given the work of all that the engine runs after it. That does not touch totals.
+Its modules of a backward pass are best effort by its own words. One that returns its input (Dropout in eval mode) is
+given the work of all that the engine runs after it, and one on a branch (a shortcut) what the engine runs of the other
+branch in between. Totals do not suffer.
 """
 
 from __future__ import annotations
