@@ -17,9 +17,10 @@
 * Only calls of operators are kept ("aten::relu"): no ranges, no frames of the engine. A call's parent is the nearest
   above it that is kept.
 
-Not claimed: calls that other threads make in a kernel's own parallel loop are not recorded by torch. A node that an
-unrecorded call made is taken for the last recorded one's before it. Recomputing a plain function, without modules,
-looks like backward.
+Not claimed: a call that raises is recorded like any other (checkpointing breaks one off). Calls that other threads make
+in a kernel's own parallel loop are not recorded by torch, and which kernel a CPU takes, with the calls inside of it,
+may depend on the number of threads. A node that an unrecorded call made is taken for that of the last recorded one
+before it. Recomputing a plain function, without modules, looks like backward.
 """
 
 from __future__ import annotations
