@@ -62,9 +62,7 @@ def chosen(frame: pd.DataFrame) -> pd.DataFrame:
     known = frame.dropna(subset=["utilization_ratio"])
     method = next((m for m in METHODS if (known["method"] == m).any()), "exact")
     rows = frame[frame["method"] == method] if (frame["method"] == method).any() else frame
-    with_ratio = rows.dropna(subset=["utilization_ratio"])
-    denominator = next((d for d in HEADLINES if (with_ratio["denominator"] == d).any()), HEADLINES[-1])
-    rows = rows[rows["denominator"] == denominator].drop_duplicates(subset="cell_id")
+    rows = rows[rows["denominator"] == headline(rows)].drop_duplicates(subset="cell_id")
     points = rows.groupby(list(POINT), sort=False, as_index=False).agg(
         utilization_ratio=("utilization_ratio", "mean"),
         low=("utilization_low_ratio", "min"),
@@ -76,6 +74,14 @@ def chosen(frame: pd.DataFrame) -> pd.DataFrame:
         method=("method", "first"),
     )
     return points.assign(label=labels(points))
+
+
+def headline(rows: pd.DataFrame) -> str:
+    """The first denominator that some row has a ratio over; where none has, the last that there are rows of."""
+    known = rows.dropna(subset=["utilization_ratio"])
+    found = [name for name in HEADLINES if (known["denominator"] == name).any()]
+    there = [name for name in HEADLINES if (rows["denominator"] == name).any()]
+    return (found or there[-1:] or [HEADLINES[-1]])[0]
 
 
 def by_model(points: pd.DataFrame) -> Figure:

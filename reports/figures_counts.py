@@ -29,6 +29,7 @@ PHASES = {"forward": "forward_flops_by_counter", "backward": "backward_flops_by_
 _COLUMNS = 4
 _MOST_MODELS = 18
 _ROW_IN = 0.19
+_LETTERS = 22
 _NEAR = 0.15
 """Largest distance from 1 that a linear axis shows."""
 
@@ -67,7 +68,7 @@ def _figure(rows: pd.DataFrame, models: Sequence[str], phase: str) -> Figure:
         for y, model in enumerate(models):
             _row(axes, rows[(rows["counter"] == counter) & (rows["model"] == model)], y, place)
         axes.axvline(1, color="0.4", linewidth=0.8, zorder=1)
-        axes.set_title(counter)
+        axes.set_title(counter, fontsize=7.5)
         axes.set_yticks(range(len(models)), names)
         axes.set_ylim(len(models) - 0.5, -0.5)
         panels.lines_between(axes, len(models))
@@ -175,6 +176,6 @@ def _named(rows: pd.DataFrame, model: str) -> str:
     """A model with its exact GFLOP per image; from the smallest to the largest where its batches differ."""
     each = (rows["exact_flop"] / rows["batch_size"].astype("float64")).dropna()
     if each.empty:
-        return panels.fitting(model, 26)
+        return panels.fitting(model, _LETTERS)
     low, high = digits(each.min() / 1e9), digits(each.max() / 1e9)
-    return f"{panels.fitting(model, 26)} ({low if low == high else f'{low} to {high}'})"
+    return f"{panels.fitting(model, _LETTERS)} ({low if low == high else f'{low} to {high}'})"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from reports import panels, style
-from reports.build import HEADLINES
+from reports.figures import headline
 from reports.words import OF_WHAT, si, variant_lines
 
 if TYPE_CHECKING:
@@ -56,9 +56,7 @@ def _points(frame: pd.DataFrame) -> pd.DataFrame:
     """One row a model, variant, precision, batch size and series; cells that were repeated are one at their mean."""
     rows = frame.assign(series=_series(frame))
     rows = rows[rows["series"] != ""]
-    known = rows.dropna(subset=["utilization_ratio"])
-    denominator = next((d for d in HEADLINES if (known["denominator"] == d).any()), HEADLINES[-1])
-    rows = rows[rows["denominator"] == denominator].drop_duplicates(subset=["cell_id", "series"])
+    rows = rows[rows["denominator"] == headline(rows)].drop_duplicates(subset=["cell_id", "series"])
     return rows.groupby(["model", "variant", "precision", "batch_size", "series"], sort=False, as_index=False).agg(
         value=("utilization_ratio", "mean"),
         low=("utilization_low_ratio", "min"),

@@ -75,7 +75,6 @@ def _batch_figure(rows: pd.DataFrame, models: Sequence[str]) -> Figure:
         _batch_panel(axes, rows[rows["label"] == model], scale)
         axes.set_title(panels.fitting(model, 22))
         panels.batch_axis(axes, ticks, (items[0], items[-1]))
-        axes.tick_params(axis="x", labelsize=6.5)
     panels.plain(drawn, spare)
     panels.legend(figure, _batch_marks())
     figure.supylabel(f"{prefix}FLOP per image", fontsize=style.LABEL_PT)
@@ -112,15 +111,9 @@ def _batch_panel(axes: Axes, rows: pd.DataFrame, scale: float) -> None:
         lost = mine[~mine["items"].isin(known)].drop_duplicates(subset=["items", "status"])
         gaps += [(float(row.items), panels.why(row.status), colour) for row in lost.itertuples()]
     axes.set_ylim(0, highest * 1.12 or 1.0)
-    panels.hang_words(axes, _merged(gaps))
-
-
-def _merged(gaps: Sequence[tuple[float, str, Any]]) -> list[tuple[float, str, Any]]:
-    """Both phases lost for the same reason say it once, in grey."""
-    said: dict[tuple[float, str], list[Any]] = {}
-    for x, words, colour in gaps:
-        said.setdefault((x, words), []).append(colour)
-    return [(x, words, panels.GREY if len(all_) > 1 else all_[0]) for (x, words), all_ in said.items()]
+    if not highest:
+        axes.set_yticks([])
+    panels.hang_words(axes, panels.merged(gaps, len(PHASES)))
 
 
 def _law(axes: Axes, rows: pd.DataFrame, colour: Any, scale: float) -> None:

@@ -1,7 +1,7 @@
 """Backward ÷ forward FLOP of models and of kinds of operation, drawn from cleaned/ratios.csv alone.
 
-Of each profile (one sample, a batch, an epoch) as the profiler found it and as cleaning left it, beside what it must be:
-for a model 2 - the share of its first operation, whose input needs no gradient. The rule of thumb 2:1 is a line.
+Of each profile (one sample, a batch, an epoch) as the profiler found it and as cleaning left it, beside what it must
+be: for a model 2 - the share of its first operation, whose input needs no gradient. The rule of thumb 2:1 is a line.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-BY_MODEL = "backward_forward_ratio"
-BY_KIND = "backward_forward_ratio_by_kind"
+BY_MODEL = "backward_forward_by_model"
+BY_KIND = "backward_forward_by_operation"
 WORKS = ("one", "batch", "epoch")
 OWN = "flopledger"
 RULE_OF_THUMB = 2.0
@@ -61,7 +61,7 @@ def _by_model(rows: pd.DataFrame, models: Sequence[str]) -> Figure:
     drawn[0].set_title("found and cleaned")
     drawn[1].set_title("near 2, enlarged")
     panels.plain(drawn, spare)
-    panels.legend(figure, [*_marks(works), *_lines(exact=True)])
+    panels.legend(figure, _marks(works, exact=True))
     panels.say_below(figure, "backward FLOP ÷ forward FLOP of a model", _source(here))
     return figure
 
@@ -71,14 +71,23 @@ def _model_row(axes: Axes, rows: pd.DataFrame, y: int, works: Sequence[str], end
     for exact in _distinct(rows["exact_ratio"]):
         if ends[0] <= exact <= ends[1]:
             axes.plot([exact, exact], [y - 0.42, y + 0.42], color="0.1", linewidth=1.6, zorder=2, solid_capstyle="butt")
-    for work, place in panels.lanes(works).items():
+    lost: dict[str, str] = {}
+    places = panels.lanes(works)
+    for work, place in places.items():
         mine = rows[rows["work"] == work]
         found, cleaned = (_distinct(mine.loc[mine["state"] == state, "ratio"]) for state in ("found", "cleaned"))
         colour, marker = style.method_looks([work])[work]
         _marked(axes, found, y + place, ends, color=colour, marker=marker, **_HOLLOW)
         _marked(axes, cleaned, y + place, ends, color=colour, marker=marker, markersize=2.8)
         if not mine.empty and not found and not cleaned:
-            panels.write_word(axes, panels.why(str(mine["status"].iloc[0])), ends[0], y + place, colour)
+            lost[work] = panels.why(str(mine["status"].iloc[0]))
+    if ends[0] > 0:  # the enlarged panel does not say it again
+        return
+    if len(lost) == len(works) > 1 and len(set(lost.values())) == 1:
+        panels.write_word(axes, next(iter(lost.values())), 0, y, fontsize=7)
+        return
+    for work, words in lost.items():
+        panels.write_word(axes, words, 0, y + places[work], style.method_looks([work])[work][0])
 
 
 def _marked(axes: Axes, ratios: Sequence[float], y: float, ends: tuple[float, float], **look: Any) -> None:
@@ -103,8 +112,9 @@ def _by_kind(rows: pd.DataFrame) -> Figure:
     ends = (0.0, _reach(rows))
     axes.set_xlim(*ends)
     for y, kind in enumerate(kinds):
-        for work, place in panels.lanes(works).items():
-            mine = rows[(rows["name"] == kind) & (rows["work"] == work)]
+        here = rows[(rows["name"] == kind) & rows["ratio"].notna()]
+        for work, place in panels.lanes(work for work in works if (here["work"] == work).any()).items():
+            mine = here[here["work"] == work]
             colour, marker = style.method_looks([work])[work]
             for state, look in (("found", _HOLLOW), ("cleaned", {"markersize": 3.0, "alpha": 0.75})):
                 known = _distinct(mine.loc[mine["state"] == state, "ratio"])
@@ -112,7 +122,7 @@ def _by_kind(rows: pd.DataFrame) -> Figure:
     axes.set_yticks(range(len(kinds)), kinds)
     _finish(axes, len(kinds))
     panels.plain([axes])
-    panels.legend(figure, [*_marks(works), *_lines(exact=False)])
+    panels.legend(figure, _marks(works, exact=False))
     what = "one mark a model" if rows["model"].nunique() > 1 else f"of {rows['model'].iloc[0]}"
     panels.say_below(figure, f"backward FLOP ÷ forward FLOP of a kind of operation; {what}", _source(rows))
     return figure
@@ -131,22 +141,19 @@ def _finish(axes: Axes, rows: int) -> None:
     panels.lines_between(axes, rows)
 
 
-def _marks(works: Sequence[str]) -> list[Any]:
-    marks = []
-    for work, (colour, marker) in style.method_looks(works).items():
-        name = "our own count" if work == "exact" else work
-        if work != "exact":
-            marks.append(panels.mark(f"{name}, as found", color=colour, marker=marker, **{**_HOLLOW, "markersize": 6}))
-        marks.append(panels.mark(name if work == "exact" else f"{name}, cleaned", color=colour, marker=marker))
-    return marks
-
-
-def _lines(*, exact: bool) -> list[Any]:
+def _marks(works: Sequence[str], *, exact: bool) -> list[Any]:
+    """The works, what hollow and filled mean, and the lines."""
+    looks = style.method_looks(works)
+    names = {"exact": "our own count"}
+    marks = [panels.mark(names.get(work, work), color=c, marker=marker) for work, (c, marker) in looks.items()]
+    marks.append(panels.mark("hollow: as found", color=panels.GREY, marker="o", **_HOLLOW))
+    marks.append(panels.mark("filled: cleaned", color=panels.GREY, marker="o"))
+    if exact:
+        stroke = panels.mark("exact: 2 − share of the first", color="0.1", marker="|", markersize=8)
+        stroke.set_markeredgewidth(1.6)
+        marks.append(stroke)
     dashed = {"color": "0.4", "linewidth": 0.8, "linestyle": (0, (4, 3))}
-    lines = [panels.mark("2:1, the rule of thumb", **dashed)]
-    stroke = panels.mark("exact: 2 - share of the first operation", color="0.1", marker="|", markersize=8)
-    stroke.set_markeredgewidth(1.6)
-    return [*([stroke] if exact else []), *lines]
+    return [*marks, panels.mark("2:1, the rule of thumb", **dashed)]
 
 
 def _source(rows: pd.DataFrame) -> str:

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reports import figures as overview
-from reports import figures_counts, figures_methods, figures_profiles, figures_ratios
-from results.records import Agreement, CleanedOperation, ProfileCount, Ratio, Record, Utilization, header
+from reports import figures_counts, figures_methods, figures_profiles, figures_ratios, figures_times
+from results.records import Agreement, CleanedOperation, ProfileCount, Ratio, Record, Utilization, WorkTime, header
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,6 +25,7 @@ POST2021 = "utilization_post2021.csv"
 AGREEMENT = "cleaned/agreement.csv"
 PROFILE_COUNTS = "cleaned/profile_counts.csv"
 RATIOS = "cleaned/ratios.csv"
+WORK_TIMES = "work_times.csv"
 PROFILED = "cleaned/profiled_operations.csv.gz"
 
 
@@ -43,6 +44,7 @@ def figures(directory: Path) -> dict[str, Figure]:
     drawn |= figures_profiles.by_batch(counts, _column(fractions, "variant"))
     drawn |= figures_profiles.by_operation(read(directory / PROFILED, CleanedOperation), models)
     drawn |= figures_ratios.ratios(read(directory / RATIOS, Ratio))
+    drawn |= figures_times.epoch_times(read(directory / WORK_TIMES, WorkTime))
     return drawn
 
 

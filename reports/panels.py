@@ -34,8 +34,10 @@ LANE_IN = 0.086
 _BATCH_MARGIN = 1.5
 _MOST_TICKS = 6
 _LETTERS_PER_IN = 14.5
+_MARK_LETTERS = 8
 _FRAME_IN = 0.9
 _LABELS_ACROSS = 7
+_TWO_DECADES = 100.0
 
 
 def grid(
@@ -94,6 +96,8 @@ def batch_axis(axes: Axes, batches: Sequence[int], ends: tuple[int, int] | None 
     axes.set_xticks(batches, tick_labels(batches))
     axes.set_xlim(low / _BATCH_MARGIN, high * _BATCH_MARGIN)
     axes.minorticks_off()
+    if len(batches) > 1 and not axes.get_shared_y_axes().get_siblings(axes)[1:]:
+        axes.tick_params(axis="x", labelsize=6.5)  # labels of its own on the left leave a panel less room
 
 
 def roomy(first: Iterable[int], others: Iterable[int] = ()) -> list[int]:
@@ -173,6 +177,37 @@ def hang_words(axes: Axes, words: Sequence[tuple[float, str, Any]]) -> None:
             axes.annotate(text, (x, 1), aside, xycoords=axes.get_xaxis_transform(), **look)
 
 
+def merged(words: Sequence[tuple[float, str, Any]], series: int) -> list[tuple[float, str, Any]]:
+    """Words that all series have in one place once, in grey; others keep their series' colour."""
+    said: dict[tuple[float, str], list[Any]] = {}
+    for x, text, colour in words:
+        said.setdefault((x, text), []).append(colour)
+    alike = {key for key, colours in said.items() if len(colours) == series > 1}
+    return [
+        (x, text, colour)
+        for (x, text), colours in said.items()
+        for colour in ([GREY] if (x, text) in alike else colours)
+    ]
+
+
+def time_axis(axes: Axes, logarithmic: bool) -> None:
+    """Seconds upwards: from zero, or where times differ by far logarithmic with plain numbers."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    if not axes.lines:  # nothing is known
+        axes.set_yticks([])
+        return
+    if not logarithmic:
+        axes.set_ylim(bottom=0)
+        return
+    axes.set_yscale("log")
+    low, high = axes.get_ylim()
+    wide = high / low > _TWO_DECADES
+    axes.yaxis.set_major_locator(LogLocator(subs=(1.0,) if wide else (1.0, 2.0, 5.0)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.yaxis.set_minor_formatter(NullFormatter())
+
+
 def mark(label: str, **look: Any) -> Any:
     """One entry of a legend."""
     from matplotlib.lines import Line2D
@@ -181,13 +216,21 @@ def mark(label: str, **look: Any) -> Any:
 
 
 def legend(figure: Figure, marks: Sequence[Any]) -> None:
-    """Above the panels, outside of the data, in as many columns as fit."""
+    """Above the panels, outside of the data, in as few lines as fit."""
     if not marks:
         return
-    letters = max(len(str(each.get_label())) for each in marks)
-    fit = max(1, int(figure.get_size_inches()[0] / ((letters + 6) / _LETTERS_PER_IN)))
-    lines = math.ceil(len(marks) / fit)
+    letters = [len(str(each.get_label())) for each in marks]
+    room = figure.get_size_inches()[0] * _LETTERS_PER_IN
+    lines = next((lines for lines in range(1, len(marks)) if _letters_across(letters, lines) <= room), len(marks))
     figure.legend(handles=marks, loc="outside upper center", ncols=math.ceil(len(marks) / lines))
+
+
+def _letters_across(letters: Sequence[int], lines: int) -> int:
+    """How wide a legend of so many lines is, filled column by column, with its marks and gaps."""
+    columns = math.ceil(len(letters) / lines)
+    heights = [len(letters[i::columns]) for i in range(columns)]  # the first columns are the longer ones
+    ends = list(itertools.accumulate(heights))
+    return sum(max(letters[end - height : end]) + _MARK_LETTERS for height, end in zip(heights, ends, strict=True))
 
 
 def say_below(figure: Figure, *lines: str) -> None:
@@ -217,8 +260,11 @@ def labels(points: pd.DataFrame) -> pd.Series[str]:
 
 
 def fitting(name: str, letters: int) -> str:
-    """A name as it is, or its end behind an ellipsis: "features.denseblock3.…" ends in what sets it apart."""
-    return name if len(name) <= letters else f"…{name[1 - letters :]}"
+    """A name as it is, or its beginning and its end around an ellipsis: names differ in either."""
+    if len(name) <= letters:
+        return name
+    head = (letters - 1) // 3
+    return f"{name[:head]}…{name[len(name) - (letters - 1 - head) :]}"
 
 
 def groups(frame: pd.DataFrame, *columns: str) -> Iterator[tuple[Any, pd.DataFrame]]:

@@ -22,7 +22,7 @@ PEAKS = {"fp32": 67e12, "tf32": 494.7e12, "amp-bf16": 989.4e12}
 @dataclass(frozen=True)
 class Made:
     """One model. mac: of the forward pass; first: of its first product; seen: backward FLOP the profiler counts;
-    counted: counter → total ÷ exact; grouped: FlopCounterMode's backward ÷ exact; products: convolutions and linears."""
+    counted: counter → total ÷ exact; grouped: FlopCounterMode's backward ÷ exact; products: convolutions, linears."""
 
     mac: int
     first: int
@@ -136,10 +136,11 @@ def fractions(grid: Grid, *, post2021: bool = False, theories: Sequence[str] = (
         peak = PEAKS["fp32" if post2021 else shared["precision"]]
         for method, flop, time_s, source in told:
             common = {**shared, "method": method, "numerator_source": source}
-            rows.append(Utilization(**common, denominator="user", status="unavailable", reason="no --peak-tflops"))
             if status != "ok":
-                rows.append(Utilization(**common, denominator="datasheet", status=status, reason="made up"))
+                names = ("datasheet", "user")
+                rows += [Utilization(**common, denominator=name, status=status, reason="made up") for name in names]
                 continue
+            rows.append(Utilization(**common, denominator="user", status="unavailable", reason="no --peak-tflops"))
             ratio = scale * flop / time_s / peak
             rows.append(
                 Utilization(
@@ -233,7 +234,7 @@ def profile_counts(grid: Grid) -> list[Record]:
 
 
 def layers(model: str) -> list[tuple[str, str, int]]:
-    """(module, name, forward FLOP) of each product, adding up to the model's; a classifier of 3 linear layers in VGG."""
+    """(module, name, forward FLOP) of each product, adding up to the model's; the last is a linear layer."""
     made = MODELS[model]
     rest = made.products - 1
     weights = [1 + (7 * i) % 5 for i in range(rest)]
