@@ -59,9 +59,7 @@ def forest(calls: Sequence[ProfiledOperation]) -> tuple[Node, ...]:
         raise Inconsistent(f"expected each call of a profile once, came {len(calls)} rows of {len(known)} calls")
     for call in sorted(calls, key=_order):
         if call.parent is not None and (call.work, call.parent) not in known:
-            raise Inconsistent(
-                f"call {call.index} of {call.work} ({call.name}) is inside {call.parent}, which is not there"
-            )
+            raise Inconsistent(f"call {call.index} of {call.work} is inside {call.parent}, which was not recorded")
         inside.setdefault((call.work, call.parent), []).append(call)
     roots = sorted((call for call in calls if call.parent is None), key=_order)
     nodes = tuple(_node(root, inside) for root in roots)

@@ -176,10 +176,8 @@ def _doubts(recorded: Sequence[CleanedOperation], rows: Sequence[CleanedOperatio
     doubts = [] if rows else [f"no convolution or matrix product was recorded in {phase}"]
     unknown = [row for row in rows if row.cleaned_flop is None]
     if unknown:
-        first = unknown[0]
-        doubts.append(
-            f"{len(unknown)} of {len(rows)} products have no count, {first.name} {first.module}: {first.reason}"
-        )
+        first = f"{unknown[0].name} {unknown[0].module}: {unknown[0].reason}"
+        doubts.append(f"{len(unknown)} of {len(rows)} products have no count, the first {first}")
     homeless = sum(row.phase not in (*STEP, "optimizer", "recompute") for row in recorded)
     if homeless:
         doubts.append(f"{homeless} products are in no phase and not counted")

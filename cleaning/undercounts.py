@@ -22,8 +22,10 @@ def repaired(instances: tuple[Instance, ...]) -> Outcome[Instance]:
     kept, log = [], []
     for instance in instances:
         row = _judged(instance)
-        settled = (row.cleaned_flop, row.verdict) == (instance.row.cleaned_flop, instance.row.verdict)
-        if not settled and row.cleaned_flop != row.deduplicated_flop:
+        if (row.cleaned_flop, row.verdict) == (instance.row.cleaned_flop, instance.row.verdict):
+            kept.append(instance)
+            continue
+        if row.cleaned_flop != row.deduplicated_flop:
             log.append(entry("repaired", row, "cleaned_flop", row.deduplicated_flop, row.cleaned_flop, row.reason))
         kept.append(replace(instance, row=row))
     return Outcome(tuple(kept), (), tuple(log))
