@@ -19,7 +19,7 @@ from reports import figures, style
 from reports.build import Built, View
 from reports.tables import to_csv, to_json, to_text
 from reports.words import closing_sentence, digits, percent, si, si_time, variant_lines, verdict
-from results.records import Run, Sitting, Utilization, header
+from results.records import Run, Sitting, Utilization, WorkTime, header
 
 SUITE = "resnet18 resnet34 resnet50 resnet101 resnet152 vgg11 vgg13 vgg16 vgg19 wide_resnet50_2 alexnet mobilenet_v2"
 SUITE_13 = [*SUITE.split(), "efficientnet_b0"]
@@ -119,6 +119,8 @@ def test_a_variant_in_short() -> None:
             view(fraction(0.4, warnings=("clock_limited: sw_power_cap",)), fraction(0.5, "ceiling")),
             "50 % of the ceiling; clock held down",
         ),
+        (view(fraction(0.4, method="batch"), fraction(0.3, "ceiling", method="batch")), "30 % of the ceiling"),
+        (view(fraction(0.4, warnings=("profile_differs: backward 1 against 2",))), "profile and count differ"),
         (failed(), "out of memory"),
         (failed("crashed"), "the worker died"),
         (view(fraction(None, status="unavailable", reason="no peak")), "no peak known: see reasons"),
@@ -149,6 +151,16 @@ def test_headline_is_the_sheet_then_the_user_then_the_ceiling_and_exact_before_t
     assert view(ceiling, fraction(None, "user")).headline is ceiling
     assert view(fraction(0.3, method="theory"), ceiling).headline is ceiling
     assert view(fraction(0.9, "clock")).headline is None  # never without the sheet beside it
+
+
+def test_headline_is_the_best_numerator_exact_batch_epoch_theory_one() -> None:
+    methods = ("one", "theory", "epoch", "batch", "exact")
+    rows = [fraction(0.1 * (i + 1), method=method) for i, method in enumerate(methods)]
+    for count in range(1, 6):
+        assert view(*rows[:count]).headline.method == methods[count - 1]
+    assert view(*(fraction(None, method=method) for method in methods)).timed.method == "exact"
+    rate = fraction(None, method="one", achieved_flop_per_s=1e12)
+    assert view(fraction(None, method="batch"), rate).timed is rate  # one with a rate is told before one without
 
 
 # --- the closing sentence ----------------------------------------------------------------------------------------
@@ -287,6 +299,65 @@ def test_warnings_are_notes_with_their_cells_and_conventions_stay_in_the_file() 
     text = to_text(built(view(fraction(0.4, warnings=marks)), view(fraction(0.4, model="vgg16", warnings=marks[:1]))))
     assert "note: clock_limited: sw_power_cap in 100 % of polls (all 2 measured cells)" in text
     assert "convention" not in text
+
+
+def test_what_was_repaired_and_left_out_stays_in_the_file() -> None:
+    marks = (
+        "repaired: 2 of 7 products",
+        "duplicates: 1 of 7",
+        "extrapolated: x",
+        "profile_differs: backward 1 against 2",
+    )
+    text = to_text(built(view(fraction(0.4, method="batch", warnings=marks))))
+    assert [line for line in text.splitlines() if line.startswith("note")] == [
+        "note: profile_differs: backward 1 against 2 (resnet18 b8 fp32)"
+    ]
+
+
+def work_time(**more: object) -> WorkTime:
+    values: dict[str, Any] = {"cell_id": "c", "attempt": 1, "model": "resnet18", "batch_size": 8, "precision": "fp32"}
+    values |= {"device": "cuda", "work": "epoch", "items": 10_000, "steps": 1250, "time_s": 12.5}
+    return WorkTime(**{**values, **more})
+
+
+def told(*views: View, times: Iterable[WorkTime] = ()) -> list[str]:
+    """The second table's lines, as words."""
+    text = to_text(dataclasses.replace(built(*views), work_times=tuple(times)))
+    _, _, rest = text.partition("Used, by method")
+    return [" ".join(line.split()) for line in rest.splitlines()[1:]]
+
+
+def test_the_second_table_is_there_for_methods_with_profiles_alone() -> None:
+    assert "Used, by method" not in to_text(built(view(fraction(0.4), methods=("theory", "exact"))))
+    methods = ("theory", "batch", "epoch", "exact")
+    rows = [fraction(0.4), fraction(0.41, method="theory"), fraction(0.405, method="batch")]
+    rows += [fraction(0.9, "ceiling", method="epoch")]
+    lines = told(view(*rows, methods=methods), times=[work_time(profiled_time_s=15.0)])
+    assert "model batch precision theory batch epoch exact images takes profiled whole" in lines
+    assert "resnet18 8 fp32 41 % 40 % – 40 % 10000 12.5 s 15.0 s –" in lines  # epoch has no ratio of the datasheet
+    lines = told(view(*rows[:1], methods=("one", "exact")))
+    assert "model batch precision one exact" in lines
+    assert "resnet18 8 fp32 – 40 %" in lines
+
+
+def test_both_tables_fit_100_columns_whatever_they_hold() -> None:
+    methods = ("theory", "one", "batch", "epoch", "exact")
+    times = [work_time(model=name, cell_id=name, profiled_time_s=1234.5, real_time_s=1234.5) for name in SUITE_13]
+    cells = [
+        view(
+            *(
+                fraction(0.00123, method=m, model=name, cell_id=name, precision="amp-bf16", batch_size=1024)
+                for m in methods
+            ),
+            methods=methods,
+        )
+        for name in [*SUITE_13, "shufflenet_v2_x1_0"]
+    ]
+    text = to_text(dataclasses.replace(built(*cells), work_times=tuple(times)))
+    assert max(len(line) for line in text.splitlines()) <= 100
+    assert "shufflenet_v2_x1_0" in text
+    assert sum("1234 s" in line or "1235 s" in line for line in text.splitlines()) == len(SUITE_13)
+    assert "…" not in text
 
 
 def test_csv_and_json_hold_every_field_and_unknown_is_empty_or_null() -> None:

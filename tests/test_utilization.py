@@ -235,6 +235,44 @@ def cleaned(*counts: FlopCount) -> tuple[FlopCount, ...]:
     return model_operators(one_convention(counts).kept).kept
 
 
+def test_theory_takes_the_forward_totals_alone() -> None:
+    """Backward rows, rows of modules and of other batches are of no concern to it, broken ones among them."""
+    forward = (count("conv", 100), count("addmm", 10), count("", 110))
+    others = (
+        count("conv", 7000, phase="backward"),
+        count("", 7000, phase="backward"),
+        count("conv", 60, scope="layer1"),
+        count("", 60, scope="layer1"),
+        count("conv", 5, batch_size=1),
+        count("", 5, batch_size=1),
+        count("", None, phase="backward", status="unavailable", reason="no backward"),
+        count("", None, scope="layer2", status="invalid", reason="torn"),
+        count("conv", 31, counter="ptflops"),
+    )
+    for counts in (cleaned(*forward, *others), cleaned(*others, *forward)):
+        assert theory(counts, RUN, "fvcore").flop_by_unit == {"fp32": 3 * 2 * 110}
+        assert theory_as_published(counts, RUN).flop_by_unit == {"fp32": 3 * 110}
+
+
+@pytest.mark.parametrize(
+    ("counter", "operators", "unit"),
+    [
+        ("flopledger", {"convolution": 100, "matmul": 10, "attention": 4, "recurrent": 2}, "flop"),
+        ("flop_counter_mode", {"aten.convolution": 100, "aten.addmm": 12, "aten._flash_attention_forward": 4}, "flop"),
+        ("torch_profiler", {"aten::conv2d": 100, "aten::addmm": 16}, "flop"),
+        ("ptflops_aten", {"aten.convolution": 100, "aten.mm": 16}, "mac"),
+        ("pthflops", {"Conv2d": 100, "Linear": 16}, "mac"),
+    ],
+)
+def test_every_counter_gives_a_theory_and_attention_runs_as_matrix_products(counter, operators, unit) -> None:
+    rows_ = [count(name, value, counter=counter, native_unit=unit) for name, value in operators.items()]
+    total = count("", sum(operators.values()), counter=counter, native_unit=unit)
+    mixed = dataclasses.replace(RUN, convolution_unit="tf32", matmul_unit="fp32")
+    factor = 3 * {"mac": 2, "flop": 1}[unit]
+    found = theory(cleaned(*rows_, total), mixed, counter)
+    assert (found.source, found.flop_by_unit) == (counter, {"tf32": 100 * factor, "fp32": 16 * factor})
+
+
 def test_theory_splits_convolutions_and_products_between_their_units() -> None:
     counts = cleaned(count("conv", 100), count("addmm", 10), count("linear", 1), count("layer_norm", 7), count("", 118))
     mixed = dataclasses.replace(RUN, convolution_unit="tf32", matmul_unit="fp32")
@@ -425,6 +463,20 @@ def test_energy_per_item_is_not_inflated_by_steps_that_were_not_timed() -> None:
 
 def test_samples_of_other_cells_are_left_out() -> None:
     assert measurement(dataclasses.replace(RUN, cell_id="d"), [block()], []).time is None
+
+
+def test_every_counter_of_a_cell_is_a_theory(tmp_path: Path) -> None:
+    data = read_run(made.write_run(tmp_path / "run"))
+    runs = [dataclasses.replace(run, counters=("flopledger", *run.counters)) for run in data.runs]
+    found = build(
+        dataclasses.replace(data, runs=runs),
+        lambda trace_id: read_operations(tmp_path / "run", trace_id)[0],
+        partial(read_profile, tmp_path / "run"),
+    )
+    sources = [row.numerator_source for row in found.views[0].fractions if row.method == "theory"]
+    assert list(dict.fromkeys(sources)) == ["flopledger", "fvcore", "ptflops"]
+    row = row_of(found, ("resnet18", 8, "fp32"), "theory", "datasheet", "flopledger")
+    assert (row.status, row.model_flop) == ("unavailable", None)  # this run has no count of it
 
 
 def test_variant_names_what_no_column_holds() -> None:
