@@ -162,6 +162,36 @@ def test_the_printed_table_says_its_convention_and_counts_multiply_adds(built: B
     assert row[10:12] == ["20", "%"]
 
 
+def check(path: Path) -> None:
+    """What the faults below must break."""
+    found = rebuilt(path)
+    for precision in made.PEAK:
+        row = row_of(found, "exact", precision)
+        expected = EXACT * 8 / 2 / made.work_s("batch", precision) / made.PEAK["fp32"]
+        assert row.utilization_ratio == pytest.approx(expected, rel=1e-9)
+        native = 3 * (made.FORWARD_MAC["resnet18"] + made.NORMALIZATION_MAC) * 8
+        assert row_of(found, "theory", precision).model_flop == native
+
+
+FAULTS = {"FLOP_PER_MULTIPLY_ADD": 1, "PEAKS": ("ceiling", "datasheet", "user"), "UNIT": "bf16"}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_turns_the_check_red(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    path = made.write_profiled_run(tmp_path / "run")
+    check(path)
+    monkeypatch.setattr(post2021, name, FAULTS[name])
+    with pytest.raises(AssertionError):
+        check(path)
+
+
+def test_a_halved_theory_turns_the_check_red(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, on_fp32 = made.write_profiled_run(tmp_path / "run"), post2021._on_fp32
+    monkeypatch.setattr(post2021, "_on_fp32", lambda numerator, _divisor: on_fp32(numerator, 2))
+    with pytest.raises(AssertionError):
+        check(path)
+
+
 # --- docs/post2021.md: its figures, worked out again ---------------------------------------------------------------
 
 FORWARD_MAC = {"resnet50": 4_089_184_256, "resnet152": 11_513_626_624, "alexnet": 714_188_480, "vgg16": 15_470_264_320}
