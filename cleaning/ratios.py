@@ -207,7 +207,8 @@ def _rows(blank: Ratio, table: Table, total: Callable[[Iterable[int | None]], in
     """A row a key, in the order of LEVELS and of first appearance."""
     for level, name in sorted(table, key=lambda key: LEVELS.index(key[0])):
         sides = table[level, name]
-        yield _divided(replace(blank, level=level, name=name), total(sides.forward), total(sides.backward), sides)
+        forward, backward = (total(counts) if counts else None for counts in (sides.forward, sides.backward))
+        yield _divided(replace(blank, level=level, name=name), forward, backward, sides)
 
 
 def _divided(row: Ratio, forward: int | None, backward: int | None, sides: Sides | None = None) -> Ratio:
