@@ -71,12 +71,16 @@ class Sitting:
         self.tracer = Worker("trace", quiet=not self.debug)
         self._key: tuple[Any, ...] | None = None
         self._counts: dict[str, list[FlopCount]] = {}
+        self._batches: dict[str, set[int]] = {}  # workload → those at which some cell wants it counted
         self._ceilings: set[tuple[str, str]] = set()
         self._traces: dict[str, tuple[str, ...]] = {}  # id → what was unusual about it, as far as this sitting knows
 
     def collect(self, cells: Sequence[Cell]) -> list[Run]:
         """Measure these cells in this order; the rows committed. Fewer than asked if the time budget ran out."""
         runs = []
+        for cell in cells:
+            if not reason_against(cell):
+                self._batches.setdefault(_counted_workload(cell), set()).update(_counted_batches(cell))
         try:
             for cell in cells:
                 if not self._fits(cell):
@@ -223,19 +227,24 @@ class Sitting:
     def _counted(self, cell: Cell) -> list[FlopCount]:
         """The counters' rows at small batches and at the cell's own; each workload is counted once a sitting."""
         rows: list[FlopCount] = []
-        sizes = hyper(cell)
-        batches = (1, 2) if cell.quick else batches_to_count(cell.batch_size)
         for counter in cell.counters:
-            key = digest([counter, cell.model, sizes, batches])
-            if key not in self._counts:
-                self._counts[key] = count_isolated(
-                    counter, cell.model, sizes, batches, COUNT_TIMEOUT_S, factory=factory(cell.model)
-                )
-            counted = self._counts[key]
+            counted = self._counted_by(counter, cell)
             rows += counted
             if all(row.batch_size != cell.batch_size for row in counted):
                 rows += extrapolate(counted, cell.batch_size)
         return rows
+
+    def _counted_by(self, counter: str, cell: Cell) -> list[FlopCount]:
+        """One counter's rows for a cell, counted together with what the other cells of its workload ask for."""
+        workload = _counted_workload(cell)
+        key = digest([counter, workload])
+        if key not in self._counts:
+            batches = sorted(self._batches[workload])
+            self._counts[key] = count_isolated(
+                counter, cell.model, hyper(cell), batches, COUNT_TIMEOUT_S, factory=factory(cell.model)
+            )
+        mine = _counted_batches(cell)
+        return [row for row in self._counts[key] if row.batch_size in mine]
 
     def _traced(self, cell: Cell, found: dict[str, Any]) -> Fault | None:
         """Keep the operation table of the cell's step, unless the run has it; its id goes into `found`."""
@@ -305,6 +314,14 @@ def least_s(cell: Cell, ceiling_known: bool = False) -> float:
 def ceiling_budget_s(cell: Cell) -> float:
     """Seconds for finding the device's ceiling before the first cell of a precision."""
     return QUICK_CEILING_S if cell.quick else CEILING_BUDGET_S[cell.device.partition(":")[0]]
+
+
+def _counted_workload(cell: Cell) -> str:
+    return digest([cell.model, hyper(cell)])
+
+
+def _counted_batches(cell: Cell) -> tuple[int, ...]:
+    return (1, 2) if cell.quick else batches_to_count(cell.batch_size)
 
 
 def _ceiling_key(cell: Cell) -> tuple[str, str]:

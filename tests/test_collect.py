@@ -10,11 +10,15 @@ import signal
 import pytest
 from fake_sitting import CEILINGS, MEASURE, TRACE, FakeWatch, FakeWorker, Scene, ceiling, cell, in_turn, measured
 from made_up_runs import Failing, Unsynced, operations
+from test_passes import operation
 
 from measure.protocols import Protocol
+from measure.timing import Block
 from results.errors import StoreFault
-from results.records import STATUSES
-from results.store import read_operations, read_run
+from results.layout import profile_file
+from results.records import STATUSES, ProfiledOperation
+from results.store import read_operations, read_profile, read_run
+from runners.cell import Measured
 from runners.collect import CEILING_BUDGET_S, QUICK_CEILING_S, SPARE_RATIO, failed, least_s, trace_id
 from runners.launch import Fault
 
@@ -179,6 +183,15 @@ class TestCounts:
         assert here["extrapolated"].tolist() == [True, True]
         assert sorted(here["flop"].tolist()) == [64_007, 128_014]  # 1000 b + 7 at 64, and twice that
 
+    def test_the_batches_of_all_cells_are_counted_together_and_each_cell_keeps_its_own(self, scene):
+        """So that the order in which cells come changes no row, and nothing is counted twice."""
+        cells = [cell(batch_size=1), cell(batch_size=64), cell(batch_size=8)]
+        scene.sitting().collect(cells)
+        assert [batches for *_, batches in scene.counted] == [(1, 2, 8, 16)] * 2
+        frame = read_run(scene.path).flop_counts
+        found = {c.batch_size: set(frame[frame["cell_id"] == c.cell_id]["batch_size"]) for c in cells}
+        assert found == {1: {1, 2}, 64: {1, 2, 16, 64}, 8: {1, 2, 8}}
+
     def test_other_sizes_are_another_workload(self, scene):
         scene.sitting().collect([cell(), cell(image_size=64)])
         assert len(scene.counted) == 4
@@ -306,6 +319,118 @@ class TestCeilings:
         assert [run.status for run in runs] == ["ok", "ok"]
         assert len(scene.asked(CEILINGS)) == 1
         assert "no ceiling of fp32 on cpu: crashed: so it is" in scene.stream.getvalue()
+
+
+PROFILED = {"profiled": ("one", "batch"), "unprofiled": {"last": "because"}}
+
+
+def calls(*works: str, time_s: float = 0.1) -> tuple[ProfiledOperation, ...]:
+    return tuple(dataclasses.replace(operation(work), time_s=time_s) for work in works)
+
+
+def with_profile(time_s: float = 0.1) -> Measured:
+    return dataclasses.replace(measured(**PROFILED), operations=calls("one", "batch", time_s=time_s))
+
+
+class TestProfiles:
+    METHODS = ("theory", "one", "epoch", "exact")
+
+    def test_what_was_profiled_is_kept_and_committed_with_the_cell(self, scene):
+        scene.answers[MEASURE] = with_profile()
+        (run,) = scene.sitting().collect([cell(methods=self.METHODS)])
+        assert (run.profiled, run.unprofiled) == (("one", "batch"), {"last": "because"})
+        (kept,) = read_run(scene.path).runs
+        file = profile_file(run.cell_id, 1)
+        assert kept.committed[file][0] == 2
+        assert "samples.csv" in kept.committed
+        assert read_profile(scene.path, run.cell_id, 1) == list(calls("one", "batch"))
+        assert read_run(scene.path).problems == []
+
+    def test_the_works_of_the_blocks_are_in_the_samples(self, scene):
+        more = [Block("measure", "", 3, 1010.0, 0.3, None, None, work) for work in ("one", "last", "epoch")]
+        honest = with_profile()
+        scene.answers[MEASURE] = dataclasses.replace(honest, blocks=(*honest.blocks, *more))
+        scene.sitting().collect([cell(methods=self.METHODS)])
+        works = read_run(scene.path).samples["work"].fillna("").tolist()
+        assert works == ["", "", "", "one", "last", "epoch"]
+
+    def test_telemetry_and_energy_are_of_the_cells_own_window(self, scene):
+        more = (Block("measure", "", 3, 5000.0, 9.0, None, None, "epoch"),)
+        honest = with_profile()
+        scene.answers[MEASURE] = dataclasses.replace(honest, blocks=(*honest.blocks, *more))
+        (run,) = scene.sitting().collect([cell(methods=self.METHODS)])
+        assert scene.watch.windows == [(1000.0, 1003.0)]
+        assert run.energy_j == 300.0
+
+    def test_a_cell_without_one_has_no_file(self, scene):
+        scene.sitting().collect([cell()])
+        assert not (scene.path / "profiles").exists()
+
+    def test_one_that_cannot_be_read_back_costs_the_profile_alone(self, scene):
+        broken = dataclasses.replace(operation("one"), index=1.5)
+        scene.answers[MEASURE] = dataclasses.replace(with_profile(), operations=(broken,))
+        (run,) = scene.sitting().collect([cell(methods=self.METHODS)])
+        assert (run.status, run.profiled) == ("ok", ())
+        assert run.unprofiled["last"] == "because"
+        assert run.unprofiled["one"] == run.unprofiled["batch"]
+        assert run.unprofiled["one"].startswith("its profile cannot be kept: ")
+        assert not list((scene.path / "profiles").glob("*.gz"))
+        assert len(read_run(scene.path).samples) == 3
+
+    def test_what_a_kill_left_between_a_profile_and_its_commit_is_measured_again(self, scene):
+        """The file of the attempt is replaced, whose number no row has used."""
+        of = cell(methods=self.METHODS)
+        scene.store.write_profile(of.cell_id, 1, calls("one", "batch", "last"))
+        scene.reopen()
+        assert scene.store.done() == {}
+        scene.answers[MEASURE] = with_profile(0.25)
+        (run,) = scene.sitting().collect([of])
+        assert (run.status, run.attempt) == ("ok", 1)
+        assert read_profile(scene.path, of.cell_id, 1) == list(calls("one", "batch", time_s=0.25))
+        assert len(list((scene.path / "profiles").iterdir())) == 1
+
+    @pytest.mark.parametrize("call", range(10))
+    def test_ctrl_c_within_the_commit_waits_until_the_profile_is_kept_too(self, tmp_path, monkeypatch, call):
+        disk = Ringing(call)
+        scene = Scene(tmp_path / "run", monkeypatch, disk)
+        scene.answers[MEASURE] = lambda *_: disk.arm() or with_profile()
+        of = cell(methods=self.METHODS)
+        with pytest.raises(KeyboardInterrupt):
+            scene.sitting().collect([of, cell("vgg11")])
+        assert disk.rang
+        assert statuses(scene) == {"resnet18": "ok"}
+        assert len(read_profile(scene.path, of.cell_id, 1)) == 2
+
+    def test_a_full_disk_ends_the_sitting_before_the_cell_counts(self, tmp_path, monkeypatch):
+        disk = Failing()
+        scene = Scene(tmp_path / "run", monkeypatch, disk)
+
+        def full(*_):
+            disk.broken = True
+            return with_profile()
+
+        scene.answers[MEASURE] = full
+        with pytest.raises(StoreFault):
+            scene.sitting().collect([cell(methods=self.METHODS)])
+        disk.broken = False
+        scene.reopen()
+        assert statuses(scene) == {}
+        assert scene.store.done() == {}
+
+    def test_the_protocol_names_the_works_and_the_cells_limit(self, scene):
+        of = cell(methods=self.METHODS, epoch_images=5)
+        scene.sitting(cell_timeout_s=17.0, time_budget_s=1e6).collect([of])
+        ((_, protocol),) = scene.asked(MEASURE)
+        assert (protocol.works, protocol.limit_s) == (("one", "batch", "last", "epoch"), 17.0)
+
+    def test_the_time_budget_knows_that_works_take_time(self, scene):
+        """CPU: one and last take a third of a second to warm up and 2 s each."""
+        of = cell(methods=self.METHODS, epoch_images=5)
+        plain_s = least_s(cell(), ceiling_known=True)
+        assert least_s(of, ceiling_known=True) == pytest.approx(plain_s + SPARE_RATIO * 2 * (1 / 3 + 2))
+        budget_s = least_s(cell()) + 1.0
+        assert scene.sitting(time_budget_s=budget_s).collect([of]) == []
+        assert len(scene.sitting(time_budget_s=budget_s).collect([cell()])) == 1
 
 
 class TestTimeBudget:
