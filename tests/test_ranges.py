@@ -73,6 +73,26 @@ def test_the_cell_holds_its_steps():
     assert recorder.said == ["+resnet18 batch 8", *STEP.split() * 2, "-resnet18 batch 8"]
 
 
+def test_a_work_holds_its_steps_and_is_heard_with_them():
+    recorder, ranges = recorded(kineto=True)
+    with ranges.work("one"):
+        ranges.step(lambda mark: mark("end"))()
+    opened = ["one", "step", "optimizer"]
+    assert [s for s in recorder.said if s[0] in "<>"] == [
+        *(f"<{DOMAIN}.{name}" for name in opened),
+        *(f">{DOMAIN}.{name}" for name in reversed(opened)),
+    ]
+    assert [s for s in recorder.said if s[0] in "+-"] == ["+one", "+step", "+optimizer", "-optimizer", "-step", "-one"]
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_an_exception_closes_the_range_of_a_work(enabled):
+    recorder = Recorder()
+    with pytest.raises(MemoryError), Ranges(enabled, recorder, recorder.annotate, lambda: True).work("batch"):
+        raise MemoryError
+    assert recorder.said == ["<flopledger.batch", "+batch", "-batch", ">flopledger.batch"] * enabled
+
+
 def test_marks_are_passed_on_after_their_range_has_opened():
     recorder, ranges = recorded()
     ranges.step(announcing)(lambda phase: recorder.said.append(phase))
