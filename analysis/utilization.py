@@ -19,9 +19,9 @@ from analysis.numerators import PROFILED_METHODS, Numerator
 from analysis.precisions import TENSOR_UNITS
 from analysis.statistics import summarise
 from analysis.step_times import block_means, whole_steps
-from analysis.work_times import blocks_of, variant, work_times
+from analysis.work_times import WORKS_OF_METHODS, blocks_of, variant, work_times
 from results.errors import Unavailable
-from results.records import MEASURED, Run, Sample, Telemetry, Utilization, WorkTime, header
+from results.records import MEASURED, WORKS, Run, Sample, Telemetry, Utilization, WorkTime, header
 
 __all__ = ["Measurement", "StepTime", "limits_seen", "measurement", "rows", "step_time", "variant"]
 
@@ -163,15 +163,23 @@ def _time_of(measured: Measurement, method: str) -> StepTime | None:
 def _cell_marks(measured: Measurement, method: str) -> tuple[str, ...]:
     """The warnings of a run, that it was a quick one, that its steps drifted and what held the clock down.
 
-    The last two were seen while the cell's own steps were timed; they say nothing of one sample.
+    The last two were seen while the cell's own steps were timed; they say nothing of one sample. Nor does a warning
+    about one work ("one: …", "profile: last: …") say anything of a method that does not need it.
     """
-    run, marks = measured.run, measured.run.warnings
+    run, needed = measured.run, WORKS_OF_METHODS.get(method, ())
+    marks = tuple(mark for mark in run.warnings if _about(mark) in ("", *needed))
     if run.quick and not any(mark.startswith("quick") for mark in marks):
         marks += ("quick: measured for a fifth of the usual time",)
     if method == "one":
         return marks
     drift = (measured.time.drift,) if measured.time is not None and measured.time.drift else ()
     return (*marks, *drift, *measured.notes)
+
+
+def _about(mark: str) -> str:
+    """The work that a warning is about; "" if it is about the cell."""
+    word = mark.removeprefix("profile: ").partition(":")[0]
+    return word if word in WORKS else ""
 
 
 _SHARED = ("cell_id", "attempt", "model", "batch_size", "precision", "device", "repeat")
@@ -216,7 +224,15 @@ def _fraction(
     known["utilization_ratio"] = flop / (time.mean_s * peak)
     known["utilization_low_ratio"] = flop / (time.high_s * peak) if time.high_s else None
     known["utilization_high_ratio"] = flop / (time.low_s * peak) if time.low_s and time.low_s > 0 else None
-    return run.status, run.reason, known
+    return *_standing(measured, over.method), known
+
+
+def _standing(measured: Measurement, method: str) -> tuple[str, str]:
+    """Status and reason of a fraction: of a profiled method those of its time, else those of the cell."""
+    work = measured.works.get(method)
+    if method not in PROFILED_METHODS or work is None:
+        return measured.run.status, measured.run.reason
+    return work.status, work.reason if work.status != "ok" else ""
 
 
 def _untimed(measured: Measurement, method: str) -> tuple[str, str]:

@@ -169,14 +169,27 @@ def _size(run: Run, work: str) -> tuple[int, int]:
 
 
 def _standing(run: Run, work: str, plain: Mean | None, profiled: Mean | None) -> tuple[str, str]:
-    """Status and reason of a row: the cell's own; `unavailable` without a time; a note where only the profile lacks."""
+    """Status and reason of a row: a failed cell's own; `unavailable` without a time; else whether it converged."""
     if run.status not in MEASURED:
         return run.status, run.reason
     if plain is None:
         return "unavailable", _why_not(run, work) or f"no measured block of {_needs(run, work)}"
+    if wide := _wide(run, work):
+        return "not_converged", wide
     if profiled is None:
-        return run.status, run.reason or f"note: no profiled time: {_why_not(run, work) or 'no step was timed'}"
-    return run.status, run.reason
+        return "ok", f"note: no profiled time: {_why_not(run, work) or 'no step was timed'}"
+    return "ok", ""
+
+
+def _wide(run: Run, work: str) -> str:
+    """Why a work's time did not converge; "" if it did. The cell tells the batch's, its warnings those of others."""
+    if work == "epoch":
+        full, last = epoch_of(run)
+        parts = ["batch"] * bool(full) + ["last"] * bool(last)
+        return "; ".join(f"{part}: {why}" for part in parts if (why := _wide(run, part)))
+    if work == "batch":
+        return "" if run.status == "ok" else run.reason or run.status
+    return next((mark.removeprefix(f"{work}: ") for mark in run.warnings if mark.startswith(f"{work}: ")), "")
 
 
 def _why_not(run: Run, work: str) -> str:

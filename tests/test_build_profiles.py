@@ -117,6 +117,30 @@ def test_marks_of_the_cells_own_steps_are_not_said_of_one_sample(built: Built, p
         assert any(mark.startswith("clock_limited") for mark in row.warnings) == (row.method == "batch")
 
 
+def test_warnings_of_a_work_are_said_of_the_methods_that_need_it(path: Path) -> None:
+    data = read_run(path)
+    marks = ("one: wide", "last: wider", "profile: one: no kernels", "profile: in eager mode", "busy: others")
+    runs = [dataclasses.replace(run, warnings=marks) for run in data.runs]
+    found = build(
+        dataclasses.replace(data, runs=runs),
+        lambda trace_id: read_operations(path, trace_id)[0],
+        partial(read_profile, path),
+    )
+    said = {method: set(row_of(found, method).warnings) & set(marks) for method in (*RATIO, "exact", "theory")}
+    cell = {"profile: in eager mode", "busy: others"}
+    assert said == {
+        "one": {"one: wide", "profile: one: no kernels", *cell},
+        "batch": cell,
+        "epoch": {"last: wider", *cell},
+        "exact": cell,
+        "theory": cell,
+    }
+    states = {method: (row_of(found, method).status, row_of(found, method).reason) for method in said}
+    assert states["one"] == ("not_converged", "wide")
+    assert states["epoch"] == ("not_converged", "last: wider")
+    assert states["batch"] == states["exact"] == ("ok", "")
+
+
 # --- times, counts, ratios ---------------------------------------------------------------------------------------
 
 
@@ -352,6 +376,7 @@ def test_methods_stand_side_by_side_with_the_epochs_times(built: Built) -> None:
 
 def test_files_hold_what_was_built(path: Path, built: Built, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(report, "_drawn", lambda out: {})
+    monkeypatch.setattr(report, "_page", lambda *given: b"a page")
     assert report.write(built, tmp_path) == []
     packed = (tmp_path / "cleaned" / "profiled_operations.csv.gz").read_bytes()
     assert packed[4:8] == b"\0\0\0\0"  # no time in the header: equal contents, equal bytes

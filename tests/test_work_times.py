@@ -50,6 +50,10 @@ LAST = (0.5, 0.7, 0.5, 0.7)
 PLAIN = [*blocks(*ONE, work="one"), *blocks(*BATCH), *blocks(*LAST, work="last")]
 
 
+PROFILED = [*blocks(0.02, work="one", part="profiled"), *blocks(3.0, part="profiled")]
+PROFILED += blocks(1.2, work="last", part="profiled")
+
+
 def half(values: tuple[float, ...]) -> float:
     """Half of the 95 % interval of the mean: t · s / √n."""
     return float(stats.t.ppf(0.975, len(values) - 1) * stats.tstd(values) / math.sqrt(len(values)))
@@ -208,8 +212,20 @@ def test_a_cell_that_failed_keeps_its_status_and_reason() -> None:
     run = dataclasses.replace(RUN, status="out_of_memory", reason="61 GiB")
     for row in work_times(run, PLAIN):
         assert (row.status, row.reason, row.time_s) == ("out_of_memory", "61 GiB", None)
-    unsure = dataclasses.replace(RUN, status="not_converged", reason="a wide interval")
-    assert {row.status for row in work_times(unsure, PLAIN)} == {"not_converged"}
+
+
+def test_each_time_says_for_itself_whether_it_converged() -> None:
+    unsure = dataclasses.replace(RUN, status="not_converged", reason="±9 %", warnings=("one: ±4 %", "busy: x"))
+    found = {row.work: (row.status, row.reason) for row in work_times(unsure, [*PLAIN, *PROFILED])}
+    assert found == {
+        "one": ("not_converged", "±4 %"),
+        "batch": ("not_converged", "±9 %"),
+        "last": ("ok", ""),
+        "epoch": ("not_converged", "batch: ±9 %"),
+    }
+    last = dataclasses.replace(RUN, warnings=("last: ±5 %",))
+    assert by_work(PLAIN, last)["epoch"].reason == "last: ±5 %"
+    assert by_work([*PLAIN, *PROFILED], last)["batch"].status == "ok"
 
 
 def test_an_epoch_is_divided_without_rest() -> None:
