@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import urllib.parse
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -177,6 +177,7 @@ def _methods(built: Built, names: Names) -> Section:
         else "No method gave a number: no cell has both a count and a peak."
     )
     more = (
+        page_cells.theories(built.views, names),
         page_cells.denominators(built.views, names),
         page_cells.post2021(built.post2021, names),
         page_cells.missing_fractions(built.views, names),
@@ -292,6 +293,3 @@ def _said(*sentences: str) -> tuple[str, ...]:
 
 def _only(*found: Table | None) -> tuple[Table, ...]:
     return tuple(table for table in found if table is not None)
-
-
-__all__: Iterable[str] = ["CAPTIONS", "page"]

@@ -9,7 +9,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from reports.build import HEADLINES, View
-from reports.page_tables import CELL, UNKNOWN, WORDS, Cells, Names, Table, grouped, in_order, reasons, span
+from reports.page_tables import (
+    CELL,
+    UNKNOWN,
+    WORDS,
+    Cells,
+    Names,
+    Table,
+    grouped,
+    in_order,
+    merged,
+    reasons,
+    skeleton,
+    span,
+)
 from reports.tables import cells_table
 from reports.words import OF_WHAT, SHORT, STATUS_WORDS, digits, si, si_time
 from results.records import Ceiling, Sitting, Utilization
@@ -17,6 +30,10 @@ from results.records import Ceiling, Sitting, Utilization
 METHOD_ORDER = ("theory", "theory_as_published", "one", "batch", "epoch", "exact")
 """Methods in the order in which they are told; those it does not name come after them."""
 
+Key = tuple[str, tuple[str, ...]]
+"""A method and its sources."""
+
+_MOST_SOURCES = 3
 _UNITS = {"_bytes": "B", "_hz": "Hz", "_w": "W", "_j": "J", "_s": "s"}
 
 
@@ -32,9 +49,15 @@ def measured_cells(views: Sequence[View]) -> Table:
 
 def methods(views: Sequence[View], names: Names) -> Table | None:
     """Utilization by each method and each counter, over the denominator that the cell is told by."""
-    told = [(view, _denominator(view)) for view in views]
-    rows = [row for view, of in told for row in view.fractions if row.denominator == of]
-    return _by_method("Utilization by method, with the 95 % interval of the time", rows, names)
+    return _by_method("Utilization by method, with the 95 % interval of the time", _told(views), names)
+
+
+def theories(views: Sequence[View], names: Names) -> Table | None:
+    """The method theory by counter, where the table of methods has one column for all of them."""
+    rows = [row for row in _told(views) if row.method == "theory"]
+    if len({row.numerator_source for row in rows if row.utilization_ratio is not None}) <= _MOST_SOURCES:
+        return None
+    return _by_method("Theory, by the counter whose forward pass is taken three times", rows, names, apart=True)
 
 
 def post2021(rows: Sequence[Utilization], names: Names) -> Table | None:
@@ -91,18 +114,21 @@ def failures(views: Sequence[View], names: Names) -> Table | None:
 
 
 def warnings(views: Sequence[View], names: Names) -> Table | None:
-    """Every warning once, with the cells that have it."""
-    why: dict[Cells, list[str]] = {}
+    """Every warning once, with the cells that have it; those that differ in their numbers alone are one."""
+    found: dict[Cells, list[tuple[str, str]]] = {}
     for view in in_order(views):
         marks = (*view.run.warnings, *(mark for row in view.fractions for mark in row.warnings))
         not_converged = [f"not_converged: {view.run.reason}"] if view.run.status == "not_converged" else []
         for mark in dict.fromkeys((*not_converged, *marks)):
             code, colon, text = mark.partition(": ")
-            key = (code, text) if colon else ("", mark)
-            why.setdefault(key, []).append(view.run.cell_id)
-    codes = list(dict.fromkeys(code for code, _ in why))
-    by_code = {key: why[key] for key in sorted(why, key=lambda key: codes.index(key[0]))}
-    return reasons("What to know before using these numbers", ("code", "warning"), by_code, names)
+            code, text = (code, text) if colon else ("", mark)
+            found.setdefault((code, skeleton(text)), []).append((text, view.run.cell_id))
+    codes = list(dict.fromkeys(code for code, _ in found))
+    why: dict[Cells, list[str]] = {
+        (code, merged([text for text, _ in same])): [cell for _, cell in same]
+        for (code, _), same in sorted(found.items(), key=lambda item: codes.index(item[0][0]))
+    }
+    return reasons("What to know before using these numbers", ("code", "warning"), why, names)
 
 
 def peaks(rows: Sequence[Utilization]) -> Table | None:
@@ -169,34 +195,50 @@ def _denominator(view: View) -> str:
     return next((name for name in HEADLINES if name in known), "")
 
 
-def _by_method(caption: str, rows: Iterable[Utilization], names: Names) -> Table | None:
-    """A line for each cell, a column for each method and source. rows: one for each of them."""
+def _told(views: Iterable[View]) -> list[Utilization]:
+    """Each cell's fractions over the denominator that it is told by."""
+    denominators = [(view, _denominator(view)) for view in views]
+    return [row for view, of in denominators for row in view.fractions if row.denominator == of]
+
+
+def _by_method(caption: str, rows: Iterable[Utilization], names: Names, apart: bool = False) -> Table | None:
+    """A line for each cell, a column for each method and source; sources of a method that has many share one.
+
+    rows: one for each cell, method and source. apart: no source shares a column.
+    """
     cells = grouped(names.sorted(rows), lambda row: row.cell_id)
-    keys = _methods_in(row for mine in cells.values() for row in mine)
+    keys = _methods_in([row for mine in cells.values() for row in mine], apart)
     lines = []
     for cell, mine in cells.items():
-        found = {(row.method, row.numerator_source): row for row in mine}
         if any(row.utilization_ratio is not None for row in mine):
-            lines.append((*names.columns(cell), _of(mine), *(_fraction(found.get(key)) for key in keys)))
+            found = ([r for r in mine if r.method == method and r.numerator_source in of] for method, of in keys)
+            lines.append((*names.columns(cell), _of(mine), *map(_fractions, found)))
     columns = (*CELL, "of", *(_method_head(key, keys) for key in keys))
     return Table(caption, columns, tuple(lines), WORDS) if lines else None
 
 
-def _methods_in(rows: Iterable[Utilization]) -> list[tuple[str, str]]:
-    """(method, source) that have a ratio anywhere, in the order in which they are told."""
-    found = dict.fromkeys((row.method, row.numerator_source) for row in rows if row.utilization_ratio is not None)
+def _methods_in(rows: Iterable[Utilization], apart: bool) -> list[Key]:
+    """(method, its sources) of each column that has a ratio anywhere, in the order in which they are told."""
     order = {name: place for place, name in enumerate(METHOD_ORDER)}
-    return sorted(found, key=lambda key: order.get(key[0], len(order)))
+    methods = grouped((row for row in rows if row.utilization_ratio is not None), lambda row: row.method)
+    keys: list[Key] = []
+    for method in sorted(methods, key=lambda name: order.get(name, len(order))):
+        sources = tuple(dict.fromkeys(row.numerator_source for row in methods[method]))
+        together = len(sources) > _MOST_SOURCES and not apart
+        keys += [(method, sources)] if together else [(method, (source,)) for source in sources]
+    return keys
 
 
 def _method_name(method: str, source: str) -> str:
     return ", ".join(filter(None, (method.replace("_", " "), source)))
 
 
-def _method_head(key: tuple[str, str], keys: Sequence[tuple[str, str]]) -> str:
+def _method_head(key: Key, keys: Sequence[Key]) -> str:
     """The method alone where it has one source, else with it; what a long name adds goes below."""
-    first, _, rest = key[0].partition("_")
-    more = key[1] if sum(other[0] == key[0] for other in keys) > 1 else ""
+    method, sources = key
+    first, _, rest = method.partition("_")
+    more = sources[0] if sum(other == method for other, _ in keys) > 1 else ""
+    more = f"{len(sources)} counters" if len(sources) > 1 else more
     return "\n".join(filter(None, (first, rest.replace("_", " "), more)))
 
 
@@ -204,6 +246,15 @@ def _of(rows: Sequence[Utilization]) -> str:
     """Peak and its kind, as in the table of cells."""
     head = next((row for row in reversed(rows) if row.peak_flop_per_s is not None), None)
     return UNKNOWN if head is None else f"{si(head.peak_flop_per_s or 0.0, 'FLOP/s')}\n{SHORT[head.denominator]}"
+
+
+def _fractions(rows: Sequence[Utilization]) -> str:
+    """One text; where sources differ from the smallest to the largest ratio."""
+    known = [row for row in rows if row.utilization_ratio is not None]
+    texts = list(dict.fromkeys(map(_fraction, known)))
+    if len(texts) < 2:
+        return texts[0] if texts else UNKNOWN
+    return f"{span([row.utilization_ratio for row in known], lambda ratio: digits(100 * ratio))} %"
 
 
 def _fraction(row: Utilization | None) -> str:

@@ -16,9 +16,11 @@ from reports.page_tables import (
     Names,
     Table,
     grouped,
+    merged,
     models_listed,
     natural,
     reasons,
+    skeleton,
     span,
 )
 from reports.words import STATUS_WORDS, digits, percent, si, si_time
@@ -74,10 +76,13 @@ def laws_sentence(laws: Sequence[BatchLaw]) -> str:
     if not totals:
         return ""
     found = Counter(law.holds for law in totals)
-    constant = sorted({law.model for law in totals if law.constant_flop}, key=natural)
+    constant = grouped((law for law in totals if law.constant_flop), lambda law: law.counter)
     said = {True: "yes", False: "no", None: "with too few batches to tell"}
     parts = [f"{found[answer]} {words}" for answer, words in said.items() if found[answer]]
-    also = f" The constant is not zero in {', '.join(constant)}." if constant else ""
+    where = (
+        f"for {counter} in {models_listed((law.model for law in mine), totals)}" for counter, mine in constant.items()
+    )
+    also = f" The constant is not zero {'; '.join(where)}." if constant else ""
     return f"Totals of counters as slope · batch + constant in the batch size: {', '.join(parts)}.{also}"
 
 
@@ -157,19 +162,22 @@ def missing_times(rows: Sequence[WorkTime], names: Names) -> Table | None:
 
 
 def cleaning(log: Sequence[CleaningLog]) -> Table | None:
-    """The log by step and reason: how many changes, and how many FLOP they took out or added, all rows together."""
-    groups = grouped(log, lambda row: (row.step, row.file, row.reason))
+    """The log by step and reason: how many changes, and how many FLOP they took out or added, all rows together.
+
+    Reasons that differ in their numbers alone are one, and so are the cells' own files.
+    """
     lines: list[Cells] = []
-    for step, file in dict.fromkeys((step, file) for step, file, _ in groups):
-        mine = [(reason, rows) for (s, f, reason), rows in groups.items() if (s, f) == (step, file)]
-        mine.sort(key=lambda item: -len(item[1]))
-        shown = mine[:_MOST_REASONS]
-        lines += [(step, file, reason, str(len(rows)), _change(rows)) for reason, rows in shown]
-        if rest := [row for _, rows in mine[_MOST_REASONS:] for row in rows]:
-            reason = f"{len(mine) - _MOST_REASONS} other reasons, each rarer"
-            lines.append((step, file, reason, str(len(rest)), _change(rest)))
-    columns = ("step", "file", "reason", "changes", "FLOP changed")
-    text = frozenset(columns) - {"changes", "FLOP changed"}
+    for (step, file), changes in grouped(log, lambda row: (row.step, _kind_of_file(row.file))).items():
+        mine = sorted(grouped(changes, lambda row: skeleton(row.reason)).values(), key=len, reverse=True)
+        told = [(merged([row.reason for row in rows]), rows) for rows in mine[:_MOST_REASONS]]
+        if rest := [row for rows in mine[_MOST_REASONS:] for row in rows]:
+            told.append((f"{len(mine) - _MOST_REASONS} other reasons, each rarer", rest))
+        lines += [
+            (step, file, reason, str(len({row.cell_id for row in rows})), str(len(rows)), _change(rows))
+            for reason, rows in told
+        ]
+    columns = ("step", "file", "reason", "cells", "changes", "FLOP changed")
+    text = frozenset(("step", "file", "reason"))
     return Table("What cleaning changed", columns, tuple(lines), text) if lines else None
 
 
@@ -212,8 +220,8 @@ def _any_ratio(rows: Sequence[Ratio], like: Ratio) -> bool:
 def _found_and_cleaned(rows: Sequence[Ratio]) -> str:
     """ "0.961 → 1.996", or one of them where they are the same."""
     found, cleaned = (span([row.ratio for row in rows if row.state == state], _four) for state in ("found", "cleaned"))
-    if UNKNOWN in (found, cleaned):
-        return cleaned if found == UNKNOWN else f"{found} → {UNKNOWN}"
+    if found == UNKNOWN or all(row.state == "found" for row in rows):
+        return cleaned if found == UNKNOWN else found
     return found if found == cleaned else f"{found} → {cleaned}"
 
 
@@ -249,11 +257,10 @@ def _times(rows: Sequence[WorkTime], names: Names, caption: str, epoch: bool) ->
 def _time(mean_s: float | None, low_s: float | None, high_s: float | None) -> str:
     if mean_s is None:
         return UNKNOWN
-    return (
-        si_time(mean_s)
-        if low_s is None or high_s is None
-        else f"{si_time(mean_s)}\n{si_time(low_s)} to {si_time(high_s)}"
-    )
+    if low_s is None or high_s is None:
+        return si_time(mean_s)
+    low = si_time(low_s) if low_s >= 0 else f"−{si_time(-low_s)}"  # the interval of a few blocks that scatter
+    return f"{si_time(mean_s)}\n{low} to {si_time(high_s)}"
 
 
 def _whole(count: int | None) -> str:
@@ -262,6 +269,12 @@ def _whole(count: int | None) -> str:
 
 def _yes(answer: bool | None) -> str:
     return UNKNOWN if answer is None else "yes" if answer else "no"
+
+
+def _kind_of_file(file: str) -> str:
+    """The file, of a cell's own the folder and the ending: "profiles/….csv.gz"."""
+    folder, slash, name = file.rpartition("/")
+    return f"{folder}/….{name.partition('.')[2]}" if slash else file
 
 
 def _change(rows: Sequence[CleaningLog]) -> str:

@@ -20,7 +20,7 @@ import pytest
 from reports import page_cells, page_counts
 from reports.build import Built, View
 from reports.page import CAPTIONS, page
-from reports.page_tables import Names, Table, natural
+from reports.page_tables import Names, Table, merged, natural, skeleton
 from reports.words import closing_sentence
 from results.manifest import Manifest
 from results.records import Agreement, BatchLaw, Ceiling, CleaningLog, ProfileCount, Ratio, WorkTime
@@ -342,7 +342,9 @@ def test_a_broken_law_is_named_with_what_breaks_it() -> None:
         ("bmm", "1, 2, 16", "bmm is off"),
     ]
     said = page_counts.laws_sentence(laws)
-    assert said.endswith(": 1 yes, 1 no, 1 with too few batches to tell. The constant is not zero in swin_v2_t.")
+    assert said.endswith(
+        ": 1 yes, 1 no, 1 with too few batches to tell. The constant is not zero for fvcore in swin_v2_t."
+    )
 
 
 def test_failures_and_warnings_come_once_with_their_cells(built: Built) -> None:
@@ -367,15 +369,67 @@ def test_cleaning_is_summed_by_step_and_reason(built: Built) -> None:
 def test_a_step_with_many_reasons_names_the_commonest_and_adds_up_the_rest() -> None:
     shared: dict[str, Any] = {"step": "s", "file": "f", "cell_id": "c", "attempt": 1, "subject": "x", "field": "flop"}
     log = [
-        CleaningLog(**shared, before="", after="1", reason=f"reason {number:02}")
+        CleaningLog(**shared, before="", after="1", reason=f"reason {chr(65 + number)}")
         for number in range(20)
         for _ in range(number + 1)
     ]
     table = page_counts.cleaning(log)
     assert table is not None
-    assert table.rows[0][2:] == ("reason 19", "20", "+20.0 FLOP")
-    assert table.rows[-1][2:] == ("8 other reasons, each rarer", "36", "+36.0 FLOP")  # 1 + 2 + … + 8
-    assert sum(int(row[3]) for row in table.rows) == len(log)
+    assert table.rows[0][2:] == ("reason T", "1", "20", "+20.0 FLOP")
+    assert table.rows[-1][2:] == ("8 other reasons, each rarer", "1", "36", "+36.0 FLOP")  # 1 + 2 + … + 8
+    assert sum(int(row[4]) for row in table.rows) == len(log)
+
+
+def test_texts_that_differ_in_numbers_alone_are_one() -> None:
+    caps = ["stopped at 6 s with ±9.62%, from 23 blocks", "stopped at 6 s with ±71.64%, from 9 blocks"]
+    assert merged(caps) == "stopped at 6 s with ±9.62 to 71.64%, from 9 to 23 blocks"
+    assert merged(["aten::conv2d × 2"]) == "aten::conv2d × 2"
+    assert skeleton("conv2d × 2, fp32, 3x3") == "conv2d × #, fp32, 3x3"  # digits inside words are no numbers
+    with pytest.raises(ValueError, match="numbers alone"):
+        merged(["conv2d × 2", "conv3d × 2"])
+
+
+def test_warnings_of_a_kind_are_one_row_with_all_their_cells() -> None:
+    runs = [made.run_of("vgg11", batch, "fp32", warnings=(f"busy: others used {batch}%",)) for batch in (5, 40, 9)]
+    views = [View(run, (made.fraction(run, "exact", "flopledger", "datasheet", 0.5),)) for run in runs]
+    table = page_cells.warnings(views, names(views))
+    assert table is not None
+    assert table.rows == (("busy", "others used 5 to 40%", "all 3 cells"),)
+
+
+def test_repairs_of_many_cells_are_one_row() -> None:
+    shared: dict[str, Any] = {"step": "repaired", "attempt": 1, "subject": "x", "field": "cleaned_flop", "before": ""}
+    log = [
+        CleaningLog(**shared, cell_id=c, file=f"profiles/{c}-1.csv.gz", after=n, reason=f"the shapes give {n} FLOP")
+        for c, n in (("a", "100"), ("b", "30"), ("b", "2000"))
+    ]
+    table = page_counts.cleaning(log)
+    assert table is not None
+    said = ("repaired", "profiles/….csv.gz", "the shapes give 30 to 2000 FLOP", "2", "3", "+2.13 kFLOP")
+    assert table.rows == (said,)
+
+
+def test_a_method_with_many_sources_has_one_column_and_a_table_of_its_own(built: Built) -> None:
+    assert page_cells.theories(built.views, names(built.views)) is None  # two counters fit beside each other
+    run = made.run_of("vgg11", 8, "fp32")
+    sources = {"a": 0.40, "b": 0.40, "c": 0.41, "d": 0.5}
+    rows = [made.fraction(run, "theory", source, "datasheet", ratio) for source, ratio in sources.items()]
+    rows += [made.fraction(run, "exact", "flopledger", "datasheet", 0.39)]
+    views = [View(run, tuple(rows))]
+    row = row_of(page_cells.methods(views, names(views)), "vgg11")
+    assert row["theory\n4 counters"] == "40.0 to 50.0 %"
+    assert row["exact"] == "39.0 %\n38.2 to 39.8"
+    apart = row_of(page_cells.theories(views, names(views)), "vgg11")
+    assert [apart[f"theory\n{source}"][:4] for source in sources] == ["40.0", "40.0", "41.0", "50.0"]
+    assert "exact" not in apart
+
+
+def test_an_interval_that_reaches_below_zero_is_told_as_such(built: Built) -> None:
+    row = next(row for row in built.work_times if row.work == "epoch")
+    low = dataclasses.replace(row, low_s=-0.358, time_s=1.93, high_s=4.22)
+    table = page_counts.epochs([low], names(built.views))
+    assert table is not None
+    assert "1.93 s\n−358 ms to 4.22 s" in table.rows[0]
 
 
 def test_environment_has_a_column_for_each_sitting_and_nothing_unknown() -> None:
