@@ -119,8 +119,12 @@ def _count(adapter: Any, workload: Any, model: Any, size: int, baseline_bytes: i
     grown_bytes = max(0, _peak_bytes() - baseline_bytes)
     if not rows:
         raise Inconsistent(f"the counter gave no row at a batch of {size}")
-    cost = {"duration_s": duration_s, "peak_memory_bytes": grown_bytes}
-    return [dataclasses.replace(row, **cost) if _is_forward_total(row) else row for row in rows]
+    return [
+        dataclasses.replace(row, duration_s=duration_s, peak_memory_bytes=grown_bytes)
+        if _is_forward_total(row)
+        else row
+        for row in rows
+    ]
 
 
 def _is_forward_total(row: FlopCount) -> bool:
