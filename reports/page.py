@@ -54,7 +54,10 @@ CAPTIONS: dict[str, tuple[str, str]] = {
         "Which operations the profiler counts right, too high or too low",
         "cleaned/profiled_operations.csv.gz",
     ),
-    "backward_forward_by_operation": ("Backward ÷ forward of each operation, found and cleaned", "cleaned/ratios.csv"),
+    "backward_forward_by_operation": (
+        "Backward ÷ forward of each kind of operation, found and cleaned",
+        "cleaned/ratios.csv",
+    ),
     "backward_forward_by_model": ("Backward ÷ forward of each model beside its exact value", "cleaned/ratios.csv"),
     "epoch_time_by_batch": ("How long an epoch takes at each batch size, profiled and not", "work_times.csv"),
 }
