@@ -151,6 +151,7 @@ def test_elements_of_every_listening_adapter_are_left_out_by_their_unit() -> Non
         outcome = model_operators(rows)
         assert outcome.kept == rows[:1]
         assert outcome.log[1].subject == f"{counter} forward batch 1 layer1 ReLU"
+        assert all(line.reason.startswith("left out: elementwise is neither") for line in outcome.log)
 
 
 def test_backward_operators_are_selected_as_forward_ones_are() -> None:

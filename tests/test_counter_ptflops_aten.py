@@ -138,6 +138,12 @@ def test_it_runs_in_eval_mode_with_gradients_on_and_leaves_no_hook():
     assert list(model.head._forward_hooks) == [kept.id]  # only ptflops' own are taken off
 
 
+def test_calls_without_a_rule_are_counted_one_by_one():
+    total, *rest = count(nn.Sequential(nn.ReLU(), nn.Flatten(), nn.ReLU()), torch.randn(1, 2, 3, requires_grad=True))
+    assert (total.native_value, total.not_understood, rest) == (0, {"aten.relu": 2}, [])
+    assert total.ignored["aten.view"] == 1
+
+
 def test_it_is_linear_in_the_batch():
     one, three = (count(Small(), torch.randn(size, 3, 10, 10), batch_size=size) for size in (1, 3))
     assert {name: 3 * row.native_value for name, row in by_operator(one).items()} == {

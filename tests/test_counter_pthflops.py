@@ -132,6 +132,19 @@ def test_a_model_of_known_sizes():
     }
 
 
+def test_calls_without_a_rule_are_counted_one_by_one():
+    """What gives no tensor does no arithmetic worth a word."""
+
+    class Calls(nn.Module):
+        def forward(self, images):
+            return images.relu().relu().unflatten(0, (images.numel(), 1)).tanh()
+
+    total, *rest = count(Calls(), torch.ones(4))
+    assert (total.native_value, rest) == (0, [])
+    assert total.not_understood == {"Tensor.relu": 2, "Tensor.tanh": 1}
+    assert total.ignored == {"Tensor.numel": 1, "Tensor.unflatten": 1}
+
+
 def test_the_bias_of_a_linear_layer_is_counted_once_whatever_the_batch():
     model = nn.Sequential(nn.Linear(8, 4))
     counts = {size: by_operator(count(model, torch.randn(size, 8), batch_size=size)) for size in (1, 2, 16)}
