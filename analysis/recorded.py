@@ -67,6 +67,10 @@ _COUNT_ONLY = {name: Rule(r.kind, r.bucket, r.reader, nothing) for name, r in TA
 """The project's table without bytes: a recording without dtypes can be counted."""
 
 
+_MISFITS = (ValueError, IndexError, KeyError, TypeError, ZeroDivisionError)
+"""What formulas raise for sizes and values that are of no such call."""
+
+
 # --- reading a call --------------------------------------------------------------------------------------------------
 
 
@@ -92,11 +96,11 @@ def to_operation(call: ProfiledOperation) -> Operation:
     shapes = given.shapes
     dtypes = _dtypes(call, form, shapes)
     dtype = next((word for word in dtypes if word), "")
-    try:
-        outputs = form.outputs(given)
-    except (IndexError, TypeError) as fault:
-        raise Unavailable(f"{call.name}: recorded sizes {tuple(shapes.values())} are of no such call") from fault
     name = f"aten.{form.name}" if form.name else _today(call.name)
+    try:
+        outputs, attributes = form.outputs(given), _attributes(given, name)
+    except _MISFITS as fault:
+        raise Unavailable(f"{call.name}: recorded sizes {tuple(shapes.values())} are of no such call") from fault
     return Operation(
         index=call.index,
         name=name,
@@ -110,7 +114,7 @@ def to_operation(call: ProfiledOperation) -> Operation:
         input_dtypes=dtypes,
         output_shapes=outputs,
         output_dtypes=(dtype,) * len(outputs),
-        attributes=_attributes(given, name),
+        attributes=attributes,
         reads=(),
         writes=(),
     )
@@ -121,7 +125,7 @@ def product_flop(call: ProfiledOperation) -> int:
     operation = to_operation(call)
     try:
         return int(cost(operation, _COUNT_ONLY).model_flop)
-    except (ValueError, IndexError) as fault:
+    except _MISFITS as fault:
         raise Unavailable(f"{call.name}: {fault}") from fault
 
 
@@ -162,7 +166,7 @@ def _given(call: ProfiledOperation, form: Form) -> Given:
             values[argument] = value
     values.update(form.fixed)
     for sized, tensor in _SIZES_AS_TENSORS.items():
-        if sized in values:
+        if isinstance(values.get(sized), tuple | list):
             shapes.setdefault(tensor, tuple(values[sized]))
     return Given(shapes, values)
 

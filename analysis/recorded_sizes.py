@@ -34,12 +34,18 @@ class Given:
 
 
 def window(size: int, kernel: int, stride: int, padding: int | str, dilation: int) -> int:
-    """Positions of a convolution's window along one dimension; padding may be "same" or "valid"."""
+    """Positions of a convolution's window along one dimension; padding may be "same" or "valid".
+
+    Raises Unavailable if there is none.
+    """
     reach = dilation * (kernel - 1)
     both = {"same": reach, "valid": 0}.get(padding) if isinstance(padding, str) else 2 * padding
     if both is None:
         raise Unavailable(f"expected a padding of numbers, same or valid, came {padding!r}")
-    return (size + both - reach - 1) // stride + 1
+    positions = (size + both - reach - 1) // stride + 1
+    if positions < 1:
+        raise Unavailable(f"a window of {reach + 1} does not fit into {size} with a padding of {padding}")
+    return positions
 
 
 def spread(size: int, kernel: int, stride: int, padding: int, dilation: int, more: int) -> int:

@@ -3,6 +3,7 @@ against loops that count every tap."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from typing import Any
 
@@ -367,6 +368,27 @@ def test_products(name: str, arguments: tuple[Any, ...], output: Any, multiply_a
 def test_what_cannot_be_counted_says_why(one: Any, why: str) -> None:
     with pytest.raises(Unavailable, match=why):
         product_flop(one)
+
+
+sizes = st.lists(st.integers(0, 4), max_size=5)
+anything = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-2, 4),
+    st.sampled_from(["same", "ij,jk->ik", "ij->i", ""]),
+    st.lists(st.integers(-1, 3), max_size=3).map(tuple),
+    st.tuples(st.booleans(), st.booleans(), st.booleans()),
+    sizes.map(lambda form: Tensor(*form)),
+    st.lists(sizes.map(tuple), max_size=3).map(lambda forms: Tensor(*forms)),
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.sampled_from([*FORMS, *GONE]), st.lists(anything, max_size=17))
+def test_any_nonsense_is_counted_or_unavailable(name: str, arguments: list[Any]) -> None:
+    """Never another error, never a count below zero."""
+    with contextlib.suppress(Unavailable):
+        assert product_flop(call(f"aten::{name}", *arguments)) >= 0
 
 
 def test_an_operation_keeps_its_place_and_its_dtypes() -> None:
