@@ -39,7 +39,7 @@ class Probed:
 
 @dataclass(frozen=True)
 class Measured:
-    """What measuring one cell gave: raw blocks, the fields of its Run, and the operations that were profiled."""
+    """What measuring one cell gave: raw blocks, the fields of its Run, and the operations of its works' profiles."""
 
     status: str
     reason: str
@@ -56,6 +56,10 @@ class Traced:
     operations: tuple[Operation, ...]
     storages: tuple[Storage, ...]
     notes: tuple[str, ...] = ()
+
+
+_LEFT: list[passes.Subject] = []
+"""What this process measured last, for its other works: one at most."""
 
 
 def probe(device: str) -> Probed:
@@ -136,13 +140,14 @@ def _traced_parts(cell: Cell, mode: FakeMode | None) -> StepParts:
 
 
 def measure(cell: Cell, protocol: Protocol) -> Measured:
-    """Train the cell's model for real, and time it by `protocol`; then the protocol's other works on the same model."""
+    """Train the cell's model for real, and time it by `protocol`. What it leaves is for `measure_work`."""
     import torch
 
     from measure import precision as flags
     from measure.operations import trace_step
     from measure.timing import clock_for
 
+    _LEFT.clear()
     policy = PRECISIONS[cell.precision]
     device = torch.device(cell.device)
     flags.supported(policy, device)
@@ -183,22 +188,21 @@ def measure(cell: Cell, protocol: Protocol) -> Measured:
     wrong = flags.check(after, policy, device, cell.cudnn_benchmark, cell.deterministic)
     if wrong:
         return dataclasses.replace(measured, status="invalid", reason=_disagree(wrong, "after"))
-    if not protocol.works:
-        return measured
-    step_s = _step_s(measured.blocks)
-    return _with_passes(measured, passes.Subject(cell, model, step, batches, clock, protocol, step_s, began_s))
+    if protocol.works:
+        step_s = _step_s(measured.blocks)
+        _LEFT.append(passes.Subject(cell, model, step, batches, clock, protocol, step_s, began_s))
+    return measured
 
 
-def _with_passes(measured: Measured, subject: passes.Subject) -> Measured:
-    """The other works beside the cell's own, whose status, reason and fields stay as they are."""
-    found = passes.run(subject)
-    return dataclasses.replace(
-        measured,
-        blocks=(*measured.blocks, *found.blocks),
-        operations=tuple(found.operations),
-        warnings=(*measured.warnings, *found.warnings),
-        fields={**measured.fields, "profiled": tuple(found.profiled), "unprofiled": found.unprofiled},
-    )
+def measure_work(cell_id: str, work: str) -> passes.Found:
+    """Another work of the cell that this process measured last; after its last one nothing is left of it."""
+    if [subject.cell.cell_id for subject in _LEFT] != [cell_id]:
+        raise ValueError(f"expected the cell that was measured last, got {cell_id}")
+    try:
+        return passes.run(_LEFT[0], work)
+    finally:
+        if work == _LEFT[0].protocol.works[-1]:
+            _LEFT.clear()
 
 
 def _step_s(blocks: Iterable[Any]) -> float:

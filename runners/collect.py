@@ -22,6 +22,7 @@ from results.records import MEASURED, Cell, FlopCount, ProfiledOperation, Record
 from results.store import Store, read_operations
 from runners.cell import Measured
 from runners.launch import Fault, Stopwatch, Worker, uninterrupted
+from runners.passes import Found, together
 from runners.plan import hyper, reason_against, worker_key, works
 from runners.progress import Progress
 from runners.watch import Watch
@@ -33,6 +34,9 @@ TRACE_TIMEOUT_S = 300.0
 COUNT_TIMEOUT_S = 300.0
 CEILING_BUDGET_S = {"cpu": 8.0, "cuda": 6.0}
 QUICK_CEILING_S = 2.5
+SHORTEST_CALL_S = 1.0
+"""What a work's call is given at least; the worker itself leaves out what would not end in the cell's limit."""
+
 SPARE_RATIO = 1.2
 """How much longer than the longest cell so far the next one is taken to need."""
 
@@ -187,13 +191,38 @@ class Sitting:
         warnings = [f"trace: {note}" for note in notes]
         self.progress.stage(cell, "finding the device's ceiling")
         self._find_ceilings(cell)
-        self.progress.stage(cell, "measuring" if not works(cell) else f"measuring, then {', '.join(works(cell))}")
+        self.progress.stage(cell, "measuring")
+        stopwatch = Stopwatch()
         answer = self.measurer.call("runners.cell:measure", cell, self._protocol(cell), timeout_s=self._timeout_s())
+        if not isinstance(answer, Fault) and answer.status in MEASURED:
+            answer = self._with_works(cell, answer, stopwatch)
         if isinstance(answer, Fault):
             return self._failed(answer, warnings, rows)
         if answer.status != "ok":
             self.measurer.stop()  # the next cell gets a fresh one after any status but ok
         return self._kept(cell, attempt, answer, found, warnings, rows)
+
+    def _with_works(self, cell: Cell, measured: Measured, stopwatch: Stopwatch) -> Measured | Fault:
+        """The cell with its other works, each a task of its own: one that ends its process costs itself and those after
+        it, which find no model any more. An error of the device is the cell's."""
+        if not works(cell):
+            return measured
+        parts, lost = [], ""
+        for work in works(cell):
+            if lost:
+                parts.append(Found(unprofiled={work: lost}))
+                continue
+            self.progress.stage(cell, f"measuring, {work}")
+            left_s = max(SHORTEST_CALL_S, self._timeout_s() - stopwatch.elapsed_s)
+            answer = self.measurer.call("runners.cell:measure_work", cell.cell_id, work, timeout_s=left_s)
+            if isinstance(answer, Fault):
+                if answer.status == "device_error":
+                    return answer
+                self._say(answer)
+                lost = f"not tried after {work}: {answer.reason}"
+                answer = Found(unprofiled={work: answer.reason})
+            parts.append(answer)
+        return _joined(measured, together(parts))
 
     def _failed(self, fault: Fault, warnings: list[str], rows: Rows) -> Outcome:
         self._say(fault)
@@ -303,6 +332,17 @@ class Sitting:
     def _say(self, fault: Fault) -> None:
         if self.debug and fault.detail:
             self.progress.say(fault.detail)
+
+
+def _joined(measured: Measured, found: Found) -> Measured:
+    """The cell's own step and its other works; status, reason and the numbers of the step stay as they are."""
+    return dataclasses.replace(
+        measured,
+        blocks=(*measured.blocks, *found.blocks),
+        operations=tuple(found.operations),
+        warnings=(*measured.warnings, *found.warnings),
+        fields={**measured.fields, "profiled": tuple(found.profiled), "unprofiled": found.unprofiled},
+    )
 
 
 def least_s(cell: Cell, ceiling_known: bool = False) -> float:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -42,8 +42,8 @@ Step = Callable[..., Any]
 class Subject:
     """A cell that has just been measured.
 
-    model: never compiled. step: of the cell's own batch; its model may be. step_s: its time. began_s: when the clock's
-    host time was 0 for `protocol.limit_s`.
+    model: never compiled. step: of the cell's own batch; its model may be. step_s: its time. began_s: the host time
+    from which `protocol.limit_s` counts. times_s, unprofiled: what the passes so far have found, by work.
     """
 
     cell: Cell
@@ -54,11 +54,13 @@ class Subject:
     protocol: Protocol
     step_s: float
     began_s: float
+    times_s: dict[str, float] = field(default_factory=dict)
+    unprofiled: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass
 class Found:
-    """What the passes gave. profiled: works with operations; unprofiled: work → why it has no profile or no time."""
+    """What one pass gave. profiled: works with operations; unprofiled: work → why it has no profile or no time."""
 
     blocks: list[Block] = field(default_factory=list)
     operations: list[ProfiledOperation] = field(default_factory=list)
@@ -67,22 +69,36 @@ class Found:
     unprofiled: dict[str, str] = field(default_factory=dict)
 
 
-def run(subject: Subject) -> Found:
-    """Every work of the protocol, in its order."""
-    found, times_s = Found(), {"batch": subject.step_s}
-    for work in subject.protocol.works:
-        with _costing_only(work, found, subject.cell), _range(subject, work):
-            if work == "epoch":
-                _run_epoch(subject, times_s, found)
-                continue
-            _check_time(subject, work)
-            make = _steps(subject, work)
-            if work in TIMED_WORKS:
-                times_s[work] = _time(subject, work, make(subject.step.model), found)
-            _profile(subject, work, make(subject.model), found)
-    if found.profiled and subject.cell.compile:
-        found.warnings.append("profile: recorded in eager mode, which the time is not of")
+def run(subject: Subject, work: str) -> Found:
+    """One work; an epoch comes after its last batch, from whose time it follows whether to run it."""
+    found = Found()
+    with _costing_only(work, found, subject.cell), _range(subject, work):
+        if work == "epoch":
+            _run_epoch(subject, found)
+        else:
+            _measure(subject, work, found)
+    subject.unprofiled.update(found.unprofiled)
     return found
+
+
+def together(parts: Sequence[Found]) -> Found:
+    """What several passes gave, in their order; what two of them warn of is said once."""
+    whole = Found()
+    for part in parts:
+        whole.blocks += part.blocks
+        whole.operations += part.operations
+        whole.warnings += [warning for warning in part.warnings if warning not in whole.warnings]
+        whole.profiled += part.profiled
+        whole.unprofiled |= part.unprofiled
+    return whole
+
+
+def _measure(subject: Subject, work: str, found: Found) -> None:
+    _check_time(subject, work)
+    make = _steps(subject, work)
+    if work in TIMED_WORKS:
+        subject.times_s[work] = _time(subject, work, make(subject.step.model), found)
+    _profile(subject, work, make(subject.model), found)
 
 
 @contextlib.contextmanager
@@ -155,17 +171,19 @@ def _profile(subject: Subject, work: str, step: Step, found: Found) -> None:
     found.blocks += [] if subject.cell.compile else profile.blocks
     found.warnings += [f"profile: {work}: {note}" for note in profile.notes]
     found.profiled.append(work)
+    if subject.cell.compile:
+        found.warnings.append("profile: recorded in eager mode, which the time is not of")
 
 
-def _run_epoch(subject: Subject, times_s: dict[str, float], found: Found) -> None:
+def _run_epoch(subject: Subject, found: Found) -> None:
     """A whole epoch from end to end, unless it would take too long. Raises Unavailable if it has no time at all."""
     from measure.timing import measure_stretch
 
     cell = subject.cell
     whole, rest = divmod(cell.epoch_images, cell.batch_size)
-    if rest and "last" not in times_s:
-        raise Unavailable(f"the time of its last batch of {rest} is not known: {found.unprofiled['last']}")
-    expected_s = whole * times_s["batch"] + (times_s["last"] if rest else 0.0)
+    if rest and "last" not in subject.times_s:
+        raise Unavailable(f"the time of its last batch of {rest} is not known: {subject.unprofiled['last']}")
+    expected_s = whole * subject.step_s + (subject.times_s["last"] if rest else 0.0)
     if expected_s >= min(subject.protocol.epoch_cap_s, _left_s(subject)):
         return
     step = subject.step.on(subject.batches.epoch(cell.epoch_images, cell.batch_size))

@@ -18,9 +18,11 @@ from results.store import Store
 from runners import collect
 from runners.cell import Measured, Traced
 from runners.launch import Fault
+from runners.passes import Found
 from runners.progress import Progress
 
 MEASURE, TRACE, CEILINGS = "runners.cell:measure", "runners.cell:reference_trace", "runners.cell:ceilings"
+WORK = "runners.cell:measure_work"
 
 
 def cell(model: str = "resnet18", batch_size: int = 2, **more: Any) -> Cell:
@@ -87,6 +89,7 @@ class Scene:
         self.path = path
         self.answers: dict[str, Any] = {
             MEASURE: lambda cell, protocol: measured(),
+            WORK: lambda cell_id, work: Found(),
             TRACE: Traced(tuple(operations()), tuple(storages())),
             CEILINGS: lambda sitting, device, precision, budget_s: [ceiling(sitting, device, precision)],
         }

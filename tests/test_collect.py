@@ -6,9 +6,22 @@ import dataclasses
 import errno
 import os
 import signal
+from typing import Any
 
 import pytest
-from fake_sitting import CEILINGS, MEASURE, TRACE, FakeWatch, FakeWorker, Scene, ceiling, cell, in_turn, measured
+from fake_sitting import (
+    CEILINGS,
+    MEASURE,
+    TRACE,
+    WORK,
+    FakeWatch,
+    FakeWorker,
+    Scene,
+    ceiling,
+    cell,
+    in_turn,
+    measured,
+)
 from made_up_runs import Failing, Unsynced, operations
 from test_passes import operation
 
@@ -16,11 +29,11 @@ from measure.protocols import Protocol
 from measure.timing import Block
 from results.errors import StoreFault
 from results.layout import profile_file
-from results.records import STATUSES, ProfiledOperation
+from results.records import STATUSES, Cell, ProfiledOperation
 from results.store import read_operations, read_profile, read_run
-from runners.cell import Measured
 from runners.collect import CEILING_BUDGET_S, QUICK_CEILING_S, SPARE_RATIO, failed, least_s, trace_id
 from runners.launch import Fault
+from runners.passes import Found
 
 FAULTS = ("unavailable", "out_of_memory", "timeout", "device_error", "crashed", "invalid")
 
@@ -321,116 +334,188 @@ class TestCeilings:
         assert "no ceiling of fp32 on cpu: crashed: so it is" in scene.stream.getvalue()
 
 
-PROFILED = {"profiled": ("one", "batch"), "unprofiled": {"last": "because"}}
+METHODS = ("theory", "one", "epoch", "exact")
+"""Of four works at a batch of 2 and an epoch of 5."""
 
 
-def calls(*works: str, time_s: float = 0.1) -> tuple[ProfiledOperation, ...]:
-    return tuple(dataclasses.replace(operation(work), time_s=time_s) for work in works)
+def with_works(**more: Any) -> Cell:
+    return cell(**{"methods": METHODS, "epoch_images": 5, **more})
 
 
-def with_profile(time_s: float = 0.1) -> Measured:
-    return dataclasses.replace(measured(**PROFILED), operations=calls("one", "batch", time_s=time_s))
+def call_of(work: str, **more: Any) -> ProfiledOperation:
+    return dataclasses.replace(operation(work), **more)
 
 
-class TestProfiles:
-    METHODS = ("theory", "one", "epoch", "exact")
+def answered(cell_id: str, work: str) -> Found:
+    """A pass that went well: a timed block and a profiled operation, but no profile of an epoch."""
+    block = Block("measure", "", 3, 1010.0, 0.3, None, None, work)
+    if work == "epoch":
+        return Found(blocks=[block])
+    return Found(blocks=[block], operations=[call_of(work)], profiled=[work], warnings=["profile: note"])
 
-    def test_what_was_profiled_is_kept_and_committed_with_the_cell(self, scene):
-        scene.answers[MEASURE] = with_profile()
-        (run,) = scene.sitting().collect([cell(methods=self.METHODS)])
-        assert (run.profiled, run.unprofiled) == (("one", "batch"), {"last": "because"})
-        (kept,) = read_run(scene.path).runs
-        file = profile_file(run.cell_id, 1)
-        assert kept.committed[file][0] == 2
-        assert "samples.csv" in kept.committed
-        assert read_profile(scene.path, run.cell_id, 1) == list(calls("one", "batch"))
-        assert read_run(scene.path).problems == []
 
-    def test_the_works_of_the_blocks_are_in_the_samples(self, scene):
-        more = [Block("measure", "", 3, 1010.0, 0.3, None, None, work) for work in ("one", "last", "epoch")]
-        honest = with_profile()
-        scene.answers[MEASURE] = dataclasses.replace(honest, blocks=(*honest.blocks, *more))
-        scene.sitting().collect([cell(methods=self.METHODS)])
-        works = read_run(scene.path).samples["work"].fillna("").tolist()
-        assert works == ["", "", "", "one", "last", "epoch"]
+class TestWorks:
+    """Each is a task of its own in the worker that measured the cell."""
+
+    @pytest.fixture(autouse=True)
+    def well(self, scene):
+        scene.answers[WORK] = answered
+
+    def test_each_is_asked_for_after_the_cells_own_step(self, scene):
+        of = with_works()
+        scene.sitting().collect([of])
+        assert scene.asked(WORK) == [(of.cell_id, work) for work in ("one", "batch", "last", "epoch")]
+        assert scene.tasks("measure") == [CEILINGS, MEASURE, *[WORK] * 4]
+
+    def test_a_cell_of_counts_alone_has_none(self, scene):
+        scene.sitting().collect([cell()])
+        assert scene.asked(WORK) == []
+        assert not (scene.path / "profiles").exists()
+
+    def test_what_they_gave_is_kept_and_committed_with_the_cell(self, scene):
+        (run,) = scene.sitting().collect([with_works()])
+        assert (run.status, run.profiled, run.unprofiled) == ("ok", ("one", "batch", "last"), {})
+        assert run.warnings.count("profile: note") == 1
+        data = read_run(scene.path)
+        assert data.problems == []
+        assert data.samples["work"].fillna("").tolist() == ["", "", "", "one", "batch", "last", "epoch"]
+        assert data.samples["index"].tolist() == list(range(7))
+        assert data.runs[0].committed[profile_file(run.cell_id, 1)][0] == 3
+        assert read_profile(scene.path, run.cell_id, 1) == [call_of(work) for work in ("one", "batch", "last")]
 
     def test_telemetry_and_energy_are_of_the_cells_own_window(self, scene):
-        more = (Block("measure", "", 3, 5000.0, 9.0, None, None, "epoch"),)
-        honest = with_profile()
-        scene.answers[MEASURE] = dataclasses.replace(honest, blocks=(*honest.blocks, *more))
-        (run,) = scene.sitting().collect([cell(methods=self.METHODS)])
+        (run,) = scene.sitting().collect([with_works()])
         assert scene.watch.windows == [(1000.0, 1003.0)]
         assert run.energy_j == 300.0
 
-    def test_a_cell_without_one_has_no_file(self, scene):
-        scene.sitting().collect([cell()])
+    @pytest.mark.parametrize("status", ["not_converged", "invalid"])
+    def test_a_result_with_a_wide_interval_has_them_and_no_result_has_none(self, scene, status):
+        scene.answers[MEASURE] = measured(status, "x")
+        (run,) = scene.sitting().collect([with_works()])
+        assert (run.status, run.reason) == (status, "x")
+        assert bool(run.profiled) == (status == "not_converged")
+        assert len(scene.asked(WORK)) == (4 if status == "not_converged" else 0)
+
+    @pytest.mark.parametrize("status", ["crashed", "timeout", "out_of_memory"])
+    def test_one_that_ends_its_process_costs_itself_and_those_after_it(self, scene, status):
+        def dies(cell_id, work):
+            return Fault(status, "so it is") if work == "batch" else answered(cell_id, work)
+
+        scene.answers[WORK] = dies
+        runs = scene.sitting().collect([with_works(), cell("vgg11")])
+        assert [run.status for run in runs] == ["ok", "ok"]
+        assert runs[0].profiled == ("one",)
+        later = "not tried after batch: so it is"
+        assert runs[0].unprofiled == {"batch": "so it is", "last": later, "epoch": later}
+        assert [work for _, work in scene.asked(WORK)] == ["one", "batch"], "no other process knows the model"
+        works = read_run(scene.path).samples["work"].fillna("").tolist()
+        assert works == ["", "", "", "one", "", "", ""]
+
+    def test_an_error_of_the_device_is_the_cells(self, scene):
+        scene.answers[WORK] = Fault("device_error", "CUDA error: an illegal memory access was encountered")
+        runs = scene.sitting().collect([with_works(), cell("vgg11")])
+        assert [run.status for run in runs] == ["device_error", "ok"]
+        assert len(scene.asked(WORK)) == 1
         assert not (scene.path / "profiles").exists()
 
-    def test_one_that_cannot_be_read_back_costs_the_profile_alone(self, scene):
-        broken = dataclasses.replace(operation("one"), index=1.5)
-        scene.answers[MEASURE] = dataclasses.replace(with_profile(), operations=(broken,))
-        (run,) = scene.sitting().collect([cell(methods=self.METHODS)])
-        assert (run.status, run.profiled) == ("ok", ())
-        assert run.unprofiled["last"] == "because"
-        assert run.unprofiled["one"] == run.unprofiled["batch"]
-        assert run.unprofiled["one"].startswith("its profile cannot be kept: ")
-        assert not list((scene.path / "profiles").glob("*.gz"))
-        assert len(read_run(scene.path).samples) == 3
+    def test_one_that_fails_by_itself_costs_itself(self, scene):
+        def fails(cell_id, work):
+            return Found(unprofiled={work: "because"}) if work == "one" else answered(cell_id, work)
 
-    def test_what_a_kill_left_between_a_profile_and_its_commit_is_measured_again(self, scene):
-        """The file of the attempt is replaced, whose number no row has used."""
-        of = cell(methods=self.METHODS)
-        scene.store.write_profile(of.cell_id, 1, calls("one", "batch", "last"))
-        scene.reopen()
-        assert scene.store.done() == {}
-        scene.answers[MEASURE] = with_profile(0.25)
-        (run,) = scene.sitting().collect([of])
-        assert (run.status, run.attempt) == ("ok", 1)
-        assert read_profile(scene.path, of.cell_id, 1) == list(calls("one", "batch", time_s=0.25))
-        assert len(list((scene.path / "profiles").iterdir())) == 1
+        scene.answers[WORK] = fails
+        (run,) = scene.sitting().collect([with_works()])
+        assert (run.profiled, run.unprofiled) == (("batch", "last"), {"one": "because"})
 
-    @pytest.mark.parametrize("call", range(10))
-    def test_ctrl_c_within_the_commit_waits_until_the_profile_is_kept_too(self, tmp_path, monkeypatch, call):
-        disk = Ringing(call)
-        scene = Scene(tmp_path / "run", monkeypatch, disk)
-        scene.answers[MEASURE] = lambda *_: disk.arm() or with_profile()
-        of = cell(methods=self.METHODS)
+    def test_ctrl_c_in_one_of_them_interrupts_the_cell(self, scene):
+        scene.answers[WORK] = KeyboardInterrupt()
         with pytest.raises(KeyboardInterrupt):
-            scene.sitting().collect([of, cell("vgg11")])
-        assert disk.rang
-        assert statuses(scene) == {"resnet18": "ok"}
-        assert len(read_profile(scene.path, of.cell_id, 1)) == 2
+            scene.sitting().collect([with_works()])
+        assert statuses(scene) == {"resnet18": "interrupted"}
+        assert len(read_run(scene.path).samples) == 0
 
-    def test_a_full_disk_ends_the_sitting_before_the_cell_counts(self, tmp_path, monkeypatch):
-        disk = Failing()
-        scene = Scene(tmp_path / "run", monkeypatch, disk)
+    def test_the_cells_limit_is_that_of_all_together(self, scene, monkeypatch):
+        monkeypatch.setattr("runners.collect.Stopwatch", lambda: Lap(scene))
 
-        def full(*_):
-            disk.broken = True
-            return with_profile()
+        def takes(seconds, answer):
+            def task(*arguments):
+                scene.clock.elapsed_s += seconds
+                return answer(*arguments)
 
-        scene.answers[MEASURE] = full
-        with pytest.raises(StoreFault):
-            scene.sitting().collect([cell(methods=self.METHODS)])
-        disk.broken = False
-        scene.reopen()
-        assert statuses(scene) == {}
-        assert scene.store.done() == {}
+            return task
 
-    def test_the_protocol_names_the_works_and_the_cells_limit(self, scene):
-        of = cell(methods=self.METHODS, epoch_images=5)
-        scene.sitting(cell_timeout_s=17.0, time_budget_s=1e6).collect([of])
+        scene.answers[MEASURE] = takes(10.0, lambda *_: measured())
+        scene.answers[WORK] = takes(4.0, answered)
+        scene.sitting(cell_timeout_s=17.0).collect([with_works()])
+        limits_s = [call.timeout_s for call in scene.calls if call.task in (MEASURE, WORK)]
+        assert limits_s == [17.0, 7.0, 3.0, 1.0, 1.0], "a second at least, in which it says that it was left out"
         ((_, protocol),) = scene.asked(MEASURE)
         assert (protocol.works, protocol.limit_s) == (("one", "batch", "last", "epoch"), 17.0)
 
     def test_the_time_budget_knows_that_works_take_time(self, scene):
         """CPU: one and last take a third of a second to warm up and 2 s each."""
-        of = cell(methods=self.METHODS, epoch_images=5)
         plain_s = least_s(cell(), ceiling_known=True)
-        assert least_s(of, ceiling_known=True) == pytest.approx(plain_s + SPARE_RATIO * 2 * (1 / 3 + 2))
+        assert least_s(with_works(), ceiling_known=True) == pytest.approx(plain_s + SPARE_RATIO * 2 * (1 / 3 + 2))
         budget_s = least_s(cell()) + 1.0
-        assert scene.sitting(time_budget_s=budget_s).collect([of]) == []
+        assert scene.sitting(time_budget_s=budget_s).collect([with_works()]) == []
         assert len(scene.sitting(time_budget_s=budget_s).collect([cell()])) == 1
+
+
+class TestProfiles:
+    @pytest.fixture(autouse=True)
+    def well(self, scene):
+        scene.answers[WORK] = answered
+
+    def test_one_that_cannot_be_read_back_costs_the_profile_alone(self, scene):
+        def broken(cell_id, work):
+            found = answered(cell_id, work)
+            return dataclasses.replace(found, operations=[call_of(work, index=1.5)] if work == "one" else [])
+
+        scene.answers[WORK] = broken
+        (run,) = scene.sitting().collect([with_works()])
+        assert (run.status, run.profiled) == ("ok", ())
+        assert set(run.unprofiled) == {"one", "batch", "last"}
+        assert run.unprofiled["one"].startswith("its profile cannot be kept: ")
+        assert not list((scene.path / "profiles").glob("*.gz"))
+        assert len(read_run(scene.path).samples) == 7
+
+    def test_what_a_kill_left_between_a_profile_and_its_commit_is_measured_again(self, scene):
+        """The file of the attempt is replaced, whose number no row has used."""
+        of = with_works()
+        scene.store.write_profile(of.cell_id, 1, [call_of("one", time_s=9.0)])
+        scene.reopen()
+        assert scene.store.done() == {}
+        (run,) = scene.sitting().collect([of])
+        assert (run.status, run.attempt) == ("ok", 1)
+        assert read_profile(scene.path, of.cell_id, 1) == [call_of(work) for work in ("one", "batch", "last")]
+        assert len(list((scene.path / "profiles").iterdir())) == 1
+
+    @pytest.mark.parametrize("call", range(10))
+    def test_ctrl_c_within_the_commit_waits_until_the_profile_is_kept_too(self, tmp_path, monkeypatch, call):
+        disk = Ringing(call)
+        scene = Scene(tmp_path / "other", monkeypatch, disk)
+        scene.answers[WORK] = lambda cell_id, work: disk.arm() or answered(cell_id, work)
+        of = with_works()
+        with pytest.raises(KeyboardInterrupt):
+            scene.sitting().collect([of, cell("vgg11")])
+        assert disk.rang
+        assert statuses(scene) == {"resnet18": "ok"}
+        assert len(read_profile(scene.path, of.cell_id, 1)) == 3
+
+    def test_a_full_disk_ends_the_sitting_before_the_cell_counts(self, tmp_path, monkeypatch):
+        disk = Failing()
+        scene = Scene(tmp_path / "other", monkeypatch, disk)
+
+        def full(cell_id, work):
+            disk.broken = True
+            return answered(cell_id, work)
+
+        scene.answers[WORK] = full
+        with pytest.raises(StoreFault):
+            scene.sitting().collect([with_works()])
+        disk.broken = False
+        scene.reopen()
+        assert statuses(scene) == {}
+        assert scene.store.done() == {}
 
 
 class TestTimeBudget:

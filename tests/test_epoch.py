@@ -14,10 +14,10 @@ from test_cifar import IMAGES, made
 from torchvision.transforms import Compose
 
 from measure.protocols import Protocol
-from results.records import Cell
+from results.records import MEASURED, Cell
 from runners import batches as sources
 from runners import cell as inside
-from runners import passes
+from runners import collect, passes
 from runners.plan import METHODS, works
 from workloads import cifar
 
@@ -48,6 +48,14 @@ def cell(**more: object) -> Cell:
 def short(of: Cell) -> Protocol:
     rules = Protocol.for_device("cpu", quick=True, target_ci_ratio=0.9, works=works(of))
     return dataclasses.replace(rules, cap_s=0.3, min_time_s=0.05, warm_cap_s=0.1, warm_min_s=0.01, block_s=0.01)
+
+
+def measure(of: Cell) -> inside.Measured:
+    """A cell and its works, as a sitting asks a worker for them."""
+    measured = inside.measure(of, short(of))
+    if measured.status not in MEASURED:
+        return measured
+    return collect._joined(measured, passes.together([inside.measure_work(of.cell_id, work) for work in works(of)]))
 
 
 @pytest.fixture
@@ -142,7 +150,7 @@ class TestBatches:
 @pytest.fixture(scope="module")
 def found():
     of = cell(batch_size=4, image_size=64, epoch_images=10)
-    return inside.measure(of, short(of))
+    return measure(of)
 
 
 class TestACellWithAllItsWorks:
@@ -181,7 +189,7 @@ class TestACellWithAllItsWorks:
 
 def test_the_model_sees_each_image_of_a_real_epoch_once(models, data):
     of = cell(data=data, input_pipeline=True)
-    found = inside.measure(of, short(of))
+    found = measure(of)
     assert found.fields["unprofiled"] == {}
     assert [len(seen) for seen in models[-1].seen[-4:]] == [6, 6, 6, 2]
     last = [grey for seen in models[-1].seen[-4:] for grey in seen]
@@ -195,7 +203,7 @@ def test_the_model_sees_each_image_of_a_real_epoch_once(models, data):
 def test_the_pipelines_time_is_in_the_step_only_where_it_is_asked_for(models, slow_data, pipeline):
     """5 ms an image: 30 ms a batch of six, 5 ms one sample, 10 ms the last two, 100 ms the epoch."""
     of = cell(data=slow_data, input_pipeline=pipeline)
-    found = inside.measure(of, short(of))
+    found = measure(of)
     least_s = {"": 0.030, "one": 0.005, "last": 0.010}
     for work, limit_s in least_s.items():
         blocks = [block for block in found.blocks if (block.work, block.part) == (work, "measure")]
@@ -206,26 +214,26 @@ def test_the_pipelines_time_is_in_the_step_only_where_it_is_asked_for(models, sl
 
 
 def test_the_cells_own_numbers_were_read_before_the_passes(models, data, monkeypatch):
-    def meddle(subject):
+    def meddle(subject, work):
         torch.set_float32_matmul_precision("high")
         subject.step.last_loss = torch.tensor(float("nan"))
-        return passes.Found(unprofiled={"one": "because"}, warnings=["profile: x"])
+        return passes.Found(unprofiled={work: "because"}, warnings=["profile: x"])
 
     monkeypatch.setattr(passes, "run", meddle)
     of = cell(data=data)
     try:
-        found = inside.measure(of, short(of))
+        found = measure(of)
     finally:
         torch.set_float32_matmul_precision("highest")
     assert found.status in ("ok", "not_converged")
     assert found.fields["flags_after"] == found.fields["flags_before"]
     assert found.fields["last_loss"] > 0
-    assert found.fields["unprofiled"] == {"one": "because"}
-    assert found.warnings[-1] == "profile: x"
+    assert found.fields["unprofiled"] == dict.fromkeys(works(of), "because")
+    assert found.warnings.count("profile: x") == 1
 
 
 def test_a_cell_that_became_invalid_has_no_works(models, monkeypatch):
-    monkeypatch.setattr(passes, "run", lambda subject: pytest.fail("its times are not of this precision"))
+    """Its times would not be of this precision."""
     honest = inside._timed
 
     def flipped(*arguments):
@@ -236,14 +244,31 @@ def test_a_cell_that_became_invalid_has_no_works(models, monkeypatch):
     of = cell()
     try:
         assert inside.measure(of, short(of)).status == "invalid"
+        with pytest.raises(ValueError, match="expected the cell that was measured last"):
+            inside.measure_work(of.cell_id, "one")
     finally:
         torch.set_float32_matmul_precision("highest")
+
+
+def test_nothing_is_left_of_a_cell_after_its_last_work_and_before_the_next_one(models):
+    of = cell(methods=("one", "batch"))
+    inside.measure(of, short(of))
+    inside.measure_work(of.cell_id, "one")
+    assert inside._LEFT[0].model is models[-1]
+    with pytest.raises(ValueError, match="expected the cell that was measured last, got other"):
+        inside.measure_work("other", "batch")
+    inside.measure_work(of.cell_id, "batch")
+    assert inside._LEFT == []
+    inside.measure(of, short(of))
+    plain = cell(methods=("exact",))
+    inside.measure(plain, short(plain))
+    assert inside._LEFT == []
 
 
 def test_one_sample_that_batch_normalisation_refuses_costs_one_alone():
     """ResNet-18 at 32 × 32 ends in 1 × 1: of one image, one value a channel. The last batch of two trains."""
     of = cell(batch_size=3, epoch_images=5)
-    found = inside.measure(of, short(of))
+    found = measure(of)
     assert found.status in ("ok", "not_converged")
     assert list(found.fields["unprofiled"]) == ["one"]
     assert found.fields["unprofiled"]["one"].startswith("Expected more than 1 value per channel when training")
@@ -264,7 +289,7 @@ def test_the_graphs_of_a_compiled_cells_works_are_of_plain_sizes(monkeypatch):
     sizes = {"batch_size": 4, "image_size": 16, "num_classes": None, "epoch_images": 10}
     of = cell(model="synthetic_convolution", **sizes, compile=True)
     try:
-        found = inside.measure(of, short(of))
+        found = measure(of)
     finally:
         torch.compiler.reset()
     assert given == [True] * 3

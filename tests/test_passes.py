@@ -120,6 +120,10 @@ def subject(cell: Cell = CELL, **rules: object) -> passes.Subject:
     return passes.Subject(cell, model, step, Supply(), clock, protocol, SAMPLE_S * cell.batch_size, clock.wall_s())
 
 
+def run_all(of: passes.Subject) -> passes.Found:
+    return passes.together([passes.run(of, work) for work in of.protocol.works])
+
+
 def mean_s(found: passes.Found, work: str, part: str = "measure") -> float:
     blocks = [block for block in found.blocks if (block.work, block.part) == (work, part)]
     return sum(step_time_s(block) * block.steps for block in blocks) / sum(block.steps for block in blocks)
@@ -127,7 +131,7 @@ def mean_s(found: passes.Found, work: str, part: str = "measure") -> float:
 
 class TestWhatIsMeasured:
     def test_each_work_has_its_own_time(self):
-        found = passes.run(subject())
+        found = run_all(subject())
         assert mean_s(found, "one") == pytest.approx(0.010)
         assert mean_s(found, "last") == pytest.approx(0.020)
         assert {block.work for block in found.blocks if block.part == "measure"} == {"one", "last", "epoch"}
@@ -136,12 +140,12 @@ class TestWhatIsMeasured:
 
     def test_the_time_of_a_batch_is_the_cells_own(self):
         """A second one would be another answer to the same question."""
-        found = passes.run(subject())
+        found = run_all(subject())
         assert [block.part for block in found.blocks if not block.work] == ["profiled"]
 
     def test_each_work_is_warmed_up_and_measured_by_the_rules_of_the_cell(self):
         of = subject()
-        found, rules = passes.run(of), of.protocol.for_pass()
+        found, rules = run_all(of), of.protocol.for_pass()
         for work in ("one", "last"):
             warm = [block for block in found.blocks if (block.work, block.part) == (work, "warmup")]
             timed = [block for block in found.blocks if (block.work, block.part) == (work, "measure")]
@@ -151,29 +155,29 @@ class TestWhatIsMeasured:
 
     def test_one_leaves_the_weights_alone_and_a_training_step_does_not(self):
         one = subject(dataclasses.replace(CELL, methods=("one",)))
-        passes.run(one)
+        run_all(one)
         assert one.model.weight.item() == 1.0
         assert one.model.weight.grad is not None, "it went backward"
         assert len(one.model.sizes) > 10
         last = subject(dataclasses.replace(CELL, methods=("epoch",)))
-        passes.run(last)
+        run_all(last)
         assert last.model.weight.item() < 1.0
 
     def test_one_has_the_gradients_of_one_sample_alone(self):
         """Σ (w·1 − 0)² has the gradient 2·w: not added up over steps."""
         of = subject(dataclasses.replace(CELL, methods=("one",)))
-        passes.run(of)
+        run_all(of)
         assert of.model.weight.grad.item() == 2.0
 
     @pytest.mark.parametrize(("methods", "sizes"), [(("one",), {1}), (("batch",), {4}), (("epoch",), {4, 2})])
     def test_only_what_is_asked_for(self, methods, sizes):
         of = subject(dataclasses.replace(CELL, methods=methods))
-        found = passes.run(of)
+        found = run_all(of)
         assert set(of.model.sizes) == sizes
         assert found.profiled == [work for work in works(of.cell) if work != "epoch"]
 
     def test_a_work_that_stops_at_its_cap_says_so(self):
-        found = passes.run(subject(target_ci_ratio=1e-9, cap_s=0.3))
+        found = run_all(subject(target_ci_ratio=1e-9, cap_s=0.3))
         assert [warning.partition(":")[0] for warning in found.warnings] == ["one", "last"]
         assert all("stopped at the cap of 0.1 s" in warning for warning in found.warnings)
 
@@ -181,7 +185,7 @@ class TestWhatIsMeasured:
 class TestEpoch:
     def test_it_is_run_from_end_to_end_in_segments(self):
         of = subject()
-        found = passes.run(of)
+        found = run_all(of)
         segments = [block for block in found.blocks if block.work == "epoch"]
         assert [block.steps for block in segments] == [1, 2], "two batches of four; the last one of two at the end"
         assert of.batches.epochs == [(10, 4)]
@@ -192,7 +196,7 @@ class TestEpoch:
     @pytest.mark.parametrize("images", [40, 41, 64, 10_000 // 7])
     def test_every_image_is_seen_once(self, images):
         of = subject(dataclasses.replace(CELL, methods=("epoch",), epoch_images=images))
-        passes.run(of)
+        run_all(of)
         whole, rest = divmod(images, 4)
         assert of.model.sizes[-(whole + bool(rest)) :] == [4] * whole + [rest] * bool(rest)
 
@@ -200,15 +204,15 @@ class TestEpoch:
     def test_only_where_it_is_short_enough(self, cap_s, run):
         """2 × 40 ms + 20 ms."""
         of = subject(epoch_cap_s=cap_s)
-        found = passes.run(of)
+        found = run_all(of)
         assert any(block.work == "epoch" for block in found.blocks) == run
         assert found.unprofiled == {}, "its time follows from those of its batches"
 
     def test_the_last_batch_counts_towards_what_is_expected(self):
         of = subject(dataclasses.replace(CELL, epoch_images=8), epoch_cap_s=0.0801)
-        assert any(block.work == "epoch" for block in passes.run(of).blocks)
+        assert any(block.work == "epoch" for block in run_all(of).blocks)
         of = subject(dataclasses.replace(CELL, epoch_images=9), epoch_cap_s=0.0801)
-        assert not any(block.work == "epoch" for block in passes.run(of).blocks)
+        assert not any(block.work == "epoch" for block in run_all(of).blocks)
 
     @given(st.integers(0, 5000), st.booleans())
     def test_segments_are_all_steps_shared_out_evenly(self, whole, partial):
@@ -222,25 +226,25 @@ class TestEpoch:
 
 class TestProfiles:
     def test_every_work_but_the_epoch_which_is_made_of_them(self, profiler):
-        found = passes.run(subject())
+        found = run_all(subject())
         assert [call.work for call in profiler.calls] == ["one", "batch", "last"] == found.profiled
         assert [row.work for row in found.operations] == ["one", "batch", "last"]
         assert [block.work for block in found.blocks if block.part == "profiled"] == ["one", "", "last"]
 
     def test_of_the_same_model_with_what_the_protocol_leaves(self, profiler):
         of = subject(profile_cap_s=0.7)
-        passes.run(of)
+        run_all(of)
         assert {call.model for call in profiler.calls} == {of.model}
         assert {(call.cuda, call.most_s) for call in profiler.calls} == {(True, 0.7)}
 
     def test_of_steps_that_announce_their_phases(self, profiler):
-        passes.run(subject())
+        run_all(subject())
         whole = ["forward", "loss", "backward", "optimizer", "end"]
         assert [call.marks for call in profiler.calls] == [["forward", "loss", "backward", "end"], whole, whole]
 
     def test_what_the_recording_lacks_is_a_warning(self, profiler):
         profiler.notes = ("no kernels",)
-        assert passes.run(subject()).warnings == [f"profile: {work}: no kernels" for work in ("one", "batch", "last")]
+        assert run_all(subject()).warnings == [f"profile: {work}: no kernels" for work in ("one", "batch", "last")]
 
     def test_a_compiled_cell_is_recorded_in_eager_mode_and_its_profiled_time_left_out(self, profiler):
         of = subject(dataclasses.replace(CELL, compile=True))
@@ -251,7 +255,7 @@ class TestProfiles:
             return of.model(images)
 
         of.step.model = compiled
-        found = passes.run(of)
+        found = run_all(of)
         assert set(ran) == {1, 4, 2}, "timed as it is trained"
         assert ran.count(4) == 2, "in the epoch alone: not under the profiler"
         assert {call.model for call in profiler.calls} == {of.model}
@@ -276,7 +280,7 @@ class TestFailures:
     @pytest.mark.parametrize("work", ["one", "batch", "last"])
     def test_under_the_profiler(self, work, kind, profiler, cuda):
         profiler.fails[work] = FAULTS[kind][0]
-        found = passes.run(subject())
+        found = run_all(subject())
         assert found.unprofiled == {work: FAULTS[kind][1]}
         others = [other for other in ("one", "batch", "last") if other != work]
         assert found.profiled == [row.work for row in found.operations] == others
@@ -287,7 +291,7 @@ class TestFailures:
     def test_while_it_is_timed(self, work, size, kind):
         of = subject()
         of.model.fails[size] = FAULTS[kind][0]
-        found = passes.run(of)
+        found = run_all(of)
         assert found.unprofiled[work] == FAULTS[kind][1]
         assert work not in found.profiled
         assert not [block for block in found.blocks if block.work == work]
@@ -304,7 +308,7 @@ class TestFailures:
             raise FAULTS[kind][0]
 
         monkeypatch.setattr("measure.timing.measure_stretch", fails)
-        found = passes.run(subject())
+        found = run_all(subject())
         assert found.unprofiled == {"epoch": FAULTS[kind][1]}
         assert found.profiled == ["one", "batch", "last"]
 
@@ -312,7 +316,7 @@ class TestFailures:
 def test_an_error_that_breaks_the_context_is_the_cells(profiler):
     profiler.fails["batch"] = RuntimeError("CUDA error: an illegal memory access was encountered")
     with pytest.raises(RuntimeError, match="CUDA error"):
-        passes.run(subject())
+        run_all(subject())
 
 
 class TestTheCellsLimit:
@@ -321,7 +325,7 @@ class TestTheCellsLimit:
     def test_without_room_nothing_is_begun(self):
         of = subject(limit_s=10.0)
         of.clock.now_s += 10.0
-        found = passes.run(of)
+        found = run_all(of)
         assert set(found.unprofiled) == {"one", "batch", "last", "epoch"}
         assert found.unprofiled["batch"] == "left out: it takes about 0 s, and of the cell's limit 0 s are left"
         assert of.model.sizes == []
@@ -330,20 +334,20 @@ class TestTheCellsLimit:
         """A step of 40 ms: six of them are 240 ms, nine samples 90 ms, and of the 220 ms left half is for timing."""
         of = subject(limit_s=10.0)
         of.clock.now_s += 10.0 - 0.22
-        found = passes.run(of)
+        found = run_all(of)
         assert found.unprofiled["batch"].startswith("left out: ")
         assert "one" in found.profiled
 
     def test_timing_leaves_half_of_what_is_left(self):
         of = subject(limit_s=4.0, target_ci_ratio=1e-9)
         before_s = of.clock.now_s
-        passes.run(dataclasses.replace(of, protocol=dataclasses.replace(of.protocol, works=("one",))))
+        run_all(dataclasses.replace(of, protocol=dataclasses.replace(of.protocol, works=("one",))))
         assert of.clock.now_s - before_s < 4.0
 
     def test_an_epoch_that_does_not_fit_is_not_run(self):
         even = dataclasses.replace(CELL, epoch_images=8)
-        assert len(passes.run(subject(even, works=("epoch",), limit_s=0.081)).blocks) == 2
-        assert passes.run(subject(even, works=("epoch",), limit_s=0.079)).blocks == []
+        assert len(run_all(subject(even, works=("epoch",), limit_s=0.081)).blocks) == 2
+        assert run_all(subject(even, works=("epoch",), limit_s=0.079)).blocks == []
 
 
 def test_ranges_are_named_for_cell_and_work(monkeypatch):
@@ -361,5 +365,5 @@ def test_ranges_are_named_for_cell_and_work(monkeypatch):
             return step
 
     monkeypatch.setattr("measure.ranges.Ranges", Ranges)
-    passes.run(subject())
+    run_all(subject())
     assert opened == [f"resnet18 4 fp32 {CELL.cell_id} {work}" for work in WORKS]
