@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from reports import style
 from reports.build import HEADLINES, METHODS
-from reports.panels import GREY, WORDS, batch_axis, gravest, grid, hang_words, in_order, labels, plain, why
+from reports.panels import GREY, WORDS, batch_axis, gravest, grid, hang_words, in_order, labels, plain, title, why
 from reports.words import OF_WHAT, si
 from results.records import Utilization
 
@@ -110,7 +110,7 @@ def by_batch(points: pd.DataFrame) -> Figure:
     figure, panels, spare = grid(len(models), 4, 2.0 if len(models) <= 4 else 1.55)
     for axes, model in zip(panels, models, strict=True):
         _batch_panel(axes, points[points["label"] == model], looks)
-        axes.set_title(model)
+        title(axes, model, len(models))
         batch_axis(axes, batches)
     _ratio_axes(panels, points, horizontal=False)
     _finish(figure, points, panels, spare, looks)

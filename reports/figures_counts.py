@@ -65,8 +65,7 @@ def _figure(rows: pd.DataFrame, models: Sequence[str], phase: str) -> Figure:
     place = _ratio_axis(drawn[0], float(known.min()), float(known.max()))
     names = [_named(rows[rows["model"] == model], model) for model in models]
     for axes, counter in zip(drawn, counters, strict=True):
-        for y, model in enumerate(models):
-            _row(axes, rows[(rows["counter"] == counter) & (rows["model"] == model)], y, place)
+        _panel(axes, rows[rows["counter"] == counter], models, place)
         axes.axvline(1, color="0.4", linewidth=0.8, zorder=1)
         axes.set_title(counter, fontsize=7.5)
         axes.set_yticks(range(len(models)), names)
@@ -95,22 +94,28 @@ def _colours() -> tuple[Any, Any]:
     return looks["backward"][0], looks["forward"][0]
 
 
-def _row(axes: Axes, rows: pd.DataFrame, y: int, place: Callable[[float], float]) -> None:
-    """One model of one counter: its marks, the numbers far from 1, and why it could not count."""
-    totals, products = (_distinct(rows[name]) for name in ("total_ratio", "ratio"))
-    if totals and products:
-        axes.plot([min(totals + products), max(totals + products)], [y, y], color="0.6", linewidth=0.8, zorder=2)
+def _panel(axes: Axes, rows: pd.DataFrame, models: Sequence[str], place: Callable[[float], float]) -> None:
+    """One counter: its marks, the numbers far from 1, and where it could not count why."""
+    totals: list[tuple[float, int]] = []
+    products: list[tuple[float, int]] = []
+    for y, model in enumerate(models):
+        mine = rows[rows["model"] == model]
+        total, product = (_distinct(mine[name]) for name in ("total_ratio", "ratio"))
+        totals += [(ratio, y) for ratio in total]
+        products += [(ratio, y) for ratio in product]
+        if total and product:
+            axes.plot([min(total + product), max(total + product)], [y, y], color="0.6", linewidth=0.8, zorder=2)
+        said = [_times(far) for far in _far(total + product)]
+        lost = mine[mine["ratio"].isna() & mine["total_ratio"].isna()]
+        said += list(dict.fromkeys(_reason(row, len(mine) > len(lost)) for row in lost.itertuples()))
+        if said:
+            _write(axes, ", ".join(said), total + product, y, place)
     look: dict[str, Any] = {"linestyle": "none", "clip_on": False, "zorder": 3}
     hollow = {"markerfacecolor": "none", "markersize": 5.5}
     if totals:  # an empty line that is not clipped would take all the room
-        axes.plot(totals, [y] * len(totals), marker="o", color=_colours()[0], **hollow, **look)
+        axes.plot(*zip(*totals, strict=True), marker="o", color=_colours()[0], **hollow, **look)
     if products:
-        axes.plot(products, [y] * len(products), marker="D", color=_colours()[1], markersize=2.8, **look)
-    said = [_times(far) for far in _far(totals + products)]
-    lost = rows[rows["ratio"].isna() & rows["total_ratio"].isna()]
-    said += list(dict.fromkeys(_reason(row, len(rows) > len(lost)) for row in lost.itertuples()))
-    if said:
-        _write(axes, ", ".join(said), totals + products, y, place)
+        axes.plot(*zip(*products, strict=True), marker="D", color=_colours()[1], markersize=2.8, **look)
 
 
 def _reason(row: Any, some: bool) -> str:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 NAME = "utilization_by_method"
-ORDER = ("theory, fvcore", "theory, ptflops", "theory", "one", "batch", "epoch", "exact")
+ORDER = ("theory, fvcore", "theory, ptflops", "one", "batch", "epoch", "exact")
 MAIN_COUNTERS = ("fvcore", "ptflops")
 
 _COLUMNS = 3

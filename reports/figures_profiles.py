@@ -73,7 +73,7 @@ def _batch_figure(rows: pd.DataFrame, models: Sequence[str]) -> Figure:
     figure, drawn, spare = panels.grid(len(models), 4, 2.0 if len(models) <= 4 else 1.55, share_y=False)
     for axes, model in zip(drawn, models, strict=True):
         _batch_panel(axes, rows[rows["label"] == model], scale)
-        axes.set_title(panels.fitting(model, 22))
+        panels.title(axes, model, len(models))
         panels.batch_axis(axes, ticks, (items[0], items[-1]))
     panels.plain(drawn, spare)
     panels.legend(figure, _batch_marks())
@@ -200,7 +200,7 @@ def _operation_figure(model: str, rows: pd.DataFrame) -> Figure:
         if phase in together:
             words = ", ".join(f"{verdict} {digits(flop / scale)}" for verdict, flop in together[phase].items())
             panels.write_word(axes, f"{words} {prefix}FLOP, not drawn", 0, len(bars))
-        axes.set_title(f"{panels.fitting(model, 40)}, {phase}" if phase == PHASES[0] else phase)
+        axes.set_title(f"{panels.fitting(model, 26)}, {phase}" if phase == PHASES[0] else phase)
         axes.set_yticks(range(len(names)), [panels.fitting(name, 34) for name in names], fontsize=6.5)
         axes.set_ylim(len(names) - 0.4, -0.6)
         axes.set_xlim(0, highest / scale * 1.04 or 1.0)

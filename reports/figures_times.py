@@ -64,7 +64,7 @@ def _figure(points: pd.DataFrame, models: Sequence[str], images: Sequence[int]) 
     logarithmic = any(_spread(points[points["label"] == model]) > _DECADE for model in models)
     for axes, model in zip(drawn, models, strict=True):
         _panel(axes, points[points["label"] == model], looks)
-        axes.set_title("\n".join(panels.fitting(line, 22) for line in model.split("\n")))
+        panels.title(axes, model, len(models))
         panels.batch_axis(axes, panels.roomy(batches), (batches[0], batches[-1]))
         panels.time_axis(axes, logarithmic)
     panels.plain(drawn, spare)

@@ -36,6 +36,9 @@ _MOST_TICKS = 6
 _LETTERS_PER_IN = 14.5
 _MARK_LETTERS = 8
 _FRAME_IN = 0.9
+_TITLE_LETTERS = (48, 36, 24, 20)
+"""That fit over a panel where one, two, three, four and more stand beside each other."""
+
 _LABELS_ACROSS = 7
 _TWO_DECADES = 100.0
 
@@ -192,7 +195,7 @@ def merged(words: Sequence[tuple[float, str, Any]], series: int) -> list[tuple[f
 
 def time_axis(axes: Axes, logarithmic: bool) -> None:
     """Seconds upwards: from zero, or where times differ by far logarithmic with plain numbers."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
     if not axes.lines:  # nothing is known
         axes.set_yticks([])
@@ -205,7 +208,7 @@ def time_axis(axes: Axes, logarithmic: bool) -> None:
     wide = high / low > _TWO_DECADES
     axes.yaxis.set_major_locator(LogLocator(subs=(1.0,) if wide else (1.0, 2.0, 5.0)))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.yaxis.set_minor_formatter(NullFormatter())
+    axes.yaxis.set_minor_locator(NullLocator())
 
 
 def mark(label: str, **look: Any) -> Any:
@@ -265,6 +268,12 @@ def fitting(name: str, letters: int) -> str:
         return name
     head = (letters - 1) // 3
     return f"{name[:head]}…{name[len(name) - (letters - 1 - head) :]}"
+
+
+def title(axes: Axes, label: str, panels: int) -> None:
+    """A label over one of so many panels, each of its lines no wider than the panel."""
+    letters = _TITLE_LETTERS[min(panels, len(_TITLE_LETTERS)) - 1]
+    axes.set_title("\n".join(fitting(line, letters) for line in label.split("\n")))
 
 
 def groups(frame: pd.DataFrame, *columns: str) -> Iterator[tuple[Any, pd.DataFrame]]:

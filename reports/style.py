@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -54,6 +55,7 @@ _METHODS: dict[str, tuple[int | str, str]] = {
     "epoch": (3, "P"),
     "exact": ("0.1", "o"),
 }
+_SPARE_METHODS: tuple[tuple[int | str, str], ...] = ((7, "<"), (5, ">"), (9, "h"), (8, "X"))
 _PHASES = {"forward": (0, "o"), "backward": (3, "s")}
 _VERDICTS = {"right": (0, ""), "under": (1, "////"), "over": (3, "xxxx"), "unknown": (7, "....")}
 _SPARE_INDICES = (3, 5, 7, 8, 9, 6)
@@ -89,8 +91,9 @@ def looks(series: Sequence[str]) -> dict[str, tuple[Any, str]]:
 
 def method_looks(series: Sequence[str]) -> dict[str, tuple[Any, str]]:
     """Method of counting → (colour, marker); one without a look of its own gets a spare one."""
-    spare = looks([name for name in series if name not in _METHODS])
-    return {name: _look(*_METHODS[name]) if name in _METHODS else spare[name] for name in series}
+    others = [name for name in series if name not in _METHODS]
+    spare = dict(zip(others, itertools.cycle(_SPARE_METHODS), strict=False))
+    return {name: _look(*(_METHODS.get(name) or spare[name])) for name in series}
 
 
 def phase_looks() -> dict[str, tuple[Any, str]]:
