@@ -177,7 +177,7 @@ def test_a_node_that_gives_a_tuple_never_becomes_a_count():
         count(Sized(), torch.randn(2, 3, 4, 4))
 
 
-@pytest.mark.parametrize("name", ["vit_b_32", "shufflenet_v2_x0_5"])
+@pytest.mark.parametrize("name", [pytest.param("vit_b_32", marks=pytest.mark.slow), "shufflenet_v2_x0_5"])
 def test_models_that_its_interpreter_breaks_on_say_so(name):
     model, images = build(name, 1, 32)
     with pytest.raises((AttributeError, TypeError), match="While executing"):
