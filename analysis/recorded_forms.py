@@ -33,6 +33,9 @@ class Form:
 
 _DECIDING = ("stride", "padding", "dilation", "transposed", "output_padding", "output_mask", "grad_input_mask")
 
+_TOLD_BY_SIZES = ("stride", "padding", "dilation", "output_padding")
+"""What gradients do without: the sizes of the output's gradient are among their arguments."""
+
 _SETTINGS = "input weight bias stride padding dilation groups"
 _TRANSPOSED = "input weight bias stride padding output_padding groups dilation"
 _WHOLE = "weight bias stride padding dilation transposed output_padding groups"
@@ -57,7 +60,7 @@ def _forms(outputs: Outputs, needs: str, lines: Lines) -> dict[str, tuple[Form, 
     table: dict[str, tuple[Form, ...]] = {}
     for listed, text in lines.items():
         arguments = tuple(text.split())
-        deciding = [argument for argument in _DECIDING if argument in arguments]
+        deciding = [a for a in _DECIDING if a in arguments and not ("grad_output" in arguments and a in _TOLD_BY_SIZES)]
         for name in listed.split():
             table[name] = (Form(arguments, (*needs.split(), *deciding), outputs),)
     return table
@@ -195,7 +198,8 @@ def _gone(lines: Lines, today: str, outputs: Outputs, **fixed: Any) -> dict[str,
         forms = []
         for text in texts.split("|"):
             arguments = tuple(text.split())
-            needs = tuple(a for a in arguments if a in (*_DECIDING, "weight_size") and a not in fixed)
+            told = (*fixed, *(_TOLD_BY_SIZES if "grad_output" in arguments else ()))
+            needs = tuple(a for a in arguments if a in (*_DECIDING, "weight_size") and a not in told)
             forms.append(Form(arguments, needs, outputs, today, fixed))
         table.update(dict.fromkeys(listed.split(), tuple(forms)))
     return table

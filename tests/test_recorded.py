@@ -252,6 +252,15 @@ def test_gradients_without_a_mask_are_not_guessed_at() -> None:
         product_flop(cut)
 
 
+def test_gradients_do_without_settings_that_sizes_tell() -> None:
+    """The output's gradient has the output's sizes: 2 · 2 images · 4·3·3 outputs · 3·4·4 taps, of the input alone."""
+    gradient, weight = Tensor(2, 4, 3, 3), Tensor(4, 3, 4, 4)
+    one = call("aten::cudnn_convolution_backward_input", None, gradient, weight, *[None] * 7)
+    assert product_flop(one) == 2 * (2 * 4 * 9) * (3 * 16)
+    with pytest.raises(Unavailable, match="does not say its weight_size"):
+        product_flop(call("aten::cudnn_convolution_backward_weight", None, gradient, Tensor(2, 3, 9, 9), *[None] * 7))
+
+
 def test_a_recording_without_dtypes_is_counted_and_has_none() -> None:
     bare = dataclasses.replace(mm(2, 3, 4), input_dtypes=())
     assert product_flop(bare) == 2 * 2 * 3 * 4
