@@ -117,8 +117,8 @@ def _ratio(value: int | None, exact_flop: int | None) -> float | None:
 
 def _unknowns(run: Run, counter: str, phase: str, exact_flop: int | None) -> str:
     """Why a row lacks what others have, in words."""
-    apart = "" if counter in OPERATORS else f"{counter} does not tell convolutions and matrix products apart"
-    missing = "" if exact_flop is not None else f"no count of our own of {phase} at a batch of {run.batch_size}"
+    apart = "" if counter in OPERATORS else f"note: {counter} does not tell convolutions and matrix products apart"
+    missing = "" if exact_flop is not None else f"note: no count of our own of {phase} at a batch of {run.batch_size}"
     return "; ".join(filter(None, (apart, missing)))
 
 

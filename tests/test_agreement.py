@@ -92,7 +92,7 @@ def test_one_phase_of_our_own_counter_does_not_stand_for_the_other() -> None:
     backward = [count("flop_counter_mode", name, 7, "flop", phase="backward") for name in ("aten.mm", "")]
     row = rows(own() + backward)["flop_counter_mode", "backward"]
     assert (row.exact_flop, row.difference_flop, row.ratio, row.total_ratio) == (None, None, None, None)
-    assert row.reason == f"no count of our own of backward at a batch of {BATCH}"
+    assert row.reason == f"note: no count of our own of backward at a batch of {BATCH}"
 
 
 def test_attention_and_recurrent_layers_are_model_flop() -> None:
@@ -153,7 +153,7 @@ def test_a_counter_that_counted_no_product_says_zero_and_one_that_tells_none_apa
     assert (found["torch_profiler", "forward"].model_flop, found["torch_profiler", "forward"].ratio) == (0, 0.0)
     row = found["someone", "forward"]
     assert (row.model_flop, row.ratio, row.total_flop) == (None, None, 90)
-    assert row.reason == "someone does not tell convolutions and matrix products apart"
+    assert row.reason == "note: someone does not tell convolutions and matrix products apart"
 
 
 def test_rows_come_in_the_order_of_the_run_and_of_a_step() -> None:
