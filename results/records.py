@@ -495,6 +495,56 @@ class BatchLaw(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Kernel(Record):
+    """kernels.csv.gz: one kernel, copy or fill of a recorded profile. Every one is kept, unmatched ones too."""
+
+    index: int  # in the order of start
+    name: str
+    what: str  # kernel, memcpy, memset; call: an operator call of a recording without a device
+    start_s: float  # since the recording's first event
+    time_s: float
+    device: int | None = None
+    stream: int | None = None
+    call: int | None = None  # index of the innermost recorded call that launched it
+    link: str  # how that call was found: containment, external_id, sequence, graph, none
+    instance: int | None = None  # index of the OperationInstance it belongs to
+    phase: str = ""
+    module: str = ""
+    found_flop: int | None = None  # as the recorder, or PyProf's rule, attributes them
+    deduplicated_flop: int | None = None  # after duplicates were taken out
+    repaired_flop: int | None = None  # after gaps were filled from shapes, too
+    fault: str = ""  # why found is not repaired
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperationInstance(Record):
+    """operation_instances.csv.gz: one product (or other outermost operator) of a recorded profile, and its kernels."""
+
+    index: int  # in the order of start
+    name: str
+    kind: str
+    phase: str
+    module: str = ""
+    step: int | None = None  # the recorder's number of the training step
+    sequence_nr: int | None = None
+    forward_index: int | None = None  # of a backward instance: index of the forward one
+    input_shapes: tuple[Any, ...] = ()
+    input_dtypes: tuple[str, ...] = ()
+    concrete_inputs: tuple[Any, ...] = ()
+    kernels: int = 0
+    kernel_time_s: float | None = None
+    host_time_s: float | None = None
+    units: int | None = None  # products in it: 1 forward, 2 or 1 backward, by which gradients are asked for
+    unit_flop: int | None = None  # model FLOP of one of them
+    expected_flop: int | None = None  # units × unit_flop
+    raw_flop: int | None = None  # sum of its kernels' found_flop
+    deduplicated_flop: int | None = None
+    repaired_flop: int | None = None
+    verdict: str = "unknown"  # right, over, under, as raw_flop is; unknown: shapes give no count
+    reason: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class CleaningLog(Record):
     """cleaned/cleaning_log.csv: one change that cleaning made to a record, and why."""
 

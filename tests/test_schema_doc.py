@@ -25,6 +25,8 @@ from results.records import (
     BatchLaw,
     CleanedOperation,
     CleaningLog,
+    Kernel,
+    OperationInstance,
     ProfileCount,
     ProfiledOperation,
     Ratio,
@@ -50,6 +52,8 @@ FILES: dict[str, type] = {
     "cleaned/agreement.csv": Agreement,
     "cleaned/batch_law.csv": BatchLaw,
     "cleaned/cleaning_log.csv": CleaningLog,
+    "kernels.csv.gz": Kernel,
+    "operation_instances.csv.gz": OperationInstance,
     MANIFEST: Manifest,
 }
 """File → record, of every file that has a table of its own in the document."""

@@ -1,0 +1,161 @@
+"""One recording of a profiler in memory, whichever profiler made it: what a reader returns, and what `attribute` fills.
+
+Columns instead of an object an event, since a trace of 1 GB holds millions. Four tables:
+
+* `calls`: operator calls and the engine's frames ("aten::conv2d", "autograd::engine::evaluate_function: …",
+  "ConvolutionBackward0"), in the order of start, the outer first. `index` is the row's number.
+* `kernels`: what ran on the device, every one of them, in the order of start.
+* `ranges`: named host intervals that are no calls: annotations ("flopledger.forward", "flopledger.module.layer1.0",
+  "ProfilerStep#3", "Optimizer.step#SGD.step") and frames of modules ("nn.Module: Conv2d_3"). NVTX ranges of the domain
+  "flopledger" come as "flopledger.NAME".
+* `flows`: forward call → backward call as the recorder drew them, by where the two begin.
+
+A whole number that is unknown is -1 in every column (`forward_thread`: 0); other unknown values are None. Times are ns of
+the recording's own clock. A reader leaves `parent`, `phase`, `module`, `forward_index`, `call` and `link` as they are
+by default: `attribute` finds them.
+
+Not claimed: that two recorders number threads alike. `forward_thread` is the recorder's own number of the thread that
+made an autograd node, which need not be the number in `thread`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+SOURCES = ("kineto", "nsys", "pyprof", "cupti")
+WHATS = ("kernel", "memcpy", "memset", "call")
+"""What a row of kernels is; "call": the operator call itself, on a machine without a device."""
+
+LINKS = ("containment", "external_id", "sequence", "graph", "none")
+"""How a kernel found its call."""
+
+CALL_COLUMNS: Mapping[str, Any] = {
+    "index": -1,
+    "parent": -1,  # index of the call around it
+    "name": "",
+    "phase": "",  # forward, loss, backward, recompute, optimizer; empty: outside of all
+    "module": "",
+    "step": -1,  # the recorder's number of the training step
+    "sequence_nr": -1,
+    "forward_thread": 0,  # of a call in the backward pass: the thread of its forward call, as the recorder numbers it
+    "thread": -1,
+    "process": -1,
+    "start_ns": -1,
+    "time_ns": 0,
+    "input_shapes": None,  # tuples, one entry an argument, as in results.records.ProfiledOperation
+    "input_dtypes": None,
+    "concrete_inputs": None,
+    "external_id": -1,
+    "forward_index": -1,  # of a call in the backward pass: index of the call whose gradient it calculates
+}
+"""Column of `calls` → what it holds where nothing is known. Text and None make columns of objects, numbers int64."""
+
+KERNEL_COLUMNS: Mapping[str, Any] = {
+    "index": -1,
+    "name": "",
+    "what": "kernel",
+    "start_ns": -1,
+    "time_ns": 0,
+    "device": -1,
+    "stream": -1,
+    "process": -1,
+    "correlation": -1,
+    "external_id": -1,
+    "launch_start_ns": -1,
+    "launch_end_ns": -1,
+    "launch_thread": -1,
+    "grid": None,  # three whole numbers
+    "block": None,
+    "call": -1,  # index of the innermost call that launched it
+    "link": "none",
+    "phase": "",
+    "module": "",
+    "source_flop": None,  # what the recording itself says
+    "params": None,  # the recording's own text of sizes (PyProf)
+}
+RANGE_COLUMNS: Mapping[str, Any] = {"name": "", "thread": -1, "process": -1, "start_ns": -1, "time_ns": 0}
+FLOW_COLUMNS: Mapping[str, Any] = {
+    "forward_thread": -1,
+    "forward_process": -1,
+    "forward_ns": -1,
+    "backward_thread": -1,
+    "backward_process": -1,
+    "backward_ns": -1,
+}
+
+
+def table(columns: Mapping[str, Any], values: Mapping[str, Iterable[Any]]) -> pd.DataFrame:
+    """A table with exactly these columns: `values` where given, elsewhere each column's own unknown.
+
+    Raises ValueError for a column that there is not, or for values of different lengths.
+    """
+    if strange := sorted(set(values) - set(columns)):
+        raise ValueError(f"expected columns out of {', '.join(columns)}, got {', '.join(strange)}")
+    lengths = {name: len(column) for name, column in values.items() if hasattr(column, "__len__")}
+    if len(set(lengths.values())) > 1:
+        raise ValueError(f"expected columns of one length, got {lengths}")
+    rows = next(iter(lengths.values()), 0)
+    made = {}
+    for name, unknown in columns.items():
+        made[name] = _column(values[name] if name in values else None, unknown, rows)
+    return pd.DataFrame(made, copy=False)
+
+
+def _column(values: Any, unknown: Any, rows: int) -> Any:
+    if isinstance(unknown, int):
+        return np.full(rows, unknown, np.int64) if values is None else np.asarray(values, np.int64)
+    column = np.empty(rows, object)
+    if values is None:
+        column[:] = unknown
+    else:
+        column[:] = values if isinstance(values, list) else list(values)
+    return pd.Series(column, dtype=object)
+
+
+def calls_table(**values: Iterable[Any]) -> pd.DataFrame:
+    """`calls` of these columns; `index` counts rows if it is not given."""
+    made = table(CALL_COLUMNS, values)
+    if "index" not in values:
+        made["index"] = np.arange(len(made), dtype=np.int64)
+    return made
+
+
+def kernels_table(**values: Iterable[Any]) -> pd.DataFrame:
+    """`kernels` of these columns; `index` counts rows if it is not given."""
+    made = table(KERNEL_COLUMNS, values)
+    if "index" not in values:
+        made["index"] = np.arange(len(made), dtype=np.int64)
+    return made
+
+
+def ranges_table(**values: Iterable[Any]) -> pd.DataFrame:
+    """`ranges` of these columns."""
+    return table(RANGE_COLUMNS, values)
+
+
+def flows_table(**values: Iterable[Any]) -> pd.DataFrame:
+    """`flows` of these columns."""
+    return table(FLOW_COLUMNS, values)
+
+
+@dataclass(frozen=True)
+class Recording:
+    """What one file holds. `problems`: what it lacks, in words.
+
+    steps: training steps in it as the recorder marked them; None: it marked none.
+    """
+
+    source: str  # one of SOURCES
+    path: str
+    calls: pd.DataFrame
+    kernels: pd.DataFrame
+    steps: int | None = None
+    device_name: str = ""
+    problems: tuple[str, ...] = ()
+    ranges: pd.DataFrame = field(default_factory=ranges_table)
+    flows: pd.DataFrame = field(default_factory=flows_table)
