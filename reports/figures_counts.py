@@ -98,8 +98,9 @@ def _panel(axes: Axes, rows: pd.DataFrame, models: Sequence[str], place: Callabl
     """One counter: its marks, the numbers far from 1, and where it could not count why."""
     totals: list[tuple[float, int]] = []
     products: list[tuple[float, int]] = []
+    by_model = dict(panels.groups(rows, "model"))
     for y, model in enumerate(models):
-        mine = rows[rows["model"] == model]
+        mine = by_model.get(model, rows.iloc[:0])
         total, product = (_distinct(mine[name]) for name in ("total_ratio", "ratio"))
         totals += [(ratio, y) for ratio in total]
         products += [(ratio, y) for ratio in product]
