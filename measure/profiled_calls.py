@@ -7,8 +7,8 @@
 * The forward call is found through the autograd node around the backward call. The node knows its number and the thread
   that made it. A forward call is recorded with the number that the *next* node of its thread will get, so several carry
   the same one: calls inside one another, and earlier calls that made no node. The last of them to begin made the node.
-  `forward_index` is that call or the outermost around it that has the same number, runs in the same module, made no
-  other node that took part, and is no second call of the same name: aten::conv2d around aten::convolution; of the two
+  `forward_index` is that call or the outermost around it, with no range of a module between, that has the same number,
+  made no other node that took part, and has another name: aten::conv2d around aten::convolution; of the two
   aten::conv2d that autocast makes the inner, with cast arguments; of a linear layer aten::addmm, as its transpose is
   a node of its own. What the engine does with a node's results (sums over a bias, sums of gradients) belongs to that
   node, as in the tracer; what AccumulateGrad does belongs to no forward call.
@@ -171,7 +171,7 @@ def _inherit(frame: _Frame, parent: _Frame | None) -> None:
         frame.module, frame.node = parent.module, parent.node
         recomputed = parent.phase == "recompute"
     if _is_node(frame):
-        frame.node, recomputed = frame, False
+        frame.node = frame
     elif frame.scope == ANNOTATION and frame.name.startswith(MODULE):
         frame.module = frame.name.removeprefix(MODULE)
         recomputed = recomputed or frame.node is not None
@@ -229,13 +229,7 @@ def _key(node: _Frame) -> tuple[int, int]:
 
 
 def _is_one_call(call: _Frame, parent: _Frame) -> bool:
-    return (
-        parent.index is not None
-        and parent.number == call.number
-        and parent.module == call.module
-        and parent.name != call.name
-        and parent.nodes == 1
-    )
+    return parent.index is not None and parent.number == call.number and parent.name != call.name and parent.nodes == 1
 
 
 class _Arguments:

@@ -118,6 +118,17 @@ def test_ranges_and_the_engines_frames_are_no_calls_and_parents_skip_them():
     assert [row.time_s for row in rows] == [1.6e-7, 1.4e-7, 1.2e-7, 1e-8, 3.7e-7, 1.5e-7]
 
 
+def test_of_two_calls_that_begin_together_the_longer_is_the_parent():
+    recording = Recording()
+    for name, end in (("aten::innermost", 15), ("aten::outer", 30), ("aten::inner", 20)):
+        recording.host(name, 10, end)
+    assert [(row.name, row.parent) for row in recording.rows()] == [
+        ("aten::outer", None),
+        ("aten::inner", 0),
+        ("aten::innermost", 1),
+    ]
+
+
 def test_a_gradient_leads_to_its_forward_call_across_threads():
     rows = a_step_on_cuda()[0].rows()
     assert [row.forward_index for row in rows] == [None, None, None, 0, None]
@@ -242,6 +253,7 @@ CAST_THEN_CONVOLVE = [
         ([("aten::relu", 2, 3, 3), ("aten::detach_", 4, 5, 4)], 3, "aten::relu"),
         ([("aten::relu", 2, 3, 4)], 3, ""),  # from before the step
         ([("aten::index_put_", 2, 3, 3), ("aten::relu", 4, 5, 6)], 5, "aten::index_put_"),  # a call of three nodes
+        ([("aten::outer", 0, 20, 3), ("aten::a", 1, 5, 3), ("aten::b", 6, 19, 4)], 4, "aten::b"),  # a took no part
         ([("MyFunction", 2, 9, 3), ("aten::exp", 4, 5, -1)], 3, ""),  # a function of one's own is no operator's call
     ],
 )
