@@ -117,6 +117,21 @@ def test_what_it_has_no_formula_for_is_listed():
     assert total(rows, "backward").not_understood["aten.mkldnn_rnn_layer_backward"] == 1
 
 
+library = torch.library.Library("flopledger_tests_of_the_mode", "DEF")
+library.define("fourfold(Tensor tokens) -> Tensor")
+library.impl("fourfold", lambda tokens: tokens * 4, "CPU")
+
+
+class Stranger(nn.Module):
+    def forward(self, tokens):
+        return torch.ops.flopledger_tests_of_the_mode.fourfold(tokens)
+
+
+def test_strangers_are_listed():
+    missing = total(count(Stranger(), torch.randn(3, 4)), "forward").not_understood
+    assert missing == {"flopledger_tests_of_the_mode.fourfold": 1}
+
+
 def test_attention_is_counted_or_listed():
     """torch 2.11 has no formula for its CPU kernel, 2.15 has: 2 × 3 × 5 × 5 × 4 × 2 products of 2 FLOP."""
 
