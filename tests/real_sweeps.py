@@ -21,6 +21,9 @@ QUICK = ("--device", "cpu", "--quick", "--target-ci", "0.9")
 TINY = (*QUICK, "--models", "synthetic_matmul", "--methods", "exact")
 """About 1.5 s a cell on an idle core, and nothing counted by others."""
 
+WORKS = (*QUICK, "--models", "synthetic_convolution", "--methods", "one,batch,epoch,exact", "--epoch-images", "7")
+"""The shortest cell with every work: three more are profiled, and an epoch is run."""
+
 ENVIRON = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "100", "OMP_NUM_THREADS": "1"}
 """One thread: on a busy machine two of them mostly wait for each other, and the intervals would never be narrow."""
 

@@ -13,10 +13,11 @@ from pathlib import Path
 import psutil
 import pytest
 from made_up_runs import MANIFEST, SITTING
-from real_sweeps import QUICK, TINY, Sweep, sweep
+from real_sweeps import QUICK, TINY, WORKS, Sweep, sweep
 
+from results.layout import profile_file
 from results.records import MEASURED, Cell, Run
-from results.store import RunData, Store, read_run
+from results.store import RunData, Store, read_profile, read_run
 from runners import collect
 from runners.collect import Limits, Sitting
 from runners.launch import Worker, prepare
@@ -95,6 +96,37 @@ def test_kills_at_random_moments(tmp_path):
 def test_many_kills_at_random_moments_with_counters(tmp_path):
     words = (*QUICK, "--models", "synthetic_convolution", "--repeat", "1")
     kill_and_resume(tmp_path, words, [1, 2, 3, 4, 5, 6], kills=12, seed=7)
+
+
+@pytest.mark.slow
+def test_kills_at_random_moments_of_cells_with_works(tmp_path):
+    """Most of such a cell's time is spent in its works; each cell ends up with the profile that its row commits."""
+    kill_and_resume(tmp_path, WORKS, [2, 3, 4], kills=4, seed=11)
+    path = tmp_path / "run"
+    for run in read_run(path).runs:
+        assert run.unprofiled == {}
+        rows = read_profile(path, run.cell_id, run.attempt)
+        assert {row.work for row in rows} == set(run.profiled) == {"one", "batch", "last"}
+        assert run.committed[profile_file(run.cell_id, run.attempt)][0] == len(rows)
+
+
+@pytest.mark.slow
+def test_a_kill_in_the_midst_of_a_work(tmp_path):
+    """A second after the first commit the next cell is at its works: it is measured again, and the first is not."""
+    path = tmp_path / "run"
+    with Sweep(*WORKS, "--batch-sizes", "2,3", "--out", path, cwd=tmp_path) as running:
+        running.wait_for("[1/2]")
+        running.run_for(1.0)
+        running.send(signal.SIGKILL)
+        assert running.process.wait(30) == -signal.SIGKILL
+        running.no_survivors()
+    before = kept(path)
+    assert len(before) == 1
+    assert sweep("--resume", path, cwd=tmp_path).returncode == 0
+    check_complete(path, [2, 3])
+    after = kept(path)
+    assert {cell_id: after[cell_id] for cell_id in before} == before
+    assert all(len(list((path / "profiles").glob(f"{cell_id}-*.csv.gz"))) == 1 for cell_id in after)
 
 
 @pytest.mark.slow
@@ -297,6 +329,35 @@ def test_the_samples_of_a_betrayed_cell_are_kept_only_where_it_was_measured(betr
     counts = samples.groupby("cell_id").size().to_dict()
     for size, run in betrayed[0].items():
         assert (run.cell_id in counts) == (run.status in (*MEASURED, "invalid")), size
+
+
+class Killed(Worker):
+    """A worker that dies in one work of each cell."""
+
+    def call(self, task: str, *arguments: object, timeout_s: float) -> object:
+        if task == "runners.cell:measure_work" and arguments[1] == "batch":
+            return super().call("planted_tasks:kill_me", signal.SIGKILL, "no room", timeout_s=timeout_s)
+        return super().call(task, *arguments, timeout_s=timeout_s)
+
+
+def test_a_worker_that_is_killed_in_a_work_costs_no_cell(tmp_path, monkeypatch):
+    """The kernel takes it when memory runs out: its own step was measured before, and one sample was, too."""
+    prepare()
+    common = {"model": "synthetic_matmul", "device": "cpu", "quick": True, "target_ci_ratio": 0.9, "counters": ()}
+    cells = [Cell(**common, batch_size=size, methods=("one", "batch", "exact")) for size in (1, 2)]
+    monkeypatch.setattr(collect, "Worker", Killed)
+    with Store.create(tmp_path / "run", MANIFEST) as store:
+        store.append_sitting(SITTING)
+        progress = Progress(len(cells), io.StringIO())
+        Sitting(store, "s1", {"torch": "x"}, Watch("cpu"), Limits(cell_timeout_s=120.0), progress).collect(cells)
+    data = read_run(tmp_path / "run")
+    assert len(data.runs) == 2
+    for run in data.runs:
+        assert run.status in MEASURED
+        assert run.profiled == ("one",)
+        died = "the worker died of SIGKILL, as the kernel does when memory runs out; it printed: no room"
+        assert run.unprofiled == {"batch": died}
+    assert set(data.samples["work"].fillna("")) == {"", "one"}
 
 
 def test_no_process_of_these_sweeps_is_left():
