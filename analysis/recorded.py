@@ -9,6 +9,7 @@ and anything of calls that are no product.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -74,6 +75,7 @@ _MISFITS = (ValueError, IndexError, KeyError, TypeError, ZeroDivisionError)
 # --- reading a call --------------------------------------------------------------------------------------------------
 
 
+@functools.cache
 def kind_of_call(name: str) -> str:
     """The kind of a recorded call ("aten::conv2d" → "convolution"); "" if it is no operator that we know."""
     return kind_of(_today(name))

@@ -106,16 +106,19 @@ def _order(call: ProfiledOperation) -> tuple[int, str, int]:
 
 
 def _node(call: ProfiledOperation, inside: dict[tuple[str, int | None], list[ProfiledOperation]]) -> Node:
-    children = []
-    for child in inside.get((call.work, call.index), ()):
-        told = replace(
-            child,
-            phase=child.phase or call.phase,
-            module=child.module or call.module,
-            forward_index=call.forward_index if child.forward_index is None else child.forward_index,
-        )
-        children.append(_node(told, inside))
+    children = [_node(_placed(child, call), inside) for child in inside.get((call.work, call.index), ())]
     return Node(call, tuple(children))
+
+
+def _placed(call: ProfiledOperation, around: ProfiledOperation) -> ProfiledOperation:
+    """A call that has taken from the one around it what it does not say of its place."""
+    place = {
+        "phase": call.phase or around.phase,
+        "module": call.module or around.module,
+        "forward_index": around.forward_index if call.forward_index is None else call.forward_index,
+    }
+    told = (call.phase, call.module, call.forward_index) == tuple(place.values())
+    return call if told else replace(call, **place)  # type: ignore[arg-type]
 
 
 def _outermost(node: Node) -> Iterator[Node]:

@@ -10,7 +10,7 @@ from small_steps import Build, Calls, Small, parts
 from torch import nn
 
 
-def _cnn() -> nn.Module:
+def cnn() -> nn.Module:
     return nn.Sequential(
         nn.Conv2d(3, 8, 3, padding="same"),
         nn.BatchNorm2d(8),
@@ -53,8 +53,8 @@ def _products() -> nn.Module:
 
 NETS: dict[str, Build] = {
     "small": parts(Small),
-    "cnn": parts(_cnn),
-    "cnn, bf16": parts(_cnn, autocast=torch.bfloat16),
+    "cnn": parts(cnn),
+    "cnn, bf16": parts(cnn, autocast=torch.bfloat16),
     "1 dimension": parts(_one_dimension, (2, 4, 8)),
     "3 dimensions": parts(_three_dimensions, (2, 2, 5, 5, 5)),
     "attention, fused": parts(lambda: _attention(False), (2, 4, 8)),

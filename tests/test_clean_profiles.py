@@ -481,3 +481,34 @@ def test_one_unknown_product_makes_its_phase_unknown() -> None:
     assert forward.reason.startswith(
         "1 of 2 products have no count, the first aten::_grouped_mm experts: nothing was counted"
     )
+
+
+# --- on a device -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("autocast", [None, "bfloat16"])
+def test_a_cuda_recording_cleaned_is_what_our_own_trace_counts(autocast: str | None) -> None:
+    """cuDNN's and cuBLAS's own operators in the nests, kernels beside them: the sums are the trace's."""
+    import torch
+    from recorded_nets import cnn
+    from torch import nn
+
+    from measure.clocks import clock_for
+    from measure.profiles import profile_step
+    from workloads.base import Batch
+    from workloads.training import OPTIMIZERS, TrainingStep
+
+    model = cnn().to("cuda")
+    batch = Batch((torch.randn(2, 3, 8, 8, device="cuda"),), torch.zeros(2, dtype=torch.long, device="cuda"))
+    dtype = None if autocast is None else getattr(torch, autocast)
+    step = TrainingStep(
+        model, nn.functional.cross_entropy, OPTIMIZERS["sgd"](model.parameters()), [batch], "cuda", dtype
+    )
+    step()
+    calls = profile_step(step, model, clock_for(torch.device("cuda")), work="batch", cuda=True, most_steps=1).operations
+    rows = clean_profile(a_run(device="cuda"), calls).operations
+    table = real_trace(NETS["cnn"]).operations
+    assert cleaned_flop(rows, "forward", "loss") == table_flop(table, "forward", "loss")
+    assert cleaned_flop(rows, "backward") == table_flop(table, "backward")
+    assert {row.dtype for row in rows} == {autocast or "float32"}
