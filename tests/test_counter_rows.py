@@ -44,10 +44,9 @@ def test_totals_are_the_sums_of_their_operators_each_in_its_unit():
 
 
 def test_what_a_counter_says_is_said_once_on_the_total():
-    said = [
-        (bool(row.ignored), bool(row.not_understood), row.reason) for row in rows(BLANK, {"total": {("o", "mac"): 1}})
-    ]
-    assert said == [(True, True, "note: said"), (False, False, "")]
+    first, *others = rows(BLANK, {"total": {("o", "mac"): 1}, "a": {("o", "mac"): 1}})
+    assert (first.ignored, first.not_understood, first.reason) == ({"relu": 2}, {"odd": 1}, "note: said")
+    assert [(row.ignored, row.not_understood, row.reason) for row in others] == 3 * [({}, {}, "")]
 
 
 def test_a_model_without_a_count_has_a_total_of_nothing():
