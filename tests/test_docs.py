@@ -48,7 +48,7 @@ def test_the_readme_names_every_command_and_no_other() -> None:
 def test_protocol_numbers_are_those_in_use() -> None:
     table = rows(CONVENTIONS, "| rule | CUDA | CPU | meaning |")
     said = {name: (float(cuda), float(cpu)) for name, cuda, cpu, _ in table}
-    assert set(said) == set(vars(CUDA_PROTOCOL))
+    assert set(said) == set(vars(CUDA_PROTOCOL)) - {"works"}, "what a cell is asked for is no number"
     assert said == {name: (getattr(CUDA_PROTOCOL, name), getattr(CPU_PROTOCOL, name)) for name in said}
 
 
