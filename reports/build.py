@@ -95,6 +95,12 @@ class View:
         timed = sorted((row for row in self.fractions if row.time_s is not None), key=_place)
         return next((row for row in timed if row.achieved_flop_per_s is not None), timed[0] if timed else None)
 
+    @property
+    def step(self) -> Utilization | None:
+        """Any row whose time is that of one step of the cell, not of one sample or an epoch."""
+        rows = (row for row in self.fractions if row.method not in ("one", "epoch") and row.time_s is not None)
+        return next(rows, None)
+
     def fraction(self, method: str, denominator: str) -> Utilization | None:
         """The row of this method and denominator, if it has a ratio."""
         for row in self.fractions:

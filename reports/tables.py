@@ -228,13 +228,13 @@ def _plain(row: Record) -> dict[str, Any]:
 
 def _cells(view: View, below: Sequence[str]) -> list[str]:
     """The texts of one row of the table; below: lines under the model's name."""
-    row, start = view.headline or view.timed, _start(view, below)
+    row, step, start = view.headline or view.timed, view.step, _start(view, below)
     if row is None or row.time_s is None:
         return [*start, *[_UNKNOWN] * 6, verdict(view)]
-    width, rate, peak = half_width(row), row.achieved_flop_per_s, row.peak_flop_per_s
+    width, rate, peak = step and half_width(step), row.achieved_flop_per_s, row.peak_flop_per_s
     return [
         *start,
-        digits(row.time_s * 1e3),
+        digits(step.time_s * 1e3) if step is not None and step.time_s is not None else _UNKNOWN,
         percent(width) if width is not None else _UNKNOWN,
         digits(row.items_per_s) if row.items_per_s is not None else _UNKNOWN,
         digits(rate / 1e12) if rate is not None else _UNKNOWN,

@@ -262,7 +262,8 @@ def _single(view: View) -> str:
     start = f"{view.run.model} at batch {view.run.batch_size} in {view.run.precision}"
     if ratio > 1:
         return f"{start} ran at {digits(ratio)} times {OF_WHAT[row.denominator]}: doubt that peak before the model."
-    at_peak = f"its step would take {si_time(time_s * ratio)} instead of {si_time(time_s)}"
+    what = {"one": "one sample", "epoch": "its epoch"}.get(row.method, "its step")
+    at_peak = f"{what} would take {si_time(time_s * ratio)} instead of {si_time(time_s)}"
     return f"{start} uses {percent(ratio)} of {OF_WHAT[row.denominator]}: at all of it {at_peak}."
 
 

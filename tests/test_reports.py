@@ -340,6 +340,19 @@ def test_the_second_table_is_there_for_methods_with_profiles_alone() -> None:
     assert "resnet18 8 fp32 – 40 %" in lines
 
 
+def test_an_epoch_or_a_sample_that_is_told_first_is_not_taken_for_a_step() -> None:
+    epoch = fraction(0.4, method="epoch", time_s=60.0, time_low_s=59.0, time_high_s=61.0)
+    step = fraction(0.3, method="theory", time_s=0.5, time_low_s=0.49, time_high_s=0.51)
+    for cell, words in (
+        (view(epoch, step), "resnet18 8 fp32 500 2.0 % 8.00 40.0 100 sheet 40 %"),
+        (view(epoch), "resnet18 8 fp32 – – 8.00 40.0 100 sheet 40 %"),
+    ):
+        lines = [" ".join(line.split()) for line in to_text(built(cell)).splitlines()]
+        assert any(line.startswith(words) for line in lines), lines
+    assert closing_sentence([view(epoch)]).endswith("its epoch would take 24.0 s instead of 60.0 s.")
+    assert "one sample would take" in closing_sentence([view(fraction(0.4, method="one"))])
+
+
 def test_both_tables_fit_100_columns_whatever_they_hold() -> None:
     methods = ("theory", "one", "batch", "epoch", "exact")
     times = [work_time(model=name, cell_id=name, profiled_time_s=1234.5, real_time_s=1234.5) for name in SUITE_13]
