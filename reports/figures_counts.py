@@ -7,7 +7,7 @@ values that differ from batch to batch are marks of their own, never a mean.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -108,21 +108,21 @@ def _panel(axes: Axes, rows: pd.DataFrame, models: Sequence[str], place: Callabl
             axes.plot([min(total + product), max(total + product)], [y, y], color="0.6", linewidth=0.8, zorder=2)
         said = [_times(far) for far in _far(total + product)]
         lost = mine[mine["ratio"].isna() & mine["total_ratio"].isna()]
-        said += list(dict.fromkeys(_reason(row, len(mine) > len(lost)) for row in lost.itertuples()))
+        said += list(dict.fromkeys(_reason(row, len(mine) > len(lost)) for row in panels.records(lost)))
         if said:
             _write(axes, ", ".join(said), total + product, y, place)
     look: dict[str, Any] = {"linestyle": "none", "clip_on": False, "zorder": 3}
-    hollow = {"markerfacecolor": "none", "markersize": 5.5}
+    hollow: dict[str, Any] = {"markerfacecolor": "none", "markersize": 5.5}
     if totals:  # an empty line that is not clipped would take all the room
         axes.plot(*zip(*totals, strict=True), marker="o", color=_colours()[0], **hollow, **look)
     if products:
         axes.plot(*zip(*products, strict=True), marker="D", color=_colours()[1], markersize=2.8, **look)
 
 
-def _reason(row: Any, some: bool) -> str:
+def _reason(row: Mapping[str, Any], some: bool) -> str:
     """Why there is no ratio; with the batch where other batches have one."""
-    words = panels.why(row.status, "no exact count")
-    return f"batch {row.batch_size}: {words}" if some else words
+    words = panels.why(row["status"], "no exact count")
+    return f"batch {row['batch_size']}: {words}" if some else words
 
 
 def _distinct(values: pd.Series[float]) -> list[float]:

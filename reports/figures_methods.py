@@ -138,8 +138,8 @@ def _panel(axes: Axes, points: pd.DataFrame, models: Sequence[str], looks: style
         if len(gaps) == len(same) and len(set(words)) == 1:
             panels.write_word(axes, words[0], 0, models.index(model), fontsize=7)
             continue
-        for row, word in zip(gaps.itertuples(), words, strict=True):
-            panels.write_word(axes, word, 0, row.y, looks[row.series][0])
+        for row, word in zip(panels.records(gaps), words, strict=True):
+            panels.write_word(axes, word, 0, row["y"], looks[row["series"]][0])
     panels.lines_between(axes, len(models))
 
 
@@ -155,9 +155,7 @@ def _said(page: _Page, post2021: bool) -> list[str]:
     precision = str(points["precision"].iloc[0])
     variant = str(points["variant"].iloc[0])
     trained = ", ".join([precision, *variant_lines(variant)]) if page.apart else precision
-    if post2021:
-        return [
-            f"utilization in the arithmetic of 2021: a multiply-add as 1, % of {of} (fp32)",
-            f"trained in {trained}; bars: 95 % interval",
-        ]
-    return [f"utilization, % of {of}", f"trained in {trained}; bars: 95 % interval"]
+    trained = f"trained in {trained}; bars: 95 % interval"
+    if not post2021:
+        return [f"utilization, % of {of}", trained]
+    return ["utilization in the arithmetic of 2021: a multiply-add as 1, % of the fp32 peak", f"here {of}; {trained}"]

@@ -109,7 +109,7 @@ def _batch_panel(axes: Axes, rows: pd.DataFrame, scale: float) -> None:
         _law(axes, mine, colour, scale)
         known = set(mine.dropna(subset=["cleaned"])["items"])
         lost = mine[~mine["items"].isin(known)].drop_duplicates(subset=["items", "status"])
-        gaps += [(float(row.items), panels.why(row.status), colour) for row in lost.itertuples()]
+        gaps += [(float(row["items"]), panels.why(row["status"]), colour) for row in panels.records(lost)]
     axes.set_ylim(0, highest * 1.12 or 1.0)
     if not highest:
         axes.set_yticks([])
@@ -183,7 +183,8 @@ def _profile(rows: pd.DataFrame) -> pd.DataFrame:
     """The rows of one profile of a model: of one sample where there is one, of the first cell that has it."""
     work = next(name for name in (*WORKS, *rows["work"]) if (rows["work"] == name).any())
     rows = rows[rows["work"] == work]
-    return rows[rows["cell_id"] == rows["cell_id"].iloc[0]]
+    first: pd.DataFrame = rows[rows["cell_id"] == rows["cell_id"].iloc[0]]
+    return first
 
 
 def _operation_figure(model: str, rows: pd.DataFrame) -> Figure:

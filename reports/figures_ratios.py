@@ -24,7 +24,7 @@ OWN = "flopledger"
 RULE_OF_THUMB = 2.0
 
 _MOST_MODELS = 18
-_FAR = 3.0
+_FAR = 4.0
 """Ratios beyond this are written at the edge instead of stretching the axis."""
 
 _NEAR = (1.85, 2.05)
@@ -32,6 +32,8 @@ _NEAR = (1.85, 2.05)
 
 _HOLLOW: dict[str, Any] = {"markerfacecolor": "none", "markersize": 5.5}
 _SAME = 7
+_CLOSE = 0.5
+"""Ratios below this leave no room for words at 0."""
 
 
 def ratios(frame: pd.DataFrame) -> dict[str, Figure]:
@@ -103,7 +105,7 @@ def _marked(axes: Axes, ratios: Sequence[float], y: float, ends: tuple[float, fl
 
 
 def _by_kind(rows: pd.DataFrame) -> Figure:
-    """One row a kind, a lane a profile; one mark a model."""
+    """One row a kind, a lane a profile; a mark for each value among the models and batch sizes."""
     rows = rows.assign(work=rows["work"].where(rows["work"] != "", "exact"))
     works = panels.in_order(rows["work"], (*WORKS, "exact"))
     kinds = _kinds(rows)
@@ -112,18 +114,24 @@ def _by_kind(rows: pd.DataFrame) -> Figure:
     ends = (0.0, _reach(rows))
     axes.set_xlim(*ends)
     for y, kind in enumerate(kinds):
-        here = rows[(rows["name"] == kind) & rows["ratio"].notna()]
-        for work, place in panels.lanes(work for work in works if (here["work"] == work).any()).items():
+        here = rows[rows["name"] == kind]
+        known_works = set(here.dropna(subset=["ratio"])["work"])
+        for work, place in panels.lanes(work for work in works if work in known_works).items():
             mine = here[here["work"] == work]
             colour, marker = style.method_looks([work])[work]
             for state, look in (("found", _HOLLOW), ("cleaned", {"markersize": 3.0, "alpha": 0.75})):
                 known = _distinct(mine.loc[mine["state"] == state, "ratio"])
                 _marked(axes, known, y + place, ends, color=colour, marker=marker, **look)
+            lost = mine[(mine["state"] == "found") & mine["ratio"].isna()]
+            if not lost.empty and not (mine["ratio"] < _CLOSE).any():
+                status = str(lost["status"].iloc[0])
+                words = "nothing counted" if status == "unavailable" else panels.why(status)
+                panels.write_word(axes, f"as found: {words}", 0, y + place, colour)
     axes.set_yticks(range(len(kinds)), kinds)
     _finish(axes, len(kinds))
     panels.plain([axes])
     panels.legend(figure, _marks(works, exact=False))
-    what = "one mark a model" if rows["model"].nunique() > 1 else f"of {rows['model'].iloc[0]}"
+    what = "a mark for each value" if rows["model"].nunique() > 1 else f"of {rows['model'].iloc[0]}"
     panels.say_below(figure, f"backward FLOP ÷ forward FLOP of a kind of operation; {what}", _source(rows))
     return figure
 
@@ -164,7 +172,8 @@ def _source(rows: pd.DataFrame) -> str:
 def _reach(rows: pd.DataFrame) -> float:
     """The right end of the axis: above the largest ratio that is not far off, and above 2."""
     known = [*rows["ratio"].dropna(), *rows["exact_ratio"].dropna()]
-    return max([RULE_OF_THUMB, *(ratio for ratio in known if ratio <= _FAR)]) * 1.06
+    highest = max([RULE_OF_THUMB, *(float(ratio) for ratio in known if ratio <= _FAR)])
+    return highest * (1.06 if max([highest, *known]) <= highest else 1.2)  # with room for numbers at the edge
 
 
 def _near(rows: pd.DataFrame) -> tuple[float, float]:

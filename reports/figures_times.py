@@ -92,8 +92,8 @@ def _panel(axes: Axes, points: pd.DataFrame, looks: style.Looks) -> None:
             known = known.assign(**{to: known[f"{prefix}{name}_s"] for to, name in _NAMES.items()})
             full = {"marker": marker, "linestyle": "-", "linewidth": 1, "color": colour, **look}
             panels.dots(axes, known, "batch_size", "value", **full)
-        lost = mine[mine["time_s"].isna()]
-        gaps += [(float(row.batch_size), panels.why(row.status), colour) for row in lost.itertuples()]
+        lost = panels.records(mine[mine["time_s"].isna()])
+        gaps += [(float(row["batch_size"]), panels.why(row["status"]), colour) for row in lost]
     panels.hang_words(axes, panels.merged(gaps, len(looks)))
 
 

@@ -40,7 +40,10 @@ _TITLE_LETTERS = (48, 36, 24, 20)
 """That fit over a panel where one, two, three, four and more stand beside each other."""
 
 _LABELS_ACROSS = 7
+_WIDE = 2
 _TWO_DECADES = 100.0
+_OPEN = 1e3
+"""How many times its value an interval without an end is long: beyond any panel."""
 
 
 def grid(
@@ -99,8 +102,10 @@ def batch_axis(axes: Axes, batches: Sequence[int], ends: tuple[int, int] | None 
     axes.set_xticks(batches, tick_labels(batches))
     axes.set_xlim(low / _BATCH_MARGIN, high * _BATCH_MARGIN)
     axes.minorticks_off()
-    if len(batches) > 1 and not axes.get_shared_y_axes().get_siblings(axes)[1:]:
-        axes.tick_params(axis="x", labelsize=6.5)  # labels of its own on the left leave a panel less room
+    place = axes.get_subplotspec()
+    own_labels = len(axes.get_shared_y_axes().get_siblings(axes)) == 1
+    if place is not None and place.get_gridspec().ncols > _WIDE and own_labels:
+        axes.tick_params(axis="x", labelsize=6.5)  # numbers on the left of every panel leave less room
 
 
 def roomy(first: Iterable[int], others: Iterable[int] = ()) -> list[int]:
@@ -139,14 +144,19 @@ def lanes(series: Iterable[str]) -> dict[str, float]:
 
 
 def dots(axes: Axes, points: pd.DataFrame, x: str, y: str, **look: Any) -> None:
-    """Points with the intervals `low` to `high` of `x` or `y`, whichever is named "value"; none where they are NaN."""
+    """Points with the intervals `low` to `high` of `x` or `y`, whichever is named "value"; none where they are NaN.
+
+    An interval of which one end is unknown, or beyond a logarithmic axis, goes on to the edge of the panel.
+    """
     if points.empty:
         return
     value = points["value"]
-    low, high = (points[end].fillna(value) for end in ("low", "high"))
-    spans = {"xerr" if x == "value" else "yerr": [value - low, high - value]}
-    look = {"markersize": 3.6, "capsize": 1.8, "elinewidth": 1, "linestyle": "none", "zorder": 3, **look}
-    axes.errorbar(points[x], points[y], clip_on=False, **spans, **look)
+    low = points["low"].where(points["low"].notna(), value.where(points["high"].isna(), value - _OPEN * value.abs()))
+    high = points["high"].where(points["high"].notna(), value.where(points["low"].isna(), value + _OPEN * value.abs()))
+    spans: dict[str, Any] = {"xerr" if x == "value" else "yerr": [value - low, high - value]}
+    bars = {"capsize": 1.8, "elinewidth": 1, "zorder": 3, "color": look.get("color")}
+    axes.errorbar(points[x], points[y], fmt="none", **spans, **bars)  # clipped: it must not leave the panel
+    axes.plot(points[x], points[y], **{"markersize": 3.6, "linestyle": "none", "zorder": 3, "clip_on": False, **look})
 
 
 def why(status: str, otherwise: str = "unknown") -> str:

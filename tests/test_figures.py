@@ -177,8 +177,17 @@ def test_the_figure_of_2021_says_what_it_divides(frame: Any) -> None:
     figures = figures_methods.by_method(frame(fraction(0.4)), post2021=True)
     assert list(figures) == ["utilization_by_method_post2021"]
     said = figures["utilization_by_method_post2021"].get_supxlabel().replace("\n", " ")
-    assert "a multiply-add as 1" in said
-    assert "(fp32)" in said
+    assert "a multiply-add as 1, % of the fp32 peak here the datasheet peak, 67.0 TFLOP/s" in said
+
+
+def test_an_interval_without_an_end_goes_on_to_the_edge(frame: Any) -> None:
+    """The shortest time of the interval was not above zero: the ratio has no upper end."""
+    (figure,) = figures_methods.by_method(frame(fraction(0.4, utilization_high_ratio=None))).values()
+    (axes,) = figure.axes
+    ((low, high),) = intervals(axes)
+    assert low == pytest.approx(36)
+    assert high > axes.get_xlim()[1]
+    assert covered(figure) == []
 
 
 def test_precisions_variants_and_crowds_are_figures_of_their_own_and_no_point_is_lost(frame: Any) -> None:
@@ -460,6 +469,17 @@ def test_ratios_found_cleaned_and_exact_of_a_model(frame: Any) -> None:
     assert {x for x, y in hollow(kinds, yes=True) if abs(y - 1) < 0.5} == {2.0}
 
 
+def test_a_kind_whose_backward_was_not_counted_says_so(frame: Any) -> None:
+    told = {"source": "torch_profiler", "level": "kind", "name": "convolution", "work": "batch", **CELL}
+    rows = [
+        Ratio(state="found", forward_flop=9, status="unavailable", reason="20 of 20 calls have no count", **told),
+        Ratio(state="cleaned", forward_flop=9, backward_flop=18, ratio=2.0, **told),
+    ]
+    (figure,) = figures_ratios.ratios(frame(*rows)).values()
+    assert "as found: nothing counted" in words(figure)
+    assert hollow(figure.axes[0], yes=False) == [(2.0, 0.0)]
+
+
 def test_a_ratio_far_off_is_written_at_the_edge_and_a_lost_one_is_a_word(frame: Any) -> None:
     rows = [
         Ratio(source="torch_profiler", work="one", state="cleaned", level="model", name="", ratio=40.84, **CELL),
@@ -504,6 +524,14 @@ def test_epoch_times_profiled_and_not_and_run(frame: Any) -> None:
 def test_epochs_that_differ_by_far_get_a_logarithmic_axis(frame: Any) -> None:
     (figure,) = figures_times.epoch_times(frame(epoch(20.0), epoch(900.0, cell_id="d", batch_size=1))).values()
     assert figure.axes[0].get_yscale() == "log"
+
+
+def test_an_interval_below_zero_leaves_no_room_it_does_not_need(frame: Any) -> None:
+    """Two noisy blocks: 5.3 s ± 6 s, on a logarithmic axis."""
+    rows = [epoch(102.0), epoch(5.3, cell_id="d", batch_size=64, low_s=-0.7, high_s=11.3)]
+    (figure,) = figures_times.epoch_times(frame(*rows)).values()
+    assert covered(figure) == []  # and no warning of a collapsed layout
+    assert figure.axes[0].get_position().height > 0.3
 
 
 def test_an_epoch_without_a_time_is_a_word(frame: Any) -> None:
