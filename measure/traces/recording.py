@@ -10,9 +10,9 @@ Columns instead of an object an event, since a trace of 1 GB holds millions. Fou
   "flopledger" come as "flopledger.NAME".
 * `flows`: forward call → backward call as the recorder drew them, by where the two begin.
 
-A whole number that is unknown is -1 in every column (`forward_thread`: 0); other unknown values are None. Times are ns of
-the recording's own clock. A reader leaves `parent`, `phase`, `module`, `forward_index`, `call` and `link` as they are
-by default: `attribute` finds them.
+A whole number that is unknown is -1 in every column (`forward_thread`: 0); other unknown values are None. Times are ns
+of the recording's own clock. A reader leaves `parent`, `phase`, `module`, `forward_index`, `call` and `link` as they
+are by default: `attribute` finds them. What a reader knows better (the phases of a PyProf file) stays.
 
 Not claimed: that two recorders number threads alike. `forward_thread` is the recorder's own number of the thread that
 made an autograd node, which need not be the number in `thread`.
@@ -102,7 +102,7 @@ def table(columns: Mapping[str, Any], values: Mapping[str, Iterable[Any]]) -> pd
     rows = next(iter(lengths.values()), 0)
     made = {}
     for name, unknown in columns.items():
-        made[name] = _column(values[name] if name in values else None, unknown, rows)
+        made[name] = _column(values.get(name), unknown, rows)
     return pd.DataFrame(made, copy=False)
 
 

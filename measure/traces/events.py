@@ -1,0 +1,163 @@
+"""The events of a trace file one by one, from a file of any size: JSON, plain or gzip, never whole in memory.
+
+A trace is a list of events, or an object whose "traceEvents" is one. Everything else in the object is the header.
+Times are µs with up to three digits after the point, more than a double holds beside today's date: numbers with a point
+stay text here (`to_ns` reads both).
+
+Not claimed: that what is read is a trace of a profiler. Bytes that are no UTF-8 become "\\ufffd", control characters in
+strings pass, since kernels' names hold both.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+CHUNK = 1 << 22
+"""Characters read at a time."""
+
+MOST_IN_ONE_VALUE = 1 << 26
+"""Characters after which a value that has not ended is taken for broken; real events have some hundred."""
+
+HOW_TO_RECORD = (
+    "record again: torch.profiler.profile(record_shapes=True, with_stack=True) around whole steps, "
+    "then export_chrome_trace('trace.json.gz')"
+)
+
+_SPACE = re.compile(r"[ \t\r\n]*")
+_BETWEEN = re.compile(r"[ \t\r\n,]*")
+_DECODER = json.JSONDecoder(strict=False, parse_float=str)
+
+
+def events(path: str | Path, header: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Every event in the file's order. `header` gets what the file says beside them, before or after.
+
+    Raises ValueError, one line, for a file that is no JSON, has no events, or ends too early.
+    """
+    with _open(path) as file:
+        try:
+            yield from _Document(file, str(path)).events(header)
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise ValueError(f"{path}: the gzip data are cut or damaged ({error}); {HOW_TO_RECORD}") from error
+
+
+def to_ns(microseconds: int | str | None) -> int:
+    """Whole nanoseconds of a time as `events` yields it; -1 if there is none."""
+    if type(microseconds) is int:
+        return microseconds * 1000
+    if not isinstance(microseconds, str):
+        return -1
+    whole, _, fraction = microseconds.partition(".")
+    if "e" in microseconds or "E" in microseconds or not fraction.isdigit():
+        return round(float(microseconds) * 1000)
+    ns = int(whole) * 1000
+    rest = int((fraction + "00")[:3])
+    return ns - rest if whole.startswith("-") else ns + rest
+
+
+def _open(path: str | Path) -> IO[str]:
+    try:
+        with open(path, "rb") as file:
+            zipped = file.read(2) == b"\x1f\x8b"
+        if zipped:
+            return gzip.open(path, "rt", encoding="utf-8", errors="replace")
+        return open(path, encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise ValueError(f"{path}: {error.strerror or error}") from error
+
+
+class _Document:
+    """A window on the text that moves forward; `at` is the next character in it."""
+
+    def __init__(self, file: IO[str], name: str) -> None:
+        self._file = file
+        self._name = name
+        self._text = ""
+        self._at = 0
+        self._empty = True
+
+    def events(self, header: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        first = self._peek()
+        if first == "[":
+            yield from self._list()
+            return
+        if first != "{":
+            raise ValueError(f"{self._name}: expected a trace (JSON), it begins with {first!r}")
+        self._at += 1
+        found = False
+        while (character := self._peek()) != "}":
+            if character == ",":
+                self._at += 1
+                continue
+            key = self._value()
+            if self._peek() != ":":
+                raise self._broken()
+            self._at += 1
+            if key == "traceEvents" and self._peek() == "[":
+                found = True
+                yield from self._list()
+            else:
+                header[str(key)] = self._value()
+        if not found:
+            raise ValueError(f"{self._name}: no traceEvents, so no trace of torch.profiler; {HOW_TO_RECORD}")
+
+    def _list(self) -> Iterator[dict[str, Any]]:
+        self._at += 1
+        scan, between = _DECODER.scan_once, _BETWEEN.match
+        while True:
+            text, at = self._text, self._at
+            try:
+                while True:
+                    at = between(text, at).end()  # type: ignore[union-attr]
+                    event, at = scan(text, at)
+                    if type(event) is dict:
+                        yield event
+            except (StopIteration, json.JSONDecodeError):
+                self._at = at
+            if at < len(self._text) and self._text[at] == "]":
+                self._at = at + 1
+                return
+            if len(self._text) - at > MOST_IN_ONE_VALUE or not self._more():
+                raise self._broken()
+
+    def _value(self) -> Any:
+        """The next value of any kind. It must not end where the window does, since a number could go on."""
+        while True:
+            self._peek()
+            try:
+                value, end = _DECODER.scan_once(self._text, self._at)
+            except (StopIteration, json.JSONDecodeError):
+                end = len(self._text)
+            if end < len(self._text):
+                self._at = end
+                return value
+            if len(self._text) - self._at > MOST_IN_ONE_VALUE or not self._more():
+                raise self._broken()
+
+    def _peek(self) -> str:
+        """The next character that is no space."""
+        while True:
+            self._at = _SPACE.match(self._text, self._at).end()  # type: ignore[union-attr]
+            if self._at < len(self._text):
+                return self._text[self._at]
+            if not self._more():
+                raise self._broken()
+
+    def _more(self) -> bool:
+        chunk = self._file.read(CHUNK)
+        self._text = self._text[self._at :] + chunk
+        self._at = 0
+        self._empty = self._empty and not chunk.strip()
+        return bool(chunk)
+
+    def _broken(self) -> ValueError:
+        rest = self._text[self._at : self._at + 40]
+        if self._empty:
+            return ValueError(f"{self._name}: the file is empty; {HOW_TO_RECORD}")
+        where = "ends in the middle" if len(self._text) - self._at <= CHUNK else f"is no JSON at {rest!r}"
+        return ValueError(f"{self._name}: the trace {where}; {HOW_TO_RECORD}")
