@@ -231,7 +231,7 @@ def _cells(view: View, below: Sequence[str]) -> list[str]:
     row, step, start = view.headline or view.timed, view.step, _start(view, below)
     if row is None or row.time_s is None:
         return [*start, *[_UNKNOWN] * 6, verdict(view)]
-    width, rate, peak = step and half_width(step), row.achieved_flop_per_s, row.peak_flop_per_s
+    width, rate, peak = half_width(step) if step is not None else None, row.achieved_flop_per_s, row.peak_flop_per_s
     return [
         *start,
         digits(step.time_s * 1e3) if step is not None and step.time_s is not None else _UNKNOWN,
