@@ -154,7 +154,7 @@ def dots(axes: Axes, points: pd.DataFrame, x: str, y: str, **look: Any) -> None:
     low = points["low"].where(points["low"].notna(), value.where(points["high"].isna(), value - _OPEN * value.abs()))
     high = points["high"].where(points["high"].notna(), value.where(points["low"].isna(), value + _OPEN * value.abs()))
     spans: dict[str, Any] = {"xerr" if x == "value" else "yerr": [value - low, high - value]}
-    bars = {"capsize": 1.8, "elinewidth": 1, "zorder": 3, "color": look.get("color")}
+    bars: dict[str, Any] = {"capsize": 1.8, "elinewidth": 1, "zorder": 3, "color": look.get("color")}
     axes.errorbar(points[x], points[y], fmt="none", **spans, **bars)  # clipped: it must not leave the panel
     axes.plot(points[x], points[y], **{"markersize": 3.6, "linestyle": "none", "zorder": 3, "clip_on": False, **look})
 
