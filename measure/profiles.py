@@ -74,7 +74,6 @@ def profile_step(
     )  # torch.profiler.profile, without its schedule: on 2.11 that warns, or builds its own table of all steps (5 s)
     with ModuleRanges(model) as modules, profiler, _collector_off():
         run()
-        clock.synchronize()
         blocks = tuple(_timed_steps(run, clock, "" if work == "batch" else work, most_steps, most_s))
     if not announced:
         raise ValueError("expected a step that calls mark('forward'), mark('loss'), …; it announced no phase")

@@ -187,6 +187,7 @@ def test_cudas_own_calls_hide_nothing():
     recording, launches = a_step_on_cuda()
     recording.host("cudaLaunchKernel", 60, 75, number=launches["forward"], linked_correlation_id=launches["forward"])
     recording.host("cudaMemcpyAsync", 25, 500, number=launches["backward"])
+    recording.host("cudaDeviceSynchronize", 992, 999, number=launches["backward"])
     recording.kernel("sgemm", 400, 430, by=launches["forward"])
     recording.kernel("dgrad", 430, 440, by=launches["backward"])
     rows = recording.rows(cuda=True)

@@ -389,6 +389,15 @@ def test_the_model_keeps_its_own_hooks_in_their_order():
     assert said == ["its own, before", "its own"] * 2
 
 
+def test_what_a_models_own_hooks_do_is_where_the_tracer_says():
+    step = made()
+    step.model.fc.register_forward_pre_hook(lambda _, inputs: (inputs[0].exp(),))
+    step.model.fc.register_forward_hook(lambda *call: call[2].neg())
+    found = [(row.name, row.module) for row in profiled(step).operations if row.name in ("aten::exp", "aten::neg")]
+    assert found[:2] == [("aten::exp", "fc"), ("aten::neg", "")]
+    assert [o.module for o in traced(step) if o.name in ("aten.exp", "aten.neg")][:2] == ["fc", ""]
+
+
 @pytest.mark.parametrize("phase", ["forward", "backward", "optimizer"])
 @pytest.mark.parametrize("at", [1, 2])
 def test_a_step_that_fails_leaves_nothing_behind(phase: str, at: int):
