@@ -121,10 +121,11 @@ def _costing_only(work: str, found: Found, cell: Cell) -> Iterator[None]:
 
 
 def _steps(subject: Subject, work: str) -> Callable[[Any], Step]:
-    """For a model, compiled or not, the step of a work on it. The batches are the same ones, one after the other."""
+    """For a model, compiled or not, the step of a work on it. Both take the same batches; `batch` has the cell's."""
     from workloads.training import GradientStep
 
-    batches = subject.batches.endless(images_of(subject.cell, work))
+    own = work == "batch"
+    batches = subject.step.batches if own else subject.batches.endless(images_of(subject.cell, work))
     training = subject.step.on(batches)
     if work == "one":
         return lambda model: GradientStep(training.on(batches, model))

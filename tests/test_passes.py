@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import gc
+import itertools
 from contextlib import nullcontext
 from types import SimpleNamespace
 
@@ -47,14 +48,14 @@ class Model(torch.nn.Module):
 
 
 class Supply:
-    """Batches of ones; `given` is how many of each size were taken."""
+    """Batches of ones. asked, epochs: for which it was asked."""
 
     def __init__(self) -> None:
-        self.epochs = []
+        self.asked, self.epochs = [], []
 
     def endless(self, size):
-        while True:
-            yield Batch((torch.ones(size),), torch.zeros(size))
+        self.asked.append(size)
+        return (Batch((torch.ones(size),), torch.zeros(size)) for _ in itertools.count())
 
     def epoch(self, count, size):
         self.epochs.append((count, size))
@@ -116,8 +117,11 @@ def subject(cell: Cell = CELL, **rules: object) -> passes.Subject:
     model = Model(clock)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     step = TrainingStep(model, lambda output, target: ((output - target) ** 2).sum(), optimizer, [], "cpu")
+    supply = Supply()
+    step.batches = supply.endless(cell.batch_size)
+    supply.asked.clear()
     protocol = dataclasses.replace(Protocol.for_device("cuda", quick=True, works=works(cell)), **rules)
-    return passes.Subject(cell, model, step, Supply(), clock, protocol, SAMPLE_S * cell.batch_size, clock.wall_s())
+    return passes.Subject(cell, model, step, supply, clock, protocol, SAMPLE_S * cell.batch_size, clock.wall_s())
 
 
 def run_all(of: passes.Subject) -> passes.Found:
@@ -230,6 +234,11 @@ class TestProfiles:
         assert [call.work for call in profiler.calls] == ["one", "batch", "last"] == found.profiled
         assert [row.work for row in found.operations] == ["one", "batch", "last"]
         assert [block.work for block in found.blocks if block.part == "profiled"] == ["one", "", "last"]
+
+    def test_the_cells_own_batches_are_not_made_twice(self):
+        of = subject()
+        run_all(of)
+        assert of.batches.asked == [1, 2]
 
     def test_of_the_same_model_with_what_the_protocol_leaves(self, profiler):
         of = subject(profile_cap_s=0.7)

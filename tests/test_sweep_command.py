@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from test_cifar import made
 
 from results.manifest import Manifest, write_manifest
 from runners.plan import Grid
@@ -169,6 +170,13 @@ def test_a_mistake_that_only_the_device_can_tell_leaves_nothing_either(place, ar
     out = () if "--out" in arguments else ("--out", "new")
     line = refused(place, *arguments, *out)
     assert [part for part in said if part not in line] == [], line
+
+
+def test_images_that_are_not_cifars_are_refused_before_anything_is_measured(place):
+    """Files of the right format and another checksum: torchvision reads them in a process of their own."""
+    made(place / "full")
+    line = refused(place, "--device", "cpu", "--data", "cifar10:full", "--num-classes", "10", "--out", "new")
+    assert line.startswith("error: --data cifar10:full: expected CIFAR-10 in full/cifar-10-batches-py/: a file differs")
 
 
 def test_a_run_of_another_machine_is_refused_and_stays_as_it_was(place):
