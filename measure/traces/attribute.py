@@ -1,9 +1,9 @@
 """Attribution: which call launched each kernel, and to which phase, module and forward call each call belongs.
 
 A pure function from recording to recording, the same for every recorder, whatever the order of rows. A kernel belongs
-to the innermost call around its launch, in time, on the launching thread. The recorder's "External id" is a second choice:
-it is taken only for kernels without a recorded launch, and only if it says the same as containment for those with one
-(in traces of 2022 to 2024 it does not). Every kernel is kept; one that found no call has the link "none".
+to the innermost call around its launch, in time, on the launching thread. The recorder's "External id" is a second
+choice: it is taken only for kernels without a recorded launch, and only if it says the same as containment for those
+with one (in traces of 2022 to 2024 it does not). Every kernel is kept; one that found no call has the link "none".
 
 On a recording without kernels the calls take their place (`what` is "call"): each product that has no product in it,
 and each other operator that would launch something itself. A row's time is without that of the rows in it.
@@ -34,9 +34,9 @@ AGREEMENT_RATIO = 0.99
 LAUNCHES_NOTHING = frozenset(
     f"aten::{name}"
     for name in """
-    _local_scalar_dense _reshape_alias _unsafe_view alias as_strided as_strided_ chunk conj contiguous detach detach_ empty
-    empty_like empty_strided expand expand_as flatten is_nonzero item lift_fresh narrow permute reshape resize_ resolve_conj
-    resolve_neg result_type select set_ slice split squeeze squeeze_ stride t to transpose transpose_ unbind unflatten
+    _local_scalar_dense _reshape_alias _unsafe_view alias as_strided as_strided_ chunk conj contiguous detach detach_
+    empty empty_like empty_strided expand expand_as flatten is_nonzero item lift_fresh narrow permute reshape resize_
+    resolve_conj resolve_neg result_type select set_ slice split squeeze squeeze_ stride t to transpose transpose_ unbind unflatten
     unsqueeze unsqueeze_ view view_as
     """.split()  # noqa: SIM905
 )

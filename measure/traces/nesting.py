@@ -1,8 +1,8 @@
 """Which call lies inside which, by time on each thread, and what a call takes from those around it.
 
 One sweep over a thread's calls and ranges of modules in the order of start, the outer first, with a stack of those
-still open. In whole microseconds a call may seem to begin where the one around it ends: one without length at the very end
-of another counts as inside.
+still open. In whole microseconds a call may seem to begin where the one around it ends: one without length at the very
+end of another counts as inside.
 
 Not claimed: that calls which overlap without nesting are told apart; the later is taken to lie inside the earlier.
 """
