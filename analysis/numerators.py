@@ -262,9 +262,10 @@ def _counter_gaps(total: FlopCount) -> tuple[str, ...]:
 
 
 def _may_hold_products(name: str) -> bool:
-    """Could this operator of a counter ("aten::add_") hold model FLOP? What we cannot place could."""
-    kind = kinds.kind_of(name.replace("::", "."))
-    return kind in ("", "convolution", "matmul", "attention", "recurrent")
+    """Could this operator of a counter ("aten::add_", "ReLU6", "Tensor.relu") hold model FLOP? One unknown to us could."""
+    spelt = (name.replace("::", "."), f"aten.{name.rpartition('.')[2].lower()}")
+    kind = next(filter(None, map(kinds.kind_of, spelt)), "")
+    return kind in ("", *MODEL_KINDS)
 
 
 def _executed(counted: Counted, run: Run) -> tuple[str, ...]:

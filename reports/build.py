@@ -162,6 +162,7 @@ class _Raw:
         self.samples = _by_cell(records(data.samples, Sample))
         self.telemetry = _by_cell(records(data.telemetry, Telemetry))
         self.counts = _by_cell(cleaned.flop_counts)
+        self.left_out = _by_cell(cleaned.dropped_counts)
         self.problems: list[str] = []
 
     def rows_or_problem(self, what: str, run: Run, derive: Callable[[], Iterable[R]]) -> tuple[R, ...]:
@@ -245,7 +246,7 @@ def _table(trace_id: str, read: ReadOperations, raw: _Raw) -> Sequence[Operation
 def _cell(run: Run, raw: _Raw, table: Sequence[Operation] | None, counted: Counted | str) -> _Cell:
     """Everything of one cell, while its operation table is at hand."""
     key = key_of(run)
-    samples, counts = raw.samples.get(key, []), raw.counts.get(key, [])
+    samples, counts, left_out = raw.samples.get(key, []), raw.counts.get(key, []), raw.left_out.get(key, [])
     measured = measurement(run, samples, raw.telemetry.get(key, []))
     profile = _profile(run, raw, table)
     found = _numerators(run, counts, counted, profile)
@@ -258,7 +259,7 @@ def _cell(run: Run, raw: _Raw, table: Sequence[Operation] | None, counted: Count
         profile_counts=profile.counts,
         ratios=raw.rows_or_problem("ratios", run, lambda: ratios(run, profile.operations, table, counts)),
         agreement=raw.rows_or_problem("agreement", run, lambda: agreement(run, counts, table)),
-        batch_laws=raw.rows_or_problem("batch law", run, lambda: batch_laws(run, counts)),
+        batch_laws=raw.rows_or_problem("batch law", run, lambda: batch_laws(run, (*counts, *left_out))),
         post2021=tuple(post2021.rows(measured, found, _denominators(run, measured.clock_hz, raw.data))),
         log=profile.log,
     )

@@ -304,6 +304,24 @@ def test_what_a_counter_did_not_understand_and_what_it_extrapolated_is_told() ->
     assert any(mark.startswith("extrapolated") for mark in warnings)
 
 
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("ReLU6", False),
+        ("Tensor.relu", False),
+        ("aten::add_", False),
+        ("adaptive_avg_pool2d", False),
+        ("Conv2d", True),
+        ("aten::convolution_backward", True),
+        ("their.own_product", True),  # unknown to us
+    ],
+)
+def test_only_what_may_be_a_product_is_warned_of(name: str, told: bool) -> None:
+    total = count("", 10, not_understood={name: 3})
+    warnings = theory(cleaned(count("conv", 10), total), RUN, "fvcore").warnings
+    assert any(f"no rule for {name} × 3" in mark for mark in warnings) == told
+
+
 # --- denominators ------------------------------------------------------------------------------------------------
 
 
