@@ -36,8 +36,8 @@ LAUNCHES_NOTHING = frozenset(
     for name in """
     _local_scalar_dense _reshape_alias _unsafe_view alias as_strided as_strided_ chunk conj contiguous detach detach_
     empty empty_like empty_strided expand expand_as flatten is_nonzero item lift_fresh narrow permute reshape resize_
-    resolve_conj resolve_neg result_type select set_ slice split squeeze squeeze_ stride t to transpose transpose_ unbind unflatten
-    unsqueeze unsqueeze_ view view_as
+    resolve_conj resolve_neg result_type select set_ slice split squeeze squeeze_ stride t to transpose transpose_
+    unbind unflatten unsqueeze unsqueeze_ view view_as
     """.split()  # noqa: SIM905
 )
 """Operators that only allocate memory or look at it in another way, or call others that work."""
