@@ -103,9 +103,8 @@ def made_up(steps: int) -> Recording:
         input_dtypes=[DTYPES] * count,
         concrete_inputs=[CONCRETE] * count,
     )
-    launched = [
-        (base + at, thread) for base, thread in ((forward_ns, MAIN), (backward_ns, ENGINE)) for at in LAUNCHES_AT
-    ]
+    passes = ((forward_ns, MAIN), (backward_ns, ENGINE))
+    launched = [(base + at, thread) for base, thread in passes for at in LAUNCHES_AT]
     launch_ns = np.concatenate([at for at, _ in launched])
     launch_thread = np.concatenate([np.full(len(at), thread) for at, thread in launched])
     order = np.argsort(launch_ns, kind="stable")
@@ -141,7 +140,8 @@ def check(recording: Recording, steps: int) -> None:
     calls, kernels = recording.calls, recording.kernels
     launched_by = calls["name"].to_numpy()[kernels["call"].to_numpy()]
     forward = kernels["launch_thread"].to_numpy() == MAIN
-    assert len(kernels) == steps * KERNELS_A_STEP and recording.steps == steps
+    assert len(kernels) == steps * KERNELS_A_STEP
+    assert recording.steps == steps
     assert (launched_by[forward] == "aten::cudnn_convolution").all()
     assert (launched_by[~forward] == "aten::convolution_backward").all()
     assert (kernels["phase"].to_numpy() == np.where(forward, "forward", "backward")).all()
@@ -153,8 +153,7 @@ def check(recording: Recording, steps: int) -> None:
 
 def write(recording: Recording, path: Path) -> None:
     """The recording as torch.profiler would have exported it."""
-    opened: Any = gzip.open(path, "wt", compresslevel=1) if path.suffix == ".gz" else path.open("w")
-    with opened as file:
+    with gzip.open(path, "wt", compresslevel=1) if path.suffix == ".gz" else path.open("w") as file:
         file.write('{"schemaVersion": 1, "deviceProperties": [{"id": 0, "name": "Made Up"}], "traceEvents": [')
         _write_events(recording, file)
         file.write('{"ph": "M", "name": "process_name", "pid": 1, "tid": 0, "args": {"name": "python"}}], ')
@@ -176,7 +175,8 @@ def _write_events(recording: Recording, file: IO[str]) -> None:
         numbers = f'"Sequence number": {number}, "Fwd thread id": {thread}, ' if number >= 0 else ""
         file.write(
             f'{{"ph": "X", "cat": "cpu_op", "name": "{name}", "pid": 1, "tid": {tid}, "ts": {_us(start)}, '
-            f'"dur": {_us(length)}, "args": {{"External id": {external}, "Record function id": 0, {numbers}{inputs}}},\n'
+            f'"dur": {_us(length)}, "args": {{"External id": {external}, "Record function id": 0, {numbers}'
+            f"{inputs}}},\n"
         )
     for row in recording.ranges.itertuples():
         file.write(
@@ -189,9 +189,9 @@ def _write_events(recording: Recording, file: IO[str]) -> None:
         file.write(
             f'{{"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 1, "tid": {tid}, '
             f'"ts": {_us(launch)}, "dur": 0.005, "args": {{"cbid": 211, "correlation": {number}}}}},\n'
-            f'{{"ph": "X", "cat": "kernel", "name": "{name}", "pid": 0, "tid": 7, "ts": {_us(start)}, "dur": {_us(length)}, '
-            f'"args": {{"device": 0, "context": 1, "stream": 7, "correlation": {number}, "registers per thread": 128, '
-            f'"blocks per SM": 39.2, "grid": [3136, 1, 1], "block": [128, 1, 1]}}}},\n'
+            f'{{"ph": "X", "cat": "kernel", "name": "{name}", "pid": 0, "tid": 7, "ts": {_us(start)}, '
+            f'"dur": {_us(length)}, "args": {{"device": 0, "context": 1, "stream": 7, "correlation": {number}, '
+            f'"registers per thread": 128, "blocks per SM": 39.2, "grid": [3136, 1, 1], "block": [128, 1, 1]}}}},\n'
         )
 
 
