@@ -68,10 +68,11 @@ def matches(pattern: re.Pattern[str], names: pd.Series) -> Flags:
 
 def lanes(*tables: pd.DataFrame) -> list[Ints]:
     """One number for each (process, thread), the same in all tables; a column each."""
-    both = pd.MultiIndex.from_arrays(
-        [np.concatenate([table[name].to_numpy(np.int64) for table in tables]) for name in ("process", "thread")]
+    processes, threads = (
+        pd.factorize(np.concatenate([table[name].to_numpy(np.int64) for table in tables]), sort=True)
+        for name in ("process", "thread")
     )
-    codes = np.asarray(both.factorize(sort=True)[0], np.int64)
+    codes = np.asarray(processes[0], np.int64) * max(len(threads[1]), 1) + threads[0]
     cuts = np.cumsum([len(table) for table in tables])[:-1]
     return list(np.split(codes, cuts))
 
