@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -148,7 +149,10 @@ def _quick(protocol: Protocol) -> Protocol:
     """Times ÷ 5; half of the counts, but three blocks at least: two cannot show their spread."""
     names = [f.name for f in fields(protocol) if f.name.endswith("_s") and f.name not in _NOT_QUICKER]
     times = {name: getattr(protocol, name) / QUICK_DIVISOR for name in names}
-    counts = {"min_blocks": max(3, protocol.min_blocks // 2), "phase_blocks": max(2, protocol.phase_blocks // 2)}
+    counts: dict[str, Any] = {
+        "min_blocks": max(3, protocol.min_blocks // 2),
+        "phase_blocks": max(2, protocol.phase_blocks // 2),
+    }
     return replace(protocol, **times, **counts, warm_min_steps=max(2, protocol.warm_min_steps // 2))
 
 

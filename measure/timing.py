@@ -139,8 +139,8 @@ def measure_blocks(step: Step, clock: Clock, protocol: Protocol, step_s: float |
     steps = _steps_for(protocol.block_s, estimate_s)
     summarise([1.0, 1.0])  # loads what the interval needs, outside of the timed part
     blocks: list[Block] = []
-    origin_s = clock.wall_s()
     with _collector_off():
+        origin_s = clock.wall_s()  # not before what compiling left was collected, which may take a second
         while True:
             begun_s = clock.wall_s()
             blocks.append(_block(step, clock, steps, "measure", protocol.lead_in_steps))
@@ -164,8 +164,8 @@ def measure_phases(step: Step, clock: Clock, protocol: Protocol, step_s: float |
     estimate_s = step_time_s(_block(step, clock, 1, "warmup")) if step_s is None else step_s
     steps = _steps_for(protocol.block_s, estimate_s)
     blocks: list[Block] = []
-    origin_s = clock.wall_s()
     with _collector_off():
+        origin_s = clock.wall_s()
         for done in range(1, protocol.phase_blocks + 1):
             blocks += _phase_block(step, clock, steps, protocol.lead_in_steps)
             gc.collect()

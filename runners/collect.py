@@ -81,7 +81,7 @@ class Sitting:
 
     def collect(self, cells: Sequence[Cell]) -> list[Run]:
         """Measure these cells in this order; the rows committed. Fewer than asked if the time budget ran out."""
-        runs = []
+        runs: list[Run] = []
         for cell in cells:
             if not reason_against(cell):
                 self._batches.setdefault(_counted_workload(cell), set()).update(_counted_batches(cell))

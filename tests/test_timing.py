@@ -305,6 +305,28 @@ def test_without_an_estimate_one_untimed_step_gives_it():
     assert step.calls == 1 + sum(b.steps + 1 for b in timing.blocks)
 
 
+@pytest.mark.parametrize("measure", ["blocks", "phases"])
+def test_collecting_what_came_before_is_not_in_the_cap(monkeypatch, measure):
+    """A second of garbage after compiling, and caps of half a second: what is least is measured all the same."""
+    clock, left = FakeClock(), [1.0]
+
+    def collect():
+        clock.now_s += left.pop() if left else 0.0
+
+    def step(mark=lambda phase: None):
+        mark("forward")
+        clock.issue(0.0, 0.025)
+
+    monkeypatch.setattr(gc, "collect", collect)
+    short = replace(CPU, cap_s=0.5, phase_cap_s=0.5, min_time_s=0.1, block_s=0.01)
+    if measure == "blocks":
+        assert measure_blocks(step, clock, short, step_s=0.025).status == "ok"
+    else:
+        blocks = measure_phases(step, clock, short, step_s=0.025)
+        assert len({block.start_s for block in blocks}) == short.phase_blocks
+    assert left == []
+
+
 # --- warm-up ---
 
 

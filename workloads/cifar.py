@@ -11,7 +11,7 @@ import itertools
 import pickle
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch.utils.data import DataLoader, Subset
@@ -23,7 +23,7 @@ from workloads.cifar_files import check
 
 CLASSES = 10
 
-Images = CIFAR10 | Subset[Any]
+Images: TypeAlias = CIFAR10 | Subset[Any]
 
 MEAN = (0.4914, 0.4822, 0.4465)
 STANDARD_DEVIATION = (0.2470, 0.2435, 0.2616)
