@@ -521,6 +521,16 @@ def test_epoch_times_profiled_and_not_and_run(frame: Any) -> None:
     assert (axes.get_yscale(), axes.get_ylim()[0]) == ("linear", 0)
 
 
+def test_only_epochs_are_drawn_and_repeated_ones_span_their_intervals(frame: Any) -> None:
+    batch = epoch(1.0, work="batch", items=8)
+    (figure,) = figures_times.epoch_times(frame(batch, epoch(20.0), epoch(30.0, cell_id="d", repeat=1))).values()
+    (axes,) = figure.axes
+    assert [(x, y) for x, y, _ in marks(axes)] == [(8, 25)]
+    ends = [sorted(float(y) for _, y in s) for c in axes.containers for b in c.lines[2] for s in b.get_segments()]
+    assert ends == [[19, 32]]
+    assert figures_times.epoch_times(frame(batch)) == {}
+
+
 def test_epochs_that_differ_by_far_get_a_logarithmic_axis(frame: Any) -> None:
     (figure,) = figures_times.epoch_times(frame(epoch(20.0), epoch(900.0, cell_id="d", batch_size=1))).values()
     assert figure.axes[0].get_yscale() == "log"
