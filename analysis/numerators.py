@@ -262,7 +262,7 @@ def _counter_gaps(total: FlopCount) -> tuple[str, ...]:
 
 
 def _may_hold_products(name: str) -> bool:
-    """Could this operator of a counter ("aten::add_", "ReLU6", "Tensor.relu") hold model FLOP? One unknown to us could."""
+    """Could this operator of a counter ("aten::add_", "ReLU6", "Tensor.relu") hold model FLOP? If unknown, it could."""
     spelt = (name.replace("::", "."), f"aten.{name.rpartition('.')[2].lower()}")
     kind = next(filter(None, map(kinds.kind_of, spelt)), "")
     return kind in ("", *MODEL_KINDS)
