@@ -348,10 +348,13 @@ class TestTheCellsLimit:
         assert "one" in found.profiled
 
     def test_timing_leaves_half_of_what_is_left(self):
-        of = subject(limit_s=4.0, target_ci_ratio=1e-9)
+        """Of 4 s: what would else be measured for 50 s stops at 2."""
+        of = subject(works=("one",), limit_s=4.0, cap_s=300.0, min_time_s=50.0)
         before_s = of.clock.now_s
-        run_all(dataclasses.replace(of, protocol=dataclasses.replace(of.protocol, works=("one",))))
-        assert of.clock.now_s - before_s < 4.0
+        found = passes.run(of, "one")
+        assert of.clock.now_s - before_s == pytest.approx(2.0, rel=0.2)
+        assert found.profiled == ["one"]
+        assert "stopped at the cap" in found.warnings[0]
 
     def test_an_epoch_that_does_not_fit_is_not_run(self):
         even = dataclasses.replace(CELL, epoch_images=8)
