@@ -1,0 +1,172 @@
+"""The tables of an attributed recording, in order and checked, and where in the forest of calls each row belongs.
+
+Calls and kernels come as columns (one row each); calls that are asked about become ProfiledOperations one by one. An
+*owner* is the outermost product around a call, or where there is none the outermost operator. Nothing is counted here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from analysis.recorded import is_product
+from cleaning.instances import Node
+from results.errors import Inconsistent
+from results.records import ProfiledOperation
+
+Ints = NDArray[np.int64]
+NONE = -1
+
+OPERATOR = re.compile(r"(?!autograd::|torch::autograd::|profiler::|prim::)\w+::\w+")
+"""Names of operators; frames of the engine and ranges are none."""
+
+SAME_LAUNCH = ("process", "correlation", "device", "stream", "start_ns", "time_ns", "name")
+"""Columns of kernels in which two rows of one launch are equal."""
+
+
+class Calls:
+    """The calls of a recording in the order of their index, by position."""
+
+    def __init__(self, calls: pd.DataFrame) -> None:
+        """Raises Inconsistent for an index twice, or a parent that is not there."""
+        self.table = calls.sort_values("index", kind="stable", ignore_index=True)
+        self.index = _ints(self.table, "index")
+        self._places = pd.Index(self.index)
+        if not self._places.is_unique:
+            raise Inconsistent(
+                f"expected each call of a recording once, came {len(self.index)} rows with fewer indices"
+            )
+        self.parent = self.places(_ints(self.table, "parent"), "parent")
+        self.names: list[str] = self.table["name"].tolist()
+        self._columns: dict[str, list[Any]] = {}
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def places(self, index: Ints, what: str = "") -> Ints:
+        """Positions of calls by their index; NONE for -1. Raises Inconsistent for one that is not there, if named."""
+        found = np.asarray(self._places.get_indexer(pd.Index(index)), np.int64)
+        found[index < 0] = NONE
+        if what and (missing := index[(index >= 0) & (found < 0)]).size:
+            raise Inconsistent(f"call {missing[0]} is named as {what}, and was not recorded")
+        return found
+
+    def column(self, name: str) -> list[Any]:
+        """A column as Python values."""
+        if name not in self._columns:
+            self._columns[name] = self.table[name].tolist()
+        return self._columns[name]
+
+    @cached_property
+    def owner(self) -> Ints:
+        """Position of the owner of each call; NONE outside of all."""
+        product, operator = self._outermost(is_product), self._outermost(lambda name: bool(OPERATOR.fullmatch(name)))
+        return np.where(product >= 0, product, operator)
+
+    @cached_property
+    def product(self) -> NDArray[np.bool_]:
+        """Which calls are products."""
+        return self._flags(is_product)
+
+    @cached_property
+    def inside(self) -> dict[int, list[int]]:
+        """Position of a call → positions of the calls that it made itself, in order."""
+        found: dict[int, list[int]] = {}
+        for at in np.flatnonzero((self.parent >= 0) & (self.product[self.owner])).tolist():
+            found.setdefault(int(self.parent[at]), []).append(at)
+        return found
+
+    def call(self, at: int) -> ProfiledOperation:
+        """One call as a record. What was not recorded of its arguments is empty."""
+        sequence, forward = self.column("sequence_nr")[at], self.column("forward_index")[at]
+        return ProfiledOperation(
+            work="",
+            index=int(self.index[at]),
+            parent=None,
+            name=self.names[at],
+            phase=self.column("phase")[at],
+            module=self.column("module")[at],
+            sequence_nr=None if sequence < 0 else sequence,
+            forward_index=None if forward < 0 else forward,
+            thread=self.column("thread")[at],
+            input_shapes=self.column("input_shapes")[at] or (),
+            input_dtypes=self.column("input_dtypes")[at] or (),
+            concrete_inputs=self.column("concrete_inputs")[at] or (),
+            found_flop=None,
+            start_s=self.column("start_ns")[at] * 1e-9,
+            time_s=self.column("time_ns")[at] * 1e-9,
+        )
+
+    def node(self, at: int) -> Node:
+        """One call with all inside it."""
+        return Node(self.call(at), tuple(self.node(child) for child in self.inside.get(at, ())))
+
+    def within(self, at: int) -> Iterator[int]:
+        """Positions of all calls inside one, outer before inner."""
+        for child in self.inside.get(at, ()):
+            yield child
+            yield from self.within(child)
+
+    def between(self, at: int, top: int) -> Iterator[int]:
+        """Positions from a call outwards to one around it, without that."""
+        while at not in (NONE, top):
+            yield at
+            at = int(self.parent[at])
+
+    def _flags(self, wanted: Any) -> NDArray[np.bool_]:
+        codes, names = pd.factorize(self.table["name"])
+        return np.asarray([bool(wanted(str(name))) for name in names], bool)[codes] if len(names) else np.zeros(0, bool)
+
+    def _outermost(self, wanted: Any) -> Ints:
+        """Position of the outermost call of a kind around each call, itself included.
+
+        Raises Inconsistent for calls that are inside themselves.
+        """
+        flags = self._flags(wanted)
+        found = np.full(len(self), NONE, np.int64)
+        rows = np.arange(len(self), dtype=np.int64)
+        around = rows.copy()
+        for _ in range(len(self) + 1):
+            if not rows.size:
+                return found
+            hits = flags[around]
+            found[rows[hits]] = around[hits]
+            around = self.parent[around]
+            rows, around = rows[around >= 0], around[around >= 0]
+        raise Inconsistent(f"{len(rows)} calls of a recording are inside themselves")
+
+
+def in_order(kernels: pd.DataFrame) -> pd.DataFrame:
+    """The kernels by start, of those without one by index; rows numbered anew."""
+    keys = (_ints(kernels, "index"), _ints(kernels, "start_ns"))
+    return kernels.iloc[np.lexsort(keys)].reset_index(drop=True)
+
+
+def twins(kernels: pd.DataFrame) -> NDArray[np.bool_]:
+    """Which rows are a second of one launch: those that a join over launches makes where the number is not unique."""
+    again = kernels.duplicated(list(SAME_LAUNCH), keep="first").to_numpy(bool)
+    return np.asarray(again & (_ints(kernels, "correlation") >= 0), bool)
+
+
+def by_owner(owner: Ints) -> dict[int, list[int]]:
+    """Owner → rows of kernels, in order. Rows without an owner are in none."""
+    rows: dict[int, list[int]] = {}
+    for row, top in enumerate(owner.tolist()):
+        if top >= 0:
+            rows.setdefault(top, []).append(row)
+    return rows
+
+
+def whole_numbers(values: Sequence[Any]) -> list[int | None]:
+    """Numbers of FLOP as whole ones; what is no number is None."""
+    return [None if value is None or value != value else round(value) for value in values]
+
+
+def _ints(table: pd.DataFrame, name: str) -> Ints:
+    return table[name].to_numpy(np.int64)
