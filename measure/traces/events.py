@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
-CHUNK = 1 << 22
+CHUNK = 1 << 20
 """Characters read at a time."""
 
 MOST_IN_ONE_VALUE = 1 << 26

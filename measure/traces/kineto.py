@@ -207,7 +207,9 @@ def _int(value: Any) -> int:
 
 
 def _tuples(value: Any) -> Any:
-    return tuple(_tuples(item) for item in value) if isinstance(value, list | tuple) else value
+    if not isinstance(value, list | tuple):
+        return value
+    return tuple([_tuples(item) if isinstance(item, list) else item for item in value])
 
 
 def _recording(path: str, columns: _Columns, header: Mapping[str, Any]) -> Recording:
@@ -313,14 +315,19 @@ def _flows(found: dict[str, dict[Any, tuple[int, int, int]]], base_ns: int) -> p
 
 
 def _device_name(header: Mapping[str, Any], kernels: pd.DataFrame) -> str:
-    """The names of the devices that ran something; of a trace without kernels "", whatever the machine has."""
+    """The names of the devices that ran something; of a trace without kernels "", whatever the machine has.
+
+    Kernels may number devices otherwise than the header does: then all must have one name.
+    """
     properties = header.get("deviceProperties")
     of_id = {
         entry.get("id"): str(entry.get("name", ""))
         for entry in (properties if isinstance(properties, list) else ())
         if isinstance(entry, dict)
     }
-    ran = (of_id.get(device, "") for device in sorted(set(kernels["device"].tolist())))
+    ran = [of_id.get(device, "") for device in sorted(set(kernels["device"].tolist()))]
+    if ran and not any(ran) and len(set(of_id.values())) == 1:
+        ran = list(of_id.values())
     return ", ".join(dict.fromkeys(name for name in ran if name))
 
 

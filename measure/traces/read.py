@@ -62,17 +62,18 @@ def _begin(path: str | Path) -> bytes:
     except OSError as error:
         raise ValueError(f"{path}: {error.strerror or error}; expected {FORMATS}") from error
     if begin[:2] == b"\x1f\x8b":
-        # a cut file gives what is whole of its beginning; its reader will say that it is cut
-        begin = zlib.decompressobj(wbits=31).decompress(begin, _LOOK) if _unzips(begin) else b"{"
+        return _unzipped(begin)
     return begin
 
 
-def _unzips(begin: bytes) -> bool:
+def _unzipped(begin: bytes) -> bytes:
+    """What can be had of a gzip file's beginning; if that is nothing though more should come, its reader will say so."""
+    unzip = zlib.decompressobj(wbits=31)
     try:
-        zlib.decompressobj(wbits=31).decompress(begin, _LOOK)
+        text = unzip.decompress(begin, _LOOK)
     except zlib.error:
-        return False
-    return True
+        return b"{"
+    return text if text or unzip.eof else b"{"
 
 
 def _has_counters(path: str | Path) -> bool:
