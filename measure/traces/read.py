@@ -67,7 +67,7 @@ def _begin(path: str | Path) -> bytes:
 
 
 def _unzipped(begin: bytes) -> bytes:
-    """What can be had of a gzip file's beginning; if that is nothing though more should come, its reader will say so."""
+    """What can be had of a gzip file's beginning; if that is nothing and more should come, its reader will say so."""
     unzip = zlib.decompressobj(wbits=31)
     try:
         text = unzip.decompress(begin, _LOOK)
