@@ -122,7 +122,7 @@ def possible_outputs(size: int, kernel: int) -> frozenset[int]:
         reach = dilation * (kernel - 1)
         for padding in range(reach + 1):
             room = size + 2 * padding - reach - 1
-            found.update(room // stride + 1 for stride in range(1, size + 1) if room >= 0)
+            found.update(room // stride + 1 for stride in range(1, room + 2))
     return frozenset(found)
 
 

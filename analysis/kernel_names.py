@@ -71,27 +71,32 @@ RENAMED = (
 """Names that kernels of the lists have today, so that the lists no longer know them."""
 
 
+@functools.cache
 def pyprof_convolution(name: str) -> bool:
     """Whether PyProf counts a kernel of this name as a convolution."""
     short = short_name(name)
     return not _has(short, CONVOLUTION_HELPERS) and _has(short, CONVOLUTION)
 
 
+@functools.cache
 def pyprof_all_groups(name: str) -> bool:
     """Whether PyProf counts all groups of a convolution for one kernel of this name."""
     return _has(short_name(name), CONVOLUTION_ALL_GROUPS)
 
 
+@functools.cache
 def pyprof_linear(name: str) -> bool:
     """Whether PyProf counts a kernel of this name as a linear layer."""
     return _has(short_name(name), LINEAR)
 
 
+@functools.cache
 def pyprof_matmul(name: str) -> bool:
     """Whether PyProf counts a kernel of this name as a torch.matmul."""
     return short_name(name) not in NO_MATMUL
 
 
+@functools.cache
 def is_renamed(name: str) -> bool:
     """Whether the name is one that PyProf knew as another."""
     return _has(short_name(name), RENAMED) and not pyprof_convolution(name)
@@ -159,6 +164,7 @@ def family(name: str) -> str:
     return next((word for word, pattern in _FAMILIES if pattern.search(name)), "")
 
 
+@functools.cache
 def makes_products(name: str) -> bool:
     """Whether the name is that of a kernel which does multiply-adds of a convolution, matrix product or attention."""
     return family(name) not in ("", HELPER, REDUCTION)

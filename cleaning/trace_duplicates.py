@@ -27,6 +27,9 @@ from results.records import CleaningLog
 LAST_ALONE = ("implicit_gemm", "implicit_precomputed_gemm", "winograd", "direct")
 """Algorithms that take one kernel a product: of several in a row the last is the run, those before it trials."""
 
+IN_PIECES = "explicit_gemm"
+"""An algorithm that repeats its kernels for pieces of a batch. Of any other, two equal halves are a trial and a run."""
+
 
 def deduplicated(products: tuple[Product, ...]) -> Cleaned:
     """The products with each multiply-add counted once at most, and trials marked."""
@@ -146,16 +149,15 @@ def _before_the_run(product: Product, unit: int, working: list[Part]) -> set[int
     run = working[others[-1] + 1 :]
     first = run[-1] if last in LAST_ALONE else run[0]
     before = max((part.row for part in working if part.row < first.row), default=-1)
-    begin = next(
-        part.row
-        for part in product.parts
-        if part.row > before and (part.row == first.row or not AFTER.search(part.name))
-    )
-    return {
-        at
-        for at, part in enumerate(product.parts)
-        if part.row < begin and (product.units == 1 or part.unit == unit) and not part.twin
-    }
+    mine = [part for part in product.parts if not part.twin and (product.units == 1 or part.unit == unit)]
+    tail = [part for part in mine if part.row > before]
+    while tail[0].row != first.row and AFTER.search(tail[0].name):
+        tail.pop(0)
+    half = len(tail) // 2
+    if last != IN_PIECES and [part.name for part in tail[:half]] == [part.name for part in tail[half:]]:
+        tail = tail[half:]
+    trials = {part.row for part in mine if part.row < tail[0].row}
+    return {at for at, part in enumerate(product.parts) if part.row in trials}
 
 
 def _log(before: Product, after: Product) -> list[CleaningLog]:

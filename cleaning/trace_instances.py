@@ -182,23 +182,23 @@ def _out_of_time(product: Product) -> set[int]:
 def _record(
     calls: Calls, top: int, index: int, partner: int | None, rows: Sequence[int], time_ns: int, product: Product | None
 ) -> OperationInstance:
-    call = calls.call(top)
-    step = calls.column("step")[top]
+    of = calls.column
+    step, sequence, phase = of("step")[top], of("sequence_nr")[top], of("phase")[top]
     return OperationInstance(
         index=index,
-        name=call.name,
-        kind=kind_of_call(call.name),
-        phase=call.phase,
-        module=call.module,
+        name=calls.names[top],
+        kind=kind_of_call(calls.names[top]),
+        phase=phase,
+        module=of("module")[top],
         step=None if step < 0 else step,
-        sequence_nr=call.sequence_nr,
-        forward_index=partner if call.phase == "backward" else None,
-        input_shapes=call.input_shapes,
-        input_dtypes=call.input_dtypes,
-        concrete_inputs=call.concrete_inputs,
+        sequence_nr=None if sequence < 0 else sequence,
+        forward_index=partner if phase == "backward" else None,
+        input_shapes=of("input_shapes")[top] or (),
+        input_dtypes=of("input_dtypes")[top] or (),
+        concrete_inputs=of("concrete_inputs")[top] or (),
         kernels=len(rows),
         kernel_time_s=time_ns * 1e-9 if rows else None,
-        host_time_s=call.time_s,
+        host_time_s=of("time_ns")[top] * 1e-9 if of("start_ns")[top] >= 0 else None,
         **(_counts(product) if product else {}),
     )
 

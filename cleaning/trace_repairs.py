@@ -13,7 +13,7 @@ longest of all. Reasons, the first that fits:
 * `unknown_kernel`: the name says nothing.
 * `not_counted`: a call that its recorder gives no number.
 
-Where sizes give no count, the number stays as it was found, once: the gap stays, and is told in the time that no
+Where sizes give no count, a number stays as it was found, once, and a gap stays unknown: it is told in the time that no
 product explains.
 """
 
@@ -43,6 +43,8 @@ def lacks_kernels(product: Product) -> bool:
 
 def _filled(product: Product) -> Product:
     parts = [replace(part, repaired=part.deduplicated) for part in product.parts]
+    if product.expected is None:
+        parts = [replace(part, repaired=part.deduplicated or None) for part in parts]
     if product.expected is None or not parts:
         return replace(product, parts=tuple(parts))
     for unit in _order(product):
