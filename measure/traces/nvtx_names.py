@@ -1,0 +1,83 @@
+"""What texts of NVTX ranges say: those of torch's `emit_nvtx`, those of PyProf, and those that somebody wrote by hand.
+
+emit_nvtx: "NAME[, seq = N][, op_id = M][, sizes = [[..], []]][, input_op_ids = [..]]", before PyTorch 1.5 also
+"stashed seq=N" (torch/csrc/autograd/profiler_legacy, nvtx_observer.cpp). PyProf: a Python dict with the function and
+its arguments. Both are read as literals, never evaluated.
+
+Not claimed: that a range's name tells who wrote it; a text that fits no format is a name as it stands.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+_SEQUENCE = re.compile(r", (?:stashed )?seq ?= ?(\d+)\Z")
+_OP_ID = re.compile(r", op_id = (\d+)\Z")
+_SIZES = ", sizes = "
+_IDS = ", input_op_ids = "
+
+Shapes = tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """A range's text taken apart; -1 and None for what it does not say."""
+
+    name: str
+    sequence_nr: int = -1
+    op_id: int = -1
+    sizes: str | None = None
+
+    @property
+    def of_torch(self) -> bool:
+        """Whether the text says more than a name, as only emit_nvtx writes it."""
+        return self.sequence_nr >= 0 or self.op_id >= 0 or self.sizes is not None
+
+
+def parse(text: str) -> Name:
+    """The parts of a range's text."""
+    at = text.find(_IDS)
+    if at >= 0:
+        text = text[:at]
+    at = text.find(_SIZES)
+    sizes = text[at + len(_SIZES) :] if at >= 0 else None
+    if at >= 0:
+        text = text[:at]
+    numbers = []
+    for pattern in (_OP_ID, _SEQUENCE):
+        found = pattern.search(text)
+        if found:
+            text = text[: found.start()]
+            numbers.append(int(found[1]))
+        else:
+            numbers.append(-1)
+    return Name(text, numbers[1], numbers[0], sizes)
+
+
+def sizes(text: str) -> Shapes | None:
+    """ "[[32, 3], []]" → ((32, 3), ()); None for what is no list of sizes."""
+    try:
+        found = json.loads(text)
+    except json.JSONDecodeError:
+        return None
+    return _tuples(found) if isinstance(found, list) else None
+
+
+def marker(text: str) -> Mapping[str, Any] | None:
+    """The dict of a PyProf marker; None for any other text."""
+    if not text.startswith("{'"):
+        return None
+    try:
+        found = ast.literal_eval(text)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value

@@ -1,0 +1,246 @@
+"""NVTX ranges of an export of Nsight Systems, sorted: torch's and PyProf's become calls, ours and all others ranges.
+
+A marker of PyProf stands around the operator call of the same function: it gives that call its arguments, which
+emit_nvtx does not write. A range that is open when the capture ends, ends with it.
+
+Not claimed: that hand-made ranges are operator calls. They are calls where the export has none of torch's; beside
+torch's they are ranges.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from measure.traces import nvtx_names
+from measure.traces.kineto import ANNOTATION
+from measure.traces.nesting import NODE, OPERATOR, Flags, Ints
+from measure.traces.pyprof_arguments import Arguments, call_name, of_marker, operator
+from measure.traces.recording import calls_table, ranges_table
+
+PUSH_POP, START_END, DOMAIN_CREATE = 59, 60, 75
+"""Values of NVTX_EVENTS.eventType."""
+
+OWN = "flopledger"
+"""Our domain; emit_nvtx writes a copy of each of our annotations to its own."""
+
+PID = 24
+"""Bits of a global id that hold the thread; the process and the virtual machine stand above."""
+
+BARE = ("detach", "detach_")
+"""Operators whose ranges are a bare name, which before PyTorch 1.11 nothing else told apart from hand-made ones."""
+
+COLUMNS = ("start", "end", "eventType", "text", "textId", "globalTid", "domainId")
+"""What `NvtxRanges.take` takes, in this order."""
+
+
+def objects(values: list[Any]) -> NDArray[Any]:
+    """A column that holds tuples as they are."""
+    column = np.empty(len(values), object)
+    column[:] = values
+    return column
+
+
+def thread_of(global_id: Ints) -> Ints:
+    """The thread in global ids; -1 for none."""
+    return np.where(global_id >= 0, global_id & ((1 << PID) - 1), -1)
+
+
+def process_of(global_id: Ints) -> Ints:
+    """The process in global ids, its virtual machine above it; -1 for none."""
+    return np.where(global_id >= 0, global_id >> PID, -1)
+
+
+class _Spans:
+    """Columns of host intervals as they are found."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self.start_ns, self.end_ns, self.thread = array("q"), array("q"), array("q")
+
+    def add(self, name: str, start_ns: int, end_ns: int | None, global_tid: int | None) -> None:
+        self.names.append(name)
+        self.start_ns.append(start_ns)
+        self.end_ns.append(-1 if end_ns is None else end_ns)
+        self.thread.append(-1 if global_tid is None else global_tid)
+
+    def columns(self, last_ns: int) -> dict[str, Any]:
+        """A range that is open at the end of the capture ends with it."""
+        start, end, thread = (np.array(c, np.int64) for c in (self.start_ns, self.end_ns, self.thread))
+        end = np.where(end < 0, np.maximum(last_ns, start), end)
+        return {
+            "start_ns": start,
+            "time_ns": np.maximum(end - start, 0),
+            "thread": thread_of(thread),
+            "process": process_of(thread),
+        }
+
+
+class NvtxRanges:
+    """NVTX ranges sorted into calls, ranges, PyProf's markers, and those that anybody may have pushed."""
+
+    def __init__(self, strings: Mapping[int, str], domains: Mapping[int, str]) -> None:
+        """strings: the export's table of texts. domains: number → name."""
+        self._strings, self._domains = strings, domains
+        self._calls, self._ranges, self._copies, self._by_hand = _Spans(), _Spans(), _Spans(), _Spans()
+        self._sequence_nr, self._op_id = array("q"), array("q")
+        self._shapes: list[Any] = []
+        self._markers: dict[int, _Marker] = {}  # row of calls → what PyProf says
+        self._sizes: dict[str, Any] = {}
+        self._marker_of: dict[str, _Marker | None] = {}
+        self._is_operator: dict[str, bool] = {}
+        self._torch = 0
+        self.last_ns, self.open = 0, 0  # the latest time in the ranges, and how many have no end
+
+    def take(
+        self,
+        start_ns: int | None,
+        end_ns: int | None,
+        kind: int | None,
+        text: str | None,
+        text_id: int | None,
+        thread: int | None,
+        domain: int | None,
+    ) -> None:
+        """Keep one range."""
+        if start_ns is None:
+            return
+        self.open += end_ns is None
+        self.last_ns = max(self.last_ns, start_ns if end_ns is None else end_ns)
+        name = self._strings.get(-1 if text_id is None else text_id, "") if text is None else text
+        if domain:
+            self._ranges.add(f"{self._domains.get(domain) or f'domain {domain}'}.{name}", start_ns, end_ns, thread)
+        elif kind == START_END:
+            self._ranges.add(name, start_ns, end_ns, thread)
+        elif name.startswith("{'"):
+            self._marker(name, start_ns, end_ns, thread)
+        else:
+            self._pushed(nvtx_names.parse(name), start_ns, end_ns, thread)
+
+    def _pushed(self, found: nvtx_names.Name, start_ns: int, end_ns: int | None, thread: int | None) -> None:
+        if found.name.startswith(f"{OWN}."):
+            self._copies.add(found.name, start_ns, end_ns, thread)
+        elif ANNOTATION.match(found.name):
+            self._ranges.add(found.name, start_ns, end_ns, thread)
+        elif found.of_torch or self._operator(found.name) or (self._torch and found.name in BARE):
+            self._torch += 1
+            self._call(found, start_ns, end_ns, thread)
+        else:
+            self._by_hand.add(found.name, start_ns, end_ns, thread)
+
+    def _operator(self, name: str) -> bool:
+        if name not in self._is_operator:
+            self._is_operator[name] = bool(OPERATOR.fullmatch(name) or NODE.fullmatch(name))
+        return self._is_operator[name]
+
+    def _call(self, found: nvtx_names.Name, start_ns: int, end_ns: int | None, thread: int | None) -> None:
+        self._calls.add(found.name, start_ns, end_ns, thread)
+        self._sequence_nr.append(found.sequence_nr)
+        self._op_id.append(found.op_id)
+        text = found.sizes
+        if text is not None and text not in self._sizes:
+            self._sizes[text] = nvtx_names.sizes(text)
+        self._shapes.append(None if text is None else self._sizes[text])
+
+    def _marker(self, text: str, start_ns: int, end_ns: int | None, thread: int | None) -> None:
+        """A function with its arguments; not where in the program it was called, nor how a module prints."""
+        if text not in self._marker_of:
+            found = nvtx_names.marker(text)
+            tells = found is not None and "op" in found and "args" in found
+            self._marker_of[text] = _Marker.of(found) if found is not None and tells else None
+        marker = self._marker_of[text]
+        if marker is not None:
+            self._markers[len(self._calls.names)] = marker
+            self._call(nvtx_names.Name(marker.name), start_ns, end_ns, thread)
+
+    def ranges(self, end_ns: int) -> pd.DataFrame:
+        """What is no call, in the order of start, the outer first. end_ns: when the capture ended."""
+        own = set(self._ranges.names)
+        copies = ranges_table(name=self._copies.names, **self._copies.columns(end_ns))
+        parts = [
+            ranges_table(name=self._ranges.names, **self._ranges.columns(end_ns)),
+            copies[~copies["name"].isin(own)],
+        ]
+        if self._torch or self._markers:
+            parts.append(ranges_table(name=self._by_hand.names, **self._by_hand.columns(end_ns)))
+        whole = pd.concat(parts, ignore_index=True)
+        return whole.sort_values(["start_ns", "time_ns", "name"], ascending=[True, False, True], ignore_index=True)
+
+    def calls(self, end_ns: int) -> pd.DataFrame:
+        """The calls in the order of start, the outer first. end_ns: when the capture ended."""
+        if not self._torch and not self._markers:
+            found = self._by_hand.columns(end_ns)
+            return _sorted({"name": objects(self._by_hand.names), **found})
+        columns = {
+            "name": objects(self._calls.names),
+            "input_shapes": objects(self._shapes),
+            "input_dtypes": objects([None] * len(self._shapes)),
+            "concrete_inputs": objects([None] * len(self._shapes)),
+            "sequence_nr": np.array(self._sequence_nr, np.int64),
+            "external_id": np.array(self._op_id, np.int64),
+            **self._calls.columns(end_ns),
+        }
+        taken = self._give_arguments(columns)
+        return _sorted({name: column[~taken] for name, column in columns.items()})
+
+    def _give_arguments(self, columns: Mapping[str, Any]) -> Flags:
+        """The arguments of each marker to the call of the same function right in it. → which markers gave them away.
+
+        A marker without such a call is a call itself: PyProf was there without emit_nvtx, or the function has no
+        operator of its name.
+        """
+        taken = np.zeros(len(self._shapes), bool)
+        end = columns["start_ns"] + columns["time_ns"]
+        after = _next_on_thread(columns) if self._markers else np.zeros(0, np.int64)
+        for row, marker in self._markers.items():
+            inner = int(after[row])
+            inside = inner >= 0 and inner not in self._markers and end[inner] <= end[row]
+            taken[row] = inside and marker.fits(columns["name"][inner])
+            at = inner if taken[row] else row
+            if columns["input_shapes"][at] is None:
+                columns["input_shapes"][at] = marker.arguments.shapes
+            columns["input_dtypes"][at] = marker.arguments.dtypes
+            columns["concrete_inputs"][at] = marker.arguments.values
+        return taken
+
+
+@dataclass(frozen=True)
+class _Marker:
+    """A function as PyProf saw it called."""
+
+    function: str
+    name: str
+    arguments: Arguments
+
+    @classmethod
+    def of(cls, found: Mapping[str, Any]) -> _Marker:
+        function = str(found["op"])
+        return cls(function, call_name(str(found.get("mod", "")), function), of_marker(found))
+
+    def fits(self, call: str) -> bool:
+        """Whether a call is this function's operator; PyProf and torch differ on what works in place."""
+        return call.partition("::")[2].removesuffix("_") == operator(self.function).removesuffix("_")
+
+
+def _next_on_thread(columns: Mapping[str, Any]) -> Ints:
+    """For each row the next one to begin on its thread, the inner after the outer; -1: none."""
+    rows = np.arange(len(columns["start_ns"]))
+    keys = (rows, -columns["time_ns"], columns["start_ns"], columns["thread"], columns["process"])
+    order = np.lexsort(keys)
+    same = np.ones(max(len(order) - 1, 0), bool)
+    for name in ("process", "thread"):
+        same &= columns[name][order[:-1]] == columns[name][order[1:]]
+    after = np.full(len(order), -1, np.int64)
+    after[order[:-1]] = np.where(same, order[1:], -1)
+    return after
+
+
+def _sorted(columns: Mapping[str, Any]) -> pd.DataFrame:
+    order = np.lexsort((np.arange(len(columns["name"])), -columns["time_ns"], columns["start_ns"]))
+    return calls_table(**{name: column[order] for name, column in columns.items()})

@@ -1,0 +1,481 @@
+"""PyProf's output as a `Recording`: the table of its last step (CSV), or the dicts of the one before, a kernel a line.
+
+PyProf tells of each kernel the function that launched it, its sizes, direction and number in the autograd graph, so
+nothing is left to attribute: kernels come with their call (link "sequence"), calls with phase and forward call. A call
+is a run of rows that agree in number, direction, module, function and sizes. Dicts and markers are read as literals,
+never evaluated.
+
+Times: PyProf keeps how long a kernel ran, not when. The order of rows is kept in `index`, every start is -1.
+
+Not claimed: that PyProf's direction is right. It takes ReluBackward1 and what runs outside of any known function for
+forward; calls that are backward by name, or by a thread that runs nothing but such, are backward here. Whether the
+gradient of a layer's input was calculated is in no column: it is taken for calculated except for the first product of
+the network, unless a kernel's name says dgrad.
+"""
+
+from __future__ import annotations
+
+import ast
+import csv
+import gzip
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from analysis.recorded import is_product
+from measure.traces.nesting import NODE
+from measure.traces.pyprof_arguments import (
+    LINEAR,
+    Arguments,
+    call_name,
+    gradient_name,
+    linear_of_gradient,
+    of_gradient,
+    of_marker,
+    of_params,
+)
+from measure.traces.recording import Recording, calls_table, kernels_table
+
+HOW_TO_MAKE = (
+    "run PyProf's last step again: python -m pyprof.prof --csv "
+    "-c idx,seq,altseq,tid,layer,dir,sub,mod,op,kernel,params,sil,device,stream,grid,block,flops net.dict"
+)
+
+OPTION_OF = {"Op": "op", "Params": "params", "Kernel": "kernel", "FLOPs": "flops"}
+"""A column that is needed → how PyProf is asked for it with -c."""
+
+NOTHING = ("", "-", "na", "None")
+"""PyProf's words for what it does not know."""
+
+
+@dataclass(slots=True)
+class _Row:
+    """One kernel as PyProf tells of it."""
+
+    op: str
+    module: str = ""
+    direction: str = ""
+    sub: int = -1
+    sequence: tuple[int, ...] = ()
+    other_sequence: tuple[int, ...] = ()
+    thread: int = -1
+    layer: str = ""
+    kernel: str = ""
+    params: str = ""
+    time_ns: int = 0
+    device: int = -1
+    stream: int = -1
+    grid: tuple[int, ...] | None = None
+    block: tuple[int, ...] | None = None
+    flop: int | None = None
+    marker: Mapping[str, Any] | None = None
+
+    def family(self) -> str:
+        """The function, that of a bias being the layer's."""
+        return "linear" if self.op in LINEAR else self.op
+
+    def numbers(self) -> tuple[int, ...]:
+        """Its numbers in the autograd graph, also those that PyProf thinks less likely."""
+        return (*self.sequence, *self.other_sequence)
+
+
+@dataclass(slots=True)
+class _Call:
+    """The rows of one call, and what follows from them."""
+
+    first: _Row
+    rows: list[int] = field(default_factory=list)
+    numbers: list[int] = field(default_factory=list)  # in the autograd graph, of all rows
+    kernels: list[str] = field(default_factory=list)
+    phase: str = ""
+    name: str = ""
+    arguments: Arguments | None = None
+    forward: int = -1
+    step: int = -1
+
+
+def read(path: str | Path) -> Recording:
+    """The recording in a CSV or dict file, plain or gzip: attributed already.
+
+    Raises ValueError, one line, for a column that is missing, a line that is cut, or a file without kernels.
+    """
+    rows = list(_rows(str(path)))
+    if not rows:
+        raise ValueError(f"{path}: no kernels in it; {HOW_TO_MAKE}")
+    calls = _calls(rows)
+    steps = _resolve(calls)
+    call_of = {row: at for at, call in enumerate(calls) for row in call.rows}
+    return Recording(
+        source="pyprof",
+        path=str(path),
+        calls=_calls_table(calls),
+        kernels=_kernels_table(rows, calls, [call_of[row] for row in range(len(rows))]),
+        steps=steps,
+        problems=tuple(_problems(rows, calls, steps)),
+    )
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+def _rows(path: str) -> Iterator[_Row]:
+    with _open(path) as file:
+        try:
+            begin = file.read(1)
+            file.seek(0)
+            yield from _dict_rows(file, path) if begin == "{" else _csv_rows(file, path)
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise ValueError(f"{path}: the gzip data are cut or damaged ({error}); {HOW_TO_MAKE}") from error
+
+
+def _open(path: str) -> IO[str]:
+    try:
+        with open(path, "rb") as file:
+            zipped = file.read(2) == b"\x1f\x8b"
+        if zipped:
+            return gzip.open(path, "rt", encoding="utf-8-sig", errors="replace", newline="")
+        return open(path, encoding="utf-8-sig", errors="replace", newline="")
+    except OSError as error:
+        raise ValueError(f"{path}: {error.strerror or error}") from error
+
+
+def _csv_rows(file: IO[str], path: str) -> Iterator[_Row]:
+    reader = csv.reader(file, strict=True)
+    try:
+        header = [name.strip() for name in next(reader, [])]
+        _check(header, path)
+        place = {name.lower(): at for at, name in enumerate(header)}
+        for cells in reader:
+            if not cells:
+                continue
+            if len(cells) != len(header):
+                raise ValueError(_misfit(path, reader.line_num, len(cells), len(header)))
+            yield _csv_row(lambda name, cells=cells: cells[place[name]].strip() if name in place else "")  # type: ignore[misc]
+    except csv.Error as error:
+        raise ValueError(f"{path}: line {reader.line_num} is cut or no CSV ({error}); {HOW_TO_MAKE}") from error
+
+
+def _check(header: Sequence[str], path: str) -> None:
+    there = {name.lower() for name in header}
+    missing = [name for name in ("Op", "Params") if name.lower() not in there]
+    if not there & {"kernel", "flops"}:
+        missing.append("Kernel")
+    if missing:
+        asked = ",".join(OPTION_OF[name] for name in missing)
+        raise ValueError(f"{path}: no column {' and no column '.join(missing)} (-c {asked}); {HOW_TO_MAKE}")
+
+
+def _misfit(path: str, line: int, got: int, expected: int) -> str:
+    why = "the file is cut" if got < expected else "fields with commas must stand in quotes"
+    return f"{path}: line {line} has {got} fields instead of {expected}: {why}; {HOW_TO_MAKE}"
+
+
+def _csv_row(cell: Callable[[str], str]) -> _Row:
+    return _Row(
+        op=cell("op"),
+        module=cell("module"),
+        direction=cell("direction"),
+        sub=_int(cell("sub")),
+        sequence=_ints(cell("seqid")),
+        other_sequence=_ints(cell("altseqid")),
+        thread=_int(cell("tid")),
+        layer=_known(cell("layer")),
+        kernel=cell("kernel"),
+        params=cell("params"),
+        time_ns=max(_int(cell("sil(ns)")), 0),
+        device=_int(cell("device")),
+        stream=_int(cell("stream")),
+        grid=_ints(cell("grid")) or None,
+        block=_ints(cell("block")) or None,
+        flop=_flop(cell("flops")),
+    )
+
+
+def _dict_rows(file: IO[str], path: str) -> Iterator[_Row]:
+    for number, line in enumerate(file, 1):
+        if not line.strip():
+            continue
+        try:
+            found = ast.literal_eval(line)
+        except (ValueError, SyntaxError, MemoryError, RecursionError) as error:
+            raise ValueError(f"{path}: line {number} is cut or no dict of pyprof.parse; {_HOW_TO_PARSE}") from error
+        if not isinstance(found, dict) or "kShortName" not in found or "op" not in found:
+            raise ValueError(f"{path}: line {number} lacks kShortName or op; {_HOW_TO_PARSE}")
+        yield _dict_row(found)
+
+
+_HOW_TO_PARSE = "run PyProf's parse step again: python -m pyprof.parse net.sqlite > net.dict"
+
+
+def _dict_row(found: Mapping[str, Any]) -> _Row:
+    marker = next((m for m in map(_literal, found.get("marker") or ()) if m is not None), None)
+    return _Row(
+        op=str(marker["op"]) if marker else _first(found.get("op")),
+        module=_first(found.get("mod")),
+        direction=str(found.get("dir", "")),
+        sub=_number(found.get("subSeqId")),
+        sequence=_tuple(found.get("seqId")),
+        other_sequence=_tuple(found.get("altSeqId")),
+        thread=_number(found.get("tid")),
+        layer=_known(_first(found.get("layer"))),
+        kernel=str(found.get("kLongName") or found["kShortName"]),
+        params=str(marker) if marker else "",
+        time_ns=max(_number(found.get("kDuration")), 0),
+        device=_number(found.get("device")),
+        stream=_number(found.get("stream")),
+        grid=_tuple(found.get("grid")) or None,
+        block=_tuple(found.get("block")) or None,
+        marker=marker,
+    )
+
+
+def _literal(text: Any) -> Mapping[str, Any] | None:
+    try:
+        found = ast.literal_eval(text)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return None
+    return found if isinstance(found, dict) and "op" in found else None
+
+
+# --- calls -----------------------------------------------------------------------------------------------------------
+
+
+def _calls(rows: Sequence[_Row]) -> list[_Call]:
+    calls: list[_Call] = []
+    counted = any(row.sub > 0 for row in rows)  # else Sub is 0 in every row and marks no beginning
+    before = None
+    for at, row in enumerate(rows):
+        if before is None or not _same_call(calls[-1], before, row, counted):
+            calls.append(_Call(row))
+        call = calls[-1]
+        if call.first.op == "bias" and row.op != "bias":
+            call.first = row
+        call.rows.append(at)
+        call.kernels.append(row.kernel)
+        call.numbers += [number for number in row.sequence if number not in call.numbers]
+        before = row
+    return calls
+
+
+def _same_call(call: _Call, before: _Row, row: _Row, counted: bool) -> bool:
+    """Whether a row goes on with the call of the row before it. counted: does Sub count the kernels of a call?"""
+    first = call.first
+    if _who(first) != _who(row):
+        return False
+    linear = row.family() == "linear"
+    if first.sequence != row.sequence and not (linear and {*first.numbers()} & {*row.numbers()}):
+        return False
+    if counted and row.sub == 0 and before.op == row.op and before.sequence == row.sequence:
+        return False
+    if linear:  # the Params of its gradients' kernels differ, and so do those of its bias
+        forward = row.direction != "bprop" and "bias" not in (first.op, row.op)
+        return not (forward and first.params != row.params)
+    return first.params == row.params
+
+
+def _who(row: _Row) -> tuple[str, str, str, int]:
+    return row.direction, row.module, row.family(), row.thread
+
+
+def _resolve(calls: Sequence[_Call]) -> int | None:
+    """Phase, name, arguments and forward call of every call; and how many steps there are, None if nothing tells."""
+    _phases(calls)
+    for call in calls:
+        if call.phase == "forward":
+            call.name = call_name(call.first.module, call.first.op)
+            call.arguments = _forward_arguments(call)
+    firsts = _firsts(calls)
+    forward_of = _forward_calls(calls)
+    alone = _alone(calls, firsts)
+    for at, call in enumerate(calls):
+        if call.phase != "forward":
+            call.forward = forward_of.get(at, -1)
+            first = call.forward in firsts if call.forward >= 0 else (call.first.op, call.first.params) in alone
+            _resolve_gradient(calls, call, first)
+    backward = any(call.phase == "backward" for call in calls)
+    return len(firsts) if backward and firsts else None
+
+
+def _phases(calls: Sequence[_Call]) -> None:
+    """By name, by thread, and else as PyProf says."""
+    named = [_backward_by_name(call.first.op) for call in calls]
+    backward = [by_name or call.first.direction == "bprop" for call, by_name in zip(calls, named, strict=True)]
+    runs = {call.first.thread for call, back in zip(calls, backward, strict=True) if back}
+    makes = {call.first.thread for call, back in zip(calls, backward, strict=True) if not back and _of_forward(call)}
+    engine = {thread for thread in runs - makes if thread >= 0}
+    for call, back in zip(calls, backward, strict=True):
+        call.phase = "backward" if back or call.first.thread in engine else "forward"
+
+
+def _of_forward(call: _Call) -> bool:
+    """Whether a call that is not known to be backward must be forward: it makes a node, or is a layer."""
+    first = call.first
+    return bool(first.sequence) or (first.module not in NOTHING and is_product(call_name(first.module, first.op)))
+
+
+def _backward_by_name(op: str) -> bool:
+    return bool(NODE.fullmatch(op)) or (op.startswith("aten::") and "_backward" in op)
+
+
+def _firsts(calls: Sequence[_Call]) -> set[int]:
+    """The first product of each step: one that comes after a backward call, or before all. Numbers the steps."""
+    firsts: set[int] = set()
+    may_begin = True
+    for at, call in enumerate(calls):
+        if call.phase == "backward":
+            may_begin = True
+        elif may_begin and is_product(call.name):
+            firsts.add(at)
+            may_begin = False
+        call.step = max(len(firsts) - 1, 0)
+    return firsts
+
+
+def _alone(calls: Sequence[_Call], firsts: set[int]) -> set[tuple[str, str]]:
+    """Function and Params of first products that no other forward call has: these tell their gradients."""
+    others = {(c.first.op, c.first.params) for at, c in enumerate(calls) if c.phase == "forward" and at not in firsts}
+    return {(calls[at].first.op, calls[at].first.params) for at in firsts} - others
+
+
+def _forward_calls(calls: Sequence[_Call]) -> dict[int, int]:
+    """Backward call → the last forward call before it that has its number; of a known function, if there is one."""
+    last: dict[int, int] = {}
+    found = {}
+    for at, call in enumerate(calls):
+        if call.phase == "forward":
+            for number in call.numbers:
+                known = last.get(number)
+                if known is None or call.first.module not in NOTHING or calls[known].first.module in NOTHING:
+                    last[number] = at
+            continue
+        for number in call.first.numbers():
+            if number in last:
+                found[at] = last[number]
+                break
+    return found
+
+
+def _forward_arguments(call: _Call) -> Arguments | None:
+    if call.first.marker is not None:
+        return of_marker(call.first.marker)
+    return of_params(call.first.op, call.first.params)
+
+
+def _resolve_gradient(calls: Sequence[_Call], call: _Call, of_first: bool) -> None:
+    op, known = call.first.op, None
+    if call.first.direction != "bprop":  # found by name or thread: it is what it is called
+        call.name = op if _backward_by_name(op) else call_name(call.first.module, op)
+        call.arguments = _forward_arguments(call)
+        return
+    if call.forward >= 0:
+        partner = calls[call.forward]
+        known = partner.arguments
+        if call.first.module in NOTHING and partner.first.module not in NOTHING and not op.startswith("aten::"):
+            op = partner.first.op
+    if call.first.module in NOTHING and op == call.first.op:
+        call.name = f"{op}Backward" if op not in NOTHING and not _backward_by_name(op) and "::" not in op else op
+        return
+    call.name = gradient_name(op)
+    if known is None:
+        known = linear_of_gradient(call.first.params) if op in LINEAR else of_params(op, call.first.params)
+    of_input = not of_first or any("dgrad" in kernel for kernel in call.kernels)
+    call.arguments = of_gradient(op, known, of_input) if known is not None else None
+
+
+# --- tables ----------------------------------------------------------------------------------------------------------
+
+
+def _calls_table(calls: Sequence[_Call]) -> Any:
+    def of(name: str) -> list[Any]:
+        return [getattr(call.arguments, name) if call.arguments is not None else None for call in calls]
+
+    return calls_table(
+        name=[call.name for call in calls],
+        phase=[call.phase for call in calls],
+        module=[call.first.layer for call in calls],
+        step=[call.step for call in calls],
+        sequence_nr=[call.numbers[-1] if call.numbers else -1 for call in calls],
+        thread=[call.first.thread for call in calls],
+        input_shapes=of("shapes"),
+        input_dtypes=of("dtypes"),
+        concrete_inputs=of("values"),
+        forward_index=[call.forward for call in calls],
+    )
+
+
+def _kernels_table(rows: Sequence[_Row], calls: Sequence[_Call], call_of: Sequence[int]) -> Any:
+    return kernels_table(
+        name=[row.kernel for row in rows],
+        time_ns=[row.time_ns for row in rows],
+        device=[row.device for row in rows],
+        stream=[row.stream for row in rows],
+        launch_thread=[row.thread for row in rows],
+        grid=[row.grid for row in rows],
+        block=[row.block for row in rows],
+        call=list(call_of),
+        link=["sequence"] * len(rows),
+        phase=[calls[at].phase for at in call_of],
+        module=[calls[at].first.layer for at in call_of],
+        source_flop=[row.flop for row in rows],
+        params=[row.params if row.marker is None else None for row in rows],
+    )
+
+
+def _problems(rows: Sequence[_Row], calls: Sequence[_Call], steps: int | None) -> list[str]:
+    told = ["PyProf keeps no start times: the order of rows stands for it"]
+    if not any(row.sequence for row in rows):
+        told.append("no sequence numbers (-c seq): calls are told apart by their sizes, gradients find no forward call")
+    if not any(row.direction for row in rows):
+        told.append("no directions (-c dir): what is not backward by name or thread counts as forward")
+    if not any(row.time_ns for row in rows):
+        told.append("no times of kernels (-c sil)")
+    if not any(row.kernel for row in rows):
+        told.append("no names of kernels (-c kernel): why a kernel was counted or not cannot be told")
+    if all(row.flop is None for row in rows):
+        told.append("no FLOPs in the file itself (-c flops)")
+    if steps is not None:
+        told.append("steps are told by the first product after a backward pass")
+    renamed = sum(call.phase == "backward" and call.first.direction == "fprop" for call in calls)
+    if renamed:
+        told.append(f"{renamed} calls that PyProf took for forward are backward by name or thread")
+    return told
+
+
+# --- cells -----------------------------------------------------------------------------------------------------------
+
+
+def _known(text: str) -> str:
+    return "" if text in NOTHING else text
+
+
+def _int(text: str) -> int:
+    try:
+        return round(float(text))
+    except (ValueError, OverflowError):
+        return -1
+
+
+def _flop(text: str) -> int | None:
+    found = _int(text) if text not in NOTHING else -1
+    return found if found >= 0 else None
+
+
+def _ints(text: str) -> tuple[int, ...]:
+    parts = text.strip("()[]").replace(" ", "").split(",")
+    return tuple(int(part) for part in parts if part.isdigit())
+
+
+def _tuple(value: Any) -> tuple[int, ...]:
+    return tuple(int(each) for each in value) if isinstance(value, list | tuple) else ()
+
+
+def _number(value: Any) -> int:
+    return int(value) if isinstance(value, int | float) else -1
+
+
+def _first(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return str(value[0]) if value else ""
+    return str(value or "")

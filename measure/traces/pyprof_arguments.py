@@ -1,0 +1,248 @@
+"""Arguments of operators as PyProf wrote them, in the order of ATen's: of its markers, and of its column Params.
+
+A marker is `{'mod': 'torch.nn.functional', 'op': 'conv2d', 'args': [{'name': '', 'type': 'tensor', 'shape': (..),
+'dtype': 'float32'}, {'name': 'stride', 'type': 'int', 'value': 2}, ..]}`. Params of a convolution are
+"N=32,C=3,H=224,W=224,K=64,P=112,Q=112,R=7,S=7,ph=3,pw=3,U=2,V=2,dh=1,dw=1,g=1,fp32,", of a product
+"M=1000,N=32,K=2048,fp32,", of most others "[32,64]fp32;[64]fp32" or "T=[(32,64)],['float32']".
+
+Not claimed: that arguments which PyProf leaves out (bias, strides of tensors) are known; they are empty here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from analysis.recorded import kind_of_call
+from analysis.recorded_forms import FORMS
+
+CONVOLUTIONS = frozenset(("conv1d", "conv2d", "conv3d"))
+LINEAR = frozenset(("linear", "bias"))
+MATRICES = frozenset(("mm", "addmm", "matmul"))
+
+OPERATORS = {"__matmul__": "matmul", "__rmatmul__": "matmul", "__rsub__": "rsub", "__rmul__": "mul", "__radd__": "add"}
+"""Python's name of an operator → ATen's, where stripping the underscores does not give it."""
+
+GRADIENTS = {
+    "batch_norm": "native_batch_norm_backward",
+    "layer_norm": "native_layer_norm_backward",
+    "relu": "threshold_backward",
+    "dropout": "native_dropout_backward",
+    "softmax": "_softmax_backward_data",
+    "log_softmax": "_log_softmax_backward_data",
+    "max_pool2d": "max_pool2d_with_indices_backward",
+    "adaptive_avg_pool2d": "_adaptive_avg_pool2d_backward",
+}
+"""Forward operator → the operator that calculates its gradient, where "_backward" at the end does not give it."""
+
+DTYPES = {"fp16": "float16", "fp32": "float32", "fp64": "float64", "bf16": "bfloat16"}
+"""PyProf's word in Params → torch's; other words are the same."""
+
+_INTS = re.compile(r"(?:^|,)([A-Za-z]+)=(\d+)(?=,|$)")
+_SIZES = re.compile(r"(?:^|,)([A-Z])=\(([\d, ]*)\)")
+_DTYPE = re.compile(r"(fp16|fp32|fp64|bf16|u?int\d+|bool),?$")
+_TENSOR = re.compile(r"\[([\d, ]*)\](\w*)")
+_LISTED = re.compile(r"^T=\[(.*)\],\[(.*)\]$")
+_LIST = re.compile(r"\(([\d, ]*)\)")
+_WINDOW = ("stride", "padding", "dilation", "output_padding")
+
+Sizes = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """Shapes, dtypes and values of a call, one entry an argument as in results.records.ProfiledOperation."""
+
+    shapes: tuple[Any, ...]
+    dtypes: tuple[str, ...]
+    values: tuple[Any, ...]
+
+
+def operator(op: str) -> str:
+    """ATen's bare name of a function that PyProf patched: "__add__" → "add", "conv2d" → "conv2d"."""
+    if op in OPERATORS:
+        return OPERATORS[op]
+    if op.startswith("__") and op.endswith("__"):
+        return op.strip("_").removeprefix("i") if op in ("__iadd__", "__isub__", "__imul__") else op.strip("_")
+    return op
+
+
+def call_name(module: str, op: str) -> str:
+    """The name of a call: that of the ATen operator if there is such a one, else the function's own."""
+    if "::" in op or not op:
+        return op
+    name = f"aten::{operator(op)}"
+    known = kind_of_call(name) or kind_of_call(name.removesuffix("_")) or name.partition("::")[2] in FORMS
+    return name if known or module in ("", "-", "na", "Tensor") else f"{module}.{op}"
+
+
+def of_marker(marker: Mapping[str, Any]) -> Arguments:
+    """The arguments in a PyProf marker, those given by name at their place in ATen's order."""
+    bare = operator(str(marker.get("op", "")))
+    order = FORMS[bare][0].arguments if bare in FORMS else ()
+    listed: list[Any] = []
+    for argument in marker.get("args") or ():
+        if not isinstance(argument, Mapping):
+            continue
+        at = order.index(argument["name"]) if argument.get("name") in order else len(listed)
+        listed += [None] * (at + 1 - len(listed))
+        listed[at] = argument
+    dimensions = _dimensions(listed, bare)
+    entries = [_entry(a, order[i] if i < len(order) else "", dimensions) for i, a in enumerate(listed)]
+    return Arguments(*(tuple(column) for column in zip(*entries, strict=True))) if entries else Arguments((), (), ())
+
+
+def of_params(op: str, text: str) -> Arguments | None:
+    """The arguments of a forward call by its Params; None where they do not say their sizes."""
+    bare = operator(op)
+    numbers = {name: int(value) for name, value in _INTS.findall(text)}
+    sizes = {name: _numbers(value) for name, value in _SIZES.findall(text)}
+    found = _DTYPE.search(text)
+    dtype = DTYPES.get(found[1], found[1]) if found else ""
+    if bare in CONVOLUTIONS:
+        return _convolution(numbers, dtype)
+    if bare == "linear":
+        return _linear(numbers, sizes, dtype)
+    if "K" in numbers and {"M", "N"} <= numbers.keys():
+        return _product(bare, numbers, dtype)
+    if {"A", "B"} <= sizes.keys():
+        return _tensors([sizes["A"], sizes["B"]], [dtype] * 2)
+    return _listed(text)
+
+
+def linear_of_gradient(text: str) -> Arguments | None:
+    """The forward arguments of a linear layer by the Params of its input gradient's kernel, or by its X and W."""
+    numbers = {name: int(value) for name, value in _INTS.findall(text)}
+    if {"M", "N", "K"} <= numbers.keys():
+        turned = {"M": numbers["K"], "N": numbers["N"], "K": numbers["M"]}
+        found = _DTYPE.search(text)
+        return _linear(turned, {}, DTYPES.get(found[1], found[1]) if found else "")
+    return of_params("linear", text)
+
+
+def gradient_name(op: str) -> str:
+    """The name of the call that calculates the gradients of a function's arguments."""
+    bare = operator(op)
+    if bare in CONVOLUTIONS:
+        return "aten::convolution_backward"
+    if bare in LINEAR or bare in MATRICES:
+        return "aten::linear_backward"
+    name = f"aten::{GRADIENTS.get(bare, f'{bare}_backward')}"
+    return name if kind_of_call(name) else f"{op}Backward"
+
+
+def of_gradient(op: str, forward: Arguments, of_input: bool) -> Arguments | None:
+    """The arguments of a gradient's call by those of its forward call; None where they do not say them.
+
+    of_input: whether the gradient of the input is calculated, too.
+    """
+    bare = operator(op)
+    if bare in CONVOLUTIONS:
+        return _convolution_gradient(forward, of_input)
+    at = 1 if bare == "addmm" else 0
+    if bare not in LINEAR | MATRICES or len(forward.shapes) < at + 2:
+        return None
+    left, right = forward.shapes[at : at + 2]
+    weight = right if bare in LINEAR else tuple(reversed(right))
+    if len(weight) != 2 or not left or (bare not in LINEAR and len(left) != 2):
+        return None
+    dtype = forward.dtypes[at]
+    shapes = (left, (*left[:-1], weight[0]), weight, ())
+    return Arguments(shapes, (dtype,) * 3 + ("",), (None, None, None, (of_input, True, False)))
+
+
+def _convolution(numbers: Mapping[str, int], dtype: str) -> Arguments | None:
+    wanted = ("N", "C", "H", "W", "K", "R", "S", "U", "V", "ph", "pw", "dh", "dw", "g")
+    if not set(wanted) <= numbers.keys() or not numbers["g"]:
+        return None
+    n, c, h, w, k, r, s, u, v, ph, pw, dh, dw, g = (numbers[name] for name in wanted)
+    shapes = ((n, c, h, w), (k, c // g, r, s), (), (), (), (), ())
+    return Arguments(shapes, (dtype, dtype, *("",) * 5), (None, None, None, (u, v), (ph, pw), (dh, dw), g))
+
+
+def _linear(numbers: Mapping[str, int], sizes: Mapping[str, Sizes], dtype: str) -> Arguments | None:
+    if {"X", "W"} <= sizes.keys():
+        return _tensors([sizes["X"], sizes["W"]], [dtype] * 2)
+    if not {"M", "N", "K"} <= numbers.keys():
+        return None
+    return _tensors([(numbers["N"], numbers["K"]), (numbers["M"], numbers["K"])], [dtype] * 2)
+
+
+def _product(bare: str, numbers: Mapping[str, int], dtype: str) -> Arguments:
+    batch = (numbers["B"],) if "B" in numbers else ()
+    m, n, k = (numbers[name] for name in "MNK")
+    pair = [(*batch, m, k), (*batch, k, n)]
+    if bare in ("addmm", "baddbmm"):
+        pair.insert(0, (*batch, m, n))
+    return _tensors(pair, [dtype] * len(pair))
+
+
+def _convolution_gradient(forward: Arguments, of_input: bool) -> Arguments | None:
+    shapes, values = forward.shapes, forward.values
+    if len(shapes) < 2 or not shapes[0] or not shapes[1]:
+        return None
+    spatial = len(shapes[1]) - 2
+    given = dict(zip(FORMS["conv2d"][0].arguments, values, strict=False))
+    ones, zeros = (1,) * spatial, (0,) * spatial
+    stride, padding = given.get("stride") or ones, given.get("padding")
+    padding = zeros if padding is None else padding
+    dilation = given.get("dilation") or ones
+    settings = (stride, padding, dilation)
+    if not all(isinstance(each, tuple) and len(each) == spatial for each in settings):
+        return None
+    window = zip(shapes[0][2:], shapes[1][2:], stride, padding, dilation, strict=True)
+    out = tuple((size + 2 * p - d * (k - 1) - 1) // s + 1 for size, k, s, p, d in window)
+    gradient = (shapes[0][0], shapes[1][0], *out)
+    dtype = forward.dtypes[0]
+    mask = (of_input, True, False)
+    rest = (None, *settings, False, zeros, given.get("groups") or 1, mask)
+    return Arguments(
+        (gradient, shapes[0], shapes[1], *((),) * len(rest)),
+        (dtype,) * 3 + ("",) * len(rest),
+        (None, None, None, *rest),
+    )
+
+
+def _tensors(shapes: Sequence[Sizes], dtypes: Sequence[str]) -> Arguments:
+    return Arguments(tuple(shapes), tuple(dtypes), (None,) * len(shapes))
+
+
+def _listed(text: str) -> Arguments | None:
+    if found := _LISTED.match(text):
+        shapes = [_numbers(each) for each in _LIST.findall(found[1])]
+        words = re.findall(r"'(\w+)'", found[2])
+        return _tensors(shapes, words) if len(words) == len(shapes) else None
+    tensors = _TENSOR.findall(text) if text.startswith("[") else []
+    if not tensors:
+        return None
+    return _tensors([_numbers(sizes) for sizes, _ in tensors], [DTYPES.get(word, word) for _, word in tensors])
+
+
+def _numbers(text: str) -> Sizes:
+    return tuple(int(part) for part in text.replace(" ", "").split(",") if part)
+
+
+def _dimensions(listed: Sequence[Any], bare: str) -> int:
+    """Spatial dimensions of a convolution's weight, since one number stands for all of them; 0 for other functions."""
+    if not bare.startswith("conv") or len(listed) < 2 or not listed[1]:
+        return 0
+    return max(len(listed[1].get("shape", ())) - 2, 0)
+
+
+def _entry(argument: Any, name: str, dimensions: int) -> tuple[Any, str, Any]:
+    """Sizes, dtype and value of one argument of a marker."""
+    if argument is None:
+        return (), "", None
+    if argument.get("type") == "tensor":
+        return tuple(argument.get("shape") or ()), str(argument.get("dtype", "")), None
+    value = argument.get("value")
+    if isinstance(value, list):
+        value = tuple(value)
+    if name in _WINDOW and dimensions:
+        if type(value) is int:
+            value = (value,) * dimensions
+        elif isinstance(value, tuple) and len(value) == 1:
+            value = value * dimensions
+    return (), "", value
