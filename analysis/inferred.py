@@ -121,7 +121,7 @@ def can_come_out(size: int, kernel: int, out: int) -> bool:
         reach = dilation * (kernel - 1)
         for padding in range(reach + 1):
             room = size + 2 * padding - reach - 1
-            if room >= 0 and (out == 1 or 1 < out <= room + 1 and room // (room // (out - 1)) == out - 1):
+            if room >= 0 and (out == 1 or (1 < out <= room + 1 and room // (room // (out - 1)) == out - 1)):
                 return True
     return False
 
