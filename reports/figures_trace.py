@@ -1,0 +1,439 @@
+"""What a recorded profile says, as pictures: how often each product was counted, FLOP of a step, ratios, a timeline.
+
+Drawn from operation_instances.csv.gz and kernels.csv.gz of one directory and from nothing else; a table that is missing
+or empty makes fewer figures. Where the recorder marked steps, products are those of one step: the one with the most
+wrong counts, since that is where cleaning has the most to say. Not claimed: FLOP per image, which a recording does not
+know.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from reports import gallery, panels, style
+from reports.words import digits
+from results.records import Kernel, OperationInstance
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+KERNELS = "kernels.csv.gz"
+INSTANCES = "operation_instances.csv.gz"
+
+STATES = ("raw", "deduplicated", "repaired")
+PHASES = ("forward", "recompute", "backward")
+ALL_PHASES = ("forward", "loss", "recompute", "backward", "optimizer", "")
+
+_COLOURS = {"forward": 0, "backward": 3, "recompute": 1, "loss": 9, "optimizer": 2}
+_HATCHES = {"forward": "", "recompute": "....", "backward": "////"}
+_MOST_ROWS = 54
+_ROW_IN = 0.145
+_LABEL_LETTERS = 40
+_REASON_LETTERS = 30
+_FINEST = 1500
+"""Into how many pieces a timeline is cut: gaps shorter than one are not drawn."""
+
+_PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
+
+
+def figures(directory: Path) -> dict[str, Figure]:
+    """File name → figure. Draw and render inside `style.theme()`.
+
+    Raises ValueError for a file that is not the table its name says.
+    """
+    instances = gallery.read(directory / INSTANCES, OperationInstance)
+    kernels = gallery.read(directory / KERNELS, Kernel)
+    products = instances[_known(instances, "expected_flop") | _known(instances, "raw_flop")]
+    drawn = _counted(products)
+    drawn |= _flop_per_step(products)
+    drawn |= _ratios(products)
+    drawn |= _timeline(instances, kernels)
+    return drawn
+
+
+def _known(frame: pd.DataFrame, name: str) -> pd.Series[bool]:
+    """Where a count is there and not 0."""
+    return _numbers(frame, name) > 0
+
+
+def _numbers(frame: pd.DataFrame, name: str) -> pd.Series[float]:
+    """A column of counts as floats for drawing, 0 for unknown."""
+    filled: pd.Series[float] = panels.floats(frame, (name,))[name].fillna(0.0)
+    return filled
+
+
+# --- how often each product was counted ------------------------------------------------------------------------------
+
+
+def _counted(products: pd.DataFrame) -> dict[str, Figure]:
+    """A table, one row a forward product: kernels, and how often it was counted before and after, by phase."""
+    rows, step = _worst_step(products[products["phase"].isin(PHASES)])
+    if rows.empty:
+        return {}
+    lines = _lines(rows)
+    kept, rest = _kept(lines)
+    phases = [phase for phase in PHASES if any(phase in line for line in lines.values())]
+    figure, (axes,), _ = panels.grid(1, 1, 0.5 + (len(kept) + 1) * _ROW_IN, width_in=style.PAGE_IN)
+    axes.set_xlim(0, 3 * len(phases) + 3)
+    axes.set_ylim(len(kept) - 0.4, -0.6)
+    for y, line in enumerate(kept.values()):
+        for at, phase in enumerate(phases):
+            if phase in line:
+                _cells(axes, 3 * at, y, line[phase])
+        axes.text(3 * len(phases) + 0.1, y, _reasons(line), fontsize=6, va="center_baseline")
+    _heads(axes, phases)
+    labels = [panels.fitting(name, _LABEL_LETTERS) for name in kept]
+    axes.set_yticks(range(len(kept)), labels, fontsize=6.5)
+    _bare(axes)
+    panels.legend(figure, _verdict_marks(rows))
+    more = f"; {len(rest)} smaller operations are not drawn" if rest else ""
+    where = f"step {step}, the one with the most wrong counts" if step is not None else "the recording"
+    panels.say_below(
+        figure,
+        f"products of {where}: kernels, and how many products are counted before and after cleaning (backward makes "
+        f"one for each gradient){more}",
+    )
+    return {"counts_by_operation": figure}
+
+
+Row = Mapping[str, Any]
+Line = dict[str, list[Row]]
+"""Phase → the operations of one forward product in it."""
+
+
+def _worst_step(rows: pd.DataFrame) -> tuple[pd.DataFrame, int | None]:
+    """The rows of the first step with the most wrong verdicts, and its number; all rows where none is marked."""
+    marked = rows[rows["step"].notna()]
+    if marked.empty:
+        return rows, None
+    steps, wrong = marked["step"].to_numpy(np.int64), marked["verdict"].isin(("over", "under")).to_numpy(bool)
+    numbers = np.unique(steps)
+    step = int(numbers[np.argmax([wrong[steps == number].sum() for number in numbers])])
+    return marked[steps == step], step
+
+
+def _lines(rows: pd.DataFrame) -> dict[str, Line]:
+    """Name of the forward product → its operations by phase; one without a forward product has its own line.
+
+    What checkpointing recalculates stands beside the forward product of the same module and sizes.
+    """
+    found: dict[int, Line] = {}
+    names: dict[int, str] = {}
+    every = panels.records(rows.sort_values("index"))
+    known = {row["index"] for row in every if row["phase"] != "backward"}
+    for row in every:
+        key = row["forward_index"] if row["forward_index"] in known else row["index"]
+        found.setdefault(key, {}).setdefault(row["phase"], []).append(row)
+        names.setdefault(key, _label(row))
+    _join_recomputed(found, names)
+    lines: dict[str, Line] = {}
+    for key in sorted(found):
+        lines[_unique(names[key], lines)] = found[key]
+    return lines
+
+
+def _join_recomputed(found: dict[int, Line], names: Mapping[int, str]) -> None:
+    """Move lines of recomputation alone to the forward product of their name, where a module sets it apart."""
+    forward = {names[key]: key for key, line in found.items() if "forward" in line and line["forward"][0]["module"]}
+    for key in [key for key, line in found.items() if "forward" not in line and "recompute" in line]:
+        to = forward.get(names[key])
+        if to is not None and found[to].keys().isdisjoint(found[key]):
+            found[to].update(found.pop(key))
+
+
+def _label(row: Row) -> str:
+    shapes = [shape for shape in json.loads(row["input_shapes"] or "[]") if isinstance(shape, list) and shape]
+    plain = [shape for shape in shapes if all(isinstance(size, int) for size in shape)]
+    sizes = " · ".join("×".join(map(str, shape)) for shape in plain[:2])
+    name = str(row["module"] or row["name"].removeprefix("aten::"))
+    return f"{name} {sizes}".strip()
+
+
+def _unique(name: str, taken: Mapping[str, Any]) -> str:
+    if name not in taken:
+        return name
+    return next(other for i in range(2, len(taken) + 3) if (other := f"{name} #{i}") not in taken)
+
+
+def _kept(lines: Mapping[str, Line]) -> tuple[Mapping[str, Line], list[str]]:
+    """Lines that fit on a page, in their order: of more than that the largest, as found or as they are."""
+    if len(lines) <= _MOST_ROWS:
+        return lines, []
+    size = {
+        name: sum(max(row["raw_flop"] or 0, row["repaired_flop"] or 0) for same in line.values() for row in same)
+        for name, line in lines.items()
+    }
+    kept = set(sorted(lines, key=lambda name: -size[name])[:_MOST_ROWS])
+    return {name: lines[name] for name in lines if name in kept}, [name for name in lines if name not in kept]
+
+
+def _cells(axes: Axes, x: float, y: int, rows: Sequence[Row]) -> None:
+    """Three cells: number of kernels, times counted before in the colour of the verdict, times counted after."""
+    verdict = _gravest([str(row["verdict"]) for row in rows])
+    axes.text(x + 0.5, y, str(sum(row["kernels"] for row in rows)), fontsize=6, ha="center", va="center_baseline")
+    _cell(axes, x + 1, y, _times(rows, "raw"), verdict)
+    after = "unknown" if any(row["repaired_flop"] is None for row in rows) else "right"
+    _cell(axes, x + 2, y, _times(rows, "repaired"), after)
+
+
+def _gravest(verdicts: Sequence[str]) -> str:
+    return next((verdict for verdict in ("over", "under", "unknown") if verdict in verdicts), "right")
+
+
+def _times(rows: Sequence[Row], state: str) -> str:
+    """How many products were counted, FLOP ÷ FLOP of one product: "2", of two calls "1+1"; "?" for unknown."""
+    return "+".join(_times_of(row, state) for row in rows)
+
+
+def _times_of(row: Row, state: str) -> str:
+    flop = row[f"{state}_flop"]
+    if not row["unit_flop"] or (flop is None and state != "raw"):
+        return "?"
+    text = digits((flop or 0) / row["unit_flop"])
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def _cell(axes: Axes, x: float, y: int, text: str, verdict: str) -> None:
+    from matplotlib.patches import Rectangle
+
+    colour, hatch = style.verdict_looks()[verdict]
+    look: dict[str, Any] = {"facecolor": (*colour, 0.22), "edgecolor": (*colour, 0.75), "linewidth": 0}
+    axes.add_patch(Rectangle((x + 0.05, y - 0.42), 0.9, 0.84, hatch=hatch, **look))
+    box = {"facecolor": "white", "edgecolor": "none", "pad": 0.6} if hatch else None
+    axes.text(x + 0.5, y, text, fontsize=6, ha="center", va="center_baseline", bbox=box)
+
+
+def _reasons(line: Line) -> str:
+    told = [str(row["reason"]) for same in line.values() for row in same if row["reason"]]
+    return panels.fitting(", ".join(dict.fromkeys(told)), _REASON_LETTERS)
+
+
+def _heads(axes: Axes, phases: Sequence[str]) -> None:
+    """What the columns are, above them."""
+    ticks = [3 * at + part + 0.5 for at in range(len(phases)) for part in range(3)]
+    axes.set_xticks(ticks, ["kernels", "found", "cleaned"] * len(phases), fontsize=6)
+    axes.xaxis.tick_top()
+    for at, phase in enumerate(phases):
+        look: dict[str, Any] = {"fontsize": 7.5, "weight": "bold", "ha": "center", "textcoords": "offset points"}
+        axes.annotate(phase, (3 * at + 1.5, 1), (0, 15), xycoords=axes.get_xaxis_transform(), **look)
+    look = {"fontsize": 7.5, "weight": "bold", "ha": "left", "textcoords": "offset points"}
+    axes.annotate("reason", (3 * len(phases) + 0.1, 1), (0, 15), xycoords=axes.get_xaxis_transform(), **look)
+
+
+def _bare(axes: Axes) -> None:
+    axes.grid(visible=False)
+    axes.tick_params(length=0, pad=2)
+    for spine in axes.spines.values():
+        spine.set_visible(False)
+
+
+def _verdict_marks(rows: pd.DataFrame) -> list[Any]:
+    from matplotlib.patches import Patch
+
+    seen = {*rows["verdict"], "right"}
+    words = {
+        "right": "right",
+        "over": "counted too often",
+        "under": "counted too little",
+        "unknown": "no count from sizes",
+    }
+    return [
+        Patch(facecolor=(*colour, 0.22), edgecolor=(*colour, 0.75), hatch=hatch, linewidth=0, label=words[verdict])
+        for verdict, (colour, hatch) in style.verdict_looks().items()
+        if verdict in seen
+    ]
+
+
+# --- FLOP of a step, before and after --------------------------------------------------------------------------------
+
+
+def _flop_per_step(products: pd.DataFrame) -> dict[str, Figure]:
+    """Three bars, one a state, each of its phases; mean over the marked steps."""
+    from matplotlib.patches import Patch
+
+    rows = products[products["phase"].isin(PHASES)]
+    if rows.empty:
+        return {}
+    steps = int(rows["step"].nunique()) or 1
+    sums = {
+        state: {phase: _numbers(rows[rows["phase"] == phase], f"{state}_flop").sum() / steps for phase in PHASES}
+        for state in STATES
+    }
+    highest = max(sum(parts.values()) for parts in sums.values())
+    scale, prefix = next((each for each in _PREFIXES if highest >= each[0]), _PREFIXES[-1])
+    figure, (axes,), _ = panels.grid(1, 1, 1.2, width_in=style.PAGE_IN)
+    for y, parts in enumerate(sums.values()):
+        _stack(axes, y, {phase: flop / scale for phase, flop in parts.items()}, highest / scale)
+    axes.set_yticks(range(len(STATES)), STATES)
+    axes.set_ylim(len(STATES) - 0.4, -0.6)
+    axes.set_xlim(0, highest / scale * 1.02 or 1.0)
+    axes.grid(axis="y", visible=False)
+    panels.plain([axes])
+    seen = [phase for phase in PHASES if any(parts[phase] for parts in sums.values())]
+    panels.legend(figure, [Patch(label=phase, **_look(phase)) for phase in seen])
+    what = f"a step, mean of {steps}" if rows["step"].notna().any() else "the recording"
+    panels.say_below(figure, f"{prefix}FLOP of {what}: as found, without double counts, with gaps filled from shapes")
+    return {"flop_per_step": figure}
+
+
+def _stack(axes: Axes, y: int, parts: Mapping[str, float], highest: float) -> None:
+    start = 0.0
+    box = {"facecolor": "white", "edgecolor": "none", "pad": 1.0}
+    for phase, flop in parts.items():
+        if not flop:
+            continue
+        axes.barh(y, flop, left=start, height=0.7, **_look(phase))
+        if flop > 0.06 * highest:
+            axes.text(start + flop / 2, y, digits(flop, 4), fontsize=7, ha="center", va="center", bbox=box)
+        start += flop
+    if not start:
+        panels.write_word(axes, "nothing counted", 0, y)
+
+
+def _look(phase: str) -> dict[str, Any]:
+    """Solid or hatched, in the colour of the phase."""
+    colour, hatch = _colour(phase), _HATCHES.get(phase, "")
+    if not hatch:
+        return {"facecolor": colour, "edgecolor": colour, "linewidth": 0}
+    return {"facecolor": "white", "edgecolor": colour, "linewidth": 0.6, "hatch": hatch}
+
+
+def _colour(phase: str) -> Any:
+    import seaborn as sns
+
+    return sns.color_palette("colorblind")[_COLOURS[phase]] if phase in _COLOURS else "0.6"
+
+
+# --- backward ÷ forward ----------------------------------------------------------------------------------------------
+
+
+def _ratios(products: pd.DataFrame) -> dict[str, Figure]:
+    """Backward ÷ forward of each kind and of all, as found and as cleaned, beside 2."""
+    rows = products[products["phase"].isin(("forward", "backward"))]
+    kinds = panels.in_order(rows["kind"], ("convolution", "matmul", "attention", "recurrent"))
+    found = {kind or "other": _pair(rows[rows["kind"] == kind]) for kind in kinds}
+    if len(found) > 1:
+        found["all"] = _pair(rows)
+    found = {kind: pair for kind, pair in found.items() if pair["repaired"] is not None or pair["raw"]}
+    if not found:
+        return {}
+    figure, (axes,), _ = panels.grid(1, 1, 0.35 + 0.42 * len(found), width_in=style.PAGE_IN)
+    colour = _colour("forward")
+    looks: dict[str, dict[str, Any]] = {
+        "raw": {"facecolor": "white", "edgecolor": "0.4", "hatch": "xxxx", "linewidth": 0.6},
+        "repaired": {"facecolor": colour, "edgecolor": colour, "linewidth": 0},
+    }
+    for y, pair in enumerate(found.values()):
+        for aside, state in ((-0.19, "raw"), (0.19, "repaired")):
+            value = pair[state]
+            if value is None:
+                panels.write_word(axes, "no forward count", 0, y + aside)
+                continue
+            axes.barh(y + aside, value, height=0.34, **looks[state])
+            box = {"facecolor": "white", "edgecolor": "none", "pad": 0.4}
+            look: dict[str, Any] = {
+                "fontsize": 7,
+                "va": "center_baseline",
+                "textcoords": "offset points",
+                "zorder": 4,
+                "bbox": box,
+            }
+            axes.annotate(digits(value, 4), (value, y + aside), (4, 0), **look)
+    highest = max(2.0, *(value for pair in found.values() for value in pair.values() if value is not None))
+    axes.set_xlim(0, highest * 1.12)
+    axes.axvline(2, color="0.2", linewidth=0.9, linestyle=(0, (4, 3)), zorder=3)
+    axes.set_yticks(range(len(found)), found)
+    axes.set_ylim(len(found) - 0.4, -0.6)
+    axes.grid(axis="y", visible=False)
+    panels.plain([axes])
+    _ratio_legend(figure, looks)
+    panels.say_below(figure, "backward ÷ forward FLOP; 2 where both gradients are asked for, 1 for a first layer")
+    return {"backward_forward_by_kind": figure}
+
+
+def _ratio_legend(figure: Figure, looks: Mapping[str, dict[str, Any]]) -> None:
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    rule = Line2D([], [], color="0.2", linewidth=0.9, linestyle=(0, (4, 3)), label="2 : 1")
+    words = {"raw": "as found", "repaired": "cleaned"}
+    panels.legend(figure, [*(Patch(label=words[state], **look) for state, look in looks.items()), rule])
+
+
+def _pair(rows: pd.DataFrame) -> dict[str, float | None]:
+    """State → backward ÷ forward; None without a forward count, or where a cleaned one is unknown."""
+    found: dict[str, float | None] = {}
+    for state in ("raw", "repaired"):
+        sums = [_numbers(rows[rows["phase"] == phase], f"{state}_flop").sum() for phase in ("forward", "backward")]
+        found[state] = sums[1] / sums[0] if sums[0] else None
+    return found
+
+
+# --- a step in time --------------------------------------------------------------------------------------------------
+
+
+def _timeline(instances: pd.DataFrame, kernels: pd.DataFrame) -> dict[str, Figure]:
+    """What ran when, one lane a phase: the middle one of the marked steps, else everything."""
+    kernels = kernels[kernels["start_s"].notna()]  # PyProf keeps none
+    if kernels.empty:
+        return {}
+    device = kernels.groupby(kernels["device"].fillna(-1))["time_s"].sum().idxmax()
+    mine = kernels[kernels["device"].fillna(-1) == device]
+    low, high, step = _window(instances, mine)
+    mine = mine[(mine["start_s"] >= low) & (mine["start_s"] < high)]
+    if mine.empty:
+        return {}
+    begin = float(mine["start_s"].min())
+    length = float((mine["start_s"] + mine["time_s"]).max()) - begin or 1.0
+    unit, name = (1.0, "s") if length >= 1 else (1e-3, "ms")
+    lanes = [phase for phase in ALL_PHASES if (mine["phase"] == phase).any()]
+    figure, (axes,), _ = panels.grid(1, 1, 0.3 + 0.27 * len(lanes), width_in=style.PAGE_IN)
+    for y, phase in enumerate(lanes):
+        spans = _spans(mine[mine["phase"] == phase], begin, length / _FINEST)
+        axes.broken_barh(spans / unit, (y - 0.35, 0.7), facecolors=_colour(phase), linewidth=0)
+        busy = mine.loc[mine["phase"] == phase, "time_s"].sum()
+        look: dict[str, Any] = {
+            "fontsize": 7,
+            "va": "center_baseline",
+            "textcoords": "offset points",
+            "annotation_clip": False,
+        }
+        axes.annotate(f"{digits(busy / unit)} {name}", (length / unit, y), (6, 0), **look)
+    axes.set_yticks(range(len(lanes)), [phase or "no phase known" for phase in lanes])
+    axes.set_ylim(len(lanes) - 0.5, -0.5)
+    axes.set_xlim(0, length / unit)
+    axes.grid(axis="y", visible=False)
+    panels.plain([axes])
+    what = "operator calls" if (mine["what"] == "call").any() else "kernels, copies and fills"
+    where = f"step {step}" if step is not None else "the recording"
+    panels.say_below(figure, f"{name} since {where} began; {what} by phase, on the right their time together")
+    return {"timeline": figure}
+
+
+def _window(instances: pd.DataFrame, kernels: pd.DataFrame) -> tuple[float, float, int | None]:
+    """From the first kernel of the middle step to that of the next one, and the step's number."""
+    step_of = dict(zip(instances["index"], instances["step"], strict=True))
+    own = kernels.assign(step=kernels["instance"].map(step_of)).dropna(subset=["step"])
+    if own.empty:
+        return -np.inf, np.inf, None
+    starts = own.groupby("step")["start_s"].min().sort_values()
+    at = (len(starts) - 1) // 2
+    high = float(starts.iloc[at + 1]) if at + 1 < len(starts) else np.inf
+    return float(starts.iloc[at]), high, int(starts.index[at])
+
+
+def _spans(rows: pd.DataFrame, begin: float, finest: float) -> Any:
+    """(start, length) of what ran, neighbours nearer than `finest` as one."""
+    order = np.argsort(rows["start_s"].to_numpy(float), kind="stable")
+    start = rows["start_s"].to_numpy(float)[order] - begin
+    end = np.maximum.accumulate(start + np.maximum(rows["time_s"].to_numpy(float)[order], finest / 2))
+    first = np.flatnonzero(np.concatenate(([True], start[1:] > end[:-1] + finest)))
+    last = np.concatenate((first[1:] - 1, [len(start) - 1]))
+    return np.column_stack((start[first], end[last] - start[first]))

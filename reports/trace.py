@@ -1,0 +1,354 @@
+"""What a recorded profile says, as text, as the JSON document of `python -m runners.trace`, and as its tables.
+
+Three states of the same counts stand side by side: raw (as the recording or PyProf's rule attributes FLOP to kernels),
+deduplicated (each multiply-add once: what the 2021 post did by hand), repaired (gaps filled from recorded shapes). In
+the text they are FLOP a step, in the JSON document of the whole recording. Nothing is printed here.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from analysis.peaks import Device
+from analysis.recorded import PRODUCTS
+from reports.trace_rates import FAST_ALGORITHM, IMPOSSIBLE, Rate, rates, together
+from reports.words import digits, percent, si, si_time
+from results.records import Kernel, OperationInstance, header
+from results.rows import to_text as text_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from rich.table import Table
+
+    from cleaning.traces import CleanedTrace
+
+WIDTH = 100
+
+STATES = {"raw": "as found", "deduplicated": "each multiply-add once", "repaired": "gaps filled from shapes, too"}
+"""State of the counts → what it is. The second is what the 2021 post did by hand."""
+
+PHASES = ("forward", "backward", "recompute")
+
+SIDES = {"forward": ("forward", "loss"), "backward": ("backward",)}
+"""Side of the ratio → phases that it is the sum of."""
+
+SOURCES = {
+    "kineto": "Kineto (torch.profiler)",
+    "nsys": "Nsight Systems",
+    "pyprof": "PyProf",
+    "cupti": "CUPTI ranges",
+}
+
+REASONS = {
+    "duplicate_launch": "the recording has two rows for one launch, so that a join on them has its kernel twice",
+    "fft_tiling": "cuDNN's FFT convolution launches a kernel for each tile of 32 × 32; each was counted whole",
+    "split_k": "a matrix product in parts ends with a reduction, which was counted as the product",
+    "autotune": "cuDNN tried several algorithms before it chose one; each trial was counted",
+    "multi_kernel": "several kernels make one product; each was counted as the whole of it",
+    "not_product": "a number that is not the product's (of a bias), on a kernel without multiply-adds",
+    "renamed_kernel": "PyProf's lists know the kernel by an older name: counted as 0",
+    "unlisted_kernel": "a kernel of a product that none of PyProf's lists names: counted as 0",
+    "unknown_kernel": "the longest kernel of a product, whose name says nothing: counted as 0",
+    "grouped": "one kernel of a grouped convolution was counted as one of its groups",
+    "no_marker": "the recorder knows the kernel, but not which operation it belongs to: counted as 0",
+    "no_kernel": "no kernel of the operation was recorded, or none found it: counted by sizes alone",
+    "wrong_number": "the recording's number is not the one that the sizes give",
+    "not_counted": "the recorder gives no number for such a call: counted by sizes",
+    "no_sizes": "the recorded sizes give no count, so the number stays as it was found, once",
+}
+"""Reason of a fault → one sentence."""
+
+_LARGEST = 12
+_UNKNOWN = "–"
+_PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+_SHAPES_LETTERS = 34
+_NAME_LETTERS = 26
+
+
+@dataclass(frozen=True)
+class Trace:
+    """One recording, cleaned. begin_ns: its first event on its own clock; -1: it keeps no times of day."""
+
+    path: str
+    source: str
+    device_name: str
+    steps: int | None
+    begin_ns: int
+    problems: tuple[str, ...]
+    cleaned: CleanedTrace
+
+
+# --- data ------------------------------------------------------------------------------------------------------------
+
+
+def document(trace: Trace) -> dict[str, Any]:
+    """The JSON document: FLOP of the whole recording, not of a step; None for unknown."""
+    cleaned = trace.cleaned
+    return {
+        "totals": {state: {f"{phase}_flop": _total(trace, state, phase) for phase in PHASES} for state in STATES},
+        "steps": trace.steps,
+        "kernels": kernel_counts(cleaned.kernels),
+        "faults": [
+            {"reason": reason, "operations": operations, "flop": flop} for reason, operations, flop in cleaned.faults
+        ],
+        "unexplained_time_ratio": cleaned.unexplained_time_ratio,
+    }
+
+
+def kernel_counts(kernels: pd.DataFrame) -> dict[str, int]:
+    """Kernels (of a recording without a device: operator calls) that were read, and how many found their operation."""
+    mine = kernels[kernels["what"].isin(("kernel", "call"))]
+    attributed = int(((mine["call"] >= 0) | (mine["instance"] >= 0)).sum())
+    return {"read": len(mine), "attributed": attributed, "unattributed": len(mine) - attributed}
+
+
+def kernels_csv(trace: Trace) -> str:
+    """The table of kernels as CSV, made column by column: a recording may hold millions."""
+    kernels = trace.cleaned.kernels
+    columns: dict[str, list[str]] = {}
+    for name in header(Kernel):
+        if name == "start_s":
+            starts = kernels["start_ns"].tolist()
+            columns[name] = [repr((value - trace.begin_ns) / 1e9) if value >= 0 else "" for value in starts]
+        elif name == "time_s":
+            columns[name] = [repr(value / 1e9) for value in kernels["time_ns"].tolist()]
+        else:
+            columns[name] = _texts(kernels[name])
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(zip(*columns.values(), strict=True))
+    return out.getvalue()
+
+
+def _texts(column: pd.Series[Any]) -> list[str]:
+    """A column as CSV has it: -1 (as recordings say unknown), None and NaN are empty."""
+    unknown = column.isna().tolist()
+    if column.dtype.kind == "i":
+        return ["" if gap or value < 0 else str(value) for gap, value in zip(unknown, column.tolist(), strict=True)]
+    return ["" if gap else text_of(value) for gap, value in zip(unknown, column.tolist(), strict=True)]
+
+
+def _total(trace: Trace, state: str, phase: str) -> int | None:
+    flop: int | None = trace.cleaned.totals[state][f"{phase}_flop"]
+    return flop
+
+
+# --- text ------------------------------------------------------------------------------------------------------------
+
+
+def to_text(trace: Trace, device: Device | None = None, width: int = WIDTH, colour: bool = False) -> str:
+    """Everything a person is shown. device: whose peaks the rates are held against; None: none are known."""
+    from rich.console import Console
+    from rich.text import Text
+
+    out = io.StringIO()
+    console = Console(file=out, width=width, force_terminal=colour, no_color=not colour, highlight=False)
+    for line in heading(trace):
+        console.print(Text(line, style="bold"))
+    console.print(totals_table(trace))
+    if (ratios := ratios_table(trace)).row_count:
+        console.print(ratios)
+    if trace.cleaned.faults:
+        console.print(Text("Faults, in the whole recording; FLOP: what cleaning took out (-) or added (+)."))
+        console.print(faults_table(trace))
+    else:
+        console.print(Text("No fault was found." if has_products(trace) else "No product was found to count."))
+    if (operations := largest_table(trace)).row_count:
+        console.print(Text("The largest operations; found: how often each of its products was counted, 1 is right."))
+        console.print(operations)
+    for line in (*unexplained_lines(trace), *rate_lines(trace, device), *trace.problems):
+        console.print(Text(line))
+    return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
+
+
+def heading(trace: Trace) -> list[str]:
+    """What was recorded, on what, how long."""
+    counts = kernel_counts(trace.cleaned.kernels)
+    kernels = trace.cleaned.kernels
+    calls = bool((kernels["what"] == "call").any())
+    lasted = int(kernels["time_ns"].sum())
+    steps = {None: "no steps marked", 1: "1 step"}.get(trace.steps, f"{trace.steps} steps")
+    time = si_time(lasted / 1e9) + ("" if calls else " with copies and fills") if lasted else "times not recorded"
+    device = trace.device_name or ("no device" if calls else "device not recorded")
+    return [
+        f"{Path(trace.path).name}: {SOURCES[trace.source]}, {device}, {steps}",
+        f"{counts['read']} {'operator calls' if calls else 'kernels'}, {time}; "
+        f"{counts['attributed']} found their operation, {counts['unattributed']} did not",
+    ]
+
+
+def has_products(trace: Trace) -> bool:
+    """Whether there is anything to count."""
+    return any(i.kind in PRODUCTS for i in trace.cleaned.instances)
+
+
+def totals_table(trace: Trace) -> Table:
+    """FLOP a step of each state by phase, with backward ÷ forward."""
+    of = "a step" if trace.steps else "in all"
+    shown = [phase for phase in PHASES if phase != "recompute" or _total(trace, "repaired", phase)]
+    table = _table(f"FLOP {of}", "", *shown, "backward ÷ forward")
+    for state, meaning in STATES.items():
+        flop = [_total(trace, state, phase) for phase in shown]
+        table.add_row(state, meaning, *(_flop(each, trace.steps) for each in flop), _ratio(flop[1], flop[0]))
+    return table
+
+
+def ratios_table(trace: Trace) -> Table:
+    """Backward ÷ forward by kind of operation, as found and as cleaned, beside the rule of thumb of 2 to 1."""
+    table = _table("backward ÷ forward", "forward", "backward", "found", "cleaned", "rule")
+    for kind, instances in by_kind(trace.cleaned.instances).items():
+        sides = {phase: [i for i in instances if i.phase in phases] for phase, phases in SIDES.items()}
+        states = [
+            _ratio(_sum(sides["backward"], state), _sum(sides["forward"], state)) for state in ("raw", "repaired")
+        ]
+        if sides["backward"]:
+            table.add_row(kind, str(len(sides["forward"])), str(len(sides["backward"])), *states, "2")
+    return table
+
+
+def by_kind(instances: Iterable[OperationInstance]) -> dict[str, list[OperationInstance]]:
+    """Kind → operations that count as products, the largest kind first."""
+    found: dict[str, list[OperationInstance]] = {}
+    for instance in instances:
+        if instance.expected_flop or instance.raw_flop:
+            found.setdefault(instance.kind or "other", []).append(instance)
+    return dict(sorted(found.items(), key=lambda item: -(_sum(item[1], "repaired") or 0)))
+
+
+def faults_table(trace: Trace) -> Table:
+    """One line a reason: how many operations, how many FLOP, and what it is."""
+    table = _table("reason", "operations", "FLOP")
+    table.add_column("what it is", overflow="fold")
+    for reason, operations, flop in trace.cleaned.faults:
+        table.add_row(reason, str(operations), _flop(flop, None, signed=True), REASONS.get(reason, ""))
+    return table
+
+
+def largest_table(trace: Trace) -> Table:
+    """The operations with the most FLOP, found or true, equal ones on one line with their number."""
+    table = _table("operation", "phase")
+    table.add_column("sizes", overflow="fold")
+    for name in ("times", "FLOP", "found"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("reason")
+    for same in largest(trace.cleaned.instances)[:_LARGEST]:
+        one = same[0]
+        name = one.module or one.name.removeprefix("aten::")
+        table.add_row(
+            _fitting(name, _NAME_LETTERS),
+            one.phase,
+            sizes(one),
+            str(len(same)),
+            _flop(one.expected_flop, None, 3),
+            times(one),
+            one.reason,
+        )
+    return table
+
+
+def largest(instances: Iterable[OperationInstance]) -> list[list[OperationInstance]]:
+    """Operations alike in everything but the step, those with the most FLOP together first."""
+    groups: dict[Any, list[OperationInstance]] = {}
+    for i in instances:
+        key = (i.name, i.module, i.phase, i.input_shapes, i.concrete_inputs, i.raw_flop, i.expected_flop)
+        groups.setdefault(text_of(key), []).append(i)
+    weight = {key: sum(max(i.raw_flop or 0, i.expected_flop or 0) for i in same) for key, same in groups.items()}
+    return [groups[key] for key in sorted(groups, key=lambda key: -weight[key]) if weight[key]]
+
+
+def sizes(instance: OperationInstance) -> str:
+    """Sizes of its tensors: "32×3×224×224, 64×3×7×7"."""
+    tensors = [shape for shape in instance.input_shapes if shape and all(isinstance(size, int) for size in shape)]
+    return _fitting(", ".join("×".join(map(str, shape)) for shape in tensors[:2]), _SHAPES_LETTERS)
+
+
+def times(instance: OperationInstance) -> str:
+    """How often the recording counts it: raw ÷ expected."""
+    if not instance.expected_flop:
+        return _UNKNOWN
+    return f"{digits((instance.raw_flop or 0) / instance.expected_flop)} ×"
+
+
+def unexplained_lines(trace: Trace) -> list[str]:
+    """The share of time that nothing explains, and what is not counted."""
+    ratio = trace.cleaned.unexplained_time_ratio
+    lost = [i for i in trace.cleaned.instances if i.kind in PRODUCTS and i.expected_flop is None]
+    share = "unknown" if ratio is None else f"{percent(ratio)} of the time of kernels that make products by their name"
+    told = [f"unexplained: {share}"]
+    if lost:
+        names = list(dict.fromkeys(i.name for i in lost))
+        told.append(f"no count from sizes: {len(lost)} operations ({', '.join(names[:3])}{', …' * (len(names) > 3)})")
+    return told
+
+
+def rate_lines(trace: Trace, device: Device | None) -> list[str]:
+    """How fast the products ran, and what was faster than it can be."""
+    if device is None:
+        return []
+    cleaned = trace.cleaned
+    found = rates(cleaned.instances, cleaned.kernels, device)
+    share = together(found, int(cleaned.kernels["time_ns"].sum()) / 1e9)
+    if share is None:
+        return [f"no rate: no product has a count, a time of its kernels and a peak of {device.name}"]
+    told = [f"{percent(share)} of the dense peak while kernels ran ({device.name}: {device.source})"]
+    return told + [_rate_line(rate) for rate in found]
+
+
+def impossible(trace: Trace, device: Device | None) -> list[str]:
+    """A line for each tensor unit whose products ran faster than its dense peak."""
+    found = rates(trace.cleaned.instances, trace.cleaned.kernels, device) if device else ()
+    return [_rate_line(rate) for rate in found if rate.mark == IMPOSSIBLE]
+
+
+def _rate_line(rate: Rate) -> str:
+    peak = f"{si(rate.peak_flop_per_s, 'FLOP/s')}"
+    said = f"{rate.unit}: {si(rate.flop / rate.time_s, 'FLOP/s')} in its products, {percent(rate.ratio)} of {peak}"
+    if not rate.mark:
+        return said
+    many = f"{len(rate.above)} of {rate.operations} operations are above the peak" if rate.above else "above the peak"
+    why = "Winograd or FFT need fewer multiplications" if rate.mark == FAST_ALGORITHM else "which cannot be"
+    return f"{said}; {rate.mark}: {many}, {why}"
+
+
+# --- cells -----------------------------------------------------------------------------------------------------------
+
+
+def _table(first: str, *numbers: str) -> Table:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    table.add_column(first, no_wrap=True)
+    for name in numbers:
+        table.add_column(name, justify="left" if name in ("", "phase") else "right", no_wrap=True)
+    return table
+
+
+def _flop(flop: int | None, steps: int | None, count: int = 5, signed: bool = False) -> str:
+    """So many digits with a prefix, of one step: 1570248000000, 6 → "261.71 G"."""
+    if flop is None:
+        return _UNKNOWN
+    value = flop / (steps or 1)
+    scale, prefix = next((each for each in _PREFIXES if abs(value) >= each[0]), (1.0, ""))
+    return f"{'+' if signed and value > 0 else ''}{digits(value / scale, count)} {prefix}".rstrip()
+
+
+def _ratio(above: int | None, below: int | None) -> str:
+    return _UNKNOWN if above is None or not below else digits(above / below, 4)
+
+
+def _sum(instances: Sequence[OperationInstance], state: str) -> int | None:
+    known = [flop for i in instances if (flop := getattr(i, f"{state}_flop")) is not None]
+    return sum(known) if known else None
+
+
+def _fitting(text: str, letters: int) -> str:
+    from reports.panels import fitting
+
+    return fitting(text, letters)

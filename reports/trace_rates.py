@@ -1,0 +1,101 @@
+"""How fast the products of a recorded profile ran against the datasheet's dense peak of the unit that ran them.
+
+FLOP are the repaired ones, recomputation included, since the device did them; time is that of kernels, so idle time
+between them is not in it: this is no utilization of a training step. A ratio above 1 cannot be on tensor units: then a
+count, a time or the peak is wrong. On IEEE fp32 a fast algorithm (Winograd, FFT) does with fewer multiplications.
+
+Not claimed: that the clock was the one the peak is quoted for, nor which unit ran an fp32 product whose kernels' names
+do not say so.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from analysis.peaks import Device
+from analysis.precisions import PRECISIONS, TENSOR_UNITS, unit_of
+from analysis.recorded import torch_dtype
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from results.records import OperationInstance
+
+_TF32 = re.compile(r"tf32|s1688|s16816|xf32", re.IGNORECASE)
+"""In the name of a kernel of fp32 tensors: it rounds its inputs to TF32."""
+
+FAST_ALGORITHM = "fast_algorithm"
+IMPOSSIBLE = "above_one"
+
+
+@dataclass(frozen=True)
+class Rate:
+    """The products of one unit: their FLOP, the time of their kernels, and those that were faster than its peak."""
+
+    unit: str
+    flop: int
+    time_s: float
+    peak_flop_per_s: float
+    operations: int
+    above: tuple[int, ...] = ()  # indices of operations faster than the peak
+
+    @property
+    def ratio(self) -> float:
+        """Of the peak; of kernels' time."""
+        return self.flop / (self.time_s * self.peak_flop_per_s)
+
+    @property
+    def mark(self) -> str:
+        """ "" if nothing is faster than the peak, else whether that can be."""
+        if self.ratio <= 1 and not self.above:
+            return ""
+        return IMPOSSIBLE if self.unit in TENSOR_UNITS else FAST_ALGORITHM
+
+
+def rates(instances: Sequence[OperationInstance], kernels: pd.DataFrame, device: Device) -> tuple[Rate, ...]:
+    """One rate a unit, the most FLOP first. Products without a count, kernels' time or a known peak are left out."""
+    rounded = _rounded(kernels) if "tf32" in device.peaks else set()
+    found: dict[str, list[OperationInstance]] = {}
+    for instance in instances:
+        unit = _unit(instance, rounded)
+        if unit in device.peaks and instance.repaired_flop and instance.kernel_time_s:
+            found.setdefault(unit, []).append(instance)
+    made = [_rate(unit, mine, device.peaks) for unit, mine in found.items()]
+    return tuple(sorted(made, key=lambda rate: -rate.flop))
+
+
+def together(rates: Iterable[Rate], time_s: float) -> float | None:
+    """Σ FLOP ÷ peak of each unit, over `time_s`: the whole share of the peak; None without anything."""
+    ideal_s = sum(rate.flop / rate.peak_flop_per_s for rate in rates)
+    return ideal_s / time_s if ideal_s and time_s > 0 else None
+
+
+def _rate(unit: str, instances: Sequence[OperationInstance], peaks: Mapping[str, float]) -> Rate:
+    peak = peaks[unit]
+    return Rate(
+        unit=unit,
+        flop=sum(instance.repaired_flop or 0 for instance in instances),
+        time_s=sum(instance.kernel_time_s or 0.0 for instance in instances),
+        peak_flop_per_s=peak,
+        operations=len(instances),
+        above=tuple(i.index for i in instances if (i.repaired_flop or 0) > peak * (i.kernel_time_s or 0.0)),
+    )
+
+
+def _unit(instance: OperationInstance, rounded: set[int]) -> str:
+    """The unit that ran a product; "" where its dtypes are not known."""
+    dtype = next((word for word in map(torch_dtype, instance.input_dtypes) if word), "")
+    try:
+        return unit_of(dtype, PRECISIONS["tf32" if instance.index in rounded else "fp32"], "cuda")
+    except ValueError:
+        return ""
+
+
+def _rounded(kernels: pd.DataFrame) -> set[int]:
+    """Indices of instances one of whose kernels says that it rounds to TF32."""
+    names = kernels["name"]
+    says = {name: bool(_TF32.search(str(name))) for name in names.unique()}
+    return {int(index) for index in kernels["instance"][names.map(says)].dropna() if index >= 0}

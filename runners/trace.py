@@ -1,0 +1,283 @@
+"""`python -m runners.trace FILE`: what a recorded profile says, once double counts and gaps are cleaned.
+
+Reads what torch.profiler (Kineto), Nsight Systems or PyProf recorded, finds the operation of each kernel, counts as the
+recording does, takes out what is there twice and fills what is missing from the recorded shapes. Needs no GPU and no
+torch. The file is never changed. A file that is not whole is refused: there is no result of half a recording.
+"""
+
+from __future__ import annotations
+
+import gzip
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from runners.arguments import Parser, exit_code, nearest
+
+if TYPE_CHECKING:
+    from analysis.peaks import Device
+    from measure.traces.recording import Recording
+    from reports.trace import Trace
+
+FORMATS = ("table", "csv", "json")
+
+KERNELS = "kernels.csv.gz"
+INSTANCES = "operation_instances.csv.gz"
+LOG = "cleaning_log.csv"
+FIGURES = "figures"
+
+FAILED = 1
+"""Exit code where products ran faster than tensor units can, or something nobody foresaw happened."""
+
+UNWRITABLE = 3
+"""Exit code where a file could not be made or written."""
+
+LAUNCHES = (b'"cudaLaunchKernel', b'"cuLaunchKernel', b'"hipLaunchKernel', b'"hipExtModuleLaunchKernel"')
+"""In a Kineto trace: the name of a call that launches a kernel, or its beginning."""
+
+WITH_KERNELS = {
+    "kineto": "record again with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]",
+    "nsys": "record again with nsys profile --trace=cuda,nvtx",
+    "cupti": "record again with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]",
+}
+"""Source → how to record one with its kernels."""
+
+GZIP = b"\x1f\x8b"
+CHUNK = 1 << 22
+LONGEST = max(map(len, LAUNCHES))
+
+DESCRIPTION = "What does this recorded profile say, once double counts and gaps are cleaned? Needs no GPU and no torch."
+EPILOG = "How to record one, and what each word of the answer means: docs/traces.md"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command. 0: read and told; 1: it cannot be true; 2: the caller's mistake; 3: a file could not be written."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    from results.errors import Inconsistent, StoreFault
+
+    try:
+        return _told(parser, options)
+    except (ValueError, Inconsistent, OSError) as fault:
+        if options.debug:
+            traceback.print_exc()
+        parser.fail(str(fault))
+    except StoreFault as fault:
+        print(f"error: {fault}", file=sys.stderr)
+        return UNWRITABLE
+    except Exception as fault:
+        if options.debug:
+            raise
+        words = " ".join(str(fault).split())
+        print(f"error: {options.file}: {type(fault).__name__}: {words} (--debug tells where)", file=sys.stderr)
+        return FAILED
+
+
+def _told(parser: Parser, options) -> int:  # type: ignore[no-untyped-def]
+    """Reads, prints, writes; the exit code."""
+    device = _device(parser, options.device)
+    _check_file(options.file)
+    if options.out is not None:
+        _check_out(options.out)
+    trace = load(options.file)
+    device = device or _known(trace.device_name)
+    show(trace, options.format, device)
+    faults = write(trace, options.out) if options.out is not None else []
+    impossible = _impossible(trace, device)
+    for line in (*faults, *impossible):
+        print(f"error: {line}", file=sys.stderr)
+    if faults:
+        return UNWRITABLE
+    return FAILED if impossible else 0
+
+
+def load(path: Path) -> Trace:
+    """The recording in a file, attributed and cleaned. Raises ValueError, one line, for what cannot be read whole."""
+    from cleaning.traces import clean
+    from measure.traces.attribute import attribute
+    from measure.traces.read import read
+    from reports.trace import Trace
+
+    recording = read(path)
+    if recording.source != "pyprof":  # which says itself to what each kernel belongs
+        recording = attribute(recording)
+    _check_kernels(recording, path)
+    cleaned = clean(recording.calls, recording.kernels, recording.source)
+    starts = [int(frame["start_ns"].min()) for frame in (recording.calls, recording.kernels) if len(frame)]
+    return Trace(
+        path=str(path),
+        source=recording.source,
+        device_name=recording.device_name,
+        steps=recording.steps,
+        begin_ns=min((start for start in starts if start >= 0), default=-1),
+        problems=recording.problems,
+        cleaned=cleaned,
+    )
+
+
+def _check_kernels(recording: Recording, path: Path) -> None:
+    """Raises ValueError where kernels were launched, or data copied to a device, and no kernel was recorded."""
+    whats = set(recording.kernels["what"])
+    if "kernel" in whats:
+        return
+    if whats & {"memcpy", "memset"} or (recording.source == "kineto" and _launches(path)):
+        raise ValueError(f"{path}: kernels were launched, none was recorded; {WITH_KERNELS[recording.source]}")
+
+
+def _launches(path: Path) -> bool:
+    """Whether a trace names a call that launches kernels."""
+    with open(path, "rb") as raw:
+        zipped = raw.read(2) == GZIP
+        raw.seek(0)
+        file = gzip.GzipFile(fileobj=raw) if zipped else raw
+        tail = b""
+        while chunk := file.read(CHUNK):
+            text = tail + chunk
+            if any(name in text for name in LAUNCHES):
+                return True
+            tail = text[-LONGEST:]
+    return False
+
+
+def show(trace: Trace, form: str, device: Device | None = None) -> None:
+    """Data on stdout, whatever else there is to say on stderr."""
+    import json
+
+    from reports.tables import to_csv
+    from reports.trace import document, to_text
+    from results.records import OperationInstance
+
+    if form == "table":
+        print(to_text(trace, device, colour=sys.stdout.isatty()), end="")
+        return
+    if form == "csv":
+        print(to_csv(trace.cleaned.instances, OperationInstance), end="")
+    else:
+        print(json.dumps(document(trace), indent=1, ensure_ascii=False, allow_nan=False))
+    for line in trace.problems:
+        print(f"note: {line}", file=sys.stderr)
+
+
+def write(trace: Trace, out: Path) -> list[str]:
+    """Puts tables and what is drawn from them into `out`, each file whole. A line for each figure that failed.
+
+    Raises StoreFault.
+    """
+    from reports.tables import to_csv
+    from reports.trace import kernels_csv
+    from results.records import CleaningLog, OperationInstance
+
+    _put(out / KERNELS, gzip.compress(kernels_csv(trace).encode(), 6, mtime=0))
+    _put(out / INSTANCES, gzip.compress(to_csv(trace.cleaned.instances, OperationInstance).encode(), 6, mtime=0))
+    _put(out / LOG, to_csv(trace.cleaned.log, CleaningLog).encode())
+    try:
+        drawn = _drawn(out)
+    except Exception as fault:  # noqa: BLE001  the edge: what is drawn is no reason to lose what was counted
+        return [f"figures could not be made: {type(fault).__name__}: {' '.join(str(fault).split())}"]
+    for name, content in drawn.items():
+        _put(out / FIGURES / name, content)
+    print(f"written: {out / KERNELS}, {out / INSTANCES}, {out / LOG}, {out / FIGURES}", file=sys.stderr)
+    return []
+
+
+def _drawn(out: Path) -> dict[str, bytes]:
+    """File name → content of every figure of the tables in `out`."""
+    from reports import figures_trace, style
+
+    with style.theme():
+        return {
+            f"{name}.{ending}": content
+            for name, figure in figures_trace.figures(out).items()
+            for ending, content in style.render(figure).items()
+        }
+
+
+def _put(path: Path, content: bytes) -> None:
+    """Replaces one file at once; an equal one is left alone."""
+    from results import disk
+    from results.errors import StoreFault
+
+    try:
+        disk.make_directory(disk.DISK, path.parent)
+        if disk.read(path) != content:
+            disk.replace(disk.DISK, path, content)
+    except OSError as fault:
+        raise StoreFault(f"{path} could not be written: {fault.strerror or fault}") from fault
+
+
+def _check_file(path: Path) -> None:
+    """Raises ValueError for what is no file, with the nearest that there is."""
+    if path.is_dir():
+        held = sorted(entry.name for entry in path.iterdir() if entry.is_file())
+        near = f"; it holds {', '.join(held[:3])}{', …' if len(held) > 3 else ''}" if held else ""
+        raise ValueError(f"expected a file, got the directory {path}{near}")
+    if not path.exists():
+        folder = path.parent if path.parent.is_dir() else Path()
+        near = nearest(path.name, [entry.name for entry in folder.iterdir()], 1)
+        says = f", nearest {folder / near[0]}" if near else ""
+        raise ValueError(f"expected a recording, got {path}, which does not exist{says}")
+
+
+def _check_out(out: Path) -> None:
+    """Before the long read: raises ValueError if `out` is a file, StoreFault if nothing can be written there."""
+    import os
+
+    from results import disk
+    from results.errors import StoreFault
+
+    if out.exists() and not out.is_dir():
+        raise ValueError(f"--out: expected a directory, got the file {out}")
+    try:
+        disk.make_directory(disk.DISK, out)
+    except OSError as fault:
+        raise StoreFault(f"{out} could not be written: {fault.strerror or fault}") from fault
+    if not os.access(out, os.W_OK | os.X_OK):
+        raise StoreFault(f"{out} could not be written: Permission denied")
+
+
+def _device(parser: Parser, name: str | None) -> Device | None:
+    """The peaks of a device that the caller names, which must be known."""
+    if name is None:
+        return None
+    from analysis import peaks
+
+    device = peaks.lookup(name)
+    if device is None:
+        near = ", ".join(peaks.nearest(name)) or "none alike"
+        parser.fail(f"no peaks for this device: expected a name as its driver prints it, got {name!r}, nearest: {near}")
+    return device
+
+
+def _known(name: str) -> Device | None:
+    """The peaks of the device that the recording names, if the table has them."""
+    from analysis import peaks
+
+    return peaks.lookup(name) if name else None
+
+
+def _impossible(trace: Trace, device: Device | None) -> list[str]:
+    """A line for each tensor unit whose products ran faster than its dense peak."""
+    from reports.trace import impossible
+
+    return impossible(trace, device)
+
+
+def _parser() -> Parser:
+    parser = Parser(prog="python -m runners.trace", description=DESCRIPTION, epilog=EPILOG)
+    parser.add_argument(
+        "file",
+        type=Path,
+        metavar="FILE",
+        help="trace.json.gz, report.sqlite, PyProf's CSV or dict; found by content",
+    )
+    parser.add_argument("--format", choices=FORMATS, default="table", help="how to print (default: table)")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="where to write kernels, operations, log and figures")
+    parser.add_argument("--device", metavar="NAME", help="whose peaks hold, where the recording does not say")
+    parser.add_argument("--debug", action="store_true", help="show where an error comes from")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(exit_code(main))

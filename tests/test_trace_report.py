@@ -1,0 +1,189 @@
+"""What a recorded profile is told as: the document, the tables, the text, rates against a peak."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from analysis import peaks
+from reports import trace as report
+from reports.trace_rates import rates, together
+from results.records import Kernel, header
+from tests import made_up_trace as made
+from tests.made_up_trace import G
+
+ROOT = Path(__file__).parents[1]
+V100 = peaks.lookup("Tesla V100-SXM2-16GB")
+A100 = peaks.lookup("NVIDIA A100-SXM4-40GB")
+
+GOLDEN = """\
+trace.json.gz: Kineto (torch.profiler), Tesla V100-SXM2-16GB, 2 steps
+32 kernels, 33.0 ms with copies and fills; 31 found their operation, 1 did not
+
+ FLOP a step                                  forward  backward  backward ÷ forward
+ ──────────────────────────────────────────────────────────────────────────────────
+ raw           as found                      10.500 G  11.000 G               1.048
+ deduplicated  each multiply-add once        3.0000 G  11.000 G               3.667
+ repaired      gaps filled from shapes, too  6.0000 G  11.000 G               1.833
+
+
+ backward ÷ forward  forward  backward  found  cleaned  rule
+ ───────────────────────────────────────────────────────────
+ convolution               6         6  1.048    1.833     2
+
+Faults, in the whole recording; FLOP: what cleaning took out (-) or added (+).
+
+ reason          operations       FLOP  what it is
+ ──────────────────────────────────────────────────────────────────────────────────────────────────
+ fft_tiling               1  -15.000 G  cuDNN's FFT convolution launches a kernel for each tile of
+                                        32 × 32; each was counted whole
+ renamed_kernel           2  +6.0000 G  PyProf's lists know the kernel by an older name: counted as
+                                        0
+
+The largest operations; found: how often each of its products was counted, 1 is right.
+
+ operation  phase     sizes                  times    FLOP   found  reason
+ ─────────────────────────────────────────────────────────────────────────────────
+ layer0     forward   2×3×224×224, 64×3×7×7      1  1.00 G  16.0 ×  fft_tiling
+ layer2     backward  2×3×224×224, 64×3×7×7      2  6.00 G  1.00 ×
+ layer1     backward  2×3×224×224, 64×3×7×7      2  4.00 G  1.00 ×
+ layer2     forward   2×3×224×224, 64×3×7×7      2  3.00 G     0 ×  renamed_kernel
+ layer1     forward   2×3×224×224, 64×3×7×7      2  2.00 G  1.00 ×
+ layer0     backward  2×3×224×224, 64×3×7×7      2  1.00 G  1.00 ×
+ layer0     forward   2×3×224×224, 64×3×7×7      1  1.00 G  1.00 ×
+
+unexplained: 1.5 % of the time of kernels that make products by their name
+no concrete inputs
+"""
+
+
+def test_the_whole_text_of_a_recording_with_one_fault_of_each_sort() -> None:
+    """Forward, two steps: 16 + 1 and 2 + 2 found, 0 of 3 + 3: 21 G raw; once each 1 + 1 + 2 + 2 = 6; true 12."""
+    assert report.to_text(made.trace()) == GOLDEN
+
+
+def test_the_document_has_the_keys_of_the_issue_and_no_other() -> None:
+    told = report.document(made.trace())
+    assert list(told) == ["totals", "steps", "kernels", "faults", "unexplained_time_ratio"]
+    assert told["totals"] == {
+        "raw": {"forward_flop": 21 * G, "backward_flop": 22 * G, "recompute_flop": 0},
+        "deduplicated": {"forward_flop": 6 * G, "backward_flop": 22 * G, "recompute_flop": 0},
+        "repaired": {"forward_flop": 12 * G, "backward_flop": 22 * G, "recompute_flop": 0},
+    }
+    assert told["steps"] == 2
+    # 16 + 1 + 1 kernels forward and 1 + 2 + 2 backward, then 3 and 5; one is lonely, the copy is no kernel
+    assert told["kernels"] == {"read": 32, "attributed": 31, "unattributed": 1}
+    assert told["faults"][0] == {"reason": "fft_tiling", "operations": 1, "flop": -15 * G}
+
+
+def test_what_is_unknown_is_null_in_the_document_and_a_dash_in_the_text() -> None:
+    trace = made.trace(steps=None, device_name="")
+    unknown = {"forward_flop": None, "backward_flop": None, "recompute_flop": None}
+    cleaned = SimpleNamespace(**{**vars(trace.cleaned), "totals": dict.fromkeys(report.STATES, unknown), "faults": ()})
+    cleaned.unexplained_time_ratio = None
+    trace = replace(trace, cleaned=cleaned)
+    told = report.document(trace)
+    assert (told["steps"], told["totals"]["raw"], told["unexplained_time_ratio"]) == (None, unknown, None)
+    text = report.to_text(trace)
+    assert "device not recorded, no steps marked" in text
+    assert re.search(r"repaired .* –  +–  +–$", text, re.MULTILINE)
+    assert "No fault was found." in text
+    assert "unexplained: unknown" in text
+
+
+def test_kernels_become_rows_that_read_back_as_their_records() -> None:
+    trace = made.trace(begin_ns=made.MS)
+    text = report.kernels_csv(trace)
+    rows = list(csv.DictReader(io.StringIO(text)))
+    assert tuple(rows[0]) == header(Kernel)
+    back = [Kernel.from_row(row) for row in rows]
+    assert len(back) == len(trace.cleaned.kernels)
+    first, lonely = back[0], back[-1]
+    assert (first.start_s, first.time_s) == (0.004, 0.001)  # 5 ms on its clock, which began at 1 ms
+    assert (first.call, first.stream, first.found_flop, first.fault) == (0, 7, G, "fft_tiling")
+    assert (lonely.call, lonely.instance, lonely.stream, lonely.found_flop) == (None, None, None, None)
+    assert lonely.device == 0
+
+
+def test_recompute_is_a_column_where_there_is_any() -> None:
+    again = made.instance(6, "recompute", 2 * G, 1, step=0, module="layer1")
+    text = report.to_text(made.trace((*made.instances(steps=1), again), steps=1))
+    assert re.search(r"FLOP a step +forward +recompute|FLOP a step +forward +backward +recompute", text)
+    assert "2.0000 G" in text
+    assert "recompute" not in GOLDEN
+
+
+def test_equal_operations_are_one_line_and_unequal_counts_are_not() -> None:
+    groups = report.largest(made.instances(layers=2, steps=3, first=9))
+    assert [(same[0].module, same[0].phase, same[0].raw_flop, len(same)) for same in groups][:2] == [
+        ("layer1", "backward", 4 * G, 3),
+        ("layer0", "forward", 9 * G, 1),
+    ]
+    assert sum(map(len, groups)) == 12
+
+
+def test_lines_are_no_wider_than_the_page() -> None:
+    long = made.instance(0, "forward", 10**15, 3, module="module." * 30, reason="fft_tiling", step=0)
+    wide = replace(long, index=1, input_shapes=((123456, 123456, 123456, 123456),) * 3)
+    text = report.to_text(made.trace((long, wide)), V100)
+    assert max(map(len, text.splitlines())) <= report.WIDTH
+
+
+def test_every_reason_has_a_row_in_the_documents() -> None:
+    """And every reason that cleaning gives has a sentence."""
+    said = (ROOT / "docs" / "traces.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\w+)` \| (.*) \|$", said.partition("## The reasons")[2], re.MULTILINE)
+    assert dict(rows) == report.REASONS
+    given: set[str] = set()
+    for file in ("trace_duplicates", "trace_repairs"):
+        source = (ROOT / "cleaning" / f"{file}.py").read_text(encoding="utf-8")
+        given |= set(re.findall(r"^\* `(\w+)`", source.partition("from __future__")[0], re.MULTILINE))
+    assert len(given) > 10
+    assert given | {"no_sizes"} == set(report.REASONS)
+
+
+# --- rates -----------------------------------------------------------------------------------------------------------
+
+
+def one(flop: int, time_s: float, dtype: str = "float", kernel: str = "implicit_convolve_sgemm"):
+    trace = made.trace((made.instance(0, "forward", flop, 1, kernel_time_s=time_s, input_dtypes=(dtype, dtype)),))
+    return trace.cleaned.instances, trace.cleaned.kernels.assign(name=kernel)
+
+
+def test_a_rate_is_flop_over_the_time_of_their_kernels() -> None:
+    (rate,) = rates(*one(7_850_000_000, 1e-3), V100)  # half of 15.7 TFLOP/s
+    assert (rate.unit, rate.ratio, rate.mark) == ("fp32", pytest.approx(0.5), "")
+    assert together([rate], 2e-3) == pytest.approx(0.25)
+    assert together([], 1.0) is None
+
+
+@pytest.mark.parametrize(
+    ("dtype", "kernel", "device", "unit", "mark"),
+    [
+        ("float", "implicit_convolve_sgemm", V100, "fp32", "fast_algorithm"),
+        ("float", "cutlass_80_tensorop_s1688gemm", A100, "tf32", ""),
+        ("float", "volta_s884cudnn", A100, "fp32", "fast_algorithm"),
+        ("c10::Half", "volta_h884gemm", V100, "fp16", ""),
+    ],
+)
+def test_the_unit_is_that_of_the_dtype_and_of_the_kernels_name(dtype, kernel, device, unit, mark) -> None:
+    (rate,) = rates(*one(100 * 10**9, 1e-3, dtype, kernel), device)  # 100 TFLOP/s
+    assert (rate.unit, rate.mark) == (unit, mark)
+
+
+def test_faster_than_tensor_units_can_be_is_an_error_and_says_which() -> None:
+    trace = made.trace((made.instance(0, "forward", 200 * G, 1, kernel_time_s=1e-3, input_dtypes=("c10::Half",)),))
+    (line,) = report.impossible(trace, V100)
+    assert "1 of 1" in line
+    assert "fp16" in line
+    assert "above_one" in report.to_text(trace, V100)
+    assert report.impossible(trace, None) == []
+    fp32 = made.trace((made.instance(0, "forward", 200 * G, 1, kernel_time_s=1e-3),))
+    assert report.impossible(fp32, V100) == []
+    assert "fast_algorithm" in report.to_text(fp32, V100)
