@@ -178,14 +178,15 @@ def _write_events(recording: Recording, file: IO[str]) -> None:
             f'"dur": {_us(length)}, "args": {{"External id": {external}, "Record function id": 0, {numbers}'
             f"{inputs}}},\n"
         )
-    for row in recording.ranges.itertuples():
+    ranges = (recording.ranges[column].tolist() for column in ("name", "thread", "start_ns", "time_ns"))
+    for name, tid, start, length in zip(*ranges, strict=True):
         file.write(
-            f'{{"ph": "X", "cat": "user_annotation", "name": "{row.name}", "pid": 1, "tid": {row.thread}, '
-            f'"ts": {_us(row.start_ns)}, "dur": {_us(row.time_ns)}, "args": {{}}}},\n'
+            f'{{"ph": "X", "cat": "user_annotation", "name": "{name}", "pid": 1, "tid": {tid}, '
+            f'"ts": {_us(start)}, "dur": {_us(length)}, "args": {{}}}},\n'
         )
     kernels = recording.kernels
-    names = ("name", "start_ns", "time_ns", "correlation", "launch_start_ns", "launch_thread")
-    for name, start, length, number, launch, tid in zip(*(kernels[column].tolist() for column in names), strict=True):
+    columns = ("name", "start_ns", "time_ns", "correlation", "launch_start_ns", "launch_thread")
+    for name, start, length, number, launch, tid in zip(*(kernels[column].tolist() for column in columns), strict=True):
         file.write(
             f'{{"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 1, "tid": {tid}, '
             f'"ts": {_us(launch)}, "dur": 0.005, "args": {{"cbid": 211, "correlation": {number}}}}},\n'

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from analysis.recorded import is_product
@@ -277,7 +277,7 @@ def recordings(draw: st.DrawFn) -> Recording:
     return recording(calls, kernels, ranges=annotations(*((f"nn.Module: M_{a}", a, b) for a, b in modules)))
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow])
 @given(recordings(), st.randoms(use_true_random=False))
 def test_attribution_keeps_everything_and_does_not_depend_on_order(made: Recording, dice: random.Random) -> None:
     found = attribute(made)
@@ -301,7 +301,7 @@ def test_attribution_keeps_everything_and_does_not_depend_on_order(made: Recordi
     pd.testing.assert_frame_equal(*(frame.reset_index(drop=True) for frame in ordered))
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
 @given(recordings())
 def test_links_and_parents_equal_brute_force(made: Recording) -> None:
     """Every call is tried: the shortest one around; these recordings have no times in common but ends."""

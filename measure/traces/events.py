@@ -31,7 +31,7 @@ HOW_TO_RECORD = (
 
 _SPACE = re.compile(r"[ \t\r\n]*")
 _BETWEEN = re.compile(r"[ \t\r\n,]*")
-_DECODER = json.JSONDecoder(strict=False, parse_float=str)
+_SCAN: Any = json.JSONDecoder(strict=False, parse_float=str).scan_once  # type: ignore[attr-defined]
 
 
 def events(path: str | Path, header: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -108,7 +108,7 @@ class _Document:
 
     def _list(self) -> Iterator[dict[str, Any]]:
         self._at += 1
-        scan, between = _DECODER.scan_once, _BETWEEN.match
+        scan, between = _SCAN, _BETWEEN.match
         while True:
             text, at = self._text, self._at
             try:
@@ -130,7 +130,7 @@ class _Document:
         while True:
             self._peek()
             try:
-                value, end = _DECODER.scan_once(self._text, self._at)
+                value, end = _SCAN(self._text, self._at)
             except (StopIteration, json.JSONDecodeError):
                 end = len(self._text)
             if end < len(self._text):

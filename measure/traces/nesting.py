@@ -4,7 +4,8 @@ One sweep over a thread's calls and ranges of modules in the order of start, the
 still open. In whole microseconds a call may seem to begin where the one around it ends: one without length at the very
 end of another counts as inside.
 
-Not claimed: that calls which overlap without nesting are told apart; the later is taken to lie inside the earlier.
+Not claimed: that calls which overlap without nesting are told apart; the later is taken to lie inside the earlier
+while that lasts.
 """
 
 from __future__ import annotations
@@ -108,6 +109,8 @@ def _sweep(
         while stack and stack[-1][0] <= begins and not (stack[-1][0] == ends_at and stack[-1][1] < begins):
             stack.pop()
         above, path, runs, again = stack[-1][2:] if stack else (-1, "", -1, False)
+        while above >= 0 and end[above] < begins:  # it ended under a range of a module that overlaps it
+            above = parent[above]
         if item >= count:
             path, again, runs = paths[item - count], again or runs >= 0, -1
             stack.append((ends_at, begins, above, path, runs, again))

@@ -33,7 +33,7 @@ PHASE_OF = {OWN + phase: phase for phase in PHASES}
 def modules(ranges: pd.DataFrame) -> pd.DataFrame:
     """The ranges of modules with a column `module`: our own with its path, else torch's frames with their name."""
     for prefix in (OWN_MODULE, FRAME):
-        mine = ranges[_begins(ranges, prefix)]
+        mine: pd.DataFrame = ranges[_begins(ranges, prefix)]
         if len(mine):
             return mine.assign(module=mine["name"].str.removeprefix(prefix))
     return ranges.iloc[:0].assign(module="")

@@ -9,6 +9,7 @@ import gzip
 import importlib
 import zlib
 from pathlib import Path
+from typing import Any
 
 from measure.traces.recording import Recording
 
@@ -29,11 +30,12 @@ _CHUNK = 1 << 22
 
 def read(path: str | Path) -> Recording:
     """The recording, not yet attributed. Raises ValueError, one line, for what is no recording or not a whole one."""
-    return load(detect(path))(path)
+    recording: Recording = load(detect(path))(path)
+    return recording
 
 
-def load(source: str):  # type: ignore[no-untyped-def]
-    """The reader of one source."""
+def load(source: str) -> Any:
+    """The reader of one source, a function from path to Recording."""
     module, _, name = READERS[source].partition(":")
     return getattr(importlib.import_module(module), name)
 

@@ -20,7 +20,7 @@ made an autograd node, which need not be the number in `thread`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sized
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -96,7 +96,7 @@ def table(columns: Mapping[str, Any], values: Mapping[str, Iterable[Any]]) -> pd
     """
     if strange := sorted(set(values) - set(columns)):
         raise ValueError(f"expected columns out of {', '.join(columns)}, got {', '.join(strange)}")
-    lengths = {name: len(column) for name, column in values.items() if hasattr(column, "__len__")}
+    lengths = {name: len(column) for name, column in values.items() if isinstance(column, Sized)}
     if len(set(lengths.values())) > 1:
         raise ValueError(f"expected columns of one length, got {lengths}")
     rows = next(iter(lengths.values()), 0)
