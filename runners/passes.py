@@ -72,11 +72,13 @@ class Found:
 def run(subject: Subject, work: str) -> Found:
     """One work; an epoch comes after its last batch, from whose time it follows whether to run it."""
     found = Found()
-    with _costing_only(work, found, subject.cell), _range(subject, work):
+    with _costing_only(work, found), _range(subject, work):
         if work == "epoch":
             _run_epoch(subject, found)
         else:
             _measure(subject, work, found)
+    if found.unprofiled:
+        _free(subject.cell)
     subject.unprofiled.update(found.unprofiled)
     return found
 
@@ -102,7 +104,7 @@ def _measure(subject: Subject, work: str, found: Found) -> None:
 
 
 @contextlib.contextmanager
-def _costing_only(work: str, found: Found, cell: Cell) -> Iterator[None]:
+def _costing_only(work: str, found: Found) -> Iterator[None]:
     """What a work meets becomes its reason. Raises what breaks the device's context."""
     try:
         yield
@@ -111,9 +113,12 @@ def _costing_only(work: str, found: Found, cell: Cell) -> Iterator[None]:
         if what.status == "device_error":
             raise
         found.unprofiled[work] = what.reason
-    else:
-        return
-    gc.collect()  # what a step that ran out of memory held is free before the next work begins
+
+
+def _free(cell: Cell) -> None:
+    """What a step that ran out of memory held is free before the next work begins. Its exception must be gone by then:
+    the frames of its traceback hold the step's tensors."""
+    gc.collect()
     if cell.device.startswith("cuda"):
         import torch
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import gc
 import itertools
+import weakref
 from contextlib import nullcontext
 from types import SimpleNamespace
 
@@ -320,6 +321,21 @@ class TestFailures:
         found = run_all(subject())
         assert found.unprofiled == {"epoch": FAULTS[kind][1]}
         assert found.profiled == ["one", "batch", "last"]
+
+
+def test_what_a_failed_step_held_is_gone_before_memory_is_given_back(monkeypatch):
+    """A traceback holds the frames of the step and with them its activations; given back is only what nobody holds."""
+    of, held, alive = subject(), [], []
+
+    def fails(images):
+        activation = images * 2
+        held.append(weakref.ref(activation))
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(of.model, "forward", fails)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: alive.append(held[-1]() is not None))
+    assert list(passes.run(of, "one").unprofiled) == ["one"]
+    assert alive == [False]
 
 
 def test_an_error_that_breaks_the_context_is_the_cells(profiler):
