@@ -18,13 +18,11 @@ from reports.page_tables import (
     Table,
     grouped,
     in_order,
-    merged,
     reasons,
-    skeleton,
     span,
 )
 from reports.tables import cells_table
-from reports.words import OF_WHAT, SHORT, STATUS_WORDS, digits, si, si_time
+from reports.words import OF_WHAT, SHORT, STATUS_WORDS, digits, merged, si, si_time, skeleton
 from results.records import Ceiling, Sitting, Utilization
 
 METHOD_ORDER = ("theory", "theory_as_published", "one", "batch", "epoch", "exact")
@@ -258,12 +256,14 @@ def _fractions(rows: Sequence[Utilization]) -> str:
 
 
 def _fraction(row: Utilization | None) -> str:
-    """A ratio, and below it its interval."""
+    """A ratio, and below it its interval, which has no upper end where that of the time reaches zero."""
     if row is None or row.utilization_ratio is None:
         return UNKNOWN
     low, high = row.utilization_low_ratio, row.utilization_high_ratio
     ratio = f"{digits(100 * row.utilization_ratio)} %"
-    return ratio if low is None or high is None else f"{ratio}\n{digits(100 * low)} to {digits(100 * high)}"
+    if low is None:
+        return ratio
+    return f"{ratio}\n{digits(100 * low)} {'or more' if high is None else f'to {digits(100 * high)}'}"
 
 
 def _flop_per_s(value: float) -> str:

@@ -16,14 +16,12 @@ from reports.page_tables import (
     Names,
     Table,
     grouped,
-    merged,
     models_listed,
     natural,
     reasons,
-    skeleton,
     span,
 )
-from reports.words import STATUS_WORDS, digits, percent, si, si_time
+from reports.words import STATUS_WORDS, digits, merged, percent, si, si_time, skeleton
 from results.records import Agreement, BatchLaw, CleaningLog, FlopCount, ProfileCount, Ratio, WorkTime
 
 _STATES = ("found", "cleaned", "exact")

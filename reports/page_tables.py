@@ -24,8 +24,6 @@ WORDS = frozenset(("model", "precision"))
 
 Cells = tuple[str, ...]
 
-_NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?!\w|\.\d)")
-
 
 class OfCell(Protocol):
     """A record of one cell."""
@@ -130,23 +128,6 @@ def grouped(rows: Iterable[V], key: Callable[[V], K]) -> dict[K, list[V]]:
     for row in rows:
         groups.setdefault(key(row), []).append(row)
     return groups
-
-
-def merged(texts: Sequence[str]) -> str:
-    """Texts that differ in their numbers alone as one, each number from its smallest to its largest.
-
-    Raises ValueError for texts that differ in their words (`skeleton`).
-    """
-    if len({skeleton(text) for text in texts}) != 1:
-        raise ValueError(f"expected texts that differ in their numbers alone, got {texts}")
-    columns = (sorted(set(numbers), key=float) for numbers in zip(*map(_NUMBER.findall, texts), strict=True))
-    found = iter([n[0] if len(n) == 1 else f"{n[0]} to {n[-1]}" for n in columns])
-    return _NUMBER.sub(lambda _: next(found), texts[0])
-
-
-def skeleton(text: str) -> str:
-    """A text without its numbers; digits inside words, as in conv2d, are no numbers."""
-    return _NUMBER.sub("#", text)
 
 
 def span(values: Iterable[float | None], write: Callable[[float], str]) -> str:

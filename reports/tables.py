@@ -22,9 +22,11 @@ from reports.words import (
     closing_sentence,
     digits,
     half_width,
+    merged,
     percent,
     si,
     si_time,
+    skeleton,
     variant_lines,
     verdict,
 )
@@ -195,16 +197,19 @@ def failed_lines(views: Sequence[View]) -> list[str]:
 def warning_lines(built: Built) -> list[str]:
     """Every warning once, with the cells that have it, and the problems of the run's files.
 
-    How other methods count is said in utilization.csv, beside their numbers, which the table does not show.
+    Warnings that differ in their numbers alone are one. How other methods count is said in utilization.csv, beside
+    their numbers, which the table does not show.
     """
-    cells: dict[str, list[str]] = {}
+    found: dict[str, tuple[list[str], list[str]]] = {}
     shared = _shared_variant(built.views)
     for view in built.views:
         marks = dict.fromkeys(mark for row in view.fractions for mark in row.warnings)
         for warning in (mark for mark in marks if not mark.startswith(_OF_OTHER_METHODS)):
-            cells.setdefault(warning, []).append(_name(view, shared))
+            texts, names = found.setdefault(skeleton(warning), ([], []))
+            texts.append(warning)
+            names.append(_name(view, shared))
     told = sum(view.measured for view in built.views)
-    lines = [f"note: {warning} ({_listed(names, told)})" for warning, names in cells.items()]
+    lines = [f"note: {merged(texts)} ({_listed(list(dict.fromkeys(names)), told)})" for texts, names in found.values()]
     return lines + [f"note: {problem}" for problem in built.problems]
 
 

@@ -7,6 +7,7 @@ is offered beside a low utilization, not proved to be its cause.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from statistics import fmean
 
@@ -43,6 +44,7 @@ MARK_WORDS = {
 
 _PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
 _WORTH_SAYING = 1.25
+_NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?!\w|\.\d)")
 
 
 def si(value: float, unit: str) -> str:
@@ -63,6 +65,23 @@ def digits(value: float, count: int = 3) -> str:
 def percent(ratio: float) -> str:
     """0.4123 → "41 %", 0.0723 → "7.2 %", 0.0004 → "0.040 %"."""
     return f"{digits(100 * ratio, 2)} %"
+
+
+def merged(texts: Sequence[str]) -> str:
+    """Texts that differ in their numbers alone as one, each number from its smallest to its largest.
+
+    Raises ValueError for texts that differ in their words (`skeleton`).
+    """
+    if len({skeleton(text) for text in texts}) != 1:
+        raise ValueError(f"expected texts that differ in their numbers alone, got {texts}")
+    columns = (sorted(set(numbers), key=float) for numbers in zip(*map(_NUMBER.findall, texts), strict=True))
+    found = iter([n[0] if len(n) == 1 else f"{n[0]} to {n[-1]}" for n in columns])
+    return _NUMBER.sub(lambda _: next(found), texts[0])
+
+
+def skeleton(text: str) -> str:
+    """A text without its numbers; digits inside words, as in conv2d, are no numbers."""
+    return _NUMBER.sub("#", text)
 
 
 def variant_lines(variant: str) -> list[str]:

@@ -20,8 +20,8 @@ import pytest
 from reports import page_cells, page_counts
 from reports.build import Built, View
 from reports.page import CAPTIONS, page
-from reports.page_tables import Names, Table, merged, natural, skeleton
-from reports.words import closing_sentence
+from reports.page_tables import Names, Table, natural
+from reports.words import closing_sentence, merged, skeleton
 from results.manifest import Manifest
 from results.records import Agreement, BatchLaw, Ceiling, CleaningLog, ProfileCount, Ratio, WorkTime
 from tests import made_up_page as made
@@ -230,6 +230,16 @@ def test_methods_stand_in_their_order_with_intervals(built: Built) -> None:
     assert row["exact"] == "5.00 %\n4.90 to 5.10"  # 5 % ± 2 %
     assert row["theory\nas published"] == "2.50 %\n2.45 to 2.55"
     assert row["theory\nfvcore"] == "5.05 %\n4.95 to 5.15"  # 1.01 × 5 %
+
+
+def test_an_interval_without_an_upper_end_says_so() -> None:
+    """The interval of the time reaches zero: no utilization is too high. Without one a single block was timed."""
+    run = made.run_of("alexnet", 1, "fp32")
+    open_end = made.fraction(run, "exact", "flopledger", "ceiling", 0.5, utilization_high_ratio=None)
+    none = dataclasses.replace(open_end, method="batch", utilization_low_ratio=None)
+    views = [View(run, (open_end, none))]
+    row = row_of(page_cells.methods(views, names(views)), "alexnet")
+    assert (row["exact"], row["batch"]) == ("50.0 %\n49.0 or more", "50.0 %")
 
 
 def test_every_known_peak_stands_beside_the_others(built: Built) -> None:

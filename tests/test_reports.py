@@ -301,6 +301,17 @@ def test_warnings_are_notes_with_their_cells_and_conventions_stay_in_the_file() 
     assert "convention" not in text
 
 
+def test_warnings_that_differ_in_their_numbers_alone_are_one_note() -> None:
+    """Also the two that one cell has, of two methods; cells are named once."""
+    first = view(fraction(0.4, warnings=("busy: others used 79% here", "busy: others used 8% here", "drift: +1.5 %")))
+    text = to_text(built(first, view(fraction(0.4, model="vgg16", warnings=("busy: others used 85% here",)))))
+    notes = [line for line in text.splitlines() if line.startswith("note: ")]
+    assert notes == [
+        "note: busy: others used 8 to 85% here (all 2 measured cells)",
+        "note: drift: +1.5 % (resnet18 b8 fp32)",
+    ]
+
+
 def test_what_was_repaired_and_left_out_stays_in_the_file() -> None:
     marks = (
         "repaired: 2 of 7 products",
