@@ -49,7 +49,7 @@ def _once(product: Product) -> Product:
     for at in order:
         part = product.parts[at]
         flop = _kept(product, part, room)
-        fault = "" if flop == part.found else _reason(product, part)
+        fault = "" if flop == part.found else _reason(product, part, at, trials)
         result[at] = replace(part, deduplicated=flop, fault=fault or ("autotune" if at in trials else ""))
     return replace(product, parts=tuple(result))
 
@@ -102,15 +102,16 @@ def _is_foreign(product: Product, part: Part) -> bool:
 # --- why -------------------------------------------------------------------------------------------------------------
 
 
-def _reason(product: Product, part: Part) -> str:
+def _reason(product: Product, part: Part, at: int, trials: frozenset[int]) -> str:
     if part.twin:
         return "duplicate_launch"
     if _is_foreign(product, part):
         return "not_product"
     if family(part.name) == REDUCTION and part.what == "kernel":
         return "split_k"
-    rivals = [other for other in _working(product) if part.unit in (other.unit, UNTOLD)]
-    if _many_algorithms(product, rivals, part.unit):
+    out = {product.parts[trial].row for trial in trials}
+    rivals = [p for p in _working(product) if part.unit in (p.unit, UNTOLD) and p.row not in out]
+    if at in trials or _many_algorithms(product, rivals, part.unit):
         return "autotune"
     counted = [other for other in rivals if other.found]
     units = product.units if part.unit == UNTOLD and product.units else 1

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from analysis.kernel_names import family, is_renamed, pyprof_convolution, pyprof_linear
+from analysis.kernel_names import HELPER, REDUCTION, family, is_renamed, pyprof_convolution, pyprof_linear
 from cleaning.trace_products import UNTOLD, Cleaned, Part, Product, entry, known_sum
 from results.records import CleaningLog
 
@@ -86,6 +86,7 @@ def _receiver(parts: list[Part], mine: list[int], lacking: int) -> int:
             parts[at].makes_products and not parts[at].repaired,
             parts[at].makes_products,
             not parts[at].repaired,
+            family(parts[at].name) not in (HELPER, REDUCTION),
             parts[at].time_ns,
             -at,
         ),

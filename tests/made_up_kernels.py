@@ -5,12 +5,13 @@ Names of kernels are those of real recordings (V100 with cuDNN 8, A100, H100).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
 from recordings import Tensor
 
-from measure.traces.recording import calls_table, kernels_table
+from measure.traces.recording import CALL_COLUMNS, KERNEL_COLUMNS, calls_table, kernels_table
 
 US = 1000
 
@@ -87,12 +88,12 @@ class MadeUp:
 
     def tables(self) -> tuple[pd.DataFrame, pd.DataFrame]:
         """(calls, kernels) in their order."""
-        return calls_table(**_columns(self.calls)), kernels_table(**_columns(self.kernels))
+        calls = calls_table(**_columns(self.calls, CALL_COLUMNS))
+        return calls, kernels_table(**_columns(self.kernels, KERNEL_COLUMNS))
 
 
-def _columns(rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
-    names = dict.fromkeys(name for row in rows for name in row)
-    return {name: [row[name] for row in rows] for name in names}
+def _columns(rows: list[dict[str, Any]], unknown: Mapping[str, Any]) -> dict[str, list[Any]]:
+    return {name: [row.get(name, value) for row in rows] for name, value in unknown.items()}
 
 
 def convolution(
