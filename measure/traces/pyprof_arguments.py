@@ -22,7 +22,14 @@ CONVOLUTIONS = frozenset(("conv1d", "conv2d", "conv3d"))
 LINEAR = frozenset(("linear", "bias"))
 MATRICES = frozenset(("mm", "addmm", "matmul"))
 
-OPERATORS = {"__matmul__": "matmul", "__rmatmul__": "matmul", "__rsub__": "rsub", "__rmul__": "mul", "__radd__": "add"}
+OPERATORS = {
+    "cross_entropy": "cross_entropy_loss",
+    "__matmul__": "matmul",
+    "__rmatmul__": "matmul",
+    "__rsub__": "rsub",
+    "__rmul__": "mul",
+    "__radd__": "add",
+}
 """Python's name of an operator → ATen's, where stripping the underscores does not give it."""
 
 GRADIENTS = {
