@@ -18,7 +18,7 @@ from analysis.recorded import kind_of_call
 from cleaning.instances import FORWARD
 from cleaning.trace_frames import NONE, Calls, by_owner, in_order, twins, whole_numbers
 from cleaning.trace_products import UNTOLD, Part, Product, known_sum
-from cleaning.trace_repairs import lacks_kernels
+from cleaning.trace_repairs import lacks_kernels, repaired_flop
 from cleaning.trace_sizes import Size, Sizing
 from results.records import OperationInstance
 
@@ -206,7 +206,6 @@ def _record(
 def _counts(product: Product) -> dict[str, Any]:
     """What cleaning made of a product."""
     raw = known_sum(part.found for part in product.parts)
-    repaired = product.expected if lacks_kernels(product) else known_sum(part.repaired for part in product.parts)
     verdict, reason = _verdict(product, raw)
     return {
         "units": product.units,
@@ -214,7 +213,7 @@ def _counts(product: Product) -> dict[str, Any]:
         "expected_flop": product.expected,
         "raw_flop": raw,
         "deduplicated_flop": known_sum(part.deduplicated for part in product.parts),
-        "repaired_flop": repaired,
+        "repaired_flop": repaired_flop(product),
         "verdict": verdict,
         "reason": reason,
     }

@@ -41,6 +41,11 @@ def lacks_kernels(product: Product) -> bool:
     return not product.parts and bool(product.expected)
 
 
+def repaired_flop(product: Product) -> int | None:
+    """FLOP of a product after repair; one that launched no kernel has what its sizes give."""
+    return known_sum(part.repaired for part in product.parts) if product.parts else product.expected
+
+
 def _filled(product: Product) -> Product:
     parts = [replace(part, repaired=part.deduplicated) for part in product.parts]
     if product.expected is None:

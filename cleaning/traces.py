@@ -22,7 +22,7 @@ from cleaning.trace_duplicates import deduplicated
 from cleaning.trace_found import found
 from cleaning.trace_instances import Table, read_table, records, with_flop
 from cleaning.trace_products import Cleaned, Product, known_sum
-from cleaning.trace_repairs import lacks_kernels, repaired
+from cleaning.trace_repairs import lacks_kernels, repaired, repaired_flop
 from results.records import CleaningLog, OperationInstance
 
 STATES = ("raw", "deduplicated", "repaired")
@@ -82,11 +82,10 @@ def clean(calls: pd.DataFrame, kernels: pd.DataFrame, source: str) -> CleanedTra
 
 
 def instance_flop(product: Product, state: str) -> int | None:
-    """FLOP of a product in one of STATES; one without kernels has what its sizes give."""
-    if state == "repaired" and lacks_kernels(product):
-        return product.expected
-    field = "found" if state == "raw" else state
-    return known_sum(getattr(part, field) for part in product.parts)
+    """FLOP of a product in one of STATES."""
+    if state == "repaired":
+        return repaired_flop(product)
+    return known_sum(part.found if state == "raw" else part.deduplicated for part in product.parts)
 
 
 def _totals(products: Sequence[Product]) -> Totals:

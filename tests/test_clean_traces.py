@@ -286,6 +286,16 @@ def test_a_call_that_launched_nothing_counts_and_no_kernel_does() -> None:
     assert (only(found).repaired_flop, only(found).reason, only(found).kernel_time_s) == (CONV, "no_kernel", None)
 
 
+def test_a_gradient_of_nothing_but_the_bias_lacks_no_kernel() -> None:
+    made = MadeUp()
+    forward = convolution(made, INPUT, WEIGHT)
+    made.kernel(forward, SCUDNN)
+    gradients(made, forward, OUTPUT, (False, False, True))
+    found = cleaned(made)
+    assert states(found, "backward") == [None, None, 0]
+    assert found.faults == ()
+
+
 def test_groups_one_kernel_each_are_right_and_fewer_are_too_few() -> None:
     for kernels, faults in (
         (4, ()),
