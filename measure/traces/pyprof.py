@@ -76,6 +76,12 @@ class _Row:
         """The function, that of a bias being the layer's."""
         return "linear" if self.op in LINEAR else self.op
 
+    def has_function(self) -> bool:
+        """Whether PyProf knows which function launched it. A file without the column Module shows it by the name."""
+        if self.module:
+            return self.module not in NOTHING
+        return self.op not in NOTHING and "::" not in self.op and not NODE.fullmatch(self.op)
+
     def numbers(self) -> tuple[int, ...]:
         """Its numbers in the autograd graph, also those that PyProf thinks less likely."""
         return (*self.sequence, *self.other_sequence)
@@ -312,7 +318,7 @@ def _phases(calls: Sequence[_Call]) -> None:
 def _of_forward(call: _Call) -> bool:
     """Whether a call that is not known to be backward must be forward: it makes a node, or is a layer."""
     first = call.first
-    return bool(first.sequence) or (first.module not in NOTHING and is_product(call_name(first.module, first.op)))
+    return bool(first.sequence) or (first.has_function() and is_product(call_name(first.module, first.op)))
 
 
 def _backward_by_name(op: str) -> bool:
@@ -347,7 +353,7 @@ def _forward_calls(calls: Sequence[_Call]) -> dict[int, int]:
         if call.phase == "forward":
             for number in call.numbers:
                 known = last.get(number)
-                if known is None or call.first.module not in NOTHING or calls[known].first.module in NOTHING:
+                if known is None or call.first.has_function() or not calls[known].first.has_function():
                     last[number] = at
             continue
         for number in call.first.numbers():
@@ -372,9 +378,9 @@ def _resolve_gradient(calls: Sequence[_Call], call: _Call, of_first: bool) -> No
     if call.forward >= 0:
         partner = calls[call.forward]
         known = partner.arguments
-        if call.first.module in NOTHING and partner.first.module not in NOTHING and not op.startswith("aten::"):
+        if not call.first.has_function() and partner.first.has_function() and not op.startswith("aten::"):
             op = partner.first.op
-    if call.first.module in NOTHING and op == call.first.op:
+    if not call.first.has_function() and op == call.first.op:
         call.name = f"{op}Backward" if op not in NOTHING and not _backward_by_name(op) and "::" not in op else op
         return
     call.name = gradient_name(op)

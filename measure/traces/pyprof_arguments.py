@@ -54,6 +54,8 @@ _TENSOR = re.compile(r"\[([\d, ]*)\](\w*)")
 _LISTED = re.compile(r"^T=\[(.*)\],\[(.*)\]$")
 _LIST = re.compile(r"\(([\d, ]*)\)")
 _WINDOW = ("stride", "padding", "dilation", "output_padding")
+_DEFAULTS = {"stride": 1, "padding": 0, "dilation": 1, "output_padding": 0, "groups": 1}
+"""What torch.nn.functional's convolutions take where the caller says nothing."""
 
 Sizes = tuple[int, ...]
 
@@ -97,6 +99,9 @@ def of_marker(marker: Mapping[str, Any]) -> Arguments:
         listed += [None] * (at + 1 - len(listed))
         listed[at] = argument
     dimensions = _dimensions(listed, bare)
+    if dimensions:
+        listed += [None] * (len(order) - len(listed))
+        listed = [_default(name) if a is None else a for name, a in zip(order, listed, strict=False)]
     entries = [_entry(a, order[i] if i < len(order) else "", dimensions) for i, a in enumerate(listed)]
     return Arguments(*(tuple(column) for column in zip(*entries, strict=True))) if entries else Arguments((), (), ())
 
@@ -236,6 +241,10 @@ def _dimensions(listed: Sequence[Any], bare: str) -> int:
     if not bare.startswith("conv") or len(listed) < 2 or not listed[1]:
         return 0
     return max(len(listed[1].get("shape", ())) - 2, 0)
+
+
+def _default(name: str) -> Any:
+    return {"type": "int", "value": _DEFAULTS[name]} if name in _DEFAULTS else None
 
 
 def _entry(argument: Any, name: str, dimensions: int) -> tuple[Any, str, Any]:
