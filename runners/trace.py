@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING
 from runners.arguments import Parser, exit_code, nearest
 
 if TYPE_CHECKING:
+    from argparse import Namespace
+
     from analysis.peaks import Device
     from measure.traces.recording import Recording
     from reports.trace import Trace
@@ -30,6 +32,8 @@ FIGURES = "figures"
 
 FAILED = 1
 """Exit code where products ran faster than tensor units can, or something nobody foresaw happened."""
+
+INTERRUPTED = 130
 
 UNWRITABLE = 3
 """Exit code where a file could not be made or written."""
@@ -56,17 +60,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The command. 0: read and told; 1: it cannot be true; 2: the caller's mistake; 3: a file could not be written."""
     parser = _parser()
     options = parser.parse_args(arguments)
-    from results.errors import Inconsistent, StoreFault
+    from results.errors import StoreFault
 
     try:
         return _told(parser, options)
-    except (ValueError, Inconsistent, OSError) as fault:
-        if options.debug:
-            traceback.print_exc()
-        parser.fail(str(fault))
     except StoreFault as fault:
         print(f"error: {fault}", file=sys.stderr)
         return UNWRITABLE
+    except KeyboardInterrupt:
+        print("error: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:
+        raise
     except Exception as fault:
         if options.debug:
             raise
@@ -75,13 +80,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return FAILED
 
 
-def _told(parser: Parser, options) -> int:  # type: ignore[no-untyped-def]
+def _told(parser: Parser, options: Namespace) -> int:
     """Reads, prints, writes; the exit code."""
+    from results.errors import Inconsistent
+
     device = _device(parser, options.device)
-    _check_file(options.file)
-    if options.out is not None:
-        _check_out(options.out)
-    trace = load(options.file)
+    try:
+        _check_file(options.file)
+        if options.out is not None:
+            _check_out(options.out)
+        recording = recorded(options.file)
+        trace = cleaned(recording)
+    except (_Refused, Inconsistent, OSError) as fault:
+        if options.debug:
+            traceback.print_exc()
+        parser.fail(str(fault))
     device = device or _known(trace.device_name)
     show(trace, options.format, device)
     faults = write(trace, options.out) if options.out is not None else []
@@ -93,27 +106,39 @@ def _told(parser: Parser, options) -> int:  # type: ignore[no-untyped-def]
     return FAILED if impossible else 0
 
 
-def load(path: Path) -> Trace:
-    """The recording in a file, attributed and cleaned. Raises ValueError, one line, for what cannot be read whole."""
-    from cleaning.traces import clean
+class _Refused(ValueError):
+    """The caller's file or directory is not what is needed."""
+
+
+def recorded(path: Path) -> Recording:
+    """The recording in a file, attributed. Raises ValueError, one line, for what cannot be read whole."""
     from measure.traces.attribute import attribute
     from measure.traces.read import read
-    from reports.trace import Trace
 
-    recording = read(path)
+    try:
+        recording = read(path)
+    except ValueError as fault:
+        raise _Refused(str(fault)) from fault
     if recording.source != "pyprof":  # which says itself to what each kernel belongs
         recording = attribute(recording)
     _check_kernels(recording, path)
-    cleaned = clean(recording.calls, recording.kernels, recording.source)
-    starts = [int(frame["start_ns"].min()) for frame in (recording.calls, recording.kernels) if len(frame)]
+    return recording
+
+
+def cleaned(recording: Recording) -> Trace:
+    """An attributed recording, cleaned. Raises Inconsistent for one that contradicts itself."""
+    from cleaning.traces import clean
+    from reports.trace import Trace
+
+    starts = [start for frame in (recording.calls, recording.kernels) for start in frame["start_ns"].tolist()]
     return Trace(
-        path=str(path),
+        path=recording.path,
         source=recording.source,
         device_name=recording.device_name,
         steps=recording.steps,
         begin_ns=min((start for start in starts if start >= 0), default=-1),
         problems=recording.problems,
-        cleaned=cleaned,
+        cleaned=clean(recording.calls, recording.kernels, recording.source),
     )
 
 
@@ -123,7 +148,7 @@ def _check_kernels(recording: Recording, path: Path) -> None:
     if "kernel" in whats:
         return
     if whats & {"memcpy", "memset"} or (recording.source == "kineto" and _launches(path)):
-        raise ValueError(f"{path}: kernels were launched, none was recorded; {WITH_KERNELS[recording.source]}")
+        raise _Refused(f"{path}: kernels were launched, none was recorded; {WITH_KERNELS[recording.source]}")
 
 
 def _launches(path: Path) -> bool:
@@ -195,14 +220,13 @@ def _drawn(out: Path) -> dict[str, bytes]:
 
 
 def _put(path: Path, content: bytes) -> None:
-    """Replaces one file at once; an equal one is left alone."""
+    """Replaces one file at once."""
     from results import disk
     from results.errors import StoreFault
 
     try:
         disk.make_directory(disk.DISK, path.parent)
-        if disk.read(path) != content:
-            disk.replace(disk.DISK, path, content)
+        disk.replace(disk.DISK, path, content)
     except OSError as fault:
         raise StoreFault(f"{path} could not be written: {fault.strerror or fault}") from fault
 
@@ -212,29 +236,27 @@ def _check_file(path: Path) -> None:
     if path.is_dir():
         held = sorted(entry.name for entry in path.iterdir() if entry.is_file())
         near = f"; it holds {', '.join(held[:3])}{', …' if len(held) > 3 else ''}" if held else ""
-        raise ValueError(f"expected a file, got the directory {path}{near}")
+        raise _Refused(f"expected a file, got the directory {path}{near}")
     if not path.exists():
         folder = path.parent if path.parent.is_dir() else Path()
         near = nearest(path.name, [entry.name for entry in folder.iterdir()], 1)
         says = f", nearest {folder / near[0]}" if near else ""
-        raise ValueError(f"expected a recording, got {path}, which does not exist{says}")
+        raise _Refused(f"expected a recording, got {path}, which does not exist{says}")
 
 
 def _check_out(out: Path) -> None:
-    """Before the long read: raises ValueError if `out` is a file, StoreFault if nothing can be written there."""
+    """Before the long read: raises _Refused if `out` is a file, StoreFault if nothing can be written there."""
     import os
 
-    from results import disk
     from results.errors import StoreFault
 
     if out.exists() and not out.is_dir():
-        raise ValueError(f"--out: expected a directory, got the file {out}")
-    try:
-        disk.make_directory(disk.DISK, out)
-    except OSError as fault:
-        raise StoreFault(f"{out} could not be written: {fault.strerror or fault}") from fault
-    if not os.access(out, os.W_OK | os.X_OK):
-        raise StoreFault(f"{out} could not be written: Permission denied")
+        raise _Refused(f"--out: expected a directory, got the file {out}")
+    above = next(path for path in (out, *out.absolute().parents) if path.exists())
+    if not above.is_dir():
+        raise StoreFault(f"{out} could not be written: {above} is a file")
+    if not os.access(above, os.W_OK | os.X_OK):
+        raise StoreFault(f"{out} could not be written: no permission in {above}")
 
 
 def _device(parser: Parser, name: str | None) -> Device | None:
