@@ -40,6 +40,10 @@ WIDTH = 100
 
 _UNKNOWN = "–"
 _SHOWN = 4
+_MOST_LETTERS = 18
+"""Of a model's name on one line, so that all columns have room; what is longer goes on below."""
+
+_NOTE = "note: "
 _OF_OTHER_METHODS = ("convention:", "extrapolated:", "repaired:", "duplicates:")
 
 METHODS = ("theory", "one", "batch", "epoch", "exact")
@@ -139,7 +143,7 @@ def methods_table(views: Sequence[View], times: Sequence[WorkTime]) -> Table:
 def _add_columns(table: Table, views: Sequence[View], names: Iterable[str]) -> None:
     """The model's column and, right of it, columns of numbers (and of the precision)."""
     longest = max((len(view.run.model + _repeat(view)) for view in views), default=0)
-    table.add_column("model", overflow="fold", min_width=longest, max_width=max(longest, 20))
+    table.add_column("model", overflow="fold", min_width=min(longest, _MOST_LETTERS), max_width=20)
     for name in names:
         table.add_column(name, no_wrap=True, justify="left" if name == "precision" else "right")
 
@@ -195,22 +199,33 @@ def failed_lines(views: Sequence[View]) -> list[str]:
 
 
 def warning_lines(built: Built) -> list[str]:
-    """Every warning once, with the cells that have it, and the problems of the run's files.
+    """Every warning once, with the cells that have it, why works have no time, and the problems of the run's files.
 
     Warnings that differ in their numbers alone are one. How other methods count is said in utilization.csv, beside
     their numbers, which the table does not show.
     """
     found: dict[str, tuple[list[str], list[str]]] = {}
-    shared = _shared_variant(built.views)
+    shared, untimed = _shared_variant(built.views), _untimed(built)
     for view in built.views:
         marks = dict.fromkeys(mark for row in view.fractions for mark in row.warnings)
-        for warning in (mark for mark in marks if not mark.startswith(_OF_OTHER_METHODS)):
+        told_here = (mark for mark in marks if not mark.startswith(_OF_OTHER_METHODS))
+        for warning in (*told_here, *untimed.get(key_of(view.run), ())):
             texts, names = found.setdefault(skeleton(warning), ([], []))
             texts.append(warning)
             names.append(_name(view, shared))
     told = sum(view.measured for view in built.views)
     lines = [f"note: {merged(texts)} ({_listed(list(dict.fromkeys(names)), told)})" for texts, names in found.values()]
     return lines + [f"note: {problem}" for problem in built.problems]
+
+
+def _untimed(built: Built) -> dict[tuple[str, int], list[str]]:
+    """What a measured cell's works lack, and why; a failed cell's reason is told once, for all of it."""
+    measured = {key_of(view.run) for view in built.views if view.measured}
+    lacks: dict[tuple[str, int], list[str]] = {}
+    for row in built.work_times:
+        if key_of(row) in measured and (row.status == "unavailable" or row.reason.startswith(_NOTE)):
+            lacks.setdefault(key_of(row), []).append(f"{row.work}: {row.reason.removeprefix(_NOTE)}")
+    return lacks
 
 
 def to_csv(rows: Sequence[Record], record: type[Record]) -> str:

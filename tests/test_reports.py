@@ -384,6 +384,31 @@ def test_both_tables_fit_100_columns_whatever_they_hold() -> None:
     assert "…" not in text
 
 
+def test_a_work_without_a_time_says_why() -> None:
+    """Of measured cells alone: a failed one has its own reason."""
+    cells = [view(fraction(0.4, model=m, cell_id=m), methods=("one", "exact")) for m in ("vgg16", "googlenet")]
+    lost = {"work": "one", "time_s": None, "status": "unavailable"}
+    times = [work_time(cell_id=m, model=m, reason=f"too large by {n}", **lost) for n, m in enumerate(("vgg16", "c"))]
+    times.append(work_time(cell_id="googlenet", work="batch", status="ok", reason="note: no profiled time: no room"))
+    text = to_text(dataclasses.replace(built(*cells, failed()), work_times=tuple(times)))
+    assert [line for line in text.splitlines() if line.startswith("note: ")] == [
+        "note: one: too large by 0 (vgg16 b8 fp32)",
+        "note: batch: no profiled time: no room (googlenet b8 fp32)",
+    ]
+
+
+def test_a_long_name_takes_no_column_from_the_second_table() -> None:
+    """29 letters beside the five methods and the four columns of an epoch."""
+    name, methods = "ssdlite320_mobilenet_v3_large", ("theory", "one", "batch", "epoch", "exact")
+    cell = view(*(fraction(0.00123, method=m, model=name, cell_id=name) for m in methods), methods=methods)
+    times = [work_time(model=name, cell_id=name, profiled_time_s=1234.5, real_time_s=1234.5)]
+    lines = told(cell, times=times)
+    assert any(line.endswith("images takes profiled whole") for line in lines)
+    place = next(place for place, line in enumerate(lines) if line.startswith(name[:18]))
+    assert lines[place].endswith("12.5 s 1234 s 1234 s")
+    assert lines[place + 1] == name[18:]
+
+
 def test_csv_and_json_hold_every_field_and_unknown_is_empty_or_null() -> None:
     rows = [fraction(0.5, warnings=("a, b", 'c "d"')), fraction(None, reason="no peak")]
     read = [Utilization.from_row(row) for row in csv.DictReader(io.StringIO(to_csv(rows, Utilization)))]
