@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from cleaning.conventions import affine
+from analysis.affine import line
 from cleaning.selection import by_counter_and_phase, of_the_model
 from results.records import BatchLaw, FlopCount, Run
 
@@ -73,13 +73,14 @@ def _law(points: Series, sizes: Sequence[int]) -> Law:
         return Law(None, None, broken, f"counted {counted}, nothing at {', '.join(missing)}")
     if len(points) < 2:
         return Law(None, None, None, f"one batch gives no law: counted {counted}")
-    pairs = set(points.items())
-    if affine(pairs, min(points)) is None:
+    law = line(points.items())
+    if law is None:
         return Law(None, None, broken, f"on no line: counted {counted}")
-    constant, first = affine(pairs, 0), affine(pairs, 1)
-    if constant is None or first is None:
+    slope, constant = law
+    if not slope.denominator == constant.denominator == 1:
         return Law(None, None, broken, f"no whole number of FLOP a sample: counted {counted}")
-    return Law(first - constant, constant, decided or None, "" if decided else "two batches are always on a line")
+    reason = "" if decided else "two batches are always on a line"
+    return Law(int(slope), int(constant), decided or None, reason)
 
 
 def _culprits(total: Law, laws: Mapping[str, Law]) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 
+from analysis.affine import affine
 from analysis.theory import OPERATORS
 from cleaning.steps import Outcome
 from results.records import CleaningLog, FlopCount, to_text
@@ -59,18 +60,6 @@ def extrapolation_checked(counts: tuple[FlopCount, ...]) -> Outcome[FlopCount]:
         if entry is not None:
             log.append(entry)
     return Outcome(tuple(kept), (), tuple(log))
-
-
-def affine(points: Points, batch_size: int) -> int | None:
-    """a·batch_size + c through every point (batch size, FLOP), exactly; None if they are on no such line.
-
-    Needs two points or more. Integers throughout: the law holds exactly or not at all.
-    """
-    (x0, y0), (x1, y1) = sorted(points)[:2]
-    if x0 == x1 or any((y - y0) * (x1 - x0) != (y1 - y0) * (x - x0) for x, y in points):
-        return None
-    rise, run = (y1 - y0) * (batch_size - x0), x1 - x0
-    return y0 + rise // run if rise % run == 0 else None
 
 
 def entry(step: str, count: FlopCount, field: str, before: object, after: object, reason: str) -> CleaningLog:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from analysis.affine import line
 from reports import panels, style
 from reports.words import digits
 
@@ -123,7 +123,7 @@ def _law(axes: Axes, rows: pd.DataFrame, colour: Any, scale: float) -> None:
     sizes = sorted({items for items, _ in counts})
     if len(sizes) < 2:
         return
-    law = affine(counts)
+    law = line(counts)
     if law is None:
         look = {"ha": "left", "va": "bottom", "color": colour, **panels.WORDS}
         top = max(flop / items for items, flop in counts) / scale
@@ -132,16 +132,6 @@ def _law(axes: Axes, rows: pd.DataFrame, colour: Any, scale: float) -> None:
     slope, constant = (float(part) for part in law)
     b = np.geomspace(sizes[0], sizes[-1], 40)
     axes.plot(b, (slope + constant / b) / scale, color=colour, linewidth=0.9, zorder=2)
-
-
-def affine(counts: set[tuple[int, int]]) -> tuple[Fraction, Fraction] | None:
-    """a and c of a·b + c through every (b, FLOP), exactly; None if they are on no line."""
-    (b0, y0), (b1, y1) = min(counts), max(counts)
-    if b0 == b1:
-        return None
-    slope = Fraction(y1 - y0, b1 - b0)
-    constant = y0 - slope * b0
-    return (slope, constant) if all(slope * b + constant == y for b, y in counts) else None
 
 
 # --- FLOP by operation ---------------------------------------------------------------------------------------------

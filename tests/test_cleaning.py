@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from analysis.kinds import TABLE, kind_of
 from analysis.theory import MODEL_KINDS, OPERATORS
-from cleaning.conventions import affine, extrapolation_checked, one_convention
+from cleaning.conventions import extrapolation_checked, one_convention
 from cleaning.pipeline import FLOP_COUNTS, STEPS, clean, clean_records
 from cleaning.raw import records
 from cleaning.selection import model_operators
@@ -229,13 +229,6 @@ def test_series_of_different_operators_and_cells_are_not_mixed() -> None:
     others = tuple(dataclasses.replace(row, operator="conv") for row in theirs)
     elsewhere = tuple(dataclasses.replace(row, cell_id="d") for row in theirs)
     assert extrapolation_checked(mine + others + elsewhere).log == ()
-
-
-def test_the_affine_law_is_exact_beyond_floats() -> None:
-    big = 10**20 + 1
-    assert affine({(1, big), (2, 2 * big)}, 64) == 64 * big
-    assert affine({(1, 0), (3, 1)}, 2) is None  # half a FLOP is none
-    assert affine({(1, 5), (1, 6)}, 2) is None
 
 
 COUNTS = st.builds(

@@ -7,7 +7,6 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -304,19 +303,6 @@ def test_the_line_is_the_affine_law_of_the_cleaned_counts(frame: Any) -> None:
     (figure,) = figures_profiles.by_batch(frame(*rows), {}).values()
     assert [line for line in figure.axes[0].lines if line.get_marker() == "None"] == []
     assert "on no line" in words(figure)
-
-
-def test_affine_laws_are_exact() -> None:
-    numbers = random.Random(7)
-    for _ in range(200):
-        a, c = numbers.randrange(1, 10**12), numbers.randrange(-(10**9), 10**9)
-        batches = numbers.sample(range(1, 2000), 4)
-        points = {(b, a * b + c) for b in batches}
-        assert figures_profiles.affine(points) == (Fraction(a), Fraction(c))
-        b, y = max(points)
-        middle = sorted(points)[1]
-        assert figures_profiles.affine((points - {middle}) | {(middle[0], middle[1] + 1)}) is None
-    assert figures_profiles.affine({(b, y)}) is None
 
 
 def test_a_work_without_a_profile_is_a_word_where_its_point_would_be(frame: Any) -> None:

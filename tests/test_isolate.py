@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from analysis.theory import kind_of_operator
 from measure.counters import isolate
-from measure.counters.batch_law import affine, extrapolate
+from measure.counters.batch_law import extrapolate
 from measure.counters.isolate import batches_to_count, count_isolated
 from measure.counters.registry import COUNTERS, check_counter, install_line
 from results.records import FlopCount
@@ -300,8 +300,3 @@ class TestExtrapolation:
 
     def test_nothing_gives_nothing(self):
         assert extrapolate([], 4) == []
-
-    def test_a_line_that_is_not_whole_there_is_none(self):
-        assert affine([(1, 1), (3, 2)], at=5) == 3
-        assert affine([(1, 1), (3, 2)], at=4) is None
-        assert affine([(1, 1.5), (2, 2)], at=3) is None  # 2.5

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from fractions import Fraction
 
+from analysis.affine import affine
 from results.records import FlopCount
 
 Series = dict[int, FlopCount]
@@ -33,19 +33,6 @@ def extrapolate(rows: Sequence[FlopCount], batch_size: int) -> list[FlopCount]:
     if len(sizes) < 2:
         return _no_law(rows, batch_size)
     return [_extrapolated(series, sizes, batch_size) for series in _series(counted)]
-
-
-def affine(points: Sequence[tuple[int, int | float]], at: int) -> int | None:
-    """The value at `at` of the line through all points (batch, value), exactly; None if they are on none.
-
-    Needs two points of different batches. None also where the line is not whole at `at`.
-    """
-    (x0, y0), (x1, y1) = [(x, Fraction(y)) for x, y in points[:2]]
-    slope = (y1 - y0) / (x1 - x0)
-    if any(Fraction(y) != y0 + slope * (x - x0) for x, y in points):
-        return None
-    value = y0 + slope * (at - x0)
-    return int(value) if value.denominator == 1 else None
 
 
 def _series(counted: Sequence[FlopCount]) -> list[Series]:
