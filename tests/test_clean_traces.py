@@ -343,6 +343,16 @@ def test_each_unit_is_repaired_on_a_kernel_of_its_own() -> None:
     assert found.faults == (("renamed_kernel", 1, CONV),)
 
 
+def test_both_units_without_a_number() -> None:
+    made = MadeUp()
+    forward = convolution(made, INPUT, WEIGHT)
+    made.kernel(forward, SCUDNN)
+    made.kernel(gradients(made, forward, OUTPUT), OFFSETS, AMPERE, AMPERE)
+    found = cleaned(made)
+    assert states(found, "backward") == [0, 0, 2 * CONV]
+    assert found.kernels["repaired_flop"].tolist() == [CONV, 0, CONV, CONV]
+
+
 def old_step(**inside: list[str]) -> MadeUp:
     """A convolution and its gradients as torch 1.9 recorded them: no settings, one call a gradient.
 

@@ -1,0 +1,125 @@
+"""Tests of the tests: cleaning of recordings is spoilt in turn, and the check that should notice must fail.
+
+A row: what is spoilt, how, and the check. Without the change every check passes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pytest
+import test_clean_traces as clean
+import test_inferred as inferring
+import test_kernel_names as names
+
+from analysis import inferred, kernel_names
+from cleaning import (
+    trace_duplicates,
+    trace_found,
+    trace_frames,
+    trace_instances,
+    trace_repairs,
+    trace_sizes,
+    traces,
+)
+
+Function = Callable[..., Any]
+
+
+def always(value: Any) -> Function:
+    """A function that says one thing, whatever it is asked."""
+    return lambda *args, **kwargs: value
+
+
+def doubled_room(product: Any) -> dict[int, int]:
+    return {unit: 2 * flop for unit, flop in ROOM(product).items()}
+
+
+def by_time_alone(part: Any, trial: bool, at: int) -> tuple[int, int]:
+    return -part.time_ns, at
+
+
+def whole_operation(product: Any, part: Any, place: int) -> int:
+    """Without groups."""
+    return CONVOLUTION(replace(product, groups=1), part, place)
+
+
+def first_kernel(parts: Any, mine: Any, lacking: int) -> int:
+    return int(mine[0])
+
+
+ROOM, CONVOLUTION = trace_duplicates._room, trace_found._convolution
+STANDS_IN = {"forward_flop": ("forward",), "backward_flop": ("backward",), "recompute_flop": ("recompute",)}
+
+tiles = partial(clean.test_fft_tiles_count_once, 112, 16)
+last = partial(clean.test_the_run_is_what_comes_last)
+unlisted = partial(clean.test_a_kernel_that_pyprof_does_not_know, clean.AMPERE, "unlisted_kernel")
+pieces = partial(last, [*clean.fft(4), clean.IM2COL, clean.EXPLICIT, clean.IM2COL, clean.EXPLICIT], 4)
+halves = partial(last, [clean.IMPLICIT, *clean.fft(4), *clean.fft(4)], len(clean.fft(4)))
+alone = partial(last, [*clean.fft(4), clean.OFFSETS, clean.SCUDNN, clean.AMPERE, clean.OFFSETS, clean.SCUDNN], 2)
+
+ROWS: list[tuple[Any, str, Any, Function]] = [
+    (kernel_names, "FFT_TILE", 31, partial(names.test_tiles, 30, 3, 1)),
+    (trace_duplicates, "_room", doubled_room, tiles),
+    (trace_duplicates, "_preference", by_time_alone, clean.test_a_split_k_reduction_is_no_second_product),
+    (trace_duplicates, "_trials", always(frozenset()), clean.test_trials_leave_count_and_time),
+    (trace_duplicates, "_many_algorithms", always(False), clean.test_eighty_one_tiles_and_two_trials),
+    (trace_duplicates, "_is_foreign", always(False), clean.test_the_number_of_a_bias_is_not_the_products),
+    (trace_duplicates, "AFTER", re.compile("$x"), pieces),
+    (trace_duplicates, "IN_PIECES", "", pieces),
+    (trace_duplicates, "IN_PIECES", "fft", halves),
+    (trace_duplicates, "LAST_ALONE", (), alone),
+    (trace_found, "GRADIENTS_OF_LINEAR", 3, clean.test_the_gradients_of_a_linear_layer_are_its_first_two_kernels),
+    (trace_found, "pyprof_linear", always(True), clean.test_a_linear_layer_by_a_kernel_of_today),
+    (
+        trace_found,
+        "RULES",
+        {"convolution": whole_operation},
+        clean.test_groups_one_kernel_each_are_right_and_fewer_are_too_few,
+    ),
+    (
+        trace_frames,
+        "SAME_LAUNCH",
+        ("process", "correlation"),
+        clean.test_kernels_of_a_graph_share_a_launch_and_are_no_doubles,
+    ),
+    (
+        trace_instances,
+        "twins",
+        lambda kernels: kernels["index"].to_numpy() < 0,
+        clean.test_rows_of_a_launch_that_a_join_doubled,
+    ),
+    (trace_instances, "GRADIENTS", ("?", "?"), clean.test_a_unit_cannot_take_the_place_of_the_other),
+    (trace_instances, "_first", always(frozenset()), clean.test_a_gradient_without_sizes_has_those_of_its_forward_call),
+    (trace_instances, "_out_of_time", always(set()), clean.test_trials_leave_count_and_time),
+    (trace_repairs, "_receiver", first_kernel, clean.test_of_several_the_longest_that_makes_products_is_repaired),
+    (trace_repairs, "_reason", always("unknown_kernel"), unlisted),
+    (trace_repairs, "_order", always([trace_repairs.UNTOLD]), clean.test_both_units_without_a_number),
+    (trace_sizes, "BOTH", 1, clean.test_a_gradient_without_sizes_has_those_of_its_forward_call),
+    (trace_sizes, "_asked", always(None), clean.test_each_unit_is_repaired_on_a_kernel_of_its_own),
+    (trace_sizes, "gradients_asked", always(None), clean.test_the_calls_inside_tell_which_gradients_were_asked_for),
+    (trace_sizes, "grad_output", always(None), clean.test_old_recordings_without_settings),
+    (trace_sizes, "TAKES_THE_OUTPUT", ("convolution",), clean.test_the_next_call_tells_what_came_out),
+    (traces, "PHASES", STANDS_IN, clean.test_totals_by_phase),
+    (traces, "lacks_kernels", always(False), clean.test_a_call_that_launched_nothing_counts_and_no_kernel_does),
+    (traces, "makes_products", always(True), clean.test_without_sizes_the_gap_stays_and_is_told),
+    (inferred, "_fits", always(True), inferring.test_an_output_that_cannot_be_is_left_out),
+    (inferred, "can_come_out", always(True), inferring.test_an_output_that_cannot_be_is_left_out),
+]
+"""Module, name, what takes its place, check."""
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "spoilt", "check"), ROWS, ids=[f"{row[0].__name__.split('.')[-1]}.{row[1]}" for row in ROWS]
+)
+def test_a_spoilt_step_is_noticed(
+    monkeypatch: pytest.MonkeyPatch, module: Any, name: str, spoilt: Any, check: Function
+) -> None:
+    check()
+    monkeypatch.setattr(module, name, spoilt)
+    with pytest.raises(AssertionError):
+        check()
