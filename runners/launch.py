@@ -8,7 +8,6 @@ The parent itself never touches torch or a device.
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import os
 import pickle
 import signal
@@ -19,19 +18,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from multiprocessing import resource_tracker
 from multiprocessing.connection import wait
-from multiprocessing.context import BaseContext
 from typing import Any
 
-LAST_WORDS = 300
-"""Characters of a dead worker's output that its fault quotes."""
+from measure import processes
 
 REAP_S = 10.0
 """How long a dead worker's exit status is waited for."""
 
+DYING_S = 0.2
+"""How long a server that was killed may still seem to live."""
+
 GRACE_S = 5.0
 """How long an idle worker may take to end by itself."""
-
-SIGNALS = {"SIGKILL": ", as the kernel does when memory runs out"}
 
 
 @dataclass(frozen=True)
@@ -43,24 +41,16 @@ class Fault:
     detail: str = ""
 
 
-def context() -> BaseContext:
-    """forkserver where there is one: a fork of a process with threads is not safe, and spawn imports torch again."""
-    methods = multiprocessing.get_all_start_methods()
-    return multiprocessing.get_context("forkserver" if "forkserver" in methods else "spawn")
-
-
 def prepare() -> None:
     """Starts the server that forks the workers, and its imports; returns at once.
 
     It and what it forks do not hear Ctrl-C, which is the parent's to decide about: an interrupted import would print a
     traceback.
     """
-    from measure.counters import isolate
-
     resource_tracker.ensure_running()  # else the server starts it, and unblocks the signal
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
-        isolate.prepare()
+        processes.prepare()
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
@@ -136,23 +126,25 @@ class Worker:
 
     def _started(self) -> Fault | None:
         self._noise = tempfile.NamedTemporaryFile(prefix="worker-")  # noqa: SIM115  lives as long as the process
-        try:
-            self._start()
-        except (EOFError, ConnectionError) as fault:  # the server that forks them ended: its imports failed
-            return Fault("crashed", f"no worker could be started: {_line(fault)}")
-        return None
+        said = ""
+        for _ in range(2):
+            try:
+                self._start()
+                return None
+            except (EOFError, ConnectionError) as fault:  # the server that forks them is dying, or its imports failed
+                said = _line(fault)
+                time.sleep(DYING_S)
+        return Fault("crashed", f"no worker could be started: {said}")
 
     def _start(self) -> None:
         from runners.worker import serve
 
-        ctx = context()
+        ctx = processes.context()
         self._connection, theirs = ctx.Pipe()
         their_lifeline, self._lifeline = ctx.Pipe(duplex=False)
         path = self._noise.name if self._quiet else ""
         with theirs, their_lifeline:
-            process: Any = ctx.Process(  # type: ignore[attr-defined]
-                target=serve, args=(theirs, their_lifeline, path), name=self.name, daemon=True
-            )
+            process: Any = ctx.Process(target=serve, args=(theirs, their_lifeline, path), name=self.name, daemon=True)
             process.start()
         self._process = process
         self.started += 1
@@ -175,14 +167,13 @@ class Worker:
     def _ended(self) -> Fault:
         """The process died by itself."""
         self._process.join(REAP_S)
-        return Fault("crashed", f"{_end_of(self._process.exitcode)}{self._words()}")
+        return Fault("crashed", f"{processes.end_of('the worker', self._process.exitcode)}{self._words()}")
 
     def _words(self) -> str:
         """The end of what the process printed during this call."""
         size = self._noise_bytes()
-        start = max(self._heard, size - 4 * LAST_WORDS)  # a character has up to four bytes
-        text = " ".join(os.pread(self._noise.fileno(), size - start, start).decode(errors="replace").split())
-        return f"; it printed: {text[-LAST_WORDS:]}" if text else ""
+        start = max(self._heard, size - 4 * processes.LAST_WORDS)  # a character has up to four bytes
+        return processes.last_words(os.pread(self._noise.fileno(), size - start, start).decode(errors="replace"))
 
     def _noise_bytes(self) -> int:
         return os.fstat(self._noise.fileno()).st_size
@@ -190,16 +181,6 @@ class Worker:
 
 def _line(fault: BaseException) -> str:
     return " ".join(f"{type(fault).__name__} {fault}".split())
-
-
-def _end_of(code: int | None) -> str:
-    if code is None or code >= 0:
-        return f"the worker ended with status {code} before it answered"
-    try:
-        name = signal.Signals(-code).name
-    except ValueError:  # a real-time signal has no name
-        name = f"signal {-code}"
-    return f"the worker died of {name}{SIGNALS.get(name, '')}"
 
 
 @contextlib.contextmanager

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import io
 import os
 import signal
 import sys
@@ -18,6 +17,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from measure.processes import redirect
 from results.errors import Inconsistent, Unavailable
 from runners.launch import Fault
 
@@ -36,7 +36,7 @@ def serve(connection: Connection, lifeline: Connection, noise_path: str) -> None
     _arm(lifeline)
     threading.Thread(target=_end_with_parent, args=(lifeline,), name="lifeline", daemon=True).start()
     _volunteer()
-    _redirect(noise_path)
+    redirect(noise_path)
     while True:
         try:
             task, arguments = connection.recv()
@@ -106,16 +106,3 @@ def _volunteer() -> None:
     """Lets the kernel choose this process, not its parent, when memory runs out."""
     with contextlib.suppress(OSError):  # not Linux, or not allowed: the largest process goes, most likely this one
         Path("/proc/self/oom_score_adj").write_text(_SACRIFICE)
-
-
-def _redirect(path: str) -> None:
-    """What this process and its libraries print goes to a file, line by line; without a path, to stderr."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT) if path else os.dup(2)
-    os.dup2(file, 1)
-    os.dup2(file, 2)
-    os.close(file)
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(line_buffering=True)  # so that a crash leaves its last words

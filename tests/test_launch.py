@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from measure.counters import isolate
+from measure import processes
 from runners import launch
 from runners.launch import Fault, Worker, uninterrupted
 
@@ -24,7 +24,7 @@ LINUX = sys.platform == "linux"
 
 @pytest.fixture(autouse=True, scope="module")
 def server():
-    isolate.prepare()
+    processes.prepare()
 
 
 @pytest.fixture
@@ -177,7 +177,7 @@ class TestFaults:
         call(worker, "say", "before, " * 100)
         fault = call(worker, "kill_me", signal.SIGKILL, "first\nand " + "x" * 1000 + "\n last")
         words = fault.reason.partition("; it printed: ")[2]
-        assert len(words) == launch.LAST_WORDS
+        assert len(words) == processes.LAST_WORDS
         assert words.endswith("xxx last")
         assert "before" not in words
 

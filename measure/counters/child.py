@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import importlib
-import io
 import os
 import resource
 import signal
@@ -21,6 +20,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from measure.counters.registry import install_line
+from measure.processes import LAST_WORDS, redirect
 from results.errors import Inconsistent, Unavailable
 from results.records import FlopCount
 
@@ -31,9 +31,6 @@ that wait for each other cost more than they bring."""
 MODULE_DEPTH = 2
 """Deepest modules whose totals are kept, those of the smallest batch alone, without operators: "layer1.0", a block, not
 "layer1.0.conv1". Every cell of a run repeats its counters' rows, and ResNet-152 has 423 modules, 60 of them so high."""
-
-LAST_WORDS = 300
-"""Characters of a dead counter's output that its row quotes."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +61,7 @@ def run(connection: Connection, task: Task) -> None:
     os.setsid()  # so that whatever the counter starts can be killed with it
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.alarm(int(task.timeout_s) + 10)  # ends it even if the parent was killed
-    _silence(task.noise_path)
+    redirect(task.noise_path)
     baseline_bytes = _peak_bytes()
     try:
         adapter = _adapter(task)
@@ -157,19 +154,6 @@ def _failure(fault: Exception) -> Failure:
     if isinstance(fault, MemoryError) or "can't allocate memory" in line or "OutOfMemory" in type(fault).__name__:
         return Failure("out_of_memory", f"{type(fault).__name__}: {line}")
     return Failure("invalid", f"{type(fault).__name__}: {line}")
-
-
-def _silence(path: str) -> None:
-    """What the counter and its libraries print goes to a file."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    file = os.open(path, os.O_WRONLY | os.O_APPEND)
-    os.dup2(file, 1)
-    os.dup2(file, 2)
-    os.close(file)
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(line_buffering=True)  # so that a crash leaves its last words
 
 
 def _peak_bytes() -> int:

@@ -9,26 +9,21 @@ has build, batch, hyper and task as `workloads/base.py` says.
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import os
 import signal
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from multiprocessing import forkserver
 from multiprocessing.connection import Connection, wait
-from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 
 from measure.counters.batch_law import extrapolate
-from measure.counters.child import LAST_WORDS, Failure, Task, run
+from measure.counters.child import Failure, Task, run
 from measure.counters.registry import COUNTERS, Registry, check_counter
+from measure.processes import PRELOAD, context, end_of, last_words, prepare
 from results.records import FlopCount
 
 __all__ = ["batches_to_count", "count_isolated", "extrapolate", "prepare"]
-
-PRELOAD = ("torch", "torchvision")
-"""What the server imports once, so that the processes forked from it need not. Nothing that touches a device."""
 
 REAP_S = 5.0
 """How long a dead child's exit status is waited for."""
@@ -41,15 +36,6 @@ def batches_to_count(batch_size: int) -> tuple[int, ...]:
     """The batches a counter is run at, so that a law of the batch follows: 1, 2 and min(batch_size, 16)."""
     first, second, largest = COUNTED_BATCHES
     return tuple(sorted({first, second, min(batch_size, largest)}))
-
-
-def prepare() -> None:
-    """Starts the server and its imports; returns at once. Calling it early hides the seconds they take.
-
-    The server belongs to the whole process: if one runs already, it keeps its own imports.
-    """
-    if _context().get_start_method() == "forkserver":
-        forkserver.ensure_running()
 
 
 def count_isolated(
@@ -87,9 +73,9 @@ def count_isolated(
 
 def _supervise(task: Task) -> tuple[list[FlopCount], Failure | None]:
     """Starts the child, collects its rows until it is done, dead or late, and leaves no process behind."""
-    context = _context()
-    ours, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=run, args=(theirs, task), name=f"counter {task.counter} {task.workload}")
+    forking = context(PRELOAD)
+    ours, theirs = forking.Pipe(duplex=False)
+    process = forking.Process(target=run, args=(theirs, task), name=f"counter {task.counter} {task.workload}")
     process.start()
     theirs.close()
     try:
@@ -112,7 +98,7 @@ def _collect(ours: Connection, task: Task, process: BaseProcess) -> tuple[list[F
             message = None
         if message is None:
             process.join(REAP_S)
-            return rows, Failure("crashed", f"{_end_of(process.exitcode)}{_words(task)}")
+            return rows, Failure("crashed", f"{end_of('the process', process.exitcode)}{_words(task)}")
         if isinstance(message, Failure):
             return rows, message
         rows += message
@@ -147,26 +133,7 @@ def _end(process: BaseProcess) -> None:
     process.join()
 
 
-def _end_of(exitcode: int | None) -> str:
-    """How a process ended, in words."""
-    if exitcode is None or exitcode >= 0:
-        return f"the process ended with status {exitcode} before it answered"
-    name = signal.Signals(-exitcode).name
-    hint = ", as the kernel does when memory runs out" if name == "SIGKILL" else ""
-    return f"the process died of {name}{hint}"
-
-
 def _words(task: Task) -> str:
     """The end of what the counter printed, for its row."""
     with open(task.noise_path, errors="replace") as noise:
-        text = " ".join(noise.read().split())
-    return f"; it printed: {text[-LAST_WORDS:]}" if text else ""
-
-
-def _context() -> BaseContext:
-    """forkserver where there is one: a fork of a process that used torch is not safe, and spawn imports it again."""
-    if "forkserver" not in multiprocessing.get_all_start_methods():
-        return multiprocessing.get_context("spawn")
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(list(PRELOAD))  # without effect once the server runs
-    return context
+        return last_words(noise.read())

@@ -1,0 +1,72 @@
+"""What every child process needs: a server to be forked from, a file for what it prints, words for how it ended.
+
+For counters (`counters/isolate.py`) and for the workers that measure (`runners/launch.py`). Who asks, waits and kills
+is said there. No torch is imported here: the server does that.
+"""
+
+from __future__ import annotations
+
+import io
+import multiprocessing
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from multiprocessing import forkserver
+from multiprocessing.context import ForkServerContext, SpawnContext
+
+PRELOAD = ("torch", "torchvision")
+"""What the server imports once, so that those forked from it need not. Nothing that touches a device."""
+
+LAST_WORDS = 300
+"""Characters of a dead child's output that are quoted."""
+
+
+def context(preload: Sequence[str] = ()) -> ForkServerContext | SpawnContext:
+    """forkserver where there is one: a fork of a process that has threads or used torch is not safe, and spawn imports
+    torch again. preload: what a server that does not run yet will import."""
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")
+    forking = multiprocessing.get_context("forkserver")
+    if preload:
+        forking.set_forkserver_preload(list(preload))  # without effect once the server runs
+    return forking
+
+
+def prepare() -> None:
+    """Starts the server and its imports; returns at once. Calling it early hides the seconds they take.
+
+    The server belongs to the whole process: if one runs already, it keeps its own imports.
+    """
+    if context(PRELOAD).get_start_method() == "forkserver":
+        forkserver.ensure_running()
+
+
+def redirect(path: str) -> None:
+    """What this process and its libraries print goes to a file, line by line; without a path, to stderr."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600) if path else os.dup(2)
+    os.dup2(file, 1)
+    os.dup2(file, 2)
+    os.close(file)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(line_buffering=True)  # so that a crash leaves its last words
+
+
+def end_of(who: str, code: int | None) -> str:
+    """How a process ended, in words. who: "the worker"; code: its exit code, negative for a signal; None: not known."""
+    if code is None or code >= 0:
+        return f"{who} ended with status {code} before it answered"
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:  # a real-time signal has no name
+        name = f"signal {-code}"
+    return f"{who} died of {name}{', as the kernel does when memory runs out' if name == 'SIGKILL' else ''}"
+
+
+def last_words(printed: str) -> str:
+    """The end of what a process printed, to follow how it ended; "" if it printed nothing."""
+    text = " ".join(printed.split())
+    return f"; it printed: {text[-LAST_WORDS:]}" if text else ""
