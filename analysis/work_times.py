@@ -174,11 +174,12 @@ def _standing(run: Run, work: str, plain: Mean | None, profiled: Mean | None) ->
         return run.status, run.reason
     if plain is None:
         return "unavailable", _why_not(run, work) or f"no measured block of {_needs(run, work)}"
+    unrun = f"not run from end to end: {run.unprofiled[work]}" if work == "epoch" and work in run.unprofiled else ""
     if wide := _wide(run, work):
-        return "not_converged", wide
+        return "not_converged", "; ".join(filter(None, (wide, unrun)))
     if profiled is None:
         return "ok", f"note: no profiled time: {_why_not(run, work) or 'no step was timed'}"
-    return "ok", ""
+    return "ok", f"note: {unrun}" if unrun else ""
 
 
 def _wide(run: Run, work: str) -> str:

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 POINT = ("model", "variant", "precision", "batch_size")
 """What sets the points of a figure apart."""
 
+_FAR = 1e3
+"""How many times its value an interval without an upper end goes on: beyond any panel."""
+
 Looks = dict[str, tuple[Any, str]]
 """Precision → (colour, marker)."""
 
@@ -165,13 +168,16 @@ def _missing(points: pd.DataFrame) -> list[tuple[str, str]]:
 
 
 def _point(axes: Axes, row: Any, x: float, y: float, *, horizontal: bool, **look: Any) -> None:
-    """One cell with its interval."""
-    low, high = (row.utilization_ratio if math.isnan(end) else end for end in (row.low, row.high))
-    span = [[100 * (row.utilization_ratio - low)], [100 * (high - row.utilization_ratio)]]
+    """One cell with its interval, which leaves the panel if it has no upper end (that of the time reaches zero)."""
+    ratio, endless = row.utilization_ratio, math.isnan(row.high) and not math.isnan(row.low)
+    low, high = (ratio if math.isnan(end) else end for end in (row.low, row.high))
+    span = [[100 * (ratio - low)], [100 * ratio * _FAR if endless else 100 * (high - ratio)]]
     across, up = (span, None) if horizontal else (None, span)
-    axes.errorbar(
+    bars = axes.errorbar(
         [x], [y], xerr=across, yerr=up, markersize=4, capsize=2.5, elinewidth=1, clip_on=False, zorder=3, **look
     )
+    for part in (*bars.lines[1], *bars.lines[2]) if endless else ():
+        part.set_clip_on(True)
 
 
 def _finish(figure: Figure, points: pd.DataFrame, panels: list[Axes], spare: list[Axes], looks: Looks) -> None:

@@ -478,6 +478,24 @@ def test_bars_are_the_intervals(tmp_path: Path) -> None:
     assert [x for x, _ in segment] == pytest.approx([100 * 0.4 / 1.01, 100 * 0.4 / 0.99])
 
 
+@pytest.mark.parametrize("name", ["utilization_by_model", "utilization_by_batch"])
+def test_an_interval_without_an_upper_end_leaves_the_panel(tmp_path: Path, name: str) -> None:
+    """The interval of the time reaches zero. Its bar is cut off at the panel's edge; the panel is not made larger."""
+    rows = grid(["a"], ["fp32"], [8, 64])  # 80 % and 40 %
+    figure = drawn(tmp_path, [rows[0], dataclasses.replace(rows[1], utilization_high_ratio=None)])[name]
+    across = name == "utilization_by_model"
+    bars = [container.lines[2][0] for axes in figure.axes for container in axes.containers]
+    axes = figure.axes[-1]
+    edge = (axes.get_xlim() if across else axes.get_ylim())[1]
+    closed, endless = (bar.get_segments()[0][:, 0 if across else 1] for bar in bars)
+    assert list(closed) == pytest.approx([80 / 1.01, 80 / 0.99])
+    assert endless[0] == pytest.approx(40 / 1.01)
+    assert endless[1] > edge == pytest.approx(1.08 * 80 / 0.99)
+    assert [bar.get_clip_on() for bar in bars] == [False, True]
+    ends = [line.get_clip_on() for axes in figure.axes for container in axes.containers for line in container.lines[1]]
+    assert ends == [False, False, True, True]
+
+
 def test_a_panel_for_each_batch_and_a_second_figure_only_for_several(tmp_path: Path) -> None:
     assert set(drawn(tmp_path, grid(["a", "b"], ["fp32"], [8]))) == {"utilization_by_model"}
     both = drawn(tmp_path, grid(["a", "b"], ["fp32"], [8, 64]))

@@ -59,6 +59,17 @@ def half(values: tuple[float, ...]) -> float:
     return float(stats.t.ppf(0.975, len(values) - 1) * stats.tstd(values) / math.sqrt(len(values)))
 
 
+def test_an_epoch_that_could_not_be_run_whole_says_why():
+    """Its time is there, from its batches; a narrow interval and a wide one."""
+    run = dataclasses.replace(RUN, unprofiled={"epoch": "the worker died"})
+    row = by_work([*PLAIN, *PROFILED], run)["epoch"]
+    assert row.time_s == pytest.approx(156 * 2.1 + 0.6)
+    assert (row.status, row.reason) == ("ok", "note: not run from end to end: the worker died")
+    row = by_work([*PLAIN, *PROFILED], dataclasses.replace(run, warnings=("last: wide",)))["epoch"]
+    assert (row.status, row.reason) == ("not_converged", "last: wide; not run from end to end: the worker died")
+    assert by_work([*PLAIN, *PROFILED], run)["batch"].reason == ""
+
+
 def test_each_work_has_the_mean_and_the_interval_of_its_own_blocks() -> None:
     rows = by_work(PLAIN)
     assert list(rows) == ["one", "batch", "last", "epoch"]
