@@ -51,6 +51,7 @@ class Store:
         self._held: int | None = held
         self._attempts: dict[str, int] = {}
         self._statuses: dict[str, str] = {}
+        self._lacking: set[str] = set()
         self._traces: dict[str, dict[str, list[Any]]] = {}
 
     @classmethod
@@ -98,7 +99,8 @@ class Store:
             raise
         store.sittings = found.sittings
         store._attempts = found.seen
-        store._statuses = {run.cell_id: run.status for run in found.last_runs()}
+        for run in found.last_runs():
+            store._count(run)
         return store
 
     def __enter__(self) -> Store:
@@ -124,10 +126,15 @@ class Store:
         """cell_id → status, of the cells that need no more measuring.
 
         That is the status of a cell's last committed attempt, if its rows are intact. Interrupted cells are never
-        done; cells that failed are done unless `retry_failed`.
+        done; cells that failed, or of which a work did, are done unless `retry_failed`.
         """
         again = {INTERRUPTED, *(FAILED if retry_failed else ())}
-        return {cell_id: status for cell_id, status in self._statuses.items() if status not in again}
+        lacking = self._lacking if retry_failed else set()
+        return {
+            cell_id: status
+            for cell_id, status in self._statuses.items()
+            if status not in again and cell_id not in lacking
+        }
 
     def commit(self, run: Run, rows: Mapping[str, Sequence[Record]]) -> None:
         """Keeps one attempt at a cell: its rows by file name, then its row in runs.csv, which commits them.
@@ -146,7 +153,7 @@ class Store:
         for file, block in blocks.items():
             self._append(file, block)
         self._append(RUNS, line)
-        self._statuses[run.cell_id] = run.status
+        self._count(run)
 
     def write_operations(
         self, trace_id: str, operations: Iterable[Operation], storages: Iterable[Storage]
@@ -206,6 +213,11 @@ class Store:
         self._open()
         write_manifest(self.path, manifest, self._disk)
         self.manifest = manifest
+
+    def _count(self, run: Run) -> None:
+        """Remembers what became of a cell, and whether one of its works has no time or no profile."""
+        self._statuses[run.cell_id] = run.status
+        (self._lacking.add if run.unprofiled else self._lacking.discard)(run.cell_id)
 
     def _append(self, file: str, block: bytes) -> None:
         self._open()

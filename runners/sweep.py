@@ -407,7 +407,11 @@ def _parser() -> Parser:
     run = parser.add_argument_group("the run")
     run.add_argument("--out", type=Path, metavar="DIR", help=f"new run directory (default: {RUNS}/DATE-DEVICE)")
     run.add_argument("--resume", nargs="?", const="", metavar="DIR", help="go on with a run (default: --out, or last)")
-    run.add_argument("--retry-failed", action="store_true", help="with --resume: measure failed cells again")
+    run.add_argument(
+        "--retry-failed",
+        action="store_true",
+        help="with --resume: measure failed cells again, and cells with a failed work",
+    )
     run.add_argument("--time-budget", type=number(float, 0), metavar="S", help="start no cell that would not finish")
     run.add_argument("--cell-timeout", type=number(float, SMALLEST_TIMEOUT_S), default=900.0, metavar="S")
     run.add_argument("--format", choices=("table", "csv", "json"), default="table")

@@ -175,6 +175,19 @@ def test_which_cells_need_no_more_measuring(tmp_path):
         assert store.next_attempt("never") == 1
 
 
+def test_a_cell_of_which_a_work_failed_is_retried_with_those_that_failed(tmp_path):
+    """Until it has all its works."""
+    with new_store(tmp_path / "run") as store:
+        store.commit(a_run("whole"), {})
+        store.commit(dataclasses.replace(a_run("part"), unprofiled={"one": "the worker died"}), {})
+        assert store.done() == {"whole": "ok", "part": "ok"}
+        assert store.done(retry_failed=True) == {"whole": "ok"}
+    with Store.resume(tmp_path / "run") as store:
+        assert store.done(retry_failed=True) == {"whole": "ok"}
+        store.commit(a_run("part", 2), {})
+        assert store.done(retry_failed=True) == {"whole": "ok", "part": "ok"}
+
+
 def test_rows_of_a_killed_attempt_are_not_those_of_the_next(tmp_path):
     path = run_of(tmp_path / "run")
     with (path / "telemetry.csv").open("ab") as file:  # a writer died between the rows and their commit
