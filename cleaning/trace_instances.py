@@ -8,7 +8,7 @@ kernels are left out, products never. Nothing is counted or cleaned here.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,9 @@ from results.records import OperationInstance
 
 GRADIENTS = ("backward_input", "backward_weight")
 """In the names of calls for one gradient each, in the order of units."""
+
+MEASURED = ("cupti",)
+"""Sources whose numbers are a device's own counts, a kernel each."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +53,8 @@ def read_table(calls: pd.DataFrame, kernels: pd.DataFrame, source: str) -> Table
     forward_of = _forward_of(known, owners)
     sizing = Sizing(known, forward_of, _first(known, owners))
     reader = _Reader(known, rows, twins(rows), call, sizing, forward_of)
-    products = tuple(reader.product(at, top) for at, top in enumerate(owners) if known.product[top])
+    made = (reader.product(at, top) for at, top in enumerate(owners) if known.product[top])
+    products = tuple(replace(product, measured=True) if source in MEASURED else product for product in made)
     return Table(known, rows, reader.twins, owners, forward_of, products, reader.product_calls())
 
 
@@ -226,16 +230,19 @@ def _verdict(product: Product, raw: int | None) -> tuple[str, str]:
     reason = "no_kernel" if lacks_kernels(product) else ", ".join(faults)
     if (raw or 0) == product.expected:
         return "right", reason
+    if product.measured:
+        reason = "measured"
     return ("under" if (raw or 0) < product.expected else "over"), reason
 
 
 def with_flop(table: Table, products: Sequence[Product]) -> pd.DataFrame:
     """The kernels with found_flop, deduplicated_flop, repaired_flop, instance and fault.
 
-    A kernel of no product has what the recording says in all three.
+    A kernel of no product has what the recording says in all three, a second row of its launch only as found.
     """
     says = whole_numbers(table.kernels["source_flop"].tolist())
-    columns = {name: list(says) for name in ("found", "deduplicated", "repaired")}
+    once = [0 if twin and number else number for number, twin in zip(says, table.twins.tolist(), strict=True)]
+    columns = {"found": says, "deduplicated": once, "repaired": list(once)}
     fault = np.where(table.twins, "duplicate_launch", "").astype(object)
     instance = np.full(len(says), NONE, np.int64)
     for index, rows in enumerate(table.owners.values()):

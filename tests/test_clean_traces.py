@@ -208,12 +208,13 @@ def test_eighty_one_tiles_and_two_trials() -> None:
 def test_rows_of_a_launch_that_a_join_doubled() -> None:
     made = MadeUp()
     made.kernel(convolution(made, INPUT, WEIGHT), OFFSETS, SCUDNN)
-    made.kernel(made.call("aten::add", Tensor(2)), POINTWISE)
+    made.kernel(made.call("aten::add", Tensor(2)), POINTWISE, source_flop=2)
     calls, kernels = made.tables()
     found = clean(calls, pd.concat([kernels, kernels], ignore_index=True), "nsys")
     assert states(found) == [2 * CONV, CONV, CONV]
     assert found.faults == (("duplicate_launch", 1, -CONV),)
     assert found.kernels["fault"].tolist() == ["", "duplicate_launch"] * 3
+    assert found.kernels["deduplicated_flop"].tolist()[-2:] == [2, 0]
     assert [i.kernel_time_s for i in found.instances] == pytest.approx([20e-6, 10e-6])
 
 
@@ -232,6 +233,17 @@ def test_the_number_of_a_bias_is_not_the_products() -> None:
     found = cleaned(made, "pyprof")
     assert states(found) == [1088, 1024, 1024]
     assert found.faults == (("not_product", 1, -64),)
+
+
+def test_what_counters_measured_is_no_attribution() -> None:
+    made = MadeUp()
+    call = convolution(made, INPUT, WEIGHT)
+    for name, flop in ((SCUDNN, CONV + 7), (POINTWISE, 64), (SCUDNN, CONV + 7)):
+        made.kernel(call, name, source_flop=flop)
+    found = cleaned(made, "cupti")
+    assert states(found) == [2 * CONV + 78] * 3
+    assert found.faults == ()
+    assert (only(found).verdict, only(found).reason) == ("over", "measured")  # more was executed than is asked for
 
 
 # --- too seldom ------------------------------------------------------------------------------------------------------

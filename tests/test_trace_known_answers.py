@@ -28,6 +28,7 @@ H100 = "qanthony_h100_transformer_fwd_shapes.json.gz"
 PYPROF = "pyprof_prof_r50_v100_raw.csv"
 TUNED = "pyprof_prof_r50_v100_autotune_firstiter_raw.csv"
 DICT = "pyprof_parse_r50_v100.dict.gz"
+COUNTERS = "hta_a100_alexnet_fwd_cuptirange_counters.json.gz"
 NSYS = ("r50_v100_nsys2022ddl_seq_pyprofmarkers.sqlite", "r50_v100_nsys2026ddl_opid_sizes_duplaunch.sqlite")
 
 CONVOLUTIONS = 261_576_720_384
@@ -165,6 +166,24 @@ def test_a_transformer_on_an_h100() -> None:
 
 
 @real
+def test_hardware_counters_of_alexnet_on_an_a100() -> None:
+    """Batch 128, two passes. Counted ÷ asked for: conv1 1.015 and its bias, conv2 (FFT) 0.109, fc6 1.0004."""
+    found = cleaned(COUNTERS)
+    assert found.totals["raw"] == found.totals["deduplicated"] == found.totals["repaired"]
+    products = [i for i in found.instances if i.kind in ("convolution", "matmul")]
+    assert len(products) == 2 * 8
+    asked = {
+        0: 2 * 128 * 64 * 55 * 55 * 3 * 11 * 11,
+        1: 2 * 128 * 192 * 27 * 27 * 64 * 5 * 5,
+        5: 2 * 128 * 9216 * 4096,
+        7: 2 * 128 * 4096 * 1000,
+    }
+    for first in (0, 8):
+        ratio = {at: round((products[first + at].raw_flop or 0) / flop, 3) for at, flop in asked.items()}
+        assert ratio == {0: 1.018, 1: 0.109, 5: 1.0, 7: 1.063}
+
+
+@real
 @pytest.mark.parametrize("file", NSYS)
 def test_doubled_rows_of_launches(file: str) -> None:
     """What PyProf's join makes of an export with two rows a launch: exactly twice, and once when cleaned."""
@@ -180,7 +199,7 @@ def test_doubled_rows_of_launches(file: str) -> None:
 # --- a recording of our own ------------------------------------------------------------------------------------------
 
 
-def _step(path: Path) -> tuple[int, int]:
+def _step(path: Path, device: str) -> tuple[int, int]:
     """A training step of a small net recorded to a file; its forward and backward FLOP by FlopCounterMode."""
     import torch
     from torch import nn
@@ -195,16 +214,20 @@ def _step(path: Path) -> tuple[int, int]:
         nn.ConvTranspose2d(8, 4, 2, stride=2),
         nn.Flatten(),
         nn.Linear(784, 10),
-    )
-    inputs, target = torch.randn(2, 3, 16, 16), torch.tensor([1, 2])
+    ).to(device)
+    inputs, target = torch.randn(2, 3, 16, 16, device=device), torch.tensor([1, 2], device=device)
 
     def step() -> None:
         nn.functional.cross_entropy(net(inputs), target).backward()
 
     step()
-    cpu = [torch.profiler.ProfilerActivity.CPU]
-    with torch.profiler.profile(activities=cpu, record_shapes=True, acc_events=True) as profile:
+    kinds = [torch.profiler.ProfilerActivity.CPU]
+    if device == "cuda":
+        kinds.append(torch.profiler.ProfilerActivity.CUDA)
+    with torch.profiler.profile(activities=kinds, record_shapes=True, acc_events=True) as profile:
         step()
+        if device == "cuda":
+            torch.cuda.synchronize()
     profile.export_chrome_trace(str(path))
     with FlopCounterMode(display=False) as forward:
         net(inputs)
@@ -216,7 +239,7 @@ def _step(path: Path) -> tuple[int, int]:
 @pytest.fixture(scope="module")
 def own(tmp_path_factory: Any) -> tuple[CleanedTrace, tuple[int, int]]:
     path = tmp_path_factory.mktemp("trace") / "trace.json"
-    truth = _step(path)
+    truth = _step(path, "cpu")
     recording = attribute(read(path))
     return clean(recording.calls, recording.kernels, recording.source), truth
 
@@ -237,3 +260,14 @@ def test_every_gradient_on_this_cpu_finds_its_forward_product(own: Any) -> None:
         forward = found.instances[instance.forward_index]
         assert forward.phase == "forward"
         assert forward.unit_flop == instance.unit_flop
+
+
+@pytest.mark.gpu
+def test_a_step_on_cuda_is_what_flop_counter_mode_counts(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    forward, backward = _step(path, "cuda")
+    recording = attribute(read(path))
+    found = clean(recording.calls, recording.kernels, recording.source)
+    assert set(recording.kernels["what"]) >= {"kernel"}
+    assert found.totals["repaired"] == {"forward_flop": forward, "backward_flop": backward, "recompute_flop": None}
+    assert found.unexplained_time_ratio == 0
