@@ -70,7 +70,7 @@ def profile_step(
             ranged(announced.add)
 
     profiler = torch.autograd.profiler.profile(
-        use_kineto=True, use_device="cuda" if cuda else None, record_shapes=True, with_flops=True
+        use_kineto=True, use_device=_device(cuda), record_shapes=True, with_flops=True
     )  # torch.profiler.profile, without its schedule: on 2.11 that warns, or builds its own table of all steps (5 s)
     with ModuleRanges(model) as modules, profiler, _collector_off():
         run()
@@ -90,6 +90,12 @@ def _check_available(cuda: bool) -> None:
         raise Unavailable("another profiler is listening in this process, and torch has room for one")
     if cuda and not torch.cuda.is_available():
         raise Unavailable("expected a CUDA device to profile, torch sees none")
+
+
+def _device(cuda: bool) -> str | None:
+    """The device that the profiler records kernels of. Without CUPTI it would put a pair of events around each call."""
+    kernels = torch.profiler.ProfilerActivity.CUDA in torch.profiler.supported_activities()
+    return "cuda" if cuda and kernels else None
 
 
 def _timed_steps(run: Callable[[], None], clock: Clock, work: str, most_steps: int, most_s: float) -> Iterator[Block]:
