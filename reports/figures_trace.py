@@ -317,7 +317,8 @@ def _colour(phase: str) -> Any:
 def _ratios(products: pd.DataFrame) -> dict[str, Figure]:
     """Backward ÷ forward of each kind and of all, as found and as cleaned, beside 2."""
     rows = products[products["phase"].isin(("forward", "backward"))]
-    kinds = panels.in_order(rows["kind"], ("convolution", "matmul", "attention", "recurrent"))
+    both = rows[rows["kind"].isin(rows.loc[rows["phase"] == "backward", "kind"])]
+    kinds = panels.in_order(both["kind"], ("convolution", "matmul", "attention", "recurrent"))
     found = {kind or "other": _pair(rows[rows["kind"] == kind]) for kind in kinds}
     if len(found) > 1:
         found["all"] = _pair(rows)

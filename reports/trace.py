@@ -297,22 +297,31 @@ def rate_lines(trace: Trace, device: Device | None) -> list[str]:
     if share is None:
         return [f"no rate: no product has a count, a time of its kernels and a peak of {device.name}"]
     told = [f"{percent(share)} of the dense peak while kernels ran ({device.name}: {device.source})"]
-    return told + [_rate_line(rate) for rate in found]
+    lost = kernel_counts(cleaned.kernels)["unattributed"]
+    return told + [_rate_line(rate, lost) for rate in found]
 
 
 def impossible(trace: Trace, device: Device | None) -> list[str]:
-    """A line for each tensor unit whose products ran faster than its dense peak."""
-    found = rates(trace.cleaned.instances, trace.cleaned.kernels, device) if device else ()
+    """A line for each tensor unit whose products ran faster than its dense peak.
+
+    None where kernels found no operation: some of these products' time may be theirs.
+    """
+    if device is None or kernel_counts(trace.cleaned.kernels)["unattributed"]:
+        return []
+    found = rates(trace.cleaned.instances, trace.cleaned.kernels, device)
     return [_rate_line(rate) for rate in found if rate.mark == IMPOSSIBLE]
 
 
-def _rate_line(rate: Rate) -> str:
+def _rate_line(rate: Rate, lost: int = 0) -> str:
+    """lost: kernels without an operation."""
     peak = f"{si(rate.peak_flop_per_s, 'FLOP/s')}"
     said = f"{rate.unit}: {si(rate.flop / rate.time_s, 'FLOP/s')} in its products, {percent(rate.ratio)} of {peak}"
     if not rate.mark:
         return said
-    many = f"{len(rate.above)} of {rate.operations} operations are above the peak" if rate.above else "above the peak"
-    why = "Winograd or FFT need fewer multiplications" if rate.mark == FAST_ALGORITHM else "which cannot be"
+    many = f"{len(rate.above)} of {rate.operations} operations are above the peak"
+    why = "Winograd or FFT need fewer multiplications"
+    if rate.mark != FAST_ALGORITHM:
+        why = f"some of the {lost} kernels without an operation may be theirs" if lost else "which cannot be"
     return f"{said}; {rate.mark}: {many}, {why}"
 
 

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 _TF32 = re.compile(r"tf32|s1688|s16816|xf32", re.IGNORECASE)
 """In the name of a kernel of fp32 tensors: it rounds its inputs to TF32."""
 
+RESOLUTION_S = 1e-6
+"""By how much a kernel may have run longer than recorded: until torch 2.3 times were whole microseconds."""
+
 FAST_ALGORITHM = "fast_algorithm"
 IMPOSSIBLE = "above_one"
 
@@ -50,7 +53,7 @@ class Rate:
     @property
     def mark(self) -> str:
         """ "" if nothing is faster than the peak, else whether that can be."""
-        if self.ratio <= 1 and not self.above:
+        if not self.above:
             return ""
         return IMPOSSIBLE if self.unit in TENSOR_UNITS else FAST_ALGORITHM
 
@@ -81,8 +84,13 @@ def _rate(unit: str, instances: Sequence[OperationInstance], peaks: Mapping[str,
         time_s=sum(instance.kernel_time_s or 0.0 for instance in instances),
         peak_flop_per_s=peak,
         operations=len(instances),
-        above=tuple(i.index for i in instances if (i.repaired_flop or 0) > peak * (i.kernel_time_s or 0.0)),
+        above=tuple(i.index for i in instances if (i.repaired_flop or 0) > peak * _most_s(i)),
     )
+
+
+def _most_s(instance: OperationInstance) -> float:
+    """How long its kernels may have run."""
+    return (instance.kernel_time_s or 0.0) + instance.kernels * RESOLUTION_S
 
 
 def _unit(instance: OperationInstance, rounded: set[int]) -> str:

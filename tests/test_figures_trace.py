@@ -201,6 +201,10 @@ def test_a_ratio_without_forward_flop_is_a_word(drawn: Any) -> None:
     assert len(bars(figure)) == 1
 
 
+def test_a_recording_without_a_backward_pass_has_no_ratios(drawn: Any) -> None:
+    assert "backward_forward_by_kind" not in drawn(made.instance(0, "forward", G, 1))
+
+
 # --- a step in time --------------------------------------------------------------------------------------------------
 
 

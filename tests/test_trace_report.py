@@ -177,13 +177,32 @@ def test_the_unit_is_that_of_the_dtype_and_of_the_kernels_name(dtype, kernel, de
     assert (rate.unit, rate.mark) == (unit, mark)
 
 
+def half(flop: int, time_s: float = 1e-3):
+    """A recording of one product in fp16, of which every kernel is known."""
+    trace = made.trace((made.instance(0, "forward", flop, 1, kernel_time_s=time_s, input_dtypes=("c10::Half",)),))
+    frame = trace.cleaned.kernels
+    return replace(trace, cleaned=SimpleNamespace(**{**vars(trace.cleaned), "kernels": frame[frame["instance"] >= 0]}))
+
+
 def test_faster_than_tensor_units_can_be_is_an_error_and_says_which() -> None:
-    trace = made.trace((made.instance(0, "forward", 200 * G, 1, kernel_time_s=1e-3, input_dtypes=("c10::Half",)),))
-    (line,) = report.impossible(trace, V100)
-    assert "1 of 1" in line
-    assert "fp16" in line
-    assert "above_one" in report.to_text(trace, V100)
-    assert report.impossible(trace, None) == []
-    fp32 = made.trace((made.instance(0, "forward", 200 * G, 1, kernel_time_s=1e-3),))
-    assert report.impossible(fp32, V100) == []
-    assert "fast_algorithm" in report.to_text(fp32, V100)
+    (line,) = report.impossible(half(200 * G), V100)  # 200 TFLOP/s, the peak being 125
+    assert line.startswith("fp16: 200 TFLOP/s in its products, 160 % of 125 TFLOP/s; above_one: 1 of 1 operations")
+    assert "above_one" in report.to_text(half(200 * G), V100)
+    assert report.impossible(half(200 * G), None) == []
+    assert report.impossible(half(124 * G), V100) == []
+
+
+def test_on_fp32_it_is_a_fast_algorithm() -> None:
+    trace = made.trace((made.instance(0, "forward", 200 * G, 1, kernel_time_s=1e-3),))
+    assert report.impossible(trace, V100) == []
+    assert "fast_algorithm" in report.to_text(trace, V100)
+
+
+def test_it_is_no_error_where_kernels_are_missing_or_times_are_rounded() -> None:
+    whole = half(200 * G)
+    lost = replace(whole, cleaned=made.trace(whole.cleaned.instances).cleaned)
+    assert report.impossible(lost, V100) == []
+    text = " ".join(report.to_text(lost, V100).split())
+    assert "above_one: 1 of 1 operations are above the peak, some of the 1 kernels without an operation" in text
+    assert report.impossible(half(249 * 10**6, time_s=1e-6), V100) == []  # in up to 2 µs: 124.5 TFLOP/s
+    assert report.impossible(half(251 * 10**6, time_s=1e-6), V100) != []
