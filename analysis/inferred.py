@@ -106,9 +106,10 @@ def window(call: ProfiledOperation) -> tuple[Sizes, Sizes, int]:
     tensors = _tensors(call)
     inputs, weight = _of(tensors, call, "input", "self"), _of(tensors, call, "weight")
     _check(call, inputs, weight)
-    if not weight[1] or inputs[1] % weight[1] or weight[0] % max(inputs[1] // weight[1], 1):
+    groups = inputs[1] // weight[1] if weight[1] else 0
+    if groups < 1 or inputs[1] % weight[1] or weight[0] % groups:
         raise Unavailable(f"{call.name}: an input of {inputs} and a weight of {weight} leave no groups")
-    return inputs[2:], weight[2:], inputs[1] // weight[1]
+    return inputs[2:], weight[2:], groups
 
 
 @functools.lru_cache(maxsize=4096)
@@ -135,7 +136,8 @@ def _tensors(call: ProfiledOperation) -> dict[str, Sizes]:
     forms = FORMS.get(bare) or GONE.get(bare)
     if not forms or kind_of_call(call.name) != "convolution":
         raise Unavailable(f"{call.name}: not a convolution whose arguments are known")
-    return {name: tuple(s) for name, s in zip(forms[0].arguments, call.input_shapes, strict=False) if s}
+    sizes = zip(forms[0].arguments, call.input_shapes, strict=False)
+    return {name: tuple(each) for name, each in sizes if each and all(type(size) is int for size in each)}
 
 
 def _of(tensors: dict[str, Sizes], call: ProfiledOperation, *arguments: str) -> Sizes:

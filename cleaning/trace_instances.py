@@ -59,11 +59,11 @@ def read_table(calls: pd.DataFrame, kernels: pd.DataFrame, source: str) -> Table
 
 
 def _forward_of(calls: Calls, owners: Mapping[int, Sequence[int]]) -> dict[int, int]:
-    """Owner → the owner of its forward call."""
+    """Owner → the owner of its forward call, which began before it."""
     forward = calls.places(calls.table["forward_index"].to_numpy(np.int64))
     found = {}
     for top in owners:
-        if forward[top] >= 0 and (partner := int(calls.owner[forward[top]])) in owners and partner != top:
+        if forward[top] >= 0 and (partner := int(calls.owner[forward[top]])) in owners and partner < top:
             found[top] = partner
     return found
 

@@ -463,6 +463,15 @@ def test_nothing_known_of_a_phase_is_unknown_and_not_zero() -> None:
     assert states(found, "forward") == [None, None, None]
 
 
+def test_gradients_of_each_other_are_of_none() -> None:
+    made = MadeUp()
+    for other in (1, 0):
+        made.kernel(made.call("aten::convolution_backward", phase="backward", forward_index=other), SCUDNN)
+    found = cleaned(made)
+    assert [i.forward_index for i in found.instances] == [None, 0]
+    assert found.totals["repaired"]["backward_flop"] is None
+
+
 def test_an_empty_recording() -> None:
     found = cleaned(MadeUp())
     assert (found.instances, found.faults, found.log, found.unexplained_time_ratio) == ((), (), (), None)

@@ -203,3 +203,42 @@ def _net(dice: random.Random, n: int) -> CleanedTrace:
     for call in reversed(calls):
         made.kernel(gradients(made, call, (n, 8, 56, 56), (call > 0, True, False)), *dice.choices(KERNELS, k=3))
     return clean(*made.tables(), "kineto")
+
+
+PRODUCTS = """
+    aten::conv2d aten::convolution aten::_convolution aten::cudnn_convolution aten::convolution_backward
+    aten::cudnn_convolution_backward aten::conv_transpose2d aten::linear aten::addmm aten::mm aten::bmm aten::matmul
+    aten::linear_backward aten::scaled_dot_product_attention aten::lstm aten::einsum mine::conv2d
+""".split()  # noqa: SIM905
+size = st.integers(-1, 9)
+nonsense = st.one_of(
+    st.none(),
+    st.just(()),
+    st.lists(size, max_size=5).map(tuple),
+    st.lists(st.lists(size).map(tuple), max_size=3).map(tuple),
+)
+value = st.one_of(st.none(), st.booleans(), size, st.lists(size, max_size=3).map(tuple), st.just("text"))
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.data())
+def test_nonsense_is_unknown_and_no_error(data: st.DataObject) -> None:
+    made, draw = MadeUp(), data.draw
+    for at in range(draw(st.integers(1, 4))):
+        shapes = draw(st.none() | st.lists(nonsense.filter(lambda each: each is not None), max_size=12).map(tuple))
+        more = {
+            "input_shapes": shapes,
+            "input_dtypes": draw(st.none() | st.lists(st.sampled_from(["float", "", "?"]), max_size=12).map(tuple)),
+            "concrete_inputs": draw(st.none() | st.lists(value, max_size=12).map(tuple)),
+            "phase": draw(st.sampled_from(["forward", "backward", "recompute", "nowhere"])),
+            "forward_index": draw(st.integers(-1, 5)),
+            "parent": draw(st.integers(-1, at - 1)),
+        }
+        call = made.call(draw(st.sampled_from(PRODUCTS)), **more)
+        flop = draw(st.none() | st.just(float("nan")) | st.integers(-1, 10**18))
+        made.kernel(call, *draw(names), source_flop=flop)
+    found = clean(*made.tables(), "kineto")
+    assert len(found.kernels) == len(made.kernels)
+    raw, repaired = (sum(found.totals[state][name] or 0 for name in PHASES) for state in ("raw", "repaired"))
+    outside = {i.index for i in found.instances if i.phase == "nowhere"}
+    assert outside or raw + sum(flop for _, _, flop in found.faults) == repaired
