@@ -72,8 +72,7 @@ def _recording(path: str, tables: Tables) -> Recording:
     strings = dict(tables.rows("StringIds", ("id", "value")))
     kernels, doubles = _kernels(tables, strings)
     events = NvtxRanges(strings, _domains(tables, strings))
-    for row in tables.rows("NVTX_EVENTS", COLUMNS, {"eventType": (PUSH_POP, START_END)}):
-        events.take(*row)
+    events.take(tables.rows("NVTX_EVENTS", COLUMNS, {"eventType": (PUSH_POP, START_END)}))
     device_end_ns = int((kernels["start_ns"] + kernels["time_ns"]).max())
     end_ns = max(events.last_ns, device_end_ns, int(kernels["launch_end_ns"].max()))
     calls = events.calls(end_ns)

@@ -11,21 +11,18 @@ from __future__ import annotations
 
 import ast
 import json
-import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-_SEQUENCE = re.compile(r", (?:stashed )?seq ?= ?(\d+)\Z")
-_OP_ID = re.compile(r", op_id = (\d+)\Z")
+_SEQUENCE, _STASHED = ", seq = ", ", stashed seq="
+_OP_ID = ", op_id = "
 _SIZES = ", sizes = "
 _IDS = ", input_op_ids = "
 
 Shapes = tuple[Any, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Name:
+class Name(NamedTuple):
     """A range's text taken apart; -1 and None for what it does not say."""
 
     name: str
@@ -41,22 +38,21 @@ class Name:
 
 def parse(text: str) -> Name:
     """The parts of a range's text."""
-    at = text.find(_IDS)
-    if at >= 0:
-        text = text[:at]
-    at = text.find(_SIZES)
-    sizes = text[at + len(_SIZES) :] if at >= 0 else None
-    if at >= 0:
-        text = text[:at]
-    numbers = []
-    for pattern in (_OP_ID, _SEQUENCE):
-        found = pattern.search(text)
-        if found:
-            text = text[: found.start()]
-            numbers.append(int(found[1]))
-        else:
-            numbers.append(-1)
-    return Name(text, numbers[1], numbers[0], sizes)
+    if ", " not in text:
+        return Name(text)
+    rest, _, _ = text.partition(_IDS)
+    rest, said, sizes = rest.partition(_SIZES)
+    name, op_id = _number(rest, _OP_ID)
+    name, sequence_nr = _number(name, _SEQUENCE)
+    if sequence_nr < 0 and "stashed seq" in name:
+        name, sequence_nr = _number(name, _STASHED)
+    return Name(name, sequence_nr, op_id, sizes if said else None)
+
+
+def _number(text: str, key: str) -> tuple[str, int]:
+    """A text without the key and the number at its end, and the number; -1: there is none."""
+    before, found, digits = text.rpartition(key)
+    return (before, int(digits)) if found and digits.isdecimal() else (text, -1)
 
 
 def sizes(text: str) -> Shapes | None:

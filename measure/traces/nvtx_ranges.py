@@ -10,7 +10,7 @@ torch's they are ranges.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,10 +64,11 @@ class _Spans:
         self.names: list[str] = []
         self.start_ns, self.end_ns, self.thread = array("q"), array("q"), array("q")
 
-    def add(self, name: str, start_ns: int, end_ns: int | None, global_tid: int | None) -> None:
+    def add(self, name: str, start_ns: int, end_ns: int, global_tid: int | None) -> None:
+        """end_ns: -1 for a range that is open."""
         self.names.append(name)
         self.start_ns.append(start_ns)
-        self.end_ns.append(-1 if end_ns is None else end_ns)
+        self.end_ns.append(end_ns)
         self.thread.append(-1 if global_tid is None else global_tid)
 
     def columns(self, last_ns: int) -> dict[str, Any]:
@@ -94,61 +95,79 @@ class NvtxRanges:
         self._markers: dict[int, _Marker] = {}  # row of calls → what PyProf says
         self._sizes: dict[str, Any] = {}
         self._marker_of: dict[str, _Marker | None] = {}
-        self._is_operator: dict[str, bool] = {}
+        self._known: dict[str, tuple[str, _Spans | None]] = {}  # one object for equal names, and where they belong
         self._torch = 0
         self.last_ns, self.open = 0, 0  # the latest time in the ranges, and how many have no end
 
-    def take(
-        self,
-        start_ns: int | None,
-        end_ns: int | None,
-        kind: int | None,
-        text: str | None,
-        text_id: int | None,
-        thread: int | None,
-        domain: int | None,
-    ) -> None:
-        """Keep one range."""
-        if start_ns is None:
-            return
-        self.open += end_ns is None
-        self.last_ns = max(self.last_ns, start_ns if end_ns is None else end_ns)
-        name = self._strings.get(-1 if text_id is None else text_id, "") if text is None else text
-        if domain:
-            self._ranges.add(f"{self._domains.get(domain) or f'domain {domain}'}.{name}", start_ns, end_ns, thread)
-        elif kind == START_END:
-            self._ranges.add(name, start_ns, end_ns, thread)
-        elif name.startswith("{'"):
-            self._marker(name, start_ns, end_ns, thread)
-        else:
-            self._pushed(nvtx_names.parse(name), start_ns, end_ns, thread)
+    def take(self, rows: Iterable[tuple[Any, ...]]) -> None:
+        """Keep the ranges in rows of `COLUMNS`."""
+        strings, last_ns = self._strings, self.last_ns
+        for start_ns, end_ns, kind, text, text_id, thread, domain in rows:
+            if start_ns is None:
+                continue
+            if end_ns is None:
+                self.open += 1
+                end_ns, latest_ns = -1, start_ns
+            else:
+                latest_ns = end_ns
+            if latest_ns > last_ns:
+                last_ns = latest_ns
+            if text is None:
+                text = strings.get(text_id, "")
+            if domain:
+                text = f"{self._domains.get(domain) or f'domain {domain}'}.{text}"
+                self._ranges.add(text, start_ns, end_ns, thread)
+            elif kind == START_END:
+                self._ranges.add(text, start_ns, end_ns, thread)
+            elif text.startswith("{'"):
+                self._marker(text, start_ns, end_ns, thread)
+            else:
+                self._pushed(text, start_ns, end_ns, thread)
+        self.last_ns = last_ns
 
-    def _pushed(self, found: nvtx_names.Name, start_ns: int, end_ns: int | None, thread: int | None) -> None:
-        if found.name.startswith(f"{OWN}."):
-            self._copies.add(found.name, start_ns, end_ns, thread)
-        elif ANNOTATION.match(found.name):
-            self._ranges.add(found.name, start_ns, end_ns, thread)
-        elif found.of_torch or self._operator(found.name) or (self._torch and found.name in BARE):
+    def _pushed(self, text: str, start_ns: int, end_ns: int, thread: int | None) -> None:
+        name, sequence_nr, op_id, sizes = nvtx_names.parse(text)
+        known = self._known.get(name)
+        if known is None:
+            known = self._known[name] = (name, self._spans_of(name))
+        name, spans = known
+        if spans is None:
+            spans = self._calls if sequence_nr >= 0 or op_id >= 0 or sizes is not None else self._by_hand
+        if spans is self._calls:
             self._torch += 1
-            self._call(found, start_ns, end_ns, thread)
+            self._call(name, start_ns, end_ns, thread, sequence_nr, op_id, sizes)
         else:
-            self._by_hand.add(found.name, start_ns, end_ns, thread)
+            spans.add(name, start_ns, end_ns, thread)
 
-    def _operator(self, name: str) -> bool:
-        if name not in self._is_operator:
-            self._is_operator[name] = bool(OPERATOR.fullmatch(name) or NODE.fullmatch(name))
-        return self._is_operator[name]
+    def _spans_of(self, name: str) -> _Spans | None:
+        """Where ranges of a name belong; None: among the calls if their text says more than a name."""
+        if name.startswith(f"{OWN}."):
+            return self._copies
+        if ANNOTATION.match(name):
+            return self._ranges
+        return self._calls if name in BARE or OPERATOR.fullmatch(name) or NODE.fullmatch(name) else None
 
-    def _call(self, found: nvtx_names.Name, start_ns: int, end_ns: int | None, thread: int | None) -> None:
-        self._calls.add(found.name, start_ns, end_ns, thread)
-        self._sequence_nr.append(found.sequence_nr)
-        self._op_id.append(found.op_id)
-        text = found.sizes
-        if text is not None and text not in self._sizes:
-            self._sizes[text] = nvtx_names.sizes(text)
-        self._shapes.append(None if text is None else self._sizes[text])
+    def _call(
+        self,
+        name: str,
+        start_ns: int,
+        end_ns: int,
+        thread: int | None,
+        sequence_nr: int = -1,
+        op_id: int = -1,
+        sizes: str | None = None,
+    ) -> None:
+        self._calls.add(name, start_ns, end_ns, thread)
+        self._sequence_nr.append(sequence_nr)
+        self._op_id.append(op_id)
+        if sizes is None:
+            self._shapes.append(None)
+            return
+        if sizes not in self._sizes:
+            self._sizes[sizes] = nvtx_names.sizes(sizes)
+        self._shapes.append(self._sizes[sizes])
 
-    def _marker(self, text: str, start_ns: int, end_ns: int | None, thread: int | None) -> None:
+    def _marker(self, text: str, start_ns: int, end_ns: int, thread: int | None) -> None:
         """A function with its arguments; not where in the program it was called, nor how a module prints."""
         if text not in self._marker_of:
             found = nvtx_names.marker(text)
@@ -157,7 +176,7 @@ class NvtxRanges:
         marker = self._marker_of[text]
         if marker is not None:
             self._markers[len(self._calls.names)] = marker
-            self._call(nvtx_names.Name(marker.name), start_ns, end_ns, thread)
+            self._call(marker.name, start_ns, end_ns, thread)
 
     def ranges(self, end_ns: int) -> pd.DataFrame:
         """What is no call, in the order of start, the outer first. end_ns: when the capture ended."""

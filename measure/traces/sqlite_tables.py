@@ -8,6 +8,7 @@ Not claimed: that the file is what it says; only that all of its pages are there
 
 from __future__ import annotations
 
+import functools
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -32,7 +33,7 @@ class Tables:
         if problem:
             raise ValueError(f"{path}: {problem}; {hint}")
         self._connection = sqlite3.connect(f"{Path(path).resolve().as_uri()}?{_how(path)}", uri=True)
-        self._connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
+        self._connection.text_factory = functools.partial(str, encoding="utf-8", errors="replace")
         listed = self._connection.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")
         self.names = frozenset(name for (name,) in listed)
 
