@@ -14,6 +14,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from analysis.kernel_names import fft_tiles
 from cleaning.traces import STATES, CleanedTrace, clean
 from measure.traces.attribute import attribute
 from measure.traces.read import read
@@ -118,6 +119,20 @@ def test_multiplicities_of_the_step_that_tuned() -> None:
     assert {reason for reason, _, _ in found.faults} == {"autotune", "renamed_kernel", "unlisted_kernel", "no_sizes"}
     assert found.totals["repaired"]["backward_flop"] is None  # no sizes, and no number to the forward pass
     assert (found.unexplained_time_ratio or 0) > 0.5
+
+
+@real
+def test_the_law_of_tiles_on_a_v100() -> None:
+    """Every convolution of 3 × 3 and more that FFT_TILING was tried on: one launch a tile."""
+    found = cleaned(TUNED)
+    launches = found.kernels[found.kernels["name"] == "volta_gcgemm_32x32_nt"].groupby("instance").size()
+    seen = {}
+    for instance in found.instances:
+        inputs, weight = (*instance.input_shapes, (), ())[:2]
+        if instance.index in launches.index and weight and weight[2] >= 3:
+            seen[inputs[2:], weight[2:]] = launches[instance.index]
+            assert launches[instance.index] == fft_tiles(inputs[2:], weight[2:]), instance
+    assert {((224, 224), (7, 7)): 81, ((56, 56), (3, 3)): 4, ((28, 28), (3, 3)): 1}.items() <= seen.items()
 
 
 @real
