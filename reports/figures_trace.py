@@ -194,9 +194,9 @@ def _times(rows: Sequence[Row], state: str) -> str:
 
 def _times_of(row: Row, state: str) -> str:
     flop = row[f"{state}_flop"]
-    if not row["unit_flop"] or (flop is None and state != "raw"):
+    if not row["unit_flop"] or flop is None:
         return "?"
-    text = digits((flop or 0) / row["unit_flop"])
+    text = digits(flop / row["unit_flop"])
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 

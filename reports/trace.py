@@ -270,9 +270,9 @@ def sizes(instance: OperationInstance) -> str:
 
 def times(instance: OperationInstance) -> str:
     """How often the recording counts it: raw ÷ expected."""
-    if not instance.expected_flop:
+    if not instance.expected_flop or instance.raw_flop is None:
         return _UNKNOWN
-    return f"{digits((instance.raw_flop or 0) / instance.expected_flop)} ×"
+    return f"{digits(instance.raw_flop / instance.expected_flop)} ×"
 
 
 def unexplained_lines(trace: Trace) -> list[str]:
@@ -290,7 +290,8 @@ def unexplained_lines(trace: Trace) -> list[str]:
 def rate_lines(trace: Trace, device: Device | None) -> list[str]:
     """How fast the products ran, and what was faster than it can be."""
     if device is None:
-        return []
+        name = trace.device_name
+        return [f"no rate: analysis/peaks.csv has no {name}; --device names one that it has"] if name else []
     cleaned = trace.cleaned
     found = rates(cleaned.instances, cleaned.kernels, device)
     share = together(found, int(cleaned.kernels["time_ns"].sum()) / 1e9)

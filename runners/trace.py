@@ -48,6 +48,9 @@ WITH_KERNELS = {
 }
 """Source → how to record one with its kernels."""
 
+MALFORMED = (TypeError, AttributeError, OverflowError, LookupError, RecursionError)
+"""What readers meet in a file whose parts are of other types than its recorder gives them."""
+
 GZIP = b"\x1f\x8b"
 CHUNK = 1 << 22
 LONGEST = max(map(len, LAUNCHES))
@@ -119,6 +122,9 @@ def recorded(path: Path) -> Recording:
         recording = read(path)
     except ValueError as fault:
         raise _Refused(str(fault)) from fault
+    except MALFORMED as fault:
+        words = " ".join(f"{type(fault).__name__}: {fault}".split())
+        raise _Refused(f"{path}: something in it is not as its recorder writes it ({words})") from fault
     if recording.source != "pyprof":  # which says itself to what each kernel belongs
         recording = attribute(recording)
     _check_kernels(recording, path)

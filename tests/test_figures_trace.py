@@ -145,7 +145,9 @@ def test_what_has_no_count_is_a_question_mark_and_fractions_stay(drawn: Any) -> 
     """A grouped convolution counted as one of 64 groups, and one whose sizes say nothing."""
     group = made.instance(0, "forward", 64 * G, 1, raw_flop=G, verdict="under", reason="grouped")
     unknown = made.instance(1, "forward", None, 1, raw_flop=5, repaired_flop=5)
-    table = cells(drawn(group, unknown)["counts_by_operation"])
+    lost = made.instance(2, "forward", G, 0, raw_flop=None, deduplicated_flop=None, reason="no_kernel")
+    table = cells(drawn(group, unknown, lost)["counts_by_operation"])
+    assert [table[(x, 2)] for x in (1, 2)] == [("?", colour("under")), ("1", colour("right"))]
     assert table[(1, 0)] == ("0.0156", colour("under"))
     assert table[(1, 1)] == ("?", colour("unknown"))
 

@@ -226,6 +226,10 @@ BAD: dict[str, tuple[Callable[[Path], object], str]] = {
     "words.txt": (lambda path: path.write_text("no trace\n"), "expected a Kineto trace"),
     "no_events.json": (lambda path: path.write_text("{}"), "traceEvents"),
     "neither.json": (traced("python_function"), "neither operator calls nor kernels"),
+    "types.json": (
+        lambda path: path.write_text('[{"ph": "X", "cat": "cpu_op", "name": 5, "ts": 1, "dur": 2, "args": 3}]'),
+        "not as its recorder writes it (TypeError",
+    ),
     "no_kernels.json": (
         traced("cpu_op", "cuda_runtime"),
         "launched, none was recorded; record again with",

@@ -23,7 +23,7 @@ V100 = peaks.lookup("Tesla V100-SXM2-16GB")
 A100 = peaks.lookup("NVIDIA A100-SXM4-40GB")
 
 GOLDEN = """\
-trace.json.gz: Kineto (torch.profiler), Tesla V100-SXM2-16GB, 2 steps
+trace.json.gz: Kineto (torch.profiler), Abacus 1, 2 steps
 32 kernels, 33.0 ms with copies and fills; 31 found their operation, 1 did not
 
  FLOP a step                                  forward  backward  backward ÷ forward
@@ -59,13 +59,14 @@ The largest operations; found: how often each of its products was counted, 1 is 
  layer0     forward   2×3×224×224, 64×3×7×7      1  1.00 G  1.00 ×
 
 unexplained: 1.5 % of the time of kernels that make products by their name
+no rate: analysis/peaks.csv has no Abacus 1; --device names one that it has
 no concrete inputs
 """
 
 
 def test_the_whole_text_of_a_recording_with_one_fault_of_each_sort() -> None:
     """Forward, two steps: 16 + 1 and 2 + 2 found, 0 of 3 + 3: 21 G raw; once each 1 + 1 + 2 + 2 = 6; true 12."""
-    assert report.to_text(made.trace()) == GOLDEN
+    assert report.to_text(made.trace(device_name="Abacus 1")) == GOLDEN
 
 
 def test_the_document_has_the_keys_of_the_issue_and_no_other() -> None:
@@ -126,6 +127,16 @@ def test_equal_operations_are_one_line_and_unequal_counts_are_not() -> None:
         ("layer0", "forward", 9 * G, 1),
     ]
     assert sum(map(len, groups)) == 12
+
+
+def test_a_device_without_peaks_is_named_and_one_that_was_not_recorded_is_not() -> None:
+    assert "no rate: analysis/peaks.csv has no Abacus 1; --device" in report.to_text(made.trace(device_name="Abacus 1"))
+    assert "no rate" not in report.to_text(made.trace(device_name=""))
+
+
+def test_what_no_kernel_was_counted_for_is_unknown_and_not_0() -> None:
+    lost = made.instance(0, "forward", G, 1, raw_flop=None)
+    assert (report.times(lost), report.times(replace(lost, raw_flop=0))) == ("–", "0 ×")
 
 
 def test_lines_are_no_wider_than_the_page() -> None:
