@@ -50,6 +50,9 @@ KINDS = (
     "communication",
 )
 
+PRODUCTS = ("convolution", "matmul", "attention", "recurrent")
+"""The kinds whose multiply-adds are model FLOP."""
+
 BUCKETS = ("counted", "ignored", "not_understood")
 
 Reader = Callable[[Operation], Cost]

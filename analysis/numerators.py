@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 
 from analysis import kinds
 from analysis.precisions import PRECISIONS, unit_of
-from analysis.theory import MODEL_KINDS, OPERATORS, TRAINING_PER_FORWARD, kind_of_operator
-from analysis.work_times import epoch_of
+from analysis.theory import OPERATORS, TRAINING_PER_FORWARD, kind_of_operator
+from analysis.work_times import epoch_parts
 from results.errors import Inconsistent, Unavailable
-from results.records import CleanedOperation, FlopCount, Operation, ProfileCount, Run, to_text
+from results.records import WHOLE, CleanedOperation, FlopCount, Operation, ProfileCount, Run, to_text
 
 OWN = "flopledger"
 
@@ -158,7 +158,7 @@ def unit_of_kind(kind: str, run: Run) -> str:
     return run.convolution_unit or policy.convolution_unit
 
 
-_MATRIX_KINDS = tuple(kind for kind in MODEL_KINDS if kind != "convolution")
+_MATRIX_KINDS = tuple(kind for kind in kinds.PRODUCTS if kind != "convolution")
 
 
 def _of_profile(
@@ -193,8 +193,7 @@ def _cleaned(count: ProfileCount) -> int:
 
 def _units_of_work(work: str, operations: Sequence[CleanedOperation], run: Run) -> dict[str, int]:
     """Cleaned FLOP of a work by the unit that runs them; an epoch is full batches × their number + the last one."""
-    full, last = epoch_of(run)
-    parts = {"batch": full, "last": int(bool(last))} if work == "epoch" else {work: 1}
+    parts = epoch_parts(run) if work == "epoch" else {work: 1}
     units: Counter[str] = Counter()
     for operation in operations:
         times = parts.get(operation.work, 0)
@@ -228,7 +227,7 @@ def _profile_marks(mine: Sequence[ProfileCount]) -> tuple[str, ...]:
 def _forward(counts: Iterable[FlopCount], run: Run, counter: str) -> tuple[FlopCount, list[FlopCount]]:
     """The total and the operators of one counter's forward pass at the run's batch size."""
     mine = [c for c in counts if (c.cell_id, c.attempt, c.counter) == (run.cell_id, run.attempt, counter)]
-    here = [c for c in mine if c.scope == "total" and c.phase == "forward" and c.batch_size == run.batch_size]
+    here = [c for c in mine if c.scope == WHOLE and c.phase == "forward" and c.batch_size == run.batch_size]
     broken = [c for c in (here or mine) if c.status != "ok" or c.flop is None]
     if broken:
         raise Unavailable(f"{counter}: {broken[0].reason or broken[0].status}")
@@ -265,7 +264,7 @@ def _may_hold_products(name: str) -> bool:
     """Could this operator of a counter ("aten::add_", "ReLU6", "Tensor.relu") hold model FLOP? If unknown, it could."""
     spelt = (name.replace("::", "."), f"aten.{name.rpartition('.')[2].lower()}")
     kind = next(filter(None, map(kinds.kind_of, spelt)), "")
-    return kind in ("", *MODEL_KINDS)
+    return kind in ("", *kinds.PRODUCTS)
 
 
 def _executed(counted: Counted, run: Run) -> tuple[str, ...]:

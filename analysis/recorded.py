@@ -13,6 +13,7 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from analysis.kinds import PRODUCTS as PRODUCTS
 from analysis.kinds import TABLE, Rule, cost, kind_of
 from analysis.operands import Sizes
 from analysis.recorded_forms import FORMS, GONE, Form
@@ -20,9 +21,6 @@ from analysis.recorded_sizes import Given
 from analysis.traffic import nothing
 from results.errors import Unavailable
 from results.records import Operation, ProfiledOperation
-
-PRODUCTS = ("convolution", "matmul", "attention", "recurrent")
-"""The kinds whose multiply-adds are model FLOP."""
 
 DTYPES = {
     "double": "float64",
@@ -66,7 +64,6 @@ _SIZES_AS_TENSORS = {"self_size": "self", "weight_size": "weight"}
 
 _COUNT_ONLY = {name: Rule(r.kind, r.bucket, r.reader, nothing) for name, r in TABLE.items() if r.kind in PRODUCTS}
 """The project's table without bytes: a recording without dtypes can be counted."""
-
 
 _MISFITS = (ValueError, IndexError, KeyError, TypeError, ZeroDivisionError)
 """What formulas raise for sizes and values that are of no such call."""

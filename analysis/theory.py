@@ -73,8 +73,8 @@ and all else that they count in unit `flop`."""
 ELEMENTS_APART = ("ptflops", "ptflops_aten", "pthflops")
 """Counters whose adapter gives multiply-adds and counted elements as rows of their own, by unit."""
 
-MODEL_KINDS = ("convolution", "matmul", "attention", "recurrent")
-"""The kinds whose operations are model FLOP by `analysis/kinds.py`."""
+FLOP_PER_NATIVE = {"mac": 2, "flop": 1}
+"""Native unit of a counter → FLOP. PaLM, MLPerf and Epoch count a multiply-add as two."""
 
 TRAINING_PER_FORWARD = 3
 """Backward is taken for twice the forward pass: each product needs one for its input and one for its weight. An

@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 
 from analysis.statistics import summarise
 from analysis.step_times import block_means
-from results.records import MEASURED, WORKS, Run, Sample, WorkTime, header, non_default, to_text
+from results.records import MEASURED, WORKS, Parameters, Run, Sample, WorkTime, header, non_default, to_text
 
 WORKS_OF_METHODS = {"one": ("one",), "batch": ("batch",), "epoch": ("batch", "last", "epoch")}
 """Method → the works it needs the time of."""
@@ -59,9 +59,21 @@ def works_of(run: Run) -> tuple[str, ...]:
     return tuple(work for work in WORKS if work in asked - absent)
 
 
-def epoch_of(run: Run) -> tuple[int, int]:
+def epoch_of(run: Parameters) -> tuple[int, int]:
     """(number of full batches, images of the last, smaller one; 0: there is none) of the run's epoch."""
     return divmod(run.epoch_images, run.batch_size)
+
+
+def epoch_parts(run: Parameters) -> dict[str, int]:
+    """Work → how often an epoch does it: its full batches, and the last, smaller one if there is one."""
+    full, last = epoch_of(run)
+    return {work: times for work, times in (("batch", full), ("last", int(last > 0))) if times}
+
+
+def images_of(run: Parameters, work: str) -> int:
+    """Images that a work trains on."""
+    sizes = {"one": 1, "batch": run.batch_size, "last": run.epoch_images % run.batch_size, "epoch": run.epoch_images}
+    return sizes[work]
 
 
 def variant(run: Run) -> str:
@@ -118,9 +130,7 @@ def _mean(blocks: Sequence[Sample]) -> Mean:
 
 def _epoch(run: Run, means: Mapping[str, Mean]) -> Mean | None:
     """Full batches × their number + the last one. None if one of the two is needed and not there."""
-    full, last = epoch_of(run)
-    parts = [(full, means.get("batch"))] if full else []
-    parts += [(1, means.get("last"))] if last else []
+    parts = [(count, means.get(work)) for work, count in epoch_parts(run).items()]
     known = [(count, mean) for count, mean in parts if mean is not None]
     if not known or len(known) < len(parts):
         return None
@@ -150,8 +160,14 @@ def _row(run: Run, work: str, plain: Mean | None, profiled: Mean | None, real: M
     row |= {"status": status, "reason": reason}
     if run.status not in MEASURED or plain is None:
         return WorkTime(**row)
-    items, steps = _size(run, work)
-    row |= {"items": items, "steps": steps, "time_s": plain.mean_s, "low_s": plain.low_s, "high_s": plain.high_s}
+    steps = sum(epoch_parts(run).values()) if work == "epoch" else 1
+    row |= {
+        "items": images_of(run, work),
+        "steps": steps,
+        "time_s": plain.mean_s,
+        "low_s": plain.low_s,
+        "high_s": plain.high_s,
+    }
     if profiled is not None:
         row |= {"profiled_time_s": profiled.mean_s, "profiled_low_s": profiled.low_s}
         row |= {"profiled_high_s": profiled.high_s, "overhead_ratio": profiled.mean_s / plain.mean_s - 1}
@@ -159,13 +175,6 @@ def _row(run: Run, work: str, plain: Mean | None, profiled: Mean | None, real: M
         row |= {"real_time_s": real.mean_s, "real_low_s": real.low_s, "real_high_s": real.high_s}
         row |= {"agrees": _overlap(plain, real)}
     return WorkTime(**row)
-
-
-def _size(run: Run, work: str) -> tuple[int, int]:
-    """(images, steps) of a work."""
-    full, last = epoch_of(run)
-    sizes = {"one": (1, 1), "batch": (run.batch_size, 1), "last": (last, 1)}
-    return sizes.get(work, (run.epoch_images, full + bool(last)))
 
 
 def _standing(run: Run, work: str, plain: Mean | None, profiled: Mean | None) -> tuple[str, str]:
@@ -185,9 +194,7 @@ def _standing(run: Run, work: str, plain: Mean | None, profiled: Mean | None) ->
 def _wide(run: Run, work: str) -> str:
     """Why a work's time did not converge; "" if it did. The cell tells the batch's, its warnings those of others."""
     if work == "epoch":
-        full, last = epoch_of(run)
-        parts = ["batch"] * bool(full) + ["last"] * bool(last)
-        return "; ".join(f"{part}: {why}" for part in parts if (why := _wide(run, part)))
+        return "; ".join(f"{part}: {why}" for part in epoch_parts(run) if (why := _wide(run, part)))
     if work == "batch":
         return "" if run.status == "ok" else run.reason or run.status
     return next((mark.removeprefix(f"{work}: ") for mark in run.warnings if mark.startswith(f"{work}: ")), "")

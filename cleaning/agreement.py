@@ -10,12 +10,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-from analysis import kinds
+from analysis.numerators import OWN
 from analysis.theory import OPERATORS
+from cleaning.profiles import traced_flop
 from cleaning.selection import by_counter_and_phase, is_model_flop, of_the_model
 from results.records import Agreement, FlopCount, Operation, Run, to_text
-
-OWN = "flopledger"
 
 Groups = Mapping[tuple[str, str], Sequence[FlopCount]]
 
@@ -47,9 +46,7 @@ def _exact(run: Run, phase: str, groups: Groups, table: Sequence[Operation] | No
 
 
 def _traced(table: Sequence[Operation] | None, phase: str) -> int | None:
-    if table is None:
-        return None
-    return sum(int(kinds.cost(operation).model_flop) for operation in table if operation.phase == phase)
+    return None if table is None else traced_flop(table, (phase,))
 
 
 def _here(run: Run, counts: Sequence[FlopCount]) -> list[FlopCount]:

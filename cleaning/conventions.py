@@ -10,20 +10,14 @@ import dataclasses
 import math
 
 from analysis.affine import affine
-from analysis.theory import OPERATORS
+from analysis.theory import FLOP_PER_NATIVE, OPERATORS
 from cleaning.steps import Outcome
-from results.records import CleaningLog, FlopCount, to_text
+from results.records import WHOLE, CleaningLog, FlopCount, to_text
 
 FILE = "flop_counts.csv"
 
-WHOLE = "total"
-"""The scope of counts of the whole model; every other scope is the path of a module."""
-
 Points = set[tuple[int, int]]
 """(batch size, FLOP) of one series of counts."""
-
-FLOP_PER_NATIVE = {"mac": 2, "flop": 1}
-"""Native unit of a counter → FLOP. PaLM, MLPerf and Epoch count a multiply-add as two."""
 
 
 def one_convention(counts: tuple[FlopCount, ...]) -> Outcome[FlopCount]:

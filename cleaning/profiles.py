@@ -11,7 +11,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from analysis import kinds
+from analysis.numerators import PROFILER
 from analysis.recorded import kind_of_call
+from analysis.work_times import epoch_parts, images_of
 from cleaning.duplicates import counted_once
 from cleaning.instances import FORWARD, STEP, Instance, Node, forest, instances, no_products
 from cleaning.steps import Outcome
@@ -27,8 +29,6 @@ from results.records import (
     Run,
     to_text,
 )
-
-SOURCE = "torch_profiler"
 
 PHASES: tuple[tuple[str, tuple[str, ...]], ...] = (("forward", FORWARD), ("backward", ("backward",)))
 """Phases of a count, and the recorded phases that each is the sum of."""
@@ -57,7 +57,7 @@ PROFILE_STEPS: tuple[tuple[str, ProfileStep], ...] = (
 """In order: what was counted twice is taken out before it is asked what is missing."""
 
 
-def clean_profile(run: Run, calls: Sequence[ProfiledOperation], source: str = SOURCE) -> CleanedProfile:
+def clean_profile(run: Run, calls: Sequence[ProfiledOperation], source: str = PROFILER) -> CleanedProfile:
     """Runs PROFILE_STEPS over what a recorder wrote of a run; the order of `calls` does not matter.
 
     Raises Inconsistent for calls that form no forest, or if a step lost or invented a product.
@@ -82,18 +82,6 @@ def clean_instances(
         current = outcome.kept
         log.extend(outcome.log)
     return current, tuple(log)
-
-
-def epoch_parts(run: Run) -> dict[str, int]:
-    """Work → how often an epoch does it: its full batches, and the last, smaller one if there is one."""
-    full, last = divmod(run.epoch_images, run.batch_size)
-    return {work: times for work, times in (("batch", full), ("last", int(last > 0))) if times}
-
-
-def images_of(run: Run, work: str) -> int:
-    """Images that a work trains on."""
-    sizes = {"one": 1, "batch": run.batch_size, "last": run.epoch_images % run.batch_size, "epoch": run.epoch_images}
-    return sizes[work]
 
 
 def why_unprofiled(run: Run, work: str) -> str:
@@ -139,9 +127,9 @@ def whole_sum(values: Iterable[int | None]) -> int | None:
     return total
 
 
-def exact_flop(table: Sequence[Operation], phases: Sequence[str]) -> int:
+def traced_flop(table: Sequence[Operation], phases: Sequence[str]) -> int:
     """Model FLOP of these phases by our own trace of a step."""
-    return sum(int(kinds.cost(operation).model_flop) for operation in table if operation.phase in phases)
+    return int(kinds.total(operation for operation in table if operation.phase in phases).model_flop)
 
 
 def _count(
@@ -157,11 +145,11 @@ def _count(
     same_batch = table is not None and items == run.batch_size
     return replace(
         blank,
-        source=rows[0].source if rows else SOURCE,
+        source=rows[0].source if rows else PROFILER,
         found_flop=known_sum(row.found_flop for row in rows),
         deduplicated_flop=known_sum(row.deduplicated_flop for row in rows),
         cleaned_flop=whole_sum(row.cleaned_flop for row in rows) if rows else None,
-        exact_flop=exact_flop(table or (), dict(PHASES)[phase]) if same_batch else None,
+        exact_flop=traced_flop(table or (), dict(PHASES)[phase]) if same_batch else None,
         operations=len(rows),
         removed=sum(row.found_flop != row.deduplicated_flop for row in rows),
         repaired=sum(row.cleaned_flop not in (None, row.deduplicated_flop) for row in rows),
@@ -218,7 +206,7 @@ def _blank(run: Run, work: str, phase: str, items: int) -> ProfileCount:
         batch_size=run.batch_size,
         precision=run.precision,
         device=run.device,
-        source=SOURCE,
+        source=PROFILER,
         work=work,
         items=items,
         phase=phase,

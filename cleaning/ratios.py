@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from analysis import kinds
-from analysis.recorded import PRODUCTS
+from analysis.numerators import OWN, PROFILER
+from analysis.work_times import epoch_parts
 from cleaning.instances import FORWARD, STEP
-from cleaning.profiles import SOURCE, epoch_parts, known_sum, whole_sum, why_unprofiled
-from results.records import CleanedOperation, FlopCount, Operation, Ratio, Run
+from cleaning.profiles import known_sum, whole_sum, why_unprofiled
+from results.records import WHOLE, CleanedOperation, FlopCount, Operation, Ratio, Run
 
-OWN = "flopledger"
 LEVELS = ("model", "kind", "module", "operation")
 STATES = ("found", "cleaned")
 
@@ -114,7 +114,7 @@ def _of_profile(run: Run, operations: Sequence[CleanedOperation]) -> Iterator[Ra
 
 
 def _source(operations: Sequence[CleanedOperation]) -> str:
-    return operations[0].source if operations else SOURCE
+    return operations[0].source if operations else PROFILER
 
 
 def _sum_of(state: str) -> Callable[[Iterable[int | None]], int | None]:
@@ -150,9 +150,9 @@ def _of_table(run: Run, table: Sequence[Operation]) -> Iterator[Ratio]:
             continue
         cost = kinds.cost(operation)
         owner = by_index.get(_linked(operation), operation) if operation.phase == "backward" else operation
-        if cost.model_flop and owner.kind not in PRODUCTS:
+        if cost.model_flop and owner.kind not in kinds.PRODUCTS:
             owner = operation
-        product = owner.kind in PRODUCTS
+        product = owner.kind in kinds.PRODUCTS
         flop = int(cost.model_flop if product else cost.other_flop)
         if not flop:
             continue
@@ -172,7 +172,7 @@ def _linked(operation: Operation) -> int:
 
 def _of_counters(run: Run, counts: Sequence[FlopCount]) -> Iterator[Ratio]:
     here = [count for count in counts if (count.cell_id, count.attempt) == (run.cell_id, run.attempt)]
-    totals = [count for count in here if (count.scope, count.operator) == ("total", "")]
+    totals = [count for count in here if (count.scope, count.operator) == (WHOLE, "")]
     for counter in dict.fromkeys(count.counter for count in totals):
         mine = [count for count in totals if count.counter == counter]
         passes = {phase: _nearest(run, [c for c in mine if c.phase == phase]) for phase in ("forward", "backward")}

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from analysis.theory import MODEL_KINDS, OPERATORS, kind_of_operator
-from cleaning.conventions import WHOLE, entry
+from analysis.kinds import PRODUCTS
+from analysis.theory import OPERATORS, kind_of_operator
+from cleaning.conventions import entry
 from cleaning.steps import Outcome
-from results.records import PHASES, CleaningLog, FlopCount, Run
+from results.records import PHASES, WHOLE, CleaningLog, FlopCount, Run
 
 
 def model_operators(counts: tuple[FlopCount, ...]) -> Outcome[FlopCount]:
@@ -30,7 +31,7 @@ def model_operators(counts: tuple[FlopCount, ...]) -> Outcome[FlopCount]:
 
 def is_model_flop(count: FlopCount) -> bool:
     """Whether this row is of one operator, and that is known for a convolution or matrix product."""
-    return bool(count.operator) and kind_of_operator(count.counter, count.operator, count.native_unit) in MODEL_KINDS
+    return bool(count.operator) and kind_of_operator(count.counter, count.operator, count.native_unit) in PRODUCTS
 
 
 def by_counter_and_phase(run: Run, counts: Sequence[FlopCount]) -> dict[tuple[str, str], list[FlopCount]]:
@@ -57,7 +58,7 @@ def _why_left_out(count: FlopCount) -> str | None:
     kind = kind_of_operator(count.counter, count.operator, count.native_unit)
     if kind is None:
         return "not understood: the operator is in no table, so it is not counted"
-    return None if kind in MODEL_KINDS else f"{kind} is neither a convolution nor a matrix product"
+    return None if kind in PRODUCTS else f"{kind} is neither a convolution nor a matrix product"
 
 
 def _left_out(count: FlopCount, why: str) -> CleaningLog:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from analysis.numerators import OWN
 from reports import panels, style
 from reports.words import digits
 
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 BY_MODEL = "backward_forward_by_model"
 BY_KIND = "backward_forward_by_operation"
 WORKS = ("one", "batch", "epoch")
-OWN = "flopledger"
 RULE_OF_THUMB = 2.0
 
 _MOST_MODELS = 18

@@ -22,7 +22,7 @@ from reports.page_tables import (
     span,
 )
 from reports.words import STATUS_WORDS, digits, merged, percent, si, si_time, skeleton
-from results.records import Agreement, BatchLaw, CleaningLog, FlopCount, ProfileCount, Ratio, WorkTime
+from results.records import WHOLE, Agreement, BatchLaw, CleaningLog, FlopCount, ProfileCount, Ratio, WorkTime
 
 _STATES = ("found", "cleaned", "exact")
 _CLEANED = ("operations", "removed", "repaired", "unknown")
@@ -70,7 +70,7 @@ def broken_laws(laws: Sequence[BatchLaw]) -> Table | None:
 
 def laws_sentence(laws: Sequence[BatchLaw]) -> str:
     """How many of the totals follow a law, and how many could not be judged."""
-    totals = [law for law in laws if law.scope == "total" and not law.operator]
+    totals = [law for law in laws if law.scope == WHOLE and not law.operator]
     if not totals:
         return ""
     found = Counter(law.holds for law in totals)

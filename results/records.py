@@ -41,6 +41,9 @@ WORKS = ("one", "batch", "last", "epoch")
 """What is profiled: forward and backward of one sample; a training step of the cell's batch; one of the epoch's last,
 smaller batch; a whole epoch."""
 
+WHOLE = "total"
+"""The scope of counts of the whole model; every other scope is the path of a module."""
+
 Json = Mapping[str, Any]
 
 
@@ -174,7 +177,7 @@ class FlopCount(Record):
     workload: str
     batch_size: int
     phase: str  # forward, backward, … or total
-    scope: str = "total"  # total, or a module path
+    scope: str = WHOLE  # or a module path
     operator: str = ""  # empty: all operators together; else the counter's own name of one
     native_value: int | float | None = None
     native_unit: str = ""  # mac or flop
@@ -485,7 +488,7 @@ class BatchLaw(Record):
     model: str
     counter: str
     phase: str
-    scope: str = "total"
+    scope: str = WHOLE
     operator: str = ""
     batches: tuple[int, ...] = ()  # counted, not extrapolated
     slope_flop: int | None = None  # a sample

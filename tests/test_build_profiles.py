@@ -440,7 +440,7 @@ def drop_the_last_batch(patch: Patch) -> None:
 
 
 def drop_the_last_batch_of_the_count(patch: Patch) -> None:
-    patch.setattr(numerators, "epoch_of", lambda run: (run.epoch_images // run.batch_size, 0))
+    patch.setattr(numerators, "epoch_parts", lambda run: {"batch": run.epoch_images // run.batch_size})
 
 
 def time_under_the_profiler(patch: Patch) -> None:

@@ -15,9 +15,10 @@ from recordings import Tensor, a_run, call, mm, recorded, table_flop
 from small_steps import real_trace
 
 from analysis.recorded import is_product
+from analysis.work_times import epoch_parts
 from cleaning.duplicates import counted_once
 from cleaning.instances import forest, instances, no_products
-from cleaning.profiles import PROFILE_STEPS, clean_instances, clean_profile, epoch_parts, profile_counts
+from cleaning.profiles import PROFILE_STEPS, clean_instances, clean_profile, profile_counts
 from cleaning.steps import Outcome
 from cleaning.undercounts import repaired, shapes_flop
 from results.errors import Inconsistent

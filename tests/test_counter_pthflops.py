@@ -7,7 +7,8 @@ import torch
 from pthflops import count_ops, ops_fx
 from torch import nn
 
-from analysis.theory import MODEL_KINDS, OPERATORS, kind_of_operator
+from analysis.kinds import PRODUCTS
+from analysis.theory import OPERATORS, kind_of_operator
 from measure.counters import pthflops
 from results.errors import Inconsistent, Unavailable
 from tests.module_walk import build, statistics
@@ -205,6 +206,6 @@ def test_a_call_told_twice_is_a_fault(monkeypatch):
 def test_its_products_are_known_to_analysis_and_the_rest_is_elementwise():
     products = [nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d, nn.Linear]
     assert {kind.__name__ for kind in products} | {"matmul"} == set(OPERATORS["pthflops"])
-    assert set(OPERATORS["pthflops"].values()) <= set(MODEL_KINDS)
+    assert set(OPERATORS["pthflops"].values()) <= set(PRODUCTS)
     assert kind_of_operator("pthflops", "add", "flop") == "elementwise"
     assert kind_of_operator("pthflops", "Quantum2d") is None

@@ -11,7 +11,8 @@ from ptflops import get_model_complexity_info
 from ptflops.pytorch_ops import FUNCTIONAL_MAPPING, TENSOR_OPS_MAPPING
 from torch import nn
 
-from analysis.theory import MODEL_KINDS, OPERATORS
+from analysis.kinds import PRODUCTS
+from analysis.theory import OPERATORS
 from measure.counters import fvcore, ptflops
 from results.errors import Inconsistent
 from workloads import vision
@@ -230,7 +231,7 @@ def test_hooks_that_do_not_add_up_are_a_fault(monkeypatch):
 
 def test_fvcores_operators_are_all_known_and_agree_with_analysis():
     known = OPERATORS["fvcore"]
-    assert {name for name, kind in known.items() if kind in MODEL_KINDS} == fvcore.MATRIX_OPERATORS
+    assert {name for name, kind in known.items() if kind in PRODUCTS} == fvcore.MATRIX_OPERATORS
     table = importlib.import_module("fvcore.nn.flop_count")._DEFAULT_SUPPORTED_OPS  # the adapter silenced its import
     supported = {name.removeprefix("aten::") for name in table} - {"_convolution"}
     assert supported | {"conv"} == set(known)

@@ -106,11 +106,11 @@ def a_multiply_add_is_one(patch: Patch) -> None:
 
 
 def normalisation_is_model_flop(patch: Patch) -> None:
-    patch.setattr(selection, "MODEL_KINDS", ("convolution", "matmul", "normalization"))
+    patch.setattr(selection, "PRODUCTS", ("convolution", "matmul", "normalization"))
 
 
 def products_are_no_model_flop(patch: Patch) -> None:
-    patch.setattr(selection, "MODEL_KINDS", ("convolution",))
+    patch.setattr(selection, "PRODUCTS", ("convolution",))
 
 
 def wall_time_on_a_gpu(patch: Patch) -> None:
@@ -136,7 +136,7 @@ def every_unit_is_the_tensor_unit(patch: Patch) -> None:
 
 def a_formula_counts_double(patch: Patch) -> None:
     cost = kinds.cost
-    patch.setattr(numerators.kinds, "cost", lambda operation: cost(operation) * 2)
+    patch.setattr(numerators.kinds, "cost", lambda *given: cost(*given) * 2)
 
 
 MUTATIONS = (

@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from analysis.affine import affine
-from results.records import FlopCount
+from results.records import WHOLE, FlopCount
 
 Series = dict[int, FlopCount]
 """Batch size → one operator's count (or the total's)."""
@@ -24,7 +24,7 @@ def extrapolate(rows: Sequence[FlopCount], batch_size: int) -> list[FlopCount]:
     was not counted at every size that the total was, gives a row of status `invalid`; fewer than two counted sizes give
     the failure's row, or one of status `unavailable` for each phase.
     """
-    rows = [row for row in rows if row.scope == "total"]
+    rows = [row for row in rows if row.scope == WHOLE]
     here = [row for row in rows if row.batch_size == batch_size and row.status == "ok"]
     if here or not rows:
         return here

@@ -22,7 +22,7 @@ from typing import Any
 from measure.counters.registry import install_line
 from measure.processes import LAST_WORDS, redirect
 from results.errors import Inconsistent, Unavailable
-from results.records import FlopCount
+from results.records import WHOLE, FlopCount
 
 THREADS = 1
 """Of torch in the child. Counting is many small operations and few seconds of arithmetic: on a busy machine threads
@@ -125,12 +125,12 @@ def _count(adapter: Any, workload: Any, model: Any, size: int, baseline_bytes: i
 
 
 def _is_forward_total(row: FlopCount) -> bool:
-    return (row.phase, row.scope, row.operator) == ("forward", "total", "")
+    return (row.phase, row.scope, row.operator) == ("forward", WHOLE, "")
 
 
 def _is_kept(row: FlopCount, smallest: bool) -> bool:
     """Whether a row leaves the process: all of the whole model, few of its modules."""
-    return row.scope == "total" or (smallest and not row.operator and row.scope.count(".") < MODULE_DEPTH)
+    return row.scope == WHOLE or (smallest and not row.operator and row.scope.count(".") < MODULE_DEPTH)
 
 
 def _adapter(task: Task) -> Any:

@@ -21,14 +21,12 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
-from analysis.kinds import bucket_of, kind_of
-from measure.counters.rows import TOTAL, rows
+from analysis.kinds import PRODUCTS, bucket_of, kind_of
+from measure.counters.rows import rows
 from measure.counters.running import evaluating, summed
-from results.records import FlopCount
+from results.records import WHOLE, FlopCount
 
 NAME = "flop_counter_mode"
-
-PRODUCTS = ("convolution", "matmul", "attention", "recurrent")
 
 GLOBAL = "Global"
 """FlopCounterMode's name for everything."""
@@ -93,8 +91,8 @@ def _difference(both: Counts, forward: Counts) -> Counts:
 def _scopes(counts: Counts, root: str) -> dict[str, dict[tuple[str, str], int]]:
     """Its modules as scopes: "ResNet.layer1.0" is "layer1.0". What is no part of the root has none."""
     paths = {name: name.removeprefix(f"{root}.") for name in counts if name.startswith(f"{root}.")}
-    modules = {path: _operators(counts[name]) for name, path in paths.items() if path != TOTAL}
-    return {TOTAL: _operators(counts.get(GLOBAL, {})), **modules}
+    modules = {path: _operators(counts[name]) for name, path in paths.items() if path != WHOLE}
+    return {WHOLE: _operators(counts.get(GLOBAL, {})), **modules}
 
 
 def _operators(counted: Mapping[Any, int]) -> dict[tuple[str, str], int]:

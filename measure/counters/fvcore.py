@@ -19,9 +19,9 @@ from typing import Any
 
 import torch
 
-from measure.counters.rows import TOTAL, Counted, rows
+from measure.counters.rows import Counted, rows
 from measure.counters.running import evaluating, tensors
-from results.records import FlopCount
+from results.records import WHOLE, FlopCount
 
 with warnings.catch_warnings():
     # fvcore scripts its focal loss when imported; torch announces the end of scripting.
@@ -76,7 +76,7 @@ def count(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, bat
         not_understood=dict(analysis.unsupported_ops()),
         reason=_uncalled(analysis),
     )
-    return rows(blank, {TOTAL: _operators(analysis.by_operator()), **_modules(analysis)})
+    return rows(blank, {WHOLE: _operators(analysis.by_operator()), **_modules(analysis)})
 
 
 def _modules(analysis: Analysis) -> dict[str, Counted]:
@@ -84,7 +84,7 @@ def _modules(analysis: Analysis) -> dict[str, Counted]:
     found = {}
     for name, counted in analysis.by_module_and_operator().items():
         path = name.removeprefix("model").removeprefix(".")
-        if path not in ("", TOTAL) and counted:
+        if path not in ("", WHOLE) and counted:
             found[path] = _operators(counted)
     return found
 

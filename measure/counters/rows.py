@@ -10,12 +10,8 @@ import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from results.records import FlopCount
-
-FLOP_PER_NATIVE = {"mac": 2, "flop": 1}
-
-TOTAL = "total"
-"""The scope that is no module."""
+from analysis.theory import FLOP_PER_NATIVE
+from results.records import WHOLE, FlopCount
 
 Counted = Mapping[tuple[str, str], int | float]
 """(operator, "mac" or "flop") → the counter's own number."""
@@ -29,11 +25,11 @@ def rows(blank: FlopCount, scopes: Mapping[str, Counted]) -> list[FlopCount]:
     plain = dataclasses.replace(blank, ignored={}, not_understood={}, reason="")
     found: list[FlopCount] = []
     for scope, counted in scopes.items():
-        if scope != TOTAL and not counted:
+        if scope != WHOLE and not counted:
             continue
         operators = [_operator(plain, scope, *key, native) for key, native in counted.items()]
         total = dataclasses.replace(
-            blank if scope == TOTAL else plain,
+            blank if scope == WHOLE else plain,
             scope=scope,
             native_value=whole(sum(counted.values())),
             flop=sum(row.flop or 0 for row in operators),
@@ -45,9 +41,9 @@ def rows(blank: FlopCount, scopes: Mapping[str, Counted]) -> list[FlopCount]:
 def spread(own: Mapping[str, Counted]) -> dict[str, Counter[tuple[str, str]]]:
     """Scope → counts, from what each module did itself (path → counts; "" outside of all): a module's scope holds its
     children's work too. A module that is itself called "total" has no scope of its own."""
-    scopes: dict[str, Counter[tuple[str, str]]] = {TOTAL: Counter()}
+    scopes: dict[str, Counter[tuple[str, str]]] = {WHOLE: Counter()}
     for path, counted in own.items():
-        for scope in (TOTAL, *(name for name in ancestors(path) if name != TOTAL)):
+        for scope in (WHOLE, *(name for name in ancestors(path) if name != WHOLE)):
             into = scopes.setdefault(scope, Counter())
             for key, native in counted.items():
                 into[key] += native  # type: ignore[assignment]  # counts may be fractions of a unit

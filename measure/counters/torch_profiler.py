@@ -11,56 +11,22 @@ told by module, backward ones are not.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator
-from types import TracebackType
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
-from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
-from torch.profiler import ProfilerActivity, profile, record_function
+from torch.profiler import ProfilerActivity, profile
 
-from analysis.kinds import bucket_of, kind_of
+from analysis.kinds import PRODUCTS, bucket_of, kind_of
 from measure.counters.rows import rows, spread
 from measure.counters.running import evaluating, summed
+from measure.module_ranges import MODULE, ModuleRanges
 from results.records import FlopCount
 
 NAME = "torch_profiler"
 
-PRODUCTS = ("convolution", "matmul", "attention", "recurrent")
-
-RANGE = "flopledger module "
-"""Begins the names of the ranges that tell modules apart."""
-
 NO_OPERATOR = ("autograd::", "torch::autograd::", "profiler::")
 """Begin names of the profile's own ranges, around or beside operators."""
-
-
-class ModuleRanges:
-    """While entered, every call of one of the model's modules is a range of the profile with its path in the name."""
-
-    def __init__(self, model: torch.nn.Module) -> None:
-        self._paths = {id(module): path for path, module in model.named_modules()}
-        self._open: list[Any] = []
-        self._handles: list[Any] = []
-
-    def __enter__(self) -> ModuleRanges:
-        leave: Callable[..., None] = self._leave
-        self._handles = [
-            register_module_forward_pre_hook(self._begin),
-            register_module_forward_hook(leave, always_call=True),
-        ]
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, fault: BaseException | None, at: TracebackType | None) -> None:
-        for handle in self._handles:
-            handle.remove()
-
-    def _begin(self, module: torch.nn.Module, _inputs: Any) -> None:
-        self._open.append(record_function(f"{RANGE}{self._paths.get(id(module), '')}"))
-        self._open[-1].__enter__()
-
-    def _leave(self, _module: torch.nn.Module, _inputs: Any, _output: Any) -> None:
-        self._open.pop().__exit__(None, None, None)
 
 
 def count(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_size: int) -> list[FlopCount]:
@@ -140,8 +106,8 @@ def _above(event: Any) -> Iterator[Any]:
 
 def _path(event: Any) -> str:
     """The path of the module whose forward ran this; "" if none did."""
-    found = (above.name for above in _above(event) if above.name.startswith(RANGE))
-    return next(found, RANGE).removeprefix(RANGE)
+    found = (above.name for above in _above(event) if above.name.startswith(MODULE))
+    return next(found, MODULE).removeprefix(MODULE)
 
 
 def _aten(event: Any) -> str:
