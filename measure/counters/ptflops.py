@@ -61,7 +61,11 @@ def count(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, bat
     """
     tally, unknown = Tally(), Counter[str]()
     with evaluating(model), _calls_of_unknown(model, unknown), ModulePaths(model) as paths:
-        printed = _run(model, inputs, tally, paths)
+        hooks = {kind: _hook(rule, tally) for kind, rule in MODULES_MAPPING.items()}
+        functions = _listening(FUNCTIONAL_MAPPING, tally, paths, "F")
+        operators = _listening(TENSOR_OPS_MAPPING, tally, paths, "torch")
+        with functions, operators:
+            printed = ask(model, inputs, "pytorch", hooks)
     own = _by_module(model, tally)
     native = _check(printed, own, tally, batch_size if len(inputs) == 1 else 1)
     blank = FlopCount(
@@ -85,20 +89,19 @@ def _sorted(counted: Counted) -> Counted:
     return {key: value for key, value in ordered if value}
 
 
-def _run(model: torch.nn.Module, inputs: tuple[Any, ...], tally: Tally, paths: ModulePaths) -> int:
-    """ptflops' own number of multiply-adds, while `tally` listens."""
+def ask(model: torch.nn.Module, inputs: tuple[Any, ...], backend: str, hooks: Mapping[Any, Any], **more: Any) -> int:
+    """ptflops' own number of multiply-adds. hooks: its rules, listened to. Raises Inconsistent if it gave up."""
     said = io.StringIO()
-    functions = _listening(FUNCTIONAL_MAPPING, tally, paths, "F")
-    operators = _listening(TENSOR_OPS_MAPPING, tally, paths, "torch")
-    with functions, operators, contextlib.redirect_stdout(said):
+    with contextlib.redirect_stdout(said):
         printed, _ = get_model_complexity_info(
             model,
             (1,),  # not used: the constructor gives the input
             print_per_layer_stat=False,
             as_strings=False,
             input_constructor=lambda _: _single(model, inputs),
-            custom_modules_hooks={kind: _hook(rule, tally) for kind, rule in MODULES_MAPPING.items()},
-            backend="pytorch",
+            custom_modules_hooks=hooks,
+            backend=backend,
+            **more,
         )
     if printed is None:
         lines = [line for line in said.getvalue().splitlines() if line.strip()]

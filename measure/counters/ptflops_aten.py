@@ -14,17 +14,16 @@ Forward only.
 from __future__ import annotations
 
 import contextlib
-import inspect
 import io
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from ptflops import get_model_complexity_info
 from ptflops.aten_ops import ATEN_OPS_MAPPING
 
 from analysis import kinds
+from measure.counters.ptflops import ask
 from measure.counters.rows import rows, spread
 from measure.counters.running import evaluating
 from measure.places import ModulePaths
@@ -83,7 +82,9 @@ def count(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, bat
     """
     with evaluating(model), _hooks_restored(model), ModulePaths(model) as paths:
         listener = Listener(paths)
-        printed = _run(model, inputs, listener)
+        hooks = {operator: listener.to(operator, rule) for operator, rule in ATEN_OPS_MAPPING.items()}
+        with contextlib.redirect_stderr(io.StringIO()):
+            printed = ask(model, inputs, "aten", hooks, ost=listener, verbose=True)
     heard = sum(sum(counted.values()) for counted in listener.own.values())
     if printed != heard:
         raise Inconsistent(f"ptflops printed {printed}, its rules gave {heard}")
@@ -97,34 +98,6 @@ def count(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, bat
         not_understood=dict(listener.not_understood),
     )
     return rows(blank, spread(listener.own))
-
-
-def _run(model: torch.nn.Module, inputs: tuple[Any, ...], listener: Listener) -> int:
-    """ptflops' own number of multiply-adds, while `listener` listens."""
-    said = io.StringIO()
-    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(io.StringIO()):
-        printed, _ = get_model_complexity_info(
-            model,
-            (1,),  # not used: the constructor gives the input
-            print_per_layer_stat=False,
-            as_strings=False,
-            input_constructor=lambda _: _single(model, inputs),
-            ost=listener,
-            verbose=True,
-            custom_modules_hooks={operator: listener.to(operator, rule) for operator, rule in ATEN_OPS_MAPPING.items()},
-            backend="aten",
-        )
-    if printed is None:
-        lines = [line for line in said.getvalue().splitlines() if line.strip()]
-        raise Inconsistent(f"ptflops gave no number: {' '.join(lines)[:300]}")
-    return int(printed)
-
-
-def _single(model: torch.nn.Module, inputs: tuple[Any, ...]) -> Any:
-    """ptflops calls model(x), or model(**x) for a dictionary."""
-    if len(inputs) == 1:
-        return inputs[0]
-    return dict(zip(inspect.signature(model.forward).parameters, inputs, strict=False))
 
 
 @contextlib.contextmanager
