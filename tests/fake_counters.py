@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 from results.records import FlopCount
+
+held = []
+"""What a counter keeps until its process ends."""
 
 
 def row(workload, batch_size, **fields):
@@ -69,6 +74,18 @@ def orphaning(model, inputs, *, workload, batch_size):
     """Dies, while a process that it started holds all its files open."""
     subprocess.Popen(["sleep", "600"], close_fds=False)
     os.kill(os.getpid(), signal.SIGABRT)
+
+
+def sharing(model, inputs, *, workload, batch_size):
+    """Makes a lock between processes, as tqdm does, which its process frees when it ends by itself."""
+    held.append(multiprocessing.RLock())
+    return [row(workload, batch_size)]
+
+
+def lingering(model, inputs, *, workload, batch_size):
+    """Answers, and does not end: a thread of it goes on."""
+    threading.Thread(target=time.sleep, args=(600,)).start()
+    return [row(workload, batch_size)]
 
 
 def raising(model, inputs, *, workload, batch_size):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -32,6 +33,8 @@ FAKES = {
         "crashing_later",
         "leaving",
         "hanging",
+        "sharing",
+        "lingering",
         "orphaning",
         "raising",
         "exhausted",
@@ -207,6 +210,30 @@ def test_what_to_install_is_what_the_requirements_say():
 def test_what_is_there_anyway_has_nothing_to_type():
     assert install_line("") == "nothing to install: this project or torch brings it"
     assert install_line("fvcore>=0.1") == "python -m pip install 'fvcore>=0.1'"
+
+
+COUNT_TWICE = """
+from test_isolate import run, statuses
+if __name__ == "__main__":
+    print(statuses(run("sharing", (1,)) + run("sharing", (2,))))
+"""
+
+
+def test_what_a_counter_shares_is_freed_before_its_process_is_ended(tmp_path):
+    """Else Python says at the end of a sweep that semaphores were leaked."""
+    script = tmp_path / "script.py"
+    script.write_text(COUNT_TWICE)
+    folders = os.pathsep.join(map(str, (Path(__file__).parent, Path(__file__).parent.parent)))
+    environment = {**os.environ, "PYTHONPATH": folders}
+    done = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True, timeout=120)
+    assert (done.stdout, done.stderr, done.returncode) == ("[(1, 'ok'), (2, 'ok')]\n", "", 0)
+
+
+def test_a_counter_that_answered_and_does_not_end_is_ended(monkeypatch):
+    monkeypatch.setattr(isolate, "GRACE_S", 0.2)
+    before_s = time.monotonic()
+    assert statuses(run("lingering", (1,))) == [(1, "ok")]
+    assert time.monotonic() - before_s < 60
 
 
 def test_the_parent_imports_no_torch():

@@ -28,6 +28,9 @@ __all__ = ["batches_to_count", "count_isolated", "extrapolate", "prepare"]
 REAP_S = 5.0
 """How long a dead child's exit status is waited for."""
 
+GRACE_S = 2.0
+"""How long a child that has told everything may take to end by itself."""
+
 COUNTED_BATCHES = (1, 2, 16)
 """Two decide an affine law and the third checks it; a counter on real tensors is slow and large beyond that."""
 
@@ -79,7 +82,10 @@ def _supervise(task: Task) -> tuple[list[FlopCount], Failure | None]:
     process.start()
     theirs.close()
     try:
-        return _collect(ours, task, process)
+        rows, failure = _collect(ours, task, process)
+        if failure is None:  # what it shares with others (tqdm has a lock) would else be reported as leaked
+            process.join(GRACE_S)
+        return rows, failure
     finally:
         ours.close()
         _end(process)
