@@ -178,18 +178,18 @@ def test_where_chunks_end_does_not_matter(chunk: int, tmp_path: Path, monkeypatc
 
 
 def test_memory_does_not_grow_with_what_is_not_kept(tmp_path: Path) -> None:
-    """30 MB of Python frames around one call are never in memory together."""
+    """10 MB of Python frames around one call are never in memory together."""
     frame = json.dumps(event("python_function", "x" * 200, 1.5, 2.5))
     call = json.dumps(event("cpu_op", "aten::mm", 1, 2))
     path = tmp_path / "big.json"
-    path.write_text("[" + ",\n".join([frame] * 100_000 + [call]) + "]")
-    assert path.stat().st_size > 25e6
+    path.write_text("[" + ",\n".join([frame] * 40_000 + [call]) + "]")
+    assert path.stat().st_size > 10e6
     tracemalloc.start()
     recording = kineto.read(path)
     _, peak_bytes = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert len(recording.calls) == 1
-    assert peak_bytes < 15e6  # two windows of 4 MB and what decoding needs
+    assert peak_bytes < 8e6  # a few windows of 1 MB and what decoding needs
 
 
 @pytest.mark.parametrize(

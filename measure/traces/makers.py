@@ -32,7 +32,9 @@ def makers(calls: pd.DataFrame, place: Place, is_node: Flags, flows: pd.DataFram
     for who in {*zip(process[nodes].tolist(), thread[nodes].tolist(), strict=True)}:
         mine = nodes[(process[nodes] == who[0]) & (thread[nodes] == who[1])]
         candidates = {at: rows for at, rows in tables.items() if home[at] == who[0]}
-        rows = _forward_thread(number[mine], {at: (number[found], found) for at, found in candidates.items()})
+        rows = _forward_thread(
+            np.unique(number[mine]), {at: (number[found], found) for at, found in candidates.items()}
+        )
         if rows is None:
             continue
         before = np.searchsorted(number[rows], number[mine], side="right") - 1
@@ -47,7 +49,7 @@ def forward_calls(made_by: Ints, calls: pd.DataFrame, place: Place, operator: Fl
     """For each frame of autograd the forward call that its maker amounts to; -1: none."""
     parent, number = place.parent.tolist(), _ints(calls, "sequence_nr").tolist()
     thread = _ints(calls, "forward_thread").tolist()
-    name, module = calls["name"].tolist(), place.module.tolist()
+    name, module, node = calls["name"].tolist(), place.module.tolist(), place.node.tolist()
     made = [0] * len(calls)
     one_a_node = {(thread[at], number[at], maker): maker for at, maker in _pairs(made_by)}
     for maker in one_a_node.values():
@@ -62,6 +64,7 @@ def forward_calls(made_by: Ints, calls: pd.DataFrame, place: Place, operator: Fl
         while (
             above >= 0
             and operator[above]
+            and node[above] < 0
             and number[above] == number[call]
             and module[above] == module[call]
             and name[above] != name[call]
