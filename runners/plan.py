@@ -15,6 +15,7 @@ from typing import Any
 from measure.counters.registry import COUNTERS
 from results.records import WORKS, Cell
 from workloads.catalogue import entry, hyper_of, reason_not_trainable
+from workloads.cifar_files import CLASSES
 
 METHODS = ("theory", "one", "batch", "epoch", "exact")
 """Methods of counting, in the order in which they are told. one, batch and epoch: from a profile."""
@@ -149,9 +150,12 @@ def reason_against(cell: Cell) -> str:
 
 
 def check(grid: Grid) -> None:
-    """Raises ValueError, one line, for a size that one of the models does not have, or an epoch below one batch."""
+    """Raises ValueError, one line, for a size that one of the models does not have, for fewer classes than the images
+    have, or for an epoch below one batch."""
     for cell in _one_a_model(grid):
-        hyper(cell)
+        classes = hyper(cell).get("num_classes", CLASSES)
+        if grid.data != "synthetic" and entry(cell.model).task == "classification" and classes < CLASSES:
+            raise ValueError(f"--num-classes: expected at least {CLASSES}, those of CIFAR-10, got {classes}")
     largest = max(grid.batch_sizes)
     if "epoch" in grid.methods and grid.epoch_images < largest:
         raise ValueError(f"--epoch-images: expected at least {largest}, one largest batch, got {grid.epoch_images}")

@@ -280,6 +280,15 @@ class TestEpochs:
             check(grid(**asked, epoch_images=63))
         check(grid(batch_sizes=(64,), epoch_images=63))  # which no cell is to have
 
+    def test_fewer_classes_than_the_images_have(self):
+        """Of random batches any number will do; a detector cannot train on these images, whatever its classes."""
+        asked = grid(models=("resnet18",), num_classes=9)
+        check(asked)
+        with pytest.raises(ValueError, match="--num-classes: expected at least 10, those of CIFAR-10, got 9"):
+            check(dataclasses.replace(asked, data="cifar10:here"))
+        check(dataclasses.replace(asked, data="cifar10:here", num_classes=10))
+        check(dataclasses.replace(asked, data="cifar10:here", models=("ssd300_vgg16",)))
+
     def test_more_images_than_there_are(self):
         asked = grid(batch_sizes=(4, 20), methods=("epoch",), epoch_images=20, data="cifar10:here")
         check_images(asked, 20)

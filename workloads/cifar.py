@@ -19,9 +19,7 @@ from torchvision.datasets import CIFAR10
 from torchvision.transforms import Compose, Normalize, Resize, ToTensor
 
 from workloads.base import Batch
-from workloads.cifar_files import check
-
-CLASSES = 10
+from workloads.cifar_files import CLASSES, check
 
 Images: TypeAlias = CIFAR10 | Subset[Any]
 

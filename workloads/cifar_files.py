@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+CLASSES = 10
 FOLDER = "cifar-10-batches-py"
 FILES = (
     "data_batch_1",
