@@ -130,10 +130,12 @@ def test_two_processes_use_the_same_correlation_numbers(tmp_path: Path) -> None:
 def test_kernels_without_a_launch_are_kept(tmp_path: Path) -> None:
     made = step()
     made.kernel("lost", 77, 10, 20)
-    made.kernel("nameless", 0, 30, 40, demangledName=None, shortName=None)
+    made.kernel("nameless", 0, 30, 40, demangledName=None, shortName=None, gridX=None)
     recording = attribute(nsys.read(made.write(tmp_path / "report.sqlite")))
     assert recording.kernels["name"].tolist()[:2] == ["lost", ""]
     assert recording.kernels["link"].tolist() == ["none", "none", "containment", "containment"]
+    assert recording.kernels["correlation"].tolist() == [77, -1, 1, 2]
+    assert recording.kernels["grid"].tolist()[1] is None
     assert "2 of 4 kernels, copies and fills have no recorded launch" in recording.problems
 
 
@@ -152,24 +154,27 @@ def test_copies_and_fills_are_kernels_of_their_kind(tmp_path: Path) -> None:
     assert kernels["link"].tolist() == ["containment"] * 4
 
 
-def test_replayed_graphs_are_told(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "node"), [("cudaGraphLaunch_v10000", None), ("cudaGraphLaunch", 4), ("unknown", 4)])
+def test_replayed_graphs_are_told_by_launch_or_node(tmp_path: Path, name: str, node: int | None) -> None:
     made = step()
-    made.launch(9, 860, 870, name="cudaGraphLaunch_v10000")
-    made.kernel("a", 9, 900, 910, graphNodeId=4)
-    made.kernel("b", 9, 911, 920, graphNodeId=5)
+    made.launch(9, 860, 870, name=name)
+    made.kernel("a", 9, 900, 910, graphNodeId=node)
+    made.kernel("b", 9, 911, 920, graphNodeId=node)
     recording = nsys.read(made.write(tmp_path / "report.sqlite"))
     assert recording.kernels["link"].tolist() == ["none", "none", "graph", "graph"]
     assert any(problem.startswith("2 kernels were replayed by CUDA graphs") for problem in recording.problems)
 
 
-def test_a_range_without_an_end_ends_with_the_capture(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("kernel_end", "range_end"), [(1500, 990), (950, 1500)])
+def test_a_range_without_an_end_ends_with_the_capture(tmp_path: Path, kernel_end: int, range_end: int) -> None:
     made = step()
+    made.push("aten::mul, op_id = 99", 980, range_end, ENGINE)
     made.push("aten::linear, seq = 9, op_id = 50", 850, None)
     made.launch(3, 860, 865)
-    made.kernel("gemm", 3, 900, 1500)
+    made.kernel("gemm", 3, 900, kernel_end)
     recording = attribute(nsys.read(made.write(tmp_path / "report.sqlite")))
     assert call_names(recording)[-1] == "aten::linear"
-    assert recording.calls["time_ns"].tolist()[-1] == 1500 - 850
+    assert recording.calls["time_ns"][recording.calls["name"] == "aten::linear"].tolist() == [1500 - 850]
     assert "1 ranges have no end: they end with the capture" in recording.problems
 
 
@@ -247,15 +252,30 @@ def test_a_marker_gives_its_arguments_to_the_call_in_it(tmp_path: Path) -> None:
     assert calls["input_shapes"][2] == ((8, 4, 9, 9),)
 
 
-def test_a_marker_on_another_thread_gives_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("marks", "start", "end"), [((MAIN, ENGINE), 100, 200), ((ENGINE, MAIN), 100, 200), ((MAIN, MAIN), 205, 300)]
+)
+def test_a_marker_around_nothing_gives_nothing(tmp_path: Path, marks: tuple[int, int], start: int, end: int) -> None:
     made = Export()
-    made.push(marker("conv2d", tensor(8, 3, 9, 9), tensor(4, 3, 3, 3)), 95, 205, ENGINE)
-    made.push("aten::conv2d, seq = 5", 100, 200, MAIN)
+    made.push(marker("conv2d", tensor(8, 3, 9, 9), tensor(4, 3, 3, 3)), 95, 205, marks[0])
+    made.push("aten::conv2d, seq = 5", start, end, marks[1])
     made.launch(1, 120, 130)
     made.kernel("conv", 1, 500, 600)
     calls = nsys.read(made.write(tmp_path / "report.sqlite")).calls
     assert calls["name"].tolist() == ["aten::conv2d", "aten::conv2d"]
     assert calls["input_shapes"].notna().tolist() == [True, False]
+
+
+def test_equal_markers_around_each_other_are_one_call(tmp_path: Path) -> None:
+    made = Export()
+    for at in (90, 95):
+        made.push(marker("relu", tensor(8, 4)), at, 300 - at)
+    made.push("aten::relu_, seq = 5", 100, 200)
+    made.launch(1, 120, 130)
+    made.kernel("relu", 1, 500, 600)
+    calls = nsys.read(made.write(tmp_path / "report.sqlite")).calls
+    assert calls["name"].tolist() == ["aten::relu_"]
+    assert calls["input_shapes"].tolist() == [((8, 4),)]
 
 
 def test_hand_made_ranges_are_calls_only_without_torchs(tmp_path: Path) -> None:

@@ -218,6 +218,35 @@ def test_two_equal_layers_in_a_row_are_two_calls(tmp_path: Path) -> None:
     assert multiplicities(read(tmp_path, uncounted), "aten::conv2d") == {4.0: 1}  # nothing tells them apart
 
 
+@pytest.mark.parametrize("seq", [True, False])
+def test_the_first_of_equal_layers_needs_no_gradient_of_its_input(tmp_path: Path, seq: bool) -> None:
+    rows = [row(n if seq else "-", "fprop", 0, "conv2d", "k", CONV) for n in (1, 2)]
+    rows.insert(1, row("-", "fprop", 0, "relu", "k", "[2,4,8,8]fp32"))
+    rows += [row(n if seq else "-", "bprop", 0, "conv2d", "k", CONV) for n in (2, 1)]
+    rows.insert(4, row("-", "bprop", 0, "relu", "k", "[2,4,8,8]fp32"))
+    columns = None if seq else [name for name in HEADER if name not in ("SeqId", "AltSeqId")]
+    recording = read(tmp_path, rows, **({} if columns is None else {"columns": columns}))
+    assert [f for _, phase, f in counted(recording) if phase == "backward"] == [2 * CONV_FLOP, CONV_FLOP]
+
+
+def test_a_number_means_the_function_and_not_what_shares_it(tmp_path: Path) -> None:
+    rows = [
+        row(1, "fprop", 0, "conv2d", "k", CONV),
+        row(1, "fprop", 0, "aten::add", "k", "na=na,", Module="na"),  # makes no node, and so has the next one's number
+        row(1, "bprop", 0, "conv2d", "k", CONV),
+    ]
+    assert read(tmp_path, rows).calls["forward_index"].tolist() == [-1, -1, 0]
+
+
+def test_without_threads_only_names_and_directions_tell(tmp_path: Path) -> None:
+    rows = [
+        row("-", "fprop", 0, "ReluBackward1", "k", "na=na,", Module="na"),
+        row("-", "fprop", 0, "aten::add", "k", "na=na,", Module="na"),
+    ]
+    recording = read(tmp_path, rows, columns=[name for name in HEADER if name != "TId"])
+    assert recording.calls["phase"].tolist() == ["backward", "forward"]
+
+
 def test_steps_begin_with_the_first_product_after_a_backward_pass(tmp_path: Path) -> None:
     numbers = ("SeqId", "AltSeqId")
     later = [{**each, **{n: each[n] + 10 for n in numbers if each[n] != "-"}} for each in STEP_ROWS]
@@ -257,6 +286,25 @@ def test_a_matrix_products_gradients_are_two_products(tmp_path: Path, op: str) -
     rows = [row(1, "fprop", 0, "linear", "g", "M=2,N=2,K=2,fp32,"), row(2, "fprop", 0, op, "g", params)]
     rows += [row(2, "bprop", 0, op, "g", params), row(2, "bprop", 1, op, "g", params)]
     assert counted(read(tmp_path, rows))[-1] == ("aten::linear_backward", "backward", 2 * 2 * 2 * 3 * 4)
+
+
+def test_gradients_have_their_arguments_in_atens_order() -> None:
+    forward = pyprof_arguments.of_params("mm", "M=2,N=3,K=4,fp32,")
+    assert forward is not None
+    found = pyprof_arguments.of_gradient("mm", forward, of_input=False)
+    assert found is not None
+    assert found.shapes == ((2, 4), (2, 3), (3, 4), ())  # self, grad_output, weight, output_mask
+    assert found.values == (None, None, None, (False, True, False))
+    forward = pyprof_arguments.of_params("conv2d", NEXT)
+    assert forward is not None
+    found = pyprof_arguments.of_gradient("conv2d", forward, of_input=True)
+    assert found is not None
+    assert found.shapes[:3] == ((2, 6, 4, 4), (2, 4, 8, 8), (6, 2, 3, 3))  # grad_output, input, weight
+    # bias_sizes, stride, padding, dilation, transposed, output_padding, groups, output_mask
+    assert found.values[3:] == (None, (2, 2), (1, 1), (1, 1), False, (0, 0), 2, (True, True, False))
+    found = pyprof_arguments.linear_of_gradient("M=7,N=2,K=5,fp32,")
+    assert found is not None
+    assert found.shapes == ((2, 7), (5, 7))
 
 
 def test_params_that_say_nothing_give_no_sizes() -> None:
@@ -350,6 +398,22 @@ def test_dicts_give_calls_with_all_arguments(tmp_path: Path, put: Callable[[Path
     assert recording.kernels["grid"].tolist()[0] == (1, 2, 3)
     assert recording.kernels["source_flop"].isna().all()
     assert "no FLOPs in the file itself (-c flops)" in recording.problems
+
+
+def test_a_call_with_two_numbers_is_found_by_either(tmp_path: Path) -> None:
+    linear = marker("linear", tensor(2, 7), tensor(5, 7))
+    path = tmp_path / "net.dict"
+    for number in (4, 5):
+        path.write_text(
+            line("conv_a", [1], "fprop", FIRST)
+            + line("bias", [4], "fprop", linear, altSeqId=[5])
+            + line("gemm", [5], "fprop", linear, altSeqId=[4])
+            + line("gemm", [number], "bprop", op="Addmm")
+        )
+        recording = pyprof.read(path)
+        assert recording.kernels["call"].tolist() == [0, 1, 1, 2]
+        assert recording.calls["forward_index"].tolist() == [-1, -1, 1]
+        assert counted(recording)[-1] == ("aten::linear_backward", "backward", 2 * FC_FLOP)
 
 
 def test_no_text_is_ever_run(tmp_path: Path) -> None:

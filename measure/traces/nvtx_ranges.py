@@ -219,7 +219,7 @@ class NvtxRanges:
         after = _next_on_thread(columns) if self._markers else np.zeros(0, np.int64)
         for row, marker in self._markers.items():
             inner = int(after[row])
-            inside = inner >= 0 and inner not in self._markers and end[inner] <= end[row]
+            inside = inner >= 0 and end[inner] <= end[row]
             taken[row] = inside and marker.fits(columns["name"][inner])
             at = inner if taken[row] else row
             if columns["input_shapes"][at] is None:

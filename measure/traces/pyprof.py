@@ -294,11 +294,11 @@ def _resolve(calls: Sequence[_Call]) -> int | None:
             call.arguments = _forward_arguments(call)
     firsts = _firsts(calls)
     forward_of = _forward_calls(calls)
-    alone = _alone(calls, firsts)
+    last = _gradients_of_firsts(calls, firsts)
     for at, call in enumerate(calls):
         if call.phase != "forward":
             call.forward = forward_of.get(at, -1)
-            first = call.forward in firsts if call.forward >= 0 else (call.first.op, call.first.params) in alone
+            first = call.forward in firsts if call.forward >= 0 else at in last
             _resolve_gradient(calls, call, first)
     backward = any(call.phase == "backward" for call in calls)
     return len(firsts) if backward and firsts else None
@@ -339,10 +339,21 @@ def _firsts(calls: Sequence[_Call]) -> set[int]:
     return firsts
 
 
-def _alone(calls: Sequence[_Call], firsts: set[int]) -> set[tuple[str, str]]:
-    """Function and Params of first products that no other forward call has: these tell their gradients."""
-    others = {(c.first.op, c.first.params) for at, c in enumerate(calls) if c.phase == "forward" and at not in firsts}
-    return {(calls[at].first.op, calls[at].first.params) for at in firsts} - others
+def _gradients_of_firsts(calls: Sequence[_Call], firsts: set[int]) -> set[int]:
+    """The gradient of each step's first product, where no number tells: autograd calculates it last of all products."""
+    first_of = {calls[at].step: calls[at].first for at in firsts}
+    last = {
+        call.step: at
+        for at, call in enumerate(calls)
+        if call.first.direction == "bprop" and call.first.has_function() and is_product(gradient_name(call.first.op))
+    }
+    found = set()
+    for step, at in last.items():
+        row, first = calls[at].first, first_of.get(step)
+        linear = row.family() == "linear"  # the Params of its gradients' kernels are others
+        if first is not None and row.family() == first.family() and (linear or row.params == first.params):
+            found.add(at)
+    return found
 
 
 def _forward_calls(calls: Sequence[_Call]) -> dict[int, int]:
