@@ -179,8 +179,8 @@ def _cells(axes: Axes, x: float, y: int, rows: Sequence[Row]) -> None:
     verdict = _gravest([str(row["verdict"]) for row in rows])
     axes.text(x + 0.5, y, str(sum(row["kernels"] for row in rows)), fontsize=6, ha="center", va="center_baseline")
     _cell(axes, x + 1, y, _times(rows, "raw"), verdict)
-    after = "unknown" if any(row["repaired_flop"] is None for row in rows) else "right"
-    _cell(axes, x + 2, y, _times(rows, "repaired"), after)
+    after = _times(rows, "repaired")
+    _cell(axes, x + 2, y, after, "unknown" if "?" in after else "right")
 
 
 def _gravest(verdicts: Sequence[str]) -> str:

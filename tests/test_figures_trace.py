@@ -149,7 +149,7 @@ def test_what_has_no_count_is_a_question_mark_and_fractions_stay(drawn: Any) -> 
     table = cells(drawn(group, unknown, lost)["counts_by_operation"])
     assert [table[(x, 2)] for x in (1, 2)] == [("?", colour("under")), ("1", colour("right"))]
     assert table[(1, 0)] == ("0.0156", colour("under"))
-    assert table[(1, 1)] == ("?", colour("unknown"))
+    assert [table[(x, 1)] for x in (1, 2)] == [("?", colour("unknown"))] * 2
 
 
 def test_of_a_long_model_the_largest_products_are_drawn_and_the_rest_counted(drawn: Any) -> None:
@@ -222,6 +222,11 @@ def test_the_timeline_is_the_middle_step_by_phase(drawn: Any) -> None:
     assert np.allclose(spans[1], [(1.5 * n, 1.5 * n + 1) for n in range(18, 23)])
     assert {t.get_text() for t in axes.texts} == {"18.0 ms", "5.00 ms"}
     assert figure.get_supxlabel().startswith("ms since step 0 began")
+
+
+def test_of_three_steps_it_is_the_second(drawn: Any) -> None:
+    figure = drawn(*made.instances(layers=1, steps=3))["timeline"]
+    assert figure.get_supxlabel().startswith("ms since step 1 began")
 
 
 def test_neighbours_too_near_to_tell_apart_are_one_span() -> None:

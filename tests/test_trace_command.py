@@ -13,6 +13,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,20 @@ half of 4; a linear layer from 4 · 8 · 8 to 5, and one from 5 to 5 that is cal
 
 FORWARD = sum(NET.values())
 BACKWARD = 2 * FORWARD - NET["first"]  # nobody asks for the gradient of the images
+
+
+def traced(path: Path, us: int) -> None:
+    """A trace of one product of 1000 × 1000 halves on an H100, its kernel taking so many µs."""
+    event = {"ph": "X", "pid": 1, "tid": 1, "ts": 10, "dur": 50}
+    sizes = {"Input Dims": [[1000, 1000], [1000, 1000]], "Input type": ["c10::Half", "c10::Half"]}
+    whole = [
+        {**event, "cat": "cpu_op", "name": "aten::mm", "args": {**sizes, "Concrete Inputs": ["", ""]}},
+        {**event, "cat": "cuda_runtime", "name": "cudaLaunchKernel", "ts": 20, "dur": 5, "args": {"correlation": 1}},
+        {**event, "cat": "kernel", "name": "nvjet_hsh", "ts": 60, "dur": us, "tid": 7, "pid": 0}
+        | {"args": {"correlation": 1, "device": 0, "stream": 7}},
+    ]
+    devices = [{"id": 0, "name": "NVIDIA H100 80GB HBM3"}]
+    path.write_text(json.dumps({"deviceProperties": devices, "traceEvents": whole}))
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
@@ -180,6 +195,39 @@ def test_help_answers_at_once_and_imports_no_pandas() -> None:
     assert "--out DIR" in done.stdout
 
 
+def test_a_device_that_is_named_comes_before_the_recorded_one(tmp_path: Path, capsys: Any) -> None:
+    """A product of 2 · 1000³ in fp16 in 100 µs: 20 TFLOP/s; in 4 µs 500, more than a V100 can."""
+    traced(tmp_path / "slow.json", 100)
+    code, out, _ = run(capsys, tmp_path / "slow.json", "--device", "Tesla V100-SXM2-16GB")
+    assert (code, "fp16: 20.0 TFLOP/s in its products, 16 % of 125 TFLOP/s" in out) == (0, True)
+    traced(tmp_path / "fast.json", 4)
+    assert run(capsys, tmp_path / "fast.json")[0] == 0  # of 989 TFLOP/s
+    code, out, err = run(capsys, tmp_path / "fast.json", "--device", "Tesla V100-SXM2-16GB")
+    assert code == 1
+    assert "above_one: 1 of 1 operations are above the peak, which cannot be" in " ".join(out.split())
+    assert err.startswith("error: fp16: 500 TFLOP/s")
+    assert err.count("\n") == 1
+
+
+def test_a_launch_on_the_seam_of_two_chunks_is_seen(tmp_path: Path, monkeypatch: Any) -> None:
+    path = tmp_path / "trace.json"
+    for before in range(40):
+        path.write_bytes(b" " * before + b'"cudaLaunchKernel"' + b" " * 40)
+        monkeypatch.setattr(command, "CHUNK", 32)
+        assert command._launches(path)
+    path.write_bytes(b'"cudaLaunchHostFunc"')
+    assert not command._launches(path)
+
+
+def test_times_begin_with_the_first_event_that_has_one() -> None:
+    recording = command.recorded(OURS)
+    first = int(recording.calls["start_ns"].min())
+    assert command.cleaned(recording).begin_ns == min(first, int(recording.kernels["start_ns"].min()))
+    lost = recording.kernels.copy()
+    lost.loc[lost.index[5], "start_ns"] = -1
+    assert command.cleaned(replace(recording, kernels=lost)).begin_ns == first
+
+
 # --- what cannot be read ---------------------------------------------------------------------------------------------
 
 
@@ -198,7 +246,7 @@ def events(*categories: str) -> list[dict[str, Any]]:
     ]
 
 
-def traced(*categories: str) -> Callable[[Path], None]:
+def of(*categories: str) -> Callable[[Path], None]:
     return lambda path: path.write_text(json.dumps({"traceEvents": events(*categories)}))
 
 
@@ -225,16 +273,16 @@ BAD: dict[str, tuple[Callable[[Path], object], str]] = {
     "empty.json": (lambda path: path.touch(), "empty"),
     "words.txt": (lambda path: path.write_text("no trace\n"), "expected a Kineto trace"),
     "no_events.json": (lambda path: path.write_text("{}"), "traceEvents"),
-    "neither.json": (traced("python_function"), "neither operator calls nor kernels"),
+    "neither.json": (of("python_function"), "neither operator calls nor kernels"),
     "types.json": (
         lambda path: path.write_text('[{"ph": "X", "cat": "cpu_op", "name": 5, "ts": 1, "dur": 2, "args": 3}]'),
         "not as its recorder writes it (TypeError",
     ),
     "no_kernels.json": (
-        traced("cpu_op", "cuda_runtime"),
+        of("cpu_op", "cuda_runtime"),
         "launched, none was recorded; record again with",
     ),
-    "copies_only.json": (traced("cpu_op", "gpu_memcpy"), "none was recorded; record again with"),
+    "copies_only.json": (of("cpu_op", "gpu_memcpy"), "none was recorded; record again with"),
     "no_tables.sqlite": (database, "CUPTI"),
     "columns.csv": (lambda path: path.write_text("Idx,Kernel,FLOPs\n1,sgemm,5\n"), "column"),
 }
