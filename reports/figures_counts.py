@@ -33,6 +33,9 @@ _LETTERS = 22
 _NEAR = 0.15
 """Largest distance from 1 that a linear axis shows."""
 
+_LEAST = 0.002
+"""Smallest width of a linear axis; of a smaller one the ticks would be read as a sum, "+1"."""
+
 _STRETCH = 0.01
 """Ratios within ± this of 1 are drawn about linearly, beyond it logarithmically."""
 
@@ -155,6 +158,9 @@ def _ratio_axis(axes: Axes, low: float, high: float) -> Callable[[float], float]
     both be read.
     """
     if max(1 - low, high - 1) <= _NEAR:
+        if high - low < _LEAST:
+            low, high = (low + high - _LEAST) / 2, (low + high + _LEAST) / 2
+            axes.set_xticks([1 - _LEAST / 2, 1.0, 1 + _LEAST / 2], ["0.999", "1", "1.001"])
         margin = 0.08 * max(high - low, 0.01)
         ends = (low - margin, high + margin)
         axes.set_xlim(*ends)

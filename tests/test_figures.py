@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import subprocess
 import sys
@@ -257,6 +258,20 @@ def test_counts_that_differ_between_batches_are_marks_of_their_own(frame: Any) -
     (figure,) = figures_counts.by_counter(frame(*rows, lost)).values()
     assert sorted(hollow(figure.axes[0], yes=True)) == [(0.25, 0), (1.0, 0)]
     assert "0.25×, batch 8: ran past its limit" in words(figure)
+
+
+@pytest.mark.parametrize("ratio", [1.0, 0.9995])
+def test_counters_that_agree_have_an_axis_whose_ticks_can_be_read(frame: Any, ratio: float) -> None:
+    """Not "+1" beside ticks of 0.0002 that overlap."""
+    (figure,) = figures_counts.by_counter(frame(agreement("flopledger", ratio, ratio))).values()
+    figure.canvas.draw()
+    (axes,) = figure.axes
+    low, high = axes.get_xlim()
+    assert low < ratio <= 1 < high
+    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["0.999", "1", "1.001"]
+    assert axes.xaxis.get_offset_text().get_text() == ""
+    boxes = [tick.get_window_extent() for tick in axes.get_xticklabels()]
+    assert all(left.x1 < right.x0 for left, right in itertools.pairwise(boxes))
 
 
 def test_the_stretched_axis_can_be_undone_and_keeps_the_order() -> None:
