@@ -229,6 +229,14 @@ def test_the_first_of_equal_layers_needs_no_gradient_of_its_input(tmp_path: Path
     assert [f for _, phase, f in counted(recording) if phase == "backward"] == [2 * CONV_FLOP, CONV_FLOP]
 
 
+@pytest.mark.parametrize(
+    ("op", "params", "flop"), [("conv2d", NEXT, 2 * NEXT_FLOP), ("linear", "M=7,N=2,K=5,fp32,", 2 * FC_FLOP)]
+)
+def test_a_backward_pass_that_is_cut_ends_with_another_layer(tmp_path: Path, op: str, params: str, flop: int) -> None:
+    rows = [row("-", "fprop", 0, "conv2d", "k", CONV), row("-", "bprop", 0, op, "k", params)]
+    assert [f for _, phase, f in counted(read(tmp_path, rows)) if phase == "backward"] == [flop]
+
+
 def test_a_number_means_the_function_and_not_what_shares_it(tmp_path: Path) -> None:
     rows = [
         row(1, "fprop", 0, "conv2d", "k", CONV),
