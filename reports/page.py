@@ -47,7 +47,7 @@ CAPTIONS: dict[str, tuple[str, str]] = {
         "cleaned/agreement.csv",
     ),
     "flops_per_image_by_batch": (
-        "What the profiler says an image costs, as found and as cleaned: it must not depend on the batch size",
+        "What the profiler says an image costs, as found and as cleaned: in most models the same at each batch",
         "cleaned/profile_counts.csv",
     ),
     "flops_by_operation": (

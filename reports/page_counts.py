@@ -26,6 +26,7 @@ from results.records import WHOLE, Agreement, BatchLaw, CleaningLog, FlopCount, 
 
 _STATES = ("found", "cleaned", "exact")
 _CLEANED = ("operations", "removed", "repaired", "unknown")
+_MOST_CALLS = 4
 _MOST_REASONS = 12
 """Reasons that the summary of the cleaning log names, for each step and file."""
 
@@ -45,12 +46,23 @@ def disagreement(rows: Sequence[Agreement]) -> Table | None:
     """Why a counter has no number, or another one than ours: reason, counter, phase, models."""
     why: dict[Cells, list[str]] = {}
     for row in rows:
-        if row.reason:
+        if reason := _reason(row):
             status = "differs" if row.status == "ok" else STATUS_WORDS.get(row.status, row.status)
-            why.setdefault((row.counter, row.phase, status, row.reason), []).append(row.model)
+            why.setdefault((row.counter, row.phase, status, reason), []).append(row.model)
     lines = tuple((*key, models_listed(models, rows)) for key, models in why.items())
     columns = ("counter", "phase", "what", "reason", "models")
     return Table("Why counters fail or differ", columns, lines, frozenset(columns)) if lines else None
+
+
+def _reason(row: Agreement) -> str:
+    """What a counter says of itself; where its products are not ours also what it has no rule for, if it names any."""
+    parts = [row.reason] if row.reason else []
+    if row.difference_flop:
+        names = list(row.not_understood)
+        more = f" and {len(names) - _MOST_CALLS} more" if len(names) > _MOST_CALLS else ""
+        listed = ", ".join(names[:_MOST_CALLS]) + more
+        parts.append(f"it has no rule for {listed}" if names else "it names nothing that it leaves out")
+    return "; ".join(parts)
 
 
 def broken_laws(laws: Sequence[BatchLaw]) -> Table | None:
