@@ -33,6 +33,9 @@ class Given:
         return self.values.get(argument, default)
 
 
+_DEFAULTS = (("stride", 1), ("padding", 0), ("dilation", 1))
+
+
 def window(size: int, kernel: int, stride: int, padding: int | str, dilation: int) -> int:
     """Positions of a convolution's window along one dimension; padding may be "same" or "valid".
 
@@ -75,31 +78,16 @@ def convolution(given: Given) -> tuple[Sizes, ...]:
         return transposed(given)
     inputs, weight = given.shape("input", "self"), given.shape("weight")
     batch, spatial = _split(inputs, weight)
-    settings = zip(
-        spatial,
-        weight[2:],
-        _each(given, "stride", 1, len(spatial)),
-        _each(given, "padding", 0, len(spatial)),
-        _each(given, "dilation", 1, len(spatial)),
-        strict=True,
-    )
-    return ((*batch, weight[0], *(window(*setting) for setting in settings)),)
+    settings = _settings(given, len(spatial))
+    return ((*batch, weight[0], *map(window, spatial, weight[2:], *settings)),)
 
 
 def transposed(given: Given) -> tuple[Sizes, ...]:
     inputs, weight = given.shape("input", "self"), given.shape("weight")
     batch, spatial = _split(inputs, weight)
-    settings = zip(
-        spatial,
-        weight[2:],
-        _each(given, "stride", 1, len(spatial)),
-        _each(given, "padding", 0, len(spatial)),
-        _each(given, "dilation", 1, len(spatial)),
-        _each(given, "output_padding", 0, len(spatial)),
-        strict=True,
-    )
+    settings = (*_settings(given, len(spatial)), _each(given, "output_padding", 0, len(spatial)))
     channels = weight[1] * given.value("groups", 1)
-    return ((*batch, channels, *(spread(*setting) for setting in settings)),)
+    return ((*batch, channels, *map(spread, spatial, weight[2:], *settings)),)
 
 
 def _split(inputs: Sizes, weight: Sizes) -> tuple[Sizes, Sizes]:
@@ -108,6 +96,11 @@ def _split(inputs: Sizes, weight: Sizes) -> tuple[Sizes, Sizes]:
     if dimensions < 1 or not 0 <= len(inputs) - dimensions - 1 <= 1:
         raise Unavailable(f"an input of {inputs} and a weight of {weight} are of no convolution")
     return inputs[: len(inputs) - dimensions - 1], inputs[len(inputs) - dimensions :]
+
+
+def _settings(given: Given, dimensions: int) -> tuple[Sequence[Any], ...]:
+    """Stride, padding and dilation, each of every spatial dimension."""
+    return tuple(_each(given, name, default, dimensions) for name, default in _DEFAULTS)
 
 
 def _each(given: Given, argument: str, default: int, dimensions: int) -> Sequence[Any]:

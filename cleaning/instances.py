@@ -112,13 +112,11 @@ def _node(call: ProfiledOperation, inside: dict[tuple[str, int | None], list[Pro
 
 def _placed(call: ProfiledOperation, around: ProfiledOperation) -> ProfiledOperation:
     """A call that has taken from the one around it what it does not say of its place."""
-    place = {
-        "phase": call.phase or around.phase,
-        "module": call.module or around.module,
-        "forward_index": around.forward_index if call.forward_index is None else call.forward_index,
-    }
-    told = (call.phase, call.module, call.forward_index) == tuple(place.values())
-    return call if told else replace(call, **place)  # type: ignore[arg-type]
+    phase, module = call.phase or around.phase, call.module or around.module
+    forward_index = around.forward_index if call.forward_index is None else call.forward_index
+    if (phase, module, forward_index) == (call.phase, call.module, call.forward_index):
+        return call
+    return replace(call, phase=phase, module=module, forward_index=forward_index)
 
 
 def _outermost(node: Node) -> Iterator[Node]:

@@ -9,7 +9,7 @@ import itertools
 import math
 import re
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from analysis.precisions import PRECISIONS
@@ -304,8 +304,3 @@ def floats(frame: pd.DataFrame, columns: Iterable[str]) -> pd.DataFrame:
     import pandas as pd
 
     return frame.assign(**{name: pd.to_numeric(frame[name], errors="coerce").astype("float64") for name in columns})
-
-
-def variants_of(frame: pd.DataFrame) -> Mapping[str, str]:
-    """cell id → variant, from a table that has both."""
-    return dict(zip(frame["cell_id"], frame["variant"], strict=True))

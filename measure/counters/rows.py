@@ -7,7 +7,6 @@ are the sum of its operators', because some counters add both up in one native n
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from analysis.theory import FLOP_PER_NATIVE
@@ -38,15 +37,15 @@ def rows(blank: FlopCount, scopes: Mapping[str, Counted]) -> list[FlopCount]:
     return found
 
 
-def spread(own: Mapping[str, Counted]) -> dict[str, Counter[tuple[str, str]]]:
+def spread(own: Mapping[str, Counted]) -> dict[str, dict[tuple[str, str], int | float]]:
     """Scope → counts, from what each module did itself (path → counts; "" outside of all): a module's scope holds its
     children's work too. A module that is itself called "total" has no scope of its own."""
-    scopes: dict[str, Counter[tuple[str, str]]] = {WHOLE: Counter()}
+    scopes: dict[str, dict[tuple[str, str], int | float]] = {WHOLE: {}}
     for path, counted in own.items():
         for scope in (WHOLE, *(name for name in ancestors(path) if name != WHOLE)):
-            into = scopes.setdefault(scope, Counter())
+            into = scopes.setdefault(scope, {})
             for key, native in counted.items():
-                into[key] += native  # type: ignore[assignment]  # counts may be fractions of a unit
+                into[key] = into.get(key, 0) + native
     return scopes
 
 
