@@ -427,6 +427,9 @@ def test_the_multiplicities_of_a_recording_with_trials(capsys: pytest.CaptureFix
     }
     assert code == 0
     assert {0, 1, 2, 8, 83} <= times <= {*range(11), 83}
+    forward = [row for row in rows if row.phase == "forward"]
+    assert sum(row.raw_flop or 0 for row in forward) / 1e9 == pytest.approx(1901.9, abs=0.05)
+    assert sum(row.repaired_flop or 0 for row in forward) / 1e9 == pytest.approx(1569.5, abs=0.05)
     reasons = {row.reason for row in rows if row.unit_flop and (row.raw_flop or 0) == 83 * row.unit_flop}
     assert reasons <= {"autotune", "fft_tiling"}
     assert reasons
