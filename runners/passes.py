@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from analysis.work_times import images_of
 from measure.protocols import TIMED_WORKS, Protocol
 from results.errors import Unavailable
 from results.records import Cell, ProfiledOperation
@@ -135,16 +136,6 @@ def _steps(subject: Subject, work: str) -> Callable[[Any], Step]:
     if work == "one":
         return lambda model: GradientStep(training.on(batches, model))
     return lambda model: training.on(batches, model)
-
-
-def images_of(cell: Cell, work: str) -> int:
-    """The samples in a work."""
-    return {
-        "one": 1,
-        "batch": cell.batch_size,
-        "last": cell.epoch_images % cell.batch_size,
-        "epoch": cell.epoch_images,
-    }[work]
 
 
 def _time(subject: Subject, work: str, step: Step, found: Found) -> float:
