@@ -43,13 +43,16 @@ def agreement(rows: Sequence[Agreement], phase: str) -> Table | None:
 
 
 def disagreement(rows: Sequence[Agreement]) -> Table | None:
-    """Why a counter has no number, or another one than ours: reason, counter, phase, models."""
-    why: dict[Cells, list[str]] = {}
+    """Why a counter has no number, or another one than ours; reasons that differ in their numbers alone are one."""
+    why: dict[Cells, list[tuple[str, str]]] = {}
     for row in rows:
         if reason := _reason(row):
             status = "differs" if row.status == "ok" else STATUS_WORDS.get(row.status, row.status)
-            why.setdefault((row.counter, row.phase, status, reason), []).append(row.model)
-    lines = tuple((*key, models_listed(models, rows)) for key, models in why.items())
+            why.setdefault((row.counter, row.phase, status, skeleton(reason)), []).append((reason, row.model))
+    lines = tuple(
+        (*key[:3], merged([reason for reason, _ in same]), models_listed((model for _, model in same), rows))
+        for key, same in why.items()
+    )
     columns = ("counter", "phase", "what", "reason", "models")
     return Table("Why counters fail or differ", columns, lines, frozenset(columns)) if lines else None
 
@@ -61,7 +64,8 @@ def _reason(row: Agreement) -> str:
         names = list(row.not_understood)
         more = f" and {len(names) - _MOST_CALLS} more" if len(names) > _MOST_CALLS else ""
         listed = ", ".join(names[:_MOST_CALLS]) + more
-        parts.append(f"it has no rule for {listed}" if names else "it names nothing that it leaves out")
+        much = "much" if row.difference_flop > 0 else "little"
+        parts.append(f"it has no rule for {listed}" if names else f"it counts too {much} and does not say where")
     return "; ".join(parts)
 
 

@@ -269,13 +269,21 @@ def test_counters_are_told_by_their_ratio_and_by_how_far_they_are_off() -> None:
     why = row_of(page_counts.disagreement(rows), "lost")
     assert (why["what"], why["reason"]) == ("ran past its limit", "took more than 300 s")
     assert page_counts.agreement(rows, "backward") is None
+    notes = [row("printing", 1, 0, reason=f"note: it printed {number}") for number in (7, 5)]
+    printed = page_counts.disagreement(notes)
+    assert printed is not None
+    assert [line[3] for line in printed.rows] == ["note: it printed 5 to 7"]
     gaps = {f"aten::c{number}": number for number in range(6)}
     rows += [row("blind", 1, -9, not_understood=gaps), row("note", 1, -9, reason="note: b", not_understood={"sort": 1})]
     table = page_counts.disagreement([*rows, row("own", 2, 0, not_understood=gaps)])
     assert table is not None
+    assert [line[3] for line in table.rows if line[0] == "far"] == [
+        "it counts too little and does not say where",
+        "it counts too much and does not say where",
+    ]
     assert {line[0]: line[2:4] for line in table.rows} == {
-        "near": ("differs", "it names nothing that it leaves out"),
-        "far": ("differs", "it names nothing that it leaves out"),
+        "near": ("differs", "it counts too much and does not say where"),
+        "far": ("differs", "it counts too much and does not say where"),
         "lost": ("ran past its limit", "took more than 300 s"),
         "blind": ("differs", "it has no rule for aten::c0, aten::c1, aten::c2, aten::c3 and 2 more"),
         "note": ("differs", "note: b; it has no rule for sort"),
