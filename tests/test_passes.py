@@ -29,6 +29,7 @@ from workloads.base import Batch
 from workloads.training import TrainingStep
 
 HOST_S, SAMPLE_S = 0.0001, 0.010
+COLLECT = gc.collect
 CELL = Cell(model="resnet18", batch_size=4, device="cuda", methods=METHODS, epoch_images=10)
 
 
@@ -332,6 +333,7 @@ def test_what_a_failed_step_held_is_gone_before_memory_is_given_back(monkeypatch
         held.append(weakref.ref(activation))
         raise torch.OutOfMemoryError("CUDA out of memory")
 
+    monkeypatch.setattr(gc, "collect", COLLECT)
     monkeypatch.setattr(of.model, "forward", fails)
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: alive.append(held[-1]() is not None))
     assert list(passes.run(of, "one").unprofiled) == ["one"]
