@@ -173,6 +173,18 @@ class TestFaults:
         assert time.monotonic() - start_s < 20
         wait_until_gone(*read_pids(tmp_path / "pids"))
 
+    def test_a_server_that_is_still_dying_is_asked_again(self, worker, monkeypatch):
+        honest, faults = Worker._start, [ConnectionRefusedError("the last of it")]
+
+        def start(self):
+            if faults:
+                raise faults.pop()
+            honest(self)
+
+        monkeypatch.setattr(Worker, "_start", start)
+        assert call(worker, "echo", "again") == ("again",)
+        assert worker.started == 1
+
     def test_last_words_are_the_end_of_what_it_printed_in_this_call(self, worker):
         call(worker, "say", "before, " * 100)
         fault = call(worker, "kill_me", signal.SIGKILL, "first\nand " + "x" * 1000 + "\n last")
