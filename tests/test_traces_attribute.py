@@ -131,6 +131,25 @@ def test_kernels_of_a_training_step_find_call_phase_and_module() -> None:
     assert found.calls["step"].tolist() == [-1] + [4] * 15
 
 
+def test_a_launch_at_the_very_end_of_a_call_lies_in_it() -> None:
+    """Whole microseconds are rounded down: what ended within the same one had begun before that."""
+    calls = [call("aten::mm", 0, 100), call("aten::bmm", 10, 50), call("aten::add", 100, 120)]
+    found = attribute(recording(calls, [kernel(at) for at in (50, 51, 120, 121)]))
+    names = found.calls["name"].tolist()
+    assert [names[at] if at >= 0 else "" for at in found.kernels["call"]] == ["aten::bmm", "aten::mm", "aten::add", ""]
+
+
+def test_a_call_around_with_another_number_is_another_call() -> None:
+    """aten::linear carries the number of its transpose's node; the product's node is aten::addmm's."""
+    calls = [
+        call("aten::linear", 0, 100, sequence_nr=3),
+        call("aten::t", 10, 20, sequence_nr=3),
+        call("aten::addmm", 30, 90, sequence_nr=4),
+        call("AddmmBackward0", 200, 300, sequence_nr=4, forward_thread=1),
+    ]
+    assert attribute(recording(calls)).calls["forward_index"].tolist() == [-1, -1, -1, 2]
+
+
 def test_backward_calls_find_the_outermost_call_that_made_their_node() -> None:
     calls = attribute(training_step()).calls
     by_start = {row.start_ns: row for row in calls.itertuples()}
@@ -339,7 +358,10 @@ def test_launch_rows_twice_and_events_shuffled_change_nothing(tmp_path: Path) ->
     trace = json.loads(path.read_text())
     expected = attribute(kineto.read(path))
     launches = [event for event in trace["traceEvents"] if event.get("cat") == "cuda_runtime"]
-    wrappers = [{**event, "name": event["name"] + "_v7000", "dur": 5000.0, "ts": event["ts"] - 1} for event in launches]
+    wrappers = [
+        {**event, "name": event["name"] + "_v7000", "dur": 5000.0, "ts": max(event["ts"] - 1, 0.0)}
+        for event in launches
+    ]
     trace["traceEvents"] += wrappers
     random.Random(5).shuffle(trace["traceEvents"])
     path.write_text(json.dumps(trace))

@@ -295,6 +295,25 @@ def test_what_is_no_trace_is_refused(what: str, tmp_path: Path) -> None:
     assert reason in refused(path)
 
 
+SPOILT: dict[str, dict[str, Any]] = {
+    "a name that is none": {"name": 5},
+    "a name of parts": {"name": ["aten::mm"]},
+    "arguments that are none": {"args": 3},
+    "no time": {"ts": None},
+    "a time in words": {"ts": "soon"},
+    "a time before all": {"ts": -5},
+    "a process of parts": {"pid": [1]},
+    "types that are one number": {"args": {"Input type": 3}},
+    "beyond what a machine counts": {"ts": 10**30},
+}
+
+
+@pytest.mark.parametrize("how", SPOILT)
+def test_an_event_of_other_types_is_refused_and_told(how: str, tmp_path: Path) -> None:
+    spoilt = {**event("cpu_op", "aten::mm", 1, 2), **SPOILT[how]}
+    assert "not as its recorder writes it" in refused(write(tmp_path / "t.json", [*cuda_trace(), spoilt]))
+
+
 def test_a_missing_file_and_a_directory_are_refused(tmp_path: Path) -> None:
     assert "No such file" in refused(tmp_path / "none.json")
     assert "directory" in refused(tmp_path).lower()

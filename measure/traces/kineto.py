@@ -11,6 +11,7 @@ launch. Annotations mirrored to the device (gpu_user_annotation) are left out.
 from __future__ import annotations
 
 import ast
+import json
 import re
 from array import array
 from collections.abc import Mapping
@@ -56,11 +57,27 @@ def read(path: str | Path) -> Recording:
     header: dict[str, Any] = {}
     columns = _Columns()
     for event in events(path, header):
-        columns.take(event)
+        try:
+            columns.take(event)
+        except _MALFORMED as error:
+            words = _line(f"{type(error).__name__}: {error}")
+            raise ValueError(f"{path}: {_told(event)} is not as its recorder writes it ({words})") from error
     if not len(columns.calls.names) and not len(columns.kernels.names):
         held = "hardware counters only" if columns.counters else "neither operator calls nor kernels"
         raise ValueError(f"{path}: the trace holds {held}; {HOW_TO_RECORD}")
     return _recording(str(path), columns, header)
+
+
+_MALFORMED = (TypeError, ValueError, AttributeError, KeyError, OverflowError, RecursionError)
+"""What the parts of an event that have another type than the profiler gives them lead to."""
+
+
+def _told(event: Mapping[str, Any]) -> str:
+    return f"the event {_line(json.dumps(event))[:80]}"
+
+
+def _line(what: object) -> str:
+    return " ".join(str(what).encode("ascii", "backslashreplace").decode().split())
 
 
 class _Events:
@@ -117,7 +134,7 @@ class _Columns:
             self.flows[event["ph"]][event.get("id")] = at
 
     def _call(self, event: dict[str, Any], args: dict[str, Any]) -> None:
-        name = event.get("name", "")
+        name = _name(event)
         if ANNOTATION.match(name):
             self._range(event, args)
             return
@@ -138,7 +155,7 @@ class _Columns:
         self._place(self.ranges, event)
 
     def _frame(self, event: dict[str, Any], args: dict[str, Any]) -> None:
-        if event.get("name", "").startswith(MODULE_FRAME):
+        if _name(event).startswith(MODULE_FRAME):
             self._place(self.ranges, event)
 
     def _launch(self, event: dict[str, Any], args: dict[str, Any]) -> None:
@@ -148,10 +165,10 @@ class _Columns:
 
     def _kernel(self, event: dict[str, Any], args: dict[str, Any]) -> None:
         kernels, ints = self.kernels, self.kernels.ints
-        kernels.names.append(self._one(event.get("name", "")))
+        kernels.names.append(self._one(_name(event)))
         ints["device"].append(_int(args.get("device", event.get("pid"))))
         ints["stream"].append(_int(args.get("stream")))
-        ints["start_ns"].append(to_ns(event.get("ts")))
+        ints["start_ns"].append(_start_ns(event))
         ints["time_ns"].append(max(to_ns(event.get("dur")), 0))
         ints["correlation"].append(_int(args.get("correlation")))
         ints["external_id"].append(_int(args.get("External id", args.get("external id"))))
@@ -164,10 +181,10 @@ class _Columns:
         self.counters += 1
 
     def _place(self, kind: _Events, event: dict[str, Any]) -> None:
-        kind.names.append(self._one(event.get("name", "")))
+        kind.names.append(self._one(_name(event)))
         kind.ints["process"].append(self._number(event.get("pid")))
         kind.ints["thread"].append(self._number(event.get("tid")))
-        kind.ints["start_ns"].append(to_ns(event.get("ts")))
+        kind.ints["start_ns"].append(_start_ns(event))
         kind.ints["time_ns"].append(max(to_ns(event.get("dur")), 0))
 
     def _number(self, value: Any) -> int:
@@ -198,6 +215,20 @@ def _value(text: Any) -> Any:
         return _tuples(ast.literal_eval(text.strip())) if text.strip() else None
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         return text
+
+
+def _name(event: Mapping[str, Any]) -> str:
+    name = event.get("name", "")
+    if not isinstance(name, str):
+        raise TypeError(f"expected a name, got {name!r}")
+    return name
+
+
+def _start_ns(event: Mapping[str, Any]) -> int:
+    start_ns = to_ns(event.get("ts"))
+    if start_ns < 0:
+        raise ValueError(f"expected a time (ts), got {event.get('ts')!r}")
+    return start_ns
 
 
 def _int(value: Any) -> int:
