@@ -12,6 +12,10 @@ of its own, whose peak memory is told. HolisticTraceAnalysis reads the same file
 jupyterlab, plotly and pytest, so that none of this project's requirements name it); it attributes kernels to calls, but
 finds neither phase nor module, so that its time is no more than a bearing.
 
+Seen (two cores of an AMD EPYC, Python 3.11.7, numpy 2.4.6, other work beside it): a million kernels and 2,750,000 calls
+attributed in 11.6 s with 1.6 GB; a file of 1.12 GB (gzipped 39 MB: 692,400 kernels, 1,904,100 calls) read in 34.5 s and
+attributed in 4.5 s with 1.4 GB.
+
 It does not measure a disk: the file was just written and lies in the page cache.
 """
 
