@@ -16,7 +16,6 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from analysis.recorded import is_product
-from cleaning.instances import Node
 from results.errors import Inconsistent
 from results.records import ProfiledOperation
 
@@ -103,15 +102,13 @@ class Calls:
             time_s=self.column("time_ns")[at] * 1e-9,
         )
 
-    def node(self, at: int) -> Node:
-        """One call with all inside it."""
-        return Node(self.call(at), tuple(self.node(child) for child in self.inside.get(at, ())))
-
     def within(self, at: int) -> Iterator[int]:
         """Positions of all calls inside one, outer before inner."""
-        for child in self.inside.get(at, ()):
-            yield child
-            yield from self.within(child)
+        left = self.inside.get(at, [])[::-1]
+        while left:
+            inner = left.pop()
+            yield inner
+            left.extend(reversed(self.inside.get(inner, ())))
 
     def between(self, at: int, top: int) -> Iterator[int]:
         """Positions from a call outwards to one around it, without that."""

@@ -111,7 +111,7 @@ class _Reader:
             kind=kind_of_call(calls.names[top]),
             phase=calls.column("phase")[top],
             module=calls.column("module")[top],
-            parts=tuple(self._part(row, top, size) for row in rows),
+            parts=self._parts(rows, top, size),
             units=size.units,
             unit_flop=size.unit_flop,
             forward_name="" if forward is None else calls.names[forward],
@@ -126,18 +126,24 @@ class _Reader:
         rows = (row for row, what in enumerate(self._rows["what"]) if what == "call")
         return frozenset(row for row in rows if self._call[row] >= 0 and self.calls.product[self._call[row]])
 
-    def _part(self, row: int, top: int, size: Size) -> Part:
-        what, call = self._rows["what"][row], self._call[row]
+    def _parts(self, rows: Sequence[int], top: int, size: Size) -> tuple[Part, ...]:
+        parts = [self._part(row, self._unit(self._call[row], top, size)) for row in rows]
+        calls = [part.unit for part in parts if part.what == "call" and self.calls.product[self._call[part.row]]]
+        return tuple(
+            replace(part, call_flop=self._call_flop(part, calls, size)) if part.what == "call" else part
+            for part in parts
+        )
+
+    def _part(self, row: int, unit: int) -> Part:
         return Part(
             row=row,
             name=self._rows["name"][row],
-            what=what,
+            what=self._rows["what"][row],
             start_ns=self._rows["start_ns"][row],
             time_ns=self._rows["time_ns"][row],
-            unit=self._unit(call, top, size),
+            unit=unit,
             twin=self._twin[row],
             source_flop=self._source_flop[row],
-            call_flop=self._call_flop(call, top, size) if what == "call" else None,
         )
 
     def _unit(self, call: int, top: int, size: Size) -> int:
@@ -149,13 +155,20 @@ class _Reader:
                     return unit
         return UNTOLD
 
-    def _call_flop(self, call: int, top: int, size: Size) -> int | None:
-        """What a call in a kernel's place is given: its own product, or the whole if it is the whole."""
+    def _call_flop(self, part: Part, calls: Sequence[int], size: Size) -> int | None:
+        """What a call in a kernel's place is given: its own product; else its unit, or the whole, if it alone makes it.
+
+        calls: units of all rows of the instance that are calls of products.
+        """
+        call = self._call[part.row]
         if not self.calls.product[call]:
             return 0 if size.unit_flop is not None else None
         own = self._sizing.flop_of(call)
-        whole = None if size.unit_flop is None or size.units is None else size.units * size.unit_flop
-        return whole if own is None else own
+        if own is not None or size.unit_flop is None or size.units is None:
+            return own
+        if part.unit != UNTOLD:
+            return size.unit_flop if calls.count(part.unit) == 1 else None
+        return size.units * size.unit_flop if len(calls) == 1 else None
 
 
 # --- records ---------------------------------------------------------------------------------------------------------

@@ -58,9 +58,13 @@ def _filled(product: Product) -> Product:
 
 
 def _order(product: Product) -> list[int]:
-    """Units whose kernels are told, then as often UNTOLD as there are others."""
-    told = sorted({part.unit for part in product.parts if part.unit != UNTOLD})
-    return [*told, *[UNTOLD] * ((product.units or 0) - len(told))] or [UNTOLD]
+    """Units whose kernels are told, what has too much before what lacks, then as often UNTOLD as there are others."""
+    has: dict[int, int] = {}
+    for part in product.parts:
+        if part.unit != UNTOLD:
+            has[part.unit] = has.get(part.unit, 0) + (part.deduplicated or 0)
+    told = sorted(has, key=lambda unit: (-has[unit], unit))
+    return [*told, *[UNTOLD] * max((product.units or 0) - len(told), 1)]
 
 
 def _fill(product: Product, parts: list[Part], unit: int) -> None:
@@ -68,7 +72,8 @@ def _fill(product: Product, parts: list[Part], unit: int) -> None:
     mine = [at for at, part in enumerate(parts) if unit in (UNTOLD, part.unit)]
     lacking = (product.expected or 0) - sum(part.repaired or 0 for part in parts)
     if unit != UNTOLD:
-        lacking = min(lacking, (product.unit_flop or 0) - sum(parts[at].repaired or 0 for at in mine))
+        own = (product.unit_flop or 0) - sum(parts[at].repaired or 0 for at in mine)
+        lacking = own if own < 0 else max(min(lacking, own), 0)
     elif lacking > 0:
         lacking = min(lacking, product.unit_flop or 0)
     if not lacking or not mine:

@@ -18,7 +18,7 @@ from analysis.kernel_names import fft_tiles
 from analysis.operands import Sizes
 from analysis.recorded import kind_of_call, product_flop, to_operation
 from cleaning.trace_frames import Calls
-from cleaning.undercounts import shapes_flop
+from cleaning.trace_products import known_sum
 from results.errors import Unavailable
 from results.records import ProfiledOperation
 
@@ -105,10 +105,28 @@ class Sizing:
             return units, self._inferred(at, call)
         except Unavailable as other:
             fault = other if kind_of_call(call.name) == "convolution" else fault
-        try:
-            return units, shapes_flop(self._calls.node(at)) // units
-        except Unavailable:
-            raise fault from None
+        flop = self._flop_inside(at)
+        if flop is None:
+            raise fault
+        return units, flop // units
+
+    def _flop_inside(self, at: int) -> int | None:
+        """What the outermost products inside a call that can be counted are together; None if one is lacking."""
+        calls = self._calls
+        known: dict[int, int | None] = {}  # call with products in it → their FLOP
+        for inner in [*calls.within(at)][::-1]:
+            known |= self._counted(inner, known)
+        return self._together(at, known)
+
+    def _counted(self, at: int, known: Mapping[int, int | None]) -> dict[int, int | None]:
+        own = self.flop_of(at) if self._calls.product[at] else None
+        holds = self._calls.product[at] or any(child in known for child in self._calls.inside.get(at, ()))
+        return {at: self._together(at, known) if own is None else own} if holds else {}
+
+    def _together(self, at: int, known: Mapping[int, int | None]) -> int | None:
+        """Sum over the calls that one made itself; None where nothing or not everything is known."""
+        numbers = [known[child] for child in self._calls.inside.get(at, ()) if child in known]
+        return None if None in numbers else known_sum(numbers)
 
     def _inferred(self, at: int, call: ProfiledOperation) -> int:
         if not _is_gradient(call):

@@ -504,7 +504,7 @@ class Kernel(Record):
     index: int  # in the order of start
     name: str
     what: str  # kernel, memcpy, memset; call: an operator call of a recording without a device
-    start_s: float  # since the recording's first event
+    start_s: float | None = None  # since the recording's first event
     time_s: float
     device: int | None = None
     stream: int | None = None

@@ -581,3 +581,57 @@ def test_a_call_whose_sizes_give_nothing_is_repaired_from_the_one_around_it() ->
     found = cleaned(made)
     assert states(found) == [0, 0, CONV]
     assert found.faults == (("not_counted", 1, CONV),)
+
+
+def old_gradients(*inside: str, time_ns: tuple[int, ...] = (10, 20)) -> CleanedTrace:
+    """What torch before 1.11 recorded of a convolution's gradients on a machine without a device: sizes alone."""
+    made = MadeUp()
+    forward = made.call("aten::cudnn_convolution", Tensor(*INPUT), Tensor(*WEIGHT), settings=False)
+    tensors = (Tensor(*INPUT), Tensor(*OUTPUT), Tensor(*WEIGHT))
+    back = made.call(
+        "aten::cudnn_convolution_backward", *tensors, settings=False, phase="backward", forward_index=forward
+    )
+    sizes = {"input": (None, Tensor(*OUTPUT), Tensor(*WEIGHT)), "weight": (None, Tensor(*OUTPUT), Tensor(*INPUT))}
+    for which, time in zip(inside, time_ns, strict=False):
+        name = f"aten::cudnn_convolution_backward_{which}"
+        made.kernel(made.call(name, *sizes[which], parent=back, settings=False), name, what="call", time_ns=time * US)
+    return cleaned(made)
+
+
+@pytest.mark.parametrize("time_ns", [(10, 20), (20, 10)])
+def test_calls_of_one_gradient_each_count_one_each(time_ns: tuple[int, ...]) -> None:
+    found = old_gradients("input", "weight", time_ns=time_ns)
+    assert states(found, "backward") == [2 * CONV] * 3
+    assert found.kernels["repaired_flop"].tolist() == [CONV, CONV]
+    assert found.faults == (("no_kernel", 1, CONV),)  # the forward call is no row
+    assert [i.units for i in found.instances] == [1, 2]
+
+
+@pytest.mark.parametrize("which", ["input", "weight"])
+def test_a_call_of_the_only_gradient_counts_one(which: str) -> None:
+    found = old_gradients(which)
+    assert states(found, "backward") == [CONV] * 3
+    assert found.instances[1].units == 1
+
+
+@pytest.mark.parametrize("time_ns", [(10, 20), (20, 10)])
+def test_too_much_on_one_gradient_does_not_starve_the_other(time_ns: tuple[int, ...]) -> None:
+    """A recording that says twice the product of one gradient: each ends with its own."""
+    made = MadeUp()
+    back = gradients(made, convolution(made, INPUT, WEIGHT), OUTPUT)
+    for which, number, time in zip(("input", "weight"), (CONV, 2 * CONV), time_ns, strict=True):
+        name = f"aten::cudnn_convolution_backward_{which}"
+        made.kernel(made.call(name, parent=back), SCUDNN, source_flop=number, time_ns=time * US)
+    found = cleaned(made)
+    assert found.totals["repaired"]["backward_flop"] == 2 * CONV
+    assert found.kernels["repaired_flop"].tolist() == [CONV, CONV]
+
+
+def test_calls_nested_deeper_than_python_recurses() -> None:
+    made = MadeUp()
+    at = made.call("aten::matmul", settings=False)
+    for _ in range(3000):
+        at = made.call("aten::matmul", parent=at, settings=False)
+    inner = made.call("aten::mm", Tensor(4, 8), Tensor(8, 16), parent=at)
+    made.kernel(inner, "aten::mm", what="call")
+    assert states(cleaned(made)) == [2 * 4 * 8 * 16] * 3

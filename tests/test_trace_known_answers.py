@@ -6,6 +6,8 @@ GFLOP in comments are those of the recordings' catalogue. Where a comparison is 
 from __future__ import annotations
 
 import functools
+import gzip
+import json
 import os
 from collections import Counter
 from pathlib import Path
@@ -88,6 +90,24 @@ def test_our_rule_finds_what_pyprof_itself_found(file: str, steps: int) -> None:
         ("matmul", "backward", 0),
     ):
         assert flop(found, kind, phase, "raw") == steps * (flop(own, kind, phase, "raw") - extra), (kind, phase)
+
+
+@real
+def test_resnet50_of_a_v100_without_its_kernels(tmp_path: Path) -> None:
+    """Old torch's calls in the kernels' place: a call for each gradient, none of which has settings."""
+    with gzip.open(Path(REAL) / V100) as file:
+        document = json.load(file)
+    device = ("Kernel", "Runtime", "Memcpy", "Memset")
+    document["traceEvents"] = [event for event in document["traceEvents"] if event.get("cat") not in device]
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps(document))
+    recording = attribute(read(path))
+    assert set(recording.kernels["what"]) == {"call"}
+    found = clean(recording.calls, recording.kernels, recording.source)
+    for state in STATES:
+        assert found.totals[state]["forward_flop"] == 6 * FORWARD
+        assert found.totals[state]["backward_flop"] == 6 * BACKWARD
+    assert found.faults == ()
 
 
 @real

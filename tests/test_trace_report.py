@@ -112,6 +112,15 @@ def test_kernels_become_rows_that_read_back_as_their_records() -> None:
     assert lonely.device == 0
 
 
+def test_a_kernel_without_a_start_reads_back_without_one() -> None:
+    """PyProf keeps no start times."""
+    trace = made.trace()
+    kernels = trace.cleaned.kernels.assign(start_ns=-1)
+    trace = replace(trace, cleaned=SimpleNamespace(**{**vars(trace.cleaned), "kernels": kernels}))
+    rows = list(csv.DictReader(io.StringIO(report.kernels_csv(trace))))
+    assert {Kernel.from_row(row).start_s for row in rows} == {None}
+
+
 def test_recompute_is_a_column_where_there_is_any() -> None:
     again = made.instance(6, "recompute", 2 * G, 1, step=0, module="layer1")
     text = report.to_text(made.trace((*made.instances(steps=1), again), steps=1))
