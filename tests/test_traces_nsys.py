@@ -355,6 +355,11 @@ def test_the_binary_report_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "report.nsys-rep"
     path.write_bytes(b"\x0a\x0bNVIDIA\x00" * 100)
     assert "this is no SQLite file" in refused(path)
+    with pytest.raises(
+        ValueError, match=r"not its export; record: nsys profile .* nsys export --type=sqlite"
+    ) as caught:
+        detect(path)
+    assert "\n" not in str(caught.value)
 
 
 def test_a_cut_export_is_refused(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ ENGINE = "autograd::engine::"
 NODE = re.compile(
     r"autograd::engine::.*"  # the engine around a node
     r"|(?:struct )?torch::autograd::\w+"  # AccumulateGrad, CopySlices
-    r"|(?!aten::)(?:\w+::)*\w*[a-z0-9]Backwards?\d*"  # ConvolutionBackward0, AddmmBackward, MyFunctionBackward
+    r"|(?!aten::)(?:\w+::)*\w*[A-Za-z0-9]Backwards?\d*"  # ConvolutionBackward0, TBackward, MyFunctionBackward
 )
 """Names of the frames of the backward pass: nodes of the autograd graph, and the engine that runs them."""
 

@@ -11,6 +11,7 @@ import zlib
 from pathlib import Path
 from typing import Any
 
+from measure.traces.nsys import HOW_TO_RECORD
 from measure.traces.recording import Recording
 
 READERS = {
@@ -21,6 +22,9 @@ READERS = {
 }
 
 FORMATS = "a Kineto trace (.json, .json.gz), an Nsight Systems export (.sqlite) or PyProf's output (CSV or dict)"
+
+NSIGHT = (".nsys-rep", ".qdrep")
+"""How files end that only Nsight Systems itself can read."""
 
 _SQLITE = b"SQLite format 3\x00"
 _COUNTERS = b'"cuda_profiler_range"'
@@ -54,6 +58,8 @@ def detect(path: str | Path) -> str:
         return "cupti" if _has_counters(path) else "kineto"
     if b"," in text.splitlines()[0] and b"\x00" not in text:
         return "pyprof"
+    if Path(path).suffix in NSIGHT:
+        raise ValueError(f"{path}: the profiler's own file, not its export; {HOW_TO_RECORD}")
     raise ValueError(f"{path}: expected {FORMATS}, it begins with {text[:20]!r}")
 
 
