@@ -15,7 +15,20 @@ from typing import TYPE_CHECKING, Any
 
 from reports import style
 from reports.build import HEADLINES, METHODS
-from reports.panels import GREY, WORDS, batch_axis, gravest, grid, hang_words, in_order, labels, plain, title, why
+from reports.panels import (
+    GREY,
+    WORDS,
+    batch_axis,
+    gravest,
+    grid,
+    hang_words,
+    in_order,
+    labels,
+    percent_top,
+    plain,
+    title,
+    why,
+)
 from reports.words import OF_WHAT, si
 from results.records import Utilization
 
@@ -168,7 +181,7 @@ def _missing(points: pd.DataFrame) -> list[tuple[str, str]]:
 
 
 def _point(axes: Axes, row: Any, x: float, y: float, *, horizontal: bool, **look: Any) -> None:
-    """One cell with its interval, which leaves the panel if it has no upper end (that of the time reaches zero)."""
+    """One cell with its interval, which leaves the panel if it is very wide or has no upper end."""
     ratio, endless = row.utilization_ratio, math.isnan(row.high) and not math.isnan(row.low)
     low, high = (ratio if math.isnan(end) else end for end in (row.low, row.high))
     span = [[100 * (ratio - low)], [100 * ratio * _FAR if endless else 100 * (high - ratio)]]
@@ -176,7 +189,7 @@ def _point(axes: Axes, row: Any, x: float, y: float, *, horizontal: bool, **look
     bars = axes.errorbar(
         [x], [y], xerr=across, yerr=up, markersize=4, capsize=2.5, elinewidth=1, clip_on=False, zorder=3, **look
     )
-    for part in (*bars.lines[1], *bars.lines[2]) if endless else ():
+    for part in (*bars.lines[1], *bars.lines[2]):
         part.set_clip_on(True)
 
 
@@ -203,9 +216,8 @@ def _legend(points: pd.DataFrame, precision: str) -> str:
 
 
 def _ratio_axes(panels: Sequence[Axes], points: pd.DataFrame, *, horizontal: bool) -> None:
-    """From zero to a little above the largest interval; a line at 100 % where it comes near."""
-    top = 100 * max(points["utilization_ratio"].max(), points["high"].max())
-    top = top * 1.08 if top > 0 else 100.0
+    """From zero to `percent_top`; a line at 100 % where it comes near."""
+    top = percent_top(points["utilization_ratio"], points["high"])
     for axes in panels:
         (axes.set_xlim if horizontal else axes.set_ylim)(0, top)
         if top > 85:

@@ -45,6 +45,9 @@ _TWO_DECADES = 100.0
 _OPEN = 1e3
 """How many times its value an interval without an end is long: beyond any panel."""
 
+_WIDEST = 1.5
+"""An interval that ends below this many times the highest point ends inside of its panel."""
+
 
 def grid(
     panels: int,
@@ -165,13 +168,21 @@ def why(status: str, otherwise: str = "unknown") -> str:
 
 
 def percent_axes(panels: Sequence[Axes], points: pd.DataFrame) -> None:
-    """Percent across: from zero to a little above the largest interval; a line at 100 % where it comes near."""
-    top = 100 * max(points["value"].max(), points["high"].max())
-    top = top * 1.08 if top > 0 else 100.0
+    """Percent across, up to `percent_top`; a line at 100 % where it comes near."""
+    top = percent_top(points["value"], points["high"])
     for axes in panels:
         axes.set_xlim(0, top)
         if top > 85:
             axes.axvline(100, color="0.4", linewidth=0.8, linestyle=(0, (4, 3)), zorder=1)
+
+
+def percent_top(ratios: pd.Series[float], highs: pd.Series[float]) -> float:
+    """Where an axis from zero ends, in percent: a little above the largest interval. Intervals so wide that they would
+    press the points together leave the panel."""
+    best = 100 * ratios.max()
+    if not best > 0:
+        return 100.0
+    return float(1.08 * max(best, min(100 * highs.max(), _WIDEST * best) if highs.notna().any() else best))
 
 
 def write_word(axes: Axes, words: str, x: float, y: float, colour: Any = GREY, **look: Any) -> None:

@@ -29,6 +29,7 @@ from reports import (
     panels,
     style,
 )
+from reports.panels import percent_top
 from results.records import (
     Agreement,
     CleanedOperation,
@@ -740,3 +741,16 @@ def test_looks_can_be_told_apart_without_colour() -> None:
     assert len({marker for _, marker in methods.values()}) == len(methods)
     assert len({hatch for _, hatch in style.verdict_looks().values()}) == 4
     assert len({marker for _, marker in style.phase_looks().values()}) == 2
+
+
+@pytest.mark.parametrize(
+    ("ratios", "highs", "top"),
+    [
+        ([0.2, 0.4], [0.22, 0.44], 1.08 * 44),
+        ([0.2, 0.4], [2.5, 0.44], 1.08 * 1.5 * 40),  # 2.5 would press the points into a sixth of the panel
+        ([0.4], [float("nan")], 1.08 * 40),
+        ([0.0], [0.0], 100.0),
+    ],
+)
+def test_a_very_wide_interval_leaves_the_panel(ratios: list[float], highs: list[float], top: float) -> None:
+    assert percent_top(pd.Series(ratios), pd.Series(highs)) == pytest.approx(top)
