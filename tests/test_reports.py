@@ -493,7 +493,7 @@ def test_an_interval_without_an_upper_end_leaves_the_panel(tmp_path: Path, name:
     assert endless[1] > edge == pytest.approx(1.08 * 80 / 0.99)
     assert all(bar.get_clip_on() for bar in bars)
     ends = [line.get_clip_on() for axes in figure.axes for container in axes.containers for line in container.lines[1]]
-    assert ends == [False, False, True, True]
+    assert ends == [True] * 4
 
 
 def test_a_panel_for_each_batch_and_a_second_figure_only_for_several(tmp_path: Path) -> None:
