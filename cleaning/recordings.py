@@ -22,9 +22,7 @@ from results.records import CleanedOperation, CleaningLog, OperationInstance, Ru
 _FLOATS = ("float", "bfloat", "complex")
 
 
-def clean_recording(
-    run: Run, work: str, calls: pd.DataFrame, kernels: pd.DataFrame, source: str
-) -> CleanedProfile:
+def clean_recording(run: Run, work: str, calls: pd.DataFrame, kernels: pd.DataFrame, source: str) -> CleanedProfile:
     """One row a product of one work's recording, attributed and cut to one step. Raises Inconsistent."""
     trace = clean(calls, kernels, source)
     dtypes = _dtypes(calls, trace)
@@ -32,9 +30,7 @@ def clean_recording(
     return CleanedProfile(tuple(map(said_beside, rows)), tuple(_log(run, work, source, trace)))
 
 
-def _row(
-    run: Run, work: str, source: str, found: OperationInstance, dtypes: Mapping[int, str]
-) -> CleanedOperation:
+def _row(run: Run, work: str, source: str, found: OperationInstance, dtypes: Mapping[int, str]) -> CleanedOperation:
     return CleanedOperation(
         cell_id=run.cell_id,
         attempt=run.attempt,
@@ -63,7 +59,7 @@ def _log(run: Run, work: str, source: str, trace: CleanedTrace) -> Iterator[Clea
 
 
 def _dtypes(calls: pd.DataFrame, trace: CleanedTrace) -> dict[int, str]:
-    """Instance → the dtype it computes in: of the innermost product that launched a kernel, for autocast casts inside."""
+    """Instance → the dtype it computes in: of the innermost product that launched a kernel, since autocast casts inside."""
     parents = calls["parent"].to_numpy(np.int64).tolist()
     names, shapes, dtypes = (calls[name].tolist() for name in ("name", "input_shapes", "input_dtypes"))
     row_of = {index: row for row, index in enumerate(calls["index"].tolist())}

@@ -195,9 +195,7 @@ class Store:
         file = layout.recording_file(cell_id, attempt, work, source)
         return self._write_profile(cell_id, attempt, file, 1, packed)
 
-    def _write_profile(
-        self, cell_id: str, attempt: int, file: str, rows: int, packed: bytes
-    ) -> dict[str, list[Any]]:
+    def _write_profile(self, cell_id: str, attempt: int, file: str, rows: int, packed: bytes) -> dict[str, list[Any]]:
         self._open()
         if attempt < self.next_attempt(cell_id):
             raise ValueError(f"attempt {attempt} of cell {cell_id} is used, the next is {self.next_attempt(cell_id)}")

@@ -81,7 +81,10 @@ def _rebuilt(path: Path, out: Path | None) -> tuple[Built, list[str]]:
         problems = f" ({'; '.join(data.problems[:SHOWN])})" if data.problems else ""
         raise ValueError(f"expected a run with measured cells, got {path}, which has no committed cell{problems}")
     built = build(
-        data, lambda trace_id: read_operations(path, trace_id)[0], partial(read_profile, path), partial(_recording, path)
+        data,
+        lambda trace_id: read_operations(path, trace_id)[0],
+        partial(read_profile, path),
+        partial(_recording, path),
     )
     faults = write(built, out or path, data.manifest, data.ceilings)
     return replace(built, problems=(*built.problems, *faults)), faults

@@ -395,7 +395,9 @@ def _parser() -> Parser:
         "--methods", type=names("method", METHODS), help=f"of {','.join(METHODS)} (default: {','.join(Grid.methods)})"
     )
     how.add_argument(
-        "--profile", choices=RECORDERS, help="keep each work's recording, and count by its kernels, too (docs/traces.md)"
+        "--profile",
+        choices=RECORDERS,
+        help="keep each work's recording, and count by its kernels, too (docs/traces.md)",
     )
     how.add_argument("--epoch-images", type=number(int, 1), metavar="N", help="of the method epoch (default: 10000)")
     how.add_argument(
