@@ -59,7 +59,7 @@ def _log(run: Run, work: str, source: str, trace: CleanedTrace) -> Iterator[Clea
 
 
 def _dtypes(calls: pd.DataFrame, trace: CleanedTrace) -> dict[int, str]:
-    """Instance → the dtype it computes in: of the innermost product that launched a kernel, since autocast casts inside."""
+    """Instance → the dtype it computes in: of the innermost product that launched a kernel: autocast casts inside."""
     parents = calls["parent"].to_numpy(np.int64).tolist()
     names, shapes, dtypes = (calls[name].tolist() for name in ("name", "input_shapes", "input_dtypes"))
     row_of = {index: row for row, index in enumerate(calls["index"].tolist())}

@@ -1,6 +1,6 @@
-"""The post's three states of a recording, a model a row: as found, deduplicated, repaired. Drawn from profile_counts.csv.
+"""The post's three states of a recording, a model a row, drawn from cleaned/profile_counts.csv alone.
 
-As found: what kernels (on a CPU: operator calls) were given by PyProf's rule; deduplicated: each multiply-add once, what
+As found: what kernels (on a CPU: operator calls) get by PyProf's rule; deduplicated: each multiply-add once, what
 the post did by hand; repaired: gaps filled from sizes. A stroke is our own count, where the cell has one of that batch.
 Of kept recordings alone (`--profile`), one recorder a figure. Equal counts of several cells are one mark, never a mean.
 """

@@ -91,7 +91,7 @@ def _rebuilt(path: Path, out: Path | None) -> tuple[Built, list[str]]:
 
 
 def _recording(path: Path, file: str) -> tuple[DataFrame, DataFrame]:
-    """Calls and kernels of the last step of a recording in the run `path`. Raises ValueError for one that is damaged."""
+    """Calls and kernels of the last step of a recording in the run `path`. Raises ValueError if it is damaged."""
     from measure.traces.last_step import last_step
     from runners.trace import recorded
 
