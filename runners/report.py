@@ -93,9 +93,12 @@ def _rebuilt(path: Path, out: Path | None) -> tuple[Built, list[str]]:
 def _recording(path: Path, file: str) -> tuple[DataFrame, DataFrame]:
     """Calls and kernels of the last step of a recording in the run `path`. Raises ValueError if it is damaged."""
     from measure.traces.last_step import last_step
-    from runners.trace import recorded
+    from runners.trace import MALFORMED, recorded
 
-    recording = recorded(path / file, last_step)
+    try:
+        recording = recorded(path / file, last_step)
+    except MALFORMED as fault:
+        raise ValueError(f"{file}: {type(fault).__name__}: {' '.join(str(fault).split())}") from fault
     return recording.calls, recording.kernels
 
 

@@ -132,7 +132,9 @@ def test_a_recording_that_cannot_be_written_is_a_note_and_costs_nothing_else(tmp
 # --- in a report -----------------------------------------------------------------------------------------------------
 
 
-def built_of(path: Path, read_recording: Callable[[str], TABLES] | None, keep: bool = True, profile: str = "kineto") -> Built:
+def built_of(
+    path: Path, read_recording: Callable[[str], TABLES] | None, keep: bool = True, profile: str = "kineto"
+) -> Built:
     """A made-up run whose cells asked for recordings. keep: whether their rows commit the files."""
     data = read_run(path)
     runs = []
@@ -186,7 +188,8 @@ def test_a_run_without_recordings_reads_none(path: Path) -> None:
 def test_garbage_in_the_place_of_a_trace_is_one_line(tmp_path: Path) -> None:
     from runners.report import _recording
 
-    for name, content in {"json": b'{"traceEvents": [3, {"ph": "X", "cat": 7}]}', "cut": b'{"traceEvents": [{"ph'}.items():
+    odd, cut = b'{"traceEvents": [3, {"ph": "X", "cat": 7}]}', b'{"traceEvents": [{"ph'
+    for name, content in {"odd": odd, "cut": cut}.items():
         (tmp_path / name).write_bytes(gzip.compress(content))
         with pytest.raises(ValueError) as caught:  # noqa: PT011  which of the readers' words it is does not matter
             _recording(tmp_path, name)
