@@ -33,7 +33,6 @@ from cleaning.pipeline import Cleaned, clean
 from cleaning.profiles import clean_profile, profile_counts, why_unprofiled
 from cleaning.ratios import profile_ratios, ratios
 from cleaning.raw import records
-from cleaning.recordings import clean_recording
 from results.errors import Inconsistent, Unavailable
 from results.layout import Key, key_of, recording_file
 from results.records import (
@@ -303,6 +302,8 @@ def _recorded(run: Run, raw: _Raw, table: Sequence[Operation] | None) -> _Profil
     """What the recordings of a cell's works hold, cleaned; one that is damaged or absent is a reason in its counts."""
     if not run.profile or raw.read_recording is None:
         return _Profile()
+    from cleaning.recordings import clean_recording  # with pandas, which other runs do without
+
     operations: list[CleanedOperation] = []
     log: list[CleaningLog] = []
     lost: dict[str, str] = {}

@@ -97,6 +97,7 @@ def test_nothing_is_left_to_do_on_resuming(path, tmp_path):
     assert read_run(tmp_path / "run").runs == read_run(path).runs
 
 
+@pytest.mark.slow
 def test_a_damaged_recording_has_its_cell_measured_again(path, tmp_path):
     shutil.copytree(path, tmp_path / "run")
     (run,) = read_run(path).runs
