@@ -29,7 +29,7 @@ WORKS_OF_METHODS = {"one": ("one",), "batch": ("batch",), "epoch": ("batch", "la
 """Method → the works it needs the time of."""
 
 _NO_VARIANT = {"model", "batch_size", "precision", "device", "repeat", "seed", "quick"}
-_NO_VARIANT |= {"methods", "counters", "target_ci_ratio", "epoch_images"}
+_NO_VARIANT |= {"methods", "counters", "target_ci_ratio", "epoch_images", "profile"}
 
 _SHARED = tuple(name for name in header(WorkTime) if name in header(Run) and name not in ("status", "reason"))
 

@@ -92,12 +92,12 @@ def why_unprofiled(run: Run, work: str) -> str:
 
 
 def profile_counts(
-    run: Run, operations: Sequence[CleanedOperation], table: Sequence[Operation] | None
+    run: Run, operations: Sequence[CleanedOperation], table: Sequence[Operation] | None, source: str = PROFILER
 ) -> tuple[ProfileCount, ...]:
     """Model FLOP of forward and backward of each work that has a profile or should have one, and of an epoch.
 
-    operations: those of this run's profile. table: its own trace, of one batch. An epoch is counted if the method was
-    asked for: its full batches and the last one.
+    operations: those of this run's profile, all of one source. table: its own trace, of one batch. An epoch is counted
+    if the method was asked for: its full batches and the last one.
     """
     asked = {"one": "one" in run.methods, "batch": bool({"batch", "epoch"} & set(run.methods))}
     asked["last"] = "epoch" in run.methods and "last" in epoch_parts(run)
@@ -105,7 +105,7 @@ def profile_counts(
     rows = {(work, phase): _count(run, operations, table, work, phase) for work in works for phase, _ in PHASES}
     if "epoch" in run.methods:
         rows.update({("epoch", phase): _epoch(run, rows, phase) for phase, _ in PHASES})
-    return tuple(rows.values())
+    return tuple(replace(row, source=source) for row in rows.values())
 
 
 # --- counts ----------------------------------------------------------------------------------------------------------
@@ -145,7 +145,6 @@ def _count(
     same_batch = table is not None and items == run.batch_size
     return replace(
         blank,
-        source=rows[0].source if rows else PROFILER,
         found_flop=known_sum(row.found_flop for row in rows),
         deduplicated_flop=known_sum(row.deduplicated_flop for row in rows),
         cleaned_flop=whole_sum(row.cleaned_flop for row in rows) if rows else None,
@@ -180,7 +179,6 @@ def _epoch(run: Run, rows: dict[tuple[str, str], ProfileCount], phase: str) -> P
     reasons = dict.fromkeys(f"{part.work}: {part.reason}" for part, _ in parts if part.reason)
     return replace(
         blank,
-        source=parts[0][0].source,
         found_flop=found,
         deduplicated_flop=whole_sum(_times(part.deduplicated_flop, times) for part, times in parts),
         cleaned_flop=whole_sum(_times(part.cleaned_flop, times) for part, times in parts),
@@ -217,14 +215,16 @@ def _blank(run: Run, work: str, phase: str, items: int) -> ProfileCount:
 
 
 def _said(product: Instance) -> Instance:
-    row = product.row
-    if row.phase in STEP:
-        return product
+    return replace(product, row=said_beside(product.row))
+
+
+def said_beside(row: CleanedOperation) -> CleanedOperation:
+    """The row; of a product that is no model FLOP of a step, with words that say so."""
     place = f"in {row.phase}" if row.phase else "in no phase"
     said = f"{place}: no model FLOP of the step"
-    if said in row.reason:
-        return product
-    return replace(product, row=replace(row, reason="; ".join(word for word in (row.reason, said) if word)))
+    if row.phase in STEP or said in row.reason:
+        return row
+    return replace(row, reason="; ".join(word for word in (row.reason, said) if word))
 
 
 def _left_out(run: Run, nodes: Sequence[Node]) -> tuple[CleaningLog, ...]:

@@ -51,8 +51,19 @@ def ratios(
     counts: Sequence[FlopCount],
 ) -> tuple[Ratio, ...]:
     """All ratios of a run. operations: of its cleaned profile; table: its own trace; counts: of its counters."""
+    rows = [*_of_profile(run, operations, PROFILER), *_of_table(run, table or ()), *_of_counters(run, counts)]
+    return _all_beside(rows, table)
+
+
+def profile_ratios(
+    run: Run, operations: Sequence[CleanedOperation], table: Sequence[Operation] | None, source: str
+) -> tuple[Ratio, ...]:
+    """The ratios of one source's profile alone. operations: of this source; table: the run's own trace."""
+    return _all_beside(_of_profile(run, operations, source), table)
+
+
+def _all_beside(rows: Iterable[Ratio], table: Sequence[Operation] | None) -> tuple[Ratio, ...]:
     closed = closed_form(table) if table else Closed(None, "no trace of this cell: no exact ratio")
-    rows = [*_of_profile(run, operations), *_of_table(run, table or ()), *_of_counters(run, counts)]
     return tuple(_beside(row, closed) for row in rows)
 
 
@@ -98,23 +109,19 @@ def _why_not(
 # --- from a profile --------------------------------------------------------------------------------------------------
 
 
-def _of_profile(run: Run, operations: Sequence[CleanedOperation]) -> Iterator[Ratio]:
+def _of_profile(run: Run, operations: Sequence[CleanedOperation], source: str) -> Iterator[Ratio]:
     for work in ("one", "batch", "epoch"):
         parts = {work: 1} if work != "epoch" else epoch_parts(run)
         if work not in run.methods and (work == "epoch" or work not in run.profiled):
             continue
         missing = [f"{part}: {why_unprofiled(run, part)}" for part in parts if part not in run.profiled]
-        blank = _blank(run, _source(operations), work)
+        blank = _blank(run, operations[0].source if operations else source, work)
         if missing:
             broken = replace(blank, status="unavailable", reason="; ".join(missing), level="model")
             yield from (replace(broken, state=state) for state in STATES)
             continue
         for state in STATES:
             yield from _rows(replace(blank, state=state), _profile_sides(operations, parts, state), _sum_of(state))
-
-
-def _source(operations: Sequence[CleanedOperation]) -> str:
-    return operations[0].source if operations else PROFILER
 
 
 def _sum_of(state: str) -> Callable[[Iterable[int | None]], int | None]:

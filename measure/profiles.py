@@ -13,8 +13,11 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import gzip
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -29,14 +32,21 @@ from results.records import WORKS, ProfiledOperation
 
 Mark = Callable[[str], None]
 
+COMPRESSION = 6
+"""Of gzip: 9 takes four times as long for a hundredth less."""
+
 
 @dataclass(frozen=True)
 class Profile:
-    """The calls of one recorded step, and the profiled steps' times. notes: what the recording lacks, in words."""
+    """The calls of one recorded step, and the profiled steps' times. notes: what the recording lacks, in words.
+
+    recording: all that the profiler recorded as a Kineto trace, gzipped, where it was asked for and could be had.
+    """
 
     operations: tuple[ProfiledOperation, ...]
     blocks: tuple[Block, ...]
     notes: tuple[str, ...]
+    recording: bytes = b""
 
 
 def profile_step(
@@ -48,6 +58,7 @@ def profile_step(
     cuda: bool,
     most_steps: int = 3,
     most_s: float = 2.0,
+    export: bool = False,
 ) -> Profile:
     """Run `step` under torch's profiler: once untimed, then up to `most_steps` times, each timed alone.
 
@@ -55,7 +66,8 @@ def profile_step(
     trains, and of a compiled step the compiled model; it gets hooks, which are gone afterwards. work: one of `WORKS`,
     as it goes into the records (the blocks of "batch" have none, like their `Sample`). After the first timed step none
     begins that would take them over `most_s`. The operations are those of the last step. Starting, stopping and reading
-    the profiler lie outside of the blocks.
+    the profiler lie outside of the blocks. export: the recording of all these steps is kept, too (`Profile.recording`);
+    which of them is the last, our ranges in it say.
     Raises Unavailable if nothing can be recorded, ValueError for a step that announces no phase.
     """
     if work not in WORKS:
@@ -80,7 +92,19 @@ def profile_step(
     operations, notes = to_operations(profiler.kineto_results, work, cuda=cuda)
     if modules.compiled:
         notes = (*notes, "the model is compiled: its calls have no module")
-    return Profile(operations, blocks, notes)
+    recording, why = _exported(profiler.kineto_results) if export else (b"", "")
+    return Profile(operations, blocks, (*notes, why) if why else notes, recording)
+
+
+def _exported(results: Any) -> tuple[bytes, str]:
+    """The trace that Kineto writes, gzipped; or nothing, and why."""
+    try:
+        with tempfile.TemporaryDirectory(prefix="kineto-") as folder:
+            file = Path(folder) / "trace.json"
+            results.save(str(file))
+            return gzip.compress(file.read_bytes(), COMPRESSION, mtime=0), ""
+    except (OSError, RuntimeError) as fault:
+        return b"", f"its Kineto trace could not be written: {' '.join(str(fault).split())}"
 
 
 def _check_available(cuda: bool) -> None:

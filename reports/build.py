@@ -2,14 +2,15 @@
 
 Pure: no file is written here, and nothing is measured again. Each cell is told by its last committed attempt. Operation
 tables are large: one is read for all cells of its trace and dropped before the next; of a profile only its cleaned
-products stay. A table or a profile that cannot be read is a reason in the rows that needed it and a problem of the run.
+products stay, and of the recordings of its works. A table, a profile or a recording that cannot be read is a reason in
+the rows that needed it and a problem of the run.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from analysis import post2021
 from analysis.denominators import Denominator, datasheet, denominators
@@ -29,11 +30,11 @@ from analysis.work_times import works_of
 from cleaning.agreement import agreement
 from cleaning.batch_law import batch_laws
 from cleaning.pipeline import Cleaned, clean
-from cleaning.profiles import clean_profile, profile_counts
-from cleaning.ratios import ratios
+from cleaning.profiles import clean_profile, profile_counts, why_unprofiled
+from cleaning.ratios import profile_ratios, ratios
 from cleaning.raw import records
 from results.errors import Inconsistent, Unavailable
-from results.layout import Key, key_of
+from results.layout import Key, key_of, recording_file
 from results.records import (
     MEASURED,
     WORKS,
@@ -57,9 +58,14 @@ from results.records import (
 )
 from results.store import RunData
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 R = TypeVar("R", bound=Record)
 ReadOperations = Callable[[str], Sequence[Operation]]
 ReadProfile = Callable[[str, int], Sequence[ProfiledOperation]]
+ReadRecording = Callable[[str], "tuple[pd.DataFrame, pd.DataFrame]"]
+"""The path of a recording within the run → its calls and kernels, attributed, of its last step."""
 
 HEADLINES = ("datasheet", "user", "ceiling")
 """The first of these that is known is what a person is told first."""
@@ -146,19 +152,26 @@ class _Cell:
 
 @dataclass(frozen=True)
 class _Profile:
-    """The cleaned products of a cell's profile, their sums, and what cleaning changed."""
+    """The cleaned products of a cell's profile, their sums, and what cleaning changed.
+
+    ratios: of recordings; those of torch.profiler's own numbers need more than the profile.
+    """
 
     operations: tuple[CleanedOperation, ...] = ()
     counts: tuple[ProfileCount, ...] = ()
     log: tuple[CleaningLog, ...] = ()
+    ratios: tuple[Ratio, ...] = ()
 
 
 class _Raw:
     """The raw rows of a run by cell, how to read what is large, and the problems met on the way."""
 
-    def __init__(self, data: RunData, cleaned: Cleaned, read_profile: ReadProfile) -> None:
+    def __init__(
+        self, data: RunData, cleaned: Cleaned, read_profile: ReadProfile, read_recording: ReadRecording | None
+    ) -> None:
         self.data = data
         self.read_profile = read_profile
+        self.read_recording = read_recording
         self.samples = _by_cell(records(data.samples, Sample))
         self.telemetry = _by_cell(records(data.telemetry, Telemetry))
         self.counts = _by_cell(cleaned.flop_counts)
@@ -174,14 +187,19 @@ class _Raw:
             return ()
 
 
-def build(data: RunData, read_operations: ReadOperations, read_profile: ReadProfile) -> Built:
+def build(
+    data: RunData,
+    read_operations: ReadOperations,
+    read_profile: ReadProfile,
+    read_recording: ReadRecording | None = None,
+) -> Built:
     """Cleans the raw rows and divides.
 
-    read_operations: trace id → operation table; read_profile: cell id, attempt → recorded calls. Both may raise
-    ValueError or Inconsistent, which become reasons in rows.
+    read_operations: trace id → operation table; read_profile: cell id, attempt → recorded calls; read_recording: None
+    leaves recordings out. All may raise ValueError or Inconsistent, which become reasons in rows.
     """
     cleaned = clean(data)
-    raw = _Raw(data, cleaned, read_profile)
+    raw = _Raw(data, cleaned, read_profile, read_recording)
     cells: dict[Key, _Cell] = {}
     for trace_id, runs in _by_trace(data.runs).items():
         table = _table(trace_id, read_operations, raw)
@@ -248,20 +266,21 @@ def _cell(run: Run, raw: _Raw, table: Sequence[Operation] | None, counted: Count
     key = key_of(run)
     samples, counts, left_out = raw.samples.get(key, []), raw.counts.get(key, []), raw.left_out.get(key, [])
     measured = measurement(run, samples, raw.telemetry.get(key, []))
-    profile = _profile(run, raw, table)
-    found = _numerators(run, counts, counted, profile)
+    profile, recorded = _profile(run, raw, table), _recorded(run, raw, table)
+    found = _numerators(run, counts, counted, (profile, recorded))
     fractions = _fractions(measured, found, raw.data)
     return _Cell(
         view=View(run, fractions, None if isinstance(counted, str) else counted),
         step_times=tuple(step_times(run, samples)),
         work_times=tuple(measured.works.values()),
-        cleaned_operations=profile.operations,
-        profile_counts=profile.counts,
-        ratios=raw.rows_or_problem("ratios", run, lambda: ratios(run, profile.operations, table, counts)),
+        cleaned_operations=profile.operations + recorded.operations,
+        profile_counts=profile.counts + recorded.counts,
+        ratios=raw.rows_or_problem("ratios", run, lambda: ratios(run, profile.operations, table, counts))
+        + recorded.ratios,
         agreement=raw.rows_or_problem("agreement", run, lambda: agreement(run, counts, table)),
         batch_laws=raw.rows_or_problem("batch law", run, lambda: batch_laws(run, (*counts, *left_out))),
         post2021=tuple(post2021.rows(measured, found, _denominators(run, measured.clock_hz, raw.data))),
-        log=profile.log,
+        log=profile.log + recorded.log,
     )
 
 
@@ -279,7 +298,42 @@ def _profile(run: Run, raw: _Raw, table: Sequence[Operation] | None) -> _Profile
         return _Profile(counts=tuple(count for count in profile_counts(lost, (), None) if count.work in asked))
 
 
-def _numerators(run: Run, counts: Sequence[FlopCount], counted: Counted | str, profile: _Profile) -> list[Numerator]:
+def _recorded(run: Run, raw: _Raw, table: Sequence[Operation] | None) -> _Profile:
+    """What the recordings of a cell's works hold, cleaned; one that is damaged or absent is a reason in its counts."""
+    if not run.profile or raw.read_recording is None:
+        return _Profile()
+    from cleaning.recordings import clean_recording  # with pandas, which other runs do without
+
+    operations: list[CleanedOperation] = []
+    log: list[CleaningLog] = []
+    lost: dict[str, str] = {}
+    works = [work for work in WORKS if work != "epoch" and (work in run.profiled or work in run.unprofiled)]
+    for work in works:
+        file = recording_file(run.cell_id, run.attempt, work, run.profile)
+        if file not in run.committed:
+            lost[work] = why_unprofiled(run, work) or f"no {run.profile} recording of it was kept"
+            continue
+        try:
+            cleaned = clean_recording(run, work, *raw.read_recording(file), run.profile)
+        except _FAULTS as fault:
+            lost[work] = f"recording of {work}: {fault}"
+            raw.problems.append(f"recording of {work} of cell {run.cell_id}: {fault}")
+            continue
+        operations.extend(cleaned.operations)
+        log.extend(cleaned.log)
+    seen = replace(run, profiled=tuple(work for work in works if work not in lost), unprofiled=lost)
+    rows = tuple(operations)
+    return _Profile(
+        rows,
+        profile_counts(seen, rows, table, run.profile),
+        tuple(log),
+        raw.rows_or_problem("ratios", run, lambda: profile_ratios(seen, rows, table, run.profile)),
+    )
+
+
+def _numerators(
+    run: Run, counts: Sequence[FlopCount], counted: Counted | str, profiles: Sequence[_Profile]
+) -> list[Numerator]:
     """One for each method of the cell; of theory one for each counter, of a profiled method one for each source."""
     found = []
     if "exact" in run.methods:
@@ -290,8 +344,10 @@ def _numerators(run: Run, counts: Sequence[FlopCount], counted: Counted | str, p
         found += [theory(counts, run, counter) for counter in run.counters]
         if "fvcore" in run.counters:
             found.append(theory_as_published(counts, run))
+    sums = [count for profile in profiles for count in profile.counts]
+    products = [operation for profile in profiles for operation in profile.operations]
     for method in (method for method in PROFILED_METHODS if method in run.methods):
-        found += profiled(method, profile.counts, profile.operations, run)
+        found += profiled(method, sums, products, run)
     return found
 
 

@@ -41,7 +41,7 @@ _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
 
 def by_batch(frame: pd.DataFrame, variants: Mapping[str, str]) -> dict[str, Figure]:
     """File name → figure: one panel a model. frame: rows of cleaned/profile_counts.csv; variants: of each cell."""
-    rows = frame[frame["work"].isin(WORKS) & frame["phase"].isin(PHASES)]
+    rows = panels.one_source(frame[frame["work"].isin(WORKS) & frame["phase"].isin(PHASES)])
     if rows.empty:
         return {}
     rows = rows.assign(label=_labels(rows, variants), **{name: _per_image(rows, name) for name in ("found", "cleaned")})
@@ -159,7 +159,7 @@ def by_operation(frame: pd.DataFrame, models: Mapping[str, str]) -> dict[str, Fi
 
     frame: rows of cleaned/profiled_operations.csv.gz; models: cell id → model.
     """
-    rows = frame[frame["phase"].isin(PHASES)]
+    rows = panels.one_source(frame[frame["phase"].isin(PHASES)])
     rows = rows.assign(model=[models.get(cell, cell) for cell in rows["cell_id"]])
     profiles = {str(model): _profile(mine) for model, mine in panels.groups(rows, "model")}
     if len(profiles) > _MOST_FIGURES:

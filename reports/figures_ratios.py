@@ -39,11 +39,14 @@ _CLOSE = 0.5
 def ratios(frame: pd.DataFrame) -> dict[str, Figure]:
     """File name → figure: by model and by kind, as far as there are rows. frame: rows of cleaned/ratios.csv."""
     rows = panels.floats(frame, ("ratio", "exact_ratio"))
-    models = rows[(rows["level"] == "model") & rows["work"].isin(WORKS)]
+    profiled = panels.one_source(rows[rows["work"].isin(WORKS)])
+    models = profiled[profiled["level"] == "model"]
     names = [str(name) for name in models["model"].unique()]
     pages = panels.pages(names, _MOST_MODELS) if names else []
     drawn = panels.named(BY_MODEL, [("", _by_model(models, page)) for page in pages])
-    kinds = rows[(rows["level"] == "kind") & (rows["work"].isin(WORKS) | (rows["source"] == OWN))]
+    source = set(profiled["source"])
+    ours = rows["source"] == OWN
+    kinds = rows[(rows["level"] == "kind") & (ours | (rows["work"].isin(WORKS) & rows["source"].isin(source)))]
     return drawn | ({BY_KIND: _by_kind(kinds)} if not kinds.empty else {})
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reports import figures as overview
-from reports import figures_counts, figures_methods, figures_profiles, figures_ratios, figures_times
+from reports import figures_counts, figures_methods, figures_profiles, figures_ratios, figures_states, figures_times
 from results.records import Agreement, CleanedOperation, ProfileCount, Ratio, Record, Utilization, WorkTime, header
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ def figures(directory: Path) -> dict[str, Figure]:
     counts = read(directory / PROFILE_COUNTS, ProfileCount)
     models = {**_column(counts, "model"), **_column(fractions, "model")}
     drawn |= figures_profiles.by_batch(counts, _column(fractions, "variant"))
+    drawn |= figures_states.states(counts, _column(fractions, "variant"))
     drawn |= figures_profiles.by_operation(read(directory / PROFILED, CleanedOperation), models)
     drawn |= figures_ratios.ratios(read(directory / RATIOS, Ratio))
     drawn |= figures_times.epoch_times(read(directory / WORK_TIMES, WorkTime))

@@ -50,6 +50,10 @@ CAPTIONS: dict[str, tuple[str, str]] = {
         "What the profiler says an image costs, as found and as cleaned: in most models the same at each batch",
         "cleaned/profile_counts.csv",
     ),
+    "profile_states": (
+        "The post's three states of each profile: as kernels were given it, duplicates out, and gaps filled",
+        "cleaned/profile_counts.csv",
+    ),
     "flops_by_operation": (
         "Which operations the profiler counts right, too high or too low",
         "cleaned/profiled_operations.csv.gz",

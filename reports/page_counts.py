@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 
+from analysis.numerators import PROFILER
 from reports.page_tables import (
     CELL,
     UNKNOWN,
@@ -131,18 +132,21 @@ def profile_counts(rows: Sequence[ProfileCount]) -> Table | None:
     """FLOP an image of the largest recorded step of each model, as found, as cleaned and exact, by phase."""
     lines = []
     known = [row for row in rows if row.cleaned_flop is not None]
-    for model, mine in sorted(grouped(known, lambda row: row.model).items(), key=lambda item: natural(item[0])):
+    several = len({row.source for row in known}) > 1
+    models = grouped(known, lambda row: (row.model, row.source))
+    for (model, source), mine in sorted(models.items(), key=lambda item: natural(item[0][0])):
         work = next(name for name in ("batch", "one", mine[0].work) if any(row.work == name for row in mine))
         of = {phase: [r for r in mine if (r.work, r.phase) == (work, phase)] for phase in ("forward", "backward")}
         flop = (span(map(_of_an_image(state), of[phase]), _flop_text) for phase in of for state in _STATES)
         cleaned = (
             " + ".join(span((getattr(row, name) for row in of[phase]), str) for phase in of) for name in _CLEANED
         )
-        lines.append((model, work, *flop, *cleaned))
+        lines.append((model, *([source] if several else []), work, *flop, *cleaned))
     heads = (f"{phase}\n{state}" for phase in ("forward", "backward") for state in _STATES)
-    columns = ("model", "work", *heads, "products", "doubles", "filled", "unknown")
+    names = ("model", *(["source"] if several else []), "work")
+    columns = (*names, *heads, "products", "doubles", "filled", "unknown")
     caption = "FLOP an image in the profile, and its products (forward + backward): doubles removed, gaps filled"
-    return Table(caption, columns, tuple(lines), frozenset(("model", "work"))) if lines else None
+    return Table(caption, columns, tuple(lines), frozenset(names)) if lines else None
 
 
 def missing_profiles(rows: Sequence[ProfileCount], names: Names) -> Table | None:
@@ -150,7 +154,8 @@ def missing_profiles(rows: Sequence[ProfileCount], names: Names) -> Table | None
     why: dict[Cells, list[str]] = {}
     for row in names.sorted(rows):
         if row.cell_id in names.measured and row.cleaned_flop is None:
-            why.setdefault((row.work, row.reason or "no reason is given"), []).append(row.cell_id)
+            work = row.work if row.source == PROFILER else f"{row.work}, {row.source}"
+            why.setdefault((work, row.reason or "no reason is given"), []).append(row.cell_id)
     return reasons("Profiles without a count", ("work", "reason"), why, names)
 
 

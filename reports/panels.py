@@ -12,6 +12,7 @@ import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from analysis.numerators import PROFILER
 from analysis.precisions import PRECISIONS
 from reports import style
 from reports.words import STATUS_WORDS, variant_lines
@@ -300,6 +301,13 @@ def title(axes: Axes, label: str, panels: int) -> None:
 def groups(frame: pd.DataFrame, *columns: str) -> Iterator[tuple[Any, pd.DataFrame]]:
     """(values, rows) in the order of the file."""
     yield from frame.groupby(columns[0] if len(columns) == 1 else list(columns), sort=False)
+
+
+def one_source(frame: pd.DataFrame, column: str = "source") -> pd.DataFrame:
+    """The rows of one recorder, never of several: torch.profiler's own numbers where there are any."""
+    sources = list(dict.fromkeys(frame[column]))
+    chosen = PROFILER if PROFILER in sources else next(iter(sources), "")
+    return frame[frame[column] == chosen]
 
 
 def records(frame: pd.DataFrame) -> list[dict[str, Any]]:

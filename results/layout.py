@@ -69,6 +69,12 @@ def profile_file(cell_id: str, attempt: int) -> str:
     return f"{PROFILES}/{check_name('cell_id', cell_id)}-{attempt}.csv.gz"
 
 
+def recording_file(cell_id: str, attempt: int, work: str, source: str) -> str:
+    """The file of one work's recording as its recorder wrote it, by its path within the run. Raises ValueError."""
+    stem = f"{check_name('cell_id', cell_id)}-{attempt}-{check_name('work', work)}"
+    return f"{PROFILES}/{stem}.{check_name('source', source)}.json.gz"
+
+
 def head(record: type[Record]) -> bytes:
     """The header line of a record's file."""
     return _lines([header(record)])

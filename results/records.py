@@ -35,6 +35,9 @@ STATUSES = (
 
 MEASURED = ("ok", "not_converged")
 
+RECORDERS = ("kineto",)
+"""What a sweep can keep recordings of: the values of `Parameters.profile` beside none."""
+
 PHASES = ("forward", "loss", "backward", "optimizer", "recompute")
 
 WORKS = ("one", "batch", "last", "epoch")
@@ -75,6 +78,7 @@ class Parameters(Record):
     seed: int = 0
     epoch_images: int = 10_000  # of the method epoch
     input_pipeline: bool = False  # each step takes its batch from a DataLoader, not from the device's memory
+    profile: str = ""  # "kineto": each work's recording is kept as its recorder writes it; empty: none is
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -390,7 +394,7 @@ class CleanedOperation(Record):
 
     cell_id: str
     attempt: int
-    source: str  # torch_profiler
+    source: str  # torch_profiler, kineto
     work: str
     index: int
     name: str
@@ -417,7 +421,7 @@ class ProfileCount(Record):
     batch_size: int
     precision: str
     device: str
-    source: str  # torch_profiler
+    source: str  # torch_profiler, kineto
     work: str
     items: int  # images in it
     phase: str  # forward (loss included) or backward
@@ -442,7 +446,7 @@ class Ratio(Record):
     model: str
     batch_size: int
     precision: str
-    source: str  # flopledger, torch_profiler, a counter
+    source: str  # flopledger, torch_profiler, kineto, a counter
     work: str  # one, batch, epoch; empty: a count, not a profile
     state: str  # found or cleaned
     level: str  # model, kind, module, operation

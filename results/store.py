@@ -181,15 +181,28 @@ class Store:
         Put the answer into `Run.committed`. What a killed sweep left under the same attempt is replaced. Raises
         ValueError for an attempt number that is used, or a value that could not be read back.
         """
+        packed = layout.compress(layout.head(ProfiledOperation) + layout.encode(rows))
+        return self._write_profile(cell_id, attempt, layout.profile_file(cell_id, attempt), len(rows), packed)
+
+    def write_recording(
+        self, cell_id: str, attempt: int, work: str, source: str, packed: bytes
+    ) -> dict[str, list[Any]]:
+        """Keeps one work's recording, compressed, as its recorder wrote it: file → [1, checksum].
+
+        Its Run commits it and it is replaced as a profile is (`write_profile`). Raises ValueError for an attempt number
+        that is used.
+        """
+        file = layout.recording_file(cell_id, attempt, work, source)
+        return self._write_profile(cell_id, attempt, file, 1, packed)
+
+    def _write_profile(self, cell_id: str, attempt: int, file: str, rows: int, packed: bytes) -> dict[str, list[Any]]:
         self._open()
-        file = layout.profile_file(cell_id, attempt)
         if attempt < self.next_attempt(cell_id):
             raise ValueError(f"attempt {attempt} of cell {cell_id} is used, the next is {self.next_attempt(cell_id)}")
-        packed = layout.compress(layout.head(ProfiledOperation) + layout.encode(rows))
         with faults(self.path / file):
             disks.make_directory(self._disk, self.path / PROFILES)
             disks.replace(self._disk, self.path / file, packed)
-        return {file: layout.seal(len(rows), packed)}
+        return {file: layout.seal(rows, packed)}
 
     def append_sitting(self, sitting: Sitting) -> None:
         """Keeps what machine the following rows come from.

@@ -39,7 +39,10 @@ class Probed:
 
 @dataclass(frozen=True)
 class Measured:
-    """What measuring one cell gave: raw blocks, the fields of its Run, and the operations of its works' profiles."""
+    """What measuring one cell gave: raw blocks, the fields of its Run, and the operations of its works' profiles.
+
+    recordings: work → what the cell's recorder wrote, compressed.
+    """
 
     status: str
     reason: str
@@ -47,6 +50,7 @@ class Measured:
     warnings: tuple[str, ...] = ()
     fields: dict[str, Any] = field(default_factory=dict)
     operations: tuple[ProfiledOperation, ...] = ()
+    recordings: dict[str, bytes] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -44,6 +44,9 @@ SPARE_RATIO = 1.2
 Rows = dict[str, Sequence[Record]]
 """File → a cell's rows."""
 
+RECORDINGS = "recordings"
+"""Among what is found of a cell: work → its recording. No field of its Run, which has the seals of the files."""
+
 Outcome = tuple[str, str, list[str], Rows]
 """Status, reason, warnings and rows of one cell."""
 
@@ -135,6 +138,7 @@ class Sitting:
         with uninterrupted():
             rows = {file: records for file, records in outcome[3].items() if records}
             kept = self._keep_profile(cell, attempt, found, rows.pop(profile_file(cell.cell_id, attempt), ()))
+            kept = self._keep_recordings(cell, attempt, kept)
             run = self._run(cell, attempt, kept, outcome)
             try:
                 self.store.commit(run, rows)
@@ -157,6 +161,14 @@ class Sitting:
         except ValueError as fault:
             lost = dict.fromkeys(found["profiled"], f"its profile cannot be kept: {fault}")
             return {**found, "profiled": (), "unprofiled": {**found["unprofiled"], **lost}}
+
+    def _keep_recordings(self, cell: Cell, attempt: int, found: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The fields of the cell's Run, after its recordings were written: with their seals."""
+        fields = {name: value for name, value in found.items() if name != RECORDINGS}
+        seals = dict(fields.get("committed", {}))
+        for work, packed in found.get(RECORDINGS, {}).items():
+            seals |= self.store.write_recording(cell.cell_id, attempt, work, cell.profile, packed)
+        return {**fields, "committed": seals} if seals else fields
 
     def _run(self, cell: Cell, attempt: int, found: Mapping[str, Any], outcome: Outcome) -> Run:
         status, reason, warnings, _ = outcome
@@ -232,7 +244,7 @@ class Sitting:
         self, cell: Cell, attempt: int, measured: Measured, found: dict[str, Any], warnings: list[str], rows: Rows
     ) -> Outcome:
         """What was measured, as rows."""
-        found |= measured.fields
+        found |= {**measured.fields, RECORDINGS: measured.recordings}
         rows["samples.csv"] = [
             Sample(cell_id=cell.cell_id, attempt=attempt, index=index, **vars(block))
             for index, block in enumerate(measured.blocks)
@@ -340,6 +352,7 @@ def _joined(measured: Measured, found: Found) -> Measured:
         measured,
         blocks=(*measured.blocks, *found.blocks),
         operations=tuple(found.operations),
+        recordings=found.recordings,
         warnings=(*measured.warnings, *found.warnings),
         fields={**measured.fields, "profiled": tuple(found.profiled), "unprofiled": found.unprofiled},
     )

@@ -61,13 +61,17 @@ class Subject:
 
 @dataclass
 class Found:
-    """What one pass gave. profiled: works with operations; unprofiled: work → why it has no profile or no time."""
+    """What one pass gave. profiled: works with operations; unprofiled: work → why it has no profile or no time.
+
+    recordings: work → what the cell's recorder wrote, compressed.
+    """
 
     blocks: list[Block] = field(default_factory=list)
     operations: list[ProfiledOperation] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     profiled: list[str] = field(default_factory=list)
     unprofiled: dict[str, str] = field(default_factory=dict)
+    recordings: dict[str, bytes] = field(default_factory=dict)
 
 
 def run(subject: Subject, work: str) -> Found:
@@ -93,6 +97,7 @@ def together(parts: Sequence[Found]) -> Found:
         whole.warnings += [warning for warning in part.warnings if warning not in whole.warnings]
         whole.profiled += part.profiled
         whole.unprofiled |= part.unprofiled
+        whole.recordings |= part.recordings
     return whole
 
 
@@ -163,11 +168,14 @@ def _profile(subject: Subject, work: str, step: Step, found: Found) -> None:
         work=work,
         cuda=subject.cell.device.startswith("cuda"),
         most_s=subject.protocol.profile_cap_s,
+        export=subject.cell.profile == "kineto",
     )
     found.operations += profile.operations
     found.blocks += [] if subject.cell.compile else profile.blocks
     found.warnings += [f"profile: {work}: {note}" for note in profile.notes]
     found.profiled.append(work)
+    if profile.recording:
+        found.recordings[work] = profile.recording
     if subject.cell.compile:
         found.warnings.append("profile: recorded in eager mode, which the time is not of")
 

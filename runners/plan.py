@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -48,6 +48,7 @@ class Grid:
     seed: int = 0
     epoch_images: int = Cell.epoch_images
     input_pipeline: bool = False
+    profile: str = ""
     peak_tflops: float | None = field(default=None)  # no part of a cell: it changes no measurement
 
     def as_json(self) -> dict[str, Any]:
@@ -109,6 +110,7 @@ def _cell(grid: Grid, model: str, batch_size: int, precision: str, repeat: int) 
         seed=grid.seed,
         epoch_images=grid.epoch_images if "epoch" in grid.methods else Cell.epoch_images,
         input_pipeline=grid.input_pipeline,
+        profile=grid.profile,
     )
 
 
@@ -159,6 +161,14 @@ def check(grid: Grid) -> None:
     largest = max(grid.batch_sizes)
     if "epoch" in grid.methods and grid.epoch_images < largest:
         raise ValueError(f"--epoch-images: expected at least {largest}, one largest batch, got {grid.epoch_images}")
+
+
+def check_profile(profile: str, methods: Sequence[str]) -> None:
+    """Raises ValueError, one line, for recordings to be kept where nothing is recorded."""
+    recording = [method for method in METHODS if method in WORKS]
+    if profile and not set(recording) & set(methods):
+        wanted, came = " or ".join(recording), ",".join(methods)
+        raise ValueError(f"--profile: expected --methods with {wanted} beside it, got {came}, which record nothing")
 
 
 def check_images(grid: Grid, images: int) -> None:

@@ -19,6 +19,8 @@ from runners.arguments import Parser, exit_code
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from pandas import DataFrame
+
     from reports.build import Built
     from results.manifest import Manifest
     from results.records import Ceiling
@@ -78,9 +80,26 @@ def _rebuilt(path: Path, out: Path | None) -> tuple[Built, list[str]]:
     if not data.runs:
         problems = f" ({'; '.join(data.problems[:SHOWN])})" if data.problems else ""
         raise ValueError(f"expected a run with measured cells, got {path}, which has no committed cell{problems}")
-    built = build(data, lambda trace_id: read_operations(path, trace_id)[0], partial(read_profile, path))
+    built = build(
+        data,
+        lambda trace_id: read_operations(path, trace_id)[0],
+        partial(read_profile, path),
+        partial(_recording, path),
+    )
     faults = write(built, out or path, data.manifest, data.ceilings)
     return replace(built, problems=(*built.problems, *faults)), faults
+
+
+def _recording(path: Path, file: str) -> tuple[DataFrame, DataFrame]:
+    """Calls and kernels of the last step of a recording in the run `path`. Raises ValueError if it is damaged."""
+    from measure.traces.last_step import last_step
+    from runners.trace import MALFORMED, recorded
+
+    try:
+        recording = recorded(path / file, last_step)
+    except MALFORMED as fault:
+        raise ValueError(f"{file}: {type(fault).__name__}: {' '.join(str(fault).split())}") from fault
+    return recording.calls, recording.kernels
 
 
 def write(built: Built, out: Path, manifest: Manifest | None = None, ceilings: Sequence[Ceiling] = ()) -> list[str]:

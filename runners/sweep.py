@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.precisions import PRECISIONS
 from measure.counters.registry import COUNTERS
+from results.records import RECORDERS
 from runners.arguments import Parser, choice_error, exit_code, names, number
-from runners.plan import METHODS, Grid, cells, check, check_images, remaining
+from runners.plan import DEFAULT_METHODS, METHODS, Grid, cells, check, check_images, check_profile, remaining
 from workloads.catalogue import ENTRIES, OPTIMIZERS, SUITES, hyper_of
 
 if TYPE_CHECKING:
@@ -233,6 +234,8 @@ def _check_options(options: argparse.Namespace, stored: dict[str, Any]) -> None:
     directory = directory_of(str(_chosen(options, stored, "data", "synthetic")))
     if directory is None and _chosen(options, stored, "input_pipeline", None):
         raise ValueError("--input-pipeline: expected --data cifar10:DIR beside it, got synthetic data, which has none")
+    methods = _chosen(options, stored, "methods", DEFAULT_METHODS)
+    check_profile(str(_chosen(options, stored, "profile", "")), tuple(methods))
     device = str(_chosen(options, stored, "device", "auto"))
     kind, _, index = device.partition(":")
     if (
@@ -390,6 +393,11 @@ def _parser() -> Parser:
     how = parser.add_argument_group("how it is counted and timed")
     how.add_argument(
         "--methods", type=names("method", METHODS), help=f"of {','.join(METHODS)} (default: {','.join(Grid.methods)})"
+    )
+    how.add_argument(
+        "--profile",
+        choices=RECORDERS,
+        help="keep each work's recording, and count by its kernels, too (docs/traces.md)",
     )
     how.add_argument("--epoch-images", type=number(int, 1), metavar="N", help="of the method epoch (default: 10000)")
     how.add_argument(

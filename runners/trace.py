@@ -18,6 +18,7 @@ from runners.arguments import Parser, exit_code, nearest
 
 if TYPE_CHECKING:
     from argparse import Namespace
+    from collections.abc import Callable
 
     from analysis.peaks import Device
     from measure.traces.recording import Recording
@@ -113,13 +114,17 @@ class _Refused(ValueError):
     """The caller's file or directory is not what is needed."""
 
 
-def recorded(path: Path) -> Recording:
-    """The recording in a file, attributed. Raises ValueError, one line, for what cannot be read whole."""
+def recorded(path: Path, part: Callable[[Recording], Recording] | None = None) -> Recording:
+    """The recording in a file, attributed. Raises ValueError, one line, for what cannot be read whole.
+
+    part: what of it is wanted, as a recording that is not yet attributed; None: all.
+    """
     from measure.traces.attribute import attribute
     from measure.traces.read import read
 
     try:
         recording = read(path)
+        recording = recording if part is None else part(recording)
     except ValueError as fault:
         raise _Refused(str(fault)) from fault
     except MALFORMED as fault:

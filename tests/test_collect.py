@@ -28,7 +28,7 @@ from test_passes import operation
 from measure.protocols import Protocol
 from measure.timing import Block
 from results.errors import StoreFault
-from results.layout import profile_file
+from results.layout import profile_file, recording_file
 from results.records import STATUSES, Cell, ProfiledOperation
 from results.store import read_operations, read_profile, read_run
 from runners.collect import CEILING_BUDGET_S, QUICK_CEILING_S, SPARE_RATIO, failed, least_s, trace_id
@@ -382,6 +382,22 @@ class TestWorks:
         assert data.samples["index"].tolist() == list(range(7))
         assert data.runs[0].committed[profile_file(run.cell_id, 1)][0] == 3
         assert read_profile(scene.path, run.cell_id, 1) == [call_of(work) for work in ("one", "batch", "last")]
+
+    def test_recordings_are_kept_and_committed_with_the_cell(self, scene):
+        def recorded(cell_id: str, work: str) -> Found:
+            there = {} if work == "epoch" else {work: f"of {work}".encode()}
+            return dataclasses.replace(answered(cell_id, work), recordings=there)
+
+        scene.answers[WORK] = recorded
+        (run,) = scene.sitting().collect([with_works(profile="kineto")])
+        data = read_run(scene.path)
+        assert (run.status, data.problems) == ("ok", [])
+        for work in ("one", "batch", "last"):
+            file = recording_file(run.cell_id, 1, work, "kineto")
+            assert (scene.path / file).read_bytes() == f"of {work}".encode()
+            assert data.runs[0].committed[file][0] == 1
+        assert profile_file(run.cell_id, 1) in data.runs[0].committed
+        assert len(list((scene.path / "profiles").iterdir())) == 4
 
     def test_telemetry_and_energy_are_of_the_cells_own_window(self, scene):
         (run,) = scene.sitting().collect([with_works()])

@@ -24,6 +24,7 @@ from reports import (
     figures_methods,
     figures_profiles,
     figures_ratios,
+    figures_states,
     figures_times,
     gallery,
     panels,
@@ -551,6 +552,40 @@ def test_an_epoch_without_a_time_is_a_word(frame: Any) -> None:
     (figure,) = figures_times.epoch_times(frame(*rows)).values()
     assert words(figure).count("out of memory") == 1
     assert all(y > 0 for _, y, _ in marks(figure.axes[0]))
+
+
+# --- several recorders -------------------------------------------------------------------------------------------
+
+
+def test_figures_of_profiles_never_mix_recorders(frame: Any) -> None:
+    theirs = [counted(1, 3 * 10**9, 3 * 10**9, work="one"), counted(8, 24 * 10**9, 24 * 10**9)]
+    other = [counted(1, 9 * 10**9, 9 * 10**9, work="one", source="kineto"), counted(8, 1, 1, source="kineto")]
+    alone, both = (figures_profiles.by_batch(frame(*rows), {}) for rows in (theirs, [*other, *theirs]))
+    assert [marks(figure.axes[0]) for figure in both.values()] == [marks(figure.axes[0]) for figure in alone.values()]
+    told = {"work": "batch", "state": "cleaned", "level": "model", "name": "", **CELL}
+    rows = [Ratio(source=source, ratio=ratio, **told) for source, ratio in (("kineto", 1.5), ("torch_profiler", 2.0))]
+    (figure,) = figures_ratios.ratios(frame(*rows)).values()
+    assert {x for axes in figure.axes for x, _, _ in marks(axes)} == {2.0}
+
+
+def test_three_states_of_a_recording_beside_our_own_count(frame: Any) -> None:
+    states = {"deduplicated_flop": 24 * 10**9, "exact_flop": 32 * 10**9, "source": "kineto"}
+    rows = [
+        counted(8, 48 * 10**9, 32 * 10**9, **states),
+        counted(8, 48 * 10**9, 32 * 10**9, **{**states, "cell_id": "d"}),
+        counted(8, None, None, "backward", source="kineto", status="unavailable"),
+        counted(1, 10**9, 10**9, work="one", source="kineto"),
+        counted(8, 1, 1),
+    ]
+    (figure,) = figures_states.states(frame(*rows), {}).values()
+    forward, backward = figure.axes
+    assert sorted(hollow(forward, yes=True)) == [(3 * 10**9, 0), (6 * 10**9, 0)]
+    assert hollow(forward, yes=False) == [(4 * 10**9, 0)]
+    strokes = [line.get_xdata() for line in forward.lines if len({*line.get_xdata()}) == 1 < len(line.get_xdata())]
+    assert [list(stroke) for stroke in strokes] == [[4 * 10**9] * 2]
+    assert words(figure).count("not available") == 1
+    assert marks(backward) == []
+    assert figures_states.states(frame(counted(8, 1, 1)), {}) == {}
 
 
 # --- the gallery -------------------------------------------------------------------------------------------------

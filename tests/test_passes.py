@@ -80,7 +80,7 @@ def profiler(monkeypatch):
     """Runs the step once and records its work; `fails`: work → what it raises."""
     seen = SimpleNamespace(calls=[], fails={}, notes=())
 
-    def profile_step(step, model, clock, *, work, cuda, most_s):
+    def profile_step(step, model, clock, *, work, cuda, most_s, export):
         seen.calls.append(SimpleNamespace(step=step, model=model, work=work, cuda=cuda, most_s=most_s))
         if work in seen.fails:
             raise seen.fails[work]
@@ -88,7 +88,8 @@ def profiler(monkeypatch):
         step(marks.append)
         seen.calls[-1].marks = marks
         block = Block("profiled", "", 1, clock.wall_s(), 0.5, 0.5, 0.1, "" if work == "batch" else work)
-        return SimpleNamespace(operations=(operation(work),), blocks=(block,), notes=seen.notes)
+        recording = f"of {work}".encode() if export else b""
+        return SimpleNamespace(operations=(operation(work),), blocks=(block,), notes=seen.notes, recording=recording)
 
     monkeypatch.setattr("measure.profiles.profile_step", profile_step)
     return seen

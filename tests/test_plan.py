@@ -98,6 +98,7 @@ class TestIdentifiers:
             "seed": 1,
             "epoch_images": 50,
             "input_pipeline": True,
+            "profile": "kineto",
         }
         assert tuple(other) == header(Cell), "each parameter of a cell"
         changed = {dataclasses.replace(plain, **{name: value}).cell_id for name, value in other.items()}

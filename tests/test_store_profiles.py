@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 
 import pytest
-from made_up_runs import a_run, new_store, rows_of
+from made_up_runs import MANIFEST, SITTING, Died, Mortal, a_run, new_store, rows_of
 
 from results.errors import Inconsistent
 from results.records import ProfiledOperation
@@ -26,6 +26,7 @@ CALLS = [
     ),
 ]  # fmt: skip
 FILE = "profiles/a-1.csv.gz"
+RECORDING = "profiles/a-1-batch.kineto.json.gz"
 
 
 def test_a_profile_is_committed_with_its_attempt_and_read_back(tmp_path):
@@ -71,3 +72,63 @@ def test_an_attempt_without_a_profile_says_so(tmp_path):
         pass
     with pytest.raises(ValueError, match=r"has no profiles/a-1\.csv\.gz"):
         read_profile(tmp_path / "run", "a", 1)
+
+
+# --- recordings ------------------------------------------------------------------------------------------------------
+
+
+def test_a_recording_is_kept_byte_for_byte_and_committed_with_its_attempt(tmp_path):
+    with new_store(tmp_path / "run") as store:
+        seals = store.write_recording("a", 1, "batch", "kineto", b"packed")
+        assert seals == {RECORDING: [1, hashlib.sha256(b"packed").hexdigest()[:16]]}
+        store.commit(dataclasses.replace(a_run("a"), committed=seals), rows_of("a"))
+        with pytest.raises(ValueError, match="attempt 1 of cell a is used, the next is 2"):
+            store.write_recording("a", 1, "one", "kineto", b"late")
+        with pytest.raises(ValueError, match=r"expected a work of letters.*'\.\./a'"):
+            store.write_recording("b", 1, "../a", "kineto", b"elsewhere")
+    assert (tmp_path / "run" / RECORDING).read_bytes() == b"packed"
+    assert read_run(tmp_path / "run").problems == []
+
+
+@pytest.mark.parametrize("damage", [b"", b"packee", b"packed and more", None], ids=["emptied", "bit", "longer", "gone"])
+def test_a_damaged_recording_takes_its_attempt_out_of_the_run(tmp_path, damage):
+    with new_store(tmp_path / "run") as store:
+        seals = store.write_recording("a", 1, "batch", "kineto", b"packed")
+        store.commit(dataclasses.replace(a_run("a"), committed=seals), rows_of("a"))
+    if damage is None:
+        (tmp_path / "run" / RECORDING).unlink()
+    else:
+        (tmp_path / "run" / RECORDING).write_bytes(damage)
+    found = read_run(tmp_path / "run")
+    assert found.runs == []
+    assert found.problems == [f"attempt 1 of cell a left out: not what was committed in {RECORDING}"]
+
+
+def _write_run(path, disk):
+    """One cell with two recordings, from nothing or from wherever the last writer died."""
+    with Store.resume(path, disk) if (path / "manifest.json").exists() else Store.create(path, MANIFEST, disk) as store:
+        if not store.sittings:
+            store.append_sitting(SITTING)
+        if "a" not in store.done():
+            attempt = store.next_attempt("a")
+            seals = {}
+            for work in ("one", "batch"):
+                seals |= store.write_recording("a", attempt, work, "kineto", f"{work} of {attempt}".encode() * 9)
+            store.commit(dataclasses.replace(a_run("a", attempt), committed=seals), rows_of("a", attempt))
+
+
+@pytest.mark.parametrize("part", [None, 0.5])
+def test_death_at_any_call_leaves_a_cell_whole_or_uncommitted(tmp_path, part):
+    _write_run(tmp_path / "whole", whole := Mortal())
+    for k in range(len(whole.calls)):
+        path = tmp_path / f"{k}"
+        with pytest.raises(Died):
+            _write_run(path, Mortal(after=k, part=part))
+        if (path / "manifest.json").exists():
+            assert not any("left out: not what" in problem for problem in read_run(path).problems)
+        _write_run(path, Mortal())
+        (run,) = read_run(path).runs
+        for work in ("one", "batch"):
+            content = (path / f"profiles/a-{run.attempt}-{work}.kineto.json.gz").read_bytes()
+            assert content == f"{work} of {run.attempt}".encode() * 9
+        assert not list((path / "profiles").glob(".*.tmp"))

@@ -48,6 +48,16 @@ def test_a_suite_brings_its_models_and_sizes_and_options_win() -> None:
     assert grid("--suite", "post2021", "--models", "vit_b_16").models[-1] == "vit_b_16"
 
 
+def test_recordings_are_kept_where_they_are_asked_for_and_stay_so_on_resuming() -> None:
+    asked = grid("--methods", "batch", "--profile", "kineto")
+    assert [cell.profile for cell in cells(asked)] == ["kineto"] * 2
+    assert {cell.cell_id for cell in cells(asked)}.isdisjoint(c.cell_id for c in cells(grid("--methods", "batch")))
+    assert grid(stored=asked.as_json()) == asked
+    assert grid().profile == ""
+    old = {name: value for name, value in grid("--methods", "batch").as_json().items() if name != "profile"}
+    assert grid(stored=old) == grid("--methods", "batch"), "a run of before there was the option"
+
+
 def test_all_means_every_counter() -> None:
     assert grid("--counters", "all").counters == grid("--counters", "fvcore,all").counters == tuple(COUNTERS)
 

@@ -1,0 +1,82 @@
+"""A work's recording, kept by a sweep, as rows of its profile: what kernels were given, once, and with gaps filled.
+
+The counting is that of any recorded profile (`traces.py`): by kernels, where there is a device. Here its products get
+the names of a cell, so that they are added up, divided and told as torch.profiler's own numbers are, beside them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+
+from analysis.kinds import PRODUCTS
+from analysis.recorded import is_product, torch_dtype
+from cleaning.profiles import CleanedProfile, said_beside
+from cleaning.traces import CleanedTrace, clean
+from results.layout import recording_file
+from results.records import CleanedOperation, CleaningLog, OperationInstance, Run
+
+_FLOATS = ("float", "bfloat", "complex")
+
+
+def clean_recording(run: Run, work: str, calls: pd.DataFrame, kernels: pd.DataFrame, source: str) -> CleanedProfile:
+    """One row a product of one work's recording, attributed and cut to one step. Raises Inconsistent."""
+    trace = clean(calls, kernels, source)
+    dtypes = _dtypes(calls, trace)
+    rows = (_row(run, work, source, found, dtypes) for found in trace.instances if found.kind in PRODUCTS)
+    return CleanedProfile(tuple(map(said_beside, rows)), tuple(_log(run, work, source, trace)))
+
+
+def _row(run: Run, work: str, source: str, found: OperationInstance, dtypes: Mapping[int, str]) -> CleanedOperation:
+    return CleanedOperation(
+        cell_id=run.cell_id,
+        attempt=run.attempt,
+        source=source,
+        work=work,
+        index=found.index,
+        name=found.name,
+        kind=found.kind,
+        phase=found.phase,
+        module=found.module,
+        forward_index=found.forward_index,
+        dtype=dtypes.get(found.index) or _dtype(found.input_shapes, found.input_dtypes),
+        found_flop=found.raw_flop,
+        deduplicated_flop=found.deduplicated_flop,
+        cleaned_flop=found.repaired_flop,
+        verdict=found.verdict,
+        reason=found.reason,
+        time_s=found.host_time_s if found.kernel_time_s is None else found.kernel_time_s,
+    )
+
+
+def _log(run: Run, work: str, source: str, trace: CleanedTrace) -> Iterator[CleaningLog]:
+    file = recording_file(run.cell_id, run.attempt, work, source)
+    for row in trace.log:
+        yield replace(row, file=file, cell_id=run.cell_id, attempt=run.attempt, subject=f"{work} {row.subject}")
+
+
+def _dtypes(calls: pd.DataFrame, trace: CleanedTrace) -> dict[int, str]:
+    """Instance → the dtype it computes in: of the innermost product that launched a kernel: autocast casts inside."""
+    parents = calls["parent"].to_numpy(np.int64).tolist()
+    names, shapes, dtypes = (calls[name].tolist() for name in ("name", "input_shapes", "input_dtypes"))
+    row_of = {index: row for row, index in enumerate(calls["index"].tolist())}
+    found: dict[int, tuple[int, str]] = {}
+    for instance, call in zip(trace.kernels["instance"].tolist(), trace.kernels["call"].tolist(), strict=True):
+        above = [row_of[call]] if call in row_of else []
+        while above and parents[above[-1]] in row_of:
+            above.append(row_of[parents[above[-1]]])
+        products = (row for row in above if is_product(names[row]) and _dtype(shapes[row], dtypes[row]))
+        deepest = next(products, None)
+        if deepest is not None:
+            depth = len(above) - above.index(deepest)
+            found[instance] = max(found.get(instance, (0, "")), (depth, _dtype(shapes[deepest], dtypes[deepest])))
+    return {instance: dtype for instance, (_, dtype) in found.items()}
+
+
+def _dtype(shapes: tuple[object, ...] | None, words: tuple[str, ...] | None) -> str:
+    """The first floating dtype among a call's tensors; a value's own type ("double" of a factor) is none."""
+    sized = (torch_dtype(word) for word, shape in zip(words or (), shapes or (), strict=False) if shape)
+    return next((dtype for dtype in sized if dtype.startswith(_FLOATS)), "")
