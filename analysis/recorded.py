@@ -10,7 +10,7 @@ and anything of calls that are no product.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from analysis.kinds import PRODUCTS as PRODUCTS
@@ -60,6 +60,8 @@ _TORCH_DTYPES = frozenset(DTYPES.values()) | {"uint16", "uint32", "uint64"}
 
 _ALL = {**FORMS, **GONE}
 
+_FLOATS = ("float", "bfloat", "complex")
+
 _SIZES_AS_TENSORS = {"self_size": "self", "weight_size": "weight"}
 
 _COUNT_ONLY = {name: Rule(r.kind, r.bucket, r.reader, nothing) for name, r in TABLE.items() if r.kind in PRODUCTS}
@@ -87,6 +89,12 @@ def torch_dtype(word: str) -> str:
     """Torch's name of a dtype from a recorder's word for it; "" for what is no dtype that we know."""
     bare = word.strip().removeprefix("torch.")
     return DTYPES.get(bare, bare if bare in _TORCH_DTYPES else "")
+
+
+def floating_dtype(shapes: Iterable[object], words: Iterable[str]) -> str:
+    """The first floating dtype among a call's tensors; a value's own type ("double" of a factor) is none."""
+    sized = (torch_dtype(word) for word, shape in zip(words, shapes, strict=False) if shape)
+    return next((dtype for dtype in sized if dtype.startswith(_FLOATS)), "")
 
 
 def to_operation(call: ProfiledOperation) -> Operation:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from analysis.statistics import Summary, summarise
-from results.records import PHASES, Run, Sample, StepTime
+from results.records import PHASES, Run, Sample, StepTime, identity
 
 
 def block_means(blocks: Sequence[Sample]) -> tuple[str, list[float]]:
@@ -49,12 +49,7 @@ def _summary(blocks: Sequence[Sample]) -> tuple[str, Summary]:
 def _row(run: Run, phase: str, blocks: Sequence[Sample], total_s: float | None) -> StepTime:
     clock, summary = _summary(blocks)
     return StepTime(
-        cell_id=run.cell_id,
-        attempt=run.attempt,
-        model=run.model,
-        batch_size=run.batch_size,
-        precision=run.precision,
-        device=run.device,
+        **identity(run, StepTime),
         phase=phase,
         clock=clock,
         mean_s=summary.mean,

@@ -21,7 +21,7 @@ from analysis.statistics import summarise
 from analysis.step_times import block_means, whole_steps
 from analysis.work_times import WORKS_OF_METHODS, blocks_of, variant, work_times
 from results.errors import Unavailable
-from results.records import MEASURED, WORKS, Run, Sample, Telemetry, Utilization, WorkTime, header
+from results.records import MEASURED, WORKS, Run, Sample, Telemetry, Utilization, WorkTime, identity
 
 __all__ = ["Measurement", "StepTime", "limits_seen", "measurement", "rows", "step_time", "variant"]
 
@@ -140,7 +140,7 @@ def rows(
 
 def _row(measured: Measurement, over: Numerator, under: Denominator) -> Utilization:
     run, time = measured.run, _time_of(measured, over.method)
-    row = {name: getattr(run, name) for name in header(Utilization) if name in _SHARED}
+    row = identity(run, Utilization)
     row |= {"variant": variant(run), "method": over.method, "numerator_source": over.source}
     row |= {"denominator": under.name, "model_flop": over.model_flop, "all_flop": over.all_flop}
     if time is not None and run.status in MEASURED:
@@ -180,9 +180,6 @@ def _about(mark: str) -> str:
     """The work that a warning is about; "" if it is about the cell."""
     word = mark.removeprefix("profile: ").partition(":")[0]
     return word if word in WORKS else ""
-
-
-_SHARED = ("cell_id", "attempt", "model", "batch_size", "precision", "device", "repeat")
 
 
 def _rates(measured: Measurement, method: str, time: StepTime) -> dict[str, float | None]:

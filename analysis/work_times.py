@@ -23,15 +23,13 @@ from dataclasses import dataclass, replace
 
 from analysis.statistics import summarise
 from analysis.step_times import block_means
-from results.records import MEASURED, WORKS, Parameters, Run, Sample, WorkTime, header, non_default, to_text
+from results.records import MEASURED, WORKS, Parameters, Run, Sample, WorkTime, identity, non_default, to_text
 
 WORKS_OF_METHODS = {"one": ("one",), "batch": ("batch",), "epoch": ("batch", "last", "epoch")}
 """Method → the works it needs the time of."""
 
 _NO_VARIANT = {"model", "batch_size", "precision", "device", "repeat", "seed", "quick"}
 _NO_VARIANT |= {"methods", "counters", "target_ci_ratio", "epoch_images", "profile"}
-
-_SHARED = tuple(name for name in header(WorkTime) if name in header(Run) and name not in ("status", "reason"))
 
 
 @dataclass(frozen=True)
@@ -50,7 +48,7 @@ class Mean:
         return None if self.half_s is None else self.mean_s + self.half_s
 
 
-def works_of(run: Run) -> tuple[str, ...]:
+def works_of(run: Parameters) -> tuple[str, ...]:
     """The works that a run's methods ask for, in the order of WORKS; no `last` where the batches come out even."""
     asked = {work for method in run.methods for work in WORKS_OF_METHODS.get(method, ())}
     full, last = epoch_of(run)
@@ -155,7 +153,7 @@ def _real_epoch(run: Run, segments: Sequence[Sample]) -> Mean | None:
 
 
 def _row(run: Run, work: str, plain: Mean | None, profiled: Mean | None, real: Mean | None) -> WorkTime:
-    row = {name: getattr(run, name) for name in _SHARED} | {"work": work, "variant": variant(run)}
+    row = identity(run, WorkTime) | {"work": work, "variant": variant(run)}
     status, reason = _standing(run, work, plain, profiled)
     row |= {"status": status, "reason": reason}
     if run.status not in MEASURED or plain is None:

@@ -14,7 +14,7 @@ from analysis.numerators import OWN
 from analysis.theory import OPERATORS
 from cleaning.profiles import traced_flop
 from cleaning.selection import by_counter_and_phase, is_model_flop, of_the_model
-from results.records import Agreement, FlopCount, Operation, Run, to_text
+from results.records import Agreement, FlopCount, Operation, Run, identity, to_text
 
 Groups = Mapping[tuple[str, str], Sequence[FlopCount]]
 
@@ -77,10 +77,7 @@ def _row(
     broken = next((count for count in (total, *here) if count.status != "ok"), total)
     known = total if total.status == "ok" else dataclasses.replace(total, native_value=None, native_unit="", flop=None)
     return Agreement(
-        cell_id=run.cell_id,
-        attempt=run.attempt,
-        model=run.model,
-        batch_size=run.batch_size,
+        **identity(run, Agreement),
         counter=counter,
         phase=phase,
         native_value=known.native_value,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from analysis.affine import line
 from cleaning.selection import by_counter_and_phase, of_the_model
-from results.records import BatchLaw, FlopCount, Run
+from results.records import BatchLaw, FlopCount, Run, identity
 
 ENOUGH = 3
 """Batches that decide whether a law holds."""
@@ -101,9 +101,7 @@ def _listed(names: Sequence[str]) -> str:
 
 def _row(run: Run, counter: str, phase: str, operator: str, points: Series, law: Law, culprits: str) -> BatchLaw:
     return BatchLaw(
-        cell_id=run.cell_id,
-        attempt=run.attempt,
-        model=run.model,
+        **identity(run, BatchLaw),
         counter=counter,
         phase=phase,
         operator=operator,

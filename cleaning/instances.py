@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from analysis.recorded import is_product, kind_of_call, torch_dtype
+from analysis.recorded import floating_dtype, is_product, kind_of_call
 from results.errors import Inconsistent
 from results.layout import profile_file
 from results.records import WORKS, CleanedOperation, CleaningLog, ProfiledOperation, Record, Run, to_text
@@ -157,18 +157,9 @@ def _dtype(node: Node) -> str:
     stack = [(node, 0)]
     while stack:
         inner, depth = stack.pop(0)
-        word = _named(inner.call) if is_product(inner.call.name) else ""
+        call = inner.call
+        word = floating_dtype(call.input_shapes, call.input_dtypes) if is_product(call.name) else ""
         if word and depth > deepest:
             deepest, dtype = depth, word
         stack.extend((child, depth + 1) for child in inner.children)
     return dtype
-
-
-def _named(call: ProfiledOperation) -> str:
-    """The first floating dtype among a call's tensors; a value's own type ("double" of a factor) is none."""
-    for position, word in enumerate(call.input_dtypes):
-        dtype = torch_dtype(word)
-        sized = position < len(call.input_shapes) and len(call.input_shapes[position]) > 0
-        if sized and dtype.startswith(("float", "bfloat", "complex")):
-            return dtype
-    return ""

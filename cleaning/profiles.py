@@ -7,7 +7,7 @@ here, and no product is left out in silence: one without a count makes its phase
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from analysis import kinds
@@ -17,6 +17,7 @@ from analysis.work_times import epoch_parts, images_of
 from cleaning.duplicates import counted_once
 from cleaning.instances import FORWARD, STEP, Instance, Node, forest, instances, no_products
 from cleaning.steps import Outcome
+from cleaning.sums import known_sum, whole_sum
 from cleaning.undercounts import repaired
 from results.errors import Inconsistent
 from results.layout import profile_file
@@ -27,6 +28,7 @@ from results.records import (
     ProfileCount,
     ProfiledOperation,
     Run,
+    identity,
     to_text,
 )
 
@@ -111,22 +113,6 @@ def profile_counts(
 # --- counts ----------------------------------------------------------------------------------------------------------
 
 
-def known_sum(values: Iterable[int | None]) -> int | None:
-    """The sum of what is known; None if nothing is. What a recorder that leaves numbers out gives as its total."""
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None
-
-
-def whole_sum(values: Iterable[int | None]) -> int | None:
-    """The sum; None if one of the values is unknown."""
-    total = 0
-    for value in values:
-        if value is None:
-            return None
-        total += value
-    return total
-
-
 def traced_flop(table: Sequence[Operation], phases: Sequence[str]) -> int:
     """Model FLOP of these phases by our own trace of a step."""
     return int(kinds.total(operation for operation in table if operation.phase in phases).model_flop)
@@ -198,12 +184,7 @@ def _times(value: int | None, times: int) -> int | None:
 
 def _blank(run: Run, work: str, phase: str, items: int) -> ProfileCount:
     return ProfileCount(
-        cell_id=run.cell_id,
-        attempt=run.attempt,
-        model=run.model,
-        batch_size=run.batch_size,
-        precision=run.precision,
-        device=run.device,
+        **identity(run, ProfileCount),
         source=PROFILER,
         work=work,
         items=items,

@@ -15,8 +15,9 @@ from analysis import kinds
 from analysis.numerators import OWN, PROFILER
 from analysis.work_times import epoch_parts
 from cleaning.instances import FORWARD, STEP
-from cleaning.profiles import known_sum, whole_sum, why_unprofiled
-from results.records import WHOLE, CleanedOperation, FlopCount, Operation, Ratio, Run
+from cleaning.profiles import why_unprofiled
+from cleaning.sums import known_sum, whole_sum
+from results.records import WHOLE, CleanedOperation, FlopCount, Operation, Ratio, Run, identity
 
 LEVELS = ("model", "kind", "module", "operation")
 STATES = ("found", "cleaned")
@@ -242,11 +243,7 @@ def _gaps(sides: Sides) -> str:
 
 def _blank(run: Run, source: str, work: str) -> Ratio:
     return Ratio(
-        cell_id=run.cell_id,
-        attempt=run.attempt,
-        model=run.model,
-        batch_size=run.batch_size,
-        precision=run.precision,
+        **identity(run, Ratio),
         source=source,
         work=work,
         state="",

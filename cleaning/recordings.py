@@ -13,13 +13,11 @@ import numpy as np
 import pandas as pd
 
 from analysis.kinds import PRODUCTS
-from analysis.recorded import is_product, torch_dtype
+from analysis.recorded import floating_dtype, is_product
 from cleaning.profiles import CleanedProfile, said_beside
 from cleaning.traces import CleanedTrace, clean
 from results.layout import recording_file
 from results.records import CleanedOperation, CleaningLog, OperationInstance, Run
-
-_FLOATS = ("float", "bfloat", "complex")
 
 
 def clean_recording(run: Run, work: str, calls: pd.DataFrame, kernels: pd.DataFrame, source: str) -> CleanedProfile:
@@ -42,7 +40,7 @@ def _row(run: Run, work: str, source: str, found: OperationInstance, dtypes: Map
         phase=found.phase,
         module=found.module,
         forward_index=found.forward_index,
-        dtype=dtypes.get(found.index) or _dtype(found.input_shapes, found.input_dtypes),
+        dtype=dtypes.get(found.index) or floating_dtype(found.input_shapes or (), found.input_dtypes or ()),
         found_flop=found.raw_flop,
         deduplicated_flop=found.deduplicated_flop,
         cleaned_flop=found.repaired_flop,
@@ -68,15 +66,9 @@ def _dtypes(calls: pd.DataFrame, trace: CleanedTrace) -> dict[int, str]:
         above = [row_of[call]] if call in row_of else []
         while above and parents[above[-1]] in row_of:
             above.append(row_of[parents[above[-1]]])
-        products = (row for row in above if is_product(names[row]) and _dtype(shapes[row], dtypes[row]))
-        deepest = next(products, None)
-        if deepest is not None:
-            depth = len(above) - above.index(deepest)
-            found[instance] = max(found.get(instance, (0, "")), (depth, _dtype(shapes[deepest], dtypes[deepest])))
+        for depth, row in zip(range(len(above), 0, -1), above, strict=True):
+            dtype = floating_dtype(shapes[row] or (), dtypes[row] or ()) if is_product(names[row]) else ""
+            if dtype:
+                found[instance] = max(found.get(instance, (0, "")), (depth, dtype))
+                break
     return {instance: dtype for instance, (_, dtype) in found.items()}
-
-
-def _dtype(shapes: tuple[object, ...] | None, words: tuple[str, ...] | None) -> str:
-    """The first floating dtype among a call's tensors; a value's own type ("double" of a factor) is none."""
-    sized = (torch_dtype(word) for word, shape in zip(words or (), shapes or (), strict=False) if shape)
-    return next((dtype for dtype in sized if dtype.startswith(_FLOATS)), "")

@@ -23,7 +23,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from analysis.kernel_names import AFTER, REDUCTION, family
-from cleaning.trace_products import UNTOLD, Cleaned, Part, Product, entry, known_sum
+from cleaning.sums import known_sum
+from cleaning.trace_products import UNTOLD, Cleaned, Part, Product, entry
 from results.records import CleaningLog
 
 LAST_ALONE = ("implicit_gemm", "implicit_precomputed_gemm", "winograd", "direct")

@@ -16,8 +16,9 @@ import pandas as pd
 
 from analysis.recorded import kind_of_call
 from cleaning.instances import FORWARD
+from cleaning.sums import known_sum
 from cleaning.trace_frames import NONE, Calls, by_owner, in_order, twins, whole_numbers
-from cleaning.trace_products import UNTOLD, Part, Product, known_sum
+from cleaning.trace_products import UNTOLD, Part, Product
 from cleaning.trace_repairs import lacks_kernels, repaired_flop
 from cleaning.trace_sizes import Size, Sizing
 from results.records import OperationInstance

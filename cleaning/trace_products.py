@@ -7,7 +7,6 @@ step replaces them, never the recording. Nothing is cleaned here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from analysis.kernel_names import makes_products
@@ -77,12 +76,6 @@ class Cleaned:
 
     products: tuple[Product, ...]
     log: tuple[CleaningLog, ...]
-
-
-def known_sum(numbers: Iterable[int | None]) -> int | None:
-    """The sum of what is known; None if nothing is."""
-    known = [number for number in numbers if number is not None]
-    return sum(known) if known else None
 
 
 def label(product: Product) -> str:

@@ -22,7 +22,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from analysis.kernel_names import HELPER, REDUCTION, family, is_renamed, pyprof_convolution, pyprof_linear
-from cleaning.trace_products import UNTOLD, Cleaned, Part, Product, entry, known_sum
+from cleaning.sums import known_sum
+from cleaning.trace_products import UNTOLD, Cleaned, Part, Product, entry
 from results.records import CleaningLog
 
 

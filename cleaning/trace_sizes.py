@@ -17,8 +17,8 @@ from analysis.inferred import forward_flop, grad_output, gradient_flop, gradient
 from analysis.kernel_names import fft_tiles
 from analysis.operands import Sizes
 from analysis.recorded import kind_of_call, product_flop, to_operation
+from cleaning.sums import known_sum
 from cleaning.trace_frames import Calls
-from cleaning.trace_products import known_sum
 from results.errors import Unavailable
 from results.records import ProfiledOperation
 

@@ -18,10 +18,11 @@ import pandas as pd
 
 from analysis.kernel_names import makes_products
 from cleaning.instances import FORWARD
+from cleaning.sums import known_sum
 from cleaning.trace_duplicates import deduplicated
 from cleaning.trace_found import found
 from cleaning.trace_instances import Table, read_table, records, with_flop
-from cleaning.trace_products import Cleaned, Product, known_sum
+from cleaning.trace_products import Cleaned, Product
 from cleaning.trace_repairs import lacks_kernels, repaired, repaired_flop
 from results.records import CleaningLog, OperationInstance
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from reports import panels, style
-from reports.words import digits
+from reports.words import digits, fitting
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -188,6 +188,6 @@ def _named(rows: pd.DataFrame, model: str) -> str:
     """A model with its exact GFLOP per image; from the smallest to the largest where its batches differ."""
     each = (rows["exact_flop"] / rows["batch_size"].astype("float64")).dropna()
     if each.empty:
-        return panels.fitting(model, _LETTERS)
+        return fitting(model, _LETTERS)
     low, high = digits(each.min() / 1e9), digits(each.max() / 1e9)
-    return f"{panels.fitting(model, _LETTERS)} ({low if low == high else f'{low} to {high}'})"
+    return f"{fitting(model, _LETTERS)} ({low if low == high else f'{low} to {high}'})"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from reports import panels, style
 from reports.figures import headline
-from reports.words import OF_WHAT, si, variant_lines
+from reports.words import OF_WHAT, fitting, si, variant_lines
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -113,7 +113,7 @@ def _figure(page: _Page, post2021: bool) -> Figure:
     for axes, batch in zip(drawn, page.batches, strict=True):
         _panel(axes, page.points[page.points["batch_size"] == batch], page.models, looks)
         axes.set_title(f"batch {batch}")
-        axes.set_yticks(range(len(page.models)), [panels.fitting(name, 28) for name in page.models])
+        axes.set_yticks(range(len(page.models)), [fitting(name, 28) for name in page.models])
         axes.set_ylim(len(page.models) - 0.5, -0.5)
     panels.percent_axes(drawn, page.points)
     panels.plain(drawn, spare)

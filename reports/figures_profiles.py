@@ -15,7 +15,7 @@ import numpy as np
 
 from analysis.affine import line
 from reports import panels, style
-from reports.words import digits
+from reports.words import PREFIXES, digits, fitting
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,7 +33,6 @@ _MOST_BARS = 54
 _LEAST_GROUPS = 16
 _MOST_FIGURES = 3
 _BAR_IN = 0.145
-_PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
 
 
 # --- FLOP per image by batch size ----------------------------------------------------------------------------------
@@ -191,8 +190,8 @@ def _operation_figure(model: str, rows: pd.DataFrame) -> Figure:
         if phase in together:
             words = ", ".join(f"{verdict} {digits(flop / scale)}" for verdict, flop in together[phase].items())
             panels.write_word(axes, f"{words} {prefix}FLOP, not drawn", 0, len(bars))
-        axes.set_title(f"{panels.fitting(model, 26)}, {phase}" if phase == PHASES[0] else phase)
-        axes.set_yticks(range(len(names)), [panels.fitting(name, 34) for name in names], fontsize=6.5)
+        axes.set_title(f"{fitting(model, 26)}, {phase}" if phase == PHASES[0] else phase)
+        axes.set_yticks(range(len(names)), [fitting(name, 34) for name in names], fontsize=6.5)
         axes.set_ylim(len(names) - 0.4, -0.6)
         axes.set_xlim(0, highest / scale * 1.04 or 1.0)
         axes.grid(axis="y", visible=False)
@@ -292,4 +291,4 @@ def _verdict_marks(bars: Mapping[str, Pair]) -> list[Any]:
 
 def _prefix(highest: float) -> tuple[float, str]:
     """The power of ten in which the largest number has digits before the point: 3.6e9 → (1e9, "G")."""
-    return next((each for each in _PREFIXES if highest >= 0.1 * each[0]), _PREFIXES[-1])
+    return next((each for each in PREFIXES if highest >= 0.1 * each[0]), PREFIXES[-1])

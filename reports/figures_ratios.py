@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.numerators import OWN
 from reports import panels, style
-from reports.words import digits
+from reports.words import digits, fitting
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -61,7 +61,7 @@ def _by_model(rows: pd.DataFrame, models: Sequence[str]) -> Figure:
         axes.set_xlim(*ends)
         for y, model in enumerate(models):
             _model_row(axes, here[here["model"] == model], y, works, ends)
-        axes.set_yticks(range(len(models)), [panels.fitting(name, 28) for name in models])
+        axes.set_yticks(range(len(models)), [fitting(name, 28) for name in models])
         _finish(axes, len(models))
     drawn[0].set_title("found and cleaned")
     drawn[1].set_title("near 2, enlarged")

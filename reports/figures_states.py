@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from reports import panels, style
+from reports.words import fitting
 from results.records import RECORDERS
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def _figure(rows: pd.DataFrame, models: Sequence[str]) -> Figure:
         for y, model in enumerate(models):
             _row(axes, here[here["label"] == model], y, colours)
         axes.set_title(phase)
-        axes.set_yticks(range(len(models)), [panels.fitting(name.replace("\n", " "), 28) for name in models])
+        axes.set_yticks(range(len(models)), [fitting(name.replace("\n", " "), 28) for name in models])
         axes.set_ylim(len(models) - 0.5, -0.5)
         panels.lines_between(axes, len(models))
     _across(drawn[0], rows)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from reports import gallery, panels, style
-from reports.words import digits
+from reports.words import PREFIXES, digits, fitting
 from results.records import Kernel, OperationInstance
 
 if TYPE_CHECKING:
@@ -39,8 +39,6 @@ _LABEL_LETTERS = 40
 _REASON_LETTERS = 30
 _FINEST = 1500
 """Into how many pieces a timeline is cut: gaps shorter than one are not drawn."""
-
-_PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
 
 
 def figures(directory: Path) -> dict[str, Figure]:
@@ -89,7 +87,7 @@ def _counted(products: pd.DataFrame) -> dict[str, Figure]:
                 _cells(axes, 3 * at, y, line[phase])
         axes.text(3 * len(phases) + 0.1, y, _reasons(line), fontsize=6, va="center_baseline")
     _heads(axes, phases)
-    labels = [panels.fitting(name, _LABEL_LETTERS) for name in kept]
+    labels = [fitting(name, _LABEL_LETTERS) for name in kept]
     axes.set_yticks(range(len(kept)), labels, fontsize=6.5)
     _bare(axes)
     panels.legend(figure, _verdict_marks(rows))
@@ -212,7 +210,7 @@ def _cell(axes: Axes, x: float, y: int, text: str, verdict: str) -> None:
 
 def _reasons(line: Line) -> str:
     told = [str(row["reason"]) for same in line.values() for row in same if row["reason"]]
-    return panels.fitting(", ".join(dict.fromkeys(told)), _REASON_LETTERS)
+    return fitting(", ".join(dict.fromkeys(told)), _REASON_LETTERS)
 
 
 def _heads(axes: Axes, phases: Sequence[str]) -> None:
@@ -267,7 +265,7 @@ def _flop_per_step(products: pd.DataFrame) -> dict[str, Figure]:
         for state in STATES
     }
     highest = max(sum(parts.values()) for parts in sums.values())
-    scale, prefix = next((each for each in _PREFIXES if highest >= each[0]), _PREFIXES[-1])
+    scale, prefix = next((each for each in PREFIXES if highest >= each[0]), PREFIXES[-1])
     figure, (axes,), _ = panels.grid(1, 1, 1.2, width_in=style.PAGE_IN)
     for y, parts in enumerate(sums.values()):
         _stack(axes, y, {phase: flop / scale for phase, flop in parts.items()}, highest / scale)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from analysis.numerators import PROFILER
 from analysis.precisions import PRECISIONS
 from reports import style
-from reports.words import STATUS_WORDS, variant_lines
+from reports.words import STATUS_WORDS, fitting, variant_lines
 from results.records import MEASURED
 
 if TYPE_CHECKING:
@@ -282,14 +282,6 @@ def labels(points: pd.DataFrame) -> pd.Series[str]:
     if points["variant"].nunique() <= 1:
         return points["model"]
     return points["model"] + points["variant"].map(lambda text: "".join(f"\n{line}" for line in variant_lines(text)))
-
-
-def fitting(name: str, letters: int) -> str:
-    """A name as it is, or its beginning and its end around an ellipsis: names differ in either."""
-    if len(name) <= letters:
-        return name
-    head = (letters - 1) // 3
-    return f"{name[:head]}…{name[len(name) - (letters - 1 - head) :]}"
 
 
 def title(axes: Axes, label: str, panels: int) -> None:

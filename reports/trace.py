@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from analysis.peaks import Device
 from analysis.recorded import PRODUCTS
 from reports.trace_rates import FAST_ALGORITHM, IMPOSSIBLE, Rate, rates, together
-from reports.words import digits, percent, si, si_time
+from reports.words import PREFIXES, digits, fitting, percent, si, si_time
 from results.records import Kernel, OperationInstance, header
 from results.rows import to_text as text_of
 
@@ -65,7 +65,6 @@ REASONS = {
 
 _LARGEST = 12
 _UNKNOWN = "–"
-_PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 _SHAPES_LETTERS = 34
 _NAME_LETTERS = 26
 
@@ -241,7 +240,7 @@ def largest_table(trace: Trace) -> Table:
         one = same[0]
         name = one.module or one.name.removeprefix("aten::")
         table.add_row(
-            _fitting(name, _NAME_LETTERS),
+            fitting(name, _NAME_LETTERS),
             one.phase,
             sizes(one),
             str(len(same)),
@@ -265,7 +264,7 @@ def largest(instances: Iterable[OperationInstance]) -> list[list[OperationInstan
 def sizes(instance: OperationInstance) -> str:
     """Sizes of its tensors: "32×3×224×224, 64×3×7×7"."""
     tensors = [shape for shape in instance.input_shapes if shape and all(isinstance(size, int) for size in shape)]
-    return _fitting(", ".join("×".join(map(str, shape)) for shape in tensors[:2]), _SHAPES_LETTERS)
+    return fitting(", ".join("×".join(map(str, shape)) for shape in tensors[:2]), _SHAPES_LETTERS)
 
 
 def times(instance: OperationInstance) -> str:
@@ -345,7 +344,7 @@ def _flop(flop: int | None, steps: int | None, count: int = 5, signed: bool = Fa
     if flop is None:
         return _UNKNOWN
     value = flop / (steps or 1)
-    scale, prefix = next((each for each in _PREFIXES if abs(value) >= each[0]), (1.0, ""))
+    scale, prefix = next((each for each in PREFIXES if abs(value) >= each[0]), PREFIXES[-1])
     return f"{'+' if signed and value > 0 else ''}{digits(value / scale, count)} {prefix}".rstrip()
 
 
@@ -356,9 +355,3 @@ def _ratio(above: int | None, below: int | None) -> str:
 def _sum(instances: Sequence[OperationInstance], state: str) -> int | None:
     known = [flop for i in instances if (flop := getattr(i, f"{state}_flop")) is not None]
     return sum(known) if known else None
-
-
-def _fitting(text: str, letters: int) -> str:
-    from reports.panels import fitting
-
-    return fitting(text, letters)

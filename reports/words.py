@@ -42,14 +42,16 @@ MARK_WORDS = {
 }
 """Code of a warning ("above_one: …") → its place in a verdict, the gravest first."""
 
-_PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
+PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
+"""Powers of ten, the largest first, and what SI calls them."""
+
 _WORTH_SAYING = 1.25
 _NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?!\w|\.\d)")
 
 
 def si(value: float, unit: str) -> str:
     """Three significant digits with a prefix: 1.53e11, "FLOP/s" → "153 GFLOP/s"."""
-    scale, prefix = next(((s, p) for s, p in _PREFIXES if abs(value) >= s * 0.9995), (1.0, ""))
+    scale, prefix = next(((s, p) for s, p in PREFIXES if abs(value) >= s * 0.9995), PREFIXES[-1])
     return f"{digits(value / scale)} {prefix}{unit}".rstrip()
 
 
@@ -91,6 +93,14 @@ def variant_lines(variant: str) -> list[str]:
         name, _, value = part.partition("=")
         lines.append(name if value == "true" else value if value[:1].isalpha() and value != "false" else part)
     return lines
+
+
+def fitting(name: str, letters: int) -> str:
+    """A name as it is, or its beginning and its end around an ellipsis: names differ in either."""
+    if len(name) <= letters:
+        return name
+    head = (letters - 1) // 3
+    return f"{name[:head]}…{name[len(name) - (letters - 1 - head) :]}"
 
 
 def half_width(row: Utilization) -> float | None:

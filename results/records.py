@@ -44,6 +44,9 @@ WORKS = ("one", "batch", "last", "epoch")
 """What is profiled: forward and backward of one sample; a training step of the cell's batch; one of the epoch's last,
 smaller batch; a whole epoch."""
 
+IDENTITY = ("cell_id", "attempt", "model", "batch_size", "precision", "device", "repeat")
+"""Fields of a run that derived rows repeat, those of them that the record has."""
+
 WHOLE = "total"
 """The scope of counts of the whole model; every other scope is the path of a module."""
 
@@ -564,6 +567,11 @@ class CleaningLog(Record):
     before: str
     after: str
     reason: str
+
+
+def identity(run: Run, record: type[Record]) -> dict[str, Any]:
+    """The fields of a derived record that say which cell and attempt it is of, with the run's values."""
+    return {name: getattr(run, name) for name in IDENTITY if name in header(record)}
 
 
 def non_default(record: Record) -> dict[str, Any]:

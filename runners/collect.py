@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from analysis.precisions import PRECISIONS, unit_of
+from analysis.work_times import works_of
 from measure.counters.batch_law import extrapolate
 from measure.counters.isolate import batches_to_count, count_isolated
 from measure.protocols import Protocol
@@ -23,7 +24,7 @@ from results.store import Store, read_operations
 from runners.cell import Measured
 from runners.launch import Fault, Stopwatch, Worker, uninterrupted
 from runners.passes import Found, together
-from runners.plan import hyper, reason_against, worker_key, works
+from runners.plan import hyper, reason_against, worker_key
 from runners.progress import Progress
 from runners.watch import Watch
 from runners.worker import classify
@@ -217,10 +218,10 @@ class Sitting:
     def _with_works(self, cell: Cell, measured: Measured, stopwatch: Stopwatch) -> Measured | Fault:
         """The cell with its other works, each a task of its own: one that ends its process costs itself and those after
         it, which find no model any more. An error of the device is the cell's."""
-        if not works(cell):
+        if not works_of(cell):
             return measured
         parts, lost = [], ""
-        for work in works(cell):
+        for work in works_of(cell):
             if lost:
                 parts.append(Found(unprofiled={work: lost}))
                 continue
@@ -330,7 +331,7 @@ class Sitting:
             self.measurer.stop()
 
     def _protocol(self, cell: Cell) -> Protocol:
-        left_s, asked = self._time_left_s(), works(cell)
+        left_s, asked = self._time_left_s(), works_of(cell)
         protocol = Protocol.for_device(cell.device, cell.quick, cell.target_ci_ratio, left_s, asked)
         return dataclasses.replace(protocol, limit_s=self._timeout_s()) if asked else protocol
 
@@ -360,7 +361,7 @@ def _joined(measured: Measured, found: Found) -> Measured:
 
 def least_s(cell: Cell, ceiling_known: bool = False) -> float:
     """Seconds that a cell takes if everything goes well: timing it, and the ceiling before the first of a precision."""
-    timing_s = Protocol.for_device(cell.device, cell.quick, cell.target_ci_ratio, works=works(cell)).least_s
+    timing_s = Protocol.for_device(cell.device, cell.quick, cell.target_ci_ratio, works=works_of(cell)).least_s
     return SPARE_RATIO * (timing_s if ceiling_known else timing_s + ceiling_budget_s(cell))
 
 

@@ -124,21 +124,6 @@ def worker_key(cell: Cell) -> tuple[Any, ...]:
     return (cell.device, cell.precision, cell.compile, cell.deterministic, cell.cudnn_benchmark, cell.repeat)
 
 
-def works(cell: Cell) -> tuple[str, ...]:
-    """What a cell's methods ask for beside the time of its own step, in the order of `WORKS`.
-
-    An epoch is made of batches and a last, smaller one, which is absent where the batch divides the epoch.
-    """
-    asked = set()
-    if "one" in cell.methods:
-        asked.add("one")
-    if "batch" in cell.methods:
-        asked.add("batch")
-    if "epoch" in cell.methods:
-        asked |= {"batch", "epoch", *(["last"] if cell.epoch_images % cell.batch_size else [])}
-    return tuple(work for work in WORKS if work in asked)
-
-
 def hyper(cell: Cell) -> dict[str, int]:
     """All sizes of the cell's workload. Raises ValueError for a size that it does not have."""
     return hyper_of(cell.model, image_size=cell.image_size, num_classes=cell.num_classes)

@@ -14,7 +14,7 @@ from collections import Counter
 import pytest
 import torch
 
-from analysis.work_times import work_times
+from analysis.work_times import work_times, works_of
 from cleaning.profiles import clean_profile, profile_counts
 from measure import profiles
 from measure.clocks import CudaClock
@@ -23,7 +23,7 @@ from results.records import Cell, Run, Sample
 from runners import cell as inside
 from runners.collect import _joined
 from runners.passes import together
-from runners.plan import METHODS, works
+from runners.plan import METHODS
 
 MEBIBYTE = 2**20
 
@@ -142,7 +142,7 @@ def on_cuda(precision: str = "fp32", **more: object) -> Cell:
 
 def hasty(cell: Cell) -> Protocol:
     """The rules of CUDA, a hundred times shorter, and satisfied by any interval."""
-    rules = Protocol.for_device(cell.device, quick=True, target_ci_ratio=0.99, works=works(cell))
+    rules = Protocol.for_device(cell.device, quick=True, target_ci_ratio=0.99, works=works_of(cell))
     assert rules.block_s == 0.04, "those of CUDA"
     times = {name: getattr(rules, name) / 50 for name in ("block_s", "min_time_s", "warm_block_s", "warm_min_s")}
     return dataclasses.replace(rules, **times, warm_cap_s=0.3, cap_s=1.0, profile_cap_s=0.1, min_blocks=3)
@@ -153,7 +153,7 @@ def whole(cell: Cell):
     before = torch.get_float32_matmul_precision()
     try:
         measured = inside.measure(cell, hasty(cell))
-        return _joined(measured, together([inside.measure_work(cell.cell_id, work) for work in works(cell)]))
+        return _joined(measured, together([inside.measure_work(cell.cell_id, work) for work in works_of(cell)]))
     finally:
         torch.set_float32_matmul_precision(before)
         inside._LEFT.clear()

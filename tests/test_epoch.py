@@ -13,12 +13,13 @@ import torch
 from test_cifar import IMAGES, made
 from torchvision.transforms import Compose
 
+from analysis.work_times import works_of
 from measure.protocols import Protocol
 from results.records import MEASURED, Cell
 from runners import batches as sources
 from runners import cell as inside
 from runners import collect, passes
-from runners.plan import METHODS, works
+from runners.plan import METHODS
 from workloads import cifar
 
 ALL = 5 * IMAGES
@@ -46,7 +47,7 @@ def cell(**more: object) -> Cell:
 
 
 def short(of: Cell) -> Protocol:
-    rules = Protocol.for_device("cpu", quick=True, target_ci_ratio=0.9, works=works(of))
+    rules = Protocol.for_device("cpu", quick=True, target_ci_ratio=0.9, works=works_of(of))
     return dataclasses.replace(rules, cap_s=0.3, min_time_s=0.05, warm_cap_s=0.1, warm_min_s=0.01, block_s=0.01)
 
 
@@ -55,7 +56,7 @@ def measure(of: Cell) -> inside.Measured:
     measured = inside.measure(of, short(of))
     if measured.status not in MEASURED:
         return measured
-    return collect._joined(measured, passes.together([inside.measure_work(of.cell_id, work) for work in works(of)]))
+    return collect._joined(measured, passes.together([inside.measure_work(of.cell_id, work) for work in works_of(of)]))
 
 
 @pytest.fixture
@@ -228,7 +229,7 @@ def test_the_cells_own_numbers_were_read_before_the_passes(models, data, monkeyp
     assert found.status in ("ok", "not_converged")
     assert found.fields["flags_after"] == found.fields["flags_before"]
     assert found.fields["last_loss"] > 0
-    assert found.fields["unprofiled"] == dict.fromkeys(works(of), "because")
+    assert found.fields["unprofiled"] == dict.fromkeys(works_of(of), "because")
     assert found.warnings.count("profile: x") == 1
 
 

@@ -17,6 +17,7 @@ from naive import Convolution
 
 from analysis import formulas, recorded_forms, recorded_sizes
 from analysis import recorded as reading
+from analysis.recorded import floating_dtype
 from cleaning import duplicates, instances, profiles, ratios, undercounts
 from results.records import ProfiledOperation
 
@@ -90,7 +91,7 @@ def everything(_function: Function) -> Function:
 
 def first_call(_function: Function) -> Function:
     """The dtype of the outer call, before autocast casts."""
-    return lambda node: instances._named(node.call)
+    return lambda node: floating_dtype(node.call.input_shapes, node.call.input_dtypes)
 
 
 def known_only(_function: Function) -> Function:

@@ -19,12 +19,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_timing import FakeClock
 
+from analysis.work_times import works_of
 from measure.protocols import Protocol
 from measure.timing import Block, step_time_s
 from results.errors import Unavailable
 from results.records import WORKS, Cell, ProfiledOperation
 from runners import passes
-from runners.plan import METHODS, works
+from runners.plan import METHODS
 from workloads.base import Batch
 from workloads.training import TrainingStep
 
@@ -123,7 +124,7 @@ def subject(cell: Cell = CELL, **rules: object) -> passes.Subject:
     supply = Supply()
     step.batches = supply.endless(cell.batch_size)
     supply.asked.clear()
-    protocol = dataclasses.replace(Protocol.for_device("cuda", quick=True, works=works(cell)), **rules)
+    protocol = dataclasses.replace(Protocol.for_device("cuda", quick=True, works=works_of(cell)), **rules)
     return passes.Subject(cell, model, step, supply, clock, protocol, SAMPLE_S * cell.batch_size, clock.wall_s())
 
 
@@ -181,7 +182,7 @@ class TestWhatIsMeasured:
         of = subject(dataclasses.replace(CELL, methods=methods))
         found = run_all(of)
         assert set(of.model.sizes) == sizes
-        assert found.profiled == [work for work in works(of.cell) if work != "epoch"]
+        assert found.profiled == [work for work in works_of(of.cell) if work != "epoch"]
 
     def test_a_work_that_stops_at_its_cap_says_so(self):
         found = run_all(subject(target_ci_ratio=1e-9, cap_s=0.3))

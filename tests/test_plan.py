@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from analysis.work_times import works_of
 from measure.counters.registry import COUNTERS
 from results.records import Cell, Run, header
 from runners.plan import (
@@ -26,7 +27,6 @@ from runners.plan import (
     reason_against,
     remaining,
     worker_key,
-    works,
 )
 
 MODELS = ("resnet18", "vgg11", "alexnet")
@@ -264,12 +264,12 @@ class TestWorks:
         ],
     )
     def test_of_methods(self, methods, asked):
-        assert works(Cell(model="vgg11", batch_size=4, device="cpu", methods=methods, epoch_images=10)) == asked
+        assert works_of(Cell(model="vgg11", batch_size=4, device="cpu", methods=methods, epoch_images=10)) == asked
 
     @pytest.mark.parametrize(("batch_size", "images", "last"), [(4, 10, 2), (5, 10, 0), (10, 10, 0), (128, 10_000, 16)])
     def test_a_last_batch_only_where_one_is_left(self, batch_size, images, last):
         cell = Cell(model="vgg11", batch_size=batch_size, device="cpu", methods=("epoch",), epoch_images=images)
-        assert ("last" in works(cell)) == (last > 0)
+        assert ("last" in works_of(cell)) == (last > 0)
         assert images - images // batch_size * batch_size == last
 
 

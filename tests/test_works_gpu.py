@@ -21,6 +21,7 @@ from torch import nn
 
 from analysis.kinds import cost
 from analysis.precisions import PRECISIONS
+from analysis.work_times import works_of
 from cleaning.profiles import clean_profile, profile_counts
 from measure.precision import session
 from measure.profiles import profile_step
@@ -31,7 +32,7 @@ from results.store import read_run
 from runners import cell as inside
 from runners.collect import _joined
 from runners.passes import together
-from runners.plan import METHODS, works
+from runners.plan import METHODS
 from workloads import cifar
 from workloads.base import Batch
 from workloads.training import OPTIMIZERS, TrainingStep
@@ -103,11 +104,11 @@ def nothing_left() -> Iterator[None]:
 
 def whole(cell: Cell) -> inside.Measured:
     """Everything that a worker does for a cell, in order, as the parent joins it."""
-    rules = Protocol.for_device(DEVICE, quick=True, works=works(cell))
+    rules = Protocol.for_device(DEVICE, quick=True, works=works_of(cell))
     before = torch.get_float32_matmul_precision()
     try:
         measured = inside.measure(cell, rules)
-        return _joined(measured, together([inside.measure_work(cell.cell_id, work) for work in works(cell)]))
+        return _joined(measured, together([inside.measure_work(cell.cell_id, work) for work in works_of(cell)]))
     finally:
         torch.set_float32_matmul_precision(before)
 
@@ -161,7 +162,7 @@ def test_nothing_of_a_cell_stays_on_the_device(nothing_left):
 def test_a_work_that_runs_out_of_memory_costs_itself_and_leaves_the_device_usable(nothing_left):
     """The allocator is given no more than the cell holds already, and then everything again."""
     cell = resnet(batch_size=64, image_size=128, methods=("one", "batch"))
-    rules = Protocol.for_device(DEVICE, quick=True, works=works(cell))
+    rules = Protocol.for_device(DEVICE, quick=True, works=works_of(cell))
     inside.measure(cell, rules)
     torch.cuda.empty_cache()
     total = torch.cuda.get_device_properties(0).total_memory
