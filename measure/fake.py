@@ -68,6 +68,11 @@ class FakeMode(FakeTensorMode):
         """Say which phase of the step begins."""
         self.phase = "optimizer" if phase == "end" else phase
 
+    @property
+    def busy(self) -> bool:
+        """Whether an operation runs that the watcher was shown, and nothing is shown until it has ended."""
+        return self._watcher is None
+
     @contextlib.contextmanager
     def watched_by(self, watcher: Watcher) -> Iterator[None]:
         """Show all operations to `watcher`."""

@@ -142,6 +142,16 @@ class Recorder:
         self._storages.claim(self._state(), "optimizer_state")
         self._storages.claim(tree_leaves(inputs), "input")
 
+    @property
+    def position(self) -> int:
+        """The index that the next operation will have."""
+        return len(self._rows)
+
+    @property
+    def busy(self) -> bool:
+        """Whether an operation runs now: what is called meanwhile is a fake kernel's, and not the step's."""
+        return self._mode is not None and self._mode.busy
+
     @contextlib.contextmanager
     def recording(self, mode: FakeMode | None) -> Iterator[None]:
         """Record what runs inside: in this fake mode, which is entered already, or else under a mode of its own."""

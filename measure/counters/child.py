@@ -1,4 +1,4 @@
-"""What a counter's own process does: build the workload, count at each batch size, send the rows, end.
+"""What a counter's own process does: build the workload, count at each batch size, send the rows, end. Or record.
 
 It runs in a child of `isolate.py` only: it leaves the caller's session, redirects its output, and sets torch to few
 threads and no initial weights, none of which it puts back. torch is imported when it runs, not before.
@@ -21,6 +21,7 @@ from typing import Any
 
 from measure.counters.registry import install_line
 from measure.processes import LAST_WORDS, redirect
+from results.calls import Recording
 from results.errors import Inconsistent, Unavailable
 from results.records import WHOLE, FlopCount
 
@@ -42,10 +43,12 @@ class Task:
     requirement: str
     factory: str
     workload: str
-    hyper: Mapping[str, int]
+    hyper: Mapping[str, Any]  # what the factory takes beside the name
     batch_sizes: tuple[int, ...]
     timeout_s: float
     noise_path: str
+    records: bool = False  # send recordings of what the model calls, and count nothing
+    trainer: str = ""  # of a recording: "module:function" with function(workload, batch_size) -> Operations of a step
 
 
 @dataclass(frozen=True)
@@ -57,18 +60,21 @@ class Failure:
 
 
 def run(connection: Connection, task: Task) -> None:
-    """Counts at each batch size and sends its rows, or one Failure and nothing more."""
+    """Counts, or records, at each batch size and sends what it found, or one Failure and nothing more."""
     os.setsid()  # so that whatever the counter starts can be killed with it
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.alarm(int(task.timeout_s) + 10)  # ends it even if the parent was killed
     redirect(task.noise_path)
     baseline_bytes = _peak_bytes()
     try:
-        adapter = _adapter(task)
+        adapter = None if task.records else _adapter(task)
         workload = _load(task.factory)(task.workload, **task.hyper)
         with _weights_unset():
             model = workload.build(**workload.hyper).eval()
         for size in task.batch_sizes:
+            if task.records:
+                connection.send([_recorded(task, workload, model, size)])
+                continue
             rows = _count(adapter, workload, model, size, baseline_bytes)
             connection.send([row for row in rows if _is_kept(row, size == min(task.batch_sizes))])
     except Exception as fault:  # noqa: BLE001  the edge: anything a counter raises becomes its row
@@ -107,9 +113,7 @@ def _count(adapter: Any, workload: Any, model: Any, size: int, baseline_bytes: i
     import torch
 
     torch.set_num_threads(THREADS)
-    inputs = workload.batch(workload.hyper, size, torch.device("cpu"), torch.Generator().manual_seed(0)).inputs
-    if workload.task == "detection":
-        inputs = inputs[:1]  # in eval mode a detector takes images and no targets
+    inputs = _inputs(workload, size)
     start_s = time.perf_counter()
     rows: list[FlopCount] = adapter(model, inputs, workload=workload.name, batch_size=size)
     duration_s = time.perf_counter() - start_s
@@ -122,6 +126,30 @@ def _count(adapter: Any, workload: Any, model: Any, size: int, baseline_bytes: i
         else row
         for row in rows
     ]
+
+
+def _inputs(workload: Any, size: int) -> Any:
+    """What the model is called with: the same in each process."""
+    import torch
+
+    inputs = workload.batch(workload.hyper, size, torch.device("cpu"), torch.Generator().manual_seed(0)).inputs
+    return inputs[:1] if workload.task == "detection" else inputs  # in eval mode it takes images and no targets
+
+
+def _recorded(task: Task, workload: Any, model: Any, size: int) -> Recording:
+    """What the model calls at one batch size, and the operations of a training step where a trainer gives them."""
+    import torch
+
+    from measure.calls import record
+
+    torch.set_num_threads(THREADS)
+    found = record(model, _inputs(workload, size))
+    if not task.trainer:
+        return found
+    try:
+        return dataclasses.replace(found, training=tuple(_load(task.trainer)(workload, size)))
+    except (ValueError, RuntimeError, TypeError, Unavailable) as fault:  # a batch of one that normalisation refuses
+        return dataclasses.replace(found, untrained=" ".join(f"{type(fault).__name__}: {fault}".split())[:LAST_WORDS])
 
 
 def _is_forward_total(row: FlopCount) -> bool:

@@ -16,14 +16,16 @@ import time
 from collections.abc import Mapping, Sequence
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
+from typing import Any
 
 from measure.counters.batch_law import extrapolate
 from measure.counters.child import Failure, Task, run
 from measure.counters.registry import COUNTERS, Registry, check_counter
 from measure.processes import PRELOAD, context, end_of, last_words, prepare
+from results.calls import Recording
 from results.records import FlopCount
 
-__all__ = ["batches_to_count", "count_isolated", "extrapolate", "prepare"]
+__all__ = ["batches_to_count", "count_isolated", "extrapolate", "prepare", "record_isolated"]
 
 REAP_S = 5.0
 """How long a dead child's exit status is waited for."""
@@ -44,7 +46,7 @@ def batches_to_count(batch_size: int) -> tuple[int, ...]:
 def count_isolated(
     counter: str,
     workload_name: str,
-    hyper: Mapping[str, int],
+    hyper: Mapping[str, Any],
     batch_sizes: Sequence[int],
     timeout_s: float,
     *,
@@ -74,8 +76,39 @@ def count_isolated(
     return rows + _failed(task, rows, failure)
 
 
-def _supervise(task: Task) -> tuple[list[FlopCount], Failure | None]:
-    """Starts the child, collects its rows until it is done, dead or late, and leaves no process behind."""
+def record_isolated(
+    workload_name: str,
+    hyper: Mapping[str, Any],
+    batch_sizes: Sequence[int],
+    timeout_s: float,
+    *,
+    factory: str,
+    trainer: str = "",
+) -> tuple[dict[int, Recording], Failure | None]:
+    """What a model calls, as counters run it, by batch size; and why there is no more, if there is not.
+
+    trainer: "module:function" with function(workload, batch_size) -> the operations of a training step.
+    """
+    with tempfile.NamedTemporaryFile(prefix="recording-") as noise:
+        task = Task(
+            counter="recording",
+            target="",
+            requirement="",
+            factory=factory,
+            workload=workload_name,
+            hyper=dict(hyper),
+            batch_sizes=tuple(batch_sizes),
+            timeout_s=timeout_s,
+            noise_path=noise.name,
+            records=True,
+            trainer=trainer,
+        )
+        recordings, failure = _supervise(task)
+    return dict(zip(batch_sizes, recordings, strict=False)), failure
+
+
+def _supervise(task: Task) -> tuple[list[Any], Failure | None]:
+    """Starts the child, collects its answers until it is done, dead or late, and leaves no process behind."""
     forking = context(PRELOAD)
     ours, theirs = forking.Pipe(duplex=False)
     process = forking.Process(target=run, args=(theirs, task), name=f"counter {task.counter} {task.workload}")
@@ -91,8 +124,8 @@ def _supervise(task: Task) -> tuple[list[FlopCount], Failure | None]:
         _end(process)
 
 
-def _collect(ours: Connection, task: Task, process: BaseProcess) -> tuple[list[FlopCount], Failure | None]:
-    rows: list[FlopCount] = []
+def _collect(ours: Connection, task: Task, process: BaseProcess) -> tuple[list[Any], Failure | None]:
+    rows: list[Any] = []
     deadline = time.monotonic() + task.timeout_s
     for _ in task.batch_sizes:
         ready = wait([ours, process.sentinel], max(0.0, deadline - time.monotonic()))

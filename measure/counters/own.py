@@ -69,7 +69,7 @@ def _trace(model: torch.nn.Module, inputs: tuple[Any, ...]) -> tuple[Trace, str]
     """The table of one pass forward and back, and what must be said of it."""
     try:
         mode = fake_mode()
-        copied, fakes = _fake_copy(model, inputs, mode)
+        copied, fakes = fake_copy(model, inputs, mode)
         return trace_step(_step(copied, fakes), model=copied, inputs=fakes, mode=mode, steps_before=0), ""
     except NOT_ON_FAKE as fault:
         reason = " ".join(str(fault).split())[:200]
@@ -91,7 +91,7 @@ def _step(model: torch.nn.Module, inputs: tuple[Any, ...]) -> Callable[[Callable
     return step
 
 
-def _fake_copy(model: torch.nn.Module, inputs: tuple[Any, ...], mode: FakeMode) -> tuple[torch.nn.Module, Any]:
+def fake_copy(model: torch.nn.Module, inputs: tuple[Any, ...], mode: FakeMode) -> tuple[torch.nn.Module, Any]:
     """The model and its inputs on fake tensors; the caller's are not touched, and no data is copied."""
     held = [leaf for module in model.modules() for leaf in tree_leaves(vars(module)) if isinstance(leaf, torch.Tensor)]
     fakes = to_fake([*held, inputs], mode)

@@ -1,0 +1,71 @@
+"""calflops by its patches: those of DeepSpeed's profiler without `@`, mm, bmm and fused attention, with shapes laid
+together from the left, and with a backward pass that is twice the forward one (calflops/pytorch_ops.py of 0.3.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+
+from cleaning.accounts import hooks, patched
+from cleaning.accounts.deepspeed import MODULES, SHARED
+from cleaning.accounts.items import Counted, Item, bound, missed_by, other, product
+from results.calls import Call, Recording
+
+UNIT = "flop"
+
+BACKWARD = 2
+"""Its backward pass: so many times the forward one, whatever the layer."""
+
+
+def count(recording: Recording, phase: str) -> Counted:
+    """Its items of one pass. A module with several parents is met once for each of them."""
+    times = hooks.visits(recording)
+    found = [(call.serial, item) for call, item in patched.calls(recording, FUNCTIONS)]
+    found += list(hooks.items(recording, MODULES))
+    items = list(hooks.multiplied(iter(found), times))
+    if phase == "backward":
+        return _twice(items), missed_by({}, "backward_not_counted")
+    without = {"recurrent": "recurrent_not_seen", "attention": "attention_not_seen"}
+    return items, missed_by(without, "operator_without_rule")
+
+
+def _twice(items: list[Item]) -> list[Item]:
+    """The items of its backward pass."""
+    return [
+        Item(
+            BACKWARD * item.native,
+            item.cause,
+            item.kind,
+            item.module,
+            item.first,
+            item.last,
+            "backward_as_twice_forward",
+        )
+        for item in items
+    ]
+
+
+def _transposed(call: Call) -> Iterator[Item]:
+    given = bound(call, "input weight bias stride padding output_padding groups dilation")
+    weight, sizes, groups = given["weight"].shape, given["input"].shape, given.get("groups", 1)
+    macs = prod(weight[2:]) * sizes[1] * (weight[1] // groups) * sizes[0] * prod(sizes[2:])
+    yield product(call, 2 * macs, "transposed_divided_by_groups", "convolution")
+    if given.get("bias") is not None:
+        positions = patched.conv_sizes(given, sizes[2:], weight[2:])
+        yield other(call, "bias_counted", weight[1] * sizes[0] * prod(positions), "convolution")
+
+
+def _resizing(call: Call) -> Iterator[Item]:
+    given = bound(call, "input size scale_factor")
+    size = given.get("size")
+    native = given["input"].numel if size is None else prod(size) if isinstance(size, tuple) else int(size)
+    yield other(call, "resizing_counted", native, "pooling")
+
+
+FUNCTIONS: dict[str, patched.Rule] = {
+    **SHARED,
+    **dict.fromkeys(patched.TRANSPOSED, _transposed),
+    **dict.fromkeys(("F.upsample", "F.interpolate"), _resizing),
+    **dict.fromkeys(patched.ADDITIONS, patched.elementwise("addition_counted", left_aligned=True)),
+    **dict.fromkeys(patched.MULTIPLICATIONS, patched.elementwise("multiplication_counted", left_aligned=True)),
+}

@@ -1,0 +1,58 @@
+"""Why a counter's number is not the exact count: a small vocabulary, shared by all counters. None is called other."""
+
+from __future__ import annotations
+
+PRODUCT = ""
+"""No cause: what the counter counts is a convolution, matrix product, attention or recurrent layer, as we do."""
+
+CAUSES = {
+    "multiply_add_as_1": "a multiply-add is counted as 1, not as 2 FLOP",
+    "bias_counted": "the additions of a bias are counted",
+    "normalization_counted": "batch, layer, group or instance normalisation is counted",
+    "activation_counted": "activation functions are counted",
+    "activation_counted_twice": "an activation is counted as a module and again as the function that it calls",
+    "pooling_counted": "pooling is counted",
+    "pooling_counted_twice": "pooling is counted as a module and again as the function that it calls",
+    "softmax_counted": "softmax is counted",
+    "softmax_counted_twice": "softmax is counted as a module and again as the function that it calls",
+    "resizing_counted": "interpolation is counted",
+    "resizing_counted_twice": "interpolation is counted by two functions that call one another",
+    "sampling_counted": "sampling of a grid is counted",
+    "addition_counted": "elementwise additions are counted",
+    "multiplication_counted": "elementwise multiplications are counted",
+    "gates_counted": "the scalar arithmetic of recurrent gates is counted",
+    "attention_scalars_counted": "scaling and softmax inside of attention are counted",
+    "parameters_as_operations": "a module's parameters are counted once a sample, as if each were one operation",
+    "embedding_as_product": "an embedding is counted as the product with its whole table",
+    "functional_not_seen": "a function called without a module that the counter hooks",
+    "attention_not_seen": "fused attention has no rule",
+    "attention_module_not_seen": "the products inside of a multi-head attention module have no rule",
+    "recurrent_not_seen": "recurrent layers have no rule",
+    "operator_without_rule": "an operator that the counter has no rule for",
+    "subclass_not_seen": "a module of a derived class: the counter asks for the class itself",
+    "module_not_called": "a module whose forward is called past its hooks, or whose weights others use",
+    "string_padding_not_seen": "a convolution with padding in a word has no rule",
+    "not_two_dimensional": "convolutions that are not two-dimensional, or transposed, have no rule",
+    "backward_not_counted": "the backward pass of this operation has no rule",
+    "backward_as_twice_forward": "the backward pass is taken for twice what was counted forward",
+    "first_layer_input_gradient": "the gradient of the network's own input is counted and never calculated",
+    "grouped_backward": "the weight gradient of a grouped convolution is multiplied by its groups",
+    "scores_computed_again": "fused attention calculates its scores again in the backward pass",
+    "transposed_at_output": "a transposed convolution is counted at the positions of its output",
+    "transposed_divided_by_groups": "a transposed convolution is divided by its groups twice",
+    "positions_ignored": "a linear layer is counted once a sample, whatever its positions",
+    "name_taken_for_convolution": "a module is taken for a convolution by its name",
+    "broadcast_from_first": "a product is sized by its first operand, which is broadcast",
+    "vector_as_matrix": "a product with a vector is sized as if the vector were a matrix",
+    "rounded_path": "the cost of a contraction is read from a rounded printout",
+    "recurrent_steps": "the steps, layers or directions of a recurrent layer are taken differently",
+    "attention_shapes": "the sizes of an attention module are taken differently",
+    "deformable_extra": "interpolation between pixels is counted as multiply-adds of a deformable convolution",
+    "even_kernel": 'the output of an even kernel with the padding "same" is taken to be smaller',
+    "complex_as_real": "a multiply-add of complex numbers is counted as one of real ones",
+    "module_used_twice": "a module with several names is counted at each of them",
+    "divided_by_batch": "what modules counted is divided by the batch, what functions counted is not",
+    "rounded": "the total is cut to a whole number",
+    "eval_graph": "what runs in evaluation and not in training, or the other way round",
+}
+"""Cause → what it says, for people. Those of the counters' rules and no other: a test holds the two together."""

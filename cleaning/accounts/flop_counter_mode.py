@@ -1,0 +1,76 @@
+"""PyTorch's FlopCounterMode by its registry: a formula for each of these operators, nothing for any other, 2 FLOP a
+multiply-add, forward and backward alike (torch/utils/flop_counter.py of 2.11 to 2.15)."""
+
+from __future__ import annotations
+
+from analysis.formulas import attention_backward_executed
+from analysis.kinds import shape
+from cleaning.accounts.items import Counted, Item, exact_flop, in_phase, missed_by, of_operation
+from results.calls import Recording
+from results.records import Operation
+
+UNIT = "flop"
+
+FORMULAS = frozenset(
+    f"aten.{name}"
+    for name in [
+        "mm",
+        "addmm",
+        "bmm",
+        "baddbmm",
+        "_scaled_mm",
+        "convolution",
+        "_convolution",
+        "cudnn_convolution",
+        "_slow_conv2d_forward",
+        "convolution_overrideable",
+        "_scaled_dot_product_efficient_attention",
+        "_scaled_dot_product_flash_attention",
+        "_scaled_dot_product_flash_attention_for_cpu",
+        "_scaled_dot_product_cudnn_attention",
+        "_flash_attention_forward",
+        "_efficient_attention_forward",
+    ]
+)
+"""Operators whose formula is ours."""
+
+ATTENTION_BACKWARD = frozenset(
+    f"aten._scaled_dot_product_{name}_backward"
+    for name in ("efficient_attention", "flash_attention", "flash_attention_for_cpu", "cudnn_attention")
+)
+
+WITHOUT = {"attention": "attention_not_seen", "recurrent": "recurrent_not_seen"}
+
+
+def count(recording: Recording, phase: str) -> Counted:
+    """Its items of one pass."""
+    found = [item for operation in in_phase(recording, phase) if (item := _item(operation)) is not None]
+    return found, missed_by(WITHOUT, "operator_without_rule")
+
+
+def _item(operation: Operation) -> Item | None:
+    exact = exact_flop(operation)
+    if not exact:
+        return None
+    if operation.name in FORMULAS:
+        is_complex = any(dtype.startswith("complex") for dtype in operation.input_dtypes)
+        return of_operation(operation, exact // 4 if is_complex else exact, fault="complex_as_real")
+    if operation.name == "aten.convolution_backward":
+        return of_operation(operation, _convolution_backward(operation, exact), fault="grouped_backward")
+    if operation.name in ATTENTION_BACKWARD:
+        return of_operation(operation, _attention_backward(operation), fault="scores_computed_again")
+    return None
+
+
+def _convolution_backward(operation: Operation, exact: int) -> int:
+    """Once for the input's gradient, groups times for the weight's: its transposed sizes forget the groups."""
+    to_input, to_weight = (bool(wanted) for wanted in operation.attributes["output_mask"][:2])
+    once = exact // (to_input + to_weight)
+    return once * (to_input + to_weight * int(operation.attributes["groups"]))
+
+
+def _attention_backward(operation: Operation) -> int:
+    """Scores again, then the four products of the backward pass."""
+    query, key, value = (shape(operation, name) for name in ("query", "key", "value"))
+    rows = query[0] * query[1] * query[2]
+    return int(attention_backward_executed(rows, key[2], query[3], value[3]))

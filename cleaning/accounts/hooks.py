@@ -1,0 +1,86 @@
+"""What hooks on modules see: which modules a walk over children visits, how often, and why a product had no hook."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping
+
+from cleaning.accounts.items import Item
+from results.calls import MODULE, Call, ModuleInfo, Recording
+from results.records import Operation
+
+NN = "torch.nn.modules."
+
+Rule = Callable[[ModuleInfo, Call], Iterator[Item]]
+
+
+def nn(where: str, names: str) -> list[str]:
+    """The full names of torch.nn's classes in one of its modules: nn("conv", "Conv1d Conv2d")."""
+    return [f"{NN}{where}.{name}" for name in names.split()]
+
+
+def items(recording: Recording, rules: Mapping[str, Rule]) -> Iterator[tuple[int, Item]]:
+    """(serial of the module, item) of every call of a module whose very class has a rule."""
+    for call in recording.calls:
+        if call.what == MODULE and call.name in rules and call.serial >= 0:
+            for item in rules[call.name](recording.modules[call.serial], call):
+                yield call.serial, item
+
+
+def visits(recording: Recording, closed: Collection[str] = ()) -> Counter[int]:
+    """Serial → how often a walk from the root comes by: once for each of its parents. closed: classes whose children
+    it leaves out."""
+    seen: Counter[int] = Counter()
+
+    def walk(serial: int) -> None:
+        seen[serial] += 1
+        module = recording.modules[serial]
+        if module.type not in closed:
+            for _, child in module.children:
+                walk(child)
+
+    walk(0)
+    return seen
+
+
+def multiplied(found: Iterator[tuple[int, Item]], times: Mapping[int, int]) -> Iterator[Item]:
+    """The items, and for what a walk meets several times the rest under a cause of its own."""
+    for serial, item in found:
+        yield item
+        more = times.get(serial, 0) - 1
+        if more and item.native:
+            yield Item(more * item.native, "module_used_twice", item.kind, item.module)
+
+
+def missed(recording: Recording, known: Collection[str]) -> Callable[[Operation], str]:
+    """The cause for a product that no hook saw. known: the classes with a rule."""
+    starts, calls = _modules_by_start(recording)
+
+    def why(operation: Operation) -> str:
+        if operation.kind == "recurrent":
+            return "recurrent_not_seen"
+        nearest = _nearest(operation.index, starts, calls)
+        module = None if nearest is None or nearest.serial < 0 else recording.modules[nearest.serial]
+        if module is not None and module.type == f"{NN}activation.MultiheadAttention":
+            return "attention_module_not_seen"
+        if operation.kind == "attention":
+            return "attention_not_seen"
+        if module is not None and module.type not in known and any(base in known for base in module.bases):
+            return "subclass_not_seen"
+        return "functional_not_seen"
+
+    return why
+
+
+def _modules_by_start(recording: Recording) -> tuple[list[int], list[Call]]:
+    calls = [call for call in recording.calls if call.what == MODULE]
+    return [call.first for call in calls], calls
+
+
+def _nearest(index: int, starts: list[int], calls: list[Call]) -> Call | None:
+    """The innermost module call that an operation ran in."""
+    for place in range(bisect_right(starts, index) - 1, -1, -1):
+        if calls[place].last > index:
+            return calls[place]
+    return None

@@ -1,0 +1,32 @@
+"""ptflops' aten backend by its table: products and convolutions at the dispatcher, 1 a multiply-add, biases 1 an
+element of the output (ptflops/aten_ops.py of 0.7.4 and 0.7.5). Forward only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+
+from cleaning.accounts.items import Counted, Item, exact_flop, in_phase, missed_by, of_operation
+from results.calls import Recording
+
+UNIT = "mac"
+
+FORMULAS = frozenset(f"aten.{name}" for name in ("mm", "addmm", "bmm", "matmul", "convolution", "_convolution"))
+WITH_BIAS = {"aten.addmm": "self", "aten.convolution": "bias", "aten._convolution": "bias"}
+"""Operator → the argument that is its bias."""
+
+
+def count(recording: Recording, phase: str) -> Counted:
+    """Its items of one pass."""
+    without = {"attention": "attention_not_seen", "recurrent": "recurrent_not_seen"}
+    return list(_items(recording, phase)), missed_by(without, "operator_without_rule")
+
+
+def _items(recording: Recording, phase: str) -> Iterator[Item]:
+    for operation in in_phase(recording, phase):
+        exact = exact_flop(operation)
+        if operation.name not in FORMULAS:
+            continue
+        yield of_operation(operation, exact // 2)
+        if WITH_BIAS.get(operation.name) in operation.input_names:
+            yield of_operation(operation, prod(operation.output_shapes[0]), "bias_counted")

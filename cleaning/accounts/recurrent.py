@@ -1,0 +1,47 @@
+"""Recurrent modules as counters read them: from the module's own attributes and the sizes of its first input."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from results.calls import Call, ModuleInfo, Sized, tensors
+
+GATES = {"RNN": 1, "RNNCell": 1, "GRU": 3, "GRUCell": 3, "LSTM": 4, "LSTMCell": 4}
+"""Class → rows of its weights in units of the hidden size."""
+
+
+@dataclass(frozen=True)
+class Recurrent:
+    """What counters know of one call. layers: the inputs' width of each layer, first to last, one direction."""
+
+    gates: int
+    hidden: int
+    widths: tuple[int, ...]
+    bias: bool
+    directions: int
+    batch_first: bool
+    input: Sized
+
+    @property
+    def weights(self) -> Iterator[tuple[int, int]]:
+        """(multiply-adds with the input, with the state) of one step, of each layer of one direction."""
+        for width in self.widths:
+            yield self.gates * self.hidden * width, self.gates * self.hidden * self.hidden
+
+
+def read(module: ModuleInfo, call: Call) -> Recurrent:
+    """A module of torch.nn.RNN, GRU, LSTM or one of their cells."""
+    settings = module.settings
+    hidden, directions = int(settings["hidden_size"]), 2 if settings.get("bidirectional") else 1
+    layers = int(settings.get("num_layers", 1))
+    widths = (int(settings["input_size"]), *[hidden * directions] * (layers - 1))
+    return Recurrent(
+        gates=GATES[module.class_name],
+        hidden=hidden,
+        widths=widths,
+        bias=bool(settings.get("bias", True)),
+        directions=directions,
+        batch_first=bool(settings.get("batch_first")),
+        input=next(tensors(call.arguments)),
+    )

@@ -1,0 +1,127 @@
+"""What a model called in one forward pass: modules, the functions that counters watch, the operations under each.
+
+A recording is what the rules of every counter are applied to (`cleaning/accounts/`): counters that hook modules read
+the calls of modules, those that patch functions the calls of functions, those that listen at the dispatcher the
+operations. It is kept in memory only, crosses from one process to another, and knows no torch. It says nothing of time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from results.records import Operation
+
+MODULE, FUNCTION = "module", "function"
+"""What a call is of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sized:
+    """A tensor among the arguments or results of a call: its sizes."""
+
+    shape: tuple[int, ...]
+
+    @property
+    def numel(self) -> int:
+        """Its elements."""
+        return prod(self.shape)
+
+
+@dataclass(frozen=True)
+class ModuleInfo:
+    """One module object, once, whatever the number of its names and calls.
+
+    serial: its number in the order of `modules()`, 0 the root. path: its first name. type: module and name of its
+    class. bases: the same of all classes above it. settings: its plain attributes (numbers, words, tuples of them).
+    parameters: name → sizes of its own parameters, in their order. children: (name, serial) of its direct children.
+    """
+
+    serial: int
+    path: str
+    type: str
+    bases: tuple[str, ...]
+    settings: Mapping[str, Any]
+    parameters: Mapping[str, tuple[int, ...]]
+    children: tuple[tuple[str, int], ...]
+
+    @property
+    def class_name(self) -> str:
+        """The bare name of its class."""
+        return self.type.rpartition(".")[2]
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of a module or of a watched function.
+
+    parent: index of the call around it; None: none. name: of a function "F.relu", "torch.matmul", "Tensor.__add__"; of
+    a module its type. path: of the module called, or of the module whose forward called the function. serial: of the
+    module called, or of that module. arguments, keywords, output: tensors as Sized, what is neither plain nor a
+    container as the name of its type. first, last: the forward operations that ran meanwhile are those with
+    first <= index < last.
+    """
+
+    index: int
+    parent: int | None
+    what: str
+    name: str
+    path: str
+    serial: int
+    arguments: tuple[Any, ...]
+    keywords: Mapping[str, Any]
+    output: Any
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlainCall:
+    """A call of add or mul in a step that nothing listened to. shape: of its first argument, () of a number."""
+
+    phase: str
+    name: str
+    path: str
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Recording:
+    """One forward pass and, where there is one, its backward pass.
+
+    operations: in order of execution, all phases. calls: of the forward pass, in order of their beginning.
+    plain: elementwise calls of a step of its own that nothing listened to (`measure/unwatched.py`).
+    batch: the length of the first input, 1 where it has none. parameters: of the model, shared ones once.
+    note: what must be said of how it was recorded. training: the operations of a training step, loss and optimizer and
+    all; empty with the reason in `untrained`, or where none was asked for.
+    """
+
+    operations: tuple[Operation, ...]
+    calls: tuple[Call, ...]
+    modules: tuple[ModuleInfo, ...]
+    plain: tuple[PlainCall, ...] = ()
+    batch: int = 1
+    parameters: int = 0
+    note: str = ""
+    training: tuple[Operation, ...] = ()
+    untrained: str = ""
+
+    def around(self, call: Call) -> Iterator[Call]:
+        """The calls around this one, from the nearest outwards."""
+        while call.parent is not None:
+            call = self.calls[call.parent]
+            yield call
+
+
+def tensors(value: Any) -> Iterator[Sized]:
+    """All tensors in nested tuples and mappings, in their order."""
+    if isinstance(value, Sized):
+        yield value
+    elif isinstance(value, Mapping):
+        for part in value.values():
+            yield from tensors(part)
+    elif isinstance(value, tuple):
+        for part in value:
+            yield from tensors(part)
