@@ -145,13 +145,13 @@ class TestOutcomes:
     def test_an_unknown_counter_is_the_callers_mistake(self):
         with pytest.raises(ValueError, match="unknown counter 'fvcorr'; nearest: fvcore"):
             count_isolated("fvcorr", "resnet18", {}, (1,), 60, factory="workloads.vision:get")
-        with pytest.raises(ValueError, match=r"there are flopledger, flop_counter_mode, .*, pthflops"):
+        with pytest.raises(ValueError, match=r"there are flopledger, flop_counter_mode, .*, torchinfo"):
             check_counter("xyz")
 
 
 @pytest.mark.parametrize("counter", COUNTERS)
 def test_real_counters_know_the_synthetic_answer(counter):
-    """2 layers of 8 × 8 at a batch of 3: 2 · 3 · 64 multiply-adds, and 3 · 3 · 64 backward."""
+    """2 layers of 8 × 8 at a batch of 3: 2 · 3 · 64 multiply-adds, and 3 · 3 · 64 backward; 2 · 64 weights."""
     name = "synthetic_matmul"
     rows = count_isolated(counter, name, TINY, (3,), 120, factory=factory(name))
     answer = synthetic.answer(name, hyper_of(name, **TINY), 3)
@@ -160,7 +160,10 @@ def test_real_counters_know_the_synthetic_answer(counter):
     assert linear.flop == total.flop == answer.forward_flop == 768
     assert kind_of_operator(counter, linear.operator) == "matmul"
     backward = [row.flop for row in rows if (row.scope, row.phase, row.operator) == ("total", "backward", "")]
-    assert backward == ([answer.backward_flop] if counter in FORWARD_AND_BACKWARD else [])
+    assert answer.backward_flop == 2 * 3 * 3 * 64
+    assert backward == BACKWARD.get(counter, [])
+    assert [row.parameters for row in rows if row.parameters is not None] == PARAMETERS.get(counter, [2 * 64])
+    assert total.parameters == (None if counter in PARAMETERS else 2 * 64)
     assert {row.scope: row.flop for row in rows if row.phase == "forward" and not row.operator} == {
         "total": 768,
         "0": 384,
@@ -168,7 +171,11 @@ def test_real_counters_know_the_synthetic_answer(counter):
     }
 
 
-FORWARD_AND_BACKWARD = ("flopledger", "flop_counter_mode", "torch_profiler")
+BACKWARD = {
+    **{name: [2 * 3 * 3 * 64] for name in ("flopledger", "flop_counter_mode", "torch_profiler")},
+    "calflops": [2 * 768],  # twice the forward pass, though the input needs no gradient
+}
+PARAMETERS = {name: [] for name in ("flop_counter_mode", "torch_profiler", "pthflops")}  # they tell of none
 
 
 class TestModules:

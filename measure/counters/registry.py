@@ -21,6 +21,10 @@ COUNTERS: Registry = {
     "ptflops": ("measure.counters.ptflops:count", "ptflops>=0.7.4,<0.8"),
     "ptflops_aten": ("measure.counters.ptflops_aten:count", "ptflops>=0.7.4,<0.8"),
     "pthflops": ("measure.counters.pthflops:count", "pthflops>=0.4.2,<0.5"),
+    "deepspeed": ("measure.counters.deepspeed:count", "deepspeed>=0.19,<0.20"),
+    "calflops": ("measure.counters.calflops:count", "calflops>=0.3.2,<0.4"),
+    "thop": ("measure.counters.thop:count", "thop>=0.1.1.post2209072238,<0.2"),
+    "torchinfo": ("measure.counters.torchinfo:count", "torchinfo>=1.8,<2"),
 }
 """Name → ("module:function", what to install), the latter as in the requirements (a test holds them together), or empty
 for what this project or torch brings. The order is that of every list of counters, in the options of a cell too."""
