@@ -9,7 +9,7 @@ which are the multiply-adds (`mac`), the rest being "Conv2d elementwise" (`flop`
 its total. Operators go by the class of torch.nn that a module is of, else by its own.
 
 Only leaves with parameters count: no function, no matmul, and no attention, which is not a leaf. Products that run in
-no leaf are listed as not understood, which torchinfo itself does not tell. Forward only.
+no such leaf are listed as not understood, which torchinfo itself does not tell. Forward only.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def count(model: nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_siz
     Raises Inconsistent if torchinfo could not run the model, or if its leaves do not add up to its total.
     """
     with evaluating(model), ModulePaths(model) as paths:
-        leaves = {p for p, m in model.named_modules(remove_duplicate=False) if not list(m.children())}
+        leaves = {path for path, m in model.named_modules(remove_duplicate=False) if m._parameters and not m._modules}
         unseen = Unseen(lambda: paths.current in leaves)
         with unseen:
             summary = _ask(model, inputs)
