@@ -5,7 +5,8 @@ is taken for stride² times too much (its output's positions). Batch norm, layer
 element with weights, 2 without; softmax 3 an element less one a row; average pooling 1 an output, adaptive pooling its
 window and one more; resizing 1 to 259 an output by its mode; activations nothing. Recurrent layers count weights, gates
 and biases. Its own rules do all counting; this adapter listens to each, and checks that they add up to its number as
-thop adds up: each module once for each parent (and it hooks it once for each). "LSTM" holds multiply-adds (`mac`), "LSTM elementwise" the rest.
+thop adds up: a module once for each parent, which hooks it once each too. "LSTM" holds multiply-adds (`mac`), "LSTM
+elementwise" the rest.
 
 It goes by the exact class of a module: no subclass of Linear, no function, no matmul, no attention. Leaf modules
 without a rule are listed as not understood, as are products that run in no leaf. Its parameters are those of modules
