@@ -12,6 +12,25 @@ from analysis.kinds import KINDS
 
 _FUSED_ATTENTION = ("flash_attention", "flash_attention_for_cpu", "efficient_attention", "cudnn_attention")
 
+_RECURRENT = ("RNN", "GRU", "LSTM", "RNNCell", "GRUCell", "LSTMCell")
+
+_POOLS = ("avg_pool", "max_pool", "adaptive_avg_pool", "adaptive_max_pool")
+
+_WRAPPED = {
+    **{f"F.conv{n}d": "convolution" for n in (1, 2, 3)},
+    **{f"F.conv_transpose{n}d": "convolution" for n in (1, 2, 3)},
+    **dict.fromkeys(("F.linear", "torch.matmul", "Tensor.matmul", "torch.addmm", "Tensor.addmm"), "matmul"),
+    **dict.fromkeys(("torch.baddbmm", "torch.einsum", *_RECURRENT), "matmul"),
+    **{f"F.{name}": "activation" for name in ("relu", "prelu", "elu", "leaky_relu", "relu6", "silu", "gelu")},
+    **{f"F.{name}_norm": "normalization" for name in ("batch", "layer", "instance", "group")},
+    **{f"F.{pool}{n}d": "pooling" for pool in _POOLS for n in (1, 2, 3)},
+    **dict.fromkeys(("F.upsample", "F.interpolate"), "elementwise"),
+    **dict.fromkeys(("torch.mul", "Tensor.mul", "torch.add", "Tensor.add"), "elementwise"),
+    "F.softmax": "softmax",
+    "F.embedding": "embedding",
+}
+"""The functions that calflops wraps, and DeepSpeed too."""
+
 OPERATORS = {
     "flopledger": {kind: kind for kind in KINDS},
     "flop_counter_mode": {
@@ -52,7 +71,7 @@ OPERATORS = {
         **dict.fromkeys(("ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d"), "convolution"),
         **dict.fromkeys(("Linear", "F.linear", "MultiheadAttention"), "matmul"),
         **dict.fromkeys(("torch.matmul", "torch.mm", "torch.bmm", "torch.addmm", "torch.baddbmm"), "matmul"),
-        **dict.fromkeys(("RNN", "GRU", "LSTM", "RNNCell", "GRUCell", "LSTMCell"), "matmul"),
+        **dict.fromkeys(_RECURRENT, "matmul"),
     },
     "ptflops_aten": {
         **dict.fromkeys(("aten.convolution", "aten._convolution"), "convolution"),
@@ -63,14 +82,36 @@ OPERATORS = {
         **dict.fromkeys(("ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d"), "convolution"),
         **dict.fromkeys(("Linear", "matmul"), "matmul"),
     },
+    "deepspeed": {
+        **_WRAPPED,
+        **dict.fromkeys(("Tensor.__matmul__", "torch.mm", "Tensor.mm", "torch.bmm", "Tensor.bmm"), "matmul"),
+        "einops.einsum": "matmul",
+        "F.scaled_dot_product_attention": "attention",
+    },
+    "calflops": _WRAPPED,
+    "thop": {
+        **dict.fromkeys(("Conv1d", "Conv2d", "Conv3d"), "convolution"),
+        **dict.fromkeys(("ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d"), "convolution"),
+        **dict.fromkeys(("Linear", *_RECURRENT), "matmul"),
+    },
+    "torchinfo": {
+        **dict.fromkeys(("Conv1d", "Conv2d", "Conv3d"), "convolution"),
+        **dict.fromkeys(("ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d"), "convolution"),
+        **dict.fromkeys(("Linear", "Bilinear", "Conv1D", *_RECURRENT), "matmul"),  # Conv1D: transformers' linear layer
+        **dict.fromkeys(("Embedding", "EmbeddingBag"), "embedding"),
+    },
 }
 """Counter → its operator names → kind. flopledger: kinds are its operators. flop_counter_mode: torch's `flop_registry`.
 torch_profiler: the names that its `with_flops` has formulas for (torch/csrc/profiler/util.cpp). fvcore:
 `_DEFAULT_SUPPORTED_OPS` of fvcore/nn/flop_count.py. The others' adapters give what holds multiply-adds under the names
-of their rules (ptflops/pytorch_ops.py, ptflops/aten_ops.py; pthflops: the class of a module, the name of a function),
-and all else that they count in unit `flop`."""
+of their rules (ptflops/pytorch_ops.py, ptflops/aten_ops.py; pthflops: the class of a module, the name of a function;
+thop, torchinfo: the class of a module), and all else that they count in unit `flop`. deepspeed, calflops: the functions
+that they wrap, and the recurrent modules that they have hooks for."""
 
-ELEMENTS_APART = ("ptflops", "ptflops_aten", "pthflops")
+ELEMENTS = " elementwise"
+"""Ends the name of what an operator with multiply-adds counts beside them."""
+
+ELEMENTS_APART = ("ptflops", "ptflops_aten", "pthflops", "thop", "torchinfo")
 """Counters whose adapter gives multiply-adds and counted elements as rows of their own, by unit."""
 
 FLOP_PER_NATIVE = {"mac": 2, "flop": 1}
@@ -83,6 +124,6 @@ estimate: the first layer needs no input gradient."""
 
 def kind_of_operator(counter: str, operator: str, native_unit: str = "mac") -> str | None:
     """The kind of a counter's operator by the counter's own name for it; None if it is not understood."""
-    if native_unit == "flop" and counter in ELEMENTS_APART:
+    if operator.endswith(ELEMENTS) or (native_unit == "flop" and counter in ELEMENTS_APART):
         return "elementwise"
     return OPERATORS.get(counter, {}).get(operator)

@@ -196,6 +196,8 @@ class FlopCount(Record):
     reason: str = ""
     duration_s: float | None = None
     peak_memory_bytes: int | None = None
+    parameters: int | None = None  # of the model, by this counter; on its forward total alone
+    printed: int | float | None = None  # what its user sees, where that is not native_value
 
 
 @dataclass(frozen=True)

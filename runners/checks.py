@@ -179,13 +179,16 @@ def override_checks(variables: list[str]) -> Iterator[Check]:
 
 def counter_checks(counters: Mapping[str, tuple[str, str]] = COUNTERS) -> Iterator[Check]:
     """Each counter of the registry (name → adapter, what to install), and what to install where it is absent."""
-    for name, (_, package) in counters.items():
-        distribution = re.split(r"[^\w.-]", package or "", maxsplit=1)[0]  # without a range of versions
-        version = environment.package_version(distribution) if distribution else "part of the project"
-        if version or _found(distribution):
-            yield Check("counter", "ok", f"{name} {version or ''}".strip())
+    for name, (_, packages) in counters.items():
+        distributions = [
+            re.split(r"[^\w.-]", package, maxsplit=1)[0] for package in packages.split()
+        ]  # without versions
+        versions = [environment.package_version(distribution) for distribution in distributions]
+        if all(version or _found(package) for package, version in zip(distributions, versions, strict=True)):
+            known = versions[0] if versions else "part of the project"
+            yield Check("counter", "ok", f"{name} {known or ''}".strip())
         else:
-            cost = f"no second opinion from it: {install_line(package)}"
+            cost = f"no second opinion from it: {install_line(packages)}"
             yield Check("counter", "missing", name, cost)
 
 

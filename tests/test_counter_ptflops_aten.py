@@ -185,7 +185,7 @@ def test_a_model_that_it_cannot_run_is_a_fault_with_its_words():
 
 
 def test_rules_that_do_not_add_up_to_the_print_are_a_fault(monkeypatch):
-    monkeypatch.setattr(ptflops_aten, "ask", lambda *_, **__: 123)
+    monkeypatch.setattr(ptflops_aten, "ask", lambda *_, **__: (123, 0))
     with pytest.raises(Inconsistent, match="printed 123, its rules gave 0"):
         count(Small(), torch.randn(1, 3, 10, 10))
 

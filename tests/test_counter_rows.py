@@ -14,7 +14,7 @@ from zero_models import zeroed
 
 from measure.counters.registry import COUNTERS
 from measure.counters.rows import ancestors, rows, spread, whole
-from measure.counters.running import evaluating, summed, tensors
+from measure.counters.running import evaluating, left_as_found, summed, tensors
 from results.records import FlopCount
 
 BLANK = FlopCount(
@@ -26,6 +26,8 @@ BLANK = FlopCount(
     ignored={"relu": 2},
     not_understood={"odd": 1},
     reason="note: said",
+    parameters=6,
+    printed=5,
 )
 
 
@@ -46,6 +48,8 @@ def test_totals_are_the_sums_of_their_operators_each_in_its_unit():
 def test_what_a_counter_says_is_said_once_on_the_total():
     first, *others = rows(BLANK, {"total": {("o", "mac"): 1}, "a": {("o", "mac"): 1}})
     assert (first.ignored, first.not_understood, first.reason) == ({"relu": 2}, {"odd": 1}, "note: said")
+    assert (first.parameters, first.printed) == (6, 5)
+    assert {(row.parameters, row.printed) for row in others} == {(None, None)}
     assert [(row.ignored, row.not_understood, row.reason) for row in others] == 3 * [({}, {}, "")]
 
 
@@ -96,6 +100,10 @@ ADD_UP = {
     "torch_profiler": ("forward",),
     "fvcore": ("forward",),
     "ptflops": ("forward",),
+    "deepspeed": ("forward",),
+    "calflops": ("forward", "backward"),
+    "thop": ("forward",),
+    "torchinfo": ("forward",),
 }
 
 
@@ -146,6 +154,25 @@ def test_evaluating_restores_after_a_fault():
         fail()
     assert model[1].training
     assert model[0].weight.grad is None
+
+
+def test_what_a_counter_put_on_a_model_is_taken_off_and_what_was_there_stays():
+    model = nn.Sequential(nn.Linear(2, 2))
+    kept = model[0].register_forward_hook(lambda *_: None)
+    model.mine = 1
+
+    def fail():
+        with left_as_found(model, ("mine", "theirs", "buffer")):
+            model.theirs = 2
+            model[0].register_buffer("buffer", torch.zeros(1))
+            model[0].register_forward_hook(lambda *_: None)
+            model.register_forward_pre_hook(lambda *_: None)
+            raise RuntimeError("in the middle")
+
+    with pytest.raises(RuntimeError, match="in the middle"):
+        fail()
+    assert (list(model[0]._forward_hooks), list(model._forward_pre_hooks)) == ([kept.id], [])
+    assert (model.mine, hasattr(model, "theirs"), list(model.state_dict())) == (1, False, ["0.weight", "0.bias"])
 
 
 def test_all_tensors_of_an_output_are_summed_those_without_gradient_left_out():

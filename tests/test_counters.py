@@ -75,6 +75,7 @@ def test_fvcore_on_a_model_of_known_sizes():
     assert total.not_understood == {"aten::sigmoid": 1}
     assert total.ignored == {"aten::relu": 1, "aten::flatten": 1, "aten::dropout": 1}
     assert total.reason == "note: modules never called: unused"
+    assert total.parameters == 224 + 72 + 16 + 36 + 20
     assert {(row.counter, row.workload, row.batch_size, row.phase, row.scope) for row in (total, *rows)} == {
         ("fvcore", "w", 2, "forward", "total")
     }
@@ -99,6 +100,7 @@ def test_ptflops_on_a_model_of_known_sizes():
     assert (total.ignored, total.not_understood) == ({"Dropout": 1}, {"Sigmoid": 1})
     modules, functions = total.native_value - 800, 800  # it divides modules by the batch of 2, functions not
     assert f"ptflops printed {modules // 2 + functions};" in total.reason
+    assert (total.printed, total.parameters) == (modules // 2 + functions, 224 + 72 + 16 + 36 + 20)
 
 
 @pytest.mark.parametrize("adapter", ADAPTERS)
@@ -125,7 +127,7 @@ def test_at_a_batch_of_one_ptflops_native_value_is_its_print():
     printed, _ = get_model_complexity_info(
         Small(), (3, 10, 10), print_per_layer_stat=False, as_strings=False, input_constructor=lambda _: images
     )
-    assert (total.native_value, total.reason) == (printed, "")
+    assert (total.native_value, total.reason, total.printed) == (printed, "", None)
 
 
 @pytest.mark.parametrize("adapter", ADAPTERS)

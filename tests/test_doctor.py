@@ -289,11 +289,14 @@ def test_each_counter_of_the_registry_has_a_line() -> None:
 
 def test_an_absent_counter_says_what_to_install_and_is_not_needed() -> None:
     counters = {"there": ("m:count", "pytest>=8"), "gone": ("m:count", "no-such-counter>=1"), "own": ("m:count", "")}
-    there, gone, own = lines = list(checks.counter_checks(counters))
+    counters["half"] = ("m:count", "pytest>=8 no-such-friend>=1")
+    there, gone, own, half = lines = list(checks.counter_checks(counters))
     assert (there.state, there.fact) == ("ok", f"there {pytest.__version__}")
     assert (gone.state, gone.fact) == ("missing", "gone")
     assert "python -m pip install 'no-such-counter>=1'" in gone.cost
     assert own.state == "ok"
+    assert (half.state, half.fact) == ("missing", "half")
+    assert "python -m pip install 'pytest>=8' 'no-such-friend>=1'" in half.cost
     assert checks.is_fit(lines)
 
 

@@ -14,10 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis.theory import kind_of_operator
-from measure.counters import isolate
+from measure.counters import child, isolate
 from measure.counters.batch_law import extrapolate
 from measure.counters.isolate import batches_to_count, count_isolated
 from measure.counters.registry import COUNTERS, check_counter, install_line
+from results.errors import Unavailable
 from results.records import FlopCount
 from workloads import synthetic
 from workloads.catalogue import factory, hyper_of
@@ -145,13 +146,13 @@ class TestOutcomes:
     def test_an_unknown_counter_is_the_callers_mistake(self):
         with pytest.raises(ValueError, match="unknown counter 'fvcorr'; nearest: fvcore"):
             count_isolated("fvcorr", "resnet18", {}, (1,), 60, factory="workloads.vision:get")
-        with pytest.raises(ValueError, match=r"there are flopledger, flop_counter_mode, .*, pthflops"):
+        with pytest.raises(ValueError, match=r"there are flopledger, flop_counter_mode, .*, torchinfo"):
             check_counter("xyz")
 
 
 @pytest.mark.parametrize("counter", COUNTERS)
 def test_real_counters_know_the_synthetic_answer(counter):
-    """2 layers of 8 × 8 at a batch of 3: 2 · 3 · 64 multiply-adds, and 3 · 3 · 64 backward."""
+    """2 layers of 8 × 8 at a batch of 3: 2 · 3 · 64 multiply-adds, and 3 · 3 · 64 backward; 2 · 64 weights."""
     name = "synthetic_matmul"
     rows = count_isolated(counter, name, TINY, (3,), 120, factory=factory(name))
     answer = synthetic.answer(name, hyper_of(name, **TINY), 3)
@@ -160,7 +161,10 @@ def test_real_counters_know_the_synthetic_answer(counter):
     assert linear.flop == total.flop == answer.forward_flop == 768
     assert kind_of_operator(counter, linear.operator) == "matmul"
     backward = [row.flop for row in rows if (row.scope, row.phase, row.operator) == ("total", "backward", "")]
-    assert backward == ([answer.backward_flop] if counter in FORWARD_AND_BACKWARD else [])
+    assert answer.backward_flop == 2 * 3 * 3 * 64
+    assert backward == BACKWARD.get(counter, [])
+    assert [row.parameters for row in rows if row.parameters is not None] == PARAMETERS.get(counter, [2 * 64])
+    assert total.parameters == (None if counter in PARAMETERS else 2 * 64)
     assert {row.scope: row.flop for row in rows if row.phase == "forward" and not row.operator} == {
         "total": 768,
         "0": 384,
@@ -168,7 +172,11 @@ def test_real_counters_know_the_synthetic_answer(counter):
     }
 
 
-FORWARD_AND_BACKWARD = ("flopledger", "flop_counter_mode", "torch_profiler")
+BACKWARD = {
+    **{name: [2 * 3 * 3 * 64] for name in ("flopledger", "flop_counter_mode", "torch_profiler")},
+    "calflops": [2 * 768],  # twice the forward pass, though the input needs no gradient
+}
+PARAMETERS = {name: [] for name in ("flop_counter_mode", "torch_profiler", "pthflops")}  # they tell of none
 
 
 class TestModules:
@@ -199,7 +207,7 @@ class TestModules:
 def test_what_to_install_is_what_the_requirements_say():
     root = Path(__file__).parent.parent
     lines = [line for file in root.glob("requirements*.txt") for line in file.read_text().splitlines()]
-    assert {requirement for _, requirement in COUNTERS.values() if requirement} <= set(lines)
+    assert {package for _, requirement in COUNTERS.values() for package in requirement.split()} <= set(lines)
     assert [name for name, (_, requirement) in COUNTERS.items() if not requirement] == [
         "flopledger",
         "flop_counter_mode",
@@ -210,6 +218,28 @@ def test_what_to_install_is_what_the_requirements_say():
 def test_what_is_there_anyway_has_nothing_to_type():
     assert install_line("") == "nothing to install: this project or torch brings it"
     assert install_line("fvcore>=0.1") == "python -m pip install 'fvcore>=0.1'"
+    assert install_line("one<2 two>=3") == "python -m pip install 'one<2' 'two>=3'"
+
+
+@pytest.mark.parametrize(
+    ("counter", "package"),
+    [
+        *((name, name) for name in ("pthflops", "deepspeed", "calflops", "thop", "torchinfo")),
+        ("calflops", "transformers"),
+    ],
+)
+def test_each_extra_that_is_missing_says_what_to_type(counter, package, monkeypatch):
+    target, requirement = COUNTERS[counter]
+    gone = [name for name in sys.modules if name.split(".")[0] in (package, counter)]
+    for name in (*gone, target.partition(":")[0]):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.setitem(sys.modules, package, None)
+    task = child.Task(counter, target, requirement, "", "w", {}, (1,), 60, "")
+    with pytest.raises(Unavailable) as told:
+        child._adapter(task)
+    assert str(told.value).startswith(f"{counter} cannot be imported (")
+    assert str(told.value).endswith(f": {install_line(requirement)}")
+    assert package in install_line(requirement)
 
 
 COUNT_TWICE = """
@@ -292,9 +322,11 @@ class TestExtrapolation:
         assert "none at [1]" in conv.reason
 
     def test_what_was_said_of_one_batch_is_not_said_of_another(self):
-        rows = [made(1, 10, reason="x"), made(2, 20, reason="y", duration_s=1.0, peak_memory_bytes=5)]
+        told = {"reason": "y", "duration_s": 1.0, "peak_memory_bytes": 5, "printed": 10, "parameters": 7}
+        rows = [made(1, 10, reason="x", parameters=7), made(2, 20, **told)]
         (row,) = extrapolate(rows, 10)
-        assert (row.reason, row.duration_s, row.peak_memory_bytes) == ("", None, None)
+        assert (row.reason, row.duration_s, row.peak_memory_bytes, row.printed) == ("", None, None, None)
+        assert row.parameters == 7  # the batch does not change them
 
     def test_two_points_suffice_if_the_third_failed(self):
         rows = [made(1, 10), made(2, 20), made(16, 0, native_value=None, flop=None, status="timeout", reason="late")]

@@ -54,6 +54,7 @@ def _extrapolated(series: Series, sizes: Sequence[int], batch_size: int) -> Flop
         reason=largest.reason if len(said) == 1 else "",  # what was said of one batch is not true of another
         duration_s=None,
         peak_memory_bytes=None,
+        printed=None,
     )
     missing = [size for size in sizes if size not in series]
     native = None if missing else _law(series, "native_value", batch_size)
@@ -78,7 +79,7 @@ def _no_law(rows: Sequence[FlopCount], batch_size: int) -> list[FlopCount]:
     failed = next((row for row in rows if row.status != "ok"), None)
     if failed is not None:
         return [dataclasses.replace(failed, batch_size=batch_size, extrapolated=False)]
-    blank = {"native_value": None, "flop": None, "duration_s": None, "peak_memory_bytes": None}
+    blank = dict.fromkeys(("native_value", "flop", "duration_s", "peak_memory_bytes", "parameters", "printed"))
     reason = f"counted at a batch of {rows[0].batch_size} only; a law of the batch needs two"
     totals = [row for row in rows if not row.operator] or [dataclasses.replace(rows[0], operator="")]
     return [

@@ -21,9 +21,9 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
-from analysis.kinds import PRODUCTS, bucket_of, kind_of
 from measure.counters.rows import rows
 from measure.counters.running import evaluating, summed
+from measure.counters.uncounted import uncounted
 from results.records import WHOLE, FlopCount
 
 NAME = "flop_counter_mode"
@@ -66,7 +66,8 @@ def count(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, bat
     passes = {"forward": forward} if total is None else {"forward": forward, "backward": _difference(both, forward)}
     found = []
     for phase, counts in passes.items():
-        ignored, not_understood = _uncounted(seen.calls[phase], counter.flop_registry)
+        calls = {str(operator): n for operator, n in seen.calls[phase].items() if operator not in counter.flop_registry}
+        ignored, not_understood = uncounted(calls)
         blank = FlopCount(
             counter=NAME,
             workload=workload,
@@ -98,18 +99,3 @@ def _scopes(counts: Counts, root: str) -> dict[str, dict[tuple[str, str], int]]:
 def _operators(counted: Mapping[Any, int]) -> dict[tuple[str, str], int]:
     """Operator → FLOP; one that added nothing is left out."""
     return {(str(operator), "flop"): flop for operator, flop in counted.items() if flop}
-
-
-def _uncounted(calls: Counter[Any], registry: Mapping[Any, Any]) -> tuple[dict[str, int], dict[str, int]]:
-    """(arithmetic that is no product, products and strangers): operator → calls, of those it has no formula for."""
-    ignored: Counter[str] = Counter()
-    not_understood: Counter[str] = Counter()
-    for operator, times in calls.items():
-        name = str(operator)
-        if operator in registry or name.startswith(("prim.", "profiler.")):
-            continue
-        if kind_of(name) in ("", *PRODUCTS):
-            not_understood[name] += times
-        elif bucket_of(name) == "counted":
-            ignored[name] += times
-    return dict(ignored), dict(not_understood)

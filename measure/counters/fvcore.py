@@ -26,7 +26,7 @@ from results.records import WHOLE, FlopCount
 with warnings.catch_warnings():
     # fvcore scripts its focal loss when imported; torch announces the end of scripting.
     warnings.filterwarnings("ignore", message="`torch.jit.script` is deprecated", module=r"torch\.jit")
-    from fvcore.nn import FlopCountAnalysis
+    from fvcore.nn import FlopCountAnalysis, parameter_count
 
 NAME = "fvcore"
 
@@ -75,6 +75,7 @@ def count(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, bat
         ignored=dict(analysis.ignored),
         not_understood=dict(analysis.unsupported_ops()),
         reason=_uncalled(analysis),
+        parameters=parameter_count(model)[""],
     )
     return rows(blank, {WHOLE: _operators(analysis.by_operator()), **_modules(analysis)})
 

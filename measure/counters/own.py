@@ -9,6 +9,7 @@ count of a training step is that of `measure.operations` on the step itself.
 from __future__ import annotations
 
 import copy
+import dataclasses
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -39,7 +40,12 @@ def count(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, bat
         table = [operation for operation in trace.operations if operation.phase == phase]
         if table:
             found += _phase(table, phase, note, workload, batch_size)
-    return found
+    return [dataclasses.replace(found[0], parameters=_parameters(model)), *found[1:]] if found else []
+
+
+def _parameters(model: torch.nn.Module) -> int:
+    """Elements of all parameters, trained or not; one that several modules share counts once."""
+    return sum(parameter.numel() for parameter in model.parameters())
 
 
 def _phase(table: Sequence[Operation], phase: str, note: str, workload: str, batch_size: int) -> list[FlopCount]:

@@ -26,6 +26,7 @@ import torch
 from ptflops import get_model_complexity_info
 from ptflops.pytorch_ops import FUNCTIONAL_MAPPING, MODULES_MAPPING, TENSOR_OPS_MAPPING
 
+from measure.counters.recurrent import recurrent_multiply_adds
 from measure.counters.rows import Counted, rows, spread
 from measure.counters.running import evaluating
 from measure.places import ModulePaths
@@ -65,7 +66,7 @@ def count(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, bat
         functions = _listening(FUNCTIONAL_MAPPING, tally, paths, "F")
         operators = _listening(TENSOR_OPS_MAPPING, tally, paths, "torch")
         with functions, operators:
-            printed = ask(model, inputs, "pytorch", hooks)
+            printed, parameters = ask(model, inputs, "pytorch", hooks)
     own = _by_module(model, tally)
     native = _check(printed, own, tally, batch_size if len(inputs) == 1 else 1)
     blank = FlopCount(
@@ -79,6 +80,8 @@ def count(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, bat
         reason=""
         if printed == native
         else f"note: ptflops printed {printed}; it divides what modules did by the batch",
+        parameters=parameters,
+        printed=None if printed == native else printed,
     )
     return rows(blank, {scope: _sorted(counted) for scope, counted in spread(own).items()})
 
@@ -89,11 +92,16 @@ def _sorted(counted: Counted) -> Counted:
     return {key: value for key, value in ordered if value}
 
 
-def ask(model: torch.nn.Module, inputs: tuple[Any, ...], backend: str, hooks: Mapping[Any, Any], **more: Any) -> int:
-    """ptflops' own number of multiply-adds. hooks: its rules, listened to. Raises Inconsistent if it gave up."""
+def ask(
+    model: torch.nn.Module, inputs: tuple[Any, ...], backend: str, hooks: Mapping[Any, Any], **more: Any
+) -> tuple[int, int]:
+    """ptflops' own numbers of multiply-adds and of parameters that want a gradient. hooks: its rules, listened to.
+
+    Raises Inconsistent if it gave up.
+    """
     said = io.StringIO()
     with contextlib.redirect_stdout(said):
-        printed, _ = get_model_complexity_info(
+        printed, parameters = get_model_complexity_info(
             model,
             (1,),  # not used: the constructor gives the input
             print_per_layer_stat=False,
@@ -106,7 +114,7 @@ def ask(model: torch.nn.Module, inputs: tuple[Any, ...], backend: str, hooks: Ma
     if printed is None:
         lines = [line for line in said.getvalue().splitlines() if line.strip()]
         raise Inconsistent(f"ptflops gave no number: {' '.join(lines)[:300]}")
-    return int(printed)
+    return int(printed), int(parameters)
 
 
 def _single(model: torch.nn.Module, inputs: tuple[Any, ...]) -> Any:
@@ -166,7 +174,7 @@ def _multiply_adds(module: Any, inputs: tuple[Any, ...], output: Any, counted: i
     if isinstance(module, torch.nn.MultiheadAttention):
         return _attention_multiply_adds(module, *inputs[:3])
     if isinstance(module, (torch.nn.RNNBase, torch.nn.RNNCellBase)):
-        return _recurrent_multiply_adds(module, inputs[0])
+        return recurrent_multiply_adds(module, inputs[0])
     if type(module).__name__ == "DeformConv2d":
         raise Inconsistent("the multiply-adds that ptflops counts for DeformConv2d cannot be told apart")
     return 0
@@ -183,18 +191,6 @@ def _attention_multiply_adds(
     projections = q * qdim**2 + k * kdim**2 + v * vdim**2 + q * vdim**2
     scores = heads * q * k * (qdim // heads + vdim // heads)
     return query.shape[batch] * (projections + scores)
-
-
-def _recurrent_multiply_adds(module: torch.nn.Module, sequence: torch.Tensor) -> int:
-    """Each step multiplies by every input and hidden weight once; ptflops takes the first two sizes for batch and
-    steps, and a bidirectional layer for twice its forward half."""
-    weights = sum(
-        weight.numel()
-        for name, weight in module.named_parameters()
-        if name.startswith(("weight_ih", "weight_hh")) and not name.endswith("_reverse")
-    )
-    steps = sequence.shape[0] * (sequence.shape[1] if isinstance(module, torch.nn.RNNBase) else 1)
-    return weights * steps * (2 if getattr(module, "bidirectional", False) else 1)
 
 
 def _counted_modules(module: torch.nn.Module, path: str = "") -> Iterator[tuple[str, torch.nn.Module]]:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import contextlib
 import io
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -25,7 +25,7 @@ from ptflops.aten_ops import ATEN_OPS_MAPPING
 from analysis import kinds
 from measure.counters.ptflops import ask
 from measure.counters.rows import rows, spread
-from measure.counters.running import evaluating
+from measure.counters.running import evaluating, left_as_found
 from measure.places import ModulePaths
 from results.errors import Inconsistent
 from results.records import FlopCount
@@ -80,11 +80,11 @@ def count(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, bat
 
     Raises Inconsistent if ptflops gave up, or if its rules do not add up to its print.
     """
-    with evaluating(model), _hooks_restored(model), ModulePaths(model) as paths:
+    with evaluating(model), left_as_found(model), ModulePaths(model) as paths:
         listener = Listener(paths)
         hooks = {operator: listener.to(operator, rule) for operator, rule in ATEN_OPS_MAPPING.items()}
         with contextlib.redirect_stderr(io.StringIO()):
-            printed = ask(model, inputs, "aten", hooks, ost=listener, verbose=True)
+            printed, parameters = ask(model, inputs, "aten", hooks, ost=listener, verbose=True)
     heard = sum(sum(counted.values()) for counted in listener.own.values())
     if printed != heard:
         raise Inconsistent(f"ptflops printed {printed}, its rules gave {heard}")
@@ -96,19 +96,6 @@ def count(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, bat
         native_unit="mac",
         ignored=dict(listener.ignored),
         not_understood=dict(listener.not_understood),
+        parameters=parameters,
     )
     return rows(blank, spread(listener.own))
-
-
-@contextlib.contextmanager
-def _hooks_restored(model: torch.nn.Module) -> Iterator[None]:
-    """Takes off the forward hooks that were put on the model's children meanwhile; ptflops keeps no handle of them."""
-    before = [(child, set(child._forward_pre_hooks), set(child._forward_hooks)) for child in model.children()]
-    try:
-        yield
-    finally:
-        for child, pre_hooks, hooks in before:
-            for added in set(child._forward_pre_hooks) - pre_hooks:
-                del child._forward_pre_hooks[added]
-            for added in set(child._forward_hooks) - hooks:
-                del child._forward_hooks[added]

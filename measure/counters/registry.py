@@ -9,6 +9,7 @@ of them patch torch while they count. Nothing here says that a counter is right.
 from __future__ import annotations
 
 import difflib
+import shlex
 from collections.abc import Mapping
 
 Registry = Mapping[str, tuple[str, str]]
@@ -21,9 +22,14 @@ COUNTERS: Registry = {
     "ptflops": ("measure.counters.ptflops:count", "ptflops>=0.7.4,<0.8"),
     "ptflops_aten": ("measure.counters.ptflops_aten:count", "ptflops>=0.7.4,<0.8"),
     "pthflops": ("measure.counters.pthflops:count", "pthflops>=0.4.2,<0.5"),
+    "deepspeed": ("measure.counters.deepspeed:count", "deepspeed>=0.19,<0.20"),
+    "calflops": ("measure.counters.calflops:count", "calflops>=0.3.2,<0.4 transformers>=4.44,<6"),
+    "thop": ("measure.counters.thop:count", "thop>=0.1.1.post2209072238,<0.2"),
+    "torchinfo": ("measure.counters.torchinfo:count", "torchinfo>=1.8,<2"),
 }
-"""Name → ("module:function", what to install), the latter as in the requirements (a test holds them together), or empty
-for what this project or torch brings. The order is that of every list of counters, in the options of a cell too."""
+"""Name → ("module:function", what to install), the latter as in the requirements (a test holds them together), with a
+space between several (calflops imports transformers and does not say so), or empty for what this project or torch
+brings. The order is that of every list of counters, in the options of a cell too."""
 
 
 def check_counter(name: str, registry: Registry = COUNTERS) -> None:
@@ -39,4 +45,4 @@ def install_line(requirement: str) -> str:
     """What a person types to get a missing counter; of one without a requirement, that there is nothing to type."""
     if not requirement:
         return "nothing to install: this project or torch brings it"
-    return f"python -m pip install '{requirement}'"
+    return f"python -m pip install {' '.join(map(shlex.quote, requirement.split()))}"

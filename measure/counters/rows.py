@@ -21,7 +21,7 @@ def rows(blank: FlopCount, scopes: Mapping[str, Counted]) -> list[FlopCount]:
 
     blank: who counted what, with `native_unit` of its totals and, for the total of all alone, what it says.
     """
-    plain = dataclasses.replace(blank, ignored={}, not_understood={}, reason="")
+    plain = dataclasses.replace(blank, ignored={}, not_understood={}, reason="", parameters=None, printed=None)
     found: list[FlopCount] = []
     for scope, counted in scopes.items():
         if scope != WHOLE and not counted:

@@ -7,10 +7,13 @@ sum of all output tensors: its gradients are of parameters, the input needs none
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 import torch
+
+HOOKS = ("_forward_pre_hooks", "_forward_hooks")
+"""Where a module keeps what counters hook on it: number → function."""
 
 
 @contextlib.contextmanager
@@ -29,6 +32,24 @@ def evaluating(model: torch.nn.Module) -> Iterator[None]:
             module.training = training
         for parameter, gradient in gradients:
             parameter.grad = gradient
+
+
+@contextlib.contextmanager
+def left_as_found(model: torch.nn.Module, names: Collection[str] = ()) -> Iterator[None]:
+    """Takes off the forward hooks, and the attributes and buffers of these names, that a counter put on modules."""
+    before = [
+        (m, {held: set(vars(m)[held]) for held in HOOKS}, {n for n in names if hasattr(m, n)}) for m in model.modules()
+    ]
+    try:
+        yield
+    finally:
+        for module, hooks, had in before:
+            for held, keys in hooks.items():
+                for added in vars(module)[held].keys() - keys:
+                    del vars(module)[held][added]
+            for name in names:
+                if name not in had and hasattr(module, name):
+                    delattr(module, name)
 
 
 def tensors(value: Any) -> Iterable[torch.Tensor]:
