@@ -1,0 +1,57 @@
+"""Why a model does not take its inputs: which module failed, what it was given, and what torch said. One line.
+
+It runs the forward pass on the very model and inputs, without gradients, and puts buffers back (the running means of
+a normalisation). It tells nothing of the backward pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+
+from workloads.outputs import tensors
+
+LONGEST = 300
+"""Characters of torch's own words that are kept."""
+
+
+def reason(model: torch.nn.Module, inputs: Sequence[Any]) -> str:
+    """Which module fails in model(*inputs) and why, in one line; "" if none does."""
+    paths = {id(module): path for path, module in model.named_modules()}
+    running: list[tuple[int, str, str]] = []  # of the modules inside one another: id, path, what was given
+
+    def enter(module: torch.nn.Module, given: Any) -> None:
+        path = paths.get(id(module), "")
+        kind = type(module).__name__
+        running.append((id(module), f"{path} ({kind})" if path else kind, shapes(given)))
+
+    def leave(module: torch.nn.Module, _given: Any, _output: Any) -> None:
+        while running.pop()[0] != id(module):  # those above it failed, and the model caught that
+            pass
+
+    handles = [register_module_forward_pre_hook(enter), register_module_forward_hook(leave)]
+    held = [(buffer, buffer.clone()) for buffer in model.buffers()]
+    try:
+        with torch.no_grad():
+            model(*inputs)
+    except Exception as fault:  # noqa: BLE001  any way to fail is the answer
+        _, where, given = running[-1] if running else (0, type(model).__name__, shapes(inputs))
+        return f"{where} got {given}: {type(fault).__name__}: {' '.join(str(fault).split())[:LONGEST]}"
+    finally:
+        for handle in handles:
+            handle.remove()
+        with torch.no_grad():
+            for buffer, before in held:
+                buffer.copy_(before)
+    return ""
+
+
+def shapes(inputs: Any) -> str:
+    """The sizes and types of all tensors among the inputs: "2x3x224x224 float32, 2x128 int64"; "no tensor"."""
+    found = [
+        f"{'x'.join(map(str, t.shape)) or 'scalar'} {str(t.dtype).removeprefix('torch.')}" for t in tensors(inputs)
+    ]
+    return ", ".join(found) or "no tensor"
