@@ -6,11 +6,12 @@ a normalisation). It tells nothing of the backward pass.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.nn.modules.module import register_module_forward_hook
 
 from workloads.outputs import tensors
 
@@ -21,28 +22,24 @@ LONGEST = 300
 def reason(model: torch.nn.Module, inputs: Sequence[Any]) -> str:
     """Which module fails in model(*inputs) and why, in one line; "" if none does."""
     paths = {id(module): path for path, module in model.named_modules()}
-    running: list[tuple[int, str, str]] = []  # of the modules inside one another: id, path, what was given
+    failed: list[tuple[BaseException | None, str]] = []  # from the inside out: a fault, and who raised it or let it by
 
-    def enter(module: torch.nn.Module, given: Any) -> None:
-        path = paths.get(id(module), "")
-        kind = type(module).__name__
-        running.append((id(module), f"{path} ({kind})" if path else kind, shapes(given)))
+    def leave(module: torch.nn.Module, given: Any, _output: Any) -> None:
+        fault = sys.exception()
+        if fault is not None:
+            path, kind = paths.get(id(module), ""), type(module).__name__
+            failed.append((fault, f"{f'{path} ({kind})' if path else kind} got {shapes(given)}"))
 
-    def leave(module: torch.nn.Module, _given: Any, _output: Any) -> None:
-        while running.pop()[0] != id(module):  # those above it failed, and the model caught that
-            pass
-
-    handles = [register_module_forward_pre_hook(enter), register_module_forward_hook(leave)]
+    handle = register_module_forward_hook(leave, always_call=True)
     held = [(buffer, buffer.clone()) for buffer in model.buffers()]
     try:
         with torch.no_grad():
             model(*inputs)
     except Exception as fault:  # noqa: BLE001  any way to fail is the answer
-        _, where, given = running[-1] if running else (0, type(model).__name__, shapes(inputs))
-        return f"{where} got {given}: {type(fault).__name__}: {' '.join(str(fault).split())[:LONGEST]}"
+        where = next((told for seen, told in failed if seen is fault), f"{type(model).__name__} got {shapes(inputs)}")
+        return f"{where}: {type(fault).__name__}: {' '.join(str(fault).split())[:LONGEST]}"
     finally:
-        for handle in handles:
-            handle.remove()
+        handle.remove()
         with torch.no_grad():
             for buffer, before in held:
                 buffer.copy_(before)

@@ -62,11 +62,12 @@ def _configuration(spec: Spec) -> Any:
     if not timm.is_model(name):
         known = [*timm.list_models(), *timm.list_models(include_tags=True)]
         raise ValueError(f"timm has no {spec.target!r}{nearest(spec.target, known)}")
-    config = timm.get_pretrained_cfg(spec.target if tag else name, allow_unregistered=not tag)
-    if config is None:
-        tags = timm.list_pretrained(f"{name}.*")
-        raise ValueError(f"timm's {name} has no tag {tag!r}{nearest(spec.target, tags)}")
-    return config
+    try:
+        config = timm.get_pretrained_cfg(spec.target)
+    except RuntimeError as fault:
+        tags = timm.list_models(f"{name}.*", include_tags=True)
+        raise ValueError(f"timm's {name} has no tag {tag!r}{nearest(spec.target, tags)}") from fault
+    return config or timm.models.PretrainedCfg()
 
 
 def _image(spec: Spec, shapes: Sequence[Shape]) -> tuple[int, ...]:
