@@ -11,8 +11,8 @@ import torch
 from results.errors import Unavailable
 from workloads import synthetic, vision
 from workloads.anything import get
+from workloads.building import building
 from workloads.fit import reason
-from workloads.offline import offline
 
 CPU = torch.device("cpu")
 
@@ -95,10 +95,26 @@ def test_the_innermost_module_that_failed_is_named_not_one_whose_fault_was_caugh
 def test_the_network_is_closed_while_models_are_built_and_open_afterwards(monkeypatch):
     original = socket.getaddrinfo
     monkeypatch.setenv("HF_HUB_OFFLINE", "0")
-    with offline("the model"):
+    with building("the model"):
         assert os.environ["HF_HUB_OFFLINE"] == "1"
         with pytest.raises(
             Unavailable, match=r"the model wants to download from weights.example: nothing is downloaded"
         ):
             socket.create_connection(("weights.example", 443))
     assert socket.getaddrinfo is original
+
+
+@pytest.mark.parametrize(
+    ("fault", "becomes", "said"),
+    [
+        (KeyError("a\nb"), ValueError, r"^the model raised KeyError: 'a\\nb'$"),
+        (ValueError("two\n  lines"), ValueError, "^the model raised ValueError: two lines$"),
+        (ImportError("no such package"), Unavailable, "^the model raised ImportError: no such package$"),
+        (Unavailable("it is"), Unavailable, "^it is$"),
+        (MemoryError("full"), MemoryError, "^full$"),
+        (RuntimeError("x" * 1000), ValueError, f"^the model raised RuntimeError: {'x' * 300}$"),
+    ],
+)
+def test_what_others_raise_is_one_line(fault, becomes, said):
+    with pytest.raises(becomes, match=said), building("the model"):
+        raise fault

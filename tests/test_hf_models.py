@@ -150,6 +150,7 @@ def test_inputs_of_ones_own(config):
         ("bert", {}, {"seq": 0}, "seq of hf:"),
         ("vit", {}, {"seq": 8}, "has no seq here"),
         ("decision_transformer", {}, {}, "takes states, which has no default shape here: say it"),
+        ("bert", {"hidden_size": "wide"}, {}, "hf:"),
         ("canine", {}, {}, "the config does not tell the shape of input_ids"),
     ],
 )
@@ -157,6 +158,15 @@ def test_mistakes_are_one_line(config, kind, changed, options, said):
     with pytest.raises(ValueError, match=r".") as fault:
         get(config(kind, **changed), **options)
     assert said in str(fault.value)
+    assert "\n" not in str(fault.value)
+
+
+def test_a_configuration_that_cannot_be_built_is_one_line(config):
+    workload = get(config("bert", num_attention_heads=5))
+    with pytest.raises(
+        ValueError, match=r"^hf:.* raised ValueError: The hidden size \(32\) is not a multiple"
+    ) as fault:
+        workload.build(**workload.hyper)
     assert "\n" not in str(fault.value)
 
 

@@ -52,8 +52,8 @@ def test_architectures_are_counted_whole(name):
 
 def test_a_small_vit_by_hand():
     """deit_tiny at 32 × 32 and 10 classes, a batch of 3: 4 patches of 3·16·16 to 192, 5 tokens with the class; 12
-    layers of 4·192² + 2·192·768 MAC a token and 2·5·192 of attention; a head of 192·10. Backward is twice that, but once
-    for the patches: images need no gradient."""
+    layers of 4·192² + 2·192·768 MAC a token and 2·5·192 of attention; a head of 192·10. Backward is twice that, but
+    once for the patches: images need no gradient."""
     workload = get("timm:deit_tiny_patch16_224", image_size=32, num_classes=10)
     model, inputs = workload.build(**workload.hyper), batch_of(workload, 3).inputs
     assert inputs[0].shape == (3, 3, 32, 32)

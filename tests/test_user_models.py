@@ -182,7 +182,10 @@ def test_mistakes_of_a_maker_of_batches(net):
 def test_a_file_that_cannot_be_imported(tmp_path):
     bad = tmp_path / "bad.py"
     bad.write_text("import no_such_module\ndef build(): ...\n")
-    with pytest.raises(ValueError, match=r"importing .*bad.py raised ModuleNotFoundError: No module named 'no_such"):
+    with pytest.raises(Unavailable, match=r"importing .*bad.py raised ModuleNotFoundError: No module named 'no_such"):
+        get(f"{bad}:build")
+    bad.write_text("1 / 0\ndef build(): ...\n")
+    with pytest.raises(ValueError, match=r"importing .*bad.py raised ZeroDivisionError: division by zero"):
         get(f"{bad}:build")
 
 

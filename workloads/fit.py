@@ -13,10 +13,8 @@ from typing import Any
 import torch
 from torch.nn.modules.module import register_module_forward_hook
 
+from workloads.building import told
 from workloads.outputs import tensors
-
-LONGEST = 300
-"""Characters of torch's own words that are kept."""
 
 
 def reason(model: torch.nn.Module, inputs: Sequence[Any]) -> str:
@@ -37,7 +35,7 @@ def reason(model: torch.nn.Module, inputs: Sequence[Any]) -> str:
             model(*inputs)
     except Exception as fault:  # noqa: BLE001  any way to fail is the answer
         where = next((told for seen, told in failed if seen is fault), f"{type(model).__name__} got {shapes(inputs)}")
-        return f"{where}: {type(fault).__name__}: {' '.join(str(fault).split())[:LONGEST]}"
+        return f"{where}: {told(fault)}"
     finally:
         handle.remove()
         with torch.no_grad():

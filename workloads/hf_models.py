@@ -18,9 +18,9 @@ import torch
 
 from results.errors import Unavailable
 from workloads.base import Batch, Workload
+from workloads.building import building
 from workloads.hf_inputs import default_shapes
 from workloads.inputs import draw, positional, takes
-from workloads.offline import offline
 from workloads.outputs import mean_loss
 from workloads.shapes import Shape
 from workloads.specs import Spec, nearest, read_config, require
@@ -38,9 +38,8 @@ def get(spec: Spec, shapes: Sequence[Shape] = (), **hyper: int) -> Workload:
     tell; Unavailable without transformers.
     """
     require("transformers")
-    with offline(spec.text):
-        config = _config(spec)
-        model_class = _class(spec, config)
+    config = _config(spec)
+    model_class = _class(spec, config)
     feed: Feed = (lambda _seq: shapes) if shapes else partial(default_shapes, spec.text, model_class, config)
     texts = [] if shapes else [shape for shape in feed(hyper.get("seq")) if shape.name.endswith("input_ids")]
     sizes = {"seq": texts[-1].sizes[0]} if texts else {}
@@ -71,7 +70,7 @@ def _config(spec: Spec) -> Any:
     if kind not in CONFIG_MAPPING:
         of_hub = "" if Path(spec.target).exists() else "; a hub's model needs its config.json: nothing is downloaded"
         raise ValueError(f"transformers has no model type {kind!r}{nearest(kind, CONFIG_MAPPING)}{of_hub}")
-    with warnings.catch_warnings():
+    with building(spec.text), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # old names of settings
         config = AutoConfig.for_model(kind, **given)
     for part in (config, *(getattr(config, name, None) for name in config.sub_configs)):
@@ -110,14 +109,11 @@ def _named(spec: Spec, name: str) -> Any:
 
 def _build(text: str, model_class: Any, config: Any, seq: int = 0) -> torch.nn.Module:
     """In training mode, on the current default device. Raises Unavailable if its weights are more than memory holds."""
-    with offline(text), warnings.catch_warnings():
+    with building(text), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of settings in a config, which this class does not use
         if torch.get_default_device().type != "meta":
             _check_memory(text, model_class, config)
-        try:
-            return model_class(config).train()  # type: ignore[no-any-return]
-        except ImportError as fault:
-            raise Unavailable(f"{text}: {' '.join(str(fault).split())}") from fault
+        return model_class(config).train()  # type: ignore[no-any-return]
 
 
 def _check_memory(text: str, model_class: Any, config: Any) -> None:

@@ -16,8 +16,8 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from workloads.base import Batch, Workload
+from workloads.building import building
 from workloads.inputs import draw
-from workloads.offline import offline
 from workloads.outputs import mean_loss
 from workloads.shapes import Shape
 from workloads.specs import Spec, nearest, require
@@ -94,13 +94,9 @@ def _build(name: str, own: tuple[int, ...], config: Any, **hyper: int) -> torch.
         options["num_classes"] = hyper["num_classes"]
     if config.fixed_input_size and size[1:] != tuple(config.input_size)[1:]:
         options["img_size"] = size[1:]
-    with offline(f"timm:{name}"), warnings.catch_warnings():
+    with building(f"timm:{name} for images of {'x'.join(map(str, size))}"), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # names that timm has renamed
-        try:
-            return timm.create_model(name, **options).train()
-        except (TypeError, AssertionError) as fault:
-            shape = "x".join(map(str, size))
-            raise ValueError(f"timm:{name} cannot be built for {shape}: {' '.join(str(fault).split())}") from fault
+        return timm.create_model(name, **options).train()
 
 
 def _batch(

@@ -21,10 +21,9 @@ from typing import Any
 
 import torch
 
-from results.errors import Unavailable
 from workloads.base import Batch, Workload
+from workloads.building import building
 from workloads.inputs import draw, positional, resized, split, takes
-from workloads.offline import offline
 from workloads.outputs import mean_loss
 from workloads.shapes import Shape
 from workloads.specs import Spec, check, nearest
@@ -65,15 +64,11 @@ def get(spec: Spec, shapes: Sequence[Shape] = (), maker: Spec | None = None, **h
 
 
 def load(spec: Spec) -> ModuleType:
-    """The module of a function, imported, or run from its file. Raises ValueError with what was raised there."""
+    """The module of a function, imported, or run from its file. Raises ValueError, or Unavailable, with what was
+    raised there."""
     check(spec.text)
-    try:
-        with offline(spec.text):
-            return _run(Path(spec.target).expanduser()) if spec.form == "file" else importlib.import_module(spec.target)
-    except Unavailable:
-        raise
-    except Exception as fault:
-        raise ValueError(f"{spec.text}: importing {spec.target} raised {_raised(fault)}") from fault
+    with building(f"{spec.text}: importing {spec.target}"):
+        return _run(Path(spec.target).expanduser()) if spec.form == "file" else importlib.import_module(spec.target)
 
 
 def _run(path: Path) -> ModuleType:
@@ -115,13 +110,8 @@ def _sizes(spec: Spec, function: Callable[..., Any], chosen: Mapping[str, int]) 
 
 
 def _call(spec: Spec, function: Callable[..., Any], sizes: Mapping[str, int]) -> Any:
-    try:
-        with offline(spec.text):
-            return function(**sizes)
-    except Unavailable:
-        raise
-    except Exception as fault:
-        raise ValueError(f"{spec.text} raised {_raised(fault)}") from fault
+    with building(spec.text):
+        return function(**sizes)
 
 
 class _Build:
@@ -163,11 +153,8 @@ def _feed(spec: Spec, module: ModuleType, inputs: Any, shapes: Sequence[Shape], 
 def _named_maker(
     spec: Spec, maker: Callable[..., Any], size: int, device: torch.device, generator: torch.Generator | None
 ) -> Any:
-    try:
+    with building(f"{spec.text}: {getattr(maker, '__name__', spec.function)}(size, device, generator)"):
         return maker(size, device, generator)
-    except Exception as fault:
-        name = getattr(maker, "__name__", spec.function)
-        raise ValueError(f"{spec.text}: {name}(size, device, generator) raised {_raised(fault)}") from fault
 
 
 def _drawn(shapes: Sequence[Shape], size: int, device: torch.device, generator: torch.Generator | None) -> Any:
@@ -199,7 +186,3 @@ def _told(value: Any) -> str:
     if isinstance(value, tuple):
         return f"({', '.join(type(part).__name__ for part in value)})"
     return f"a {type(value).__name__}"
-
-
-def _raised(fault: BaseException) -> str:
-    return f"{type(fault).__name__}: {' '.join(str(fault).split())}"

@@ -1,4 +1,4 @@
-"""Models are built without a network: whatever would look up a host gets one clear line instead, at once.
+"""Models are built without a network, and what goes wrong is one line: the code of others runs inside `building`.
 
 It closes the name look-up of this process while it is entered, the hub's own switch included; it does not stop another
 process, and does not keep anybody from reading what was downloaded before.
@@ -16,6 +16,32 @@ from typing import Any, NoReturn
 from results.errors import Unavailable
 
 HUB_SWITCHES = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
+
+
+LONGEST = 300
+"""Characters of another's words that are kept."""
+
+
+def told(fault: BaseException) -> str:
+    """An exception in one line: its type and what it says."""
+    return f"{type(fault).__name__}: {' '.join(str(fault).split())[:LONGEST]}"
+
+
+@contextlib.contextmanager
+def building(what: str) -> Iterator[None]:
+    """What the code inside raises becomes a ValueError of one line that begins with `what`.
+
+    Unavailable for a package that is not there, and for what would be downloaded. Memory that runs out stays that.
+    """
+    try:
+        with offline(what):
+            yield
+    except (Unavailable, MemoryError):
+        raise
+    except ImportError as fault:
+        raise Unavailable(f"{what} raised {told(fault)}") from fault
+    except Exception as fault:
+        raise ValueError(f"{what} raised {told(fault)}") from fault
 
 
 @contextlib.contextmanager
