@@ -1,0 +1,211 @@
+"""Functions of one's own as workloads, in files that the tests write: what they may return, and every way to fail."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+import torch
+
+from measure.counters import own
+from results.errors import Unavailable
+from workloads.anything import get
+from workloads.training import OPTIMIZERS, TrainingStep
+
+CPU = torch.device("cpu")
+
+NET = """
+    import torch
+    from torch import nn
+    from workloads.base import Batch, Workload
+
+    class Net(nn.Module):
+        def __init__(self, width=8, depth=2):
+            super().__init__()
+            self.layers = nn.Sequential(*(nn.Linear(width, width, bias=False) for _ in range(depth)))
+        def forward(self, tokens, mask=None, lengths=None):
+            tokens = self.layers(tokens)
+            return tokens if lengths is None else tokens * lengths[:, None]
+
+    def build(width: int = 8, depth: int = 2):
+        return Net(width, depth)
+
+    def example():
+        return Net(), torch.randn(3, 8)
+
+    def named():
+        return Net(), {"tokens": torch.randn(3, 8), "lengths": torch.tensor([1, 2, 3])}
+
+    def mixed():
+        return Net(), (torch.randn(3, 8), {"lengths": torch.tensor([1, 2, 3])})
+
+    def made():
+        return Net(), lambda size, device, generator: {"tokens": torch.randn(size, 8, generator=generator)}
+
+    def beside():
+        return Net()
+
+    def beside_batch(size, device, generator):
+        return Batch((torch.randn(size, 8, generator=generator),), torch.ones(size, 8))
+
+    def beside_loss(output, target):
+        return ((output - target) ** 2).sum()
+
+    def whole():
+        return Workload("inner", "synthetic", {"width": 8}, lambda width: Net(width),
+                        lambda hyper, size, device, generator: Batch((torch.randn(size, hyper["width"]),), None),
+                        lambda output, target: output.sum(), lambda hyper, size: size, "row", "here")
+
+    def batches(size, device, generator):
+        return torch.randn(size, 8, generator=generator)
+
+    def number(): return 3
+    def three(): return Net(), 1, 2
+    def wrong(): return Net(), 3
+    def raises(): raise RuntimeError("no such\\nthing")
+    def needs(config): return Net()
+    def needs_batch(): ...
+    def bare(): return Net()
+    def unmade(): return Net(), lambda size: size
+    text = "no function"
+"""
+
+
+@pytest.fixture
+def net(tmp_path):
+    path = tmp_path / "net.py"
+    path.write_text(textwrap.dedent(NET))
+    return path
+
+
+def first_batch(workload, size):
+    return workload.batch(workload.hyper, size, CPU, torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize(
+    ("function", "options", "shapes"),
+    [
+        ("build", {"input": "8"}, [(5, 8)]),
+        ("build", {"input": "tokens=8,lengths=:int64:9"}, [(5, 8), None, (5,)]),
+        ("Net", {"input": "8"}, [(5, 8)]),
+        ("example", {}, [(5, 8)]),
+        ("named", {}, [(5, 8), None, (5,)]),
+        ("mixed", {}, [(5, 8), None, (5,)]),
+        ("made", {}, [(5, 8)]),
+        ("beside", {}, [(5, 8)]),
+        ("whole", {}, [(5, 8)]),
+        ("bare", {"batch": "net.py:batches"}, [(5, 8)]),
+        ("example", {"batch": "net.py:batches"}, [(5, 8)]),
+    ],
+)
+def test_everything_that_a_function_may_return_trains_and_is_counted(net, monkeypatch, function, options, shapes):
+    """Two layers of 8 × 8 at a batch of 5: 2·5·64·2 FLOP forward; backward as much for the weights and, but for the
+    first layer, for the inputs: 3 products to 2."""
+    monkeypatch.chdir(net.parent)
+    workload = get(f"net.py:{function}", **options)
+    model = workload.build(**workload.hyper)
+    batch = first_batch(workload, 5)
+    assert model.training
+    assert [None if given is None else tuple(given.shape) for given in batch.inputs] == shapes
+    before = [parameter.detach().clone() for parameter in model.parameters()]
+    TrainingStep(model, workload.loss, OPTIMIZERS["sgd"](model.parameters()), [batch], "cpu")()
+    assert any(not torch.equal(old, new) for old, new in zip(before, model.parameters(), strict=True))
+    totals = {
+        row.phase: row.flop
+        for row in own.count(model, batch.inputs, workload="net", batch_size=5)
+        if (row.scope, row.operator) == ("total", "")
+    }
+    assert totals == {"forward": 2 * 2 * 5 * 64, "backward": 3 * 2 * 5 * 64}
+    assert (workload.name, workload.items(workload.hyper, 5)) == (f"net.py:{function}", 5)
+
+
+def test_its_whole_numbers_are_the_sizes_of_the_workload(net):
+    workload = get(f"{net}:build", input="16", width=16)
+    assert workload.hyper == {"width": 16, "depth": 2}
+    assert len(workload.build(**workload.hyper).layers) == 2
+    assert workload.build(width=4, depth=3).layers[2].weight.shape == (4, 4)
+    with pytest.raises(ValueError, match="takes no height; it takes width, depth"):
+        get(f"{net}:build", input="16", height=3)
+
+
+def test_each_build_is_a_model_of_its_own_on_the_default_device(net):
+    workload = get(f"{net}:build", input="8")
+    first, second = workload.build(**workload.hyper), workload.build(**workload.hyper)
+    assert first is not second
+    workload = get(f"{net}:build", input="8")
+    with torch.device("meta"):
+        assert next(workload.build(**workload.hyper).parameters()).device.type == "meta"
+
+
+def test_random_inputs_repeat(net):
+    workload = get(f"{net}:build", input="8")
+    assert torch.equal(first_batch(workload, 3).inputs[0], first_batch(workload, 3).inputs[0])
+
+
+def test_its_own_loss_is_used(net):
+    assert get(f"{net}:beside").loss(torch.zeros(2, 3), torch.ones(2, 3)) == 6
+    assert get(f"{net}:example").loss(torch.ones(2, 3, requires_grad=True), None) == 1
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        ("number", "a torch.nn.Module, (module, inputs), (module, function that makes inputs) or a Workload; got"),
+        ("number", "got a int"),
+        ("three", "got (Net, int, int)"),
+        ("wrong", "expected inputs: a tensor, a dict of names, or a tuple of inputs; got int"),
+        ("raises", "net.py:raises raised RuntimeError: no such thing"),
+        ("needs", "expected a function that needs no arguments; it needs 'config'"),
+        ("bare", "says nothing of its inputs: add --input 3x224x224, or return (module, inputs), or define bare_batch"),
+        ("text", "expected a function, got a str"),
+        ("exampel", "has no 'exampel'; nearest: example"),
+    ],
+)
+def test_mistakes_are_one_line(net, function, said):
+    with pytest.raises(ValueError, match=r".") as fault:
+        get(f"{net}:{function}")
+    assert said in str(fault.value)
+    assert "\n" not in str(fault.value)
+
+
+def test_mistakes_of_a_maker_of_batches(net):
+    with pytest.raises(ValueError, match=r"unmade: <lambda>\(size, device, generator\) raised TypeError"):
+        first_batch(get(f"{net}:unmade"), 2)
+    with pytest.raises(ValueError, match="has no 'batchez'; nearest: batches"):
+        get(f"{net}:bare", batch=f"{net}:batchez")
+    with pytest.raises(ValueError, match="a function that makes batches goes with one that makes the model"):
+        get("resnet18", batch=f"{net}:batches")
+    with pytest.raises(ValueError, match="forward takes no 'token'; it takes tokens, mask, lengths; nearest: tokens"):
+        first_batch(get(f"{net}:build", input="token=8"), 2)
+
+
+def test_a_file_that_cannot_be_imported(tmp_path):
+    bad = tmp_path / "bad.py"
+    bad.write_text("import no_such_module\ndef build(): ...\n")
+    with pytest.raises(Unavailable, match=r"importing .*bad.py raised ModuleNotFoundError: No module named 'no_such"):
+        get(f"{bad}:build")
+    bad.write_text("1 / 0\ndef build(): ...\n")
+    with pytest.raises(ValueError, match=r"importing .*bad.py raised ZeroDivisionError: division by zero"):
+        get(f"{bad}:build")
+
+
+def test_a_file_finds_its_neighbours_and_a_module_is_imported(tmp_path, monkeypatch):
+    (tmp_path / "parts_of_flopledger_test.py").write_text("from torch.nn import Linear as Part\n")
+    whole = tmp_path / "whole.py"
+    whole.write_text("def build():\n    from parts_of_flopledger_test import Part\n    return Part(4, 2)\n")
+    assert get(f"{whole}:build", input="4").build().out_features == 2
+    monkeypatch.syspath_prepend(tmp_path)
+    assert get("whole:build", input="4").build().out_features == 2
+    assert (
+        get("workloads.synthetic:build_matmul", input="6", width=6, depth=1).build(width=6, depth=1)[0].in_features == 6
+    )
+
+
+def test_weights_that_would_be_downloaded_are_refused_at_once(tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "empty"))
+    net = tmp_path / "wants.py"
+    net.write_text("from torchvision.models import resnet18\ndef build():\n    return resnet18(weights='DEFAULT')\n")
+    with pytest.raises(Unavailable) as fault:
+        get(f"{net}:build", input="3x32x32")
+    said = "wants to download from download.pytorch.org: nothing is downloaded; build it with random weights"
+    assert str(fault.value) == f"{net}:build {said}"

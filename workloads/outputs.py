@@ -1,0 +1,30 @@
+"""A loss for any model: the mean of each floating-point output that has a gradient, added up.
+
+It learns nothing. It reaches everything that a training loss could reach, so that the backward pass is whole; its own
+operations are a few per output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+
+def tensors(output: Any) -> Iterator[torch.Tensor]:
+    """All tensors in nested lists, tuples and mappings; other objects (a cache of keys and values) hold none."""
+    if isinstance(output, torch.Tensor):
+        yield output
+        return
+    parts = output.values() if hasattr(output, "values") else output if isinstance(output, (list, tuple)) else ()
+    for part in parts:
+        yield from tensors(part)
+
+
+def mean_loss(output: Any, target: Any = None) -> torch.Tensor:
+    """Scalar. Raises ValueError if no output has a gradient: there is nothing to train then."""
+    means = [tensor.float().mean() for tensor in tensors(output) if tensor.requires_grad and not tensor.is_complex()]
+    if not means:
+        raise ValueError(f"expected an output that depends on a parameter; got {type(output).__name__} without any")
+    return torch.stack(means).sum()
