@@ -49,6 +49,7 @@ class Task:
     noise_path: str
     records: bool = False  # send recordings of what the model calls, and count nothing
     trainer: str = ""  # of a recording: "module:function" with function(workload, batch_size) -> Operations of a step
+    explainer: str = ""  # of a recording: "module:function" with function(model, inputs) -> why they do not fit, or ""
 
 
 @dataclass(frozen=True)
@@ -143,7 +144,13 @@ def _recorded(task: Task, workload: Any, model: Any, size: int) -> Recording:
     from measure.calls import record
 
     torch.set_num_threads(THREADS)
-    found = record(model, _inputs(workload, size))
+    inputs = _inputs(workload, size)
+    try:
+        found = record(model, inputs)
+    except Exception as fault:
+        if task.explainer and (why := _load(task.explainer)(model, inputs)):
+            raise ValueError(why) from fault
+        raise
     if not task.trainer:
         return found
     try:

@@ -84,10 +84,12 @@ def record_isolated(
     *,
     factory: str,
     trainer: str = "",
+    explainer: str = "",
 ) -> tuple[dict[int, Recording], Failure | None]:
     """What a model calls, as counters run it, by batch size; and why there is no more, if there is not.
 
-    trainer: "module:function" with function(workload, batch_size) -> the operations of a training step.
+    trainer: "module:function" with function(workload, batch_size) -> the operations of a training step. explainer: the
+    same with function(model, inputs) -> why the model does not take them.
     """
     with tempfile.NamedTemporaryFile(prefix="recording-") as noise:
         task = Task(
@@ -102,6 +104,7 @@ def record_isolated(
             noise_path=noise.name,
             records=True,
             trainer=trainer,
+            explainer=explainer,
         )
         recordings, failure = _supervise(task)
     return dict(zip(batch_sizes, recordings, strict=False)), failure

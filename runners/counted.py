@@ -1,0 +1,118 @@
+"""What `runners.count` has its child processes build: any model, with layers frozen or checkpointed if asked for.
+
+`get` is the factory of counters and recordings alike, so that all of them see the same model. `training` gives the
+operations of one training step of it. torch is imported inside the functions.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fnmatch
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from results.errors import Unavailable
+from results.records import Operation
+
+if TYPE_CHECKING:
+    import torch
+
+    from measure.fake import FakeMode
+    from measure.operations import StepParts
+    from workloads.base import Workload
+
+LARGEST_REAL = 2
+"""Batch of a step on real tensors, where fake ones cannot run it and a larger one was asked for: its count would take
+the memory of a real step."""
+
+
+def get(
+    spec: str,
+    *,
+    input: str = "",  # noqa: A002  as the option is named
+    batch: str = "",
+    frozen: Sequence[str] = (),
+    checkpoint: Sequence[str] = (),
+    **hyper: int,
+) -> Workload:
+    """The workload of any model. frozen: patterns of parameters that are not trained; checkpoint: patterns of modules
+    whose forward pass is calculated again in the backward pass. Raises ValueError for a pattern that nothing matches."""
+    from workloads.anything import get as anything
+
+    workload = anything(spec, input=input, batch=batch, **hyper)
+    if not frozen and not checkpoint:
+        return workload
+    return replace(workload, build=partial(_changed, workload.build, tuple(frozen), tuple(checkpoint)))
+
+
+def _changed(
+    build: Callable[..., torch.nn.Module], frozen: Sequence[str], checkpoint: Sequence[str], **hyper: int
+) -> torch.nn.Module:
+    model = build(**hyper)
+    parameters, modules = dict(model.named_parameters()), dict(model.named_modules())
+    for pattern in frozen:
+        for name in _matching("--frozen", pattern, parameters, "parameter"):
+            parameters[name].requires_grad_(False)
+    for pattern in checkpoint:
+        for name in _matching("--checkpoint", pattern, {name: m for name, m in modules.items() if name}, "module"):
+            modules[name].forward = partial(_checkpointed, modules[name].forward)
+    return model
+
+
+def _matching(option: str, pattern: str, names: dict[str, Any], what: str) -> list[str]:
+    from runners.arguments import nearest
+
+    inside = f"{pattern}.*" if what == "parameter" else pattern
+    found = fnmatch.filter(names, pattern) or fnmatch.filter(names, inside)
+    if not found:
+        near = nearest(pattern, list(names), 1)
+        raise ValueError(f"{option}: no {what} matches {pattern!r}" + (f", nearest {near[0]}" if near else ""))
+    return found
+
+
+def _checkpointed(forward: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
+    from torch.utils.checkpoint import checkpoint
+
+    return checkpoint(forward, *arguments, use_reentrant=False, **keywords)
+
+
+def training(workload: Workload, batch_size: int) -> tuple[Operation, ...]:
+    """The operations of one step of SGD on fake tensors; on real ones where those cannot run it and the batch is small.
+
+    Raises Unavailable, ValueError or RuntimeError where the model cannot be trained at this batch.
+    """
+    from measure.counters.own import NOT_ON_FAKE
+    from measure.fake import fake_mode
+    from measure.operations import trace_step
+
+    try:
+        mode = fake_mode()
+        parts = _parts(workload, batch_size, mode)
+        return trace_step(
+            parts.step, model=parts.model, optimizer=parts.optimizer, inputs=parts.inputs, mode=mode
+        ).operations
+    except NOT_ON_FAKE as fault:
+        if batch_size > LARGEST_REAL:
+            raise Unavailable(f"fake tensors cannot run a step, a real one is too large: {fault}") from fault
+    parts = _parts(workload, batch_size, None)
+    return trace_step(parts.step, model=parts.model, optimizer=parts.optimizer, inputs=parts.inputs).operations
+
+
+def _parts(workload: Workload, batch_size: int, mode: FakeMode | None) -> StepParts:
+    import torch
+
+    from measure.fake import to_fake
+    from measure.operations import StepParts
+    from workloads.training import OPTIMIZERS, TrainingStep
+
+    model = workload.build(**workload.hyper).train()
+    generator = torch.Generator().manual_seed(0)
+    batch = workload.batch(workload.hyper, batch_size, torch.device("cpu"), generator)
+    if mode is not None:
+        model, batch = to_fake(model, mode), replace(batch, **to_fake(vars(batch), mode))
+    with contextlib.nullcontext() if mode is None else mode:
+        optimizer = OPTIMIZERS["sgd"]([p for p in model.parameters() if p.requires_grad])
+        step = TrainingStep(model, workload.loss, optimizer, [batch], "cpu")
+    return StepParts(step, model, optimizer, (batch.inputs, batch.target))
