@@ -17,10 +17,10 @@ import argparse
 import csv
 import sys
 import time
-from multiprocessing import forkserver
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from multiprocessing import forkserver
 from pathlib import Path
 from typing import TYPE_CHECKING
 

@@ -37,8 +37,8 @@ def get(
     checkpoint: Sequence[str] = (),
     **hyper: int,
 ) -> Workload:
-    """The workload of any model. frozen: patterns of parameters that are not trained; checkpoint: patterns of modules
-    whose forward pass is calculated again in the backward pass. Raises ValueError for a pattern that nothing matches."""
+    """The workload of any model. frozen: patterns of parameters that are not trained; checkpoint: of modules whose
+    forward pass is calculated again in the backward pass. Raises ValueError for a pattern that nothing matches."""
     from workloads.anything import get as anything
 
     workload = anything(spec, input=input, batch=batch, **hyper)
