@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import argparse
 import csv
+import importlib.metadata
+import json
 import sys
 import time
 from argparse import Namespace
@@ -56,6 +58,13 @@ PRELOADED = (
 """What the server of processes imports once; every count is a fork of it."""
 
 TIMEOUT_S = 900.0
+
+VERSIONS = "versions.json"
+PACKAGES = (
+    "torch", "torchvision", "fvcore", "ptflops", "pthflops", "deepspeed", "calflops", "thop", "torchinfo", "timm",
+    "transformers",
+)  # fmt: skip
+"""Whose versions stand on the page."""
 
 
 def zoo() -> list[str]:
@@ -109,7 +118,10 @@ def main() -> int:
     if options.write:
         from reports.accounts_page import page
 
-        options.write.write_text(page(*read(options.directory)), encoding="utf-8")
+        accounts, causes = read(options.directory)
+        versions = json.loads((options.directory / VERSIONS).read_text(encoding="utf-8"))
+        words = page(accounts, causes, versions, f"`{options.directory}`")
+        options.write.write_text(words, encoding="utf-8")
         return 0
     models = options.models.split(",") if options.models else zoo()
     part, parts = map(int, options.part.split("/"))
@@ -139,6 +151,7 @@ def _count(models: Sequence[str], batches: Sequence[int], options: Namespace) ->
     processes.context(PRELOADED)
     forkserver.ensure_running()
     options.out.mkdir(parents=True, exist_ok=True)
+    (options.out / VERSIONS).write_text(json.dumps(_versions(), indent=1) + "\n", encoding="utf-8")
     done = {(row["model"], int(row["batch_size"])) for row in _rows(options.out, "accounts*.csv")}
     began_s = time.monotonic()
     asked = Namespace(
@@ -160,6 +173,11 @@ def _count(models: Sequence[str], batches: Sequence[int], options: Namespace) ->
             left = [a for a in answer.accounts if a.unexplained_flop]
             bad = ", ".join(f"{a.counter} {a.phase} {a.unexplained_flop}" for a in left) or "all explained"
             print(f"{model} {size}: {time.monotonic() - start_s:.0f} s, {bad}", flush=True)
+
+
+def _versions() -> dict[str, str]:
+    installed = {dist.metadata["Name"].lower(): dist.version for dist in importlib.metadata.distributions()}
+    return {name: installed[name] for name in PACKAGES if name in installed}
 
 
 def _append(out: Path, part: str, answer: Counted) -> None:

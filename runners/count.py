@@ -79,7 +79,7 @@ def _run(parser: Parser, options: Namespace) -> int:
     answers, failed = [], 0
     for model in options.models:
         try:
-            answers.append(count(model, options, counters))
+            answers += count(model, options, counters, (options.batch_size,))
         except Uncounted as fault:
             print(f"error: {fault}", file=sys.stderr)
             failed = max(failed, MISTAKE if fault.mistaken else FAILED)
@@ -127,15 +127,14 @@ def _counters(parser: Parser, asked: Sequence[str]) -> tuple[str, ...]:
     return tuple(name for name in COUNTERS if name in wanted)
 
 
-def count(model: str, options: Namespace, counters: Sequence[str]) -> Counted:
-    """The account of one model. Raises Uncounted where it cannot be built or run."""
+def count(model: str, options: Namespace, counters: Sequence[str], sizes: Sequence[int]) -> list[Counted]:
+    """The account of one model at each batch size. Raises Uncounted where it cannot be built or run."""
     from measure.counters.isolate import count_isolated, record_isolated
 
     hyper = _hyper(options)
-    size = options.batch_size
     _say(options, f"{model}: recording what it calls")
     found, failure = record_isolated(
-        model, hyper, (size,), options.timeout, factory=FACTORY, trainer=TRAINER, explainer=EXPLAINER
+        model, hyper, sizes, options.timeout, factory=FACTORY, trainer=TRAINER, explainer=EXPLAINER
     )
     if failure is not None:
         reason = failure.reason.removeprefix("ValueError: ")
@@ -143,8 +142,8 @@ def count(model: str, options: Namespace, counters: Sequence[str]) -> Counted:
     rows: list[FlopCount] = []
     for counter in counters:
         _say(options, f"{model}: {counter}")
-        rows += count_isolated(counter, model, hyper, (size,), options.timeout, factory=FACTORY)
-    return _answer(model, size, found[size], rows)
+        rows += count_isolated(counter, model, hyper, sizes, options.timeout, factory=FACTORY)
+    return [_answer(model, size, found[size], rows) for size in sizes]
 
 
 def _hyper(options: Namespace) -> dict[str, Any]:
