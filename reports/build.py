@@ -311,7 +311,8 @@ def _recorded(run: Run, raw: _Raw, table: Sequence[Operation] | None) -> _Profil
     for work in works:
         file = recording_file(run.cell_id, run.attempt, work, run.profile)
         if file not in run.committed:
-            lost[work] = why_unprofiled(run, work) or f"no {run.profile} recording of it was kept"
+            why = why_unprofiled(run, work) or run.unprofiled.get(f"{run.profile} {work}")
+            lost[work] = str(why or f"no {run.profile} recording of it was kept")
             continue
         try:
             cleaned = clean_recording(run, work, *raw.read_recording(file), run.profile)

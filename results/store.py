@@ -185,15 +185,20 @@ class Store:
         return self._write_profile(cell_id, attempt, layout.profile_file(cell_id, attempt), len(rows), packed)
 
     def write_recording(
-        self, cell_id: str, attempt: int, work: str, source: str, packed: bytes
+        self, cell_id: str, attempt: int, work: str, source: str, packed: bytes, command: str = ""
     ) -> dict[str, list[Any]]:
         """Keeps one work's recording, compressed, as its recorder wrote it: file → [1, checksum].
 
-        Its Run commits it and it is replaced as a profile is (`write_profile`). Raises ValueError for an attempt number
-        that is used.
+        command: what was run to record it, kept beside it; empty: no command was. Its Run commits them and they are
+        replaced as a profile is (`write_profile`). Raises ValueError for an attempt number that is used.
         """
-        file = layout.recording_file(cell_id, attempt, work, source)
-        return self._write_profile(cell_id, attempt, file, 1, packed)
+        files = {layout.recording_file(cell_id, attempt, work, source): packed}
+        if command:
+            files[layout.command_file(cell_id, attempt, work, source)] = f"{command}\n".encode()
+        seals: dict[str, list[Any]] = {}
+        for file, content in files.items():
+            seals |= self._write_profile(cell_id, attempt, file, 1, content)
+        return seals
 
     def _write_profile(self, cell_id: str, attempt: int, file: str, rows: int, packed: bytes) -> dict[str, list[Any]]:
         self._open()

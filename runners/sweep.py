@@ -92,6 +92,7 @@ def _stopped(code: int) -> int:
 def _sweep(options: argparse.Namespace, command: str) -> int:
     """Everything after parsing. Raises ValueError for a mistake, StoreFault, OSError, KeyboardInterrupt."""
     from results.store import check_vacant
+    from runners import nsight
     from runners.launch import prepare
 
     resumed = _resumed(options)
@@ -109,10 +110,13 @@ def _sweep(options: argparse.Namespace, command: str) -> int:
         earlier.append(Grid.from_json(stored))
     planned = _union(grid, earlier)
     _check_budget(options.time_budget, planned[0])
+    recorder = nsight.check(planned) if resumed is None else ""  # before a directory is made
     with _store(options, resumed, grid, probed, command) as store:
         todo = remaining(planned, store.done(options.retry_failed))
         if len(todo) < len(planned):
             print(f"{len(planned) - len(todo)} of {len(planned)} cells are there already", file=sys.stderr)
+        if recorder := recorder or nsight.check(todo):
+            print(recorder, file=sys.stderr)
         watch = _sit_down(store, probed) if todo else None
         if resumed is not None:  # not before the machine was found to be one that may go on
             store.replace_manifest(
