@@ -91,7 +91,8 @@ def record(words: Sequence[str], folder: Path, limit_s: float, environ: dict[str
         end_marked(folder)
         process.wait(REAP_S)
     if code:
-        raise Unavailable(f"{end_of('nsys', code)}{_said(log)}")
+        how = f"nsys ended with status {code}" if code > 0 else end_of("nsys", code)
+        raise Unavailable(f"{how}{_said(log)}")
     export = folder / "report.sqlite"
     if not export.is_file():
         raise Unavailable(f"nsys ended, and left no export (report.sqlite){_said(log)}")
@@ -109,6 +110,6 @@ def end_marked(folder: Path) -> None:
 
 def _said(log: Path) -> str:
     """Why the command failed, as it says; else the end of what was printed."""
-    text = _PROGRESS.sub("", log.read_text(errors="replace"))
+    text = _PROGRESS.sub("", log.read_text(errors="replace")).replace(f"{log.parent}/", "")
     faults = [line for line in text.splitlines() if line.startswith(FAULT)]
     return f": {faults[-1].removeprefix(FAULT)}" if faults else last_words(text)

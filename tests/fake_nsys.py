@@ -4,7 +4,7 @@
 
 The export is of one step of synthetic_convolution: its convolution forward, on two kernels of a name that PyProf
 knows, so that its rule counts it twice, and the gradient of its weight backward, on the engine's thread. FAKE_NSYS says
-what else to do, as MODES have it; with a WORK and a colon before it, for that work alone. FAKE_NSYS_SAW names a file
+what else to do, as MODES have it: "WORK:MODE", several with commas between. FAKE_NSYS_SAW names a file
 that gets a line a call, of JSON: arguments, folder for temporary files, exit code of what was run.
 """
 
@@ -58,8 +58,7 @@ def main(arguments: list[str]) -> int:
     output = next(word.partition("=")[2] for word in arguments[:at] if word.startswith("--output="))
     target = arguments[at:]
     work, cell = target[target.index("--work") + 1], json.loads(target[target.index("--cell") + 1])
-    told = os.environ.get("FAKE_NSYS", "").split(":")
-    mode = told[-1] if told[0] in (work, told[-1]) else ""
+    mode = dict(told.split(":") for told in os.environ.get("FAKE_NSYS", "").split(",") if told).get(work, "")
     if mode in BEFORE:
         return BEFORE[mode](Path(output))
     code = subprocess.run(target, check=False).returncode
@@ -69,7 +68,8 @@ def main(arguments: list[str]) -> int:
             file.write(json.dumps(told_of) + "\n")
     if code:
         return code
-    images = {"one": 1, "batch": cell["batch_size"], "last": cell["epoch_images"] % cell["batch_size"]}[work]
+    size = cell["batch_size"]
+    images = {"one": 1, "batch": size, "last": cell.get("epoch_images", 0) % size}[work]
     path = Path(f"{output}.sqlite")
     if mode != "nothing":
         export(images, mode != "no_kernels", mode != "no_ranges").write(path)
