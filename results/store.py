@@ -100,7 +100,8 @@ class Store:
         store.sittings = found.sittings
         store._attempts = found.seen
         for run in found.last_runs():
-            store._count(run)
+            if layout.key_of(run) not in found.damaged.values():  # of those whose profiles are damaged nothing is done
+                store._count(run)
         return store
 
     def __enter__(self) -> Store:
@@ -125,8 +126,8 @@ class Store:
     def done(self, retry_failed: bool = False) -> dict[str, str]:
         """cell_id → status, of the cells that need no more measuring.
 
-        That is the status of a cell's last committed attempt, if its rows are intact. Interrupted cells are never
-        done; cells that failed, or of which a work did, are done unless `retry_failed`.
+        That is the status of a cell's last committed attempt, if its rows and its profiles are intact. Interrupted
+        cells are never done; cells that failed, or of which a work did, are done unless `retry_failed`.
         """
         again = {INTERRUPTED, *(FAILED if retry_failed else ())}
         lacking = self._lacking if retry_failed else set()

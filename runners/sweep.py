@@ -240,6 +240,8 @@ def _check_options(options: argparse.Namespace, stored: dict[str, Any]) -> None:
         raise ValueError("--input-pipeline: expected --data cifar10:DIR beside it, got synthetic data, which has none")
     methods = _chosen(options, stored, "methods", DEFAULT_METHODS)
     check_profile(str(_chosen(options, stored, "profile", "")), tuple(methods))
+    if options.epoch_images is not None and "epoch" not in methods:
+        raise ValueError(f"--epoch-images: expected --methods with epoch beside it, got {','.join(methods)}")
     device = str(_chosen(options, stored, "device", "auto"))
     kind, _, index = device.partition(":")
     if (

@@ -145,6 +145,7 @@ def test_the_report_is_the_same_without_torch(done, tmp_path):
         assert (tmp_path / "again" / name).read_bytes() == (path / name).read_bytes()
 
 
+@pytest.mark.slow
 def test_a_finished_run_is_gone_on_with_where_there_is_no_nsys(done, tmp_path):
     shutil.copytree(done[0] / "run", tmp_path / "run")
     again = sweep("--resume", tmp_path / "run", cwd=tmp_path)
@@ -181,7 +182,7 @@ def test_a_fault_of_nsys_costs_one_works_recording(tmp_path):
     assert answer.returncode == 0, answer.stderr
     (run,) = read_run(tmp_path / "run").runs
     assert (run.status, run.profiled) == ("ok", tuple(LOST))
-    assert list(run.unprofiled) == [f"nsys {work}" for work in LOST]
+    assert set(run.unprofiled) == {f"nsys {work}" for work in LOST}
     rows = table(tmp_path / "run", "cleaned/profile_counts.csv")
     assert {row["status"] for row in rows if row["source"] == "torch_profiler"} == {"ok"}
     assert {row["status"] for row in rows if row["source"] == "nsys"} == {"unavailable"}
