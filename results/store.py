@@ -137,6 +137,11 @@ class Store:
             if status not in again and cell_id not in lacking
         }
 
+    @property
+    def lacking(self) -> frozenset[str]:
+        """The cells of which a work has no time, no profile or no recording, though it was asked for."""
+        return frozenset(self._lacking)
+
     def commit(self, run: Run, rows: Mapping[str, Sequence[Record]]) -> None:
         """Keeps one attempt at a cell: its rows by file name, then its row in runs.csv, which commits them.
 

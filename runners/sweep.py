@@ -42,6 +42,9 @@ SMALLEST_TIMEOUT_S = 1.0
 CONVENTIONS = ("flop", "post2021")
 """How the answer is shown: in FLOP over the right peak, or by the arithmetic of the post of 2021."""
 
+LACKING = "its rows say why, --resume --retry-failed measures those cells again"
+"""Such a cell is no failed one: its own step was measured, and the exit code is 0."""
+
 ALL = "all"
 EARLIER = "earlier"
 """Among a manifest's options: the other grids that the run was resumed from."""
@@ -123,7 +126,9 @@ def _sweep(options: argparse.Namespace, command: str) -> int:
                 dataclasses.replace(store.manifest.with_command(command), options=_as_options(grid, earlier))
             )
         failed = _collect(store, probed, watch, todo, options) if watch else 0
-        path, statuses = store.path, store.done()
+        path, statuses, lacking = store.path, store.done(), store.lacking
+    if count := sum(cell.cell_id in lacking for cell in planned):
+        print(f"{count} of {len(planned)} cells lack a work that was asked for: {LACKING}", file=sys.stderr)
     _report(path, options.format, options.convention)
     return FAILED_CELLS if failed or _any_failed(planned, statuses) else 0
 

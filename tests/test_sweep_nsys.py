@@ -33,7 +33,6 @@ PROFILED = (*WORKS, "--batch-sizes", str(BATCH), "--profile", "nsys")
 ON_A_CPU = WITHOUT_TORCH.replace(
     "from runners.sweep import main",
     "from runners import nsight\n"
-    "find = nsight.check\n"
     "nsight.check = lambda cells: ' '.join(nsight.nsight.find()) if list(cells) else ''\n"
     "from runners.sweep import main",
 )
@@ -89,6 +88,7 @@ def test_each_work_is_recorded_by_a_command_that_is_said_and_kept(done):
         {},
     )
     assert f"{VERSION}" in said
+    assert "lack a work" not in said
     saw = [json.loads(line) for line in (folder / "saw").read_text().splitlines()]
     assert [call["code"] for call in saw] == [0, 0, 0], "the step ran each time"
     for work, call in zip(run.profiled, saw, strict=True):
@@ -180,6 +180,8 @@ LOST = {
 def test_a_fault_of_nsys_costs_one_works_recording(tmp_path):
     answer = swept(tmp_path, ",".join(f"{work}:{mode}" for work, (mode, _) in LOST.items()))
     assert answer.returncode == 0, answer.stderr
+    lines = answer.stderr.splitlines()
+    assert sum("1 of 1 cells lack a work that was asked for: its rows say why" in line for line in lines) == 1
     (run,) = read_run(tmp_path / "run").runs
     assert (run.status, run.profiled) == ("ok", tuple(LOST))
     assert set(run.unprofiled) == {f"nsys {work}" for work in LOST}
