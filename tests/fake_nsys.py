@@ -25,7 +25,12 @@ KERNEL = "maxwell_scudnn_128x64_relu_medium_nn_v1"
 VERSION = "NVIDIA Nsight Systems version 2026.2.1.210-made-up"
 
 
-def export(images: int, kernels: bool = True, ranges: bool = True) -> Export:
+IN_THE_STEP = ((1300, MAIN), (2000, MAIN), (4300, ENGINE))
+BEFORE_IT = ((100, MAIN), (200, MAIN), (300, MAIN))
+"""When and where kernels are launched."""
+
+
+def export(images: int, launches: tuple[tuple[int, int], ...] = IN_THE_STEP, ranges: bool = True) -> Export:
     """One step. Times in ns from 1000 on."""
     made = Export(2026)
     image, weight = f"[{images}, {CHANNELS}, {SIDE}, {SIDE}]", f"[{CHANNELS}, {CHANNELS}, 3, 3]"
@@ -43,7 +48,7 @@ def export(images: int, kernels: bool = True, ranges: bool = True) -> Export:
     made.push(f"ConvolutionBackward0, seq = 5, op_id = 5, sizes = [{image}]", 4110, 6990, ENGINE)
     gradient = f"sizes = [{image}, {image}, {weight}, [], [], [], [], [], [], [], []]"
     made.push(f"aten::convolution_backward, op_id = 6, {gradient}", 4120, 6980, ENGINE)
-    for number, (start, thread) in enumerate([(1300, MAIN), (2000, MAIN), (4300, ENGINE)] if kernels else [], 1):
+    for number, (start, thread) in enumerate(launches, 1):
         made.launch(number, start, start + 50, thread)
         made.kernel(KERNEL, number, start + 400, start + 900)
     return made
@@ -72,7 +77,8 @@ def main(arguments: list[str]) -> int:
     images = {"one": 1, "batch": size, "last": cell.get("epoch_images", 0) % size}[work]
     path = Path(f"{output}.sqlite")
     if mode != "nothing":
-        export(images, mode != "no_kernels", mode != "no_ranges").write(path)
+        launches = {"no_kernels": (), "early": BEFORE_IT}.get(mode, IN_THE_STEP)
+        export(images, launches, mode != "no_ranges").write(path)
     if mode == "cut":
         path.write_bytes(path.read_bytes()[:5000])
     print("[1/2] [========================100%] report.nsys-rep\nGenerated:\n", output)
@@ -99,8 +105,8 @@ def _hang(output: Path) -> int:
 
 
 BEFORE = {"fail": _fail, "hang": _hang}
-MODES = (*BEFORE, "nothing", "no_kernels", "no_ranges", "cut")
-"""fail, hang: nothing is run. nothing: no export. cut: only its beginning."""
+MODES = (*BEFORE, "nothing", "no_kernels", "early", "no_ranges", "cut")
+"""fail, hang: nothing is run. nothing: no export. early: kernels before the step alone. cut: only its beginning."""
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))

@@ -97,6 +97,7 @@ def test_an_export_comes_back_whole_and_gzipped(fake: Any, tmp_path: Path) -> No
         ("fail", "pass", "it printed: The target application cannot be profiled: made up"),
         ("nothing", "pass", "left no export (report.sqlite)"),
         ("no_kernels", "pass", "its export: its CUPTI tables hold no kernels"),
+        ("early", "pass", "its export: no kernel was recorded in the step"),
         ("no_ranges", "pass", "its export: expected a range flopledger.step around each step"),
         ("cut", "pass", "its export: the SQLite file is cut"),
     ],
