@@ -248,6 +248,7 @@ class Sitting:
         """Recordings by Nsight Systems of works that have a profile. The device is left to them: the model that was
         measured, and the memory that its process holds, are gone before."""
         self.measurer.stop()
+        self.progress.stage(cell, "recording with Nsight Systems")
         return nsight.record(
             cell,
             works,

@@ -28,7 +28,7 @@ from runners.passes import Found
 SOURCE = "nsys"
 TASK = "runners.nsight:record_work"
 LIMIT_S = 300.0
-"""Of one recording: importing torch, building, warming up and the export take some ten seconds."""
+"""Of one recording: importing torch, building, warming up, one step and the export."""
 
 SHORTEST_S = 2.0
 """Of the cell's limit, without which no recording is begun."""
