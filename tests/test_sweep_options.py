@@ -118,21 +118,3 @@ def test_resuming_with_other_options_forgets_no_cell() -> None:
 
 def test_the_manifest_of_a_run_that_was_never_extended_names_no_earlier_grid() -> None:
     assert sweep.EARLIER not in sweep._as_options(grid(), [])
-
-
-@pytest.mark.parametrize("methods", [(), ("--methods", "one,batch")])
-def test_an_epochs_images_without_the_method_are_a_mistake(methods, capsys) -> None:
-    with pytest.raises(SystemExit) as ended:
-        sweep.main(["--epoch-images", "50", *methods])
-    assert ended.value.code == 2
-    said = capsys.readouterr().err
-    assert said.startswith("error: --epoch-images: expected --methods with epoch beside it, got ")
-    assert said.count("\n") == 1
-
-
-def test_one_recorder_alone_can_be_asked_for(capsys) -> None:
-    for both in ("kineto,nsys", "pyprof"):
-        with pytest.raises(SystemExit) as ended:
-            sweep.main(["--profile", both])
-        assert ended.value.code == 2
-        assert "expected kineto or nsys, got " in capsys.readouterr().err
