@@ -1,4 +1,4 @@
-"""The corrected FlopCounterMode: equal to our own count on whole models, and to plain loops where PyTorch's is wrong."""
+"""The corrected FlopCounterMode: equal to our own count on whole models, to plain loops where PyTorch's is wrong."""
 
 from __future__ import annotations
 

@@ -62,10 +62,9 @@ class Formula:
         self._packet = packet
         self._executed = executed_attention and packet.__name__ in names.ATTENTION_BACKWARD.split()
 
-    def __call__(self, *args: Any, out_val: Any = None, **kwargs: Any) -> int:
+    def __call__(self, *args: Any, out_val: Any = None, **kwargs: Any) -> Any:
         operation = _operation(_plan(self._packet, len(args), frozenset(kwargs)), args, kwargs, out_val)
-        flop = _executed(operation) if self._executed else kinds.cost(operation).model_flop
-        return flop  # type: ignore[no-any-return]  symbolic where the sizes are
+        return _executed(operation) if self._executed else kinds.cost(operation).model_flop
 
 
 def _products() -> Iterator[Any]:

@@ -1,0 +1,163 @@
+"""Runs the reproductions of a counter's faults against the version that is installed, and says which are still there.
+
+Counters patch torch, leave that behind, print, hang and crash; so each counter has a process of its own and each
+reproduction a fork of it, which ends with its answer. What was counted is compared with the catalogue to the last unit;
+nothing here judges by how much it differs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import os
+import signal
+import tempfile
+import time
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, Pipe
+from typing import Any
+
+from measure.counters.faults.catalogue import COUNTERS, faults_of, installed
+from measure.counters.faults.fault import Fault
+from measure.processes import PRELOAD, context, redirect
+
+STATUSES = {
+    "there": "the installed version gives what the catalogue says",
+    "mended": "it gives the right value",
+    "other": "it gives neither",
+    "not here": "the catalogue says that this version does not have it, and it does not",
+    "timeout": "it gave nothing in its time",
+    "unavailable": "the counter is not installed",
+}
+
+EACH_S = 30.0
+"""Time limit of one reproduction; most take milliseconds."""
+
+IMPORT_S = 120.0
+"""Time limit of a counter's import, which on a cold disk takes many seconds."""
+
+MESSAGE = 200
+"""Characters of an exception that are kept."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One reproduction on the installed version. found: what it gave; detail: an exception's message."""
+
+    counter: str
+    name: str
+    version: str
+    status: str
+    found: Any = None
+    detail: str = ""
+    duration_s: float = 0.0
+
+
+def run(counter: str, names: Sequence[str] = (), each_s: float = EACH_S) -> list[Outcome]:
+    """The outcomes of a counter's faults, all or those named, in the order of its file."""
+    faults = [fault for fault in faults_of(counter) if not names or fault.name in names]
+    version = installed(counter)
+    if not version:
+        return [Outcome(counter, fault.name, "", "unavailable") for fault in faults]
+    forking = context(PRELOAD)
+    ours, theirs = forking.Pipe(duplex=False)
+    with tempfile.NamedTemporaryFile(prefix="faults-") as noise:
+        arguments = (theirs, counter, tuple(fault.name for fault in faults), each_s, noise.name)
+        process = forking.Process(target=_serve, args=arguments, name=f"faults of {counter}")
+        process.start()
+        theirs.close()
+        try:
+            return [_outcome(counter, version, fault, answer) for fault, answer in _answers(ours, faults, each_s)]
+        finally:
+            ours.close()
+            process.kill()
+            with contextlib.suppress(ProcessLookupError):  # nothing is left of its session
+                os.killpg(process.pid or 0, signal.SIGKILL)
+            process.join()
+
+
+def _answers(ours: Connection, faults: Sequence[Fault], each_s: float) -> list[tuple[Fault, dict[str, Any]]]:
+    """What each reproduction gave; {} where nothing came."""
+    answers: list[tuple[Fault, dict[str, Any]]] = []
+    limit_s = IMPORT_S + each_s
+    for fault in faults:
+        answer: dict[str, Any] = {}
+        with contextlib.suppress(EOFError, OSError):  # the process ended: what it did not answer has no answer
+            answer = json.loads(ours.recv()) if ours.poll(limit_s) else {}
+        answers.append((fault, answer))
+        limit_s = 2 * each_s
+    return answers
+
+
+def _outcome(counter: str, version: str, fault: Fault, answer: dict[str, Any]) -> Outcome:
+    if not answer:
+        return Outcome(counter, fault.name, version, "timeout")
+    status = verdict(fault, answer["found"], version)
+    return Outcome(counter, fault.name, version, status, answer["found"], answer["detail"], answer["duration_s"])
+
+
+def verdict(fault: Fault, found: Any, version: str) -> str:
+    """Which of STATUSES it is that a version of the counter's package gives `found`."""
+    if not fault.concerns(version):
+        return "not here" if found != plain(fault.seen) else "other"
+    if found == plain(fault.seen):
+        return "there"
+    return "mended" if found == plain(fault.right) else "other"
+
+
+def plain(value: Any) -> Any:
+    """A value as it is after a passage through JSON: tuples are lists, keys text."""
+    return json.loads(json.dumps(value))
+
+
+# --- in the counter's own process ------------------------------------------------------------------------------------
+
+
+def _serve(connection: Connection, counter: str, names: Sequence[str], each_s: float, noise: str) -> None:
+    """Imports the counter, and answers for one reproduction after the other, each in a fork."""
+    import torch
+
+    os.setsid()  # so that whatever is started here can be killed with it
+    redirect(noise)
+    warnings.simplefilter("ignore")  # forks of a process with threads, peers' own
+    torch.set_num_threads(1)
+    importlib.import_module(COUNTERS[counter].imports)
+    faults = {fault.name: fault for fault in faults_of(counter)}
+    for name in names:
+        connection.send(json.dumps(_forked(faults[name], each_s)))
+    connection.close()
+
+
+def _forked(fault: Fault, each_s: float) -> dict[str, Any]:
+    """What a reproduction gave in a fork; {} if it gave nothing in time, or died."""
+    ours, theirs = Pipe(duplex=False)
+    pid = os.fork()
+    if pid == 0:
+        try:
+            theirs.send(json.dumps(_answer(fault)))
+        finally:
+            os._exit(0)
+    theirs.close()
+    try:
+        return dict(json.loads(ours.recv())) if ours.poll(each_s) else {}
+    except EOFError:
+        return {}
+    finally:
+        with contextlib.suppress(ProcessLookupError):  # it ended by itself
+            os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        ours.close()
+
+
+def _answer(fault: Fault) -> dict[str, Any]:
+    start_s = time.perf_counter()
+    detail = ""
+    try:
+        found = plain(fault.reproduce())
+    except Exception as raised:  # noqa: BLE001  the edge: what a counter raises is what is looked for
+        found = f"raises {type(raised).__name__}"
+        detail = " ".join(str(raised).split())[:MESSAGE]
+    return {"found": found, "detail": detail, "duration_s": time.perf_counter() - start_s}
