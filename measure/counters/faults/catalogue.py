@@ -36,7 +36,11 @@ COUNTERS = {
     "ptflops": Counter("ptflops, pytorch", "ptflops", "ptflops", "multiply-adds a sample", PTFLOPS),
     "ptflops_aten": Counter("ptflops, aten", "ptflops", "ptflops", "multiply-adds", PTFLOPS),
     "pthflops": Counter(
-        "pthflops", "pthflops", "pthflops", "multiply-adds", "https://github.com/1adrianb/pytorch-estimate-flops/issues/{}"
+        "pthflops",
+        "pthflops",
+        "pthflops",
+        "multiply-adds",
+        "https://github.com/1adrianb/pytorch-estimate-flops/issues/{}",
     ),
     "deepspeed": Counter(
         "DeepSpeed's profiler",
@@ -52,9 +56,7 @@ COUNTERS = {
         "FLOP and multiply-adds",
         "https://github.com/MrYxJ/calculate-flops.pytorch/issues/{}",
     ),
-    "thop": Counter(
-        "thop", "thop", "thop", "multiply-adds", "https://github.com/ultralytics/thop/issues/{}"
-    ),
+    "thop": Counter("thop", "thop", "thop", "multiply-adds", "https://github.com/ultralytics/thop/issues/{}"),
     "torchinfo": Counter(
         "torchinfo", "torchinfo", "torchinfo", "multiply-adds", "https://github.com/TylerYep/torchinfo/issues/{}"
     ),

@@ -133,7 +133,6 @@ def fused_encoder_layer() -> int:
         return _flop(lambda: layer(torch.ones(TOKENS)))
 
 
-
 def cpu_attention() -> int:
     """scaled_dot_product_attention on the CPU counts nothing: its kernel has no formula.
 
@@ -405,7 +404,6 @@ def nested_tensor() -> Any:
     layer = nn.Linear(16, 16, bias=False)
     x = torch.nested.nested_tensor([torch.ones(3, 16), torch.ones(5, 16)], layout=torch.jagged)
     return _flop(lambda: layer(x))
-
 
 
 def flex_attention() -> Any:

@@ -124,7 +124,8 @@ def _serve(connection: Connection, counter: str, names: Sequence[str], each_s: f
     redirect(noise)
     warnings.simplefilter("ignore")  # forks of a process with threads, peers' own
     torch.set_num_threads(1)
-    importlib.import_module(COUNTERS[counter].imports)
+    for module in (*PRELOAD, COUNTERS[counter].imports):  # once, not in every fork
+        importlib.import_module(module)
     faults = {fault.name: fault for fault in faults_of(counter)}
     for name in names:
         connection.send(json.dumps(_forked(faults[name], each_s)))

@@ -10,7 +10,6 @@ import torch.nn.functional as F
 from torch import nn
 
 from measure.counters.faults.fault import Fault
-from measure.counters.faults.nets import TOKENS, frozen_attention
 
 
 def _flop(call: Callable[[], Any]) -> int:
@@ -70,37 +69,12 @@ def convolution_backward() -> int:
     return _flop(out.backward)
 
 
-def training_step_of_resnet18() -> list[int]:
-    """A training step of resnet18 counts little more than its forward pass.
-
-    Products alone: the last linear layer's two, 512 · 10, are all that it sees of the backward pass."""
-    from torchvision.models import resnet18
-
-    model, x = resnet18(num_classes=10).eval(), torch.ones(1, 3, 32, 32)
-    products = ("aten::conv2d", "aten::addmm", "aten::mm")
-    from torch.profiler import ProfilerActivity, profile
-
-    with profile(activities=[ProfilerActivity.CPU], with_flops=True) as profiler:
-        out = model(x).sum()
-        forward = sum(e.flops for e in profiler.events() or () if e.name in products) if False else 0
-        out.backward()
-    return [forward, sum(e.flops for e in profiler.key_averages() if e.key in products)]
-
-
 def attention() -> int:
     """scaled_dot_product_attention counts nothing.
 
     Q Kᵀ and P V: 2 · 8 · 16 · 16 · 32 multiply-adds."""
     q = torch.ones(2, 4, 16, 32)
     return _flop(lambda: F.scaled_dot_product_attention(q, q, q))
-
-
-def fused_attention() -> int:
-    """nn.MultiheadAttention in evaluation counts nothing of its attention and of its projections what is left.
-
-    278,528 multiply-adds (see nets.TOKENS)."""
-    model = frozen_attention()
-    return _forward(model, *TOKENS)
 
 
 def matrix_vector() -> int:
@@ -115,13 +89,6 @@ def dot() -> int:
 
     1,000 multiply-adds."""
     return _flop(lambda: torch.dot(torch.ones(1000), torch.ones(1000)))
-
-
-def baddbmm() -> int:
-    """torch.baddbmm counts nothing, though bmm does.
-
-    4 · 3 · 6 · 5 multiply-adds."""
-    return _flop(lambda: torch.baddbmm(torch.ones(4, 3, 5), torch.ones(4, 3, 6), torch.ones(4, 6, 5)))
 
 
 def in_place_addition() -> list[int]:
@@ -167,7 +134,7 @@ def optimizer_step() -> int:
 
 
 def lstm() -> int:
-    """An LSTM counts nothing on the CPU.
+    """An LSTM on the CPU counts next to nothing: 32 additions on the way to it.
 
     5 · 2 tokens, 4 gates of 8 · (16 + 8) weights each: 10 · 768 multiply-adds."""
     return _forward(nn.LSTM(16, 8), 5, 2, 16)
@@ -181,20 +148,23 @@ def complex_product() -> int:
     return _flop(lambda: matrix @ matrix)
 
 
-def bilinear() -> int:
-    """nn.Bilinear counts nothing of its products.
+MISSING = ("missing operation", "no formula")
 
-    2 rows · 24 · 24 · 10 multiply-adds."""
-    bilinear = nn.Bilinear(24, 24, 10, bias=False)
-    return _flop(lambda: bilinear(torch.ones(2, 24), torch.ones(2, 24)))
-
-
-def convolution_of_complex_numbers() -> int:
-    """A complex convolution counts other than its work.
-
-    8 · 36 outputs of 27 taps, 8 FLOP each."""
-    weight, x = torch.ones(8, 3, 3, 3, dtype=torch.complex64), torch.ones(1, 3, 8, 8, dtype=torch.complex64)
-    return _flop(lambda: F.conv2d(x, weight))
-
-
-FAULTS: tuple[Fault, ...] = ()
+FAULTS = (
+    Fault(conv1d, *MISSING, 0, 2 * 8 * 8 * 4 * 3),
+    Fault(conv3d, *MISSING, 0, 2 * 4 * 27 * 2 * 27),
+    Fault(transposed_convolution, *MISSING, 0, 2 * 4 * 25 * 4 * 9),
+    Fault(padding_same, *MISSING, 0, 2 * 4 * 64 * 4 * 9),
+    Fault(unbatched_convolution, *MISSING, 0, 2 * 8 * 36 * 3 * 9),
+    Fault(convolution_backward, *MISSING, 0, 2 * 2 * 8 * 36 * 3 * 9, ("69782",)),
+    Fault(attention, *MISSING, 0, 2 * 2 * 65_536),
+    Fault(lstm, *MISSING, 32, 2 * 7_680),
+    Fault(matrix_vector, *MISSING, 0, 2 * 64 * 32),
+    Fault(dot, *MISSING, 0, 2 * 1_000),
+    Fault(in_place_addition, "inconsistency", "no formula", [100, 0], [100, 100]),
+    Fault(subtraction_and_division, "inconsistency", "no formula", [100, 100, 0, 0], [100] * 4),
+    Fault(broadcast_addition, "wrong count", "formula", [1, 100], [100, 100]),
+    Fault(integers, "wrong count", "no work", 2_000, 0),
+    Fault(optimizer_step, *MISSING, 1, 4_000),
+    Fault(complex_product, "wrong count", "formula", 2 * 16**3, 8 * 16**3),
+)
