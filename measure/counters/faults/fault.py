@@ -36,6 +36,7 @@ CAUSES = {
     "attribution": "the total is right, the modules' parts are not",
     "report": "what is printed is not what was counted",
     "backward by decree": "the backward pass is a fixed multiple of the forward pass, whatever it is",
+    "environment": "needs what newer versions of Python or torch do not have",
     "no work": "something that is no arithmetic on floating-point numbers is counted",
 }
 

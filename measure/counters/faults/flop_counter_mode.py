@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -260,7 +261,9 @@ def sparse() -> list[int]:
 
     10 values · 8 columns: 80 multiply-adds."""
     diagonal = torch.eye(64).mul(torch.arange(64) < 10)
-    return [_flop(lambda: m @ torch.ones(64, 8)) for m in (diagonal.to_sparse(), diagonal.to_sparse_csr())]
+    return [
+        _flop(partial(torch.matmul, m, torch.ones(64, 8))) for m in (diagonal.to_sparse(), diagonal.to_sparse_csr())
+    ]
 
 
 def complex_product() -> int:
