@@ -14,60 +14,58 @@ from measure.counters.faults.fault import Fault
 
 @dataclass(frozen=True)
 class Counter:
-    """One counter. title: its name in prose; package: the distribution that brings it; imports: its module; unit: what
-    one of its numbers is; origin: where its threads are, with {} for the number."""
+    """One counter. title: its name in prose; package: the distribution that brings it, and the versions that the
+    catalogue was tried on; imports: its module; unit: what its numbers are; origin: where its threads are, with {} for
+    the number."""
 
     title: str
     package: str
+    tried: tuple[str, ...]
     imports: str
     unit: str
     origin: str
 
 
-PYTORCH = "https://github.com/pytorch/pytorch/issues/{}"
-PTFLOPS = "https://github.com/sovrasov/flops-counter.pytorch/issues/{}"
+GITHUB = "https://github.com/{}/issues/{{}}"
+PYTORCH = GITHUB.format("pytorch/pytorch")
+PTFLOPS = GITHUB.format("sovrasov/flops-counter.pytorch")
+TORCH = ("torch", ("2.11.0", "2.15.0"))
+BOTH = "FLOP, or FLOP and multiply-adds"
+PRODUCTS = "multiply-adds"
 
 COUNTERS = {
-    "flop_counter_mode": Counter("PyTorch FlopCounterMode", "torch", "torch.utils.flop_counter", "FLOP", PYTORCH),
-    "torch_profiler": Counter("torch.profiler, with_flops", "torch", "torch.profiler", "FLOP", PYTORCH),
+    "flop_counter_mode": Counter("PyTorch FlopCounterMode", *TORCH, "torch.utils.flop_counter", "FLOP", PYTORCH),
+    "torch_profiler": Counter("torch.profiler, with_flops", *TORCH, "torch.profiler", "FLOP", PYTORCH),
     "fvcore": Counter(
-        "fvcore", "fvcore", "fvcore.nn", "multiply-adds", "https://github.com/facebookresearch/fvcore/issues/{}"
+        "fvcore", "fvcore", ("0.1.5.post20221221",), "fvcore.nn", PRODUCTS, GITHUB.format("facebookresearch/fvcore")
     ),
-    "ptflops": Counter("ptflops, pytorch", "ptflops", "ptflops", "multiply-adds a sample", PTFLOPS),
-    "ptflops_aten": Counter("ptflops, aten", "ptflops", "ptflops", "multiply-adds", PTFLOPS),
+    "ptflops": Counter("ptflops, pytorch", "ptflops", ("0.7.5",), "ptflops", f"{PRODUCTS} a sample", PTFLOPS),
+    "ptflops_aten": Counter("ptflops, aten", "ptflops", ("0.7.5",), "ptflops", PRODUCTS, PTFLOPS),
     "pthflops": Counter(
-        "pthflops",
-        "pthflops",
-        "pthflops",
-        "multiply-adds",
-        "https://github.com/1adrianb/pytorch-estimate-flops/issues/{}",
+        "pthflops", "pthflops", ("0.4.2",), "pthflops", PRODUCTS, GITHUB.format("1adrianb/pytorch-estimate-flops")
     ),
     "deepspeed": Counter(
         "DeepSpeed's profiler",
         "deepspeed",
+        ("0.19.8",),
         "deepspeed.profiling.flops_profiler",
-        "FLOP and multiply-adds",
-        "https://github.com/deepspeedai/DeepSpeed/issues/{}",
+        BOTH,
+        GITHUB.format("deepspeedai/DeepSpeed"),
     ),
     "calflops": Counter(
-        "calflops",
-        "calflops",
-        "calflops",
-        "FLOP and multiply-adds",
-        "https://github.com/MrYxJ/calculate-flops.pytorch/issues/{}",
+        "calflops", "calflops", ("0.3.2",), "calflops", BOTH, GITHUB.format("MrYxJ/calculate-flops.pytorch")
     ),
-    "thop": Counter("thop", "thop", "thop", "multiply-adds", "https://github.com/ultralytics/thop/issues/{}"),
+    "thop": Counter("thop", "thop", ("0.1.1.post2209072238",), "thop", PRODUCTS, GITHUB.format("ultralytics/thop")),
     "torchinfo": Counter(
-        "torchinfo", "torchinfo", "torchinfo", "multiply-adds", "https://github.com/TylerYep/torchinfo/issues/{}"
+        "torchinfo", "torchinfo", ("1.8.0",), "torchinfo", PRODUCTS, GITHUB.format("TylerYep/torchinfo")
     ),
 }
 """The names are those of `measure/counters/registry.py`."""
 
 
-def faults_of(counter: str) -> tuple[Fault, ...]:
-    """The faults of one counter, in the order of its file. Needs torch, not the counter."""
-    module = importlib.import_module(f"measure.counters.faults.{counter}")
-    return tuple(module.FAULTS)
+def faults_of(counter: str, module: str = "") -> tuple[Fault, ...]:
+    """The faults of one counter, in the order of its file, or of another module. Needs torch, not the counter."""
+    return tuple(importlib.import_module(module or f"measure.counters.faults.{counter}").FAULTS)
 
 
 def installed(counter: str) -> str:

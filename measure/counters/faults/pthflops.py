@@ -182,7 +182,7 @@ FAULTS = (
     Fault(subclass, "missing operation", "type match", 0, 100),
     Fault(relu_by_two_names, "inconsistency", "no formula", [20, 0], [20, 20]),
     Fault(tuple_of_tensors, "crash", "calling form", "raises IndexError", 50),
-    Fault(size_as_a_tuple, "crash", "calling form", "raises TypeError", 100),
+    Fault(size_as_a_tuple, "crash", "calling form", "raises IndexError", 100),
     Fault(product_of_sizes, "crash", "calling form", "raises AttributeError", 200),
     Fault(lstm, "crash", "calling form", "raises IndexError", 7_680),
     Fault(control_flow, "crash", "tracing", "raises TraceError", 256),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import json
+import multiprocessing
 import os
 import signal
 import tempfile
@@ -17,7 +18,7 @@ import time
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from multiprocessing.connection import Connection, Pipe
+from multiprocessing.connection import Connection
 from typing import Any
 
 from measure.counters.faults.catalogue import COUNTERS, faults_of, installed
@@ -39,6 +40,9 @@ EACH_S = 30.0
 IMPORT_S = 120.0
 """Time limit of a counter's import, which on a cold disk takes many seconds."""
 
+GRACE_S = 2.0
+"""How long a child that has answered everything may take to end by itself."""
+
 MESSAGE = 200
 """Characters of an exception that are kept."""
 
@@ -56,21 +60,24 @@ class Outcome:
     duration_s: float = 0.0
 
 
-def run(counter: str, names: Sequence[str] = (), each_s: float = EACH_S) -> list[Outcome]:
-    """The outcomes of a counter's faults, all or those named, in the order of its file."""
-    faults = [fault for fault in faults_of(counter) if not names or fault.name in names]
+def run(counter: str, each_s: float = EACH_S, module: str = "") -> list[Outcome]:
+    """The outcomes of a counter's faults, in the order of its file. each_s: limit of one. module: where its table is,
+    if not in this package."""
+    faults = faults_of(counter, module)
     version = installed(counter)
     if not version:
         return [Outcome(counter, fault.name, "", "unavailable") for fault in faults]
     forking = context(PRELOAD)
     ours, theirs = forking.Pipe(duplex=False)
     with tempfile.NamedTemporaryFile(prefix="faults-") as noise:
-        arguments = (theirs, counter, tuple(fault.name for fault in faults), each_s, noise.name)
+        arguments = (theirs, counter, module, each_s, noise.name)
         process = forking.Process(target=_serve, args=arguments, name=f"faults of {counter}")
         process.start()
         theirs.close()
         try:
-            return [_outcome(counter, version, fault, answer) for fault, answer in _answers(ours, faults, each_s)]
+            outcomes = [_outcome(counter, version, fault, answer) for fault, answer in _answers(ours, faults, each_s)]
+            process.join(GRACE_S)  # what it shares with others (tqdm has a lock) would else be reported as leaked
+            return outcomes
         finally:
             ours.close()
             process.kill()
@@ -88,7 +95,7 @@ def _answers(ours: Connection, faults: Sequence[Fault], each_s: float) -> list[t
         with contextlib.suppress(EOFError, OSError):  # the process ended: what it did not answer has no answer
             answer = json.loads(ours.recv()) if ours.poll(limit_s) else {}
         answers.append((fault, answer))
-        limit_s = 2 * each_s
+        limit_s = each_s + 5 * GRACE_S
     return answers
 
 
@@ -116,7 +123,7 @@ def plain(value: Any) -> Any:
 # --- in the counter's own process ------------------------------------------------------------------------------------
 
 
-def _serve(connection: Connection, counter: str, names: Sequence[str], each_s: float, noise: str) -> None:
+def _serve(connection: Connection, counter: str, module: str, each_s: float, noise: str) -> None:
     """Imports the counter, and answers for one reproduction after the other, each in a fork."""
     import torch
 
@@ -124,33 +131,34 @@ def _serve(connection: Connection, counter: str, names: Sequence[str], each_s: f
     redirect(noise)
     warnings.simplefilter("ignore")  # forks of a process with threads, peers' own
     torch.set_num_threads(1)
-    for module in (*PRELOAD, COUNTERS[counter].imports):  # once, not in every fork
-        importlib.import_module(module)
-    faults = {fault.name: fault for fault in faults_of(counter)}
-    for name in names:
-        connection.send(json.dumps(_forked(faults[name], each_s)))
+    for needed in (*PRELOAD, COUNTERS[counter].imports):  # once, not in every fork
+        importlib.import_module(needed)
+    for fault in faults_of(counter, module):
+        connection.send(json.dumps(_forked(fault, each_s)))
     connection.close()
 
 
 def _forked(fault: Fault, each_s: float) -> dict[str, Any]:
     """What a reproduction gave in a fork; {} if it gave nothing in time, or died."""
-    ours, theirs = Pipe(duplex=False)
-    pid = os.fork()
-    if pid == 0:
-        try:
-            theirs.send(json.dumps(_answer(fault)))
-        finally:
-            os._exit(0)
+    forking = multiprocessing.get_context("fork")  # nothing was computed here yet: torch has no threads to lose
+    ours, theirs = forking.Pipe(duplex=False)
+    process = forking.Process(target=_reproduce, args=(theirs, fault), name=fault.name)
+    process.start()
     theirs.close()
-    try:
-        return dict(json.loads(ours.recv())) if ours.poll(each_s) else {}
-    except EOFError:
-        return {}
-    finally:
-        with contextlib.suppress(ProcessLookupError):  # it ended by itself
-            os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
-        ours.close()
+    answer: dict[str, Any] = {}
+    with contextlib.suppress(EOFError):  # it died
+        answer = json.loads(ours.recv()) if ours.poll(each_s) else {}
+    if answer:  # what it shares with others (tqdm has a lock) would else be reported as leaked
+        process.join(GRACE_S)
+    process.kill()
+    process.join()
+    ours.close()
+    return answer
+
+
+def _reproduce(connection: Connection, fault: Fault) -> None:
+    connection.send(json.dumps(_answer(fault)))
+    connection.close()
 
 
 def _answer(fault: Fault) -> dict[str, Any]:
