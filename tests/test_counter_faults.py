@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import inspect
 import json
+from collections import Counter as Tally
 from collections.abc import Callable
 from pathlib import Path
 
@@ -99,17 +101,28 @@ def test_an_entry_says_what_it_is(counter, fault):
     assert (fault.kind == "crash") == str(fault.seen).startswith("raises") or fault.seen in (None, [None, 1_664], True)
 
 
+def functions(module: str) -> set[str]:
+    """The reproductions that a file of the package has."""
+    held = vars(importlib.import_module(f"measure.counters.faults.{module}"))
+    return {n for n, f in held.items() if inspect.isfunction(f) and f.__module__.endswith(f".{module}") and n[0] != "_"}
+
+
 @pytest.mark.parametrize("counter", COUNTERS)
 def test_every_reproduction_has_its_entry_and_only_one(counter):
-    module = inspect.getmodule(faults_of(counter)[0].reproduce)
-    functions = {
-        name
-        for name, held in vars(module).items()
-        if inspect.isfunction(held) and held.__module__ == module.__name__ and not name.startswith("_")
-    }
     listed = [fault.name for fault in faults_of(counter)]
-    assert set(listed) == functions
-    assert len(listed) == len(functions)
+    assert len(set(listed)) == len(listed)
+    assert functions(counter) <= set(listed) <= functions(counter) | shared_functions()
+
+
+def shared_functions() -> set[str]:
+    return functions("several") | functions("patching") | functions("calls")
+
+
+@pytest.mark.parametrize(("shared", "least"), [("several", 2), ("patching", 2), ("calls", 1)])
+def test_a_shared_reproduction_is_used(shared, least):
+    uses = Tally(fault.name for _, fault in EVERY if inspect.getmodule(fault.reproduce).__name__.endswith(shared))
+    assert set(uses) == functions(shared)
+    assert min(uses.values()) >= least
 
 
 def test_every_word_is_used():

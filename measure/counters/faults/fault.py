@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import wraps
 from typing import Any
 
 KINDS = {
@@ -76,6 +77,16 @@ class Fault:
     def concerns(self, version: str) -> bool:
         """Whether this version of the counter's package has the fault."""
         return all(_holds(part, version) for part in self.versions.split(",") if part)
+
+
+def put_to(function: Callable[[Any], Any], count: Callable[..., Any]) -> Callable[[], Any]:
+    """A reproduction that several counters share, put to the counter that `count` asks."""
+
+    @wraps(function)
+    def reproduce() -> Any:
+        return function(count)
+
+    return reproduce
 
 
 def _paragraphs(function: Callable[[], Any]) -> list[str]:

@@ -12,7 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from measure.counters.faults.fault import Fault
+from measure.counters.faults import calls
+from measure.counters.faults.fault import Fault, put_to
 from measure.counters.faults.nets import TOKENS, Parent, frozen_attention
 
 
@@ -95,28 +96,15 @@ def _forward_and_step(name: str) -> list[int]:
     return [_flop(lambda: model(x)), _flop(lambda: model(x).sum().backward())]
 
 
-def lstm() -> int:
-    """An LSTM on the CPU counts nothing: aten.mkldnn_rnn_layer has no formula.
-
-    5 · 2 tokens, 4 gates of 8 · (16 + 8) weights each: 10 · 768 multiply-adds."""
-    return _flop(lambda: nn.LSTM(16, 8)(torch.ones(5, 2, 16)))
-
-
-def lstm_backward() -> int:
-    """Neither does its backward pass.
-
-    10 · 768 multiply-adds forward, and twice that backward: the kernel always computes the input's gradient."""
-    return _flop(lambda: nn.LSTM(16, 8)(torch.ones(5, 2, 16))[0].sum().backward())
-
-
 def lstm_depends_on_the_backend() -> list[int]:
     """The same LSTM counts nothing with oneDNN and everything without.
 
     10 · 768 multiply-adds either way."""
     network = nn.LSTM(16, 8)
-    with warnings.catch_warnings(), torch.backends.mkldnn.flags(enabled=False):
-        warnings.simplefilter("ignore")  # of another flag, when this one is put back
-        without = _flop(lambda: network(torch.ones(5, 2, 16)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of another flag, which is set with this one
+        with torch.backends.mkldnn.flags(enabled=False):
+            without = _flop(lambda: network(torch.ones(5, 2, 16)))
     return [_flop(lambda: network(torch.ones(5, 2, 16))), without]
 
 
@@ -136,22 +124,6 @@ def fused_encoder_layer() -> int:
         return _flop(lambda: layer(torch.ones(TOKENS)))
 
 
-def cpu_attention() -> int:
-    """scaled_dot_product_attention on the CPU counts nothing: its kernel has no formula.
-
-    2 · 4 heads, Q Kᵀ and P V: 2 · 8 · 16 · 16 · 32 multiply-adds."""
-    q = torch.ones(2, 4, 16, 32)
-    return _flop(lambda: F.scaled_dot_product_attention(q, q, q))
-
-
-def cpu_attention_backward() -> int:
-    """Its backward pass on the CPU counts nothing either.
-
-    6 products of 8 · 16 · 16 · 32 multiply-adds: 2 forward, 4 backward."""
-    q = torch.ones(2, 4, 16, 32, requires_grad=True)
-    return _flop(lambda: F.scaled_dot_product_attention(q, q, q).sum().backward())
-
-
 def attention_backward_depends_on_the_kernel() -> list[int]:
     """Backward of attention is 2.5 × forward by the fused kernel and 2 × by the plain path, for the same gradients.
 
@@ -167,97 +139,6 @@ def attention_backward_depends_on_the_kernel() -> list[int]:
     return found
 
 
-def matrix_vector() -> int:
-    """A matrix by a vector counts nothing: aten.mv has no formula, though mm has.
-
-    64 · 32 multiply-adds."""
-    return _flop(lambda: torch.ones(64, 32) @ torch.ones(32))
-
-
-def dot() -> int:
-    """torch.dot counts nothing.
-
-    1,000 multiply-adds."""
-    return _flop(lambda: torch.dot(torch.ones(1000), torch.ones(1000)))
-
-
-def addmv() -> int:
-    """torch.addmv counts nothing, though addmm does.
-
-    3 · 6 multiply-adds."""
-    return _flop(lambda: torch.addmv(torch.ones(3), torch.ones(3, 6), torch.ones(6)))
-
-
-def addbmm() -> int:
-    """torch.addbmm counts nothing, though baddbmm does.
-
-    4 · 3 · 6 · 5 multiply-adds."""
-    return _flop(lambda: torch.addbmm(torch.ones(3, 5), torch.ones(4, 3, 6), torch.ones(4, 6, 5)))
-
-
-def addmm_in_place() -> int:
-    """Tensor.addmm_ counts nothing, though addmm does: an in-place form is an operator of its own.
-
-    3 · 6 · 5 multiply-adds."""
-    return _flop(lambda: torch.ones(3, 5).addmm_(torch.ones(3, 6), torch.ones(6, 5)))
-
-
-def baddbmm_in_place() -> int:
-    """Tensor.baddbmm_ counts nothing, though baddbmm does.
-
-    4 · 3 · 6 · 5 multiply-adds."""
-    return _flop(lambda: torch.ones(4, 3, 5).baddbmm_(torch.ones(4, 3, 6), torch.ones(4, 6, 5)))
-
-
-def bilinear() -> int:
-    """nn.Bilinear counts nothing: aten._trilinear has no formula.
-
-    2 rows · 24 · 24 · 10 multiply-adds."""
-    return _flop(lambda: nn.Bilinear(24, 24, 10)(torch.ones(2, 24), torch.ones(2, 24)))
-
-
-def distances() -> int:
-    """torch.cdist, a matrix product for more than 25 rows, counts nothing.
-
-    50 · 50 · 32 multiply-adds of the product x · y."""
-    return _flop(lambda: torch.cdist(torch.ones(50, 32), torch.ones(50, 32)))
-
-
-def deformable_convolution() -> int:
-    """torchvision's deform_conv2d counts nothing.
-
-    4 · 36 outputs of 27 taps."""
-    from torchvision.ops import deform_conv2d
-
-    weight, offsets = torch.ones(4, 3, 3, 3), torch.ones(1, 18, 6, 6)
-    return _flop(lambda: deform_conv2d(torch.ones(1, 3, 8, 8), offsets, weight))
-
-
-def quantised_linear() -> int:
-    """A dynamically quantised linear layer counts nothing.
-
-    8 rows · 64 · 64 multiply-adds."""
-    model = torch.ao.quantization.quantize_dynamic(nn.Sequential(nn.Linear(64, 64)), {nn.Linear}, dtype=torch.qint8)
-    return _flop(lambda: model(torch.ones(8, 64)))
-
-
-def integer_product() -> int:
-    """torch._int_mm counts nothing.
-
-    64 · 64 · 64 multiply-adds."""
-    eight = torch.ones(64, 64, dtype=torch.int8)
-    return _flop(lambda: torch._int_mm(eight, eight))
-
-
-def grouped_product() -> int:
-    """torch._grouped_mm, the product of mixtures of experts, counts nothing.
-
-    32 rows in two groups · 16 · 64 multiply-adds."""
-    rows, experts = torch.ones(32, 16, dtype=torch.bfloat16), torch.ones(2, 16, 64, dtype=torch.bfloat16)
-    ends = torch.tensor([16, 32], dtype=torch.int32)
-    return _flop(lambda: torch._grouped_mm(rows, experts, offs=ends))
-
-
 def sparse() -> list[int]:
     """A sparse matrix by a dense one counts as if it were dense, in COO and in CSR layout.
 
@@ -266,31 +147,6 @@ def sparse() -> list[int]:
     return [
         _flop(partial(torch.matmul, m, torch.ones(64, 8))) for m in (diagonal.to_sparse(), diagonal.to_sparse_csr())
     ]
-
-
-def complex_product() -> int:
-    """A product of complex matrices counts as one of real ones.
-
-    16³ complex multiply-adds of 4 multiplications and 4 additions each."""
-    matrix = torch.ones(16, 16, dtype=torch.complex64)
-    return _flop(lambda: matrix @ matrix)
-
-
-def outer_product() -> int:
-    """torch.addr counts nothing, though the addmm that it is does.
-
-    3 · 5 multiply-adds."""
-    return _flop(lambda: torch.addr(torch.ones(3, 5), torch.ones(3), torch.ones(5)))
-
-
-def mkldnn_layout() -> int:
-    """A model in oneDNN's layout counts nothing.
-
-    4 · 64 outputs of 27 taps."""
-    from torch.utils import mkldnn
-
-    model = mkldnn.to_mkldnn(nn.Sequential(nn.Conv2d(3, 4, 3, padding=1)).eval())
-    return _flop(lambda: model(torch.ones(1, 3, 8, 8).to_mkldnn()))
 
 
 def work_of_another_thread() -> int:
@@ -432,13 +288,13 @@ FAULTS = (
     Fault(grouped_transposed_backward, *WRONG, 2 * 5_184 * 6, 2 * 5_184 * 3, ("183405", "119806")),
     Fault(mobilenet_v2_training, *WRONG, [48_922_624, 1_001_874_432], [48_922_624, 3 * 48_922_624 - 2 * 32**3 * 27]),
     Fault(efficientnet_b0_training, *WRONG, [63_958_784, 2_630_321_664], [63_958_784, 3 * 63_958_784 - 2 * 32**3 * 27]),
-    Fault(lstm, *MISSING, 0, 2 * 7_680),
-    Fault(lstm_backward, *MISSING, 0, 2 * 3 * 7_680),
+    Fault(put_to(calls.lstm, _flop), *MISSING, 0, 2 * 7_680),
+    Fault(put_to(calls.lstm_backward, _flop), *MISSING, 0, 2 * 3 * 7_680),
     Fault(lstm_depends_on_the_backend, "inconsistency", "no formula", [0, 2 * 7_680], [2 * 7_680, 2 * 7_680]),
     Fault(fused_attention, "missing operation", "fused path", 0, 2 * 278_528),
     Fault(fused_encoder_layer, "missing operation", "fused path", 0, 2 * (278_528 + 2 * 16 * 64 * 128)),
-    Fault(cpu_attention, *MISSING, 0, 2 * 2 * 65_536, ("195460",), "<2.15"),
-    Fault(cpu_attention_backward, *MISSING, 0, 2 * 6 * 65_536, ("195460",), "<2.15"),
+    Fault(put_to(calls.cpu_attention, _flop), *MISSING, 0, 2 * 2 * 65_536, ("195460",), "<2.15"),
+    Fault(put_to(calls.cpu_attention_backward, _flop), *MISSING, 0, 2 * 6 * 65_536, ("195460",), "<2.15"),
     Fault(
         attention_backward_depends_on_the_kernel,
         "inconsistency",
@@ -447,22 +303,22 @@ FAULTS = (
         [2 * 4 * 65_536, 2 * 4 * 65_536],
         versions=">=2.15",
     ),
-    Fault(matrix_vector, *MISSING, 0, 2 * 64 * 32),
-    Fault(dot, *MISSING, 0, 2 * 1_000),
-    Fault(addmv, *MISSING, 0, 2 * 3 * 6),
-    Fault(addbmm, *MISSING, 0, 2 * 4 * 3 * 6 * 5),
-    Fault(addmm_in_place, *MISSING, 0, 2 * 3 * 6 * 5),
-    Fault(baddbmm_in_place, *MISSING, 0, 2 * 4 * 3 * 6 * 5),
-    Fault(outer_product, *MISSING, 0, 2 * 3 * 5),
-    Fault(bilinear, *MISSING, 0, 2 * 2 * 24 * 24 * 10),
-    Fault(distances, *MISSING, 0, 2 * 50 * 50 * 32),
-    Fault(deformable_convolution, *MISSING, 0, 2 * 4 * 36 * 27),
-    Fault(quantised_linear, *MISSING, 0, 2 * 8 * 64 * 64),
-    Fault(integer_product, *MISSING, 0, 2 * 64**3),
-    Fault(grouped_product, *MISSING, 0, 2 * 32 * 16 * 64),
+    Fault(put_to(calls.matrix_vector, _flop), *MISSING, 0, 2 * 64 * 32),
+    Fault(put_to(calls.dot, _flop), *MISSING, 0, 2 * 1_000),
+    Fault(put_to(calls.addmv, _flop), *MISSING, 0, 2 * 3 * 6),
+    Fault(put_to(calls.addbmm, _flop), *MISSING, 0, 2 * 4 * 3 * 6 * 5),
+    Fault(put_to(calls.addmm_in_place, _flop), *MISSING, 0, 2 * 3 * 6 * 5),
+    Fault(put_to(calls.baddbmm_in_place, _flop), *MISSING, 0, 2 * 4 * 3 * 6 * 5),
+    Fault(put_to(calls.outer_product, _flop), *MISSING, 0, 2 * 3 * 5),
+    Fault(put_to(calls.bilinear, _flop), *MISSING, 0, 2 * 2 * 24 * 24 * 10),
+    Fault(put_to(calls.distances, _flop), *MISSING, 0, 2 * 50 * 50 * 32),
+    Fault(put_to(calls.deformable_convolution, _flop), *MISSING, 0, 2 * 4 * 36 * 27),
+    Fault(put_to(calls.quantised_linear, _flop), *MISSING, 0, 2 * 8 * 64 * 64),
+    Fault(put_to(calls.integer_product, _flop), *MISSING, 0, 2 * 64**3),
+    Fault(put_to(calls.grouped_product, _flop), *MISSING, 0, 2 * 32 * 16 * 64),
     Fault(sparse, *WRONG, [2 * 64 * 64 * 8] * 2, [2 * 80] * 2),
-    Fault(complex_product, *WRONG, 2 * 16**3, 8 * 16**3),
-    Fault(mkldnn_layout, *MISSING, 0, 2 * 4 * 64 * 27),
+    Fault(put_to(calls.complex_product, _flop), *WRONG, 2 * 16**3, 8 * 16**3),
+    Fault(put_to(calls.mkldnn_layout, _flop), *MISSING, 0, 2 * 4 * 64 * 27),
     Fault(work_of_another_thread, "missing operation", "not seen", 0, 2 * 16**3),
     Fault(custom_operator, *MISSING, 0, 2 * 32**3, ("131041", "134385")),
     Fault(gradient_of_an_input, "crash", "interference", "raises RuntimeError", 2 * 2 * 256, ("131753", "126268")),

@@ -9,7 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from measure.counters.faults.fault import Fault
+from measure.counters.faults import calls
+from measure.counters.faults.fault import Fault, put_to
 
 
 def _flop(call: Callable[[], Any]) -> int:
@@ -77,20 +78,6 @@ def attention() -> int:
     return _flop(lambda: F.scaled_dot_product_attention(q, q, q))
 
 
-def matrix_vector() -> int:
-    """A matrix by a vector counts nothing.
-
-    64 · 32 multiply-adds."""
-    return _flop(lambda: torch.ones(64, 32) @ torch.ones(32))
-
-
-def dot() -> int:
-    """torch.dot counts nothing.
-
-    1,000 multiply-adds."""
-    return _flop(lambda: torch.dot(torch.ones(1000), torch.ones(1000)))
-
-
 def in_place_addition() -> list[int]:
     """a.add_(b) counts nothing, a.add(b) does.
 
@@ -140,14 +127,6 @@ def lstm() -> int:
     return _forward(nn.LSTM(16, 8), 5, 2, 16)
 
 
-def complex_product() -> int:
-    """A product of complex matrices counts as one of real ones.
-
-    16³ complex multiply-adds of 4 multiplications and 4 additions each."""
-    matrix = torch.ones(16, 16, dtype=torch.complex64)
-    return _flop(lambda: matrix @ matrix)
-
-
 MISSING = ("missing operation", "no formula")
 
 FAULTS = (
@@ -159,12 +138,12 @@ FAULTS = (
     Fault(convolution_backward, *MISSING, 0, 2 * 2 * 8 * 36 * 3 * 9, ("69782",)),
     Fault(attention, *MISSING, 0, 2 * 2 * 65_536),
     Fault(lstm, *MISSING, 32, 2 * 7_680),
-    Fault(matrix_vector, *MISSING, 0, 2 * 64 * 32),
-    Fault(dot, *MISSING, 0, 2 * 1_000),
+    Fault(put_to(calls.matrix_vector, _flop), *MISSING, 0, 2 * 64 * 32),
+    Fault(put_to(calls.dot, _flop), *MISSING, 0, 2 * 1_000),
     Fault(in_place_addition, "inconsistency", "no formula", [100, 0], [100, 100]),
     Fault(subtraction_and_division, "inconsistency", "no formula", [100, 100, 0, 0], [100] * 4),
     Fault(broadcast_addition, "wrong count", "formula", [1, 100], [100, 100]),
     Fault(integers, "wrong count", "no work", 2_000, 0),
     Fault(optimizer_step, *MISSING, 1, 4_000),
-    Fault(complex_product, "wrong count", "formula", 2 * 16**3, 8 * 16**3),
+    Fault(put_to(calls.complex_product, _flop), "wrong count", "formula", 2 * 16**3, 8 * 16**3),
 )
