@@ -61,6 +61,8 @@ NOT_MENDED = {
     "custom_operator": "no formula for it anywhere",
     "mkldnn_layout": "its tensors have no form that a formula could read",
     "gradient_of_an_input": "PyTorch's module tracker",
+    "gradient_penalty": "PyTorch's module tracker",
+    "module_that_returns_its_input": "PyTorch's module tracker",
     "nested_tensor": "PyTorch's dispatch",
     "flex_attention": "PyTorch's dispatch",
     "compiled_graph_is_not_run": "as with every dispatch mode",

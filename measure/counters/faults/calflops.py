@@ -90,6 +90,17 @@ def model_without_parameters() -> Any:
     return _flop(nn.Sequential(nn.ReLU()), 1, 10)
 
 
+def mapping_as_an_input() -> Any:
+    """A dictionary as an input raises, by position and by keyword.
+
+    2 · 10 · 10 FLOP."""
+    from calflops import calculate_flops
+
+    model = Does(lambda m, x: m.layer(x["x"]), layer=nn.Linear(10, 10, bias=False))
+    inputs = {"x": torch.ones(1, 10)}
+    return calculate_flops(model, args=[inputs], print_results=False, output_as_string=False)[0]
+
+
 MISSING, PATCH = ("missing operation", "not seen"), ("side effect", "left behind")
 
 FAULTS = (
@@ -148,4 +159,7 @@ FAULTS = (
     Fault(model_without_parameters, "crash", "calling form", "raises StopIteration", 10),
     Fault(put_to(patching.exception_leaves_torch_patched, _count), *PATCH, [True, 400], [False, 200]),
     Fault(put_to(several.left_in_evaluation, _count), *PATCH, True, False),
+    Fault(put_to(patching.relu_by_three_names, _count), "inconsistency", "not seen", [10, 0, 0], [10, 10, 10]),
+    Fault(put_to(several.scripted, _count), "crash", "tracing", "raises RuntimeError", [512, 256]),
+    Fault(mapping_as_an_input, "crash", "calling form", "raises AttributeError", 200),
 )

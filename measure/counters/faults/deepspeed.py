@@ -227,4 +227,6 @@ FAULTS = (
         ["depth 0", "depth 1", "depth 2"],
     ),
     Fault(parameters_of_the_model, "wrong count", "report", "0", "110", ("2036",)),
+    Fault(put_to(patching.relu_by_three_names, _count), "inconsistency", "not seen", [10, 0, 0], [10, 10, 10]),
+    Fault(put_to(several.scripted, _count), "crash", "tracing", "raises RuntimeError", [512, 256]),
 )

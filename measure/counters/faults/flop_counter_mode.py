@@ -278,6 +278,31 @@ def flex_attention() -> Any:
     return _flop(lambda: attention(q, q, q))
 
 
+def gradient_penalty() -> Any:
+    """A gradient of a gradient, with respect to a module's input, raises inside the mode.
+
+    4 rows · 8 · 8 multiply-adds: forward and the input's gradient, then two gradients of each."""
+    layer, x = nn.Linear(8, 8, bias=False), torch.ones(4, 8, requires_grad=True)
+
+    def penalised() -> None:
+        (gradient,) = torch.autograd.grad(layer(x).square().sum(), x, create_graph=True)
+        gradient.square().sum().backward()
+
+    return _flop(penalised)
+
+
+def module_that_returns_its_input() -> int:
+    """A module that returns its input, such as Dropout in evaluation, is given the backward work of others.
+
+    It multiplies nothing."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4), nn.Dropout(), nn.Linear(4, 4)).eval()
+    with FlopCounterMode(display=False) as counter:
+        model(torch.ones(2, 4)).sum().backward()
+    return sum(counter.get_flop_counts().get("Sequential.2", {}).values())
+
+
 MISSING, WRONG = ("missing operation", "no formula"), ("wrong count", "formula")
 
 FAULTS = (
@@ -342,4 +367,6 @@ FAULTS = (
     ),
     Fault(hooks_are_never_freed, "side effect", "left behind", True, False),
     Fault(raw_formulas, "crash", "calling form", "raises AttributeError", 1),
+    Fault(gradient_penalty, "crash", "interference", "raises RuntimeError", 2 * 6 * 256, ("131753",)),
+    Fault(module_that_returns_its_input, "wrong count", "attribution", 192, 0),
 )

@@ -166,3 +166,11 @@ def exception_leaves_torch_patched(count: Count) -> list[Any]:
         count(Failing(), 1, 4)
     patched = F.linear is not before
     return [patched, _flop(count, nn.Linear(5, 10, bias=False), 2, 5)]
+
+
+def relu_by_three_names(count: Count) -> list[int]:
+    """F.relu counts, torch.relu and Tensor.relu do not.
+
+    10 elements each."""
+    functions = (lambda m, x: F.relu(x), lambda m, x: torch.relu(x), lambda m, x: x.relu())
+    return [_flop(count, Does(function, w=weight(1)), 1, 10) for function in functions]

@@ -143,6 +143,14 @@ def attributes_are_left_behind() -> int:
     return len(set(vars(model)) - before)
 
 
+def batch_is_the_first_dimension() -> list[Any]:
+    """The first dimension of an input is taken for the batch: an LSTM on a sequence is divided by its length.
+
+    5 tokens of one sample, whichever dimension comes first."""
+    first = nn.Sequential(nn.LSTM(16, 8, bias=False, batch_first=True))
+    return [_count(first, 2, 5, 16), _count(nn.Sequential(nn.LSTM(16, 8, bias=False)), 5, 2, 16)]
+
+
 MISSING, TWICE = ("missing operation", "not seen"), ("wrong count", "counted twice")
 
 FAULTS = (
@@ -172,4 +180,6 @@ FAULTS = (
     Fault(put_to(several.compiled, _count), "crash", "tracing", None, 256, ("110",)),
     Fault(put_to(several.left_in_evaluation, _count), "side effect", "left behind", True, False),
     Fault(attributes_are_left_behind, "side effect", "left behind", 5, 0),
+    Fault(batch_is_the_first_dimension, "wrong count", "batch", [4_240, 1_696], [4_240, 4_240]),
+    Fault(put_to(several.scripted, _count), "crash", "tracing", "raises RuntimeError", 256),
 )

@@ -108,6 +108,16 @@ def relu_by_two_names() -> list[Any]:
     return [_count(nn.Sequential(nn.ReLU()), 1, 10), _count(Does(lambda m, x: F.relu(x)), 1, 10)]
 
 
+def mapping_as_an_input() -> Any:
+    """A dictionary as an input raises.
+
+    10 · 10 multiply-adds."""
+    from pthflops import count_ops
+
+    model = Does(lambda m, x: m.layer(x["x"]), layer=nn.Linear(10, 10, bias=False))
+    return int(count_ops(model, {"x": torch.ones(1, 10)}, print_readable=False, verbose=False)[0])
+
+
 MISSING = ("missing operation", "no formula")
 
 FAULTS = (
@@ -130,4 +140,6 @@ FAULTS = (
     Fault(lstm, "crash", "calling form", "raises IndexError", 7_680),
     Fault(control_flow, "crash", "tracing", "raises TraceError", 256),
     Fault(put_to(several.left_in_evaluation, _count), "side effect", "left behind", True, False),
+    Fault(mapping_as_an_input, "crash", "calling form", "raises KeyError", 100),
+    Fault(put_to(several.scripted, _count), "crash", "tracing", "raises AssertionError", 256),
 )
