@@ -175,7 +175,6 @@ FAULTS = (
         "fused path",
         [0, 0],
         [2 * 278_528, 278_528],
-        ("1467", "4723"),
     ),
     Fault(
         put_to(patching.matmul_vector, _count),
@@ -213,7 +212,6 @@ FAULTS = (
         *PATCH,
         [True, 400],
         [False, 200],
-        ("2292", "4976", "7413"),
     ),
     Fault(two_profilers, *PATCH, [400, False], [200, True]),
     Fault(put_to(several.left_in_evaluation, _count), *PATCH, True, False),

@@ -346,9 +346,9 @@ FAULTS = (
     Fault(put_to(calls.mkldnn_layout, _flop), *MISSING, 0, 2 * 4 * 64 * 27),
     Fault(work_of_another_thread, "missing operation", "not seen", 0, 2 * 16**3),
     Fault(custom_operator, *MISSING, 0, 2 * 32**3, ("131041", "134385")),
-    Fault(gradient_of_an_input, "crash", "interference", "raises RuntimeError", 2 * 2 * 256, ("131753", "126268")),
+    Fault(gradient_of_an_input, "crash", "interference", "raises RuntimeError", 2 * 2 * 256, ("131753",)),
     Fault(nested_tensor, "crash", "interference", "raises TypeError", 2 * 8 * 16 * 16),
-    Fault(flex_attention, "crash", "interference", "raises RuntimeError", 2 * 2 * 2 * 16**3, versions=">=2.15"),
+    Fault(flex_attention, "crash", "interference", "raises RuntimeError", 2 * 2 * 2 * 16**3, ("167224",), ">=2.15"),
     Fault(compiled_graph_is_not_run, "side effect", "interference", 0, 1, ("140909", "123800")),
     Fault(
         module_called_twice,
@@ -356,7 +356,6 @@ FAULTS = (
         "attribution",
         [12 * 2_048, 8 * 2_048, 6 * 2_048],
         [12 * 2_048, 6 * 2_048, 6 * 2_048],
-        ("134242",),
     ),
     Fault(
         module_of_two_names,
