@@ -23,7 +23,7 @@ def lstm(flop: Flop) -> int:
 
 
 def lstm_backward(flop: Flop) -> int:
-    """Neither does its backward pass.
+    """An LSTM on the CPU counts nothing in its backward pass either.
 
     10 · 768 multiply-adds forward, and twice that backward: the kernel always computes the input's gradient."""
     return flop(lambda: nn.LSTM(16, 8)(torch.ones(5, 2, 16))[0].sum().backward())
@@ -38,7 +38,7 @@ def cpu_attention(flop: Flop) -> int:
 
 
 def cpu_attention_backward(flop: Flop) -> int:
-    """Its backward pass on the CPU counts nothing either.
+    """scaled_dot_product_attention on the CPU counts nothing in its backward pass either.
 
     6 products of 8 · 16 · 16 · 32 multiply-adds: 2 forward, 4 backward."""
     q = torch.ones(2, 4, 16, 32, requires_grad=True)

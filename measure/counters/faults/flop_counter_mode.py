@@ -53,21 +53,21 @@ def grouped_backward() -> int:
 
 
 def grouped_1d_backward() -> int:
-    """The same in one dimension.
+    """The gradient of a grouped convolution's weight is multiplied by the groups in one dimension, too.
 
     8 → 8, 3 taps, 4 groups, 6 positions: 8 · 6 · 2 · 3 = 288 multiply-adds in each of three passes."""
     return _step(nn.Conv1d(8, 8, 3, padding=1, groups=4, bias=False), 1, 8, 6)
 
 
 def grouped_weight_alone() -> int:
-    """The same where the mask asks for the weight's gradient alone: 4 groups give 4 ×.
+    """The gradient of a grouped convolution's weight alone, nothing else asked for, is multiplied by the groups.
 
     8 · 36 · 2 · 9 = 5,184 multiply-adds."""
     return _gradient_of_weight(nn.Conv2d(8, 8, 3, padding=1, groups=4, bias=False), 1, 8, 6, 6)
 
 
 def grouped_transposed_backward() -> int:
-    """The same for a transposed convolution.
+    """The gradient of a grouped transposed convolution's weight is multiplied by the groups.
 
     8 → 8, 3 × 3, 4 groups from 6 × 6: 8 · 36 · 2 · 9 = 5,184 multiply-adds in each of three passes."""
     return _step(nn.ConvTranspose2d(8, 8, 3, groups=4, bias=False), 1, 8, 6, 6)

@@ -18,7 +18,7 @@ HEAD = """# Faults of counters
 Every fault of a FLOP counter that we know and can show. Each has a reproduction, the smallest that shows it, and a test
 runs each against the version that is installed: when upstream mends one, the test says so. The right values are derived
 beside them, by hand. What a counter leaves out by a convention that it documents is no fault; how conventions differ is
-in [counters](conventions.md).
+in [conventions](conventions.md).
 
     python -m runners.faults                             # which of them does this machine's installation have?
     python -m runners.faults --counters fvcore --detail
@@ -32,7 +32,8 @@ A `FlopCounterMode` without the faults that concern its totals is `measure.count
     print(mode.get_total_flops())
 
 This page is generated: `python -m runners.faults --write docs/counter-faults.md`. The reproductions are in
-`measure/counters/faults/COUNTER.py`, a function of the fault's name each; shared models are in `nets.py` there.
+`measure/counters/faults/COUNTER.py`, a function of the fault's name each, or where counters share one in `several.py`,
+`patching.py` and `calls.py` there; the small models are in `nets.py`.
 """
 
 
