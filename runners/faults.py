@@ -101,7 +101,8 @@ def _table(rows: Sequence[Mapping[str, Any]], detail: bool) -> str:
     if told:
         lines.append("")
     for row in told:
-        found = f"gives {value(row['found'])}, right {value(row['right'])}"
+        gives = "" if str(row["found"]).startswith("raises") else "gives "
+        found = f"{gives}{value(row['found'])}, right {value(row['right'])}"
         gave = "" if row["status"] in ("unavailable", "timeout") else f" ({found})"
         lines.append(f"{row['status']:<11} {row['counter']}.{row['fault']}: {row['what']}{gave}")
     lines += ["", *(f"{status}: {meaning}" for status, meaning in STATUSES.items())]
