@@ -22,15 +22,17 @@ from typing import Any
 
 import torch
 
+from analysis import kinds
 from measure.counters.running import tensors
 from measure.places import ModulePaths
 from measure.predict import mode as modes
 from measure.predict import whole
 from measure.predict.blocks import Blocks
 from measure.predict.calls import watched
+from measure.predict.executed import traced
 from measure.predict.mode import EngineRan, PredictMode, Tape
 from measure.predict.reach import Walk, edges_of, phase
-from measure.predict.untouched import kept, model_on_meta, on_meta, random_state, same_random
+from measure.predict.untouched import kept, kept_random, model_on_meta, on_meta, random_state, same_random
 from results.errors import Unavailable
 
 __all__ = ["FastCount", "Row", "clear_cache", "fast_count"]
@@ -212,4 +214,34 @@ def _no_collection() -> Iterator[None]:
 
 
 def _executed(task: _Task, reason: str) -> FastCount:
-    raise Unavailable(reason)
+    """The executed trace's count. Raises Unavailable with both reasons where that cannot run either."""
+    try:
+        with kept_random():
+            trace = traced(
+                task.model,
+                task.inputs,
+                task.kwargs,
+                train=task.train,
+                grad_inputs=task.grad_inputs,
+                loss_of=task.loss_of,
+            )
+    except Exception as fault:  # noqa: BLE001  as above; the caller gets it as the cause
+        again = " ".join(str(fault).split())[:200]
+        raise Unavailable(f"neither predicted ({reason}) nor traced on fake tensors ({again})") from fault
+    table: Counter[tuple[str, str, str]] = Counter()
+    totals: Counter[str] = Counter()
+    for operation in trace.operations:
+        flop = int(kinds.cost(operation).model_flop)
+        name = "forward" if operation.phase == "loss" else operation.phase
+        totals[name] += flop
+        if flop and task.rows:
+            table[name, operation.module, operation.kind] += flop
+    return FastCount(
+        totals["forward"],
+        totals["backward"],
+        totals["recompute"],
+        kinds.not_understood(trace.operations),
+        tuple(Row(*key, flop) for key, flop in table.items()),
+        (f"counted by the executed trace: {reason}",),
+        executed=True,
+    )

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import random
 import sys
+from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,6 +21,7 @@ import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
 _SAVED = (list, dict, set)
+_HOLDERS = (list, tuple, dict, OrderedDict)
 
 
 def on_meta(tree: Any, grad: bool | None = None) -> Any:
@@ -36,11 +39,11 @@ def on_meta(tree: Any, grad: bool | None = None) -> Any:
 
 def model_on_meta(model: torch.nn.Module) -> torch.nn.Module:
     """The model itself if all its tensors are on meta; else a copy without values."""
-    held = [tensor for module in modules(model) for tensor in _tensors_of(module)]
-    if all(tensor.is_meta for tensor in held):
+    every = modules(model)
+    if all(_is_on_meta(module) for module in every):
         return model
     instead: dict[int, Any] = {}
-    for tensor in held:
+    for tensor in (tensor for module in every for tensor in _tensors_of(module)):
         if id(tensor) not in instead:
             made = _meta_like(tensor)
             instead[id(tensor)] = (
@@ -59,15 +62,37 @@ def modules(model: torch.nn.Module) -> list[torch.nn.Module]:
         module = stack.pop()
         if id(module) not in found:
             found[id(module)] = module
-            stack.extend(child for child in module._modules.values() if child is not None)
+            stack.extend([child for child in module._modules.values() if child is not None])
     return list(found.values())
+
+
+def _is_steady(module: torch.nn.Module) -> bool:
+    """Whether this is one of PyTorch's own layers, which keep what they have, tensors in the usual places."""
+    own = module.__dict__
+    return not (own["_modules"] or own["_forward_hooks"] or own["_forward_pre_hooks"]) and _is_own(type(module))
+
+
+@functools.cache
+def _is_own(kind: type) -> bool:
+    return kind.__module__.startswith("torch.nn.modules.")
+
+
+def _is_on_meta(module: torch.nn.Module) -> bool:
+    own = module.__dict__
+    for held in (own["_parameters"], own["_buffers"]):
+        for tensor in held.values():
+            if tensor is not None and not tensor.is_meta:
+                return False
+    return _is_steady(module) or all(tensor.is_meta for tensor in _tensors_of(module))
 
 
 @contextlib.contextmanager
 def kept(model: torch.nn.Module, train: bool | None) -> Iterator[None]:
     """Run the model inside; afterwards it is as before. train: the mode it runs in; None: each module in its own."""
     every = modules(model)
-    states = [(module, dict(module.__dict__), _contents(module)) for module in every]
+    modes = [(module, module.training) for module in every] if train is not None else []
+    changing = [module for module in every if not _is_steady(module)]
+    states = [(module, dict(module.__dict__), _contents(module)) for module in changing]
     gradients = [(p, p.grad) for module in every for p in module._parameters.values() if p is not None]
     try:
         if train is not None:
@@ -81,6 +106,8 @@ def kept(model: torch.nn.Module, train: bool | None) -> Iterator[None]:
                 module.__dict__.update(attributes)
             for value, before in contents:
                 _refill(value, before)
+        for module, training in modes:
+            module.training = training
         for parameter, gradient in gradients:
             if parameter.grad is not gradient:
                 parameter.grad = gradient
@@ -106,8 +133,11 @@ def random_state() -> tuple[Any, Any, Any]:
 def same_random(before: tuple[Any, Any, Any]) -> bool:
     """Whether no random number was drawn since."""
     python, own, numpy = random_state()
-    drawn = numpy is not None and before[2] is not None and str(numpy) != str(before[2])
-    return python == before[0] and torch.equal(own, before[1]) and not drawn
+    if numpy is not None and before[2] is not None:
+        alike = all(bytes(a) == bytes(b) if a is numpy[1] else a == b for a, b in zip(numpy, before[2], strict=True))
+    else:
+        alike = True
+    return alike and python == before[0] and torch.equal(own, before[1])
 
 
 def _set_random(before: tuple[Any, Any, Any]) -> None:
@@ -122,10 +152,10 @@ def _meta_like(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _tensors_of(module: torch.nn.Module) -> Iterator[torch.Tensor]:
-    for name, value in module.__dict__.items():
+    for value in module.__dict__.values():
         if isinstance(value, torch.Tensor):
             yield value
-        elif name in ("_parameters", "_buffers") or (value and type(value) in _SAVED):
+        elif type(value) in _HOLDERS and value:
             yield from (leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor))
 
 
