@@ -53,25 +53,22 @@ def _here(run: Callable[..., Any], instead: Callable[..., Any]) -> Callable[...,
 
 
 def _call(run: Any, mode: PredictMode, blocks: Blocks | None, paths: ModulePaths | None) -> Any:
-    hints, home = ({} if blocks is None else blocks.hints), _ident()
+    hints, home = (blocks.hints if blocks is not None else {}), _ident()
 
     def inner(module: torch.nn.Module, args: Any, kwargs: Any) -> Any:
-        if id(module) in hints:
-            assert blocks is not None
-            return blocks.call(run, module, args, kwargs)
-        return run(module, *args, **kwargs)
+        if mode.phase == "forward":
+            return blocks.call(run, module, args, kwargs) if id(module) in hints else run(module, *args, **kwargs)
+        mode.depth += 1
+        try:
+            return run(module, *args, **kwargs)
+        finally:
+            mode.depth -= 1
 
     def call(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
         if _ident() != home:
             return run(module, *args, **kwargs)
-        if mode.phase != "forward":
-            mode.depth += 1
-            try:
-                return run(module, *args, **kwargs)
-            finally:
-                mode.depth -= 1
         if paths is None:
-            return inner(module, args, kwargs) if id(module) in hints else run(module, *args, **kwargs)
+            return inner(module, args, kwargs)
         with paths.inside(module):
             mode.path, before = paths.current, mode.path
             try:

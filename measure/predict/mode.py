@@ -91,11 +91,13 @@ class PredictMode(TorchDispatchMode):
 
     def note(self, form: Form) -> None:
         """A product ran."""
-        tape = self.tape
+        tape, path = self.tape, self.path
+        if self._keep_places and (node := _current_node()) is not None:
+            path = tape.places.get(node._sequence_nr(), path)
         if self.phase != "forward":
             kind, flop = form.forward
             phase = "recompute" if self.depth or (_grad() and in_checkpoint()) else self.phase
-            tape.executed.append((phase, self.path, kind, flop))
+            tape.executed.append((phase, path, kind, flop))
             return
         if _grad():
             number = _next_number() - 1
@@ -103,7 +105,7 @@ class PredictMode(TorchDispatchMode):
             hooks = _top_hooks(True)
             if hooks is not None:
                 tape.hooks.setdefault(id(hooks[0]), []).append(number)
-        tape.products.append((form, self.path))
+        tape.products.append((form, path))
 
 
 _KNOWN: dict[torch.dtype, dict[Any, Run]] = {}

@@ -155,13 +155,13 @@ def _tensors_of(module: torch.nn.Module) -> Iterator[torch.Tensor]:
     for value in module.__dict__.values():
         if isinstance(value, torch.Tensor):
             yield value
-        elif type(value) in _HOLDERS and value:
+        elif type(value) in _HOLDERS:
             yield from (leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor))
 
 
 def _contents(module: torch.nn.Module) -> list[tuple[Any, Any]]:
     """Lists, dicts and sets among the attributes (also those of parameters, buffers, children), with what they hold."""
-    return [(value, copy.copy(value)) for value in module.__dict__.values() if value and isinstance(value, _SAVED)]
+    return [(value, copy.copy(value)) for value in module.__dict__.values() if isinstance(value, _SAVED)]
 
 
 def _same(now: dict[str, Any], before: dict[str, Any]) -> bool:
