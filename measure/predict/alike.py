@@ -35,6 +35,20 @@ _TRUSTED = ("torch.nn.", "torchvision.")
 """Code that is known to keep nothing outside of its modules."""
 
 
+_RATES = frozenset(
+    (
+        "torch.nn.modules.dropout.Dropout", "torch.nn.modules.dropout.Dropout1d", "torch.nn.modules.dropout.Dropout2d",
+        "torch.nn.modules.dropout.Dropout3d", "torchvision.ops.stochastic_depth.StochasticDepth",
+    )
+)  # fmt: skip
+"""Modules whose setting `p` is how much is dropped: what is run depends on whether that is all or nothing alone."""
+
+
+@functools.cache
+def _drops(kind: type) -> bool:
+    return f"{kind.__module__}.{kind.__qualname__}" in _RATES
+
+
 class NotAlike(Exception):
     """A module that nothing can be said about."""
 
@@ -54,7 +68,12 @@ def _signature(module: nn.Module) -> tuple[Any, ...]:
         raise NotAlike
     if not keeps_to_itself(kind) or own.get("_compiled_call_impl") is not None:
         raise NotAlike
-    settings = [(name, _frozen(value)) for name, value in own.items() if name not in _BARE]
+    rate = _drops(kind)
+    settings = [
+        (name, value in (0, 1) and value if rate and name == "p" else _frozen(value))
+        for name, value in own.items()
+        if name not in _BARE
+    ]
     held = [
         None if tensor is None else (tensor.shape, tensor.stride(), tensor.dtype, tensor.requires_grad, tensor.is_leaf)
         for tensor in (*own["_parameters"].values(), *own["_buffers"].values())

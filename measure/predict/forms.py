@@ -19,6 +19,9 @@ from analysis.operands import output, shape
 from measure.schemas import Description, Plan, tensors_in
 from results.records import Operation
 
+MAY_HOLD_PRODUCTS = (*kinds.PRODUCTS, "reduction", "communication", "optimizer")
+"""Kinds of operators whose backward pass may hold products."""
+
 Mask = tuple[bool, ...]
 """Which of the inputs of an autograd node, in its order, need a gradient."""
 

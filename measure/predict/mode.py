@@ -21,7 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper
 
 from analysis import kinds
 from measure.places import in_checkpoint
-from measure.predict.forms import Form, Share, form_of, shapes_before
+from measure.predict.forms import MAY_HOLD_PRODUCTS, Form, Share, form_of, shapes_before
 from measure.predict.outputs import META, SHORT
 from measure.schemas import Plan, tensors_in
 
@@ -46,7 +46,8 @@ class Tape:
 
     executed: shares of what ran in nodes whose gradients cannot be predicted, (phase, module, kind, model FLOP).
     places: number of a node → the module it belongs to, kept where rows are asked for. hooks: id of the hooks on saved
-    tensors (a checkpoint's) → numbers of the products' nodes made under them.
+    tensors (a checkpoint's) → numbers of the products' nodes made under them. wrote_unsafely: whether an operator was
+    run in place whose backward pass may hold products.
     """
 
     products: list[tuple[Form, str]] = field(default_factory=list)
@@ -55,6 +56,7 @@ class Tape:
     not_understood: Counter[str] = field(default_factory=Counter)
     places: dict[int, str] = field(default_factory=dict)
     hooks: dict[int, list[int]] = field(default_factory=dict)
+    wrote_unsafely: bool = False
 
 
 class PredictMode(TorchDispatchMode):
@@ -101,7 +103,7 @@ class PredictMode(TorchDispatchMode):
             return
         if _grad():
             number = _next_number() - 1
-            tape.numbered[number] = len(tape.products)
+            tape.numbered.setdefault(number, len(tape.products))  # one without a node finds the number of another
             hooks = _top_hooks(True)
             if hooks is not None:
                 tape.hooks.setdefault(id(hooks[0]), []).append(number)
@@ -127,6 +129,8 @@ def _learn(func: Any) -> Run:
         run = _plainly
     else:
         run = _ordinary(func, plan)
+    if plan.name.endswith("_") and (rule is None or rule.kind in MAY_HOLD_PRODUCTS):
+        run = _unsafely(run)
     return run if rule is not None or not plan.recorded else _not_understood(plan.name, run)
 
 
@@ -144,6 +148,14 @@ def _ordinary(func: Any, plan: Plan) -> Run:
 
 def _plainly(_mode: PredictMode, func: Any, args: Any, kwargs: Any) -> Any:
     return func(*args, **kwargs)
+
+
+def _unsafely(run: Run) -> Run:
+    def marked(mode: PredictMode, func: Any, args: Any, kwargs: Any) -> Any:
+        mode.tape.wrote_unsafely = True
+        return run(mode, func, args, kwargs)
+
+    return marked
 
 
 def _not_understood(name: str, run: Run) -> Run:

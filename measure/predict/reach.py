@@ -19,8 +19,8 @@ from typing import Any
 
 import torch
 
-from analysis.kinds import PRODUCTS, TABLE
-from measure.predict.forms import Mask
+from analysis.kinds import TABLE
+from measure.predict.forms import MAY_HOLD_PRODUCTS, Mask
 from measure.predict.mode import PredictMode
 
 Edge = tuple[Any, int]
@@ -30,7 +30,6 @@ _REDUCTIONS = """
     sum nansum mean nanmean amax amin aminmax max min median nanmedian mode var std var_mean std_mean norm
     linalg_vector_norm prod cumsum cumprod cummax cummin logsumexp logcumsumexp sort topk kthvalue argsort
 """
-_UNSAFE_KINDS = (*PRODUCTS, "reduction", "communication", "optimizer")
 
 
 def _squashed(name: str) -> str:
@@ -41,30 +40,29 @@ SAFE = frozenset(
     _squashed(name)
     for name, rule in TABLE.items()
     if name.startswith("aten.")
-    and (rule.kind not in _UNSAFE_KINDS or name.partition(".")[2] in _REDUCTIONS.split())
+    and (rule.kind not in MAY_HOLD_PRODUCTS or name.partition(".")[2] in _REDUCTIONS.split())
 )
 """Operators, without underscores, whose backward pass holds no product."""
 
 _NODE = re.compile(r"(\w+?)(?:Backward\d+|Backward\d+_copy)$")
+_NAMED = {"AccumulateGrad": "leaf", "CopySlices": "slices", "CopyBackwards": "safe"}
 _class: dict[type, str] = {}
 
 
 def class_of(node: Any) -> str:
-    """ "safe", "leaf" (a leaf's gradient is accumulated) or "other"."""
+    """ "safe", "leaf" (a leaf's gradient is accumulated), "slices" (something was written into a view) or "other"."""
     kind = type(node)
     found = _class.get(kind)
     if found is None:
-        found = _class[kind] = _classify(kind.__name__, kind.__module__)
+        found = _class[kind] = _classify(kind.__name__)
     return found
 
 
-def _classify(name: str, _module: str) -> str:
-    if name == "AccumulateGrad":
-        return "leaf"
+def _classify(name: str) -> str:
+    if name in _NAMED:
+        return _NAMED[name]
     matched = _NODE.match(name)
-    if name == "CopyBackwards" or (matched is not None and matched[1].lower() in SAFE):
-        return "safe"
-    return "other"
+    return "safe" if matched is not None and matched[1].lower() in SAFE else "other"
 
 
 @dataclass
@@ -127,7 +125,7 @@ class Walk:
             return
         nodes.add(node)
         kind = class_of(node)
-        if kind == "safe":
+        if kind == "safe" or (kind == "slices" and not self._mode.tape.wrote_unsafely):
             stack.extend([following for following in node.next_functions if following[0] is not None])
         elif kind == "leaf":
             self.found.leaves.append(node.variable)

@@ -21,6 +21,8 @@ import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
 _SAVED = (list, dict, set)
+_BARE = frozenset(vars(torch.nn.Module()))
+_UNHELD = _BARE - {"_parameters", "_buffers"}
 _HOLDERS = (list, tuple, dict, OrderedDict)
 
 
@@ -67,14 +69,14 @@ def modules(model: torch.nn.Module) -> list[torch.nn.Module]:
 
 
 def _is_steady(module: torch.nn.Module) -> bool:
-    """Whether this is one of PyTorch's own layers, which keep what they have, tensors in the usual places."""
+    """Whether this is one of PyTorch's or torchvision's own layers, which keep what they have, tensors where they belong."""
     own = module.__dict__
-    return not (own["_modules"] or own["_forward_hooks"] or own["_forward_pre_hooks"]) and _is_own(type(module))
+    return not (own["_forward_hooks"] or own["_forward_pre_hooks"]) and _is_own(type(module))
 
 
 @functools.cache
 def _is_own(kind: type) -> bool:
-    return kind.__module__.startswith("torch.nn.modules.")
+    return kind.__module__.startswith(("torch.nn.modules.", "torchvision.ops."))
 
 
 def _is_on_meta(module: torch.nn.Module) -> bool:
@@ -152,16 +154,20 @@ def _meta_like(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _tensors_of(module: torch.nn.Module) -> Iterator[torch.Tensor]:
-    for value in module.__dict__.values():
+    for name, value in module.__dict__.items():
         if isinstance(value, torch.Tensor):
             yield value
-        elif type(value) in _HOLDERS:
+        elif type(value) in _HOLDERS and value and name not in _UNHELD:
             yield from (leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor))
 
 
 def _contents(module: torch.nn.Module) -> list[tuple[Any, Any]]:
-    """Lists, dicts and sets among the attributes (also those of parameters, buffers, children), with what they hold."""
-    return [(value, copy.copy(value)) for value in module.__dict__.values() if isinstance(value, _SAVED)]
+    """Lists, dicts and sets among the attributes (those of parameters, buffers and children too), and what they hold."""
+    found: list[tuple[Any, Any]] = []
+    for name, value in module.__dict__.items():
+        if isinstance(value, _SAVED) and (value or name not in _BARE):
+            found.append((value, value[:] if isinstance(value, list) else dict(value) if isinstance(value, dict) else set(value)))
+    return found
 
 
 def _same(now: dict[str, Any], before: dict[str, Any]) -> bool:
@@ -175,6 +181,6 @@ def _refill(value: Any, before: Any) -> None:
         if not _same(value, before):
             value.clear()
             value.update(before)
-    elif value != before:
+    elif value ^ before:
         value.clear()
         value.update(before)
