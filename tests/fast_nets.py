@@ -181,7 +181,7 @@ NETS: dict[str, tuple[Callable[[], nn.Module], Any]] = {
     "encoder, activations first": (lambda: nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 2, 32, 0.0, "gelu", batch_first=True, norm_first=True), 2, enable_nested_tensor=False), TOKENS),
     "attention layer with weights": (lambda: Made(lambda m, x: m.a(x, x, x)[0], a=nn.MultiheadAttention(16, 4, batch_first=True)), TOKENS),
     "attention of one's own": (lambda: Made(_own_attention, qkv=nn.Linear(16, 48), out=nn.Linear(16, 16)), TOKENS),
-    "fused attention": (lambda: Made(lambda m, x: _attention(m.q(x), m.k(x), m.v(x)), q=nn.Linear(16, 16), k=nn.Linear(16, 16), v=nn.Linear(16, 8)), TOKENS),
+    "attention, values narrower": (lambda: Made(lambda m, x: _attention(m.q(x), m.k(x), m.v(x)), q=nn.Linear(16, 16), k=nn.Linear(16, 16), v=nn.Linear(16, 8)), TOKENS),
     "causal attention": (lambda: Made(lambda m, x: _attention(m.q(x), m.q(x), m.q(x), is_causal=True), q=nn.Linear(16, 16)), TOKENS),
     "attention, only its values train": (lambda: Made(lambda m, x: _attention(x, x, m.v(x)), v=nn.Linear(16, 16)), TOKENS),
     "attention with dropout, only its values train": (lambda: Made(lambda m, x: _attention(x, x, m.v(x), dropout_p=0.5), v=nn.Linear(16, 16)), TOKENS),
@@ -199,9 +199,12 @@ NETS: dict[str, tuple[Callable[[], nn.Module], Any]] = {
     "blocks alike, first ones frozen": (lambda: stack(_frozen(Block()), Block(), Block()), IMAGE),
     "blocks alike, all before one frozen": (lambda: _frozen_up_to(3), IMAGE),
     "blocks alike but for groups": (lambda: stack(Block(), Block(groups=2), Block(groups=2), Block()), IMAGE),
+    "blocks alike but for a number": (lambda: stack(Repeated(1), Repeated(2), Repeated(1)), IMAGE),
+    "a product beside the graph": (lambda: Made(_beside, a=_linear(4), b=_linear()), LINEAR),
     "blocks alike but for the stride": (lambda: stack(Block(), Block(stride=2), Block(), Block(stride=2)), IMAGE),
     "blocks alike but for what trains": (lambda: stack(Block(), _only_norm(), Block(), _only_norm()), IMAGE),
     "blocks that keep lists": (lambda: Made(_with_list, blocks=nn.ModuleList(Collecting(8) for _ in range(3)), head=_linear()), LINEAR),
+    "blocks that fill a list each": (lambda: Made(_with_lists, blocks=nn.ModuleList(Collecting(8) for _ in range(3)), head=_linear()), LINEAR),
     "blocks with two inputs and two outputs": (lambda: Made(_crossed, first=_linear(), blocks=nn.ModuleList(Crossing(8) for _ in range(4))), LINEAR),
     "blocks of which one output is dropped": (lambda: Made(_dropped, first=_linear(), blocks=nn.ModuleList(Crossing(8) for _ in range(4))), LINEAR),
     "blocks of blocks": (lambda: stack(*(nn.Sequential(Block(), Block(), nn.Sequential(Block(groups=2), Block(groups=2))) for _ in range(3))), IMAGE),
@@ -225,6 +228,20 @@ class Collecting(nn.Module):
         return out
 
 
+class Repeated(nn.Module):
+    """A setting of its own says how often its layer is used."""
+
+    def __init__(self, times: int) -> None:
+        super().__init__()
+        self.conv = nn.Sequential(nn.Conv2d(8, 8, 1))
+        self.times = times
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for _ in range(self.times):
+            x = self.conv(x)
+        return x
+
+
 class Crossing(nn.Module):
     """(a, b) → (W a, V b + a): the first output knows nothing of b."""
 
@@ -241,6 +258,16 @@ def _with_list(m: Any, x: Any) -> Any:
     found: list[torch.Tensor] = []
     for block in m.blocks:
         x = block(x, found)
+    return m.head(sum(found))
+
+
+def _with_lists(m: Any, x: Any) -> Any:
+    x = m.head(x)
+    found: list[torch.Tensor] = []
+    for block in m.blocks:
+        own: list[torch.Tensor] = []
+        x = block(x, own)
+        found += own
     return m.head(sum(found))
 
 
@@ -276,6 +303,11 @@ def _without_gradients(m: Any, x: Any) -> Any:
     with torch.no_grad():
         y = m.a(x)
     return m.b(y)
+
+
+def _beside(m: Any, x: Any) -> Any:
+    y = x @ m.a.weight.t()
+    return y, x @ m.b.weight.detach() @ m.b.weight.detach()
 
 
 def _only_bias() -> nn.Module:

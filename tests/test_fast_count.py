@@ -49,7 +49,7 @@ BY_HAND = {
     # layer 0 frozen: no gradient at all; layer 1, 8 wide: all of its own
     "lstm, first layer frozen": (2 * 10 * 32 * (16 + 8 + 8 + 8), 4 * 10 * 32 * (8 + 8)),
     # q, k 16 wide, v 8; 2 · 5 tokens; scores 2 · 25 · 16, sums 2 · 25 · 8; backward: weights, and twice attention
-    "fused attention": (
+    "attention, values narrower": (
         2 * (10 * 16 * 40 + 50 * 16 + 50 * 8),
         2 * (10 * 16 * 40 + 2 * 50 * 16 + 2 * 50 * 8),
     ),
@@ -71,9 +71,19 @@ def test_counts_by_hand():
 
 
 REPLAYED = {
-    "blocks alike": 2,  # the first one's input keeps nothing from being alike: 4 blocks, of which 1 differs? none
+    "blocks alike": 3,  # of four
+    "blocks alike, first ones frozen": 1,  # the third
+    "blocks alike, all before one frozen": 2,  # of three frozen ones; then one whose input needs no gradient; then one
     "blocks alike but for groups": 2,
+    "blocks alike but for the stride": 0,  # each works on another size
     "blocks alike but for what trains": 2,
+    "blocks that keep lists": 4,  # not they, but the layers inside, but for the first block's two
+    "blocks of blocks": 4,  # two inside of the first, then two whole ones
     "blocks that write their input": 0,
-    "one block called again and again": 2,
 }
+
+
+@pytest.mark.parametrize("name", REPLAYED)
+def test_blocks_are_left_out_where_they_are_alike_and_nowhere_else(name):
+    model, x = made(name)
+    assert fast_count(model, (x,)).replayed == REPLAYED[name]

@@ -23,7 +23,7 @@ def _layer(kind, groups, bias, frozen):
         "transposed": lambda: nn.ConvTranspose2d(8, 8, 1, groups=groups, bias=bias),
         "linear": lambda: nn.Linear(6, 6, bias=bias),
         "norm": lambda: nn.BatchNorm2d(8),
-        "relu": lambda: nn.ReLU(inplace=bias),
+        "relu": lambda: nn.ReLU(),
         "block": lambda: Block(8, groups),
         "attention": lambda: Made(lambda m, x: torch.softmax(m.q(x) @ m.k(x).transpose(-1, -2), -1) @ x,
                                   q=nn.Linear(6, 6), k=nn.Linear(6, 6)),
