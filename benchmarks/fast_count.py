@@ -72,9 +72,7 @@ def measure(name: str, batch_size: int, repeats: int, clock: Callable[[], float]
             if way == "cold":
                 clear_cache()
             least[way] = min(least.get(way, float("inf")), timed(run, clock))
-    return Timing(
-        name, build_s, least["warm"], least["cold"], replayed, least.get("flop counter"), least.get("traced")
-    )
+    return Timing(name, build_s, least["warm"], least["cold"], replayed, least.get("flop counter"), least.get("traced"))
 
 
 def build(name: str, batch_size: int) -> tuple[torch.nn.Module, tuple[Any, ...]]:

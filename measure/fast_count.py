@@ -16,7 +16,7 @@ from __future__ import annotations
 import contextlib
 import gc
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -225,7 +225,7 @@ def _executed(task: _Task, reason: str) -> FastCount:
                 grad_inputs=task.grad_inputs,
                 loss_of=task.loss_of,
             )
-    except Exception as fault:  # noqa: BLE001  as above; the caller gets it as the cause
+    except Exception as fault:
         again = " ".join(str(fault).split())[:200]
         raise Unavailable(f"neither predicted ({reason}) nor traced on fake tensors ({again})") from fault
     table: Counter[tuple[str, str, str]] = Counter()

@@ -68,7 +68,11 @@ def agree(model: nn.Module, inputs: tuple[Any, ...], *, by_module: bool = True, 
     """Predict, with and without replays, and hold both against the executed trace, in total and by module."""
     totals, table, _ = executed(model, inputs, **options)
     found = fast_count(model, inputs, rows=True, **options)
-    for count in (found, fast_count(model, inputs, rows=True, reuse=False, **options), fast_count(model, inputs, **options)):
+    for count in (
+        found,
+        fast_count(model, inputs, rows=True, reuse=False, **options),
+        fast_count(model, inputs, **options),
+    ):
         assert not count.executed, count.notes
         assert (count.forward_flop, count.backward_flop, count.recompute_flop) == (
             totals["forward"], totals["backward"], totals["recompute"],
@@ -154,42 +158,115 @@ NETS: dict[str, tuple[Callable[[], nn.Module], Any]] = {
     "all frozen": (lambda: _frozen(nn.Sequential(_linear(), _linear())), LINEAR),
     "only a bias trains": (lambda: _only_bias(), IMAGE),
     "a layer used three times": (_shared, LINEAR),
-    "an output that reaches no loss": (lambda: Made(lambda m, x: (m.a(x), m.b(m.c(x)))[0], a=_linear(), b=_linear(), c=_linear()), LINEAR),
-    "detached": (lambda: Made(lambda m, x: m.a(m.b(x).detach()) + m.c(x), a=_linear(), b=_linear(), c=_linear()), LINEAR),
+    "an output that reaches no loss": (
+        lambda: Made(lambda m, x: (m.a(x), m.b(m.c(x)))[0], a=_linear(), b=_linear(), c=_linear()),
+        LINEAR,
+    ),
+    "detached": (
+        lambda: Made(lambda m, x: m.a(m.b(x).detach()) + m.c(x), a=_linear(), b=_linear(), c=_linear()),
+        LINEAR,
+    ),
     "no_grad inside": (lambda: Made(_without_gradients, a=_linear(), b=_linear()), LINEAR),
     "grouped and depthwise": (lambda: stack(nn.Conv2d(8, 8, 3, groups=4), nn.Conv2d(8, 16, 3, groups=8)), IMAGE),
     "transposed": (lambda: stack(nn.ConvTranspose2d(8, 6, 3, 2, 1, 1, groups=2), nn.Conv2d(6, 2, 1)), IMAGE),
-    "convolutions of one and three dimensions": (lambda: Made(lambda m, x: m.b(m.a(x).unsqueeze(2)), a=nn.Conv1d(8, 4, 3), b=nn.Conv2d(4, 4, 1)), (2, 8, 9)),
+    "convolutions of one and three dimensions": (
+        lambda: Made(lambda m, x: m.b(m.a(x).unsqueeze(2)), a=nn.Conv1d(8, 4, 3), b=nn.Conv2d(4, 4, 1)),
+        (2, 8, 9),
+    ),
     "three dimensions": (lambda: nn.Sequential(nn.Conv3d(2, 4, 3, padding=1), nn.Conv3d(4, 2, 1)), (1, 2, 4, 4, 4)),
-    "padding same and circular": (lambda: stack(nn.Conv2d(8, 8, (3, 5), padding="same"), nn.Conv2d(8, 8, 3, padding=1, padding_mode="circular")), IMAGE),
+    "padding same and circular": (
+        lambda: stack(nn.Conv2d(8, 8, (3, 5), padding="same"), nn.Conv2d(8, 8, 3, padding=1, padding_mode="circular")),
+        IMAGE,
+    ),
     "bilinear": (lambda: Made(lambda m, x: m.b(m.a(x), x), a=_linear(), b=nn.Bilinear(8, 8, 5)), LINEAR),
-    "einsum": (lambda: Made(lambda m, x: torch.einsum("bi,ij,bj->b", m.a(x), m.b.weight, x), a=_linear(), b=_linear()), LINEAR),
-    "baddbmm": (lambda: Made(lambda m, x: torch.baddbmm(m.a(x), m.b(x), x.transpose(1, 2) @ x, beta=0.5), a=nn.Linear(16, 16), b=nn.Linear(16, 16)), TOKENS),
+    "einsum": (
+        lambda: Made(lambda m, x: torch.einsum("bi,ij,bj->b", m.a(x), m.b.weight, x), a=_linear(), b=_linear()),
+        LINEAR,
+    ),
+    "baddbmm": (
+        lambda: Made(
+            lambda m, x: torch.baddbmm(m.a(x), m.b(x), x.transpose(1, 2) @ x, beta=0.5),
+            a=nn.Linear(16, 16),
+            b=nn.Linear(16, 16),
+        ),
+        TOKENS,
+    ),
     "mv, dot, addr, addbmm": (lambda: Made(_vectors, a=_linear(), b=_linear()), LINEAR),
     "cdist": (lambda: Made(lambda m, x: torch.cdist(m.a(x), m.b.weight), a=_linear(), b=nn.Linear(8, 40)), (30, 8)),
     "inverse": (lambda: Made(lambda m, x: torch.linalg.inv(m.a(x)) @ x, a=_linear()), (8, 8)),
     "embedding": (lambda: nn.Sequential(nn.Embedding(10, 8), nn.Linear(8, 10)), torch.zeros(2, 5, dtype=torch.long)),
-    "lstm": (lambda: Made(lambda m, x: m.rnn(x)[0], rnn=nn.LSTM(16, 8, 2, batch_first=True, bidirectional=True, dropout=0.1)), TOKENS),
-    "lstm without bias, its last state": (lambda: Made(lambda m, x: m.head(m.rnn(x)[1][0]), rnn=nn.LSTM(16, 8, bias=False), head=_linear()), TOKENS),
+    "lstm": (
+        lambda: Made(
+            lambda m, x: m.rnn(x)[0], rnn=nn.LSTM(16, 8, 2, batch_first=True, bidirectional=True, dropout=0.1)
+        ),
+        TOKENS,
+    ),
+    "lstm without bias, its last state": (
+        lambda: Made(lambda m, x: m.head(m.rnn(x)[1][0]), rnn=nn.LSTM(16, 8, bias=False), head=_linear()),
+        TOKENS,
+    ),
     "lstm, first layer frozen": (lambda: _half_frozen_lstm(), TOKENS),
     "lstm with projections": (lambda: Made(_projected, rnn=nn.LSTM(16, 8, proj_size=4)), TOKENS),
     "lstm in double": (lambda: Made(lambda m, x: m.rnn(x.double())[0], rnn=nn.LSTM(16, 8).double()), TOKENS),
     "gru": (lambda: Made(lambda m, x: m.rnn(x)[0], rnn=nn.GRU(16, 8, 2, batch_first=True)), TOKENS),
     "rnn": (lambda: Made(lambda m, x: m.rnn(x)[1], rnn=nn.RNN(16, 8, bidirectional=True)), TOKENS),
     "lstm cell": (lambda: Made(lambda m, x: m.cell(x, m.cell(x))[0], cell=nn.LSTMCell(8, 8)), LINEAR),
-    "encoder": (lambda: nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 2, 32, batch_first=True), 3, enable_nested_tensor=False), TOKENS),
-    "encoder, activations first": (lambda: nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 2, 32, 0.0, "gelu", batch_first=True, norm_first=True), 2, enable_nested_tensor=False), TOKENS),
-    "attention layer with weights": (lambda: Made(lambda m, x: m.a(x, x, x)[0], a=nn.MultiheadAttention(16, 4, batch_first=True)), TOKENS),
+    "encoder": (
+        lambda: nn.TransformerEncoder(
+            nn.TransformerEncoderLayer(16, 2, 32, batch_first=True), 3, enable_nested_tensor=False
+        ),
+        TOKENS,
+    ),
+    "encoder, activations first": (
+        lambda: nn.TransformerEncoder(
+            nn.TransformerEncoderLayer(16, 2, 32, 0.0, "gelu", batch_first=True, norm_first=True),
+            2,
+            enable_nested_tensor=False,
+        ),
+        TOKENS,
+    ),
+    "attention layer with weights": (
+        lambda: Made(lambda m, x: m.a(x, x, x)[0], a=nn.MultiheadAttention(16, 4, batch_first=True)),
+        TOKENS,
+    ),
     "attention of one's own": (lambda: Made(_own_attention, qkv=nn.Linear(16, 48), out=nn.Linear(16, 16)), TOKENS),
-    "attention, values narrower": (lambda: Made(lambda m, x: _attention(m.q(x), m.k(x), m.v(x)), q=nn.Linear(16, 16), k=nn.Linear(16, 16), v=nn.Linear(16, 8)), TOKENS),
-    "causal attention": (lambda: Made(lambda m, x: _attention(m.q(x), m.q(x), m.q(x), is_causal=True), q=nn.Linear(16, 16)), TOKENS),
-    "attention, only its values train": (lambda: Made(lambda m, x: _attention(x, x, m.v(x)), v=nn.Linear(16, 16)), TOKENS),
-    "attention with dropout, only its values train": (lambda: Made(lambda m, x: _attention(x, x, m.v(x), dropout_p=0.5), v=nn.Linear(16, 16)), TOKENS),
-    "attention with a mask that trains": (lambda: Made(lambda m, x: _attention(x, x, m.v(x), attn_mask=m.b(x)[:, None]), v=nn.Linear(16, 16), b=nn.Linear(16, 5)), TOKENS),
-    "weight norm": (lambda: nn.Sequential(_linear(), nn.utils.parametrizations.weight_norm(_linear()), _linear()), LINEAR),
+    "attention, values narrower": (
+        lambda: Made(
+            lambda m, x: _attention(m.q(x), m.k(x), m.v(x)),
+            q=nn.Linear(16, 16),
+            k=nn.Linear(16, 16),
+            v=nn.Linear(16, 8),
+        ),
+        TOKENS,
+    ),
+    "causal attention": (
+        lambda: Made(lambda m, x: _attention(m.q(x), m.q(x), m.q(x), is_causal=True), q=nn.Linear(16, 16)),
+        TOKENS,
+    ),
+    "attention, only its values train": (
+        lambda: Made(lambda m, x: _attention(x, x, m.v(x)), v=nn.Linear(16, 16)),
+        TOKENS,
+    ),
+    "attention with dropout, only its values train": (
+        lambda: Made(lambda m, x: _attention(x, x, m.v(x), dropout_p=0.5), v=nn.Linear(16, 16)),
+        TOKENS,
+    ),
+    "attention with a mask that trains": (
+        lambda: Made(
+            lambda m, x: _attention(x, x, m.v(x), attn_mask=m.b(x)[:, None]), v=nn.Linear(16, 16), b=nn.Linear(16, 5)
+        ),
+        TOKENS,
+    ),
+    "weight norm": (
+        lambda: nn.Sequential(_linear(), nn.utils.parametrizations.weight_norm(_linear()), _linear()),
+        LINEAR,
+    ),
     "weight norm, the old way": (lambda: nn.Sequential(_linear(), _old_weight_norm(_linear())), LINEAR),
     "spectral norm": (lambda: nn.Sequential(_linear(), nn.utils.parametrizations.spectral_norm(_linear())), LINEAR),
-    "a function of one's own": (lambda: Made(lambda m, x: Doubling.apply(m.a(x), 2.0, m.b.weight), a=_linear(), b=_linear()), LINEAR),
+    "a function of one's own": (
+        lambda: Made(lambda m, x: Doubling.apply(m.a(x), 2.0, m.b.weight), a=_linear(), b=_linear()),
+        LINEAR,
+    ),
     "written in part": (lambda: Made(_in_part, first=_linear(), second=_linear(), third=_linear()), LINEAR),
     "a product written in place": (lambda: Made(_written, first=_linear(), second=_linear()), LINEAR),
     "a gradient inside of the forward pass": (lambda: Made(_inner_gradient, first=_linear(), second=_linear()), LINEAR),
@@ -203,14 +280,42 @@ NETS: dict[str, tuple[Callable[[], nn.Module], Any]] = {
     "a product beside the graph": (lambda: Made(_beside, a=_linear(4), b=_linear()), LINEAR),
     "blocks alike but for the stride": (lambda: stack(Block(), Block(stride=2), Block(), Block(stride=2)), IMAGE),
     "blocks alike but for what trains": (lambda: stack(Block(), _only_norm(), Block(), _only_norm()), IMAGE),
-    "blocks that keep lists": (lambda: Made(_with_list, blocks=nn.ModuleList(Collecting(8) for _ in range(3)), head=_linear()), LINEAR),
-    "blocks that fill a list each": (lambda: Made(_with_lists, blocks=nn.ModuleList(Collecting(8) for _ in range(3)), head=_linear()), LINEAR),
-    "blocks with two inputs and two outputs": (lambda: Made(_crossed, first=_linear(), blocks=nn.ModuleList(Crossing(8) for _ in range(4))), LINEAR),
-    "blocks of which one output is dropped": (lambda: Made(_dropped, first=_linear(), blocks=nn.ModuleList(Crossing(8) for _ in range(4))), LINEAR),
-    "blocks of blocks": (lambda: stack(*(nn.Sequential(Block(), Block(), nn.Sequential(Block(groups=2), Block(groups=2))) for _ in range(3))), IMAGE),
-    "blocks that write their input": (lambda: stack(*(nn.Sequential(nn.ReLU(inplace=True), nn.Conv2d(8, 8, 1)) for _ in range(3))), IMAGE),
-    "blocks written into afterwards": (lambda: Made(_after, stem=nn.Conv2d(3, 8, 1), blocks=nn.ModuleList(nn.Sequential(nn.Conv2d(8, 8, 1)) for _ in range(3))), IMAGE),
-    "one block called again and again": (lambda: Made(lambda m, x: m.b(m.b(m.b(m.stem(x)))), stem=nn.Conv2d(3, 8, 1), b=Block()), IMAGE),
+    "blocks that keep lists": (
+        lambda: Made(_with_list, blocks=nn.ModuleList(Collecting(8) for _ in range(3)), head=_linear()),
+        LINEAR,
+    ),
+    "blocks that fill a list each": (
+        lambda: Made(_with_lists, blocks=nn.ModuleList(Collecting(8) for _ in range(3)), head=_linear()),
+        LINEAR,
+    ),
+    "blocks with two inputs and two outputs": (
+        lambda: Made(_crossed, first=_linear(), blocks=nn.ModuleList(Crossing(8) for _ in range(4))),
+        LINEAR,
+    ),
+    "blocks of which one output is dropped": (
+        lambda: Made(_dropped, first=_linear(), blocks=nn.ModuleList(Crossing(8) for _ in range(4))),
+        LINEAR,
+    ),
+    "blocks of blocks": (
+        lambda: stack(
+            *(nn.Sequential(Block(), Block(), nn.Sequential(Block(groups=2), Block(groups=2))) for _ in range(3))
+        ),
+        IMAGE,
+    ),
+    "blocks that write their input": (
+        lambda: stack(*(nn.Sequential(nn.ReLU(inplace=True), nn.Conv2d(8, 8, 1)) for _ in range(3))),
+        IMAGE,
+    ),
+    "blocks written into afterwards": (
+        lambda: Made(
+            _after, stem=nn.Conv2d(3, 8, 1), blocks=nn.ModuleList(nn.Sequential(nn.Conv2d(8, 8, 1)) for _ in range(3))
+        ),
+        IMAGE,
+    ),
+    "one block called again and again": (
+        lambda: Made(lambda m, x: m.b(m.b(m.b(m.stem(x)))), stem=nn.Conv2d(3, 8, 1), b=Block()),
+        IMAGE,
+    ),
 }
 """Name → (how to make it, sizes of its input or the input itself)."""
 

@@ -62,8 +62,8 @@ def test_nothing_of_the_model_changes():
     model[0].weight.grad = gradient = torch.ones_like(model[0].weight)
     before = copy.deepcopy(model.state_dict())
     x = torch.randn(2, 3, 8, 8)
-    random.seed(1), numpy.random.seed(1), torch.manual_seed(1)  # noqa: NPY002
-    states = random.getstate(), torch.get_rng_state(), numpy.random.get_state()[1].copy()  # noqa: NPY002
+    random.seed(1), numpy.random.seed(1), torch.manual_seed(1)
+    states = random.getstate(), torch.get_rng_state(), numpy.random.get_state()[1].copy()
     version, modes = x._version, [module.training for module in model.modules()]
     call = nn.Module.__call__
     for train in (None, True, False):
@@ -75,7 +75,7 @@ def test_nothing_of_the_model_changes():
     assert (model.calls, x._version, x.grad) == ([], version, None)
     assert random.getstate() == states[0]
     assert torch.equal(torch.get_rng_state(), states[1])
-    assert (numpy.random.get_state()[1] == states[2]).all()  # noqa: NPY002
+    assert (numpy.random.get_state()[1] == states[2]).all()
     assert nn.Module.__call__ is call
 
 
@@ -207,7 +207,13 @@ def test_alike_blocks_with_inputs_of_two_dtypes():
         a = m.blocks[0](x)
         return a, m.blocks[1](x.double())
 
-    blocks = nn.ModuleList(Made(lambda m, x: x @ torch.empty(4, 4, dtype=x.dtype, device=x.device) @ m.w.weight.to(x.dtype), w=nn.Linear(4, 4)) for _ in range(2))
+    blocks = nn.ModuleList(
+        Made(
+            lambda m, x: x @ torch.empty(4, 4, dtype=x.dtype, device=x.device) @ m.w.weight.to(x.dtype),
+            w=nn.Linear(4, 4),
+        )
+        for _ in range(2)
+    )
     agree(Made(forward, blocks=blocks), (torch.randn(3, 4),))
 
 

@@ -65,7 +65,11 @@ def everything_is_safe(monkeypatch):
 
 def custom_nodes_are_safe(monkeypatch):
     original = reach.class_of
-    monkeypatch.setattr(reach, "class_of", lambda node: "safe" if original(node) == "other" and "Doubling" in type(node).__name__ else original(node))
+    monkeypatch.setattr(
+        reach,
+        "class_of",
+        lambda node: "safe" if original(node) == "other" and "Doubling" in type(node).__name__ else original(node),
+    )
 
 
 def slices_are_safe(monkeypatch):
@@ -81,19 +85,15 @@ def signature_without(part):
 
 
 def _dropped(signature, part):
-    kind, settings, names, held, children = signature
+    kind, settings, held, children = signature
     if part == "settings":
-        return kind, (), names, held, children
-    if part == "requires_grad":
-        held = tuple(None if h is None else (*h[:3], None, *h[4:]) for h in held)
-    return kind, settings, names, held, children
+        return kind, (), held, children
+    return kind, settings, tuple(None if h is None else h[:4] for h in held), children
 
 
 def inputs_without_gradients(monkeypatch):
     original = blocks._described
-    monkeypatch.setattr(
-        blocks, "_described", lambda value, tensors: _shorter(original(value, tensors))
-    )
+    monkeypatch.setattr(blocks, "_described", lambda value, tensors: _shorter(original(value, tensors)))
 
 
 def _shorter(part):

@@ -13,6 +13,7 @@ from __future__ import annotations
 import dis
 import enum
 import functools
+import operator
 import types
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Iterator
@@ -29,6 +30,9 @@ _PLAIN = frozenset(
         types.BuiltinFunctionType, type,
     )
 )  # fmt: skip
+_DERIVED = "_reversed_padding_repeated_twice"
+"""A list that a convolution makes of its other settings."""
+
 _MUTABLE = (list, dict, set, deque, bytearray, torch.Tensor, nn.Module, Counter, defaultdict, OrderedDict)
 _STORE_GLOBAL = dis.opmap["STORE_GLOBAL"]
 _TRUSTED = ("torch.nn.", "torchvision.")
@@ -66,21 +70,52 @@ def _signature(module: nn.Module) -> tuple[Any, ...]:
     own = module.__dict__
     if own["_forward_hooks"] or own["_forward_pre_hooks"] or own["_backward_hooks"] or own["_backward_pre_hooks"]:
         raise NotAlike
-    if not keeps_to_itself(kind) or own.get("_compiled_call_impl") is not None:
-        raise NotAlike
-    rate = _drops(kind)
-    settings = [
-        (name, value in (0, 1) and value if rate and name == "p" else _frozen(value))
-        for name, value in own.items()
-        if name not in _BARE
-    ]
+    children = own["_modules"]
+    settings = None if children else _layer(kind, own)
+    if settings is None:
+        if not keeps_to_itself(kind) or own.get("_compiled_call_impl") is not None:
+            raise NotAlike
+        rate = _drops(kind)
+        settings = tuple(
+            [
+                (name, value in (0, 1) and value if rate and name == "p" else _frozen(value))
+                for name, value in own.items()
+                if name not in _BARE
+            ]
+        )
     held = [
-        None if tensor is None else (tensor.shape, tensor.stride(), tensor.dtype, tensor.requires_grad, tensor.is_leaf)
-        for tensor in (*own["_parameters"].values(), *own["_buffers"].values())
+        None if tensor is None else (name, tensor.shape, tensor.stride(), tensor.dtype, tensor.requires_grad)
+        for part in (own["_parameters"], own["_buffers"])
+        for name, tensor in part.items()
     ]
-    children = [(name, None if child is None else _signature(child)) for name, child in own["_modules"].items()]
-    names = (*own["_parameters"], None, *own["_buffers"])
-    return kind, tuple(settings), names, tuple(held), tuple(children)
+    below = tuple([(name, None if child is None else _signature(child)) for name, child in children.items()])
+    return kind, settings, tuple(held), below
+
+
+_names: dict[tuple[type, int], Any] = {}
+_plain_kinds: set[tuple[type, ...]] = set()
+
+
+def _layer(kind: type, own: dict[str, Any]) -> Any:
+    """The settings of one of PyTorch's own layers, taken at once; None where they are not as plain as usual."""
+    if not kind.__module__.startswith("torch.nn.modules.") or _drops(kind):
+        return None
+    asked = kind, len(own)
+    getter = _names.get(asked)
+    if getter is None:
+        names = [name for name in own if name not in _BARE and name != _DERIVED]
+        getter = _names[asked] = operator.itemgetter("training", *names, "training")
+    try:
+        values = getter(own)
+        kinds = tuple(map(type, values))
+        hash(values)
+    except (KeyError, TypeError):
+        return None
+    if kinds not in _plain_kinds:
+        if any(each not in _PLAIN and each is not tuple for each in kinds):
+            return None
+        _plain_kinds.add(kinds)
+    return values, kinds
 
 
 def _frozen(value: Any) -> Any:
@@ -114,7 +149,9 @@ def keeps_to_itself(kind: type) -> bool:
 
 
 def _defined(kind: type) -> set[str]:
-    return {name for part in kind.__mro__ if part is not nn.Module and issubclass(part, nn.Module) for name in vars(part)}
+    return {
+        name for part in kind.__mro__ if part is not nn.Module and issubclass(part, nn.Module) for name in vars(part)
+    }
 
 
 def _functions(kind: type) -> Iterator[types.FunctionType]:

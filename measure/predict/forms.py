@@ -75,7 +75,9 @@ def _operation(d: Description) -> Operation:
     )  # fmt: skip
 
 
-def _row(like: Operation, name: str, inputs: dict[str, Any], outputs: Sequence[Any] = (), **attributes: Any) -> Operation:
+def _row(
+    like: Operation, name: str, inputs: dict[str, Any], outputs: Sequence[Any] = (), **attributes: Any
+) -> Operation:
     """A row of the backward pass; its dtypes are those of the forward operation."""
     dtype = like.input_dtypes[-1:]
     return Operation(

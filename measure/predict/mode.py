@@ -170,9 +170,7 @@ def _in_place(_mode: PredictMode, func: Any, args: Any, kwargs: Any) -> Any:
     """Only values change; what does not fit is left to the kernel, which says so."""
     target = args[0]
     fits = target.is_meta and all(
-        other.dim() == 0 or other.shape == target.shape
-        for other in args[1:]
-        if isinstance(other, torch.Tensor)
+        other.dim() == 0 or other.shape == target.shape for other in args[1:] if isinstance(other, torch.Tensor)
     )
     if fits and not kwargs.keys() - {"alpha", "value", "generator", "rounding_mode", "non_blocking"}:
         return target

@@ -166,7 +166,9 @@ def _contents(module: torch.nn.Module) -> list[tuple[Any, Any]]:
     found: list[tuple[Any, Any]] = []
     for name, value in module.__dict__.items():
         if isinstance(value, _SAVED) and (value or name not in _BARE):
-            found.append((value, value[:] if isinstance(value, list) else dict(value) if isinstance(value, dict) else set(value)))
+            found.append(
+                (value, value[:] if isinstance(value, list) else dict(value) if isinstance(value, dict) else set(value))
+            )
     return found
 
 

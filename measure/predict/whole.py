@@ -52,7 +52,9 @@ def attention(original: Callable[..., Any]) -> Callable[..., Any]:
         scale: float | None = None, enable_gqa: bool = False,
     ) -> Any:  # fmt: skip
         rest = (dropout_p, is_causal, scale, enable_gqa)
-        if not (query.is_meta and key.is_meta and value.is_meta and _is_fused(original, query, key, value, attn_mask, rest)):
+        if not (
+            query.is_meta and key.is_meta and value.is_meta and _is_fused(original, query, key, value, attn_mask, rest)
+        ):
             return original(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
         return _FUSED(query, key, value, dropout_p, is_causal, attn_mask=attn_mask, scale=scale)[0]
 
