@@ -1,4 +1,4 @@
-"""The fast count of small nets, one for each rule: equal to the executed trace to the last FLOP, and to counts by hand."""
+"""The fast count of small nets, one for each rule: equal to the executed trace, and to counts by hand."""
 
 from __future__ import annotations
 

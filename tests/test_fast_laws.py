@@ -1,4 +1,4 @@
-"""Laws of the fast count: random nets agree with the executed trace, models stay untouched, what cannot be predicted says so."""
+"""Laws of the fast count: random nets agree with the trace, models stay untouched, what cannot be predicted says so."""
 
 from __future__ import annotations
 

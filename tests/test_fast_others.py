@@ -6,7 +6,9 @@ import pytest
 import timm
 import torch
 import transformers
-from fast_nets import agree
+from fast_nets import agree, executed
+
+from measure.fast_count import fast_count
 
 TIMM = {
     "vit_tiny_patch16_224": 224,
@@ -28,12 +30,6 @@ def test_timm(name):
 SMALL = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "vocab_size": 50}
 HF = {
     "bert": lambda: transformers.BertModel(transformers.BertConfig(intermediate_size=64, **SMALL)),
-    "gpt2": lambda: transformers.GPT2LMHeadModel(
-        transformers.GPT2Config(n_embd=32, n_layer=3, n_head=4, vocab_size=50, use_cache=False)
-    ),
-    "llama": lambda: transformers.LlamaForCausalLM(
-        transformers.LlamaConfig(intermediate_size=64, num_key_value_heads=2, use_cache=False, **SMALL)
-    ),
     "t5": lambda: transformers.T5EncoderModel(
         transformers.T5Config(d_model=32, d_kv=8, d_ff=64, num_layers=3, num_heads=4, vocab_size=50)
     ),
@@ -46,3 +42,24 @@ def test_transformers(name):
     model = HF[name]().train()
     found = agree(model, (torch.zeros(2, 7, dtype=torch.long),))
     assert found.backward_flop > found.forward_flop
+
+
+ASKING = {
+    "gpt2": lambda: transformers.GPT2LMHeadModel(
+        transformers.GPT2Config(n_embd=32, n_layer=3, n_head=4, vocab_size=50, use_cache=False)
+    ),
+    "llama": lambda: transformers.LlamaForCausalLM(
+        transformers.LlamaConfig(intermediate_size=64, num_key_value_heads=2, use_cache=False, **SMALL)
+    ),
+}
+"""They ask for values of positions, where they are not traced (transformers 5.23)."""
+
+
+@pytest.mark.parametrize("name", ASKING)
+def test_a_model_that_asks_for_values_is_counted_by_the_executed_trace_and_says_so(name):
+    torch.manual_seed(0)
+    model, tokens = ASKING[name]().train(), torch.zeros(2, 7, dtype=torch.long)
+    found, (totals, _, _) = fast_count(model, (tokens,)), executed(model, (tokens,))
+    assert (found.forward_flop, found.backward_flop) == (totals["forward"], totals["backward"])
+    assert found.executed
+    assert "cannot be called on meta tensors" in found.notes[0]

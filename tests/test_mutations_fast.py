@@ -1,4 +1,4 @@
-"""Tests of the tests: each rule of the fast count is spoilt in turn, and the comparison that should notice must fail."""
+"""Tests of the tests: each rule of the fast count is spoilt in turn, and the comparison must notice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The executed trace of a forward and a backward pass on fake tensors: what a prediction is held against and falls back on.
+"""The executed trace of a forward and a backward pass on fake tensors: the oracle of a prediction, and its fallback.
 
 The caller's model is not touched, no data is copied, no real tensor is made. It raises what fake tensors raise.
 """

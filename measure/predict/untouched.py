@@ -69,7 +69,7 @@ def modules(model: torch.nn.Module) -> list[torch.nn.Module]:
 
 
 def _is_steady(module: torch.nn.Module) -> bool:
-    """Whether this is one of PyTorch's or torchvision's own layers, which keep what they have, tensors where they belong."""
+    """Whether this is a layer of PyTorch's or torchvision's own, which keeps what it has, and its tensors in place."""
     own = module.__dict__
     return not (own["_forward_hooks"] or own["_forward_pre_hooks"]) and _is_own(type(module))
 
@@ -162,7 +162,7 @@ def _tensors_of(module: torch.nn.Module) -> Iterator[torch.Tensor]:
 
 
 def _contents(module: torch.nn.Module) -> list[tuple[Any, Any]]:
-    """Lists, dicts and sets among the attributes (those of parameters, buffers and children too), and what they hold."""
+    """Lists, dicts and sets among the attributes (also of parameters, buffers, children), and what they hold."""
     found: list[tuple[Any, Any]] = []
     for name, value in module.__dict__.items():
         if isinstance(value, _SAVED) and (value or name not in _BARE):
