@@ -4,11 +4,12 @@ The backward pass of a product follows from its forward pass and from which oper
 a gradient of the loss reaches it: autograd's own graph says both, and no gradient is computed. Normalisations and
 activations are not computed either, and a block that is built like an earlier one, and gets an input like it, is not
 run again (`measure/predict/`). The formulas are those of the executed trace (`measure.operations`), which is the
-oracle: tests hold both equal to the last FLOP. No memory for activations, no weight is read, the model is left as it was.
+oracle: tests hold both equal to the last FLOP. No memory for activations, no weight is read, and the model is left as
+it was.
 
-A model that cannot run so (its course depends on values, say) is counted by the executed trace on fake tensors, and the
-notes begin with the reason; if that cannot either, Unavailable. It counts no scalar work, no bytes, no optimizer, and
-takes no time of anything. What runs differently on a GPU is counted as a CPU runs it.
+A model that cannot run so (its course depends on values, say) is counted by the executed trace on fake tensors, and
+the notes begin with the reason; if that cannot either, Unavailable. It counts no scalar work, no bytes, no optimizer,
+and takes no time of anything. What runs differently on a GPU is counted as a CPU runs it.
 """
 
 from __future__ import annotations
