@@ -18,9 +18,8 @@ import torch
 import torch.fx
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
-from measure.counters.own import NOT_ON_FAKE, fake_copy
 from measure.counters.running import evaluating, summed
-from measure.fake import FakeMode, fake_mode
+from measure.fake import NOT_ON_FAKE, FakeMode, fake_copy, fake_mode
 from measure.operations import Recorder
 from measure.unwatched import elementwise
 from results.calls import FUNCTION, MODULE, Call, ModuleInfo, Recording, Sized

@@ -106,8 +106,7 @@ def training(workload: Workload, batch_size: int) -> tuple[Operation, ...]:
 
     Raises Unavailable, ValueError or RuntimeError where the model cannot be trained at this batch.
     """
-    from measure.counters.own import NOT_ON_FAKE
-    from measure.fake import fake_mode
+    from measure.fake import NOT_ON_FAKE, fake_mode
     from measure.operations import trace_step
 
     try:

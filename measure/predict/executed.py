@@ -5,15 +5,14 @@ The caller's model is not touched, no data is copied, no real tensor is made. It
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_map
 
 from measure.counters.running import summed
-from measure.fake import FakeMode, fake_mode, to_fake
+from measure.fake import fake_copy, fake_mode
 from measure.operations import Trace, trace_step
 
 
@@ -29,7 +28,7 @@ def traced(
     """The operations of model(*inputs, **kwargs) and of the backward pass of the sum of its outputs, or of what
     `loss_of` makes of them."""
     mode = fake_mode()
-    copied, given, named = _fake_copy(model, inputs, dict(kwargs), mode)
+    copied, (given, named) = fake_copy(model, (inputs, dict(kwargs)), mode)
     if train is not None:
         copied.train(train)
     if grad_inputs is not None:
@@ -55,13 +54,3 @@ def _asking(wanted: bool) -> Callable[[Any], Any]:
         return value.requires_grad_(wanted) if isinstance(value, torch.Tensor) and value.is_floating_point() else value
 
     return asked
-
-
-def _fake_copy(
-    model: torch.nn.Module, inputs: Any, kwargs: Any, mode: FakeMode
-) -> tuple[torch.nn.Module, tuple[Any, ...], dict[str, Any]]:
-    """The model and its inputs on fake tensors."""
-    held = [leaf for module in model.modules() for leaf in tree_leaves(vars(module)) if isinstance(leaf, torch.Tensor)]
-    *fakes, given, named = to_fake([*held, inputs, kwargs], mode)
-    instead = {id(tensor): fake for tensor, fake in zip(held, fakes, strict=True)}
-    return copy.deepcopy(model, instead), given, named
