@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -117,6 +118,8 @@ class Listener:
         """Modules have hooks and functions are patched inside; both are as they were afterwards."""
         watched = [(f"{library}.{name}", place, name) for library, place, names in WATCHED for name in names.split()]
         watched = [(called, place, name) for called, place, name in watched if hasattr(place, name)]
+        if "einops" in sys.modules:  # brought by a counter, and used by a model only if it is imported
+            watched.append(("einops.einsum", sys.modules["einops"], "einsum"))
         original = [(place, name, vars(place).get(name, _ABSENT)) for _, place, name in watched]
         wrapped = [(space, name, space[name]) for space, name in _wrapped_for_fx()]
         handles = [
