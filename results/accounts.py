@@ -47,3 +47,20 @@ class AccountCause(Record):
     kind: str
     module: str = ""
     flop: int | float  # what it adds to the exact count, in the unit of the native value
+
+
+@dataclass(frozen=True, kw_only=True)
+class AccountLaw(Record):
+    """One counter's number of one pass, or a part of it, as slope · batch + constant, or the batches that break it."""
+
+    model: str
+    counter: str  # or "exact"
+    phase: str  # forward, backward
+    part: str = ""  # of the exact count a module, of a counter one of its operators; empty: all of it
+    native_unit: str = ""  # mac or flop, of the two numbers
+    batches: tuple[int, ...] = ()  # counted; the largest checks the line through the others
+    slope: int | None = None  # a sample
+    constant: int | None = None
+    holds: bool | None = None  # None: fewer than three batches decide nothing
+    status: str = "ok"  # of the counter
+    reason: str = ""

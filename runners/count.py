@@ -13,10 +13,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from results.errors import StoreFault, Unavailable
 from runners.arguments import MISTAKE, Parser, choice_error, exit_code, names, number
 
 if TYPE_CHECKING:
     from reports.accounts import Counted
+    from results.accounts import AccountLaw
     from results.calls import Recording
     from results.records import FlopCount
 
@@ -33,6 +35,9 @@ UNWRITABLE = 3
 INTERRUPTED = 130
 
 TIMEOUT_S = 600.0
+
+CHECK = 16
+"""Batch at which the law of a counter is checked: on real tensors more takes long and much memory."""
 
 FACTORY, TRAINER, EXPLAINER = "runners.counted:get", "runners.counted:training", "workloads.fit:reason"
 
@@ -58,6 +63,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("error: interrupted", file=sys.stderr)
         return INTERRUPTED
+    except StoreFault as fault:
+        print(f"error: {fault}", file=sys.stderr)
+        return UNWRITABLE
     except BrokenPipeError:
         raise
     except Exception as fault:
@@ -69,35 +77,59 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(parser: Parser, options: Namespace) -> int:
-    from results.errors import StoreFault
-
     _check(parser, options)
     counters = _counters(parser, options.counters)
     from measure.counters.isolate import prepare
+    from runners import account_files
 
+    if options.out is not None:
+        account_files.make(options.out)
     prepare()
+    answer, tell = (_laws, _tell_laws) if options.law else (count, _tell)
     answers, failed = [], 0
     for model in options.models:
         try:
-            answers.append(count(model, options, counters))
+            answers.append(answer(model, options, counters))
         except Uncounted as fault:
             print(f"error: {fault}", file=sys.stderr)
             failed = max(failed, MISTAKE if fault.mistaken else FAILED)
-    if not answers:
-        return failed
+    if answers:
+        tell(answers, options)
+    return failed
+
+
+def _tell(answers: Sequence[Counted], options: Namespace) -> None:
     show(answers, options)
     if options.out is not None:
-        try:
-            write(answers, options.out)
-        except (OSError, StoreFault) as fault:
-            print(f"error: {fault}", file=sys.stderr)
-            return UNWRITABLE
-    return failed
+        write(answers, options.out)
+
+
+def _laws(model: str, options: Namespace, counters: Sequence[str]) -> tuple[str, Sequence[AccountLaw]]:
+    """A model's laws of the batch. Raises Uncounted where it cannot be built or run."""
+    from runners import law
+
+    try:
+        return model, law.laws(
+            model, _hyper(options), counters, options.law_check, options.timeout, lambda words: _say(options, words)
+        )
+    except (ValueError, Unavailable) as fault:
+        raise Uncounted(f"{model}: {fault}", mistaken=True) from fault
+
+
+def _tell_laws(answers: Sequence[tuple[str, Sequence[AccountLaw]]], options: Namespace) -> None:
+    from reports.tables import to_csv
+    from results.accounts import AccountLaw
+    from runners import account_files, law
+
+    _say(options, "")
+    print(law.show(answers, options, sys.stdout.isatty()), end="")
+    if options.out is not None:
+        found = [each for _, laws in answers for each in laws]
+        account_files.put(options.out, {"laws.csv": to_csv(found, AccountLaw)})
 
 
 def _check(parser: Parser, options: Namespace) -> None:
     """Ends the command where a model or an input cannot be what it says, before anything is imported that is slow."""
-    from results.errors import Unavailable
     from workloads.shapes import parse_shapes
     from workloads.specs import check
 
@@ -216,15 +248,11 @@ def show(answers: Sequence[Counted], options: Namespace) -> None:
 
 
 def write(answers: Sequence[Counted], out: Path) -> None:
-    """accounts.csv and causes.csv in a directory. Raises OSError."""
-    from reports.tables import to_csv
-    from results.accounts import Account, AccountCause
+    """Tables and pictures of all answers, in a directory. Raises StoreFault."""
+    from runners import account_files
 
-    out.mkdir(parents=True, exist_ok=True)
     accounts = [account for answer in answers for account in answer.accounts]
-    causes = [cause for answer in answers for cause in answer.causes]
-    (out / "accounts.csv").write_text(to_csv(accounts, Account), encoding="utf-8")
-    (out / "causes.csv").write_text(to_csv(causes, AccountCause), encoding="utf-8")
+    account_files.write(out, accounts, [cause for answer in answers for cause in answer.causes])
 
 
 def _parser() -> Parser:
@@ -258,6 +286,10 @@ def _parser() -> Parser:
         "--checkpoint", type=names("module"), default=(), metavar="PATTERNS", help="modules that are calculated again"
     )
     parser.add_argument("--detail", action="store_true", help="every cause, by kind of operation and module")
+    parser.add_argument("--law", action="store_true", help="each number as a line in the batch, a·b + c")
+    parser.add_argument(
+        "--law-check", type=number(int, 5), default=CHECK, metavar="N", help=f"the batch that checks it ({CHECK})"
+    )
     parser.add_argument("--format", choices=FORMATS, default="table", help="table, csv or json (table)")
     parser.add_argument("--out", type=Path, metavar="DIR", help="write accounts.csv, causes.csv and the pictures here")
     parser.add_argument(

@@ -38,7 +38,7 @@ def get(
     **hyper: int,
 ) -> Workload:
     """The workload of any model. frozen: patterns of parameters that are not trained; checkpoint: patterns of modules
-    whose forward pass is calculated again in the backward pass. Raises ValueError for a pattern that nothing matches."""
+    whose forward pass is calculated again in the backward pass. Raises ValueError for a pattern with no match."""
     from workloads.anything import get as anything
 
     workload = anything(spec, input=input, batch=batch, **hyper)

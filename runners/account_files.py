@@ -1,0 +1,49 @@
+"""The files of `runners.count --out`: tables of accounts and causes, laws of the batch, waterfall pictures.
+
+A file of that name is replaced at once or not at all; others in the directory are left alone. Tables come first, so
+that a picture that fails loses none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from results import disk
+from results.errors import StoreFault
+
+if TYPE_CHECKING:
+    from results.accounts import Account, AccountCause
+
+
+def make(out: Path) -> None:
+    """The directory, before anything is counted for it. Raises StoreFault."""
+    try:
+        disk.make_directory(disk.DISK, out)
+    except OSError as fault:
+        raise StoreFault(f"--out {out} could not be made: {fault.strerror or fault}") from fault
+
+
+def write(out: Path, accounts: Sequence[Account], causes: Sequence[AccountCause]) -> None:
+    """accounts.csv, causes.csv, and a waterfall of each model and pass as PNG and SVG. Raises StoreFault."""
+    from reports import figures_accounts, style
+    from reports.tables import to_csv
+    from results.accounts import Account, AccountCause
+
+    put(out, {"accounts.csv": to_csv(accounts, Account), "causes.csv": to_csv(causes, AccountCause)})
+    with style.theme():
+        for name, figure in figures_accounts.waterfalls(accounts, causes).items():
+            put(out, {f"{name}.{ending}": content for ending, content in style.render(figure).items()})
+
+
+def put(out: Path, files: Mapping[str, str | bytes]) -> None:
+    """Writes files of these names and contents. Raises StoreFault."""
+    make(out)
+    for name, content in files.items():
+        data = content.encode() if isinstance(content, str) else content
+        try:
+            if disk.read(out / name) != data:
+                disk.replace(disk.DISK, out / name, data)
+        except OSError as fault:
+            raise StoreFault(f"{out / name} could not be written: {fault.strerror or fault}") from fault
