@@ -64,3 +64,18 @@ class AccountLaw(Record):
     holds: bool | None = None  # None: fewer than three batches decide nothing
     status: str = "ok"  # of the counter
     reason: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AccountRatio(Record):
+    """FLOP of backward ÷ FLOP of forward, of the exact count by model, kind, module and operation, and of counters."""
+
+    model: str
+    batch_size: int
+    source: str  # exact or a counter
+    level: str  # model, kind, module, operation
+    name: str = ""  # of the kind, module or forward operation; empty for the model
+    forward_flop: int | None = None  # model FLOP of products, other FLOP of what is no product
+    backward_flop: int | None = None
+    ratio: float | None = None  # 2 by rule of thumb
+    reason: str = ""

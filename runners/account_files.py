@@ -1,4 +1,4 @@
-"""The files of `runners.count --out`: tables of accounts and causes, laws of the batch, waterfall pictures.
+"""The files of `runners.count --out`: tables of accounts, causes and ratios, laws of the batch, waterfalls.
 
 A file of that name is replaced at once or not at all; others in the directory are left alone. Tables come first, so
 that a picture that fails loses none.
@@ -14,7 +14,7 @@ from results import disk
 from results.errors import StoreFault
 
 if TYPE_CHECKING:
-    from results.accounts import Account, AccountCause
+    from results.accounts import Account, AccountCause, AccountRatio
 
 
 def make(out: Path) -> None:
@@ -25,13 +25,17 @@ def make(out: Path) -> None:
         raise StoreFault(f"--out {out} could not be made: {fault.strerror or fault}") from fault
 
 
-def write(out: Path, accounts: Sequence[Account], causes: Sequence[AccountCause]) -> None:
-    """accounts.csv, causes.csv, and a waterfall of each model and pass as PNG and SVG. Raises StoreFault."""
+def write(
+    out: Path, accounts: Sequence[Account], causes: Sequence[AccountCause], ratios: Sequence[AccountRatio]
+) -> None:
+    """accounts.csv, causes.csv, ratios.csv; a waterfall of each model and pass, PNG and SVG. Raises StoreFault."""
     from reports import figures_accounts, style
     from reports.tables import to_csv
-    from results.accounts import Account, AccountCause
+    from results.accounts import Account, AccountCause, AccountRatio
 
-    put(out, {"accounts.csv": to_csv(accounts, Account), "causes.csv": to_csv(causes, AccountCause)})
+    tables = {"accounts": to_csv(accounts, Account), "causes": to_csv(causes, AccountCause)}
+    tables |= {"ratios": to_csv(ratios, AccountRatio)}
+    put(out, {f"{name}.csv": rows for name, rows in tables.items()})
     with style.theme():
         for name, figure in figures_accounts.waterfalls(accounts, causes).items():
             put(out, {f"{name}.{ending}": content for ending, content in style.render(figure).items()})

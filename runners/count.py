@@ -188,6 +188,7 @@ def _hyper(options: Namespace) -> dict[str, Any]:
 
 def _answer(model: str, size: int, recording: Recording, rows: Sequence[FlopCount]) -> Counted:
     from analysis.kinds import cost, not_understood
+    from cleaning.accounts.backward import backward
     from cleaning.accounts.causes import CAUSES
     from cleaning.accounts.reconcile import PHASES, exact, reconcile
     from reports.accounts import Counted
@@ -209,6 +210,7 @@ def _answer(model: str, size: int, recording: Recording, rows: Sequence[FlopCoun
         causes=causes,
         words=CAUSES,
         notes=tuple(_notes(recording)),
+        backward=backward(model, size, recording.training, accounts) if recording.training else None,
     )
 
 
@@ -231,19 +233,23 @@ def show(answers: Sequence[Counted], options: Namespace) -> None:
 
     from reports.accounts import document, to_text
     from reports.tables import to_csv
-    from results.accounts import Account, AccountCause
+    from results.accounts import Account, AccountCause, AccountRatio
 
     if sys.stderr.isatty():
         print("\r\033[K", end="", file=sys.stderr, flush=True)
     if options.format == "json":
         documents = [document(answer) for answer in answers]
         print(json.dumps(documents[0] if len(options.models) == 1 else documents, indent=1, allow_nan=False))
+    elif options.format == "csv" and options.ratios:
+        rows = [row for answer in answers if answer.backward for row in answer.backward.ratios]
+        print(to_csv(rows, AccountRatio), end="")
     elif options.format == "csv" and options.detail:
         print(to_csv([cause for answer in answers for cause in answer.causes], AccountCause), end="")
     elif options.format == "csv":
         print(to_csv([account for answer in answers for account in answer.accounts], Account), end="")
     else:
-        texts = (to_text(each, colour=sys.stdout.isatty(), detail=options.detail) for each in answers)
+        colour = sys.stdout.isatty()
+        texts = (to_text(each, colour=colour, detail=options.detail, ratios=options.ratios) for each in answers)
         print("\n".join(texts), end="")
 
 
@@ -252,7 +258,9 @@ def write(answers: Sequence[Counted], out: Path) -> None:
     from runners import account_files
 
     accounts = [account for answer in answers for account in answer.accounts]
-    account_files.write(out, accounts, [cause for answer in answers for cause in answer.causes])
+    causes = [cause for answer in answers for cause in answer.causes]
+    ratios = [row for answer in answers if answer.backward for row in answer.backward.ratios]
+    account_files.write(out, accounts, causes, ratios)
 
 
 def _parser() -> Parser:
@@ -286,6 +294,7 @@ def _parser() -> Parser:
         "--checkpoint", type=names("module"), default=(), metavar="PATTERNS", help="modules that are calculated again"
     )
     parser.add_argument("--detail", action="store_true", help="every cause, by kind of operation and module")
+    parser.add_argument("--ratios", action="store_true", help="backward ÷ forward, and what 3 × forward misses")
     parser.add_argument("--law", action="store_true", help="each number as a line in the batch, a·b + c")
     parser.add_argument(
         "--law-check", type=number(int, 5), default=CHECK, metavar="N", help=f"the batch that checks it ({CHECK})"
