@@ -47,7 +47,6 @@ def put(out: Path, files: Mapping[str, str | bytes]) -> None:
     for name, content in files.items():
         data = content.encode() if isinstance(content, str) else content
         try:
-            if disk.read(out / name) != data:
-                disk.replace(disk.DISK, out / name, data)
+            disk.replace(disk.DISK, out / name, data)
         except OSError as fault:
             raise StoreFault(f"{out / name} could not be written: {fault.strerror or fault}") from fault

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,8 @@ from matplotlib.patches import Rectangle
 from reports import figures_accounts, style
 from reports.waterfall import CONVENTION, MOST_CAUSES, UNEXPLAINED, lane, near
 from results.accounts import Account, AccountCause
+from results.errors import StoreFault
+from runners import account_files
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -207,6 +210,21 @@ def test_no_exact_count_no_picture_and_each_model_its_own() -> None:
     assert drawn([account("c", 5, exact_flop=0)], []) == {}
     two = [account("c", 1000, model="timm:a/b"), account("c", 1000, model="timm:a_b"), account("c", 1000, model="x")]
     assert list(drawn(two, [])) == ["waterfall_timm_a_b_forward", "waterfall_timm_a_b_forward_2", "waterfall_x_forward"]
+
+
+def test_files_are_written_twice_the_same_and_a_fault_is_one_line(tmp_path: Path) -> None:
+    accounts, causes = [account("c", 1002)], [cause("c", "bias_counted", 2)]
+    account_files.write(tmp_path / "a" / "b", accounts, causes, [])
+    found = {path.name: path.read_bytes() for path in (tmp_path / "a" / "b").iterdir()}
+    pictures = {"waterfall_net_forward.png", "waterfall_net_forward.svg"}
+    assert set(found) == {"accounts.csv", "causes.csv", "ratios.csv", *pictures}
+    account_files.write(tmp_path / "again", accounts, causes, [])
+    assert {path.name: path.read_bytes() for path in (tmp_path / "again").iterdir()} == found
+    assert found["causes.csv"].decode().splitlines()[1] == "net,2,c,forward,bias_counted,convolution,a,2"
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "causes.csv").mkdir()
+    with pytest.raises(StoreFault, match=r"taken/causes\.csv could not be written: "):
+        account_files.write(tmp_path / "taken", accounts, causes, [])
 
 
 def test_nothing_is_written_over_anything_else() -> None:
