@@ -8,9 +8,7 @@ around it (five forward on one thread, six backward on the engine's), two kernel
 threads, so that every rule of `measure/traces/attribute.py` has work to do. The result is checked before a time is
 told: every kernel found the call that launched it, every backward call its forward call.
 The file holds the same as a Kineto trace of torch 2.15, gzipped if its name ends in .gz; reading it runs in a process
-of its own, whose peak memory is told. HolisticTraceAnalysis reads the same file where it is installed (it brings
-jupyterlab, plotly and pytest, so that none of this project's requirements name it); it attributes kernels to calls, but
-finds neither phase nor module, so that its time is no more than a bearing.
+of its own, whose peak memory is told. `benchmarks/hta.py` has a peer read the same.
 
 Seen (two cores of an AMD EPYC, Python 3.11.7, numpy 2.4.6, other work beside it): a million kernels and 2,750,000 calls
 attributed in 11.6 s with 1.6 GB; a file of 1.12 GB (gzipped 39 MB: 692,400 kernels, 1,904,100 calls) read in 34.5 s and
@@ -23,7 +21,6 @@ from __future__ import annotations
 
 import argparse
 import gzip
-import importlib.util
 import json
 import platform
 import resource
@@ -237,15 +234,10 @@ def time_file(path: Path) -> dict[str, Any]:
     }
 
 
-def peer(path: Path) -> str:
-    """HolisticTraceAnalysis on the same file, or why not."""
-    if importlib.util.find_spec("hta") is None:
-        return "HolisticTraceAnalysis is not installed: no comparison"
-    from hta.common.trace_parser import parse_trace_dataframe  # type: ignore[import-not-found]
-
-    begun = time.perf_counter()
-    parse_trace_dataframe(str(path))
-    return f"HolisticTraceAnalysis reads it in {time.perf_counter() - begun:.1f} s"
+def steps_of(file_bytes: int) -> int:
+    """How many steps fill a file of about so many bytes."""
+    events = OPERATIONS * CALLS_AN_OPERATION + KERNELS_A_STEP
+    return max(file_bytes // (events * EVENT_BYTES), 1)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -265,11 +257,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / ("trace.json.gz" if options.gzip else "trace.json")
-        events = OPERATIONS * CALLS_AN_OPERATION + KERNELS_A_STEP
-        write(made_up(max(options.file_bytes // (events * EVENT_BYTES), 1)), path)
+        write(made_up(steps_of(options.file_bytes)), path)
         command = [sys.executable, "-m", "benchmarks.traces", "--read", str(path)]
         print(_told(json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)))
-        print(peer(path))
     return 0
 
 

@@ -84,7 +84,7 @@ def profile_step(
     profiler = torch.autograd.profiler.profile(
         use_kineto=True, use_device=_device(cuda), record_shapes=True, with_flops=True
     )  # torch.profiler.profile, without its schedule: on 2.11 that warns, or builds its own table of all steps (5 s)
-    with ModuleRanges(model) as modules, profiler, _collector_off():
+    with ModuleRanges(model) as modules, profiler, collector_off():
         run()
         blocks = tuple(_timed_steps(run, clock, "" if work == "batch" else work, most_steps, most_s))
     if not announced:
@@ -149,7 +149,8 @@ def _timed(run: Callable[[], None], clock: Clock, work: str) -> Block:
 
 
 @contextlib.contextmanager
-def _collector_off() -> Iterator[None]:
+def collector_off() -> Iterator[None]:
+    """Python's cyclic collector does not run inside: what it frees is no part of a step."""
     collecting = gc.isenabled()
     gc.disable()
     try:

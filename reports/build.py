@@ -34,7 +34,7 @@ from cleaning.profiles import clean_profile, profile_counts, why_unprofiled
 from cleaning.ratios import profile_ratios, ratios
 from cleaning.raw import records
 from results.errors import Inconsistent, Unavailable
-from results.layout import Key, key_of, recording_file
+from results.layout import Key, key_of, profile_file, recording_file
 from results.records import (
     MEASURED,
     WORKS,
@@ -178,6 +178,11 @@ class _Raw:
         self.left_out = _by_cell(cleaned.dropped_counts)
         self.problems: list[str] = []
 
+    def check_whole(self, file: str) -> None:
+        """Raises Inconsistent for a file that is not what its attempt committed."""
+        if file in self.data.damaged:
+            raise Inconsistent(f"{file} is not what was committed")
+
     def rows_or_problem(self, what: str, run: Run, derive: Callable[[], Iterable[R]]) -> tuple[R, ...]:
         """What one analysis of one cell gives; nothing and a problem if its data contradict each other."""
         try:
@@ -287,6 +292,7 @@ def _cell(run: Run, raw: _Raw, table: Sequence[Operation] | None, counted: Count
 def _profile(run: Run, raw: _Raw, table: Sequence[Operation] | None) -> _Profile:
     """A cell's profile, cleaned; where it is damaged or absent, its counts are rows with the reason."""
     try:
+        raw.check_whole(profile_file(run.cell_id, run.attempt))
         calls = raw.read_profile(run.cell_id, run.attempt) if run.profiled else ()
         clean = clean_profile(run, calls)
         return _Profile(tuple(clean.operations), profile_counts(run, clean.operations, table), tuple(clean.log))
@@ -311,9 +317,11 @@ def _recorded(run: Run, raw: _Raw, table: Sequence[Operation] | None) -> _Profil
     for work in works:
         file = recording_file(run.cell_id, run.attempt, work, run.profile)
         if file not in run.committed:
-            lost[work] = why_unprofiled(run, work) or f"no {run.profile} recording of it was kept"
+            why = why_unprofiled(run, work) or run.unprofiled.get(f"{run.profile} {work}")
+            lost[work] = str(why or f"no {run.profile} recording of it was kept")
             continue
         try:
+            raw.check_whole(file)
             cleaned = clean_recording(run, work, *raw.read_recording(file), run.profile)
         except _FAULTS as fault:
             lost[work] = f"recording of {work}: {fault}"

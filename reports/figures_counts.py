@@ -20,7 +20,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-ORDER = ("flopledger", "flop_counter_mode", "torch_profiler", "fvcore", "ptflops", "ptflops_aten", "pthflops")
+ORDER = (
+    *("flopledger", "flop_counter_mode", "torch_profiler", "fvcore", "ptflops", "ptflops_aten", "pthflops"),
+    *("deepspeed", "calflops", "thop", "torchinfo"),
+)
 """Counters as the registry has them; others after them."""
 
 PHASES = {"forward": "forward_flops_by_counter", "backward": "backward_flops_by_counter"}

@@ -38,6 +38,9 @@ CELL_FILES: dict[str, type[Record]] = {
 RUNS, SITTINGS, CEILINGS, OPERATIONS = "runs.csv", "sittings.csv", "ceilings.csv", "operations"
 PROFILES = "profiles"
 
+RECORDING_ENDINGS = {"kineto": "json.gz", "nsys": "sqlite.gz"}
+"""Recorder → how the file of a recording ends: what the recorder writes, gzipped."""
+
 RECORDS: dict[str, type[Record]] = {RUNS: Run, SITTINGS: Sitting, CEILINGS: Ceiling, **CELL_FILES}
 
 Key = tuple[str, int]
@@ -71,8 +74,19 @@ def profile_file(cell_id: str, attempt: int) -> str:
 
 def recording_file(cell_id: str, attempt: int, work: str, source: str) -> str:
     """The file of one work's recording as its recorder wrote it, by its path within the run. Raises ValueError."""
+    if source not in RECORDING_ENDINGS:
+        raise ValueError(f"expected a source of {', '.join(RECORDING_ENDINGS)}, got {source!r}")
+    return f"{_recording(cell_id, attempt, work, source)}.{RECORDING_ENDINGS[source]}"
+
+
+def command_file(cell_id: str, attempt: int, work: str, source: str) -> str:
+    """The file of the command that made a recording, where a command did. Raises ValueError."""
+    return f"{_recording(cell_id, attempt, work, source)}.command.txt"
+
+
+def _recording(cell_id: str, attempt: int, work: str, source: str) -> str:
     stem = f"{check_name('cell_id', cell_id)}-{attempt}-{check_name('work', work)}"
-    return f"{PROFILES}/{stem}.{check_name('source', source)}.json.gz"
+    return f"{PROFILES}/{stem}.{check_name('source', source)}"
 
 
 def head(record: type[Record]) -> bytes:

@@ -44,7 +44,7 @@ class RunData:
 
     runs: the last committed attempt of each cell, in the order of their commits. all_runs: every row of runs.csv that
     can be read, older and damaged attempts too. frames: file → the rows of `runs`, as `results.tables` types them.
-    problems: what was left out and why, a line each.
+    problems: what was left out and why, a line each. damaged: profiles and recordings that are not what was committed.
     """
 
     path: Path
@@ -55,6 +55,7 @@ class RunData:
     ceilings: list[Ceiling]
     frames: Mapping[str, pd.DataFrame]
     problems: list[str]
+    damaged: frozenset[str] = frozenset()
 
     @property
     def samples(self) -> pd.DataFrame:
@@ -77,7 +78,8 @@ class Scan:
     """The lines of a run, sorted by attempt and checked against runs.csv.
 
     seen: every attempt of which any file holds a trace, committed or not. lines: file → attempt → its lines.
-    intact: the attempts whose rows are all there.
+    intact: the attempts whose rows are all there. damaged: files of profiles that are not what was committed, each with
+    its attempt, whose other rows may be intact.
     """
 
     path: Path
@@ -88,6 +90,7 @@ class Scan:
     heads: dict[str, list[str]] = field(default_factory=dict)
     lines: dict[str, dict[Key, list[bytes]]] = field(default_factory=dict)
     intact: set[Key] = field(default_factory=set)
+    damaged: dict[str, Key] = field(default_factory=dict)
     seen: dict[str, int] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
@@ -117,7 +120,15 @@ def read_run(path: Path | str) -> RunData:
         blocks = (layout.decode(groups[layout.key_of(run)]) for run in runs if run.committed.get(file, [0])[0])
         frames[file] = table(file, record, found.heads.get(file, header(record)), blocks, version)
     return RunData(
-        found.path, found.manifest, runs, found.all_runs, found.sittings, found.ceilings, frames, found.problems
+        found.path,
+        found.manifest,
+        runs,
+        found.all_runs,
+        found.sittings,
+        found.ceilings,
+        frames,
+        found.problems,
+        frozenset(found.damaged),
     )
 
 
@@ -245,16 +256,24 @@ def _see(found: Scan, key: Key) -> None:
 
 
 def _check_attempts(found: Scan) -> None:
-    """Compares what each attempt committed with what is there, and names each attempt that differs."""
+    """Compares what each attempt committed with what is there, and names each attempt that differs.
+
+    A profile or a recording that differs costs what rests on it; anything else the whole attempt.
+    """
     whole_files: dict[str, str] = {}
     for run in found.all_runs:
         faults = [file for file, sealed in run.committed.items() if not _holds(found, run, file, sealed, whole_files)]
-        if faults:
+        lost = ", ".join(file for file in faults if not file.startswith(f"{layout.PROFILES}/"))
+        if lost:
             found.problems.append(
-                f"attempt {run.attempt} of cell {run.cell_id} left out: not what was committed in {', '.join(faults)}"
+                f"attempt {run.attempt} of cell {run.cell_id} left out: not what was committed in {lost}"
             )
-        else:
-            found.intact.add(layout.key_of(run))
+            continue
+        found.intact.add(layout.key_of(run))
+        found.damaged |= dict.fromkeys(faults, layout.key_of(run))
+        found.problems += [
+            f"attempt {run.attempt} of cell {run.cell_id}: {file} is not what was committed" for file in faults
+        ]
 
 
 def _holds(found: Scan, run: Run, file: str, sealed: Any, whole_files: dict[str, str]) -> bool:

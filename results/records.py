@@ -35,7 +35,7 @@ STATUSES = (
 
 MEASURED = ("ok", "not_converged")
 
-RECORDERS = ("kineto",)
+RECORDERS = ("kineto", "nsys")
 """What a sweep can keep recordings of: the values of `Parameters.profile` beside none."""
 
 PHASES = ("forward", "loss", "backward", "optimizer", "recompute")
@@ -81,7 +81,7 @@ class Parameters(Record):
     seed: int = 0
     epoch_images: int = 10_000  # of the method epoch
     input_pipeline: bool = False  # each step takes its batch from a DataLoader, not from the device's memory
-    profile: str = ""  # "kineto": each work's recording is kept as its recorder writes it; empty: none is
+    profile: str = ""  # "kineto", "nsys": each work's recording is kept as this recorder writes it; empty: none is
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,7 +129,7 @@ class Run(Parameters):
     energy_j: float | None = None  # over the window
     energy_method: str = ""  # counter, polled, or empty with the reason in warnings
     profiled: tuple[str, ...] = ()  # works with rows in the attempt's profile
-    unprofiled: Json = field(default_factory=dict)  # work that was asked for → why it has no profile or no time
+    unprofiled: Json = field(default_factory=dict)  # work (or "nsys WORK") → why it has no profile or no time
     committed: Json = field(default_factory=dict)  # file → [rows, checksum]
 
     @property
@@ -399,7 +399,7 @@ class CleanedOperation(Record):
 
     cell_id: str
     attempt: int
-    source: str  # torch_profiler, kineto
+    source: str  # torch_profiler, kineto, nsys
     work: str
     index: int
     name: str
@@ -426,7 +426,7 @@ class ProfileCount(Record):
     batch_size: int
     precision: str
     device: str
-    source: str  # torch_profiler, kineto
+    source: str  # torch_profiler, kineto, nsys
     work: str
     items: int  # images in it
     phase: str  # forward (loss included) or backward
@@ -451,7 +451,7 @@ class Ratio(Record):
     model: str
     batch_size: int
     precision: str
-    source: str  # flopledger, torch_profiler, kineto, a counter
+    source: str  # flopledger, torch_profiler, kineto, nsys, a counter
     work: str  # one, batch, epoch; empty: a count, not a profile
     state: str  # found or cleaned
     level: str  # model, kind, module, operation

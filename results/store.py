@@ -100,7 +100,8 @@ class Store:
         store.sittings = found.sittings
         store._attempts = found.seen
         for run in found.last_runs():
-            store._count(run)
+            if layout.key_of(run) not in found.damaged.values():  # of those whose profiles are damaged nothing is done
+                store._count(run)
         return store
 
     def __enter__(self) -> Store:
@@ -125,8 +126,8 @@ class Store:
     def done(self, retry_failed: bool = False) -> dict[str, str]:
         """cell_id → status, of the cells that need no more measuring.
 
-        That is the status of a cell's last committed attempt, if its rows are intact. Interrupted cells are never
-        done; cells that failed, or of which a work did, are done unless `retry_failed`.
+        That is the status of a cell's last committed attempt, if its rows and its profiles are intact. Interrupted
+        cells are never done; cells that failed, or of which a work did, are done unless `retry_failed`.
         """
         again = {INTERRUPTED, *(FAILED if retry_failed else ())}
         lacking = self._lacking if retry_failed else set()
@@ -135,6 +136,11 @@ class Store:
             for cell_id, status in self._statuses.items()
             if status not in again and cell_id not in lacking
         }
+
+    @property
+    def lacking(self) -> frozenset[str]:
+        """The cells of which a work has no time, no profile or no recording, though it was asked for."""
+        return frozenset(self._lacking)
 
     def commit(self, run: Run, rows: Mapping[str, Sequence[Record]]) -> None:
         """Keeps one attempt at a cell: its rows by file name, then its row in runs.csv, which commits them.
@@ -185,15 +191,20 @@ class Store:
         return self._write_profile(cell_id, attempt, layout.profile_file(cell_id, attempt), len(rows), packed)
 
     def write_recording(
-        self, cell_id: str, attempt: int, work: str, source: str, packed: bytes
+        self, cell_id: str, attempt: int, work: str, source: str, packed: bytes, command: str = ""
     ) -> dict[str, list[Any]]:
         """Keeps one work's recording, compressed, as its recorder wrote it: file → [1, checksum].
 
-        Its Run commits it and it is replaced as a profile is (`write_profile`). Raises ValueError for an attempt number
-        that is used.
+        command: what was run to record it, kept beside it; empty: no command was. Its Run commits them and they are
+        replaced as a profile is (`write_profile`). Raises ValueError for an attempt number that is used.
         """
-        file = layout.recording_file(cell_id, attempt, work, source)
-        return self._write_profile(cell_id, attempt, file, 1, packed)
+        files = {layout.recording_file(cell_id, attempt, work, source): packed}
+        if command:
+            files[layout.command_file(cell_id, attempt, work, source)] = f"{command}\n".encode()
+        seals: dict[str, list[Any]] = {}
+        for file, content in files.items():
+            seals |= self._write_profile(cell_id, attempt, file, 1, content)
+        return seals
 
     def _write_profile(self, cell_id: str, attempt: int, file: str, rows: int, packed: bytes) -> dict[str, list[Any]]:
         self._open()

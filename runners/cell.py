@@ -41,7 +41,7 @@ class Probed:
 class Measured:
     """What measuring one cell gave: raw blocks, the fields of its Run, and the operations of its works' profiles.
 
-    recordings: work → what the cell's recorder wrote, compressed.
+    recordings: work → what the cell's recorder wrote, compressed. commands: work → what was run to record it.
     """
 
     status: str
@@ -51,6 +51,7 @@ class Measured:
     fields: dict[str, Any] = field(default_factory=dict)
     operations: tuple[ProfiledOperation, ...] = ()
     recordings: dict[str, bytes] = field(default_factory=dict)
+    commands: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -143,15 +144,31 @@ def _traced_parts(cell: Cell, mode: FakeMode | None) -> StepParts:
     return StepParts(step, model, optimizer, (batch.inputs, batch.target))
 
 
-def measure(cell: Cell, protocol: Protocol) -> Measured:
-    """Train the cell's model for real, and time it by `protocol`. What it leaves is for `measure_work`."""
+@dataclass(frozen=True)
+class Prepared:
+    """A cell that could be trained now. few: batches of its own size. began_s: when making it began, by its clock."""
+
+    workload: Workload
+    model: torch.nn.Module
+    batches: Batches
+    few: list[Batch]
+    step: Any
+    optimizer: Any
+    clock: Any
+    began_s: float
+    flags: dict[str, Any]
+
+
+def prepare(cell: Cell) -> Prepared:
+    """The cell's model, batches and step on its device, under its precision's flags, which are read back.
+
+    Raises ValueError where those are not what was set, Unavailable for a precision that the device does not have.
+    """
     import torch
 
     from measure import precision as flags
-    from measure.operations import trace_step
     from measure.timing import clock_for
 
-    _LEFT.clear()
     policy = PRECISIONS[cell.precision]
     device = torch.device(cell.device)
     flags.supported(policy, device)
@@ -171,10 +188,21 @@ def measure(cell: Cell, protocol: Protocol) -> Measured:
     batches = Batches(cell, workload, device)
     few = batches.some(cell.batch_size)
     step, optimizer = _step(cell, workload, model, few, device.type)
-    inputs = [(batch.inputs, batch.target) for batch in few]
-    traced = trace_step(step, model=model, optimizer=optimizer, inputs=inputs, steps_before=0)
+    return Prepared(workload, model, batches, few, step, optimizer, clock, began_s, before)
+
+
+def measure(cell: Cell, protocol: Protocol) -> Measured:
+    """Train the cell's model for real, and time it by `protocol`. What it leaves is for `measure_work`."""
+    from measure import precision as flags
+    from measure.operations import trace_step
+
+    _LEFT.clear()
+    made = prepare(cell)
+    workload, model, step, clock = made.workload, made.model, made.step, made.clock
+    inputs = [(batch.inputs, batch.target) for batch in made.few]
+    traced = trace_step(step, model=model, optimizer=made.optimizer, inputs=inputs, steps_before=0)
     found: dict[str, Any] = {
-        "flags_before": before,
+        "flags_before": made.flags,
         "executed": _executed(traced),
         "first_loss": _loss(step),
         "items_per_step": workload.items(workload.hyper, cell.batch_size),
@@ -182,19 +210,20 @@ def measure(cell: Cell, protocol: Protocol) -> Measured:
     }
     del traced
     if cell.input_pipeline:
-        del few, inputs
-        step.batches = batches.endless(cell.batch_size)
+        del inputs
+        made.few.clear()
+        step.batches = made.batches.endless(cell.batch_size)
     if cell.compile:
         found["compile_s"] = _compile(step, clock)
     measured = _timed(cell, step, clock, protocol, found)
     after = flags.read_flags()
     measured.fields["flags_after"] = after
-    wrong = flags.check(after, policy, device, cell.cudnn_benchmark, cell.deterministic)
+    wrong = flags.check(after, PRECISIONS[cell.precision], cell.device, cell.cudnn_benchmark, cell.deterministic)
     if wrong:
         return dataclasses.replace(measured, status="invalid", reason=_disagree(wrong, "after"))
     if protocol.works:
         step_s = _step_s(measured.blocks)
-        _LEFT.append(passes.Subject(cell, model, step, batches, clock, protocol, step_s, began_s))
+        _LEFT.append(passes.Subject(cell, model, step, made.batches, clock, protocol, step_s, made.began_s))
     return measured
 
 

@@ -44,7 +44,7 @@ TELEMETRY = {
 """What the sampler polls → what is lost without it."""
 
 TOOLS = {
-    "nsys": ("Nsight Systems", "no timeline beside the one that torch's own profiler gives"),
+    "nsys": ("Nsight Systems", "no --profile nsys, and no timeline beside that of torch's own profiler"),
     "ncu": ("Nsight Compute", "no hardware counts of FLOPs and bytes for each kernel"),
 }
 

@@ -21,11 +21,12 @@ from results.errors import Inconsistent, StoreFault
 from results.layout import profile_file
 from results.records import MEASURED, Cell, FlopCount, ProfiledOperation, Record, Run, Sample, Telemetry, digest
 from results.store import Store, read_operations
+from runners import nsight
 from runners.cell import Measured
 from runners.launch import Fault, Stopwatch, Worker, uninterrupted
 from runners.passes import Found, together
 from runners.plan import hyper, reason_against, worker_key
-from runners.progress import Progress
+from runners.progress import Progress, title
 from runners.watch import Watch
 from runners.worker import classify
 from workloads.catalogue import factory
@@ -46,7 +47,8 @@ Rows = dict[str, Sequence[Record]]
 """File → a cell's rows."""
 
 RECORDINGS = "recordings"
-"""Among what is found of a cell: work → its recording. No field of its Run, which has the seals of the files."""
+"""Among what is found of a cell: work → its recording and the command of it. No field of its Run, which has the seals
+of the files."""
 
 Outcome = tuple[str, str, list[str], Rows]
 """Status, reason, warnings and rows of one cell."""
@@ -77,6 +79,7 @@ class Sitting:
     def __post_init__(self) -> None:
         self.measurer = Worker("measure", quiet=not self.debug)
         self.tracer = Worker("trace", quiet=not self.debug)
+        self.recorder = Worker("record", quiet=not self.debug)
         self._key: tuple[Any, ...] | None = None
         self._counts: dict[str, list[FlopCount]] = {}
         self._batches: dict[str, set[int]] = {}  # workload → those at which some cell wants it counted
@@ -104,6 +107,7 @@ class Sitting:
         """Ends the workers."""
         self.measurer.stop()
         self.tracer.stop()
+        self.recorder.stop()
 
     def _fits(self, cell: Cell) -> bool:
         left_s = self._left_s()
@@ -167,8 +171,8 @@ class Sitting:
         """The fields of the cell's Run, after its recordings were written: with their seals."""
         fields = {name: value for name, value in found.items() if name != RECORDINGS}
         seals = dict(fields.get("committed", {}))
-        for work, packed in found.get(RECORDINGS, {}).items():
-            seals |= self.store.write_recording(cell.cell_id, attempt, work, cell.profile, packed)
+        for work, (packed, command) in found.get(RECORDINGS, {}).items():
+            seals |= self.store.write_recording(cell.cell_id, attempt, work, cell.profile, packed, command)
         return {**fields, "committed": seals} if seals else fields
 
     def _run(self, cell: Cell, attempt: int, found: Mapping[str, Any], outcome: Outcome) -> Run:
@@ -235,7 +239,23 @@ class Sitting:
                 lost = f"not tried after {work}: {answer.reason}"
                 answer = Found(unprofiled={work: answer.reason})
             parts.append(answer)
-        return _joined(measured, together(parts))
+        found = together(parts)
+        if cell.profile == nsight.SOURCE:
+            found = together([found, self._with_nsight(cell, found.profiled, stopwatch)])
+        return _joined(measured, found)
+
+    def _with_nsight(self, cell: Cell, works: Sequence[str], stopwatch: Stopwatch) -> Found:
+        """Recordings by Nsight Systems of works that have a profile. The device is left to them: the model that was
+        measured, and the memory that its process holds, are gone before."""
+        self.measurer.stop()
+        self.progress.stage(cell, "recording with Nsight Systems")
+        return nsight.record(
+            cell,
+            works,
+            self.recorder,
+            lambda command: self.progress.say(f"{title(cell)}: {command}"),
+            lambda: self._timeout_s() - stopwatch.elapsed_s,
+        )
 
     def _failed(self, fault: Fault, warnings: list[str], rows: Rows) -> Outcome:
         self._say(fault)
@@ -245,7 +265,8 @@ class Sitting:
         self, cell: Cell, attempt: int, measured: Measured, found: dict[str, Any], warnings: list[str], rows: Rows
     ) -> Outcome:
         """What was measured, as rows."""
-        found |= {**measured.fields, RECORDINGS: measured.recordings}
+        kept = {work: (packed, measured.commands.get(work, "")) for work, packed in measured.recordings.items()}
+        found |= {**measured.fields, RECORDINGS: kept}
         rows["samples.csv"] = [
             Sample(cell_id=cell.cell_id, attempt=attempt, index=index, **vars(block))
             for index, block in enumerate(measured.blocks)
@@ -354,6 +375,7 @@ def _joined(measured: Measured, found: Found) -> Measured:
         blocks=(*measured.blocks, *found.blocks),
         operations=tuple(found.operations),
         recordings=found.recordings,
+        commands=found.commands,
         warnings=(*measured.warnings, *found.warnings),
         fields={**measured.fields, "profiled": tuple(found.profiled), "unprofiled": found.unprofiled},
     )

@@ -80,16 +80,16 @@ def _run(parser: Parser, options: Namespace) -> int:
     _check(parser, options)
     counters = _counters(parser, options.counters)
     from measure.counters.isolate import prepare
-    from runners import account_files
+    from runners import account_files, law
 
     if options.out is not None:
         account_files.make(options.out)
     prepare()
-    answer, tell = (_laws, _tell_laws) if options.law else (count, _tell)
+    answer, tell = (_laws, law.tell) if options.law else (_accounts, _tell)
     answers, failed = [], 0
     for model in options.models:
         try:
-            answers.append(answer(model, options, counters))
+            answers += answer(model, options, counters)
         except Uncounted as fault:
             print(f"error: {fault}", file=sys.stderr)
             failed = max(failed, MISTAKE if fault.mistaken else FAILED)
@@ -98,34 +98,28 @@ def _run(parser: Parser, options: Namespace) -> int:
     return failed
 
 
+def _accounts(model: str, options: Namespace, counters: Sequence[str]) -> list[Counted]:
+    return count(model, options, counters, (options.batch_size,))
+
+
 def _tell(answers: Sequence[Counted], options: Namespace) -> None:
+    """Data on stdout, and files where they were asked for. Raises StoreFault."""
     show(answers, options)
     if options.out is not None:
         write(answers, options.out)
 
 
-def _laws(model: str, options: Namespace, counters: Sequence[str]) -> tuple[str, Sequence[AccountLaw]]:
+def _laws(model: str, options: Namespace, counters: Sequence[str]) -> list[tuple[str, Sequence[AccountLaw]]]:
     """A model's laws of the batch. Raises Uncounted where it cannot be built or run."""
     from runners import law
 
     try:
-        return model, law.laws(
+        found = law.laws(
             model, _hyper(options), counters, options.law_check, options.timeout, lambda words: _say(options, words)
         )
-    except (ValueError, Unavailable) as fault:
-        raise Uncounted(f"{model}: {fault}", mistaken=True) from fault
-
-
-def _tell_laws(answers: Sequence[tuple[str, Sequence[AccountLaw]]], options: Namespace) -> None:
-    from reports.tables import to_csv
-    from results.accounts import AccountLaw
-    from runners import account_files, law
-
-    _say(options, "")
-    print(law.show(answers, options, sys.stdout.isatty()), end="")
-    if options.out is not None:
-        found = [each for _, laws in answers for each in laws]
-        account_files.put(options.out, {"laws.csv": to_csv(found, AccountLaw)})
+    except (ValueError, Unavailable, RuntimeError) as fault:
+        raise Uncounted(f"{model}: {fault}", mistaken=not isinstance(fault, RuntimeError)) from fault
+    return [(model, found)]
 
 
 def _check(parser: Parser, options: Namespace) -> None:
@@ -159,15 +153,14 @@ def _counters(parser: Parser, asked: Sequence[str]) -> tuple[str, ...]:
     return tuple(name for name in COUNTERS if name in wanted)
 
 
-def count(model: str, options: Namespace, counters: Sequence[str]) -> Counted:
-    """The account of one model. Raises Uncounted where it cannot be built or run."""
+def count(model: str, options: Namespace, counters: Sequence[str], sizes: Sequence[int]) -> list[Counted]:
+    """The account of one model at each batch size. Raises Uncounted where it cannot be built or run."""
     from measure.counters.isolate import count_isolated, record_isolated
 
     hyper = _hyper(options)
-    size = options.batch_size
     _say(options, f"{model}: recording what it calls")
     found, failure = record_isolated(
-        model, hyper, (size,), options.timeout, factory=FACTORY, trainer=TRAINER, explainer=EXPLAINER
+        model, hyper, sizes, options.timeout, factory=FACTORY, trainer=TRAINER, explainer=EXPLAINER
     )
     if failure is not None:
         reason = failure.reason.removeprefix("ValueError: ")
@@ -175,8 +168,8 @@ def count(model: str, options: Namespace, counters: Sequence[str]) -> Counted:
     rows: list[FlopCount] = []
     for counter in counters:
         _say(options, f"{model}: {counter}")
-        rows += count_isolated(counter, model, hyper, (size,), options.timeout, factory=FACTORY)
-    return _answer(model, size, found[size], rows)
+        rows += count_isolated(counter, model, hyper, sizes, options.timeout, factory=FACTORY)
+    return [_answer(model, size, found[size], rows) for size in sizes]
 
 
 def _hyper(options: Namespace) -> dict[str, Any]:

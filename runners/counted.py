@@ -37,8 +37,8 @@ def get(
     checkpoint: Sequence[str] = (),
     **hyper: int,
 ) -> Workload:
-    """The workload of any model. frozen: patterns of parameters that are not trained; checkpoint: patterns of modules
-    whose forward pass is calculated again in the backward pass. Raises ValueError for a pattern with no match."""
+    """The workload of any model. frozen: patterns of parameters that are not trained; checkpoint: of modules whose
+    forward pass is calculated again in the backward pass. Raises ValueError for a pattern that nothing matches."""
     from workloads.anything import get as anything
 
     workload = anything(spec, input=input, batch=batch, **hyper)
@@ -67,7 +67,8 @@ def _matching(option: str, pattern: str, names: dict[str, Any], what: str) -> li
     inside = f"{pattern}.*" if what == "parameter" else pattern
     found = fnmatch.filter(names, pattern) or fnmatch.filter(names, inside)
     if not found:
-        near = nearest(pattern, list(names), 1)
+        begins = {".".join(name.split(".")[:depth]) for name in names for depth in range(1, name.count(".") + 2)}
+        near = nearest(pattern.rstrip(".*"), sorted(begins), 1)
         raise ValueError(f"{option}: no {what} matches {pattern!r}" + (f", nearest {near[0]}" if near else ""))
     return found
 

@@ -7,6 +7,7 @@ what the laws say.
 
 from __future__ import annotations
 
+import sys
 from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,9 @@ BATCHES = (1, 2, 4)
 EXACT_CHECK = 32
 """At which the exact one is checked: fake tensors need no memory."""
 
+FAULTS: Mapping[str, type[Exception]] = {"unavailable": Unavailable, "invalid": ValueError}
+"""Status of a process that gave nothing → what is raised."""
+
 FACTORY, TRAINER = "runners.counted:get", "runners.counted:training"
 
 
@@ -35,7 +39,8 @@ def laws(
 ) -> list[AccountLaw]:
     """The laws of one model, the exact count's first. say: progress.
 
-    Raises ValueError for a model that cannot be built, Unavailable where it needs what is not here.
+    Raises ValueError for a model that cannot be built, Unavailable where it needs what is not here, RuntimeError where
+    its process died or ran past its limit.
     """
     from cleaning.accounts.law import counter_laws, exact_laws
     from measure.counters.isolate import count_isolated, record_isolated
@@ -46,8 +51,7 @@ def laws(
         model, hyper, sizes, timeout_s, factory=FACTORY, trainer=TRAINER, only_training=True
     )
     if not traced and failure is not None:
-        kind = Unavailable if failure.status == "unavailable" else ValueError
-        raise kind(failure.reason.removeprefix("ValueError: "))
+        raise FAULTS.get(failure.status, RuntimeError)(failure.reason.removeprefix("ValueError: "))
     found = exact_laws(model, traced, sizes)
     for counter in counters:
         say(f"{model}: {counter}")
@@ -56,17 +60,33 @@ def laws(
     return found
 
 
+def tell(answers: Sequence[tuple[str, Sequence[AccountLaw]]], options: Namespace) -> None:
+    """Data on stdout, and laws.csv where a directory was asked for. Raises StoreFault."""
+    from runners import account_files
+
+    if sys.stderr.isatty():
+        print("\r\033[K", end="", file=sys.stderr, flush=True)
+    print(show(answers, options, sys.stdout.isatty()), end="")
+    if options.out is not None:
+        account_files.put(options.out, {"laws.csv": _csv(answers)})
+
+
 def show(answers: Sequence[tuple[str, Sequence[AccountLaw]]], options: Namespace, colour: bool) -> str:
     """The laws of all models in the format that was asked for."""
     import json
 
     from reports.laws import document, to_text
-    from reports.tables import to_csv
-    from results.accounts import AccountLaw
 
     if options.format == "json":
         documents = [document(model, found) for model, found in answers]
         return json.dumps(documents[0] if len(options.models) == 1 else documents, indent=1, allow_nan=False) + "\n"
     if options.format == "csv":
-        return to_csv([law for _, found in answers for law in found], AccountLaw)
+        return _csv(answers)
     return "\n".join(to_text(model, found, colour=colour, detail=options.detail) for model, found in answers)
+
+
+def _csv(answers: Sequence[tuple[str, Sequence[AccountLaw]]]) -> str:
+    from reports.tables import to_csv
+    from results.accounts import AccountLaw
+
+    return to_csv([law for _, found in answers for law in found], AccountLaw)

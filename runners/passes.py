@@ -63,7 +63,7 @@ class Subject:
 class Found:
     """What one pass gave. profiled: works with operations; unprofiled: work → why it has no profile or no time.
 
-    recordings: work → what the cell's recorder wrote, compressed.
+    recordings: work → what the cell's recorder wrote, compressed. commands: work → what was run to record it.
     """
 
     blocks: list[Block] = field(default_factory=list)
@@ -72,6 +72,7 @@ class Found:
     profiled: list[str] = field(default_factory=list)
     unprofiled: dict[str, str] = field(default_factory=dict)
     recordings: dict[str, bytes] = field(default_factory=dict)
+    commands: dict[str, str] = field(default_factory=dict)
 
 
 def run(subject: Subject, work: str) -> Found:
@@ -98,12 +99,13 @@ def together(parts: Sequence[Found]) -> Found:
         whole.profiled += part.profiled
         whole.unprofiled |= part.unprofiled
         whole.recordings |= part.recordings
+        whole.commands |= part.commands
     return whole
 
 
 def _measure(subject: Subject, work: str, found: Found) -> None:
     _check_time(subject, work)
-    make = _steps(subject, work)
+    make = steps(subject, work)
     if work in TIMED_WORKS:
         subject.times_s[work] = _time(subject, work, make(subject.step.model), found)
     _profile(subject, work, make(subject.model), found)
@@ -131,7 +133,7 @@ def _free(cell: Cell) -> None:
         torch.cuda.empty_cache()
 
 
-def _steps(subject: Subject, work: str) -> Callable[[Any], Step]:
+def steps(subject: Subject, work: str) -> Callable[[Any], Step]:
     """For a model, compiled or not, the step of a work on it. Both take the same batches; `batch` has the cell's."""
     from workloads.training import GradientStep
 

@@ -42,6 +42,9 @@ SMALLEST_TIMEOUT_S = 1.0
 CONVENTIONS = ("flop", "post2021")
 """How the answer is shown: in FLOP over the right peak, or by the arithmetic of the post of 2021."""
 
+LACKING = "its rows say why, --resume --retry-failed measures those cells again"
+"""Such a cell is no failed one: its own step was measured, and the exit code is 0."""
+
 ALL = "all"
 EARLIER = "earlier"
 """Among a manifest's options: the other grids that the run was resumed from."""
@@ -92,6 +95,7 @@ def _stopped(code: int) -> int:
 def _sweep(options: argparse.Namespace, command: str) -> int:
     """Everything after parsing. Raises ValueError for a mistake, StoreFault, OSError, KeyboardInterrupt."""
     from results.store import check_vacant
+    from runners import nsight
     from runners.launch import prepare
 
     resumed = _resumed(options)
@@ -109,17 +113,22 @@ def _sweep(options: argparse.Namespace, command: str) -> int:
         earlier.append(Grid.from_json(stored))
     planned = _union(grid, earlier)
     _check_budget(options.time_budget, planned[0])
+    recorder = nsight.check(planned) if resumed is None else ""  # before a directory is made
     with _store(options, resumed, grid, probed, command) as store:
         todo = remaining(planned, store.done(options.retry_failed))
         if len(todo) < len(planned):
             print(f"{len(planned) - len(todo)} of {len(planned)} cells are there already", file=sys.stderr)
+        if recorder := recorder or nsight.check(todo):
+            print(recorder, file=sys.stderr)
         watch = _sit_down(store, probed) if todo else None
         if resumed is not None:  # not before the machine was found to be one that may go on
             store.replace_manifest(
                 dataclasses.replace(store.manifest.with_command(command), options=_as_options(grid, earlier))
             )
         failed = _collect(store, probed, watch, todo, options) if watch else 0
-        path, statuses = store.path, store.done()
+        path, statuses, lacking = store.path, store.done(), store.lacking
+    if count := sum(cell.cell_id in lacking for cell in planned):
+        print(f"{count} of {len(planned)} cells lack a work that was asked for: {LACKING}", file=sys.stderr)
     _report(path, options.format, options.convention)
     return FAILED_CELLS if failed or _any_failed(planned, statuses) else 0
 
@@ -236,6 +245,8 @@ def _check_options(options: argparse.Namespace, stored: dict[str, Any]) -> None:
         raise ValueError("--input-pipeline: expected --data cifar10:DIR beside it, got synthetic data, which has none")
     methods = _chosen(options, stored, "methods", DEFAULT_METHODS)
     check_profile(str(_chosen(options, stored, "profile", "")), tuple(methods))
+    if options.epoch_images is not None and "epoch" not in methods:
+        raise ValueError(f"--epoch-images: expected --methods with epoch beside it, got {','.join(methods)}")
     device = str(_chosen(options, stored, "device", "auto"))
     kind, _, index = device.partition(":")
     if (

@@ -25,7 +25,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from measure.module_ranges import ModuleRanges
-from measure.profiles import _collector_off
+from measure.profiles import collector_off
 from measure.ranges import Ranges
 
 STEPS = 2
@@ -76,7 +76,7 @@ def with_ranges(path: Path) -> Any:
     ranges = Ranges(True)
     ranged = ranges.step(step)
     profiler = torch.autograd.profiler.profile(use_kineto=True, record_shapes=True, with_flops=True)
-    with ModuleRanges(model), profiler, _collector_off():
+    with ModuleRanges(model), profiler, collector_off():
         for _ in range(STEPS):
             with ranges.work("batch"):
                 ranged(lambda _: None)

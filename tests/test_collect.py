@@ -175,7 +175,7 @@ class TestWorkers:
         sitting.__post_init__()
         sitting.collect([cell("vgg11")])
         assert "Traceback (most recent call last): …" in scene.stream.getvalue()
-        assert made == [True] * 4 + [False] * 2
+        assert made == [True] * 6 + [False] * 3
 
 
 class TestCounts:

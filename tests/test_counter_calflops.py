@@ -176,8 +176,12 @@ def test_rules_that_do_not_add_up_to_its_number_are_a_fault(monkeypatch):
 def test_its_functions_are_all_known_to_analysis(monkeypatch):
     names, wrapped = _names(TORCH), []
     model = nn.Identity()
-    with ModulePaths(model) as paths, Listener(pytorch_ops, model, paths, TORCH).listening():
-        monkeypatch.setattr(pytorch_ops, "wrapFunc", lambda function, *_: wrapped.append(function) or function)
+    with (
+        ModulePaths(model) as paths,
+        Listener(pytorch_ops, model, paths, TORCH).listening(),
+        monkeypatch.context() as patch,
+    ):
+        patch.setattr(pytorch_ops, "wrapFunc", lambda function, *_: wrapped.append(function) or function)
         pytorch_ops._patch_functionals({}, [], [])
         pytorch_ops._patch_tensor_methods({}, [], [])
     hooks = {kind.__name__ for kind in pytorch_ops.MODULE_HOOK_MAPPING}

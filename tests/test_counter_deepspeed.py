@@ -176,8 +176,12 @@ def test_its_functions_are_all_known_to_analysis(monkeypatch):
     owners = {**TORCH, "einops": einops}
     names, wrapped = _names(owners), []
     model = nn.Identity()
-    with ModulePaths(model) as paths, Listener(profiler, model, paths, owners).listening():
-        monkeypatch.setattr(profiler, "wrapFunc", lambda function, rule: wrapped.append(function) or function)
+    with (
+        ModulePaths(model) as paths,
+        Listener(profiler, model, paths, owners).listening(),
+        monkeypatch.context() as patch,
+    ):
+        patch.setattr(profiler, "wrapFunc", lambda function, rule: wrapped.append(function) or function)
         profiler._patch_functionals()
         profiler._patch_tensor_methods()
         profiler._patch_miscellaneous_operations()

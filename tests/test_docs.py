@@ -25,7 +25,12 @@ LINES = (
     "    python -m pip install -r requirements.txt && python -m runners.sweep",
     "    python -m pip install -r requirements-dev.txt && python -m pytest",
 )
-REQUIREMENTS = ("requirements-measure.txt", "requirements-report.txt", "requirements-counters.txt")
+REQUIREMENTS = (
+    "requirements-measure.txt",
+    "requirements-report.txt",
+    "requirements-counters.txt",
+    "requirements-models.txt",
+)
 
 
 def rows(document: str, header: str) -> list[list[str]]:

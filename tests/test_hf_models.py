@@ -80,6 +80,16 @@ def test_gpt2_by_hand(config):
     assert found == {"forward": forward, "backward": 2 * forward}
 
 
+def test_a_mixture_of_experts_by_hand(config):
+    """Two of four experts for each of 2 × 16 tokens of 32: 2·3·32·64 MAC, and 4·32 to choose them. Attention: 4 heads
+    of 8 and half as many keys and values, 2·32² + 2·32·16, and 2·16·32. Two such layers and 99 words."""
+    workload = get(config("mixtral"), seq=16)
+    found = {phase: row.flop for phase, row in totals(workload.build(seq=16), batch_of(workload).inputs).items()}
+    layer = 2 * 3 * 32 * 64 + 4 * 32 + 2 * 32**2 + 2 * 32 * 16 + 2 * 16 * 32
+    forward = 2 * (2 * 16) * (2 * layer + 99 * 32)
+    assert found == {"forward": forward, "backward": 2 * forward}
+
+
 def test_vit_by_hand(config):
     """16 patches of 3·8·8 to 32, 17 tokens with the class; 2 layers of 4·32² + 2·32·64 MAC a token and 2·17·32 of
     attention; a head of 32·2. Backward is twice that, but once for the patches."""
@@ -129,6 +139,16 @@ def test_the_class_is_the_architecture_or_the_bare_model(config):
     named = get(config(None, model_type=None, **TEXT, architectures=["BertForTokenClassification"]))
     assert type(named.build(seq=8)).__name__ == "BertForTokenClassification"
     assert get("hf:bert").hyper == {"seq": 128}
+
+
+def test_it_is_float32_without_kept_keys_and_wholly_on_the_default_device(config):
+    """Whatever the configuration says of types; wav2vec2 makes a vector on the CPU by itself."""
+    model = get(config("llama", dtype="bfloat16", use_cache=True)).build(seq=8)
+    assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
+    assert model.config.use_cache is False
+    with torch.device("meta"):
+        model = get(config("wav2vec2")).build()
+    assert {tensor.device.type for tensor in model.state_dict().values()} == {"meta"}
 
 
 def test_inputs_of_ones_own(config):

@@ -96,6 +96,8 @@ def test_a_batch_that_could_not_be_traced_is_said_and_two_decide_nothing() -> No
     assert "two batches are always on a line" in total.reason
     assert "batch 1: ValueError: more than 1 value per channel" in total.reason
     assert "batch 32: not traced" in total.reason
+    (nothing,) = exact_laws("net", {1: refused}, (1,))
+    assert (nothing.status, nothing.reason) == ("unavailable", "batch 1: ValueError: more than 1 value per channel")
 
 
 def rows(series: dict[int, int], operator: str = "", printed: dict[int, int] | None = None) -> list[FlopCount]:
@@ -232,3 +234,11 @@ def test_formats_of_several_models() -> None:
     one = exact_laws("a", {size: step(size) for size in (1, 2, 4)}, (1, 2, 4))
     options = Namespace(format="json", models=["a", "b"], detail=False)
     assert [each["model"] for each in json.loads(law.show([("a", one), ("b", one)], options, False))] == ["a", "b"]
+
+
+def test_a_model_that_cannot_be_built_is_one_line(net: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "net.py").write_text("def build():\n    raise ValueError('no such size')\n")
+    assert count.main([net, "--input", "4", "--law", "--counters", "exact"]) == count.MISTAKE
+    caught = capsys.readouterr()
+    assert (caught.out, len(caught.err.splitlines())) == ("", 1)
+    assert "no such size" in caught.err

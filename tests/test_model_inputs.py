@@ -77,7 +77,8 @@ def test_an_example_is_brought_to_a_batch_size():
     assert larger["ids"].tolist() == [[1, 2], [3, 4], [5, 6], [1, 2]]
     assert (larger["scale"], larger["mode"]) == (2.0, "mean")
     assert resized(example, 1, CPU)["ids"].tolist() == [[1, 2]]
-    assert resized((torch.ones(2, 3, requires_grad=True),), 5, CPU)[0].shape == (5, 3)
+    more = resized((torch.ones(2, 3, requires_grad=True),), 5, CPU)[0]
+    assert (more.shape, more.requires_grad) == ((5, 3), False)
     with pytest.raises(ValueError, match="dimension 0 is the batch, all the same; got 1 and 3"):
         resized((torch.ones(1, 4), torch.ones(3)), 2, CPU)
     with pytest.raises(ValueError, match="one sample or more"):

@@ -25,7 +25,7 @@ from measure.traces.last_step import STEP, last_step
 from measure.traces.read import read
 from measure.traces.recording import Recording, calls_table, flows_table, kernels_table, ranges_table
 from reports.build import Built, build
-from results.layout import recording_file
+from results.layout import profile_file, recording_file
 from results.records import CleanedOperation
 from results.store import read_operations, read_profile, read_run
 from runners.trace import recorded
@@ -168,6 +168,47 @@ def test_a_recording_that_is_cut_is_a_reason_in_its_own_rows_alone(path: Path) -
     assert {row.method for row in rows} == {"one", "batch", "epoch"}
     assert {(row.status, row.model_flop) for row in rows} == {("unavailable", None)}
     assert [row for row in found.utilization if row.numerator_source != "kineto"] == list(plain.utilization)
+
+
+def test_files_that_are_not_what_was_committed_cost_their_own_source_alone(path: Path) -> None:
+    """One attempt lost its profile, another its recording of the batch: readable, but not what was committed."""
+    data = read_run(path)
+    first, second = data.runs[:2]
+    runs = [
+        dataclasses.replace(
+            run,
+            profile="kineto",
+            committed={recording_file(run.cell_id, 1, work, "kineto"): [1, "0"] for work in run.profiled},
+        )
+        for run in data.runs
+    ]
+    lost = frozenset({profile_file(first.cell_id, 1), recording_file(second.cell_id, 1, "batch", "kineto")})
+    none = [calls_table(), kernels_table()]
+    found = build(
+        dataclasses.replace(data, runs=runs, damaged=lost),
+        lambda trace_id: read_operations(path, trace_id)[0],
+        partial(read_profile, path),
+        lambda file: (none[0], none[1]),
+    )
+    said = [row for row in found.profile_counts if "is not what was committed" in row.reason]
+    by_cell = {(row.cell_id, row.source) for row in said}
+    assert by_cell == {(first.cell_id, "torch_profiler"), (second.cell_id, "kineto")}
+    assert {row.work for row in said if row.source == "kineto"} == {"batch", "epoch"}
+    assert {row.status for row in said} == {"unavailable"}
+    assert len([problem for problem in found.problems if "is not what was committed" in problem]) == 2
+
+
+def test_a_recorders_own_reason_is_told_of_a_recording_that_is_not_there(path: Path) -> None:
+    data = read_run(path)
+    said = {"nsys batch": "no kernels", "nsys last": "too late"}
+    runs = [dataclasses.replace(run, profile="nsys", unprofiled={**run.unprofiled, **said}) for run in data.runs]
+    operations = partial(read_operations, path)
+    data = dataclasses.replace(data, runs=runs)
+    found = build(data, lambda trace_id: operations(trace_id)[0], partial(read_profile, path), refuse)
+    reasons = {row.work: row.reason for row in found.profile_counts if row.source == "nsys" and row.work != "one"}
+    assert reasons == {"batch": "no kernels", "last": "too late", "epoch": "batch: no kernels; last: too late"}
+    plain = built_of(path, None, profile="")
+    assert [row for row in found.profile_counts if row.source == "torch_profiler"] == list(plain.profile_counts)
 
 
 def test_one_that_was_not_kept_says_so_and_is_not_looked_for(path: Path) -> None:

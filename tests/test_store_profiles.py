@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 
 import pytest
-from made_up_runs import MANIFEST, SITTING, Died, Mortal, a_run, new_store, rows_of
+from made_up_runs import MANIFEST, SITTING, Died, Mortal, Unsynced, a_run, new_store, rows_of
 
 from results.errors import Inconsistent
 from results.records import ProfiledOperation
@@ -54,15 +54,17 @@ def test_what_a_killed_sweep_left_is_replaced_and_an_attempt_used_is_not(tmp_pat
     assert read_run(tmp_path / "run").problems == []
 
 
-def test_a_damaged_profile_takes_its_attempt_out_of_the_run(tmp_path):
+def test_a_damaged_profile_is_named_and_its_cell_is_measured_again_though_its_rows_stay(tmp_path):
     with new_store(tmp_path / "run") as store:
         seals = store.write_profile("a", 1, CALLS)
         store.commit(dataclasses.replace(a_run("a"), committed=seals), rows_of("a"))
     file = tmp_path / "run" / FILE
     file.write_bytes(file.read_bytes()[:-9])
     found = read_run(tmp_path / "run")
-    assert found.runs == []
-    assert found.problems == [f"attempt 1 of cell a left out: not what was committed in {FILE}"]
+    assert ([run.cell_id for run in found.runs], found.damaged) == (["a"], {FILE})
+    assert found.problems == [f"attempt 1 of cell a: {FILE} is not what was committed"]
+    with Store.resume(tmp_path / "run", Unsynced()) as store:
+        assert store.done() == {}
     with pytest.raises(Inconsistent, match=r"a-1\.csv\.gz"):
         read_profile(tmp_path / "run", "a", 1)
 
@@ -91,7 +93,7 @@ def test_a_recording_is_kept_byte_for_byte_and_committed_with_its_attempt(tmp_pa
 
 
 @pytest.mark.parametrize("damage", [b"", b"packee", b"packed and more", None], ids=["emptied", "bit", "longer", "gone"])
-def test_a_damaged_recording_takes_its_attempt_out_of_the_run(tmp_path, damage):
+def test_a_damaged_recording_is_named_and_its_cell_is_measured_again_though_its_rows_stay(tmp_path, damage):
     with new_store(tmp_path / "run") as store:
         seals = store.write_recording("a", 1, "batch", "kineto", b"packed")
         store.commit(dataclasses.replace(a_run("a"), committed=seals), rows_of("a"))
@@ -100,8 +102,21 @@ def test_a_damaged_recording_takes_its_attempt_out_of_the_run(tmp_path, damage):
     else:
         (tmp_path / "run" / RECORDING).write_bytes(damage)
     found = read_run(tmp_path / "run")
-    assert found.runs == []
-    assert found.problems == [f"attempt 1 of cell a left out: not what was committed in {RECORDING}"]
+    assert ([run.cell_id for run in found.runs], found.damaged) == (["a"], {RECORDING})
+    assert found.problems == [f"attempt 1 of cell a: {RECORDING} is not what was committed"]
+    with Store.resume(tmp_path / "run", Unsynced()) as store:
+        assert store.done() == {}
+
+
+def test_a_command_is_kept_beside_what_it_recorded(tmp_path):
+    with new_store(tmp_path / "run") as store:
+        seals = store.write_recording("a", 1, "batch", "nsys", b"packed", "nsys profile 'a b'")
+        store.commit(dataclasses.replace(a_run("a"), committed=seals), rows_of("a"))
+    assert (tmp_path / "run" / "profiles/a-1-batch.nsys.sqlite.gz").read_bytes() == b"packed"
+    command = tmp_path / "run" / "profiles/a-1-batch.nsys.command.txt"
+    assert command.read_text() == "nsys profile 'a b'\n"
+    command.write_text("nsys profile another\n")
+    assert read_run(tmp_path / "run").damaged == {"profiles/a-1-batch.nsys.command.txt"}
 
 
 def _write_run(path, disk):

@@ -113,7 +113,7 @@ def _build(text: str, model_class: Any, config: Any, seq: int = 0) -> torch.nn.M
         warnings.simplefilter("ignore")  # of settings in a config, which this class does not use
         if torch.get_default_device().type != "meta":
             _check_memory(text, model_class, config)
-        return model_class(config).train()  # type: ignore[no-any-return]
+        return model_class(config).train().to(torch.get_default_device())  # type: ignore[no-any-return]
 
 
 def _check_memory(text: str, model_class: Any, config: Any) -> None:

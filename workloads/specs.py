@@ -24,7 +24,7 @@ from typing import Any
 from results.errors import Unavailable
 from workloads.catalogue import ENTRIES, check_name
 
-INSTALL = {"timm": "timm>=1.0.20,<2", "transformers": "transformers>=5.0,<6"}
+INSTALL = {"timm": "timm>=1.0.31,<2", "transformers": "transformers>=5.23,<6"}
 """Package → the requirement that brings it, as in requirements-models.txt (a test holds them together)."""
 
 PACKAGES = {"timm": "timm", "hf": "transformers"}

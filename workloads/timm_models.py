@@ -96,7 +96,7 @@ def _build(name: str, own: tuple[int, ...], config: Any, **hyper: int) -> torch.
         options["img_size"] = size[1:]
     with building(f"timm:{name} for images of {'x'.join(map(str, size))}"), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # names that timm has renamed
-        return timm.create_model(name, **options).train()
+        return timm.create_model(name, **options).train().to(torch.get_default_device())
 
 
 def _batch(

@@ -23,6 +23,9 @@ def exact_laws(model: str, recordings: Mapping[int, Recording], asked: Sequence[
     """The law of each pass of a training step, and of its modules. asked: the batches that were to be traced."""
     reasons = [f"batch {size}: {_why(recordings.get(size))}" for size in asked if _why(recordings.get(size))]
     traced = {size: recording for size, recording in recordings.items() if recording.training}
+    if not traced:
+        reason = "; ".join(reasons)
+        return [AccountLaw(model=model, counter=EXACT, phase="forward", status="unavailable", reason=reason)]
     laws = []
     for phase, members in PHASES.items():
         series: dict[str, Series] = {"": {}}

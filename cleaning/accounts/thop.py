@@ -18,8 +18,10 @@ RESIZED = {"nearest": 1, "linear": 5, "bilinear": 11, "bicubic": 259}
 
 
 def count(recording: Recording, phase: str) -> Counted:
-    """Its items of one pass. Modules that have a rule are not looked into, and are met once for each parent."""
-    found = hooks.multiplied(hooks.items(recording, RULES), hooks.visits(recording, CLOSED))
+    """Its items of one pass. A module of several parents is hooked for each of them, and added up for each as well."""
+    hooked, met = hooks.visits(recording), hooks.visits(recording, CLOSED)
+    times = {serial: hooked[serial] * met[serial] for serial in hooked}
+    found = hooks.multiplied(hooks.items(recording, RULES), times)
     return list(found), hooks.missed(recording, RULES)
 
 

@@ -3,13 +3,17 @@
 Exports of Nsight Systems differ in tables and columns from year to year, and a trimmed one lacks what it does not need:
 a table that is not there has no rows, and a column that is not there holds the default in every row.
 
+A gzipped one, as a sweep keeps it, is unpacked into memory: it needs as much as the file has bytes unpacked.
+
 Not claimed: that the file is what it says; only that all of its pages are there.
 """
 
 from __future__ import annotations
 
 import functools
+import gzip
 import sqlite3
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +24,7 @@ from numpy.typing import NDArray
 Ints = NDArray[np.int64]
 
 MAGIC = b"SQLite format 3\x00"
+GZIP = b"\x1f\x8b"
 CHUNK = 1 << 16
 """Rows read at a time."""
 
@@ -29,10 +34,13 @@ class Tables:
 
     def __init__(self, path: str | Path, hint: str) -> None:
         """hint: what to do about a file that cannot be read, put at the end of the message."""
-        problem = _problem(path)
+        packed, problem = _look(path)
         if problem:
             raise ValueError(f"{path}: {problem}; {hint}")
-        self._connection = sqlite3.connect(f"{Path(path).resolve().as_uri()}?{_how(path)}", uri=True)
+        where = ":memory:" if packed else f"{Path(path).resolve().as_uri()}?{_how(path)}"
+        self._connection = sqlite3.connect(where, uri=True)
+        if packed:
+            self._connection.deserialize(packed)
         self._connection.text_factory = functools.partial(str, encoding="utf-8", errors="replace")
         listed = self._connection.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")
         self.names = frozenset(name for (name,) in listed)
@@ -94,14 +102,25 @@ class Tables:
         return {name: np.ascontiguousarray(whole[:, at]) for at, name in enumerate(wanted)}, rest
 
 
-def _problem(path: str | Path) -> str:
-    """What is wrong with a file as SQLite; "" if it is one and as long as its first page says."""
+def _look(path: str | Path) -> tuple[bytes, str]:
+    """The bytes of a gzipped file, unpacked (empty: it is none), and what is wrong with it as SQLite ("": nothing)."""
     try:
         with open(path, "rb") as file:
             head = file.read(100)
             size = file.seek(0, 2)
+        packed = b""
+        if head.startswith(GZIP):
+            packed = gzip.decompress(Path(path).read_bytes())
+            head, size = packed[:100], len(packed)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        return b"", f"the gzip data are cut or damaged ({error})"
     except OSError as error:
-        return str(error.strerror or error)
+        return b"", str(error.strerror or error)
+    return packed, _problem(head, size)
+
+
+def _problem(head: bytes, size: int) -> str:
+    """What is wrong with a file as SQLite; "" if it is one and as long as its first page says."""
     if not head.startswith(MAGIC):
         return "this is no SQLite file"
     page = int.from_bytes(head[16:18], "big")

@@ -1,0 +1,140 @@
+"""What a count costs: ours against every other counter's on the same model and batch, in time and in memory.
+
+    python -m benchmarks.counting --models resnet18,mobilenet_v2,vit_b_16 [--batch-size 1] [--repeats 3]
+
+Each count runs in a process of its own, forked from one that has the counters imported: the least wall time of the
+repeats, without the process's start and the building of the model, and the growth of its peak memory. Ours is
+`measure.fast_count`, forward and backward of the training model; the others count what they can (`passes`), as their
+users run them: on real tensors, and on meta tensors where they run there. Ratios are to ours in the same run; goal:
+above 1 for every counter, in both. Exits 1 where it is missed.
+
+Not claimed: that they count right, or as much; and the times of a busy machine are only comparable with one another.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from multiprocessing import forkserver
+from typing import Any
+
+from benchmarks.overhead import machine
+from benchmarks.zoo import PRELOADED
+from measure import processes
+from measure.counters.isolate import count_isolated
+from measure.counters.registry import COUNTERS
+from results.records import WHOLE, FlopCount
+
+OURS = "fast_count"
+REGISTRY = {
+    OURS: ("benchmarks.counting:ours", ""),
+    **{name: COUNTERS[name] for name in COUNTERS if name != "flopledger"},
+}
+FACTORIES = {"real": "workloads.vision:get", "meta": "benchmarks.counting:on_meta"}
+TIMEOUT_S = 600.0
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one counter took for one model. passes: what it counted; "" with the reason where it gave no number."""
+
+    counter: str
+    tensors: str
+    passes: str
+    seconds: float = 0.0
+    peak_bytes: int = 0
+    reason: str = ""
+
+
+def ours(model: Any, inputs: tuple[Any, ...], *, workload: str, batch_size: int) -> list[FlopCount]:
+    """The fast count as an adapter: two rows."""
+    from measure.fast_count import fast_count
+
+    found = fast_count(model, inputs, train=True)
+    blank = FlopCount(counter=OURS, workload=workload, batch_size=batch_size, phase="forward", native_unit="flop")
+    flops = {"forward": found.forward_flop, "backward": found.backward_flop}
+    return [replace(blank, phase=phase, native_value=flop, flop=flop) for phase, flop in flops.items()]
+
+
+def on_meta(name: str, **hyper: int) -> Any:
+    """A workload whose model and batches have sizes and no values."""
+    from workloads import vision
+
+    workload = vision.get(name, **hyper)
+    return replace(workload, build=partial(_built_on_meta, name), batch=partial(_batch_on_meta, workload))
+
+
+def _built_on_meta(name: str, **hyper: int) -> Any:
+    import torch
+
+    from workloads import vision
+
+    with torch.device("meta"):
+        return vision.build(name, **hyper)
+
+
+def _batch_on_meta(workload: Any, hyper: Any, size: int, device: Any, generator: Any) -> Any:
+    batch = workload.batch(hyper, size, device, generator)
+    return replace(batch, inputs=tuple(tensor.to("meta") for tensor in batch.inputs))
+
+
+def costs(model: str, batch_size: int, repeats: int) -> Iterator[Cost]:
+    """Every counter on real and on meta tensors."""
+    for counter in REGISTRY:
+        for tensors, factory in FACTORIES.items():
+            yield _least(counter, tensors, factory, model, batch_size, repeats)
+
+
+def _least(counter: str, tensors: str, factory: str, model: str, batch_size: int, repeats: int) -> Cost:
+    found: list[Cost] = []
+    for _ in range(repeats):
+        rows = count_isolated(counter, model, {}, (batch_size,), TIMEOUT_S, factory=factory, registry=REGISTRY)
+        totals = [row for row in rows if row.scope == WHOLE and not row.operator]
+        first = totals[0]
+        if first.status != "ok" or first.duration_s is None:
+            return Cost(counter, tensors, "", reason=f"{first.status}: {first.reason}"[:70])
+        passes = "+".join(row.phase for row in totals if "× its forward" not in row.reason)
+        found.append(Cost(counter, tensors, passes, first.duration_s, first.peak_memory_bytes or 0))
+    return Cost(counter, tensors, found[0].passes, min(c.seconds for c in found), min(c.peak_bytes for c in found))
+
+
+def show(model: str, table: Sequence[Cost]) -> bool:
+    """A row a counter; whether ours is the cheapest in both."""
+    best = next(cost for cost in table if cost.counter == OURS and cost.tensors == "meta")
+    print(f"\n{model}: ours (meta) {best.seconds * 1e3:.1f} ms, +{best.peak_bytes / 1e6:.1f} MB")
+    first = True
+    for cost in table:
+        if cost.reason:
+            print(f"  {cost.counter:18} {cost.tensors:5} {cost.reason}")
+            continue
+        time_ratio = cost.seconds / best.seconds
+        memory = f"{cost.peak_bytes / best.peak_bytes:8.2f} ×" if best.peak_bytes else ""
+        print(
+            f"  {cost.counter:18} {cost.tensors:5} {cost.passes:17} {cost.seconds * 1e3:9.1f} ms {time_ratio:8.2f} ×"
+            f" {cost.peak_bytes / 1e6:8.1f} MB {memory}"
+        )
+        first &= cost.counter == OURS or (time_ratio > 1 and cost.peak_bytes >= best.peak_bytes)
+    return first
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="What a count costs: ours against every other counter's.")
+    parser.add_argument("--models", default="resnet18,mobilenet_v2,vit_b_16,resnet152,vgg19")
+    parser.add_argument("--batch-size", type=int, default=1)
+    parser.add_argument("--repeats", type=int, default=3)
+    options = parser.parse_args()
+    processes.context(PRELOADED)
+    forkserver.ensure_running()
+    print(machine("cpu"))
+    all_first = True
+    for model in options.models.split(","):
+        all_first &= show(model, list(costs(model, options.batch_size, options.repeats)))
+    print("\nours is first in both on every model" if all_first else "\nours is not first everywhere")
+    return 0 if all_first else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

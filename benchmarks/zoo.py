@@ -1,0 +1,190 @@
+"""The account of every counter over a zoo of models, and the page made from it.
+
+    python -m benchmarks.zoo --out results/published/accounts-2026-11-21 [--models NAMES] [--batches 1,2] [--budget S]
+    python -m benchmarks.zoo --write docs/counters.md results/published/accounts-2026-11-21
+
+The first counts every model of the zoo (torchvision's classification, segmentation, video and detection models, some of
+timm, transformers from the configurations beside this file, a recurrent net, an encoder, a GPT) at each batch by all
+counters, each in a process of its own, and appends to accounts.csv and causes.csv (by cause and kind). It goes on where
+it stopped: models that are there are left out. The second writes the page from these files alone.
+
+Not measured here: time. The duration of a count is in the rows, and other work on the machine is in the duration.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import importlib.metadata
+import json
+import sys
+import time
+from argparse import Namespace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from multiprocessing import forkserver
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from results.accounts import Account, AccountCause
+from results.rows import header
+
+if TYPE_CHECKING:
+    from reports.accounts import Counted
+
+HERE = Path(__file__).parent
+
+TASKS = ("classification", "segmentation", "video", "detection")
+
+TIMM = (
+    "vit_small_patch16_224", "deit_tiny_patch16_224", "mixer_s32_224", "resmlp_12_224", "convmixer_768_32",
+    "efficientnetv2_rw_t", "regnetx_004", "mobilevit_xxs", "poolformer_s12", "edgenext_xx_small", "levit_128s",
+    "xcit_nano_12_p16_224", "gmlp_s16_224",
+)  # fmt: skip
+
+FUNCTIONS = ("lstm", "encoder", "gpt")
+
+PRELOADED = (
+    "torch",
+    "torchvision",
+    "fvcore.nn",
+    "ptflops",
+    "deepspeed",
+    "calflops",
+    "torchinfo",
+    "timm",
+    "transformers",
+)
+"""What the server of processes imports once; every count is a fork of it."""
+
+TIMEOUT_S = 900.0
+
+VERSIONS = "versions.json"
+PACKAGES = (
+    "torch", "torchvision", "fvcore", "ptflops", "pthflops", "deepspeed", "calflops", "thop", "torchinfo", "timm",
+    "transformers",
+)  # fmt: skip
+"""Whose versions stand on the page."""
+
+
+def zoo() -> list[str]:
+    """The names of all models, the cheap ones first, so that a run that is stopped has seen most families."""
+    from workloads.catalogue import ENTRIES
+
+    tasks = {task: [name for name, entry in ENTRIES.items() if entry.task == task] for task in TASKS}
+    configs = [f"hf:{path}" for path in sorted((HERE / "configs").relative_to(Path.cwd()).glob("*.json"))]
+    functions = [f"{(HERE / 'zoo_models.py').relative_to(Path.cwd())}:{name}" for name in FUNCTIONS]
+    return [
+        *functions,
+        *sorted(tasks["classification"], key=_weight),
+        *configs,
+        *(f"timm:{name}" for name in TIMM),
+        *(name for task in TASKS[1:] for name in sorted(tasks[task], key=_weight)),
+    ]
+
+
+def _weight(name: str) -> float:
+    """GFLOP of a forward pass, by torchvision's own table of its weights."""
+    from torchvision.models import get_model_weights
+
+    return min((float(weights.meta["_ops"]) for weights in get_model_weights(name)), default=0.0)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="The account of every counter over a zoo of models.")
+    parser.add_argument("--out", type=Path, help="where accounts.csv and causes.csv are, or will be")
+    parser.add_argument("--models", help="names with commas; all if left out")
+    parser.add_argument("--batches", default="1,2")
+    parser.add_argument("--budget", type=float, default=1e9, help="seconds after which no other model is begun")
+    parser.add_argument("--part", default="1/1", help="K/N: each N-th model from the K-th, for processes side by side")
+    parser.add_argument("--write", type=Path, help="write the page from DIR instead")
+    parser.add_argument("directory", nargs="?", type=Path, metavar="DIR")
+    options = parser.parse_args()
+    if options.write:
+        from reports.accounts_page import page
+
+        accounts, causes = read(options.directory)
+        versions = json.loads((options.directory / VERSIONS).read_text(encoding="utf-8"))
+        words = page(accounts, causes, versions, f"`{options.directory}`")
+        options.write.write_text(words, encoding="utf-8")
+        return 0
+    models = options.models.split(",") if options.models else zoo()
+    part, parts = map(int, options.part.split("/"))
+    _count(models[part - 1 :: parts], [int(size) for size in options.batches.split(",")], options)
+    return 0
+
+
+def read(directory: Path) -> tuple[list[Account], list[AccountCause]]:
+    """The rows of a zoo's directory."""
+    return (
+        [Account.from_row(row) for row in _rows(directory, "accounts*.csv")],
+        [AccountCause.from_row(row) for row in _rows(directory, "causes*.csv")],
+    )
+
+
+def _rows(directory: Path, pattern: str) -> Iterator[dict[str, str]]:
+    for path in sorted(directory.glob(pattern)):
+        with path.open(encoding="utf-8", newline="") as file:
+            yield from csv.DictReader(file)
+
+
+def _count(models: Sequence[str], batches: Sequence[int], options: Namespace) -> None:
+    from measure import processes
+    from measure.counters.registry import COUNTERS
+    from runners.count import Uncounted, count
+
+    processes.context(PRELOADED)
+    forkserver.ensure_running()
+    options.out.mkdir(parents=True, exist_ok=True)
+    (options.out / VERSIONS).write_text(json.dumps(_versions(), indent=1) + "\n", encoding="utf-8")
+    done = {(row["model"], int(row["batch_size"])) for row in _rows(options.out, "accounts*.csv")}
+    began_s = time.monotonic()
+    asked = Namespace(
+        input="", batch="", frozen=(), checkpoint=(), timeout=TIMEOUT_S, image_size=None, num_classes=None, frames=None,
+        boxes=None, seq=None,
+    )  # fmt: skip
+    for model in models:
+        sizes = [size for size in batches if (model, size) not in done]
+        if not sizes or time.monotonic() - began_s > options.budget:
+            continue
+        start_s = time.monotonic()
+        try:
+            answers = count(model, asked, tuple(COUNTERS), sizes)
+        except Uncounted as fault:
+            print(fault, flush=True)
+            continue
+        left = [account for answer in answers for account in answer.accounts if account.unexplained_flop]
+        for answer in answers:
+            _append(options.out, options.part.replace("/", "of"), answer)
+        bad = ", ".join(f"{a.counter} {a.phase} {a.batch_size}: {a.unexplained_flop}" for a in left) or "all explained"
+        print(f"{model}: {time.monotonic() - start_s:.0f} s, {bad}", flush=True)
+
+
+def _versions() -> dict[str, str]:
+    installed = {dist.metadata["Name"].lower(): dist.version for dist in importlib.metadata.distributions()}
+    return {name: installed[name] for name in PACKAGES if name in installed}
+
+
+def _append(out: Path, part: str, answer: Counted) -> None:
+    """One model's rows at the end of both files; accounts last, because they say what is done."""
+    suffix = "" if part == "1of1" else f"-{part}"
+    sums: dict[tuple[str, str, str, str], AccountCause] = {}
+    for cause in answer.causes:
+        key = (cause.counter, cause.phase, cause.cause, cause.kind)
+        before = sums[key].flop if key in sums else 0
+        sums[key] = replace(cause, module="", flop=before + cause.flop)
+    _write(out / f"causes{suffix}.csv", AccountCause, list(sums.values()))
+    _write(out / f"accounts{suffix}.csv", Account, list(answer.accounts))
+
+
+def _write(path: Path, record: type[Account] | type[AccountCause], rows: Sequence[Account | AccountCause]) -> None:
+    fresh = not path.exists()
+    with path.open("a", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, header(record), lineterminator="\n")
+        if fresh:
+            writer.writeheader()
+        writer.writerows(row.to_row() for row in rows)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,140 @@
+"""`python -m runners.faults`: which known faults of counters does the installed version of each still have?
+
+Runs the reproductions of the catalogue, each counter in a process of its own, and compares what they give with what the
+catalogue says (`docs/counter-faults.md`, which `--write` makes). It measures nothing and needs no GPU.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from runners.arguments import Parser, exit_code, names, number
+
+if TYPE_CHECKING:
+    from measure.counters.faults.fault import Fault
+    from measure.counters.faults.running import Outcome
+
+FORMATS = ("table", "csv", "json")
+
+FAILED, UNWRITABLE, INTERRUPTED = 1, 3, 130
+"""Exit codes: a reproduction gave nothing; the page could not be written; control-C."""
+
+DESCRIPTION = "Which known faults of counters does the installed version of each still have? Needs no GPU."
+EPILOG = "What each fault is, with the right values derived: docs/counter-faults.md"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command. 0: all was run, or there was nothing to run; 1: a reproduction gave nothing; 2, 3: see above."""
+    from measure.counters.faults.catalogue import COUNTERS
+
+    options = _parser(tuple(COUNTERS)).parse_args(arguments)
+    try:
+        if options.write is not None:
+            return _write(options.write)
+        return _run(options)
+    except KeyboardInterrupt:
+        print("error: interrupted", file=sys.stderr)
+        return INTERRUPTED
+
+
+def _run(options: Any) -> int:
+    """Runs what was asked for and prints it; the exit code."""
+    from measure.counters.faults.catalogue import COUNTERS, faults_of
+    from measure.counters.faults.running import run
+
+    outcomes: list[Outcome] = []
+    faults: dict[tuple[str, str], Fault] = {}
+    for counter in options.counters or COUNTERS:
+        faults |= {(counter, fault.name): fault for fault in faults_of(counter)}
+        outcomes += run(counter, each_s=options.timeout)
+    rows = [_row(outcome, faults[outcome.counter, outcome.name]) for outcome in outcomes]
+    _show(rows, options.format, options.detail)
+    return FAILED if any(row["status"] == "timeout" for row in rows) else 0
+
+
+def _row(outcome: Outcome, fault: Fault) -> dict[str, Any]:
+    """What is told of one fault."""
+    return {
+        "counter": outcome.counter,
+        "version": outcome.version,
+        "fault": outcome.name,
+        "status": outcome.status,
+        "found": outcome.found,
+        "seen": fault.seen,
+        "right": fault.right,
+        "kind": fault.kind,
+        "cause": fault.cause,
+        "what": fault.what,
+        "detail": outcome.detail,
+    }
+
+
+def _show(rows: Sequence[Mapping[str, Any]], form: str, detail: bool) -> None:
+    import csv
+    import json
+
+    if form == "json":
+        print(json.dumps(rows, indent=1, ensure_ascii=False))
+    elif form == "csv":
+        writer = csv.writer(sys.stdout, lineterminator="\n")
+        writer.writerow(rows[0] if rows else ())
+        nested = ("found", "seen", "right")
+        writer.writerows([json.dumps(v) if k in nested else v for k, v in row.items()] for row in rows)
+    else:
+        print(_table(rows, detail), end="")
+
+
+def _table(rows: Sequence[Mapping[str, Any]], detail: bool) -> str:
+    """A line for each counter; then one for each fault, or for each that is not as the catalogue has it."""
+    from measure.counters.faults.page import value
+    from measure.counters.faults.running import STATUSES
+
+    lines = [f"{'counter':<18} {'version':<20} {' '.join(f'{status:>11}' for status in STATUSES)}"]
+    for counter in dict.fromkeys(row["counter"] for row in rows):
+        mine = [row for row in rows if row["counter"] == counter]
+        counts = " ".join(f"{sum(row['status'] == status for row in mine) or '–':>11}" for status in STATUSES)
+        lines.append(f"{counter:<18} {mine[0]['version'] or '–':<20} {counts}")
+    told = [row for row in rows if detail or row["status"] in ("mended", "other", "timeout")]
+    if told:
+        lines.append("")
+    for row in told:
+        gives = "" if str(row["found"]).startswith("raises") else "gives "
+        found = f"{gives}{value(row['found'])}, right {value(row['right'])}"
+        gave = "" if row["status"] in ("unavailable", "timeout") else f" ({found})"
+        lines.append(f"{row['status']:<11} {row['counter']}.{row['fault']}: {row['what']}{gave}")
+    lines += ["", *(f"{status}: {meaning}" for status, meaning in STATUSES.items())]
+    return "\n".join(lines) + "\n"
+
+
+def _write(path: Path) -> int:
+    """Makes the page; runs nothing."""
+    from measure.counters.faults.page import page
+
+    try:
+        path.write_text(page(), encoding="utf-8")
+    except OSError as fault:
+        print(f"error: {path} could not be written: {fault.strerror or fault}", file=sys.stderr)
+        return UNWRITABLE
+    print(f"written: {path}", file=sys.stderr)
+    return 0
+
+
+def _parser(counters: Sequence[str]) -> Parser:
+    parser = Parser(prog="python -m runners.faults", description=DESCRIPTION, epilog=EPILOG)
+    parser.add_argument(
+        "--counters", type=names("counter", counters), metavar="NAMES", help="comma-separated (default: all)"
+    )
+    parser.add_argument("--format", choices=FORMATS, default="table", help="how to print (default: table)")
+    parser.add_argument("--detail", action="store_true", help="in the table, list those that are still there, too")
+    parser.add_argument(
+        "--timeout", type=number(float, 0.1), default=30.0, metavar="S", help="limit of each fault in s (default: 30)"
+    )
+    parser.add_argument("--write", type=Path, metavar="FILE", help="make docs/counter-faults.md; nothing is run")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(exit_code(main))

@@ -1,0 +1,88 @@
+"""`python -m runners.nvtx_step --cell JSON --work WORK`: one work of a cell under NVTX ranges, for `nsys` around it.
+
+What a sweep with `--profile nsys` has Nsight Systems start, and prints. It builds the cell's model as the sweep does,
+warms up, and runs one step between cudaProfilerStart and cudaProfilerStop (`measure/nvtx_step.py`). Nothing is timed
+and nothing is printed, but a line that begins with "error: " where it fails (exit code 1). No command of its own: run
+alone it leaves no trace.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Sequence
+
+from results.records import WORKS, Cell
+from runners.arguments import Parser
+
+FAILED = 1
+PARENT = "FLOPLEDGER_PARENT"
+"""Variable with the number of the process without which this one ends: nsys may put it into a session of its own."""
+
+LOOK_EVERY_S = 0.5
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """0: the step ran; 1: it did not, and why is one line on stderr."""
+    parser = Parser(prog="python -m runners.nvtx_step", description="One work of a cell under NVTX ranges.")
+    parser.add_argument("--cell", required=True, metavar="JSON", help="its parameters, those at their default left out")
+    parser.add_argument("--work", required=True, choices=[work for work in WORKS if work != "epoch"])
+    options = parser.parse_args(arguments)
+    try:
+        cell = cell_of(options.cell)
+    except ValueError as fault:
+        parser.fail(f"--cell: {fault}")
+    if PARENT in os.environ:
+        threading.Thread(target=_end_without, args=(int(os.environ[PARENT]),), daemon=True).start()
+    try:
+        run(cell, options.work)
+    except Exception as fault:  # noqa: BLE001  the edge: whatever a step raises is told to whoever reads the log
+        from runners.worker import classify
+
+        print(f"error: {classify(fault).reason}", file=sys.stderr)
+        return FAILED
+    return 0
+
+
+def cell_of(text: str) -> Cell:
+    """The cell of its parameters as JSON. Raises ValueError."""
+    try:
+        given = json.loads(text)
+        return Cell(**{name: tuple(value) if isinstance(value, list) else value for name, value in given.items()})
+    except (json.JSONDecodeError, TypeError, AttributeError) as fault:
+        raise ValueError(f"expected the parameters of a cell as a JSON object: {fault}") from fault
+
+
+def run(cell: Cell, work: str) -> None:
+    """Build what the cell trains, and run one step of the work to be recorded."""
+    from measure.nvtx_step import record_step
+    from measure.protocols import Protocol
+    from runners import cell as inside
+    from runners import passes
+
+    made = inside.prepare(cell)
+    if cell.input_pipeline:
+        made.step.batches = made.batches.endless(cell.batch_size)
+    rules = Protocol.for_device(cell.device)
+    subject = passes.Subject(cell, made.model, made.step, made.batches, made.clock, rules, 0.0, made.began_s)
+    step = passes.steps(subject, work)(made.model)
+    record_step(step, made.model, made.clock, work=work, cuda=cell.device.startswith("cuda"))
+
+
+def _end_without(parent: int) -> None:
+    """Ends this process when another one is gone."""
+    while True:
+        try:
+            os.kill(parent, 0)
+        except ProcessLookupError:
+            os._exit(FAILED)
+        except PermissionError:  # it lives, and belongs to somebody else
+            pass
+        time.sleep(LOOK_EVERY_S)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
