@@ -44,17 +44,17 @@ def steps(*causes: AccountCause, native: int | float, **more: Any) -> list[tuple
 
 
 def test_steps_undo_each_cause_the_convention_first_then_the_largest() -> None:
-    # exact 1000, − 500 of the convention + 30 + 2 + 5 (two kinds of one cause: 7) = 537 as the counter says
+    # exact 1000 − 100 of the convention − 800 not seen + 2 and 5 (two kinds of one cause: 7) = 107 as the counter says
     found = steps(
         cause("c", "bias_counted", 2),
         cause("c", "bias_counted", 5, kind="matmul"),
-        cause("c", "normalization_counted", 30),
-        cause("c", CONVENTION, -500),
-        native=537,
+        cause("c", "attention_not_seen", -800),
+        cause("c", CONVENTION, -100),
+        native=107,
     )
     assert found == [
-        (CONVENTION, 537, 1037, 1),
-        ("normalization_counted", 1037, 1007, 1),
+        (CONVENTION, 107, 207, 1),
+        ("attention_not_seen", 207, 1007, 1),
         ("bias_counted", 1007, 1000, 1),
     ]
 
