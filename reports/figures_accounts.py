@@ -31,6 +31,9 @@ END = 2.0
 _LEAST = 1e-5
 """Smallest part of the exact count that is written as a share."""
 
+_IN_FULL = 1000
+"""Smaller whole numbers are written in full."""
+
 _SMALL = 1e-3
 """Ratios from here up have four places after the point."""
 
@@ -172,9 +175,10 @@ def _name(step: Step) -> str:
 
 
 def _signed(step: Step) -> str:
-    """The change of a step with its sign."""
-    change = float(step.change)
-    return f"{_sign(change)}{si(abs(change), '')}"
+    """The change of a step with its sign; in full what is unexplained, and small whole numbers."""
+    change = step.change
+    in_full = change.denominator == 1 and (step.cause == UNEXPLAINED or abs(change) < _IN_FULL)
+    return f"{_sign(float(change))}{f'{abs(change.numerator):,}' if in_full else si(abs(float(change)), '')}"
 
 
 def _share(change: float, exact: int) -> str:
