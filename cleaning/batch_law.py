@@ -48,10 +48,10 @@ def batch_laws(run: Run, counts: Sequence[FlopCount]) -> tuple[BatchLaw, ...]:
     for (counter, phase), found in by_counter_and_phase(run, counts).items():
         series = _series(of_the_model(found))
         sizes = sorted(series.get("") or set().union(*series.values()))
-        laws = {operator: _law(points, sizes) for operator, points in sorted(series.items())}
+        laws = {operator: law_of(points, sizes) for operator, points in sorted(series.items())}
         for operator, law in laws.items():
-            culprits = "" if operator else _culprits(law, laws)
-            rows.append(_row(run, counter, phase, operator, series[operator], law, culprits))
+            named = "" if operator else culprits(law, laws)
+            rows.append(_row(run, counter, phase, operator, series[operator], law, named))
     return tuple(rows)
 
 
@@ -64,7 +64,7 @@ def _series(counts: Iterable[FlopCount]) -> dict[str, Series]:
     return found
 
 
-def _law(points: Series, sizes: Sequence[int]) -> Law:
+def law_of(points: Series, sizes: Sequence[int]) -> Law:
     """The line through all counted batches. sizes: the batches at which there ought to be a count."""
     counted = ", ".join(f"{size}: {points[size]}" for size in sorted(points))
     decided = len(sizes) >= ENOUGH
@@ -83,18 +83,18 @@ def _law(points: Series, sizes: Sequence[int]) -> Law:
     return Law(int(slope), int(constant), decided or None, reason)
 
 
-def _culprits(total: Law, laws: Mapping[str, Law]) -> str:
-    """Which operators keep the total from the law, or give it its constant, in words."""
+def culprits(total: Law, laws: Mapping[str, Law]) -> str:
+    """Which operators keep a total from the law, or give it its constant, in words. laws: by operator."""
     if total.holds is False:
         broken = [name for name, law in laws.items() if name and law.holds is False]
-        return f"broken by {_listed(broken)}" if broken else f"broken by {LEFT_OUT}"
+        return f"broken by {listed(broken)}" if broken else f"broken by {LEFT_OUT}"
     if total.constant_flop:
         constant = [f"{name} ({law.constant_flop})" for name, law in laws.items() if name and law.constant_flop]
-        return f"note: the constant is of {_listed(constant) if constant else LEFT_OUT}"
+        return f"note: the constant is of {listed(constant) if constant else LEFT_OUT}"
     return ""
 
 
-def _listed(names: Sequence[str]) -> str:
+def listed(names: Sequence[str]) -> str:
     more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
     return ", ".join(names[:NAMED]) + more
 

@@ -22,7 +22,7 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from measure.counters.running import evaluating, summed
 from measure.fake import NOT_ON_FAKE, FakeMode, fake_copy, fake_mode
 from measure.operations import Recorder
-from measure.unwatched import elementwise
+from measure.unwatched import plain_calls
 from results.calls import FUNCTION, MODULE, Call, ModuleInfo, Recording, Sized
 
 FUNCTIONAL = (
@@ -63,7 +63,7 @@ def record(model: torch.nn.Module, inputs: tuple[Any, ...], *, plain: bool = Tru
     On fake tensors where the model runs on them, else on the real ones, which the recording says. The model is left as
     it was. Raises whatever the model raises.
     """
-    unwatched = elementwise(model, inputs) if plain else ()
+    unwatched = plain_calls(model, inputs) if plain else ()
     with evaluating(model):
         try:
             mode = fake_mode()

@@ -1,4 +1,4 @@
-"""Elementwise sums and products as they run while nobody listens at the dispatcher, with the sizes they have.
+"""What runs while nobody listens at the dispatcher: sums and products of elements, and products inside of operators.
 
 A dispatch mode changes what it watches: with one, the engine adds gradients that meet to a new tensor, and a linear
 layer its bias; without, both are added in place. And what checkpointing calculates again ends, as soon as the last
@@ -10,12 +10,16 @@ among the counters.
 
 from __future__ import annotations
 
+import functools
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch.profiler import ProfilerActivity, profile
 
+from analysis.kinds import PRODUCTS as KINDS
+from analysis.kinds import kind_of
 from measure.counters.running import evaluating, summed
 from measure.module_ranges import MODULE, ModuleRanges
 from results.calls import PlainCall
@@ -26,20 +30,21 @@ FORWARD_ONLY = (MODULE, "aten::conv2d", "aten::linear")
 """What no formula of a derivative calls: in a backward pass it, and what runs inside, is calculated again."""
 
 
-def elementwise(model: torch.nn.Module, inputs: tuple[Any, ...]) -> tuple[PlainCall, ...]:
-    """Every call of add and mul in one pass forward and one back, and those of products that are calculated again.
+def plain_calls(model: torch.nn.Module, inputs: tuple[Any, ...]) -> tuple[PlainCall, ...]:
+    """Every call of add and mul in one pass forward and one back, and those of products that are calculated again, or
+    inside of another product.
 
     What belongs to the backward pass itself has no module.
     """
     with evaluating(model), ModuleRanges(model):
         with _recording() as forward:
             outputs = model(*inputs)
-        found = [*_calls(forward)]
+        found = [*_calls(forward, backward=False)]
         total = summed(outputs)
         if total is not None:
             with _recording() as backward:
                 total.backward()
-            found += _backward_calls(backward)
+            found += _calls(backward, backward=True)
     return tuple(found)
 
 
@@ -47,24 +52,46 @@ def _recording() -> profile:
     return profile(activities=[ProfilerActivity.CPU], record_shapes=True, acc_events=True)
 
 
-def _calls(recording: profile) -> Iterator[PlainCall]:
-    for event in recording.events():
-        if event.name in NAMES:
-            yield _call("forward", event)
+def _calls(recording: profile, backward: bool) -> Iterator[PlainCall]:
+    events = sorted(recording.events(), key=lambda event: event.time_range.start)
+    phases = {id(event): _phase(event, backward) for event in events}
+    numbers, seen = {}, Counter[tuple[str, str]]()
+    for event in events:
+        numbers[id(event)] = seen[phases[id(event)], event.name]
+        seen[phases[id(event)], event.name] += 1
+    for event in events:
+        if event.name not in NAMES | PRODUCTS:
+            continue
+        products = [around for around in _around(event.cpu_parent) if _is_whole_product(around.name)]
+        inside = () if event.name in NAMES else tuple((_aten(e.name), numbers[id(e)]) for e in products)
+        if event.name in NAMES or inside or phases[id(event)] == "recompute":
+            yield _call(phases[id(event)], event, inside)
 
 
-def _backward_calls(recording: profile) -> Iterator[PlainCall]:
-    for event in recording.events():
-        if event.name in NAMES or event.name in PRODUCTS:
-            again = any(around.name.startswith(FORWARD_ONLY) for around in _around(event))
-            if again or event.name in NAMES:
-                yield _call("recompute" if again else "backward", event)
+def _phase(event: Any, backward: bool) -> str:
+    again = backward and any(around.name.startswith(FORWARD_ONLY) for around in _around(event))
+    return "recompute" if again else "backward" if backward else "forward"
 
 
-def _call(phase: str, event: Any) -> PlainCall:
+def _call(phase: str, event: Any, inside: tuple[tuple[str, int], ...]) -> PlainCall:
     path = next((around.name for around in _around(event) if around.name.startswith(MODULE)), MODULE)
     shapes = tuple(tuple(shape) for shape in event.input_shapes)
-    return PlainCall(phase, event.name.replace("::", "."), path.removeprefix(MODULE), shapes)
+    return PlainCall(phase, _aten(event.name), path.removeprefix(MODULE), shapes, inside)
+
+
+@functools.cache
+def _is_whole_product(name: str) -> bool:
+    """Whether it is a product that reaches the dispatcher as one: not `linear`, which is called as addmm or mm."""
+    if kind_of(_aten(name)) not in KINDS:
+        return False
+    space, _, bare = name.partition("::")
+    overloads = getattr(getattr(torch.ops, space), bare).overloads()
+    full = [name if overload == "default" else f"{name}.{overload}" for overload in overloads]
+    return not any(torch._C._dispatch_has_kernel_for_dispatch_key(each, "CompositeImplicitAutograd") for each in full)
+
+
+def _aten(name: str) -> str:
+    return name.replace("::", ".")
 
 
 def _around(event: Any) -> Iterator[Any]:

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
+from cleaning.accounts.backward import Backward
+from reports import backward as told
 from reports.words import STATUS_WORDS, digits, fitting, si
 from results.accounts import Account, AccountCause
 
@@ -32,6 +34,7 @@ class Counted:
 
     optimizer_flop: model FLOP of the optimizer. other_flop: pass → arithmetic that is no product. not_understood:
     operator → calls that the exact count has no rule for. notes: what must be said beside it.
+    backward: the training step's backward pass against its forward pass; None where no step was recorded.
     """
 
     model: str
@@ -44,6 +47,7 @@ class Counted:
     causes: Sequence[AccountCause]
     words: dict[str, str]
     notes: tuple[str, ...] = ()
+    backward: Backward | None = None
 
     @property
     def counters(self) -> list[str]:
@@ -55,8 +59,10 @@ class Counted:
         return next((a for a in self.accounts if (a.counter, a.phase) == (counter, phase)), None)
 
 
-def to_text(counted: Counted, width: int = WIDTH, colour: bool = False, detail: bool = False) -> str:
-    """The table of one model, and with `detail` every counter's causes."""
+def to_text(
+    counted: Counted, width: int = WIDTH, colour: bool = False, detail: bool = False, ratios: bool = False
+) -> str:
+    """The table of one model; with `ratios` backward ÷ forward, with `detail` that and every counter's causes."""
     from rich.console import Console
     from rich.text import Text
 
@@ -68,6 +74,8 @@ def to_text(counted: Counted, width: int = WIDTH, colour: bool = False, detail: 
         console.print(_table(counted))
     for line in (*closing(counted), *counted.notes):
         console.print(Text(line))
+    if counted.backward is not None and (ratios or detail):
+        told.write(console, counted.backward)
     if detail:
         for counter in counted.counters:
             for phase in PHASES:
@@ -219,6 +227,7 @@ def document(counted: Counted) -> dict[str, Any]:
             "other_flop": counted.other_flop,
             "not_understood": sorted(counted.not_understood),
         },
+        "backward": None if counted.backward is None else told.document(counted.backward),
         "counters": [_counter(counted, counter) for counter in counted.counters],
         "notes": list(counted.notes),
     }

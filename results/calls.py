@@ -79,15 +79,18 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class PlainCall:
-    """A call of add or mul in a step that nothing listened to; of a product, too, where it is calculated again.
+    """A call of add or mul in a step that nothing listened to; of a product, too, inside of another one, or where it is
+    calculated again.
 
-    phase: forward, backward or recompute. shapes: of its arguments, () of a number.
+    phase: forward, backward or recompute. shapes: of its arguments, () of a number. inside: of a product, those around
+    it, from the nearest outwards: (name, how many of that name began before it in its phase).
     """
 
     phase: str
     name: str
     path: str
     shapes: tuple[tuple[int, ...], ...]
+    inside: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True)

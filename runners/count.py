@@ -13,10 +13,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from results.errors import StoreFault, Unavailable
 from runners.arguments import MISTAKE, Parser, choice_error, exit_code, names, number
 
 if TYPE_CHECKING:
     from reports.accounts import Counted
+    from results.accounts import AccountLaw
     from results.calls import Recording
     from results.records import FlopCount
 
@@ -33,6 +35,9 @@ UNWRITABLE = 3
 INTERRUPTED = 130
 
 TIMEOUT_S = 600.0
+
+CHECK = 16
+"""Batch at which the law of a counter is checked: on real tensors more takes long and much memory."""
 
 FAST = "runners.counted:exact"
 FACTORY, TRAINER, EXPLAINER = "runners.counted:get", "runners.counted:training", "workloads.fit:reason"
@@ -59,6 +64,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("error: interrupted", file=sys.stderr)
         return INTERRUPTED
+    except StoreFault as fault:
+        print(f"error: {fault}", file=sys.stderr)
+        return UNWRITABLE
     except BrokenPipeError:
         raise
     except Exception as fault:
@@ -70,35 +78,53 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(parser: Parser, options: Namespace) -> int:
-    from results.errors import StoreFault
-
     _check(parser, options)
     counters = _counters(parser, options.counters)
     from measure.counters.isolate import prepare
+    from runners import account_files, law
 
+    if options.out is not None:
+        account_files.make(options.out)
     prepare()
+    answer, tell = (_laws, law.tell) if options.law else (_accounts, _tell)
     answers, failed = [], 0
     for model in options.models:
         try:
-            answers += count(model, options, counters, (options.batch_size,))
+            answers += answer(model, options, counters)
         except Uncounted as fault:
             print(f"error: {fault}", file=sys.stderr)
             failed = max(failed, MISTAKE if fault.mistaken else FAILED)
-    if not answers:
-        return failed
+    if answers:
+        tell(answers, options)
+    return failed
+
+
+def _accounts(model: str, options: Namespace, counters: Sequence[str]) -> list[Counted]:
+    return count(model, options, counters, (options.batch_size,))
+
+
+def _tell(answers: Sequence[Counted], options: Namespace) -> None:
+    """Data on stdout, and files where they were asked for. Raises StoreFault."""
     show(answers, options)
     if options.out is not None:
-        try:
-            write(answers, options.out)
-        except (OSError, StoreFault) as fault:
-            print(f"error: {fault}", file=sys.stderr)
-            return UNWRITABLE
-    return failed
+        write(answers, options.out)
+
+
+def _laws(model: str, options: Namespace, counters: Sequence[str]) -> list[tuple[str, Sequence[AccountLaw]]]:
+    """A model's laws of the batch. Raises Uncounted where it cannot be built or run."""
+    from runners import law
+
+    try:
+        found = law.laws(
+            model, _hyper(options), counters, options.law_check, options.timeout, lambda words: _say(options, words)
+        )
+    except (ValueError, Unavailable, RuntimeError) as fault:
+        raise Uncounted(f"{model}: {fault}", mistaken=not isinstance(fault, RuntimeError)) from fault
+    return [(model, found)]
 
 
 def _check(parser: Parser, options: Namespace) -> None:
     """Ends the command where a model or an input cannot be what it says, before anything is imported that is slow."""
-    from results.errors import Unavailable
     from workloads.shapes import parse_shapes
     from workloads.specs import check
 
@@ -187,6 +213,7 @@ def _hyper(options: Namespace) -> dict[str, Any]:
 
 def _answer(model: str, size: int, recording: Recording, rows: Sequence[FlopCount]) -> Counted:
     from analysis.kinds import cost, not_understood
+    from cleaning.accounts.backward import backward
     from cleaning.accounts.causes import CAUSES
     from cleaning.accounts.reconcile import PHASES, exact, reconcile
     from reports.accounts import Counted
@@ -208,6 +235,7 @@ def _answer(model: str, size: int, recording: Recording, rows: Sequence[FlopCoun
         causes=causes,
         words=CAUSES,
         notes=tuple(_notes(recording)),
+        backward=backward(model, size, recording.training, accounts) if recording.training else None,
     )
 
 
@@ -230,32 +258,34 @@ def show(answers: Sequence[Counted], options: Namespace) -> None:
 
     from reports.accounts import document, to_text
     from reports.tables import to_csv
-    from results.accounts import Account, AccountCause
+    from results.accounts import Account, AccountCause, AccountRatio
 
     if sys.stderr.isatty():
         print("\r\033[K", end="", file=sys.stderr, flush=True)
     if options.format == "json":
         documents = [document(answer) for answer in answers]
         print(json.dumps(documents[0] if len(options.models) == 1 else documents, indent=1, allow_nan=False))
+    elif options.format == "csv" and options.ratios:
+        rows = [row for answer in answers if answer.backward for row in answer.backward.ratios]
+        print(to_csv(rows, AccountRatio), end="")
     elif options.format == "csv" and options.detail:
         print(to_csv([cause for answer in answers for cause in answer.causes], AccountCause), end="")
     elif options.format == "csv":
         print(to_csv([account for answer in answers for account in answer.accounts], Account), end="")
     else:
-        texts = (to_text(each, colour=sys.stdout.isatty(), detail=options.detail) for each in answers)
+        colour = sys.stdout.isatty()
+        texts = (to_text(each, colour=colour, detail=options.detail, ratios=options.ratios) for each in answers)
         print("\n".join(texts), end="")
 
 
 def write(answers: Sequence[Counted], out: Path) -> None:
-    """accounts.csv and causes.csv in a directory. Raises OSError."""
-    from reports.tables import to_csv
-    from results.accounts import Account, AccountCause
+    """Tables and pictures of all answers, in a directory. Raises StoreFault."""
+    from runners import account_files
 
-    out.mkdir(parents=True, exist_ok=True)
     accounts = [account for answer in answers for account in answer.accounts]
     causes = [cause for answer in answers for cause in answer.causes]
-    (out / "accounts.csv").write_text(to_csv(accounts, Account), encoding="utf-8")
-    (out / "causes.csv").write_text(to_csv(causes, AccountCause), encoding="utf-8")
+    ratios = [row for answer in answers if answer.backward for row in answer.backward.ratios]
+    account_files.write(out, accounts, causes, ratios)
 
 
 def _parser() -> Parser:
@@ -289,6 +319,11 @@ def _parser() -> Parser:
         "--checkpoint", type=names("module"), default=(), metavar="PATTERNS", help="modules that are calculated again"
     )
     parser.add_argument("--detail", action="store_true", help="every cause, by kind of operation and module")
+    parser.add_argument("--ratios", action="store_true", help="backward ÷ forward, and what 3 × forward misses")
+    parser.add_argument("--law", action="store_true", help="each number as a line in the batch, a·b + c")
+    parser.add_argument(
+        "--law-check", type=number(int, 5), default=CHECK, metavar="N", help=f"the batch that checks it ({CHECK})"
+    )
     parser.add_argument("--format", choices=FORMATS, default="table", help="table, csv or json (table)")
     parser.add_argument("--out", type=Path, metavar="DIR", help="write accounts.csv, causes.csv and the pictures here")
     parser.add_argument(

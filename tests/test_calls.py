@@ -16,7 +16,7 @@ from torch.nn.functional import relu as imported_earlier
 
 from measure import calls
 from measure.calls import WATCHED, record
-from measure.unwatched import elementwise
+from measure.unwatched import plain_calls
 from results.calls import FUNCTION, MODULE, Sized, tensors
 
 torch.fx.wrap("doubled")
@@ -236,7 +236,7 @@ class TestUnwatched:
         """A linear layer's bias is added inside of addmm; gradients that meet are added in place: neither is a call
         of add. `a + 1` and `a * a` are."""
         model = Lambda(lambda m, x: (a := m.part(x)) * a + 1, part=nn.Linear(4, 3))
-        found = elementwise(model, (torch.ones(2, 4),))
+        found = plain_calls(model, (torch.ones(2, 4),))
         forward = [(call.name, call.path, call.shapes[0]) for call in found if call.phase == "forward"]
         assert forward == [("aten.mul", "", (2, 3)), ("aten.add", "", (2, 3))]
         backward = [call.name for call in found if call.phase == "backward"]
@@ -247,7 +247,7 @@ class TestUnwatched:
         block = nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 3))
         model = Lambda(lambda m, x: torch.utils.checkpoint.checkpoint(m.block, m.stem(x), use_reentrant=False).sum(),
                        stem=nn.Linear(4, 4), block=block)  # fmt: skip
-        found = elementwise(model, (torch.ones(2, 4),))
+        found = plain_calls(model, (torch.ones(2, 4),))
         again = [(call.name, call.path, call.shapes[1:]) for call in found if call.phase == "recompute"]
         assert [(name, path) for name, path, _ in again] == [("aten.addmm", "block.0"), ("aten.addmm", "block.2")]
         assert again[0][2][:2] == ((2, 4), (4, 3))

@@ -27,6 +27,7 @@ CAUSES = {
     "attention_not_seen": "fused attention has no rule",
     "attention_module_not_seen": "the products inside of a multi-head attention module have no rule",
     "recurrent_not_seen": "recurrent layers have no rule",
+    "inner_products": "of an operator without a rule the matrix products that it calls inside itself are counted",
     "operator_without_rule": "an operator that the counter has no rule for",
     "subclass_not_seen": "a module of a derived class: the counter asks for the class itself",
     "string_padding_not_seen": "a convolution with padding in a word has no rule",

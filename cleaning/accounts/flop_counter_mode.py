@@ -62,7 +62,7 @@ def _item(operation: Operation) -> Item | None:
     if operation.name == "aten.convolution_backward":
         return of_operation(operation, _convolution_backward(operation, real_flop(operation)), fault="grouped_backward")
     if operation.name in ATTENTION_BACKWARD:
-        return of_operation(operation, _attention_backward(operation), fault="scores_computed_again")
+        return of_operation(operation, attention_backward(operation), fault="scores_computed_again")
     return None
 
 
@@ -73,7 +73,7 @@ def _convolution_backward(operation: Operation, flop: int) -> int:
     return once * (to_input + to_weight * int(operation.attributes["groups"]))
 
 
-def _attention_backward(operation: Operation) -> int:
+def attention_backward(operation: Operation) -> int:
     """Scores again, then the four products of the backward pass."""
     query, key, value = (shape(operation, name) for name in ("query", "key", "value"))
     rows = query[0] * query[1] * query[2]

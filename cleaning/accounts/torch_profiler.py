@@ -17,11 +17,7 @@ from results.records import Operation
 
 UNIT = "flop"
 
-PRODUCTS = frozenset(
-    ["aten.mm", "aten.addmm", "aten.bmm", "aten.baddbmm"]
-    + ["torchvision.deform_conv2d", "torchvision._deform_conv2d_backward"]
-)
-"""Operators that it counts, or that call those inside of themselves."""
+PRODUCTS = frozenset(("aten.mm", "aten.addmm", "aten.bmm", "aten.baddbmm"))
 
 Shapes = tuple[tuple[int, ...], ...]
 
@@ -40,8 +36,26 @@ def _operations(recording: Recording, phase: str) -> Iterator[Item]:
         if operation.name in PRODUCTS:
             yield of_operation(operation, real_flop(operation))
     for call in recording.plain:
-        if call.phase == phase:
+        if call.phase == phase and call.name in ELEMENTWISE:
             yield Item(_elements(call), ELEMENTWISE[call.name], "elementwise", call.path)
+    yield from _inner(recording, phase)
+
+
+def _inner(recording: Recording, phase: str) -> Iterator[Item]:
+    """Products that an operator without a rule calls inside itself: together they stand for that operator."""
+    without: dict[str, list[Operation]] = {}
+    for operation in in_phase(recording, phase):
+        if operation.name not in PRODUCTS and real_flop(operation):
+            without.setdefault(operation.name, []).append(operation)
+    sums: dict[int, int] = {}
+    for call in recording.plain:
+        around = next(((name, number) for name, number in call.inside if name in without), None)
+        if call.phase == phase and around is not None and around[1] < len(without[around[0]]):
+            index = without[around[0]][around[1]].index
+            left, right = call.shapes[1:3] if call.name in ("aten.addmm", "aten.baddbmm") else call.shapes[:2]
+            sums[index] = sums.get(index, 0) + 2 * prod(left) * right[-1]
+    for index, native in sums.items():
+        yield of_operation(recording.operations[index], native, fault="inner_products")
 
 
 def _elements(call: PlainCall) -> int:

@@ -49,6 +49,7 @@ class Task:
     noise_path: str
     records: bool = False  # send recordings of what the model calls, and count nothing
     trainer: str = ""  # of a recording: "module:function" with function(workload, batch_size) -> Operations of a step
+    only_training: bool = False  # of a recording: the operations of a training step and nothing else
     explainer: str = ""  # of a recording: "module:function" with function(model, inputs) -> why they do not fit, or ""
 
 
@@ -144,6 +145,8 @@ def _recorded(task: Task, workload: Any, model: Any, size: int) -> Recording:
     from measure.calls import record
 
     torch.set_num_threads(THREADS)
+    if task.only_training:
+        return _with_training(task, workload, size, Recording((), (), (), batch=size))
     inputs = _inputs(workload, size)
     try:
         found = record(model, inputs)
@@ -151,8 +154,11 @@ def _recorded(task: Task, workload: Any, model: Any, size: int) -> Recording:
         if task.explainer and (why := _load(task.explainer)(model, inputs)):
             raise ValueError(why) from fault
         raise
-    if not task.trainer:
-        return found
+    return _with_training(task, workload, size, found) if task.trainer else found
+
+
+def _with_training(task: Task, workload: Any, size: int, found: Recording) -> Recording:
+    """The recording with the operations of a training step, or with why there are none."""
     try:
         return dataclasses.replace(found, training=tuple(_load(task.trainer)(workload, size)))
     except (ValueError, RuntimeError, TypeError, Unavailable) as fault:  # a batch of one that normalisation refuses

@@ -1,0 +1,241 @@
+"""The waterfall: steps lead from a counter's number to the exact one to the last FLOP, and the picture shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from reports import figures_accounts, style
+from reports.waterfall import CONVENTION, MOST_CAUSES, UNEXPLAINED, lane, near
+from results.accounts import Account, AccountCause
+from results.errors import StoreFault
+from runners import account_files
+
+
+@pytest.fixture(autouse=True, scope="module")
+def themed() -> Iterator[None]:
+    with style.theme():
+        yield
+
+
+def account(counter: str, native: int | float | None, **more: Any) -> Account:
+    """Of a model with 1,000 exact FLOP, all explained unless told otherwise."""
+    values = {"model": "net", "batch_size": 2, "phase": "forward", "native_unit": "mac", "exact_flop": 1000}
+    left = None if native is None else 0
+    return Account(**{**values, "counter": counter, "native_value": native, "unexplained_flop": left, **more})
+
+
+def cause(counter: str, name: str, flop: int | float, **more: Any) -> AccountCause:
+    values = {"model": "net", "batch_size": 2, "phase": "forward", "kind": "convolution", "module": "a"}
+    return AccountCause(**{**values, "counter": counter, "cause": name, "flop": flop, **more})
+
+
+def steps(*causes: AccountCause, native: int | float, **more: Any) -> list[tuple[str, float, float, int]]:
+    return [(s.cause, float(s.begin), float(s.end), s.count) for s in lane(account("c", native, **more), causes).steps]
+
+
+def test_steps_undo_each_cause_the_convention_first_then_the_largest() -> None:
+    # exact 1000 − 100 of the convention − 800 not seen + 2 and 5 (two kinds of one cause: 7) = 107 as the counter says
+    found = steps(
+        cause("c", "bias_counted", 2),
+        cause("c", "bias_counted", 5, kind="matmul"),
+        cause("c", "attention_not_seen", -800),
+        cause("c", CONVENTION, -100),
+        native=107,
+    )
+    assert found == [
+        (CONVENTION, 107, 207, 1),
+        ("attention_not_seen", 207, 1007, 1),
+        ("bias_counted", 1007, 1000, 1),
+    ]
+
+
+def test_what_is_left_is_the_last_step_and_leads_to_the_exact_count_as_well() -> None:
+    found = steps(cause("c", "bias_counted", 40), native=1057, unexplained_flop=17)
+    assert found == [("bias_counted", 1057, 1017, 1), (UNEXPLAINED, 1017, 1000, 1)]
+
+
+def test_many_causes_are_merged_from_the_smallest_up_and_their_sum_is_exact() -> None:
+    parts = [-500, 64, 32, 16, 8, 4, 2, 1]  # the first five stay, 4 + 2 + 1 = 7 are one step
+    names = [CONVENTION, *(f"cause{i}" for i in range(7))]
+    found = steps(*(cause("c", n, f) for n, f in zip(names, parts, strict=True)), native=1000 + sum(parts))
+    assert [step[0] for step in found] == [*names[:5], ""]
+    assert found[-1] == ("", 1007, 1000, 3)
+    assert (
+        len(steps(*(cause("c", n, f) for n, f in list(zip(names, parts, strict=True))[:6]), native=624)) == MOST_CAUSES
+    )
+
+
+def test_causes_of_other_counters_passes_batches_and_models_are_not_its() -> None:
+    others = [
+        cause("d", "bias_counted", 1),
+        cause("c", "bias_counted", 1, phase="backward"),
+        cause("c", "bias_counted", 1, batch_size=4),
+        cause("c", "bias_counted", 1, model="other"),
+    ]
+    assert steps(*others, native=1000) == []
+
+
+@given(st.lists(st.integers(-(10**15), 10**15), max_size=12), st.integers(-50, 50))
+def test_the_way_has_no_gap_and_ends_at_the_exact_count(parts: list[int], left: int) -> None:
+    native = 1000 + sum(parts) + left
+    way = lane(
+        account("c", native, unexplained_flop=left), [cause("c", f"cause{i}", flop) for i, flop in enumerate(parts)]
+    )
+    ends = [Fraction(native), *(step.end for step in way.steps)]
+    assert [step.begin for step in way.steps] == ends[:-1]
+    assert ends[-1] == 1000
+
+
+def test_what_is_magnified_are_the_last_steps_that_are_near() -> None:
+    # 0.537 → 1.037 → 1.007 → 1: the last two steps begin within 12 % of it, the farthest at 3.7 %
+    causes = [cause("c", CONVENTION, -500), cause("c", "n", 30), cause("c", "b", 7)]
+    far = lane(account("d", 9000), [cause("d", "grouped_backward", 8000)])  # 9 × → 1: nothing small
+    failed = lane(account("e", None, status="crashed"), [])
+    assert near([lane(account("c", 537), causes), far, failed], 0.12) == [pytest.approx(0.037), 0.0, 0.0]
+
+
+def bars(figure: Figure, panel: int) -> list[tuple[float, float, float, str]]:
+    """(row, begin, end, colour) of each bar of a panel."""
+    found = [p for p in figure.axes[panel].patches if isinstance(p, Rectangle)]
+    return [
+        (
+            round(p.get_y() + p.get_height() / 2, 3),
+            round(p.get_x(), 6),
+            round(p.get_x() + p.get_width(), 6),
+            to_hex(p.get_facecolor()),
+        )
+        for p in found
+    ]
+
+
+def look(kind: str) -> str:
+    return to_hex(figures_accounts._look(kind)[0])
+
+
+def words(figure: Figure) -> list[str]:
+    figure.draw_without_rendering()
+    return [text.get_text() for axes in figure.axes for text in axes.texts]
+
+
+def drawn(accounts: list[Account], causes: list[AccountCause]) -> dict[str, Figure]:
+    return figures_accounts.waterfalls(accounts, causes)
+
+
+def test_bars_stand_where_the_numbers_say() -> None:
+    causes = [cause("c", CONVENTION, -500), cause("c", "normalization_counted", 40), cause("c", "conv_lost", -20)]
+    (figure,) = drawn([account("c", 520)], causes).values()
+    # rows: exact at 0, the counter at 1.6, a step at each row below it
+    native, converts, adds, takes = (look(kind) for kind in ("native", "converts", "adds", "takes"))
+    assert bars(figure, 1) == [
+        (0.0, 0.0, 1.0, to_hex("0.1")),
+        (1.6, 0.0, 0.52, native),
+        (2.6, 0.52, 1.02, converts),
+        (3.6, 1.02, 0.98, takes),
+        (4.6, 0.98, 1.0, adds),
+    ]
+    # magnified by 1 / 0.02: 1.02 is at +1, 0.98 at −1; the convention comes from (0.52 − 1) / 0.02 = −24
+    assert bars(figure, 2) == [(2.6, -24.0, 1.0, converts), (3.6, 1.0, -1.0, takes), (4.6, -1.0, 0.0, adds)]
+
+
+def test_numbers_and_shares_are_written() -> None:
+    causes = [cause("c", CONVENTION, -500), cause("c", "normalization_counted", 40), cause("c", "conv_lost", -20)]
+    (figure,) = drawn([account("c", 520)], causes).values()
+    assert words(figure)[:15] == [
+        *("exact", "1.00 kFLOP", "1 ×"),
+        *("c", "520 MAC", "0.5200 ×"),
+        *("   multiply-add as 1", "+500", "+50 %"),
+        *("   normalization counted", "−40", "−4.0 %"),
+        *("   conv lost", "+20", "+2.0 %"),
+    ]
+    assert {"−2.0 %", "+2.0 %"} <= set(words(figure)[15:])
+
+
+def test_a_counter_twenty_times_off_is_cut_at_the_axis_and_its_number_written() -> None:
+    causes = [cause("c", "grouped_backward", 19000), cause("d", "bias_counted", 100)]
+    (figure,) = drawn([account("c", 20000), account("d", 1100)], causes).values()
+    assert figure.axes[1].get_xlim()[1] == figures_accounts.END
+    assert {"20.00 ×", "−19.0 ×", "−10 %"} <= set(words(figure))
+    strokes = [line for line in figure.axes[1].lines if to_hex(line.get_color()) == "#ffffff"]
+    assert len(strokes) == 2  # its own bar and the step; those of d end before
+
+
+def test_only_equal_is_called_1_and_the_tiniest_share_is_not_called_0() -> None:
+    causes = [cause("c", "bias_counted", 3, model="net")]
+    exact = 10**9
+    (figure,) = drawn(
+        [account("c", exact + 3, exact_flop=exact), account("d", exact, exact_flop=exact)], causes
+    ).values()
+    found = words(figure)
+    assert found[found.index("c") + 2] == "1.0000 ×"
+    assert found[found.index("d") + 2] == "1 ×"
+    assert "<0.001 %" in found
+
+
+def test_what_is_unexplained_is_red_and_said() -> None:
+    (figure,) = drawn([account("c", 1001, unexplained_flop=1)], []).values()
+    assert (2.6, 1.001, 1.0, "#c1121f") in bars(figure, 1)
+    (many,) = drawn([account("c", 1000 + 1234567, unexplained_flop=1234567)], []).values()
+    assert "−1,234,567" in words(many)
+    said = next(text for text in figure.axes[0].texts if "unexplained" in text.get_text())
+    assert to_hex(said.get_color()) == "#c1121f"
+    assert "unexplained" in [text.get_text() for text in figure.legends[0].get_texts()]
+    (explained,) = drawn([account("c", 1000)], []).values()
+    assert "unexplained" not in [text.get_text() for text in explained.legends[0].get_texts()]
+
+
+def test_a_counter_without_a_number_has_the_reason_and_one_without_this_pass_is_named() -> None:
+    accounts = [
+        account("c", 1000),
+        account("broken", None, status="crashed", reason="the process died of signal 11"),
+        account("c", 2000, phase="backward", exact_flop=2000),
+        account("only_forward", 1000),
+    ]
+    found = drawn(accounts, [])
+    assert list(found) == ["waterfall_net_forward", "waterfall_net_backward"]
+    assert any("the process died of signal 11" in each for each in words(found["waterfall_net_forward"]))
+    below = found["waterfall_net_backward"].get_supxlabel()
+    assert "no number for this pass: only_forward" in below
+    assert "no number" not in found["waterfall_net_forward"].get_supxlabel()
+
+
+def test_no_exact_count_no_picture_and_each_model_its_own() -> None:
+    assert drawn([account("c", 5, exact_flop=0)], []) == {}
+    two = [account("c", 1000, model="timm:a/b"), account("c", 1000, model="timm:a_b"), account("c", 1000, model="x")]
+    assert list(drawn(two, [])) == ["waterfall_timm_a_b_forward", "waterfall_timm_a_b_forward_2", "waterfall_x_forward"]
+
+
+def test_files_are_written_twice_the_same_and_a_fault_is_one_line(tmp_path: Path) -> None:
+    accounts, causes = [account("c", 1002)], [cause("c", "bias_counted", 2)]
+    account_files.write(tmp_path / "a" / "b", accounts, causes, [])
+    found = {path.name: path.read_bytes() for path in (tmp_path / "a" / "b").iterdir()}
+    pictures = {"waterfall_net_forward.png", "waterfall_net_forward.svg"}
+    assert set(found) == {"accounts.csv", "causes.csv", "ratios.csv", *pictures}
+    account_files.write(tmp_path / "again", accounts, causes, [])
+    assert {path.name: path.read_bytes() for path in (tmp_path / "again").iterdir()} == found
+    assert found["causes.csv"].decode().splitlines()[1] == "net,2,c,forward,bias_counted,convolution,a,2"
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "causes.csv").mkdir()
+    with pytest.raises(StoreFault, match=r"taken/causes\.csv could not be written: "):
+        account_files.write(tmp_path / "taken", accounts, causes, [])
+
+
+def test_nothing_is_written_over_anything_else() -> None:
+    """With eleven counters of six causes each: no two texts of a column overlap, none leaves the page."""
+    names = [f"counter_number_{i}" for i in range(11)]
+    causes = [cause(n, f"a_cause_with_a_long_name_{i}", 7 * (i + 1)) for n in names for i in range(9)]
+    (figure,) = drawn([account(n, 1000 + 7 * 45) for n in names], causes).values()
+    figure.draw_without_rendering()
+    boxes = [text.get_window_extent() for text in figure.axes[0].texts]
+    page = figure.bbox
+    assert all(page.x0 <= box.x0 and box.x1 <= page.x1 and page.y0 <= box.y0 and box.y1 <= page.y1 for box in boxes)
+    assert not [(a, b) for i, a in enumerate(boxes) for b in boxes[i + 1 :] if a.shrunk(0.98, 0.9).overlaps(b)]
