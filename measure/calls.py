@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -18,9 +19,8 @@ import torch
 import torch.fx
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
-from measure.counters.own import NOT_ON_FAKE, fake_copy
 from measure.counters.running import evaluating, summed
-from measure.fake import FakeMode, fake_mode
+from measure.fake import NOT_ON_FAKE, FakeMode, fake_copy, fake_mode
 from measure.operations import Recorder
 from measure.unwatched import elementwise
 from results.calls import FUNCTION, MODULE, Call, ModuleInfo, Recording, Sized
@@ -118,6 +118,8 @@ class Listener:
         """Modules have hooks and functions are patched inside; both are as they were afterwards."""
         watched = [(f"{library}.{name}", place, name) for library, place, names in WATCHED for name in names.split()]
         watched = [(called, place, name) for called, place, name in watched if hasattr(place, name)]
+        if "einops" in sys.modules:  # brought by a counter, and used by a model only if it is imported
+            watched.append(("einops.einsum", sys.modules["einops"], "einsum"))
         original = [(place, name, vars(place).get(name, _ABSENT)) for _, place, name in watched]
         wrapped = [(space, name, space[name]) for space, name in _wrapped_for_fx()]
         handles = [

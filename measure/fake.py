@@ -8,6 +8,7 @@ inside the phase "optimizer" a scalar read is answered with 0 (GradScaler's foun
 from __future__ import annotations
 
 import contextlib
+import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -36,6 +37,9 @@ _NOT_ON_FAKE = (
 )
 _DEVICE = torch.ops.prim.device.default
 _SCALAR = torch.ops.aten._local_scalar_dense.default
+NOT_ON_FAKE = (Unavailable, RuntimeError, TypeError)
+"""What a model raises that fake tensors cannot run: the mode's own refusal, or torch's (`numpy()`, no kernel)."""
+
 _MODULE_OWN = frozenset(vars(torch.nn.Module()))
 """Attributes that every module has: its parameters, buffers, children and hooks."""
 _VIEW, _UNSAFE_VIEW = torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default
@@ -165,6 +169,14 @@ def to_fake(tree: Any, mode: FakeTensorMode) -> Any:
             if name not in _MODULE_OWN and any(isinstance(leaf, torch.Tensor) for leaf in tree_leaves(value)):
                 vars(module)[name] = tree_map(fake, value)
     return tree
+
+
+def fake_copy(model: torch.nn.Module, tree: Any, mode: FakeTensorMode) -> tuple[torch.nn.Module, Any]:
+    """A copy of the model and of a tree of tensors on fake ones; the caller's are not touched, no data is copied."""
+    held = [leaf for module in model.modules() for leaf in tree_leaves(vars(module)) if isinstance(leaf, torch.Tensor)]
+    *fakes, copied = to_fake([*held, tree], mode)
+    instead = {id(tensor): fake for tensor, fake in zip(held, fakes, strict=True)}
+    return copy.deepcopy(model, instead), copied
 
 
 def _faker(mode: FakeTensorMode) -> Callable[[Any], Any]:

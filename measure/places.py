@@ -7,7 +7,9 @@ several names gets the one by which its caller names it, where its caller is on 
 
 from __future__ import annotations
 
+import contextlib
 import sys
+from collections.abc import Iterator
 from threading import get_ident
 from types import CodeType
 from typing import Any
@@ -49,6 +51,15 @@ class ModulePaths:
     def depth(self) -> int:
         """How many modules are running inside one another."""
         return len(self._stack)
+
+    @contextlib.contextmanager
+    def inside(self, module: torch.nn.Module) -> Iterator[None]:
+        """As if the module's forward ran inside: for who calls it without the hooks of this class."""
+        self._enter_module(module, None)
+        try:
+            yield
+        finally:
+            self._leave_module(module, None, None)
 
     def of_parameter(self, parameter: Any) -> str:
         """Path of the module that first names this parameter; "" if none does."""

@@ -79,12 +79,15 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class PlainCall:
-    """A call of add or mul in a step that nothing listened to. shape: of its first argument, () of a number."""
+    """A call of add or mul in a step that nothing listened to; of a product, too, where it is calculated again.
+
+    phase: forward, backward or recompute. shapes: of its arguments, () of a number.
+    """
 
     phase: str
     name: str
     path: str
-    shape: tuple[int, ...]
+    shapes: tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True)
@@ -92,7 +95,7 @@ class Recording:
     """One forward pass and, where there is one, its backward pass.
 
     operations: in order of execution, all phases. calls: of the forward pass, in order of their beginning.
-    plain: elementwise calls of a step of its own that nothing listened to (`measure/unwatched.py`).
+    plain: calls in a step of its own that nothing listened to (`measure/unwatched.py`).
     batch: the length of the first input, 1 where it has none. parameters: of the model, shared ones once.
     note: what must be said of how it was recorded. training: the operations of a training step, loss and optimizer and
     all; empty with the reason in `untrained`, or where none was asked for.

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from results.errors import Unavailable
-from results.records import Operation
+from results.records import FlopCount, Operation
 
 if TYPE_CHECKING:
     import torch
@@ -79,13 +79,34 @@ def _checkpointed(forward: Callable[..., Any], *arguments: Any, **keywords: Any)
     return checkpoint(forward, *arguments, use_reentrant=False, **keywords)
 
 
+def exact(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_size: int) -> list[FlopCount]:
+    """The fast count of a training step as a counter among others: forward, backward and what is calculated again.
+
+    Raises Unavailable for a model whose course it cannot predict.
+    """
+    from measure.fast_count import fast_count
+
+    found = fast_count(model, inputs, train=True)
+    blank = FlopCount(
+        counter="exact",
+        workload=workload,
+        batch_size=batch_size,
+        phase="forward",
+        native_unit="flop",
+        not_understood=found.not_understood,
+        reason="; ".join(found.notes),
+        parameters=sum(parameter.numel() for parameter in model.parameters()),
+    )
+    flops = {"forward": found.forward_flop, "backward": found.backward_flop, "recompute": found.recompute_flop}
+    return [replace(blank, phase=phase, native_value=flop, flop=flop) for phase, flop in flops.items()]
+
+
 def training(workload: Workload, batch_size: int) -> tuple[Operation, ...]:
     """The operations of one step of SGD on fake tensors; on real ones where those cannot run it and the batch is small.
 
     Raises Unavailable, ValueError or RuntimeError where the model cannot be trained at this batch.
     """
-    from measure.counters.own import NOT_ON_FAKE
-    from measure.fake import fake_mode
+    from measure.fake import NOT_ON_FAKE, fake_mode
     from measure.operations import trace_step
 
     try:

@@ -84,6 +84,7 @@ FUNCTIONS: dict[str, patched.Rule] = {
     **dict.fromkeys(("F.upsample", "F.interpolate"), _resizing),
     **dict.fromkeys(("Tensor.__matmul__", "torch.mm", "Tensor.mm", "torch.bmm", "Tensor.bmm"), patched.matmul),
     "F.scaled_dot_product_attention": patched.attention,
+    "einops.einsum": patched.einops_einsum,
     **dict.fromkeys(patched.ADDITIONS, patched.elementwise("addition_counted", left_aligned=False)),
     **dict.fromkeys(patched.MULTIPLICATIONS, patched.elementwise("multiplication_counted", left_aligned=False)),
 }

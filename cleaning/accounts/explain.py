@@ -2,7 +2,8 @@
 
 Items come from the counter's documented rule applied to our recording; its total is seen by nobody here. Each product
 of the recording belongs to the narrowest item around it. What an item counts beyond its products needs a cause of its
-own; where the rule gives none, nothing is said, and the difference stays unexplained.
+own; where the rule gives none, nothing is said, and the difference stays unexplained. One is known to all: rules go by
+sizes, which do not tell that numbers are complex.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 
 from cleaning.accounts.causes import PRODUCT
-from cleaning.accounts.items import Item, Native, exact_flop
+from cleaning.accounts.items import Item, Native, exact_flop, is_complex, real_flop
 from results.calls import Recording
 from results.records import Operation
 
@@ -50,6 +51,11 @@ def _product(account: defaultdict[Key, Native], item: Item, operations: Sequence
         flop = exact_flop(operation)
         account["multiply_add_as_1", operation.kind, operation.module] += Fraction(flop, per_unit) - flop
     beyond = item.native - Fraction(exact, per_unit)
+    if beyond:
+        for operation in filter(is_complex, operations):
+            less = Fraction(real_flop(operation) - exact_flop(operation), per_unit)
+            account["complex_as_real", operation.kind, operation.module] += less
+            beyond -= less
     if beyond and item.fault:
         account[item.fault, operations[0].kind if operations else item.kind, item.module] += beyond
 

@@ -3,9 +3,11 @@ multiply-add, forward and backward alike (torch/utils/flop_counter.py of 2.11 to
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from analysis.formulas import attention_backward_executed
 from analysis.kinds import shape
-from cleaning.accounts.items import Counted, Item, exact_flop, in_phase, missed_by, of_operation
+from cleaning.accounts.items import Counted, Item, exact_flop, in_phase, missed_by, of_operation, real_flop
 from results.calls import Recording
 from results.records import Operation
 
@@ -43,8 +45,11 @@ WITHOUT = {"attention": "attention_not_seen", "recurrent": "recurrent_not_seen"}
 
 
 def count(recording: Recording, phase: str) -> Counted:
-    """Its items of one pass."""
+    """Its items of one pass. What is calculated again runs in the backward pass, and is counted there."""
     found = [item for operation in in_phase(recording, phase) if (item := _item(operation)) is not None]
+    if phase == "backward":
+        again = [item for operation in in_phase(recording, "recompute") if (item := _item(operation)) is not None]
+        found += [replace(item, cause="recompute_counted") for item in again]
     return found, missed_by(WITHOUT, "operator_without_rule")
 
 
@@ -53,19 +58,18 @@ def _item(operation: Operation) -> Item | None:
     if not exact:
         return None
     if operation.name in FORMULAS:
-        is_complex = any(dtype.startswith("complex") for dtype in operation.input_dtypes)
-        return of_operation(operation, exact // 4 if is_complex else exact, fault="complex_as_real")
+        return of_operation(operation, real_flop(operation))
     if operation.name == "aten.convolution_backward":
-        return of_operation(operation, _convolution_backward(operation, exact), fault="grouped_backward")
+        return of_operation(operation, _convolution_backward(operation, real_flop(operation)), fault="grouped_backward")
     if operation.name in ATTENTION_BACKWARD:
         return of_operation(operation, attention_backward(operation), fault="scores_computed_again")
     return None
 
 
-def _convolution_backward(operation: Operation, exact: int) -> int:
+def _convolution_backward(operation: Operation, flop: int) -> int:
     """Once for the input's gradient, groups times for the weight's: its transposed sizes forget the groups."""
     to_input, to_weight = (bool(wanted) for wanted in operation.attributes["output_mask"][:2])
-    once = exact // (to_input + to_weight)
+    once = flop // (to_input + to_weight)
     return once * (to_input + to_weight * int(operation.attributes["groups"]))
 
 

@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from cleaning.accounts import hooks, recurrent
 from cleaning.accounts.items import Counted, Item, bound, first_tensor, missed_by, other, product
-from results.calls import FUNCTION, Call, Recording, Sized, tensors
+from results.calls import FUNCTION, Call, ModuleInfo, Recording, Sized, tensors
 
 UNIT = "mac"
 
@@ -27,6 +28,7 @@ Reader = Callable[[Call], Iterator[Item]]
 def count(recording: Recording, phase: str) -> Counted:
     """Its items of one pass."""
     found = [item for call in recording.calls if _is_node(recording, call) for item in READERS[call.name](call)]
+    found += [item for _, item in hooks.items(recording, CELLS)]
     without = {"attention": "attention_not_seen", "recurrent": "recurrent_not_seen"}
     return found, missed_by({**without, "convolution": "string_padding_not_seen"}, "operator_without_rule")
 
@@ -37,7 +39,7 @@ def _is_node(recording: Recording, call: Call) -> bool:
         return False
     bare = call.name.rpartition(".")[2]
     above = next(recording.around(call), None)
-    return above is None or above.name.rpartition(".")[2] != bare
+    return above is None or above.name not in READERS or above.name.rpartition(".")[2] != bare
 
 
 def _linear(call: Call) -> Iterator[Item]:
@@ -132,6 +134,14 @@ def _sampling(call: Call) -> Iterator[Item]:
     if output is not None:
         yield other(call, "sampling_counted", 4 * output.numel, "pooling")
 
+
+def _cell(module: ModuleInfo, call: Call) -> Iterator[Item]:
+    """A cell is traced as its two linear layers."""
+    layer = recurrent.read(module, call)
+    yield product(call, layer.input.shape[0] * sum(map(sum, layer.weights)))
+
+
+CELLS: dict[str, hooks.Rule] = dict.fromkeys(hooks.nn("rnn", "RNNCell GRUCell LSTMCell"), _cell)
 
 READERS: dict[str, Reader] = {
     "F.linear": _linear,

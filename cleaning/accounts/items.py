@@ -58,6 +58,16 @@ def exact_flop(operation: Operation) -> int:
     return int(cost(operation).model_flop)
 
 
+def real_flop(operation: Operation) -> int:
+    """The same by sizes alone: a multiply-add of complex numbers, which is four of real ones, is taken for one."""
+    return exact_flop(operation) // (4 if is_complex(operation) else 1)
+
+
+def is_complex(operation: Operation) -> bool:
+    """Whether it works on complex numbers."""
+    return any(dtype.startswith("complex") for dtype in operation.input_dtypes)
+
+
 def in_phase(recording: Recording, phase: str) -> Iterator[Operation]:
     """The operations of one pass."""
     return (operation for operation in recording.operations if operation.phase == phase)

@@ -124,11 +124,19 @@ def addmm(call: Call) -> Iterator[Item]:
 
 def einsum(call: Call) -> Iterator[Item]:
     """What numpy prints as the "optimized FLOP count", four digits of it."""
-    equation, operands = str(call.arguments[0]).replace(" ", ""), list(tensors(call.arguments[1:]))
-    shapes = [np.broadcast_to(0.0, operand.shape) for operand in operands]
-    printed = str(np.einsum_path(equation, *shapes, optimize="optimal")[1])
+    yield product(call, _printed(str(call.arguments[0]), call.arguments[1:]), "rounded_path")
+
+
+def einops_einsum(call: Call) -> Iterator[Item]:
+    """The same for einops, which calls torch's: the second count of it."""
+    yield other(call, "contraction_counted_twice", _printed(str(call.arguments[-1]), call.arguments[:-1]), "matmul")
+
+
+def _printed(equation: str, operands: tuple[Any, ...]) -> int:
+    shapes = [np.broadcast_to(0.0, operand.shape) for operand in tensors(operands)]
+    printed = str(np.einsum_path(equation.replace(" ", ""), *shapes, optimize="optimal")[1])
     line = next(line for line in printed.splitlines() if "optimized flop" in line.lower())
-    yield product(call, int(float(line.split(":")[-1])), "rounded_path")
+    return int(float(line.split(":")[-1]))
 
 
 def attention(call: Call) -> Iterator[Item]:

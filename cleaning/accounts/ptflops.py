@@ -18,8 +18,8 @@ from results.calls import MODULE, Call, ModuleInfo, Recording, Sized, tensors
 
 UNIT = "mac"
 
-TWICE = ("activation_counted", "pooling_counted", "softmax_counted")
-"""Causes of functions that a module with a rule of its own may call."""
+TWICE = ("activation_counted", "pooling_counted", "resizing_counted")
+"""Causes of functions that a module or function with a rule of its own may call."""
 
 
 def count(recording: Recording, phase: str) -> Counted:
@@ -50,11 +50,8 @@ def _function(recording: Recording, call: Call, item: Item) -> Item:
     native = item.native // 2 if not item.cause else item.native
     above = next(recording.around(call), None)
     counted = above is not None and (above.name in FUNCTIONS or (above.what == MODULE and above.name in RULES))
-    cause = f"{item.cause}_twice" if counted and f"{item.cause}_twice" in TWICE_NAMES else item.cause
+    cause = f"{item.cause}_twice" if counted and item.cause in TWICE else item.cause
     return Item(native, cause, item.kind, item.module, item.first, item.last, item.fault)
-
-
-TWICE_NAMES = frozenset(f"{cause}_twice" for cause in (*TWICE, "resizing_counted"))
 
 
 def _sizes(call: Call) -> tuple[Sized, Sized]:

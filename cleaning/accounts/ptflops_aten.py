@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 
-from cleaning.accounts.items import Counted, Item, exact_flop, in_phase, missed_by, of_operation
+from cleaning.accounts.items import Counted, Item, in_phase, missed_by, of_operation, real_flop
 from results.calls import Recording
 
 UNIT = "mac"
@@ -24,9 +24,8 @@ def count(recording: Recording, phase: str) -> Counted:
 
 def _items(recording: Recording, phase: str) -> Iterator[Item]:
     for operation in in_phase(recording, phase):
-        exact = exact_flop(operation)
         if operation.name not in FORMULAS:
             continue
-        yield of_operation(operation, exact // 2)
+        yield of_operation(operation, real_flop(operation) // 2)
         if WITH_BIAS.get(operation.name) in operation.input_names:
             yield of_operation(operation, prod(operation.output_shapes[0]), "bias_counted")

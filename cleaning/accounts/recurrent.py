@@ -13,10 +13,12 @@ GATES = {"RNN": 1, "RNNCell": 1, "GRU": 3, "GRUCell": 3, "LSTM": 4, "LSTMCell": 
 
 @dataclass(frozen=True)
 class Recurrent:
-    """What counters know of one call. layers: the inputs' width of each layer, first to last, one direction."""
+    """What counters know of one call. state: width of what a step hands to the next. widths: the inputs' width of each
+    layer, first to last, one direction."""
 
     gates: int
     hidden: int
+    state: int
     widths: tuple[int, ...]
     bias: bool
     directions: int
@@ -27,7 +29,7 @@ class Recurrent:
     def weights(self) -> Iterator[tuple[int, int]]:
         """(multiply-adds with the input, with the state) of one step, of each layer of one direction."""
         for width in self.widths:
-            yield self.gates * self.hidden * width, self.gates * self.hidden * self.hidden
+            yield self.gates * self.hidden * width, self.gates * self.hidden * self.state
 
 
 def read(module: ModuleInfo, call: Call) -> Recurrent:
@@ -35,10 +37,12 @@ def read(module: ModuleInfo, call: Call) -> Recurrent:
     settings = module.settings
     hidden, directions = int(settings["hidden_size"]), 2 if settings.get("bidirectional") else 1
     layers = int(settings.get("num_layers", 1))
-    widths = (int(settings["input_size"]), *[hidden * directions] * (layers - 1))
+    state = int(settings.get("proj_size", 0)) or hidden
+    widths = (int(settings["input_size"]), *[state * directions] * (layers - 1))
     return Recurrent(
         gates=GATES[module.class_name],
         hidden=hidden,
+        state=state,
         widths=widths,
         bias=bool(settings.get("bias", True)),
         directions=directions,

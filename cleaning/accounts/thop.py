@@ -10,7 +10,7 @@ from math import prod
 from cleaning.accounts import hooks, recurrent
 from cleaning.accounts.hooks import nn
 from cleaning.accounts.items import Counted, Item, first_tensor, other, product
-from results.calls import Call, ModuleInfo, Recording, Sized
+from results.calls import Call, ModuleInfo, Recording, Sized, tensors
 
 UNIT = "mac"
 
@@ -18,11 +18,11 @@ RESIZED = {"nearest": 1, "linear": 5, "bilinear": 11, "bicubic": 259}
 
 
 def count(recording: Recording, phase: str) -> Counted:
-    """Its items of one pass. A module of several parents is hooked for each of them, and added up for each as well."""
-    hooked, met = hooks.visits(recording), hooks.visits(recording, CLOSED)
-    times = {serial: hooked[serial] * met[serial] for serial in hooked}
-    found = hooks.multiplied(hooks.items(recording, RULES), times)
-    return list(found), hooks.missed(recording, RULES)
+    """Its items of one pass. A module is hooked once for each parent, and what its hooks counted is added up as often;
+    but the latter walk does not look into modules that have a rule."""
+    hooked, added = hooks.visits(recording), hooks.visits(recording, CLOSED)
+    times = {serial: hooked[serial] * added[serial] for serial in hooked}
+    return list(hooks.multiplied(hooks.items(recording, RULES), times)), hooks.missed(recording, RULES)
 
 
 def _sizes(call: Call) -> tuple[Sized, Sized]:
@@ -74,14 +74,22 @@ def _upsample(module: ModuleInfo, call: Call) -> Iterator[Item]:
 
 def _recurrent(module: ModuleInfo, call: Call) -> Iterator[Item]:
     layers = recurrent.read(module, call)
-    sizes = layers.input.shape
-    steps = sizes[0] if module.class_name.endswith("Cell") else sizes[0] * sizes[1]
-    times = steps * layers.directions
-    macs = sum(map(sum, layers.weights))
+    times = _steps(module, call, layers.input.shape) * layers.directions
+    widths = [layers.widths[0]] + [layers.hidden * layers.directions] * (len(layers.widths) - 1)  # no projection
+    macs = sum(layers.gates * layers.hidden * (width + layers.hidden) for width in widths)
     yield product(call, times * macs, fault="recurrent_steps", kind="recurrent")
     sums = layers.gates * layers.hidden * (3 if layers.bias else 1)
     after = {1: 0, 3: 4 * layers.hidden, 4: 4 * layers.hidden}[layers.gates]
     yield other(call, "gates_counted", times * len(layers.widths) * (sums + after), "recurrent")
+
+
+def _steps(module: ModuleInfo, call: Call, sizes: tuple[int, ...]) -> int:
+    """Rows that each matrix is multiplied by; of packed sequences, as if all had the length of the longest."""
+    packed = call.arguments[0]
+    if isinstance(packed, tuple):
+        *_, state = tensors(call.output)
+        return int(packed[1].numel * state.shape[1])
+    return sizes[0] if module.class_name.endswith("Cell") else sizes[0] * sizes[1]
 
 
 CONVOLUTIONS = nn("conv", "Conv1d Conv2d Conv3d ConvTranspose1d ConvTranspose2d ConvTranspose3d")

@@ -11,29 +11,41 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 
-from cleaning.accounts.items import Counted, Item, bound, exact_flop, first_tensor, in_phase, of_operation, product
-from results.calls import FUNCTION, Call, Recording
+from cleaning.accounts.items import Counted, Item, bound, first_tensor, in_phase, of_operation, product, real_flop
+from results.calls import FUNCTION, Call, PlainCall, Recording
 from results.records import Operation
 
 UNIT = "flop"
 
-PRODUCTS = frozenset(f"aten.{name}" for name in ("mm", "addmm", "bmm", "baddbmm"))
+PRODUCTS = frozenset(
+    ["aten.mm", "aten.addmm", "aten.bmm", "aten.baddbmm"]
+    + ["torchvision.deform_conv2d", "torchvision._deform_conv2d_backward"]
+)
+"""Operators that it counts, or that call those inside of themselves."""
+
+Shapes = tuple[tuple[int, ...], ...]
+
 ELEMENTWISE = {"aten.add": "addition_counted", "aten.mul": "multiplication_counted"}
 
 
 def count(recording: Recording, phase: str) -> Counted:
-    """Its items of one pass."""
-    found = [*_operations(recording, phase), *(_convolutions(recording) if phase == "forward" else ())]
-    return found, _backward_missed if phase == "backward" else _forward_missed
+    """Its items of one pass. What is calculated again runs in the backward pass, and is counted there."""
+    if phase == "forward":
+        return [*_operations(recording, phase), *_convolutions(recording)], _forward_missed
+    return [*_operations(recording, phase), *_again(recording)], _backward_missed
 
 
 def _operations(recording: Recording, phase: str) -> Iterator[Item]:
     for operation in in_phase(recording, phase):
         if operation.name in PRODUCTS:
-            yield of_operation(operation, exact_flop(operation))
+            yield of_operation(operation, real_flop(operation))
     for call in recording.plain:
         if call.phase == phase:
-            yield Item(prod(call.shape), ELEMENTWISE[call.name], "elementwise", call.path)
+            yield Item(_elements(call), ELEMENTWISE[call.name], "elementwise", call.path)
+
+
+def _elements(call: PlainCall) -> int:
+    return prod(call.shapes[0]) if call.shapes else 1
 
 
 def _convolutions(recording: Recording) -> Iterator[Item]:
@@ -42,6 +54,24 @@ def _convolutions(recording: Recording) -> Iterator[Item]:
             weight, output = first_tensor(bound(call, "input weight")["weight"]), first_tensor(call.output)
             if weight is not None and output is not None:
                 yield product(call, 2 * output.numel * prod(weight.shape[1:]), kind="convolution")
+
+
+def _again(recording: Recording) -> Iterator[Item]:
+    """What is calculated again: a product counts as the same one did forward."""
+    known: dict[tuple[str, str, Shapes], int] = {}
+    for operation in in_phase(recording, "forward"):
+        name = "aten.conv2d" if operation.kind == "convolution" else operation.name
+        for path in (operation.module, ""):
+            known.setdefault((path, name, operation.input_shapes), real_flop(operation))
+    for call in recording.plain:
+        if call.phase != "recompute":
+            continue
+        if call.name in ELEMENTWISE:
+            yield Item(_elements(call), "recompute_counted", "elementwise", call.path)
+            continue
+        tensors = tuple(shape for shape in call.shapes if shape)
+        kind = "convolution" if call.name == "aten.conv2d" else "matmul"
+        yield Item(known.get((call.path, call.name, tensors), 0), "recompute_counted", kind, call.path)
 
 
 def _is_counted(call: Call) -> bool:

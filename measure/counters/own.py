@@ -8,27 +8,22 @@ count of a training step is that of `measure.operations` on the step itself.
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_leaves
 
 from analysis import kinds
 from measure.counters.rows import rows, spread
 from measure.counters.running import evaluating, summed
-from measure.fake import FakeMode, fake_mode, to_fake
+from measure.fake import NOT_ON_FAKE
 from measure.operations import Trace, trace_step
-from results.errors import Unavailable
+from measure.predict.executed import traced
 from results.records import FlopCount, Operation
 
 NAME = "flopledger"
-
-NOT_ON_FAKE = (Unavailable, RuntimeError, TypeError)
-"""What a model raises that fake tensors cannot run: the mode's own refusal, or torch's (`numpy()`, no kernel)."""
 
 
 def count(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_size: int) -> list[FlopCount]:
@@ -74,9 +69,7 @@ def _phase(table: Sequence[Operation], phase: str, note: str, workload: str, bat
 def _trace(model: torch.nn.Module, inputs: tuple[Any, ...]) -> tuple[Trace, str]:
     """The table of one pass forward and back, and what must be said of it."""
     try:
-        mode = fake_mode()
-        copied, fakes = fake_copy(model, inputs, mode)
-        return trace_step(_step(copied, fakes), model=copied, inputs=fakes, mode=mode, steps_before=0), ""
+        return traced(model, inputs, {}, train=None, grad_inputs=None, loss_of=None), ""
     except NOT_ON_FAKE as fault:
         reason = " ".join(str(fault).split())[:200]
     trace = trace_step(_step(model, inputs), model=model, inputs=inputs, steps_before=0)
@@ -95,11 +88,3 @@ def _step(model: torch.nn.Module, inputs: tuple[Any, ...]) -> Callable[[Callable
         mark("end")
 
     return step
-
-
-def fake_copy(model: torch.nn.Module, inputs: tuple[Any, ...], mode: FakeMode) -> tuple[torch.nn.Module, Any]:
-    """The model and its inputs on fake tensors; the caller's are not touched, and no data is copied."""
-    held = [leaf for module in model.modules() for leaf in tree_leaves(vars(module)) if isinstance(leaf, torch.Tensor)]
-    fakes = to_fake([*held, inputs], mode)
-    instead = {id(tensor): fake for tensor, fake in zip(held, fakes[:-1], strict=True)}
-    return copy.deepcopy(model, instead), fakes[-1]

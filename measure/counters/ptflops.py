@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import io
+import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field
@@ -167,7 +168,8 @@ def _listening(
 def _multiply_adds(module: Any, inputs: tuple[Any, ...], output: Any, counted: int) -> int:
     """How many of the elements counted for one call are multiply-adds, by ptflops/pytorch_ops.py.
 
-    Convolutions and linear layers add 1 for each output element that has a bias.
+    Convolutions and linear layers add 1 for each output element that has a bias, deformable ones 24 or 25 more for
+    each tap and position.
     """
     if isinstance(module, (torch.nn.modules.conv._ConvNd, torch.nn.Linear)):
         return counted - (output.numel() if module.bias is not None else 0)
@@ -176,7 +178,8 @@ def _multiply_adds(module: Any, inputs: tuple[Any, ...], output: Any, counted: i
     if isinstance(module, (torch.nn.RNNBase, torch.nn.RNNCellBase)):
         return recurrent_multiply_adds(module, inputs[0])
     if type(module).__name__ == "DeformConv2d":
-        raise Inconsistent("the multiply-adds that ptflops counts for DeformConv2d cannot be told apart")
+        taps = math.prod(module.kernel_size) * module.in_channels * (module.out_channels // module.groups)
+        return taps * output.shape[0] * math.prod(output.shape[2:])
     return 0
 
 

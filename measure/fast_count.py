@@ -1,0 +1,248 @@
+"""The fast count: model FLOP of a training step, forward and backward, predicted from one forward pass on meta tensors.
+
+The backward pass of a product follows from its forward pass and from which operands need a gradient, and it happens if
+a gradient of the loss reaches it: autograd's own graph says both, and no gradient is computed. Normalisations and
+activations are not computed either, and a block that is built like an earlier one, and gets an input like it, is not
+run again (`measure/predict/`). The formulas are those of the executed trace (`measure.operations`), which is the
+oracle: tests hold both equal to the last FLOP. No memory for activations, no weight is read, and the model is left as
+it was.
+
+A model that cannot run so (its course depends on values, say) is counted by the executed trace on fake tensors, and
+the notes begin with the reason; if that cannot either, Unavailable. It counts no scalar work, no bytes, no optimizer,
+and takes no time of anything. What runs differently on a GPU is counted as a CPU runs it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from analysis import kinds
+from measure.counters.running import tensors
+from measure.places import ModulePaths
+from measure.predict import mode as modes
+from measure.predict import whole
+from measure.predict.blocks import Blocks
+from measure.predict.calls import watched
+from measure.predict.executed import traced
+from measure.predict.mode import EngineRan, PredictMode, Tape
+from measure.predict.reach import Walk, edges_of, phase
+from measure.predict.untouched import kept, kept_random, model_on_meta, on_meta, random_state, same_random
+from results.errors import Unavailable
+
+__all__ = ["FastCount", "Row", "clear_cache", "fast_count"]
+
+Loss = Callable[[Any], Any]
+
+
+@dataclass(frozen=True)
+class Row:
+    """The model FLOP of one kind of operation in one module itself (not its children), in one phase."""
+
+    phase: str  # forward, backward or recompute
+    module: str
+    kind: str
+    flop: int
+
+
+@dataclass(frozen=True)
+class FastCount:
+    """Model FLOP of one step. recompute_flop: what activation checkpointing computes again, in neither of the others.
+
+    not_understood: operator → calls of those that no rule counts. rows: by module, if asked for. replayed: blocks that
+    were not run. executed: whether the executed trace counted instead; the notes then begin with the reason.
+    """
+
+    forward_flop: int
+    backward_flop: int
+    recompute_flop: int = 0
+    not_understood: Mapping[str, int] = field(default_factory=dict)
+    rows: tuple[Row, ...] = ()
+    notes: tuple[str, ...] = ()
+    replayed: int = 0
+    executed: bool = False
+
+
+def fast_count(
+    model: torch.nn.Module,
+    inputs: tuple[Any, ...],
+    *,
+    kwargs: Mapping[str, Any] | None = None,
+    train: bool | None = None,
+    grad_inputs: bool | None = None,
+    loss_of: Loss | None = None,
+    rows: bool = False,
+    reuse: bool = True,
+) -> FastCount:
+    """Count a step of model(*inputs, **kwargs), all of them real or on meta.
+
+    train: the mode it runs in; None: as each module is. grad_inputs: whether inputs of floating-point numbers need a
+    gradient; None: those that do. loss_of: the outputs → the tensors that the loss is made of; None: all of them.
+    rows: also by module and kind. reuse: whether blocks that are alike are run once.
+    Raises Unavailable where neither a prediction nor a trace on fake tensors can be had.
+    """
+    task = _Task(model, inputs, dict(kwargs or {}), train, grad_inputs, loss_of, rows)
+    try:
+        return _predicted(task, reuse)
+    except Exception as fault:  # noqa: BLE001  a model's own code may raise anything; it is told, and the trace asked
+        return _executed(task, f"{type(fault).__name__}: {' '.join(str(fault).split())[:200]}")
+
+
+def clear_cache() -> None:
+    """Forget operators and signatures, as in a new process. Only benchmarks and tests need it."""
+    modes.clear_cache()
+    whole.clear_cache()
+
+
+@dataclass(frozen=True)
+class _Task:
+    """What was asked for."""
+
+    model: torch.nn.Module
+    inputs: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    train: bool | None
+    grad_inputs: bool | None
+    loss_of: Loss | None
+    rows: bool
+
+
+def _predicted(task: _Task, reuse: bool) -> FastCount:
+    """One forward pass; again without replays where those cannot be trusted."""
+    model = model_on_meta(task.model)
+    with kept(model, task.train), _no_collection():
+        before = random_state()
+        try:
+            found, blocks = _pass(model, task, reuse)
+        except EngineRan:
+            return _pass(model, task, False)[0]
+        if same_random(before):
+            return found
+        if blocks is not None and blocks.replays:
+            found, _ = _pass(model, task, False)
+        note = "the model drew random numbers while it ran: one of its courses is counted"
+        return FastCount(**{**vars(found), "notes": (*found.notes, note)})
+
+
+def _pass(model: torch.nn.Module, task: _Task, reuse: bool) -> tuple[FastCount, Blocks | None]:
+    tape = Tape()
+    mode = PredictMode(tape, task.rows)
+    blocks = Blocks(mode, model) if reuse and not _global_hooks() else None
+    paths = ModulePaths(model) if task.rows else None
+    inputs, kwargs = on_meta((task.inputs, task.kwargs), task.grad_inputs)
+    with watched(mode, blocks, paths):
+        with mode, torch.enable_grad():
+            outputs = model(*inputs, **kwargs)
+            loss = outputs if task.loss_of is None else task.loss_of(outputs)
+        walk = Walk(mode, leaf=(lambda _leaf: ()) if blocks is None else blocks.found)
+        walk.go(edges_of(tensors(loss)))
+        _computed_again(walk, tape, mode)
+    return _summed(tape, walk, blocks, task.rows), blocks
+
+
+def _computed_again(walk: Walk, tape: Tape, mode: PredictMode) -> None:
+    """Run what each checkpoint under the walk computes again, by asking for one tensor that it did not save."""
+    if not tape.hooks:
+        return
+    numbers = {node._sequence_nr(): node for node in walk.found.nodes}
+    for group in tape.hooks.values():
+        nodes = [numbers[number] for number in group if number in numbers]
+        if nodes:
+            with phase(mode, "recompute", ""):
+                for name in dir(nodes[0]):
+                    if name.startswith("_saved_") and isinstance(getattr(nodes[0], name), torch.Tensor):
+                        break
+
+
+def _summed(tape: Tape, walk: Walk, blocks: Blocks | None, by_module: bool) -> FastCount:
+    """Add up what ran and what was predicted."""
+    totals: Counter[str] = Counter()
+    table: Counter[tuple[str, str, str]] = Counter()
+    for name, module, kind, flop in _shares(tape, walk, blocks):
+        totals[name] += flop
+        if by_module and flop:
+            table[name, module, kind] += flop
+    return FastCount(
+        totals["forward"],
+        totals["backward"],
+        totals["recompute"],
+        dict(tape.not_understood),
+        tuple(Row(*key, flop) for key, flop in table.items()),
+        replayed=0 if blocks is None else len(blocks.replays),
+    )
+
+
+def _shares(tape: Tape, walk: Walk, blocks: Blocks | None) -> Iterator[tuple[str, str, str, int]]:
+    """(phase, module, kind, model FLOP) of everything."""
+    yield from (("forward", module, *form.forward) for form, module in tape.products)
+    yield from tape.executed
+    for place, mask in walk.found.products:
+        form, module = tape.products[place]
+        yield from (("backward", module, *share) for share in form.backward(mask))
+    for replay in () if blocks is None else blocks.replays:
+        products = replay.template.products
+        yield from (("forward", _below(replay.path, where), *form.forward) for form, where in products)
+        for place, mask in replay.products():
+            form, where = products[place]
+            yield from (("backward", _below(replay.path, where), *share) for share in form.backward(mask))
+
+
+def _below(path: str, where: str) -> str:
+    return f"{path}.{where}" if path and where else path or where
+
+
+def _global_hooks() -> bool:
+    """Whether hooks on all modules are there, which replays would not call."""
+    module = torch.nn.modules.module
+    return bool(module._global_forward_hooks or module._global_forward_pre_hooks or module._global_backward_hooks)
+
+
+@contextlib.contextmanager
+def _no_collection() -> Iterator[None]:
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def _executed(task: _Task, reason: str) -> FastCount:
+    """The executed trace's count. Raises Unavailable with both reasons where that cannot run either."""
+    try:
+        with kept_random():
+            trace = traced(
+                task.model,
+                task.inputs,
+                task.kwargs,
+                train=task.train,
+                grad_inputs=task.grad_inputs,
+                loss_of=task.loss_of,
+            )
+    except Exception as fault:
+        again = " ".join(str(fault).split())[:200]
+        raise Unavailable(f"neither predicted ({reason}) nor traced on fake tensors ({again})") from fault
+    table: Counter[tuple[str, str, str]] = Counter()
+    totals: Counter[str] = Counter()
+    for operation in trace.operations:
+        flop = int(kinds.cost(operation).model_flop)
+        name = "forward" if operation.phase == "loss" else operation.phase
+        totals[name] += flop
+        if flop and task.rows:
+            table[name, operation.module, operation.kind] += flop
+    return FastCount(
+        totals["forward"],
+        totals["backward"],
+        totals["recompute"],
+        kinds.not_understood(trace.operations),
+        tuple(Row(*key, flop) for key, flop in table.items()),
+        (f"counted by the executed trace: {reason}",),
+        executed=True,
+    )

@@ -1,0 +1,235 @@
+"""Blocks that are built alike and get alike inputs are run once; the others take over what the first one ran.
+
+The first block of its kind leaves a Template: its products, its outputs' sizes, and for each output what a gradient
+that arrives there reaches, products and inputs. A replay makes outputs of those sizes, each behind a leaf of its own by
+which the walk over the graph finds back to the replay, and from there to the replay's inputs. A block qualifies only if
+nothing but its outputs connects it with the rest: no input was written, nothing reached that is not an input,
+a parameter or its own, outputs new tensors, and the block itself afterwards as it was before.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+from measure.predict import alike
+from measure.predict.forms import Form, Mask
+from measure.predict.mode import PredictMode
+from measure.predict.reach import Edge, NotPredicted, Walk, edges_of
+
+_next_number = torch._C._autograd._get_sequence_nr
+_top_hooks = torch._C._autograd._top_saved_tensors_default_hooks
+_PLAIN = (int, float, bool, str, type(None))
+
+
+@dataclass(eq=False)
+class Template:
+    """What one block ran. products: (form, module path below the block's own). outputs: sizes, strides, dtype and
+    whether it needs a gradient, of each tensor. reached: for each output, (products with the gradients asked for,
+    positions of inputs)."""
+
+    products: tuple[tuple[Form, str], ...]
+    not_understood: Counter[str]
+    outputs: tuple[tuple[Any, ...], ...]
+    rest: tuple[Any, Any]
+    reached: tuple[tuple[frozenset[tuple[int, Mask]], frozenset[int]], ...]
+
+
+@dataclass(eq=False)
+class Replay:
+    """A block that was not run. wanted: outputs that a gradient arrives at. inputs: edges of its input tensors."""
+
+    template: Template
+    path: str
+    number: int
+    inputs: list[Edge | None]
+    wanted: set[int] = field(default_factory=set)
+
+    def products(self) -> frozenset[tuple[int, Mask]]:
+        """Places among the template's products, and which gradients of them are computed."""
+        return frozenset().union(*(self.template.reached[output][0] for output in self.wanted))
+
+
+class Blocks:
+    """Decides for each call of a module whether it runs. `call` has the outputs of a replay, or runs the module."""
+
+    def __init__(self, mode: PredictMode, model: torch.nn.Module) -> None:
+        self.hints = alike.hints(model)
+        self.replays: list[Replay] = []
+        self._mode = mode
+        self._templates: dict[Any, Template | None] = {}
+        self._leaves: dict[int, tuple[Any, Replay, int]] = {}
+
+    def call(self, run: Any, module: torch.nn.Module, args: Any, kwargs: Any) -> Any:
+        """run: the module's own call."""
+        key, tensors = self._key(module, args, kwargs)
+        if key is None:
+            return run(module, *args, **kwargs)
+        if key in self._templates:
+            template = self._templates[key]
+            return run(module, *args, **kwargs) if template is None else self._replay(template, tensors)
+        return self._first(run, key, module, args, kwargs, tensors)
+
+    def found(self, leaf: Any) -> Iterable[Edge]:
+        """For a walk: the edges of the inputs that a replay passes a gradient on to, if this leaf stands for one."""
+        stands = self._leaves.get(id(leaf))
+        if stands is None or stands[0] is not leaf:
+            return ()
+        _, replay, output = stands
+        replay.wanted.add(output)
+        return [edge for i in replay.template.reached[output][1] if (edge := replay.inputs[i]) is not None]
+
+    def _key(self, module: torch.nn.Module, args: Any, kwargs: Any) -> tuple[Any, list[torch.Tensor]]:
+        """(what tells this call from others, its tensors); None for a call that must run."""
+        tensors: list[torch.Tensor] = []
+        if self._mode.phase != "forward" or self._mode.engine_ran or _top_hooks(True) is not None:
+            return None, tensors
+        parts = [_described(value, tensors) for value in (*args, *kwargs.values())]
+        built = None if None in parts else alike.signature(module)
+        if built is None or torch.is_inference_mode_enabled():
+            return None, tensors
+        return (built, tuple(parts), tuple(kwargs), torch.is_grad_enabled()), tensors
+
+    def _first(
+        self, run: Any, key: Any, module: torch.nn.Module, args: Any, kwargs: Any, tensors: list[torch.Tensor]
+    ) -> Any:
+        """Run the block, and leave a template if it qualifies."""
+        tape, start = self._mode.tape, _next_number()
+        began, before = len(tape.products), tape.not_understood.copy()
+        replayed, executed = len(self.replays), len(tape.executed)
+        versions = [tensor._version for tensor in tensors]
+        lists = [list(value) for value in (*args, *kwargs.values()) if isinstance(value, (list, tuple))]
+        inputs = [_edge(tensor) for tensor in tensors]
+        out = run(module, *args, **kwargs)
+        self._templates[key] = None
+        now = [list(value) for value in (*args, *kwargs.values()) if isinstance(value, (list, tuple))]
+        untouched = versions == [tensor._version for tensor in tensors] and _same(lists, now)
+        if untouched and len(tape.executed) == executed and alike.signature(module) == key[0]:
+            nested = self.replays[replayed:]
+            self._templates[key] = self._template(out, inputs, tensors, start, began, before, nested)
+        return out
+
+    def _template(
+        self, out: Any, inputs: list[Edge | None], tensors: list[torch.Tensor], start: int, began: int,
+        before: Counter[str], nested: list[Replay],
+    ) -> Template | None:  # fmt: skip
+        """What the block that just ran leaves; None if it does not qualify."""
+        leaves, tree = tree_flatten(out)
+        outputs = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+        others = tuple(None if isinstance(leaf, torch.Tensor) else (leaf,) for leaf in leaves)
+        if any(other is not None and type(other[0]) not in _PLAIN for other in others) or not _new(outputs, tensors):
+            return None
+        tape, path = self._mode.tape, self._mode.path
+        below = len(path) + 1 if path else 0
+        products = [(form, where[below:]) for form, where in tape.products[began:]]
+        bases = []
+        for replay in nested:
+            bases.append(len(products))
+            products += [(form, _joined(replay.path, where)[below:]) for form, where in replay.template.products]
+        positions = {edge: i for i, edge in reversed(list(enumerate(inputs))) if edge is not None}
+        reached = []
+        for output in outputs:
+            found = self._reach(output, positions, start, began, dict(zip(nested, bases, strict=True)))
+            if found is None:
+                return None
+            reached.append(found)
+        new = tape.not_understood - before
+        for replay in nested:
+            new += replay.template.not_understood
+        forms = tuple((tuple(t.shape), t.stride(), t.dtype, t.requires_grad) for t in outputs)
+        return Template(tuple(products), new, forms, (others, tree), tuple(reached))
+
+    def _reach(
+        self, output: torch.Tensor, positions: dict[Edge, int], start: int, began: int, nested: dict[Replay, int]
+    ) -> tuple[frozenset[tuple[int, Mask]], frozenset[int]] | None:
+        """Products and inputs that a gradient of this output reaches; None if it reaches anything else."""
+        touched: dict[Replay, set[int]] = {}
+
+        def follow(leaf: Any) -> Iterable[Edge]:
+            stands = self._leaves.get(id(leaf))
+            if stands is None or stands[0] is not leaf:
+                return ()
+            _, replay, number = stands
+            touched.setdefault(replay, set()).add(number)
+            return [edge for i in replay.template.reached[number][1] if (edge := replay.inputs[i]) is not None]
+
+        walk = Walk(self._mode, positions, follow, run_others=False)
+        try:
+            found = walk.go(edges_of([output]))
+        except NotPredicted:
+            return None
+        barred = {node for node, _ in positions}
+        for node in found.nodes:
+            number = node._sequence_nr()
+            if node in barred or (number < start and type(node).__name__ != "AccumulateGrad"):
+                return None
+        if any(replay not in nested for replay in touched):
+            return None
+        products = {(place - began, mask) for place, mask in found.products}
+        for replay, numbers in touched.items():
+            for number in numbers:
+                products |= {(nested[replay] + i, mask) for i, mask in replay.template.reached[number][0]}
+        return frozenset(products), frozenset(positions[edge] for edge in found.stopped)
+
+    def _replay(self, template: Template, tensors: list[torch.Tensor]) -> Any:
+        """The outputs of a block that is not run."""
+        mode = self._mode
+        replay = Replay(template, mode.path, _next_number(), [_edge(tensor) for tensor in tensors])
+        self.replays.append(replay)
+        mode.replayed = True
+        mode.tape.not_understood += template.not_understood
+        made = [self._made(replay, number, *how) for number, how in enumerate(template.outputs)]
+        others, tree = template.rest
+        values = iter(made)
+        return tree_unflatten([next(values) if other is None else other[0] for other in others], tree)
+
+    def _made(self, replay: Replay, number: int, size: Any, stride: Any, dtype: Any, needs: bool) -> torch.Tensor:
+        out = torch.empty_strided(size, stride, dtype=dtype, device="meta", requires_grad=needs)
+        if not needs:
+            return out
+        self._leaves[id(out)] = (out, replay, number)
+        return out.clone()  # what follows may work in place on it, as it may not on a leaf
+
+
+def _described(value: Any, tensors: list[torch.Tensor]) -> Any:
+    """An argument as something to compare; None for what may have a state. Which tensors are one is part of it."""
+    if isinstance(value, torch.Tensor):
+        if type(value) is not torch.Tensor or not value.is_meta or value.layout is not torch.strided:
+            return None
+        first = next((i for i, other in enumerate(tensors) if other is value), len(tensors))
+        tensors.append(value)
+        return first, value.shape, value.stride(), value.dtype, value.requires_grad
+    if isinstance(value, (list, tuple)) and type(value) in (list, tuple):
+        parts = [_described(part, tensors) for part in value]
+        return None if None in parts else (type(value), *parts)
+    return (type(value), value) if type(value) in _PLAIN else None
+
+
+def _edge(tensor: torch.Tensor) -> Edge | None:
+    return edges_of([tensor])[0] if tensor.requires_grad else None
+
+
+def _same(before: list[list[Any]], now: list[list[Any]]) -> bool:
+    """Whether lists that were passed hold the same objects as before."""
+    return len(before) == len(now) and all(
+        len(one) == len(other) and all(a is b for a, b in zip(one, other, strict=True))
+        for one, other in zip(before, now, strict=True)
+    )
+
+
+def _new(outputs: list[torch.Tensor], inputs: list[torch.Tensor]) -> bool:
+    """Whether all outputs are plain new tensors, none a view of another one or of an input."""
+    bases = [tensor if tensor._base is None else tensor._base for tensor in outputs]
+    given = {id(base) for t in inputs for base in (t, t if t._base is None else t._base)}
+    apart = len({id(base) for base in bases}) == len(bases) and not any(id(base) in given for base in bases)
+    kinds = all(type(t) is torch.Tensor and t.is_meta and t.layout is torch.strided for t in outputs)
+    return apart and kinds and all(base.grad_fn is not None or not base.requires_grad for base in bases)
+
+
+def _joined(path: str, below: str) -> str:
+    return f"{path}.{below}" if path and below else path or below

@@ -1,0 +1,182 @@
+"""Which products' gradients a backward pass computes: a walk over the graph that autograd made, without running it.
+
+From the outputs that the loss is made of, along the edges to what needs a gradient. A node of a product whose gradients
+can be predicted adds them; nodes of operators without products (SAFE) add nothing; any other node is run by itself on
+meta gradients, its products recorded, and edges that it returns no gradient for are not followed. Nodes are run in
+the order of the engine, last made first, because all gradients of their outputs must be known.
+
+Hooks on gradients are not run, and gradients are taken to be dense.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from analysis.kinds import TABLE
+from measure.predict.forms import MAY_HOLD_PRODUCTS, Mask
+from measure.predict.mode import PredictMode
+
+Edge = tuple[Any, int]
+"""(autograd node, which of its outputs)"""
+
+_REDUCTIONS = """
+    sum nansum mean nanmean amax amin aminmax max min median nanmedian mode var std var_mean std_mean norm
+    linalg_vector_norm prod cumsum cumprod cummax cummin logsumexp logcumsumexp sort topk kthvalue argsort
+"""
+
+
+def _squashed(name: str) -> str:
+    return name.partition(".")[2].replace("_", "").lower()
+
+
+SAFE = frozenset(
+    _squashed(name)
+    for name, rule in TABLE.items()
+    if name.startswith("aten.")
+    and (rule.kind not in MAY_HOLD_PRODUCTS or name.partition(".")[2] in _REDUCTIONS.split())
+)
+"""Operators, without underscores, whose backward pass holds no product."""
+
+_NODE = re.compile(r"(\w+?)(?:Backward\d+|Backward\d+_copy)$")
+_NAMED = {"AccumulateGrad": "leaf", "CopySlices": "slices", "CopyBackwards": "safe"}
+_class: dict[type, str] = {}
+
+
+def class_of(node: Any) -> str:
+    """ "safe", "leaf" (a leaf's gradient is accumulated), "slices" (something was written into a view) or "other"."""
+    kind = type(node)
+    found = _class.get(kind)
+    if found is None:
+        found = _class[kind] = _classify(kind.__name__)
+    return found
+
+
+def _classify(name: str) -> str:
+    if name in _NAMED:
+        return _NAMED[name]
+    matched = _NODE.match(name)
+    return "safe" if matched is not None and matched[1].lower() in SAFE else "other"
+
+
+@dataclass
+class Reached:
+    """What a walk found. products: (place among the tape's products, which gradients); leaves: tensors whose gradient
+    is accumulated; stopped: edges at which it was told to stop; nodes: numbers of all nodes passed."""
+
+    products: list[tuple[int, Mask]] = field(default_factory=list)
+    leaves: list[Any] = field(default_factory=list)
+    stopped: set[Edge] = field(default_factory=set)
+    nodes: set[Any] = field(default_factory=set)
+
+
+class NotPredicted(Exception):
+    """A walk met a node that would have to be run, and must not run any."""
+
+
+class Walk:
+    """A walk that can be continued from more edges.
+
+    stops: edges not to pass. leaf: called with each leaf, answers edges to follow from there. run_others: whether to
+    run nodes that cannot be predicted, or raise NotPredicted.
+    """
+
+    def __init__(
+        self,
+        mode: PredictMode,
+        stops: Iterable[Edge] = (),
+        leaf: Callable[[Any], Iterable[Edge]] = lambda _leaf: (),
+        run_others: bool = True,
+    ) -> None:
+        self.found = Reached()
+        self._mode = mode
+        self._stops = frozenset(stops)
+        self._leaf = leaf
+        self._run_others = run_others
+        self._waiting: list[tuple[int, int, Any]] = []
+        self._wanted: dict[Any, set[int]] = {}
+
+    def go(self, edges: Iterable[Edge]) -> Reached:
+        """Follow these edges, and what they lead to, to the end."""
+        stack = [edge for edge in edges if edge[0] is not None]
+        while True:
+            while stack:
+                self._step(stack.pop(), stack)
+            if not self._waiting:
+                return self.found
+            node = heapq.heappop(self._waiting)[2]
+            stack.extend(self._run(node))
+
+    def _step(self, edge: Edge, stack: list[Edge]) -> None:
+        if edge in self._stops:
+            self.found.stopped.add(edge)
+            return
+        node, number = edge
+        nodes = self.found.nodes
+        if node in nodes:
+            if node in self._wanted:
+                self._wanted[node].add(number)
+            return
+        nodes.add(node)
+        kind = class_of(node)
+        if kind == "safe" or (kind == "slices" and not self._mode.tape.wrote_unsafely):
+            stack.extend([following for following in node.next_functions if following[0] is not None])
+        elif kind == "leaf":
+            self.found.leaves.append(node.variable)
+            stack.extend(self._leaf(node.variable))
+        else:
+            self._product_or_other(node, number, stack)
+
+    def _product_or_other(self, node: Any, number: int, stack: list[Edge]) -> None:
+        tape = self._mode.tape
+        place = tape.numbered.get(node._sequence_nr())
+        following = node.next_functions
+        if place is not None and tape.products[place][0].node == type(node).__name__:
+            self.found.products.append((place, tuple(edge[0] is not None for edge in following)))
+            stack.extend([edge for edge in following if edge[0] is not None])
+        elif not self._run_others:
+            raise NotPredicted(type(node).__name__)
+        else:
+            self._wanted[node] = {number}
+            heapq.heappush(self._waiting, (-node._sequence_nr(), id(node), node))
+
+    def _run(self, node: Any) -> list[Edge]:
+        """Run one node on meta gradients; the edges along which it returns one."""
+        mode, wanted = self._mode, self._wanted[node]
+        custom = isinstance(node, torch.autograd.function.BackwardCFunction)
+        with phase(mode, "backward", mode.tape.places.get(node._sequence_nr(), "")):
+            gradients = [
+                torch.empty(tuple(form.shape), dtype=form.dtype, device="meta") if custom or number in wanted else None
+                for number, form in enumerate(node._input_metadata)
+            ]
+            returned = node.apply(*gradients) if custom else node(*gradients)
+        given = list(returned) if isinstance(returned, (tuple, list)) else [returned]
+        if custom:  # its edges are of tensors alone, its answers of all arguments
+            edges = [edge for edge in node.next_functions if edge[0] is not None]
+            given = [gradient for gradient, asked in zip(given, node.needs_input_grad, strict=False) if asked]
+            return [edge for edge, gradient in zip(edges, given, strict=True) if gradient is not None]
+        following = zip(node.next_functions, given, strict=True)
+        return [edge for edge, gradient in following if edge[0] is not None and gradient is not None]
+
+
+@contextlib.contextmanager
+def phase(mode: PredictMode, name: str, path: str) -> Any:
+    """While a node runs by itself, or a checkpoint computes again, what is recorded belongs to another phase."""
+    before = mode.phase, mode.path
+    mode.phase, mode.path = name, path
+    try:
+        with mode, torch.no_grad():
+            yield
+    finally:
+        mode.phase, mode.path = before
+
+
+def edges_of(tensors: Iterable[torch.Tensor]) -> list[Edge]:
+    """Where the gradients of these tensors go first."""
+    return [torch.autograd.graph.get_gradient_edge(t)[:2] for t in tensors if t.requires_grad]

@@ -1,0 +1,188 @@
+"""A model on meta tensors, run and left as it was.
+
+A model that is on meta already runs itself; of any other a copy does, whose tensors have its tensors' sizes, strides
+and dtypes and no values. Afterwards every module has the attributes, lists and modes it had, every parameter its
+gradient, and Python's, NumPy's and PyTorch's random numbers go on where they were. Not undone: what the model's code
+changes outside of its modules.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import functools
+import random
+import sys
+from collections import OrderedDict
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_leaves, tree_map
+
+_SAVED = (list, dict, set)
+_BARE = frozenset(vars(torch.nn.Module()))
+_UNHELD = _BARE - {"_parameters", "_buffers"}
+_HOLDERS = (list, tuple, dict, OrderedDict)
+
+
+def on_meta(tree: Any, grad: bool | None = None) -> Any:
+    """Inputs in any nesting, by their sizes. grad: whether floating-point ones need a gradient; None: as they do."""
+
+    def turned(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return value
+        made = _meta_like(value)
+        wants = value.requires_grad if grad is None else grad
+        return made.requires_grad_() if wants and (made.is_floating_point() or made.is_complex()) else made
+
+    return tree_map(turned, tree)
+
+
+def model_on_meta(model: torch.nn.Module) -> torch.nn.Module:
+    """The model itself if all its tensors are on meta; else a copy without values."""
+    every = modules(model)
+    if all(_is_on_meta(module) for module in every):
+        return model
+    instead: dict[int, Any] = {}
+    for tensor in (tensor for module in every for tensor in _tensors_of(module)):
+        if id(tensor) not in instead:
+            made = _meta_like(tensor)
+            instead[id(tensor)] = (
+                torch.nn.Parameter(made, requires_grad=tensor.requires_grad)
+                if isinstance(tensor, torch.nn.Parameter)
+                else made.requires_grad_(tensor.requires_grad)
+            )
+    return copy.deepcopy(model, instead)
+
+
+def modules(model: torch.nn.Module) -> list[torch.nn.Module]:
+    """All modules, each once. Model.modules() takes three times as long."""
+    found: dict[int, torch.nn.Module] = {}
+    stack = [model]
+    while stack:
+        module = stack.pop()
+        if id(module) not in found:
+            found[id(module)] = module
+            stack.extend([child for child in module._modules.values() if child is not None])
+    return list(found.values())
+
+
+def _is_steady(module: torch.nn.Module) -> bool:
+    """Whether this is a layer of PyTorch's or torchvision's own, which keeps what it has, and its tensors in place."""
+    own = module.__dict__
+    return not (own["_forward_hooks"] or own["_forward_pre_hooks"]) and _is_own(type(module))
+
+
+@functools.cache
+def _is_own(kind: type) -> bool:
+    return kind.__module__.startswith(("torch.nn.modules.", "torchvision.ops."))
+
+
+def _is_on_meta(module: torch.nn.Module) -> bool:
+    own = module.__dict__
+    for held in (own["_parameters"], own["_buffers"]):
+        for tensor in held.values():
+            if tensor is not None and not tensor.is_meta:
+                return False
+    return _is_steady(module) or all(tensor.is_meta for tensor in _tensors_of(module))
+
+
+@contextlib.contextmanager
+def kept(model: torch.nn.Module, train: bool | None) -> Iterator[None]:
+    """Run the model inside; afterwards it is as before. train: the mode it runs in; None: each module in its own."""
+    every = modules(model)
+    modes = [(module, module.training) for module in every] if train is not None else []
+    changing = [module for module in every if not _is_steady(module)]
+    states = [(module, dict(module.__dict__), _contents(module)) for module in changing]
+    gradients = [(p, p.grad) for module in every for p in module._parameters.values() if p is not None]
+    try:
+        if train is not None:
+            model.train(train)
+        with kept_random():
+            yield
+    finally:
+        for module, attributes, contents in states:
+            if not _same(module.__dict__, attributes):
+                module.__dict__.clear()
+                module.__dict__.update(attributes)
+            for value, before in contents:
+                _refill(value, before)
+        for module, training in modes:
+            module.training = training
+        for parameter, gradient in gradients:
+            if parameter.grad is not gradient:
+                parameter.grad = gradient
+
+
+@contextlib.contextmanager
+def kept_random() -> Iterator[None]:
+    """Random numbers go on afterwards where they were."""
+    before = random_state()
+    try:
+        yield
+    finally:
+        if not same_random(before):
+            _set_random(before)
+
+
+def random_state() -> tuple[Any, Any, Any]:
+    """Where Python's, PyTorch's and NumPy's (if it is loaded) generators are."""
+    numpy = sys.modules.get("numpy.random")
+    return random.getstate(), torch.get_rng_state(), None if numpy is None else numpy.get_state()
+
+
+def same_random(before: tuple[Any, Any, Any]) -> bool:
+    """Whether no random number was drawn since."""
+    python, own, numpy = random_state()
+    if numpy is not None and before[2] is not None:
+        alike = all(bytes(a) == bytes(b) if a is numpy[1] else a == b for a, b in zip(numpy, before[2], strict=True))
+    else:
+        alike = True
+    return alike and python == before[0] and torch.equal(own, before[1])
+
+
+def _set_random(before: tuple[Any, Any, Any]) -> None:
+    random.setstate(before[0])
+    torch.set_rng_state(before[1])
+    if before[2] is not None:
+        sys.modules["numpy.random"].set_state(before[2])
+
+
+def _meta_like(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
+
+
+def _tensors_of(module: torch.nn.Module) -> Iterator[torch.Tensor]:
+    for name, value in module.__dict__.items():
+        if isinstance(value, torch.Tensor):
+            yield value
+        elif type(value) in _HOLDERS and value and name not in _UNHELD:
+            yield from (leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor))
+
+
+def _contents(module: torch.nn.Module) -> list[tuple[Any, Any]]:
+    """Lists, dicts and sets among the attributes (also of parameters, buffers, children), and what they hold."""
+    found: list[tuple[Any, Any]] = []
+    for name, value in module.__dict__.items():
+        if isinstance(value, _SAVED) and (value or name not in _BARE):
+            found.append(
+                (value, value[:] if isinstance(value, list) else dict(value) if isinstance(value, dict) else set(value))
+            )
+    return found
+
+
+def _same(now: dict[str, Any], before: dict[str, Any]) -> bool:
+    return now.keys() == before.keys() and all(now[name] is value for name, value in before.items())
+
+
+def _refill(value: Any, before: Any) -> None:
+    if isinstance(value, list):
+        value[:] = before
+    elif isinstance(value, dict):
+        if not _same(value, before):
+            value.clear()
+            value.update(before)
+    elif value ^ before:
+        value.clear()
+        value.update(before)
