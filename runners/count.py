@@ -159,8 +159,8 @@ def count(model: str, options: Namespace, counters: Sequence[str], sizes: Sequen
     from measure.counters.isolate import count_isolated, record_isolated
 
     hyper = _hyper(options)
-    wanted = options.ratios or options.detail  # of the operations, which the fast count does not list
-    if tuple(counters) == (OWN,) and not wanted and (answers := _exactly(model, hyper, options, sizes)):
+    alone = tuple(counters) == (OWN,) and not (options.ratios or options.detail or options.out)  # these need operations
+    if alone and (answers := _exactly(model, hyper, options, sizes)):
         return answers
     _say(options, f"{model}: recording what it calls")
     found, failure = record_isolated(
