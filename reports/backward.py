@@ -74,6 +74,8 @@ def _closed(backward: Backward) -> str:
     if backward.closed.ratio is not None:
         holds = f"{backward.closed.ratio:.6f}"
         return f"2 − first product ÷ forward = {holds}, which is the exact ratio."
+    if backward.forward_flop and not backward.missing:
+        return "Every product has both gradients, the first one too: the exact ratio is 2."
     return f"{backward.closed.reason[:1].upper()}{backward.closed.reason[1:]}."
 
 

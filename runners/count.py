@@ -159,7 +159,8 @@ def count(model: str, options: Namespace, counters: Sequence[str], sizes: Sequen
     from measure.counters.isolate import count_isolated, record_isolated
 
     hyper = _hyper(options)
-    if tuple(counters) == (OWN,) and (answers := _exactly(model, hyper, options, sizes)):
+    alone = tuple(counters) == (OWN,) and not (options.ratios or options.detail or options.out)  # these need operations
+    if alone and (answers := _exactly(model, hyper, options, sizes)):
         return answers
     _say(options, f"{model}: recording what it calls")
     found, failure = record_isolated(
