@@ -29,8 +29,8 @@ def count(recording: Recording, phase: str) -> Counted:
     """Its items of one pass."""
     found = [item for call in recording.calls if _is_node(recording, call) for item in READERS[call.name](call)]
     found += [item for _, item in hooks.items(recording, CELLS)]
-    without = {"attention": "attention_not_seen", "recurrent": "recurrent_not_seen"}
-    return found, missed_by({**without, "convolution": "string_padding_not_seen"}, "operator_without_rule")
+    without = {"attention": "attention_not_seen", "convolution": "string_padding_not_seen"}
+    return found, hooks.missed_recurrent(recording, missed_by(without, "operator_without_rule"))
 
 
 def _is_node(recording: Recording, call: Call) -> bool:
