@@ -39,7 +39,11 @@ def _nets(room: Any, names: str, *inputs: tuple[int, ...], **more: Any) -> dict[
 
 NETS: Mapping[str, Net] = {
     **_nets(layers, "norms poolings resizings resizing_by_each_side upsampling odd_resizing sampling functions", IMAGE),
-    **_nets(layers, "subclasses padded_by_word dimensions grouped deformable modulated", IMAGE),
+    **_nets(
+        layers,
+        "subclasses padded_by_word dimensions grouped deformable modulated norms_by_dimension torch_functions",
+        IMAGE,
+    ),
     **_nets(layers, "activations activation_functions softmaxes additions multiplications", TOKENS),
     **_nets(products, "recurrent projected packed attention attention_with_weights attention_steps_first", TOKENS),
     **_nets(products, "cross_attention encoder transformer fused_attention products broadcast vectors", TOKENS),

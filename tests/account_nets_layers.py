@@ -49,6 +49,37 @@ def norms():
     )
 
 
+def _norms_by_dimension(module, images):
+    flat, deep = images.flatten(2), images.unsqueeze(2)
+    return [module.bn1(flat), module.in1(flat), module.bn3(deep), module.in3(deep), module.synced(module.conv(images))]
+
+
+def norms_by_dimension():
+    parts = {
+        "bn1": nn.BatchNorm1d(3),
+        "in1": nn.InstanceNorm1d(3),
+        "bn3": nn.BatchNorm3d(3),
+        "in3": nn.InstanceNorm3d(3),
+    }
+    return Lambda(_norms_by_dimension, conv=nn.Conv2d(3, 4, 1), synced=nn.SyncBatchNorm(4), **parts)
+
+
+def _torch_functions(module, images):
+    """The same functions, found in torch instead of torch.nn.functional."""
+    line, space = images.flatten(2), images.unsqueeze(2)
+    kernel = module.kernel
+    found = [torch.conv1d(line, kernel[..., 0]), torch.conv3d(space, kernel[:, :, None]), torch.conv2d(images, kernel)]
+    found += [torch.conv_transpose1d(line, kernel[..., 0], stride=2), torch.conv_transpose2d(images, kernel)]
+    found += [torch.conv_transpose3d(space, kernel[:, :, None])]
+    found += [torch.layer_norm(images, (8, 8)), torch.group_norm(images, 3, torch.ones(3))]
+    found += [torch.batch_norm(images, None, None, torch.zeros(3), torch.ones(3), False, 0.1, 1e-5, False)]
+    return [*found, images.flatten(1).__rmatmul__(torch.ones(2, len(images)))]
+
+
+def torch_functions():
+    return Lambda(_torch_functions, kernel=nn.Parameter(torch.ones(3, 3, 2, 2)))
+
+
 def activations():
     kinds = [nn.ReLU(), nn.ReLU6(), nn.ReLU(inplace=True), nn.LeakyReLU(), nn.PReLU(), nn.ELU(), nn.SiLU(), nn.GELU()]
     more = [nn.Hardswish(), nn.Sigmoid(), nn.Tanh(), nn.Hardtanh(), nn.Mish(), nn.Softplus()]

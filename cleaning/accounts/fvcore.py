@@ -18,7 +18,7 @@ from results.calls import FUNCTION, Call, ModuleInfo, Recording, Sized, tensors
 
 UNIT = "mac"
 
-MULTIPLICATIONS = ["torch.matmul", "Tensor.matmul", "Tensor.__matmul__", "Tensor.__rmatmul__"]
+MULTIPLICATIONS = ["torch.matmul", "Tensor.matmul", "Tensor.__matmul__"]
 CONVOLUTIONS = [f"{place}.conv{rest}" for place in ("F", "torch") for rest in ("1d", "2d", "3d")]
 TRANSPOSED = [f"{place}.conv_transpose{rest}" for place in ("F", "torch") for rest in ("1d", "2d", "3d")]
 
@@ -29,8 +29,8 @@ def count(recording: Recording, phase: str) -> Counted:
     """Its items of one pass."""
     found = [item for call in recording.calls if _is_node(recording, call) for item in READERS[call.name](call)]
     found += [item for _, item in hooks.items(recording, CELLS)]
-    without = {"attention": "attention_not_seen", "recurrent": "recurrent_not_seen"}
-    return found, missed_by({**without, "convolution": "string_padding_not_seen"}, "operator_without_rule")
+    without = {"attention": "attention_not_seen", "convolution": "string_padding_not_seen"}
+    return found, hooks.missed_recurrent(recording, missed_by(without, "operator_without_rule"))
 
 
 def _is_node(recording: Recording, call: Call) -> bool:
@@ -60,8 +60,6 @@ def _transposed(call: Call) -> Iterator[Item]:
 
 def _matmul(call: Call) -> Iterator[Item]:
     left, right = list(tensors(call.arguments))[:2]
-    if call.name == "Tensor.__rmatmul__":
-        left, right = right, left
     yield product(call, left.numel * right.shape[-1], fault="broadcast_from_first")
 
 
@@ -103,7 +101,9 @@ def _norm(call: Call, weight: Any, each: int) -> Iterator[Item]:
 
 
 def _batch_norm(call: Call) -> Iterator[Item]:
-    given = bound(call, "input running_mean running_var weight bias training")
+    means, weights = "running_mean running_var", "weight bias"
+    order = f"{weights} {means}" if call.name.startswith("torch.") else f"{means} {weights}"
+    given = bound(call, f"input {order} training")
     return _norm(call, given.get("weight"), 5 if given.get("training") else 2)
 
 

@@ -55,13 +55,10 @@ def multiplied(found: Iterator[tuple[int, Item]], times: Mapping[int, int]) -> I
 
 def missed(recording: Recording, known: Collection[str]) -> Callable[[Operation], str]:
     """The cause for a product that no hook saw. known: the classes with a rule."""
-    starts, calls = _modules_by_start(recording)
+    around = _module_around(recording)
 
     def why(operation: Operation) -> str:
-        if operation.kind == "recurrent":
-            return "recurrent_not_seen"
-        nearest = _nearest(operation.index, starts, calls)
-        module = None if nearest is None or nearest.serial < 0 else recording.modules[nearest.serial]
+        module = around(operation)
         if module is not None and module.type == f"{NN}activation.MultiheadAttention":
             return "attention_module_not_seen"
         if operation.kind == "attention":
@@ -70,7 +67,30 @@ def missed(recording: Recording, known: Collection[str]) -> Callable[[Operation]
             return "subclass_not_seen"
         return "functional_not_seen"
 
+    return missed_recurrent(recording, why)
+
+
+def missed_recurrent(recording: Recording, otherwise: Callable[[Operation], str]) -> Callable[[Operation], str]:
+    """The cause for a product in a recurrent layer, which may run as products one by one; `otherwise` for any other."""
+    around = _module_around(recording)
+
+    def why(operation: Operation) -> str:
+        module = around(operation)
+        inside = module is not None and f"{NN}rnn.RNNBase" in module.bases
+        return "recurrent_not_seen" if inside or operation.kind == "recurrent" else otherwise(operation)
+
     return why
+
+
+def _module_around(recording: Recording) -> Callable[[Operation], ModuleInfo | None]:
+    """Which module of the model an operation of the forward pass ran in, the innermost; None: in none."""
+    starts, calls = _modules_by_start(recording)
+
+    def find(operation: Operation) -> ModuleInfo | None:
+        nearest = _nearest(operation.index, starts, calls)
+        return None if nearest is None or nearest.serial < 0 else recording.modules[nearest.serial]
+
+    return find
 
 
 def _modules_by_start(recording: Recording) -> tuple[list[int], list[Call]]:
