@@ -47,7 +47,7 @@ NETS: Mapping[str, Net] = {
     **_nets(layers, "activations activation_functions softmaxes additions multiplications", TOKENS),
     **_nets(products, "recurrent projected packed attention attention_with_weights attention_steps_first", TOKENS),
     **_nets(products, "cross_attention encoder transformer fused_attention products broadcast vectors", TOKENS),
-    **_nets(products, "contractions einops_contraction other_products in_place", TOKENS),
+    **_nets(products, "contractions einops_contraction other_products in_place bilinear", TOKENS),
     **_nets(structure, "shared_norm frozen checkpointed nothing", IMAGE),
     **_nets(structure, "tokens_linear named_convolution shared called_twice two_names shared_block past_hooks", TOKENS),
     **_nets(structure, "complex_numbers checkpointed_linear checkpointed_attention data_decides", TOKENS),

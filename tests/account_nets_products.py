@@ -184,3 +184,8 @@ def in_place():
     parts = {"weight": nn.Parameter(torch.ones(7, 3)), "square": nn.Parameter(torch.ones(7, 7))}
     parts["square"] = nn.Parameter(torch.ones(1, 7, 7))
     return Lambda(_in_place, linear=nn.Linear(12, 7), **parts)
+
+
+def bilinear():
+    """x1ᵀ W x2, which calls products of matrices inside of one operator."""
+    return Lambda(lambda m, t: m.inner(t, m.other(t)), inner=nn.Bilinear(12, 7, 3), other=nn.Linear(12, 7))
