@@ -168,6 +168,8 @@ def closing(counted: Counted) -> list[str]:
         lines.append(f"Not every FLOP is explained: {names}.")
     elif ok:
         worst = max(ok, key=lambda account: abs((account.flop_ratio or 0) - 1))
+        if worst.flop_ratio == 1:
+            return [*lines, "All of them are exact."]
         lines.append(
             f"Every FLOP of difference has a cause. Furthest off: {worst.counter}, {worst.phase}, "
             f"{digits(worst.flop_ratio or 0, 4)} × exact."
