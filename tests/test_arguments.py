@@ -115,7 +115,11 @@ def test_the_list_of_commands_names_those_that_exist(tmp_path: Path) -> None:
     assert unknown.stderr.endswith("got 'docter', nearest doctor\n")
 
 
+INNER = {"nvtx_step"}
+"""What only another command starts."""
+
+
 def test_every_command_is_in_the_list() -> None:
     sources = {path.stem: path.read_text(encoding="utf-8") for path in (ROOT / "runners").glob("*.py")}
     commands = {name for name, source in sources.items() if f'prog="python -m runners.{name}"' in source}
-    assert {"doctor"} <= commands <= COMMANDS.keys()
+    assert {"doctor"} <= commands - INNER <= COMMANDS.keys()

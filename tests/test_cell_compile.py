@@ -31,6 +31,7 @@ def graphs(monkeypatch):
     torch.compiler.reset()
 
 
+@pytest.mark.slow
 def test_every_cell_is_compiled_for_its_own_sizes(graphs):
     seen = []
     for model, batch_size in ORDER:

@@ -266,6 +266,7 @@ def test_nothing_is_left_of_a_cell_after_its_last_work_and_before_the_next_one(m
     assert inside._LEFT == []
 
 
+@pytest.mark.slow
 def test_one_sample_that_batch_normalisation_refuses_costs_one_alone():
     """ResNet-18 at 32 × 32 ends in 1 × 1: of one image, one value a channel. The last batch of two trains."""
     of = cell(batch_size=3, epoch_images=5)

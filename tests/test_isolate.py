@@ -249,6 +249,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_what_a_counter_shares_is_freed_before_its_process_is_ended(tmp_path):
     """Else Python says at the end of a sweep that semaphores were leaked."""
     script = tmp_path / "script.py"

@@ -110,7 +110,7 @@ MISTAKES = [
         ["--methods: unknown method: expected theory, one, batch, epoch or exact", "nearest exact"],
     ),
     (("--methods", "epochs"), ["got 'epochs', nearest epoch"]),
-    (("--counters", "fvcor"), ["--counters: unknown counter: expected", " or all", "got 'fvcor', nearest fvcore"]),
+    (("--counters", "fvcor"), ["--counters: unknown counter: expected", " more", "got 'fvcor', nearest fvcore"]),
     (("--counters", "al"), ["--counters: unknown counter: expected", "got 'al', nearest all"]),
     (("--convention", "post2012"), ["--convention: unknown value: expected flop or post2021", "nearest post2021"]),
     (("--profile", "kinetto"), ["--profile: unknown value: expected kineto or nsys, got 'kinetto', nearest kineto"]),

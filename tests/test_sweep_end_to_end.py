@@ -287,6 +287,7 @@ def test_a_planned_cell_that_cannot_train_is_a_row_and_the_others_are_measured(t
     assert again.stdout == done.stdout
 
 
+@pytest.mark.slow
 def test_the_default_directory_is_of_the_hour_and_the_device(tmp_path):
     done = sweep(*QUICK, "--models", "synthetic_convolution", "--methods", "exact", "--batch-sizes", "1", cwd=tmp_path)
     assert done.returncode == 0, done.stderr

@@ -177,6 +177,7 @@ LOST = {
 }
 
 
+@pytest.mark.slow
 def test_a_fault_of_nsys_costs_one_works_recording(tmp_path):
     answer = swept(tmp_path, ",".join(f"{work}:{mode}" for work, (mode, _) in LOST.items()))
     assert answer.returncode == 0, answer.stderr

@@ -87,6 +87,7 @@ def kill_and_resume(folder: Path, words: tuple[str, ...], batch_sizes: list[int]
     assert {cell_id: run.attempt for cell_id, run in before.items()}.items() <= last.items()
 
 
+@pytest.mark.slow
 def test_kills_at_random_moments(tmp_path):
     """Importing, a ceiling and six cells take more than 9 s anywhere: the first kill finds the sweep at work."""
     kill_and_resume(tmp_path, TINY, [1, 2, 3, 4, 5, 6], kills=3, seed=20260102)
