@@ -52,7 +52,7 @@ NETS: Mapping[str, Net] = {
     **_nets(structure, "tokens_linear named_convolution shared called_twice two_names shared_block past_hooks", TOKENS),
     **_nets(structure, "complex_numbers checkpointed_linear checkpointed_attention data_decides", TOKENS),
     **_nets(structure, "checkpointed_with_reentry timm_attention vision_block in_autocast keywords", TOKENS),
-    **_nets(structure, "module_keywords weight_normed wrapped residual Auxiliary EvaluatedOnly", TOKENS),
+    **_nets(structure, "module_keywords weight_normed wrapped residual Auxiliary EvaluatedOnly outside", TOKENS),
     **_nets(structure, "embeddings tied", (5,), below=11),
     **_nets(structure, "several_inputs", TOKENS, TOKENS),
     **_nets(structure, "half_precision", TOKENS, dtype=torch.bfloat16),

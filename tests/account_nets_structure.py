@@ -221,3 +221,11 @@ def residual():
     """Blocks that share an input: gradients meet."""
     parts = {"a": nn.Linear(12, 12), "b": nn.Linear(12, 12), "norm": nn.LayerNorm(12)}
     return Lambda(lambda m, t: m.norm((v := m.a(t)) + m.b(v) + v), **parts)
+
+
+OUTSIDE = nn.SiLU()
+
+
+def outside():
+    """An activation module that is no part of the model: its hooks are nobody's."""
+    return Lambda(lambda m, t: OUTSIDE(m.inner(t)), inner=nn.Linear(12, 7))

@@ -23,7 +23,7 @@ UNTRACEABLE = (
 CRASHES = {
     "fvcore": "vectors checkpointed_with_reentry",
     "ptflops": "packed module_keywords",
-    "pthflops": f"{UNTRACEABLE} attention_with_weights vectors named_convolution timm_attention vision_block "
+    "pthflops": f"{UNTRACEABLE} attention_with_weights outside vectors named_convolution timm_attention vision_block "
     "module_keywords several_inputs",
     "deepspeed": "packed",
     "calflops": "packed",

@@ -20,13 +20,18 @@ BACKWARD = 2
 def count(recording: Recording, phase: str) -> Counted:
     """Its items of one pass. A module with several parents is met once for each of them."""
     times = hooks.visits(recording)
-    found = [(call.serial, item) for call, item in patched.calls(recording, FUNCTIONS)]
+    found = [(_owner(recording, call), item) for call, item in patched.calls(recording, FUNCTIONS)]
     found += list(hooks.items(recording, MODULES))
     items = list(hooks.multiplied(iter(found), times))
     if phase == "backward":
         return _twice(items), missed_by({}, "backward_not_counted")
     without = {"recurrent": "recurrent_not_seen", "attention": "attention_not_seen"}
     return items, missed_by(without, "operator_without_rule")
+
+
+def _owner(recording: Recording, call: Call) -> int:
+    """The module whose hooks gather a function's count: the nearest that is a part of the model."""
+    return next((each.serial for each in (call, *recording.around(call)) if each.serial >= 0), 0)
 
 
 def _twice(items: list[Item]) -> list[Item]:
