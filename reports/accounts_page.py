@@ -6,6 +6,7 @@ told by their reason, so that failing cannot look like agreeing.
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -14,6 +15,7 @@ from reports.words import digits, si
 from results.accounts import Account, AccountCause
 
 PASSES = ("forward", "backward")
+NOT_TRIED = re.compile(r"^not tried after a batch of \d+: ")
 
 BY_COUNTER = ("counter", "pass", "counted", "failed", "unexplained", "× exact, lowest", "× exact, highest")
 
@@ -147,5 +149,7 @@ def _failures(accounts: Sequence[Account]) -> Iterable[Sequence[str]]:
 
 
 def _short(reason: str) -> str:
-    """The first words of a reason: what an exception says before it names nodes and sizes."""
-    return " ".join(reason.partition("While executing")[0].split())[:110]
+    """The first words of a reason: what an exception says before it names nodes and sizes. A batch that was not tried
+    after another has the other's."""
+    said = NOT_TRIED.sub("", reason.partition("While executing")[0])
+    return " ".join(said.split())[:110]
