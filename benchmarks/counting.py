@@ -26,6 +26,7 @@ from benchmarks.zoo import PRELOADED
 from measure import processes
 from measure.counters.isolate import count_isolated
 from measure.counters.registry import COUNTERS
+from measure.fast_count import fast_count
 from results.records import WHOLE, FlopCount
 
 OURS = "fast_count"
@@ -51,8 +52,6 @@ class Cost:
 
 def ours(model: Any, inputs: tuple[Any, ...], *, workload: str, batch_size: int) -> list[FlopCount]:
     """The fast count as an adapter: two rows."""
-    from measure.fast_count import fast_count
-
     found = fast_count(model, inputs, train=True)
     blank = FlopCount(counter=OURS, workload=workload, batch_size=batch_size, phase="forward", native_unit="flop")
     flops = {"forward": found.forward_flop, "backward": found.backward_flop}
