@@ -69,7 +69,7 @@ def to_text(
     out = io.StringIO()
     console = Console(file=out, width=width, force_terminal=colour, no_color=not colour, highlight=False)
     for line in heading(counted):
-        console.print(Text(line, style="bold"))
+        console.print(Text(line, style="bold"), soft_wrap=True)
     if counted.accounts:
         console.print(_table(counted))
     for line in (*closing(counted), *counted.notes):

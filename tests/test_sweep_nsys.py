@@ -210,7 +210,8 @@ def stray(folder: Path) -> list[psutil.Process]:
     return found
 
 
-@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM])
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_nothing_is_left_when_it_is_stopped_while_nsys_records(tmp_path, number, monkeypatch):
     settings = environ(tmp_path, "one:hang")
     monkeypatch.setattr("real_sweeps.ENVIRON", settings)
