@@ -95,7 +95,6 @@ def _stopped(code: int) -> int:
 def _sweep(options: argparse.Namespace, command: str) -> int:
     """Everything after parsing. Raises ValueError for a mistake, StoreFault, OSError, KeyboardInterrupt."""
     from results.store import check_vacant
-    from runners import nsight
     from runners.launch import prepare
 
     resumed = _resumed(options)
@@ -113,6 +112,8 @@ def _sweep(options: argparse.Namespace, command: str) -> int:
         earlier.append(Grid.from_json(stored))
     planned = _union(grid, earlier)
     _check_budget(options.time_budget, planned[0])
+    from runners import nsight  # which needs numpy: after the names are checked
+
     recorder = nsight.check(planned) if resumed is None else ""  # before a directory is made
     with _store(options, resumed, grid, probed, command) as store:
         todo = remaining(planned, store.done(options.retry_failed))
