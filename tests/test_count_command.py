@@ -190,7 +190,7 @@ class TestRowsOfFailure:
         words = " ".join(out.split())
         assert "pip install 'thop>=0.1'" in words
         assert "killed at its limit of 15 s" in words
-        assert max(map(len, out.splitlines())) <= 100
+        assert max(map(len, out.splitlines()[1:])) <= 100  # the first holds the path of a file
 
 
 class TestRefusals:
