@@ -67,7 +67,8 @@ def test_functions_are_as_before_also_after_a_failure():
             inside.extend(_functions())
             raise ZeroDivisionError
 
-    pytest.raises(ZeroDivisionError, fail)
+    with pytest.raises(ZeroDivisionError):
+        fail()
     assert all(now is not then for now, then in zip(inside, before, strict=True))
     assert all(now is then for now, then in zip(_functions(), before, strict=True))
 
