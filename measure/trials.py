@@ -28,6 +28,8 @@ CONVOLUTIONS = ((256, 28), (512, 14), (128, 28), (64, 56))
 """(channels, height = width), the likeliest to be fast first."""
 PARTS = ("forward", "grad_input", "grad_weight")
 LAYOUTS = ("channels_last", "channels_first")
+ESSENTIAL = 4 + len(CONVOLUTIONS) * len(LAYOUTS)
+"""How many trials `shapes` gives."""
 
 SQUARE, NEAR, AREA, DEEP, BATCH = "square", "near", "area", "deep", "batch"
 FAMILIES = (SQUARE, NEAR, AREA, DEEP, BATCH)
@@ -68,7 +70,7 @@ class Trial:
     @property
     def flop(self) -> int:
         if self.operation == "matmul":
-            return self.batch * int(formulas.matmul(*self.sizes).model_flop)
+            return int(formulas.matmul(*self.sizes, self.batch).model_flop)
         images, channels, side = self.sizes
         # padded by one: the output is as large as the input; each gradient costs what the forward pass does
         return int(formulas.convolution(images * channels * side**2, (channels, channels, 3, 3)).model_flop)

@@ -25,8 +25,6 @@ PRODUCTS = ("matmul", "convolution")
 
 _UNKNOWN = "–"
 
-_NOT_TIMED = "the time for ceilings was spent"
-
 
 @dataclass(frozen=True)
 class Seen:
@@ -157,15 +155,16 @@ def _sheet_ratio(seen: Seen, row: Ceiling) -> float | None:
 
 def _beside(seen: Seen) -> list[str]:
     """The datasheet and what others reached, for the units that were measured."""
-    lines = []
-    for unit in (unit for unit in UNITS if any(row.unit == unit for row in seen.rows)):
-        if unit in seen.sheet.peak_by_unit:
-            lines.append(f"sheet: {si(seen.sheet.peak_by_unit[unit], 'FLOP/s')}, {seen.sheet.sources[unit]}")
+    units = [unit for unit in UNITS if any(row.unit == unit for row in seen.rows)]
+    printed = [f"{unit} {si(peak, 'FLOP/s')}" for unit in units if (peak := seen.sheet.peak_by_unit.get(unit))]
+    printed += [f"memory {si(seen.sheet_bytes_per_s, 'B/s')}"] if seen.sheet_bytes_per_s else []
+    known = None if seen.sheet.reason else peaks.lookup(seen.device_name, seen.multiprocessors)
+    lines = [f"sheet: dense {', '.join(printed)} ({known.source})"] if known and printed else []
+    lines += [f"sheet: {seen.sheet.reason}"] if seen.sheet.reason else []
+    for unit in units:
         for figure in achievable.figures(seen.device_name, unit):
-            lines.append(f"others: {unit} {si(figure.flop_per_s, 'FLOP/s')} on {figure.accelerator}, {figure.source}")
-    if seen.sheet_bytes_per_s:
-        lines.append(f"sheet: {si(seen.sheet_bytes_per_s, 'B/s')} of memory")
-    return lines if lines else [f"sheet: {seen.sheet.reason}"] if seen.sheet.reason else []
+            lines.append(f"others: {unit} {si(figure.flop_per_s, 'FLOP/s')} on {figure.accelerator} ({figure.source})")
+    return lines
 
 
 def _lost(seen: Seen) -> list[str]:

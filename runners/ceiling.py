@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +27,9 @@ PROBE_TIMEOUT_S = 180.0
 BUDGET_S = 120.0
 DIED = ("crashed", "timeout", "device_error", "invalid")
 """Statuses of rows that fail the command."""
+
+BUSY_LOAD_RATIO = 0.5
+"""Load a core from which others may have slowed the kernels down."""
 
 NO_CPU = "--threads: expected of a CPU only, got it for {device}"
 
@@ -111,6 +114,7 @@ def _search(
         raise KeyboardInterrupt
     notes = ["interrupted: rows that were not tried are missing"] if interrupted else []
     notes += [watch.reason] if watch.reason else []
+    notes += _busy(facts)
     return Seen(
         device=probed.device,
         device_name=search.device_name,
@@ -119,6 +123,16 @@ def _search(
         environment={name: facts.get(name) for name in ("torch", "driver", "load_1min", "cpu_usable")},
         notes=tuple(notes),
     ), interrupted
+
+
+def _busy(facts: Mapping[str, Any]) -> list[str]:
+    """Whether others used this processor when the search began."""
+    load, cores = facts.get("load_1min"), facts.get("cpu_usable") or 1
+    if facts.get("device") != "cpu" or load is None or load <= BUSY_LOAD_RATIO * cores:
+        return []
+    return [
+        f"the load was {load:.1f} on {cores} cores when this began: what is below the fastest calls is others' work"
+    ]
 
 
 def _probe(worker: Any, device: str) -> Probed:

@@ -12,15 +12,13 @@ from typing import Any, Protocol
 
 from analysis.precisions import PRECISIONS
 from analysis.telemetry import Reading, mean_sm_clock_hz
-from measure.trials import SPENT, Trial, titled
+from measure.trials import ESSENTIAL, SPENT, Trial, titled
 from results.records import Ceiling
 from runners.ceiling_tasks import Timed
 from runners.launch import Fault, Stopwatch
 
 TASKS = "runners.ceiling_tasks"
 PLAN_TIMEOUT_S = 300.0
-ESSENTIAL = 12
-"""How many of a plan's trials are those of a sweep's denominator (measure.trials.shapes)."""
 
 
 class Caller(Protocol):
