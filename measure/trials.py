@@ -43,7 +43,7 @@ BEYOND = 4
 CACHE_IF_UNKNOWN_BYTES = 64 << 20
 """A cache nobody knows the size of is taken to be no larger."""
 LEAST_BYTES = 1 << 20
-MOST_BYTES = {"cpu": 1 << 29, "cuda": 1 << 32}
+MOST_BYTES = {"cpu": 1 << 28, "cuda": 1 << 32}
 MEMORY_SHARE = 16
 """A triad has three operands; each is at most this part of the memory."""
 ELEMENT_BYTES = 4

@@ -1,7 +1,8 @@
 """The search of `runners.ceiling`: what is tried in which order, each row asked of a worker, within a budget.
 
-What a profile needs comes first in every precision and thread count, then copies and launches, then the wider sweep,
-so that a small budget loses the least. A row that the worker could not give says why; those measured are never lost.
+What a profile needs comes first in every precision and thread count, with launches and copies in memory, then the
+wider sweep, then copies within caches, so that a small budget loses the least. A row that the worker could not give
+says why; those measured are never lost.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any, Protocol
 
 from analysis.precisions import PRECISIONS
 from analysis.telemetry import Reading, mean_sm_clock_hz
-from measure.trials import ESSENTIAL, SPENT, Trial, titled
+from measure.trials import CACHE, ESSENTIAL, SPENT, Trial, titled
 from results.records import Ceiling
 from runners.ceiling_tasks import Timed
 from runners.launch import Fault, Stopwatch
@@ -61,7 +62,8 @@ class Search:
                 first += jobs[:ESSENTIAL]
                 last += jobs[ESSENTIAL:]
         others = [job for count in threads for job in self._others(count)]
-        jobs = [*first, *others, *last]
+        within = [job for job in others if job.blank.family == CACHE]
+        jobs = [*first, *(job for job in others if job not in within), *last, *within]
         watch = Stopwatch()
         for i, job in enumerate(jobs):
             left_s = budget_s - watch.elapsed_s
@@ -116,7 +118,7 @@ class Search:
             Job("copy", replace(blank, operation=move.operation, shape=move.shape, family=move.family), move)
             for move in moves
         ]
-        return [*copies, *(Job("launch", replace(blank, operation=view), view) for view in views)]
+        return [*(Job("launch", replace(blank, operation=view), view) for view in views), *copies]
 
     def _row(self, job: Job, share_s: float) -> Timed:
         if share_s <= 0:
