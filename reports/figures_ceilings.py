@@ -28,6 +28,7 @@ _FRAME_IN = 1.1
 _DASHED = (0, (4, 3))
 _LANE = 0.24
 _LETTERS = 30
+_ABOVE = 1.05
 _MOVE_LOOKS = {"copy": ("#d55e00", "o"), "triad": ("0.2", "s")}
 _PART_WORDS = {"grad_input of ": "gradient of input, ", "grad_weight of ": "gradient of weight, "}
 
@@ -49,7 +50,7 @@ def _products(seen: Seen) -> Figure | None:
     if not rows:
         return None
     looks, threads = _looks(rows), _threads(rows)
-    figure, axes, spare = panels.grid(len(threads), MOST_COLUMNS, _HEIGHT_IN, width_in=_width(threads))
+    figure, axes, spare = panels.grid(len(threads), MOST_COLUMNS, _HEIGHT_IN, share_x=False, width_in=_width(threads))
     for each, count in zip(axes, threads, strict=True):
         for precision, (colour, marker) in looks.items():
             mine = [row for row in rows if (row.threads, row.precision) == (count, precision)]
@@ -59,7 +60,7 @@ def _products(seen: Seen) -> Figure | None:
                 _points(each, points, color=colour, marker=marker, **line)
             _sheet(each, seen, {row.unit for row in mine}, colour)
         _size_axis(each, sorted({_side(row) for row in rows if row.family == "square"}), "side of a square product")
-        _rate_axis(each, "FLOP/s", _highest(rows))
+        _rate_axis(each, "FLOP/s", _highest(rows, seen))
         _title(each, seen, count)
     panels.plain(axes, spare)
     marks = [panels.mark(name, color=colour, marker=marker) for name, (colour, marker) in looks.items()]
@@ -80,7 +81,9 @@ def _shapes(seen: Seen) -> Figure | None:
     rows = [*alike, *others]
     names = list(dict.fromkeys(map(_line, sorted(rows, key=_place))))
     looks, threads = _looks(rows), _threads(rows)
-    figure, axes, spare = panels.grid(len(threads), MOST_COLUMNS, _FRAME_IN + _ROW_IN * len(names), width_in=7.2)
+    figure, axes, spare = panels.grid(
+        len(threads), MOST_COLUMNS, _FRAME_IN + _ROW_IN * len(names), share_x=False, width_in=style.PAGE_IN
+    )
     for each, count in zip(axes, threads, strict=True):
         mine = [row for row in rows if row.threads == count]
         for precision, (colour, marker) in looks.items():
@@ -94,7 +97,7 @@ def _shapes(seen: Seen) -> Figure | None:
         each.set_yticks(range(len(names)), names, fontsize=6.5)
         each.set_ylim(len(names) - 0.4, -0.6)
         panels.lines_between(each, len(names))
-        _rate_axis(each, "FLOP/s", _highest(rows), across=True)
+        _rate_axis(each, "FLOP/s", _highest(rows, seen), across=True)
         _title(each, seen, count)
     panels.plain(axes, spare)
     marks = [panels.mark(name, color=colour, marker=marker) for name, (colour, marker) in looks.items()]
@@ -111,7 +114,7 @@ def _bandwidth(seen: Seen) -> Figure | None:
     if not rows:
         return None
     threads = _threads(rows)
-    figure, axes, spare = panels.grid(len(threads), MOST_COLUMNS, _HEIGHT_IN, width_in=_width(threads))
+    figure, axes, spare = panels.grid(len(threads), MOST_COLUMNS, _HEIGHT_IN, share_x=False, width_in=_width(threads))
     for each, count in zip(axes, threads, strict=True):
         mine = [row for row in rows if row.threads == count]
         for operation, (colour, marker) in _MOVE_LOOKS.items():
@@ -124,7 +127,7 @@ def _bandwidth(seen: Seen) -> Figure | None:
             _edge(each, min(beyond) / 2**0.5)
         if seen.sheet_bytes_per_s:
             each.axhline(seen.sheet_bytes_per_s, color="0.3", linewidth=0.9, linestyle=_DASHED, zorder=1)
-        _rate_axis(each, "B/s", _highest(rows))
+        _rate_axis(each, "B/s", _highest(rows, seen))
         _title(each, seen, count)
     panels.plain(axes, spare)
     marks = [panels.mark(name, color=colour, marker=marker) for name, (colour, marker) in _MOVE_LOOKS.items()]
@@ -133,10 +136,10 @@ def _bandwidth(seen: Seen) -> Figure | None:
 
 
 def _edge(axes: Axes, x: float) -> None:
-    """Where memory begins."""
+    """Where no cache holds an operand any more."""
     axes.axvline(x, color="0.6", linewidth=0.8, zorder=1)
     words: dict[str, Any] = {"fontsize": 7, "color": panels.GREY, "textcoords": "offset points"}
-    axes.annotate("no cache holds it", (x, 0.03), (3, 0), xycoords=axes.get_xaxis_transform(), **words)
+    axes.annotate("a cache may hold it", (x, 0.03), (-3, 0), ha="right", xycoords=axes.get_xaxis_transform(), **words)
 
 
 def _points(axes: Axes, points: Sequence[tuple[float, float, float]], **look: Any) -> None:
@@ -169,12 +172,12 @@ def _size_axis(axes: Axes, sizes: Sequence[float], words: str) -> None:
 
 
 def _rate_axis(axes: Axes, unit: str, highest: float, across: bool = False) -> None:
-    """From zero, in the prefix that fits the highest rate."""
+    """From zero to a little above the highest rate, in the prefix that fits it; the same in every panel."""
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     scale, prefix = next(((scale, prefix) for scale, prefix in PREFIXES if highest >= scale), PREFIXES[-1])
     axis = axes.xaxis if across else axes.yaxis
-    (axes.set_xlim if across else axes.set_ylim)(0)
+    (axes.set_xlim if across else axes.set_ylim)(0, _ABOVE * highest)
     axis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / scale:g}"))
     (axes.set_xlabel if across else axes.set_ylabel)(f"{prefix}{unit}")
@@ -208,8 +211,11 @@ def _rates(row: Ceiling) -> tuple[float, float]:
     return median, work / row.best_s if row.best_s else median
 
 
-def _highest(rows: Sequence[Ceiling]) -> float:
-    return max(_rates(row)[1] for row in rows)
+def _highest(rows: Sequence[Ceiling], seen: Seen) -> float:
+    """Of these rows' calls and what the datasheet prints beside them."""
+    units = {row.unit for row in rows}
+    printed = [seen.sheet.peak_by_unit.get(unit, 0.0) if unit else seen.sheet_bytes_per_s or 0.0 for unit in units]
+    return max(*(_rates(row)[1] for row in rows), *printed)
 
 
 def _side(row: Ceiling) -> int:

@@ -107,6 +107,14 @@ def themed():
         yield
 
 
+def inside(axes) -> bool:
+    """Whether every point that was drawn can be seen."""
+    (left, right), (low, high) = axes.get_xlim(), sorted(axes.get_ylim())
+    lines = [line for line in axes.lines if line.get_transform() == axes.transData]
+    points = [(float(x), float(y)) for line in lines for x, y in zip(line.get_xdata(), line.get_ydata(), strict=True)]
+    return len(points) > 3 and all(left <= x <= right and low <= y <= high for x, y in points)
+
+
 def horizontal(axes):
     """Heights of dashed lines through the whole panel."""
     return sorted({float(line.get_ydata()[0]) for line in axes.lines if line.get_linestyle() == "--"})
@@ -148,6 +156,7 @@ def test_each_thread_count_has_a_panel_and_files_are_whole():
         assert [axes.get_title(loc="left") for axes in figure.axes] == [
             f"Some CPU, {words}" for words in ("1 thread", "2 threads", "4 threads")
         ]
+        assert all(inside(axes) for axes in figure.axes)
         files = style.render(figure)
         assert files["png"].startswith(b"\x89PNG")
         assert ElementTree.fromstring(files["svg"]).tag.endswith("svg")
