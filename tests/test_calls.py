@@ -136,7 +136,7 @@ class TestFunctions:
         (call,) = [c for c in recorded(Lambda(run, part=nn.Conv2d(1, 1, 1)), torch.ones(1, 1, 2, 2)).calls
                    if c.name == "F.interpolate"]  # fmt: skip
         assert call.keywords == {"size": (4, 5), "mode": "nearest"}
-        assert calls._sizes({"a": [torch.float32, None]}) == {"a": ("torch.dtype", None)}
+        assert calls._sizes({"a": [torch.float32, None]}, storage_of=None) == {"a": ("torch.dtype", None)}
 
 
 class TestOperations:

@@ -35,7 +35,8 @@ def _sizes(call: Call) -> tuple[Sized, Sized]:
 def _convolution(module: ModuleInfo, call: Call) -> Iterator[Item]:
     given, output = _sizes(call)
     taps = given.shape[1] // int(module.settings["groups"]) * prod(module.parameters["weight"][2:])
-    yield product(call, output.numel * taps, fault="transposed_at_output", kind="convolution")
+    fault = hooks.fault_of_convolution(module, call, "transposed_at_output")
+    yield product(call, output.numel * taps, fault, "convolution")
 
 
 def _linear(module: ModuleInfo, call: Call) -> Iterator[Item]:
