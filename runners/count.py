@@ -317,7 +317,7 @@ def _parser() -> Parser:
         "--frozen", type=names("parameter"), default=(), metavar="PATTERNS", help="parameters not trained"
     )
     parser.add_argument(
-        "--checkpoint", type=names("module"), default=(), metavar="PATTERNS", help="modules that are calculated again"
+        "--checkpoint", type=names("module"), default=(), metavar="PATTERNS", help="modules that are calculated again, the outermost"
     )
     parser.add_argument("--detail", action="store_true", help="every cause, by kind of operation and module")
     parser.add_argument("--ratios", action="store_true", help="backward ÷ forward, and what 3 × forward misses")
