@@ -24,6 +24,7 @@ from measure.fake import NOT_ON_FAKE, FakeMode, fake_copy, fake_mode
 from measure.operations import Recorder
 from measure.unwatched import plain_calls
 from results.calls import APPLIED, FUNCTION, MODULE, Call, ModuleInfo, Recording, Sized
+from results.errors import Unavailable
 
 FUNCTIONAL = (
     "linear bilinear conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d "
@@ -63,8 +64,9 @@ def record(model: torch.nn.Module, inputs: tuple[Any, ...], *, plain: bool = Tru
     plain: whether to run the model once more, on its real tensors and without listening, for the elementwise calls.
 
     On fake tensors where the model runs on them, else on the real ones, which the recording says. The model is left as
-    it was. Raises whatever the model raises.
+    it was. Raises Unavailable for a model with scripted modules, and whatever the model raises.
     """
+    _look_for_scripted(model)
     unwatched = plain_calls(model, inputs) if plain else ()
     with evaluating(model):
         try:
@@ -75,6 +77,15 @@ def record(model: torch.nn.Module, inputs: tuple[Any, ...], *, plain: bool = Tru
             note = f"recorded on real tensors: {' '.join(str(fault).split())[:200]}"
             found = dataclasses.replace(_record(model, inputs, None), note=note)
     return dataclasses.replace(found, plain=unwatched)
+
+
+def _look_for_scripted(model: torch.nn.Module) -> None:
+    for path, module in model.named_modules():
+        if isinstance(module, torch.jit.ScriptModule):
+            raise Unavailable(
+                f"{path or 'the model'} is scripted, and what torch.jit runs nobody can listen to: "
+                "count the module that it was made from"
+            )
 
 
 def _record(model: torch.nn.Module, inputs: tuple[Any, ...], mode: FakeMode | None) -> Recording:

@@ -119,7 +119,7 @@ def _laws(model: str, options: Namespace, counters: Sequence[str]) -> list[tuple
             model, _hyper(options), counters, options.law_check, options.timeout, lambda words: _say(options, words)
         )
     except (ValueError, Unavailable, RuntimeError) as fault:
-        raise Uncounted(f"{model}: {fault}", mistaken=not isinstance(fault, RuntimeError)) from fault
+        raise Uncounted(_named(model, str(fault)), mistaken=not isinstance(fault, RuntimeError)) from fault
     return [(model, found)]
 
 
@@ -168,12 +168,17 @@ def count(model: str, options: Namespace, counters: Sequence[str], sizes: Sequen
     )
     if failure is not None:
         reason = failure.reason.removeprefix("ValueError: ")
-        raise Uncounted(f"{model}: {reason}", failure.status in ("invalid", "unavailable"))
+        raise Uncounted(_named(model, reason), failure.status in ("invalid", "unavailable"))
     rows: list[FlopCount] = []
     for counter in counters:
         _say(options, f"{model}: {counter}")
         rows += count_isolated(counter, model, hyper, sizes, options.timeout, factory=FACTORY)
     return [_answer(model, size, found[size], rows) for size in sizes]
+
+
+def _named(model: str, reason: str) -> str:
+    """What is said of a model begins with its name, once."""
+    return reason if reason.startswith(model) else f"{model}: {reason}"
 
 
 def _exactly(model: str, hyper: dict[str, Any], options: Namespace, sizes: Sequence[int]) -> list[Counted]:
@@ -317,7 +322,11 @@ def _parser() -> Parser:
         "--frozen", type=names("parameter"), default=(), metavar="PATTERNS", help="parameters not trained"
     )
     parser.add_argument(
-        "--checkpoint", type=names("module"), default=(), metavar="PATTERNS", help="modules that are calculated again, the outermost"
+        "--checkpoint",
+        type=names("module"),
+        default=(),
+        metavar="PATTERNS",
+        help="modules that are calculated again, the outermost",
     )
     parser.add_argument("--detail", action="store_true", help="every cause, by kind of operation and module")
     parser.add_argument("--ratios", action="store_true", help="backward ÷ forward, and what 3 × forward misses")
