@@ -26,7 +26,8 @@ LONGEST = 300
 def told(fault: BaseException) -> str:
     """An exception in one line: its type and what it says; of one that says nothing (a bare assert), the line of code
     that raised it."""
-    words = str(fault) or next((frame.line or "" for frame in reversed(extract_tb(fault.__traceback__))), "")
+    frames = [frame for frame in extract_tb(fault.__traceback__) if frame.name != "_assert"]  # torch's own for fx
+    words = str(fault) or (frames[-1].line if frames else "") or ""
     return f"{type(fault).__name__}: {' '.join(words.split())[:LONGEST]}"
 
 
