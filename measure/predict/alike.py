@@ -1,7 +1,7 @@
 """Whether two modules are built alike, so that the same input takes the same course through both.
 
-`signature` is equal for modules whose types, settings, training modes, and parameters' and buffers' sizes, dtypes,
-strides and requires_grad are equal, child by child; values of parameters are not looked at. It is None for a module
+Signatures are equal for modules whose types, settings, training modes, and parameters' and buffers' sizes, dtypes,
+strides and requires_grad are equal, child by child; values of parameters are not looked at. There is none for a module
 that may do more than its settings say: hooks, a forward of its own instance, a compiled call, objects among its
 settings whose state nobody sees, or code that works on global or enclosing variables. Such a module is run each time.
 
@@ -57,39 +57,119 @@ class NotAlike(Exception):
     """A module that nothing can be said about."""
 
 
-def signature(module: nn.Module) -> Any:
-    """See the module; hashable. None for a module that must run each time."""
-    try:
-        return _signature(module)
-    except (NotAlike, TypeError):
-        return None
+class Likeness:
+    """Numbers for the modules of a model, equal where their signatures are.
+
+    They are taken once, at the beginning, if all code of the model is known to leave its modules as they are
+    (`fixed`); else again at each call, because what ran before may have changed a module.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self._numbers: dict[Any, int] = {}
+        self._taken: dict[int, int | None] = {}
+        self._parents: list[nn.Module] = []
+        self.fixed = True
+        self._number(model, self._taken)
+        seen = Counter(self._taken[id(module)] for module in self._parents)
+        self.repeated = [m for m in self._parents if (n := self._taken[id(m)]) is not None and seen[n] > 1]
+        """Modules with children that were built like another one: no other can be replayed."""
+
+    def of(self, module: nn.Module) -> int | None:
+        """The number of a module that is about to be called; None for one that must run each time."""
+        return self._taken[id(module)] if self.fixed else self.now(module)
+
+    def now(self, module: nn.Module) -> int | None:
+        """The number of a module as it is now."""
+        return self._number(module, {})
+
+    def _number(self, module: nn.Module, known: dict[int, int | None]) -> int | None:
+        if id(module) in known:
+            return known[id(module)]
+        own = module.__dict__
+        children = own["_modules"]
+        below = tuple([-1 if child is None else self._number(child, known) for child in children.values()])
+        plain = None if children else _layer(type(module), own)
+        try:
+            key = None if None in below else (*_signature(module, plain), below)
+            number = None if key is None else self._numbers.setdefault(key, len(self._numbers))
+        except (NotAlike, TypeError):
+            number = None
+        known[id(module)] = number
+        if known is self._taken:
+            if children:
+                self._parents.append(module)
+            self.fixed = self.fixed and number is not None and _is_fixed(module, plain is not None)
+        return number
 
 
-def _signature(module: nn.Module) -> tuple[Any, ...]:
+def _signature(module: nn.Module, plain: Any) -> tuple[Any, ...]:
+    """(type, settings, parameters and buffers, names of children) of a module without its children.
+
+    plain: the settings of a layer of PyTorch's own, or None. Raises NotAlike.
+    """
     kind = type(module)
     own = module.__dict__
     if own["_forward_hooks"] or own["_forward_pre_hooks"] or own["_backward_hooks"] or own["_backward_pre_hooks"]:
         raise NotAlike
-    children = own["_modules"]
-    settings = None if children else _layer(kind, own)
-    if settings is None:
-        if not keeps_to_itself(kind) or own.get("_compiled_call_impl") is not None:
-            raise NotAlike
-        rate = _drops(kind)
-        settings = tuple(
-            [
-                (name, value in (0, 1) and value if rate and name == "p" else _frozen(value))
-                for name, value in own.items()
-                if name not in _BARE
-            ]
-        )
+    settings = _settings(kind, own) if plain is None else plain
     held = [
         None if tensor is None else (name, tensor.shape, tensor.stride(), tensor.dtype, tensor.requires_grad)
         for part in (own["_parameters"], own["_buffers"])
         for name, tensor in part.items()
     ]
-    below = tuple([(name, None if child is None else _signature(child)) for name, child in children.items()])
-    return kind, settings, tuple(held), below
+    return kind, settings, tuple(held), tuple(own["_modules"])
+
+
+def _settings(kind: type, own: dict[str, Any]) -> tuple[Any, ...]:
+    """What a module has besides tensors and children. Raises NotAlike for one of which more may matter."""
+    if not keeps_to_itself(kind) or own.get("_compiled_call_impl") is not None:
+        raise NotAlike
+    rate = _drops(kind)
+    return tuple(
+        [
+            (name, value in (0, 1) and value if rate and name == "p" else _frozen(value))
+            for name, value in own.items()
+            if name not in _BARE and not (name == "forward" and stands_in(value))
+        ]
+    )
+
+
+def stands_in(forward: Any) -> bool:
+    """Whether this forward is the count's own, in place of the module's (`measure/predict/calls.py`)."""
+    return getattr(forward, "stands_in_for_forward", False) is True
+
+
+_FIXED = ("torch.nn.modules.", "torchvision.models.", "torchvision.ops.")
+_NOT_FIXED = ("torch.nn.modules.lazy", "torchvision.models.detection.", "torchvision.models.optical_flow.")
+
+
+@functools.cache
+def _leaves_modules_alone(kind: type) -> bool:
+    """Whether it is known of a class that its code changes no attribute of a module but when it is built."""
+    return all(
+        part is object or (part.__module__.startswith(_FIXED) and not part.__module__.startswith(_NOT_FIXED))
+        for part in kind.__mro__
+    )
+
+
+def _is_fixed(module: nn.Module, plain: bool) -> bool:
+    """Whether this module's code is known to leave modules as they are, functions among its settings included."""
+    if not _leaves_modules_alone(type(module)):
+        return False
+    return plain or not any(_is_strange(value) for name, value in module.__dict__.items() if name not in _BARE)
+
+
+def _is_strange(value: Any) -> bool:
+    """Whether a setting holds a function or class of neither Python, PyTorch nor torchvision."""
+    if isinstance(value, (types.FunctionType, type)):
+        return not f"{value.__module__}.".startswith(("builtins.", "torch.", "torchvision."))
+    if isinstance(value, functools.partial):
+        return any(_is_strange(part) for part in (value.func, value.args, value.keywords))
+    if isinstance(value, (tuple, list)):
+        return any(_is_strange(part) for part in value)
+    if isinstance(value, dict):
+        return any(_is_strange(part) for part in value.values())
+    return False
 
 
 _names: dict[tuple[type, int], Any] = {}
@@ -181,31 +261,3 @@ def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
             yield from _codes(constant)
-
-
-def hints(model: nn.Module) -> dict[int, Any]:
-    """id of each module that has children and, at a glance, a likeness elsewhere in the model → what it looks like.
-
-    Only to save work: what looks alike need not be.
-    """
-    looks: dict[int, Any] = {}
-    _look(model, looks)
-    seen = Counter(look for look in looks.values() if look is not None)
-    return {module: look for module, look in looks.items() if look is not None and seen[look] > 1}
-
-
-def _look(module: nn.Module, looks: dict[int, Any]) -> int:
-    """The look of a module as a number, noted if it has children."""
-    own = module.__dict__
-    parts: list[Any] = [type(module)]
-    for tensor in own["_parameters"].values():
-        parts.append(None if tensor is None else tensor.shape)
-    children = own["_modules"]
-    if not children:
-        return hash(tuple(parts))
-    for child in children.values():
-        if child is not None:
-            parts.append(_look(child, looks))
-    look = hash(tuple(parts))
-    looks[id(module)] = look
-    return look

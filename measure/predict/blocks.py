@@ -17,13 +17,16 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from measure.predict import alike
+from measure.predict.alike import Likeness
 from measure.predict.forms import Form, Mask
 from measure.predict.mode import PredictMode
 from measure.predict.reach import Edge, NotPredicted, Walk, edges_of
 
 _next_number = torch._C._autograd._get_sequence_nr
 _top_hooks = torch._C._autograd._top_saved_tensors_default_hooks
+_unseen = torch._C._DisableTorchDispatch
+"""Inside of it, no mode sees what runs."""
+
 _PLAIN = (int, float, bool, str, type(None))
 
 
@@ -59,11 +62,16 @@ class Blocks:
     """Decides for each call of a module whether it runs. `call` has the outputs of a replay, or runs the module."""
 
     def __init__(self, mode: PredictMode, model: torch.nn.Module) -> None:
-        self.hints = alike.hints(model)
+        self._alike = Likeness(model)
         self.replays: list[Replay] = []
         self._mode = mode
         self._templates: dict[Any, Template | None] = {}
         self._leaves: dict[int, tuple[Any, Replay, int]] = {}
+
+    @property
+    def repeated(self) -> list[torch.nn.Module]:
+        """The modules whose calls are worth asking for."""
+        return self._alike.repeated
 
     def call(self, run: Any, module: torch.nn.Module, args: Any, kwargs: Any) -> Any:
         """run: the module's own call."""
@@ -90,7 +98,7 @@ class Blocks:
         if self._mode.phase != "forward" or self._mode.engine_ran or _top_hooks(True) is not None:
             return None, tensors
         parts = [_described(value, tensors) for value in (*args, *kwargs.values())]
-        built = None if None in parts else alike.signature(module)
+        built = None if None in parts else self._alike.of(module)
         if built is None or torch.is_inference_mode_enabled():
             return None, tensors
         return (built, tuple(parts), tuple(kwargs), torch.is_grad_enabled()), tensors
@@ -109,7 +117,7 @@ class Blocks:
         self._templates[key] = None
         now = [list(value) for value in (*args, *kwargs.values()) if isinstance(value, (list, tuple))]
         untouched = versions == [tensor._version for tensor in tensors] and _same(lists, now)
-        if untouched and len(tape.executed) == executed and alike.signature(module) == key[0]:
+        if untouched and len(tape.executed) == executed and self._alike.now(module) == key[0]:
             nested = self.replays[replayed:]
             self._templates[key] = self._template(out, inputs, tensors, start, began, before, nested)
         return out
@@ -189,11 +197,12 @@ class Blocks:
         return tree_unflatten([next(values) if other is None else other[0] for other in others], tree)
 
     def _made(self, replay: Replay, number: int, size: Any, stride: Any, dtype: Any, needs: bool) -> torch.Tensor:
-        out = torch.empty_strided(size, stride, dtype=dtype, device="meta", requires_grad=needs)
-        if not needs:
-            return out
-        self._leaves[id(out)] = (out, replay, number)
-        return out.clone()  # what follows may work in place on it, as it may not on a leaf
+        with _unseen():
+            out = torch.empty_strided(size, stride, dtype=dtype, device="meta", requires_grad=needs)
+            if not needs:
+                return out
+            self._leaves[id(out)] = (out, replay, number)
+            return out.clone()  # what follows may work in place on it, as it may not on a leaf
 
 
 def _described(value: Any, tensors: list[torch.Tensor]) -> Any:

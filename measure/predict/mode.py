@@ -70,6 +70,7 @@ class PredictMode(TorchDispatchMode):
         self.depth = 0
         self.replayed = False
         self.engine_ran = False
+        self.before_model_code: Callable[[], None] = lambda: None
         self._keep_places = keep_places
         self._known = _KNOWN.setdefault(torch.get_default_dtype(), {})
 

@@ -168,6 +168,7 @@ class Walk:
 @contextlib.contextmanager
 def phase(mode: PredictMode, name: str, path: str) -> Any:
     """While a node runs by itself, or a checkpoint computes again, what is recorded belongs to another phase."""
+    mode.before_model_code()
     before = mode.phase, mode.path
     mode.phase, mode.path = name, path
     try:
