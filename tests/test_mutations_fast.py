@@ -97,7 +97,7 @@ def inputs_without_gradients(monkeypatch):
 
 
 def _shorter(part):
-    return part[:4] if isinstance(part, tuple) and len(part) == 5 and isinstance(part[4], bool) else part
+    return part[:3] if isinstance(part, tuple) and len(part) == 4 and isinstance(part[3], bool) else part
 
 
 def written_inputs_forgiven(monkeypatch):

@@ -75,12 +75,8 @@ class Likeness:
         """Modules with children that were built like another one: no other can be replayed."""
 
     def of(self, module: nn.Module) -> int | None:
-        """The number of a module that is about to be called; None for one that must run each time."""
-        return self._taken[id(module)] if self.fixed else self.now(module)
-
-    def now(self, module: nn.Module) -> int | None:
-        """The number of a module as it is now."""
-        return self._number(module, {})
+        """The number of a module as it is now; None for one that must run each time."""
+        return self._taken[id(module)] if self.fixed else self._number(module, {})
 
     def _number(self, module: nn.Module, known: dict[int, int | None]) -> int | None:
         if id(module) in known:
