@@ -5,24 +5,24 @@ strides and requires_grad are equal, child by child; values of parameters are no
 that may do more than its settings say: hooks, a forward of its own instance, a compiled call, objects among its
 settings whose state nobody sees, or code that works on global or enclosing variables. Such a module is run each time.
 
-Not seen: code that changes objects which it reaches through the attributes of an imported module.
+What code does is told by `measure/predict/harmless.py`.
 """
 
 from __future__ import annotations
 
-import dis
 import enum
 import functools
 import operator
 import types
-from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Iterator
+from collections import Counter, OrderedDict
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import nn
 
-_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+from measure.predict.harmless import is_strange, keeps_to_itself, leaves_modules_alone
+
 _BARE = frozenset(vars(nn.Module())) - {"training"}
 _PLAIN = frozenset(
     (
@@ -32,12 +32,6 @@ _PLAIN = frozenset(
 )  # fmt: skip
 _DERIVED = "_reversed_padding_repeated_twice"
 """A list that a convolution makes of its other settings."""
-
-_MUTABLE = (list, dict, set, deque, bytearray, torch.Tensor, nn.Module, Counter, defaultdict, OrderedDict)
-_STORE_GLOBAL = dis.opmap["STORE_GLOBAL"]
-_TRUSTED = ("torch.nn.", "torchvision.")
-"""Code that is known to keep nothing outside of its modules."""
-
 
 _RATES = frozenset(
     (
@@ -61,59 +55,68 @@ class Likeness:
     """Numbers for the modules of a model, equal where their signatures are.
 
     They are taken once, at the beginning, if all code of the model is known to leave its modules as they are
-    (`fixed`); else again at each call, because what ran before may have changed a module.
+    (`fixed`); else again at each call, because what ran before may have changed a module. repeated: modules with
+    children that were built like another one; no other can be replayed.
     """
 
     def __init__(self, model: nn.Module) -> None:
         self._numbers: dict[Any, int] = {}
+        self._kinds: set[type] = set()
+        self._strange = False
+        parents: list[nn.Module] = []
         self._taken: dict[int, int | None] = {}
-        self._parents: list[nn.Module] = []
-        self.fixed = True
-        self._number(model, self._taken)
-        seen = Counter(self._taken[id(module)] for module in self._parents)
-        self.repeated = [m for m in self._parents if (n := self._taken[id(m)]) is not None and seen[n] > 1]
-        """Modules with children that were built like another one: no other can be replayed."""
+        whole = self._number(model, self._taken, parents)
+        self.fixed = whole is not None and not self._strange and all(map(leaves_modules_alone, self._kinds))
+        seen = Counter(self._taken.values())
+        self.repeated = [m for m in parents if (number := self._taken[id(m)]) is not None and seen[number] > 1]
 
     def of(self, module: nn.Module) -> int | None:
-        """The number of a module as it is now; None for one that must run each time."""
-        return self._taken[id(module)] if self.fixed else self._number(module, {})
+        """The number of a module with children as it is now; None for one that must run each time."""
+        return self._taken[id(module)] if self.fixed else self._number(module, {}, [])
 
-    def _number(self, module: nn.Module, known: dict[int, int | None]) -> int | None:
-        if id(module) in known:
-            return known[id(module)]
+    def _number(self, module: nn.Module, known: dict[int, int | None], parents: list[nn.Module]) -> int | None:
+        """known: id of a module with children → its number; parents: they themselves. Both grow."""
         own = module.__dict__
         children = own["_modules"]
-        below = tuple([-1 if child is None else self._number(child, known) for child in children.values()])
-        plain = None if children else _layer(type(module), own)
-        try:
-            key = None if None in below else (*_signature(module, plain), below)
-            number = None if key is None else self._numbers.setdefault(key, len(self._numbers))
-        except (NotAlike, TypeError):
-            number = None
+        if not children:
+            return self._alone(type(module), own)
+        if id(module) in known:
+            return known[id(module)]
+        below = [-1 if child is None else self._number(child, known, parents) for child in children.values()]
+        number = None if None in below else self._noted(type(module), own, below)
         known[id(module)] = number
-        if known is self._taken:
-            if children:
-                self._parents.append(module)
-            self.fixed = self.fixed and number is not None and _is_fixed(module, plain is not None)
+        parents.append(module)
         return number
 
+    def _alone(self, kind: type, own: dict[str, Any]) -> int | None:
+        """The number of a module without children. A layer like an earlier one is known at once."""
+        plain = None if _hooked(own) else _layer(kind, own)
+        try:
+            number = None if plain is None else self._numbers.get(plain)
+        except TypeError:  # a setting that has no hash
+            plain = number = None
+        if number is None and plain is not None and _are_plain(plain[2]):
+            self._kinds.add(kind)
+            number = self._numbers[plain] = len(self._numbers)
+        return self._noted(kind, own, ()) if number is None else number
 
-def _signature(module: nn.Module, plain: Any) -> tuple[Any, ...]:
-    """(type, settings, parameters and buffers, names of children) of a module without its children.
+    def _noted(self, kind: type, own: dict[str, Any], below: Sequence[int | None]) -> int | None:
+        """The number of any module by its signature: type, settings, tensors, names and numbers of children."""
+        self._kinds.add(kind)
+        self._strange = self._strange or any(is_strange(value) for name, value in own.items() if name not in _BARE)
+        if _hooked(own):
+            return None
+        try:
+            key = (kind, _settings(kind, own), *_held(own), *own["_modules"], *below)
+            return self._numbers.setdefault(key, len(self._numbers))
+        except (NotAlike, TypeError):
+            return None
 
-    plain: the settings of a layer of PyTorch's own, or None. Raises NotAlike.
-    """
-    kind = type(module)
-    own = module.__dict__
-    if own["_forward_hooks"] or own["_forward_pre_hooks"] or own["_backward_hooks"] or own["_backward_pre_hooks"]:
-        raise NotAlike
-    settings = _settings(kind, own) if plain is None else plain
-    held = [
-        None if tensor is None else (name, tensor.shape, tensor.stride(), tensor.dtype, tensor.requires_grad)
-        for part in (own["_parameters"], own["_buffers"])
-        for name, tensor in part.items()
-    ]
-    return kind, settings, tuple(held), tuple(own["_modules"])
+
+def _hooked(own: dict[str, Any]) -> bool:
+    return bool(
+        own["_forward_hooks"] or own["_forward_pre_hooks"] or own["_backward_hooks"] or own["_backward_pre_hooks"]
+    )
 
 
 def _settings(kind: type, own: dict[str, Any]) -> tuple[Any, ...]:
@@ -135,63 +138,44 @@ def stands_in(forward: Any) -> bool:
     return getattr(forward, "stands_in_for_forward", False) is True
 
 
-_FIXED = ("torch.nn.modules.", "torchvision.models.", "torchvision.ops.")
-_NOT_FIXED = ("torch.nn.modules.lazy", "torchvision.models.detection.", "torchvision.models.optical_flow.")
+def _held(own: dict[str, Any]) -> list[Any]:
+    """Parameters and buffers: how many of the first, names, and what each is."""
+    parameters, buffers = own["_parameters"], own["_buffers"]
+    parts = [len(parameters), *parameters, *buffers]
+    for tensor in (*parameters.values(), *buffers.values()):
+        parts += (None,) if tensor is None else (tensor.shape, tensor.stride(), tensor.dtype, tensor.requires_grad)
+    return parts
 
 
-@functools.cache
-def _leaves_modules_alone(kind: type) -> bool:
-    """Whether it is known of a class that its code changes no attribute of a module but when it is built."""
-    return all(
-        part is object or (part.__module__.startswith(_FIXED) and not part.__module__.startswith(_NOT_FIXED))
-        for part in kind.__mro__
-    )
-
-
-def _is_fixed(module: nn.Module, plain: bool) -> bool:
-    """Whether this module's code is known to leave modules as they are, functions among its settings included."""
-    if not _leaves_modules_alone(type(module)):
-        return False
-    return plain or not any(_is_strange(value) for name, value in module.__dict__.items() if name not in _BARE)
-
-
-def _is_strange(value: Any) -> bool:
-    """Whether a setting holds a function or class of neither Python, PyTorch nor torchvision."""
-    if isinstance(value, (types.FunctionType, type)):
-        return not f"{value.__module__}.".startswith(("builtins.", "torch.", "torchvision."))
-    if isinstance(value, functools.partial):
-        return any(_is_strange(part) for part in (value.func, value.args, value.keywords))
-    if isinstance(value, (tuple, list)):
-        return any(_is_strange(part) for part in value)
-    if isinstance(value, dict):
-        return any(_is_strange(part) for part in value.values())
-    return False
-
-
-_names: dict[tuple[type, int], Any] = {}
+_getters: dict[tuple[type, int], Any] = {}
 _plain_kinds: set[tuple[type, ...]] = set()
 
 
-def _layer(kind: type, own: dict[str, Any]) -> Any:
-    """The settings of one of PyTorch's own layers, taken at once; None where they are not as plain as usual."""
-    if not kind.__module__.startswith("torch.nn.modules.") or _drops(kind):
-        return None
+def _layer(kind: type, own: dict[str, Any]) -> tuple[Any, ...] | None:
+    """The signature of one of PyTorch's own layers, its settings taken at once: (type, settings, their types, tensors).
+
+    It holds if the settings are as plain as usual (`_are_plain`). None for others.
+    """
     asked = kind, len(own)
-    getter = _names.get(asked)
-    if getter is None:
+    if asked not in _getters:
         names = [name for name in own if name not in _BARE and name != _DERIVED]
-        getter = _names[asked] = operator.itemgetter("training", *names, "training")
+        fit = kind.__module__.startswith("torch.nn.modules.") and not _drops(kind)
+        _getters[asked] = operator.itemgetter("training", *names, "training") if fit else None
+    getter = _getters[asked]
     try:
-        values = getter(own)
-        kinds = tuple(map(type, values))
-        hash(values)
-    except (KeyError, TypeError):
+        values = None if getter is None else getter(own)
+    except KeyError:
         return None
+    return None if values is None else (kind, values, tuple(map(type, values)), *_held(own))
+
+
+def _are_plain(kinds: tuple[type, ...]) -> bool:
+    """Whether settings of these types are nothing but their values."""
     if kinds not in _plain_kinds:
         if any(each not in _PLAIN and each is not tuple for each in kinds):
-            return None
+            return False
         _plain_kinds.add(kinds)
-    return values, kinds
+    return True
 
 
 def _frozen(value: Any) -> Any:
@@ -214,46 +198,3 @@ def _frozen(value: Any) -> Any:
     if kind is functools.partial:
         return kind, _frozen(value.func), _frozen(value.args), _frozen(value.keywords)
     raise NotAlike
-
-
-@functools.cache
-def keeps_to_itself(kind: type) -> bool:
-    """Whether the code of a module class names no variable, global or of an enclosing function, that can change."""
-    if kind.__call__ is not nn.Module.__call__ and "__call__" in _defined(kind):
-        return False
-    return all(_harmless(function) for function in _functions(kind))
-
-
-def _defined(kind: type) -> set[str]:
-    return {
-        name for part in kind.__mro__ if part is not nn.Module and issubclass(part, nn.Module) for name in vars(part)
-    }
-
-
-def _functions(kind: type) -> Iterator[types.FunctionType]:
-    """The functions of a class and its bases, but for those of PyTorch and torchvision."""
-    for part in kind.__mro__:
-        if part not in (nn.Module, object) and not part.__module__.startswith(_TRUSTED):
-            for value in vars(part).values():
-                function = getattr(value, "__func__", getattr(value, "fget", value))
-                if isinstance(function, types.FunctionType):
-                    yield function
-
-
-def _harmless(function: types.FunctionType) -> bool:
-    held = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
-    if any(name != "__class__" for name in held):
-        return False
-    for code in _codes(function.__code__):
-        if _STORE_GLOBAL in code.co_code[::2]:
-            return False
-        if any(isinstance(function.__globals__.get(name), _MUTABLE) for name in code.co_names):
-            return False
-    return True
-
-
-def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
-    yield code
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield from _codes(constant)
