@@ -141,9 +141,13 @@ def stands_in(forward: Any) -> bool:
 def _held(own: dict[str, Any]) -> list[Any]:
     """Parameters and buffers: how many of the first, names, and what each is."""
     parameters, buffers = own["_parameters"], own["_buffers"]
-    parts = [len(parameters), *parameters, *buffers]
-    for tensor in (*parameters.values(), *buffers.values()):
-        parts += (None,) if tensor is None else (tensor.shape, tensor.stride(), tensor.dtype, tensor.requires_grad)
+    parts: list[Any] = [len(parameters), *parameters, *buffers]
+    for part in (parameters, buffers):
+        for tensor in part.values():
+            if tensor is None:
+                parts.append(None)
+            else:
+                parts += (tensor.shape, tensor.stride(), tensor.dtype, tensor.requires_grad)
     return parts
 
 

@@ -9,6 +9,7 @@ a parameter or its own, outputs new tensors, and the block itself afterwards as 
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -34,13 +35,19 @@ _PLAIN = (int, float, bool, str, type(None))
 class Template:
     """What one block ran. products: (form, module path below the block's own). outputs: sizes, strides, dtype and
     whether it needs a gradient, of each tensor. reached: for each output, (products with the gradients asked for,
-    positions of inputs)."""
+    positions of inputs). backward_flops: outputs that a gradient arrives at → model FLOP of the backward pass."""
 
     products: tuple[tuple[Form, str], ...]
     not_understood: Counter[str]
     outputs: tuple[tuple[Any, ...], ...]
     rest: tuple[Any, Any]
     reached: tuple[tuple[frozenset[tuple[int, Mask]], frozenset[int]], ...]
+    backward_flops: dict[frozenset[int], int] = field(default_factory=dict)
+
+    @functools.cached_property
+    def forward_flop(self) -> int:
+        """Model FLOP of its forward pass."""
+        return sum(form.forward[1] for form, _ in self.products)
 
 
 @dataclass(eq=False)
@@ -56,6 +63,13 @@ class Replay:
     def products(self) -> frozenset[tuple[int, Mask]]:
         """Places among the template's products, and which gradients of them are computed."""
         return frozenset().union(*(self.template.reached[output][0] for output in self.wanted))
+
+    def backward_flop(self) -> int:
+        """Model FLOP of its backward pass; the same for all replays of which a gradient arrives at the same outputs."""
+        known, wanted, products = self.template.backward_flops, frozenset(self.wanted), self.template.products
+        if wanted not in known:
+            known[wanted] = sum(products[place][0].backward_flop(mask) for place, mask in self.products())
+        return known[wanted]
 
 
 @dataclass(eq=False)
