@@ -34,7 +34,7 @@ from measure.predict.executed import traced
 from measure.predict.mode import EngineRan, PredictMode, Tape
 from measure.predict.randomness import kept_random
 from measure.predict.reach import Walk, edges_of, phase
-from measure.predict.untouched import kept, model_on_meta, on_meta
+from measure.predict.untouched import kept, on_meta, parts_on_meta
 from results.errors import Unavailable
 
 __all__ = ["FastCount", "Row", "clear_cache", "fast_count"]
@@ -116,9 +116,9 @@ class _Task:
 
 def _predicted(task: _Task, reuse: bool) -> FastCount:
     """One forward pass; again without replays where those cannot be trusted."""
-    every = model_on_meta(task.model)
-    model = every[0]
-    with kept(every, task.train), kept_random() as drawn, _no_collection():
+    parts = parts_on_meta(task.model)
+    model = parts.every[0]
+    with kept(parts, task.train), kept_random() as drawn, _no_collection():
         try:
             found, blocks = _pass(model, task, reuse)
         except EngineRan:

@@ -77,7 +77,7 @@ def slices_are_safe(monkeypatch):
 
 
 def signature_without_settings(monkeypatch):
-    monkeypatch.setattr(alike, "_settings", lambda kind, own: ())
+    monkeypatch.setattr(alike, "_settings", lambda *args: ())
 
 
 def signature_without_requires_grad(monkeypatch):

@@ -47,6 +47,13 @@ def _drops(kind: type) -> bool:
     return f"{kind.__module__}.{kind.__qualname__}" in _RATES
 
 
+_getters: dict[tuple[type, int], Any] = {}
+"""Class and number of attributes → (names of settings, what takes them)."""
+
+_plain_kinds: set[tuple[type, ...]] = set()
+_simple_kinds: set[tuple[type, ...]] = set()
+
+
 class NotAlike(Exception):
     """A module that nothing can be said about."""
 
@@ -103,11 +110,15 @@ class Likeness:
     def _noted(self, kind: type, own: dict[str, Any], below: Sequence[int | None]) -> int | None:
         """The number of any module by its signature: type, settings, tensors, names and numbers of children."""
         self._kinds.add(kind)
-        self._strange = self._strange or any(is_strange(value) for name, value in own.items() if name not in _BARE)
+        names, values = _extras(kind, own)
+        kinds = tuple(map(type, values))
+        simple = kinds in _simple_kinds or _are_simple(kinds)
+        self._strange = self._strange or not (simple or not any(map(is_strange, values)))
         if _hooked(own):
             return None
         try:
-            key = (kind, _settings(kind, own), *_held(own), *own["_modules"], *below)
+            settings = (names, *_settings(kind, own, names, values))
+            key = (kind, settings, kinds if simple else (), *_held(own), *own["_modules"], *below)
             return self._numbers.setdefault(key, len(self._numbers))
         except (NotAlike, TypeError):
             return None
@@ -119,18 +130,39 @@ def _hooked(own: dict[str, Any]) -> bool:
     )
 
 
-def _settings(kind: type, own: dict[str, Any]) -> tuple[Any, ...]:
-    """What a module has besides tensors and children. Raises NotAlike for one of which more may matter."""
+def _extras(kind: type, own: dict[str, Any]) -> tuple[tuple[str, ...], tuple[Any, ...]]:
+    """Names and values of a module's settings, whether it trains first."""
+    asked = kind, len(own)
+    names, getter = _getters.get(asked) or _learned(asked, own)
+    try:
+        return names, getter(own)
+    except KeyError:  # as many settings as another of its class, with other names
+        del _getters[asked]
+        names, getter = _learned(asked, own)
+        return names, getter(own)
+
+
+def _learned(asked: tuple[type, int], own: dict[str, Any]) -> tuple[tuple[str, ...], Any]:
+    """How settings are taken from such a module at once."""
+    derived = (_DERIVED,) if asked[0].__module__.startswith("torch.nn.modules.") else ()
+    names = ("training", *(name for name in own if name not in _BARE and name not in ("training", *derived)))
+    names = names if len(names) > 1 else ("training", "training")  # a getter of one name gives no tuple
+    _getters[asked] = names, operator.itemgetter(*names)
+    return _getters[asked]
+
+
+def _settings(kind: type, own: dict[str, Any], names: Sequence[str], values: Sequence[Any]) -> Sequence[Any]:
+    """The settings as something to compare. Raises NotAlike for a module of which more may matter."""
     if not keeps_to_itself(kind) or own.get("_compiled_call_impl") is not None:
         raise NotAlike
-    rate = _drops(kind)
-    return tuple(
-        [
-            (name, value in (0, 1) and value if rate and name == "p" else _frozen(value))
-            for name, value in own.items()
-            if name not in _BARE and not (name == "forward" and stands_in(value))
-        ]
-    )
+    if _drops(kind):
+        return [v in (0, 1) and v if name == "p" else _frozen(v) for name, v in zip(names, values, strict=True)]
+    if tuple(map(type, values)) in _simple_kinds:
+        return values
+    return [
+        None if name == "forward" and stands_in(value) else _frozen(value)
+        for name, value in zip(names, values, strict=True)
+    ]
 
 
 def stands_in(forward: Any) -> bool:
@@ -151,35 +183,32 @@ def _held(own: dict[str, Any]) -> list[Any]:
     return parts
 
 
-_getters: dict[tuple[type, int], Any] = {}
-_plain_kinds: set[tuple[type, ...]] = set()
-
-
 def _layer(kind: type, own: dict[str, Any]) -> tuple[Any, ...] | None:
     """The signature of one of PyTorch's own layers, its settings taken at once: (type, settings, their types, tensors).
 
     It holds if the settings are as plain as usual (`_are_plain`). None for others.
     """
-    asked = kind, len(own)
-    if asked not in _getters:
-        names = [name for name in own if name not in _BARE and name != _DERIVED]
-        fit = kind.__module__.startswith("torch.nn.modules.") and not _drops(kind)
-        _getters[asked] = operator.itemgetter("training", *names, "training") if fit else None
-    getter = _getters[asked]
-    try:
-        values = None if getter is None else getter(own)
-    except KeyError:
+    if not kind.__module__.startswith("torch.nn.modules.") or _drops(kind):
         return None
-    return None if values is None else (kind, values, tuple(map(type, values)), *_held(own))
+    values = _extras(kind, own)[1]
+    return (kind, values, tuple(map(type, values)), *_held(own))
 
 
 def _are_plain(kinds: tuple[type, ...]) -> bool:
-    """Whether settings of these types are nothing but their values."""
+    """Whether settings of these types are nothing but their values, in a layer of PyTorch's own."""
     if kinds not in _plain_kinds:
         if any(each not in _PLAIN and each is not tuple for each in kinds):
             return False
         _plain_kinds.add(kinds)
     return True
+
+
+def _are_simple(kinds: tuple[type, ...]) -> bool:
+    """Whether settings of these types are nothing but their values in any module: no functions, classes, containers."""
+    if all(each in _PLAIN and each not in (type, types.BuiltinFunctionType) for each in kinds):
+        _simple_kinds.add(kinds)
+        return True
+    return False
 
 
 def _frozen(value: Any) -> Any:

@@ -11,7 +11,8 @@ import contextlib
 import copy
 import functools
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -36,13 +37,28 @@ def on_meta(tree: Any, grad: bool | None = None) -> Any:
     return tree_map(turned, tree)
 
 
-def model_on_meta(model: torch.nn.Module) -> list[torch.nn.Module]:
-    """The modules, the model first, if all its tensors are on meta; else those of a copy without values."""
-    every = modules(model)
-    if all(map(_is_on_meta, every)):
-        return every
+@dataclass(frozen=True)
+class Parts:
+    """The modules of a model, itself first, and those among them that may change what they have."""
+
+    every: list[torch.nn.Module]
+    changing: list[torch.nn.Module]
+
+
+def parts_on_meta(model: torch.nn.Module) -> Parts:
+    """The model's own modules if all its tensors are on meta; else those of a copy without values."""
+    parts = _parts(model)
+    elsewhere = [
+        tensor
+        for module in parts.every
+        for held in (module._parameters, module._buffers)
+        for tensor in held.values()
+        if tensor is not None and not tensor.is_meta
+    ]
+    if not elsewhere and all(tensor.is_meta for module in parts.changing for tensor in _tensors_of(module)):
+        return parts
     instead: dict[int, Any] = {}
-    for tensor in (tensor for module in every for tensor in _tensors_of(module)):
+    for tensor in (tensor for module in parts.every for tensor in _tensors_of(module)):
         if id(tensor) not in instead:
             made = _meta_like(tensor)
             instead[id(tensor)] = (
@@ -50,7 +66,12 @@ def model_on_meta(model: torch.nn.Module) -> list[torch.nn.Module]:
                 if isinstance(tensor, torch.nn.Parameter)
                 else made.requires_grad_(tensor.requires_grad)
             )
-    return modules(copy.deepcopy(model, instead))
+    return _parts(copy.deepcopy(model, instead))
+
+
+def _parts(model: torch.nn.Module) -> Parts:
+    every = modules(model)
+    return Parts(every, [module for module in every if not _is_steady(module)])
 
 
 def modules(model: torch.nn.Module) -> list[torch.nn.Module]:
@@ -76,28 +97,18 @@ def _is_own(kind: type) -> bool:
     return kind.__module__.startswith(("torch.nn.modules.", "torchvision.ops."))
 
 
-def _is_on_meta(module: torch.nn.Module) -> bool:
-    own = module.__dict__
-    for held in (own["_parameters"], own["_buffers"]):
-        for tensor in held.values():
-            if tensor is not None and not tensor.is_meta:
-                return False
-    return _is_steady(module) or all(tensor.is_meta for tensor in _tensors_of(module))
-
-
 @contextlib.contextmanager
-def kept(every: Sequence[torch.nn.Module], train: bool | None) -> Iterator[None]:
-    """Run the model, the first of these modules, inside; afterwards all are as before.
+def kept(parts: Parts, train: bool | None) -> Iterator[None]:
+    """Run the model inside; afterwards all its modules are as before.
 
     train: the mode it runs in; None: each module in its own.
     """
-    modes = [(module, module.training) for module in every] if train is not None else []
-    changing = [module for module in every if not _is_steady(module)]
-    states = [(module, dict(module.__dict__), _contents(module)) for module in changing]
-    gradients = [(p, p.grad) for module in every for p in module._parameters.values() if p is not None]
+    modes = [(module, module.training) for module in parts.every] if train is not None else []
+    states = [(module, dict(module.__dict__), _contents(module)) for module in parts.changing]
+    gradients = [(p, p.grad) for module in parts.every for p in module._parameters.values() if p is not None]
     try:
         if train is not None:
-            every[0].train(train)
+            parts.every[0].train(train)
         yield
     finally:
         for module, attributes, contents in states:
