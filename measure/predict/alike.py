@@ -79,7 +79,7 @@ class Likeness:
 
     def of(self, module: nn.Module) -> int | None:
         """The number of a module with children as it is now; None for one that must run each time."""
-        return self._taken[id(module)] if self.fixed else self._number(module, {}, [])
+        return self._taken.get(id(module)) if self.fixed else self._number(module, {}, [])
 
     def _number(self, module: nn.Module, known: dict[int, int | None], parents: list[nn.Module]) -> int | None:
         """known: id of a module with children → its number; parents: they themselves. Both grow."""

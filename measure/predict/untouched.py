@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
+import operator
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -148,7 +149,8 @@ def _contents(module: torch.nn.Module) -> list[tuple[Any, Any]]:
 
 
 def _same(now: dict[str, Any], before: dict[str, Any]) -> bool:
-    return now.keys() == before.keys() and all(now[name] is value for name, value in before.items())
+    """Whether a dict has the very objects that it had, in their order."""
+    return list(now) == list(before) and all(map(operator.is_, now.values(), before.values()))
 
 
 def _refill(value: Any, before: Any) -> None:
