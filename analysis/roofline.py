@@ -1,0 +1,276 @@
+"""What bounds each operation of a step, and what the whole step could reach at best: the roofline, with its rule.
+
+Times are seconds of one step. Of an operation:
+
+* **arithmetic time**: FLOP ÷ the rate of the unit that runs them, measured here (datasheet beside it). An operation
+  with a unit (convolutions, matrix products, attention) is held against its model FLOP; its few others run beside them.
+  One without runs its other FLOP on the fp32 cores (fp64 for float64), whatever its dtype.
+* **memory time**: bytes read and written, unfused, ÷ the bandwidth of memory.
+* **launch time**: kernels × the time of a kernel that does nothing (on a CPU: of a call that does almost nothing).
+* **attained**: the larger of arithmetic and memory time ÷ measured time, which is attained FLOP/s ÷ the roof.
+
+It is bound by `host` where the device waited for it longer than it then worked (on a CPU: where Python and the
+dispatcher took longer to come to it), else by the largest of the three times, of equals the first: `arithmetic`,
+`memory`, `launch`. Where it was not timed, where one of the three is not known, and where all three are 0, the bound is
+empty.
+
+Of the step: utilization is Σ model FLOP ÷ peak over the step's time, **attainable** the same over the least time that
+ideal fusion needs, Σ over groups of max(model FLOP ÷ peak, bytes ÷ bandwidth), never below what was measured (`raised`
+says that it was: the bytes stayed in a cache, or the peak was beaten). `unfused_estimate` is that sum over single
+operations: what it would be if nothing were fused, no bound. Recomputation takes time and is no model FLOP.
+
+Not claimed: a roof is what was measured or printed, not what a kernel of this shape can reach; bytes are counted from
+shapes, not read from the device; arithmetic, memory and launches are taken to overlap perfectly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from results.errors import Inconsistent
+from results.step_profile import Machine, StepOperation, StepProfile
+
+BOUNDS = ("arithmetic", "memory", "launch", "host")
+"""What an operation can be bound by, in the order in which equals are told apart."""
+
+BETWEEN = "between"
+"""Beside the bounds, in shares of a step: no operation ran."""
+
+UNKNOWN = ""
+
+RECOMPUTE = "recompute"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """One operation under the roof. Unknown is None; bound is one of BOUNDS, or empty.
+
+    intensity: all FLOP per byte; model_intensity: model FLOP per byte; both None for one that moves nothing.
+    unit: whose rate is its roof. roof_flop_per_s: what its unit and memory allow at this intensity, counting `flop`.
+    """
+
+    index: int
+    unit: str
+    flop: int  # that its unit runs
+    moved_bytes: int
+    intensity: float | None
+    model_intensity: float | None
+    arithmetic_s: float | None
+    memory_s: float | None
+    launch_s: float | None
+    roof_flop_per_s: float | None
+    datasheet_roof_flop_per_s: float | None
+    attained_flop_per_s: float | None
+    attained_ratio: float | None
+    datasheet_attained_ratio: float | None
+    bound: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Against:
+    """A step's ratios over one set of peaks. reason: why those that are None are not known.
+
+    raised: attainable_ratio was below what was measured, and is what was measured.
+    """
+
+    utilization_ratio: float | None = None
+    attainable_ratio: float | None = None
+    unfused_estimate_ratio: float | None = None
+    raised: bool = False
+    reason: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepRoof:
+    """A step under the roof. step_s: mean of unprofiled steps, of profiled ones where there are no others.
+
+    time_by_bound_s: seconds of the profiled step by bound, by UNKNOWN and by BETWEEN; they add up to profiled_s but for
+    what the recording lost. share_by_bound: the same ÷ their sum.
+    """
+
+    step_s: float | None
+    profiled_s: float | None
+    ceiling: Against
+    datasheet: Against
+    time_by_bound_s: Mapping[str, float]
+    share_by_bound: Mapping[str, float]
+
+
+def place(operation: StepOperation, machine: Machine) -> Place:
+    """One operation held against a machine."""
+    unit, flop = unit_and_flop(operation)
+    moved, taken_s = moved_bytes(operation), operation.time_s
+    launch_s = _product(operation.kernels, machine.launch_s)
+    times_s = (_over(flop, machine.peak_by_unit.get(unit)), _over(moved, machine.bytes_per_s))
+    sheet_s = (_over(flop, machine.datasheet_by_unit.get(unit)), _over(moved, machine.datasheet_bytes_per_s))
+    least_s, sheet_least_s = _largest(times_s), _largest(sheet_s)
+    return Place(
+        index=operation.index,
+        unit=unit,
+        flop=flop,
+        moved_bytes=moved,
+        intensity=(operation.model_flop + operation.other_flop) / moved if moved else None,
+        model_intensity=operation.model_flop / moved if moved else None,
+        arithmetic_s=times_s[0],
+        memory_s=times_s[1],
+        launch_s=launch_s,
+        roof_flop_per_s=_ratio(flop, least_s),
+        datasheet_roof_flop_per_s=_ratio(flop, sheet_least_s),
+        attained_flop_per_s=_ratio(flop, taken_s),
+        attained_ratio=_ratio(least_s, taken_s),
+        datasheet_attained_ratio=_ratio(sheet_least_s, taken_s),
+        bound=_bound(operation, (*times_s, launch_s)),
+    )
+
+
+def places(profile: StepProfile) -> tuple[Place, ...]:
+    """Every operation of a step, in its order."""
+    machine = profile.machine or Machine()
+    return tuple(place(operation, machine) for operation in profile.operations)
+
+
+def unit_and_flop(operation: StepOperation) -> tuple[str, int]:
+    """The unit whose rate is the operation's roof, and the FLOP that it runs there."""
+    if operation.unit:
+        return operation.unit, operation.model_flop
+    if operation.model_flop:
+        return UNKNOWN, operation.model_flop  # a product whose unit nobody knows
+    return ("fp64" if operation.dtype == "float64" else "fp32"), operation.other_flop
+
+
+def moved_bytes(operation: StepOperation) -> int:
+    """Bytes of the operation alone, nothing fused."""
+    return operation.read_bytes + operation.written_bytes
+
+
+def time_by_bound(
+    operations: Iterable[StepOperation], found: Iterable[Place], between_s: Iterable[float] = ()
+) -> dict[str, float]:
+    """Seconds by bound, by UNKNOWN and by BETWEEN, every key there. An operation without time adds none.
+
+    between_s: of a step by phase, of a module the `waited_s` of its operations.
+    """
+    times = dict.fromkeys((*BOUNDS, UNKNOWN, BETWEEN), 0.0)
+    for operation, its in zip(operations, found, strict=True):
+        times[its.bound] += operation.time_s or 0.0
+    times[BETWEEN] += sum(between_s)
+    return times
+
+
+def main_bound(time_by_bound_s: Mapping[str, float]) -> str:
+    """The bound of a module or step: that of the most time, waiting counted to the host; empty where nothing took any.
+
+    Where the most time has no known bound, so has the whole.
+    """
+    times = {bound: time_by_bound_s.get(bound, 0.0) for bound in (*BOUNDS, UNKNOWN)}
+    times["host"] += time_by_bound_s.get(BETWEEN, 0.0)
+    most = max(times, key=lambda bound: times[bound])
+    return most if times[most] > 0 else UNKNOWN
+
+
+def step_roof(profile: StepProfile) -> StepRoof:
+    """The whole step. Raises Inconsistent where a fusion group has no leader."""
+    machine = profile.machine or Machine()
+    times = time_by_bound(profile.operations, places(profile), profile.between_s.values())
+    whole_s = sum(times.values())
+    step_s = step_time(profile)
+    return StepRoof(
+        step_s=step_s,
+        profiled_s=fmean(profile.step_times_s) if profile.step_times_s else None,
+        ceiling=against(profile.operations, step_s, machine.peak_by_unit, machine.bytes_per_s),
+        datasheet=against(profile.operations, step_s, machine.datasheet_by_unit, machine.datasheet_bytes_per_s),
+        time_by_bound_s=times,
+        share_by_bound={bound: time_s / whole_s for bound, time_s in times.items()} if whole_s else {},
+    )
+
+
+def step_time(profile: StepProfile) -> float | None:
+    """Mean seconds of a step: of those without the profiler, where some were timed."""
+    times_s = profile.unprofiled_times_s or profile.step_times_s
+    return fmean(times_s) if times_s else None
+
+
+def against(
+    operations: Sequence[StepOperation],
+    step_s: float | None,
+    peak_by_unit: Mapping[str, float],
+    bytes_per_s: float | None,
+) -> Against:
+    """Utilization, attainable ratio and unfused estimate over one set of peaks."""
+    products = [operation for operation in operations if operation.model_flop]
+    if not products:
+        return Against(reason="the step has no model FLOP")
+    if missing := sorted({operation.unit or "unknown unit" for operation in products} - {*peak_by_unit}):
+        return Against(reason=f"no peak of {', '.join(missing)}")
+    needed = {op.index: op.model_flop / peak_by_unit[op.unit] if op.model_flop else 0.0 for op in operations}
+    model_s = sum(needed[op.index] for op in products if op.phase != RECOMPUTE)
+    utilization = model_s / step_s if step_s else None
+    reason = "" if step_s else "no step was timed"
+    if not bytes_per_s:
+        return Against(utilization_ratio=utilization, reason="no bandwidth of memory is known")
+    unfused_s = sum(max(needed[op.index], moved_bytes(op) / bytes_per_s) for op in operations)
+    unfused = model_s / unfused_s
+    if any(op.group is None and moved_bytes(op) for op in operations):
+        return Against(
+            utilization_ratio=utilization, unfused_estimate_ratio=unfused, reason="operations are not grouped"
+        )
+    fused_s = sum(max(sum(needed[m] for m in members), nbytes / bytes_per_s) for members, nbytes in groups(operations))
+    attainable = model_s / fused_s
+    return Against(
+        utilization_ratio=utilization,
+        attainable_ratio=max(attainable, utilization or 0.0),
+        unfused_estimate_ratio=unfused,
+        raised=utilization is not None and utilization > attainable,
+        reason=reason,
+    )
+
+
+def groups(operations: Sequence[StepOperation]) -> list[tuple[tuple[int, ...], int]]:
+    """(indices of its operations, bytes that it moves) of each group of ideal fusion; an ungrouped one is alone.
+
+    Raises Inconsistent where the operation that a group is named after is not there.
+    """
+    members: dict[int, list[int]] = {}
+    for operation in operations:
+        members.setdefault(operation.index if operation.group is None else operation.group, []).append(operation.index)
+    nbytes = {op.index: op.fused_bytes if op.group is not None else moved_bytes(op) for op in operations}
+    if lost := members.keys() - nbytes.keys():
+        raise Inconsistent(f"expected operation {min(lost)}, which a fusion group is named after, in the step")
+    return [(tuple(indices), nbytes[leader]) for leader, indices in members.items()]
+
+
+def _bound(operation: StepOperation, times_s: tuple[float | None, ...]) -> str:
+    """times_s: arithmetic, memory, launch."""
+    taken_s, waited_s = operation.time_s, operation.waited_s
+    if taken_s is None:
+        return UNKNOWN
+    if waited_s is not None and waited_s > taken_s:
+        return "host"
+    known = [time_s for time_s in times_s if time_s is not None]
+    if len(known) < len(times_s) or max(known) == 0:
+        return UNKNOWN
+    return BOUNDS[known.index(max(known))]
+
+
+def _over(amount: float, rate: float | None) -> float | None:
+    """Seconds; nothing to do takes none at any rate."""
+    if not amount:
+        return 0.0
+    return amount / rate if rate else None
+
+
+def _product(count: float | None, each: float | None) -> float | None:
+    if count == 0:
+        return 0.0
+    return None if count is None or each is None else count * each
+
+
+def _largest(times_s: Iterable[float | None]) -> float | None:
+    known = list(times_s)
+    return None if any(time_s is None for time_s in known) else max(time_s or 0.0 for time_s in known)
+
+
+def _ratio(part: float | None, whole: float | None) -> float | None:
+    return part / whole if part is not None and whole else None
