@@ -268,8 +268,13 @@ def _product(count: float | None, each: float | None) -> float | None:
 
 
 def _largest(times_s: Iterable[float | None]) -> float | None:
-    known = list(times_s)
-    return None if any(time_s is None for time_s in known) else max(time_s or 0.0 for time_s in known)
+    """None where one of them is not known."""
+    known: list[float] = []
+    for time_s in times_s:
+        if time_s is None:
+            return None
+        known.append(time_s)
+    return max(known)
 
 
 def _ratio(part: float | None, whole: float | None) -> float | None:

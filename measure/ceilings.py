@@ -1,9 +1,8 @@
 """What this device reaches in single kernels: matrix products and 3 × 3 convolutions, in the unit of a precision.
 
 Operands are random normal, never zeros (an H200 multiplies zeros 13 % faster: less power, higher clock). On CUDA the
-L2 cache is overwritten before each call. Every shape is a row with the median of its calls; the ceiling of a unit is
-the best of them (`analysis.ceilings.best`). Shapes follow from a quick probe of the device's rate, rounded to powers of
-two, so that one kind of device gets one set of shapes.
+L2 cache is overwritten before each call. Every shape (`measure/trials.py`) is a row with median, mean and fastest of
+its calls; the ceiling of a unit is the best median of them (`analysis.ceilings.best`).
 
 Convolutions count their direct multiply-adds. An algorithm that needs fewer (Winograd, FFT; IEEE fp32 only) may exceed
 the unit's peak: that is a fast algorithm, and belongs in a ceiling for networks that use it.
@@ -17,17 +16,17 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from statistics import median
+from dataclasses import replace
+from statistics import fmean, median
 from typing import Any
 
 import torch
 
-from analysis import formulas
 from analysis.ceilings import best
 from analysis.precisions import Precision
 from measure import precision as flags
 from measure.clocks import Clock
+from measure.trials import PARTS, SPENT, Trial, shapes, titled
 from results.records import Ceiling
 
 Call = Callable[[], Any]
@@ -35,45 +34,10 @@ Call = Callable[[], Any]
 DTYPES = {None: torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 """Autocast of a precision → dtype of the operands."""
 
-CALL_S = {"cpu": 0.01, "cuda": 0.01}
-"""Intended time of one call: far above a launch (10 µs) and a clock tick, far below the budget."""
-SIDES = {"cpu": (1024, 2048), "cuda": (1024, 8192)}
-"""Smallest and largest side of the square product. Below 1024 a CPU's threads mostly wait for each other; 8192 is where
-an H200's bf16 rate levels off."""
 PROBE_SIDE = {"cpu": 512, "cuda": 4096}
-MOST_IMAGES = 512
 MOST_REPEATS = 20
 
-LAYOUTS = {"channels_first": torch.contiguous_format, "channels_last": torch.channels_last}
-
-
-@dataclass(frozen=True)
-class Trial:
-    """One kernel to time. sizes: (m, n, k) of a product; (images, channels, height = width) of a convolution.
-
-    part: forward, or grad_input, grad_weight of the convolution.
-    """
-
-    operation: str
-    sizes: tuple[int, int, int]
-    layout: str = ""
-    part: str = "forward"
-
-    @property
-    def flop(self) -> int:
-        if self.operation == "matmul":
-            return int(formulas.matmul(*self.sizes).model_flop)
-        images, channels, side = self.sizes
-        # padded by one: the output is as large as the input; each gradient costs what the forward pass does
-        return int(formulas.convolution(images * channels * side**2, (channels, channels, 3, 3)).model_flop)
-
-    @property
-    def shape(self) -> str:
-        if self.operation == "matmul":
-            return "x".join(map(str, self.sizes))
-        images, channels, side = self.sizes
-        text = f"{images}x{channels}x{side}x{side}, {channels} 3x3 kernels"
-        return text if self.part == "forward" else f"{self.part} of {text}"
+FORMATS = {"channels_first": torch.contiguous_format, "channels_last": torch.channels_last}
 
 
 def measure_ceilings(sitting: str, device: str, precision: Precision, clock: Clock, budget_s: float) -> list[Ceiling]:
@@ -91,7 +55,7 @@ def measure_ceilings(sitting: str, device: str, precision: Precision, clock: Clo
         blank = Ceiling(sitting=sitting, device=device, precision=precision.name, unit="", operation="", shape="")
         if disagreements := flags.check(found, precision, device):
             invalid = replace(blank, status="invalid", reason="; ".join(disagreements))
-            return [_titled(invalid, Trial(kind, (0, 0, 0)), precision) for kind in ("matmul", "convolution")]
+            return [titled(invalid, Trial(kind, (0, 0, 0)), precision) for kind in ("matmul", "convolution")]
         bench = Bench(device, DTYPES[precision.autocast], clock, math.inf)
         rate = bench.probe()
         bench.deadline_s = clock.wall_s() + budget_s
@@ -99,46 +63,25 @@ def measure_ceilings(sitting: str, device: str, precision: Precision, clock: Clo
 
 
 def _rows(blank: Ceiling, bench: Bench, trials: list[Trial], precision: Precision) -> list[Ceiling]:
-    rows = [bench.row(_titled(blank, t, precision), t, len(trials) + 2 - i) for i, t in enumerate(trials)]
+    rows = [bench.row(titled(blank, t, precision), t, len(trials) + 2 - i) for i, t in enumerate(trials)]
     gradients = _gradients(rows, trials, precision)
-    rows += [bench.row(_titled(blank, t, precision), t, 2 - i) for i, t in enumerate(gradients)]
+    rows += [bench.row(titled(blank, t, precision), t, 2 - i) for i, t in enumerate(gradients)]
     if bench.device.type == "cuda":
         torch.cuda.empty_cache()  # the cells that follow report what they reserve themselves
     return rows
 
 
-def shapes(kind: str, rate_flop_per_s: float) -> list[Trial]:
-    """Kernels for a device that multiplies at about this rate; the likeliest to be best come first.
-
-    Products of one size: square, two of large area and small depth, one deep. Convolutions: 3 × 3, 64 to 512 channels.
-    """
-    least, most = SIDES[kind]
-    side = min(max(_power_of_two((rate_flop_per_s * CALL_S[kind] / 2) ** (1 / 3)), least), most)
-    work_flop = formulas.matmul(side, side, side).model_flop
-    products = [
-        Trial("matmul", sizes)
-        for sizes in (
-            (side, side, side),
-            (2 * side, 2 * side, side // 4),
-            (4 * side, 2 * side, side // 8),
-            (side // 2, side // 2, 4 * side),
-        )
-    ]
-    convolutions = [
-        Trial("convolution", (_images(work_flop, channels, width), channels, width), layout)
-        for channels, width in ((256, 28), (512, 14), (128, 28), (64, 56))
-        for layout in ("channels_last", "channels_first")
-    ]
-    return [*products[:1], *convolutions[:4], *products[1:], *convolutions[4:]]
-
-
 class Bench:
-    """Times kernels on one device until a deadline of its clock."""
+    """Times kernels on one device until a deadline of its clock.
+
+    window_s: host time of the first timed call's start and the last one's end, of the row that was made last.
+    """
 
     def __init__(self, device: str, dtype: torch.dtype, clock: Clock, deadline_s: float) -> None:
         self.device, self.dtype, self.clock, self.deadline_s = torch.device(device), dtype, clock, deadline_s
         self._random = torch.Generator(self.device).manual_seed(0)  # leaves the sweep's own generator alone
         self._flush: Call = _flush(self.device)
+        self.window_s = (0.0, 0.0)
 
     def probe(self) -> float:
         """FLOP/s of a small product at its best: how large the others may be.
@@ -155,11 +98,23 @@ class Bench:
 
     def row(self, blank: Ceiling, trial: Trial, trials_left: int) -> Ceiling:
         """`blank` with what `trial` reached, in its share of the time that is left."""
+
+        def measured(until_s: float) -> Ceiling:
+            times_s = self.timed(self._prepared(trial), until_s)
+            return replace(blank, flop=trial.flop, flop_per_s=trial.flop / median(times_s), **summary(times_s))
+
+        return self.guarded(blank, trials_left, measured)
+
+    def guarded(self, blank: Ceiling, trials_left: int, measured: Callable[[float], Ceiling]) -> Ceiling:
+        """What `measured` makes of its share of the time that is left; `blank` with why, where it cannot.
+
+        measured: takes the host time until which it may go on. Raises what broke the device.
+        """
         left_s = self.deadline_s - self.clock.wall_s()
         if left_s <= 0:
-            return replace(blank, status="unavailable", reason="the time for ceilings was spent before this shape")
+            return replace(blank, status="unavailable", reason=SPENT)
         try:
-            times_s = self._times(trial, self.clock.wall_s() + left_s / trials_left)
+            return measured(self.clock.wall_s() + left_s / trials_left)
         except torch.OutOfMemoryError as fault:
             return replace(blank, status="out_of_memory", reason=str(fault).splitlines()[0])
         except RuntimeError as fault:
@@ -167,21 +122,24 @@ class Bench:
                 raise
             status = "out_of_memory" if "allocate memory" in str(fault) else "unavailable"
             return replace(blank, status=status, reason=str(fault).splitlines()[0])
-        median_s = median(times_s)
-        rate = trial.flop / median_s
-        return replace(blank, flop=trial.flop, repeats=len(times_s), median_s=median_s, flop_per_s=rate)
 
-    def _times(self, trial: Trial, until_s: float) -> list[float]:
-        call = self._prepared(trial)
+    def timed(self, call: Call, until_s: float, cold: bool = True) -> list[float]:
+        """Seconds of each call, up to a host time but at least one, after one that does not count.
+
+        cold: the last cache is overwritten before each.
+        """
         call()  # searches algorithms, allocates
-        times_s = [self._timed(call)]
+        begun_s = self.clock.wall_s()
+        times_s = [self._timed(call, cold)]
         while len(times_s) < MOST_REPEATS and self.clock.wall_s() + times_s[-1] < until_s:
-            times_s.append(self._timed(call))
+            times_s.append(self._timed(call, cold))
+        self.window_s = (begun_s, self.clock.wall_s())
         return times_s
 
-    def _timed(self, call: Call) -> float:
+    def _timed(self, call: Call, cold: bool = True) -> float:
         """Seconds of one call: between events, or by the wall where there is no device time."""
-        self._flush()
+        if cold:
+            self._flush()
         begun_s, start = self.clock.wall_s(), self.clock.event()
         call()
         end = self.clock.event()
@@ -196,11 +154,12 @@ class Bench:
         """The kernel on its operands; writes into memory that is there already where torch offers it."""
         if trial.operation == "matmul":
             m, n, k = trial.sizes
-            a, b = self._normal(m, k), self._normal(k, n)
-            out = torch.empty(m, n, device=self.device, dtype=self.dtype)
-            return lambda: torch.mm(a, b, out=out)
+            many = () if trial.batch == 1 else (trial.batch,)
+            a, b = self._normal(*many, m, k), self._normal(*many, k, n)
+            out = torch.empty(*many, m, n, device=self.device, dtype=self.dtype)
+            return lambda: torch.matmul(a, b, out=out)
         images, channels, side = trial.sizes
-        layout = LAYOUTS[trial.layout]
+        layout = FORMATS[trial.layout]
         x = self._normal(images, channels, side, side).contiguous(memory_format=layout)
         weight = self._normal(channels, channels, 3, 3).contiguous(memory_format=layout)
         if trial.part == "forward":
@@ -220,22 +179,17 @@ def _gradients(rows: list[Ceiling], trials: list[Trial], precision: Precision) -
     if fastest is None:
         return []
     trial = trials[rows.index(fastest)]
-    return [replace(trial, part=part) for part in ("grad_input", "grad_weight")]
+    return [replace(trial, part=part) for part in PARTS[1:]]
 
 
-def _titled(blank: Ceiling, trial: Trial, precision: Precision) -> Ceiling:
-    unit = precision.matmul_unit if trial.operation == "matmul" else precision.convolution_unit
-    return replace(blank, unit=unit, operation=trial.operation, shape=trial.shape, layout=trial.layout)
-
-
-def _images(work_flop: Any, channels: int, side: int) -> int:
-    """Images that make a convolution about as much work as the square product."""
-    one_flop = Trial("convolution", (1, channels, side)).flop
-    return min(max(_power_of_two(work_flop / one_flop), 1), MOST_IMAGES)
-
-
-def _power_of_two(value: float) -> int:
-    return 1 << max(0, round(math.log2(value)))
+def summary(times_s: list[float]) -> dict[str, Any]:
+    """The fields of a row that say what its calls took."""
+    return {
+        "repeats": len(times_s),
+        "median_s": median(times_s),
+        "mean_s": fmean(times_s),
+        "best_s": min(times_s),
+    }
 
 
 def _flush(device: torch.device) -> Call:

@@ -266,13 +266,13 @@ class ProfiledOperation(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class Ceiling(Record):
-    """ceilings.csv: what one kernel reached on this device in this sitting."""
+    """ceilings.csv: what one kernel (or copy, or launch) reached on this device in this sitting."""
 
     sitting: str
     device: str
     precision: str
-    unit: str  # the unit whose ceiling this is: fp32, tf32, fp16, bf16
-    operation: str  # matmul, convolution
+    unit: str  # the unit whose ceiling this is: fp32, tf32, fp16, bf16; empty: none
+    operation: str  # matmul, convolution, copy, triad, launch, call
     shape: str
     layout: str = ""
     repeats: int | None = None
@@ -281,6 +281,14 @@ class Ceiling(Record):
     flop_per_s: float | None = None
     status: str = "ok"
     reason: str = ""
+    mean_s: float | None = None
+    best_s: float | None = None  # the fastest call
+    family: str = ""  # of a product: square, near, area, deep, batch; of a copy: memory, cache
+    moved_bytes: int | None = None  # of one call of copy or triad
+    bytes_per_s: float | None = None
+    threads: int | None = None  # torch's, on a CPU
+    sm_clock_hz: float | None = None  # mean while it was timed
+    device_name: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

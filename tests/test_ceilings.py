@@ -10,9 +10,11 @@ import torch
 from analysis.ceilings import best
 from analysis.precisions import PRECISIONS
 from measure import ceilings as under_test
-from measure.ceilings import Bench, Trial, measure_ceilings, shapes
+from measure import trials
+from measure.ceilings import Bench, measure_ceilings
 from measure.clocks import CpuClock
 from measure.precision import read_flags
+from measure.trials import Trial, shapes
 from results.errors import Unavailable
 from results.records import Ceiling
 
@@ -32,9 +34,9 @@ def row(rate: float | None, unit: str = "fp32", status: str = "ok", operation: s
 
 @pytest.fixture
 def small(monkeypatch):
-    monkeypatch.setattr(under_test, "SIDES", {"cpu": (32, 64), "cuda": (32, 64)})
+    monkeypatch.setattr(trials, "SIDES", {"cpu": (32, 64), "cuda": (32, 64)})
     monkeypatch.setattr(under_test, "PROBE_SIDE", {"cpu": 64, "cuda": 64})
-    monkeypatch.setattr(under_test, "MOST_IMAGES", 1)
+    monkeypatch.setattr(trials, "MOST_IMAGES", 1)
 
 
 class Ticking:

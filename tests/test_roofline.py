@@ -276,6 +276,7 @@ def test_shares_of_a_step_add_up():
         ({"memory": 3.0, "host": 2.0, BETWEEN: 2.0}, "host"),
         ({"memory": 3.0, "": 4.0}, ""),
         ({"launch": 0.0}, ""),
+        ({"launch": 1e-6}, "launch"),
     ],
 )
 def test_a_module_is_bound_by_what_takes_most_of_it(times: dict[str, float], bound: str):

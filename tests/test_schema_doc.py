@@ -65,6 +65,7 @@ HEADING = re.compile(r"^## `(?P<file>[^`]+)` · record `(?P<record>\w+)`$", re.M
 UNITS = {
     "flop_per_s": "FLOP/s",
     "items_per_s": "items/s",
+    "bytes_per_s": "bytes/s",
     "_s": "s",
     "_hz": "Hz",
     "_w": "W",

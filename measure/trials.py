@@ -1,0 +1,191 @@
+"""Which kernels and copies a ceiling is looked for with, and what each costs: plans only, without torch.
+
+Shapes follow from a quick probe of the device's rate, rounded to powers of two, so that one kind of device gets one set
+of shapes, each of about equal work. `shapes` is the short list that a sweep's denominator needs; `sweep` goes on from
+it: around powers of two, odd, tall and flat, in batches, and both gradients of convolutions in both layouts.
+
+Convolutions count their direct multiply-adds. Not claimed: that the best shape of a device is among them.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+from analysis import formulas
+from analysis.precisions import Precision
+from results.records import Ceiling
+
+CALL_S = {"cpu": 0.01, "cuda": 0.01}
+"""Intended time of one call: far above a launch (10 µs) and a clock tick, far below the budget."""
+SIDES = {"cpu": (1024, 2048), "cuda": (1024, 8192)}
+"""Smallest and largest side of the square product. Below 1024 a CPU's threads mostly wait for each other; 8192 is where
+an H200's bf16 rate levels off."""
+MOST_IMAGES = 512
+
+CONVOLUTIONS = ((256, 28), (512, 14), (128, 28), (64, 56))
+"""(channels, height = width), the likeliest to be fast first."""
+PARTS = ("forward", "grad_input", "grad_weight")
+LAYOUTS = ("channels_last", "channels_first")
+
+SQUARE, NEAR, AREA, DEEP, BATCH = "square", "near", "area", "deep", "batch"
+FAMILIES = (SQUARE, NEAR, AREA, DEEP, BATCH)
+"""Of products: powers of two; beside them; of large area and small depth, tall and flat; deep; many small ones."""
+
+
+MEMORY, CACHE = "memory", "cache"
+"""Of copies: operands so large that no cache helps, and smaller ones."""
+BEYOND = 4
+"""An operand of this many times the last cache is in memory."""
+CACHE_IF_UNKNOWN_BYTES = 64 << 20
+"""A cache nobody knows the size of is taken to be no larger."""
+LEAST_BYTES = 1 << 20
+MOST_BYTES = {"cpu": 1 << 29, "cuda": 1 << 32}
+MEMORY_SHARE = 16
+"""A triad has three operands; each is at most this part of the memory."""
+ELEMENT_BYTES = 4
+OPERANDS = {"copy": 2, "triad": 3}
+"""Operation → how many operands a call moves: b = a; a = b + s · c."""
+
+SPENT = "the time for ceilings was spent before this shape"
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One kernel to time. sizes: (m, n, k) of a product; (images, channels, height = width) of a convolution.
+
+    part: forward, or grad_input, grad_weight of the convolution. batch: products in one call.
+    """
+
+    operation: str
+    sizes: tuple[int, int, int]
+    layout: str = ""
+    part: str = "forward"
+    family: str = ""
+    batch: int = 1
+
+    @property
+    def flop(self) -> int:
+        if self.operation == "matmul":
+            return self.batch * int(formulas.matmul(*self.sizes).model_flop)
+        images, channels, side = self.sizes
+        # padded by one: the output is as large as the input; each gradient costs what the forward pass does
+        return int(formulas.convolution(images * channels * side**2, (channels, channels, 3, 3)).model_flop)
+
+    @property
+    def shape(self) -> str:
+        if self.operation == "matmul":
+            text = "x".join(map(str, self.sizes))
+            return text if self.batch == 1 else f"{self.batch} of {text}"
+        images, channels, side = self.sizes
+        text = f"{images}x{channels}x{side}x{side}, {channels} 3x3 kernels"
+        return text if self.part == "forward" else f"{self.part} of {text}"
+
+
+@dataclass(frozen=True)
+class Move:
+    """One copy or triad to time. operand_bytes: of each of its float32 operands."""
+
+    operation: str
+    operand_bytes: int
+    family: str
+
+    @property
+    def elements(self) -> int:
+        return self.operand_bytes // ELEMENT_BYTES
+
+    @property
+    def moved_bytes(self) -> int:
+        """Of one call, each operand read or written once; what a cache fetches before it writes is not counted."""
+        return OPERANDS[self.operation] * self.operand_bytes
+
+    @property
+    def shape(self) -> str:
+        return f"{self.operand_bytes >> 20} MiB an operand"
+
+
+def shapes(kind: str, rate_flop_per_s: float) -> list[Trial]:
+    """Kernels for a device that multiplies at about this rate; the likeliest to be best come first.
+
+    Products of one size: square, two of large area and small depth, one deep. Convolutions: 3 × 3, 64 to 512 channels.
+    """
+    side = _side(kind, rate_flop_per_s)
+    work_flop = formulas.matmul(side, side, side).model_flop
+    products = [
+        Trial("matmul", sizes, family=family)
+        for family, sizes in (
+            (SQUARE, (side, side, side)),
+            (AREA, (2 * side, 2 * side, side // 4)),
+            (AREA, (4 * side, 2 * side, side // 8)),
+            (DEEP, (side // 2, side // 2, 4 * side)),
+        )
+    ]
+    convolutions = [
+        Trial("convolution", (_images(work_flop, channels, width), channels, width), layout)
+        for channels, width in CONVOLUTIONS
+        for layout in LAYOUTS
+    ]
+    return [*products[:1], *convolutions[:4], *products[1:], *convolutions[4:]]
+
+
+def sweep(kind: str, rate_flop_per_s: float) -> list[Trial]:
+    """`shapes` and, after them, what else a command that looks for the ceiling tries; none twice."""
+    side = _side(kind, rate_flop_per_s)
+    first = shapes(kind, rate_flop_per_s)
+    squares = [(SQUARE, (s, s, s), 1) for s in (side // 8, side // 4, side // 2, 2 * side)]
+    beside = [side - 8, side + 8, side - 1, side + 1, side // 4 * 3, side // 2 * 3]
+    near = [(NEAR, (s, s, s), 1) for s in beside]
+    flat = [(AREA, (4 * side, side // 2, side // 2), 1), (AREA, (side // 2, 4 * side, side // 2), 1)]
+    batches = [(BATCH, (side // 2,) * 3, 8), (BATCH, (side // 4,) * 3, 64), (BATCH, (side // 8,) * 3, 512)]
+    products = [
+        Trial("matmul", (m, n, k), family=family, batch=batch)
+        for family, (m, n, k), batch in (*squares, *near, *flat, *batches)
+    ]
+    gradients = [
+        replace(trial, part=part)
+        for trial in first
+        if trial.operation == "convolution" and trial.sizes[1:] in CONVOLUTIONS[:2]
+        for part in PARTS[1:]
+    ]
+    return list(dict.fromkeys((*first, *gradients, *products)))
+
+
+def moves(kind: str, cache_bytes: int | None, memory_bytes: int) -> list[Move]:
+    """Copies and triads, those in memory first: three sizes beyond the last cache, and from 1 MiB up to them by 4.
+
+    cache_bytes: None where it is not known. memory_bytes: of the device.
+    """
+    most = min(MOST_BYTES[kind], 1 << (memory_bytes // MEMORY_SHARE).bit_length() - 1)
+    beyond = 1 << (BEYOND * (cache_bytes or CACHE_IF_UNKNOWN_BYTES) - 1).bit_length()
+    large = [size for size in (beyond, 2 * beyond, 4 * beyond) if size <= most]
+    small = [size for i in range(16) if (size := LEAST_BYTES << 2 * i) < min(beyond, most + 1)]
+    return [
+        Move(operation, size, family)
+        for family, sizes in ((MEMORY, large), (CACHE, small))
+        for size in sizes
+        for operation in OPERANDS
+    ]
+
+
+def titled(blank: Ceiling, trial: Trial, precision: Precision) -> Ceiling:
+    """The row of a kernel, before it was timed."""
+    unit = precision.matmul_unit if trial.operation == "matmul" else precision.convolution_unit
+    told = {"operation": trial.operation, "shape": trial.shape, "layout": trial.layout, "family": trial.family}
+    return replace(blank, unit=unit, **told)
+
+
+def _side(kind: str, rate_flop_per_s: float) -> int:
+    """Of the square product that takes about CALL_S."""
+    least, most = SIDES[kind]
+    return min(max(_power_of_two((rate_flop_per_s * CALL_S[kind] / 2) ** (1 / 3)), least), most)
+
+
+def _images(work_flop: Any, channels: int, side: int) -> int:
+    """Images that make a convolution about as much work as the square product."""
+    one_flop = Trial("convolution", (1, channels, side)).flop
+    return min(max(_power_of_two(work_flop / one_flop), 1), MOST_IMAGES)
+
+
+def _power_of_two(value: float) -> int:
+    return 1 << max(0, round(math.log2(value)))
