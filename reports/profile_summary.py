@@ -109,8 +109,8 @@ def _time_lines(profile: StepProfile, root: Node, factor: float) -> list[Line]:
     lines += [("step latency, profiled", f"{_steps(recorded)}{_rate(root.model_flop, _mean(recorded))}")]
     if alone:
         more = fmean(recorded) / fmean(alone) - 1 if recorded else 0.0
-        said = f"{_steps(alone)}{_rate(root.model_flop, _mean(alone))}; profiled {percent(more)} more"
-        lines += [("step latency, not profiled", said.replace("-", "−"))]
+        said = f"profiled steps took {percent(abs(more))} {'more' if more >= 0 else 'less'}"
+        lines += [("step latency, not profiled", f"{_steps(alone)}{_rate(root.model_flop, _mean(alone))}; {said}")]
     if profile.batch_size and (step_s := _mean(alone or recorded)):
         rate = profile.batch_size * profile.world_size / step_s
         lines += [("samples a second", digits(rate))]

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 
 from analysis.step_tree import Node, tree
+from reports.columns import columns
 from reports.profile_summary import UNKNOWN, conservation_lines, ratio, summary_lines, time
 from reports.words import percent, si
 from results.step_profile import StepProfile
@@ -27,6 +28,9 @@ RANKED: Mapping[str, tuple[Amount, Callable[[float], str]]] = {
 """What modules are ranked by, and how it is written."""
 
 COLUMNS = ("module", "parameters", "", "MAC", "", "FLOP", "", "forward", "", "backward", "", "FLOP/s", "used", "bound")
+
+WORDS = (0, len(COLUMNS) - 1, len(COLUMNS))
+"""Columns of words: module, bound, settings."""
 
 EXPLAINED = (
     "MAC: multiply-adds of the forward pass; FLOP: model FLOP, forward and backward; forward, backward: time of the "
@@ -48,8 +52,9 @@ def tree_text(
     detailed: the tree as well. width: letters of a line of it."""
     nodes = tree(profile)
     root = nodes[""]
-    lines = aligned(
-        summary_lines(profile, root, recompute_fwd_factor=recompute_fwd_factor, model_parallel=model_parallel)
+    lines = columns(
+        summary_lines(profile, root, recompute_fwd_factor=recompute_fwd_factor, model_parallel=model_parallel),
+        left=(0, 1),
     )
     lines += ["", *(f"note: {note}" for note in profile.notes), *conservation_lines(profile, root)]
     if profile.not_understood:
@@ -100,16 +105,8 @@ def tree_lines(nodes: Mapping[str, Node], depth: int = -1, width: int | None = N
     """The tree as aligned columns, the modules' settings at the end of the lines."""
     root = nodes[""]
     modules = shown(nodes, depth)
-    rows = [COLUMNS, *(cells(node, root) for node in modules)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(COLUMNS))]
-    lines = []
-    for row, settings in zip(rows, ("settings", *(node.settings for node in modules)), strict=True):
-        parts = [
-            text.ljust(size) if column in (0, len(COLUMNS) - 1) else text.rjust(size)
-            for column, (text, size) in enumerate(zip(row, widths, strict=True))
-        ]
-        lines.append(f"{'  '.join(parts)}  {settings}"[:width])
-    return lines
+    rows = [(*COLUMNS, "settings"), *((*cells(node, root), node.settings) for node in modules)]
+    return [line[:width] for line in columns(rows, left=WORDS)]
 
 
 def cells(node: Node, root: Node) -> tuple[str, ...]:
@@ -131,13 +128,6 @@ def cells(node: Node, root: Node) -> tuple[str, ...]:
         ratio(node.utilization_ratio),
         node.bound or UNKNOWN,
     )
-
-
-def aligned(lines: Iterable[tuple[str, str]]) -> list[str]:
-    """Names and values in two columns."""
-    kept = list(lines)
-    width = max((len(name) for name, _ in kept), default=0)
-    return [f"{name.ljust(width)}  {value}" for name, value in kept]
 
 
 def _ranked(nodes: Mapping[str, Node], depth: int, top: int) -> list[str]:
