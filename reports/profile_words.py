@@ -124,7 +124,8 @@ def _possible(profile: StepProfile, roof: StepRoof) -> list[str]:
         f"Arithmetic is not all that takes time. Every number has to come from memory and go back there, at "
         f"{si(bandwidth, 'B/s')} here. Operation by operation a step moves {si(unfused, 'B')}{_moved_by(profile)}. "
         "Each operation needs at least the longer of its arithmetic and its memory traffic: "
-        f"{si_time(found.unfused_s)} together, so {digits(found.arithmetic_s / found.unfused_s, 2)} if nothing is fused."
+        f"{si_time(found.unfused_s)} together, so {digits(found.arithmetic_s / found.unfused_s, 2)} at most if nothing "
+        "is fused and nothing stays in a cache."
     )
     return [text, _fused(profile, against, found)]
 
