@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from analysis.fusion import fused
 from analysis.precisions import PRECISIONS
 from measure import precision as flags
 from measure.clocks import clock_for
@@ -28,7 +29,7 @@ from measure.ranges import Ranges, unheard
 from measure.step_model import MODES, ModelStep, traced_on_fakes
 from measure.step_recording import read
 from measure.step_state import left_as_found, naming_faults, paths_below
-from measure.step_table import between, module_rows, operation_rows
+from measure.step_table import between, in_groups, module_rows, operation_rows
 from results.step_profile import StepProfile
 
 Step = Callable[[Callable[[str], None]], Any]
@@ -139,6 +140,7 @@ def table_of(
     views = {o.index for o in trace.operations if o.kind == "view" and o.index in found.unrecorded}
     kept = [o for o in trace.operations if o.index not in views and o.module not in ignored]
     rows, unknown = operation_rows(kept, found.steps, told.precision, told.device)
+    rows = in_groups(rows, fused(kept, trace.storages))
     modules = module_rows(model, ignored)
     return StepProfile(
         **vars(told),

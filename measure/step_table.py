@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Any
 
@@ -73,6 +73,13 @@ def operation_rows(
             )
         )
     return tuple(rows), unknown
+
+
+def in_groups(rows: Sequence[StepOperation], groups: Sequence[tuple[int | None, int]]) -> tuple[StepOperation, ...]:
+    """The rows with what ideal fusion makes of them (`analysis.fusion.fused`), one pair a row."""
+    return tuple(
+        replace(row, group=group, fused_bytes=nbytes) for row, (group, nbytes) in zip(rows, groups, strict=True)
+    )
 
 
 def _unit(dtype: str, precision: str, device: str) -> str:

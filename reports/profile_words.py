@@ -124,7 +124,8 @@ def _possible(profile: StepProfile, roof: StepRoof) -> list[str]:
         f"Arithmetic is not all that takes time. Every number has to come from memory and go back there, at "
         f"{si(bandwidth, 'B/s')} here. Operation by operation a step moves {si(unfused, 'B')}{_moved_by(profile)}. "
         "Each operation needs at least the longer of its arithmetic and its memory traffic: "
-        f"{si_time(found.unfused_s)} together, so {digits(found.arithmetic_s / found.unfused_s, 2)} if nothing is fused."
+        f"{si_time(found.unfused_s)} together, so about {digits(found.arithmetic_s / found.unfused_s, 2)} where "
+        "nothing is fused and nothing stays in a cache."
     )
     return [text, _fused(profile, against, found)]
 
@@ -147,15 +148,15 @@ def _fused(profile: StepProfile, against: Against, found: Ladder) -> str:
         return ""
     nbytes = sum(kernel.fused_bytes for kernel in kernels(profile))
     text = (
-        f"If each of them ran together with the product before it, in one kernel that keeps numbers on the chip "
-        f"(ideal fusion), {si(nbytes, 'B')} and {si_time(found.fused_s)} would be left"
+        "If everything else ran together with the convolution or matrix product before it, in one kernel that keeps "
+        f"numbers on the chip (ideal fusion), {si(nbytes, 'B')} and {si_time(found.fused_s)} would be left"
     )
     if against.raised:
         return f"{text}. The measured step took less: its numbers stayed in a cache, so what was measured is the most."
     most = digits(against.attainable_ratio, 2)
     if against.attainable_ratio >= _NEAR:
         return f"{text}: {most} is possible here, memory is no obstacle."
-    return f"{text}: at most {most} is possible here, at this batch size and precision, however fast the units are."
+    return f"{text}: at most {most} is possible here, with this memory, batch size and precision."
 
 
 def _gone(roof: StepRoof) -> str:
