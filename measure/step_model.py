@@ -91,10 +91,14 @@ class ModelStep:
 
 def traced_on_fakes(step: ModelStep) -> tuple[Trace | None, str]:
     """The operations of the step on fake CPU tensors, of copies; or None, and why it cannot run on those."""
-    mode = fake_mode()
+    return on_fakes(lambda mode: _traced(step, mode))
+
+
+def on_fakes(run: Callable[[FakeMode], Trace]) -> tuple[Trace | None, str]:
+    """What `run` traces on fake CPU tensors; or None, and why it cannot."""
     try:
         with _quiet():
-            return replace(_traced(step, mode), notes=("operations of a step on fake CPU tensors",)), ""
+            return replace(run(fake_mode()), notes=("operations of a step on fake CPU tensors",)), ""
     except Exception as fault:  # noqa: BLE001  a model's own code may raise anything on them; the real step tells
         return None, f"no fake tensors: {type(fault).__name__}: {' '.join(str(fault).split())[:200]}"
 
@@ -111,7 +115,7 @@ def _traced(step: ModelStep, mode: FakeMode) -> Trace:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """torch's fake tensors log what they cannot run as an error, with a traceback."""
+    """Without what torch logs there: fake tensors tell what they cannot run as an error, with a traceback."""
     log = logging.getLogger("torch._subclasses.fake_tensor")
     disabled, log.disabled = log.disabled, True
     try:

@@ -82,7 +82,7 @@ def profile_step(
     if device.type != "cpu" or precision != "fp32":
         flags.supported(policy, device)
     step = ModelStep(model, args, named, target, loss, optimizer, mode, policy, device.type)
-    told = Told(name or type(model).__name__, _batch_size((args, named)), str(device), precision, mode)
+    told = Told(name or type(model).__name__, batch_size_of((args, named)), str(device), precision, mode)
     with left_as_found(model, trains=optimizer is not None), flags.session(policy, device):
         trace, why = traced_on_fakes(step) if device.type == "cpu" else (None, "")
         profile = profile_ready(
@@ -120,8 +120,23 @@ def profile_ready(
                 step, model=model, optimizer=optimizer, inputs=inputs, steps_before=int(optimizer is not None)
             )
         recording, unprofiled = _record(step, told.device, warm_up, steps, compare_steps, before)
+    return table_of(recording, trace, model, told, ignored=ignored, unprofiled=unprofiled)
+
+
+def table_of(
+    recording: Any,
+    trace: Trace,
+    model: torch.nn.Module,
+    told: Told,
+    *,
+    ignored: frozenset[str] = frozenset(),
+    unprofiled: tuple[float, ...] = (),
+    only: Collection[int] | None = None,
+) -> StepProfile:
+    """The profile of recorded steps that did a trace's operations. only: the places of those steps among all."""
     left_out = [operation.index for operation in trace.operations if operation.module in ignored]
-    found = read(recording, trace.operations, cuda=cuda, ignored=left_out)
+    cuda = told.device.startswith("cuda")
+    found = read(recording, trace.operations, cuda=cuda, ignored=left_out, only=only)
     views = {o.index for o in trace.operations if o.kind == "view" and o.index in found.unrecorded}
     kept = [o for o in trace.operations if o.index not in views and o.module not in ignored]
     rows, unknown = operation_rows(kept, found.steps, told.precision, told.device)
@@ -212,5 +227,6 @@ def _device(model: torch.nn.Module, batch: Any) -> torch.device:
     return next((device for device in found if device.type != "cpu"), torch.device("cpu"))
 
 
-def _batch_size(batch: Any) -> int | None:
+def batch_size_of(batch: Any) -> int | None:
+    """The first size of the first tensor that has one."""
     return next((int(tensor.shape[0]) for tensor in tensors(batch) if tensor.dim()), None)

@@ -10,7 +10,7 @@ Not claimed: calls and kernels are timed under the profiler, which costs each ca
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,11 +44,20 @@ class _Step:
         return max([self.frames[0].end_ns, *(event.start_ns() + event.duration_ns() for event, _ in self.kernels)])
 
 
-def read(recording: Any, operations: Sequence[Operation], *, cuda: bool, ignored: Iterable[int] = ()) -> Recorded:
-    """recording: torch's `_ProfilerResult` of steps that all do these operations. ignored: indices of those that are
-    left out of the steps' times. Raises Unavailable if it holds no step."""
+def read(
+    recording: Any,
+    operations: Sequence[Operation],
+    *,
+    cuda: bool,
+    ignored: Iterable[int] = (),
+    only: Collection[int] | None = None,
+) -> Recorded:
+    """recording: torch's `_ProfilerResult` of steps. only: places of the steps that do these operations; None: all do.
+
+    ignored: indices of operations that are left out of the steps' times. Raises Unavailable if it holds no step.
+    """
     events = recording.events()
-    found = list(_steps(events, step_frames(events), operations, cuda))
+    found = list(_steps(events, step_frames(events), operations, cuda, only))
     everywhere = set.intersection(*(set(step.joined.frames) for step in found))
     anywhere = set[int]().union(*(step.joined.frames for step in found))
     expected = {operation.index for operation in operations if operation.kind != "view"}
@@ -65,9 +74,15 @@ def read(recording: Any, operations: Sequence[Operation], *, cuda: bool, ignored
 
 
 def _steps(
-    events: Sequence[Any], steps: Sequence[list[Frame]], operations: Sequence[Operation], cuda: bool
+    events: Sequence[Any],
+    steps: Sequence[list[Frame]],
+    operations: Sequence[Operation],
+    cuda: bool,
+    only: Collection[int] | None,
 ) -> Iterator[_Step]:
     for place, frames in enumerate(steps):
+        if only is not None and place not in only:
+            continue
         joined = join(frames, operations)
         until = steps[place + 1][0].start_ns if place + 1 < len(steps) else None
         of_frame = {id(frame): index for index, frame in joined.frames.items()}

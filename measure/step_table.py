@@ -17,7 +17,7 @@ from analysis import kinds
 from analysis.cost import Cost
 from analysis.numerators import input_dtype
 from analysis.precisions import PRECISIONS, unit_of
-from analysis.statistics import summarise
+from analysis.statistics import means
 from results.records import Operation
 from results.step_profile import StepModule, StepOperation
 
@@ -44,6 +44,7 @@ def operation_rows(
     """A row for each operation, numbered anew; and those that no rule understands, with how often they are called."""
     places = {operation.index: place for place, operation in enumerate(operations)}
     unknown = Counter(kinds.not_understood(operations))
+    times = _times(operations, steps)
     rows = []
     for place, operation in enumerate(operations):
         try:
@@ -68,7 +69,7 @@ def operation_rows(
                 other_flop=int(cost.other_flop),
                 read_bytes=int(cost.read_bytes),
                 written_bytes=int(cost.written_bytes),
-                **_times(operation.index, steps),
+                **times.get(operation.index, {}),
             )
         )
     return tuple(rows), unknown
@@ -88,20 +89,23 @@ def _unit(dtype: str, precision: str, device: str) -> str:
         return ""
 
 
-def _times(index: int, steps: Sequence[StepTimes]) -> dict[str, Any]:
-    """The fields of times; none of them for an operation without a call."""
-    if not steps or index not in steps[0].own_s:
+def _times(operations: Sequence[Operation], steps: Sequence[StepTimes]) -> dict[int, dict[str, Any]]:
+    """Index → the fields of times, of the operations that have a call."""
+    timed = [operation.index for operation in operations if steps and operation.index in steps[0].own_s]
+    if not timed:
         return {}
-    own = [step.own_s[index] for step in steps]
-    told = summarise(own)
+    told = means([[step.own_s[index] for step in steps] for index in timed])
     return {
-        "kernels": fmean(step.kernels.get(index, 0) for step in steps),
-        "time_s": fmean(own),
-        "median_time_s": told.median,
-        "low_time_s": told.low,
-        "high_time_s": told.high,
-        "host_time_s": fmean(step.host_s[index] for step in steps),
-        "waited_s": fmean(step.waited_s[index] for step in steps),
+        index: {
+            "kernels": fmean(step.kernels[index] for step in steps),
+            "time_s": fmean(step.own_s[index] for step in steps),
+            "median_time_s": float(told.median[row]),
+            "low_time_s": None if told.low is None else float(told.low[row]),
+            "high_time_s": None if told.high is None else float(told.high[row]),
+            "host_time_s": fmean(step.host_s[index] for step in steps),
+            "waited_s": fmean(step.waited_s[index] for step in steps),
+        }
+        for row, index in enumerate(timed)
     }
 
 
