@@ -14,15 +14,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis.precisions import PRECISIONS
-from results.errors import StoreFault
-from runners.arguments import Parser, exit_code, names, number
+from runners.arguments import Parser, names, number
+from runners.exits import FAILED, INTERRUPTED, Mistake, exit_code, guarded
+from runners.progress import passing
 
 if TYPE_CHECKING:
     from reports.ceilings import Seen
     from runners.cell import Probed
 
 FORMATS = ("table", "csv", "json")
-FAILED, UNWRITABLE, INTERRUPTED = 1, 3, 130
 PROBE_TIMEOUT_S = 180.0
 BUDGET_S = 120.0
 DIED = ("crashed", "timeout", "device_error", "invalid")
@@ -38,28 +38,18 @@ EPILOG = "What each number means and how it is taken: docs/ceilings.md."
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; its exit code."""
-    parser = _parser()
-    options = parser.parse_args(arguments)
-    try:
-        return _run(options)
-    except ValueError as fault:
-        parser.fail(str(fault))
-    except KeyboardInterrupt:
-        print("error: interrupted before anything was measured", file=sys.stderr)
-        return INTERRUPTED
-    except StoreFault as fault:
-        print(f"error: {fault}", file=sys.stderr)
-        return UNWRITABLE
+    options = _parser().parse_args(arguments)
+    return guarded(lambda: _run(options), options.debug)
 
 
 def _run(options: argparse.Namespace) -> int:
-    """Everything after parsing. Raises ValueError for a mistake, StoreFault, KeyboardInterrupt."""
-    from runners import ceiling_files
+    """Everything after parsing. Raises Mistake, StoreFault, KeyboardInterrupt."""
+    from runners import account_files, ceiling_files
     from runners.launch import Worker, prepare
 
     _check_device(options)
     if options.out is not None:
-        ceiling_files.make(options.out)
+        account_files.make(options.out)
     prepare()
     worker = Worker("ceiling", quiet=not options.debug)
     try:
@@ -99,7 +89,7 @@ def _search(
 
     facts = probed.environment
     watch = Watch(probed.device)
-    search = Search(worker, probed.device, str(facts.get("name") or ""), _say)
+    search = Search(worker, probed.device, str(facts.get("name") or ""), passing)
     interrupted = False
     watch.start()
     try:
@@ -107,7 +97,7 @@ def _search(
     except KeyboardInterrupt:
         interrupted = True
     finally:
-        _say("")
+        passing("")
         rows = search.rows(watch.window)
         watch.close()
     if interrupted and not rows:
@@ -136,33 +126,33 @@ def _busy(facts: Mapping[str, Any]) -> list[str]:
 
 
 def _probe(worker: Any, device: str) -> Probed:
-    """What the device is. Raises ValueError for one that is not there."""
+    """What the device is. Raises Mistake for one that is not there."""
     from runners.launch import Fault
 
-    _say("looking at the device")
+    passing("looking at the device")
     answer = worker.call("runners.cell:probe", device, timeout_s=PROBE_TIMEOUT_S)
     if isinstance(answer, Fault):
-        raise ValueError(answer.reason)
+        raise Mistake(answer.reason)
     found: Probed = answer
     return found
 
 
 def _check_device(options: argparse.Namespace) -> None:
-    """Raises ValueError for a device that cannot be one."""
+    """Raises Mistake for a device that cannot be one."""
     kind, _, index = options.device.partition(":")
     numbered = index.isdecimal() and kind == "cuda"
     if kind not in ("auto", "cpu", "cuda") or (":" in options.device and not numbered):
-        raise ValueError(f"--device: expected auto, cpu, cuda or cuda:N, got {options.device!r}")
+        raise Mistake(f"--device: expected auto, cpu, cuda or cuda:N, got {options.device!r}")
     if kind == "cuda" and options.threads:
-        raise ValueError(NO_CPU.format(device=options.device))
+        raise Mistake(NO_CPU.format(device=options.device))
 
 
 def _precisions(options: argparse.Namespace, probed: Probed) -> tuple[str, ...]:
-    """Those asked for, or all that the device has. Raises ValueError for one that it lacks."""
+    """Those asked for, or all that the device has. Raises Mistake for one that it lacks."""
     usable = tuple(name for name in PRECISIONS if name not in probed.refused)
     for name in options.precisions or ():
         if name in probed.refused:
-            raise ValueError(f"--precisions: {probed.refused[name]}; expected of {', '.join(usable)}, got {name}")
+            raise Mistake(f"--precisions: {probed.refused[name]}; expected of {', '.join(usable)}, got {name}")
     return options.precisions or usable
 
 
@@ -171,14 +161,8 @@ def _threads(options: argparse.Namespace, probed: Probed) -> tuple[int | None, .
     if probed.device.startswith("cpu"):
         return options.threads or (probed.environment.get("threads"),)
     if options.threads:
-        raise ValueError(NO_CPU.format(device=probed.device))
+        raise Mistake(NO_CPU.format(device=probed.device))
     return (None,)
-
-
-def _say(words: str) -> None:
-    """Progress, on a terminal only."""
-    if sys.stderr.isatty():
-        print(f"\r\033[K{words}", end="", file=sys.stderr, flush=True)
 
 
 def _show(seen: Seen, form: str) -> None:

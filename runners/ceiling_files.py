@@ -5,25 +5,15 @@ A file of that name is replaced at once or not at all; the table comes first, so
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from results import disk
-from results.errors import StoreFault
 from results.layout import CEILINGS
 from results.records import Ceiling
+from runners.files import put
 
 if TYPE_CHECKING:
     from reports.ceilings import Seen
-
-
-def make(out: Path) -> None:
-    """The directory, before anything is measured for it. Raises StoreFault."""
-    try:
-        disk.make_directory(disk.DISK, out)
-    except OSError as fault:
-        raise StoreFault(f"--out {out} could not be made: {fault.strerror or fault}") from fault
 
 
 def write(seen: Seen, out: Path) -> None:
@@ -31,10 +21,9 @@ def write(seen: Seen, out: Path) -> None:
     from reports import figures_ceilings, style
     from reports.tables import to_csv
 
-    _put(out, {CEILINGS: to_csv(seen.rows, Ceiling)})
-    with style.theme():
-        for name, figure in figures_ceilings.figures(seen).items():
-            _put(out, {f"{name}.{ending}": content for ending, content in style.render(figure).items()})
+    put(out / CEILINGS, to_csv(seen.rows, Ceiling))
+    for name, content in style.drawn(lambda: figures_ceilings.figures(seen)).items():
+        put(out / name, content)
 
 
 def read(path: Path) -> list[Ceiling]:
@@ -48,12 +37,3 @@ def read(path: Path) -> list[Ceiling]:
         raise ValueError(f"{path} could not be read: {fault.strerror or fault}") from fault
     except ValueError as fault:
         raise ValueError(f"{path} is no ceilings.csv: {fault}") from fault
-
-
-def _put(out: Path, files: Mapping[str, str | bytes]) -> None:
-    for name, content in files.items():
-        data = content.encode() if isinstance(content, str) else content
-        try:
-            disk.replace(disk.DISK, out / name, data)
-        except OSError as fault:
-            raise StoreFault(f"{out / name} could not be written: {fault.strerror or fault}") from fault
