@@ -7,7 +7,6 @@ take its inputs among them; 3 a file could not be written; 130 Ctrl-C.
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
 from argparse import Namespace
@@ -200,5 +199,4 @@ def _profile(worker: Any, options: Namespace, probed: Probed, machine: Machine) 
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("KINETO_LOG_LEVEL", "5")
     sys.exit(exit_code(main))
