@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from runners.cell import Probed
 
 PROBE_TIMEOUT_S = 180.0
+BUSY_LOAD_RATIO = 0.5
+"""Load a core from which others may have slowed the step down."""
+
 ASKED_WRONGLY = ("invalid", "unavailable")
 """Statuses of a worker's fault that are the caller's mistake."""
 
@@ -195,7 +198,16 @@ def _profile(worker: Any, options: Namespace, probed: Probed, machine: Machine) 
         if answer.status in ASKED_WRONGLY:
             raise Mistake(f"{options.model}: {answer.reason}")
         raise Unprofiled(f"{options.model}: {answer.status.replace('_', ' ')}: {answer.reason}")
-    return replace(answer, machine=machine, world_size=options.world_size)
+    notes = (*answer.notes, *_busy(probed))
+    return replace(answer, machine=machine, world_size=options.world_size, notes=notes)
+
+
+def _busy(probed: Probed) -> list[str]:
+    """Whether others used this processor when the command began."""
+    load, cores = probed.environment.get("load_1min"), probed.environment.get("cpu_usable") or 1
+    if not probed.device.startswith("cpu") or load is None or load <= BUSY_LOAD_RATIO * cores:
+        return []
+    return [f"the load was {load:.1f} on {cores} cores when this began: times hold others' work, too"]
 
 
 if __name__ == "__main__":

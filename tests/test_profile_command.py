@@ -296,6 +296,14 @@ def test_without_ceilings_there_is_a_profile_and_a_warning(
     assert "no peak of fp32" in told.out
 
 
+def test_a_busy_machine_is_told(worker: type[Scripted], capsys: pytest.CaptureFixture[str]) -> None:
+    for load, told in ((1.0, False), (1.1, True)):
+        facts = {**PROBED.environment, "load_1min": load, "cpu_usable": 2}
+        worker.answers = {"probe": Probed("cpu", facts, {})}
+        assert command.main(["resnet18", "--ceiling-budget", "0"]) == 0
+        assert ("the load was 1.1 on 2 cores" in capsys.readouterr().out) is told
+
+
 def test_sums_that_do_not_add_up_fail(worker: type[Scripted], capsys: pytest.CaptureFixture[str]) -> None:
     """The report is there all the same."""
     worker.answers = {"profile": profile(step_times_s=(0.030,))}
