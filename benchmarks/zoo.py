@@ -1,6 +1,6 @@
 """The account of every counter over a zoo of models, and the page made from it.
 
-    python -m benchmarks.zoo --out results/published/accounts-2026-11-21 [--models NAMES] [--batches 1,2] [--budget S]
+    python -m benchmarks.zoo --out results/published/accounts-2026-11-21 [--models NAMES] [--batches 1,2]
     python -m benchmarks.zoo --write docs/counters.md results/published/accounts-2026-11-21
 
 The first counts every model of the zoo (torchvision's classification, segmentation, video and detection models, some of
@@ -95,6 +95,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, help="where accounts.csv and causes.csv are, or will be")
     parser.add_argument("--models", help="names with commas; all if left out")
     parser.add_argument("--batches", default="1,2")
+    parser.add_argument("--image-size", type=int, help="another than each model's own; the rows' names say so")
     parser.add_argument("--budget", type=float, default=1e9, help="seconds after which no other model is begun")
     parser.add_argument("--part", default="1/1", help="K/N: each N-th model from the K-th, for processes side by side")
     parser.add_argument("--write", type=Path, help="write the page from DIR instead")
@@ -140,11 +141,12 @@ def _count(models: Sequence[str], batches: Sequence[int], options: Namespace) ->
     done = {(row["model"], int(row["batch_size"])) for row in _rows(options.out, "accounts*.csv")}
     began_s = time.monotonic()
     asked = Namespace(
-        input="", batch="", frozen=(), checkpoint=(), timeout=TIMEOUT_S, image_size=None, num_classes=None, frames=None,
-        boxes=None, seq=None,
+        input="", batch="", frozen=(), checkpoint=(), timeout=TIMEOUT_S, image_size=options.image_size,
+        num_classes=None, frames=None, boxes=None, seq=None,
     )  # fmt: skip
     for model in models:
-        sizes = [size for size in batches if (model, size) not in done]
+        name = f"{model} at {options.image_size} pixels" if options.image_size else model
+        sizes = [size for size in batches if (name, size) not in done]
         if not sizes or time.monotonic() - began_s > options.budget:
             continue
         start_s = time.monotonic()
@@ -155,9 +157,9 @@ def _count(models: Sequence[str], batches: Sequence[int], options: Namespace) ->
             continue
         left = [account for answer in answers for account in answer.accounts if account.unexplained_flop]
         for answer in answers:
-            _append(options.out, options.part.replace("/", "of"), answer)
+            _append(options.out, options.part.replace("/", "of"), answer, name)
         bad = ", ".join(f"{a.counter} {a.phase} {a.batch_size}: {a.unexplained_flop}" for a in left) or "all explained"
-        print(f"{model}: {time.monotonic() - start_s:.0f} s, {bad}", flush=True)
+        print(f"{name}: {time.monotonic() - start_s:.0f} s, {bad}", flush=True)
 
 
 def _versions() -> dict[str, str]:
@@ -165,16 +167,16 @@ def _versions() -> dict[str, str]:
     return {name: installed[name] for name in PACKAGES if name in installed}
 
 
-def _append(out: Path, part: str, answer: Counted) -> None:
-    """One model's rows at the end of both files; accounts last, because they say what is done."""
+def _append(out: Path, part: str, answer: Counted, name: str) -> None:
+    """One model's rows at the end of both files, under this name; accounts last, because they say what is done."""
     suffix = "" if part == "1of1" else f"-{part}"
     sums: dict[tuple[str, str, str, str], AccountCause] = {}
     for cause in answer.causes:
         key = (cause.counter, cause.phase, cause.cause, cause.kind)
         before = sums[key].flop if key in sums else 0
-        sums[key] = replace(cause, module="", flop=before + cause.flop)
+        sums[key] = replace(cause, model=name, module="", flop=before + cause.flop)
     _write(out / f"causes{suffix}.csv", AccountCause, list(sums.values()))
-    _write(out / f"accounts{suffix}.csv", Account, list(answer.accounts))
+    _write(out / f"accounts{suffix}.csv", Account, [replace(account, model=name) for account in answer.accounts])
 
 
 def _write(path: Path, record: type[Account] | type[AccountCause], rows: Sequence[Account | AccountCause]) -> None:

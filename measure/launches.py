@@ -32,7 +32,7 @@ def operations(device: str) -> tuple[str, ...]:
 
 def row(bench: Bench, blank: Ceiling, operation: str, trials_left: int) -> Ceiling:
     """`blank` with the time of one launch or call, in its share of the time that the bench has left."""
-    blank = replace(blank, operation=operation, shape=f"{IN_A_ROW} in a row of add_ on one element")
+    blank = replace(blank, operation=operation, shape=f"{IN_A_ROW} times add_ on one element")
 
     def measured(until_s: float) -> Ceiling:
         x = torch.ones(1, device=bench.device)

@@ -28,6 +28,8 @@ CONVOLUTIONS = ((256, 28), (512, 14), (128, 28), (64, 56))
 """(channels, height = width), the likeliest to be fast first."""
 PARTS = ("forward", "grad_input", "grad_weight")
 LAYOUTS = ("channels_last", "channels_first")
+ESSENTIAL = 4 + len(CONVOLUTIONS) * len(LAYOUTS)
+"""How many trials `shapes` gives."""
 
 SQUARE, NEAR, AREA, DEEP, BATCH = "square", "near", "area", "deep", "batch"
 FAMILIES = (SQUARE, NEAR, AREA, DEEP, BATCH)
@@ -41,7 +43,7 @@ BEYOND = 4
 CACHE_IF_UNKNOWN_BYTES = 64 << 20
 """A cache nobody knows the size of is taken to be no larger."""
 LEAST_BYTES = 1 << 20
-MOST_BYTES = {"cpu": 1 << 29, "cuda": 1 << 32}
+MOST_BYTES = {"cpu": 1 << 28, "cuda": 1 << 32}
 MEMORY_SHARE = 16
 """A triad has three operands; each is at most this part of the memory."""
 ELEMENT_BYTES = 4
@@ -68,7 +70,7 @@ class Trial:
     @property
     def flop(self) -> int:
         if self.operation == "matmul":
-            return self.batch * int(formulas.matmul(*self.sizes).model_flop)
+            return int(formulas.matmul(*self.sizes, self.batch).model_flop)
         images, channels, side = self.sizes
         # padded by one: the output is as large as the input; each gradient costs what the forward pass does
         return int(formulas.convolution(images * channels * side**2, (channels, channels, 3, 3)).model_flop)

@@ -11,8 +11,9 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from cleaning.accounts.causes import CONVENTION
 from reports import panels, style
-from reports.waterfall import CONVENTION, UNEXPLAINED, Lane, Step, lane, near
+from reports.waterfall import UNEXPLAINED, Lane, Step, lane, near
 from reports.words import STATUS_WORDS, digits, fitting, si
 from results.accounts import Account, AccountCause
 

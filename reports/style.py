@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import io
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -111,6 +111,16 @@ def _look(colour: int | str, marker: str) -> tuple[Any, str]:
     import seaborn as sns
 
     return (sns.color_palette("colorblind")[colour] if isinstance(colour, int) else colour), marker
+
+
+def drawn(figures: Callable[[], Mapping[str, Figure]]) -> dict[str, bytes]:
+    """File name → content of all the pictures that this makes, in the project's style."""
+    with theme():
+        return {
+            f"{name}.{ending}": content
+            for name, figure in figures().items()
+            for ending, content in render(figure).items()
+        }
 
 
 def render(figure: Figure) -> dict[str, bytes]:

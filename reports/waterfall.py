@@ -11,9 +11,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
+from cleaning.accounts.causes import CONVENTION
 from results.accounts import Account, AccountCause
 
-CONVENTION = "multiply_add_as_1"
 UNEXPLAINED = "unexplained"
 
 MOST_CAUSES = 6

@@ -6,7 +6,8 @@ import sys
 import textwrap
 from pathlib import Path
 
-from runners.arguments import Parser, choice_error, exit_code
+from runners.arguments import Parser, choice_error
+from runners.exits import exit_code
 
 COMMANDS = {
     "sweep": "What utilization does training reach here, over models × batch sizes × precisions?",

@@ -1,22 +1,21 @@
 """The command line of every command: a caller's mistake is one line on stderr and exit code 2, never a traceback.
 
 The line says what was expected, what came, and the nearest valid name. Nothing here knows a command, prints on stdout
-or imports more than the standard library, so that `--help` and syntax errors answer at once.
+or imports more than the standard library does, so that `--help` and syntax errors answer at once.
 """
 
 from __future__ import annotations
 
 import argparse
 import difflib
-import os
 import shutil
-import signal
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn
 
-MISTAKE = 2
-"""Exit code of a caller's mistake."""
+from runners.exits import MISTAKE
+
+FORMATS = ("table", "csv", "json")
+"""How a command that has data prints it."""
 
 SHOWN = 8
 """How many valid names a message lists before it says how many more there are."""
@@ -53,15 +52,9 @@ class Parser(argparse.ArgumentParser):
         return choice_error("argument", rest.split()[0].partition("=")[0], self._option_string_actions)
 
 
-def exit_code(main: Callable[[], int]) -> int:
-    """What `main` returns; 141, as a shell has it, where whoever read stdout has gone (`… | head`)."""
-    try:
-        code = main()
-        sys.stdout.flush()
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that the exit does not fail again
-        return 128 + signal.SIGPIPE
-    return code
+def add_format(parser: argparse._ActionsContainer, words: str = "how to print (default: table)") -> None:
+    """Adds --format to a parser or a group of options."""
+    parser.add_argument("--format", choices=FORMATS, default="table", help=words)
 
 
 def choice_error(kind: str, got: object, valid: Iterable[str]) -> str:

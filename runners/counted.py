@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from measure.operations import StepParts
     from workloads.base import Workload
 
+FACTORY, TRAINER, FAST = "runners.counted:get", "runners.counted:training", "runners.counted:exact"
+"""The functions of this file, as a child process is told of them."""
+
 LARGEST_REAL = 2
 """Batch of a step on real tensors, where fake ones cannot run it and a larger one was asked for: its count would take
 the memory of a real step."""

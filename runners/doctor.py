@@ -10,18 +10,18 @@ from __future__ import annotations
 import csv
 import json
 import sys
+from argparse import Namespace
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis import peaks
 from analysis.precisions import UNITS
-from runners.arguments import Parser, exit_code
+from runners.arguments import Parser, add_format
+from runners.exits import FAILED, exit_code, guarded
 
 if TYPE_CHECKING:
     from runners.checks import Check
-
-FORMATS = ("table", "csv", "json")
 
 RUNS = Path("results/runs")
 
@@ -44,19 +44,24 @@ def main(arguments: list[str] | None = None) -> int:
     """Print the answer; 0: fit (or peaks known), 1: something needed is missing, 2: the caller's mistake."""
     parser = _parser()
     options = parser.parse_args(arguments)
+    return guarded(lambda: _answered(parser, options))
+
+
+def _answered(parser: Parser, options: Namespace) -> int:
+    """Prints what was asked for; the exit code."""
     if options.peaks is not None:
         return print_peaks(parser, options.peaks, options.format)
     from runners.checks import all_checks, is_fit
 
     lines = all_checks(options.out)
     {"table": checks_table, "csv": checks_csv, "json": checks_json}[options.format](lines)
-    return 0 if is_fit(lines) else 1
+    return 0 if is_fit(lines) else FAILED
 
 
 def _parser() -> Parser:
     parser = Parser(prog="python -m runners.doctor", description=DESCRIPTION)
     parser.add_argument("--peaks", metavar="NAME", help='print the dense peaks of a device, e.g. "NVIDIA L40S"')
-    parser.add_argument("--format", choices=FORMATS, default="table", help="how to print (default: table)")
+    add_format(parser)
     parser.add_argument("--out", type=Path, default=RUNS, metavar="DIR", help=f"where runs are kept (default: {RUNS})")
     return parser
 

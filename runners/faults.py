@@ -11,33 +11,25 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runners.arguments import Parser, exit_code, names, number
+from runners.arguments import Parser, add_format, names, number
+from runners.exits import FAILED, exit_code, guarded
+from runners.files import writing
 
 if TYPE_CHECKING:
     from measure.counters.faults.fault import Fault
     from measure.counters.faults.running import Outcome
-
-FORMATS = ("table", "csv", "json")
-
-FAILED, UNWRITABLE, INTERRUPTED = 1, 3, 130
-"""Exit codes: a reproduction gave nothing; the page could not be written; control-C."""
 
 DESCRIPTION = "Which known faults of counters does the installed version of each still have? Needs no GPU."
 EPILOG = "What each fault is, with the right values derived: docs/counter-faults.md"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command. 0: all was run, or there was nothing to run; 1: a reproduction gave nothing; 2, 3: see above."""
+    """The command. 0: all was run, or there was nothing to run; 1: a reproduction gave nothing; 2: the caller's
+    mistake; 3: the page could not be written."""
     from measure.counters.faults.catalogue import COUNTERS
 
     options = _parser(tuple(COUNTERS)).parse_args(arguments)
-    try:
-        if options.write is not None:
-            return _write(options.write)
-        return _run(options)
-    except KeyboardInterrupt:
-        print("error: interrupted", file=sys.stderr)
-        return INTERRUPTED
+    return guarded(lambda: _run(options) if options.write is None else _write(options.write))
 
 
 def _run(options: Any) -> int:
@@ -110,14 +102,11 @@ def _table(rows: Sequence[Mapping[str, Any]], detail: bool) -> str:
 
 
 def _write(path: Path) -> int:
-    """Makes the page; runs nothing."""
+    """Makes the page, in a directory that is there; runs nothing. Raises StoreFault."""
     from measure.counters.faults.page import page
 
-    try:
+    with writing(path):
         path.write_text(page(), encoding="utf-8")
-    except OSError as fault:
-        print(f"error: {path} could not be written: {fault.strerror or fault}", file=sys.stderr)
-        return UNWRITABLE
     print(f"written: {path}", file=sys.stderr)
     return 0
 
@@ -127,7 +116,7 @@ def _parser(counters: Sequence[str]) -> Parser:
     parser.add_argument(
         "--counters", type=names("counter", counters), metavar="NAMES", help="comma-separated (default: all)"
     )
-    parser.add_argument("--format", choices=FORMATS, default="table", help="how to print (default: table)")
+    add_format(parser)
     parser.add_argument("--detail", action="store_true", help="in the table, list those that are still there, too")
     parser.add_argument(
         "--timeout", type=number(float, 0.1), default=30.0, metavar="S", help="limit of each fault in s (default: 30)"

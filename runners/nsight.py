@@ -7,7 +7,6 @@ nothing else: `Found.unprofiled` has the reason under "nsys WORK". Its time is n
 
 from __future__ import annotations
 
-import gzip
 import json
 import os
 import shlex
@@ -20,6 +19,7 @@ from typing import Any
 
 from measure import nsight
 from results.errors import Unavailable
+from results.layout import QUICK, compress
 from results.records import Cell, non_default
 from runners import nvtx_step
 from runners.launch import Fault
@@ -35,8 +35,6 @@ SHORTEST_S = 2.0
 
 GRACE_S = 15.0
 """How much later than the recording its worker is killed: by then it has said why."""
-
-COMPRESSION = 6
 
 
 def check(cells: Iterable[Cell], which: Callable[[str], str | None] = shutil.which) -> str:
@@ -99,7 +97,7 @@ def record_work(words: Sequence[str], folder: str, limit_s: float) -> bytes:
     environ = {"PYTHONPATH": path, nvtx_step.PARENT: str(os.getpid())}
     export = nsight.record(words, Path(folder), limit_s, environ)
     _check(export)
-    return gzip.compress(export.read_bytes(), COMPRESSION, mtime=0)
+    return compress(export.read_bytes(), QUICK)
 
 
 def _check(export: Path) -> None:

@@ -17,8 +17,8 @@ from collections.abc import Sequence
 
 from results.records import WORKS, Cell
 from runners.arguments import Parser
+from runners.exits import FAILED
 
-FAILED = 1
 PARENT = "FLOPLEDGER_PARENT"
 """Variable with the number of the process without which this one ends: nsys may put it into a session of its own."""
 

@@ -1,4 +1,5 @@
-"""Progress of a sweep on stderr: a bar with the time left on a terminal, a line a cell elsewhere."""
+"""Progress on stderr: of a sweep a bar with the time left on a terminal, a line a cell elsewhere; of other commands one
+line on a terminal, which the next one replaces."""
 
 from __future__ import annotations
 
@@ -14,6 +15,12 @@ def title(cell: Cell | Run) -> str:
     """A cell in a few words."""
     extra = [f"repeat {cell.repeat}"] if cell.repeat else []
     return " ".join([cell.model, f"batch {cell.batch_size}", cell.precision, *extra])
+
+
+def passing(words: str) -> None:
+    """A line that the next one replaces, on a terminal only; "": none any more."""
+    if sys.stderr.isatty():
+        print(f"\r\033[K{words}", end="", file=sys.stderr, flush=True)
 
 
 class Progress:

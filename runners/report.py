@@ -14,9 +14,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from runners.arguments import Parser, exit_code
+from runners.arguments import Parser, add_format
+from runners.exits import UNWRITABLE, Mistake, exit_code, guarded
+from runners.files import put
 
 if TYPE_CHECKING:
+    from argparse import Namespace
     from collections.abc import Callable, Iterable
 
     from pandas import DataFrame
@@ -27,15 +30,14 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-FORMATS = ("table", "csv", "json")
 CONVENTIONS = ("flop", "post2021")
+"""How the answer is shown: in FLOP over the right peak, or by the arithmetic of the post of 2021."""
 
 UTILIZATION = "utilization.csv"
 PAGE = "report.html"
 FIGURES = "figures"
 
-UNWRITABLE = 3
-"""Exit code where a derived file could not be made or written."""
+KEPT = "; raw rows are untouched"
 
 SHOWN = 3
 """How many problems of a run without cells its one line names."""
@@ -47,15 +49,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The command. 0: everything is rebuilt; 2: the caller's mistake, as one line; 3: a file could not be made."""
     parser = _parser()
     options = parser.parse_args(arguments)
-    from results.errors import Inconsistent, StoreFault
+    return guarded(lambda: _told(options))
+
+
+def _told(options: Namespace) -> int:
+    """Rebuilds and prints; the exit code."""
+    from results.errors import Inconsistent
 
     try:
         built, faults = _rebuilt(options.directory, options.out)
     except (ValueError, Inconsistent, OSError) as fault:
-        parser.fail(str(fault))
-    except StoreFault as fault:
-        print(f"error: {fault}", file=sys.stderr)
-        return UNWRITABLE
+        raise Mistake(str(fault)) from fault
     show(built, options.format, options.out or options.directory, options.convention)
     for line in faults:
         print(f"error: {line}", file=sys.stderr)
@@ -109,16 +113,16 @@ def write(built: Built, out: Path, manifest: Manifest | None = None, ceilings: S
     files of an earlier report in its place stay. Raises StoreFault.
     """
     for file, content in _tables(built):
-        _put(out / file, content)
+        put(out / file, content, KEPT)
     faults: list[str] = []
     drawn = _attempt("figures", lambda: _drawn(out), faults) or {}
     for name, content in drawn.items():
-        _put(out / FIGURES / name, content)
+        put(out / FIGURES / name, content, KEPT)
     if not faults:
         _remove_others(out / FIGURES, drawn)
     page = _attempt(PAGE, lambda: _page(built, drawn, manifest, ceilings), faults)
     if page is not None:
-        _put(out / PAGE, page)
+        put(out / PAGE, page, KEPT)
     return faults
 
 
@@ -159,12 +163,7 @@ def _drawn(out: Path) -> dict[str, bytes]:
     """File name → content of every figure of the tables in `out`."""
     from reports import gallery, style
 
-    with style.theme():
-        return {
-            f"{name}.{ending}": content
-            for name, figure in gallery.figures(out).items()
-            for ending, content in style.render(figure).items()
-        }
+    return style.drawn(lambda: gallery.figures(out))
 
 
 def _page(built: Built, drawn: dict[str, bytes], manifest: Manifest | None, ceilings: Sequence[Ceiling]) -> bytes:
@@ -188,19 +187,6 @@ def _remove_others(folder: Path, drawn: Iterable[str]) -> None:
             raise StoreFault(f"{path} could not be removed: {fault.strerror or fault}") from fault
 
 
-def _put(path: Path, content: bytes) -> None:
-    """Replaces one derived file at once; an equal one is left alone."""
-    from results import disk
-    from results.errors import StoreFault
-
-    try:
-        disk.make_directory(disk.DISK, path.parent)
-        if disk.read(path) != content:
-            disk.replace(disk.DISK, path, content)
-    except OSError as fault:
-        raise StoreFault(f"{path} could not be written: {fault.strerror or fault}; raw rows are untouched") from fault
-
-
 def show(built: Built, form: str, out: Path, convention: str = "flop") -> None:
     """Data on stdout; where the files are on stderr. convention: of CONVENTIONS, of the rows that are shown."""
     from reports.tables import to_csv, to_json, to_text
@@ -219,7 +205,7 @@ def show(built: Built, form: str, out: Path, convention: str = "flop") -> None:
 def _parser() -> Parser:
     parser = Parser(prog="python -m runners.report", description=DESCRIPTION)
     parser.add_argument("directory", type=Path, metavar="DIR", help="the run, as runners.sweep left it")
-    parser.add_argument("--format", choices=FORMATS, default="table", help="how to print utilization (default: table)")
+    add_format(parser, "how to print utilization (default: table)")
     parser.add_argument(
         "--convention", choices=CONVENTIONS, default="flop", help="of the numbers printed: ours, or the 2021 post's"
     )

@@ -22,8 +22,10 @@ from typing import TYPE_CHECKING, Any
 from analysis.precisions import PRECISIONS
 from measure.counters.registry import COUNTERS
 from results.records import RECORDERS
-from runners.arguments import Parser, choice_error, exit_code, names, number
+from runners.arguments import Parser, add_format, choice_error, names, number
+from runners.exits import FAILED, INTERRUPTED, TERMINATED, UNWRITABLE, exit_code
 from runners.plan import DEFAULT_METHODS, METHODS, Grid, cells, check, check_images, check_profile, remaining
+from runners.report import CONVENTIONS
 from workloads.catalogue import ENTRIES, OPTIMIZERS, SUITES, hyper_of
 
 if TYPE_CHECKING:
@@ -33,14 +35,11 @@ if TYPE_CHECKING:
     from runners.watch import Watch
 
 RUNS = Path("results/runs")
-FAILED_CELLS, STORE_FAULT, INTERRUPTED, TERMINATED = 1, 3, 130, 143
 PROBE_TIMEOUT_S = 180.0
 DEFAULT_MODELS = ("resnet18", "mobilenet_v2")
 DEFAULT_BATCHES = {"cpu": (8,), "cuda": (64,)}
 DEFAULT_PRECISIONS = {"cpu": ("fp32",), "cuda": ("fp32", "tf32", "amp-bf16")}
 SMALLEST_TIMEOUT_S = 1.0
-CONVENTIONS = ("flop", "post2021")
-"""How the answer is shown: in FLOP over the right peak, or by the arithmetic of the post of 2021."""
 
 LACKING = "its rows say why, --resume --retry-failed measures those cells again"
 """Such a cell is no failed one: its own step was measured, and the exit code is 0."""
@@ -71,12 +70,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.fail(str(fault))
     except StoreFault as fault:
         print(f"error: {fault}", file=sys.stderr)
-        return STORE_FAULT
+        return UNWRITABLE
     except BrokenPipeError:
         raise
     except OSError as fault:  # no room for a temporary file, a pipe, a process or the answer
         print(f"error: {fault}; what was measured is kept, --resume goes on", file=sys.stderr)
-        return STORE_FAULT
+        return UNWRITABLE
     except Terminated:
         return _stopped(TERMINATED)
     except KeyboardInterrupt:
@@ -131,7 +130,7 @@ def _sweep(options: argparse.Namespace, command: str) -> int:
     if count := sum(cell.cell_id in lacking for cell in planned):
         print(f"{count} of {len(planned)} cells lack a work that was asked for: {LACKING}", file=sys.stderr)
     _report(path, options.format, options.convention)
-    return FAILED_CELLS if failed or _any_failed(planned, statuses) else 0
+    return FAILED if failed or _any_failed(planned, statuses) else 0
 
 
 def _union(grid: Grid, earlier: Sequence[Grid]) -> list[Cell]:
@@ -434,7 +433,7 @@ def _parser() -> Parser:
     )
     run.add_argument("--time-budget", type=number(float, 0), metavar="S", help="start no cell that would not finish")
     run.add_argument("--cell-timeout", type=number(float, SMALLEST_TIMEOUT_S), default=900.0, metavar="S")
-    run.add_argument("--format", choices=("table", "csv", "json"), default="table")
+    add_format(run)
     run.add_argument("--convention", choices=CONVENTIONS, help="of the numbers shown (default: flop)")
     run.add_argument("--debug", action="store_true", help="show tracebacks and what workers print")
     return parser

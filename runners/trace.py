@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import gzip
 import sys
-import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from runners.arguments import Parser, exit_code, nearest
+from runners.arguments import Parser, add_format, nearest
+from runners.exits import FAILED, UNWRITABLE, Mistake, exit_code, guarded
+from runners.files import put
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -24,20 +25,10 @@ if TYPE_CHECKING:
     from measure.traces.recording import Recording
     from reports.trace import Trace
 
-FORMATS = ("table", "csv", "json")
-
 KERNELS = "kernels.csv.gz"
 INSTANCES = "operation_instances.csv.gz"
 LOG = "cleaning_log.csv"
 FIGURES = "figures"
-
-FAILED = 1
-"""Exit code where products ran faster than tensor units can, or something nobody foresaw happened."""
-
-INTERRUPTED = 130
-
-UNWRITABLE = 3
-"""Exit code where a file could not be made or written."""
 
 LAUNCHES = (b'"cudaLaunchKernel', b'"cuLaunchKernel', b'"hipLaunchKernel', b'"hipExtModuleLaunchKernel"')
 """In a Kineto trace: the name of a call that launches a kernel, or its beginning."""
@@ -64,24 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The command. 0: read and told; 1: it cannot be true; 2: the caller's mistake; 3: a file could not be written."""
     parser = _parser()
     options = parser.parse_args(arguments)
-    from results.errors import StoreFault
-
-    try:
-        return _told(parser, options)
-    except StoreFault as fault:
-        print(f"error: {fault}", file=sys.stderr)
-        return UNWRITABLE
-    except KeyboardInterrupt:
-        print("error: interrupted", file=sys.stderr)
-        return INTERRUPTED
-    except BrokenPipeError:
-        raise
-    except Exception as fault:
-        if options.debug:
-            raise
-        words = " ".join(str(fault).split())
-        print(f"error: {options.file}: {type(fault).__name__}: {words} (--debug tells where)", file=sys.stderr)
-        return FAILED
+    return guarded(lambda: _told(parser, options), options.debug, f"{options.file}: ")
 
 
 def _told(parser: Parser, options: Namespace) -> int:
@@ -95,10 +69,8 @@ def _told(parser: Parser, options: Namespace) -> int:
             _check_out(options.out)
         recording = recorded(options.file)
         trace = cleaned(recording)
-    except (_Refused, Inconsistent, OSError) as fault:
-        if options.debug:
-            traceback.print_exc()
-        parser.fail(str(fault))
+    except (Inconsistent, OSError) as fault:
+        raise Mistake(str(fault)) from fault
     device = device or _known(trace.device_name)
     show(trace, options.format, device)
     faults = write(trace, options.out) if options.out is not None else []
@@ -108,10 +80,6 @@ def _told(parser: Parser, options: Namespace) -> int:
     if faults:
         return UNWRITABLE
     return FAILED if impossible else 0
-
-
-class _Refused(ValueError):
-    """The caller's file or directory is not what is needed."""
 
 
 def recorded(path: Path, part: Callable[[Recording], Recording] | None = None) -> Recording:
@@ -126,10 +94,10 @@ def recorded(path: Path, part: Callable[[Recording], Recording] | None = None) -
         recording = read(path)
         recording = recording if part is None else part(recording)
     except ValueError as fault:
-        raise _Refused(str(fault)) from fault
+        raise Mistake(str(fault)) from fault
     except MALFORMED as fault:
         words = " ".join(f"{type(fault).__name__}: {fault}".split())
-        raise _Refused(f"{path}: something in it is not as its recorder writes it ({words})") from fault
+        raise Mistake(f"{path}: something in it is not as its recorder writes it ({words})") from fault
     if recording.source != "pyprof":  # which says itself to what each kernel belongs
         recording = attribute(recording)
     _check_kernels(recording, path)
@@ -159,7 +127,7 @@ def _check_kernels(recording: Recording, path: Path) -> None:
     if "kernel" in whats:
         return
     if whats & {"memcpy", "memset"} or (recording.source == "kineto" and _launches(path)):
-        raise _Refused(f"{path}: kernels were launched, none was recorded; {WITH_KERNELS[recording.source]}")
+        raise Mistake(f"{path}: kernels were launched, none was recorded; {WITH_KERNELS[recording.source]}")
 
 
 def _launches(path: Path) -> bool:
@@ -203,17 +171,18 @@ def write(trace: Trace, out: Path) -> list[str]:
     """
     from reports.tables import to_csv
     from reports.trace import kernels_csv
+    from results.layout import QUICK, compress
     from results.records import CleaningLog, OperationInstance
 
-    _put(out / KERNELS, gzip.compress(kernels_csv(trace).encode(), 6, mtime=0))
-    _put(out / INSTANCES, gzip.compress(to_csv(trace.cleaned.instances, OperationInstance).encode(), 6, mtime=0))
-    _put(out / LOG, to_csv(trace.cleaned.log, CleaningLog).encode())
+    put(out / KERNELS, compress(kernels_csv(trace).encode(), QUICK))
+    put(out / INSTANCES, compress(to_csv(trace.cleaned.instances, OperationInstance).encode(), QUICK))
+    put(out / LOG, to_csv(trace.cleaned.log, CleaningLog))
     try:
         drawn = _drawn(out)
     except Exception as fault:  # noqa: BLE001  the edge: what is drawn is no reason to lose what was counted
         return [f"figures could not be made: {type(fault).__name__}: {' '.join(str(fault).split())}"]
     for name, content in drawn.items():
-        _put(out / FIGURES / name, content)
+        put(out / FIGURES / name, content)
     print(f"written: {out / KERNELS}, {out / INSTANCES}, {out / LOG}, {out / FIGURES}", file=sys.stderr)
     return []
 
@@ -222,24 +191,7 @@ def _drawn(out: Path) -> dict[str, bytes]:
     """File name → content of every figure of the tables in `out`."""
     from reports import figures_trace, style
 
-    with style.theme():
-        return {
-            f"{name}.{ending}": content
-            for name, figure in figures_trace.figures(out).items()
-            for ending, content in style.render(figure).items()
-        }
-
-
-def _put(path: Path, content: bytes) -> None:
-    """Replaces one file at once."""
-    from results import disk
-    from results.errors import StoreFault
-
-    try:
-        disk.make_directory(disk.DISK, path.parent)
-        disk.replace(disk.DISK, path, content)
-    except OSError as fault:
-        raise StoreFault(f"{path} could not be written: {fault.strerror or fault}") from fault
+    return style.drawn(lambda: figures_trace.figures(out))
 
 
 def _check_file(path: Path) -> None:
@@ -247,22 +199,22 @@ def _check_file(path: Path) -> None:
     if path.is_dir():
         held = sorted(entry.name for entry in path.iterdir() if entry.is_file())
         near = f"; it holds {', '.join(held[:3])}{', …' if len(held) > 3 else ''}" if held else ""
-        raise _Refused(f"expected a file, got the directory {path}{near}")
+        raise Mistake(f"expected a file, got the directory {path}{near}")
     if not path.exists():
         folder = path.parent if path.parent.is_dir() else Path()
         near = nearest(path.name, [entry.name for entry in folder.iterdir()], 1)
         says = f", nearest {folder / near[0]}" if near else ""
-        raise _Refused(f"expected a recording, got {path}, which does not exist{says}")
+        raise Mistake(f"expected a recording, got {path}, which does not exist{says}")
 
 
 def _check_out(out: Path) -> None:
-    """Before the long read: raises _Refused if `out` is a file, StoreFault if nothing can be written there."""
+    """Before the long read: raises Mistake if `out` is a file, StoreFault if nothing can be written there."""
     import os
 
     from results.errors import StoreFault
 
     if out.exists() and not out.is_dir():
-        raise _Refused(f"--out: expected a directory, got the file {out}")
+        raise Mistake(f"--out: expected a directory, got the file {out}")
     above = next(path for path in (out, *out.absolute().parents) if path.exists())
     if not above.is_dir():
         raise StoreFault(f"{out} could not be written: {above} is a file")
@@ -305,7 +257,7 @@ def _parser() -> Parser:
         metavar="FILE",
         help="trace.json.gz, report.sqlite, PyProf's CSV or dict; found by content",
     )
-    parser.add_argument("--format", choices=FORMATS, default="table", help="how to print (default: table)")
+    add_format(parser)
     parser.add_argument("--out", type=Path, metavar="DIR", help="where to write kernels, operations, log and figures")
     parser.add_argument("--device", metavar="NAME", help="whose peaks hold, where the recording does not say")
     parser.add_argument("--debug", action="store_true", help="show where an error comes from")

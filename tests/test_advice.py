@@ -113,6 +113,27 @@ def test_a_layout_that_was_faster_here():
     assert "layout" not in told(profile(*fast, machine=machine))
 
 
+def test_slow_kernels():
+    # memory needs 100 s and 50 s of the 400 s and 100 s: (400 * 1/4 + 100 * 1/2) / 500 = 30 %
+    slow = (
+        of_memory(0, "normalization", 400.0, read_bytes=60, written_bytes=40),
+        of_memory(1, "normalization", 100.0, read_bytes=30, written_bytes=20),
+        of_memory(2, "activation", 500.0, read_bytes=300, written_bytes=150),  # 90 %
+    )
+    words = told(profile(*slow))["kernels"]
+    assert words.startswith("Normalization takes 50 % of the step's time and reaches 30 % of its roof")
+    assert "kernels" not in told(profile(*slow[2:]))
+    waited = [replace(each, waited_s=1e6) for each in slow]  # the host bounds them
+    assert "kernels" not in told(profile(*waited))
+
+
+def test_of_convolutions_the_layout_speaks_if_it_can():
+    step = (of_arithmetic(0, 200.0),)
+    machine = replace(MACHINE, channels_last_gain_by_unit={"fp32": 2.0})
+    assert {"layout", "kernels"} & told(profile(*step, machine=machine)).keys() == {"layout"}
+    assert {"layout", "kernels"} & told(profile(*step)).keys() == {"kernels"}
+
+
 def test_copies_and_the_optimizer():
     step = (
         of_memory(0, "copy", 20.0),

@@ -21,6 +21,7 @@ from measure.counters.faults.page import page, value
 from measure.counters.fixes import flop_counter_mode
 from measure.counters.registry import COUNTERS as REGISTRY
 from measure.processes import prepare
+from runners import exits
 from runners import faults as command
 
 PAGE = Path(__file__).parents[1] / "docs" / "counter-faults.md"
@@ -218,7 +219,7 @@ def test_the_table_lists_what_is_not_as_the_catalogue_has_it(made_up, capsys):
     assert command.main(["--counters", "pthflops"]) == 0
     assert "mended      pthflops.residual" in capsys.readouterr().out
     made_up("timeout")
-    assert command.main(["--counters", "pthflops"]) == command.FAILED
+    assert command.main(["--counters", "pthflops"]) == exits.FAILED
 
 
 def test_rows_as_json_and_csv(made_up, capsys):
@@ -243,7 +244,7 @@ def test_rows_as_json_and_csv(made_up, capsys):
 def test_writing_the_page(tmp_path, capsys):
     assert command.main(["--write", str(tmp_path / "page.md")]) == 0
     assert (tmp_path / "page.md").read_text(encoding="utf-8") == page()
-    assert command.main(["--write", str(tmp_path / "no" / "page.md")]) == command.UNWRITABLE
+    assert command.main(["--write", str(tmp_path / "no" / "page.md")]) == exits.UNWRITABLE
     assert capsys.readouterr().err.splitlines()[-1].startswith("error: ")
 
 

@@ -17,6 +17,7 @@ from measure.nvml import POLLED
 from measure.nvml import STATE as READ
 from results.errors import Unavailable
 from runners import checks, doctor
+from runners.arguments import FORMATS
 from runners.checks import Check
 
 ROOT = Path(__file__).parents[1]
@@ -85,7 +86,7 @@ def test_a_figure_from_memory_is_printed_so(capsys: pytest.CaptureFixture[str]) 
     assert "retrieved" not in out
 
 
-@pytest.mark.parametrize("form", doctor.FORMATS)
+@pytest.mark.parametrize("form", FORMATS)
 def test_an_unknown_device_is_one_line_with_the_nearest_names(form: str) -> None:
     done = run("--peaks", "NVIDIA GeForce RTX 4090 Laptop GPU", "--format", form)
     assert (done.returncode, done.stdout) == (2, "")
@@ -372,7 +373,7 @@ def test_every_line_of_this_machine_says_what_its_absence_costs(lines: list[Chec
     assert {"python", "torch", "torchvision", "device", "peaks", "driver", "load", "counter", "nvtx", "disk"} <= topics
 
 
-@pytest.mark.parametrize("form", doctor.FORMATS)
+@pytest.mark.parametrize("form", FORMATS)
 def test_all_formats(
     form: str, lines: list[Check], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,8 +14,9 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
+from cleaning.accounts.causes import CONVENTION
 from reports import figures_accounts, style
-from reports.waterfall import CONVENTION, MOST_CAUSES, UNEXPLAINED, lane, near
+from reports.waterfall import MOST_CAUSES, UNEXPLAINED, lane, near
 from results.accounts import Account, AccountCause
 from results.errors import StoreFault
 from runners import account_files

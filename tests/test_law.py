@@ -14,7 +14,7 @@ from reports import laws as told
 from results.accounts import AccountLaw
 from results.calls import Recording
 from results.records import FlopCount, Operation
-from runners import count, law
+from runners import count, count_told, exits, law
 from tests.made_up_operations import operation
 
 NET = '''
@@ -223,7 +223,7 @@ def test_a_directory_that_cannot_be_made_is_said_before_anything_is_counted(
     net: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "file").write_text("")
-    assert count.main([net, "--law", "--out", str(tmp_path / "file" / "out")]) == count.UNWRITABLE
+    assert count.main([net, "--law", "--out", str(tmp_path / "file" / "out")]) == exits.UNWRITABLE
     caught = capsys.readouterr()
     assert caught.out == ""
     assert caught.err.startswith("error: --out ")
@@ -233,12 +233,13 @@ def test_a_directory_that_cannot_be_made_is_said_before_anything_is_counted(
 def test_formats_of_several_models() -> None:
     one = exact_laws("a", {size: step(size) for size in (1, 2, 4)}, (1, 2, 4))
     options = Namespace(format="json", models=["a", "b"], detail=False)
-    assert [each["model"] for each in json.loads(law.show([("a", one), ("b", one)], options, False))] == ["a", "b"]
+    text = count_told.laws_text([("a", one), ("b", one)], options, False)
+    assert [each["model"] for each in json.loads(text)] == ["a", "b"]
 
 
 def test_a_model_that_cannot_be_built_is_one_line(net: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "net.py").write_text("def build():\n    raise ValueError('no such size')\n")
-    assert count.main([net, "--input", "4", "--law", "--counters", "exact"]) == count.MISTAKE
+    assert count.main([net, "--input", "4", "--law", "--counters", "exact"]) == exits.MISTAKE
     caught = capsys.readouterr()
     assert (caught.out, len(caught.err.splitlines())) == ("", 1)
     assert "no such size" in caught.err

@@ -27,7 +27,6 @@ class Entry:
     fixed: image_size and frames can only be the defaults.
     single_from: smallest image that trains in a batch of one; below, batch normalisation meets a single value per
     channel and refuses. None: no image is large enough.
-    meta_buildable: builds under `torch.device("meta")`; the others are built on the CPU.
     """
 
     task: str
@@ -38,7 +37,6 @@ class Entry:
     fixed: bool = False
     single_from: int | None = 1
     smallest_frames: int = 1
-    meta_buildable: bool = True
 
 
 @dataclass(frozen=True)
@@ -174,21 +172,21 @@ _CLASSIFICATION = {
     "mobilenet_v2": _images("Sandler et al. 2018, arXiv:1801.04381", single_from=33),
     "mobilenet_v3_large": _images(_MOBILENET_V3, single_from=33),
     "mobilenet_v3_small": _images(_MOBILENET_V3, single_from=33),
-    "regnet_x_16gf": _images(_REGNET, single_from=33, meta_buildable=False),
-    "regnet_x_1_6gf": _images(_REGNET, single_from=33, meta_buildable=False),
-    "regnet_x_32gf": _images(_REGNET, single_from=33, meta_buildable=False),
-    "regnet_x_3_2gf": _images(_REGNET, single_from=33, meta_buildable=False),
-    "regnet_x_400mf": _images(_REGNET, single_from=33, meta_buildable=False),
-    "regnet_x_800mf": _images(_REGNET, single_from=33, meta_buildable=False),
-    "regnet_x_8gf": _images(_REGNET, single_from=33, meta_buildable=False),
-    "regnet_y_128gf": _images(_REGNET, single_from=33, meta_buildable=False),
-    "regnet_y_16gf": _images(_REGNET, single_from=33, meta_buildable=False),
-    "regnet_y_1_6gf": _images(_REGNET, single_from=33, meta_buildable=False),
-    "regnet_y_32gf": _images(_REGNET, single_from=33, meta_buildable=False),
-    "regnet_y_3_2gf": _images(_REGNET, single_from=33, meta_buildable=False),
-    "regnet_y_400mf": _images(_REGNET, single_from=33, meta_buildable=False),
-    "regnet_y_800mf": _images(_REGNET, single_from=33, meta_buildable=False),
-    "regnet_y_8gf": _images(_REGNET, single_from=33, meta_buildable=False),
+    "regnet_x_16gf": _images(_REGNET, single_from=33),
+    "regnet_x_1_6gf": _images(_REGNET, single_from=33),
+    "regnet_x_32gf": _images(_REGNET, single_from=33),
+    "regnet_x_3_2gf": _images(_REGNET, single_from=33),
+    "regnet_x_400mf": _images(_REGNET, single_from=33),
+    "regnet_x_800mf": _images(_REGNET, single_from=33),
+    "regnet_x_8gf": _images(_REGNET, single_from=33),
+    "regnet_y_128gf": _images(_REGNET, single_from=33),
+    "regnet_y_16gf": _images(_REGNET, single_from=33),
+    "regnet_y_1_6gf": _images(_REGNET, single_from=33),
+    "regnet_y_32gf": _images(_REGNET, single_from=33),
+    "regnet_y_3_2gf": _images(_REGNET, single_from=33),
+    "regnet_y_400mf": _images(_REGNET, single_from=33),
+    "regnet_y_800mf": _images(_REGNET, single_from=33),
+    "regnet_y_8gf": _images(_REGNET, single_from=33),
     "resnet101": _images(_RESNET, single_from=33),
     "resnet152": _images(_RESNET, single_from=33),
     "resnet18": _images(_RESNET, single_from=33),

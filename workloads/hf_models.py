@@ -21,6 +21,7 @@ from workloads.base import Batch, Workload
 from workloads.building import building
 from workloads.hf_inputs import default_shapes
 from workloads.inputs import draw, positional, takes
+from workloads.meta import sizes_alone
 from workloads.outputs import mean_loss
 from workloads.shapes import Shape
 from workloads.specs import Spec, nearest, read_config, require
@@ -109,7 +110,7 @@ def _named(spec: Spec, name: str) -> Any:
 
 def _build(text: str, model_class: Any, config: Any, seq: int = 0) -> torch.nn.Module:
     """In training mode, on the current default device. Raises Unavailable if its weights are more than memory holds."""
-    with building(text), warnings.catch_warnings():
+    with building(text), warnings.catch_warnings(), sizes_alone():
         warnings.simplefilter("ignore")  # of settings in a config, which this class does not use
         if torch.get_default_device().type != "meta":
             _check_memory(text, model_class, config)
@@ -121,7 +122,7 @@ def _check_memory(text: str, model_class: Any, config: Any) -> None:
     available = available_bytes()
     if available is None:
         return
-    with torch.device("meta"):
+    with torch.device("meta"), sizes_alone():
         needed = sum(parameter.nbytes for parameter in model_class(config).parameters())
     if 2 * needed > available:
         raise Unavailable(

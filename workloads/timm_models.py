@@ -18,6 +18,7 @@ from torch.nn.functional import cross_entropy
 from workloads.base import Batch, Workload
 from workloads.building import building
 from workloads.inputs import draw
+from workloads.meta import sizes_alone
 from workloads.outputs import mean_loss
 from workloads.shapes import Shape
 from workloads.specs import Spec, nearest, require
@@ -94,7 +95,8 @@ def _build(name: str, own: tuple[int, ...], config: Any, **hyper: int) -> torch.
         options["num_classes"] = hyper["num_classes"]
     if config.fixed_input_size and size[1:] != tuple(config.input_size)[1:]:
         options["img_size"] = size[1:]
-    with building(f"timm:{name} for images of {'x'.join(map(str, size))}"), warnings.catch_warnings():
+    what = f"timm:{name} for images of {'x'.join(map(str, size))}"
+    with building(what), warnings.catch_warnings(), sizes_alone():
         warnings.simplefilter("ignore")  # names that timm has renamed
         return timm.create_model(name, **options).train().to(torch.get_default_device())
 

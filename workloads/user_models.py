@@ -24,6 +24,7 @@ import torch
 from workloads.base import Batch, Workload
 from workloads.building import building
 from workloads.inputs import draw, positional, resized, split, takes
+from workloads.meta import sizes_alone
 from workloads.outputs import mean_loss
 from workloads.shapes import Shape
 from workloads.specs import Spec, check, nearest
@@ -110,7 +111,7 @@ def _sizes(spec: Spec, function: Callable[..., Any], chosen: Mapping[str, int]) 
 
 
 def _call(spec: Spec, function: Callable[..., Any], sizes: Mapping[str, int]) -> Any:
-    with building(spec.text):
+    with building(spec.text), sizes_alone():
         return function(**sizes)
 
 

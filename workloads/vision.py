@@ -12,10 +12,12 @@ from functools import partial
 
 import torch
 from torchvision.models import get_model
+from torchvision.models.regnet import BlockParams
 
 from workloads import vision_data as data
 from workloads.base import Batch, Workload
 from workloads.catalogue import entry, hyper_of, reason_not_trainable
+from workloads.meta import sizes_alone
 
 __all__ = ["build", "get", "reason_not_trainable"]
 
@@ -36,6 +38,9 @@ _LOSSES = {
 }
 
 _OWN_LOSSES = {"googlenet": data.googlenet_loss, "inception_v3": data.inception_loss}
+
+_READING = ((BlockParams, "from_init_params"),)
+"""RegNets compute the widths of their blocks with tensors, and read them."""
 
 
 def get(name: str, **hyper: int) -> Workload:
@@ -65,17 +70,9 @@ def get(name: str, **hyper: int) -> Workload:
 
 
 def build(name: str, **hyper: int) -> torch.nn.Module:
-    """The model in training mode with random weights, on the current default device.
-
-    RegNets draw their initial weights through Python numbers, which the meta device has not: they are built on the
-    CPU and moved.
-    """
-    known, options = entry(name), _options(name, hyper)
-    wanted = torch.get_default_device()
-    if known.meta_buildable or wanted.type != "meta":
-        return get_model(name, **options).train()
-    with torch.device("cpu"):
-        return get_model(name, **options).train().to(wanted)
+    """The model in training mode with random weights, on the current default device; without weights on meta."""
+    with sizes_alone(reading=_READING):
+        return get_model(name, **_options(name, hyper)).train()
 
 
 def _options(name: str, hyper: Mapping[str, int]) -> dict[str, object]:

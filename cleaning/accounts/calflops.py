@@ -4,11 +4,12 @@ together from the left, and with a backward pass that is twice the forward one (
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from math import prod
 
 from cleaning.accounts import hooks, patched
 from cleaning.accounts.deepspeed import MODULES, SHARED
-from cleaning.accounts.items import Counted, Item, bound, missed_by, other, product
+from cleaning.accounts.items import FUSED_NOT_SEEN, Counted, Item, bound, missed_by, other, product
 from results.calls import Call, Recording
 
 UNIT = "flop"
@@ -25,8 +26,7 @@ def count(recording: Recording, phase: str) -> Counted:
     items = list(hooks.multiplied(iter(found), times))
     if phase == "backward":
         return _twice(items), missed_by({}, "backward_not_counted")
-    without = {"recurrent": "recurrent_not_seen", "attention": "attention_not_seen"}
-    return items, missed_by(without, "operator_without_rule")
+    return items, missed_by(FUSED_NOT_SEEN, "operator_without_rule")
 
 
 def _owner(recording: Recording, call: Call) -> int:
@@ -36,18 +36,7 @@ def _owner(recording: Recording, call: Call) -> int:
 
 def _twice(items: list[Item]) -> list[Item]:
     """The items of its backward pass."""
-    return [
-        Item(
-            BACKWARD * item.native,
-            item.cause,
-            item.kind,
-            item.module,
-            item.first,
-            item.last,
-            "backward_as_twice_forward",
-        )
-        for item in items
-    ]
+    return [replace(item, native=BACKWARD * item.native, fault="backward_as_twice_forward") for item in items]
 
 
 def _transposed(call: Call) -> Iterator[Item]:

@@ -5,8 +5,11 @@ from __future__ import annotations
 PRODUCT = ""
 """No cause: what the counter counts is a convolution, matrix product, attention or recurrent layer, as we do."""
 
+CONVENTION = "multiply_add_as_1"
+"""The cause that is no fault: the counter's unit."""
+
 CAUSES = {
-    "multiply_add_as_1": "a multiply-add is counted as 1, not as 2 FLOP",
+    CONVENTION: "a multiply-add is counted as 1, not as 2 FLOP",
     "bias_counted": "the additions of a bias are counted",
     "normalization_counted": "batch, layer, group or instance normalisation is counted",
     "activation_counted": "activation functions are counted",

@@ -9,7 +9,7 @@ from math import prod
 
 from cleaning.accounts import hooks, patched, recurrent
 from cleaning.accounts.hooks import nn
-from cleaning.accounts.items import Counted, Item, bound, missed_by, other, product
+from cleaning.accounts.items import FUSED_NOT_SEEN, Counted, Item, bound, missed_by, other, product
 from results.calls import Call, ModuleInfo, Recording
 
 UNIT = "flop"
@@ -19,8 +19,7 @@ def count(recording: Recording, phase: str) -> Counted:
     """Its items of one pass."""
     found = [item for _, item in patched.calls(recording, FUNCTIONS)]
     found += [item for _, item in hooks.items(recording, MODULES)]
-    without = {"recurrent": "recurrent_not_seen", "attention": "attention_not_seen"}
-    return found, missed_by(without, "operator_without_rule")
+    return found, missed_by(FUSED_NOT_SEEN, "operator_without_rule")
 
 
 def _transposed(call: Call) -> Iterator[Item]:
@@ -49,11 +48,9 @@ def _resizing(call: Call) -> Iterator[Item]:
 def recurrent_module(module: ModuleInfo, call: Call) -> Iterator[Item]:
     """Weights at 2 FLOP, less one a gate for each matrix; both directions as twice the forward one."""
     layers = recurrent.read(module, call)
-    sizes = layers.input.shape
-    steps = sizes[0] if module.class_name.endswith("Cell") else sizes[0] * sizes[1]
-    times = steps * layers.directions
+    times = layers.rows * layers.directions
     yield product(call, 2 * times * sum(map(sum, layers.weights)), "recurrent_steps", "recurrent")
-    scalars = patched.gates(module, call, layers.hidden, layers.gates, len(layers.widths), layers.bias)
+    scalars = patched.gates(layers)
     less = 2 * layers.gates * layers.hidden * len(layers.widths)
     yield other(call, "gates_counted", times * (scalars - less), "recurrent")
 

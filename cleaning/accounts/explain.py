@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 
-from cleaning.accounts.causes import PRODUCT
+from cleaning.accounts.causes import CONVENTION, PRODUCT
 from cleaning.accounts.items import Item, Native, exact_flop, is_complex, real_flop
 from results.calls import Recording
 from results.records import Operation
@@ -49,7 +49,7 @@ def _product(account: defaultdict[Key, Native], item: Item, operations: Sequence
     exact = sum(exact_flop(operation) for operation in operations)
     for operation in operations:
         flop = exact_flop(operation)
-        account["multiply_add_as_1", operation.kind, operation.module] += Fraction(flop, per_unit) - flop
+        account[CONVENTION, operation.kind, operation.module] += Fraction(flop, per_unit) - flop
     beyond = item.native - Fraction(exact, per_unit)
     if beyond:
         for operation in filter(is_complex, operations):

@@ -7,7 +7,16 @@ from dataclasses import replace
 
 from analysis.formulas import attention_backward_executed
 from analysis.kinds import shape
-from cleaning.accounts.items import Counted, Item, exact_flop, in_phase, missed_by, of_operation, real_flop
+from cleaning.accounts.items import (
+    FUSED_NOT_SEEN,
+    Counted,
+    Item,
+    exact_flop,
+    in_phase,
+    missed_by,
+    of_operation,
+    real_flop,
+)
 from results.calls import Recording
 from results.records import Operation
 
@@ -41,8 +50,6 @@ ATTENTION_BACKWARD = frozenset(
     for name in ("efficient_attention", "flash_attention", "flash_attention_for_cpu", "cudnn_attention")
 )
 
-WITHOUT = {"attention": "attention_not_seen", "recurrent": "recurrent_not_seen"}
-
 
 def count(recording: Recording, phase: str) -> Counted:
     """Its items of one pass. What is calculated again runs in the backward pass, and is counted there."""
@@ -50,7 +57,7 @@ def count(recording: Recording, phase: str) -> Counted:
     if phase == "backward":
         again = [item for operation in in_phase(recording, "recompute") if (item := _item(operation)) is not None]
         found += [replace(item, cause="recompute_counted") for item in again]
-    return found, missed_by(WITHOUT, "operator_without_rule")
+    return found, missed_by(FUSED_NOT_SEEN, "operator_without_rule")
 
 
 def _item(operation: Operation) -> Item | None:

@@ -10,9 +10,8 @@ from collections.abc import Callable, Iterator
 from math import prod
 from typing import Any
 
-import numpy as np
-
 from cleaning.accounts import hooks, recurrent
+from cleaning.accounts.contractions import printed_flop
 from cleaning.accounts.items import Counted, Item, bound, first_tensor, missed_by, other, product
 from results.calls import FUNCTION, Call, ModuleInfo, Recording, Sized, tensors
 
@@ -75,10 +74,10 @@ def _addmm(call: Call) -> Iterator[Item]:
 
 def _einsum(call: Call) -> Iterator[Item]:
     equation, operands = call.arguments[0], list(tensors(call.arguments[1:]))
-    yield product(call, einsum(equation, operands), fault="rounded_path")
+    yield product(call, _contraction(equation, operands), fault="rounded_path")
 
 
-def einsum(equation: str, operands: list[Sized]) -> int:
+def _contraction(equation: str, operands: list[Sized]) -> int:
     """Multiply-adds of a contraction as numpy prints them: half of an "optimized FLOP count" of four digits."""
     bare = "".join(equation.split())
     letters = {letter: chr(97 + place) for place, letter in enumerate(dict.fromkeys(filter(str.isalpha, bare)))}
@@ -86,10 +85,7 @@ def einsum(equation: str, operands: list[Sized]) -> int:
     if bare in ("abc,abd->acd", "abc,adc->adb"):
         (n, second, third), last = operands[0].shape, operands[-1].shape
         return int(n * second * third * (last[-1] if bare.endswith("acd") else last[1]))
-    shapes = [np.broadcast_to(0.0, operand.shape) for operand in operands]
-    printed = str(np.einsum_path(bare, *shapes, optimize="optimal")[1])
-    line = next(line for line in printed.splitlines() if "optimized flop" in line.lower())
-    return int(float(line.split(":")[-1]) // 2)
+    return int(printed_flop(bare, operands) // 2)
 
 
 def _norm(call: Call, weight: Any, each: int) -> Iterator[Item]:
@@ -138,7 +134,7 @@ def _sampling(call: Call) -> Iterator[Item]:
 def _cell(module: ModuleInfo, call: Call) -> Iterator[Item]:
     """A cell is traced as its two linear layers."""
     layer = recurrent.read(module, call)
-    yield product(call, layer.input.shape[0] * sum(map(sum, layer.weights)))
+    yield product(call, layer.rows * sum(map(sum, layer.weights)))
 
 
 CELLS: dict[str, hooks.Rule] = dict.fromkeys(hooks.nn("rnn", "RNNCell GRUCell LSTMCell"), _cell)

@@ -84,18 +84,14 @@ def missed_recurrent(recording: Recording, otherwise: Callable[[Operation], str]
 
 def _module_around(recording: Recording) -> Callable[[Operation], ModuleInfo | None]:
     """Which module of the model an operation of the forward pass ran in, the innermost; None: in none."""
-    starts, calls = _modules_by_start(recording)
+    calls = [call for call in recording.calls if call.what == MODULE]
+    starts = [call.first for call in calls]
 
     def find(operation: Operation) -> ModuleInfo | None:
         nearest = _nearest(operation.index, starts, calls)
         return None if nearest is None or nearest.serial < 0 else recording.modules[nearest.serial]
 
     return find
-
-
-def _modules_by_start(recording: Recording) -> tuple[list[int], list[Call]]:
-    calls = [call for call in recording.calls if call.what == MODULE]
-    return [call.first for call in calls], calls
 
 
 def _nearest(index: int, starts: list[int], calls: list[Call]) -> Call | None:

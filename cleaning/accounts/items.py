@@ -14,6 +14,9 @@ from results.records import Operation
 
 Native = int | Fraction
 
+FUSED_NOT_SEEN = {"attention": "attention_not_seen", "recurrent": "recurrent_not_seen"}
+"""Kind that runs as one operator → the cause where a counter has no rule for it."""
+
 
 @dataclass(frozen=True)
 class Item:
@@ -81,6 +84,14 @@ def bound(call: Call, names: str) -> dict[str, Any]:
 def first_tensor(value: Any) -> Sized | None:
     """The first tensor in arguments or an output."""
     return next(tensors(value), None)
+
+
+def in_and_out(call: Call) -> tuple[Sized, Sized]:
+    """The first tensor that a module was given, and the first that it gave. Raises ValueError where there is none."""
+    given, output = first_tensor(call.arguments), first_tensor(call.output)
+    if given is None or output is None:
+        raise ValueError(f"{call.path}: expected a module with a tensor in and a tensor out")
+    return given, output
 
 
 def missed_by(words: Mapping[str, str], default: str) -> Callable[[Operation], str]:

@@ -8,6 +8,7 @@ whole numbers, nothing fitted. Of parts only those are told that have a constant
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from cleaning.accounts.items import exact_flop
 from cleaning.accounts.reconcile import PHASES
@@ -76,7 +77,7 @@ def _counter_phase(blank: AccountLaw, rows: Sequence[FlopCount], reasons: Sequen
         return laws
     total, *parts = laws
     said = _divided(total, law_of(native, blank.batches), _by_size(rows))
-    return [_replaced(total, said, reasons), *parts]
+    return [replace(total, reason="; ".join([said, *reasons])), *parts]
 
 
 def _by_size(rows: Sequence[FlopCount]) -> list[str]:
@@ -120,20 +121,11 @@ def _rows(blank: AccountLaw, series: Mapping[str, Series], reasons: Sequence[str
 
 
 def _told(blank: AccountLaw, part: str, law: Law, reasons: Sequence[str]) -> AccountLaw:
-    return AccountLaw(
-        model=blank.model,
-        counter=blank.counter,
-        phase=blank.phase,
+    return replace(
+        blank,
         part=part,
-        native_unit=blank.native_unit,
-        batches=blank.batches,
         slope=law.slope_flop,
         constant=law.constant_flop,
         holds=law.holds,
         reason="; ".join(reasons),
     )
-
-
-def _replaced(total: AccountLaw, said: str, reasons: Sequence[str]) -> AccountLaw:
-    law = Law(total.slope, total.constant, total.holds, "")
-    return _told(total, "", law, [said, *reasons])

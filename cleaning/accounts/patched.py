@@ -10,10 +10,10 @@ from itertools import zip_longest
 from math import prod
 from typing import Any
 
-import numpy as np
-
+from cleaning.accounts.contractions import printed_flop
 from cleaning.accounts.items import Item, bound, first_tensor, other, product
-from results.calls import FUNCTION, Call, ModuleInfo, Recording, Sized, tensors
+from cleaning.accounts.recurrent import Recurrent
+from results.calls import FUNCTION, Call, Recording, Sized, tensors
 
 Rule = Callable[[Call], Iterator[Item]]
 
@@ -27,6 +27,9 @@ POOLINGS = tuple(
 )
 ADDITIONS = ("torch.add", "Tensor.add")
 MULTIPLICATIONS = ("torch.mul", "Tensor.mul")
+
+GATE_SCALARS = {1: 1, 3: 7, 4: 10}
+"""Gates of a recurrent layer → scalar operations of a step for each element of its hidden state."""
 
 
 def calls(recording: Recording, rules: dict[str, Rule]) -> Iterator[tuple[Call, Item]]:
@@ -133,10 +136,7 @@ def einops_einsum(call: Call) -> Iterator[Item]:
 
 
 def _printed(equation: str, operands: tuple[Any, ...]) -> int:
-    shapes = [np.broadcast_to(0.0, operand.shape) for operand in tensors(operands)]
-    printed = str(np.einsum_path(equation.replace(" ", ""), *shapes, optimize="optimal")[1])
-    line = next(line for line in printed.splitlines() if "optimized flop" in line.lower())
-    return int(float(line.split(":")[-1]))
+    return int(printed_flop(equation, list(tensors(operands))))
 
 
 def attention(call: Call) -> Iterator[Item]:
@@ -159,8 +159,7 @@ def elementwise(cause: str, left_aligned: bool) -> Rule:
     return rule
 
 
-def gates(module: ModuleInfo, call: Call, hidden: int, gates: int, layers: int, bias: bool) -> int:
+def gates(layers: Recurrent) -> int:
     """Scalar arithmetic of one step that DeepSpeed and ptflops count for a recurrent module, biases included."""
-    kind = module.class_name.removesuffix("Cell")
-    each = {"RNN": hidden, "GRU": 7 * hidden, "LSTM": 10 * hidden}[kind]
-    return layers * (each + (2 * gates * hidden if bias else 0))
+    each = GATE_SCALARS[layers.gates] + (2 * layers.gates if layers.bias else 0)
+    return len(layers.widths) * layers.hidden * each

@@ -8,13 +8,14 @@ counted twice. Forward only.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from fractions import Fraction
 from math import prod
 
 from cleaning.accounts import hooks, patched, recurrent
 from cleaning.accounts.hooks import nn
-from cleaning.accounts.items import Counted, Item, bound, first_tensor, other, product
-from results.calls import MODULE, Call, ModuleInfo, Recording, Sized, tensors
+from cleaning.accounts.items import Counted, Item, bound, in_and_out, other, product
+from results.calls import MODULE, Call, ModuleInfo, Recording, tensors
 
 UNIT = "mac"
 
@@ -51,18 +52,11 @@ def _function(recording: Recording, call: Call, item: Item) -> Item:
     above = next(recording.around(call), None)
     counted = above is not None and (above.name in FUNCTIONS or (above.what == MODULE and above.name in RULES))
     cause = f"{item.cause}_twice" if counted and item.cause in TWICE else item.cause
-    return Item(native, cause, item.kind, item.module, item.first, item.last, item.fault)
-
-
-def _sizes(call: Call) -> tuple[Sized, Sized]:
-    given, output = first_tensor(call.arguments), first_tensor(call.output)
-    if given is None or output is None:
-        raise ValueError(f"{call.path}: expected a module with a tensor in and a tensor out")
-    return given, output
+    return replace(item, native=native, cause=cause)
 
 
 def _convolution(module: ModuleInfo, call: Call) -> Iterator[Item]:
-    given, output = _sizes(call)
+    given, output = in_and_out(call)
     settings = module.settings
     taps = prod(settings["kernel_size"]) * settings["in_channels"] * (settings["out_channels"] // settings["groups"])
     positions = (given if "ConvTranspose" in module.class_name else output).shape
@@ -72,7 +66,7 @@ def _convolution(module: ModuleInfo, call: Call) -> Iterator[Item]:
 
 
 def _linear(module: ModuleInfo, call: Call) -> Iterator[Item]:
-    given, output = _sizes(call)
+    given, output = in_and_out(call)
     rows = prod(given.shape[:-1])
     yield product(call, rows * given.shape[-1] * output.shape[-1])
     if "bias" in module.parameters:
@@ -80,30 +74,28 @@ def _linear(module: ModuleInfo, call: Call) -> Iterator[Item]:
 
 
 def _activation(_module: ModuleInfo, call: Call) -> Iterator[Item]:
-    yield other(call, "activation_counted", _sizes(call)[1].numel, "activation")
+    yield other(call, "activation_counted", in_and_out(call)[1].numel, "activation")
 
 
 def _pooling(_module: ModuleInfo, call: Call) -> Iterator[Item]:
-    yield other(call, "pooling_counted", _sizes(call)[0].numel, "pooling")
+    yield other(call, "pooling_counted", in_and_out(call)[0].numel, "pooling")
 
 
 def _norm(module: ModuleInfo, call: Call) -> Iterator[Item]:
     each = 2 if module.settings.get("affine") else 1
-    yield other(call, "normalization_counted", each * _sizes(call)[0].numel, "normalization")
+    yield other(call, "normalization_counted", each * in_and_out(call)[0].numel, "normalization")
 
 
 def _upsample(_module: ModuleInfo, call: Call) -> Iterator[Item]:
     """Of the first sample alone: it takes the first element of the output for its tensor."""
-    yield other(call, "resizing_counted", prod(_sizes(call)[1].shape[1:]), "pooling")
+    yield other(call, "resizing_counted", prod(in_and_out(call)[1].shape[1:]), "pooling")
 
 
 def _recurrent(module: ModuleInfo, call: Call) -> Iterator[Item]:
     layers = recurrent.read(module, call)
-    sizes = layers.input.shape
-    steps = sizes[0] if module.class_name.endswith("Cell") else sizes[0] * sizes[1]
-    times = steps * layers.directions
+    times = layers.rows * layers.directions
     yield product(call, times * sum(map(sum, layers.weights)), "recurrent_steps", "recurrent")
-    scalars = patched.gates(module, call, layers.hidden, layers.gates, len(layers.widths), layers.bias)
+    scalars = patched.gates(layers)
     yield other(call, "gates_counted", times * scalars, "recurrent")
 
 
@@ -124,14 +116,14 @@ def _attention(module: ModuleInfo, call: Call) -> Iterator[Item]:
 
 def _timm_attention(module: ModuleInfo, call: Call) -> Iterator[Item]:
     """The two products of timm's attention module, whose linear layers are modules of their own."""
-    batch, length, _ = _sizes(call)[0].shape
+    batch, length, _ = in_and_out(call)[0].shape
     heads, head = int(module.settings["num_heads"]), int(module.settings["head_dim"])
     yield product(call, 2 * batch * heads * length**2 * head, "attention_shapes", "attention")
     yield other(call, "attention_scalars_counted", batch * heads * (length * head + length**2), "attention")
 
 
 def _deformable(module: ModuleInfo, call: Call) -> Iterator[Item]:
-    _, output = _sizes(call)
+    _, output = in_and_out(call)
     settings = module.settings
     kernel, positions = prod(settings["kernel_size"]), output.shape[0] * prod(output.shape[2:])
     taps = kernel * settings["in_channels"] * (settings["out_channels"] // settings["groups"])

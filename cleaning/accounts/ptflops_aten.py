@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 
-from cleaning.accounts.items import Counted, Item, in_phase, missed_by, of_operation, real_flop
+from cleaning.accounts.items import FUSED_NOT_SEEN, Counted, Item, in_phase, missed_by, of_operation, real_flop
 from results.calls import Recording
 
 UNIT = "mac"
@@ -18,8 +18,7 @@ WITH_BIAS = {"aten.addmm": "self", "aten.convolution": "bias", "aten._convolutio
 
 def count(recording: Recording, phase: str) -> Counted:
     """Its items of one pass."""
-    without = {"attention": "attention_not_seen", "recurrent": "recurrent_not_seen"}
-    return list(_items(recording, phase)), missed_by(without, "operator_without_rule")
+    return list(_items(recording, phase)), missed_by(FUSED_NOT_SEEN, "operator_without_rule")
 
 
 def _items(recording: Recording, phase: str) -> Iterator[Item]:

@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 
+from cleaning.accounts.causes import CONVENTION
 from cleaning.accounts.explain import Account as Causes
 from cleaning.accounts.explain import explain
 from cleaning.accounts.items import Native, exact_flop
@@ -20,8 +21,6 @@ from results.records import WHOLE, FlopCount
 
 PHASES: Mapping[str, tuple[str, ...]] = {"forward": ("forward", "loss"), "backward": ("backward",)}
 """Pass → phases of a training step that belong to it."""
-
-CONVENTION = "multiply_add_as_1"
 
 Accounts = tuple[list[Account], list[AccountCause]]
 

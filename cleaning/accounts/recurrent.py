@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import prod
 
-from results.calls import Call, ModuleInfo, Sized, tensors
+from results.calls import Call, ModuleInfo, tensors
 
 GATES = {"RNN": 1, "RNNCell": 1, "GRU": 3, "GRUCell": 3, "LSTM": 4, "LSTMCell": 4}
 """Class → rows of its weights in units of the hidden size."""
@@ -14,7 +15,8 @@ GATES = {"RNN": 1, "RNNCell": 1, "GRU": 3, "GRUCell": 3, "LSTM": 4, "LSTMCell": 
 @dataclass(frozen=True)
 class Recurrent:
     """What counters know of one call. state: width of what a step hands to the next. widths: the inputs' width of each
-    layer, first to last, one direction."""
+    layer, first to last, one direction. rows: what each matrix is multiplied by: steps × batch, as the input's first
+    sizes tell them, even of packed sequences."""
 
     gates: int
     hidden: int
@@ -22,8 +24,7 @@ class Recurrent:
     widths: tuple[int, ...]
     bias: bool
     directions: int
-    batch_first: bool
-    input: Sized
+    rows: int
 
     @property
     def weights(self) -> Iterator[tuple[int, int]]:
@@ -38,6 +39,7 @@ def read(module: ModuleInfo, call: Call) -> Recurrent:
     hidden, directions = int(settings["hidden_size"]), 2 if settings.get("bidirectional") else 1
     layers = int(settings.get("num_layers", 1))
     state = int(settings.get("proj_size", 0)) or hidden
+    sizes = next(tensors(call.arguments)).shape
     widths = (int(settings["input_size"]), *[state * directions] * (layers - 1))
     return Recurrent(
         gates=GATES[module.class_name],
@@ -46,6 +48,5 @@ def read(module: ModuleInfo, call: Call) -> Recurrent:
         widths=widths,
         bias=bool(settings.get("bias", True)),
         directions=directions,
-        batch_first=bool(settings.get("batch_first")),
-        input=next(tensors(call.arguments)),
+        rows=sizes[0] if module.class_name.endswith("Cell") else prod(sizes[:2]),
     )

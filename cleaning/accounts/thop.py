@@ -9,8 +9,8 @@ from math import prod
 
 from cleaning.accounts import hooks, recurrent
 from cleaning.accounts.hooks import nn
-from cleaning.accounts.items import Counted, Item, first_tensor, other, product
-from results.calls import Call, ModuleInfo, Recording, Sized, tensors
+from cleaning.accounts.items import Counted, Item, in_and_out, other, product
+from results.calls import Call, ModuleInfo, Recording, tensors
 
 UNIT = "mac"
 
@@ -25,56 +25,49 @@ def count(recording: Recording, phase: str) -> Counted:
     return list(hooks.multiplied(hooks.items(recording, RULES), times)), hooks.missed(recording, RULES)
 
 
-def _sizes(call: Call) -> tuple[Sized, Sized]:
-    given, output = first_tensor(call.arguments), first_tensor(call.output)
-    if given is None or output is None:
-        raise ValueError(f"{call.path}: expected a module with a tensor in and a tensor out")
-    return given, output
-
-
 def _convolution(module: ModuleInfo, call: Call) -> Iterator[Item]:
-    given, output = _sizes(call)
+    given, output = in_and_out(call)
     taps = given.shape[1] // int(module.settings["groups"]) * prod(module.parameters["weight"][2:])
     yield product(call, output.numel * taps, fault="transposed_at_output", kind="convolution")
 
 
 def _linear(module: ModuleInfo, call: Call) -> Iterator[Item]:
-    yield product(call, int(module.settings["in_features"]) * _sizes(call)[1].numel)
+    yield product(call, int(module.settings["in_features"]) * in_and_out(call)[1].numel)
 
 
 def _norm(module: ModuleInfo, call: Call) -> Iterator[Item]:
     affine = module.settings.get("affine") or module.settings.get("elementwise_affine")
-    yield other(call, "normalization_counted", _sizes(call)[0].numel * (4 if affine else 2), "normalization")
+    yield other(call, "normalization_counted", in_and_out(call)[0].numel * (4 if affine else 2), "normalization")
 
 
 def _prelu(_module: ModuleInfo, call: Call) -> Iterator[Item]:
-    yield other(call, "activation_counted", _sizes(call)[0].numel, "activation")
+    yield other(call, "activation_counted", in_and_out(call)[0].numel, "activation")
 
 
 def _softmax(module: ModuleInfo, call: Call) -> Iterator[Item]:
-    given, _ = _sizes(call)
+    given, _ = in_and_out(call)
     width = given.shape[int(module.settings["dim"])]
     yield other(call, "softmax_counted", given.numel // width * (3 * width - 1), "softmax")
 
 
 def _average(_module: ModuleInfo, call: Call) -> Iterator[Item]:
-    yield other(call, "pooling_counted", _sizes(call)[1].numel, "pooling")
+    yield other(call, "pooling_counted", in_and_out(call)[1].numel, "pooling")
 
 
 def _adaptive(_module: ModuleInfo, call: Call) -> Iterator[Item]:
-    given, output = _sizes(call)
+    given, output = in_and_out(call)
     window = prod(wide / narrow for wide, narrow in zip(given.shape[2:], output.shape[2:], strict=True))
     yield other(call, "pooling_counted", int((window + 1) * output.numel), "pooling")
 
 
 def _upsample(module: ModuleInfo, call: Call) -> Iterator[Item]:
     each = RESIZED.get(str(module.settings.get("mode")), 0)
-    yield other(call, "resizing_counted", each * _sizes(call)[1].numel, "pooling")
+    yield other(call, "resizing_counted", each * in_and_out(call)[1].numel, "pooling")
 
 
 def _recurrent(module: ModuleInfo, call: Call) -> Iterator[Item]:
     layers = recurrent.read(module, call)
-    times = _steps(module, call, layers.input.shape) * layers.directions
+    times = _rows(call, layers) * layers.directions
     widths = [layers.widths[0]] + [layers.hidden * layers.directions] * (len(layers.widths) - 1)  # no projection
     macs = sum(layers.gates * layers.hidden * (width + layers.hidden) for width in widths)
     yield product(call, times * macs, fault="recurrent_steps", kind="recurrent")
@@ -83,13 +76,13 @@ def _recurrent(module: ModuleInfo, call: Call) -> Iterator[Item]:
     yield other(call, "gates_counted", times * len(layers.widths) * (sums + after), "recurrent")
 
 
-def _steps(module: ModuleInfo, call: Call, sizes: tuple[int, ...]) -> int:
+def _rows(call: Call, layers: recurrent.Recurrent) -> int:
     """Rows that each matrix is multiplied by; of packed sequences, as if all had the length of the longest."""
     packed = call.arguments[0]
     if isinstance(packed, tuple):
         *_, state = tensors(call.output)
         return int(packed[1].numel * state.shape[1])
-    return sizes[0] if module.class_name.endswith("Cell") else sizes[0] * sizes[1]
+    return layers.rows
 
 
 CONVOLUTIONS = nn("conv", "Conv1d Conv2d Conv3d ConvTranspose1d ConvTranspose2d ConvTranspose3d")

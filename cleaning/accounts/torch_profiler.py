@@ -11,7 +11,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 
-from cleaning.accounts.items import Counted, Item, bound, first_tensor, in_phase, of_operation, product, real_flop
+from cleaning.accounts.items import (
+    FUSED_NOT_SEEN,
+    Counted,
+    Item,
+    bound,
+    first_tensor,
+    in_phase,
+    missed_by,
+    of_operation,
+    product,
+    real_flop,
+)
 from results.calls import FUNCTION, Call, PlainCall, Recording
 from results.records import Operation
 
@@ -96,9 +107,7 @@ def _is_counted(call: Call) -> bool:
 def _forward_missed(operation: Operation) -> str:
     if operation.kind == "convolution":
         return "not_two_dimensional" if not _is_plain_2d(operation) else "string_padding_not_seen"
-    return {"attention": "attention_not_seen", "recurrent": "recurrent_not_seen"}.get(
-        operation.kind, "operator_without_rule"
-    )
+    return missed_by(FUSED_NOT_SEEN, "operator_without_rule")(operation)
 
 
 def _is_plain_2d(operation: Operation) -> bool:

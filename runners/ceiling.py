@@ -1,0 +1,210 @@
+"""`python -m runners.ceiling`: what can this device really do in products, convolutions, copies and launches?
+
+A worker times one kernel after another within a budget; the parent imports no torch and keeps every row that came.
+Exit codes: 0 every unit, memory and launches have a number; 1 some have none, or a worker died; 2 the caller's mistake;
+3 a file could not be written; 130 Ctrl-C, after the rows measured by then were told.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from analysis.precisions import PRECISIONS
+from runners.arguments import Parser, names, number
+from runners.exits import FAILED, INTERRUPTED, Mistake, exit_code, guarded
+from runners.progress import passing
+
+if TYPE_CHECKING:
+    from reports.ceilings import Seen
+    from runners.cell import Probed
+
+FORMATS = ("table", "csv", "json")
+PROBE_TIMEOUT_S = 180.0
+BUDGET_S = 120.0
+DIED = ("crashed", "timeout", "device_error", "invalid")
+"""Statuses of rows that fail the command."""
+
+BUSY_LOAD_RATIO = 0.5
+"""Load a core from which others may have slowed the kernels down."""
+
+NO_CPU = "--threads: expected of a CPU only, got it for {device}"
+
+EPILOG = "What each number means and how it is taken: docs/ceilings.md."
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; its exit code."""
+    options = _parser().parse_args(arguments)
+    return guarded(lambda: _run(options), options.debug)
+
+
+def _run(options: argparse.Namespace) -> int:
+    """Everything after parsing. Raises Mistake, StoreFault, KeyboardInterrupt."""
+    from runners import account_files, ceiling_files
+    from runners.launch import Worker, prepare
+
+    _check_device(options)
+    if options.out is not None:
+        account_files.make(options.out)
+    prepare()
+    worker = Worker("ceiling", quiet=not options.debug)
+    try:
+        probed = _probe(worker, options.device)
+        precisions = _precisions(options, probed)
+        threads = _threads(options, probed)
+        seen, interrupted = _search(worker, options, probed, precisions, threads)
+    finally:
+        worker.stop()
+    _show(seen, options.format)
+    if options.out is not None:
+        ceiling_files.write(seen, options.out)
+        print(f"written to {options.out}", file=sys.stderr)
+    return INTERRUPTED if interrupted else failed(seen)
+
+
+def failed(seen: Seen) -> int:
+    """0, or 1 where a worker died or a unit, memory or launches have no number."""
+    from analysis.ceilings import best
+    from analysis.machines import bandwidth, launch_cost
+
+    for threads in seen.threads:
+        mine = seen.of(threads)
+        lacking = any(best(mine, unit) is None for unit in {row.unit for row in mine if row.unit})
+        if lacking or bandwidth(mine) is None or launch_cost(mine, seen.device) is None:
+            return FAILED
+    return FAILED if any(row.status in DIED for row in seen.rows) or not seen.rows else 0
+
+
+def _search(
+    worker: Any, options: argparse.Namespace, probed: Probed, precisions: Sequence[str], threads: Sequence[int | None]
+) -> tuple[Seen, bool]:
+    """What was found, and whether Ctrl-C ended it."""
+    from reports.ceilings import Seen
+    from runners.ceiling_search import Search
+    from runners.watch import Watch
+
+    facts = probed.environment
+    watch = Watch(probed.device)
+    search = Search(worker, probed.device, str(facts.get("name") or ""), passing)
+    interrupted = False
+    watch.start()
+    try:
+        search.run(precisions, threads, options.budget)
+    except KeyboardInterrupt:
+        interrupted = True
+    finally:
+        passing("")
+        rows = search.rows(watch.window)
+        watch.close()
+    if interrupted and not rows:
+        raise KeyboardInterrupt
+    notes = ["interrupted: rows that were not tried are missing"] if interrupted else []
+    notes += [watch.reason] if watch.reason else []
+    notes += _busy(facts)
+    return Seen(
+        device=probed.device,
+        device_name=search.device_name,
+        rows=tuple(rows),
+        multiprocessors=facts.get("multiprocessors"),
+        environment={name: facts.get(name) for name in ("torch", "driver", "load_1min", "cpu_usable")},
+        notes=tuple(notes),
+    ), interrupted
+
+
+def _busy(facts: Mapping[str, Any]) -> list[str]:
+    """Whether others used this processor when the search began."""
+    load, cores = facts.get("load_1min"), facts.get("cpu_usable") or 1
+    if facts.get("device") != "cpu" or load is None or load <= BUSY_LOAD_RATIO * cores:
+        return []
+    return [
+        f"the load was {load:.1f} on {cores} cores when this began: what is below the fastest calls is others' work"
+    ]
+
+
+def _probe(worker: Any, device: str) -> Probed:
+    """What the device is. Raises Mistake for one that is not there."""
+    from runners.launch import Fault
+
+    passing("looking at the device")
+    answer = worker.call("runners.cell:probe", device, timeout_s=PROBE_TIMEOUT_S)
+    if isinstance(answer, Fault):
+        raise Mistake(answer.reason)
+    found: Probed = answer
+    return found
+
+
+def _check_device(options: argparse.Namespace) -> None:
+    """Raises Mistake for a device that cannot be one."""
+    kind, _, index = options.device.partition(":")
+    numbered = index.isdecimal() and kind == "cuda"
+    if kind not in ("auto", "cpu", "cuda") or (":" in options.device and not numbered):
+        raise Mistake(f"--device: expected auto, cpu, cuda or cuda:N, got {options.device!r}")
+    if kind == "cuda" and options.threads:
+        raise Mistake(NO_CPU.format(device=options.device))
+
+
+def _precisions(options: argparse.Namespace, probed: Probed) -> tuple[str, ...]:
+    """Those asked for, or all that the device has. Raises Mistake for one that it lacks."""
+    usable = tuple(name for name in PRECISIONS if name not in probed.refused)
+    for name in options.precisions or ():
+        if name in probed.refused:
+            raise Mistake(f"--precisions: {probed.refused[name]}; expected of {', '.join(usable)}, got {name}")
+    return options.precisions or usable
+
+
+def _threads(options: argparse.Namespace, probed: Probed) -> tuple[int | None, ...]:
+    """Of torch: those asked for, or as many as it takes by itself; None on a device that has no such number."""
+    if probed.device.startswith("cpu"):
+        return options.threads or (probed.environment.get("threads"),)
+    if options.threads:
+        raise Mistake(NO_CPU.format(device=probed.device))
+    return (None,)
+
+
+def _show(seen: Seen, form: str) -> None:
+    """Data on stdout."""
+    import json
+
+    from reports.ceilings import document, to_text
+    from reports.tables import to_csv
+    from results.records import Ceiling
+
+    if form == "json":
+        print(json.dumps(document(seen), indent=1, allow_nan=False))
+    elif form == "csv":
+        print(to_csv(seen.rows, Ceiling), end="")
+    else:
+        print(to_text(seen, colour=sys.stdout.isatty()), end="")
+
+
+def _counts(text: str) -> tuple[int, ...]:
+    convert = number(int, 1)
+    return tuple(dict.fromkeys(convert(part.strip()) for part in text.split(",")))
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        prog="python -m runners.ceiling",
+        description="What can this device really do: products, convolutions, copies, launches?",
+        epilog=EPILOG,
+    )
+    parser.add_argument(
+        "--precisions", type=names("precision", list(PRECISIONS)), help=f"{', '.join(PRECISIONS)} (all it has)"
+    )
+    parser.add_argument("--device", default="auto", help="auto, cuda, cuda:1 or cpu (auto)")
+    parser.add_argument(
+        "--budget", type=number(float, 0.1), default=BUDGET_S, metavar="S", help=f"seconds of timing ({BUDGET_S:g})"
+    )
+    parser.add_argument("--threads", type=_counts, metavar="N,N", help="of torch on a CPU, one after another (its own)")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="write ceilings.csv and the pictures here")
+    parser.add_argument("--format", choices=FORMATS, default="table", help="table, csv or json (table)")
+    parser.add_argument("--debug", action="store_true", help="show what the worker prints")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(exit_code(main))

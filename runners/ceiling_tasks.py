@@ -1,0 +1,116 @@
+"""What `runners.ceiling` asks of its worker: a plan for a precision, and one row at a time, so that none is lost.
+
+Each function is a task that `launch.Worker` calls by name: picklable in, picklable out. torch is imported inside them,
+because the parent imports this module for its types.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from analysis.precisions import PRECISIONS
+from measure.trials import Move, Trial, moves, sweep
+from results.records import Ceiling
+
+if TYPE_CHECKING:
+    from measure.ceilings import Bench
+
+ANY = "fp32"
+"""The flags under which copies and launches are timed; no copy depends on them."""
+
+PROBE_S = 60.0
+
+
+@dataclass(frozen=True)
+class Timed:
+    """A row, and the host time of its first and last call (`time.monotonic`, which all processes share)."""
+
+    row: Ceiling
+    start_s: float
+    end_s: float
+
+
+def plan(blank: Ceiling) -> list[Trial]:
+    """Products and convolutions to try in the blank's precision, the likeliest to be best first.
+
+    Both libraries have started when it returns. Raises Unavailable for a precision that the device lacks, ValueError
+    where its flags do not take.
+    """
+    with _bench(blank, PROBE_S) as bench:
+        return sweep(bench.device.type, bench.probe())
+
+
+def copies(device: str) -> list[Move]:
+    """Copies and triads to try on this device."""
+    from measure import bandwidth, environment
+
+    memory_bytes = environment.device_facts(device)["memory_bytes"] or 0
+    return moves(device.partition(":")[0], bandwidth.last_cache_bytes(device), memory_bytes)
+
+
+def views(device: str) -> tuple[str, ...]:
+    """From where launches are timed on this device."""
+    from measure import launches
+
+    return launches.operations(device)
+
+
+def kernel(blank: Ceiling, trial: Trial, share_s: float) -> Timed:
+    """The row of one product or convolution."""
+    with _bench(blank, share_s) as bench:
+        return _timed(bench, bench.row(blank, trial, 1))
+
+
+def copy(blank: Ceiling, move: Move, share_s: float) -> Timed:
+    """The row of one copy or triad."""
+    from measure import bandwidth
+
+    with _bench(blank, share_s) as bench:
+        return _timed(bench, bandwidth.row(bench, blank, move, 1))
+
+
+def launch(blank: Ceiling, view: str, share_s: float) -> Timed:
+    """The row of launches, seen from the device or from the host."""
+    from measure import launches
+
+    with _bench(blank, share_s) as bench:
+        return _timed(bench, launches.row(bench, blank, view, 1))
+
+
+def _timed(bench: Bench, row: Ceiling) -> Timed:
+    return Timed(row, *bench.window_s)
+
+
+@contextlib.contextmanager
+def _bench(blank: Ceiling, share_s: float) -> Iterator[Bench]:
+    """A bench for the blank's device, precision and threads, until its share of time is over."""
+    import torch
+
+    from measure import precision as flags
+    from measure.ceilings import DTYPES, Bench
+    from measure.timing import clock_for
+
+    policy, device = PRECISIONS[blank.precision or ANY], blank.device
+    flags.supported(policy, device)
+    if blank.threads is not None:
+        torch.set_num_threads(blank.threads)
+    with flags.session(policy, device) as found, torch.no_grad():
+        if disagreements := flags.check(found, policy, device):
+            raise ValueError("; ".join(disagreements))
+        clock = clock_for(device)
+        bench = Bench(device, DTYPES[policy.autocast], clock, 0.0)
+        bench.deadline_s = clock.wall_s() + share_s  # after the device has started
+        yield bench
+        if bench.device.type == "cuda":
+            torch.cuda.empty_cache()
+
+
+def quick(device: str, precisions: tuple[str, ...], budget_s: float) -> list[Ceiling]:
+    """What a profile needs, in one call (measure.machine)."""
+    from measure.clocks import clock_for
+    from measure.machine import measure_machine
+
+    return measure_machine(device, precisions, clock_for(device), budget_s)

@@ -1,0 +1,167 @@
+"""Copies, triads and launches: what runs is what is said, bytes and times by hand on a made-up clock."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from analysis.machines import machine_of
+from measure import bandwidth, launches
+from measure.ceilings import Bench
+from measure.clocks import CpuClock, CudaClock
+from measure.machine import measure_machine
+from measure.trials import Move
+from results.records import Ceiling
+
+BLANK = Ceiling(sitting="", device="cpu", precision="", unit="", operation="", shape="")
+
+
+class Ticking:
+    """Every event pair is 2 ms apart; the host's clock goes on by 1 s at each look."""
+
+    def __init__(self, device_s: float | None = 0.002) -> None:
+        self._now = itertools.count()
+        self._device_s = device_s
+        self.waits = 0
+
+    def wall_s(self) -> float:
+        return float(next(self._now))
+
+    def event(self) -> float:
+        return 0.0
+
+    def between_s(self, start: float, end: float) -> float | None:
+        return self._device_s
+
+    def synchronize(self) -> None:
+        self.waits += 1
+
+
+def bench(clock: object = None) -> Bench:
+    return Bench("cpu", torch.float32, clock or CpuClock(), math.inf)
+
+
+def test_a_copy_copies_and_a_triad_adds_a_multiple():
+    device = torch.device("cpu")
+    torch.testing.assert_close(bandwidth._prepared(device, Move("copy", 4 << 20, "cache"))(), expected(1 << 20))
+    found = bandwidth._prepared(device, Move("triad", 4 << 20, "cache"))()
+    torch.testing.assert_close(found, expected(1 << 20) * 2.5)
+
+
+def expected(elements: int) -> torch.Tensor:
+    """Random numbers that repeat after 2**18 of them."""
+    pattern = torch.randn(1 << 18, generator=torch.Generator().manual_seed(0))
+    return pattern.repeat(elements >> 18)
+
+
+@pytest.mark.parametrize(("operation", "operands"), [("copy", 2), ("triad", 3)])
+def test_a_row_in_memory_by_hand(operation: str, operands: int):
+    found = bandwidth.row(bench(Ticking()), BLANK, Move(operation, 1 << 20, "memory"), 1)
+    assert found.moved_bytes == operands << 20
+    assert found.bytes_per_s == pytest.approx((operands << 20) / 0.002)
+    assert (found.median_s, found.mean_s, found.best_s) == (0.002, pytest.approx(0.002), 0.002)
+    assert (found.operation, found.shape, found.family) == (operation, "1 MiB an operand", "memory")
+    assert (found.status, found.flop_per_s) == ("ok", None)
+
+
+def test_within_a_cache_calls_in_a_row_are_timed_as_one(monkeypatch):
+    calls = []
+    monkeypatch.setattr(bandwidth, "_prepared", lambda *_: lambda: calls.append(1))
+    monkeypatch.setattr("measure.ceilings.MOST_REPEATS", 1)
+    its = bench(Ticking())
+    flushes = []
+    its._flush = lambda: flushes.append(1)
+    # 2 MiB a call: 128 calls are 256 MiB; one round that does not count, one that does
+    found = bandwidth.row(its, BLANK, Move("copy", 1 << 20, "cache"), 1)
+    assert len(calls) == 2 * 128
+    assert flushes == []
+    assert found.bytes_per_s == pytest.approx((2 << 20) / (0.002 / 128))
+    bandwidth.row(its, BLANK, Move("copy", 1 << 20, "memory"), 1)
+    assert len(calls) == 2 * 128 + 2
+    assert flushes == [1]  # before the timed call alone
+
+
+def test_the_last_cache_is_the_largest(tmp_path: Path):
+    for index, size in enumerate(("48K", "32K", "1024K", "32M")):
+        (tmp_path / f"index{index}").mkdir()
+        (tmp_path / f"index{index}" / "size").write_text(f"{size}\n")
+    assert bandwidth.last_cache_bytes("cpu", tmp_path) == 32 << 20
+    assert bandwidth.last_cache_bytes("cpu", tmp_path / "nothing") is None
+
+
+def test_the_last_cache_of_a_gpu(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(L2_cache_size=60 << 20))
+    assert bandwidth.last_cache_bytes("cuda:1") == 60 << 20
+
+
+def test_launches_have_two_views_on_a_gpu_and_one_on_a_cpu():
+    assert launches.operations("cuda:1") == ("launch", "call")
+    assert launches.operations("cpu") == ("call",)
+
+
+def test_a_launch_is_device_time_and_a_call_is_the_hosts():
+    launch = launches.row(bench(Ticking()), BLANK, "launch", 1)
+    assert launch.best_s == pytest.approx(0.002 / 500)  # between events
+    call = launches.row(bench(Ticking()), BLANK, "call", 1)
+    assert call.best_s == pytest.approx(1.0 / 500)  # one look at the host's clock to the next
+    assert (launch.operation, call.operation) == ("launch", "call")
+    assert (launch.bytes_per_s, launch.flop_per_s, launch.repeats) == (None, None, 20)
+
+
+def test_a_call_on_this_machine_takes_a_plausible_time():
+    found = launches.row(bench(), BLANK, "call", 1)
+    assert 1e-8 < found.best_s <= found.median_s
+    assert found.best_s < 1e-2
+
+
+def test_a_spent_budget_is_a_row():
+    its = Bench("cpu", torch.float32, Ticking(), -1.0)
+    assert launches.row(its, BLANK, "call", 1).status == "unavailable"
+    assert bandwidth.rows(its, BLANK, [Move("copy", 4, "memory")])[0].operation == "copy"
+
+
+def test_what_a_profile_needs_within_seconds(monkeypatch):
+    monkeypatch.setattr("measure.trials.SIDES", {"cpu": (32, 64)})
+    monkeypatch.setattr("measure.ceilings.PROBE_SIDE", {"cpu": 64})
+    monkeypatch.setattr("measure.trials.MOST_IMAGES", 1)
+    monkeypatch.setattr("measure.machine.moves", lambda *_: [Move("copy", 1 << 20, "memory")] * 5)
+    rows = measure_machine("cpu", ("fp32", "tf32"), CpuClock(), 2.0)
+    by_status = {row.precision: row.status for row in rows if row.operation == "matmul"}
+    assert by_status == {"fp32": "ok", "tf32": "unavailable"}
+    assert [row.operation for row in rows if not row.precision] == ["copy", "copy", "call"]
+    assert {row.threads for row in rows} == {torch.get_num_threads()}
+    assert all(row.device_name for row in rows)
+    assert {row.status for row in rows if row.precision != "tf32"} == {"ok"}
+
+
+@pytest.mark.gpu
+def test_a_gpus_memory_and_launches():
+    """Needs a CUDA device: memory faster than 50 GB/s and slower than a cache, a launch of 0.5 to 50 µs."""
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    its = Bench("cuda", torch.float32, CudaClock("cuda"), math.inf)
+    copy = bandwidth.row(its, BLANK, Move("copy", 1 << 30, "memory"), 1)
+    assert 50e9 < copy.bytes_per_s < 20e12
+    for view in launches.operations("cuda"):
+        assert 0.5e-6 < launches.row(its, BLANK, view, 1).best_s < 50e-6
+
+
+@pytest.mark.gpu
+def test_a_gpus_machine_comes_in_seconds():
+    """Needs a CUDA device with tensor units: they are faster than its cores, and every figure is there."""
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    clock = CudaClock("cuda")
+    begun_s = clock.wall_s()
+    rows = measure_machine("cuda", ("amp-fp16",), clock, 6.0)
+    assert clock.wall_s() - begun_s < 25
+    found = machine_of(rows, "cuda", rows[0].device_name)
+    assert found.peak_by_unit["fp16"] > found.peak_by_unit["fp32"] > 1e12
+    assert found.bytes_per_s > 50e9
+    assert 0.5e-6 < found.launch_s < 50e-6
+    assert set(found.channels_last_gain_by_unit) == {"fp16", "fp32"}

@@ -1,0 +1,101 @@
+"""How a command ends: the exit code and the one line for each thing it may raise; the files it derives."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from results.errors import StoreFault
+from runners import exits, files
+from runners.exits import Mistake, guarded
+
+ROOT = Path(__file__).parents[1]
+
+
+def raising(fault: BaseException) -> Callable[[], int]:
+    def run() -> int:
+        raise fault
+
+    return run
+
+
+def test_what_runs_through_gives_its_own_code(capsys: pytest.CaptureFixture[str]) -> None:
+    assert [guarded(lambda code=code: code) for code in (0, 1, 3)] == [0, 1, 3]
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("debug", [None, False, True])
+@pytest.mark.parametrize(
+    ("fault", "code", "line"),
+    [
+        (KeyboardInterrupt(), 130, "error: interrupted\n"),
+        (StoreFault("x could not\nbe written"), 3, "error: x could not be written\n"),
+    ],
+)
+def test_the_code_and_the_line_of_a_fault(
+    fault: BaseException, code: int, line: str, debug: bool | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert guarded(raising(fault), debug) == code
+    assert capsys.readouterr() == ("", line)
+
+
+@pytest.mark.parametrize("debug", [None, False, True])
+def test_a_mistake_exits_as_the_parser_does(debug: bool | None, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        guarded(raising(Mistake("expected a,\n got b")), debug)
+    out, err = capsys.readouterr()
+    assert (ended.value.code, out) == (2, "")
+    assert err.endswith("error: expected a, got b\n")
+    assert ("Traceback" in err) is (debug is True)
+
+
+def test_what_nobody_foresaw_is_a_line_where_debug_could_say_more(capsys: pytest.CaptureFixture[str]) -> None:
+    assert guarded(raising(LookupError("not\nhere")), False, "a.json: ") == 1
+    assert capsys.readouterr().err == "error: a.json: LookupError: not here (--debug tells where)\n"
+    for debug in (None, True):  # no option to point to, or it was given
+        with pytest.raises(LookupError):
+            guarded(raising(LookupError()), debug)
+
+
+@pytest.mark.parametrize("debug", [None, False, True])
+def test_a_closed_pipe_is_for_the_outermost_edge(debug: bool | None) -> None:
+    with pytest.raises(BrokenPipeError):
+        guarded(raising(BrokenPipeError()), debug)
+
+
+def test_a_reader_that_has_gone_is_141_and_no_traceback() -> None:
+    code = "import sys; from runners.exits import exit_code; sys.exit(exit_code(lambda: print('x' * 9) or 0))"
+    process = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.close()  # before it writes: it starts an interpreter first
+    assert process.stderr is not None
+    assert (process.stderr.read(), process.wait(timeout=60)) == (b"", 141)
+    process.stderr.close()
+
+
+def test_codes_are_those_that_the_documents_name() -> None:
+    assert (exits.FAILED, exits.MISTAKE, exits.UNWRITABLE, exits.INTERRUPTED, exits.TERMINATED) == (1, 2, 3, 130, 143)
+
+
+def test_an_equal_file_is_left_alone_and_another_replaced_whole(tmp_path: Path) -> None:
+    path = tmp_path / "a" / "b" / "c.csv"
+    files.put(path, "x\n")
+    before = path.stat()
+    files.put(path, b"x\n")
+    assert path.stat() == before
+    files.put(path, "y\n")
+    assert path.read_bytes() == b"y\n"
+    assert path.stat().st_ino != before.st_ino  # another file took its name at once
+    assert [entry.name for entry in path.parent.iterdir()] == ["c.csv"]
+
+
+def test_a_file_that_cannot_be_written_is_a_store_fault(tmp_path: Path) -> None:
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "file").touch()
+    for path in (tmp_path / "taken", tmp_path / "file" / "below"):
+        with pytest.raises(StoreFault, match=r"(taken|below) could not be written: .*; the rest stays$"):
+            files.put(path, "x", "; the rest stays")

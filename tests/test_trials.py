@@ -1,0 +1,88 @@
+"""What is tried for a ceiling: each shape once, of equal work where it should be, copies beyond the cache first."""
+
+from __future__ import annotations
+
+import pytest
+
+from analysis.precisions import PRECISIONS
+from measure.trials import ESSENTIAL, FAMILIES, Move, Trial, moves, shapes, sweep, titled
+from results.records import Ceiling
+
+
+def test_the_sweep_begins_with_the_short_list_and_repeats_nothing():
+    found = sweep("cpu", 200e9)
+    assert found[:ESSENTIAL] == shapes("cpu", 200e9)
+    assert len(found) == len(set(found)) == len({(t.operation, t.shape, t.layout) for t in found})
+
+
+def test_families_by_hand():
+    # 10 ms at 200 GFLOP/s: a side of 1024
+    products = [t for t in sweep("cpu", 200e9) if t.operation == "matmul"]
+    of = {family: [(t.batch, *t.sizes) for t in products if t.family == family] for family in FAMILIES}
+    assert sorted(n for _, n, *_ in of["square"]) == [128, 256, 512, 1024, 2048]
+    assert sorted(n for _, n, *_ in of["near"]) == [768, 1016, 1023, 1025, 1032, 1536]
+    assert of["deep"] == [(1, 512, 512, 4096)]
+    assert set(of["batch"]) == {(8, 512, 512, 512), (64, 256, 256, 256), (512, 128, 128, 128)}
+    assert (1, 4096, 512, 512) in of["area"]  # tall
+    assert (1, 512, 4096, 512) in of["area"]  # flat
+    equal = [t.flop for t in products if t.family in ("area", "deep", "batch")]
+    assert set(equal) == {2 * 1024**3}
+
+
+def test_a_batch_of_products_costs_each_of_them():
+    many = Trial("matmul", (3, 4, 5), batch=7)
+    assert many.flop == 7 * 2 * 3 * 4 * 5
+    assert many.shape == "7 of 3x4x5"
+    assert Trial("matmul", (3, 4, 5)).shape == "3x4x5"
+
+
+def test_both_gradients_in_both_layouts():
+    gradients = [t for t in sweep("cuda", 700e12) if t.part != "forward"]
+    assert {(t.sizes[1:], t.layout, t.part) for t in gradients} == {
+        (sizes, layout, part)
+        for sizes in ((256, 28), (512, 14))
+        for layout in ("channels_last", "channels_first")
+        for part in ("grad_input", "grad_weight")
+    }
+    assert all(t.flop == Trial("convolution", t.sizes).flop for t in gradients)
+
+
+def test_copies_in_memory_are_beyond_the_cache_and_come_first():
+    # 32 MiB of cache: from 128 MiB on no cache helps; the CPU's largest operand is 256 MiB
+    found = moves("cpu", 32 << 20, 64 << 30)
+    sizes = {family: [m.operand_bytes >> 20 for m in found if m.family == family] for family in ("memory", "cache")}
+    assert sizes == {"memory": [128, 128, 256, 256], "cache": [1, 1, 4, 4, 16, 16, 64, 64]}
+    assert [m.family for m in found] == ["memory"] * 4 + ["cache"] * 8
+    assert [m.operation for m in found] == ["copy", "triad"] * 6
+
+
+@pytest.mark.parametrize(
+    ("kind", "cache", "memory", "beyond"),
+    [
+        ("cuda", 60 << 20, 140 << 30, [256, 512, 1024]),  # 4 × 60 = 240, the next power of two is 256
+        ("cuda", 64 << 20, 140 << 30, [256, 512, 1024]),
+        ("cpu", None, 64 << 30, [256]),  # taken for 64 MiB
+        ("cpu", 32 << 20, 2 << 30, [128]),  # a sixteenth of 2 GiB
+        ("cpu", 32 << 20, 1 << 30, []),
+    ],
+)
+def test_sizes_in_memory(kind: str, cache: int | None, memory: int, beyond: list[int]):
+    found = [m for m in moves(kind, cache, memory) if m.family == "memory"]
+    assert [m.operand_bytes >> 20 for m in found if m.operation == "triad"] == beyond
+    assert all(3 * m.operand_bytes < memory / 4 for m in moves(kind, cache, memory))
+
+
+def test_bytes_are_stated():
+    copy, triad = (Move(operation, 1 << 20, "cache") for operation in ("copy", "triad"))
+    assert copy.moved_bytes == 2 << 20
+    assert triad.moved_bytes == 3 << 20
+    assert copy.elements == (1 << 20) // 4
+    assert copy.shape == "1 MiB an operand"
+
+
+def test_rows_have_the_unit_of_their_precision():
+    blank = Ceiling(sitting="", device="cuda", precision="amp-bf16", unit="", operation="", shape="")
+    found = titled(blank, Trial("convolution", (1, 2, 3), "channels_last", "grad_input"), PRECISIONS["amp-bf16"])
+    assert (found.unit, found.operation, found.layout) == ("bf16", "convolution", "channels_last")
+    assert found.shape == "grad_input of 1x2x3x3, 2 3x3 kernels"
+    assert titled(blank, Trial("matmul", (1, 2, 3), family="deep"), PRECISIONS["tf32"]).unit == "tf32"
