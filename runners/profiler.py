@@ -31,10 +31,9 @@ def profile_model(
     top_modules: int = 1, warm_up: int = 1, as_strings: bool = True, output_file: str | Path | None = None,
     ignore_modules: Ignored = None, mode: str = "forward", input_constructor: Callable[[Any], Any] | None = None,
 ) -> tuple[Number, Number, Number]:  # fmt: skip
-    """(FLOP, MACs, parameters) of one forward pass in eval mode. input_shape: of a tensor of ones, before args.
+    """(FLOP, MACs, parameters) of one forward pass in eval mode; mode "generate": of model.generate.
 
-    input_constructor: makes the inputs of input_shape instead. mode: "forward" or "generate".
-    """
+    input_shape: of a tensor of ones, before args. input_constructor: makes the inputs of input_shape instead."""
     if input_constructor is None:
         held = next(model.parameters(), torch.empty(0))
         shaped = [] if input_shape is None else [torch.ones(input_shape, dtype=held.dtype, device=held.device)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import math
 import time
@@ -86,19 +87,22 @@ def _pause(x: torch.Tensor) -> torch.Tensor:
     return x * 2
 
 
-@pytest.fixture(scope="module")
-def pausing() -> Any:
+@contextlib.contextmanager
+def pausing_operator() -> Iterator[None]:
+    """While this is entered, there is an operator that takes its time."""
     library = torch.library.Library("flopledger_test", "DEF")
     library.define("pause(Tensor x) -> Tensor")
     library.impl("pause", _pause, "CPU")
     library.impl("pause", lambda x: torch.empty_like(x), "Meta")
-    yield
-    library._destroy()
+    try:
+        yield
+    finally:
+        library._destroy()
 
 
-def test_time_is_that_of_the_operation_that_took_it(pausing: Any):
-    model = Slow()
-    profile = profile_step(model, torch.ones(2, 4), mode="forward")
+def test_time_is_that_of_the_operation_that_took_it():
+    with pausing_operator():
+        profile = profile_step(Slow(), torch.ones(2, 4), mode="forward")
     check_laws(profile)
     (row,) = named(profile, "flopledger_test.pause")
     assert row.low_time_s >= PAUSE_S or PAUSE_S <= row.median_time_s < 2 * PAUSE_S
