@@ -6,6 +6,7 @@ import contextlib
 import inspect
 import math
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
