@@ -72,7 +72,7 @@ def reads(operation: Operation) -> list[Piece]:
     table = GATHERS.get(operation.name)
     found: dict[tuple[int, Form], Size] = {}
     for name, form, dtype, storage in _inputs(operation):
-        if (storage, (form, dtype)) not in found and not _only_written(operation, name):
+        if not _only_written(operation, name):
             found[storage, (form, dtype)] = numel(output(operation) if name == table else form) * itemsize(dtype)
     return [(storage, form, size) for (storage, form), size in found.items()]
 

@@ -240,6 +240,38 @@ def test_an_operation_without_storages_is_refused() -> None:
         fused([blank], [])
 
 
+def test_two_groups_are_not_one_where_another_phase_lies_between() -> None:
+    """The sum reads a, what was calculated again after it, and b: a's group would have to run before and after that."""
+    step = Step()
+    step.there(x=X, w=W, g=Y, h=Y)
+    step.phase = "backward"
+    step.run("neg", "g", {"a": Y})
+    step.phase = "recompute"
+    step.run("convolution", "x w", {"again": Y})
+    step.phase = "backward"
+    step.run("neg", "h", {"b": Y})
+    step.run("addcmul", "a again b", {"out": Y})
+    step.keep("out")
+    assert groups(step) == [0, 1, 2, 2]
+
+
+def test_a_group_needs_what_those_that_joined_it_need() -> None:
+    """late needs what was calculated again, and joins middle; so middle cannot join early, which ran before that."""
+    step = Step()
+    step.there(x=X, w=W, g=Y, h=Y)
+    step.phase = "backward"
+    step.run("neg", "g", {"early": Y})
+    step.phase = "recompute"
+    step.run("convolution", "x w", {"again": Y})
+    step.phase = "backward"
+    step.run("neg", "h", {"middle": Y})
+    step.run("mean", "again", {"late": (2, 5, 1, 1)})
+    step.run("mul", "middle late", {"both": Y})
+    step.run("add", "early both", {"out": Y})
+    step.keep("out")
+    assert groups(step) == [0, 1, 2, 2, 2, 2]
+
+
 # --- laws ------------------------------------------------------------------------------------------------------------
 
 NAMES = ("mm", "add", "mul_", "view", "copy_", "relu", "cat")

@@ -345,8 +345,10 @@ def test_the_roofline_has_a_bubble_for_each_kind_and_a_roof_for_each_rate() -> N
     offsets = [tuple(each.get_offsets()[0]) for each in axes.collections]
     assert offsets[0] == pytest.approx((4.0, 2e6))  # convolution backward: 16000 / 4000 B, 16000 / 8 ms
     (roof,) = axes.get_lines()
-    knee = [(x, y) for x, y in zip(roof.get_xdata(), roof.get_ydata(), strict=True) if x == pytest.approx(2.0)]
-    assert knee == [pytest.approx((2.0, 4e6))]  # 4e6 FLOP/s ÷ 2e6 B/s
+    left, knee, right = zip(roof.get_xdata(), roof.get_ydata(), strict=True)
+    assert knee == pytest.approx((2.0, 4e6))  # 4e6 FLOP/s ÷ 2e6 B/s
+    assert left[1] == pytest.approx(2e6 * left[0])
+    assert right[1] == 4e6
 
 
 def test_the_datasheet_is_a_dashed_roof() -> None:
