@@ -164,8 +164,7 @@ def t_quantiles(degrees: Array) -> Array:
     """`t_quantile` of many."""
     from scipy.special import stdtrit  # 0.3 s to import: not for a command's --help
 
-    found: Array = stdtrit(degrees, (1 + CONFIDENCE) / 2)
-    return found
+    return np.asarray(stdtrit(degrees, (1 + CONFIDENCE) / 2), dtype=np.float64)
 
 
 def _half_width(residuals: Array, shares: Array, effective_n: float) -> float | None:

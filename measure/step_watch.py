@@ -12,6 +12,7 @@ inputs are kept, and what the forward changes in them in place is changed.
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
@@ -77,6 +78,8 @@ class Watch:
         self._firsts: dict[tuple[Any, ...], _Forward] = {}
         self._forms: list[tuple[Any, ...] | None] = []  # of each forward; None: it raised
         self._running: _Forward | None = None
+        self._handled: BaseException | None = None  # the exception that the caller was handling as it began
+        self._depth = 0
         self._profiler: Any = None
         self._clock = clock_for(self.device)
 
@@ -143,22 +146,28 @@ class Watch:
         return trace
 
     def _begins(self, _model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self._depth += 1
+        if self._depth > 1:  # the model calls itself
+            return
         kind = self.device.type
         autocast = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
-        self._running = _Forward(args, kwargs, torch.is_grad_enabled(), autocast)
+        self._running, self._handled = _Forward(args, kwargs, torch.is_grad_enabled(), autocast), sys.exception()
         self._clock.synchronize()
         for name in ("step", "forward"):
             annotation = torch.profiler.record_function(f"{DOMAIN}.{name}")
             annotation.__enter__()
             self._open.append(annotation)
 
-    def _ends(self, _model: torch.nn.Module, _args: Any, output: Any) -> None:
+    def _ends(self, _model: torch.nn.Module, _args: Any, _output: Any) -> None:
+        self._depth -= 1
+        if self._depth:
+            return
         self._close()
         self._clock.synchronize()
         forward, self._running = self._running, None
         if forward is None:
             return
-        raised = output is None
+        raised = sys.exception() is not self._handled  # it is called then, too
         self._forms.append(None if raised else forward.form)
         if not raised:
             self._firsts.setdefault(forward.form, forward)
@@ -166,7 +175,7 @@ class Watch:
     def _forget(self) -> None:
         self._firsts.clear()
         self._forms.clear()
-        self._running = None
+        self._running, self._handled, self._depth = None, None, 0
 
     def _close(self) -> None:
         while self._open:

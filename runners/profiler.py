@@ -1,10 +1,7 @@
-"""The profiler in the shape that users of DeepSpeed's know: `profile_model` in one call, `Profiler` inside of a loop.
+"""The profiler in the shape that DeepSpeed's users know: `profile_model` in one call, `Profiler` inside of a loop.
 
-Both are views of one measured table (`measure.step_profile`, `measure.step_watch`); DeepSpeed's names and arguments,
-its older ones too. Forward passes only: the measured backward pass is in `profile_step`. MACs are the multiply-adds of
-convolutions and matrix products; FLOP are twice those and the arithmetic of everything else.
-
-Not claimed: DeepSpeed's numbers, where they are wrong. Nothing of torch is replaced, and the model is left as it was.
+Forward passes only. MACs are the multiply-adds of convolutions and matrix products; FLOP are twice those, and the
+arithmetic of everything else. Not claimed: DeepSpeed's numbers, where they are wrong.
 """
 
 from __future__ import annotations
@@ -16,6 +13,7 @@ from typing import Any
 
 import torch
 
+from analysis.step_tree import tree
 from measure.counters.running import evaluating
 from measure.step_profile import profile_step
 from measure.step_watch import Watch
@@ -24,67 +22,50 @@ from reports.words import si
 from results.step_profile import StepProfile
 
 Number = int | float | str
+Ignored = Collection[type | str] | None
 
 
 def profile_model(
-    model: torch.nn.Module,
-    input_shape: tuple[int, ...] | None = None,
-    args: Collection[Any] = (),
-    kwargs: Mapping[str, Any] | None = None,
-    print_profile: bool = True,
-    detailed: bool = True,
-    module_depth: int = -1,
-    top_modules: int = 1,
-    warm_up: int = 1,
-    as_strings: bool = True,
-    output_file: str | Path | None = None,
-    ignore_modules: Collection[type | str] | None = None,
-    mode: str = "forward",
-    input_constructor: Callable[[tuple[int, ...] | None], Any] | None = None,
-) -> tuple[Number, Number, Number]:
-    """(FLOP, MACs, parameters) of one forward pass in eval mode. input_shape: of a tensor of ones, before args.
+    model: torch.nn.Module, input_shape: tuple[int, ...] | None = None, args: Collection[Any] | None = (),
+    kwargs: Mapping[str, Any] | None = None, print_profile: bool = True, detailed: bool = True, module_depth: int = -1,
+    top_modules: int = 1, warm_up: int = 1, as_strings: bool = True, output_file: str | Path | None = None,
+    ignore_modules: Ignored = None, mode: str = "forward", input_constructor: Callable[[Any], Any] | None = None,
+) -> tuple[Number, Number, Number]:  # fmt: skip
+    """(FLOP, MACs, parameters) of one forward pass in eval mode; mode "generate": of model.generate.
 
-    input_constructor: called with input_shape, makes the inputs instead. mode: "forward" or "generate". Where
-    print_profile, the report goes to output_file, or to standard output.
-    """
-    if input_constructor is not None:
-        inputs: Any = input_constructor(input_shape)
-    else:
+    input_shape: of a tensor of ones, before args. input_constructor: makes the inputs of input_shape instead."""
+    if input_constructor is None:
         held = next(model.parameters(), torch.empty(0))
-        shaped = () if input_shape is None else (torch.ones(input_shape, dtype=held.dtype, device=held.device),)
-        inputs = (*shaped, *args)
+        shaped = [] if input_shape is None else [torch.ones(input_shape, dtype=held.dtype, device=held.device)]
+        inputs: Any = (*shaped, *(args or ()))
+    else:
+        inputs = input_constructor(input_shape)
+    given: dict[str, Any] = {"kwargs": kwargs, "mode": mode, "ignore_modules": ignore_modules or ()}
     with evaluating(model):
-        profile = profile_step(
-            model, inputs, kwargs=kwargs, mode=mode, warm_up=warm_up, steps=1, ignore_modules=ignore_modules or ()
-        )
+        profile = profile_step(model, inputs, warm_up=warm_up, steps=1, **given)
     if print_profile:
         _print(tree_text(profile, depth=module_depth, top=top_modules, detailed=detailed), output_file)
-    macs, flops = _macs(profile), _flops(profile)
-    return (
-        _said(flops, "FLOP", as_strings), _said(macs, "MAC", as_strings), _said(profile.parameters, "", as_strings)
-    )  # fmt: skip
+    flops, macs = _flops_and_macs(profile)
+    return _said(flops, "FLOP", as_strings), _said(macs, "MAC", as_strings), _said(profile.parameters, "", as_strings)
 
 
 class Profiler:
-    """Profiles the forwards between start_profile and stop_profile; of several, each number is of one, their mean.
-
-    recompute_fwd_factor: how much of the forward pass activation checkpointing runs again, for the report's summary.
-    """
+    """Profiles the forwards between start_profile and stop_profile; of several, each number is their mean."""
 
     def __init__(self, model: torch.nn.Module, recompute_fwd_factor: float = 0.0) -> None:
         self._watch = Watch(model)
-        self._ignored: Collection[type | str] = ()
+        self._ignored: Ignored = None
         self._profile: StepProfile | None = None
         self.recompute_fwd_factor = recompute_fwd_factor
 
-    def start_profile(self, ignore_list: Collection[type | str] | None = None) -> None:
-        """Begin. ignore_list: modules to leave out. Raises ValueError if it has begun already."""
+    def start_profile(self, ignore_list: Ignored = None) -> None:
+        """Begin; raises ValueError if it has begun. ignore_list: modules to leave out."""
         self._watch.start()
-        self._ignored, self._profile = ignore_list or (), None
+        self._ignored, self._profile = ignore_list, None
 
     def stop_profile(self) -> None:
         """End, and make the numbers. Raises ValueError if nothing was begun, or no forward ran since."""
-        self._profile = self._watch.stop(self._ignored)
+        self._profile = self._watch.stop(self._ignored or ())
 
     def end_profile(self) -> None:
         """Forget everything; nothing is left on the model."""
@@ -92,32 +73,25 @@ class Profiler:
         self._profile = None
 
     def get_total_flops(self, as_string: bool = False) -> Number:
-        return _said(_flops(self._found()), "FLOP", as_string)
+        return _said(_flops_and_macs(self._found())[0], "FLOP", as_string)
 
     def get_total_macs(self, as_string: bool = False) -> Number:
-        return _said(_macs(self._found()), "MAC", as_string)
+        return _said(_flops_and_macs(self._found())[1], "MAC", as_string)
 
     def get_total_duration(self, as_string: bool = False) -> Number:
-        """Seconds."""
-        times = self._found().step_times_s
-        return _said(sum(times) / len(times), "s", as_string)
+        times_s = self._found().step_times_s
+        return _said(sum(times_s) / len(times_s), "s", as_string)
 
     def get_total_params(self, as_string: bool = False) -> Number:
         return _said(self._found().parameters, "", as_string)
 
     def print_model_profile(
-        self,
-        profile_step: int = 1,
-        module_depth: int = -1,
-        top_modules: int = 1,
-        detailed: bool = True,
+        self, profile_step: int = 1, module_depth: int = -1, top_modules: int = 1, detailed: bool = True,
         output_file: str | Path | None = None,
-    ) -> None:
-        """The whole report. profile_step: which step of the loop this is, said above it."""
-        factor = self.recompute_fwd_factor
-        text = tree_text(
-            self._found(), depth=module_depth, top=top_modules, detailed=detailed, recompute_fwd_factor=factor
-        )
+    ) -> None:  # fmt: skip
+        """The whole report. profile_step: which step of the loop this is."""
+        given: dict[str, Any] = {"depth": module_depth, "top": top_modules, "detailed": detailed}
+        text = tree_text(self._found(), recompute_fwd_factor=self.recompute_fwd_factor, **given)
         _print(f"Profile at step {profile_step}\n\n{text}", output_file)
 
     def print_model_aggregated_profile(self, module_depth: int = -1, top_modules: int = 1) -> None:
@@ -129,12 +103,9 @@ class Profiler:
         return self._profile
 
 
-def _flops(profile: StepProfile) -> int:
-    return sum(row.model_flop + row.other_flop for row in profile.operations)
-
-
-def _macs(profile: StepProfile) -> int:
-    return sum(row.model_flop for row in profile.operations) // 2
+def _flops_and_macs(profile: StepProfile) -> tuple[int, int]:
+    root = tree(profile)[""]
+    return root.model_flop + root.other_flop, root.forward_mac
 
 
 def _said(value: float, unit: str, as_string: bool) -> Number:
@@ -145,4 +116,4 @@ def _print(text: str, file: str | Path | None) -> None:
     if file is None:
         sys.stdout.write(text)
     else:
-        Path(file).write_text(text, encoding="utf-8")
+        Path(file).write_bytes(text.encode())

@@ -177,6 +177,23 @@ def test_a_model_that_asks_for_values_is_traced_on_real_tensors():
     assert any("fake tensors cannot run" in note for note in profiler._found().notes)
 
 
+def test_a_model_that_calls_itself_gives_nothing_back_and_runs_while_an_error_is_handled():
+    def forward(model: Calls, x: torch.Tensor) -> None:
+        if len(x) > 1:
+            model(x[1:])
+        model.layer(x)
+
+    model = Calls(forward, layer=nn.Linear(4, 4))
+    profiler = Profiler(model)
+    profiler.start_profile()
+    try:
+        raise KeyError("something of the caller's")
+    except KeyError:
+        model(torch.ones(3, 4))
+    profiler.stop_profile()
+    assert profiler.get_total_macs() == (3 + 2 + 1) * 16
+
+
 def test_out_of_order():
     model = mlp()
     before, all_functions = state(model), functions()
