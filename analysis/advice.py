@@ -131,21 +131,34 @@ def lower_precision(facts: Facts) -> Advice | None:
 
 def lay_out(facts: Facts) -> Advice | None:
     """Convolutions stay far below their roof, and the other layout was faster when both were timed here."""
-    mine = [(op, its) for op, its in facts.placed if op.kind == "convolution" and op.time_s]
-    taken_s = sum(op.time_s or 0.0 for op, _ in mine)
-    known = [(op.time_s or 0.0, its.attained_ratio) for op, its in mine if its.attained_ratio is not None]
-    gains = [facts.machine.channels_last_gain_by_unit.get(op.unit, 1.0) for op, _ in mine]
-    if not known or max(gains) < WORTH_GAIN:
-        return None
-    attained = sum(time_s * ratio for time_s, ratio in known) / sum(time_s for time_s, _ in known)
-    if attained >= LOW_RATIO:
+    share, attained = _reach(facts, "convolution")
+    gain = _layout_gain(facts)
+    if attained is None or attained >= LOW_RATIO or gain < WORTH_GAIN:
         return None
     sentence = (
-        f"Convolutions take {_percent(taken_s / facts.whole_s)} of the step's time and reach {_percent(attained)} of "
-        f"their roof. In channels_last the best one measured here was {max(gains):.1f} × as fast as in channels_first: "
+        f"Convolutions take {_percent(share)} of the step's time and reach {_percent(attained)} of "
+        f"their roof. In channels_last the best one measured here was {gain:.1f} × as fast as in channels_first: "
         "bring model and images into that layout, if they are not."
     )
-    return Advice("layout", taken_s / facts.whole_s, sentence)
+    return Advice("layout", share, sentence)
+
+
+def quicken(facts: Facts) -> Advice | None:
+    """The kind of operation that takes the most time beyond what its roof needs stays far below that roof."""
+    lost: dict[str, float] = {}
+    for op, its in facts.placed:
+        if its.bound in ("arithmetic", "memory") and its.attained_ratio is not None:
+            lost[op.kind] = lost.get(op.kind, 0.0) + (op.time_s or 0.0) * (1 - its.attained_ratio)
+    kind = max(lost, key=lambda name: lost[name], default="")
+    share, attained = _reach(facts, kind)
+    if attained is None or attained >= LOW_RATIO or (kind == "convolution" and _layout_gain(facts) >= WORTH_GAIN):
+        return None
+    sentence = (
+        f"{kind.capitalize()} takes {_percent(share)} of the step's time and reaches {_percent(attained)} of its roof: "
+        "its kernels are slow here, not the device. Other kernels (torch.compile, another layout or another size of "
+        "channels) can be faster."
+    )
+    return Advice("kernels", share, sentence)
 
 
 def cast_less(facts: Facts) -> Advice | None:
@@ -172,7 +185,30 @@ def step_less(facts: Facts) -> Advice | None:
     return Advice("optimizer", share, sentence)
 
 
-RULES: tuple[Callable[[Facts], Advice | None], ...] = (fuse, feed, lower_precision, lay_out, cast_less, step_less)
+RULES: tuple[Callable[[Facts], Advice | None], ...] = (
+    fuse,
+    feed,
+    lower_precision,
+    lay_out,
+    quicken,
+    cast_less,
+    step_less,
+)
+
+
+def _reach(facts: Facts, kind: str) -> tuple[float, float | None]:
+    """Share of the step's time in this kind, and what it attains of its roof, weighted by time; None if unknown."""
+    mine = [(op.time_s or 0.0, its.attained_ratio) for op, its in facts.placed if op.kind == kind]
+    known = [(time_s, ratio) for time_s, ratio in mine if ratio is not None]
+    known_s = sum(time_s for time_s, _ in known)
+    share = sum(time_s for time_s, _ in mine) / facts.whole_s
+    return share, sum(time_s * ratio for time_s, ratio in known) / known_s if known_s else None
+
+
+def _layout_gain(facts: Facts) -> float:
+    """How much faster channels_last was than channels_first on the units that the step's convolutions run on."""
+    gains = facts.machine.channels_last_gain_by_unit
+    return max((gains.get(op.unit, 1.0) for op, _ in facts.placed if op.kind == "convolution"), default=1.0)
 
 
 def _fastest(unit: str, rates: Mapping[str, float]) -> tuple[str, float] | None:

@@ -88,6 +88,40 @@ def summarise(block_means: Sequence[float], weights: Sequence[float] | None = No
     )
 
 
+@dataclass(frozen=True)
+class Means:
+    """`summarise` of many short rows at once; one entry a row. low, high: None where a row is one value."""
+
+    mean: Array
+    median: Array
+    low: Array | None
+    high: Array | None
+
+
+def means(rows: Sequence[Sequence[float]]) -> Means:
+    """Mean, median and 95 % interval of the mean of each row, as `summarise` has them with equal weights.
+
+    rows: values in order of time, as many in each. Raises ValueError for rows of no values.
+    """
+    x = np.asarray(rows, dtype=np.float64)
+    if x.ndim != 2 or x.shape[1] == 0:
+        raise ValueError(f"expected rows of at least one value, got shape {x.shape}")
+    n = x.shape[1]
+    mean = x.mean(axis=1)
+    median = np.median(x, axis=1)
+    if n == 1:
+        return Means(mean, median, None, None)
+    residuals = x - mean[:, None]
+    spread = (residuals**2).mean(axis=1)
+    rounding = (4 * np.finfo(np.float64).eps * np.abs(x).max(axis=1)) ** 2
+    known = (spread > rounding) & (n >= 3)
+    r1 = (residuals[:, 1:] * residuals[:, :-1]).sum(axis=1) / n / np.where(known, spread, 1.0)
+    r = np.clip(np.where(known, r1 + (1 + 4 * r1) / n, 0.0), 0.0, _HIGHEST_CORRELATION)
+    effective = np.maximum(n * (1 - r) / (1 + r), min(_FEWEST_EFFECTIVE, float(n)))
+    half = t_quantiles(effective - 1) * np.sqrt(spread / (effective - 1))
+    return Means(mean, median, mean - half, mean + half)
+
+
 def autocorrelation(values: Sequence[float] | Array, weights: Sequence[float] | Array | None = None) -> float:
     """Lag-1 autocorrelation, corrected for its bias: r1 + (1 + 4 r1) / n. 0 below three values or without spread."""
     x, shares = _checked(values, weights)
@@ -123,9 +157,14 @@ def median_interval(values: Sequence[float]) -> tuple[float, float, float] | Non
 
 def t_quantile(degrees: float) -> float:
     """Two-sided 95 % quantile of Student's t; `degrees` of freedom may be fractional."""
+    return float(t_quantiles(np.asarray(degrees, dtype=np.float64)))
+
+
+def t_quantiles(degrees: Array) -> Array:
+    """`t_quantile` of many."""
     from scipy.special import stdtrit  # 0.3 s to import: not for a command's --help
 
-    return float(stdtrit(degrees, (1 + CONFIDENCE) / 2))
+    return np.asarray(stdtrit(degrees, (1 + CONFIDENCE) / 2), dtype=np.float64)
 
 
 def _half_width(residuals: Array, shares: Array, effective_n: float) -> float | None:

@@ -11,6 +11,15 @@ from analysis.cost import Size
 from analysis.operands import numel, output
 from results.records import Operation
 
+Form = tuple[tuple[Size, ...], str]
+"""Shape and dtype of a tensor."""
+
+Piece = tuple[int, Form, Size]
+"""(storage, form of the tensor, bytes) that an operation reads or writes."""
+
+NOWHERE = -1
+"""Storage of an output that the record gives none."""
+
 DTYPE_BYTES = {
     "bool": 1, "uint8": 1, "int8": 1, "quint8": 1, "qint8": 1,
     "uint16": 2, "int16": 2, "float16": 2, "bfloat16": 2,
@@ -50,7 +59,7 @@ def itemsize(dtype: str) -> int:
 
 def moved(operation: Operation) -> tuple[Size, Size]:
     """(bytes read, bytes written) by an operation that moves data."""
-    return _read(operation), _written(operation)
+    return sum(size for *_, size in reads(operation)), sum(size for *_, size in writes(operation))
 
 
 def nothing(_operation: Operation) -> tuple[Size, Size]:
@@ -58,16 +67,14 @@ def nothing(_operation: Operation) -> tuple[Size, Size]:
     return 0, 0
 
 
-def _read(operation: Operation) -> Size:
+def reads(operation: Operation) -> list[Piece]:
+    """What is read of each storage: a tensor passed twice once, nothing of what is only overwritten."""
     table = GATHERS.get(operation.name)
-    total: Size = 0
-    seen = set()
+    found: dict[tuple[int, Form], Size] = {}
     for name, form, dtype, storage in _inputs(operation):
-        if (storage, form, dtype) in seen or _only_written(operation, name):
-            continue
-        seen.add((storage, form, dtype))
-        total += numel(output(operation) if name == table else form) * itemsize(dtype)
-    return total
+        if not _only_written(operation, name):
+            found[storage, (form, dtype)] = numel(output(operation) if name == table else form) * itemsize(dtype)
+    return [(storage, form, size) for (storage, form), size in found.items()]
 
 
 def _only_written(operation: Operation, name: str) -> bool:
@@ -76,19 +83,23 @@ def _only_written(operation: Operation, name: str) -> bool:
     return "out" in str(operation.attributes.get("overload", "")) and name.startswith("out")
 
 
-def _written(operation: Operation) -> Size:
-    """Outputs, and inputs written in place, each once: an output that is such an input is not counted again."""
+def writes(operation: Operation) -> list[Piece]:
+    """What is written of each storage: outputs, and inputs written in place, each once: an output that is such an
+    input is not counted again."""
     written = set(operation.writes)
-    changed = {(s, form, dtype) for _, form, dtype, s in _inputs(operation) if s in written}
-    fresh = len(written) - len({storage for storage, _, _ in changed})
+    inputs = _inputs(operation)
+    changed = list(dict.fromkeys((s, (form, dtype)) for _, form, dtype, s in inputs if s in written))
+    kept = {storage for storage, _ in changed}
+    fresh = [storage for storage in operation.writes if storage not in kept]
     outputs = list(zip(operation.output_shapes, operation.output_dtypes, strict=True))
-    returned = len(outputs) - fresh
-    for _, form, dtype in changed:
-        if returned > 0 and (form, dtype) in outputs:
-            outputs.remove((form, dtype))
+    returned = len(outputs) - len(fresh)
+    for _, form in changed:
+        if returned > 0 and form in outputs:
+            outputs.remove(form)
             returned -= 1
-    total: Size = sum(numel(form) * itemsize(dtype) for _, form, dtype in changed)
-    return total + sum(numel(form) * itemsize(dtype) for form, dtype in outputs)
+    owners = [*fresh[: len(outputs)], *[fresh[-1] if fresh else NOWHERE] * (len(outputs) - len(fresh))]
+    pieces = [*changed, *zip(owners, outputs, strict=True)]
+    return [(storage, form, numel(form[0]) * itemsize(form[1])) for storage, form in pieces]
 
 
 def _inputs(operation: Operation) -> list[tuple[str, tuple[Size, ...], str, int]]:

@@ -42,6 +42,7 @@ NOT_ON_FAKE = (Unavailable, RuntimeError, TypeError)
 
 _MODULE_OWN = frozenset(vars(torch.nn.Module()))
 """Attributes that every module has: its parameters, buffers, children and hooks."""
+_CPU = torch.device("cpu")
 _VIEW, _UNSAFE_VIEW = torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default
 
 
@@ -193,8 +194,9 @@ def _faker(mode: FakeTensorMode) -> Callable[[Any], Any]:
 
 
 def _fake_like(tensor: torch.Tensor, mode: FakeTensorMode) -> torch.Tensor:
+    bare = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
     with mode:
-        fake = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="cpu")
+        fake = FakeTensor(mode, bare, _CPU)  # as the mode itself would, at a tenth of the time
         if isinstance(tensor, torch.nn.Parameter):
             return torch.nn.Parameter(fake, requires_grad=tensor.requires_grad)
         return fake.requires_grad_(tensor.requires_grad)

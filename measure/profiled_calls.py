@@ -49,7 +49,7 @@ _OPERATOR = re.compile(r"(?!profiler::|prim::)\w+::\w+")
 """Namespace and name. The engine's frames and C++ nodes (torch::autograd::AccumulateGrad) have more parts."""
 
 
-class _Frame:
+class Frame:
     """An event on a host thread and where it lies. Times in ns of the recording's clock."""
 
     __slots__ = (
@@ -66,17 +66,17 @@ class _Frame:
         self.end_ns: int = self.start_ns + event.duration_ns()
         self.number: int = event.sequence_nr()  # -1: none
         self.index: int | None = None  # among the calls that are kept; None: it is none of them
-        self.parent: _Frame | None = None
-        self.above: _Frame | None = None  # the nearest call above that is kept
-        self.node: _Frame | None = None  # the autograd node that runs it; None outside, and where forward is recomputed
+        self.parent: Frame | None = None
+        self.above: Frame | None = None  # the nearest call above that is kept
+        self.node: Frame | None = None  # the autograd node that runs it; None outside, and where forward is recomputed
         self.module = ""
         self.phase = ""
         self.nodes = 0  # how many nodes that took part in the backward pass were made in it
 
     @property
-    def inside_of_all(self) -> Iterator[_Frame]:
+    def inside_of_all(self) -> Iterator[Frame]:
         """Itself and what is around it, outwards."""
-        frame: _Frame | None = self
+        frame: Frame | None = self
         while frame is not None:
             yield frame
             frame = frame.parent
@@ -88,8 +88,7 @@ def to_operations(recording: Any, work: str, *, cuda: bool) -> tuple[tuple[Profi
     recording: torch's `_ProfilerResult`. Raises Unavailable if it holds no step under `Ranges`.
     """
     events = recording.events()
-    frames = _frames(events)
-    _place(frames)
+    (frames,) = step_frames(events, last=True)
     calls = [frame for frame in frames if frame.index is not None]
     device_s, notes = _device_times(events, calls, frames) if cuda else ((None,) * len(calls), ())
     makers, arguments = _Makers(frames), _Arguments(recording)
@@ -121,28 +120,39 @@ def to_operations(recording: Any, work: str, *, cuda: bool) -> tuple[tuple[Profi
     return tuple(operations), notes
 
 
-def _frames(events: Sequence[Any]) -> list[_Frame]:
-    """The last step's own frame and then those that begin in its time on any thread, by start, the outer first."""
+def step_frames(events: Sequence[Any], *, last: bool = False) -> list[list[Frame]]:
+    """For each step under `Ranges`: its own frame, then those that begin in its time on any thread, placed.
+
+    By start, the outer first. last: of the last step alone. Raises Unavailable if there is no step.
+    """
     on_host = [event for event in events if event.device_type() == DeviceType.CPU and not event.is_async()]
-    steps = [event for event in on_host if event.name() == f"{DOMAIN}.step"]
+    steps = sorted((Frame(e) for e in on_host if e.name() == f"{DOMAIN}.step"), key=lambda frame: frame.start_ns)
     if not steps:
         raise Unavailable("torch's profiler recorded no step")
-    step = max(map(_Frame, steps), key=lambda frame: frame.start_ns)
-    inside = [_Frame(event) for event in on_host if step.start_ns <= event.start_ns() < step.end_ns]
-    known = [frame for frame in inside if _is_known(frame) and frame.name != step.name]
-    return [step, *sorted(known, key=lambda frame: (frame.start_ns, -frame.end_ns))]
+    steps = steps[-1:] if last else steps
+    starts, found = [step.start_ns for step in steps], [[step] for step in steps]
+    for event in on_host:
+        at = bisect_right(starts, event.start_ns()) - 1
+        if at >= 0 and event.start_ns() < steps[at].end_ns:
+            frame = Frame(event)
+            if _is_known(frame) and frame.name != steps[at].name:
+                found[at].append(frame)
+    for frames in found:
+        frames[1:] = sorted(frames[1:], key=lambda frame: (frame.start_ns, -frame.end_ns))
+        _place(frames)
+    return found
 
 
-def _is_known(frame: _Frame) -> bool:
+def _is_known(frame: Frame) -> bool:
     """No call of CUDA's runtime, whose threads and numbers are not torch's."""
     return frame.scope != FUNCTION or frame.number >= 0 or "::" in frame.name
 
 
-def _place(frames: Sequence[_Frame]) -> None:
+def _place(frames: Sequence[Frame]) -> None:
     """Give each frame what it lies in: its parent, and with it call, module and node; its phase; calls their index."""
     spans = [(frame.start_ns, frame.end_ns, phase) for frame in frames if (phase := _phase_named(frame))]
     starts = [start_ns for start_ns, _, _ in spans]
-    open_frames: dict[int, list[_Frame]] = {}
+    open_frames: dict[int, list[Frame]] = {}
     calls = 0
     for frame in frames:
         stack = open_frames.setdefault(frame.thread, [])
@@ -158,12 +168,12 @@ def _place(frames: Sequence[_Frame]) -> None:
         stack.append(frame)
 
 
-def _phase_named(frame: _Frame) -> str:
+def _phase_named(frame: Frame) -> str:
     name = frame.name.removeprefix(f"{DOMAIN}.") if frame.scope == ANNOTATION else ""
     return name if name in PHASES else ""
 
 
-def _inherit(frame: _Frame, parent: _Frame | None) -> None:
+def _inherit(frame: Frame, parent: Frame | None) -> None:
     recomputed = False
     if parent is not None:
         frame.parent = parent
@@ -180,7 +190,7 @@ def _inherit(frame: _Frame, parent: _Frame | None) -> None:
         frame.phase = "recompute"
 
 
-def _is_node(frame: _Frame) -> bool:
+def _is_node(frame: Frame) -> bool:
     """Whether it is a node of the autograd graph at work, or the engine around that. Both have the node's number."""
     return frame.scope == BACKWARD or frame.name.startswith(ENGINE)
 
@@ -188,8 +198,8 @@ def _is_node(frame: _Frame) -> bool:
 class _Makers:
     """Which forward call made which node of the autograd graph."""
 
-    def __init__(self, frames: Sequence[_Frame]) -> None:
-        last: dict[int, dict[int, _Frame]] = {}
+    def __init__(self, frames: Sequence[Frame]) -> None:
+        last: dict[int, dict[int, Frame]] = {}
         for frame in frames:
             if frame.scope == FUNCTION and frame.number >= 0 and not _is_node(frame):
                 last.setdefault(frame.thread, {})[frame.number] = frame  # the last to begin stays
@@ -200,7 +210,7 @@ class _Makers:
                 for frame in maker.inside_of_all:
                     frame.nodes += 1
 
-    def of(self, node: _Frame | None) -> tuple[_Frame | None, _Frame | None]:
+    def of(self, node: Frame | None) -> tuple[Frame | None, Frame | None]:
         """The frame that made a node, and the kept call that this amounts to; None where there is none."""
         maker = None if node is None else self._maker(node)
         if maker is None or maker.index is None:
@@ -210,25 +220,25 @@ class _Makers:
             call = parent
         return maker, call
 
-    def number(self, frame: _Frame) -> int | None:
+    def number(self, frame: Frame) -> int | None:
         """The number of a frame or of the node that runs it, from the thread's first in the step; None: none."""
         thread, number = (frame.thread, frame.number) if frame.number >= 0 or frame.node is None else _key(frame.node)
         numbers, _ = self._made.get(thread, ([], {}))
         return number - numbers[0] if numbers and number >= numbers[0] else None
 
-    def _maker(self, node: _Frame) -> _Frame | None:
+    def _maker(self, node: Frame) -> Frame | None:
         thread, number = _key(node)
         numbers, of_number = self._made.get(thread, ([], {}))
         place = bisect_right(numbers, number) - 1
         return of_number[numbers[place]] if place >= 0 else None
 
 
-def _key(node: _Frame) -> tuple[int, int]:
+def _key(node: Frame) -> tuple[int, int]:
     """The thread that made a node, and its number there."""
     return node.event.fwd_thread_id(), node.number
 
 
-def _is_one_call(call: _Frame, parent: _Frame) -> bool:
+def _is_one_call(call: Frame, parent: Frame) -> bool:
     return parent.index is not None and parent.number == call.number and parent.name != call.name and parent.nodes == 1
 
 
@@ -274,31 +284,40 @@ def _tuples(value: Any) -> Any:
     return tuple(_tuples(item) for item in value) if isinstance(value, (list, tuple)) else value
 
 
-def _device_times(
-    events: Sequence[Any], calls: Sequence[_Frame], frames: Sequence[_Frame]
-) -> tuple[Sequence[float | None], tuple[str, ...]]:
-    """Seconds on the device of what each call launched (kernels, copies, fills), and what is missing.
+def launched(
+    events: Sequence[Any], frames: Sequence[Frame], end_ns: int | None = None
+) -> Iterator[tuple[Any, Frame | None]]:
+    """What ran on the device (kernels, copies, fills) for a step, with the innermost frame that launched it.
 
-    An event of the device names the innermost event of the host that launched it. Annotations are mirrored there.
+    An event of the device names the innermost event of the host that launched it. Annotations are mirrored there. One
+    without a recorded call is told, with None, if it began in the step or after it and before `end_ns`.
     """
     by_number = {frame.event.correlation_id(): frame for frame in frames}
     annotations = {frame.name for frame in frames if frame.scope == ANNOTATION}
-    spent_ns, lost_ns = [0] * len(calls), []
-    launched = 0
     for event in events:
         if event.device_type() == DeviceType.CPU or event.is_user_annotation() or event.name() in annotations:
             continue
         frame = by_number.get(event.linked_correlation_id())
-        if frame is None and event.start_ns() < frames[0].start_ns:
-            continue  # of an earlier step
-        launched += 1
+        outside = event.start_ns() < frames[0].start_ns or (end_ns is not None and event.start_ns() >= end_ns)
+        if frame is not None or not outside:
+            yield event, frame
+
+
+def _device_times(
+    events: Sequence[Any], calls: Sequence[Frame], frames: Sequence[Frame]
+) -> tuple[Sequence[float | None], tuple[str, ...]]:
+    """Seconds on the device of what each call launched, and what is missing."""
+    spent_ns, lost_ns = [0] * len(calls), []
+    count = 0
+    for event, frame in launched(events, frames):
+        count += 1
         call = frame if frame is None or frame.index is not None else frame.above
         if call is None:
             lost_ns.append(event.duration_ns())
         while call is not None:
             spent_ns[call.index] += event.duration_ns()
             call = call.above
-    if not launched:
+    if not count:
         return (None,) * len(calls), ("no kernels: CUPTI gave the profiler none, so that no call has a device time",)
-    lost = f"{len(lost_ns)} of {launched} kernels and copies, {sum(lost_ns) / 1e9:.3g} s, have no recorded call"
+    lost = f"{len(lost_ns)} of {count} kernels and copies, {sum(lost_ns) / 1e9:.3g} s, have no recorded call"
     return [ns / 1e9 for ns in spent_ns], (lost,) if lost_ns else ()

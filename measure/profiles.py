@@ -72,7 +72,7 @@ def profile_step(
     """
     if work not in WORKS:
         raise ValueError(f"expected a work ({', '.join(WORKS)}), got {work!r}")
-    _check_available(cuda)
+    check_available(cuda)
     announced: set[str] = set()
     ranges = Ranges(True)
     ranged = ranges.step(step)
@@ -82,7 +82,7 @@ def profile_step(
             ranged(announced.add)
 
     profiler = torch.autograd.profiler.profile(
-        use_kineto=True, use_device=_device(cuda), record_shapes=True, with_flops=True
+        use_kineto=True, use_device=kernel_device(cuda), record_shapes=True, with_flops=True
     )  # torch.profiler.profile, without its schedule: on 2.11 that warns, or builds its own table of all steps (5 s)
     with ModuleRanges(model) as modules, profiler, collector_off():
         run()
@@ -107,7 +107,8 @@ def _exported(results: Any) -> tuple[bytes, str]:
         return b"", f"its Kineto trace could not be written: {' '.join(str(fault).split())}"
 
 
-def _check_available(cuda: bool) -> None:
+def check_available(cuda: bool) -> None:
+    """Raise Unavailable if nothing can be recorded here and now."""
     if not torch.profiler.kineto_available():
         raise Unavailable("this build of torch has no Kineto, with which torch.profiler records")
     if torch._C._autograd._profiler_enabled():
@@ -116,7 +117,7 @@ def _check_available(cuda: bool) -> None:
         raise Unavailable("expected a CUDA device to profile, torch sees none")
 
 
-def _device(cuda: bool) -> str | None:
+def kernel_device(cuda: bool) -> str | None:
     """The device that the profiler records kernels of. Without CUPTI it would put a pair of events around each call."""
     kernels = torch.profiler.ProfilerActivity.CUDA in torch.profiler.supported_activities()
     return "cuda" if cuda and kernels else None

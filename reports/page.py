@@ -129,7 +129,7 @@ def page(
         _cleaning(built),
     ]
     return (
-        _environment_of_templates()
+        environment()
         .get_template(TEMPLATE)
         .render(
             title=_title(built, manifest),
@@ -140,7 +140,8 @@ def page(
     )
 
 
-def _environment_of_templates() -> jinja2.Environment:
+def environment() -> jinja2.Environment:
+    """Where every page's template is found, escaping on."""
     import jinja2
 
     loader = jinja2.FileSystemLoader(TEMPLATES, encoding="utf-8")
@@ -278,9 +279,17 @@ def _cleaning(built: Built) -> Section:
 def _picture(name: str, svg: str) -> Picture:
     base = max((base for base in CAPTIONS if f"{name}_".startswith(f"{base}_")), key=len, default="")
     caption, file = CAPTIONS.get(base, (f"{name.replace('_', ' ')}", "derived files"))
+    return Picture(name, caption, file, data_uri(svg), *natural_size(svg))
+
+
+def natural_size(svg: str) -> tuple[int | None, int | None]:
+    """Width and height in CSS pixels; None where the SVG does not say."""
     size = _SIZE.search(svg)
-    width, height = (round(float(side) * _PX_PER_PT) for side in size.groups()) if size else (None, None)
-    return Picture(name, caption, file, data_uri(svg), width, height)
+    return (_pixels(size[1]), _pixels(size[2])) if size else (None, None)
+
+
+def _pixels(points: str) -> int:
+    return round(float(points) * _PX_PER_PT)
 
 
 def data_uri(svg: str) -> Markup:

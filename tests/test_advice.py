@@ -48,15 +48,16 @@ def told(found: StepProfile) -> dict[str, str]:
 
 
 def test_memory_bound_operations_that_could_be_fused():
-    # normalization and activation move 1000 bytes each, in one group 500; together 70 of 100 s
+    # normalization, activation and softmax move 1000 bytes each, in one group 500; together 70 of 100 s
     step = (
         of_memory(0, "normalization", 50.0, fused_bytes=500),
-        of_memory(1, "activation", 20.0, group=0),
+        of_memory(1, "activation", 15.0, group=0),
+        of_memory(3, "softmax", 5.0, group=0),
         op(2, "view", 30.0, kernels=0),
     )
     words = told(profile(*step))["fuse"]
-    assert "70 % of the step's time is in operations that memory bounds (normalization 50 %, activation 20 %)" in words
-    assert "move 2 kB a step, ideally fused 500 B" in words
+    assert "70 % of the step's time is in operations that memory bounds (normalization 50 %, activation 15 %)" in words
+    assert "move 3 kB a step, ideally fused 500 B" in words
     assert "torch.compile" in words
 
 
@@ -97,6 +98,11 @@ def test_no_faster_unit_no_advice(peaks: dict[str, float]):
     assert "precision" not in told(found)
 
 
+def test_products_that_memory_bounds_gain_nothing_from_a_faster_unit():
+    step = (of_arithmetic(0, 40.0), of_arithmetic(1, 60.0, read_bytes=1000))
+    assert told(profile(*step))["precision"].startswith("40 % of the step's time is in fp32 products")
+
+
 def test_who_runs_on_the_fast_unit_already_is_told_nothing():
     assert "precision" not in told(profile(of_arithmetic(0, 80.0, unit="bf16")))
 
@@ -113,12 +119,35 @@ def test_a_layout_that_was_faster_here():
     assert "layout" not in told(profile(*fast, machine=machine))
 
 
+def test_slow_kernels():
+    # memory needs 100 s and 50 s of the 400 s and 100 s: (400 * 1/4 + 100 * 1/2) / 500 = 30 %
+    slow = (
+        of_memory(0, "normalization", 400.0, read_bytes=60, written_bytes=40),
+        of_memory(1, "normalization", 100.0, read_bytes=30, written_bytes=20),
+        of_memory(2, "activation", 500.0, read_bytes=300, written_bytes=150),  # 90 %
+    )
+    words = told(profile(*slow))["kernels"]
+    assert words.startswith("Normalization takes 50 % of the step's time and reaches 30 % of its roof")
+    assert "kernels" not in told(profile(*slow[2:]))
+    waited = [replace(each, waited_s=1e6) for each in slow]  # the host bounds them
+    assert "kernels" not in told(profile(*waited))
+
+
+def test_of_convolutions_the_layout_speaks_if_it_can():
+    step = (of_arithmetic(0, 200.0),)
+    machine = replace(MACHINE, channels_last_gain_by_unit={"fp32": 2.0})
+    assert {"layout", "kernels"} & told(profile(*step, machine=machine)).keys() == {"layout"}
+    assert {"layout", "kernels"} & told(profile(*step)).keys() == {"kernels"}
+
+
 def test_copies_and_the_optimizer():
     step = (
         of_memory(0, "copy", 20.0),
         of_memory(1, "copy", 10.0),
         of_memory(2, "optimizer", 50.0, phase="optimizer"),
-        op(3, "view", 20.0, kernels=0),
+        op(3, "view", 15.0, kernels=0),
+        of_memory(4, "copy", 0.0),  # was not run
+        of_memory(5, "elementwise", 5.0),
     )
     found = told(profile(*step))
     assert found["copies"].startswith("30 % of the step's time is in 2 copies")
@@ -140,6 +169,12 @@ def test_the_largest_concern_comes_first_and_small_ones_not_at_all():
         ("layout", 0.4),
         ("feed", 0.26),
     ]
+
+
+@pytest.mark.parametrize(("copies_s", "speaks"), [(15.0, True), (14.0, False)])
+def test_from_which_share_on_it_is_said(copies_s: float, speaks: bool):
+    step = (of_memory(0, "copy", copies_s), of_arithmetic(1, 100.0 - copies_s, unit="bf16", model_flop=4000))
+    assert ("copies" in told(profile(*step))) is speaks
 
 
 def test_no_times_no_advice():

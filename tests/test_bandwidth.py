@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from analysis.machines import machine_of
 from measure import bandwidth, launches
 from measure.ceilings import Bench
 from measure.clocks import CpuClock, CudaClock
@@ -129,7 +130,7 @@ def test_what_a_profile_needs_within_seconds(monkeypatch):
     monkeypatch.setattr("measure.ceilings.PROBE_SIDE", {"cpu": 64})
     monkeypatch.setattr("measure.trials.MOST_IMAGES", 1)
     monkeypatch.setattr("measure.machine.moves", lambda *_: [Move("copy", 1 << 20, "memory")] * 5)
-    rows = measure_machine("cpu", ("fp32", "tf32"), CpuClock(), 2.0)
+    rows = measure_machine("cpu", ("fp32", "tf32"), CpuClock(), 60.0)  # all have their 20 calls long before
     by_status = {row.precision: row.status for row in rows if row.operation == "matmul"}
     assert by_status == {"fp32": "ok", "tf32": "unavailable"}
     assert [row.operation for row in rows if not row.precision] == ["copy", "copy", "call"]
@@ -148,3 +149,19 @@ def test_a_gpus_memory_and_launches():
     assert 50e9 < copy.bytes_per_s < 20e12
     for view in launches.operations("cuda"):
         assert 0.5e-6 < launches.row(its, BLANK, view, 1).best_s < 50e-6
+
+
+@pytest.mark.gpu
+def test_a_gpus_machine_comes_in_seconds():
+    """Needs a CUDA device with tensor units: they are faster than its cores, and every figure is there."""
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    clock = CudaClock("cuda")
+    begun_s = clock.wall_s()
+    rows = measure_machine("cuda", ("amp-fp16",), clock, 6.0)
+    assert clock.wall_s() - begun_s < 25
+    found = machine_of(rows, "cuda", rows[0].device_name)
+    assert found.peak_by_unit["fp16"] > found.peak_by_unit["fp32"] > 1e12
+    assert found.bytes_per_s > 50e9
+    assert 0.5e-6 < found.launch_s < 50e-6
+    assert set(found.channels_last_gain_by_unit) == {"fp16", "fp32"}

@@ -227,7 +227,7 @@ def test_the_profiler_is_asked_for_kernels_where_it_can_record_them(monkeypatch,
     activities = torch.profiler.ProfilerActivity
     supported = {activities.CPU, activities.CUDA} if kernels else {activities.CPU}
     monkeypatch.setattr(torch.profiler, "supported_activities", lambda: supported)
-    assert profiles._device(cuda) == device
+    assert profiles.kernel_device(cuda) == device
 
 
 def test_peak_memory_is_that_of_the_cells_own_step(driver):

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.statistics import autocorrelation, effective_size, median_interval, summarise, t_quantile
+from analysis.statistics import autocorrelation, effective_size, means, median_interval, summarise, t_quantile
 
 
 def ar1(rng: np.random.Generator, n: int, r: float, rows: int) -> np.ndarray:
@@ -182,3 +182,25 @@ def test_the_medians_interval_does_not_mind_a_wild_value():
 def test_a_summary_is_frozen():
     with pytest.raises(dataclasses.FrozenInstanceError):
         summarise([1.0]).mean = 2.0
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 5, 20])
+def test_means_of_rows_are_those_of_each_alone(n: int):
+    """Random walks, noise, and rows without spread, where rounding alone must not make an interval."""
+    draw = np.random.default_rng(n)
+    rows = [draw.normal(5, 1, n), draw.normal(5, 1, n).cumsum(), np.full(n, 0.1), np.zeros(n), np.arange(n) + 1.0]
+    found = means(rows)
+    for place, row in enumerate(rows):
+        alone = summarise(row.tolist())
+        assert found.mean[place] == pytest.approx(alone.mean, rel=1e-12)
+        assert found.median[place] == pytest.approx(alone.median, rel=1e-12)
+        if n == 1:
+            assert (found.low, found.high, alone.low) == (None, None, None)
+        else:
+            assert found.low[place] == pytest.approx(alone.low, rel=1e-9, abs=1e-15)
+            assert found.high[place] == pytest.approx(alone.high, rel=1e-9, abs=1e-15)
+
+
+def test_rows_without_values_have_no_mean():
+    with pytest.raises(ValueError, match="expected rows of at least one value"):
+        means([[]])

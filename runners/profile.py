@@ -1,0 +1,214 @@
+"""`python -m runners.profile MODEL`: where time, FLOP, bytes and parameters go, and what bounds each part.
+
+A worker looks for the machine's ceilings, builds the model, and profiles steps of it; the parent imports no torch.
+Exit codes: 0 profiled; 1 it could not be, or its sums do not add up; 2 the caller's mistake, a model that does not
+take its inputs among them; 3 a file could not be written; 130 Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from argparse import Namespace
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from runners import profile_options, profile_settings
+from runners.count_options import hyper_of
+from runners.exits import FAILED, Mistake, exit_code, guarded
+from runners.progress import passing
+
+if TYPE_CHECKING:
+    from results.records import Ceiling
+    from results.step_profile import Machine, StepProfile
+    from runners.cell import Probed
+
+PROBE_TIMEOUT_S = 180.0
+BUSY_LOAD_RATIO = 0.5
+"""Load a core from which others may have slowed the step down."""
+
+ASKED_WRONGLY = ("invalid", "unavailable")
+"""Statuses of a worker's fault that are the caller's mistake."""
+
+
+class Unprofiled(Exception):
+    """Why there is no profile, in one line."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; its exit code."""
+    options = profile_options.parser().parse_args(arguments)
+    return guarded(lambda: _run(options), options.debug)
+
+
+def _run(options: Namespace) -> int:
+    """Everything after parsing. Raises Mistake, StoreFault, KeyboardInterrupt."""
+    options = profile_settings.merged(options)
+    _check(options)
+    rows = _read(options)
+    from runners import profile_files
+    from runners.launch import Worker, prepare
+
+    profile_files.make(options)
+    prepare()
+    worker = Worker("profile", quiet=not options.debug)
+    try:
+        probed = _probe(worker, options)
+        machine = _machine(worker, options, probed, rows)
+        profile = _profile(worker, options, probed, machine)
+    except Unprofiled as fault:
+        passing("")
+        print(f"error: {fault}", file=sys.stderr)
+        return FAILED
+    finally:
+        worker.stop()
+    passing("")
+    show(profile, options)
+    return _conserved(profile)
+
+
+def show(profile: StepProfile, options: Namespace) -> None:
+    """The report on stdout or into its file, and everything else where --out says. Raises StoreFault."""
+    from runners import files, profile_files
+
+    text = profile_files.report(profile, options, _width(options))
+    if options.output_file is None:
+        print(text, end="")
+    else:
+        files.put(options.output_file, text)
+        print(f"written to {options.output_file}", file=sys.stderr)
+    if options.out is not None:
+        profile_files.write(profile, options)
+        print(f"written to {options.out}", file=sys.stderr)
+
+
+def _width(options: Namespace) -> int | None:
+    """Of the terminal, so that settings do not wrap; files and pipes get whole lines."""
+    on_terminal = options.output_file is None and sys.stdout.isatty()
+    return shutil.get_terminal_size().columns if on_terminal else None
+
+
+def _conserved(profile: StepProfile) -> int:
+    """0; 1 with a line where the parts are not the whole, which no profile should show."""
+    from analysis.step_tree import conservation, tree
+    from reports.profile_summary import conservation_lines
+
+    nodes = tree(profile)
+    if conservation(profile, nodes).holds:
+        return 0
+    print(f"error: the parts are not the step: {'; '.join(conservation_lines(profile, nodes['']))}", file=sys.stderr)
+    return FAILED
+
+
+def _check(options: Namespace) -> None:
+    """Raises Mistake for what cannot be, before anything slow is imported."""
+    from results.errors import Unavailable
+    from workloads.shapes import parse_shapes
+    from workloads.specs import check
+
+    kind, _, index = options.device.partition(":")
+    numbered = kind == "cuda" and index.isdecimal()
+    if kind not in ("auto", "cpu", "cuda") or (":" in options.device and not numbered):
+        raise Mistake(f"--device: expected auto, cpu, cuda or cuda:N, got {options.device!r}")
+    if options.output_file is not None and options.output_file.is_dir():
+        raise Mistake(f"--output-file: expected a file, got the directory {options.output_file}; --out takes one")
+    try:
+        check(options.model)
+        if options.batch:
+            check(options.batch)
+        if options.input:
+            parse_shapes(options.input)
+    except (ValueError, Unavailable) as fault:
+        raise Mistake(str(fault)) from fault
+
+
+def _read(options: Namespace) -> list[Ceiling] | None:
+    """The rows of --ceilings; None where no file is given."""
+    if options.ceilings is None:
+        return None
+    from runners import ceiling_files
+
+    try:
+        return ceiling_files.read(options.ceilings)
+    except ValueError as fault:
+        raise Mistake(f"--ceilings: {fault}") from fault
+
+
+def _probe(worker: Any, options: Namespace) -> Probed:
+    """What the device is. Raises Mistake for one that is not there, or that lacks the precision."""
+    from runners.launch import Fault
+
+    passing("looking at the device")
+    answer = worker.call("runners.cell:probe", options.device, timeout_s=PROBE_TIMEOUT_S)
+    if isinstance(answer, Fault):
+        raise Mistake(answer.reason)
+    found: Probed = answer
+    if options.precision in found.refused:
+        raise Mistake(f"--precision: {found.refused[options.precision]}")
+    return found
+
+
+def _machine(worker: Any, options: Namespace, probed: Probed, rows: list[Ceiling] | None) -> Machine:
+    """What the step is held against. Ceilings that could not be found are told, and cost their own figures alone."""
+    from analysis.machines import machine_of
+    from runners.launch import Fault
+
+    facts = probed.environment
+    if rows is None and options.ceiling_budget:
+        passing("looking for the machine's ceilings")
+        budget_s = options.ceiling_budget
+        answer = worker.call(
+            "runners.ceiling_tasks:quick", probed.device, (options.precision,), budget_s,
+            timeout_s=10 * budget_s + PROBE_TIMEOUT_S,
+        )  # fmt: skip
+        if isinstance(answer, Fault):
+            passing("")
+            print(f"warning: no ceilings: {answer.reason}", file=sys.stderr)
+        rows = [] if isinstance(answer, Fault) else answer
+    threads = facts.get("threads") if probed.device.startswith("cpu") else None
+    name = str(facts.get("name") or "")
+    return machine_of(rows or [], probed.device, name, facts.get("multiprocessors"), threads)
+
+
+def _profile(worker: Any, options: Namespace, probed: Probed, machine: Machine) -> StepProfile:
+    """Raises Mistake where the model cannot be built or fails, Unprofiled where the worker does."""
+    from runners.launch import Fault
+    from runners.profiled import Request
+
+    passing(f"{options.model}: profiling")
+    request = Request(
+        model=options.model,
+        batch_size=options.batch_size,
+        device=probed.device,
+        precision=options.precision,
+        mode=options.mode,
+        optimizer=options.optimizer,
+        layout=options.layout,
+        steps=options.steps,
+        warm_up=options.warm_up,
+        compare_steps=options.compare_steps,
+        ignored=options.ignore_modules,
+        hyper=hyper_of(options),
+    )
+    answer = worker.call("runners.profiled:profile", request, timeout_s=options.timeout)
+    if isinstance(answer, Fault):
+        if options.debug:
+            print(answer.detail, file=sys.stderr)
+        if answer.status in ASKED_WRONGLY:
+            raise Mistake(f"{options.model}: {answer.reason}")
+        raise Unprofiled(f"{options.model}: {answer.status.replace('_', ' ')}: {answer.reason}")
+    notes = (*answer.notes, *_busy(probed))
+    return replace(answer, machine=machine, world_size=options.world_size, notes=notes)
+
+
+def _busy(probed: Probed) -> list[str]:
+    """Whether others used this processor when the command began."""
+    load, cores = probed.environment.get("load_1min"), probed.environment.get("cpu_usable") or 1
+    if not probed.device.startswith("cpu") or load is None or load <= BUSY_LOAD_RATIO * cores:
+        return []
+    return [f"the load was {load:.1f} on {cores} cores when this began: times hold others' work, too"]
+
+
+if __name__ == "__main__":
+    sys.exit(exit_code(main))

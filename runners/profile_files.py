@@ -1,0 +1,74 @@
+"""What `runners.profile` tells: the report in the form that was asked for, and the files of `--out`.
+
+profile.txt, profile.json, modules.csv, operations.csv, the roofline as PNG and SVG, and profile.html, last, so that a
+picture that fails loses no table.
+"""
+
+from __future__ import annotations
+
+import json
+from argparse import Namespace
+from typing import TYPE_CHECKING
+
+from results import disk
+from runners.files import put, writing
+
+if TYPE_CHECKING:
+    from results.step_profile import StepProfile
+
+PAGE = "profile.html"
+PICTURE = "roofline"
+
+
+def make(options: Namespace) -> None:
+    """The directory of --out, before anything is measured for it. Raises StoreFault."""
+    if options.out is not None:
+        with writing(options.out):
+            disk.make_directory(disk.DISK, options.out)
+
+
+def report(profile: StepProfile, options: Namespace, width: int | None = None) -> str:
+    """The report as text, CSV or JSON. width: letters of a line of the tree."""
+    from reports import profile_data
+
+    if options.format == "json":
+        return json.dumps(profile_data.document(profile), indent=1, allow_nan=False) + "\n"
+    if options.format == "csv":
+        made = profile_data.operations_csv if options.operations else profile_data.modules_csv
+        return made(profile)
+    return _text(profile, options, width)
+
+
+def write(profile: StepProfile, options: Namespace) -> None:
+    """Every file of --out. Raises StoreFault."""
+    from reports import figures_roofline, profile_data, profile_page, style
+
+    out = options.out
+    put(out / "profile.json", json.dumps(profile_data.document(profile), indent=1, allow_nan=False) + "\n")
+    put(out / "modules.csv", profile_data.modules_csv(profile))
+    put(out / "operations.csv", profile_data.operations_csv(profile))
+    put(out / "profile.txt", _text(profile, options, None))
+    drawn: dict[str, bytes] = {}
+    with style.theme():
+        figure = figures_roofline.roofline(profile)
+        if figure is not None:
+            drawn = style.render(figure)
+    for ending, content in drawn.items():
+        put(out / f"{PICTURE}.{ending}", content)
+    put(out / PAGE, profile_page.page(profile, drawn["svg"].decode() if drawn else ""))
+
+
+def _text(profile: StepProfile, options: Namespace, width: int | None) -> str:
+    from reports.profile_operations import operations_text
+    from reports.profile_tree import tree_text
+
+    text = tree_text(
+        profile,
+        depth=options.module_depth,
+        top=options.top_modules,
+        detailed=options.detailed,
+        width=width,
+        recompute_fwd_factor=options.recompute_fwd_factor,
+        model_parallel=options.model_parallel,
+    )
+    return f"{text}\n{operations_text(profile)}" if options.operations else text

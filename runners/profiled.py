@@ -1,0 +1,98 @@
+"""What `runners.profile` asks of its worker: build the model, its batch and optimizer, and profile steps of it.
+
+A task that `launch.Worker` calls by name: picklable in, picklable out, and any exception becomes the command's line.
+torch is imported inside, because the parent imports this module for its types.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from results.step_profile import StepProfile
+
+if TYPE_CHECKING:
+    import torch
+
+    from workloads.base import Batch, Workload
+
+DETECTION = "detection"
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is to be profiled. hyper: what the factory takes beside the model. optimizer: "none": gradients alone."""
+
+    model: str
+    batch_size: int
+    device: str
+    precision: str = "fp32"
+    mode: str = "train"
+    optimizer: str = "sgd"
+    layout: str = "channels_first"
+    steps: int = 5
+    warm_up: int = 2
+    compare_steps: int = 4
+    ignored: tuple[str, ...] = ()
+    hyper: Mapping[str, Any] = field(default_factory=dict)
+
+
+def profile(request: Request) -> StepProfile:
+    """Raises ValueError where the model cannot be built or fails, Unavailable where nothing can be recorded."""
+    import torch
+
+    from measure.step_profile import profile_step
+    from runners.counted import get
+    from workloads.training import OPTIMIZERS
+
+    workload = get(request.model, **request.hyper)
+    training = request.mode == "train"
+    device = torch.device(request.device)
+    model, batch = _built(workload, request, device)
+    model.train(training)
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    optimizer = OPTIMIZERS[request.optimizer](parameters) if training and request.optimizer in OPTIMIZERS else None
+    inputs = batch.inputs[:1] if workload.task == DETECTION and not training else batch.inputs
+    found = profile_step(
+        model,
+        inputs,
+        target=batch.target,
+        loss=_loss(workload, batch),
+        optimizer=optimizer,
+        mode=request.mode,
+        precision=request.precision,
+        warm_up=request.warm_up,
+        steps=request.steps,
+        compare_steps=request.compare_steps,
+        ignore_modules=request.ignored,
+        name=request.model,
+    )
+    return _sized(found, request.batch_size)
+
+
+def _built(workload: Workload, request: Request, device: torch.device) -> tuple[torch.nn.Module, Batch]:
+    import torch
+
+    from runners.batches import in_layout
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model = workload.build(**workload.hyper).to(device)
+    if request.layout == "channels_last":
+        model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    generator = torch.Generator(device).manual_seed(0)
+    batch = workload.batch(workload.hyper, request.batch_size, device, generator)
+    return model, in_layout(request.layout, batch)
+
+
+def _loss(workload: Workload, batch: Batch) -> Any:
+    """The workload's loss as `profile_step` calls it: without a target, where there is none."""
+    return workload.loss if batch.target is not None else lambda output: workload.loss(output, None)
+
+
+def _sized(found: StepProfile, batch_size: int) -> StepProfile:
+    """With the batch that was asked for: sizes of inputs do not say it for every model."""
+    from dataclasses import replace
+
+    return replace(found, batch_size=batch_size)

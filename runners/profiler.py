@@ -1,0 +1,119 @@
+"""The profiler in the shape that DeepSpeed's users know: `profile_model` in one call, `Profiler` inside of a loop.
+
+Forward passes only. MACs are the multiply-adds of convolutions and matrix products; FLOP are twice those, and the
+arithmetic of everything else. Not claimed: DeepSpeed's numbers, where they are wrong.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from analysis.step_tree import tree
+from measure.counters.running import evaluating
+from measure.step_profile import profile_step
+from measure.step_watch import Watch
+from reports.profile_tree import aggregated_text, tree_text
+from reports.words import si
+from results.step_profile import StepProfile
+
+Number = int | float | str
+Ignored = Collection[type | str] | None
+
+
+def profile_model(
+    model: torch.nn.Module, input_shape: tuple[int, ...] | None = None, args: Collection[Any] | None = (),
+    kwargs: Mapping[str, Any] | None = None, print_profile: bool = True, detailed: bool = True, module_depth: int = -1,
+    top_modules: int = 1, warm_up: int = 1, as_strings: bool = True, output_file: str | Path | None = None,
+    ignore_modules: Ignored = None, mode: str = "forward", input_constructor: Callable[[Any], Any] | None = None,
+) -> tuple[Number, Number, Number]:  # fmt: skip
+    """(FLOP, MACs, parameters) of one forward pass in eval mode; mode "generate": of model.generate.
+
+    input_shape: of a tensor of ones, before args. input_constructor: makes the inputs of input_shape instead."""
+    if input_constructor is None:
+        held = next(model.parameters(), torch.empty(0))
+        shaped = [] if input_shape is None else [torch.ones(input_shape, dtype=held.dtype, device=held.device)]
+        inputs: Any = (*shaped, *(args or ()))
+    else:
+        inputs = input_constructor(input_shape)
+    given: dict[str, Any] = {"kwargs": kwargs, "mode": mode, "ignore_modules": ignore_modules or ()}
+    with evaluating(model):
+        profile = profile_step(model, inputs, warm_up=warm_up, steps=1, **given)
+    if print_profile:
+        _print(tree_text(profile, depth=module_depth, top=top_modules, detailed=detailed), output_file)
+    flops, macs = _flops_and_macs(profile)
+    return _said(flops, "FLOP", as_strings), _said(macs, "MAC", as_strings), _said(profile.parameters, "", as_strings)
+
+
+class Profiler:
+    """Profiles the forwards between start_profile and stop_profile; of several, each number is their mean."""
+
+    def __init__(self, model: torch.nn.Module, recompute_fwd_factor: float = 0.0) -> None:
+        self._watch = Watch(model)
+        self._ignored: Ignored = None
+        self._profile: StepProfile | None = None
+        self.recompute_fwd_factor = recompute_fwd_factor
+
+    def start_profile(self, ignore_list: Ignored = None) -> None:
+        """Begin; raises ValueError if it has begun. ignore_list: modules to leave out."""
+        self._watch.start()
+        self._ignored, self._profile = ignore_list, None
+
+    def stop_profile(self) -> None:
+        """End, and make the numbers. Raises ValueError if nothing was begun, or no forward ran since."""
+        self._profile = self._watch.stop(self._ignored or ())
+
+    def end_profile(self) -> None:
+        """Forget everything; nothing is left on the model."""
+        self._watch.drop()
+        self._profile = None
+
+    def get_total_flops(self, as_string: bool = False) -> Number:
+        return _said(_flops_and_macs(self._found())[0], "FLOP", as_string)
+
+    def get_total_macs(self, as_string: bool = False) -> Number:
+        return _said(_flops_and_macs(self._found())[1], "MAC", as_string)
+
+    def get_total_duration(self, as_string: bool = False) -> Number:
+        times_s = self._found().step_times_s
+        return _said(sum(times_s) / len(times_s), "s", as_string)
+
+    def get_total_params(self, as_string: bool = False) -> Number:
+        return _said(self._found().parameters, "", as_string)
+
+    def print_model_profile(
+        self, profile_step: int = 1, module_depth: int = -1, top_modules: int = 1, detailed: bool = True,
+        output_file: str | Path | None = None,
+    ) -> None:  # fmt: skip
+        """The whole report. profile_step: which step of the loop this is."""
+        given: dict[str, Any] = {"depth": module_depth, "top": top_modules, "detailed": detailed}
+        text = tree_text(self._found(), recompute_fwd_factor=self.recompute_fwd_factor, **given)
+        _print(f"Profile at step {profile_step}\n\n{text}", output_file)
+
+    def print_model_aggregated_profile(self, module_depth: int = -1, top_modules: int = 1) -> None:
+        _print(aggregated_text(self._found(), module_depth, top_modules), None)
+
+    def _found(self) -> StepProfile:
+        if self._profile is None:
+            raise ValueError("expected a finished profile: start_profile, a forward, stop_profile")
+        return self._profile
+
+
+def _flops_and_macs(profile: StepProfile) -> tuple[int, int]:
+    root = tree(profile)[""]
+    return root.model_flop + root.other_flop, root.forward_mac
+
+
+def _said(value: float, unit: str, as_string: bool) -> Number:
+    return si(value, unit) if as_string else value
+
+
+def _print(text: str, file: str | Path | None) -> None:
+    if file is None:
+        sys.stdout.write(text)
+    else:
+        Path(file).write_bytes(text.encode())

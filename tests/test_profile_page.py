@@ -1,0 +1,191 @@
+"""profile.html: one file, no network, one script that its policy admits; sorting and folding work in a browser."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+import re
+import shutil
+import subprocess
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from made_up_profile import MODULES, OPERATIONS, PROFILE, profile, untimed
+
+from reports.profile_page import page
+from results.step_profile import StepModule, StepProfile
+
+VOID = {"meta", "img", "br", "link", "input", "hr", "rect"}
+HOSTILE = '<script>alert("x")</script>&amp;\'><img src=http://example.org/x onerror=1>'
+PLOT = '<svg width="360pt" height="216pt" viewBox="0 0 360 216" xmlns="http://www.w3.org/2000/svg"><text>x</text></svg>'
+
+
+class Reader(HTMLParser):
+    """The document as tags and rows of tables, and the faults of its form."""
+
+    def __init__(self, document: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str]]] = []
+        self.faults: list[str] = []
+        self.rows: list[list[str]] = []
+        self.text = ""
+        self.feed(document)
+        self.close()
+        self.faults += [f"<{tag}> is not closed" for tag in self.open]
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, {name: value or "" for name, value in attributes}))
+        if tag not in VOID:
+            self.open.append(tag)
+        if tag == "tr":
+            self.rows.append([])
+        if tag in ("td", "th"):
+            self.rows[-1].append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in VOID:
+            return
+        if not self.open or self.open.pop() != tag:
+            self.faults.append(f"</{tag}> closes another")
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] in ("style", "script"):
+            return
+        self.text += data
+        if {"td", "th"} & set(self.open):
+            self.rows[-1][-1] += data
+
+
+@pytest.fixture(scope="module")
+def whole() -> str:
+    return page(PROFILE, PLOT)
+
+
+def hostile() -> StepProfile:
+    """Every name that a model's author chooses is an attack."""
+    modules = (MODULES[0], replace(MODULES[1], type=HOSTILE, settings=HOSTILE), *MODULES[2:])
+    more = StepModule(module=HOSTILE, type="Linear")
+    return profile(model=HOSTILE, modules=(*modules, more), notes=(HOSTILE,))
+
+
+@pytest.mark.parametrize("found", [PROFILE, untimed(), hostile(), profile(operations=OPERATIONS[:3])])
+def test_the_form_is_whole_and_identifiers_are_unique(found: StepProfile) -> None:
+    read = Reader(page(found, PLOT))
+    assert read.faults == []
+    ids = [attributes["id"] for _, attributes in read.tags if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    links = {attributes["href"] for tag, attributes in read.tags if tag == "a"}
+    assert {f"#{name}" for name in ids} >= links
+
+
+def test_nothing_is_loaded_and_one_script_may_run(whole: str) -> None:
+    read = Reader(whole)
+    assert not {tag for tag, _ in read.tags} & {"link", "iframe", "object", "embed", "base", "form"}
+    assert [attributes for tag, attributes in read.tags if tag == "script"] == [{}]
+    script = re.findall(r"<script>(.*?)</script>", whole, re.DOTALL)[0]
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    policy = next(a["content"] for tag, a in read.tags if tag == "meta" and "http-equiv" in a)
+    assert policy.startswith("default-src 'none';")
+    assert f"script-src 'sha256-{digest}'" in policy
+    for _, attributes in read.tags:
+        assert not [name for name in attributes if name.startswith("on")]
+        assert all(value.startswith("data:") for name, value in attributes.items() if name == "src")
+
+
+def test_names_are_text() -> None:
+    read = Reader(page(hostile()))
+    assert HOSTILE in read.text
+    assert sum(tag == "script" for tag, _ in read.tags) == 1
+    assert not [attributes for tag, attributes in read.tags if "onerror" in attributes]
+
+
+def test_the_verdict_and_the_sums_are_told(whole: str) -> None:
+    text = " ".join(Reader(whole).text.replace("\u00a0", " ").split())
+    assert "net uses 30 % of what this device can calculate; at most 94 % is possible for it here." in text
+    assert "operations 26.000 ms + between them 2.000 ms = step 28.000 ms" in text
+    assert "bytes_per_s: copy, measured here" in text
+    assert "10.5 ms: 0.71" in text  # the ladder's third rung
+
+
+def test_the_tables_have_a_row_each(whole: str) -> None:
+    """5 modules, 8 kinds of operation, 6 kernels, and a header for each table."""
+    read = Reader(whole)
+    assert len(read.rows) == 5 + 8 + 6 + 3
+    body = next(row for row in read.rows if row[0].startswith("body: Sequential"))
+    assert [" ".join(cell.split()) for cell in body[1:]] == [
+        "80.0 80 %", "4.00 k", "24.0 k 80 %", "11.0 kB", "7.00 ms 82 %", "14.0 ms 88 %", "1.50 ms", "1.14 M", "0.267",
+        "arithmetic",
+    ]  # fmt: skip
+    kernel = next(row for row in read.rows if row[0].startswith("mm head"))
+    assert kernel[1:6] == ["normalisation", "backward", "2", "5.00 kB", "1.50 kB"]
+
+
+def test_untimed_says_so() -> None:
+    text = Reader(page(untimed())).text
+    assert "its utilization is not known here (no peak of fp32)" in text
+    assert "No operation was timed." in text
+
+
+def test_the_same_profile_gives_the_same_page(whole: str) -> None:
+    assert page(PROFILE, PLOT) == whole
+
+
+LOOK = """<!DOCTYPE html><title>not yet</title>
+<iframe id="page" src="profile.html" style="width: {width}px; height: 900px; border: 0"></iframe>
+<script>
+addEventListener("load", () => {{
+  const page = document.getElementById("page").contentDocument;
+  const tree = page.getElementById("tree");
+  const rows = () => [...tree.tBodies[0].rows].filter(row => !row.hidden).map(row => row.dataset.path);
+  const click = (selector, n) => page.querySelectorAll(selector)[n].click();
+  const said = {{wide: page.documentElement.scrollWidth, width: page.documentElement.clientWidth, first: rows()}};
+  click("#tree thead .sort", 5); said.by_forward = rows();
+  click("#tree thead .sort", 5); said.by_forward_up = rows();
+  click("#tree thead .sort", 5); said.again = rows();
+  click("#tree thead .sort", 8); said.by_utilization = rows();
+  click("#tree thead .sort", 8); click("#tree thead .sort", 8);
+  click("#tree tbody .fold", 1); said.folded = rows();
+  said.expanded = tree.querySelectorAll("tbody .fold")[1].getAttribute("aria-expanded");
+  const box = [...page.querySelectorAll(".icicle [data-path]")].find(each => each.dataset.path === "body.1");
+  box.dispatchEvent(new MouseEvent("click")); said.revealed = rows();
+  said.found = [...tree.querySelectorAll(".found")].map(row => row.dataset.path);
+  click("button[data-unfold]", 0); said.shallow = rows();
+  const kernels = page.getElementById("kernels-table");
+  const column = [...kernels.tHead.rows[0].cells].findIndex(cell => cell.textContent === "bytes fused");
+  kernels.tHead.rows[0].cells[column].firstElementChild.click();
+  said.kernels = [...kernels.tBodies[0].rows].map(row => Number(row.cells[column].dataset.v));
+  document.title = JSON.stringify(said);
+}});
+</script>"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [400, 1300])
+def test_a_browser_sorts_and_folds(whole: str, tmp_path: Path, width: int) -> None:
+    browser = shutil.which("chromium")
+    assert browser, "expected Debian's chromium, which .ci/run installs"
+    (tmp_path / "profile.html").write_text(whole)
+    (tmp_path / "look.html").write_text(LOOK.format(width=width))
+    words = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--allow-file-access-from-files"]
+    words += [f"--user-data-dir={tmp_path / 'profile'}", "--enable-logging=stderr", "--virtual-time-budget=5000"]
+    words += ["--dump-dom", (tmp_path / "look.html").as_uri()]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+    assert "CONSOLE" not in done.stderr, done.stderr
+    said = json.loads(html.unescape(re.findall(r"<title>(.*?)</title>", done.stdout)[0]))
+    every = ["", "body", "body.0", "body.1", "head"]
+    assert said["wide"] <= said["width"]
+    assert said["first"] == said["again"] == every
+    assert said["by_forward"] == every  # body 7 ms, of it 4 and 3; head 1
+    assert said["by_forward_up"] == ["", "head", "body", "body.1", "body.0"]
+    assert said["by_utilization"] == ["", "head", "body", "body.0", "body.1"]  # 0.5, 0.27; 0.44, 0
+    assert said["folded"] == ["", "body", "head"]
+    assert said["expanded"] == "false"
+    assert said["revealed"] == every
+    assert said["found"] == ["body.1"]
+    assert said["shallow"] == ["", "body", "head"]
+    assert said["kernels"] == [4000, 2500, 1500, 1000, 900, 104]
