@@ -48,7 +48,7 @@ class Parts:
 
 def parts_on_meta(model: torch.nn.Module) -> Parts:
     """The model's own modules if all its tensors are on meta; else those of a copy without values."""
-    parts = _parts(model)
+    parts = parts_of(model)
     elsewhere = [
         tensor
         for module in parts.every
@@ -67,10 +67,11 @@ def parts_on_meta(model: torch.nn.Module) -> Parts:
                 if isinstance(tensor, torch.nn.Parameter)
                 else made.requires_grad_(tensor.requires_grad)
             )
-    return _parts(copy.deepcopy(model, instead))
+    return parts_of(copy.deepcopy(model, instead))
 
 
-def _parts(model: torch.nn.Module) -> Parts:
+def parts_of(model: torch.nn.Module) -> Parts:
+    """The model's modules."""
     every = modules(model)
     return Parts(every, [module for module in every if not _is_steady(module)])
 
