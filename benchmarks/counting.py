@@ -2,11 +2,12 @@
 
     python -m benchmarks.counting --models resnet18,mobilenet_v2,vit_b_16 [--batch-size 1] [--repeats 3]
 
-Each count runs in a process of its own, forked from one that has the counters imported: the least wall time of the
-repeats, without the process's start and the building of the model, and the growth of its peak memory. Ours is
+Each count runs in a process of its own, forked from one that has all counters imported, ours too: the least wall time
+of the repeats, without the process's start and the building of the model, and the growth of its peak memory. Ours is
 `measure.fast_count`, forward and backward of the training model; the others count what they can (`passes`), as their
-users run them: on real tensors, and on meta tensors where they run there. Ratios are to ours in the same run; goal:
-above 1 for every counter, in both. Exits 1 where it is missed.
+users run them: on real tensors, and on meta tensors where they run there. Ratios are to ours in the same run. Goal:
+above 1 in both, for every counter that gives both passes too; exits 1 where it is missed. Counters of the forward pass
+alone are listed with the same ratio, and compared with nothing: they leave half of the question out.
 
 Not claimed: that they count right, or as much; and the times of a busy machine are only comparable with one another.
 """
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing import forkserver
@@ -34,6 +35,7 @@ REGISTRY = {
     OURS: ("benchmarks.counting:ours", ""),
     **{name: COUNTERS[name] for name in COUNTERS if name != "flopledger"},
 }
+BOTH = "forward+backward"
 FACTORIES = {"real": "workloads.vision:get", "meta": "benchmarks.counting:on_meta"}
 TIMEOUT_S = 600.0
 
@@ -101,21 +103,34 @@ def _least(counter: str, tensors: str, factory: str, model: str, batch_size: int
 
 
 def show(model: str, table: Sequence[Cost]) -> bool:
-    """A row a counter; whether ours is the cheapest in both."""
+    """A row a counter, and who is first among those that count both passes; whether ours is, in both."""
     best = next(cost for cost in table if cost.counter == OURS and cost.tensors == "meta")
     print(f"\n{model}: ours (meta) {best.seconds * 1e3:.1f} ms, +{best.peak_bytes / 1e6:.1f} MB")
-    first = True
     for cost in table:
         if cost.reason:
             print(f"  {cost.counter:18} {cost.tensors:5} {cost.reason}")
             continue
-        time_ratio = cost.seconds / best.seconds
         memory = f"{cost.peak_bytes / best.peak_bytes:8.2f} ×" if best.peak_bytes else ""
         print(
-            f"  {cost.counter:18} {cost.tensors:5} {cost.passes:17} {cost.seconds * 1e3:9.1f} ms {time_ratio:8.2f} ×"
-            f" {cost.peak_bytes / 1e6:8.1f} MB {memory}"
+            f"  {cost.counter:18} {cost.tensors:5} {cost.passes:17} {cost.seconds * 1e3:9.1f} ms"
+            f" {cost.seconds / best.seconds:8.2f} × {cost.peak_bytes / 1e6:8.1f} MB {memory}"
         )
-        first &= cost.counter == OURS or (time_ratio > 1 and cost.peak_bytes >= best.peak_bytes)
+    verdicts = [_first(what, of, best, table) for what, of in MEASURES.items()]
+    return all(verdicts)
+
+
+MEASURES = {"time": lambda cost: cost.seconds, "memory": lambda cost: cost.peak_bytes}
+
+
+def _first(what: str, of: Callable[[Cost], float], best: Cost, table: Sequence[Cost]) -> bool:
+    """Whether ours needs least among the counters of both passes; says so, and which of the forward pass need less."""
+    others = [cost for cost in table if cost.counter != OURS and not cost.reason]
+    both = sorted((cost for cost in others if cost.passes == BOTH), key=of)
+    less = [f"{cost.counter} ({cost.tensors})" for cost in others if cost.passes != BOTH and of(cost) < of(best)]
+    first = not both or of(best) <= of(both[0])
+    next_one = f"{both[0].counter} ({both[0].tensors}), {of(both[0]) / max(of(best), 1e-9):.2f} ×" if both else "none"
+    print(f"  {what}, both passes: {'ours is first' if first else 'ours is not first'}; best other: {next_one};"
+          f" less for the forward pass alone: {', '.join(less) or 'none'}")  # fmt: skip
     return first
 
 
@@ -125,13 +140,17 @@ def main() -> int:
     parser.add_argument("--batch-size", type=int, default=1)
     parser.add_argument("--repeats", type=int, default=3)
     options = parser.parse_args()
-    processes.context(PRELOADED)
+    processes.context((*PRELOADED, *(target.partition(":")[0] for target, _ in REGISTRY.values())))
     forkserver.ensure_running()
     print(machine("cpu"))
     all_first = True
     for model in options.models.split(","):
         all_first &= show(model, list(costs(model, options.batch_size, options.repeats)))
-    print("\nours is first in both on every model" if all_first else "\nours is not first everywhere")
+    print(
+        "\nours is first in both on every model, for forward and backward"
+        if all_first
+        else "\nours is not first everywhere"
+    )
     return 0 if all_first else 1
 
 

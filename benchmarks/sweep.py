@@ -165,7 +165,7 @@ def machine(data: RunData) -> str:
 
 def sweep(arguments: Sequence[str], clock: Callable[[], float]) -> tuple[list[Mark], float, float]:
     """Runs a sweep in this process: its marks, when it began, when it ended. Raises ValueError if it failed."""
-    from runners import progress
+    from runners import exits, progress
     from runners import sweep as command
 
     marks: list[Mark] = []
@@ -187,8 +187,8 @@ def sweep(arguments: Sequence[str], clock: Callable[[], float]) -> tuple[list[Ma
         code = command.main(arguments)
     finally:
         progress.Progress = plain  # type: ignore[misc]
-    if code not in (0, command.FAILED_CELLS):
-        raise ValueError(f"expected a sweep that ends with 0 or {command.FAILED_CELLS}, got {code}")
+    if code not in (0, exits.FAILED):
+        raise ValueError(f"expected a sweep that ends with 0 or {exits.FAILED}, got {code}")
     return marks, begun_s, clock()
 
 

@@ -12,18 +12,19 @@ import contextlib
 import dataclasses
 import functools
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
 import torch.fx
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
-from measure.counters.running import evaluating, summed
+from measure.counters.running import evaluating, summed, tensors
 from measure.fake import NOT_ON_FAKE, FakeMode, fake_copy, fake_mode
 from measure.operations import Recorder
 from measure.unwatched import plain_calls
-from results.calls import FUNCTION, MODULE, Call, ModuleInfo, Recording, Sized
+from results.calls import APPLIED, FUNCTION, MODULE, Call, ModuleInfo, Recording, Sized
+from results.errors import Unavailable
 
 FUNCTIONAL = (
     "linear bilinear conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d "
@@ -52,6 +53,8 @@ WATCHED: tuple[tuple[str, Any, str], ...] = (
 FX = "fx."
 """How a function is called in a recording that its author wrapped for torch.fx."""
 
+_FUNCTION: Any = torch.autograd.Function
+
 PLAIN = (bool, int, float, str, type(None))
 
 
@@ -61,8 +64,9 @@ def record(model: torch.nn.Module, inputs: tuple[Any, ...], *, plain: bool = Tru
     plain: whether to run the model once more, on its real tensors and without listening, for the elementwise calls.
 
     On fake tensors where the model runs on them, else on the real ones, which the recording says. The model is left as
-    it was. Raises whatever the model raises.
+    it was. Raises Unavailable for a model with scripted modules, and whatever the model raises.
     """
+    _look_for_scripted(model)
     unwatched = plain_calls(model, inputs) if plain else ()
     with evaluating(model):
         try:
@@ -75,14 +79,25 @@ def record(model: torch.nn.Module, inputs: tuple[Any, ...], *, plain: bool = Tru
     return dataclasses.replace(found, plain=unwatched)
 
 
+def _look_for_scripted(model: torch.nn.Module) -> None:
+    for path, module in model.named_modules():
+        if isinstance(module, torch.jit.ScriptModule):
+            raise Unavailable(
+                f"{path or 'the model'} is scripted, and what torch.jit runs nobody can listen to: "
+                "count the module that it was made from"
+            )
+
+
 def _record(model: torch.nn.Module, inputs: tuple[Any, ...], mode: FakeMode | None) -> Recording:
     with contextlib.nullcontext() if mode is None else mode:
         recorder = Recorder(model, None, inputs)
         listener = Listener(model, recorder)
+        sources = listener.storages([*model.parameters(), *tensors(inputs)])
         with recorder.recording(mode):
             recorder.mark("forward")
             with listener.listening():
                 outputs = model(*inputs)
+            results = listener.storages(tensors(outputs))
             recorder.mark("loss")
             total = summed(outputs)
             if total is not None:
@@ -95,6 +110,8 @@ def _record(model: torch.nn.Module, inputs: tuple[Any, ...], mode: FakeMode | No
         modules=listener.modules,
         batch=_length(inputs[0]) if inputs else 1,
         parameters=sum(parameter.numel() for parameter in model.parameters()),
+        sources=sources,
+        results=results,
     )
 
 
@@ -110,6 +127,7 @@ class Listener:
         self._open: list[int] = []
         self._around: list[tuple[str, int]] = [("", 0)]  # (path, serial) of the modules that run now
         self._names: dict[int, list[str]] = {}
+        self._sized = functools.partial(_sizes, storage_of=recorder.storage_of)
         for path, module in self._paths.items():
             self._names.setdefault(id(module), []).append(path)
 
@@ -121,6 +139,7 @@ class Listener:
         if "einops" in sys.modules:  # brought by a counter, and used by a model only if it is imported
             watched.append(("einops.einsum", sys.modules["einops"], "einsum"))
         original = [(place, name, vars(place).get(name, _ABSENT)) for _, place, name in watched]
+        original.append((_FUNCTION, "apply", vars(_FUNCTION)["apply"]))
         wrapped = [(space, name, space[name]) for space, name in _wrapped_for_fx()]
         handles = [
             register_module_forward_pre_hook(self._enters_module),
@@ -131,6 +150,7 @@ class Listener:
                 setattr(place, name, self._listener(called, getattr(place, name)))
             for space, name, function in wrapped:
                 space[name] = self._listener(f"{FX}{name}", function)
+            _FUNCTION.apply = self._applied(vars(_FUNCTION)["apply"])
             yield
         finally:
             for space, name, function in wrapped:
@@ -147,6 +167,11 @@ class Listener:
         """What was heard."""
         return (Call(index=index, **heard) for index, heard in enumerate(self._heard))
 
+    def storages(self, found: Iterable[torch.Tensor]) -> frozenset[int]:
+        """The numbers of the storages of these tensors."""
+        numbers = map(self._recorder.storage_of, found)
+        return frozenset(number for number in numbers if number is not None)
+
     def _listener(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
         def listen(*arguments: Any, **keywords: Any) -> Any:
@@ -162,6 +187,14 @@ class Listener:
                 self._end(output)
 
         return listen
+
+    def _applied(self, original: Any) -> Any:
+        """Listens to functions with a backward pass of their own: `apply` belongs to whatever class it is called on."""
+
+        def apply(kind: type, *arguments: Any, **keywords: Any) -> Any:
+            return self._listener(APPLIED, original.__get__(None, kind))(*arguments, **keywords)
+
+        return classmethod(apply)
 
     def _enters_module(self, module: torch.nn.Module, inputs: tuple[Any, ...]) -> None:
         serial = self._serials.get(id(module), -1)
@@ -189,8 +222,8 @@ class Listener:
                 "name": name,
                 "path": path,
                 "serial": serial,
-                "arguments": _sizes(arguments),
-                "keywords": _sizes(keywords),
+                "arguments": self._sized(arguments),
+                "keywords": self._sized(keywords),
                 "output": None,
                 "first": self._recorder.position,
                 "last": -1,
@@ -200,7 +233,7 @@ class Listener:
 
     def _end(self, output: Any) -> None:
         heard = self._heard[self._open.pop()]
-        heard["output"], heard["last"] = _sizes(output), self._recorder.position
+        heard["output"], heard["last"] = self._sized(output), self._recorder.position
 
 
 _ABSENT = object()
@@ -236,16 +269,16 @@ def _is_plain(value: Any) -> bool:
     return isinstance(value, PLAIN) or (isinstance(value, tuple) and all(isinstance(part, PLAIN) for part in value))
 
 
-def _sizes(value: Any) -> Any:
+def _sizes(value: Any, storage_of: Callable[[torch.Tensor], int | None]) -> Any:
     """A value with tensors as their sizes; what is neither plain nor a container is the name of its type."""
     if isinstance(value, torch.Tensor):
-        return Sized(tuple(int(size) for size in value.shape))
+        return Sized(tuple(int(size) for size in value.shape), storage_of(value))
     if isinstance(value, PLAIN):
         return value
     if isinstance(value, (tuple, list)):
-        return tuple(_sizes(part) for part in value)
+        return tuple(_sizes(part, storage_of) for part in value)
     if isinstance(value, Mapping):
-        return {str(name): _sizes(part) for name, part in value.items()}
+        return {str(name): _sizes(part, storage_of) for name, part in value.items()}
     return _type_name(type(value))
 
 

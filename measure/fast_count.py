@@ -17,7 +17,7 @@ from __future__ import annotations
 import contextlib
 import gc
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,12 +28,13 @@ from measure.counters.running import tensors
 from measure.places import ModulePaths
 from measure.predict import mode as modes
 from measure.predict import whole
-from measure.predict.blocks import Blocks
+from measure.predict.blocks import Blocks, Replay
 from measure.predict.calls import watched
 from measure.predict.executed import traced
 from measure.predict.mode import EngineRan, PredictMode, Tape
+from measure.predict.randomness import kept_random
 from measure.predict.reach import Walk, edges_of, phase
-from measure.predict.untouched import kept, kept_random, model_on_meta, on_meta, random_state, same_random
+from measure.predict.untouched import kept, on_meta, parts_on_meta
 from results.errors import Unavailable
 
 __all__ = ["FastCount", "Row", "clear_cache", "fast_count"]
@@ -115,14 +116,14 @@ class _Task:
 
 def _predicted(task: _Task, reuse: bool) -> FastCount:
     """One forward pass; again without replays where those cannot be trusted."""
-    model = model_on_meta(task.model)
-    with kept(model, task.train), _no_collection():
-        before = random_state()
+    parts = parts_on_meta(task.model)
+    model = parts.every[0]
+    with kept(parts, task.train), kept_random() as drawn, _no_collection():
         try:
             found, blocks = _pass(model, task, reuse)
         except EngineRan:
             return _pass(model, task, False)[0]
-        if same_random(before):
+        if not drawn():
             return found
         if blocks is not None and blocks.replays:
             found, _ = _pass(model, task, False)
@@ -162,30 +163,41 @@ def _computed_again(walk: Walk, tape: Tape, mode: PredictMode) -> None:
 
 def _summed(tape: Tape, walk: Walk, blocks: Blocks | None, by_module: bool) -> FastCount:
     """Add up what ran and what was predicted."""
+    replays = [] if blocks is None else blocks.replays
     totals: Counter[str] = Counter()
-    table: Counter[tuple[str, str, str]] = Counter()
-    for name, module, kind, flop in _shares(tape, walk, blocks):
+    totals["forward"] += sum([form.forward[1] for form, _ in tape.products])
+    totals["forward"] += sum([replay.template.forward_flop for replay in replays])
+    totals["backward"] += sum([tape.products[place][0].backward_flop(mask) for place, mask in walk.found.products])
+    totals["backward"] += sum([replay.backward_flop() for replay in replays])
+    for name, _, _, flop in tape.executed:
         totals[name] += flop
-        if by_module and flop:
-            table[name, module, kind] += flop
     return FastCount(
         totals["forward"],
         totals["backward"],
         totals["recompute"],
         dict(tape.not_understood),
-        tuple(Row(*key, flop) for key, flop in table.items()),
-        replayed=0 if blocks is None else len(blocks.replays),
+        _rows(tape, walk, replays) if by_module else (),
+        replayed=len(replays),
     )
 
 
-def _shares(tape: Tape, walk: Walk, blocks: Blocks | None) -> Iterator[tuple[str, str, str, int]]:
+def _rows(tape: Tape, walk: Walk, replays: Sequence[Replay]) -> tuple[Row, ...]:
+    """The same by module and kind."""
+    table: Counter[tuple[str, str, str]] = Counter()
+    for name, module, kind, flop in _shares(tape, walk, replays):
+        if flop:
+            table[name, module, kind] += flop
+    return tuple(Row(*key, flop) for key, flop in table.items())
+
+
+def _shares(tape: Tape, walk: Walk, replays: Sequence[Replay]) -> Iterator[tuple[str, str, str, int]]:
     """(phase, module, kind, model FLOP) of everything."""
     yield from (("forward", module, *form.forward) for form, module in tape.products)
     yield from tape.executed
     for place, mask in walk.found.products:
         form, module = tape.products[place]
         yield from (("backward", module, *share) for share in form.backward(mask))
-    for replay in () if blocks is None else blocks.replays:
+    for replay in replays:
         products = replay.template.products
         yield from (("forward", _below(replay.path, where), *form.forward) for form, where in products)
         for place, mask in replay.products():

@@ -29,7 +29,7 @@ from measure.fake import FakeMode, fake_mode, to_fake
 from measure.places import Links, ModulePaths, in_checkpoint
 from measure.schemas import Description, Plan, tensors_in
 from measure.sizes import fixed_symbols, plain
-from measure.storages import BEFORE, Storages
+from measure.storages import BEFORE, Storages, owner_of
 from results.errors import Unavailable
 from results.records import PHASES, Operation, Storage
 
@@ -151,6 +151,10 @@ class Recorder:
     def busy(self) -> bool:
         """Whether an operation runs now: what is called meanwhile is a fake kernel's, and not the step's."""
         return self._mode is not None and self._mode.busy
+
+    def storage_of(self, tensor: torch.Tensor) -> int | None:
+        """The number of a tensor's storage; None where none is known."""
+        return self._numbers.get(id(owner_of(tensor)))
 
     @contextlib.contextmanager
     def recording(self, mode: FakeMode | None) -> Iterator[None]:

@@ -22,6 +22,10 @@ LAST_WORDS = 300
 """Characters of a dead child's output that are quoted."""
 
 
+IDLE = "USDT:"
+"""How a line begins that torch's profiler prints whenever it starts or stops: it says nothing of an end."""
+
+
 def context(preload: Sequence[str] = ()) -> ForkServerContext | SpawnContext:
     """forkserver where there is one: a fork of a process that has threads or used torch is not safe, and spawn imports
     torch again. preload: what a server that does not run yet will import."""
@@ -68,5 +72,5 @@ def end_of(who: str, code: int | None) -> str:
 
 def last_words(printed: str) -> str:
     """The end of what a process printed, to follow how it ended; "" if it printed nothing."""
-    text = " ".join(printed.split())
+    text = " ".join(" ".join(line for line in printed.splitlines() if not line.startswith(IDLE)).split())
     return f"; it printed: {text[-LAST_WORDS:]}" if text else ""

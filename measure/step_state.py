@@ -17,7 +17,8 @@ from typing import Any
 import torch
 
 from measure.counters.running import tensors
-from measure.predict.untouched import kept
+from measure.predict.randomness import kept_random
+from measure.predict.untouched import kept, parts_of
 from results.errors import Inconsistent, Unavailable
 
 _CALLS = ("_call_impl", "_wrapped_call_impl")
@@ -36,7 +37,7 @@ def left_as_found(model: torch.nn.Module, inputs: Any = (), *, trains: bool) -> 
     cards = {p.device for p in model.parameters() if p.device.type == "cuda"}
     random = [(card, torch.cuda.get_rng_state(card)) for card in cards]
     try:
-        with kept(model, None):
+        with kept(parts_of(model), None), kept_random():
             yield
     finally:
         with torch.no_grad():

@@ -18,8 +18,6 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from analysis.kinds import PRODUCTS as KINDS
-from analysis.kinds import kind_of
 from measure.counters.running import evaluating, summed
 from measure.module_ranges import MODULE, ModuleRanges
 from results.calls import PlainCall
@@ -32,7 +30,7 @@ FORWARD_ONLY = (MODULE, "aten::conv2d", "aten::linear")
 
 def plain_calls(model: torch.nn.Module, inputs: tuple[Any, ...]) -> tuple[PlainCall, ...]:
     """Every call of add and mul in one pass forward and one back, and those of products that are calculated again, or
-    inside of another product.
+    inside of another operator.
 
     What belongs to the backward pass itself has no module.
     """
@@ -62,8 +60,8 @@ def _calls(recording: profile, backward: bool) -> Iterator[PlainCall]:
     for event in events:
         if event.name not in NAMES | PRODUCTS:
             continue
-        products = [around for around in _around(event.cpu_parent) if _is_whole_product(around.name)]
-        inside = () if event.name in NAMES else tuple((_aten(e.name), numbers[id(e)]) for e in products)
+        whole = [around for around in _around(event.cpu_parent) if _is_whole(around.name)]
+        inside = () if event.name in NAMES else tuple((_aten(e.name), numbers[id(e)]) for e in whole)
         if event.name in NAMES or inside or phases[id(event)] == "recompute":
             yield _call(phases[id(event)], event, inside)
 
@@ -80,12 +78,13 @@ def _call(phase: str, event: Any, inside: tuple[tuple[str, int], ...]) -> PlainC
 
 
 @functools.cache
-def _is_whole_product(name: str) -> bool:
-    """Whether it is a product that reaches the dispatcher as one: not `linear`, which is called as addmm or mm."""
-    if kind_of(_aten(name)) not in KINDS:
-        return False
+def _is_whole(name: str) -> bool:
+    """Whether it is an operator that reaches the dispatcher as one: not `linear`, which is called as addmm or mm."""
     space, _, bare = name.partition("::")
-    overloads = getattr(getattr(torch.ops, space), bare).overloads()
+    packet = getattr(getattr(torch.ops, space), bare, None) if bare else None
+    if packet is None:
+        return False
+    overloads = packet.overloads()
     full = [name if overload == "default" else f"{name}.{overload}" for overload in overloads]
     return not any(torch._C._dispatch_has_kernel_for_dispatch_key(each, "CompositeImplicitAutograd") for each in full)
 

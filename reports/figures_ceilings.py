@@ -113,14 +113,13 @@ def _bandwidth(seen: Seen) -> Figure | None:
     rows = [row for row in seen.rows if row.operation in MOVES and row.bytes_per_s]
     if not rows:
         return None
-    threads = _threads(rows)
+    threads, sizes = _threads(rows), sorted({_operand_mib(row) for row in rows})
     figure, axes, spare = panels.grid(len(threads), MOST_COLUMNS, _HEIGHT_IN, share_x=False, width_in=_width(threads))
     for each, count in zip(axes, threads, strict=True):
         mine = [row for row in rows if row.threads == count]
         for operation, (colour, marker) in _MOVE_LOOKS.items():
             points = sorted((_operand_mib(row), *_rates(row)) for row in mine if row.operation == operation)
             _points(each, points, color=colour, marker=marker, linewidth=1.2)
-        sizes = sorted({_operand_mib(row) for row in mine})
         _size_axis(each, sizes, "MiB in an operand")
         beyond = [_operand_mib(row) for row in mine if row.family == IN_MEMORY]
         if beyond and min(beyond) > sizes[0]:
@@ -139,7 +138,9 @@ def _edge(axes: Axes, x: float) -> None:
     """Where no cache holds an operand any more."""
     axes.axvline(x, color="0.6", linewidth=0.8, zorder=1)
     words: dict[str, Any] = {"fontsize": 7, "color": panels.GREY, "textcoords": "offset points"}
-    axes.annotate("a cache may hold it", (x, 0.03), (-3, 0), ha="right", xycoords=axes.get_xaxis_transform(), **words)
+    axes.annotate(
+        "a cache may hold it", (x, 0.97), (-3, 0), ha="right", va="top", xycoords=axes.get_xaxis_transform(), **words
+    )
 
 
 def _points(axes: Axes, points: Sequence[tuple[float, float, float]], **look: Any) -> None:

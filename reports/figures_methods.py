@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from reports import panels, style
+from reports.cell_names import variant_lines
 from reports.figures import headline
-from reports.words import OF_WHAT, fitting, si, variant_lines
+from reports.words import OF_WHAT, fitting, si
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from reports.build import View
-from reports.words import variant_lines
+from reports.cell_names import cell_name, model_name, shared_variant, variant_lines, variant_of
 
 UNKNOWN = "–"
 
@@ -62,27 +62,20 @@ class Names:
     """What the cells of a run are called: model, batch and precision, and what else sets one apart."""
 
     def __init__(self, views: Sequence[View]) -> None:
-        variants = {view.run.cell_id: next((f.variant for f in view.fractions if f.variant), "") for view in views}
-        self.shared = next(iter(variants.values()), "") if len(set(variants.values())) == 1 else ""
+        self.shared = shared_variant(views)
         self._views = {view.run.cell_id: view for view in views}
-        self._variants = {cell: "" if text == self.shared else text for cell, text in variants.items()}
         self.measured = frozenset(view.run.cell_id for view in views if view.measured)
         self.order = {view.run.cell_id: place for place, view in enumerate(in_order(views))}
 
     def columns(self, cell_id: str) -> Cells:
         """Model (with its variant on lines below), batch, precision."""
-        run = self._views[cell_id].run
-        repeat = f" #{run.repeat + 1}" if run.repeat else ""
-        model = "\n".join((run.model + repeat, *variant_lines(self._variants[cell_id])))
-        return (model, str(run.batch_size), run.precision)
+        view = self._views[cell_id]
+        below = [] if variant_of(view) == self.shared else variant_lines(variant_of(view))
+        return ("\n".join((model_name(view.run), *below)), str(view.run.batch_size), view.run.precision)
 
     def short(self, cell_id: str) -> str:
         """A cell in a few words."""
-        if cell_id not in self._views:
-            return cell_id
-        run, variant = self._views[cell_id].run, self._variants[cell_id]
-        repeat = f" #{run.repeat + 1}" if run.repeat else ""
-        return f"{run.model} b{run.batch_size} {run.precision}{repeat}{f', {variant}' if variant else ''}"
+        return cell_name(self._views[cell_id], self.shared) if cell_id in self._views else cell_id
 
     def listed(self, cell_ids: Iterable[str]) -> str:
         """Cells in order, or all of them in a word."""

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from analysis.numerators import PROFILER
 from analysis.precisions import PRECISIONS
 from reports import style
-from reports.words import STATUS_WORDS, fitting, variant_lines
+from reports.cell_names import variant_lines
+from reports.words import STATUS_WORDS, fitting
 from results.records import MEASURED
 
 if TYPE_CHECKING:

@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from reports.build import Built, View
+from reports.cell_names import cell_name, model_name, shared_variant, variant_lines, variant_of
 from reports.words import (
     OF_WHAT,
     SHORT,
@@ -27,7 +28,6 @@ from reports.words import (
     si,
     si_time,
     skeleton,
-    variant_lines,
     verdict,
 )
 from results.layout import key_of
@@ -97,7 +97,7 @@ def heading(built: Built) -> str:
     names = dict.fromkeys(sitting.device_name or sitting.device for sitting in sittings)
     torch = dict.fromkeys(f"torch {sitting.torch_version}" for sitting in sittings if sitting.torch_version)
     drivers = dict.fromkeys(f"driver {sitting.driver}" for sitting in sittings if sitting.driver)
-    shared = [variant] if (variant := _shared_variant(built.views)) else []
+    shared = [variant] if (variant := shared_variant(built.views)) else []
     return " · ".join((*names, *torch, *drivers, *shared)) or "unknown device"
 
 
@@ -112,9 +112,9 @@ def cells_table(views: Sequence[View], rate: str = "TFLOP/s") -> Table:
     table = Table(box=SIMPLE_HEAD, padding=0, pad_edge=False)
     _add_columns(table, views, ("batch", "precision", "step ms", "±", "items/s", rate, "peak", "used"))
     table.add_column("verdict", min_width=12)
-    shared = _shared_variant(views)
+    shared = shared_variant(views)
     for view in views:
-        below = [] if _variant(view) == shared else variant_lines(_variant(view))
+        below = [] if variant_of(view) == shared else variant_lines(variant_of(view))
         table.add_row(*_cells(view, below), style=None if view.measured else "dim")
     return table
 
@@ -132,9 +132,9 @@ def methods_table(views: Sequence[View], times: Sequence[WorkTime]) -> Table:
     heads = ("images", "takes", "profiled", "whole") if epochs else ()
     table = Table(box=SIMPLE_HEAD, padding=0, pad_edge=False)
     _add_columns(table, views, ("batch", "precision", *asked, *heads))
-    shared = _shared_variant(views)
+    shared = shared_variant(views)
     for view in views:
-        below = [] if _variant(view) == shared else variant_lines(_variant(view))
+        below = [] if variant_of(view) == shared else variant_lines(variant_of(view))
         used = [_used(view, method) for method in asked]
         table.add_row(*_start(view, below), *used, *(_epoch(view, epochs) if epochs else ()))
     return table
@@ -142,7 +142,7 @@ def methods_table(views: Sequence[View], times: Sequence[WorkTime]) -> Table:
 
 def _add_columns(table: Table, views: Sequence[View], names: Iterable[str]) -> None:
     """The model's column and, right of it, columns of numbers (and of the precision)."""
-    longest = max((len(view.run.model + _repeat(view)) for view in views), default=0)
+    longest = max((len(model_name(view.run)) for view in views), default=0)
     table.add_column("model", overflow="fold", min_width=min(longest, _MOST_LETTERS), max_width=20)
     for name in names:
         table.add_column(name, no_wrap=True, justify="left" if name == "precision" else "right")
@@ -167,7 +167,7 @@ def _epoch(view: View, epochs: Mapping[tuple[str, int], WorkTime]) -> list[str]:
 def _start(view: View, below: Sequence[str]) -> list[str]:
     """Model, batch and precision; below: lines under the model's name."""
     run = view.run
-    return ["\n".join((run.model + _repeat(view), *below)), str(run.batch_size), run.precision]
+    return ["\n".join((model_name(run), *below)), str(run.batch_size), run.precision]
 
 
 def peak_lines(views: Iterable[View]) -> list[str]:
@@ -186,9 +186,9 @@ def peak_lines(views: Iterable[View]) -> list[str]:
 def failed_lines(views: Sequence[View]) -> list[str]:
     """Each cell that was not measured, with its status and reason; each that was, but has no ratio, with why."""
     lines = []
-    shared = _shared_variant(views)
+    shared = shared_variant(views)
     for view in views:
-        reason, name = view.run.reason, _name(view, shared)
+        reason, name = view.run.reason, cell_name(view, shared)
         if view.measured and view.headline is None:
             reasons = dict.fromkeys(row.reason for row in view.fractions if row.reason)
             lines.append(f"{name}: no utilization: {'; '.join(reasons) or 'no method was asked for'}")
@@ -205,14 +205,14 @@ def warning_lines(built: Built) -> list[str]:
     their numbers, which the table does not show.
     """
     found: dict[str, tuple[list[str], list[str]]] = {}
-    shared, untimed = _shared_variant(built.views), _untimed(built)
+    shared, untimed = shared_variant(built.views), _untimed(built)
     for view in built.views:
         marks = dict.fromkeys(mark for row in view.fractions for mark in row.warnings)
         told_here = (mark for mark in marks if not mark.startswith(_OF_OTHER_METHODS))
         for warning in (*told_here, *untimed.get(key_of(view.run), ())):
             texts, names = found.setdefault(skeleton(warning), ([], []))
             texts.append(warning)
-            names.append(_name(view, shared))
+            names.append(cell_name(view, shared))
     told = sum(view.measured for view in built.views)
     lines = [f"note: {merged(texts)} ({_listed(list(dict.fromkeys(names)), told)})" for texts, names in found.values()]
     return lines + [f"note: {problem}" for problem in built.problems]
@@ -262,27 +262,6 @@ def _cells(view: View, below: Sequence[str]) -> list[str]:
         percent(row.utilization_ratio) if row.utilization_ratio is not None else _UNKNOWN,
         verdict(view),
     ]
-
-
-def _repeat(view: View) -> str:
-    return f" #{view.run.repeat + 1}" if view.run.repeat else ""
-
-
-def _name(view: View, shared: str = "") -> str:
-    """A cell in a few words, without the variant that the heading tells of all."""
-    run, variant = view.run, _variant(view)
-    variant = "" if variant == shared else variant
-    return f"{run.model} b{run.batch_size} {run.precision}{_repeat(view)}{f', {variant}' if variant else ''}"
-
-
-def _variant(view: View) -> str:
-    return next((row.variant for row in view.fractions if row.variant), "")
-
-
-def _shared_variant(views: Sequence[View]) -> str:
-    """The variant of all cells, if they have the same."""
-    variants = {_variant(view) for view in views}
-    return variants.pop() if len(variants) == 1 else ""
 
 
 def _listed(names: Sequence[str], told: int) -> str:

@@ -86,15 +86,6 @@ def skeleton(text: str) -> str:
     return _NUMBER.sub("#", text)
 
 
-def variant_lines(variant: str) -> list[str]:
-    """A variant without names where values say enough: layout=channels_last, compile=true → channels_last, compile."""
-    lines = []
-    for part in filter(None, variant.split(", ")):
-        name, _, value = part.partition("=")
-        lines.append(name if value == "true" else value if value[:1].isalpha() and value != "false" else part)
-    return lines
-
-
 def fitting(name: str, letters: int) -> str:
     """A name as it is, or its beginning and its end around an ellipsis: names differ in either."""
     if len(name) <= letters:

@@ -8,7 +8,7 @@ operations. It is kept in memory only, crosses from one process to another, and 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
@@ -17,12 +17,17 @@ from results.records import Operation
 MODULE, FUNCTION = "module", "function"
 """What a call is of."""
 
+APPLIED = "Function.apply"
+"""The name of a call of a function with a backward pass of its own (torch.autograd.Function)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Sized:
-    """A tensor among the arguments or results of a call: its sizes."""
+    """A tensor among the arguments or results of a call: its sizes, and the number of its storage among those of the
+    operations; None: no operation had it by then."""
 
     shape: tuple[int, ...]
+    storage: int | None = field(default=None, compare=False)
 
     @property
     def numel(self) -> int:
@@ -57,10 +62,10 @@ class ModuleInfo:
 class Call:
     """One call of a module or of a watched function.
 
-    parent: index of the call around it; None: none. name: of a function "F.relu", "torch.matmul", "Tensor.__add__"; of
-    a module its type. path: of the module called, or of the module whose forward called the function. serial: of the
-    module called, or of that module. arguments, keywords, output: tensors as Sized, what is neither plain nor a
-    container as the name of its type. first, last: the forward operations that ran meanwhile are those with
+    parent: index of the call around it; None: none. name: of a function "F.relu", "torch.matmul", "Tensor.__add__",
+    APPLIED; of a module its type. path: of the module called, or of the module whose forward called the function.
+    serial: of the module called, or of that module. arguments, keywords, output: tensors as Sized, what is neither
+    plain nor a container as the name of its type. first, last: the forward operations that ran meanwhile are those with
     first <= index < last.
     """
 
@@ -79,11 +84,11 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class PlainCall:
-    """A call of add or mul in a step that nothing listened to; of a product, too, inside of another one, or where it is
-    calculated again.
+    """A call of add or mul in a step that nothing listened to; of a product, too, inside of another operator, or where
+    it is calculated again.
 
-    phase: forward, backward or recompute. shapes: of its arguments, () of a number. inside: of a product, those around
-    it, from the nearest outwards: (name, how many of that name began before it in its phase).
+    phase: forward, backward or recompute. shapes: of its arguments, () of a number. inside: of a product, the operators
+    around it, from the nearest outwards: (name, how many of that name began before it in its phase).
     """
 
     phase: str
@@ -100,6 +105,7 @@ class Recording:
     operations: in order of execution, all phases. calls: of the forward pass, in order of their beginning.
     plain: calls in a step of its own that nothing listened to (`measure/unwatched.py`).
     batch: the length of the first input, 1 where it has none. parameters: of the model, shared ones once.
+    sources, results: the storages of inputs and weights, and of the outputs.
     note: what must be said of how it was recorded. training: the operations of a training step, loss and optimizer and
     all; empty with the reason in `untrained`, or where none was asked for.
     """
@@ -110,6 +116,8 @@ class Recording:
     plain: tuple[PlainCall, ...] = ()
     batch: int = 1
     parameters: int = 0
+    sources: frozenset[int] = frozenset()
+    results: frozenset[int] = frozenset()
     note: str = ""
     training: tuple[Operation, ...] = ()
     untrained: str = ""

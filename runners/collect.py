@@ -14,26 +14,23 @@ from typing import Any
 
 from analysis.precisions import PRECISIONS, unit_of
 from analysis.work_times import works_of
-from measure.counters.batch_law import extrapolate
-from measure.counters.isolate import batches_to_count, count_isolated
 from measure.protocols import Protocol
 from results.errors import Inconsistent, StoreFault
 from results.layout import profile_file
-from results.records import MEASURED, Cell, FlopCount, ProfiledOperation, Record, Run, Sample, Telemetry, digest
+from results.records import MEASURED, Cell, ProfiledOperation, Record, Run, Sample, Telemetry, digest
 from results.store import Store, read_operations
 from runners import nsight
 from runners.cell import Measured
+from runners.counts import Counts
 from runners.launch import Fault, Stopwatch, Worker, uninterrupted
 from runners.passes import Found, together
 from runners.plan import hyper, reason_against, worker_key
 from runners.progress import Progress, title
 from runners.watch import Watch
 from runners.worker import classify
-from workloads.catalogue import factory
 
 CELL_TIMEOUT_S = 900.0
 TRACE_TIMEOUT_S = 300.0
-COUNT_TIMEOUT_S = 300.0
 CEILING_BUDGET_S = {"cpu": 8.0, "cuda": 6.0}
 QUICK_CEILING_S = 2.5
 SHORTEST_CALL_S = 1.0
@@ -81,8 +78,7 @@ class Sitting:
         self.tracer = Worker("trace", quiet=not self.debug)
         self.recorder = Worker("record", quiet=not self.debug)
         self._key: tuple[Any, ...] | None = None
-        self._counts: dict[str, list[FlopCount]] = {}
-        self._batches: dict[str, set[int]] = {}  # workload → those at which some cell wants it counted
+        self._counts = Counts()
         self._ceilings: set[tuple[str, str]] = set()
         self._traces: dict[str, tuple[str, ...]] = {}  # id → what was unusual about it, as far as this sitting knows
 
@@ -91,7 +87,7 @@ class Sitting:
         runs: list[Run] = []
         for cell in cells:
             if not reason_against(cell):
-                self._batches.setdefault(_counted_workload(cell), set()).update(_counted_batches(cell))
+                self._counts.ask(cell)
         try:
             for cell in cells:
                 if not self._fits(cell):
@@ -196,7 +192,7 @@ class Sitting:
         rows: Rows = {}
         self.progress.stage(cell, "counting")
         rows["flop_counts.csv"] = [
-            dataclasses.replace(row, cell_id=cell.cell_id, attempt=attempt) for row in self._counted(cell)
+            dataclasses.replace(row, cell_id=cell.cell_id, attempt=attempt) for row in self._counts.of(cell)
         ]
         self.progress.stage(cell, "tracing")
         fault = self._traced(cell, found)
@@ -287,28 +283,6 @@ class Sitting:
             self.measurer.stop()
             self._key = worker_key(cell)
 
-    def _counted(self, cell: Cell) -> list[FlopCount]:
-        """The counters' rows at small batches and at the cell's own; each workload is counted once a sitting."""
-        rows: list[FlopCount] = []
-        for counter in cell.counters:
-            counted = self._counted_by(counter, cell)
-            rows += counted
-            if all(row.batch_size != cell.batch_size for row in counted):
-                rows += extrapolate(counted, cell.batch_size)
-        return rows
-
-    def _counted_by(self, counter: str, cell: Cell) -> list[FlopCount]:
-        """One counter's rows for a cell, counted together with what the other cells of its workload ask for."""
-        workload = _counted_workload(cell)
-        key = digest([counter, workload])
-        if key not in self._counts:
-            batches = sorted(self._batches[workload])
-            self._counts[key] = count_isolated(
-                counter, cell.model, hyper(cell), batches, COUNT_TIMEOUT_S, factory=factory(cell.model)
-            )
-        mine = _counted_batches(cell)
-        return [row for row in self._counts[key] if row.batch_size in mine]
-
     def _traced(self, cell: Cell, found: dict[str, Any]) -> Fault | None:
         """Keep the operation table of the cell's step, unless the run has it; its id goes into `found`."""
         if "exact" not in cell.methods:
@@ -390,14 +364,6 @@ def least_s(cell: Cell, ceiling_known: bool = False) -> float:
 def ceiling_budget_s(cell: Cell) -> float:
     """Seconds for finding the device's ceiling before the first cell of a precision."""
     return QUICK_CEILING_S if cell.quick else CEILING_BUDGET_S[cell.device.partition(":")[0]]
-
-
-def _counted_workload(cell: Cell) -> str:
-    return digest([cell.model, hyper(cell)])
-
-
-def _counted_batches(cell: Cell) -> tuple[int, ...]:
-    return (1, 2) if cell.quick else batches_to_count(cell.batch_size)
 
 
 def _ceiling_key(cell: Cell) -> tuple[str, str]:

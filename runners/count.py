@@ -79,7 +79,7 @@ def _laws(model: str, options: Namespace, counters: Sequence[str]) -> list[tuple
     try:
         found = law.laws(model, hyper_of(options), counters, options.law_check, options.timeout, passing)
     except (ValueError, Unavailable, RuntimeError) as fault:
-        raise Uncounted(f"{model}: {fault}", mistaken=not isinstance(fault, RuntimeError)) from fault
+        raise Uncounted(_named(model, str(fault)), mistaken=not isinstance(fault, RuntimeError)) from fault
     return [(model, found)]
 
 
@@ -126,12 +126,17 @@ def count(model: str, options: Namespace, counters: Sequence[str], sizes: Sequen
     )
     if failure is not None:
         reason = failure.reason.removeprefix("ValueError: ")
-        raise Uncounted(f"{model}: {reason}", failure.status in ("invalid", "unavailable"))
+        raise Uncounted(_named(model, reason), failure.status in ("invalid", "unavailable"))
     rows: list[FlopCount] = []
     for counter in counters:
         passing(f"{model}: {counter}")
         rows += count_isolated(counter, model, hyper, sizes, options.timeout, factory=FACTORY)
     return [_answer(model, size, found[size], rows) for size in sizes]
+
+
+def _named(model: str, reason: str) -> str:
+    """What is said of a model begins with its name, once."""
+    return reason if reason.startswith(model) else f"{model}: {reason}"
 
 
 def _exactly(model: str, hyper: dict[str, Any], options: Namespace, sizes: Sequence[int]) -> list[Counted]:

@@ -46,7 +46,11 @@ def parser() -> Parser:
         "--frozen", type=names("parameter"), default=(), metavar="PATTERNS", help="parameters not trained"
     )
     made.add_argument(
-        "--checkpoint", type=names("module"), default=(), metavar="PATTERNS", help="modules that are calculated again"
+        "--checkpoint",
+        type=names("module"),
+        default=(),
+        metavar="PATTERNS",
+        help="modules that are calculated again, the outermost",
     )
     made.add_argument("--detail", action="store_true", help="every cause, by kind of operation and module")
     made.add_argument("--ratios", action="store_true", help="backward ÷ forward, and what 3 × forward misses")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import fnmatch
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -58,10 +58,28 @@ def _changed(
     for pattern in frozen:
         for name in _matching("--frozen", pattern, parameters, "parameter"):
             parameters[name].requires_grad_(False)
-    for pattern in checkpoint:
-        for name in _matching("--checkpoint", pattern, {name: m for name, m in modules.items() if name}, "module"):
-            modules[name].forward = partial(_checkpointed, modules[name].forward)
+    inner = {name: module for name, module in modules.items() if name}
+    wanted = {name for pattern in checkpoint for name in _matching("--checkpoint", pattern, inner, "module")}
+    for module in _outermost(inner, wanted):
+        module.forward = partial(_checkpointed, module.forward)
     return model
+
+
+def _outermost(modules: Mapping[str, torch.nn.Module], wanted: set[str]) -> list[torch.nn.Module]:
+    """Of the wanted modules those inside of no other wanted one, so that nothing is calculated a third time. A list of
+    modules, which has no forward pass, stands for what is in it. modules: by name, parents first."""
+    from torch.nn import Module
+
+    found, inside = [], set()
+    for name, module in modules.items():
+        if name.rpartition(".")[0] in inside:
+            inside.add(name)
+        elif name in wanted and type(module).forward is Module.forward:
+            wanted = wanted | {f"{name}.{child}" for child, _ in module.named_children()}
+        elif name in wanted:
+            inside.add(name)
+            found.append(module)
+    return found
 
 
 def _matching(option: str, pattern: str, names: dict[str, Any], what: str) -> list[str]:

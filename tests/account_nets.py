@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 import account_nets_layers as layers
+import account_nets_odd as odd
 import account_nets_products as products
 import account_nets_structure as structure
 import torch
@@ -53,6 +54,8 @@ NETS: Mapping[str, Net] = {
     **_nets(structure, "complex_numbers checkpointed_linear checkpointed_attention data_decides", TOKENS),
     **_nets(structure, "checkpointed_with_reentry timm_attention vision_block in_autocast keywords", TOKENS),
     **_nets(structure, "module_keywords weight_normed wrapped residual Auxiliary EvaluatedOnly outside", TOKENS),
+    **_nets(odd, "constants unused applied checkpointed_twice line_without_batch", TOKENS),
+    **_nets(odd, "without_batch warped", IMAGE),
     **_nets(structure, "embeddings tied", (5,), below=11),
     **_nets(structure, "several_inputs", TOKENS, TOKENS),
     **_nets(structure, "half_precision", TOKENS, dtype=torch.bfloat16),

@@ -15,7 +15,7 @@ from measure.timing import Block
 from results.disk import Disk
 from results.records import Ceiling, Cell, FlopCount
 from results.store import Store
-from runners import collect
+from runners import collect, counts
 from runners.cell import Measured, Traced
 from runners.launch import Fault
 from runners.passes import Found
@@ -102,7 +102,7 @@ class Scene:
         self.disk = disk or Unsynced()
         self.store = self.open()
         monkeypatch.setattr(collect, "Worker", lambda name, quiet: FakeWorker(self, name))
-        monkeypatch.setattr(collect, "count_isolated", self.count)
+        monkeypatch.setattr(counts, "count_isolated", self.count)
 
     def open(self) -> Store:
         """The run, new or gone on with."""

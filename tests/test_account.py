@@ -223,7 +223,8 @@ class TestRulesAreBlind:
     def test_a_recording_holds_no_total(self):
         names = {field.name for field in dataclasses.fields(Recording)}
         assert names == {
-            "operations", "calls", "modules", "plain", "batch", "parameters", "note", "training", "untrained",
+            "operations", "calls", "modules", "plain", "batch", "parameters", "sources", "results", "note", "training",
+            "untrained",
         }  # fmt: skip
 
     def test_explain_sees_none_either(self):

@@ -17,20 +17,22 @@ from cleaning.accounts.registry import RULES, rule_of
 from measure.counters import isolate
 
 UNTRACEABLE = (
-    "torch_functions sampling subclasses deformable modulated encoder packed in_place data_decides einops_contraction"
+    "torch_functions sampling warped subclasses deformable modulated encoder packed in_place data_decides "
+    "einops_contraction"
 )
 
 CRASHES = {
-    "fvcore": "vectors checkpointed_with_reentry",
+    "fvcore": "vectors checkpointed_with_reentry checkpointed_twice",
     "ptflops": "packed module_keywords",
     "pthflops": f"{UNTRACEABLE} attention_with_weights outside vectors named_convolution timm_attention vision_block "
-    "module_keywords several_inputs",
-    "deepspeed": "packed",
-    "calflops": "packed",
+    "module_keywords several_inputs line_without_batch",
+    "deepspeed": "packed without_batch line_without_batch",
+    "calflops": "packed without_batch line_without_batch",
     "thop": "module_keywords",
 }
 """Counter → the nets that it gives no number for: torch.fx cannot trace what asks a tensor for its length or value,
-pthflops takes a tuple for a count, fvcore has no rule for a vector as an operand, packed sequences have no shape."""
+pthflops takes a tuple for a count, fvcore has no rule for a vector as an operand, packed sequences have no shape,
+DeepSpeed and calflops ask that the input of a convolution has a batch."""
 
 CRASHES_ONCE = {"calflops": {("resizing_by_each_side", 1)}}
 """calflops compares a factor's length with the batch: two factors go with a batch of two, and no other."""
@@ -151,6 +153,35 @@ BY_HAND = [
     ("thop", "norms", 1, "forward", "normalization_counted", (4 + 2 + 4 + 2 + 2 + 4 + 4 + 2) * 512),
     # Twice two frozen convolutions; twice the linear layer is right.
     ("calflops", "frozen", 1, "backward", "backward_as_twice_forward", 4 * (36 * 108 + 16 * 180)),
+    # 7 × 7 by 7 × 7; the tokens by the numbers on 35, twice on 7. Sums that begin with a constant are no functions.
+    ("pthflops", "constants", 1, "forward", "constants_folded", -2 * 343),
+    ("pthflops", "constants", 1, "forward", "multiplication_counted", 2 * (35 + 7 + 7)),
+    ("pthflops", "constants", 1, "forward", "addition_counted", 2 * (35 + 35)),
+    ("fvcore", "unused", 1, "forward", "result_not_used", -2 * 5 * 35),
+    ("fvcore", "unused", 1, "forward", "normalization_counted", None),
+    ("fvcore", "applied", 1, "forward", "custom_function_not_seen", -2 * 5 * 21),
+    ("fvcore", "applied", 1, "forward", "normalization_counted", None),
+    # 3 channels by a width of 6 for 36 positions, 5 by 6 for 36, 4 by 12 · 12 for 144, 4 by 12 for 144.
+    ("ptflops", "without_batch", 1, "forward", "without_batch", 135 * -18 + 180 * -6 + 32 * 432 + 32 * -96),
+    # A height of 8 for 3 channels; of 6 for 5, and 169 positions for 36; 1 for 4; 13 // 2 for 2.
+    (
+        "thop",
+        "without_batch",
+        1,
+        "forward",
+        "without_batch",
+        180 * 9 * 5 + (676 * 54 - 36 * 180) + 288 * 4 * -3 + 576 * 4 * 4,
+    ),
+    # 5 channels by a width of 6 for 36 positions, 4 by 13 for 36, 2 by 12 · 12 for 144, 4 by 12 for 144.
+    ("pthflops", "without_batch", 1, "forward", "without_batch", 135 * -6 + 180 * 16 + 32 * 144 + 32 * -96),
+    ("torchinfo", "without_batch", 1, "forward", "without_batch", 135 * -6 + 180 * 16 + 32 * 144 + 32 * -96),
+    ("torch_profiler", "without_batch", 1, "forward", "without_batch", -2 * (36 * 135 + 144 * 32)),
+    ("torch_profiler", "warped", 1, "forward", "inner_products", 2 * 30 * 3 * 2),
+    # Of the first product alone: the rest is twice the forward pass, though torch enters the engine again.
+    ("calflops", "checkpointed_with_reentry", 1, "backward", "backward_as_twice_forward", 1440),
+    ("calflops", "checkpointed_with_reentry", 1, "backward", "backward_not_counted", None),
+    ("calflops", "checkpointed_twice", 1, "backward", "backward_as_twice_forward", 1440),
+    ("calflops", "checkpointed_twice", 1, "backward", "backward_not_counted", None),
     # Weights' gradients of all but the linear layer, and the inputs' of all but the first.
     ("torch_profiler", "grouped", 1, "backward", "backward_not_counted", -2 * (36 * 216 + 2 * (1152 + 384 + 384))),
 ]

@@ -48,15 +48,16 @@ def told(found: StepProfile) -> dict[str, str]:
 
 
 def test_memory_bound_operations_that_could_be_fused():
-    # normalization and activation move 1000 bytes each, in one group 500; together 70 of 100 s
+    # normalization, activation and softmax move 1000 bytes each, in one group 500; together 70 of 100 s
     step = (
         of_memory(0, "normalization", 50.0, fused_bytes=500),
-        of_memory(1, "activation", 20.0, group=0),
+        of_memory(1, "activation", 15.0, group=0),
+        of_memory(3, "softmax", 5.0, group=0),
         op(2, "view", 30.0, kernels=0),
     )
     words = told(profile(*step))["fuse"]
-    assert "70 % of the step's time is in operations that memory bounds (normalization 50 %, activation 20 %)" in words
-    assert "move 2 kB a step, ideally fused 500 B" in words
+    assert "70 % of the step's time is in operations that memory bounds (normalization 50 %, activation 15 %)" in words
+    assert "move 3 kB a step, ideally fused 500 B" in words
     assert "torch.compile" in words
 
 
@@ -95,6 +96,11 @@ def test_a_faster_unit():
 def test_no_faster_unit_no_advice(peaks: dict[str, float]):
     found = profile(of_arithmetic(0, 80.0), machine=replace(MACHINE, peak_by_unit=peaks))
     assert "precision" not in told(found)
+
+
+def test_products_that_memory_bounds_gain_nothing_from_a_faster_unit():
+    step = (of_arithmetic(0, 40.0), of_arithmetic(1, 60.0, read_bytes=1000))
+    assert told(profile(*step))["precision"].startswith("40 % of the step's time is in fp32 products")
 
 
 def test_who_runs_on_the_fast_unit_already_is_told_nothing():
@@ -139,7 +145,9 @@ def test_copies_and_the_optimizer():
         of_memory(0, "copy", 20.0),
         of_memory(1, "copy", 10.0),
         of_memory(2, "optimizer", 50.0, phase="optimizer"),
-        op(3, "view", 20.0, kernels=0),
+        op(3, "view", 15.0, kernels=0),
+        of_memory(4, "copy", 0.0),  # was not run
+        of_memory(5, "elementwise", 5.0),
     )
     found = told(profile(*step))
     assert found["copies"].startswith("30 % of the step's time is in 2 copies")
@@ -161,6 +169,12 @@ def test_the_largest_concern_comes_first_and_small_ones_not_at_all():
         ("layout", 0.4),
         ("feed", 0.26),
     ]
+
+
+@pytest.mark.parametrize(("copies_s", "speaks"), [(15.0, True), (14.0, False)])
+def test_from_which_share_on_it_is_said(copies_s: float, speaks: bool):
+    step = (of_memory(0, "copy", copies_s), of_arithmetic(1, 100.0 - copies_s, unit="bf16", model_flop=4000))
+    assert ("copies" in told(profile(*step))) is speaks
 
 
 def test_no_times_no_advice():

@@ -92,6 +92,22 @@ def test_the_innermost_module_that_failed_is_named_not_one_whose_fault_was_caugh
     assert not torch.nn.modules.module._global_forward_hooks, "none is left"
 
 
+class Particular(torch.nn.Module):
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        if images.shape[-1] % 7:
+            raise AssertionError
+        torch._assert(images.shape[0] == 1, "")
+        return images
+
+
+def test_an_assertion_that_says_nothing_is_quoted() -> None:
+    """Raised as a bare assert raises it: of the latter pytest would make words."""
+    line = reason(torch.nn.Sequential(torch.nn.Identity(), Particular()), (torch.ones(1, 8),))
+    assert line == "1 (Particular) got 1x8 float32: AssertionError: raise AssertionError"
+    line = reason(Particular(), (torch.ones(2, 7),))
+    assert line == 'Particular got 2x7 float32: AssertionError: torch._assert(images.shape[0] == 1, "")'
+
+
 def test_the_network_is_closed_while_models_are_built_and_open_afterwards(monkeypatch):
     original = socket.getaddrinfo
     monkeypatch.setenv("HF_HUB_OFFLINE", "0")

@@ -213,6 +213,23 @@ def answer(tmp_path: Path, capsys: pytest.CaptureFixture[str], *options: str) ->
     return json.loads(capsys.readouterr().out)["backward"]
 
 
+@pytest.mark.parametrize("asked", ["blocks", "blocks*", "blocks.*", "blocks.0,blocks.1", "blocks,blocks.0.0"])
+def test_of_matching_modules_the_outermost_is_calculated_again(asked: str) -> None:
+    """Two blocks of 4 → 4 → 4, and a head, whatever else matches inside of them; a list stands for what is in it."""
+    from torch import nn
+
+    from runners.counted import _changed
+
+    def build() -> nn.Module:
+        model = nn.Module()
+        model.blocks = nn.ModuleList(nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)) for _ in range(2))
+        model.head = nn.Linear(4, 2)
+        return model
+
+    model = _changed(build, (), asked.split(","))
+    assert [name for name, module in model.named_modules() if "forward" in vars(module)] == ["blocks.0", "blocks.1"]
+
+
 def test_frozen_and_checkpointed_layers_of_a_real_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A sample of 3 × 4 × 4: convolution 4 · 2·2 · 27 = 432 multiply-adds, 864 FLOP; linear 16 → 8: 256; 8 → 2: 32."""
     plain = answer(tmp_path, capsys)

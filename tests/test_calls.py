@@ -18,6 +18,7 @@ from measure import calls
 from measure.calls import WATCHED, record
 from measure.unwatched import plain_calls
 from results.calls import FUNCTION, MODULE, Sized, tensors
+from results.errors import Unavailable
 
 torch.fx.wrap("doubled")
 
@@ -136,7 +137,7 @@ class TestFunctions:
         (call,) = [c for c in recorded(Lambda(run, part=nn.Conv2d(1, 1, 1)), torch.ones(1, 1, 2, 2)).calls
                    if c.name == "F.interpolate"]  # fmt: skip
         assert call.keywords == {"size": (4, 5), "mode": "nearest"}
-        assert calls._sizes({"a": [torch.float32, None]}) == {"a": ("torch.dtype", None)}
+        assert calls._sizes({"a": [torch.float32, None]}, storage_of=None) == {"a": ("torch.dtype", None)}
 
 
 class TestOperations:
@@ -222,6 +223,13 @@ class TestRealTensors:
         assert "\n" not in recording.note
         assert heard(recording) == ["F.linear"]
         assert [op.name for op in recording.operations if op.name == "aten.addmm"] == ["aten.addmm"]
+
+    def test_a_scripted_module_is_refused_by_its_name(self):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch's: torch.jit.script is old
+            scripted = torch.jit.script(nn.Linear(4, 3))
+        with pytest.raises(Unavailable, match="part is scripted"):
+            recorded(Lambda(lambda m, x: m.part(x), part=scripted), torch.ones(2, 4))
 
     def test_the_batch_is_the_length_of_the_first_of_several_inputs(self):
         model = Pair(lambda m, a, b: m.part(a), part=nn.Linear(4, 3))

@@ -621,7 +621,7 @@ class TestInterruption:
         def interrupted(*_, **__):
             raise KeyboardInterrupt
 
-        monkeypatch.setattr("runners.collect.count_isolated", interrupted)
+        monkeypatch.setattr("runners.counts.count_isolated", interrupted)
         with pytest.raises(KeyboardInterrupt):
             scene.sitting().collect([cell()])
         assert statuses(scene) == {"resnet18": "interrupted"}

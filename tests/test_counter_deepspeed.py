@@ -10,13 +10,14 @@ from counted_nets import (
     IMAGES,
     PARAMETERS,
     Attention,
-    Broken,
     Pair,
     Recurrent,
     Small,
     by_module,
     by_operator,
-    left_alone,
+    counting,
+    leaves_nothing,
+    raises_and_leaves_nothing,
     shared,
 )
 from deepspeed.profiling.flops_profiler import get_model_profile, profiler
@@ -28,9 +29,7 @@ from measure.counters.wrapped import TORCH, Listener, _names
 from measure.places import ModulePaths
 from results.errors import Inconsistent
 
-
-def count(model, *inputs, batch_size=1):
-    return deepspeed.count(model, inputs, workload="w", batch_size=batch_size)
+count = counting(deepspeed)
 
 
 def printed(model, *inputs):
@@ -145,22 +144,11 @@ def test_several_inputs():
 
 
 def test_it_runs_in_eval_mode_with_gradients_on_and_leaves_nothing():
-    model, before, own = Small().train(), functions(), set(vars(torch.Tensor))
-    with torch.no_grad():
-        first = count(model, torch.randn(IMAGES), batch_size=2)
-    assert set(model.seen) == {(False, True)}
-    assert left_alone(model)
-    assert functions() == before
-    assert set(vars(torch.Tensor)) == own
-    assert count(model, torch.randn(IMAGES), batch_size=2) == first
+    leaves_nothing(count, (False, True), functions)
 
 
 def test_a_model_that_raises_leaves_nothing_and_the_next_count_is_right():
-    model, before = Broken(), functions()
-    with pytest.raises(RuntimeError, match="no such thing"):
-        count(model, torch.randn(2, 4))
-    assert left_alone(model)
-    assert functions() == before
+    raises_and_leaves_nothing(count, functions)
     assert (profiler.module_flop_count, profiler.module_mac_count) == ([], [])
     (total, *_) = count(shared(), torch.randn(1, 4))
     assert total.native_value == 2 * 2 * 16

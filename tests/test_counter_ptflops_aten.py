@@ -7,6 +7,7 @@ import io
 import pytest
 import torch
 import torch.nn.functional as F
+from counted_nets import Pair
 from ptflops import get_model_complexity_info
 from ptflops.aten_ops import ATEN_OPS_MAPPING
 from torch import nn
@@ -153,14 +154,6 @@ def test_it_is_linear_in_the_batch():
 
 
 def test_two_inputs_and_a_dictionary_as_output():
-    class Pair(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.linear = nn.Linear(4, 3, bias=False)
-
-        def forward(self, left, right):
-            return {"out": self.linear(left), "more": [self.linear(right)]}
-
     rows = by_operator(count(Pair(), torch.randn(5, 4), torch.randn(5, 4), batch_size=5))
     assert rows["aten.mm"].native_value == 2 * 5 * 4 * 3
 

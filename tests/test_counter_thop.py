@@ -8,13 +8,14 @@ from counted_nets import (
     IMAGES,
     PARAMETERS,
     Attention,
-    Broken,
     Pair,
     Recurrent,
     Small,
     by_module,
     by_operator,
-    left_alone,
+    counting,
+    leaves_nothing,
+    raises_and_leaves_nothing,
     shared,
 )
 from torch import nn
@@ -25,9 +26,7 @@ from measure.counters import thop as adapter
 from measure.counters.thop import profile, register_hooks  # thop itself warns when imported
 from results.errors import Inconsistent
 
-
-def count(model, *inputs, batch_size=1):
-    return adapter.count(model, inputs, workload="w", batch_size=batch_size)
+count = counting(adapter)
 
 
 def printed(model, *inputs):
@@ -148,24 +147,14 @@ def test_several_inputs():
 
 def test_it_runs_in_eval_mode_without_gradients_and_leaves_nothing():
     """thop itself leaves buffers on modules without a rule: they would be saved with the weights."""
-    model = Small().train()
+    model = leaves_nothing(count, (False, False))
     saved = set(model.state_dict())
-    first = count(model, torch.randn(IMAGES), batch_size=2)
-    assert set(model.seen) == {(False, False)}
-    assert left_alone(model)
-    assert set(model.state_dict()) == saved
-    assert count(model, torch.randn(IMAGES), batch_size=2) == first
     printed(model, torch.randn(IMAGES))
     assert set(model.state_dict()) != saved
 
 
 def test_a_model_that_raises_is_left_as_it_was():
-    model = Broken()
-    saved = set(model.state_dict())
-    with pytest.raises(RuntimeError, match="no such thing"):
-        count(model, torch.randn(2, 4))
-    assert left_alone(model)
-    assert set(model.state_dict()) == saved
+    raises_and_leaves_nothing(count)
 
 
 def test_rules_that_do_not_add_up_to_its_number_are_a_fault(monkeypatch):

@@ -17,6 +17,8 @@ from counted_nets import (
     Small,
     by_module,
     by_operator,
+    counting,
+    leaves_nothing,
     left_alone,
     shared,
 )
@@ -27,9 +29,7 @@ from analysis.theory import OPERATORS, kind_of_operator
 from measure.counters import torchinfo as adapter
 from results.errors import Inconsistent
 
-
-def count(model, *inputs, batch_size=1):
-    return adapter.count(model, inputs, workload="w", batch_size=batch_size)
+count = counting(adapter)
 
 
 def printed(model, *inputs):
@@ -141,11 +141,7 @@ def test_several_inputs():
 
 
 def test_it_runs_in_eval_mode_without_gradients_and_leaves_nothing():
-    model = Small().train()
-    first = count(model, torch.randn(IMAGES), batch_size=2)
-    assert set(model.seen) == {(False, False)}
-    assert left_alone(model)
-    assert count(model, torch.randn(IMAGES), batch_size=2) == first
+    leaves_nothing(count, (False, False))
 
 
 def test_a_model_that_raises_is_told_with_its_words_and_left_as_it_was():

@@ -7,6 +7,7 @@ import importlib
 import pytest
 import torch
 import torch.nn.functional as F
+from counted_nets import Attention, Pair, Recurrent
 from ptflops import get_model_complexity_info
 from ptflops.pytorch_ops import FUNCTIONAL_MAPPING, TENSOR_OPS_MAPPING
 from torch import nn
@@ -143,15 +144,6 @@ def test_attention_as_a_module():
 
     Elementwise, a sample: query scaling 60, biases 3·60, softmax 3 heads × 25, output bias 60. fvcore sees no scores.
     """
-
-    class Attention(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.inner = nn.MultiheadAttention(12, 3, batch_first=True)
-
-        def forward(self, tokens):
-            return self.inner(tokens, tokens, tokens, need_weights=False)[0]
-
     tokens = torch.randn(2, 5, 12)
     rows = by_operator(count(ptflops, Attention(), tokens, batch_size=2))
     assert rows["MultiheadAttention"].native_value == 2 * (2_880 + 600)
@@ -163,15 +155,6 @@ def test_attention_as_a_module():
 
 def test_a_recurrent_module_by_ptflops():
     """LSTM 8→16, 2 layers, both directions: weights 4·16·(8 + 16) and 4·16·(32 + 16), 2 × 5 steps, two directions."""
-
-    class Recurrent(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.inner = nn.LSTM(8, 16, num_layers=2, bidirectional=True, batch_first=True)
-
-        def forward(self, sequence):
-            return self.inner(sequence)[0]
-
     rows = by_operator(count(ptflops, Recurrent(), torch.randn(2, 5, 8), batch_size=2))
     assert rows["LSTM"].native_value == (64 * 24 + 64 * 48) * 10 * 2
 
@@ -202,14 +185,6 @@ def test_shared_and_nested_modules_add_up_as_ptflops_adds_them():
 
 
 def test_two_inputs_and_a_dictionary_as_output():
-    class Pair(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.linear = nn.Linear(4, 3, bias=False)
-
-        def forward(self, left, right):
-            return {"out": self.linear(left), "more": [self.linear(right)]}
-
     for adapter, name in ((fvcore, "linear"), (ptflops, "Linear")):
         rows = by_operator(count(adapter, Pair(), torch.randn(5, 4), torch.randn(5, 4), batch_size=5))
         assert rows[name].native_value == 2 * 5 * 4 * 3

@@ -18,6 +18,7 @@ from measure.counters import child, isolate
 from measure.counters.batch_law import extrapolate
 from measure.counters.isolate import batches_to_count, count_isolated
 from measure.counters.registry import COUNTERS, check_counter, install_line
+from measure.processes import last_words
 from results.errors import Unavailable
 from results.records import FlopCount
 from workloads import synthetic
@@ -360,3 +361,8 @@ class TestExtrapolation:
 
     def test_nothing_gives_nothing(self):
         assert extrapolate([], 4) == []
+
+
+def test_what_torchs_profiler_prints_is_nobodys_last_words():
+    assert last_words("USDT:2026-11-22 12309:12309 Handler.cpp:39] profiler_start\n") == ""
+    assert last_words("about to die\nUSDT:2026-11-22 12309:12309 x] profiler_stop\n") == "; it printed: about to die"

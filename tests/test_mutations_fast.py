@@ -76,19 +76,13 @@ def slices_are_safe(monkeypatch):
     monkeypatch.setattr(mode, "_unsafely", lambda run: run)
 
 
-def signature_without(part):
-    def spoil(monkeypatch):
-        original = alike._signature
-        monkeypatch.setattr(alike, "_signature", lambda module: _dropped(original(module), part))
-
-    return spoil
+def signature_without_settings(monkeypatch):
+    monkeypatch.setattr(alike, "_settings", lambda *args: ())
 
 
-def _dropped(signature, part):
-    kind, settings, held, children = signature
-    if part == "settings":
-        return kind, (), held, children
-    return kind, settings, tuple(None if h is None else h[:4] for h in held), children
+def signature_without_requires_grad(monkeypatch):
+    original = alike._held
+    monkeypatch.setattr(alike, "_held", lambda own: [part for part in original(own) if type(part) is not bool])
 
 
 def inputs_without_gradients(monkeypatch):
@@ -97,7 +91,7 @@ def inputs_without_gradients(monkeypatch):
 
 
 def _shorter(part):
-    return part[:4] if isinstance(part, tuple) and len(part) == 5 and isinstance(part[4], bool) else part
+    return part[:3] if isinstance(part, tuple) and len(part) == 4 and isinstance(part[3], bool) else part
 
 
 def written_inputs_forgiven(monkeypatch):
@@ -137,8 +131,8 @@ MUTATIONS = {
     "products are safe": (everything_is_safe, "linear"),
     "inverses are safe": (everything_is_safe, "inverse"),
     "functions of one's own are safe": (custom_nodes_are_safe, "a function of one's own"),
-    "settings do not matter": (signature_without("settings"), "blocks alike but for a number"),
-    "what trains does not matter": (signature_without("requires_grad"), "blocks alike but for what trains"),
+    "settings do not matter": (signature_without_settings, "blocks alike but for a number"),
+    "what trains does not matter": (signature_without_requires_grad, "blocks alike but for what trains"),
     "an input's gradient does not matter": (inputs_without_gradients, "blocks alike, all before one frozen"),
     "lists may be written": (written_inputs_forgiven, "blocks that fill a list each"),
     "replays cost nothing back": (replays_forgotten, "blocks alike"),

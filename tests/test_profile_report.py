@@ -260,9 +260,11 @@ def test_the_explanation_says_what_was_measured() -> None:
     assert "At the best rate measured on this machine, 4.00 MFLOP/s, that takes 7.50 ms; the step took 25.0 ms" in used
     assert "at 2.00 MB/s here. Operation by operation a step moves 15.0 kB" in moved  # 2+2+1+.104+2+3+4+.9 = 15.004
     assert "10.5 ms together, so about 0.71" in moved
-    assert "(ideal fusion), 10.0 kB and 8.00 ms would be left: 0.94 is possible here, memory is no obstacle" in fused
+    assert "(ideal fusion), 10.0 kB and 8.00 ms would be left: at most 0.94 is possible here" in fused
     assert "54 % calculating, 37 % waiting for memory" in gone
-    assert "2.4 times the least they need one by one" in gone  # 0.714 / 0.3
+    assert "2.4 times the least that the operations need" in gone  # 0.714 / 0.3
+    fast = replace(MACHINE, bytes_per_s=2e7)  # fused 10004 B are 0.5 ms; 7.5 of 7.5 + 0.0052 + 0.045
+    assert "0.99 is possible here, memory is no obstacle" in explained(profile(machine=fast))[2]
 
 
 def test_who_moves_is_named_by_what_a_person_calls_it() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from measure.counters.registry import COUNTERS
-from runners import report, sweep
+from runners import report, sweep, sweep_options
 from runners.cell import Probed
 from runners.plan import Grid, cells
 
@@ -18,11 +18,11 @@ V100 = Probed("cuda", {}, {"tf32": "no", "amp-bf16": "no"})
 
 
 def parsed(*arguments: str) -> argparse.Namespace:
-    return sweep._parser().parse_args(arguments)
+    return sweep_options.parser().parse_args(arguments)
 
 
 def grid(*arguments: str, stored: dict[str, Any] | None = None, probed: Probed = CPU) -> Grid:
-    return sweep._grid(parsed(*arguments), stored or {}, probed)
+    return sweep_options.grid_of(parsed(*arguments), stored or {}, probed)
 
 
 def test_defaults_follow_from_the_device() -> None:
@@ -107,14 +107,14 @@ def test_resuming_without_options_plans_the_same_cells() -> None:
 def test_resuming_with_other_options_forgets_no_cell() -> None:
     first = grid("--models", "vgg11", "--batch-sizes", "1,2")
     second = grid("--batch-sizes", "4", stored=first.as_json())
-    options = sweep._as_options(second, [first])
+    options = sweep_options.as_options(second, [first])
     assert (second.models, second.batch_sizes) == (("vgg11",), (4,))
     third = grid(stored=options)
-    earlier = [Grid.from_json(kept) for kept in options[sweep.EARLIER]]
+    earlier = [Grid.from_json(kept) for kept in options[sweep_options.EARLIER]]
     assert third == second
-    assert {cell.batch_size for cell in sweep._union(third, earlier)} == {1, 2, 4}
-    assert len(sweep._union(first, [first])) == 2
+    assert {cell.batch_size for cell in sweep_options.union(third, earlier)} == {1, 2, 4}
+    assert len(sweep_options.union(first, [first])) == 2
 
 
 def test_the_manifest_of_a_run_that_was_never_extended_names_no_earlier_grid() -> None:
-    assert sweep.EARLIER not in sweep._as_options(grid(), [])
+    assert sweep_options.EARLIER not in sweep_options.as_options(grid(), [])

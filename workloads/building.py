@@ -11,6 +11,7 @@ import os
 import socket
 import sys
 from collections.abc import Iterator
+from traceback import extract_tb
 from typing import Any, NoReturn
 
 from results.errors import Unavailable
@@ -23,8 +24,11 @@ LONGEST = 300
 
 
 def told(fault: BaseException) -> str:
-    """An exception in one line: its type and what it says."""
-    return f"{type(fault).__name__}: {' '.join(str(fault).split())[:LONGEST]}"
+    """An exception in one line: its type and what it says; of one that says nothing (a bare assert), the line of code
+    that raised it."""
+    frames = [frame for frame in extract_tb(fault.__traceback__) if frame.name != "_assert"]  # torch's own for fx
+    words = str(fault) or (frames[-1].line if frames else "") or ""
+    return f"{type(fault).__name__}: {' '.join(words.split())[:LONGEST]}"
 
 
 @contextlib.contextmanager

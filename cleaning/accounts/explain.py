@@ -69,6 +69,7 @@ def _shared_out(
     for place in narrow:
         for index in range(products[place].first, products[place].last):
             owner.setdefault(index, place)
+    again = _first_time(recording)
     found: list[tuple[Item, list[Operation]]] = [(item, []) for item in products]
     nobodys = []
     for operation in recording.operations:
@@ -76,9 +77,23 @@ def _shared_out(
             continue
         mine = owner.get(operation.index)
         if mine is None and operation.forward_index is not None:
-            mine = owner.get(operation.forward_index)
+            mine = owner.get(again.get(operation.forward_index, operation.forward_index))
         if mine is None:
             nobodys.append(operation)
         else:
             found[mine][1].append(operation)
     return found, nobodys
+
+
+def _first_time(recording: Recording) -> dict[int, int]:
+    """Index of a product that checkpointing calculates again → that of the same one in the forward pass: where torch
+    enters the engine a second time, the backward pass belongs to the former."""
+    first: defaultdict[tuple[str, str, tuple[tuple[int, ...], ...]], list[int]] = defaultdict(list)
+    found: dict[int, int] = {}
+    for operation in recording.operations:
+        key = operation.module, operation.name, operation.input_shapes
+        if operation.phase == "forward":
+            first[key].append(operation.index)
+        elif operation.phase == "recompute" and first[key]:
+            found[operation.index] = first[key].pop(0)
+    return found

@@ -7,13 +7,16 @@ A node of its graph is a function called from Python, so that the recorded funct
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from math import prod
 from typing import Any
 
 from cleaning.accounts import hooks, recurrent
 from cleaning.accounts.contractions import printed_flop
+from cleaning.accounts.flow import used
 from cleaning.accounts.items import Counted, Item, bound, first_tensor, missed_by, other, product
-from results.calls import FUNCTION, Call, ModuleInfo, Recording, Sized, tensors
+from results.calls import APPLIED, FUNCTION, Call, ModuleInfo, Recording, Sized, tensors
+from results.records import Operation
 
 UNIT = "mac"
 
@@ -26,10 +29,32 @@ Reader = Callable[[Call], Iterator[Item]]
 
 def count(recording: Recording, phase: str) -> Counted:
     """Its items of one pass."""
-    found = [item for call in recording.calls if _is_node(recording, call) for item in READERS[call.name](call)]
-    found += [item for _, item in hooks.items(recording, CELLS)]
+    alive = used(recording)
+    calls = tuple(call for call in recording.calls if _is_seen(recording, call, alive))
+    found = [item for call in calls if _is_node(recording, call) for item in READERS[call.name](call)]
+    found += [item for _, item in hooks.items(replace(recording, calls=calls), CELLS)]
+    return found, _missed(recording, alive)
+
+
+def _is_seen(recording: Recording, call: Call, alive: set[int]) -> bool:
+    """Whether it is in the graph: what nothing uses is left out, and a function with a backward pass of its own is one
+    node, whatever it calls."""
+    if call.first < call.last and alive.isdisjoint(range(call.first, call.last)):
+        return False
+    return all(around.name != APPLIED for around in recording.around(call))
+
+
+def _missed(recording: Recording, alive: set[int]) -> Callable[[Operation], str]:
+    applied = {index for call in recording.calls if call.name == APPLIED for index in range(call.first, call.last)}
     without = {"attention": "attention_not_seen", "convolution": "string_padding_not_seen"}
-    return found, hooks.missed_recurrent(recording, missed_by(without, "operator_without_rule"))
+    otherwise = hooks.missed_recurrent(recording, missed_by(without, "operator_without_rule"))
+
+    def why(operation: Operation) -> str:
+        if operation.index not in alive:
+            return "result_not_used"
+        return "custom_function_not_seen" if operation.index in applied else otherwise(operation)
+
+    return why
 
 
 def _is_node(recording: Recording, call: Call) -> bool:

@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 
-from cleaning.accounts.items import Item
+from cleaning.accounts.items import Item, first_tensor
 from results.calls import MODULE, Call, ModuleInfo, Recording
 from results.records import Operation
 
@@ -51,6 +51,13 @@ def multiplied(found: Iterator[tuple[int, Item]], times: Mapping[int, int]) -> I
         more = times.get(serial, 0) - 1
         if more and item.native:
             yield Item(more * item.native, "module_used_twice", item.kind, item.module)
+
+
+def fault_of_convolution(module: ModuleInfo, call: Call, otherwise: str = "") -> str:
+    """Why a convolution module's number is not that of its product: its input has no batch, or else `otherwise`."""
+    given, kernel = first_tensor(call.arguments), module.settings.get("kernel_size")
+    bare = given is not None and isinstance(kernel, tuple) and len(given.shape) == len(kernel) + 1
+    return "without_batch" if bare else otherwise
 
 
 def missed(recording: Recording, known: Collection[str]) -> Callable[[Operation], str]:

@@ -59,10 +59,11 @@ def _convolution(module: ModuleInfo, call: Call) -> Iterator[Item]:
     given, output = in_and_out(call)
     settings = module.settings
     taps = prod(settings["kernel_size"]) * settings["in_channels"] * (settings["out_channels"] // settings["groups"])
-    positions = (given if "ConvTranspose" in module.class_name else output).shape
-    yield product(call, taps * positions[0] * prod(positions[2:]), kind="convolution")
+    batch, positions = given.shape[0], (given if "ConvTranspose" in module.class_name else output).shape[2:]
+    fault = hooks.fault_of_convolution(module, call)
+    yield product(call, taps * batch * prod(positions), fault, "convolution")
     if "bias" in module.parameters:
-        yield other(call, "bias_counted", output.numel, "convolution")
+        yield other(call, "bias_counted", batch * prod(output.shape[1:]), "convolution")
 
 
 def _linear(module: ModuleInfo, call: Call) -> Iterator[Item]:

@@ -1,16 +1,19 @@
 """pthflops by its graph: torch.fx's nodes, leaf modules by class and functions named add, mul and matmul, 1 a
 multiply-add (pthflops/ops_fx.py of 0.4.2). Modules of torch.nn but Sequential are leaves; a function is a node where it
-is called from the code of any other module, and nothing is seen inside of it. Forward only."""
+is called from the code of any other module, and nothing is seen inside of it. What has no traced tensor among its
+arguments is calculated at once and is no node. Forward only."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from math import prod
 
 from cleaning.accounts import hooks
+from cleaning.accounts.flow import Traced
 from cleaning.accounts.hooks import NN
 from cleaning.accounts.items import Counted, Item, first_tensor, other, product
-from results.calls import MODULE, Call, ModuleInfo, Recording, tensors
+from results.calls import APPLIED, MODULE, Call, ModuleInfo, Recording, tensors
+from results.records import Operation
 
 UNIT = "mac"
 
@@ -33,7 +36,9 @@ RULES = {
 def count(recording: Recording, phase: str) -> Counted:
     """Its items of one pass."""
     leaves: list[Call] = []
+    folded: list[Call] = []
     found: list[Item] = []
+    traced = Traced(recording)
     for call in recording.calls:
         if leaves and call.index > leaves[-1].index and _is_inside(recording, call, leaves[-1]):
             continue
@@ -41,11 +46,21 @@ def count(recording: Recording, phase: str) -> Counted:
             module = recording.modules[call.serial]
             if _is_leaf(module):
                 leaves.append(call)
+                traced.leaf(call)
                 found += _module(module, call)
-        elif not call.name.startswith("einops."):  # it is looked into
+        elif not traced.any_of(call):
+            folded.append(call)
+        elif not call.name.startswith("einops.") and call.name != APPLIED:  # those are looked into
             leaves.append(call)
-            found += _function(call)
-    return found, hooks.missed(recording, RULES)
+            if not call.name.startswith("Tensor.__") or traced.first_of(call):  # else it is a method, which has no rule
+                found += _function(call)
+    return found, _missed(recording, folded)
+
+
+def _missed(recording: Recording, folded: list[Call]) -> Callable[[Operation], str]:
+    constant = {index for call in folded for index in range(call.first, call.last)}
+    otherwise = hooks.missed(recording, RULES)
+    return lambda operation: "constants_folded" if operation.index in constant else otherwise(operation)
 
 
 def _is_inside(recording: Recording, call: Call, leaf: Call) -> bool:
@@ -67,7 +82,8 @@ def _module(module: ModuleInfo, call: Call) -> Iterator[Item]:
         taps = (
             prod(settings["kernel_size"]) * settings["in_channels"] * (settings["out_channels"] // settings["groups"])
         )
-        yield product(call, taps * positions, "transposed_at_output", "convolution")
+        fault = hooks.fault_of_convolution(module, call, "transposed_at_output")
+        yield product(call, taps * positions, fault, "convolution")
         if "bias" in module.parameters:
             yield other(call, "bias_counted", settings["out_channels"] * positions, "convolution")
     elif rule == "_linear":

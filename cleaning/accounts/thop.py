@@ -28,7 +28,8 @@ def count(recording: Recording, phase: str) -> Counted:
 def _convolution(module: ModuleInfo, call: Call) -> Iterator[Item]:
     given, output = in_and_out(call)
     taps = given.shape[1] // int(module.settings["groups"]) * prod(module.parameters["weight"][2:])
-    yield product(call, output.numel * taps, fault="transposed_at_output", kind="convolution")
+    fault = hooks.fault_of_convolution(module, call, "transposed_at_output")
+    yield product(call, output.numel * taps, fault, "convolution")
 
 
 def _linear(module: ModuleInfo, call: Call) -> Iterator[Item]:

@@ -8,8 +8,9 @@ sums and products of elements are those of a plain step (`measure/unwatched.py`)
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from math import prod
+from typing import Any
 
 from cleaning.accounts.items import (
     FUSED_NOT_SEEN,
@@ -30,6 +31,8 @@ UNIT = "flop"
 
 PRODUCTS = frozenset(("aten.mm", "aten.addmm", "aten.bmm", "aten.baddbmm"))
 
+CONV2D = ("F.conv2d", "torch.conv2d")
+
 Shapes = tuple[tuple[int, ...], ...]
 
 ELEMENTWISE = {"aten.add": "addition_counted", "aten.mul": "multiplication_counted"}
@@ -38,7 +41,7 @@ ELEMENTWISE = {"aten.add": "addition_counted", "aten.mul": "multiplication_count
 def count(recording: Recording, phase: str) -> Counted:
     """Its items of one pass. What is calculated again runs in the backward pass, and is counted there."""
     if phase == "forward":
-        return [*_operations(recording, phase), *_convolutions(recording)], _forward_missed
+        return [*_operations(recording, phase), *_convolutions(recording)], _forward_missed(recording)
     return [*_operations(recording, phase), *_again(recording)], _backward_missed
 
 
@@ -53,18 +56,24 @@ def _operations(recording: Recording, phase: str) -> Iterator[Item]:
 
 
 def _inner(recording: Recording, phase: str) -> Iterator[Item]:
-    """Products that an operator without a rule calls inside itself: together they stand for that operator."""
+    """Products that an operator without a rule calls inside itself: together they stand for that operator, if it is a
+    product."""
     without: dict[str, list[Operation]] = {}
     for operation in in_phase(recording, phase):
         if operation.name not in PRODUCTS and real_flop(operation):
             without.setdefault(operation.name, []).append(operation)
     sums: dict[int, int] = {}
     for call in recording.plain:
+        if call.phase != phase or not call.inside or call.name not in PRODUCTS:
+            continue
         around = next(((name, number) for name, number in call.inside if name in without), None)
-        if call.phase == phase and around is not None and around[1] < len(without[around[0]]):
+        left, right = call.shapes[1:3] if call.name in ("aten.addmm", "aten.baddbmm") else call.shapes[:2]
+        native = 2 * prod(left) * right[-1]
+        if around is None:
+            yield Item(native, "inner_products", "matmul", call.path)
+        elif around[1] < len(without[around[0]]):
             index = without[around[0]][around[1]].index
-            left, right = call.shapes[1:3] if call.name in ("aten.addmm", "aten.baddbmm") else call.shapes[:2]
-            sums[index] = sums.get(index, 0) + 2 * prod(left) * right[-1]
+            sums[index] = sums.get(index, 0) + native
     for index, native in sums.items():
         yield of_operation(recording.operations[index], native, fault="inner_products")
 
@@ -75,8 +84,8 @@ def _elements(call: PlainCall) -> int:
 
 def _convolutions(recording: Recording) -> Iterator[Item]:
     for call in recording.calls:
-        if call.what == FUNCTION and call.name in ("F.conv2d", "torch.conv2d") and _is_counted(call):
-            weight, output = first_tensor(bound(call, "input weight")["weight"]), first_tensor(call.output)
+        if call.what == FUNCTION and call.name in CONV2D and _is_counted(call):
+            weight, output = first_tensor(_convolved(call)["weight"]), first_tensor(call.output)
             if weight is not None and output is not None:
                 yield product(call, 2 * output.numel * prod(weight.shape[1:]), kind="convolution")
 
@@ -100,14 +109,30 @@ def _again(recording: Recording) -> Iterator[Item]:
 
 
 def _is_counted(call: Call) -> bool:
-    given = bound(call, "input weight bias stride padding dilation groups")
-    return len(given["input"].shape) == 4 and not isinstance(given.get("padding", 0), str)
+    return _has_batch(call) and not isinstance(_convolved(call).get("padding", 0), str)
 
 
-def _forward_missed(operation: Operation) -> str:
-    if operation.kind == "convolution":
-        return "not_two_dimensional" if not _is_plain_2d(operation) else "string_padding_not_seen"
-    return missed_by(FUSED_NOT_SEEN, "operator_without_rule")(operation)
+def _has_batch(call: Call) -> bool:
+    return len(_convolved(call)["input"].shape) == 4
+
+
+def _convolved(call: Call) -> dict[str, Any]:
+    return bound(call, "input weight bias stride padding dilation groups")
+
+
+def _forward_missed(recording: Recording) -> Callable[[Operation], str]:
+    calls = [call for call in recording.calls if call.name in CONV2D and not _has_batch(call)]
+    bare = {index for call in calls for index in range(call.first, call.last)}
+    other = missed_by(FUSED_NOT_SEEN, "operator_without_rule")
+
+    def why(operation: Operation) -> str:
+        if operation.kind != "convolution":
+            return other(operation)
+        if not _is_plain_2d(operation):
+            return "not_two_dimensional"
+        return "without_batch" if operation.index in bare else "string_padding_not_seen"
+
+    return why
 
 
 def _is_plain_2d(operation: Operation) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 
-from cleaning.accounts.hooks import NN, missed
+from cleaning.accounts.hooks import NN, fault_of_convolution, missed
 from cleaning.accounts.items import Counted, Item, first_tensor, other, product
 from results.calls import MODULE, Call, ModuleInfo, Recording
 
@@ -52,7 +52,7 @@ def _item(module: ModuleInfo, call: Call, name: str, native: int) -> Item:
     if where.startswith(RECURRENT):
         return product(call, native, "recurrent_steps", "recurrent")
     if where.startswith(CONVOLUTION):
-        return product(call, native, "transposed_at_output", "convolution")
+        return product(call, native, fault_of_convolution(module, call, "transposed_at_output"), "convolution")
     if where in ("linear.Linear", "linear.NonDynamicallyQuantizableLinear"):
         return product(call, native, "positions_ignored")
     if "Conv" in module.class_name and name == "weight":

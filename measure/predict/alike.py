@@ -1,28 +1,28 @@
 """Whether two modules are built alike, so that the same input takes the same course through both.
 
-`signature` is equal for modules whose types, settings, training modes, and parameters' and buffers' sizes, dtypes,
-strides and requires_grad are equal, child by child; values of parameters are not looked at. It is None for a module
+Signatures are equal for modules whose types, settings, training modes, and parameters' and buffers' sizes, dtypes,
+strides and requires_grad are equal, child by child; values of parameters are not looked at. There is none for a module
 that may do more than its settings say: hooks, a forward of its own instance, a compiled call, objects among its
 settings whose state nobody sees, or code that works on global or enclosing variables. Such a module is run each time.
 
-Not seen: code that changes objects which it reaches through the attributes of an imported module.
+What code does is told by `measure/predict/harmless.py`.
 """
 
 from __future__ import annotations
 
-import dis
 import enum
 import functools
 import operator
 import types
-from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Iterator
+from collections import Counter, OrderedDict
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import nn
 
-_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+from measure.predict.harmless import is_strange, keeps_to_itself, leaves_modules_alone
+
 _BARE = frozenset(vars(nn.Module())) - {"training"}
 _PLAIN = frozenset(
     (
@@ -32,12 +32,6 @@ _PLAIN = frozenset(
 )  # fmt: skip
 _DERIVED = "_reversed_padding_repeated_twice"
 """A list that a convolution makes of its other settings."""
-
-_MUTABLE = (list, dict, set, deque, bytearray, torch.Tensor, nn.Module, Counter, defaultdict, OrderedDict)
-_STORE_GLOBAL = dis.opmap["STORE_GLOBAL"]
-_TRUSTED = ("torch.nn.", "torchvision.")
-"""Code that is known to keep nothing outside of its modules."""
-
 
 _RATES = frozenset(
     (
@@ -53,69 +47,168 @@ def _drops(kind: type) -> bool:
     return f"{kind.__module__}.{kind.__qualname__}" in _RATES
 
 
+_getters: dict[tuple[type, int], Any] = {}
+"""Class and number of attributes → (names of settings, what takes them)."""
+
+_plain_kinds: set[tuple[type, ...]] = set()
+_simple_kinds: set[tuple[type, ...]] = set()
+
+
 class NotAlike(Exception):
     """A module that nothing can be said about."""
 
 
-def signature(module: nn.Module) -> Any:
-    """See the module; hashable. None for a module that must run each time."""
+class Likeness:
+    """Numbers for the modules of a model, equal where their signatures are.
+
+    They are taken once, at the beginning, if all code of the model is known to leave its modules as they are
+    (`fixed`); else again at each call, because what ran before may have changed a module. repeated: modules with
+    children that were built like another one; no other can be replayed.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self._numbers: dict[Any, int] = {}
+        self._kinds: set[type] = set()
+        self._strange = False
+        parents: list[nn.Module] = []
+        self._taken: dict[int, int | None] = {}
+        whole = self._number(model, self._taken, parents)
+        self.fixed = whole is not None and not self._strange and all(map(leaves_modules_alone, self._kinds))
+        seen = Counter(self._taken.values())
+        self.repeated = [m for m in parents if (number := self._taken[id(m)]) is not None and seen[number] > 1]
+
+    def of(self, module: nn.Module) -> int | None:
+        """The number of a module with children as it is now; None for one that must run each time."""
+        return self._taken.get(id(module)) if self.fixed else self._number(module, {}, [])
+
+    def _number(self, module: nn.Module, known: dict[int, int | None], parents: list[nn.Module]) -> int | None:
+        """known: id of a module with children → its number; parents: they themselves. Both grow."""
+        own = module.__dict__
+        children = own["_modules"]
+        if not children:
+            return self._alone(type(module), own)
+        if id(module) in known:
+            return known[id(module)]
+        below = [-1 if child is None else self._number(child, known, parents) for child in children.values()]
+        number = None if None in below else self._noted(type(module), own, below)
+        known[id(module)] = number
+        parents.append(module)
+        return number
+
+    def _alone(self, kind: type, own: dict[str, Any]) -> int | None:
+        """The number of a module without children. A layer like an earlier one is known at once."""
+        plain = None if _hooked(own) else _layer(kind, own)
+        try:
+            number = None if plain is None else self._numbers.get(plain)
+        except TypeError:  # a setting that has no hash
+            plain = number = None
+        if number is None and plain is not None and _are_plain(plain[2]):
+            self._kinds.add(kind)
+            number = self._numbers[plain] = len(self._numbers)
+        return self._noted(kind, own, ()) if number is None else number
+
+    def _noted(self, kind: type, own: dict[str, Any], below: Sequence[int | None]) -> int | None:
+        """The number of any module by its signature: type, settings, tensors, names and numbers of children."""
+        self._kinds.add(kind)
+        names, values = _extras(kind, own)
+        kinds = tuple(map(type, values))
+        simple = kinds in _simple_kinds or _are_simple(kinds)
+        self._strange = self._strange or not (simple or not any(map(is_strange, values)))
+        if _hooked(own):
+            return None
+        try:
+            settings = (names, *_settings(kind, own, names, values))
+            key = (kind, settings, kinds if simple else (), *_held(own), *own["_modules"], *below)
+            return self._numbers.setdefault(key, len(self._numbers))
+        except (NotAlike, TypeError):
+            return None
+
+
+def _hooked(own: dict[str, Any]) -> bool:
+    return bool(
+        own["_forward_hooks"] or own["_forward_pre_hooks"] or own["_backward_hooks"] or own["_backward_pre_hooks"]
+    )
+
+
+def _extras(kind: type, own: dict[str, Any]) -> tuple[tuple[str, ...], tuple[Any, ...]]:
+    """Names and values of a module's settings, whether it trains first."""
+    asked = kind, len(own)
+    names, getter = _getters.get(asked) or _learned(asked, own)
     try:
-        return _signature(module)
-    except (NotAlike, TypeError):
-        return None
+        return names, getter(own)
+    except KeyError:  # as many settings as another of its class, with other names
+        del _getters[asked]
+        names, getter = _learned(asked, own)
+        return names, getter(own)
 
 
-def _signature(module: nn.Module) -> tuple[Any, ...]:
-    kind = type(module)
-    own = module.__dict__
-    if own["_forward_hooks"] or own["_forward_pre_hooks"] or own["_backward_hooks"] or own["_backward_pre_hooks"]:
+def _learned(asked: tuple[type, int], own: dict[str, Any]) -> tuple[tuple[str, ...], Any]:
+    """How settings are taken from such a module at once."""
+    derived = (_DERIVED,) if asked[0].__module__.startswith("torch.nn.modules.") else ()
+    names = ("training", *(name for name in own if name not in _BARE and name not in ("training", *derived)))
+    names = names if len(names) > 1 else ("training", "training")  # a getter of one name gives no tuple
+    _getters[asked] = names, operator.itemgetter(*names)
+    return _getters[asked]
+
+
+def _settings(kind: type, own: dict[str, Any], names: Sequence[str], values: Sequence[Any]) -> Sequence[Any]:
+    """The settings as something to compare. Raises NotAlike for a module of which more may matter."""
+    if not keeps_to_itself(kind) or own.get("_compiled_call_impl") is not None:
         raise NotAlike
-    children = own["_modules"]
-    settings = None if children else _layer(kind, own)
-    if settings is None:
-        if not keeps_to_itself(kind) or own.get("_compiled_call_impl") is not None:
-            raise NotAlike
-        rate = _drops(kind)
-        settings = tuple(
-            [
-                (name, value in (0, 1) and value if rate and name == "p" else _frozen(value))
-                for name, value in own.items()
-                if name not in _BARE
-            ]
-        )
-    held = [
-        None if tensor is None else (name, tensor.shape, tensor.stride(), tensor.dtype, tensor.requires_grad)
-        for part in (own["_parameters"], own["_buffers"])
-        for name, tensor in part.items()
+    if _drops(kind):
+        return [v in (0, 1) and v if name == "p" else _frozen(v) for name, v in zip(names, values, strict=True)]
+    if tuple(map(type, values)) in _simple_kinds:
+        return values
+    return [
+        None if name == "forward" and stands_in(value) else _frozen(value)
+        for name, value in zip(names, values, strict=True)
     ]
-    below = tuple([(name, None if child is None else _signature(child)) for name, child in children.items()])
-    return kind, settings, tuple(held), below
 
 
-_names: dict[tuple[type, int], Any] = {}
-_plain_kinds: set[tuple[type, ...]] = set()
+def stands_in(forward: Any) -> bool:
+    """Whether this forward is the count's own, in place of the module's (`measure/predict/calls.py`)."""
+    return getattr(forward, "stands_in_for_forward", False) is True
 
 
-def _layer(kind: type, own: dict[str, Any]) -> Any:
-    """The settings of one of PyTorch's own layers, taken at once; None where they are not as plain as usual."""
+def _held(own: dict[str, Any]) -> list[Any]:
+    """Parameters and buffers: how many of the first, names, and what each is."""
+    parameters, buffers = own["_parameters"], own["_buffers"]
+    parts: list[Any] = [len(parameters), *parameters, *buffers]
+    for part in (parameters, buffers):
+        for tensor in part.values():
+            if tensor is None:
+                parts.append(None)
+            else:
+                parts += (tensor.shape, tensor.stride(), tensor.dtype, tensor.requires_grad)
+    return parts
+
+
+def _layer(kind: type, own: dict[str, Any]) -> tuple[Any, ...] | None:
+    """The signature of one of PyTorch's own layers, its settings taken at once: (type, settings, their types, tensors).
+
+    It holds if the settings are as plain as usual (`_are_plain`). None for others.
+    """
     if not kind.__module__.startswith("torch.nn.modules.") or _drops(kind):
         return None
-    asked = kind, len(own)
-    getter = _names.get(asked)
-    if getter is None:
-        names = [name for name in own if name not in _BARE and name != _DERIVED]
-        getter = _names[asked] = operator.itemgetter("training", *names, "training")
-    try:
-        values = getter(own)
-        kinds = tuple(map(type, values))
-        hash(values)
-    except (KeyError, TypeError):
-        return None
+    values = _extras(kind, own)[1]
+    return (kind, values, tuple(map(type, values)), *_held(own))
+
+
+def _are_plain(kinds: tuple[type, ...]) -> bool:
+    """Whether settings of these types are nothing but their values, in a layer of PyTorch's own."""
     if kinds not in _plain_kinds:
         if any(each not in _PLAIN and each is not tuple for each in kinds):
-            return None
+            return False
         _plain_kinds.add(kinds)
-    return values, kinds
+    return True
+
+
+def _are_simple(kinds: tuple[type, ...]) -> bool:
+    """Whether settings of these types are nothing but their values in any module: no functions, classes, containers."""
+    if all(each in _PLAIN and each not in (type, types.BuiltinFunctionType) for each in kinds):
+        _simple_kinds.add(kinds)
+        return True
+    return False
 
 
 def _frozen(value: Any) -> Any:
@@ -138,74 +231,3 @@ def _frozen(value: Any) -> Any:
     if kind is functools.partial:
         return kind, _frozen(value.func), _frozen(value.args), _frozen(value.keywords)
     raise NotAlike
-
-
-@functools.cache
-def keeps_to_itself(kind: type) -> bool:
-    """Whether the code of a module class names no variable, global or of an enclosing function, that can change."""
-    if kind.__call__ is not nn.Module.__call__ and "__call__" in _defined(kind):
-        return False
-    return all(_harmless(function) for function in _functions(kind))
-
-
-def _defined(kind: type) -> set[str]:
-    return {
-        name for part in kind.__mro__ if part is not nn.Module and issubclass(part, nn.Module) for name in vars(part)
-    }
-
-
-def _functions(kind: type) -> Iterator[types.FunctionType]:
-    """The functions of a class and its bases, but for those of PyTorch and torchvision."""
-    for part in kind.__mro__:
-        if part not in (nn.Module, object) and not part.__module__.startswith(_TRUSTED):
-            for value in vars(part).values():
-                function = getattr(value, "__func__", getattr(value, "fget", value))
-                if isinstance(function, types.FunctionType):
-                    yield function
-
-
-def _harmless(function: types.FunctionType) -> bool:
-    held = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
-    if any(name != "__class__" for name in held):
-        return False
-    for code in _codes(function.__code__):
-        if _STORE_GLOBAL in code.co_code[::2]:
-            return False
-        if any(isinstance(function.__globals__.get(name), _MUTABLE) for name in code.co_names):
-            return False
-    return True
-
-
-def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
-    yield code
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield from _codes(constant)
-
-
-def hints(model: nn.Module) -> dict[int, Any]:
-    """id of each module that has children and, at a glance, a likeness elsewhere in the model → what it looks like.
-
-    Only to save work: what looks alike need not be.
-    """
-    looks: dict[int, Any] = {}
-    _look(model, looks)
-    seen = Counter(look for look in looks.values() if look is not None)
-    return {module: look for module, look in looks.items() if look is not None and seen[look] > 1}
-
-
-def _look(module: nn.Module, looks: dict[int, Any]) -> int:
-    """The look of a module as a number, noted if it has children."""
-    own = module.__dict__
-    parts: list[Any] = [type(module)]
-    for tensor in own["_parameters"].values():
-        parts.append(None if tensor is None else tensor.shape)
-    children = own["_modules"]
-    if not children:
-        return hash(tuple(parts))
-    for child in children.values():
-        if child is not None:
-            parts.append(_look(child, looks))
-    look = hash(tuple(parts))
-    looks[id(module)] = look
-    return look

@@ -9,6 +9,7 @@ a parameter or its own, outputs new tensors, and the block itself afterwards as 
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -17,13 +18,16 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from measure.predict import alike
+from measure.predict.alike import Likeness
 from measure.predict.forms import Form, Mask
 from measure.predict.mode import PredictMode
-from measure.predict.reach import Edge, NotPredicted, Walk, edges_of
+from measure.predict.reach import Edge, NotPredicted, Walk, edge_of
 
 _next_number = torch._C._autograd._get_sequence_nr
 _top_hooks = torch._C._autograd._top_saved_tensors_default_hooks
+_unseen = torch._C._DisableTorchDispatch
+"""Inside of it, no mode sees what runs."""
+
 _PLAIN = (int, float, bool, str, type(None))
 
 
@@ -31,13 +35,19 @@ _PLAIN = (int, float, bool, str, type(None))
 class Template:
     """What one block ran. products: (form, module path below the block's own). outputs: sizes, strides, dtype and
     whether it needs a gradient, of each tensor. reached: for each output, (products with the gradients asked for,
-    positions of inputs)."""
+    positions of inputs). backward_flops: outputs that a gradient arrives at → model FLOP of the backward pass."""
 
     products: tuple[tuple[Form, str], ...]
     not_understood: Counter[str]
     outputs: tuple[tuple[Any, ...], ...]
     rest: tuple[Any, Any]
     reached: tuple[tuple[frozenset[tuple[int, Mask]], frozenset[int]], ...]
+    backward_flops: dict[frozenset[int], int] = field(default_factory=dict)
+
+    @functools.cached_property
+    def forward_flop(self) -> int:
+        """Model FLOP of its forward pass."""
+        return sum(form.forward[1] for form, _ in self.products)
 
 
 @dataclass(eq=False)
@@ -54,26 +64,59 @@ class Replay:
         """Places among the template's products, and which gradients of them are computed."""
         return frozenset().union(*(self.template.reached[output][0] for output in self.wanted))
 
+    def backward_flop(self) -> int:
+        """Model FLOP of its backward pass; the same for all replays of which a gradient arrives at the same outputs."""
+        known, wanted, products = self.template.backward_flops, frozenset(self.wanted), self.template.products
+        if wanted not in known:
+            known[wanted] = sum(products[place][0].backward_flop(mask) for place, mask in self.products())
+        return known[wanted]
+
+
+@dataclass(eq=False)
+class Draft:
+    """What is kept of a block that ran, until one like it is called and a Template is made: most never are.
+
+    inputs, outputs: edges; forms: as a template's outputs; start: number of the first autograd node; products: places
+    on the tape, from and to; nested: replays inside.
+    """
+
+    path: str
+    inputs: list[Edge | None]
+    outputs: list[Edge | None]
+    forms: tuple[tuple[Any, ...], ...]
+    rest: tuple[Any, Any]
+    start: int
+    products: tuple[int, int]
+    nested: list[Replay]
+    not_understood: Counter[str]
+
 
 class Blocks:
     """Decides for each call of a module whether it runs. `call` has the outputs of a replay, or runs the module."""
 
     def __init__(self, mode: PredictMode, model: torch.nn.Module) -> None:
-        self.hints = alike.hints(model)
+        self._alike = Likeness(model)
         self.replays: list[Replay] = []
         self._mode = mode
-        self._templates: dict[Any, Template | None] = {}
+        self._templates: dict[Any, Template | Draft | None] = {}
         self._leaves: dict[int, tuple[Any, Replay, int]] = {}
+
+    @property
+    def repeated(self) -> list[torch.nn.Module]:
+        """The modules whose calls are worth asking for."""
+        return self._alike.repeated
 
     def call(self, run: Any, module: torch.nn.Module, args: Any, kwargs: Any) -> Any:
         """run: the module's own call."""
         key, tensors = self._key(module, args, kwargs)
         if key is None:
             return run(module, *args, **kwargs)
-        if key in self._templates:
-            template = self._templates[key]
-            return run(module, *args, **kwargs) if template is None else self._replay(template, tensors)
-        return self._first(run, key, module, args, kwargs, tensors)
+        if key not in self._templates:
+            return self._first(run, key, module, args, kwargs, tensors)
+        template = self._templates[key]
+        if isinstance(template, Draft):
+            template = self._templates[key] = self._template(template)
+        return run(module, *args, **kwargs) if template is None else self._replay(template, tensors)
 
     def found(self, leaf: Any) -> Iterable[Edge]:
         """For a walk: the edges of the inputs that a replay passes a gradient on to, if this leaf stands for one."""
@@ -86,66 +129,65 @@ class Blocks:
 
     def _key(self, module: torch.nn.Module, args: Any, kwargs: Any) -> tuple[Any, list[torch.Tensor]]:
         """(what tells this call from others, its tensors); None for a call that must run."""
-        tensors: list[torch.Tensor] = []
+        tensors: dict[int, torch.Tensor] = {}
         if self._mode.phase != "forward" or self._mode.engine_ran or _top_hooks(True) is not None:
-            return None, tensors
+            return None, []
+        built = None if torch.is_inference_mode_enabled() else self._alike.of(module)
+        if built is None:
+            return None, []
         parts = [_described(value, tensors) for value in (*args, *kwargs.values())]
-        built = None if None in parts else alike.signature(module)
-        if built is None or torch.is_inference_mode_enabled():
-            return None, tensors
-        return (built, tuple(parts), tuple(kwargs), torch.is_grad_enabled()), tensors
+        if None in parts:
+            return None, []
+        return (built, tuple(parts), tuple(kwargs), torch.is_grad_enabled()), list(tensors.values())
 
     def _first(
         self, run: Any, key: Any, module: torch.nn.Module, args: Any, kwargs: Any, tensors: list[torch.Tensor]
     ) -> Any:
-        """Run the block, and leave a template if it qualifies."""
+        """Run the block, and keep a draft of it if it qualifies."""
         tape, start = self._mode.tape, _next_number()
-        began, before = len(tape.products), tape.not_understood.copy()
+        began, before = len(tape.products), Counter(tape.not_understood)
         replayed, executed = len(self.replays), len(tape.executed)
         versions = [tensor._version for tensor in tensors]
         lists = [list(value) for value in (*args, *kwargs.values()) if isinstance(value, (list, tuple))]
-        inputs = [_edge(tensor) for tensor in tensors]
+        inputs = [edge_of(tensor) for tensor in tensors]
         out = run(module, *args, **kwargs)
         self._templates[key] = None
         now = [list(value) for value in (*args, *kwargs.values()) if isinstance(value, (list, tuple))]
         untouched = versions == [tensor._version for tensor in tensors] and _same(lists, now)
-        if untouched and len(tape.executed) == executed and alike.signature(module) == key[0]:
-            nested = self.replays[replayed:]
-            self._templates[key] = self._template(out, inputs, tensors, start, began, before, nested)
-        return out
-
-    def _template(
-        self, out: Any, inputs: list[Edge | None], tensors: list[torch.Tensor], start: int, began: int,
-        before: Counter[str], nested: list[Replay],
-    ) -> Template | None:  # fmt: skip
-        """What the block that just ran leaves; None if it does not qualify."""
+        if not untouched or len(tape.executed) != executed or self._alike.of(module) != key[0]:
+            return out
         leaves, tree = tree_flatten(out)
         outputs = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
         others = tuple(None if isinstance(leaf, torch.Tensor) else (leaf,) for leaf in leaves)
-        if any(other is not None and type(other[0]) not in _PLAIN for other in others) or not _new(outputs, tensors):
-            return None
-        tape, path = self._mode.tape, self._mode.path
+        if all(other is None or type(other[0]) in _PLAIN for other in others) and _new(outputs, tensors):
+            self._templates[key] = Draft(
+                self._mode.path, inputs, [edge_of(tensor) for tensor in outputs],
+                tuple((tuple(t.shape), t.stride(), t.dtype, t.requires_grad) for t in outputs), (others, tree),
+                start, (began, len(tape.products)), self.replays[replayed:], tape.not_understood - before,
+            )  # fmt: skip
+        return out
+
+    def _template(self, draft: Draft) -> Template | None:
+        """What a block that ran leaves to others; None if it does not qualify."""
+        path, (began, ended) = draft.path, draft.products
         below = len(path) + 1 if path else 0
-        products = [(form, where[below:]) for form, where in tape.products[began:]]
-        bases = []
-        for replay in nested:
-            bases.append(len(products))
+        products = [(form, where[below:]) for form, where in self._mode.tape.products[began:ended]]
+        new, bases = Counter(draft.not_understood), {}
+        for replay in draft.nested:
+            bases[replay] = len(products)
             products += [(form, _joined(replay.path, where)[below:]) for form, where in replay.template.products]
-        positions = {edge: i for i, edge in reversed(list(enumerate(inputs))) if edge is not None}
+            new += replay.template.not_understood
+        positions = {edge: i for i, edge in reversed(list(enumerate(draft.inputs))) if edge is not None}
         reached = []
-        for output in outputs:
-            found = self._reach(output, positions, start, began, dict(zip(nested, bases, strict=True)))
+        for output in draft.outputs:
+            found = self._reach(output, positions, draft.start, began, bases)
             if found is None:
                 return None
             reached.append(found)
-        new = tape.not_understood - before
-        for replay in nested:
-            new += replay.template.not_understood
-        forms = tuple((tuple(t.shape), t.stride(), t.dtype, t.requires_grad) for t in outputs)
-        return Template(tuple(products), new, forms, (others, tree), tuple(reached))
+        return Template(tuple(products), new, draft.forms, draft.rest, tuple(reached))
 
     def _reach(
-        self, output: torch.Tensor, positions: dict[Edge, int], start: int, began: int, nested: dict[Replay, int]
+        self, output: Edge | None, positions: dict[Edge, int], start: int, began: int, nested: dict[Replay, int]
     ) -> tuple[frozenset[tuple[int, Mask]], frozenset[int]] | None:
         """Products and inputs that a gradient of this output reaches; None if it reaches anything else."""
         touched: dict[Replay, set[int]] = {}
@@ -160,7 +202,7 @@ class Blocks:
 
         walk = Walk(self._mode, positions, follow, run_others=False)
         try:
-            found = walk.go(edges_of([output]))
+            found = walk.go([] if output is None else [output])
         except NotPredicted:
             return None
         barred = {node for node, _ in positions}
@@ -179,7 +221,7 @@ class Blocks:
     def _replay(self, template: Template, tensors: list[torch.Tensor]) -> Any:
         """The outputs of a block that is not run."""
         mode = self._mode
-        replay = Replay(template, mode.path, _next_number(), [_edge(tensor) for tensor in tensors])
+        replay = Replay(template, mode.path, _next_number(), [edge_of(tensor) for tensor in tensors])
         self.replays.append(replay)
         mode.replayed = True
         mode.tape.not_understood += template.not_understood
@@ -189,29 +231,30 @@ class Blocks:
         return tree_unflatten([next(values) if other is None else other[0] for other in others], tree)
 
     def _made(self, replay: Replay, number: int, size: Any, stride: Any, dtype: Any, needs: bool) -> torch.Tensor:
-        out = torch.empty_strided(size, stride, dtype=dtype, device="meta", requires_grad=needs)
-        if not needs:
-            return out
-        self._leaves[id(out)] = (out, replay, number)
-        return out.clone()  # what follows may work in place on it, as it may not on a leaf
+        with _unseen():
+            out = torch.empty_strided(size, stride, dtype=dtype, device="meta", requires_grad=needs)
+            if not needs:
+                return out
+            self._leaves[id(out)] = (out, replay, number)
+            return out.clone()  # what follows may work in place on it, as it may not on a leaf
 
 
-def _described(value: Any, tensors: list[torch.Tensor]) -> Any:
-    """An argument as something to compare; None for what may have a state. Which tensors are one is part of it."""
+def _described(value: Any, tensors: dict[int, torch.Tensor]) -> Any:
+    """An argument as something to compare; None for what may have a state. Which tensors are one is part of it.
+
+    tensors: those that were described before, each once; this call adds to them.
+    """
     if isinstance(value, torch.Tensor):
         if type(value) is not torch.Tensor or not value.is_meta or value.layout is not torch.strided:
             return None
-        first = next((i for i, other in enumerate(tensors) if other is value), len(tensors))
-        tensors.append(value)
-        return first, value.shape, value.stride(), value.dtype, value.requires_grad
+        if id(value) in tensors:
+            return list(tensors).index(id(value))
+        tensors[id(value)] = value
+        return value.shape, value.stride(), value.dtype, value.requires_grad
     if isinstance(value, (list, tuple)) and type(value) in (list, tuple):
         parts = [_described(part, tensors) for part in value]
         return None if None in parts else (type(value), *parts)
     return (type(value), value) if type(value) in _PLAIN else None
-
-
-def _edge(tensor: torch.Tensor) -> Edge | None:
-    return edges_of([tensor])[0] if tensor.requires_grad else None
 
 
 def _same(before: list[list[Any]], now: list[list[Any]]) -> bool:

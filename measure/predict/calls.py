@@ -1,13 +1,17 @@
-"""While a model is counted: module calls pass through the count, and attention and LSTM are kept whole.
+"""While a model is counted: calls of its blocks pass through the count, and attention and LSTM are kept whole.
 
-`nn.Module.__call__` and the functions of `whole.PATCHES` are exchanged for the time of one count, as torch.fx does to
-trace; other threads get the originals. One count at a time in a process: the next one waits.
+A block that has a likeness gets, for the time of one count, a forward of its own that asks `blocks`; the functions of
+`whole.PATCHES` are exchanged, as torch.fx does to trace. `nn.Module.__call__` is exchanged only where every call has
+to be seen, because that slows all modules down: for rows by module, and once code of the model may run in the backward
+pass. Other threads get the originals. One count at a time in a process: the next one waits.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
+import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -26,10 +30,22 @@ _ident = threading.get_ident
 def watched(mode: PredictMode, blocks: Blocks | None, paths: ModulePaths | None) -> Iterator[None]:
     """Calls of modules may be answered by `blocks`; `paths` says where in the model they are, if that is asked for."""
     with _one_at_a_time, contextlib.ExitStack() as undo:
-        undo.enter_context(_patched(torch.nn.Module, "__call__", lambda run: _call(run, mode, blocks, paths)))
         for where, name, instead in PATCHES:
             undo.enter_context(_patched(where, name, lambda run, instead=instead: _here(run, instead(run))))
+
+        def every_call() -> None:
+            mode.before_model_code = _nothing
+            undo.enter_context(_patched(torch.nn.Module, "__call__", lambda run: _call(run, mode, paths)))
+
+        mode.before_model_code = every_call
+        if paths is not None:
+            every_call()
+        if blocks is not None:
+            undo.enter_context(_answered(blocks, mode))
         yield
+
+
+def _nothing() -> None: ...
 
 
 @contextlib.contextmanager
@@ -52,12 +68,45 @@ def _here(run: Callable[..., Any], instead: Callable[..., Any]) -> Callable[...,
     return chosen
 
 
-def _call(run: Any, mode: PredictMode, blocks: Blocks | None, paths: ModulePaths | None) -> Any:
-    hints, home = (blocks.hints if blocks is not None else {}), _ident()
+@contextlib.contextmanager
+def _answered(blocks: Blocks, mode: PredictMode) -> Iterator[None]:
+    """Each block that has a likeness asks before it runs, but for one whose forward is its own already.
+
+    The forward is a bound method, so that a copy that the model makes of a block asks for itself.
+    """
+    home = [_ident()]
+    changed = [module for module in blocks.repeated if "forward" not in module.__dict__]
+    instead = {kind: _asking(kind.forward, blocks, mode, home) for kind in {type(module) for module in changed}}
+    try:
+        for module in changed:
+            module.__dict__["forward"] = types.MethodType(instead[type(module)], module)
+        yield
+    finally:
+        home.clear()
+        for module in changed:
+            module.__dict__.pop("forward", None)
+
+
+def _asking(run: Any, blocks: Blocks, mode: PredictMode, home: list[int]) -> Any:
+    """The forward of one class. home: the thread that counts; none once the count is over."""
+
+    @functools.wraps(run)
+    def forward(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+        if mode.phase != "forward" or _ident() not in home:
+            return run(module, *args, **kwargs)
+        return blocks.call(run, module, args, kwargs)
+
+    forward.stands_in_for_forward = True  # type: ignore[attr-defined]
+    return forward
+
+
+def _call(run: Any, mode: PredictMode, paths: ModulePaths | None) -> Any:
+    """nn.Module.__call__ that keeps where in the model a call is, and how deep in modules one of the backward pass."""
+    home = _ident()
 
     def inner(module: torch.nn.Module, args: Any, kwargs: Any) -> Any:
         if mode.phase == "forward":
-            return blocks.call(run, module, args, kwargs) if id(module) in hints else run(module, *args, **kwargs)
+            return run(module, *args, **kwargs)
         mode.depth += 1
         try:
             return run(module, *args, **kwargs)

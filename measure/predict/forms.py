@@ -41,6 +41,7 @@ class Form:
     forward: Share
     made: Any = None
     _backward: dict[Mask, tuple[Share, ...]] = field(default_factory=dict)
+    _backward_flop: dict[Mask, int] = field(default_factory=dict)
 
     @property
     def node(self) -> str:
@@ -53,6 +54,13 @@ class Form:
         if found is None:
             rows = GRADIENTS[self.operation.name][1](self.operation, mask)
             found = self._backward[mask] = tuple((row.kind, int(kinds.cost(row).model_flop)) for row in rows)
+        return found
+
+    def backward_flop(self, mask: Mask) -> int:
+        """Model FLOP of these rows together."""
+        found = self._backward_flop.get(mask)
+        if found is None:
+            found = self._backward_flop[mask] = sum(flop for _, flop in self.backward(mask))
         return found
 
 

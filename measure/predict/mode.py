@@ -23,7 +23,8 @@ from analysis import kinds
 from measure.places import in_checkpoint
 from measure.predict.forms import MAY_HOLD_PRODUCTS, Form, Share, form_of, shapes_before
 from measure.predict.outputs import META, SHORT
-from measure.schemas import Plan, tensors_in
+from measure.predict.signatures import NotMeta, how_made, joined, key_of, make, on_meta
+from measure.schemas import Plan
 
 _next_number = torch._C._autograd._get_sequence_nr
 _current_node = torch._C._current_autograd_node
@@ -70,6 +71,7 @@ class PredictMode(TorchDispatchMode):
         self.depth = 0
         self.replayed = False
         self.engine_ran = False
+        self.before_model_code: Callable[[], None] = lambda: None
         self._keep_places = keep_places
         self._known = _KNOWN.setdefault(torch.get_default_dtype(), {})
 
@@ -175,7 +177,7 @@ def _in_place(_mode: PredictMode, func: Any, args: Any, kwargs: Any) -> Any:
     if fits and not kwargs.keys() - {"alpha", "value", "generator", "rounding_mode", "non_blocking"}:
         return target
     if target.is_meta:
-        return func(*_on_meta(args), **_on_meta(kwargs))
+        return func(*on_meta(args), **on_meta(kwargs))
     return func(*args, **kwargs)
 
 
@@ -206,16 +208,16 @@ def _made_again(plan: Plan) -> Run:
 
     def run(_mode: PredictMode, func: Any, args: Any, kwargs: Any) -> Any:
         try:
-            key = (_key(args), _key(kwargs.items())) if kwargs else _key(args)
+            key = (key_of(args), key_of(kwargs.items())) if kwargs else key_of(args)
             made = known.get(key)
-        except _NotMeta:
-            return _joined(func, args, kwargs)
+        except NotMeta:
+            return joined(func, args, kwargs)
         except TypeError:  # an argument that has no hash (a generator)
             return func(*args, **kwargs)
         if made is not None:
-            return _make(made)
+            return make(made)
         out = func(*args, **kwargs)
-        made = _how(out)
+        made = how_made(out)
         if made is not None:
             known[key] = made
         return out
@@ -230,77 +232,23 @@ def _product(plan: Plan) -> Run:
 
     def run(mode: PredictMode, func: Any, args: Any, kwargs: Any) -> Any:
         try:
-            key = (_key(args), _key(kwargs.items())) if kwargs else _key(args)
-        except _NotMeta:
-            return run(mode, func, _on_meta(args), _on_meta(kwargs))
+            key = (key_of(args), key_of(kwargs.items())) if kwargs else key_of(args)
+        except NotMeta:
+            return run(mode, func, on_meta(args), on_meta(kwargs))
         form = known.get(key) if again else None
         if form is not None and form.made is not None:
             mode.note(form)
-            return args[0] if plan.returns_self else _make(form.made)
+            return args[0] if plan.returns_self else make(form.made)
         shapes = shapes_before(args, kwargs)
         out = func(*args, **kwargs)
         form = form_of(plan, args, kwargs, shapes, out)
-        form.made = _how(out)
+        form.made = how_made(out)
         if again:
             known[key] = form
         mode.note(form)
         return out
 
     return run
-
-
-class _NotMeta(Exception):
-    """A tensor of another device is among the arguments."""
-
-
-def _key(values: Any) -> tuple[Any, ...]:
-    """What tells one call's signature from another's."""
-    parts: list[Any] = []
-    for value in values:
-        if isinstance(value, torch.Tensor):
-            if not value.is_meta:
-                raise _NotMeta
-            parts += (value.shape, value.stride(), value.dtype)
-        elif isinstance(value, (list, tuple)):
-            parts.append(_key(value))
-        else:
-            parts += (value, value.__class__)
-    return tuple(parts)
-
-
-def _how(out: Any) -> Any:
-    """How to make such an output again; None if it is anything but new meta tensors."""
-    if isinstance(out, torch.Tensor):
-        return (out.shape, out.stride(), out.dtype) if out.is_meta and out.layout is torch.strided else None
-    if not isinstance(out, (tuple, list)):
-        return None
-    parts = [_how(part) for part in out]
-    return None if None in parts else (type(out), parts)
-
-
-def _make(how: Any) -> Any:
-    if len(how) == 3:
-        return torch.empty_strided(how[0], how[1], dtype=how[2], device=META)
-    kind, parts = how
-    return kind([_make(part) for part in parts])
-
-
-def _joined(func: Any, args: Any, kwargs: Any) -> Any:
-    """A call with tensors of another device: on meta if any other is; a copy to a device stays on meta."""
-    if any(tensor.is_meta for tensor in tensors_in((*args, *kwargs.values()))):
-        args, kwargs = _on_meta(args), _on_meta(kwargs)
-    return func(*args, **kwargs)
-
-
-def _on_meta(values: Any) -> Any:
-    """The same arguments, by their sizes."""
-    if isinstance(values, torch.Tensor):
-        if values.is_meta:
-            return values
-        return torch.empty_strided(values.shape, values.stride(), dtype=values.dtype, device=META)
-    if isinstance(values, dict):
-        return {name: _on_meta(value) for name, value in values.items()}
-    return type(values)(_on_meta(value) for value in values) if isinstance(values, (list, tuple)) else values
 
 
 __all__ = ["EngineRan", "PredictMode", "Share", "Tape", "clear_cache"]

@@ -104,47 +104,46 @@ class Walk:
 
     def go(self, edges: Iterable[Edge]) -> Reached:
         """Follow these edges, and what they lead to, to the end."""
-        stack = [edge for edge in edges if edge[0] is not None]
+        stack, stops, passed = list(edges), self._stops, self.found.nodes
         while True:
             while stack:
-                self._step(stack.pop(), stack)
+                edge = stack.pop()
+                node = edge[0]
+                if node is None:
+                    continue
+                if stops and edge in stops:
+                    self.found.stopped.add(edge)
+                elif node not in passed:
+                    passed.add(node)
+                    stack.extend(self._following(node, edge[1]))
+                elif node in self._wanted:
+                    self._wanted[node].add(edge[1])
             if not self._waiting:
                 return self.found
-            node = heapq.heappop(self._waiting)[2]
-            stack.extend(self._run(node))
+            stack.extend(self._run(heapq.heappop(self._waiting)[2]))
 
-    def _step(self, edge: Edge, stack: list[Edge]) -> None:
-        if edge in self._stops:
-            self.found.stopped.add(edge)
-            return
-        node, number = edge
-        nodes = self.found.nodes
-        if node in nodes:
-            if node in self._wanted:
-                self._wanted[node].add(number)
-            return
-        nodes.add(node)
+    def _following(self, node: Any, number: int) -> Iterable[Edge]:
+        """The edges to follow from a node that was met for the first time, by one of its outputs."""
         kind = class_of(node)
         if kind == "safe" or (kind == "slices" and not self._mode.tape.wrote_unsafely):
-            stack.extend([following for following in node.next_functions if following[0] is not None])
-        elif kind == "leaf":
+            return node.next_functions  # type: ignore[no-any-return]
+        if kind == "leaf":
             self.found.leaves.append(node.variable)
-            stack.extend(self._leaf(node.variable))
-        else:
-            self._product_or_other(node, number, stack)
+            return self._leaf(node.variable)
+        return self._product_or_other(node, number)
 
-    def _product_or_other(self, node: Any, number: int, stack: list[Edge]) -> None:
+    def _product_or_other(self, node: Any, number: int) -> Iterable[Edge]:
         tape = self._mode.tape
         place = tape.numbered.get(node._sequence_nr())
-        following = node.next_functions
         if place is not None and tape.products[place][0].node == type(node).__name__:
-            self.found.products.append((place, tuple(edge[0] is not None for edge in following)))
-            stack.extend([edge for edge in following if edge[0] is not None])
-        elif not self._run_others:
+            following: tuple[Edge, ...] = node.next_functions
+            self.found.products.append((place, tuple([edge[0] is not None for edge in following])))
+            return following
+        if not self._run_others:
             raise NotPredicted(type(node).__name__)
-        else:
-            self._wanted[node] = {number}
-            heapq.heappush(self._waiting, (-node._sequence_nr(), id(node), node))
+        self._wanted[node] = {number}
+        heapq.heappush(self._waiting, (-node._sequence_nr(), id(node), node))
+        return ()
 
     def _run(self, node: Any) -> list[Edge]:
         """Run one node on meta gradients; the edges along which it returns one."""
@@ -168,6 +167,7 @@ class Walk:
 @contextlib.contextmanager
 def phase(mode: PredictMode, name: str, path: str) -> Any:
     """While a node runs by itself, or a checkpoint computes again, what is recorded belongs to another phase."""
+    mode.before_model_code()
     before = mode.phase, mode.path
     mode.phase, mode.path = name, path
     try:
@@ -177,6 +177,14 @@ def phase(mode: PredictMode, name: str, path: str) -> Any:
         mode.phase, mode.path = before
 
 
+def edge_of(tensor: torch.Tensor) -> Edge | None:
+    """Where a gradient of this tensor goes first; None if it needs none."""
+    if not tensor.requires_grad:
+        return None
+    node = tensor.grad_fn
+    return torch.autograd.graph.get_gradient_edge(tensor)[:2] if node is None else (node, tensor.output_nr)
+
+
 def edges_of(tensors: Iterable[torch.Tensor]) -> list[Edge]:
     """Where the gradients of these tensors go first."""
-    return [torch.autograd.graph.get_gradient_edge(t)[:2] for t in tensors if t.requires_grad]
+    return [edge for tensor in tensors if (edge := edge_of(tensor)) is not None]

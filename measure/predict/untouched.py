@@ -2,8 +2,7 @@
 
 A model that is on meta already runs itself; of any other a copy does, whose tensors have its tensors' sizes, strides
 and dtypes and no values. Afterwards every module has the attributes, lists and modes it had, every parameter its
-gradient, and Python's, NumPy's and PyTorch's random numbers go on where they were. Not undone: what the model's code
-changes outside of its modules.
+gradient. Not undone: what the model's code changes outside of its modules; for random numbers see `randomness.py`.
 """
 
 from __future__ import annotations
@@ -11,10 +10,10 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
-import random
-import sys
+import operator
 from collections import OrderedDict
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -39,13 +38,28 @@ def on_meta(tree: Any, grad: bool | None = None) -> Any:
     return tree_map(turned, tree)
 
 
-def model_on_meta(model: torch.nn.Module) -> torch.nn.Module:
-    """The model itself if all its tensors are on meta; else a copy without values."""
-    every = modules(model)
-    if all(_is_on_meta(module) for module in every):
-        return model
+@dataclass(frozen=True)
+class Parts:
+    """The modules of a model, itself first, and those among them that may change what they have."""
+
+    every: list[torch.nn.Module]
+    changing: list[torch.nn.Module]
+
+
+def parts_on_meta(model: torch.nn.Module) -> Parts:
+    """The model's own modules if all its tensors are on meta; else those of a copy without values."""
+    parts = parts_of(model)
+    elsewhere = [
+        tensor
+        for module in parts.every
+        for held in (module._parameters, module._buffers)
+        for tensor in held.values()
+        if tensor is not None and not tensor.is_meta
+    ]
+    if not elsewhere and all(tensor.is_meta for module in parts.changing for tensor in _tensors_of(module)):
+        return parts
     instead: dict[int, Any] = {}
-    for tensor in (tensor for module in every for tensor in _tensors_of(module)):
+    for tensor in (tensor for module in parts.every for tensor in _tensors_of(module)):
         if id(tensor) not in instead:
             made = _meta_like(tensor)
             instead[id(tensor)] = (
@@ -53,18 +67,24 @@ def model_on_meta(model: torch.nn.Module) -> torch.nn.Module:
                 if isinstance(tensor, torch.nn.Parameter)
                 else made.requires_grad_(tensor.requires_grad)
             )
-    return copy.deepcopy(model, instead)
+    return parts_of(copy.deepcopy(model, instead))
+
+
+def parts_of(model: torch.nn.Module) -> Parts:
+    """The model's modules."""
+    every = modules(model)
+    return Parts(every, [module for module in every if not _is_steady(module)])
 
 
 def modules(model: torch.nn.Module) -> list[torch.nn.Module]:
-    """All modules, each once. Model.modules() takes three times as long."""
-    found: dict[int, torch.nn.Module] = {}
-    stack = [model]
+    """All modules, each once, the model first. Model.modules() takes three times as long."""
+    found, stack = {id(model): model}, [model]
     while stack:
-        module = stack.pop()
-        if id(module) not in found:
-            found[id(module)] = module
-            stack.extend([child for child in module._modules.values() if child is not None])
+        for child in stack.pop()._modules.values():
+            if child is not None and id(child) not in found:
+                found[id(child)] = child
+                if child._modules:
+                    stack.append(child)
     return list(found.values())
 
 
@@ -79,28 +99,19 @@ def _is_own(kind: type) -> bool:
     return kind.__module__.startswith(("torch.nn.modules.", "torchvision.ops."))
 
 
-def _is_on_meta(module: torch.nn.Module) -> bool:
-    own = module.__dict__
-    for held in (own["_parameters"], own["_buffers"]):
-        for tensor in held.values():
-            if tensor is not None and not tensor.is_meta:
-                return False
-    return _is_steady(module) or all(tensor.is_meta for tensor in _tensors_of(module))
-
-
 @contextlib.contextmanager
-def kept(model: torch.nn.Module, train: bool | None) -> Iterator[None]:
-    """Run the model inside; afterwards it is as before. train: the mode it runs in; None: each module in its own."""
-    every = modules(model)
-    modes = [(module, module.training) for module in every] if train is not None else []
-    changing = [module for module in every if not _is_steady(module)]
-    states = [(module, dict(module.__dict__), _contents(module)) for module in changing]
-    gradients = [(p, p.grad) for module in every for p in module._parameters.values() if p is not None]
+def kept(parts: Parts, train: bool | None) -> Iterator[None]:
+    """Run the model inside; afterwards all its modules are as before.
+
+    train: the mode it runs in; None: each module in its own.
+    """
+    modes = [(module, module.training) for module in parts.every] if train is not None else []
+    states = [(module, dict(module.__dict__), _contents(module)) for module in parts.changing]
+    gradients = [(p, p.grad) for module in parts.every for p in module._parameters.values() if p is not None]
     try:
         if train is not None:
-            model.train(train)
-        with kept_random():
-            yield
+            parts.every[0].train(train)
+        yield
     finally:
         for module, attributes, contents in states:
             if not _same(module.__dict__, attributes):
@@ -113,40 +124,6 @@ def kept(model: torch.nn.Module, train: bool | None) -> Iterator[None]:
         for parameter, gradient in gradients:
             if parameter.grad is not gradient:
                 parameter.grad = gradient
-
-
-@contextlib.contextmanager
-def kept_random() -> Iterator[None]:
-    """Random numbers go on afterwards where they were."""
-    before = random_state()
-    try:
-        yield
-    finally:
-        if not same_random(before):
-            _set_random(before)
-
-
-def random_state() -> tuple[Any, Any, Any]:
-    """Where Python's, PyTorch's and NumPy's (if it is loaded) generators are."""
-    numpy = sys.modules.get("numpy.random")
-    return random.getstate(), torch.get_rng_state(), None if numpy is None else numpy.get_state()
-
-
-def same_random(before: tuple[Any, Any, Any]) -> bool:
-    """Whether no random number was drawn since."""
-    python, own, numpy = random_state()
-    if numpy is not None and before[2] is not None:
-        alike = all(bytes(a) == bytes(b) if a is numpy[1] else a == b for a, b in zip(numpy, before[2], strict=True))
-    else:
-        alike = True
-    return alike and python == before[0] and torch.equal(own, before[1])
-
-
-def _set_random(before: tuple[Any, Any, Any]) -> None:
-    random.setstate(before[0])
-    torch.set_rng_state(before[1])
-    if before[2] is not None:
-        sys.modules["numpy.random"].set_state(before[2])
 
 
 def _meta_like(tensor: torch.Tensor) -> torch.Tensor:
@@ -173,7 +150,8 @@ def _contents(module: torch.nn.Module) -> list[tuple[Any, Any]]:
 
 
 def _same(now: dict[str, Any], before: dict[str, Any]) -> bool:
-    return now.keys() == before.keys() and all(now[name] is value for name, value in before.items())
+    """Whether a dict has the very objects that it had, in their order."""
+    return list(now) == list(before) and all(map(operator.is_, now.values(), before.values()))
 
 
 def _refill(value: Any, before: Any) -> None:

@@ -13,9 +13,8 @@ import re
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
+from measure.traces.nesting import Ints
 
 LAUNCH = re.compile(r"Launch|Memcpy|Memset|memcpy|memset")
 """In the names of calls that put something on a device: cudaLaunchKernel, cuLaunchKernelEx, hipExtModuleLaunchKernel,

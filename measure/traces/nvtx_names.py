@@ -30,11 +30,6 @@ class Name(NamedTuple):
     op_id: int = -1
     sizes: str | None = None
 
-    @property
-    def of_torch(self) -> bool:
-        """Whether the text says more than a name, as only emit_nvtx writes it."""
-        return self.sequence_nr >= 0 or self.op_id >= 0 or self.sizes is not None
-
 
 def parse(text: str) -> Name:
     """The parts of a range's text."""

@@ -27,10 +27,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-SOURCES = ("kineto", "nsys", "pyprof", "cupti")
-WHATS = ("kernel", "memcpy", "memset", "call")
-"""What a row of kernels is; "call": the operator call itself, on a machine without a device."""
-
 LINKS = ("containment", "external_id", "sequence", "graph", "none")
 """How a kernel found its call."""
 
@@ -58,7 +54,7 @@ CALL_COLUMNS: Mapping[str, Any] = {
 KERNEL_COLUMNS: Mapping[str, Any] = {
     "index": -1,
     "name": "",
-    "what": "kernel",
+    "what": "kernel",  # memcpy, memset; call: the operator call itself, on a machine without a device
     "start_ns": -1,
     "time_ns": 0,
     "device": -1,
@@ -150,7 +146,7 @@ class Recording:
     steps: training steps in it as the recorder marked them; None: it marked none.
     """
 
-    source: str  # one of SOURCES
+    source: str  # kineto, nsys, pyprof, cupti
     path: str
     calls: pd.DataFrame
     kernels: pd.DataFrame

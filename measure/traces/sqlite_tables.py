@@ -19,9 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
+from measure.traces.nesting import Ints
 
 MAGIC = b"SQLite format 3\x00"
 GZIP = b"\x1f\x8b"

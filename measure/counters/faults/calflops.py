@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from measure.counters.faults import patching, several
+from measure.counters.faults import patching, profilers
 from measure.counters.faults.fault import Fault, put_to
 from measure.counters.faults.nets import Does, under_two_parents, weight
 
@@ -101,9 +101,8 @@ def mapping_as_an_input() -> Any:
     return calculate_flops(model, args=[inputs], print_results=False, output_as_string=False)[0]
 
 
-MISSING, PATCH = ("missing operation", "not seen"), ("side effect", "left behind")
-
 FAULTS = (
+    *profilers.faults(_count),
     Fault(
         products_by_six_names,
         "inconsistency",
@@ -112,54 +111,17 @@ FAULTS = (
         {"torch.matmul": 512, "@": 512, "torch.mm": 512, "Tensor.mm": 512, "torch.bmm": 512, "Tensor.bmm": 512},
         ("26", "36", "48"),
     ),
-    Fault(put_to(patching.addition_operator, _count), "inconsistency", "not seen", [0, 0, 0, 32, 32], [32] * 5),
-    Fault(put_to(patching.activations, _count), "inconsistency", "no formula", [10, 0, 0, 0, 0, 0], [10] * 6),
-    Fault(put_to(patching.bias_of_a_linear_layer, _count), "inconsistency", "formula", [0, 16], [10, 16]),
-    Fault(put_to(patching.recurrent_layers, _count), "inconsistency", "formula", [0, 0, 0], [7_680, 5_760, 1_536]),
-    Fault(put_to(patching.einsum, _count), "inconsistency", "formula", [1_025, 0], [1_024, 512]),
-    Fault(attention, *MISSING, [0, 0], [2 * 65_536, 65_536], ("26", "36", "48")),
-    Fault(put_to(patching.matrix_vector, _count), *MISSING, [0, 0], [32, 16]),
-    Fault(put_to(patching.bilinear, _count), *MISSING, [0, 0], [2 * 5_760, 5_760]),
-    Fault(put_to(patching.distances, _count), *MISSING, [0, 0], [2 * 80_000, 80_000]),
-    Fault(put_to(patching.function_imported_before, _count), *MISSING, [0, 0], [200, 100]),
-    Fault(put_to(patching.fused_attention, _count), "missing operation", "fused path", [0, 0], [2 * 278_528, 278_528]),
+    Fault(attention, "missing operation", "not seen", [0, 0], [2 * 65_536, 65_536], ("26", "36", "48")),
     Fault(grouped_transposed_convolution, "wrong count", "formula", [0, 0], [1_600, 800]),
-    Fault(
-        put_to(patching.matmul_vector, _count),
-        "wrong count",
-        "formula",
-        [2 * 32 * 2_048, 32 * 2_048],
-        [2 * 2_048, 2_048],
-    ),
-    Fault(put_to(patching.matmul_broadcast, _count), "wrong count", "formula", [210, 105], [840, 420]),
     Fault(broadcast_product, "wrong count", "formula", 48, 24),
-    Fault(
-        put_to(patching.padding_same_of_an_even_kernel, _count),
-        "wrong count",
-        "formula",
-        [18_816, 9_408],
-        [2 * 12_288, 12_288],
-    ),
     Fault(put_to(patching.interpolation_to_a_size, _count), "wrong count", "formula", [384, 256], [1_536, 1_536]),
     Fault(put_to(patching.upsample_twice, _count), "wrong count", "counted twice", 2 * 32, 128),
     Fault(shared_module, "wrong count", "counted twice", [2_048, 1_024], [1_024, 512]),
     Fault(backward_of_a_frozen_layer, "wrong count", "backward by decree", [600, 300], [200, 100]),
     Fault(backward_of_the_first_layer, "wrong count", "backward by decree", [600, 300], [400, 200]),
-    Fault(put_to(patching.pooling_by_keywords, _count), "crash", "calling form", "raises TypeError", 128),
     Fault(
         put_to(patching.stride_as_a_list, _count), "crash", "calling form", "raises TypeError", [2 * 972, 972], ("11",)
     ),
-    Fault(
-        put_to(several.unbatched_convolution, _count),
-        "crash",
-        "calling form",
-        "raises AssertionError",
-        [2 * 7_776, 7_776],
-    ),
     Fault(model_without_parameters, "crash", "calling form", "raises StopIteration", 10),
-    Fault(put_to(patching.exception_leaves_torch_patched, _count), *PATCH, [True, 400], [False, 200]),
-    Fault(put_to(several.left_in_evaluation, _count), *PATCH, True, False),
-    Fault(put_to(patching.relu_by_three_names, _count), "inconsistency", "not seen", [10, 0, 0], [10, 10, 10]),
-    Fault(put_to(several.scripted, _count), "crash", "tracing", "raises RuntimeError", [512, 256]),
     Fault(mapping_as_an_input, "crash", "calling form", "raises AttributeError", 200),
 )

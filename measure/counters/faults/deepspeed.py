@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from measure.counters.faults import patching, several
+from measure.counters.faults import patching, profilers
 from measure.counters.faults.fault import Fault, put_to
 from measure.counters.faults.nets import Does, weight
 
@@ -157,64 +157,17 @@ def linear_on_meta() -> list[int]:
     return found
 
 
-MISSING, PATCH = ("missing operation", "not seen"), ("side effect", "left behind")
-
 FAULTS = (
-    Fault(put_to(patching.addition_operator, _count), "inconsistency", "not seen", [0, 0, 0, 32, 32], [32] * 5),
-    Fault(put_to(patching.activations, _count), "inconsistency", "no formula", [10, 0, 0, 0, 0, 0], [10] * 6),
-    Fault(put_to(patching.bias_of_a_linear_layer, _count), "inconsistency", "formula", [0, 16], [10, 16]),
-    Fault(put_to(patching.recurrent_layers, _count), "inconsistency", "formula", [0, 0, 0], [7_680, 5_760, 1_536]),
-    Fault(put_to(patching.einsum, _count), "inconsistency", "formula", [1_025, 0], [1_024, 512]),
-    Fault(put_to(patching.matrix_vector, _count), *MISSING, [0, 0], [32, 16]),
-    Fault(put_to(patching.bilinear, _count), *MISSING, [0, 0], [2 * 5_760, 5_760]),
-    Fault(put_to(patching.distances, _count), *MISSING, [0, 0], [2 * 80_000, 80_000]),
-    Fault(put_to(patching.function_imported_before, _count), *MISSING, [0, 0], [200, 100]),
-    Fault(
-        put_to(patching.fused_attention, _count),
-        "missing operation",
-        "fused path",
-        [0, 0],
-        [2 * 278_528, 278_528],
-    ),
-    Fault(
-        put_to(patching.matmul_vector, _count),
-        "wrong count",
-        "formula",
-        [2 * 32 * 2_048, 32 * 2_048],
-        [2 * 2_048, 2_048],
-    ),
-    Fault(put_to(patching.matmul_broadcast, _count), "wrong count", "formula", [210, 105], [840, 420]),
-    Fault(
-        put_to(patching.padding_same_of_an_even_kernel, _count),
-        "wrong count",
-        "formula",
-        [18_816, 9_408],
-        [2 * 12_288, 12_288],
-    ),
+    *profilers.faults(_count),
     Fault(put_to(patching.interpolation_to_a_size, _count), "wrong count", "formula", [1_536, 256], [1_536, 1_536]),
     Fault(put_to(patching.upsample_twice, _count), "wrong count", "counted twice", 2 * 128, 128),
     Fault(linear_on_meta, "inconsistency", "counted twice", [768, 2 * 768], [768, 768]),
     Fault(ignored_modules_stay, "wrong count", "attribution", [210, 100], [10, 0]),
     Fault(checkpoint_grows, "wrong count", "counted twice", [4_096, 6_144], [4_096, 4_096]),
     Fault(attention_by_keywords, "crash", "calling form", "raises TypeError", [2 * 65_536, 65_536]),
-    Fault(put_to(patching.pooling_by_keywords, _count), "crash", "calling form", "raises TypeError", 128),
     Fault(put_to(patching.stride_as_a_list, _count), "crash", "calling form", "raises TypeError", [2 * 972, 972]),
-    Fault(
-        put_to(several.unbatched_convolution, _count),
-        "crash",
-        "calling form",
-        "raises AssertionError",
-        [2 * 7_776, 7_776],
-    ),
     Fault(print_before_a_forward_pass, "crash", "report", "raises ZeroDivisionError", 0),
-    Fault(
-        put_to(patching.exception_leaves_torch_patched, _count),
-        *PATCH,
-        [True, 400],
-        [False, 200],
-    ),
-    Fault(two_profilers, *PATCH, [400, False], [200, True]),
-    Fault(put_to(several.left_in_evaluation, _count), *PATCH, True, False),
+    Fault(two_profilers, "side effect", "left behind", [400, False], [200, True]),
     Fault(root_functions_are_lost, "missing operation", "not seen", 2_048, 4_096),
     Fault(root_latency_is_the_clock, "wrong count", "report", True, False),
     Fault(
@@ -225,6 +178,4 @@ FAULTS = (
         ["depth 0", "depth 1", "depth 2"],
     ),
     Fault(parameters_of_the_model, "wrong count", "report", "0", "110", ("2036",)),
-    Fault(put_to(patching.relu_by_three_names, _count), "inconsistency", "not seen", [10, 0, 0], [10, 10, 10]),
-    Fault(put_to(several.scripted, _count), "crash", "tracing", "raises RuntimeError", [512, 256]),
 )

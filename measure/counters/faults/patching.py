@@ -1,7 +1,7 @@
 """Reproductions that both profilers are put to that patch functions of torch, DeepSpeed's and calflops.
 
 Each takes `count(model, *shape)`, which gives [FLOP, multiply-adds] of model(ones(shape)). What
-a fault is, is said where its entry is.
+a fault is, is said where its entry is: in `profilers.py`, or in the file of the one.
 """
 
 from __future__ import annotations

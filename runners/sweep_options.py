@@ -1,0 +1,214 @@
+"""What `runners.sweep` is asked for: its command line, the run that it goes on with, and the grid that follows of both.
+
+What is given on the command line comes first, then what the resumed run had, then the defaults of suite and device.
+Names are checked here; nothing is imported that is slow, and nothing is asked of a device.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from analysis.precisions import PRECISIONS
+from measure.counters.registry import COUNTERS
+from results.records import RECORDERS
+from runners.arguments import Parser, add_format, choice_error, names, number
+from runners.plan import DEFAULT_METHODS, METHODS, Grid, cells, check_profile
+from runners.report import CONVENTIONS
+from workloads.catalogue import ENTRIES, OPTIMIZERS, SUITES, hyper_of
+
+if TYPE_CHECKING:
+    from results.records import Cell
+    from runners.cell import Probed
+
+RUNS = Path("results/runs")
+DEFAULT_MODELS = ("resnet18", "mobilenet_v2")
+DEFAULT_BATCHES = {"cpu": (8,), "cuda": (64,)}
+DEFAULT_PRECISIONS = {"cpu": ("fp32",), "cuda": ("fp32", "tf32", "amp-bf16")}
+SMALLEST_TIMEOUT_S = 1.0
+
+ALL = "all"
+EARLIER = "earlier"
+"""Among a manifest's options: the other grids that the run was resumed from."""
+
+DESCRIPTION = """Measure the training of models on this device and report what fraction of its peak it uses.
+Without arguments: resnet18 and mobilenet_v2, on a CUDA device if there is one, else on the CPU (two minutes)."""
+
+
+def parser() -> Parser:
+    """The parser of `runners.sweep`."""
+    made = Parser(prog="python -m runners.sweep", description=DESCRIPTION)
+    grid = made.add_argument_group("what is measured")
+    grid.add_argument("--models", type=names("model"), help="comma-separated torchvision models, or synthetic_*")
+    grid.add_argument("--suite", choices=list(SUITES), help="a named list of models with its sizes")
+    grid.add_argument("--batch-sizes", type=_batches, metavar="N,N", help="default: 8 on a CPU, 64 on CUDA")
+    grid.add_argument("--precisions", type=names("precision", list(PRECISIONS)), help=", ".join(PRECISIONS))
+    grid.add_argument("--device", help="auto (default), cuda, cuda:1 or cpu")
+    grid.add_argument("--layout", choices=("channels_first", "channels_last"))
+    grid.add_argument("--compile", action="store_true", default=None, help="train torch.compile's model")
+    grid.add_argument("--optimizer", choices=OPTIMIZERS)
+    grid.add_argument("--image-size", type=number(int, 1), metavar="PIXELS")
+    grid.add_argument("--num-classes", type=number(int, 1), metavar="N")
+    grid.add_argument("--data", help="synthetic (default) or cifar10:DIR")
+    grid.add_argument(
+        "--input-pipeline",
+        action="store_true",
+        default=None,
+        help="each step takes its batch from a DataLoader, within its time (needs --data cifar10:DIR)",
+    )
+    how = made.add_argument_group("how it is counted and timed")
+    how.add_argument(
+        "--methods", type=names("method", METHODS), help=f"of {','.join(METHODS)} (default: {','.join(Grid.methods)})"
+    )
+    how.add_argument(
+        "--profile",
+        choices=RECORDERS,
+        help="keep each work's recording, and count by its kernels, too (docs/traces.md)",
+    )
+    how.add_argument("--epoch-images", type=number(int, 1), metavar="N", help="of the method epoch (default: 10000)")
+    how.add_argument(
+        "--counters",
+        type=_counters,
+        help=f"of {', '.join(COUNTERS)}, or all (default: {','.join(Grid.counters)}; of a suite of counters: all)",
+    )
+    how.add_argument("--peak-tflops", type=number(float, 1e-6), help="a denominator of your own, in 1e12 FLOP/s")
+    how.add_argument("--target-ci", dest="target_ci_ratio", type=number(float, 1e-6, 0.999999), metavar="RATIO")
+    how.add_argument("--cudnn-benchmark", type=_on_off, metavar="on|off", help="default: on")
+    how.add_argument("--deterministic", action="store_true", default=None)
+    how.add_argument("--quick", action="store_true", default=None, help="all times divided by 5; rows are marked")
+    how.add_argument("--repeat", type=number(int, 1), metavar="N", help="measure each cell in N fresh workers")
+    how.add_argument("--seed", type=number(int, 0, 2**31 - 1), help="of the order of cells, the weights and the data")
+    run = made.add_argument_group("the run")
+    run.add_argument("--out", type=Path, metavar="DIR", help=f"new run directory (default: {RUNS}/DATE-DEVICE)")
+    run.add_argument("--resume", nargs="?", const="", metavar="DIR", help="go on with a run (default: --out, or last)")
+    run.add_argument(
+        "--retry-failed",
+        action="store_true",
+        help="with --resume: measure failed cells again, and cells with a failed work",
+    )
+    run.add_argument("--time-budget", type=number(float, 0), metavar="S", help="start no cell that would not finish")
+    run.add_argument("--cell-timeout", type=number(float, SMALLEST_TIMEOUT_S), default=900.0, metavar="S")
+    add_format(run)
+    run.add_argument("--convention", choices=CONVENTIONS, help="of the numbers shown (default: flop)")
+    run.add_argument("--debug", action="store_true", help="show tracebacks and what workers print")
+    return made
+
+
+def _batches(text: str) -> tuple[int, ...]:
+    convert = number(int, 1)
+    return tuple(dict.fromkeys(convert(part.strip()) for part in text.split(",")))
+
+
+def _counters(text: str) -> tuple[str, ...]:
+    chosen = names("counter", [*COUNTERS, ALL])(text)
+    return tuple(COUNTERS) if ALL in chosen else chosen
+
+
+def _on_off(text: str) -> bool:
+    if text not in ("on", "off"):
+        raise argparse.ArgumentTypeError(f"expected on or off, got {text!r}")
+    return text == "on"
+
+
+def check_options(options: argparse.Namespace, stored: dict[str, Any]) -> None:
+    """What can be checked without a device. Raises ValueError."""
+    from workloads.cifar_files import directory_of
+
+    for model in _models(options, stored):
+        if model not in ENTRIES:
+            raise ValueError(f"--models: {choice_error('model', model, ENTRIES)}")
+        for size in ("image_size", "num_classes"):
+            try:
+                hyper_of(model, **{size: chosen(options, stored, size, None)})
+            except ValueError as fault:
+                raise ValueError(f"--{size.replace('_', '-')}: {fault}") from fault
+    directory = directory_of(str(chosen(options, stored, "data", "synthetic")))
+    if directory is None and chosen(options, stored, "input_pipeline", None):
+        raise ValueError("--input-pipeline: expected --data cifar10:DIR beside it, got synthetic data, which has none")
+    methods = chosen(options, stored, "methods", DEFAULT_METHODS)
+    check_profile(str(chosen(options, stored, "profile", "")), tuple(methods))
+    if options.epoch_images is not None and "epoch" not in methods:
+        raise ValueError(f"--epoch-images: expected --methods with epoch beside it, got {','.join(methods)}")
+    device = str(chosen(options, stored, "device", "auto"))
+    kind, _, index = device.partition(":")
+    if (
+        kind not in ("auto", "cpu", "cuda")
+        or (index and not (kind == "cuda" and index.isdecimal()))
+        or device[-1:] == ":"
+    ):
+        raise ValueError(f"--device: expected auto, cpu, cuda or cuda:N, got {device!r}")
+
+
+def grid_of(options: argparse.Namespace, stored: dict[str, Any], probed: Probed) -> Grid:
+    """The grid asked for: what was given here, else what the run had, else the defaults of suite and device.
+
+    Raises ValueError for a precision that this device does not have.
+    """
+    kind = probed.device.partition(":")[0]
+    asked = chosen(options, stored, "precisions", None)
+    precisions = asked or tuple(name for name in DEFAULT_PRECISIONS[kind] if name not in probed.refused)
+    for name in precisions:
+        if name in probed.refused:
+            usable = ", ".join(p for p in PRECISIONS if p not in probed.refused)
+            raise ValueError(f"--precisions: {probed.refused[name]}; expected of {usable}, got {name}")
+    suite = SUITES.get(options.suite or "")
+    given = {
+        f.name: value for f in dataclasses.fields(Grid) if (value := chosen(options, stored, f.name, None)) is not None
+    }
+    defaults: dict[str, Any] = {"batch_sizes": DEFAULT_BATCHES[kind]}
+    if suite is not None:
+        defaults |= {"num_classes": suite.num_classes, "image_size": suite.image_size}
+        defaults |= {"counters": tuple(COUNTERS)} if suite.every_counter else {}
+    own = {"models": _models(options, stored), "precisions": tuple(precisions), "device": probed.device}
+    return Grid.from_json({**defaults, **given, **own})
+
+
+def _models(options: argparse.Namespace, stored: dict[str, Any]) -> tuple[str, ...]:
+    if options.models is None and options.suite is not None:
+        return SUITES[options.suite].models
+    models = tuple(chosen(options, stored, "models", DEFAULT_MODELS))
+    return (*SUITES[options.suite].models, *models) if options.suite else models
+
+
+def chosen(options: argparse.Namespace, stored: dict[str, Any], name: str, default: Any) -> Any:
+    """An option as given on the command line, else as the resumed run had it, else the default."""
+    value = getattr(options, name, None)
+    return value if value is not None else stored.get(name, default)
+
+
+def resumed_run(options: argparse.Namespace) -> Path | None:
+    """The run to go on with; None for a new one. Raises ValueError if there is none to be found."""
+    if options.resume is None:
+        return None
+    if options.resume:
+        if options.out is not None and options.out != Path(options.resume):
+            raise ValueError(f"--resume {options.resume} and --out {options.out} name two directories")
+        return Path(options.resume)
+    if options.out is not None:
+        return Path(options.out)
+    runs = sorted(RUNS.glob("*/manifest.json"), key=lambda file: file.stat().st_mtime)
+    if not runs:
+        raise ValueError(f"--resume: expected a run in {RUNS}, found none; name its directory")
+    return runs[-1].parent
+
+
+def stored_options(resumed: Path | None) -> dict[str, Any]:
+    """What the run was asked for before; empty for a new one. Raises ValueError if it is no run."""
+    if resumed is None:
+        return {}
+    from results.manifest import read_manifest
+
+    return dict(read_manifest(resumed).options)
+
+
+def union(grid: Grid, earlier: Sequence[Grid]) -> list[Cell]:
+    """The cells of this grid, then what earlier sittings of the run were asked for beside it: none is forgotten."""
+    return list({cell.cell_id: cell for each in (grid, *earlier) for cell in cells(each)}.values())
+
+
+def as_options(grid: Grid, earlier: Sequence[Grid]) -> dict[str, Any]:
+    """What the manifest keeps of a run's options."""
+    return {**grid.as_json(), **({EARLIER: [each.as_json() for each in earlier]} if earlier else {})}
