@@ -406,6 +406,17 @@ def test_nothing_is_left_behind(mode: str):
     assert functions() == all_functions
 
 
+def test_inputs_that_ask_for_a_gradient_keep_the_one_they_have():
+    """And each step begins without one, so that none adds to another's."""
+    batch = torch.ones(3, 4, requires_grad=True)
+    batch.grad = kept = torch.full((3, 4), 7.0)
+    profile = profile_step(nn.Linear(4, 4), batch, steps=2)
+    assert batch.grad is kept
+    assert torch.equal(kept, torch.full((3, 4), 7.0))
+    assert flop(profile, "backward") == 2 * (2 * 3 * 4 * 4)  # of the weight and of the input
+    assert not any("of no operation" in note for note in profile.notes)
+
+
 def test_random_numbers_go_on_where_they_were():
     model, batch = nn.Sequential(nn.Linear(4, 4), nn.Dropout()), torch.ones(3, 4)
     before = torch.get_rng_state()
