@@ -351,7 +351,7 @@ def test_a_ready_step():
 
 
 def test_on_cuda_the_first_step_under_the_profiler_does_not_count(monkeypatch: pytest.MonkeyPatch):
-    """The driver is made up, and gives no kernel. One step for the table, one to warm up, one for CUPTI, two counted."""
+    """The driver is made up and gives no kernel. Steps: the table's, one to warm up, one for CUPTI, two that count."""
     for name, instead in (("check_available", lambda cuda: None), ("kernel_device", lambda cuda: None)):
         monkeypatch.setattr(f"measure.step_profile.{name}", instead)
     monkeypatch.setattr("measure.step_profile.clock_for", lambda device: CpuClock())
