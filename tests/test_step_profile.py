@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from step_nets import NETS, Checkpointed
 from torch import nn
 
+from measure.clocks import CpuClock
 from measure.fast_count import fast_count
 from measure.operations import trace_step
 from measure.step_profile import Told, profile_ready, profile_step
@@ -347,6 +348,26 @@ def test_a_ready_step():
     given = trace_step(step, model=model, optimizer=optimizer, inputs=batch.inputs)
     again = profile_ready(step, model, Told("mine", 2, "cpu"), trace=given, steps=1)
     assert [row.name for row in again.operations] == [row.name for row in profile.operations]
+
+
+def test_on_cuda_the_first_step_under_the_profiler_does_not_count(monkeypatch: pytest.MonkeyPatch):
+    """The driver is made up and gives no kernel. Steps: the table's, one to warm up, one for CUPTI, two that count."""
+    for name, instead in (("check_available", lambda cuda: None), ("kernel_device", lambda cuda: None)):
+        monkeypatch.setattr(f"measure.step_profile.{name}", instead)
+    monkeypatch.setattr("measure.step_profile.clock_for", lambda device: CpuClock())
+    model, calls = nn.Linear(4, 4), []
+
+    def step(mark: Any) -> None:
+        calls.append(len(calls))
+        mark("forward")
+        model(torch.ones(2, 4))
+        mark("end")
+
+    profile = profile_ready(step, model, Told("mine", 2, "cuda"), steps=2)
+    assert len(calls) == 5
+    assert len(profile.step_times_s) == 2
+    assert {row.time_s for row in profile.operations} == {None}
+    assert profile.notes[-1].startswith("no kernels: CUPTI gave the profiler none")
 
 
 # --- what is left behind ---
