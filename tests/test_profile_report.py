@@ -346,9 +346,11 @@ def test_the_roofline_has_a_bubble_for_each_kind_and_a_roof_for_each_rate() -> N
         figure = figures_roofline.roofline(PROFILE)
     assert figure is not None
     (axes,) = figure.axes
-    assert len(axes.collections) == 8  # every kind but the view has arithmetic
-    offsets = [tuple(each.get_offsets()[0]) for each in axes.collections]
-    assert offsets[0] == pytest.approx((4.0, 2e6))  # convolution backward: 16000 / 4000 B, 16000 / 8 ms
+    (bubbles,) = axes.collections
+    places, areas = bubbles.get_offsets(), bubbles.get_sizes()
+    assert len(places) == 8  # every kind but the view has arithmetic
+    assert tuple(places[0]) == pytest.approx((4.0, 2e6))  # convolution backward: 16000 / 4000 B, 16000 / 8 ms
+    assert areas[2] / areas[0] == pytest.approx(4 / 8)  # the convolution: 4 of 8 ms
     (roof,) = axes.get_lines()
     left, knee, right = zip(roof.get_xdata(), roof.get_ydata(), strict=True)
     assert knee == pytest.approx((2.0, 4e6))  # 4e6 FLOP/s ÷ 2e6 B/s
