@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from analysis.roofline import BOUNDS
 from reports import style
@@ -80,19 +80,20 @@ def _span(shown: Sequence[Alike]) -> tuple[float, float]:
 def _bubbles(axes: Axes, shown: Sequence[Alike]) -> None:
     """The longest first, so that small ones lie on top; the very longest with their numbers."""
     most_s = max(each.time_s or 0.0 for each in shown)
-    for number, each in enumerate(shown, start=1):
-        at = (intensity(each), _rate(each))
-        size = max(SMALLEST_PT, LARGEST_PT * math.sqrt((each.time_s or 0.0) / most_s))
-        looks: dict[str, Any] = {
-            "color": COLOURS[each.bound],
-            "alpha": 0.55,
-            "linewidth": 0.4,
-            "edgecolor": "0.2",
-            "zorder": 3,
-        }
-        axes.scatter(*at, s=size**2, **looks)
-        if number <= NAMED:
-            axes.annotate(str(number), at, fontsize=8, weight="bold", ha="center", va="center", zorder=5)
+    sizes = [max(SMALLEST_PT, LARGEST_PT * math.sqrt((each.time_s or 0.0) / most_s)) for each in shown]
+    places = [(intensity(each), _rate(each)) for each in shown]
+    axes.scatter(
+        [x for x, _ in places],
+        [y for _, y in places],
+        s=[size**2 for size in sizes],
+        c=[COLOURS[each.bound] for each in shown],
+        alpha=0.55,
+        linewidth=0.4,
+        edgecolor="0.2",
+        zorder=3,
+    )
+    for number, place in enumerate(places[:NAMED], start=1):
+        axes.annotate(str(number), place, fontsize=8, weight="bold", ha="center", va="center", zorder=5)
 
 
 def _roofs(axes: Axes, machine: Machine, units: Iterable[str], span: tuple[float, float]) -> None:

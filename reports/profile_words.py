@@ -152,7 +152,8 @@ def _fused(profile: StepProfile, against: Against, found: Ladder) -> str:
         f"numbers on the chip (ideal fusion), {si(nbytes, 'B')} and {si_time(found.fused_s)} would be left"
     )
     if against.raised:
-        return f"{text}. The measured step took less: its numbers stayed in a cache, so what was measured is the most."
+        why = "its numbers stayed in a cache, or the peak was beaten"
+        return f"{text}. The measured step took less ({why}), so that what was measured is the most that is told."
     most = digits(against.attainable_ratio, 2)
     if against.attainable_ratio >= _NEAR:
         return f"{text}: {most} is possible here, memory is no obstacle."

@@ -42,6 +42,9 @@ class Net(torch.nn.Module):
     def forward(self, x):
         return self.head(self.body(x))
 
+    def generate(self, x):
+        return [self(x) for _ in range(3)]
+
 def build():
     return Net()
 """
@@ -380,9 +383,13 @@ def test_mobilenet_small_is_conserved_and_far_from_its_peak() -> None:
     assert unfused < attainable < 0.7
 
 
-def test_generating_and_forward_are_profiled_without_gradients() -> None:
-    found = task(
-        Request("resnet18", 1, "cpu", mode="forward", steps=1, warm_up=0, compare_steps=0, hyper={"image_size": 32})
-    )
+@pytest.mark.parametrize(("mode", "times"), [("forward", 1), ("generate", 3)])
+def test_other_modes_are_profiled_without_gradients(tmp_path: Path, mode: str, times: int) -> None:
+    """1536 FLOP a forward pass at batch 4, as above; the net generates by three of them."""
+    request = Request(
+        net(tmp_path), 4, "cpu", mode=mode, steps=1, warm_up=0, compare_steps=0, hyper={"input": "8"}
+    )  # fmt: skip
+    found = task(request)
     assert {operation.phase for operation in found.operations} == {"forward"}
-    assert (found.mode, found.batch_size) == ("forward", 1)
+    assert (found.mode, found.batch_size) == (mode, 4)
+    assert tree(found)[""].forward_flop == times * 1536
