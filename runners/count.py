@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 from results.errors import Unavailable
 from runners import count_options
 from runners.arguments import choice_error
-from runners.count_options import hyper_of
 from runners.counted import FACTORY, FAST, TRAINER
 from runners.exits import FAILED, MISTAKE, Mistake, exit_code, guarded
+from runners.model_options import check_models, hyper_of
 from runners.progress import passing
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(options: Namespace) -> int:
-    _check(options)
+    check_models(options.models, options)
     counters = _counters(options.counters)
     from measure.counters.isolate import prepare
     from runners import account_files, count_told
@@ -81,22 +81,6 @@ def _laws(model: str, options: Namespace, counters: Sequence[str]) -> list[tuple
     except (ValueError, Unavailable, RuntimeError) as fault:
         raise Uncounted(_named(model, str(fault)), mistaken=not isinstance(fault, RuntimeError)) from fault
     return [(model, found)]
-
-
-def _check(options: Namespace) -> None:
-    """Raises Mistake where a model or an input cannot be what it says, before anything is imported that is slow."""
-    from workloads.shapes import parse_shapes
-    from workloads.specs import check
-
-    try:
-        for model in options.models:
-            check(model)
-        if options.batch:
-            check(options.batch)
-        if options.input:
-            parse_shapes(options.input)
-    except (ValueError, Unavailable) as fault:
-        raise Mistake(str(fault)) from fault
 
 
 def _counters(asked: Sequence[str]) -> tuple[str, ...]:

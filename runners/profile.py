@@ -15,8 +15,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from runners import profile_options, profile_settings
-from runners.count_options import hyper_of
 from runners.exits import FAILED, Mistake, exit_code, guarded
+from runners.model_options import check_models, hyper_of
 from runners.progress import passing
 
 if TYPE_CHECKING:
@@ -103,24 +103,13 @@ def _conserved(profile: StepProfile) -> int:
 
 def _check(options: Namespace) -> None:
     """Raises Mistake for what cannot be, before anything slow is imported."""
-    from results.errors import Unavailable
-    from workloads.shapes import parse_shapes
-    from workloads.specs import check
-
     kind, _, index = options.device.partition(":")
     numbered = kind == "cuda" and index.isdecimal()
     if kind not in ("auto", "cpu", "cuda") or (":" in options.device and not numbered):
         raise Mistake(f"--device: expected auto, cpu, cuda or cuda:N, got {options.device!r}")
     if options.output_file is not None and options.output_file.is_dir():
         raise Mistake(f"--output-file: expected a file, got the directory {options.output_file}; --out takes one")
-    try:
-        check(options.model)
-        if options.batch:
-            check(options.batch)
-        if options.input:
-            parse_shapes(options.input)
-    except (ValueError, Unavailable) as fault:
-        raise Mistake(str(fault)) from fault
+    check_models([options.model], options)
 
 
 def _read(options: Namespace) -> list[Ceiling] | None:

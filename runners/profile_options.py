@@ -7,7 +7,7 @@ from pathlib import Path
 
 from analysis.precisions import PRECISIONS
 from runners.arguments import Parser, add_format, names, number
-from runners.count_options import SIZES
+from runners.model_options import MODEL, add_model
 from runners.profile_settings import DEFAULTS
 from workloads.catalogue import OPTIMIZERS
 
@@ -32,30 +32,14 @@ def parser() -> Parser:
         description="Where inside the model do time, FLOPs, bytes and parameters go, and what bounds each part?",
         epilog=EPILOG,
     )
-    made.add_argument("model", metavar="MODEL", help="resnet50, timm:NAME, hf:CONFIG, file.py:function, …")
-    _add_model(made.add_argument_group("the model and its batch"))
+    made.add_argument("model", metavar="MODEL", help=MODEL)
+    group = made.add_argument_group("the model and its batch")
+    add_model(group)
+    group.add_argument("--layout", choices=LAYOUTS, default=LAYOUTS[0], help="of images (channels_first)")
     _add_run(made.add_argument_group("what is run"))
     _add_report(made.add_argument_group("the report"))
     made.add_argument("--debug", action="store_true", help="tracebacks, and what the worker prints")
     return made
-
-
-def _add_model(group: argparse._ArgumentGroup) -> None:
-    positive = number(int, 1)
-    group.add_argument("--batch-size", type=positive, default=1, metavar="N", help="samples in the batch (1)")
-    group.add_argument("--input", default="", metavar="SHAPE", help="sizes of one sample, as in 3x224x224")
-    group.add_argument(
-        "--batch", default="", metavar="FILE:FUNCTION", help="what makes the batches of a function's model"
-    )
-    for name in SIZES:
-        group.add_argument(f"--{name.replace('_', '-')}", type=positive, metavar="N", help="where the model has it")
-    group.add_argument(
-        "--frozen", type=names("parameter"), default=(), metavar="PATTERNS", help="parameters not trained"
-    )
-    group.add_argument(
-        "--checkpoint", type=names("module"), default=(), metavar="PATTERNS", help="modules that are calculated again"
-    )
-    group.add_argument("--layout", choices=LAYOUTS, default=LAYOUTS[0], help="of images (channels_first)")
 
 
 def _add_run(group: argparse._ArgumentGroup) -> None:

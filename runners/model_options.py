@@ -1,0 +1,61 @@
+"""How a command is told of any model: the words of its command line, their check, and what the model is built with."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Sequence
+from typing import Any
+
+from results.errors import Unavailable
+from runners.arguments import names, number
+from runners.exits import Mistake
+
+SIZES = ("image_size", "num_classes", "frames", "boxes", "seq")
+
+MODEL = "resnet50, timm:NAME, hf:CONFIG, file.py:function, …"
+"""The forms of docs/models.md, in short."""
+
+
+def add_model(group: Any) -> None:
+    """The options that say what is fed to a model and how it is built. group: a parser or a group of one."""
+    positive = number(int, 1)
+    group.add_argument("--batch-size", type=positive, default=1, metavar="N", help="samples in the batch (1)")
+    group.add_argument("--input", default="", metavar="SHAPE", help="sizes of one sample, as in 3x224x224")
+    group.add_argument(
+        "--batch", default="", metavar="FILE:FUNCTION", help="what makes the batches of a function's model"
+    )
+    for name in SIZES:
+        group.add_argument(f"--{name.replace('_', '-')}", type=positive, metavar="N", help="where the model has it")
+    group.add_argument(
+        "--frozen", type=names("parameter"), default=(), metavar="PATTERNS", help="parameters not trained"
+    )
+    group.add_argument(
+        "--checkpoint",
+        type=names("module"),
+        default=(),
+        metavar="PATTERNS",
+        help="modules that are calculated again, the outermost",
+    )
+
+
+def check_models(models: Sequence[str], options: Namespace) -> None:
+    """Raises Mistake where a model or an input cannot be what it says, before anything is imported that is slow."""
+    from workloads.shapes import parse_shapes
+    from workloads.specs import check
+
+    try:
+        for model in models:
+            check(model)
+        if options.batch:
+            check(options.batch)
+        if options.input:
+            parse_shapes(options.input)
+    except (ValueError, Unavailable) as fault:
+        raise Mistake(str(fault)) from fault
+
+
+def hyper_of(options: Namespace) -> dict[str, Any]:
+    """What the factory takes beside the model."""
+    sizes = {name: value for name in SIZES if (value := getattr(options, name)) is not None}
+    words = {name: value for name in ("input", "batch", "frozen", "checkpoint") if (value := getattr(options, name))}
+    return {**sizes, **words}
