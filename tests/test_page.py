@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import html
-import json
 import re
-import shutil
 import subprocess
 import sys
 import urllib.parse
@@ -16,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from browser import looked_at
 
 from reports import page_cells, page_counts
 from reports.build import Built, View
@@ -632,16 +631,8 @@ addEventListener("load", () => {{
 def test_a_browser_shows_it_without_complaint_and_only_tables_scroll_sideways(
     whole: str, tmp_path: Path, width: int
 ) -> None:
-    browser = shutil.which("chromium")
-    assert browser, "expected Debian's chromium, which .ci/run installs"
     (tmp_path / "report.html").write_text(whole)
-    (tmp_path / "look.html").write_text(LOOK.format(width=width))
-    words = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--allow-file-access-from-files"]
-    words += [f"--user-data-dir={tmp_path / 'profile'}", "--enable-logging=stderr", "--virtual-time-budget=5000"]
-    words += ["--dump-dom", (tmp_path / "look.html").as_uri()]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
-    assert "CONSOLE" not in done.stderr, done.stderr
-    said = json.loads(html.unescape(re.findall(r"<title>(.*?)</title>", done.stdout)[0]))
+    said = looked_at(tmp_path, LOOK.format(width=width))
     assert said["wide"] <= said["width"] <= width
     assert (said["images"], said["dead"]) == (2, 0)
     assert (said["scrolled"] > 0) is (width == 400)

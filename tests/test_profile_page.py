@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import html
-import json
 import re
-import shutil
-import subprocess
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from browser import looked_at
 from made_up_profile import MODULES, OPERATIONS, PROFILE, profile, untimed
 
 from reports.profile_page import page
@@ -167,16 +164,8 @@ addEventListener("load", () => {{
 @pytest.mark.slow
 @pytest.mark.parametrize("width", [400, 1300])
 def test_a_browser_sorts_and_folds(whole: str, tmp_path: Path, width: int) -> None:
-    browser = shutil.which("chromium")
-    assert browser, "expected Debian's chromium, which .ci/run installs"
     (tmp_path / "profile.html").write_text(whole)
-    (tmp_path / "look.html").write_text(LOOK.format(width=width))
-    words = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--allow-file-access-from-files"]
-    words += [f"--user-data-dir={tmp_path / 'profile'}", "--enable-logging=stderr", "--virtual-time-budget=5000"]
-    words += ["--dump-dom", (tmp_path / "look.html").as_uri()]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
-    assert "CONSOLE" not in done.stderr, done.stderr
-    said = json.loads(html.unescape(re.findall(r"<title>(.*?)</title>", done.stdout)[0]))
+    said = looked_at(tmp_path, LOOK.format(width=width))
     every = ["", "body", "body.0", "body.1", "head"]
     assert said["wide"] <= said["width"]
     assert said["first"] == said["again"] == every
