@@ -19,6 +19,7 @@ from analysis.precisions import Precision
 from measure.counters.running import summed
 from measure.fake import FakeMode, fake_copy, fake_mode
 from measure.operations import Trace, trace_step
+from measure.step_state import leaves
 
 MODES = ("train", "forward", "generate")
 
@@ -54,8 +55,8 @@ class ModelStep:
     def forget(self) -> None:
         """Gradients are gone; where an optimizer is there, its zero_grad does that in the step."""
         if self.optimizer is None:
-            for parameter in self.model.parameters():
-                parameter.grad = None
+            for tensor in (*self.model.parameters(), *leaves((self.args, self.kwargs))):
+                tensor.grad = None
 
     def _train(self, mark: Mark) -> None:
         with self._autocast():

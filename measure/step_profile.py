@@ -69,7 +69,8 @@ def profile_step(
     inputs: a tensor, a tuple or list of arguments, or a mapping of them by name; None: what input_constructor makes.
     kwargs: further arguments by name. mode: "train" (forward, loss, backward, and the optimizer's step where one is
     given), "forward" (without gradients) or "generate" (model.generate). loss: of the output, and of the target where
-    that is not None; None: the sum of all outputs that have a gradient. precision: a name of `analysis.precisions`.
+    that is not None; None: the sum of all outputs that have a gradient. precision: a name of `analysis.precisions`, no
+    loss being scaled. compare_steps: as many are timed without the profiler, half of them before and half after.
     ignore_modules: classes, their names, or paths, whose operations and parameters are left out of everything.
     Raises ValueError for what cannot be asked, ModelFailed (a ValueError) where the model fails, Unavailable where
     nothing can be recorded.
@@ -82,8 +83,9 @@ def profile_step(
     if device.type != "cpu" or precision != "fp32":
         flags.supported(policy, device)
     step = ModelStep(model, args, named, target, loss, optimizer, mode, policy, device.type)
-    told = Told(name or type(model).__name__, batch_size_of((args, named)), str(device), precision, mode)
-    with left_as_found(model, trains=optimizer is not None), flags.session(policy, device):
+    name, batch_size = name or type(model).__name__, batch_size_of((args, named))
+    told = Told(name, batch_size, str(device), precision, mode, _world_size())
+    with left_as_found(model, (args, named), trains=optimizer is not None), flags.session(policy, device):
         trace, why = traced_on_fakes(step) if device.type == "cpu" else (None, "")
         profile = profile_ready(
             step, model, told, trace=trace, optimizer=optimizer, inputs=(args, named, target), warm_up=warm_up,
@@ -108,8 +110,9 @@ def profile_ready(
 ) -> StepProfile:
     """Profile a step that announces its phases to `mark`, as `workloads.training.TrainingStep` does.
 
-    trace: its operations; None: those of one real step, run first. before: called before each step, untimed. The flags
-    of the precision are the caller's affair, and the model is left as the steps leave it. ignored: modules' paths.
+    trace: its operations; None: those of one real step, run first (with an optimizer the second of two). before:
+    called before each step, untimed. ignored: modules' paths. The flags of the precision are the caller's affair, and
+    the model is left as the steps leave it.
     """
     cuda = told.device.startswith("cuda")
     check_available(cuda)
@@ -119,8 +122,10 @@ def profile_ready(
             trace = trace_step(
                 step, model=model, optimizer=optimizer, inputs=inputs, steps_before=int(optimizer is not None)
             )
-        recording, unprofiled = _record(step, told.device, warm_up, steps, compare_steps, before)
-    return table_of(recording, trace, model, told, ignored=ignored, unprofiled=unprofiled)
+        lead = int(cuda)  # one more under the profiler first: CUPTI takes its time for the first kernels
+        recording, unprofiled = _record(step, told.device, warm_up, lead + steps, compare_steps, before)
+    counting = range(lead, lead + steps)
+    return table_of(recording, trace, model, told, ignored=ignored, unprofiled=unprofiled, only=counting)
 
 
 def table_of(
@@ -136,7 +141,8 @@ def table_of(
     """The profile of recorded steps that did a trace's operations. only: the places of those steps among all."""
     left_out = [operation.index for operation in trace.operations if operation.module in ignored]
     cuda = told.device.startswith("cuda")
-    found = read(recording, trace.operations, cuda=cuda, ignored=left_out, only=only)
+    with collector_off():  # of a recording's many small objects none is garbage
+        found = read(recording, trace.operations, cuda=cuda, ignored=left_out, only=only)
     views = {o.index for o in trace.operations if o.kind == "view" and o.index in found.unrecorded}
     kept = [o for o in trace.operations if o.index not in views and o.module not in ignored]
     rows, unknown = operation_rows(kept, found.steps, told.precision, told.device)
@@ -218,13 +224,19 @@ def _arguments(inputs: Any, kwargs: Mapping[str, Any] | None) -> tuple[tuple[Any
 
 
 def _device(model: torch.nn.Module, batch: Any) -> torch.device:
+    """The one device beside the CPU that tensors are on, or else the CPU."""
     held = [*model.parameters(), *model.buffers(), *tensors(batch)]
-    found = {tensor.device for tensor in held}
-    if found - {torch.device("cpu")} - {*list(found - {torch.device("cpu")})[:1]}:
-        raise ValueError(f"expected a model on one device, got {', '.join(sorted(map(str, found)))}")
-    if torch.device("meta") in found:
+    others = sorted({str(tensor.device) for tensor in held} - {"cpu"})
+    if len(others) > 1:
+        raise ValueError(f"expected a model on one device, got {', '.join(others)}")
+    if others == ["meta"]:
         raise ValueError("expected a model and inputs with values, got tensors on meta, which take no time")
-    return next((device for device in found if device.type != "cpu"), torch.device("cpu"))
+    return torch.device(*others or ["cpu"])
+
+
+def _world_size() -> int:
+    distributed = torch.distributed
+    return distributed.get_world_size() if distributed.is_available() and distributed.is_initialized() else 1
 
 
 def batch_size_of(batch: Any) -> int | None:

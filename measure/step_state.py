@@ -30,8 +30,9 @@ class ModelFailed(ValueError):
 
 
 @contextlib.contextmanager
-def left_as_found(model: torch.nn.Module, *, trains: bool) -> Iterator[None]:
-    """Run the model inside; afterwards it is as before. trains: buffers stay as the steps left them."""
+def left_as_found(model: torch.nn.Module, inputs: Any = (), *, trains: bool) -> Iterator[None]:
+    """Run the model inside; afterwards it and its inputs' gradients are as before. trains: buffers stay as they get."""
+    gradients = [(tensor, tensor.grad) for tensor in leaves(inputs)]
     buffers = [] if trains else [(b, b.detach().clone()) for b in model.buffers() if not b.is_meta]
     cards = {p.device for p in model.parameters() if p.device.type == "cuda"}
     random = [(card, torch.cuda.get_rng_state(card)) for card in cards]
@@ -42,8 +43,15 @@ def left_as_found(model: torch.nn.Module, *, trains: bool) -> Iterator[None]:
         with torch.no_grad():
             for buffer, before in buffers:
                 buffer.copy_(before)
+        for tensor, gradient in gradients:
+            tensor.grad = gradient
         for card, state in random:
             torch.cuda.set_rng_state(state, card)
+
+
+def leaves(inputs: Any) -> list[torch.Tensor]:
+    """The tensors among them that a backward pass gives a gradient."""
+    return [tensor for tensor in tensors(inputs) if tensor.requires_grad and tensor.is_leaf]
 
 
 @contextlib.contextmanager

@@ -114,7 +114,7 @@ def every_time(_rows: Function) -> Function:
 
 def unkept(_left: Function) -> Function:
     @contextlib.contextmanager
-    def spoilt(model: Any, *, trains: bool) -> Iterator[None]:
+    def spoilt(*given: Any, trains: bool) -> Iterator[None]:
         yield
 
     return spoilt

@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from step_nets import NETS, Checkpointed
 from torch import nn
 
+from measure.clocks import CpuClock
 from measure.fast_count import fast_count
 from measure.operations import trace_step
 from measure.step_profile import Told, profile_ready, profile_step
@@ -349,6 +350,26 @@ def test_a_ready_step():
     assert [row.name for row in again.operations] == [row.name for row in profile.operations]
 
 
+def test_on_cuda_the_first_step_under_the_profiler_does_not_count(monkeypatch: pytest.MonkeyPatch):
+    """The driver is made up and gives no kernel. Steps: the table's, one to warm up, one for CUPTI, two that count."""
+    for name, instead in (("check_available", lambda cuda: None), ("kernel_device", lambda cuda: None)):
+        monkeypatch.setattr(f"measure.step_profile.{name}", instead)
+    monkeypatch.setattr("measure.step_profile.clock_for", lambda device: CpuClock())
+    model, calls = nn.Linear(4, 4), []
+
+    def step(mark: Any) -> None:
+        calls.append(len(calls))
+        mark("forward")
+        model(torch.ones(2, 4))
+        mark("end")
+
+    profile = profile_ready(step, model, Told("mine", 2, "cuda"), steps=2)
+    assert len(calls) == 5
+    assert len(profile.step_times_s) == 2
+    assert {row.time_s for row in profile.operations} == {None}
+    assert profile.notes[-1].startswith("no kernels: CUPTI gave the profiler none")
+
+
 # --- what is left behind ---
 
 PLACES = (torch, F, torch.Tensor, nn.Module, torch.linalg, torch.special, torch.optim.Optimizer, torch.utils.checkpoint)
@@ -404,6 +425,17 @@ def test_nothing_is_left_behind(mode: str):
     assert state(model)[:7] == before[:7]
     assert state(model)[8:] == before[8:]
     assert functions() == all_functions
+
+
+def test_inputs_that_ask_for_a_gradient_keep_the_one_they_have():
+    """And each step begins without one, so that none adds to another's."""
+    batch = torch.ones(3, 4, requires_grad=True)
+    batch.grad = kept = torch.full((3, 4), 7.0)
+    profile = profile_step(nn.Linear(4, 4), batch, steps=2)
+    assert batch.grad is kept
+    assert torch.equal(kept, torch.full((3, 4), 7.0))
+    assert flop(profile, "backward") == 2 * (2 * 3 * 4 * 4)  # of the weight and of the input
+    assert not any("of no operation" in note for note in profile.notes)
 
 
 def test_random_numbers_go_on_where_they_were():
