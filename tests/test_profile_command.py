@@ -11,12 +11,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import made_up_ceilings
 import pytest
 from made_up_profile import MACHINE, PROFILE, profile
 
 from analysis.roofline import step_roof
 from analysis.step_tree import conservation, tree
+from reports.tables import to_csv
+from results.records import Ceiling
 from runners import launch, profile_options, profile_settings
 from runners import profile as command
 from runners.cell import Probed
@@ -205,18 +206,12 @@ def test_ceilings_of_a_file_are_used(
     worker: type[Scripted], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """No search; the peak is the file's: 30 kFLOP at it ÷ 25 ms."""
-    from reports.tables import to_csv
-    from results.records import Ceiling
-
-    rows = made_up_ceilings.rows("cpu", "Made-up 9000") if hasattr(made_up_ceilings, "rows") else []
-    rows = rows or [
-        Ceiling(
-            sitting="", device="cpu", precision="fp32", unit="fp32", operation="matmul", shape="64x64x64",
-            median_s=1e-3, flop_per_s=6e6, threads=2,
-        )
-    ]  # fmt: skip
+    row = Ceiling(
+        sitting="", device="cpu", precision="fp32", unit="fp32", operation="matmul", shape="64x64x64", threads=2,
+        median_s=1e-3, flop_per_s=6e6,
+    )  # fmt: skip
     file = tmp_path / "ceilings.csv"
-    file.write_text(to_csv(rows, Ceiling))
+    file.write_text(to_csv([row], Ceiling))
     assert command.main(["resnet18", "--ceilings", str(file), "--format", "json"]) == 0
     assert [name for name, _ in worker.asked] == ["probe", "profile", "stop"]
     step = json.loads(capsys.readouterr().out)["step"]

@@ -84,7 +84,7 @@
       button.className = "fold";
       if (node.children.length) {
         button.type = "button";
-        button.setAttribute("aria-label", "parts of " + node.row.dataset.path);
+        button.setAttribute("aria-label", "parts of " + (node.row.dataset.path || "the model"));
         button.addEventListener("click", () => { node.open = !node.open; show(root); });
         node.button = button;
       }
