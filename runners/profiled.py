@@ -7,7 +7,7 @@ torch is imported inside, because the parent imports this module for its types.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from results.step_profile import StepProfile
@@ -68,7 +68,7 @@ def profile(request: Request) -> StepProfile:
         ignore_modules=request.ignored,
         name=request.model,
     )
-    return _sized(found, request.batch_size)
+    return replace(found, batch_size=request.batch_size)  # which sizes of inputs do not say for every model
 
 
 def _built(workload: Workload, request: Request, device: torch.device) -> tuple[torch.nn.Module, Batch]:
@@ -89,10 +89,3 @@ def _built(workload: Workload, request: Request, device: torch.device) -> tuple[
 def _loss(workload: Workload, batch: Batch) -> Any:
     """The workload's loss as `profile_step` calls it: without a target, where there is none."""
     return workload.loss if batch.target is not None else lambda output: workload.loss(output, None)
-
-
-def _sized(found: StepProfile, batch_size: int) -> StepProfile:
-    """With the batch that was asked for: sizes of inputs do not say it for every model."""
-    from dataclasses import replace
-
-    return replace(found, batch_size=batch_size)

@@ -93,3 +93,18 @@ def untimed() -> StepProfile:
         operations=tuple(replace(each, **blank) for each in OPERATIONS), step_times_s=(), unprofiled_times_s=(),
         between_s={}, machine=None,
     )  # fmt: skip
+
+
+def step_of(*operations: StepOperation, **more: Any) -> StepProfile:
+    """A step of 100 s of these operations alone."""
+    values: dict[str, Any] = {
+        "model": "m",
+        "batch_size": 1,
+        "device": "cuda",
+        "precision": "amp-bf16",
+        "mode": "train",
+        "parameters": 0,
+        "modules": (),
+        "step_times_s": (100.0,),
+    }
+    return StepProfile(operations=operations, **{**values, **more})

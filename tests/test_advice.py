@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
+from made_up_profile import step_of
 
 from analysis.advice import advise
 from results.step_profile import Machine, StepOperation, StepProfile
@@ -28,19 +30,7 @@ def of_arithmetic(index: int, time_s: float, **more: Any) -> StepOperation:
     return op(index, "convolution", time_s, **{"unit": "fp32", "model_flop": 500, "dtype": "float32", **more})
 
 
-def profile(*operations: StepOperation, **more: Any) -> StepProfile:
-    values: dict[str, Any] = {
-        "model": "m",
-        "batch_size": 8,
-        "device": "cuda",
-        "precision": "fp32",
-        "mode": "train",
-        "parameters": 0,
-        "modules": (),
-        "step_times_s": (100.0,),
-        "machine": MACHINE,
-    }
-    return StepProfile(operations=operations, **{**values, **more})
+profile = partial(step_of, machine=MACHINE, batch_size=8, precision="fp32")
 
 
 def told(found: StepProfile) -> dict[str, str]:

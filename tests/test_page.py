@@ -9,12 +9,12 @@ import subprocess
 import sys
 import urllib.parse
 import xml.etree.ElementTree as ElementTree
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
 from browser import looked_at
+from page_reader import Reader
 
 from reports import page_cells, page_counts
 from reports.build import Built, View
@@ -26,7 +26,6 @@ from results.records import Agreement, BatchLaw, Ceiling, CleaningLog, ProfileCo
 from tests import made_up_page as made
 
 ROOT = Path(__file__).parents[1]
-VOID = {"meta", "img", "br", "link", "input", "hr"}
 HOSTILE = '<script>alert("x")</script>&amp;\'><img src=http://example.org/x onerror=1>'
 
 SVG = """<?xml version="1.0" encoding="utf-8" standalone="no"?>
@@ -40,53 +39,6 @@ L 10 10
  <g id="figure_1"><text>50 % of 'it' &amp; more – é</text><use xlink:href="#g" style="fill: #ffffff"/></g>
 </svg>
 """
-
-
-class Reader(HTMLParser):
-    """The document as tags, and the faults of its form."""
-
-    def __init__(self, document: str) -> None:
-        super().__init__(convert_charrefs=True)
-        self.open: list[str] = []
-        self.tags: list[tuple[str, dict[str, str]]] = []
-        self.faults: list[str] = []
-        self.texts: list[str] = []
-        self.rows: list[list[str]] = []
-        self.feed(document)
-        self.close()
-        self.faults += [f"<{tag}> is not closed" for tag in self.open]
-
-    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        names = [name for name, _ in attributes]
-        if len(names) != len(set(names)):
-            self.faults.append(f"<{tag}> has an attribute twice")
-        self.tags.append((tag, {name: value or "" for name, value in attributes}))
-        if tag not in VOID:
-            self.open.append(tag)
-        if tag == "tr":
-            self.rows.append([])
-        if tag in ("td", "th"):
-            self.rows[-1].append("")
-
-    def handle_endtag(self, tag: str) -> None:
-        if not self.open or self.open[-1] != tag:
-            self.faults.append(f"</{tag}> closes {self.open[-1:]}")
-            return
-        self.open.pop()
-
-    def handle_data(self, data: str) -> None:
-        if self.open and self.open[-1] == "style":
-            return
-        self.texts.append(data)
-        if {"td", "th"} & set(self.open):
-            self.rows[-1][-1] += data
-
-    def of(self, tag: str) -> list[dict[str, str]]:
-        return [attributes for name, attributes in self.tags if name == tag]
-
-    @property
-    def text(self) -> str:
-        return " ".join(" ".join(self.texts).split())
 
 
 @pytest.fixture(scope="module")

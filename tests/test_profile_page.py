@@ -6,9 +6,9 @@ import base64
 import hashlib
 import re
 from dataclasses import replace
-from html.parser import HTMLParser
 from pathlib import Path
 
+import page_reader
 import pytest
 from browser import looked_at
 from made_up_profile import MODULES, OPERATIONS, PROFILE, profile, untimed
@@ -16,46 +16,26 @@ from made_up_profile import MODULES, OPERATIONS, PROFILE, profile, untimed
 from reports.profile_page import page
 from results.step_profile import StepModule, StepProfile
 
-VOID = {"meta", "img", "br", "link", "input", "hr", "rect"}
 HOSTILE = '<script>alert("x")</script>&amp;\'><img src=http://example.org/x onerror=1>'
 PLOT = '<svg width="360pt" height="216pt" viewBox="0 0 360 216" xmlns="http://www.w3.org/2000/svg"><text>x</text></svg>'
 
 
-class Reader(HTMLParser):
-    """The document as tags and rows of tables, and the faults of its form."""
+class Reader(page_reader.Reader):
+    """This page has a script, and drawings whose tags close themselves."""
 
-    def __init__(self, document: str) -> None:
-        super().__init__(convert_charrefs=True)
-        self.open: list[str] = []
-        self.tags: list[tuple[str, dict[str, str]]] = []
-        self.faults: list[str] = []
-        self.rows: list[list[str]] = []
-        self.text = ""
-        self.feed(document)
-        self.close()
-        self.faults += [f"<{tag}> is not closed" for tag in self.open]
-
-    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, {name: value or "" for name, value in attributes}))
-        if tag not in VOID:
-            self.open.append(tag)
-        if tag == "tr":
-            self.rows.append([])
-        if tag in ("td", "th"):
-            self.rows[-1].append("")
+    VOID = page_reader.Reader.VOID | {"rect"}
 
     def handle_endtag(self, tag: str) -> None:
-        if tag in VOID:
-            return
-        if not self.open or self.open.pop() != tag:
-            self.faults.append(f"</{tag}> closes another")
+        if tag not in self.VOID:
+            super().handle_endtag(tag)
 
     def handle_data(self, data: str) -> None:
-        if self.open and self.open[-1] in ("style", "script"):
-            return
-        self.text += data
-        if {"td", "th"} & set(self.open):
-            self.rows[-1][-1] += data
+        if not self.open or self.open[-1] != "script":
+            super().handle_data(data)
+
+    @property
+    def text(self) -> str:
+        return "".join(self.texts)
 
 
 @pytest.fixture(scope="module")

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
+from made_up_profile import step_of
 
 from analysis.roofline import (
     BETWEEN,
@@ -21,7 +23,7 @@ from analysis.roofline import (
     time_by_bound,
 )
 from results.errors import Inconsistent
-from results.step_profile import Machine, StepOperation, StepProfile
+from results.step_profile import Machine, StepOperation
 
 MACHINE = Machine(
     device="cuda",
@@ -49,19 +51,7 @@ def product(index: int = 0, flop: int = 8000, **more: Any) -> StepOperation:
     return op(index, **{"kind": "matmul", "unit": "bf16", "dtype": "bfloat16", "model_flop": flop, **more})
 
 
-def profile(*operations: StepOperation, **more: Any) -> StepProfile:
-    values: dict[str, Any] = {
-        "model": "m",
-        "batch_size": 1,
-        "device": "cuda",
-        "precision": "amp-bf16",
-        "mode": "train",
-        "parameters": 0,
-        "modules": (),
-        "step_times_s": (100.0,),
-        "machine": MACHINE,
-    }
-    return StepProfile(operations=operations, **{**values, **more})
+profile = partial(step_of, machine=MACHINE)
 
 
 # --- one operation ---
