@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis.precisions import PRECISIONS
-from runners.arguments import Parser, names, number
+from runners import devices
+from runners.arguments import Parser, add_format, names, number
 from runners.exits import FAILED, INTERRUPTED, Mistake, exit_code, guarded
 from runners.progress import passing
 
@@ -22,14 +23,11 @@ if TYPE_CHECKING:
     from reports.ceilings import Seen
     from runners.cell import Probed
 
-FORMATS = ("table", "csv", "json")
-PROBE_TIMEOUT_S = 180.0
 BUDGET_S = 120.0
 DIED = ("crashed", "timeout", "device_error", "invalid")
 """Statuses of rows that fail the command."""
 
-BUSY_LOAD_RATIO = 0.5
-"""Load a core from which others may have slowed the kernels down."""
+OTHERS = "what is below the fastest calls is others' work"
 
 NO_CPU = "--threads: expected of a CPU only, got it for {device}"
 
@@ -53,7 +51,7 @@ def _run(options: argparse.Namespace) -> int:
     prepare()
     worker = Worker("ceiling", quiet=not options.debug)
     try:
-        probed = _probe(worker, options.device)
+        probed = devices.probe(worker, options.device)
         precisions = _precisions(options, probed)
         threads = _threads(options, probed)
         seen, interrupted = _search(worker, options, probed, precisions, threads)
@@ -104,7 +102,7 @@ def _search(
         raise KeyboardInterrupt
     notes = ["interrupted: rows that were not tried are missing"] if interrupted else []
     notes += [watch.reason] if watch.reason else []
-    notes += _busy(facts)
+    notes += devices.busy(probed.device, facts, OTHERS)
     return Seen(
         device=probed.device,
         device_name=search.device_name,
@@ -115,35 +113,10 @@ def _search(
     ), interrupted
 
 
-def _busy(facts: Mapping[str, Any]) -> list[str]:
-    """Whether others used this processor when the search began."""
-    load, cores = facts.get("load_1min"), facts.get("cpu_usable") or 1
-    if facts.get("device") != "cpu" or load is None or load <= BUSY_LOAD_RATIO * cores:
-        return []
-    return [
-        f"the load was {load:.1f} on {cores} cores when this began: what is below the fastest calls is others' work"
-    ]
-
-
-def _probe(worker: Any, device: str) -> Probed:
-    """What the device is. Raises Mistake for one that is not there."""
-    from runners.launch import Fault
-
-    passing("looking at the device")
-    answer = worker.call("runners.cell:probe", device, timeout_s=PROBE_TIMEOUT_S)
-    if isinstance(answer, Fault):
-        raise Mistake(answer.reason)
-    found: Probed = answer
-    return found
-
-
 def _check_device(options: argparse.Namespace) -> None:
     """Raises Mistake for a device that cannot be one."""
-    kind, _, index = options.device.partition(":")
-    numbered = index.isdecimal() and kind == "cuda"
-    if kind not in ("auto", "cpu", "cuda") or (":" in options.device and not numbered):
-        raise Mistake(f"--device: expected auto, cpu, cuda or cuda:N, got {options.device!r}")
-    if kind == "cuda" and options.threads:
+    devices.check_name(options.device)
+    if options.device.startswith("cuda") and options.threads:
         raise Mistake(NO_CPU.format(device=options.device))
 
 
@@ -201,7 +174,7 @@ def _parser() -> Parser:
     )
     parser.add_argument("--threads", type=_counts, metavar="N,N", help="of torch on a CPU, one after another (its own)")
     parser.add_argument("--out", type=Path, metavar="DIR", help="write ceilings.csv and the pictures here")
-    parser.add_argument("--format", choices=FORMATS, default="table", help="table, csv or json (table)")
+    add_format(parser, "table, csv or json (table)")
     parser.add_argument("--debug", action="store_true", help="show what the worker prints")
     return parser
 

@@ -24,13 +24,13 @@ from measure import environment
 from measure.counters.registry import COUNTERS, install_line
 from measure.nvml import open_nvml
 from results.errors import Unavailable
+from runners.devices import BUSY_LOAD_RATIO
 
 STATES = ("ok", "warn", "missing")
 
 TORCH_VERSIONS = ((2, 11), (2, 16))
 """Supported: from the first up to, not including, the second; 2.13 is refused by requirements.txt."""
 
-BUSY_LOAD_RATIO = 0.5
 LOW_SPACE_BYTES = 2 * 10**9
 HOT_CELSIUS = 80.0
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from runners import profile_options, profile_settings
+from runners import devices, profile_options, profile_settings
 from runners.exits import FAILED, Mistake, exit_code, guarded
 from runners.model_options import check_models, hyper_of
 from runners.progress import passing
@@ -24,9 +24,7 @@ if TYPE_CHECKING:
     from results.step_profile import Machine, StepProfile
     from runners.cell import Probed
 
-PROBE_TIMEOUT_S = 180.0
-BUSY_LOAD_RATIO = 0.5
-"""Load a core from which others may have slowed the step down."""
+OTHERS = "times hold others' work, too"
 
 ASKED_WRONGLY = ("invalid", "unavailable")
 """Statuses of a worker's fault that are the caller's mistake."""
@@ -103,10 +101,7 @@ def _conserved(profile: StepProfile) -> int:
 
 def _check(options: Namespace) -> None:
     """Raises Mistake for what cannot be, before anything slow is imported."""
-    kind, _, index = options.device.partition(":")
-    numbered = kind == "cuda" and index.isdecimal()
-    if kind not in ("auto", "cpu", "cuda") or (":" in options.device and not numbered):
-        raise Mistake(f"--device: expected auto, cpu, cuda or cuda:N, got {options.device!r}")
+    devices.check_name(options.device)
     if options.output_file is not None and options.output_file.is_dir():
         raise Mistake(f"--output-file: expected a file, got the directory {options.output_file}; --out takes one")
     check_models([options.model], options)
@@ -126,13 +121,7 @@ def _read(options: Namespace) -> list[Ceiling] | None:
 
 def _probe(worker: Any, options: Namespace) -> Probed:
     """What the device is. Raises Mistake for one that is not there, or that lacks the precision."""
-    from runners.launch import Fault
-
-    passing("looking at the device")
-    answer = worker.call("runners.cell:probe", options.device, timeout_s=PROBE_TIMEOUT_S)
-    if isinstance(answer, Fault):
-        raise Mistake(answer.reason)
-    found: Probed = answer
+    found = devices.probe(worker, options.device)
     if options.precision in found.refused:
         raise Mistake(f"--precision: {found.refused[options.precision]}")
     return found
@@ -149,7 +138,7 @@ def _machine(worker: Any, options: Namespace, probed: Probed, rows: list[Ceiling
         budget_s = options.ceiling_budget
         answer = worker.call(
             "runners.ceiling_tasks:quick", probed.device, (options.precision,), budget_s,
-            timeout_s=10 * budget_s + PROBE_TIMEOUT_S,
+            timeout_s=10 * budget_s + devices.PROBE_TIMEOUT_S,
         )  # fmt: skip
         if isinstance(answer, Fault):
             passing("")
@@ -187,16 +176,8 @@ def _profile(worker: Any, options: Namespace, probed: Probed, machine: Machine) 
         if answer.status in ASKED_WRONGLY:
             raise Mistake(f"{options.model}: {answer.reason}")
         raise Unprofiled(f"{options.model}: {answer.status.replace('_', ' ')}: {answer.reason}")
-    notes = (*answer.notes, *_busy(probed))
+    notes = (*answer.notes, *devices.busy(probed.device, probed.environment, OTHERS))
     return replace(answer, machine=machine, world_size=options.world_size, notes=notes)
-
-
-def _busy(probed: Probed) -> list[str]:
-    """Whether others used this processor when the command began."""
-    load, cores = probed.environment.get("load_1min"), probed.environment.get("cpu_usable") or 1
-    if not probed.device.startswith("cpu") or load is None or load <= BUSY_LOAD_RATIO * cores:
-        return []
-    return [f"the load was {load:.1f} on {cores} cores when this began: times hold others' work, too"]
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from analysis.precisions import PRECISIONS
 from measure.counters.registry import COUNTERS
 from results.records import RECORDERS
 from runners.arguments import Parser, add_format, choice_error, names, number
+from runners.devices import check_name
 from runners.plan import DEFAULT_METHODS, METHODS, Grid, cells, check_profile
 from runners.report import CONVENTIONS
 from workloads.catalogue import ENTRIES, OPTIMIZERS, SUITES, hyper_of
@@ -132,14 +133,7 @@ def check_options(options: argparse.Namespace, stored: dict[str, Any]) -> None:
     check_profile(str(chosen(options, stored, "profile", "")), tuple(methods))
     if options.epoch_images is not None and "epoch" not in methods:
         raise ValueError(f"--epoch-images: expected --methods with epoch beside it, got {','.join(methods)}")
-    device = str(chosen(options, stored, "device", "auto"))
-    kind, _, index = device.partition(":")
-    if (
-        kind not in ("auto", "cpu", "cuda")
-        or (index and not (kind == "cuda" and index.isdecimal()))
-        or device[-1:] == ":"
-    ):
-        raise ValueError(f"--device: expected auto, cpu, cuda or cuda:N, got {device!r}")
+    check_name(str(chosen(options, stored, "device", "auto")))
 
 
 def grid_of(options: argparse.Namespace, stored: dict[str, Any], probed: Probed) -> Grid:

@@ -18,7 +18,7 @@ from analysis.telemetry import Reading
 from measure.trials import ESSENTIAL, moves, sweep
 from reports.ceilings import Seen
 from results.records import Ceiling, header
-from runners import ceiling, ceiling_files, ceiling_search, launch
+from runners import ceiling, ceiling_files, ceiling_search, devices, launch
 from runners.ceiling_search import Search
 from runners.ceiling_tasks import Timed
 from runners.cell import Probed
@@ -266,12 +266,10 @@ def test_a_directory_that_cannot_be_made_is_said_before_anything_is_measured(run
 
 
 def test_a_busy_processor_is_told():
-    assert ceiling._busy({"device": "cpu", "load_1min": 3.2, "cpu_usable": 2})[0].startswith(
-        "the load was 3.2 on 2 cores"
-    )
-    assert ceiling._busy({"device": "cpu", "load_1min": 1.0, "cpu_usable": 2}) == []
-    assert ceiling._busy({"device": "cuda", "load_1min": 9.0, "cpu_usable": 2}) == []
-    assert ceiling._busy({"device": "cpu", "load_1min": None}) == []
+    assert devices.busy("cpu", {"load_1min": 3.2, "cpu_usable": 2}, "so")[0].startswith("the load was 3.2 on 2 cores")
+    assert devices.busy("cpu", {"load_1min": 1.0, "cpu_usable": 2}, "so") == []
+    assert devices.busy("cuda", {"load_1min": 9.0, "cpu_usable": 2}, "so") == []
+    assert devices.busy("cpu", {"load_1min": None}, "so") == []
 
 
 def test_nothing_at_all_is_a_failure():
