@@ -113,20 +113,21 @@ class _Reader:
         return sympy.Add(*terms)
 
     def product(self) -> Expr:
-        found = self.signed()
+        """Factors, multiplied in one go: sympy multiplies a number into a sum where it meets the two alone."""
+        factors = [self.sign(), self.powered()]
         while (operator := self.take("*", "·", "×", "/")) is not None:
-            factor = self.signed()
+            factors.append(self.sign())
+            factor = self.powered()
             if operator == "/" and factor == 0:
                 raise ValueError(f"expected a divisor that is not 0, got one in {_short(self.text)}")
-            found = found / factor if operator == "/" else found * factor
-        return found
+            factors.append(1 / factor if operator == "/" else factor)
+        return sympy.Mul(*factors)
 
-    def signed(self) -> Expr:
-        negative = False
+    def sign(self) -> int:
+        found = 1
         while (sign := self.take("+", "-")) is not None:
-            negative ^= sign == "-"
-        found = self.powered()
-        return -found if negative else found
+            found = -found if sign == "-" else found
+        return found
 
     def powered(self) -> Expr:
         base = self.atom()
@@ -134,7 +135,7 @@ class _Reader:
         if kind == "power":
             self.place += 1
             return self.raised(base, sympy.Integer(_whole_power(token, self.text)))
-        return self.raised(base, self.signed()) if self.take("**", "^") else base
+        return self.raised(base, self.sign() * self.powered()) if self.take("**", "^") else base
 
     def raised(self, base: Expr, power: Expr) -> Expr:
         if not power.is_Integer or abs(power) > HIGHEST_POWER:

@@ -16,17 +16,18 @@ from analysis.symbols import names, parse, plain, rational, symbol, unknown
 B, H, S = SYMBOLS
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=40)
 @given(formulas())
 def test_text_is_read_back_to_the_same_formula(formula: Any) -> None:
     text = plain(formula)
     assert parse(text) == formula
     assert parse(text, NAMES) == formula
-    assert sympy.sympify(text, locals={name: symbol(name) for name in NAMES}) == formula
+    by_sympy = sympy.sympify(text, locals={name: symbol(name) for name in NAMES})
+    assert sympy.expand(by_sympy - formula) == 0
     assert plain(parse(text)) == text
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=15)
 @given(formulas(), formulas())
 def test_quotients_and_products_are_read_back_to_equal_ones(one: Any, other: Any) -> None:
     for formula in (one * (other + H), sympy.Mul(2, one + B, evaluate=False), one / (S + 1)):
