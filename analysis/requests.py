@@ -39,10 +39,10 @@ RELATIONS: Mapping[str, str] = {"<=": "<=", "≤": "<=", ">=": ">=", "≥": ">="
 EXPECTED = "QUANTITY <= NUMBER UNIT for SYMBOL"
 
 _REQUEST = re.compile(
-    r"\s*(?P<left>[^<>=≤≥]+?)\s*(?P<relation><=|>=|==|=|<|>|≤|≥)\s*(?P<right>.+?)\s+for\s+(?P<for>.+)"
+    r"\s*(?P<left>[^<>=≤≥]+?)\s*(?P<relation><=|>=|==|=|<|>|≤|≥)\s*(?P<right>[^<>=≤≥]+?)\s+for\s+(?P<for>.+)"
 )
 _FOR = re.compile(r"(?P<name>\w+)\s*(?P<which>.*)")
-_NUMBER = re.compile(r"(?<![\w.])(\d[\d_]*(?:\.\d+)?(?:[eE][+-]?\d{1,3}(?!\d))?)\s*([^\W\d_][\w/]*)")
+_NUMBER = re.compile(r"(?<![\w.])((?>\d[\d_]*(?:\.\d+)?(?:[eE][+-]?\d{1,3}(?!\d))?))\s*([^\W\d_][\w/]*)")
 _MULTIPLE = re.compile(r"multiple of (\d+)")
 _RESIDUE = re.compile(r"(?:=|==|≡)\s*(\d+)\s+mod\s+(\d+)")
 _RANGE = re.compile(r"in\s+(\d+\s*:\s*\d+(?:\s*:\s*\d+)?)")

@@ -18,6 +18,7 @@ from fractions import Fraction
 import sympy
 
 from analysis.evaluation import Exact, Point, checked, partly, value
+from analysis.growth import limit
 from analysis.monotone import Runs, runs
 from analysis.requests import Candidates, Request, amount
 from analysis.symbols import Expr, names, rational, symbol
@@ -108,7 +109,8 @@ def crossing(left: Expr, right: Expr, unknown: str) -> Expr | None:
     coefficients = sympy.Poly(above, main).all_coeffs()
     if len(coefficients) == 2:
         slope, constant = coefficients
-        return sympy.factor(-constant / slope)
+        above, below = sympy.fraction(sympy.cancel(-constant / slope))
+        return above / sympy.factor(below)
     if len(coefficients) == 3 and coefficients[0].is_positive:
         a, b, c = coefficients
         return (sympy.sqrt(sympy.expand(b**2 - 4 * a * c)) - b) / (2 * a)
@@ -168,8 +170,19 @@ def _none(found: Runs, request: Request, left: Expr, right: Expr, measure: str) 
     if last is not None and last != request.candidates.first:
         ends.append(f"{request.unknown}={last} has {told(left, {request.unknown: last})}")
     asked = f"{request.relation} {told(right, at)}"
+    if last is None and (tends := _limit(left, request.unknown)) is not None:
+        ends.append(f"more of it tends to {amount(tends, measure)}")
     even = "even " if len(ends) == 1 else ""
     return f"no {request.unknown} satisfies {asked}: {even}{' and '.join(ends)}"
+
+
+def _limit(side: Expr, name: str) -> Fraction | None:
+    """What a side tends to as the unknown grows, where that is a number that is known."""
+    try:
+        found = limit(side, name)
+    except ValueError:  # rounding decides it: the message then has one end less
+        return None
+    return Fraction(int(found.p), int(found.q)) if found.is_Rational else None
 
 
 def ridge_batch(flop: Expr, nbytes: Expr, ridge: float | Fraction, unknown: str, fixed: Point) -> Solution:
