@@ -28,6 +28,8 @@ from analysis.symbols import unknown
 
 WEIGHT = 2**60
 MOST = 20_000
+WIDEST = 1024
+PLACES = 256
 
 _FARTHEST = 2**40
 
@@ -51,14 +53,32 @@ class Lengths:
         return Fraction(sum(w * n**power for n, w in zip(self.lengths, self.weights, strict=True)), self.weight)
 
     def longest_of(self, draws: int) -> Lengths:
-        """The distribution of the longest of several independent draws, exactly: P(longest ≤ n) = P(one ≤ n)^draws."""
+        """The distribution of the longest of several independent draws: P(longest ≤ n) = P(one ≤ n)^draws.
+
+        Exact where the power has at most WIDEST bits; beyond, each probability is cut to PLACES bits.
+        """
         if draws < 1:
             raise ValueError(f"expected at least one draw, got {draws}")
-        below = [0, *(upto**draws for upto in itertools.accumulate(self.weights))]
-        weights = tuple(high - low for low, high in itertools.pairwise(below))
+        upto = list(itertools.accumulate(self.weights))
+        exact = upto[-1].bit_length() * draws <= WIDEST
+        below = [0, *(_power(share, upto[-1], draws, exact) for share in upto)]
+        weights = [high - low for low, high in itertools.pairwise(below)]
         common = math.gcd(*weights)
-        weights = tuple(weight // common for weight in weights)
-        return Lengths(self.lengths, weights, f"longest of {draws} of {self.source}", self.grouped)
+        kept = [(length, weight // common) for length, weight in zip(self.lengths, weights, strict=True) if weight]
+        source = f"longest of {draws} of {self.source}"
+        return Lengths(tuple(n for n, _ in kept), tuple(w for _, w in kept), source, self.grouped)
+
+
+def _power(share: int, whole: int, draws: int, exact: bool) -> int:
+    """share ** draws in units of whole ** -draws if exact, else (share ÷ whole) ** draws in units of 2 ** -PLACES."""
+    if exact:
+        return int(share**draws)
+    found, factor, left = 1 << PLACES, (share << PLACES) // whole, draws
+    while left:
+        if left % 2:
+            found = found * factor >> PLACES
+        factor, left = factor * factor >> PLACES, left // 2
+    return found
 
 
 def of(lengths: Iterable[int], source: str = "a list") -> Lengths:

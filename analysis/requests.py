@@ -8,7 +8,7 @@ caller says in what its quantities are, a bound in another unit is refused. Noth
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -105,20 +105,22 @@ def request(
 
 def amount(number: int | Fraction, measure: str) -> str:
     """A number of B, FLOP or s (or of nothing) for a person, in the largest unit of which it has at least one."""
-    families = {"B": _BINARY_BYTES, "s": _SECONDS, "FLOP": _FLOP}
-    units = families.get(measure, ())
-    for unit in units:
+    exact = Fraction(number)
+    for unit in _SHOWN.get(measure, ()):
         factor = UNITS[unit][1]
-        if abs(Fraction(number)) >= factor:
-            return f"{float(number / factor):.4g} {unit}"
-    if Fraction(number).denominator == 1:
-        return f"{int(number):,} {measure}".rstrip()
-    return f"{float(number):.6g} {measure}".rstrip()
+        if abs(exact) >= factor:
+            return f"{float(exact / factor):.4g} {unit}"
+    if exact.denominator == 1 and abs(exact) < 10**15:
+        return f"{exact.numerator:,} {measure}".rstrip()
+    return f"{float(exact):.6g} {measure}".rstrip()
 
 
-_BINARY_BYTES = ("PiB", "TiB", "GiB", "MiB", "KiB")
-_SECONDS = ("s", "ms", "us", "ns")
-_FLOP = ("EFLOP", "PFLOP", "TFLOP", "GFLOP", "MFLOP", "kFLOP")
+_SHOWN: Mapping[str, Sequence[str]] = {
+    "B": ("PiB", "TiB", "GiB", "MiB", "KiB"),
+    "s": ("s", "ms", "us", "ns"),
+    "FLOP": ("EFLOP", "PFLOP", "TFLOP", "GFLOP", "MFLOP", "kFLOP"),
+}
+"""What it measures → units for a person, the largest first."""
 
 
 def _unknown(text: str, valid: Collection[str]) -> tuple[str, Candidates]:

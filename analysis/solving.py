@@ -171,7 +171,7 @@ def _none(found: Runs, request: Request, left: Expr, right: Expr, measure: str) 
         ends.append(f"{request.unknown}={last} has {told(left, {request.unknown: last})}")
     asked = f"{request.relation} {told(right, at)}"
     if last is None and (tends := _limit(left, request.unknown)) is not None:
-        ends.append(f"more of it tends to {amount(tends, measure)}")
+        ends.append(f"it tends to {amount(tends, measure)} as {request.unknown} grows")
     even = "even " if len(ends) == 1 else ""
     return f"no {request.unknown} satisfies {asked}: {even}{' and '.join(ends)}"
 

@@ -1,14 +1,15 @@
 """What varying lengths do to a cost: its mean, deviation and quantiles, and what padding to the longest adds.
 
 The cost is a formula in the length's symbol; lengths are a distribution (`analysis.lengths`). `mean` keeps the other
-symbols; where the formula is a polynomial in the length it needs only the distribution's moments, otherwise (roundings,
-maxima) it is taken at each length. All is exact for the distribution that was given, but for the square root in the
+symbols; powers of the length need only the distribution's moments, other parts (roundings, maxima) are taken at each
+length. All is exact for the distribution that was given, but for the square root in the
 deviation. Not claimed: lengths are independent draws, and sorting or bucketing is not modelled.
 """
 
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -16,9 +17,9 @@ from fractions import Fraction
 import sympy
 
 from analysis.evaluation import Exact, Point, partly, values
-from analysis.forms import by_power
+from analysis.forms import Monomial, monomials
 from analysis.lengths import Lengths, quantile_place
-from analysis.symbols import Expr, names, rational, unknown
+from analysis.symbols import Expr, names, rational, symbol, unknown
 
 QUANTILES = (0.05, 0.5, 0.95, 0.99)
 
@@ -56,15 +57,19 @@ class Padded:
 
 
 def mean(expression: Expr, name: str, lengths: Lengths) -> Expr:
-    """The mean of a formula over one symbol's lengths, as a formula of the others, multiplied out."""
+    """The mean of a formula over one symbol's lengths, as a formula of the others, multiplied out.
+
+    Of each term the part that depends on the length is averaged: a power by its moment, another part at each length.
+    """
     _known(expression, name)
-    try:
-        powers = by_power(expression, name)
-    except ValueError:
-        return _mean_by_each(expression, name, lengths)
-    if any(power < 0 for power in powers):
-        return _mean_by_each(expression, name, lengths)
-    return sympy.expand(sympy.Add(*(rational(lengths.moment(power)) * part for power, part in powers.items())))
+    main = symbol(name)
+    by_part: dict[Monomial, list[Expr]] = {}
+    for monomial, number in monomials(expression).items():
+        part = tuple(pair for pair in monomial if main in pair[0].free_symbols)
+        rest = sympy.Mul(*(base**power for base, power in monomial if (base, power) not in part))
+        by_part.setdefault(part, []).append(rational(number) * rest)
+    parts = (_mean_of(part, name, lengths) * sympy.Add(*rests) for part, rests in by_part.items())
+    return sympy.expand(sympy.Add(*parts))
 
 
 def spread(expression: Expr, name: str, lengths: Lengths, fixed: Point, shares: Sequence[float] = QUANTILES) -> Spread:
@@ -104,8 +109,7 @@ def padded(
 
 
 def _spread(costs: Sequence[Exact], weights: Sequence[int], shares: Sequence[float]) -> Spread:
-    """Weights may be 0, where a sum of draws cannot be told from the one before."""
-    pairs = sorted((cost, weight) for cost, weight in zip(costs, weights, strict=True) if weight)
+    pairs = sorted(zip(costs, weights, strict=True))
     whole = sum(weight for _, weight in pairs)
     centre = Fraction(sum(cost * weight for cost, weight in pairs)) / whole
     variance = sum(weight * (cost - centre) ** 2 for cost, weight in pairs) / whole
@@ -119,12 +123,17 @@ def _spread(costs: Sequence[Exact], weights: Sequence[int], shares: Sequence[flo
     )
 
 
-def _mean_by_each(expression: Expr, name: str, lengths: Lengths) -> Expr:
-    weighted = (
-        weight * partly(expression, {name: length})
-        for length, weight in zip(lengths.lengths, lengths.weights, strict=True)
-    )
-    return sympy.expand(sympy.Add(*weighted) / lengths.weight)
+def _mean_of(part: Monomial, name: str, lengths: Lengths) -> Expr:
+    """The mean of a product of powers: a number, or a formula where an atom mixes the length with other symbols."""
+    if all(base == symbol(name) and power > 0 for base, power in part):
+        return rational(lengths.moment(sum(power for _, power in part)))
+    whole = sympy.Mul(*(base**power for base, power in part))
+    if names(whole) != [name]:
+        each = (partly(whole, {name: length}) for length in lengths.lengths)
+        weighed = (weight * worth for weight, worth in zip(lengths.weights, each, strict=True))
+        return sympy.Add(*weighed) / lengths.weight
+    found = values(whole, ({name: length} for length in lengths.lengths))
+    return rational(Fraction(sum(map(operator.mul, lengths.weights, found)), lengths.weight))
 
 
 def _known(expression: Expr, name: str) -> None:

@@ -212,6 +212,9 @@ def test_the_longest_of_64_uniform_lengths() -> None:
     """E[max of b draws of 1..n] = n - Σ_{k<n} (k / n)^b."""
     n, b = 40, 64
     assert named(f"uniform:1:{n}").longest_of(b).moment(1) == n - sum(Fraction(k, n) ** b for k in range(1, n))
+    many = 1000  # past WIDEST bits: cut to 256 bits, a thousand times
+    expected = n - sum(Fraction(k, n) ** many for k in range(1, n))
+    assert abs(named(f"uniform:1:{n}").longest_of(many).moment(1) / expected - 1) < Fraction(1, 10**70)
     with pytest.raises(ValueError, match="expected at least one draw, got 0"):
         named("uniform:1:4").longest_of(0)
 
@@ -245,3 +248,12 @@ def test_quantile_places() -> None:
             quantile_place([1], share)
     assert isinstance(of([1]), Lengths)
     assert spread(symbol("seq") * 0 + S, "seq", of([2, 2]), {}).deviation == 0
+
+
+def test_a_mean_keeps_the_other_symbols() -> None:
+    """Lengths 3 and 5: E[n²] = 17, E[⌊n/2⌋] = 3/2, E[max(n, batch)] where the two are mixed."""
+    lengths = of([3, 5])
+    assert mean(2 * B * S**2 + H * sympy.floor(S / 2) + 7, "seq", lengths) == 34 * B + 3 * H / 2 + 7
+    assert mean(B / S, "seq", lengths) == B * sympy.Rational(4, 15)
+    mixed = mean(H * sympy.Max(S, B), "seq", lengths)
+    assert [value(mixed, {"hidden": 2, "batch": b}) for b in (1, 4, 9)] == [8, 9, 18]

@@ -105,6 +105,7 @@ def test_units_by_hand() -> None:
         (Fraction(35, 2), "FLOP/B", "17.5 FLOP/B"),
         (Fraction(1, 3), "", "0.333333"),
         (-(2**31), "B", "-2 GiB"),
+        (10**30, "", "1e+30"),
     ],
 )
 def test_amounts(number: Fraction, measure: str, text: str) -> None:

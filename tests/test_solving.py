@@ -226,11 +226,11 @@ def test_what_is_searched_says_how_far(monkeypatch: pytest.MonkeyPatch) -> None:
         ("q == 3 for batch", "no batch for which q == 3 exactly"),
         (
             "100 - 100/batch >= 200 for batch",
-            "no batch satisfies >= 200 B: batch=1 has 0 B and more of it tends to 100 B",
+            "no batch satisfies >= 200 B: batch=1 has 0 B and it tends to 100 B as batch grows",
         ),
         (
             "100 + 100/batch <= 50 for batch",
-            "no batch satisfies <= 50 B: batch=1 has 200 B and more of it tends to 100 B",
+            "no batch satisfies <= 50 B: batch=1 has 200 B and it tends to 100 B as batch grows",
         ),
     ],
 )
@@ -269,7 +269,7 @@ def test_the_ridge_by_hand() -> None:
     with pytest.raises(
         NoSolution,
         match=re.escape(
-            "no batch satisfies >= 17.5 FLOP/B: batch=1 has 0.484848 FLOP/B and more of it tends to 16 FLOP/B"
+            "no batch satisfies >= 17.5 FLOP/B: batch=1 has 0.484848 FLOP/B and it tends to 16 FLOP/B as batch grows"
         ),
     ):
         ridge_batch(flop, nbytes, 17.5, "batch", {"hidden": 64})  # tends to h / 4 = 16
