@@ -244,7 +244,7 @@ def fft(numel: Size, length: Size, real: bool = False) -> Cost:
     one side is real. The usual estimate (radix 2); rounded to an int, exact where the length is a power of 2."""
     if isinstance(numel, int) and isinstance(length, int):
         return scalars(round((2.5 if real else 5) * numel * math.log2(max(length, 1))))
-    import sympy  # type: ignore[import-untyped]
+    import sympy
 
     return scalars(sympy.Rational(5, 2 if real else 1) * numel * sympy.log(length, 2))
 
