@@ -27,7 +27,7 @@ FIXED_SIZES = {"classification": 3, "segmentation": 3, "video": 4}
 """Task of a torchvision model → dimensions of one of its samples: 3 × S × S, or 3 × T × S × S."""
 
 
-OWN_INPUTS = ("detection", "language")
+OWN_INPUTS = ("detection", "language", "translation", "speech", "embedding")
 """Tasks whose models take more than one tensor, or whole numbers below a bound of their own."""
 
 

@@ -18,6 +18,7 @@ OPTIMIZERS = ("sgd", "sgd-plain", "adam", "adamw")
 Limit = tuple[str, str, int | str]
 
 RELATIONS: Mapping[str, Callable[[int, int], bool]] = {
+    "at least": lambda size, bound: size >= bound,
     "at most": lambda size, bound: size <= bound,
     "a multiple of": lambda size, bound: size % bound == 0,
 }
@@ -27,7 +28,7 @@ RELATIONS: Mapping[str, Callable[[int, int], bool]] = {
 class Entry:
     """What is known of one workload by name.
 
-    task: classification, segmentation, detection, video, flow, language or synthetic.
+    task: classification, segmentation, detection, video, flow, language, translation, speech, embedding or synthetic.
     hyper: default of every size it takes; image_size is height and width in pixels, frames the length of a clip, width
     the channels of a residual network's first stage.
     source: where architecture and defaults are defined.
@@ -131,6 +132,7 @@ def _entry(
 
 
 _ALEXNET = "Krizhevsky 2014, arXiv:1404.5997"
+_BERT = "Devlin et al. 2018, arXiv:1810.04805"
 _CONVNEXT = "Liu et al. 2022, arXiv:2201.03545"
 _DEEPLAB = "Chen et al. 2017, arXiv:1706.05587"
 _DENSENET = "Huang et al. 2017, arXiv:1608.06993"
@@ -285,13 +287,37 @@ _VIDEO = {
 }
 """torchvision's video models, each at the clip its published weights are evaluated at."""
 
+_HEADS_OF_64: tuple[Limit, ...] = (("hidden", "a multiple of", 64), ("seq", "at most", "max_positions"))
+
 _SEQUENCES = {
     "wordlm": _catamount(
         "language", "Jozefowicz et al. 2016, arXiv:1602.02410", hidden=2004, vocab=10_004, seq=80, layers=2
     ),
     "charlm": _catamount("language", "Zilly et al. 2016, arXiv:1607.03474", hidden=2004, vocab=98, seq=150, depth=10),
-}
-"""Models of text and speech: Catamount's, at the sizes that its published counts are for."""
+    "nmt": _catamount("translation", "Luong et al. 2015, arXiv:1508.04025", hidden=1024, vocab=36_548, seq=19),
+    # Half of the frames are left after each of two layers.
+    "speech": _catamount(
+        "speech", "Battenberg et al. 2017, arXiv:1707.07413", ("frames", "at least", 4), hidden=1024,
+        attention_hidden=512, decoder_hidden=512, keys=128, frames=96, vocab=31, audio=40, conv_width=50, filters=4,
+    ),
+    "word2vec": _catamount(
+        "embedding", "Mikolov et al. 2013, arXiv:1301.3781", hidden=400, vocab=40_004, negatives=64, positions=32
+    ),
+    "bert": _catamount(
+        "language", _BERT, *_HEADS_OF_64, layers=12, hidden=768, vocab=30_522, seq=128, max_positions=512
+    ),
+    "bert_large": _catamount(
+        "language", _BERT, *_HEADS_OF_64, layers=24, hidden=1024, vocab=30_522, seq=128, max_positions=512
+    ),
+    "gpt": _entry(
+        "language",
+        {"d_model": 768, "layers": 12, "heads": 12, "seq": 1024, "vocab": 50_257},
+        "Radford et al. 2019, Language models are unsupervised multitask learners",
+        {"limits": (("d_model", "a multiple of", "heads"),)},
+        library="workloads.gpt",
+    ),
+}  # fmt: skip
+"""Models of text and speech: Catamount's at the sizes that its published counts are for, and GPT-2 small."""
 
 _SYNTHETIC = {
     "synthetic_matmul": _known("square linear layers: FLOP known exactly", width=1024, depth=4),
@@ -304,7 +330,13 @@ _SYNTHETIC = {
 ENTRIES: Mapping[str, Entry] = {**_CLASSIFICATION, **_DENSE, **_VIDEO, **_SEQUENCES, **_SYNTHETIC}
 
 
-FACTORIES = {"synthetic": "workloads.synthetic:get", "language": "workloads.sequences:get"}
+FACTORIES = {
+    "synthetic": "workloads.synthetic:get",
+    "language": "workloads.sequences:get",
+    "translation": "workloads.sequences:get",
+    "speech": "workloads.sequences:get",
+    "embedding": "workloads.sequences:get",
+}
 """Task → the factory of its workloads; torchvision's for all others."""
 
 

@@ -14,13 +14,13 @@ from typing import Any
 
 import torch
 
-from workloads import tokens
+from workloads import gpt, tokens
 from workloads.base import Batch, Workload
 from workloads.catalogue import entry, hyper_of, reason_not_trainable
-from workloads.catamount import recurrent_lm
+from workloads.catamount import bert, nmt, recurrent_lm, speech, word2vec
 from workloads.meta import sizes_alone
 
-TASKS = ("language",)
+TASKS = ("language", "translation", "speech", "embedding")
 """Tasks of the catalogue whose workloads are made here."""
 
 
@@ -38,6 +38,12 @@ class Family:
 FAMILIES = {
     "wordlm": Family(recurrent_lm.WordLM),
     "charlm": Family(recurrent_lm.CharLM),
+    "nmt": Family(nmt.Translator, nmt.batch),
+    "speech": Family(speech.Speech, speech.batch, items=speech.frames_of, item="frame"),
+    "word2vec": Family(word2vec.Word2Vec, word2vec.batch, word2vec.loss, word2vec.pairs_of, "word pair"),
+    "bert": Family(bert.BERT, bert.batch, bert.loss),
+    "bert_large": Family(bert.BERT, bert.batch, bert.loss),
+    "gpt": Family(gpt.GPT),
 }
 """Name → what its workload is made of."""
 
