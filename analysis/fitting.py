@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
-from itertools import product
+from itertools import pairwise, product
 from math import prod
 from typing import Any
 
@@ -105,7 +105,7 @@ class Fitter:
     def __init__(
         self, points: Sequence[Point], degree: int = DEGREE, supports: Sequence[tuple[Monomial, ...]] = ()
     ) -> None:
-        """supports: monomials of forms that are tried first, those of sizes seen elsewhere; with them, no axis is needed."""
+        """supports: the monomials of forms seen elsewhere; where given, no others are tried, and no axis is needed."""
         self.points = list(points)
         self._degree = degree
         self._supports = sorted(supports, key=len)
@@ -124,7 +124,7 @@ class Fitter:
         return {symbol for symbol in self._axes if not self._along(symbol, values)}
 
     def doubt(self, values: Values, among: Mapping[str, Sequence[int]]) -> tuple[str, int] | None:
-        """A value of a symbol at which the forms that go through the points of its axis differ most; None if one is left.
+        """A value of a symbol at which the forms through its axis differ most; None where one is left.
 
         among: the values of each symbol that may be looked at.
         """
@@ -225,7 +225,7 @@ def _rounded(symbol: str, there: tuple[int, ...], seen: Values, degree: int) -> 
     """Polynomials in a rounded quotient of the symbol, smallest divisors first; those without a constant alone, if
     there are any."""
     order = sorted(range(len(there)), key=there.__getitem__)
-    steps = [seen[b] != seen[a] for a, b in zip(order, order[1:], strict=False)]
+    steps = [seen[b] != seen[a] for a, b in pairwise(order)]
     quotients = _quotients(tuple(there[place] for place in order))
     alike = ((quotients[:, 1:] != quotients[:, :-1]) == steps).all(axis=1)
     forms = [through(Atom(symbol, *_ROUNDINGS[row]), there, seen, degree) for row in alike.nonzero()[0]]

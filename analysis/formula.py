@@ -58,7 +58,7 @@ _PARTS = {
 
 @dataclass(frozen=True)
 class Term:
-    """What a counting convention adds that no operation of the step shows. quantity: flop, bytes, footprint, parameters."""
+    """What a counting convention adds that no operation shows. quantity: flop, bytes, footprint or parameters."""
 
     name: str
     quantity: str
@@ -106,15 +106,12 @@ def totals(derived: Derived, terms: Iterable[Term] = ()) -> dict[str, Expr]:
 def parts(derived: Derived, by: str) -> dict[str, dict[str, Expr]]:
     """Costs by phase, kind, module or operation, in order of the step."""
     label = BY[by]
-    labels = dict.fromkeys(label(place) for place, _ in derived.counts if isinstance(place, Place))
+    grouped: dict[str, list[Place]] = {}
+    for place in dict.fromkeys(place for place, _ in derived.counts if isinstance(place, Place)):
+        grouped.setdefault(label(place), []).append(place)
     return {
-        each: {
-            name: expression(
-                _cost(derived, name, lambda place, each=each: isinstance(place, Place) and label(place) == each)
-            )
-            for name in COSTS
-        }
-        for each in labels
+        name: {cost: expression(_cost(derived, cost, frozenset(places).__contains__)) for cost in COSTS}
+        for name, places in grouped.items()
     }
 
 

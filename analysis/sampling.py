@@ -170,7 +170,7 @@ def derive(sample_at: Sampler, axes: Sequence[Axis], fixed: Point) -> Sizes:
 
 
 def _doubted(fitter: Fitter, sizes: Sequence[Values], axes: Sequence[Axis]) -> dict[str, int] | None:
-    """Where along an axis to look next, because more than one rounding of it is still possible; None where all is told."""
+    """Where along an axis to look next, as more than one rounding is possible; None where all is told."""
     among = {axis.symbol: [axis.at(steps) for steps in range(1, REACH)] for axis in axes}
     found = (fitter.doubt(values, among) for values in sizes)
     return next(({symbol: value} for symbol, value in filter(None, found)), None)

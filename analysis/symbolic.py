@@ -108,7 +108,7 @@ class _Level:
         """The counts in all symbols, and the points that they were checked at."""
         if not self._structural:
             return self._counted({})
-        points = [{axis.symbol: axis.base for axis in self._structural}]
+        points: list[Point] = [{axis.symbol: axis.base for axis in self._structural}]
         points += [
             {**points[0], axis.symbol: axis.at(steps)}
             for axis in self._structural

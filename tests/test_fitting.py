@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from analysis.fitting import ONE, Atom, Fitter, plus, scaled, solve, through, times, value_of
 
-B, W, I = Atom("b"), Atom("w"), Atom("i")
+B, W, IMAGE = Atom("b"), Atom("w"), Atom("i")
 POINTS = [
     {"b": 3, "w": 64, "i": 97},
     *({"b": x, "w": 64, "i": 97} for x in (4, 5, 8)),
@@ -119,8 +119,8 @@ def test_forms_add_and_multiply_as_their_values_do(left, right, b, w):
 def test_a_polynomial_through_points_is_that_polynomial(coefficients):
     there = [2, 3, 5, 9, 11]
     seen = [sum(c * x**n for n, c in enumerate(coefficients)) for x in there]
-    form = through(I, there, seen, 2)
-    assert [form.get(((I, n),) if n else ONE, 0) for n in range(3)] == coefficients
+    form = through(IMAGE, there, seen, 2)
+    assert [form.get(((IMAGE, n),) if n else ONE, 0) for n in range(3)] == coefficients
 
 
 def test_equations_with_no_solution_or_many_have_none():

@@ -1,4 +1,4 @@
-"""Formulas of a step: at any point what the count of whole numbers gives there, and derived by hand where that is short."""
+"""Formulas of a step: what the count of whole numbers gives at any point, and derived by hand where that is short."""
 
 import random
 from dataclasses import replace
@@ -7,8 +7,8 @@ import pytest
 import sympy
 
 from analysis import kinds
-from analysis.formula import COSTS, Term, expression, parts, totals
 from analysis.fitting import value_of
+from analysis.formula import COSTS, Term, expression, parts, totals
 from analysis.sampling import Axis, Sample, Unfitted, derive
 from analysis.symbolic import Place, formulas
 from results.records import Operation, Storage
@@ -178,7 +178,8 @@ def test_parts_add_up_to_the_whole():
         for cost in COSTS[:3]:
             assert sympy.expand(sum(each[cost] for each in split.values()) - whole[cost]) == 0
     assert set(parts(found, "phase")) == {"forward", "loss", "backward", "optimizer"}
-    assert "0" not in parts(found, "module") and "*" in parts(found, "module")  # depth multiplies the layers
+    assert "0" not in parts(found, "module")
+    assert "*" in parts(found, "module")  # depth multiplies the layers
 
 
 def test_terms_of_a_convention_are_added_to_their_quantity():
@@ -186,7 +187,8 @@ def test_terms_of_a_convention_are_added_to_their_quantity():
     plain, more = totals(found), totals(found, [Term("scalars", "parameters", 2), Term("clip", "flop", 3 * b)])
     assert more["parameters"] - plain["parameters"] == 2
     assert sympy.expand(more["all_flop"] - plain["all_flop"]) == 3 * b
-    assert more["bytes_accessed"] == plain["bytes_accessed"] and more["model_flop"] == plain["model_flop"]
+    assert more["bytes_accessed"] == plain["bytes_accessed"]
+    assert more["model_flop"] == plain["model_flop"]
 
 
 def test_what_is_no_polynomial_is_refused(nets):
@@ -252,4 +254,5 @@ def test_samples_that_checked_a_form_had_no_part_in_it():
     sizes = derive(product, [Axis("n", 3)], {})
     fitted = [sample.point for sample in sizes.samples[: sizes.fitted]]
     late = [sample.point for sample in sizes.samples[sizes.fitted :]]
-    assert len(late) == 2 and not [point for point in late if point in fitted]
+    assert len(late) == 2
+    assert not [point for point in late if point in fitted]
