@@ -201,7 +201,7 @@ def _counts(sizes: Sizes, rules: kinds.Rules, merged: bool) -> tuple[Counts, tup
     counts = {key: form for key, elements in sums.items() if (form := table.form(_sum(elements)))}
     late = sizes.samples[sizes.fitted :] or sizes.samples[:1]
     for sample in late:
-        _check(counts, sample, rules, merged)
+        check(counts, sample, rules, merged)
     return counts, tuple(sample.point for sample in late)
 
 
@@ -212,7 +212,7 @@ def _sum(elements: Sequence[Any]) -> Any:
     return total
 
 
-def _check(counts: Counts, sample: Sample, rules: kinds.Rules, merged: bool) -> None:
+def check(counts: Counts, sample: Sample, rules: kinds.Rules, merged: bool) -> None:
     """Raises Unfitted where a form's value is not the count of the table of whole numbers."""
     exact: dict[tuple[Any, str], int] = defaultdict(int)
     for place, quantity, value in _whole_numbers(sample, rules, merged):

@@ -203,3 +203,16 @@ def _there(point: Point, sample_at: Callable[[Point], Sample]) -> bool:
     except NotBuilt:
         return False
     return True
+
+
+def smallest(model: str) -> dict[str, int]:
+    """Size → where it starts, of models whose images have a least size or a step."""
+    from workloads.catalogue import ENTRIES
+
+    known = ENTRIES.get(model)
+    if known is None or "image_size" not in known.hyper:
+        return {}
+    if known.fixed:
+        return {"image_size": known.hyper["image_size"]}
+    least = max(known.smallest_image, min(SMALL_IMAGE, known.hyper["image_size"]))
+    return {"image_size": -(-least // known.image_step) * known.image_step}
