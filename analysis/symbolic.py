@@ -48,6 +48,9 @@ class Place:
     module: str
     name: str
 
+    def __str__(self) -> str:
+        return f"{self.name} in {self.module or 'the model itself'} ({self.phase})"
+
 
 Counts = dict[tuple[Any, str], Form]
 """(place, quantity) → form; what is of the whole step has a word in place of a place: see `_whole`."""
@@ -220,9 +223,8 @@ def check(counts: Counts, sample: Sample, rules: kinds.Rules, merged: bool) -> N
     for key in exact.keys() | counts.keys():
         found = value_of(counts.get(key, {}), sample.point)
         if found != exact.get(key, 0):
-            raise Unfitted(
-                f"{key[1]} of {key[0]} at {dict(sample.point)}: the formula gives {found}, the count {exact[key]}"
-            )
+            at = ", ".join(f"{symbol} {value}" for symbol, value in sample.point.items())
+            raise Unfitted(f"{key[1]} of {key[0]} at {at}: the formula gives {found}, the count {exact[key]}")
 
 
 def _whole_numbers(sample: Sample, rules: kinds.Rules, merged: bool) -> Iterable[tuple[Any, str, int]]:

@@ -47,6 +47,11 @@ _CPU = torch.device("cpu")
 _VIEW, _UNSAFE_VIEW = torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default
 
 
+_APART = frozenset((torch.ops.aten.mkldnn_rnn_layer_backward.default,))
+"""Operators whose rule for fake tensors returns one tensor twice (both bias gradients), where the kernel makes two, and
+torch's cache of results two from the second call on."""
+
+
 class Watcher(Protocol):
     """What a fake mode shows its operations to."""
 
@@ -128,11 +133,24 @@ class FakeMode(FakeTensorMode):
         if func is _UNSAFE_VIEW:  # torch's cache of results gives it a storage of its own (seen in 2.11)
             func = _VIEW
         try:
-            return super().dispatch(func, types, args, kwargs)
+            out = super().dispatch(func, types, args, kwargs)
+            return self._apart(out) if func in _APART else out
         except _NOT_ON_FAKE as fault:
             if func is _SCALAR and self.phase == "optimizer":
                 return self._zero(args[0])
             raise Unavailable(f"fake tensors cannot run {func}") from fault
+
+    def _apart(self, out: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The same tensors, each but the first of a storage with one of its own."""
+        seen: set[int] = set()
+        found = []
+        for tensor in out:
+            if id(tensor.untyped_storage()) in seen:
+                bare = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
+                tensor = FakeTensor(self, bare, tensor.fake_device)
+            seen.add(id(tensor.untyped_storage()))
+            found.append(tensor)
+        return tuple(found)
 
     def _zero(self, tensor: torch.Tensor) -> int | float:
         note = "scalars read in the optimizer were taken to be 0"

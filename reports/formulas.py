@@ -1,7 +1,7 @@
-"""The formulas of a model as a table a person reads, as CSV and as JSON. Nothing is computed here but values at points.
+"""The formulas of a model as a table a person reads, as CSV and as JSON. Only values at points are computed.
 
-In the table a formula is in its shortest form, wrapped, and cut after its leading terms; JSON and CSV have all of it, as
-text that sympy reads.
+In the table a formula is in its shortest form, wrapped, and cut after its first lines; JSON and CSV have all of it,
+as text that sympy reads.
 """
 
 from __future__ import annotations
@@ -44,8 +44,11 @@ class Solved:
 
 @dataclass(frozen=True)
 class Growth:
-    """What a symbol does to a quantity. leading: its leading term as the symbol grows; None where rounding decides it.
-    per_parameter: what quantity ÷ parameters tends to. elasticity: percent for one percent of the symbol, at the point."""
+    """What a symbol does to a quantity, each None where rounding decides it.
+
+    leading: its leading term as the symbol grows. per_parameter: what quantity ÷ parameters tends to. elasticity: the
+    percent that it grows by for one percent of the symbol, at the point.
+    """
 
     symbol: str
     quantity: str
@@ -88,6 +91,7 @@ class Answer:
     swept: tuple[Mapping[str, int | Fraction], ...] = ()
     varied: tuple[Varied, ...] = ()
     lengths: str = ""
+    notes: tuple[str, ...] = ()
 
 
 def to_text(answer: Answer, form: str) -> str:
@@ -126,6 +130,7 @@ def document(answer: Answer) -> dict[str, Any]:
         "holds_for": [{"symbol": axis.symbol, "from": axis.base, "step": axis.step} for axis in answer.axes],
         "checked_at": [dict(point) for point in answer.checked],
         "not_understood": dict(answer.not_understood),
+        "notes": list(answer.notes),
         "solutions": [_solution(solved) for solved in answer.solved],
         "growth": [_growth(growth) for growth in answer.growth],
         "derivatives": {name: plain(formula) for name, formula in (answer.derivatives or {}).items()},
@@ -259,14 +264,14 @@ def _amount(number: int | Fraction, name: str) -> str:
 
 def _growths(answer: Answer) -> Iterator[str]:
     if answer.growth:
-        yield f"{'as it grows':13}{'quantity':18}{'by 1 % of it':>13}  leading term; tends to, per parameter"
+        yield f"{'as it grows':13}{'quantity':23}{'by 1 % of it':>12}  leading term; tends to, per parameter"
     for growth in answer.growth:
         percent = "–" if growth.elasticity is None else f"{float(growth.elasticity):.2f} %"
         leading = "–" if growth.leading is None else pretty(growth.leading)
         limit = "" if growth.per_parameter is None else f"; {_limit(growth.per_parameter)} per parameter"
-        text = textwrap.wrap(f"{leading}{limit}", WIDTH - 46, break_long_words=False) or ["–"]
-        yield f"{growth.symbol:13}{growth.quantity:18}{percent:>13}  {text[0]}"
-        yield from (f"{'':46}{line}" for line in text[1:])
+        text = textwrap.wrap(f"{leading}{limit}", WIDTH - 50, break_long_words=False) or ["–"]
+        yield f"{growth.symbol:13}{QUANTITIES[growth.quantity]:23}{percent:>12}  {text[0]}"
+        yield from (f"{'':50}{line}" for line in text[1:])
 
 
 def _limit(limit: Expr) -> str:
@@ -320,22 +325,26 @@ def _varied(answer: Answer) -> Iterator[str]:
 
 def _said(answer: Answer) -> str:
     """Where the formulas hold and how that is known."""
-    holds = ", ".join(
-        f"{axis.symbol} {'≥' if axis.step == 1 else f'a multiple of {axis.step},' if not axis.base % axis.step else f'{axis.base} +'} "
-        f"{axis.base if axis.step == 1 or not axis.base % axis.step else f'{axis.step}·n'}"
-        for axis in answer.axes
-    )
+    holds = ", ".join(map(_domain, answer.axes))
     at = "; ".join(_point(point) for point in answer.checked[-3:])
     words = [
         f"Exact, from {answer.samples} points; equal to the count of whole numbers at {len(answer.checked)} more "
         f"({at}). For {holds}."
     ]
+    words += answer.notes
     if answer.terms:
         words.append(f"{len(answer.terms)} terms of the convention are in the totals: --format json names them.")
     if answer.not_understood:
         names = ", ".join(answer.not_understood)
         words.append(f"Not understood, and without FLOP here: {names}.")
     return " ".join(words)
+
+
+def _domain(axis: Axis) -> str:
+    if axis.step == 1:
+        return f"{axis.symbol} ≥ {axis.base}"
+    rest = axis.base % axis.step
+    return f"{axis.symbol} ≥ {axis.base}, " + (f"{rest} more than " if rest else "") + f"a multiple of {axis.step}"
 
 
 def _point(point: Point) -> str:

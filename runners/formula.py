@@ -1,8 +1,8 @@
 """`python -m runners.formula MODEL`: what a training step costs, as formulas in the model's own sizes and the batch.
 
-The formulas come from the model's own operation tables at a few points (`runners/formula_points.py`), are exact, and are
-checked at points that they were not made from. They are evaluated, swept, differentiated and solved. Nothing is run on
-a device, timed or downloaded.
+The formulas come from the model's own operation tables at a few points (`runners/formula_points.py`), are exact, and
+are checked at points that they were not made from. They are evaluated, swept, differentiated and solved. Nothing is run
+on a device, timed or downloaded.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from reports.formulas import Answer
     from runners.formula_points import Subject
 
-LENGTH = "seq"
-"""The symbol that --lengths is about, where it is not said."""
+BATCH = "batch"
 
 CHECKED_CALLS = 20_000
 """Operations of a step that is made for a check alone, at most."""
@@ -80,6 +79,7 @@ def _answer(options: Namespace) -> Answer:
     asked = questions.Asked.of(options, symbols)  # mistakes are told before anything takes long
     looked_at = sampler(subject, lambda count: passing(f"{options.model}: {count} points"))
     derived = symbolic.formulas(looked_at, axes(subject, symbols, looked_at), rules)
+    late, notes = _checked_apart(looked_at, derived, point, rules)
     whole = formula.totals(derived, terms)
     return Answer(
         model=options.model,
@@ -90,7 +90,8 @@ def _answer(options: Namespace) -> Answer:
         totals=whole,
         terms=tuple(terms),
         point=point,
-        checked=(*derived.checked, *_at_point(looked_at, derived, point, rules)),
+        checked=(*derived.checked, *late),
+        notes=notes,
         axes=(*derived.axes, *derived.structural),
         samples=derived.samples,
         not_understood=dict(derived.not_understood),
@@ -100,22 +101,40 @@ def _answer(options: Namespace) -> Answer:
     )
 
 
-def _at_point(looked_at: Any, derived: Any, point: Mapping[str, int], rules: Any) -> tuple[Mapping[str, int], ...]:
-    """The point that was asked for, where the table there is made and has the counts of the formulas: large steps and
-    sizes that the model does not take are left. Raises Unfitted for other counts."""
+def _checked_apart(
+    looked_at: Any, derived: Any, point: Mapping[str, int], rules: Any
+) -> tuple[list[Mapping[str, int]], tuple[str, ...]]:
+    """Of the point that was asked for and of a batch of one, those at which the counts are the formulas', and notes on
+    the other. Raises Unfitted where the point that was asked for has other counts."""
+    from analysis.sampling import Unfitted
+
+    found = [point] if _holds(looked_at, derived, point, rules) else []
+    base = {axis.symbol: axis.base for axis in (*derived.axes, *derived.structural)}
+    if BATCH not in base or point[BATCH] == 1:
+        return found, ()
+    try:
+        single = {**base, BATCH: 1}
+        return [*found, *([single] if _holds(looked_at, derived, single, rules) else [])], ()
+    except Unfitted as fault:
+        return found, (f"Not for a batch of one: {fault}.",)
+
+
+def _holds(looked_at: Any, derived: Any, point: Mapping[str, int], rules: Any) -> bool:
+    """Whether the table at a point has the counts of the formulas; False also where no table is made there, as the
+    step is large or the model does not take the sizes. Raises Unfitted for other counts."""
     from analysis.fitting import value_of
     from analysis.symbolic import check
     from runners.formula_points import NotBuilt
 
     calls = value_of(derived.total("calls"), point)
     if calls > CHECKED_CALLS or calls.denominator != 1:
-        return ()
+        return False
     try:
         sample = looked_at(point)
     except NotBuilt:
-        return ()
+        return False
     check(derived.counts, sample, rules, merged=bool(derived.structural))
-    return (point,)
+    return True
 
 
 def _subject(options: Namespace) -> Subject:

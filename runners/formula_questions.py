@@ -1,4 +1,4 @@
-"""What is asked of a model's formulas: read from the command line before anything takes long, answered once they are there."""
+"""What is asked of a model's formulas: read before anything takes long, answered once the formulas are there."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from analysis.growth import derivative, elasticity, leading, limit
 from analysis.lengths import Lengths, named, read
 from analysis.requests import request
 from analysis.solving import solve
-from analysis.spread import Padded, padded, spread
+from analysis.spread import padded, spread
 from analysis.sweeps import axes, points
 from analysis.sweeps import point as parse_point
 from analysis.symbols import Expr, names, symbol
@@ -142,21 +142,12 @@ class Asked:
         return found
 
     def _growth(self, whole: Mapping[str, Expr], point: Mapping[str, int]) -> list[Growth]:
-        found = []
-        for name in self.symbols:
-            for quantity in GROWN:
-                if name not in names(whole[quantity]):
-                    continue
-                first = _or_none(lambda: leading(whole[quantity], name))
-                found.append(
-                    Growth(
-                        symbol=name,
-                        quantity=quantity,
-                        leading=None if first is None else first.coefficient * symbol(name) ** first.degree,
-                        per_parameter=_or_none(lambda: limit(whole[quantity], name, whole["parameters"])),
-                        elasticity=_or_none(lambda: elasticity(whole[quantity], name, _needed(whole[quantity], point))),
-                    )
-                )
+        found = [
+            _grown(name, quantity, whole, point)
+            for name in self.symbols
+            for quantity in GROWN
+            if name in names(whole[quantity])
+        ]
         return sorted(found, key=lambda growth: -(growth.elasticity or 0))
 
     def _derivatives(self, whole: Mapping[str, Expr]) -> dict[str, Expr]:
@@ -177,11 +168,22 @@ class Asked:
                 continue
             fixed = {other: value for other, value in _needed(whole[name], point).items() if other != self.lengths_of}
             batch = fixed.get(BATCH, 1)
-            both: Padded | None = (
-                padded(whole[name], self.lengths_of, self.lengths, batch, fixed) if batch > 1 else None
-            )
-            found.append(Varied(name, spread(whole[name], self.lengths_of, self.lengths, fixed), both))
+            about = (whole[name], self.lengths_of, self.lengths)
+            both = padded(*about, batch, fixed) if batch > 1 else None
+            found.append(Varied(name, spread(*about, fixed), both))
         return found
+
+
+def _grown(name: str, quantity: str, whole: Mapping[str, Expr], point: Mapping[str, int]) -> Growth:
+    formula = whole[quantity]
+    first = _or_none(lambda: leading(formula, name))
+    return Growth(
+        symbol=name,
+        quantity=quantity,
+        leading=None if first is None else first.coefficient * symbol(name) ** first.degree,
+        per_parameter=_or_none(lambda: limit(formula, name, whole["parameters"])),
+        elasticity=_or_none(lambda: elasticity(formula, name, _needed(formula, point))),
+    )
 
 
 def _needed(formula: Expr, point: Mapping[str, int]) -> dict[str, int]:

@@ -73,7 +73,7 @@ def test_ceiling_is_no_floor_of_a_negative() -> None:
 
 
 def terms(count: int) -> list[tuple[int, ...]]:
-    """Of each term: its number, the powers of hidden and seq, c and the power of ⌊(batch + c)/2⌋, which x and its power."""
+    """Each term: its number, the powers of hidden and seq, c and the power of ⌊(batch + c)/2⌋, which x, its power."""
     numbers = random.Random(5)
     bounds = (10**9, 5, 4, 3, 3, 8, 3)
     return [tuple(1 + numbers.randrange(bound) for bound in bounds) for _ in range(count)]

@@ -25,7 +25,7 @@ from torch import nn
 
 from analysis.kinds import total
 from measure.fake import fake_mode, to_fake
-from measure.operations import StepParts, Trace, clear_cache, trace
+from measure.operations import StepParts, Trace, clear_cache, trace, trace_step
 from measure.sizes import plain, symbol
 from results.errors import Unavailable
 from results.records import Operation
@@ -263,3 +263,32 @@ def test_to_fake_keeps_what_a_module_is() -> None:
     assert all(type(t).__name__ == "FakeTensor" and t.fake_mode is mode for t in every)
     rnn = to_fake(nn.LSTM(2, 3), mode)
     assert all(a is b for a, b in zip(rnn._flat_weights, rnn.parameters(), strict=True))
+
+
+class Last(nn.Module):
+    """The last state of an LSTM."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(width, width, batch_first=True)
+
+    def forward(self, states: torch.Tensor) -> torch.Tensor:
+        return self.lstm(states)[0][:, -1]
+
+
+@pytest.mark.parametrize("width", [29, 31])  # sizes of no other test: the first call of a signature is another
+def test_gradients_that_a_fake_rule_returns_as_one_tensor_are_two_as_of_the_kernel(width: int) -> None:
+    """Both bias gradients of an LSTM layer; torch's cache of fake results makes two of them from the second call on."""
+
+    def table() -> Trace:
+        mode = fake_mode()
+        made = parts(lambda: Last(width), (2, 3, width))(mode)
+        return trace_step(
+            made.step, model=made.model, optimizer=made.optimizer, inputs=made.inputs, mode=mode, steps_before=0
+        )
+
+    first, second = table(), table()
+    backward = one(first, "aten.mkldnn_rnn_layer_backward")
+    assert backward.output_shapes[3] == backward.output_shapes[4] == (4 * width,)
+    assert len(set(backward.writes)) == len(backward.output_shapes)
+    assert first.storages == second.storages
