@@ -87,6 +87,11 @@ def test_units_by_hand() -> None:
         "GFLOP": 10**9,
         "us": Fraction(1, 10**6),
         "M": 10**6,
+        "ns": Fraction(1, 10**9),
+        "µs": Fraction(1, 10**6),
+        "ms": Fraction(1, 10**3),
+        "PiB": 2**50,
+        "EFLOP": 10**18,
     }
     assert {unit: UNITS[unit][1] for unit in expected} == expected
     assert UNITS["TFLOP/s"] == ("FLOP/s", 10**12)
