@@ -142,7 +142,7 @@ def _count(models: Sequence[str], batches: Sequence[int], options: Namespace) ->
     began_s = time.monotonic()
     asked = Namespace(
         input="", batch="", frozen=(), checkpoint=(), timeout=TIMEOUT_S, image_size=options.image_size,
-        num_classes=None, frames=None, boxes=None, seq=None,
+        num_classes=None, frames=None, boxes=None, seq=None, hyper=None,
     )  # fmt: skip
     for model in models:
         name = f"{model} at {options.image_size} pixels" if options.image_size else model

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -151,6 +152,17 @@ def _plainly_fake(args: Sequence[Any]) -> bool:
 def fake_mode(shape_env: ShapeEnv | None = None) -> FakeMode:
     """A mode for fake CPU tensors, to be entered with `with`. shape_env: for symbolic sizes."""
     return FakeMode(shape_env)
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Without what torch logs there: fake tensors tell what they cannot run as an error, with a traceback."""
+    log = logging.getLogger("torch._subclasses.fake_tensor")
+    disabled, log.disabled = log.disabled, True
+    try:
+        yield
+    finally:
+        log.disabled = disabled
 
 
 def to_fake(tree: Any, mode: FakeTensorMode) -> Any:

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,7 +16,7 @@ import torch
 
 from analysis.precisions import Precision
 from measure.counters.running import summed
-from measure.fake import FakeMode, fake_copy, fake_mode
+from measure.fake import FakeMode, fake_copy, fake_mode, quiet
 from measure.operations import Trace, trace_step
 from measure.step_state import leaves
 
@@ -98,7 +97,7 @@ def traced_on_fakes(step: ModelStep) -> tuple[Trace | None, str]:
 def on_fakes(run: Callable[[FakeMode], Trace]) -> tuple[Trace | None, str]:
     """What `run` traces on fake CPU tensors; or None, and why it cannot."""
     try:
-        with _quiet():
+        with quiet():
             return replace(run(fake_mode()), notes=("operations of a step on fake CPU tensors",)), ""
     except Exception as fault:  # noqa: BLE001  a model's own code may raise anything on them; the real step tells
         return None, f"no fake tensors: {type(fault).__name__}: {' '.join(str(fault).split())[:200]}"
@@ -112,17 +111,6 @@ def _traced(step: ModelStep, mode: FakeMode) -> Trace:
     return trace_step(
         fake, model=copied, optimizer=optimizer, inputs=(args, kwargs, target), mode=mode, steps_before=before
     )
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Without what torch logs there: fake tensors tell what they cannot run as an error, with a traceback."""
-    log = logging.getLogger("torch._subclasses.fake_tensor")
-    disabled, log.disabled = log.disabled, True
-    try:
-        yield
-    finally:
-        log.disabled = disabled
 
 
 def _optimizer_of(

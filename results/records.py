@@ -18,7 +18,7 @@ from results.rows import Record, from_text, header, json_default, to_text, to_va
 
 __all__ = ["Record", "from_text", "header", "to_text", "to_values"]
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 STATUSES = (
     "ok",
@@ -70,6 +70,7 @@ class Parameters(Record):
     optimizer: str = "sgd"
     image_size: int | None = None  # None: the workload's own
     num_classes: int | None = None  # None: the workload's own
+    hyper: Json = field(default_factory=dict)  # other sizes by name; the rest are the workload's own
     methods: tuple[str, ...] = ("theory", "exact")
     counters: tuple[str, ...] = ("fvcore", "ptflops")
     data: str = "synthetic"

@@ -94,6 +94,20 @@ def number(kind: type[int] | type[float], low: float | None = None, high: float 
     return convert
 
 
+def sizes(text: str) -> dict[str, int]:
+    """A `type=` for sizes by name: "hidden=256,seq=20"."""
+    found: dict[str, int] = {}
+    for part in text.split(","):
+        name, equals, value = (word.strip() for word in part.partition("="))
+        if not (equals and name.isidentifier()) or name in found:
+            raise argparse.ArgumentTypeError(f"expected NAME=N,NAME=N, each name once, got {text!r}")
+        try:
+            found[name] = number(int, 1)(value)
+        except argparse.ArgumentTypeError as fault:
+            raise argparse.ArgumentTypeError(f"{name}: {fault}") from fault
+    return found
+
+
 def names(kind: str, valid: Sequence[str] | None = None) -> Callable[[str], tuple[str, ...]]:
     """A `type=` for a comma-separated list without repetition; with `valid`, each must be one of these names."""
 

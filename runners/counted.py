@@ -33,6 +33,7 @@ the memory of a real step."""
 
 def get(
     spec: str,
+    /,
     *,
     input: str = "",  # noqa: A002  as the option is named
     batch: str = "",

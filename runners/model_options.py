@@ -7,10 +7,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from results.errors import Unavailable
-from runners.arguments import names, number
+from runners.arguments import names, number, sizes
 from runners.exits import Mistake
 
 SIZES = ("image_size", "num_classes", "frames", "boxes", "seq")
+"""Sizes that have an option of their own."""
+
+WORDS = ("input", "batch", "frozen", "checkpoint")
+"""What the factory takes that is no size."""
 
 MODEL = "resnet50, timm:NAME, hf:CONFIG, file.py:function, …"
 """The forms of docs/models.md, in short."""
@@ -26,6 +30,9 @@ def add_model(group: Any) -> None:
     )
     for name in SIZES:
         group.add_argument(f"--{name.replace('_', '-')}", type=positive, metavar="N", help="where the model has it")
+    group.add_argument(
+        "--hyper", type=sizes, metavar="NAME=N,NAME=N", help="any sizes by the model's own names, as in hidden=256"
+    )
     group.add_argument(
         "--frozen", type=names("parameter"), default=(), metavar="PATTERNS", help="parameters not trained"
     )
@@ -43,6 +50,9 @@ def check_models(models: Sequence[str], options: Namespace) -> None:
     from workloads.shapes import parse_shapes
     from workloads.specs import check
 
+    for name in options.hyper or {}:
+        if name in WORDS or (getattr(options, name, None) is not None and name in SIZES):
+            raise Mistake(f"--hyper: expected sizes that no other option says, got {name}")
     try:
         for model in models:
             check(model)
@@ -56,6 +66,6 @@ def check_models(models: Sequence[str], options: Namespace) -> None:
 
 def hyper_of(options: Namespace) -> dict[str, Any]:
     """What the factory takes beside the model."""
-    sizes = {name: value for name in SIZES if (value := getattr(options, name)) is not None}
-    words = {name: value for name in ("input", "batch", "frozen", "checkpoint") if (value := getattr(options, name))}
-    return {**sizes, **words}
+    own = {name: value for name in SIZES if (value := getattr(options, name)) is not None}
+    words = {name: value for name in WORDS if (value := getattr(options, name))}
+    return {**own, **(options.hyper or {}), **words}

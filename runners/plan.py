@@ -37,6 +37,7 @@ class Grid:
     optimizer: str = "sgd"
     image_size: int | None = None
     num_classes: int | None = None
+    hyper: Mapping[str, int] = field(default_factory=dict)
     methods: tuple[str, ...] = DEFAULT_METHODS
     counters: tuple[str, ...] = DEFAULT_COUNTERS
     data: str = "synthetic"
@@ -99,6 +100,7 @@ def _cell(grid: Grid, model: str, batch_size: int, precision: str, repeat: int) 
         optimizer=grid.optimizer,
         image_size=grid.image_size,
         num_classes=grid.num_classes,
+        hyper=grid.hyper,
         methods=tuple(method for method in METHODS if method in grid.methods),
         counters=tuple(name for name in COUNTERS if name in grid.counters) if "theory" in grid.methods else (),
         data=grid.data,
@@ -126,7 +128,7 @@ def worker_key(cell: Cell) -> tuple[Any, ...]:
 
 def hyper(cell: Cell) -> dict[str, int]:
     """All sizes of the cell's workload. Raises ValueError for a size that it does not have."""
-    return hyper_of(cell.model, image_size=cell.image_size, num_classes=cell.num_classes)
+    return hyper_of(cell.model, image_size=cell.image_size, num_classes=cell.num_classes, **cell.hyper)
 
 
 def reason_against(cell: Cell) -> str:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from analysis.precisions import PRECISIONS
 from measure.counters.registry import COUNTERS
 from results.records import RECORDERS
-from runners.arguments import Parser, add_format, choice_error, names, number
+from runners.arguments import Parser, add_format, choice_error, names, number, sizes
 from runners.devices import check_name
 from runners.plan import DEFAULT_METHODS, METHODS, Grid, cells, check_profile
 from runners.report import CONVENTIONS
@@ -31,6 +31,9 @@ DEFAULT_BATCHES = {"cpu": (8,), "cuda": (64,)}
 DEFAULT_PRECISIONS = {"cpu": ("fp32",), "cuda": ("fp32", "tf32", "amp-bf16")}
 SMALLEST_TIMEOUT_S = 1.0
 
+OWN_OPTIONS = ("image_size", "num_classes")
+"""Sizes that --hyper leaves to an option, so that one cell has one identifier."""
+
 ALL = "all"
 EARLIER = "earlier"
 """Among a manifest's options: the other grids that the run was resumed from."""
@@ -43,7 +46,7 @@ def parser() -> Parser:
     """The parser of `runners.sweep`."""
     made = Parser(prog="python -m runners.sweep", description=DESCRIPTION)
     grid = made.add_argument_group("what is measured")
-    grid.add_argument("--models", type=names("model"), help="comma-separated torchvision models, or synthetic_*")
+    grid.add_argument("--models", type=names("model"), help="comma-separated names of docs/models.md's first form")
     grid.add_argument("--suite", choices=list(SUITES), help="a named list of models with its sizes")
     grid.add_argument("--batch-sizes", type=_batches, metavar="N,N", help="default: 8 on a CPU, 64 on CUDA")
     grid.add_argument("--precisions", type=names("precision", list(PRECISIONS)), help=", ".join(PRECISIONS))
@@ -53,6 +56,9 @@ def parser() -> Parser:
     grid.add_argument("--optimizer", choices=OPTIMIZERS)
     grid.add_argument("--image-size", type=number(int, 1), metavar="PIXELS")
     grid.add_argument("--num-classes", type=number(int, 1), metavar="N")
+    grid.add_argument(
+        "--hyper", type=sizes, metavar="NAME=N,NAME=N", help="other sizes, by the models' own names, as in hidden=256"
+    )
     grid.add_argument("--data", help="synthetic (default) or cifar10:DIR")
     grid.add_argument(
         "--input-pipeline",
@@ -121,11 +127,11 @@ def check_options(options: argparse.Namespace, stored: dict[str, Any]) -> None:
     for model in _models(options, stored):
         if model not in ENTRIES:
             raise ValueError(f"--models: {choice_error('model', model, ENTRIES)}")
-        for size in ("image_size", "num_classes"):
+        for option, asked in _sizes_asked(options, stored).items():
             try:
-                hyper_of(model, **{size: chosen(options, stored, size, None)})
+                hyper_of(model, **asked)
             except ValueError as fault:
-                raise ValueError(f"--{size.replace('_', '-')}: {fault}") from fault
+                raise ValueError(f"{option}: {fault}") from fault
     directory = directory_of(str(chosen(options, stored, "data", "synthetic")))
     if directory is None and chosen(options, stored, "input_pipeline", None):
         raise ValueError("--input-pipeline: expected --data cifar10:DIR beside it, got synthetic data, which has none")
@@ -134,6 +140,16 @@ def check_options(options: argparse.Namespace, stored: dict[str, Any]) -> None:
     if options.epoch_images is not None and "epoch" not in methods:
         raise ValueError(f"--epoch-images: expected --methods with epoch beside it, got {','.join(methods)}")
     check_name(str(chosen(options, stored, "device", "auto")))
+
+
+def _sizes_asked(options: argparse.Namespace, stored: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Option → the sizes it gives. Raises ValueError for a size that has an option of its own beside --hyper."""
+    asked = {f"--{name.replace('_', '-')}": {name: chosen(options, stored, name, None)} for name in OWN_OPTIONS}
+    hyper = dict(chosen(options, stored, "hyper", {}))
+    for name in OWN_OPTIONS:
+        if name in hyper:
+            raise ValueError(f"--hyper: {name} has an option of its own: --{name.replace('_', '-')} {hyper[name]}")
+    return {**asked, "--hyper": hyper}
 
 
 def grid_of(options: argparse.Namespace, stored: dict[str, Any], probed: Probed) -> Grid:

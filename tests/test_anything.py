@@ -25,7 +25,7 @@ def test_names_of_the_catalogue_are_what_they_were():
     for name, getter in (("resnet18", vision.get), ("synthetic_matmul", synthetic.get)):
         found, known = get(name), getter(name)
         assert (found.name, found.hyper, found.loss, found.task) == (known.name, known.hyper, known.loss, known.task)
-    assert get("resnet18", num_classes=10).hyper == {"image_size": 224, "num_classes": 10}
+    assert get("resnet18", num_classes=10).hyper == {"image_size": 224, "num_classes": 10, "width": 64}
 
 
 def test_an_input_that_is_an_image_size_is_one():

@@ -11,7 +11,7 @@ import pytest
 import torchvision.models as models
 from torchvision.models import get_model_weights, list_models
 
-from workloads import catalogue, training
+from workloads import catalogue, sequences, training
 from workloads.catalogue import ENTRIES, SUITES, check_name, entry, factory, hyper_of, reason_not_trainable
 
 MODULES = {
@@ -21,6 +21,9 @@ MODULES = {
     "video": models.video,
     "flow": models.optical_flow,
 }
+
+
+LIBRARIES = {"workloads.sequences": "workloads."}
 
 
 def of_task(task):
@@ -33,15 +36,15 @@ def test_the_table_is_torchvisions_list(task):
 
 
 def test_every_task_is_one_of_the_known():
-    assert {known.task for known in ENTRIES.values()} == {*MODULES, "synthetic"}
+    assert {known.task for known in ENTRIES.values()} == {*MODULES, *sequences.TASKS, "synthetic"}
     assert len(of_task("classification")) == 80
 
 
 def test_every_entry_says_where_it_comes_from():
     for name, known in ENTRIES.items():
-        library = "workloads.synthetic; " if known.task == "synthetic" else "torchvision; "
-        assert known.source.startswith(library), name
-        assert known.task == "synthetic" or "arXiv:" in known.source, name
+        library = "torchvision" if known.task in MODULES else factory(name).partition(":")[0]
+        assert known.source.startswith(LIBRARIES.get(library, f"{library}; ")), name
+        assert known.task == "synthetic" or "arXiv:" in known.source or name == "gpt", name
 
 
 def test_default_sizes_are_those_of_published_weights():
@@ -98,6 +101,7 @@ def test_a_wrong_name_gets_one_line_with_the_nearest(name, said):
 def test_the_factory_is_asked_by_name():
     assert factory("resnet18") == "workloads.vision:get"
     assert factory("r3d_18") == "workloads.vision:get"
+    assert factory("wordlm") == "workloads.sequences:get"
     assert factory("synthetic_copy") == "workloads.synthetic:get"
     with pytest.raises(ValueError, match="unknown model"):
         factory("resnet5O")
@@ -106,10 +110,10 @@ def test_the_factory_is_asked_by_name():
 
 
 def test_sizes_are_the_defaults_but_for_the_chosen():
-    assert hyper_of("resnet18") == {"image_size": 224, "num_classes": 1000}
-    assert hyper_of("resnet18", num_classes=10, image_size=None) == {"image_size": 224, "num_classes": 10}
-    assert ENTRIES["resnet18"].hyper["num_classes"] == 1000  # the table is not what was given out
-    with pytest.raises(ValueError, match="resnet18 has no frames; it has image_size, num_classes"):
+    assert hyper_of("resnet18") == {"image_size": 224, "num_classes": 1000, "width": 64}
+    assert hyper_of("vgg11", num_classes=10, image_size=None) == {"image_size": 224, "num_classes": 10}
+    assert ENTRIES["vgg11"].hyper["num_classes"] == 1000  # the table is not what was given out
+    with pytest.raises(ValueError, match="resnet18 has no frames; it has image_size, num_classes, width"):
         hyper_of("resnet18", frames=3)
     with pytest.raises(ValueError, match="image_size of resnet18: expected 1 or more, got 0"):
         hyper_of("resnet18", image_size=0)

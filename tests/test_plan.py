@@ -87,6 +87,7 @@ class TestIdentifiers:
             "optimizer": "adam",
             "image_size": 224,
             "num_classes": 1000,
+            "hyper": {"width": 32},
             "methods": ("exact",),
             "counters": (),
             "data": "cifar10:here",
@@ -245,8 +246,20 @@ class TestGrid:
 
     def test_sizes_are_the_workloads_own_unless_chosen(self):
         own, chosen = cells(grid(models=("resnet18",)))[0], cells(grid(models=("resnet18",), image_size=32))[0]
-        assert hyper(own) == {"image_size": 224, "num_classes": 1000}
-        assert hyper(chosen) == {"image_size": 32, "num_classes": 1000}
+        assert hyper(own) == {"image_size": 224, "num_classes": 1000, "width": 64}
+        assert hyper(chosen) == {"image_size": 32, "num_classes": 1000, "width": 64}
+
+    def test_sizes_by_name_reach_the_cells_and_leave_old_identifiers(self):
+        (plain, *_), (wide, *_) = (
+            cells(grid(models=("resnet18",))),
+            cells(grid(models=("resnet18",), hyper={"width": 8})),
+        )
+        assert hyper(wide) == {"image_size": 224, "num_classes": 1000, "width": 8}
+        assert cells(grid(models=("resnet18",), hyper={}))[0].cell_id == plain.cell_id != wide.cell_id
+        run = Run(**vars(wide), cell_id=wide.cell_id, attempt=1, sitting="s0", status="ok")
+        assert Run.from_row(run.to_row()).cell.cell_id == wide.cell_id
+        with pytest.raises(ValueError, match="vgg11 has no width"):
+            check(grid(models=("resnet18", "vgg11"), hyper={"width": 8}))
 
 
 class TestWorks:

@@ -52,7 +52,7 @@ FAST = {
     "s3d",
     "swin3d_t",
 }
-NAMES = [name for name, known in ENTRIES.items() if known.task != "synthetic"]
+NAMES = [name for name, known in ENTRIES.items() if known.task in vision.ITEMS]
 REFUSALS = (RuntimeError, ValueError, AssertionError, TypeError, IndexError)
 META, CPU = torch.device("meta"), torch.device("cpu")
 

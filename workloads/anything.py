@@ -6,6 +6,7 @@ room's file for it; it knows no architecture itself. `docs/models.md` tells the 
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -14,7 +15,7 @@ from typing import Any
 import torch
 
 from workloads.base import Batch, Workload
-from workloads.catalogue import entry
+from workloads.catalogue import entry, factory
 from workloads.inputs import draw
 from workloads.outputs import mean_loss
 from workloads.shapes import Shape, parse_shapes
@@ -26,10 +27,15 @@ FIXED_SIZES = {"classification": 3, "segmentation": 3, "video": 4}
 """Task of a torchvision model → dimensions of one of its samples: 3 × S × S, or 3 × T × S × S."""
 
 
-def get(spec: str, *, input: str = "", batch: str = "", **hyper: int) -> Workload:  # noqa: A002  as the option is named
+OWN_INPUTS = ("detection", "language", "translation", "speech", "embedding")
+"""Tasks whose models take more than one tensor, or whole numbers below a bound of their own."""
+
+
+def get(spec: str, /, *, input: str = "", batch: str = "", **hyper: int) -> Workload:  # noqa: A002  as the option is named
     """The workload of any model. input: shapes as `--input` takes them; batch: "file.py:function" that makes batches.
 
-    hyper: sizes that the model has: image_size, num_classes, seq, or the whole-number parameters of a function.
+    hyper: sizes that the model has: image_size, num_classes, hidden, … of the catalogue, seq of transformers, the
+    whole-number parameters of a function.
     Raises ValueError (the caller's mistake) or Unavailable (not installed, or would be downloaded), each one line.
     """
     known = check(spec)
@@ -40,16 +46,21 @@ def get(spec: str, *, input: str = "", batch: str = "", **hyper: int) -> Workloa
 
 
 def _catalogue(spec: Spec, shapes: Sequence[Shape], _maker: Spec | None, hyper: Mapping[str, int]) -> Workload:
-    from workloads import synthetic, vision
-
     name, task = spec.target, entry(spec.target).task
-    getter = synthetic.get if task == "synthetic" else vision.get
+    module, _, function = factory(name).partition(":")
+    getter = getattr(importlib.import_module(module), function)
     sizes = _sizes_of(shapes, task)
     if not shapes or sizes:
         return getter(name, **{**hyper, **sizes})
-    if task == "detection" or any(shape.name for shape in shapes):
-        raise ValueError(f"{name} takes its own inputs: leave --input out and say --image-size")
+    if task in OWN_INPUTS or any(shape.name for shape in shapes):
+        raise ValueError(f"{name} takes its own inputs: leave --input out and say its sizes, as in {_sized(name)}")
     return replace(getter(name, **hyper), batch=partial(_drawn, tuple(shapes)), loss=mean_loss)
+
+
+def _sized(name: str) -> str:
+    """The options of the first sizes of a workload."""
+    first = dict(list(entry(name).hyper.items())[:2])
+    return f"--hyper {','.join(f'{size}={value}' for size, value in first.items())}"
 
 
 def _sizes_of(shapes: Sequence[Shape], task: str) -> dict[str, int]:

@@ -1,27 +1,38 @@
 """The names of all workloads, and what is known about each before anything is built. No torch: imports in milliseconds.
 
-One literal table, so that a wrong name is answered at once. It says at which input size a workload trains by default,
-and which sizes and batches it cannot take; `tests/test_vision.py` runs each model at the edge of every such claim.
+One literal table, so that a wrong name is answered at once. It says at which sizes a workload trains by default, and
+which sizes and batches it cannot take; `tests/test_vision.py` runs each model at the edge of every such claim.
 It claims nothing about memory or time, and a size that it does not refuse may still fail.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 OPTIMIZERS = ("sgd", "sgd-plain", "adam", "adamw")
 """Names of `workloads/training.py:OPTIMIZERS`; a test holds the two together."""
 
 
+Limit = tuple[str, str, int | str]
+
+RELATIONS: Mapping[str, Callable[[int, int], bool]] = {
+    "at least": lambda size, bound: size >= bound,
+    "at most": lambda size, bound: size <= bound,
+    "a multiple of": lambda size, bound: size % bound == 0,
+}
+
+
 @dataclass(frozen=True)
 class Entry:
     """What is known of one workload by name.
 
-    task: classification, segmentation, detection, video, flow or synthetic.
-    hyper: default of every size it takes; image_size is height and width in pixels, frames the length of a clip.
+    task: classification, segmentation, detection, video, flow, language, translation, speech, embedding or synthetic.
+    hyper: default of every size it takes; image_size is height and width in pixels, frames the length of a clip, width
+    the channels of a residual network's first stage.
     source: where architecture and defaults are defined.
+    limits: (size, relation of RELATIONS, a number or another size) that hold, or it cannot be built.
     smallest_image, smallest_frames: anything below fails.
     image_step: the sizes it promises are the multiples of this one.
     fixed: image_size and frames can only be the defaults.
@@ -37,6 +48,7 @@ class Entry:
     fixed: bool = False
     single_from: int | None = 1
     smallest_frames: int = 1
+    limits: tuple[Limit, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -81,6 +93,10 @@ def _images(paper: str, image_size: int = 224, **facts: int | bool | None) -> En
     return _entry("classification", {"image_size": image_size, "num_classes": 1000}, paper, facts)
 
 
+def _residual() -> Entry:
+    return _entry("classification", {"image_size": 224, "num_classes": 1000, "width": 64}, _RESNET, {"single_from": 33})
+
+
 def _clips(paper: str, image_size: int, frames: int, **facts: int | bool | None) -> Entry:
     return _entry("video", {"image_size": image_size, "frames": frames, "num_classes": 400}, paper, facts)
 
@@ -101,17 +117,22 @@ def _known(description: str, **hyper: int) -> Entry:
     return _entry("synthetic", hyper, description, {}, library="workloads.synthetic")
 
 
+def _catamount(task: str, paper: str, *limits: Limit, **hyper: int) -> Entry:
+    return _entry(task, hyper, f"{paper}; {_HESTNESS}", {"limits": limits}, library="workloads.catamount")
+
+
 def _entry(
     task: str,
     hyper: Mapping[str, int],
     paper: str,
-    facts: Mapping[str, int | bool | None],
+    facts: Mapping[str, int | bool | tuple[Limit, ...] | None],
     library: str = "torchvision",
 ) -> Entry:
     return Entry(task=task, hyper=hyper, source=f"{library}; {paper}", **facts)  # type: ignore[arg-type]
 
 
 _ALEXNET = "Krizhevsky 2014, arXiv:1404.5997"
+_BERT = "Devlin et al. 2018, arXiv:1810.04805"
 _CONVNEXT = "Liu et al. 2022, arXiv:2201.03545"
 _DEEPLAB = "Chen et al. 2017, arXiv:1706.05587"
 _DENSENET = "Huang et al. 2017, arXiv:1608.06993"
@@ -120,6 +141,7 @@ _EFFICIENTNET_V2 = "Tan and Le 2021, arXiv:2104.00298"
 _FASTER_RCNN = "Ren et al. 2015, arXiv:1506.01497"
 _FASTER_RCNN_V2 = "Li et al. 2021, arXiv:2111.11429"
 _FCN = "Long et al. 2015, arXiv:1411.4038"
+_HESTNESS = "sizes of Hestness et al. 2019, arXiv:1909.01736"
 _MASK_RCNN = "He et al. 2017, arXiv:1703.06870"
 _MNASNET = "Tan et al. 2019, arXiv:1807.11626"
 _MOBILENET_V3 = "Howard et al. 2019, arXiv:1905.02244"
@@ -187,11 +209,11 @@ _CLASSIFICATION = {
     "regnet_y_400mf": _images(_REGNET, single_from=33),
     "regnet_y_800mf": _images(_REGNET, single_from=33),
     "regnet_y_8gf": _images(_REGNET, single_from=33),
-    "resnet101": _images(_RESNET, single_from=33),
-    "resnet152": _images(_RESNET, single_from=33),
-    "resnet18": _images(_RESNET, single_from=33),
-    "resnet34": _images(_RESNET, single_from=33),
-    "resnet50": _images(_RESNET, single_from=33),
+    "resnet101": _residual(),
+    "resnet152": _residual(),
+    "resnet18": _residual(),
+    "resnet34": _residual(),
+    "resnet50": _residual(),
     "resnext101_32x8d": _images(_RESNEXT, single_from=33),
     "resnext101_64x4d": _images(_RESNEXT, single_from=33),
     "resnext50_32x4d": _images(_RESNEXT, single_from=33),
@@ -265,6 +287,38 @@ _VIDEO = {
 }
 """torchvision's video models, each at the clip its published weights are evaluated at."""
 
+_HEADS_OF_64: tuple[Limit, ...] = (("hidden", "a multiple of", 64), ("seq", "at most", "max_positions"))
+
+_SEQUENCES = {
+    "wordlm": _catamount(
+        "language", "Jozefowicz et al. 2016, arXiv:1602.02410", hidden=2004, vocab=10_004, seq=80, layers=2
+    ),
+    "charlm": _catamount("language", "Zilly et al. 2016, arXiv:1607.03474", hidden=2004, vocab=98, seq=150, depth=10),
+    "nmt": _catamount("translation", "Luong et al. 2015, arXiv:1508.04025", hidden=1024, vocab=36_548, seq=19),
+    # Half of the frames are left after each of two layers.
+    "speech": _catamount(
+        "speech", "Battenberg et al. 2017, arXiv:1707.07413", ("frames", "at least", 4), hidden=1024,
+        attention_hidden=512, decoder_hidden=512, keys=128, frames=96, vocab=31, audio=40, conv_width=50, filters=4,
+    ),
+    "word2vec": _catamount(
+        "embedding", "Mikolov et al. 2013, arXiv:1301.3781", hidden=400, vocab=40_004, negatives=64, positions=32
+    ),
+    "bert": _catamount(
+        "language", _BERT, *_HEADS_OF_64, layers=12, hidden=768, vocab=30_522, seq=128, max_positions=512
+    ),
+    "bert_large": _catamount(
+        "language", _BERT, *_HEADS_OF_64, layers=24, hidden=1024, vocab=30_522, seq=128, max_positions=512
+    ),
+    "gpt": _entry(
+        "language",
+        {"d_model": 768, "layers": 12, "heads": 12, "seq": 1024, "vocab": 50_257},
+        "Radford et al. 2019, Language models are unsupervised multitask learners",
+        {"limits": (("d_model", "a multiple of", "heads"),)},
+        library="workloads.gpt",
+    ),
+}  # fmt: skip
+"""Models of text and speech: Catamount's at the sizes that its published counts are for, and GPT-2 small."""
+
 _SYNTHETIC = {
     "synthetic_matmul": _known("square linear layers: FLOP known exactly", width=1024, depth=4),
     "synthetic_convolution": _known("one 3 × 3 convolution: FLOP known exactly", image_size=64, channels=64),
@@ -273,7 +327,17 @@ _SYNTHETIC = {
 }
 """Known answers, to calibrate the harness with."""
 
-ENTRIES: Mapping[str, Entry] = {**_CLASSIFICATION, **_DENSE, **_VIDEO, **_SYNTHETIC}
+ENTRIES: Mapping[str, Entry] = {**_CLASSIFICATION, **_DENSE, **_VIDEO, **_SEQUENCES, **_SYNTHETIC}
+
+
+FACTORIES = {
+    "synthetic": "workloads.synthetic:get",
+    "language": "workloads.sequences:get",
+    "translation": "workloads.sequences:get",
+    "speech": "workloads.sequences:get",
+    "embedding": "workloads.sequences:get",
+}
+"""Task → the factory of its workloads; torchvision's for all others."""
 
 
 def entry(name: str) -> Entry:
@@ -299,10 +363,10 @@ def check_among(name: str, names: Iterable[str], what: str) -> None:
 
 def factory(name: str) -> str:
     """ "module:function" whose function(name, **hyper) gives the Workload. Raises ValueError for an unknown name."""
-    return "workloads.synthetic:get" if entry(name).task == "synthetic" else "workloads.vision:get"
+    return FACTORIES.get(entry(name).task, "workloads.vision:get")
 
 
-def hyper_of(name: str, **chosen: int | None) -> dict[str, int]:
+def hyper_of(name: str, /, **chosen: int | None) -> dict[str, int]:
     """All sizes of a workload, the chosen ones in place of its defaults; None leaves a default.
 
     Raises ValueError for a size that the workload does not have, or one below 1.
@@ -332,6 +396,8 @@ def reason_not_trainable(name: str, hyper: Mapping[str, int], batch_size: int) -
         return f"{name} needs an image size divisible by {known.image_step}, got {image}"
     if frames is not None and frames < known.smallest_frames:
         return f"{name} needs at least {known.smallest_frames} frames, got {frames}"
+    if (broken := _beyond(known, sizes)) is not None:
+        return f"{name} needs {broken}"
     if batch_size == 1 and known.single_from is None:
         return f"{name} normalises single values in a batch of 1: it needs a batch of at least 2"
     if batch_size == 1 and image is not None and known.single_from is not None and image < known.single_from:
@@ -339,4 +405,14 @@ def reason_not_trainable(name: str, hyper: Mapping[str, int], batch_size: int) -
             f"{name} normalises single values in a batch of 1 at image size {image}: "
             f"it needs a batch of at least 2, or images of at least {known.single_from}"
         )
+    return None
+
+
+def _beyond(known: Entry, sizes: Mapping[str, int]) -> str | None:
+    """The first of its limits that these sizes break, in words."""
+    for size, relation, bound in known.limits:
+        limit = sizes[bound] if isinstance(bound, str) else bound
+        if not RELATIONS[relation](sizes[size], limit):
+            named = f"{bound}, {limit}" if isinstance(bound, str) else f"{limit}"
+            return f"{size} to be {relation} {named}; got {sizes[size]}"
     return None

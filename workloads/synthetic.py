@@ -139,7 +139,7 @@ BUILDERS = {
 """Name → builder of the model, and what is known of it."""
 
 
-def get(name: str, **hyper: int) -> Workload:
+def get(name: str, /, **hyper: int) -> Workload:
     """The synthetic workload of this name. Raises ValueError for an unknown name or size."""
     known = entry(name)
     if name not in BUILDERS:

@@ -14,6 +14,7 @@ import torch
 from torchvision.models import get_model
 from torchvision.models.regnet import BlockParams
 
+from workloads import residual
 from workloads import vision_data as data
 from workloads.base import Batch, Workload
 from workloads.catalogue import entry, hyper_of, reason_not_trainable
@@ -43,11 +44,11 @@ _READING = ((BlockParams, "from_init_params"),)
 """RegNets compute the widths of their blocks with tensors, and read them."""
 
 
-def get(name: str, **hyper: int) -> Workload:
+def get(name: str, /, **hyper: int) -> Workload:
     """The workload of one torchvision model, at its own sizes or at those in `hyper`.
 
-    hyper: image_size, num_classes, and frames (video) or boxes (detection). Raises ValueError for an unknown name or
-    size, or for sizes at which the model is known not to train in any batch.
+    hyper: image_size, num_classes, frames (video), boxes (detection), width (ResNet-18 to 152). Raises ValueError for
+    an unknown name or size, or for sizes at which the model is known not to train in any batch.
     """
     known = entry(name)
     if known.task not in ITEMS:
@@ -69,9 +70,11 @@ def get(name: str, **hyper: int) -> Workload:
     )
 
 
-def build(name: str, **hyper: int) -> torch.nn.Module:
+def build(name: str, /, **hyper: int) -> torch.nn.Module:
     """The model in training mode with random weights, on the current default device; without weights on meta."""
     with sizes_alone(reading=_READING):
+        if hyper.get("width", residual.WIDTH) != residual.WIDTH:
+            return residual.ResNetOfWidth(name, hyper["width"], hyper["num_classes"]).train()
         return get_model(name, **_options(name, hyper)).train()
 
 

@@ -1,0 +1,276 @@
+"""Sizes as expressions in symbols, from their values at points: each exact, or none.
+
+A size of an operation table is nearly always a whole number, a symbol, a symbol divided by a stride and rounded, or a
+product or sum of a few of those. So each size is looked for among such forms: along each axis (points that differ from
+the first in one symbol only) a polynomial of an atom floor((symbol + c) / m), and over all points the product, the sum,
+or any multilinear form of these. A form goes through every point exactly, in rational arithmetic, or is not returned.
+
+That a form holds at other points is not claimed here: whoever gives the points checks others, and adds those where a
+form is wrong. A point more never makes a right form wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property, lru_cache
+from itertools import pairwise, product
+from math import prod
+from typing import Any
+
+import numpy
+
+Point = Mapping[str, int]
+Values = tuple[Any, ...]
+"""Whole numbers or Fractions, one a point."""
+
+STRIDES = (2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 30, 32, 40, 48, 56, 60, 64, 96, 112, 128)
+"""Divisors that strides, patches and windows make."""
+
+DEGREE = 2
+"""Of a size along one axis: the positions of an image are its side squared."""
+
+
+@dataclass(frozen=True, order=True)
+class Atom:
+    """floor((symbol + add) / by); the symbol itself where by is 1."""
+
+    symbol: str
+    by: int = 1
+    add: int = 0
+
+    def __call__(self, value: int) -> int:
+        return value if self.by == 1 else (value + self.add) // self.by
+
+    def expression(self) -> Any:
+        """In sympy's terms; (s + m - 1) // m is a ceiling."""
+        import sympy
+
+        symbol = sympy.Symbol(self.symbol, integer=True, positive=True)
+        if self.by == 1:
+            return symbol
+        if self.add == self.by - 1:
+            return sympy.ceiling(symbol / self.by)
+        return sympy.floor((symbol + self.add) / self.by)
+
+
+Monomial = tuple[tuple[Atom, int], ...]
+"""Atoms with their powers, in order."""
+
+Form = dict[Monomial, Fraction]
+"""A polynomial in atoms: monomial → coefficient, none of them 0."""
+
+ONE: Monomial = ()
+
+
+def value_of(form: Form, point: Point) -> Fraction:
+    """The form's value at a point."""
+    return sum((c * prod(a(point[a.symbol]) ** n for a, n in monomial) for monomial, c in form.items()), Fraction(0))
+
+
+def times(left: Form, right: Form) -> Form:
+    """The product of two forms."""
+    found: Form = {}
+    for (one, a), (two, b) in product(left.items(), right.items()):
+        powers = dict(one)
+        for atom, power in two:
+            powers[atom] = powers.get(atom, 0) + power
+        key = tuple(sorted(powers.items()))
+        found[key] = found.get(key, Fraction(0)) + a * b
+    return _without_zeros(found)
+
+
+def plus(forms: Iterable[Form]) -> Form:
+    """The sum of forms."""
+    found: Form = {}
+    for form in forms:
+        for monomial, coefficient in form.items():
+            found[monomial] = found.get(monomial, Fraction(0)) + coefficient
+    return _without_zeros(found)
+
+
+def scaled(form: Form, factor: Fraction) -> Form:
+    """The form times a number."""
+    return {monomial: coefficient * factor for monomial, coefficient in form.items()} if factor else {}
+
+
+def _without_zeros(form: Form) -> Form:
+    return {monomial: coefficient for monomial, coefficient in form.items() if coefficient}
+
+
+class Fitter:
+    """Finds the form of values at given points. The first point is the base, at which the axes meet."""
+
+    def __init__(
+        self, points: Sequence[Point], degree: int = DEGREE, supports: Sequence[tuple[Monomial, ...]] = ()
+    ) -> None:
+        """supports: the monomials of forms seen elsewhere; where given, no others are tried, and no axis is needed."""
+        self.points = list(points)
+        self._degree = degree
+        self._supports = sorted(supports, key=len)
+        self._found: dict[Values, Form | None] = {}
+        self._monomials: dict[tuple[Monomial, int], Fraction] = {}
+        self._along_axis: dict[tuple[str, Values], list[Form]] = {}
+
+    def fit(self, values: Values) -> Form | None:
+        """The form through all values, one a point; None if no form of those known goes through."""
+        if values not in self._found:
+            self._found[values] = next(self._forms(values), None)
+        return self._found[values]
+
+    def curved(self, values: Values) -> set[str]:
+        """The symbols along whose axis no form was found: more points there may help."""
+        return {symbol for symbol in self._axes if not self._along(symbol, values)}
+
+    def doubt(self, values: Values, among: Mapping[str, Sequence[int]]) -> tuple[str, int] | None:
+        """A value of a symbol at which the forms through its axis differ most; None where one is left.
+
+        among: the values of each symbol that may be looked at.
+        """
+        for symbol in self._axes:
+            forms = self._along(symbol, values)
+            if len(forms) > 1:
+                chosen = max(among[symbol], key=lambda value: len({value_of(form, {symbol: value}) for form in forms}))
+                spread = [value_of(form, {symbol: chosen}) for form in forms]
+                if len(set(spread)) > 1:
+                    return symbol, chosen
+        return None
+
+    @cached_property
+    def _axes(self) -> dict[str, list[int]]:
+        """Symbol → places of the points that differ from the base in it alone, the base first."""
+        base, axes = self.points[0], {}
+        for symbol in base:
+            places = [
+                place
+                for place, point in enumerate(self.points)
+                if all(point[other] == base[other] for other in base if other != symbol)
+            ]
+            axes[symbol] = places
+        return axes
+
+    def _forms(self, values: Values) -> Iterator[Form]:
+        if len(set(values)) == 1:
+            yield {ONE: Fraction(values[0])} if values[0] else {}
+            return
+        if self._supports:
+            yield from filter(None, (self._solved(support, values) for support in self._supports))
+            return
+        along = {symbol: self._along(symbol, values) for symbol in self._axes}
+        if not all(along.values()):
+            return
+        varying = {symbol: forms[0] for symbol, forms in along.items() if set(forms[0]) - {ONE}}
+        for form in self._combined(varying, values):
+            if self._through(form, values):
+                yield form
+
+    def _combined(self, varying: Mapping[str, Form], values: Values) -> Iterator[Form]:
+        base = Fraction(values[0])
+        constant = {ONE: base}
+        if base:
+            found: Form = constant
+            for form in varying.values():
+                found = times(found, scaled(form, 1 / base))
+            yield found
+        yield plus((constant, *(plus((form, {ONE: -base})) for form in varying.values())))
+        general = self._multilinear(varying, values)
+        if general is not None:
+            yield general
+
+    def _multilinear(self, varying: Mapping[str, Form], values: Values) -> Form | None:
+        """The form that is, along each axis, a combination of what was found there; None if points are too few."""
+        bases = [[ONE, *(monomial for monomial in form if monomial != ONE)] for form in varying.values()]
+        monomials = [tuple(sorted(pair for part in parts for pair in part)) for parts in product(*bases)]
+        return self._solved(monomials, values)
+
+    def _solved(self, monomials: Sequence[Monomial], values: Values) -> Form | None:
+        """The one combination of these monomials through all points; None where there is none, or more than one."""
+        if len(monomials) > len(values):
+            return None
+        rows = [[self._monomial(m, place) for m in monomials] for place in range(len(self.points))]
+        solved = solve(rows, [Fraction(value) for value in values])
+        return None if solved is None else _without_zeros(dict(zip(monomials, solved, strict=True)))
+
+    def _monomial(self, monomial: Monomial, place: int) -> Fraction:
+        if (monomial, place) not in self._monomials:
+            self._monomials[monomial, place] = value_of({monomial: Fraction(1)}, self.points[place])
+        return self._monomials[monomial, place]
+
+    def _through(self, form: Form, values: Values) -> bool:
+        return all(value_of(form, point) == value for point, value in zip(self.points, values, strict=True))
+
+    def _along(self, symbol: str, values: Values) -> list[Form]:
+        """The forms along one axis, the plainest first."""
+        places = self._axes[symbol]
+        seen = tuple(values[place] for place in places)
+        if (symbol, seen) not in self._along_axis:
+            there = tuple(self.points[place][symbol] for place in places)
+            self._along_axis[symbol, seen] = self._looked_for(symbol, there, seen)
+        return self._along_axis[symbol, seen]
+
+    def _looked_for(self, symbol: str, there: tuple[int, ...], seen: Values) -> list[Form]:
+        if len(set(seen)) == 1:
+            return [{ONE: Fraction(seen[0])}]
+        for degree in range(1, self._degree + 1):
+            if (form := through(Atom(symbol), there, seen, degree)) is not None:
+                return [form]
+        for degree in range(1, self._degree + 1):
+            if forms := _rounded(symbol, there, seen, degree):
+                return forms
+        return []
+
+
+def _rounded(symbol: str, there: tuple[int, ...], seen: Values, degree: int) -> list[Form]:
+    """Polynomials in a rounded quotient of the symbol, smallest divisors first; those without a constant alone, if
+    there are any."""
+    order = sorted(range(len(there)), key=there.__getitem__)
+    steps = [seen[b] != seen[a] for a, b in pairwise(order)]
+    quotients = _quotients(tuple(there[place] for place in order))
+    alike = ((quotients[:, 1:] != quotients[:, :-1]) == steps).all(axis=1)
+    forms = [through(Atom(symbol, *_ROUNDINGS[row]), there, seen, degree) for row in alike.nonzero()[0]]
+    found = [form for form in forms if form is not None]
+    return [form for form in found if ONE not in form] or found
+
+
+_ROUNDINGS = [(by, add) for by in STRIDES for add in range(by - 1, -by - 1, -1)]
+
+
+@lru_cache(maxsize=64)
+def _quotients(there: tuple[int, ...]) -> Any:
+    """Of each rounding, a row: its value at each place."""
+    by, add = numpy.array(_ROUNDINGS).T
+    return (numpy.array(there)[None, :] + add[:, None]) // by[:, None]
+
+
+def through(atom: Atom, there: Sequence[int], seen: Sequence[int], degree: int) -> Form | None:
+    """The polynomial of this degree in the atom through all points; None if there is none, or points are too few."""
+    at: dict[int, int] = {}
+    for place, value in zip(there, seen, strict=True):
+        if at.setdefault(atom(place), value) != value:
+            return None
+    if len(at) < degree + 2:
+        return None
+    rows = [[Fraction(x**power) for power in range(degree + 1)] for x in at]
+    solved = solve(rows, [Fraction(y) for y in at.values()])
+    if solved is None:
+        return None
+    return _without_zeros({((atom, power),) if power else ONE: c for power, c in enumerate(solved)})
+
+
+def solve(rows: Sequence[Sequence[Fraction]], right: Sequence[Fraction]) -> list[Fraction] | None:
+    """The one solution of more equations than unknowns, exactly; None if there is none, or more than one."""
+    table = [[*row, value] for row, value in zip(rows, right, strict=True)]
+    unknowns = len(rows[0])
+    for column in range(unknowns):
+        pivot = next((i for i in range(column, len(table)) if table[i][column]), None)
+        if pivot is None:
+            return None
+        table[column], table[pivot] = table[pivot], table[column]
+        lead = table[column][column]
+        table[column] = [entry / lead for entry in table[column]]
+        for i, row in enumerate(table):
+            if i != column and row[column]:
+                factor = row[column]
+                table[i] = [a - factor * b for a, b in zip(row, table[column], strict=True)]
+    return [table[i][-1] for i in range(unknowns)] if not any(row[-1] for row in table[unknowns:]) else None

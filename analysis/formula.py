@@ -1,0 +1,119 @@
+"""The answers that formulas of a step give: totals by name, and the same by phase, kind, module or operation.
+
+Every expression is sympy's, exact, in the symbols asked for. Model FLOP, all FLOP and bytes are as `analysis/cost.py`
+has them; footprints are of storages, each counted once:
+
+* *total footprint*: every storage of the step, weights, gradients and state of the optimizer included, as if none were
+  freed. It is Catamount's total footprint, not what an allocator needs.
+* *kept*: what is alive when the backward pass begins (weights, buffers, state, inputs, activations): no step that keeps
+  its activations needs less.
+* *input and output*: the batch and its targets.
+
+The minimal footprint needs a search over orders and is not here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import sympy
+
+from analysis.fitting import Form, plus
+from analysis.symbolic import Derived, Place
+
+Expr = Any
+
+KEPT = ("weight", "buffer", "optimizer_state", "input", "activation")
+"""Roles of storages that are alive when the backward pass begins."""
+
+QUANTITIES = {
+    "parameters": "parameters",
+    "model_flop": "model FLOP",
+    "all_flop": "all FLOP",
+    "bytes_accessed": "bytes accessed",
+    "operational_intensity": "FLOP / byte",
+    "total_footprint_bytes": "total footprint, bytes",
+    "kept_bytes": "kept for backward, bytes",
+    "io_bytes": "input and output, bytes",
+}
+"""Name → what it is called in a table."""
+
+COSTS = ("model_flop", "all_flop", "bytes_accessed", "made_bytes", "calls")
+"""What there is of each phase, kind, module and operation."""
+
+BY: Mapping[str, Callable[[Place], str]] = {
+    "phase": lambda place: place.phase,
+    "kind": lambda place: place.kind or "not understood",
+    "module": lambda place: place.module or "(the model itself)",
+    "operation": lambda place: f"{place.module or '(the model itself)'} {place.name} ({place.phase})",
+}
+
+_PARTS = {
+    "all_flop": ("model_flop", "other_flop"),
+    "bytes_accessed": ("read_bytes", "written_bytes"),
+}
+
+
+@dataclass(frozen=True)
+class Term:
+    """What a counting convention adds that no operation shows. quantity: flop, bytes, footprint or parameters."""
+
+    name: str
+    quantity: str
+    expression: Expr
+
+
+_OF_TERMS = {
+    "parameters": "parameters",
+    "all_flop": "flop",
+    "bytes_accessed": "bytes",
+    "total_footprint_bytes": "footprint",
+}
+
+
+def expression(form: Form) -> Expr:
+    """A form in sympy's terms."""
+    return sympy.Add(
+        *(
+            sympy.Rational(c.numerator, c.denominator) * sympy.Mul(*(atom.expression() ** n for atom, n in monomial))
+            for monomial, c in form.items()
+        )
+    )
+
+
+def totals(derived: Derived, terms: Iterable[Term] = ()) -> dict[str, Expr]:
+    """Every quantity of the whole step, in the order of `QUANTITIES`."""
+    roles = {place: form for (place, of), form in derived.counts.items() if of == "footprint_bytes"}
+    found = {
+        "parameters": derived.total("parameters"),
+        **{name: _cost(derived, name, lambda place: isinstance(place, Place)) for name in COSTS[:3]},
+        "total_footprint_bytes": plus(roles.values()),
+        "kept_bytes": plus(form for role, form in roles.items() if role in KEPT),
+        "io_bytes": roles.get("input", {}),
+    }
+    whole = {name: expression(form) for name, form in found.items()}
+    for term in terms:
+        for name, quantity in _OF_TERMS.items():
+            if term.quantity == quantity:
+                whole[name] += term.expression
+    intensity = whole["all_flop"] / whole["bytes_accessed"] if whole["bytes_accessed"] != 0 else sympy.Integer(0)
+    whole["operational_intensity"] = intensity
+    return {name: whole[name] for name in QUANTITIES}
+
+
+def parts(derived: Derived, by: str) -> dict[str, dict[str, Expr]]:
+    """Costs by phase, kind, module or operation, in order of the step."""
+    label = BY[by]
+    grouped: dict[str, list[Place]] = {}
+    for place in dict.fromkeys(place for place, _ in derived.counts if isinstance(place, Place)):
+        grouped.setdefault(label(place), []).append(place)
+    return {
+        name: {cost: expression(_cost(derived, cost, frozenset(places).__contains__)) for cost in COSTS}
+        for name, places in grouped.items()
+    }
+
+
+def _cost(derived: Derived, name: str, keep: Callable[[Any], bool]) -> Form:
+    return plus(derived.total(part, keep) for part in _PARTS.get(name, (name,)))

@@ -1,0 +1,334 @@
+"""The cost of a step as formulas: the operation table with sizes that are expressions, through the same counting rules.
+
+`formulas` takes what makes a table at a point (`sample_at`), and gives every count by phase, kind, module and operation
+as a polynomial in the symbols and their rounded quotients. Symbols that only change sizes come from the forms of those
+sizes, and the rules of `analysis/kinds.py` (or another table) do the counting on expressions. Symbols that change the
+operations themselves (layers, an unrolled loop) come from interpolation between such counts, exactly. Either way the
+result must equal the count of whole numbers at points that had no part in it, or `Unfitted` is raised.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+from sympy import QQ
+from sympy.polys.rings import ring
+
+from analysis import kinds
+from analysis.cost import Cost
+from analysis.fitting import ONE, Fitter, Form, Monomial, Point, plus, times, value_of
+from analysis.operands import numel
+from analysis.sampling import Axis, Sample, Sampler, Sizes, Unfitted, columns, derive, derive_like, joined
+from results.records import Operation
+
+QUANTITIES = ("model_flop", "other_flop", "read_bytes", "written_bytes", "made_bytes", "calls")
+"""What is counted of each operation. made_bytes: of the storages that it makes."""
+
+STRUCTURE_POINTS = 2
+"""Points along a symbol that changes the operations, beside its base, at first."""
+
+STRUCTURE_LONGEST = 12
+"""Points for those symbols together, at most."""
+
+STRUCTURE_DEGREE = 3
+"""Of a count in one symbol that changes the operations."""
+
+
+@dataclass(frozen=True, order=True)
+class Place:
+    """What counts are kept apart by. Of modules that a symbol multiplies, the numbers are *."""
+
+    phase: str
+    kind: str
+    module: str
+    name: str
+
+
+Counts = dict[tuple[Any, str], Form]
+"""(place, quantity) → form; what is of the whole step has a word in place of a place: see `_whole`."""
+
+
+@dataclass(frozen=True)
+class Derived:
+    """Formulas of a step. counts: without zeros. checked: points at which whole-number counts were equal, and none of
+    which a form was fitted to. axes: of the symbols that change sizes; structural: of those that change operations."""
+
+    counts: Counts
+    axes: tuple[Axis, ...]
+    structural: tuple[Axis, ...]
+    checked: tuple[Point, ...]
+    samples: int
+    not_understood: Mapping[str, int]
+
+    def total(self, quantity: str, keep: Callable[[Any], bool] = lambda _place: True) -> Form:
+        """The sum of a quantity over the places that are kept."""
+        return plus(form for (place, of), form in self.counts.items() if of == quantity and keep(place))
+
+
+def formulas(sample_at: Sampler, axes: Sequence[Axis], rules: kinds.Rules = kinds.TABLE) -> Derived:
+    """The formulas of a step in the symbols of all axes. Raises Unfitted where they are of no known form."""
+    seen: dict[tuple[tuple[str, int], ...], Sample] = {}
+
+    def sampled(point: Point) -> Sample:
+        key = tuple(sorted(point.items()))
+        if key not in seen:
+            seen[key] = sample_at(dict(key))
+        return seen[key]
+
+    structural = tuple(axis for axis in axes if _restructures(sampled, axes, axis))
+    sized = tuple(axis for axis in axes if axis not in structural)
+    level = _Level(sampled, sized, structural, rules)
+    counts, checked = level.counts()
+    first = seen[tuple(sorted((axis.symbol, axis.base) for axis in axes))]
+    unknown = kinds.not_understood(first.operations, rules)
+    return Derived(counts, sized, structural, checked, len(seen), unknown)
+
+
+def _restructures(sampled: Sampler, axes: Sequence[Axis], axis: Axis) -> bool:
+    """Whether the operations change along an axis."""
+    base = {each.symbol: each.base for each in axes}
+    forms = [sampled({**base, axis.symbol: axis.at(steps)}).structure() for steps in (0, 1, 2)]
+    return any(form != forms[0] for form in forms)
+
+
+class _Level:
+    """Counts at points of the structural symbols, each as forms in the others, and forms through those."""
+
+    def __init__(self, sampled: Sampler, sized: Sequence[Axis], structural: Sequence[Axis], rules: kinds.Rules) -> None:
+        self._sampled, self._sized, self._structural, self._rules = sampled, sized, structural, rules
+        self._at: dict[tuple[int, ...], tuple[Counts, tuple[Point, ...]]] = {}
+        self._supports: list[tuple[Monomial, ...]] | None = None
+
+    def counts(self) -> tuple[Counts, tuple[Point, ...]]:
+        """The counts in all symbols, and the points that they were checked at."""
+        if not self._structural:
+            return self._counted({})
+        points: list[Point] = [{axis.symbol: axis.base for axis in self._structural}]
+        points += [
+            {**points[0], axis.symbol: axis.at(steps)}
+            for axis in self._structural
+            for steps in range(1, 1 + STRUCTURE_POINTS)
+        ]
+        for turn in range(STRUCTURE_LONGEST):
+            found = self._fitted(points)
+            late = self._further(found, turn) if isinstance(found, str) else self._apart(turn)
+            if late in points:
+                continue
+            if not isinstance(found, str) and self._agrees(found, late):
+                return found, (*self._counted(points[0])[1], *self._counted(late)[1])
+            points.append(late)
+        raise Unfitted(f"no formula in {', '.join(axis.symbol for axis in self._structural)} was found")
+
+    def _fitted(self, points: Sequence[Point]) -> Counts | str:
+        """Forms through the counts at all points; or the symbol along which there is none ("" where it is between)."""
+        tables = [self._counted(point)[0] for point in points]
+        fitter = Fitter(points, STRUCTURE_DEGREE)
+        found: dict[tuple[Any, str], list[Form]] = defaultdict(list)
+        for key in dict.fromkeys(key for table in tables for key in table):
+            for monomial in dict.fromkeys(m for table in tables for m in table.get(key, {})):
+                values = tuple(table.get(key, {}).get(monomial, Fraction(0)) for table in tables)
+                form = fitter.fit(values)
+                if form is None:
+                    return next(iter(sorted(fitter.curved(values))), "")
+                found[key].append(times(form, {monomial: Fraction(1)}))
+        return {key: plus(forms) for key, forms in found.items()}
+
+    def _further(self, symbol: str, turn: int) -> Point:
+        """A point that may tell more: along a symbol that is curved, or between all."""
+        base = {axis.symbol: axis.base for axis in self._structural}
+        for axis in self._structural:
+            if axis.symbol == symbol:
+                return {**base, symbol: axis.at(STRUCTURE_POINTS + 1 + turn)}
+        return self._apart(turn)
+
+    def _apart(self, turn: int) -> Point:
+        """A point with all structural symbols changed, not twice in the same proportion; of one symbol, further out."""
+        if len(self._structural) == 1:
+            axis = self._structural[0]
+            return {axis.symbol: axis.at(STRUCTURE_POINTS + 1 + turn)}
+        return {
+            axis.symbol: axis.at(1 + (turn * (place + 1) + place) % 3) for place, axis in enumerate(self._structural)
+        }
+
+    def _agrees(self, found: Counts, late: Point) -> bool:
+        """Whether forms in all symbols are those that are had at another structural point."""
+        there = self._counted(late)[0]
+        here = {key: _at(form, late) for key, form in found.items()}
+        return {key: form for key, form in here.items() if form} == {key: form for key, form in there.items() if form}
+
+    def _counted(self, fixed: Point) -> tuple[Counts, tuple[Point, ...]]:
+        """The counts at a point of the structural symbols, as forms in the others, and where they were checked."""
+        key = tuple(fixed.values())
+        if key not in self._at:
+            sizes = self._derived(fixed)
+            self._at[key] = _counts(sizes, self._rules, merged=bool(fixed))
+        return self._at[key]
+
+    def _derived(self, fixed: Point) -> Sizes:
+        """The sizes there: like those at the first point, if they can be."""
+        if self._supports is not None:
+            like = derive_like(self._sampled, self._sized, fixed, self._supports)
+            if like is not None:
+                return like
+        sizes = derive(self._sampled, self._sized, fixed)
+        if self._supports is None:
+            forms = (sizes.form(values) for values in columns(sizes.samples))
+            self._supports = list(dict.fromkeys(tuple(form) for form in forms if set(form) - {ONE}))
+        return sizes
+
+
+def _at(form: Form, point: Point) -> Form:
+    """A form with some of its symbols at numbers."""
+    parts = []
+    for monomial, coefficient in form.items():
+        kept = tuple((atom, power) for atom, power in monomial if atom.symbol not in point)
+        given = {pair: Fraction(1) for pair in [tuple(pair for pair in monomial if pair not in kept)]}
+        parts.append({kept: coefficient * value_of(given, point)})
+    return plus(parts)
+
+
+def _counts(sizes: Sizes, rules: kinds.Rules, merged: bool) -> tuple[Counts, tuple[Point, ...]]:
+    """The counts of a table with sizes as forms. Raises Unfitted where one differs from the count of whole numbers."""
+    table = _Symbolic(sizes)
+    sums: dict[tuple[Any, str], list[Any]] = defaultdict(list)
+    for place, quantity, element in table.counted(rules, merged):
+        sums[place, quantity].append(element)
+    counts = {key: form for key, elements in sums.items() if (form := table.form(_sum(elements)))}
+    late = sizes.samples[sizes.fitted :] or sizes.samples[:1]
+    for sample in late:
+        check(counts, sample, rules, merged)
+    return counts, tuple(sample.point for sample in late)
+
+
+def _sum(elements: Sequence[Any]) -> Any:
+    total: Any = 0
+    for element in elements:
+        total = element + total
+    return total
+
+
+def check(counts: Counts, sample: Sample, rules: kinds.Rules, merged: bool) -> None:
+    """Raises Unfitted where a form's value is not the count of the table of whole numbers."""
+    exact: dict[tuple[Any, str], int] = defaultdict(int)
+    for place, quantity, value in _whole_numbers(sample, rules, merged):
+        exact[place, quantity] += value
+    for key in exact.keys() | counts.keys():
+        found = value_of(counts.get(key, {}), sample.point)
+        if found != exact.get(key, 0):
+            raise Unfitted(
+                f"{key[1]} of {key[0]} at {dict(sample.point)}: the formula gives {found}, the count {exact[key]}"
+            )
+
+
+def _whole_numbers(sample: Sample, rules: kinds.Rules, merged: bool) -> Iterable[tuple[Any, str, int]]:
+    """(place, quantity, value) of a table whose sizes are whole numbers."""
+    for operation in sample.operations:
+        place = _place(operation, merged)
+        yield from ((place, quantity, value) for quantity, value in _costs(kinds.cost(operation, rules)))
+    for storage in sample.storages:
+        yield from (
+            (place, quantity, storage.nbytes) for place, quantity in _of_storage(storage, sample.operations, merged)
+        )
+    for _, shape in sample.parameters:
+        yield "model", "parameters", numel(shape)
+
+
+def _costs(cost: Cost) -> tuple[tuple[str, Any], ...]:
+    return (
+        ("model_flop", cost.model_flop),
+        ("other_flop", cost.other_flop),
+        ("read_bytes", cost.read_bytes),
+        ("written_bytes", cost.written_bytes),
+        ("calls", 1),
+    )
+
+
+def _of_storage(storage: Any, operations: Sequence[Operation], merged: bool) -> Iterable[tuple[Any, str]]:
+    """Where a storage's bytes count: by its role, and at the operation that makes it."""
+    yield storage.role, "footprint_bytes"
+    if storage.born_index >= 0:
+        yield _place(operations[storage.born_index], merged), "made_bytes"
+
+
+def _place(operation: Operation, merged: bool) -> Place:
+    module = re.sub(r"\d+", "*", operation.module) if merged else operation.module
+    return Place(operation.phase, operation.kind, module, operation.name)
+
+
+class _Symbolic:
+    """A table whose sizes are elements of a ring of polynomials over the atoms that occur in them."""
+
+    def __init__(self, sizes: Sizes) -> None:
+        self._sizes = sizes
+        forms = [sizes.form(values) for values in columns(sizes.samples)]
+        self._atoms = sorted({atom for form in forms for monomial in form for atom, _ in monomial})
+        self._ring, *self._generators = ring([f"a{i}" for i in range(len(self._atoms))] or ["a"], QQ)
+        self._of = dict(zip(self._atoms, self._generators, strict=False))
+        self._elements: dict[Any, Any] = {}
+
+    def form(self, element: Any) -> Form:
+        """An element of the ring, or a number, as a form."""
+        if not isinstance(element, type(self._ring.one)):
+            return {ONE: Fraction(element)} if element else {}
+        return {
+            tuple((self._atoms[i], power) for i, power in enumerate(powers) if power): Fraction(
+                int(c.numerator), int(c.denominator)
+            )
+            for powers, c in element.terms()
+        }
+
+    def counted(self, rules: kinds.Rules, merged: bool) -> Iterable[tuple[Any, str, Any]]:
+        """(place, quantity, element) of all operations, storages and parameters."""
+        samples, known = self._sizes.samples, {}
+        for rows in zip(*(sample.operations for sample in samples), strict=True):
+            operation = self._operation(rows)
+            key = (operation.name, operation.input_shapes, operation.output_shapes, operation.input_dtypes,
+                   operation.output_dtypes, repr(operation.attributes), _pattern(operation))  # fmt: skip
+            if key not in known:
+                known[key] = _costs(kinds.cost(operation, rules))
+            place = _place(operation, merged)
+            yield from ((place, quantity, element) for quantity, element in known[key])
+        operations = samples[0].operations
+        for each in zip(*(sample.storages for sample in samples), strict=True):
+            element = self._element(tuple(storage.nbytes for storage in each))
+            yield from ((place, quantity, element) for place, quantity in _of_storage(each[0], operations, merged))
+        for each in zip(*(sample.parameters for sample in samples), strict=True):
+            yield "model", "parameters", numel(self._shape(tuple(shape for _, shape in each)))
+
+    def _operation(self, rows: Sequence[Operation]) -> Operation:
+        first = rows[0]
+        return replace(
+            first,
+            input_shapes=tuple(map(self._shape, zip(*(row.input_shapes for row in rows), strict=True))),
+            output_shapes=tuple(map(self._shape, zip(*(row.output_shapes for row in rows), strict=True))),
+            attributes=joined([row.attributes for row in rows], self._element),
+        )
+
+    def _shape(self, shapes: tuple[tuple[int, ...], ...]) -> tuple[Any, ...]:
+        if shapes not in self._elements:
+            self._elements[shapes] = tuple(map(self._element, zip(*shapes, strict=True)))
+        return self._elements[shapes]  # type: ignore[no-any-return]
+
+    def _element(self, values: tuple[int, ...]) -> Any:
+        if len(set(values)) == 1:
+            return values[0]
+        if values not in self._elements:
+            total = self._ring.zero
+            for monomial, coefficient in self._sizes.form(values).items():
+                term = self._ring(QQ(coefficient.numerator, coefficient.denominator))
+                for atom, power in monomial:
+                    term *= self._of[atom] ** power
+                total += term
+            self._elements[values] = total
+        return self._elements[values]
+
+
+def _pattern(operation: Operation) -> tuple[int, ...]:
+    """Which of an operation's storages are the same."""
+    numbers: dict[int, int] = {}
+    return tuple(numbers.setdefault(storage, len(numbers)) for storage in (*operation.reads, *operation.writes))

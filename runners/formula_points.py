@@ -1,0 +1,218 @@
+"""Where a model is looked at so that its formulas can be found, and its operation table at each such point.
+
+Which symbols a model has are the sizes that it is built from (`Workload.hyper`) and the batch. Each starts as small as
+the model takes it, so that unrolled loops are short, and goes in the smallest steps that it takes (a width in multiples
+of the heads). Tables are those of a step on fake tensors: no memory, no device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from analysis.fitting import Point
+from analysis.sampling import Axis, Sample
+
+BATCH = "batch"
+
+ALIASES = {"image": "image_size", "classes": "num_classes"}
+"""Symbol → the size that it is short for."""
+
+SMALL = (3, 5, 7, 11, 13, 17, 19, 23)
+"""Where symbols start: no two alike, so that equal sizes are equal for a reason."""
+
+SMALL_IMAGE = 64
+
+STEPS = (1, 2, 3, 4, 6, 8, 12, 16, 32, 64)
+
+FEWEST = 2
+"""Layers, or steps of an unrolled loop, to begin with."""
+
+CELLS = 2
+"""Steps from the base that must be there."""
+
+
+class NotBuilt(ValueError):
+    """The model cannot be built or trained at some point."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A model as the command line has it. sizes: all it is built from, with their values; fixed: what else its factory
+    takes; symbols: symbol → its size, "batch" for the batch."""
+
+    model: str
+    sizes: Mapping[str, int]
+    fixed: Mapping[str, Any]
+    symbols: Mapping[str, str]
+    batch_size: int
+    optimizer: str
+    autocast: str | None = None
+    smallest: Mapping[str, int] | None = None
+
+    def value(self, symbol: str) -> int:
+        """What a symbol's size is where it is no symbol."""
+        return self.batch_size if symbol == BATCH else self.sizes[self.symbols[symbol]]
+
+
+def names_of(sizes: Mapping[str, int]) -> dict[str, str]:
+    """Symbol → size, of every size a model has; a short name where there is one."""
+    short = {size: name for name, size in ALIASES.items()}
+    return {BATCH: BATCH, **{short.get(size, size): size for size in sizes}}
+
+
+def sampler(subject: Subject, told: Callable[[int], None] = lambda _count: None) -> Callable[[Point], Sample]:
+    """What gives the table at a point; a point that was asked for before is not looked at again.
+
+    told: how many points there are so far. Raises NotBuilt.
+    """
+    seen: dict[tuple[tuple[str, int], ...], Sample | NotBuilt] = {}
+
+    def sample_at(point: Point) -> Sample:
+        key = tuple(sorted(point.items()))
+        if key not in seen:
+            told(len(seen) + 1)
+            try:
+                seen[key] = _sample(subject, point)
+            except NotBuilt as fault:
+                seen[key] = fault
+        found = seen[key]
+        if isinstance(found, NotBuilt):
+            raise found
+        return found
+
+    return sample_at
+
+
+def _sample(subject: Subject, point: Point) -> Sample:
+    sizes = {subject.symbols[symbol]: value for symbol, value in point.items()}
+    batch_size = sizes.pop(BATCH, subject.batch_size)
+    try:
+        return Sample(dict(point), *_traced(subject, {**subject.sizes, **sizes}, batch_size))
+    except Exception as fault:  # a model's own code may raise anything
+        at = ", ".join(f"{symbol} {value}" for symbol, value in point.items())
+        raise NotBuilt(
+            f"{subject.model} at {at}: {type(fault).__name__}: {' '.join(str(fault).split())[:200]}"
+        ) from fault
+
+
+def _traced(subject: Subject, sizes: Mapping[str, int], batch_size: int) -> tuple[Any, Any, Any]:
+    import torch
+
+    from measure.fake import fake_mode, quiet, to_fake
+    from measure.operations import trace_step
+    from runners.counted import get
+    from workloads.training import OPTIMIZERS, TrainingStep
+
+    with quiet():
+        workload = get(subject.model, **subject.fixed, **sizes)
+        with torch.device("meta"):
+            model = workload.build(**workload.hyper).train()
+        parameters = tuple((name, tuple(parameter.shape)) for name, parameter in model.named_parameters())
+        mode = fake_mode()
+        to_fake(model, mode)
+        trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        with mode:
+            batch = workload.batch(workload.hyper, batch_size, torch.device("cpu"), None)
+            optimizer = OPTIMIZERS[subject.optimizer](trained)
+            autocast = getattr(torch, subject.autocast) if subject.autocast else None
+            step = TrainingStep(model, workload.loss, optimizer, [batch], "cpu", autocast)
+            _have_state(optimizer, trained)
+        inputs = (batch.inputs, batch.target)
+        found = trace_step(step, model=model, optimizer=optimizer, inputs=inputs, mode=mode, steps_before=0)
+    return found.operations, found.storages, parameters
+
+
+def _have_state(optimizer: Any, trained: Sequence[Any]) -> None:
+    """The state that an optimizer has after its first step."""
+    import torch
+
+    for parameter in trained:
+        parameter.grad = torch.empty_like(parameter)
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+
+
+def axes(subject: Subject, symbols: Sequence[str], sample_at: Callable[[Point], Sample]) -> tuple[Axis, ...]:
+    """Where each symbol is looked at. Raises NotBuilt where the model cannot be had even at its own sizes."""
+    base = _base(subject, symbols, sample_at)
+    for symbol in symbols:
+        axis = _axis(symbol, base, subject.value(symbol), sample_at)
+        fewest = {**base, symbol: FEWEST}
+        if (
+            base[symbol] > FEWEST
+            and axis.step == 1
+            and _restructured(axis, base, sample_at)
+            and _there(fewest, sample_at)
+        ):
+            base = fewest
+    return tuple(_axis(symbol, base, subject.value(symbol), sample_at) for symbol in symbols)
+
+
+def _restructured(axis: Axis, base: Mapping[str, int], sample_at: Callable[[Point], Sample]) -> bool:
+    """Whether a symbol changes the operations themselves: then few of what it counts are enough."""
+    return sample_at({**base, axis.symbol: axis.at(1)}).structure() != sample_at(base).structure()
+
+
+def _base(subject: Subject, symbols: Sequence[str], sample_at: Callable[[Point], Sample]) -> dict[str, int]:
+    """A small value of each symbol at which the model can be built; its own where a small one does not do."""
+    own = {symbol: max(2, subject.value(symbol)) for symbol in symbols}
+    small = dict(zip(symbols, _small(subject, symbols), strict=True))
+    for point in _starts(own, small):
+        if _there(point, sample_at):
+            return point
+    found = dict(own)
+    sample_at(found)  # says why, where not even this can be had
+    for symbol in symbols:
+        if _there({**found, symbol: small[symbol]}, sample_at):
+            found[symbol] = small[symbol]
+    return found
+
+
+def _starts(own: Mapping[str, int], small: Mapping[str, int]) -> Iterator[dict[str, int]]:
+    """All small; then all but one."""
+    yield dict(small)
+    for symbol in small:
+        yield {**small, symbol: own[symbol]}
+
+
+def _small(subject: Subject, symbols: Sequence[str]) -> Iterator[int]:
+    primes = iter(SMALL * len(symbols))
+    for symbol in symbols:
+        size = subject.symbols[symbol]
+        least = (subject.smallest or {}).get(size)
+        if least is not None:
+            yield least
+        else:
+            yield next(primes)
+
+
+def _axis(symbol: str, base: Mapping[str, int], own: int, sample_at: Callable[[Point], Sample]) -> Axis:
+    """The smallest step that the model takes twice."""
+    for step in (*STEPS, own):
+        axis = Axis(symbol, base[symbol], step)
+        if all(_there({**base, symbol: axis.at(count)}, sample_at) for count in range(1, CELLS + 1)):
+            return axis
+    raise NotBuilt(f"{symbol} cannot be other than {base[symbol]}")
+
+
+def _there(point: Point, sample_at: Callable[[Point], Sample]) -> bool:
+    try:
+        sample_at(point)
+    except NotBuilt:
+        return False
+    return True
+
+
+def smallest(model: str) -> dict[str, int]:
+    """Size → where it starts, of models whose images have a least size or a step."""
+    from workloads.catalogue import ENTRIES
+
+    known = ENTRIES.get(model)
+    if known is None or "image_size" not in known.hyper:
+        return {}
+    if known.fixed:
+        return {"image_size": known.hyper["image_size"]}
+    least = max(known.smallest_image, min(SMALL_IMAGE, known.hyper["image_size"]))
+    return {"image_size": -(-least // known.image_step) * known.image_step}
