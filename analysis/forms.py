@@ -33,7 +33,7 @@ def monomials(expression: Expr) -> dict[Monomial, Fraction]:
     Raises ValueError for a coefficient that is not rational.
     """
     found: dict[Monomial, Fraction] = {}
-    for term in sympy.Add.make_args(sympy.expand(sympy.sympify(expression))):
+    for term in sympy.Add.make_args(expanded(expression)):
         number, rest = term.as_coeff_Mul()
         if not number.is_Rational:
             raise ValueError(f"expected rational coefficients, got {number} in {term}")
@@ -44,7 +44,9 @@ def monomials(expression: Expr) -> dict[Monomial, Fraction]:
 
 def expanded(expression: Expr) -> Expr:
     """The sum of its terms, multiplied out."""
-    return sympy.expand(sympy.sympify(expression))
+    whole = sympy.sympify(expression)
+    factors = (factor for term in sympy.Add.make_args(whole) for factor in sympy.Mul.make_args(term))
+    return whole if all(map(_is_flat, factors)) else sympy.expand(whole)  # looking is faster than trying
 
 
 def factored(expression: Expr) -> Expr:
@@ -102,6 +104,12 @@ def by_power(expression: Expr, name: str) -> Mapping[int, Expr]:
         rest = tuple(pair for pair in monomial if pair[0] != main)
         found.setdefault(dict(monomial).get(main, 0), {})[rest] = number
     return {power: _sum(found[power]) for power in sorted(found, reverse=True)}
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_flat(factor: Expr) -> bool:
+    """Whether multiplying out leaves a factor as it is."""
+    return not factor.is_Add and bool(factor.is_Rational or factor.is_Symbol or sympy.expand(factor) == factor)
 
 
 def _monomial(term: Expr) -> Monomial:

@@ -63,7 +63,10 @@ class Candidates:
 
 @dataclass(frozen=True)
 class Request:
-    """left, right: formulas in symbols, in B, FLOP and s. relation: one of RELATIONS' values. text: as it was asked."""
+    """left, right: formulas in symbols, in B, FLOP and s. relation: one of RELATIONS' values. text: as it was asked.
+
+    measure: what both sides are, where a side is a quantity of which that is known: "B", "FLOP", "FLOP/B" or "s".
+    """
 
     left: Expr
     relation: str
@@ -71,6 +74,7 @@ class Request:
     unknown: str
     candidates: Candidates
     text: str
+    measure: str = ""
 
 
 def request(
@@ -90,8 +94,9 @@ def request(
         raise ValueError(f"expected {EXPECTED}, with <=, >=, ==, < or >, got {text!r}")
     valid = sorted(symbols) if symbols is not None else names(*quantities.values())
     meanings = {**{name: symbol(name) for name in valid}, **quantities}
-    for side, other in (("left", "right"), ("right", "left")):
-        _check_units(found[side], found[other], measures or {})
+    sides = [found["left"].strip(), found["right"].strip()]
+    for side, other in (sides, sides[::-1]):
+        _check_units(side, other, measures or {})
     named, candidates = _unknown(found["for"].strip(), valid)
     return Request(
         left=parse(_in_base_units(found["left"]), meanings),
@@ -100,6 +105,7 @@ def request(
         unknown=named,
         candidates=candidates,
         text=" ".join(text.split()),
+        measure=next((measures[side] for side in sides if measures and side in measures), ""),
     )
 
 
@@ -172,10 +178,9 @@ def _in_base_units(text: str) -> str:
 
 def _check_units(side: str, other: str, measures: Mapping[str, str]) -> None:
     """Raises ValueError where one side is a quantity and the other has units that do not measure it."""
-    name = side.strip()
-    if name not in measures:
+    if side not in measures:
         return
     for _, unit in _NUMBER.findall(other):
-        if unit in UNITS and UNITS[unit][0] not in ("", measures[name]):
-            fitting = ", ".join(known for known, (measure, _) in UNITS.items() if measure == measures[name])
-            raise ValueError(f"expected {name} in {fitting or 'plain numbers'}, got {unit!r}")
+        if unit in UNITS and UNITS[unit][0] not in ("", measures[side]):
+            fitting = ", ".join(known for known, (measure, _) in UNITS.items() if measure == measures[side])
+            raise ValueError(f"expected {side} in {fitting or 'plain numbers'}, got {unit!r}")

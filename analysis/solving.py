@@ -65,8 +65,8 @@ class Solution:
 def solve(request: Request, fixed: Point, measure: str = "") -> Solution:
     """The answer to a request, the other symbols at fixed values.
 
-    measure: "B", "FLOP" or "s": how messages print the sides. Raises NoSolution where no candidate, or every one
-    without end, satisfies the request; ValueError for a symbol without value and a fixed value of the unknown.
+    measure: how messages print the sides (empty: as the request says). Raises NoSolution where no candidate, or every
+    one without end, satisfies the request; ValueError for a symbol without value and a fixed value of the unknown.
     """
     unknown = symbol(request.unknown)
     wanted = [name for name in names(request.left, request.right) if name != request.unknown]
@@ -75,7 +75,7 @@ def solve(request: Request, fixed: Point, measure: str = "") -> Solution:
         raise ValueError(f"expected {request.unknown} to be solved for, got a fixed value of it")
     left, right = partly(request.left, held), partly(request.right, held)
     found = runs(_difference(left, right), request.relation, unknown, request.candidates)
-    place, end, beyond = _chosen(found, request, left, right, measure)
+    place, end, beyond = _chosen(found, request, left, right, measure or request.measure)
 
     def at(side: Expr, number: int) -> Exact:
         return value(side, {request.unknown: number}, [request.unknown])
@@ -197,5 +197,6 @@ def ridge_batch(flop: Expr, nbytes: Expr, ridge: float | Fraction, unknown: str,
         unknown=unknown,
         candidates=Candidates(),
         text=f"intensity >= {float(ridge):g} FLOP/B for {unknown}",
+        measure="FLOP/B",
     )
-    return solve(asked, fixed, "FLOP/B")
+    return solve(asked, fixed)

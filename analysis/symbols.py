@@ -37,6 +37,9 @@ HIGHEST_POWER = 1000
 DEEPEST = 60
 """A text with a higher power or deeper brackets than these is refused, so that none can hang or overflow."""
 
+MOST_NAMED = 12
+"""How many valid names a message lists; the nearest is looked for among all."""
+
 _SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-")
 _TOKEN = re.compile(
     r"\s*(?:(?P<number>\d[\d_]*(?:\.\d+)?(?:[eE][+-]?\d{1,3}(?!\d))?)|(?P<name>[A-Za-z_][A-Za-z0-9_]*)"
@@ -67,7 +70,8 @@ def unknown(kind: str, got: str, valid: Iterable[str]) -> str:
     known = [str(name) for name in valid]
     folded = {name.casefold(): name for name in reversed(known)}
     near = [folded[name] for name in difflib.get_close_matches(got.casefold(), list(folded), 3, cutoff=0.5)]
-    line = f"unknown {kind}: expected {' or '.join(filter(None, [', '.join(known[:-1]), *known[-1:]])) or 'none'}"
+    shown = known if len(known) <= MOST_NAMED else [*known[:MOST_NAMED], f"{len(known) - MOST_NAMED} others"]
+    line = f"unknown {kind}: expected {' or '.join(filter(None, [', '.join(shown[:-1]), *shown[-1:]])) or 'none'}"
     return f"{line}, got {got!r}" + (f", nearest {' or '.join(near)}" if near else "")
 
 

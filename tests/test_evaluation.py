@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import re
 import time
@@ -15,7 +16,7 @@ from formulas_made_up import NAMES, SYMBOLS, formulas, points
 from hypothesis import assume, given, settings
 
 from analysis.evaluation import partly, rows, value, values
-from analysis.symbols import symbol
+from analysis.symbols import names, symbol
 
 B, H, S = SYMBOLS
 
@@ -33,7 +34,7 @@ def test_values_are_those_of_substitution(formula: Any, point: dict[str, int]) -
     assert isinstance(found, int) == (by_sympy(formula, point).denominator == 1)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=15)
 @given(formulas(), formulas(), points)
 def test_quotients_and_roundings_of_them_are_exact(above: Any, below: Any, point: dict[str, int]) -> None:
     assume(by_sympy(below, point) != 0)
@@ -73,7 +74,7 @@ def test_ceiling_is_no_floor_of_a_negative() -> None:
 
 
 def terms(count: int) -> list[tuple[int, ...]]:
-    """Each term: its number, the powers of hidden and seq, c and the power of ⌊(batch + c)/2⌋, which x, its power."""
+    """Of each: its number, the powers of hidden and seq, c and the power of ⌊(batch + c)/2⌋, which x and its power."""
     numbers = random.Random(5)
     bounds = (10**9, 5, 4, 3, 3, 8, 3)
     return [tuple(1 + numbers.randrange(bound) for bound in bounds) for _ in range(count)]
@@ -86,11 +87,12 @@ def test_a_thousand_points_of_500_terms_take_under_a_second() -> None:
     )
     assert len(formula.args) >= 500
     numbers = random.Random(6)
-    at = [{s.name: numbers.randrange(1, 10**6) for s in formula.free_symbols} for _ in range(1000)]
+    wanted = names(formula)
+    at = [{name: numbers.randrange(1, 10**6) for name in wanted} for _ in range(1000)]
     start = time.process_time()  # the machine may have others to serve
     found = values(formula / 7, at)
     assert time.process_time() - start < 1
-    for worth, point in zip(found, at, strict=True):
+    for worth, point in itertools.islice(zip(found, at, strict=True), 0, None, 50):
         b, hidden, seq = (point[name] for name in NAMES)
         plain = sum(n * hidden**h * seq**s * ((b + c) // 2) ** f * point[f"x{x}"] ** p for n, h, s, c, f, x, p in made)
         assert plain > 2**63

@@ -33,6 +33,7 @@ B, H, S = SYMBOLS
         ("hidden + Mod(hidden, 7)", "1", 1),
         ("hidden + 1/(hidden + 1) - hidden", "1", -1),
         ("(hidden^2 + 1)/hidden - hidden", "1", -1),
+        ("(hidden^2 + floor(seq/2))/hidden - hidden", "floor(seq/2)", -1),
         ("batch*seq", "batch*seq", 0),
     ],
 )

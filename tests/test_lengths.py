@@ -257,3 +257,14 @@ def test_a_mean_keeps_the_other_symbols() -> None:
     assert mean(B / S, "seq", lengths) == B * sympy.Rational(4, 15)
     mixed = mean(H * sympy.Max(S, B), "seq", lengths)
     assert [value(mixed, {"hidden": 2, "batch": b}) for b in (1, 4, 9)] == [8, 9, 18]
+
+
+def test_a_lognormal_begins_at_one() -> None:
+    """Mean 2 and sigma 1: logarithms about log 2 - 1/2; P(1) lies between ½ and 1½, given above ½."""
+
+    def above(x: float) -> float:
+        return math.erfc((math.log(x) - math.log(2) + 0.5) / math.sqrt(2)) / 2
+
+    found = named("lognormal:2:1")
+    assert found.lengths[:2] == (1, 2)
+    assert abs(found.weights[0] / found.weight - (above(0.5) - above(1.5)) / above(0.5)) < 1e-9

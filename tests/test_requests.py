@@ -8,7 +8,7 @@ from fractions import Fraction
 import pytest
 
 from analysis.requests import UNITS, Candidates, amount, request
-from analysis.symbols import parse, plain, rational
+from analysis.symbols import parse, plain, rational, symbol
 
 QUANTITIES = {
     "footprint": parse("16*hidden^2 + 4*batch*hidden"),
@@ -33,16 +33,18 @@ MEASURES = {"footprint": "B", "time": "s", "intensity": "FLOP/B", "parameters": 
         ("parameters = 1_024 for hidden in 1:9", "parameters", "==", 1024, "hidden", Candidates(1, 1, 9)),
         ("parameters == 1e6 for hidden in 4:4", "parameters", "==", 10**6, "hidden", Candidates(4, 1, 4)),
         ("2 * footprint + 1 KiB <= 3 * 1 MiB for batch", "2*footprint + 1024", "<=", 3 * 2**20, "batch", Candidates()),
-        ("4*hidden^2 <= 10 for hidden", "parameters", "<=", 10, "hidden", Candidates()),
+        ("4*hidden^2 <= 10 for hidden", "4*hidden^2", "<=", 10, "hidden", Candidates()),
     ],
 )
 def test_requests_by_hand(
     text: str, left: str, relation: str, right: Fraction, unknown: str, candidates: Candidates
 ) -> None:
     found = request(text, QUANTITIES, measures=MEASURES)
-    assert plain(found.left) == plain(parse(left, QUANTITIES))
+    assert plain(found.left) == plain(parse(left, {**QUANTITIES, "hidden": symbol("hidden")}))
     assert (found.relation, found.right, found.unknown) == (relation, rational(right), unknown)
     assert found.candidates == candidates
+    assert found.measure == MEASURES.get(left, "")
+    assert request(text, QUANTITIES).measure == ""
 
 
 @pytest.mark.parametrize(
@@ -87,6 +89,11 @@ def test_units_by_hand() -> None:
         "GFLOP": 10**9,
         "us": Fraction(1, 10**6),
         "M": 10**6,
+        "ns": Fraction(1, 10**9),
+        "µs": Fraction(1, 10**6),
+        "ms": Fraction(1, 10**3),
+        "PiB": 2**50,
+        "EFLOP": 10**18,
     }
     assert {unit: UNITS[unit][1] for unit in expected} == expected
     assert UNITS["TFLOP/s"] == ("FLOP/s", 10**12)

@@ -236,7 +236,7 @@ def test_what_is_searched_says_how_far(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_no_solution_is_one_line(text: str, words: str) -> None:
     with pytest.raises(NoSolution, match=re.escape(words)) as fault:
-        solve(request(text, {"q": B + 43_057_000_000}), {}, "B")
+        solve(request(text, {"q": B + 43_057_000_000}, measures={"q": "B"}), {}, "" if text.startswith("q") else "B")
     assert "\n" not in str(fault.value)
 
 
@@ -280,7 +280,7 @@ def test_a_time_bound_is_the_longer_of_the_two() -> None:
     time_s = time_bound(2 * B * H**2, 8 * B * H, 1e12, 1e9, reached_flop=0.5)
     assert value(time_s, {"batch": 10, "hidden": 1000}) == Fraction(80_000, 10**9)
     assert value(time_s, {"batch": 10, "hidden": 4000}) == Fraction(2 * 10 * 4000**2, 5 * 10**11)
-    found = solve(request("time <= 1 ms for batch", {"time": time_s}), {"hidden": 4000}, "s")
+    found = solve(request("time <= 1 ms for batch", {"time": time_s}), {"hidden": 4000})
     assert (found.value, found.proof, found.formula) == (15, "monotone", None)  # 10⁻³ · 5e11 / 3.2e7 = 15.6
     width = solve(request("time <= 1 ms for hidden multiple of 8", {"time": time_s}), {"batch": 10})
     assert width.value == 5000  # √(10⁻³ · 5e11 / 20) = 5000 exactly, and memory would allow 12,500
@@ -310,3 +310,11 @@ def test_a_devices_rates() -> None:
         rates("H20O", "bf16")
     with pytest.raises(ValueError, match=r"H200.*: unknown unit: expected .*, got 'bf61', nearest"):
         rates("NVIDIA H200", "bf61")
+
+
+def test_a_range_ends_where_it_says() -> None:
+    assert [Candidates(8, 8, last).count() for last in (None, 8, 63, 64)] == [None, 1, 7, 8]
+    q = sympy.floor(H / 3)
+    assert asked("q >= 4 for hidden in 1:12", q=q).value == 12
+    with pytest.raises(NoSolution, match=re.escape("hidden=1 has 0 and hidden=11 has 3")):
+        asked("q >= 4 for hidden in 1:11", q=q)

@@ -119,4 +119,8 @@ def test_names_and_lines() -> None:
         == "unknown unit: expected s, GiB or GB, got 'gib', nearest GiB or GB"
     )
     assert unknown("unit", "zzz", []) == "unknown unit: expected none, got 'zzz'"
+    many = unknown("unit", "n19", [f"n{i}" for i in range(20)])
+    assert many.startswith(
+        "unknown unit: expected n0, n1, n2, n3, n4, n5, n6, n7, n8, n9, n10, n11 or 8 others, got 'n19', nearest n19"
+    )
     assert rational(0.1) == sympy.Rational(3602879701896397, 2**55)
