@@ -99,6 +99,20 @@ def test_luongs_attention_by_hand():
     torch.testing.assert_close(sharp, attention.layer(torch.cat([query, memory[:, 0]], dim=1)))
 
 
+def test_the_decoder_of_nmt_begins_where_the_backward_direction_ended():
+    """At the first source word: output and memory of a reading of the reversed source by that direction's weights."""
+    model, (source, target) = made("nmt")
+    begun = []
+    model.decoder.register_forward_pre_hook(lambda _module, given: begun.append(given[1]))
+    model(source, target)
+    backward = nn.LSTM(8, 8, batch_first=True)
+    with torch.no_grad():
+        for name, parameter in backward.named_parameters():
+            parameter.copy_(getattr(model.encoder, f"{name}_reverse"))
+    _, (output, memory) = backward(model.source(source).flip(1))
+    torch.testing.assert_close(begun[0], (output[0], memory[0]))
+
+
 def test_hybrid_attention_by_a_loop():
     """Of 5 steps, with a window of 4: one step before, itself, two after."""
     attention = HybridAttention(heard=6, state=4, keys=3, conv_width=4, filters=2)
@@ -181,6 +195,8 @@ def test_an_lstm_survives_what_is_done_to_modules():
     import copy
 
     layer, x = LSTM(3, 4, 1, batch_first=True), torch.randn(2, 5, 3)
+    given = zip(layer._flat_weights, layer._flat_weights_names, strict=True)
+    assert all(weight is getattr(layer, name) for weight, name in given), "from the first on"
     expected = layer(x)[0]
     torch.testing.assert_close(copy.deepcopy(layer)(x)[0], expected)
     other = LSTM(3, 4, 1, batch_first=True)
