@@ -350,6 +350,13 @@ def test_a_mistake_is_one_line(name, sizes, said):
     assert "\n" not in str(fault.value)
 
 
+def test_sizes_at_the_edge_of_their_limits_train():
+    for name, sizes in (("bert", {"seq": 12}), ("speech", {"frames": 4}), ("gpt", {"heads": 24})):
+        built = parts(name, 2, **sizes)(None)
+        built.step()
+        assert torch.isfinite(built.step.last_loss)
+
+
 def test_shapes_cannot_be_given_in_place_of_sizes():
     with pytest.raises(ValueError, match="wordlm takes its own inputs: leave --input out and say its sizes, as in "
                        "--hyper hidden=2004,vocab=10004"):  # fmt: skip
