@@ -17,7 +17,7 @@ from analysis.kinds import TABLE, Rule, Rules, kind_of, rule_of, total
 from analysis.operands import needed
 from analysis.step_table import StepTable
 from analysis.table_edits import Entry, rebuilt
-from analysis.traffic import Form, nothing, reads, writes
+from analysis.traffic import Form, Piece, nothing, reads, writes
 from results.records import Operation
 
 FUSED = "flopledger.fused"
@@ -117,13 +117,15 @@ def _fused(table: StepTable, chain: Chain, rules: Rules) -> Operation:
     """One operation for a chain."""
     members = [table.operations[each] for each in chain if not _is_view(table.operations[each], rules)]
     wanted = _wanted(table, chain)
-    arriving: dict[tuple[int, Form], None] = {}
-    leaving: dict[tuple[int, Form], None] = {}
+    room = {storage.id: storage.nbytes for storage in table.storages}
+    read: list[Piece] = []
+    written: list[Piece] = []
     made: set[int] = set()
     for member in members:
-        arriving.update(dict.fromkeys((storage, form) for storage, form, _ in reads(member) if storage not in made))
-        leaving.update(dict.fromkeys((storage, form) for storage, form, _ in writes(member) if storage in wanted))
+        read += [piece for piece in reads(member) if piece[0] not in made]
+        written += [piece for piece in writes(member) if piece[0] in wanted]
         made |= set(member.writes)
+    arriving, leaving = _once(read, room), _once(written, room)
     return replace(
         members[-1],
         name=FUSED,
@@ -137,6 +139,12 @@ def _fused(table: StepTable, chain: Chain, rules: Rules) -> Operation:
         reads=tuple(storage for storage, _ in arriving),
         writes=tuple(storage for storage, _ in leaving),
     )
+
+
+def _once(pieces: Sequence[Piece], room: Mapping[int, Size]) -> list[tuple[int, Form]]:
+    """(storage, form) of what is moved: a tensor once, and nothing more of a storage that is moved whole."""
+    whole = {storage: form for storage, form, size in pieces if storage in room and size == room[storage]}
+    return list(dict.fromkeys((storage, whole.get(storage, form)) for storage, form, _ in pieces))
 
 
 def _flop(members: Iterable[Operation], rules: Rules) -> Size:

@@ -11,7 +11,7 @@ import torch
 from analysis.kinds import not_understood, total
 from measure.fake import fake_mode, to_fake
 from measure.operations import trace_step
-from results.records import Operation
+from results.records import Operation, Storage
 from runners.counted import training
 from workloads.base import Batch, Workload
 from workloads.outputs import mean_loss
@@ -25,13 +25,19 @@ def of_workload(workload: Workload, size: int) -> dict[str, int]:
 
 def of_module(model: torch.nn.Module, *inputs: Any) -> dict[str, int]:
     """The same of a module, with the same loss."""
+    return by_phase(step_of(model, *inputs)[0])
+
+
+def step_of(model: torch.nn.Module, *inputs: Any) -> tuple[tuple[Operation, ...], tuple[Storage, ...]]:
+    """The operations and storages of one step of SGD on fake tensors."""
     mode = fake_mode()
     batch = Batch(inputs, None)
     model, batch = to_fake(model.train(), mode), replace(batch, inputs=to_fake(inputs, mode))
     with mode:
         optimizer = OPTIMIZERS["sgd"](list(model.parameters()))
         step = TrainingStep(model, mean_loss, optimizer, [batch], "cpu")
-    return by_phase(trace_step(step, model=model, optimizer=optimizer, inputs=batch.inputs, mode=mode).operations)
+    trace = trace_step(step, model=model, optimizer=optimizer, inputs=batch.inputs, mode=mode)
+    return trace.operations, trace.storages
 
 
 def by_phase(operations: Sequence[Operation]) -> dict[str, int]:

@@ -234,6 +234,8 @@ def _adapt(program: ExportedProgram, device: torch.device) -> None:
             if str(node.target) in CHECKS and not node.users:
                 module.graph.erase_node(node)
                 continue
+            if node.target is torch.ops.aten.view.default:
+                node.target = torch.ops.aten.reshape.default  # other devices have other strides; a view where it can be
             if "device" in node.kwargs:
                 node.update_kwarg("device", device)
             if str(node.target) in TRAINING:
