@@ -195,6 +195,29 @@ def test_a_mask_and_a_number_are_no_weights(tmp_path):
     assert model(torch.ones(4, 4))[0, 1] == -torch.inf
 
 
+def test_sizes_that_are_taken_apart_and_put_together(tmp_path):
+    """As TorchScript's exporter writes `x.reshape(x.shape[0], -1, 2)`: each size on its own, then a tensor of ones."""
+    node = helper.make_node
+    nodes = [
+        node("MatMul", ["x", "w"], ["m"]),
+        node("Shape", ["m"], ["s"]),
+        node("Gather", ["s", "zero"], ["n"], axis=0),
+        node("Unsqueeze", ["n", "axis"], ["n1"]),
+        node("Concat", ["n1", "rest"], ["sizes"], axis=0),
+        node("Reshape", ["m", "sizes"], ["r"]),
+        node("Mul", ["n", "two"], ["n2"]),
+        node("Unsqueeze", ["n2", "axis"], ["n3"]),
+        node("ConstantOfShape", ["n3"], ["ones"], value=helper.make_tensor("", TensorProto.FLOAT, [1], [1.0])),
+        node("Reshape", ["ones", "sizes2"], ["o"]),
+        node("Mul", ["r", "o"], ["y"]),
+    ]
+    weights = {"w": torch.eye(4), "zero": np.array(0), "axis": np.array([0]), "two": np.array(2)}
+    weights |= {"rest": np.array([-1, 2]), "sizes2": np.array([-1, 2, 1])}
+    path = files.write(tmp_path / "s.onnx", nodes, [("x", TensorProto.FLOAT, ["N", 4])], ["y"], weights)
+    x = torch.randn(3, 4)
+    torch.testing.assert_close(get(path).build()(x), x.reshape(3, 2, 2))
+
+
 def test_shared_weights_stay_shared(tmp_path):
     again = helper.make_node("MatMul", ["m", "w"], ["y"])
     model = get(one(tmp_path / "twice.onnx", again)).build()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 
 import pytest
 import sympy
@@ -85,7 +86,7 @@ def a_whole_lstm(name: str, steps: int, b, i, h, **attributes) -> StepTable:
     }[name]  # fmt: skip
     outputs = [(steps, b, h), (1, b, h), (1, b, h)] if name == "aten.lstm" else [(b, h), (b, h)]
     whole = operation(name, forms, outputs, **attributes)
-    there = [Storage(number, 0, "weight", -1, None) for number in range(len(forms))]
+    there = [Storage(number, 4 * prod(form), "weight", -1, None) for number, form in enumerate(forms.values())]
     made = [Storage(number + len(forms), 0, "activation", 0, None) for number in range(len(outputs))]
     return StepTable((whole,), (*there, *made))
 
@@ -273,7 +274,9 @@ def test_a_projection_changes_sizes_wherever_they_are_read():
 
 def test_a_projection_in_symbols():
     table = a_whole_lstm("aten.lstm", 2, B, 7, H, num_layers=1)
-    projected = total(project_lstm(table, P).operations)
+    changed = project_lstm(table, P)
+    assert changed.storages[4].nbytes == 4 * 4 * H * P  # the recurrent matrix
+    projected = total(changed.operations)
     assert sympy.expand(projected.model_flop - 2 * 2 * B * (4 * H * (7 + P) + H * P)) == 0
     numbers = total(project_lstm(a_whole_lstm("aten.lstm", 2, 3, 7, 5, num_layers=1), 2).operations)
     assert projected.model_flop.subs({B: 3, H: 5, P: 2}) == numbers.model_flop

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from workloads.onnx_known import KNOWN
+from workloads.onnx_known import KNOWN, calculate
 from workloads.onnx_nodes import Known, Node, single
 from workloads.onnx_operators import OPERATORS, Operator
 from workloads.onnx_recurrent import LAYERS, Recurrent
@@ -104,7 +104,7 @@ class Step(torch.nn.Module):
         if self.node.op in LAYERS:
             return self.recurrent(inputs)
         if self.node.op in KNOWN and all(each is None or isinstance(each, np.ndarray) for each in inputs):
-            return KNOWN[self.node.op](self.node, inputs)
+            return calculate(self.node, inputs)
         like = next((each for each in inputs if isinstance(each, torch.Tensor)), None)
         inputs = [each if self._as_it_is(place, each) else _value(each, like) for place, each in enumerate(inputs)]
         while inputs and inputs[-1] is None:
@@ -146,8 +146,7 @@ def _folded(node: Node, values: Mapping[str, Any], trained: set[str]) -> dict[st
     names = [name for name in node.inputs if name]
     if node.op not in KNOWN or not names or any(name not in values or name in trained for name in names):
         return None
-    made = KNOWN[node.op](node, [values.get(name) for name in node.inputs])
-    return dict(zip(node.outputs, made if isinstance(made, tuple) else (made,), strict=False))
+    return dict(zip(node.outputs, calculate(node, [values.get(name) for name in node.inputs]), strict=False))
 
 
 def _constant(node: Node) -> Known:
