@@ -26,7 +26,7 @@ def add_model(group: Any) -> None:
     group.add_argument("--batch-size", type=positive, default=1, metavar="N", help="samples in the batch (1)")
     group.add_argument("--input", default="", metavar="SHAPE", help="sizes of one sample, as in 3x224x224")
     group.add_argument(
-        "--batch", default="", metavar="FILE:FUNCTION", help="what makes the batches of a function's model"
+        "--batch", default="", metavar="WHAT", help="FILE:FUNCTION that makes batches, or a graph's dimension"
     )
     for name in SIZES:
         group.add_argument(f"--{name.replace('_', '-')}", type=positive, metavar="N", help="where the model has it")
@@ -48,15 +48,14 @@ def add_model(group: Any) -> None:
 def check_models(models: Sequence[str], options: Namespace) -> None:
     """Raises Mistake where a model or an input cannot be what it says, before anything is imported that is slow."""
     from workloads.shapes import parse_shapes
-    from workloads.specs import check
+    from workloads.specs import GRAPHS, check
 
     for name in options.hyper or {}:
         if name in WORDS or (getattr(options, name, None) is not None and name in SIZES):
             raise Mistake(f"--hyper: expected sizes that no other option says, got {name}")
     try:
-        for model in models:
-            check(model)
-        if options.batch:
+        forms = {check(model).form for model in models}
+        if options.batch and not forms <= set(GRAPHS.values()):
             check(options.batch)
         if options.input:
             parse_shapes(options.input)

@@ -1,4 +1,4 @@
-"""The five forms of a model, and the mistakes that are answered without building anything."""
+"""The seven forms of a model, and the mistakes that are answered without building anything."""
 
 from __future__ import annotations
 
@@ -25,6 +25,8 @@ ROOT = Path(__file__).parents[1]
         ("hf:bert", "hf", "bert", ""),
         ("package.module:build", "module", "package.module", "build"),
         ("net.py:build", "file", "net.py", "build"),
+        ("nets/model.pt2", "pt2", "nets/model.pt2", ""),
+        ("model.onnx", "onnx", "model.onnx", ""),
         ("../my nets/net.py:Net", "file", "../my nets/net.py", "Net"),
     ],
 )
@@ -48,6 +50,8 @@ def test_forms(text, form, target, function):
         ("jsn:dumps", "there is no module 'jsn'"),
         ("tim:vit_b", "there is no module 'tim'; nearest: timm"),
         ("colorsys:rgb_to_hls_", "colorsys has no 'rgb_to_hls_'; nearest: rgb_to_hls"),
+        ("nowhere/model.pt2", "nowhere/model.pt2: there is no file nowhere/model.pt2"),
+        ("model.onnx", "model.onnx: there is no file model.onnx"),
         ("hf:nowhere/config.json", "there is no file nowhere/config.json"),
     ],
 )

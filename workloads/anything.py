@@ -19,7 +19,7 @@ from workloads.catalogue import entry, factory
 from workloads.inputs import draw
 from workloads.outputs import mean_loss
 from workloads.shapes import Shape, parse_shapes
-from workloads.specs import Spec, check, parse
+from workloads.specs import GRAPHS, Spec, check, parse
 
 __all__ = ["check", "get"]
 
@@ -32,7 +32,8 @@ OWN_INPUTS = ("detection", "language", "translation", "speech", "embedding")
 
 
 def get(spec: str, /, *, input: str = "", batch: str = "", **hyper: int) -> Workload:  # noqa: A002  as the option is named
-    """The workload of any model. input: shapes as `--input` takes them; batch: "file.py:function" that makes batches.
+    """The workload of any model. input: shapes as `--input` takes them; batch: "file.py:function" that makes batches,
+    or, of a graph file, the name of the dimension that is the batch.
 
     hyper: sizes that the model has: image_size, num_classes, hidden, … of the catalogue, seq of transformers, the
     whole-number parameters of a function.
@@ -40,6 +41,10 @@ def get(spec: str, /, *, input: str = "", batch: str = "", **hyper: int) -> Work
     """
     known = check(spec)
     shapes = parse_shapes(input) if input else ()
+    if known.form in GRAPHS.values():
+        from workloads import graph_models
+
+        return graph_models.get(known, shapes, batch, **hyper)
     if batch and known.form not in ("file", "module"):
         raise ValueError(f"{spec}: a function that makes batches goes with one that makes the model; got {batch}")
     return _GETTERS[known.form](known, shapes, parse(batch) if batch else None, hyper)
