@@ -141,7 +141,7 @@ def _pass(model: torch.nn.Module, task: _Task, reuse: bool) -> tuple[FastCount, 
         with mode, torch.enable_grad():
             outputs = model(*inputs, **kwargs)
             loss = outputs if task.loss_of is None else task.loss_of(outputs)
-        walk = Walk(mode, leaf=(lambda _leaf: ()) if blocks is None else blocks.found)
+        walk = Walk(mode) if blocks is None else Walk(mode, beyond=blocks.found)
         walk.go(edges_of(tensors(loss)))
         _computed_again(walk, tape, mode)
     return _summed(tape, walk, blocks, task.rows), blocks

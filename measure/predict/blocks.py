@@ -1,8 +1,8 @@
 """Blocks that are built alike and get alike inputs are run once; the others take over what the first one ran.
 
 The first block of its kind leaves a Template: its products, its outputs' sizes, and for each output what a gradient
-that arrives there reaches, products and inputs. A replay makes outputs of those sizes, each behind a leaf of its own by
-which the walk over the graph finds back to the replay, and from there to the replay's inputs. A block qualifies only if
+that arrives there reaches, products and inputs. A replay makes outputs of those sizes, copies of one tensor: by the
+node of its copy the walk over the graph finds back to the replay, and from there to the replay's inputs. A block qualifies only if
 nothing but its outputs connects it with the rest: no input was written, nothing reached that is not an input,
 a parameter or its own, outputs new tensors, and the block itself afterwards as it was before.
 """
@@ -21,6 +21,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 from measure.predict.alike import Likeness
 from measure.predict.forms import Form, Mask
 from measure.predict.mode import PredictMode
+from measure.predict.outputs import META
 from measure.predict.reach import Edge, NotPredicted, Walk, edge_of
 
 _next_number = torch._C._autograd._get_sequence_nr
@@ -35,7 +36,8 @@ _PLAIN = (int, float, bool, str, type(None))
 class Template:
     """What one block ran. products: (form, module path below the block's own). outputs: sizes, strides, dtype and
     whether it needs a gradient, of each tensor. reached: for each output, (products with the gradients asked for,
-    positions of inputs). backward_flops: outputs that a gradient arrives at → model FLOP of the backward pass."""
+    positions of inputs). backward_flops: outputs that a gradient arrives at → model FLOP of the backward pass.
+    originals: outputs that need a gradient, by their places, of which each replay has a copy."""
 
     products: tuple[tuple[Form, str], ...]
     not_understood: Counter[str]
@@ -43,6 +45,7 @@ class Template:
     rest: tuple[Any, Any]
     reached: tuple[tuple[frozenset[tuple[int, Mask]], frozenset[int]], ...]
     backward_flops: dict[frozenset[int], int] = field(default_factory=dict)
+    originals: dict[int, torch.Tensor] = field(default_factory=dict)
 
     @functools.cached_property
     def forward_flop(self) -> int:
@@ -59,6 +62,10 @@ class Replay:
     number: int
     inputs: list[Edge | None]
     wanted: set[int] = field(default_factory=set)
+
+    def onwards(self, output: int) -> list[Edge]:
+        """The edges of the inputs that a gradient of this output reaches."""
+        return [edge for i in self.template.reached[output][1] if (edge := self.inputs[i]) is not None]
 
     def products(self) -> frozenset[tuple[int, Mask]]:
         """Places among the template's products, and which gradients of them are computed."""
@@ -99,7 +106,7 @@ class Blocks:
         self.replays: list[Replay] = []
         self._mode = mode
         self._templates: dict[Any, Template | Draft | None] = {}
-        self._leaves: dict[int, tuple[Any, Replay, int]] = {}
+        self._copies: dict[Any, tuple[Replay, int]] = {}
 
     @property
     def repeated(self) -> list[torch.nn.Module]:
@@ -118,14 +125,14 @@ class Blocks:
             template = self._templates[key] = self._template(template)
         return run(module, *args, **kwargs) if template is None else self._replay(template, tensors)
 
-    def found(self, leaf: Any) -> Iterable[Edge]:
-        """For a walk: the edges of the inputs that a replay passes a gradient on to, if this leaf stands for one."""
-        stands = self._leaves.get(id(leaf))
-        if stands is None or stands[0] is not leaf:
-            return ()
-        _, replay, output = stands
+    def found(self, copy: Any) -> Iterable[Edge] | None:
+        """For a walk: the edges of the inputs that a replay passes a gradient on to, if this node stands for one."""
+        stands = self._copies.get(copy)
+        if stands is None:
+            return None
+        replay, output = stands
         replay.wanted.add(output)
-        return [edge for i in replay.template.reached[output][1] if (edge := replay.inputs[i]) is not None]
+        return replay.onwards(output)
 
     def _key(self, module: torch.nn.Module, args: Any, kwargs: Any) -> tuple[Any, list[torch.Tensor]]:
         """(what tells this call from others, its tensors); None for a call that must run."""
@@ -192,13 +199,13 @@ class Blocks:
         """Products and inputs that a gradient of this output reaches; None if it reaches anything else."""
         touched: dict[Replay, set[int]] = {}
 
-        def follow(leaf: Any) -> Iterable[Edge]:
-            stands = self._leaves.get(id(leaf))
-            if stands is None or stands[0] is not leaf:
-                return ()
-            _, replay, number = stands
+        def follow(copy: Any) -> Iterable[Edge] | None:
+            stands = self._copies.get(copy)
+            if stands is None:
+                return None
+            replay, number = stands
             touched.setdefault(replay, set()).add(number)
-            return [edge for i in replay.template.reached[number][1] if (edge := replay.inputs[i]) is not None]
+            return replay.onwards(number)
 
         walk = Walk(self._mode, positions, follow, run_others=False)
         try:
@@ -223,20 +230,31 @@ class Blocks:
         mode = self._mode
         replay = Replay(template, mode.path, _next_number(), [edge_of(tensor) for tensor in tensors])
         self.replays.append(replay)
-        mode.replayed = True
-        mode.tape.not_understood += template.not_understood
+        mode.left_out = True
+        if template.not_understood:
+            mode.tape.not_understood += template.not_understood
         made = [self._made(replay, number, *how) for number, how in enumerate(template.outputs)]
         others, tree = template.rest
+        if len(made) == len(others) == 1 and tree.is_leaf():
+            return made[0]
         values = iter(made)
         return tree_unflatten([next(values) if other is None else other[0] for other in others], tree)
 
     def _made(self, replay: Replay, number: int, size: Any, stride: Any, dtype: Any, needs: bool) -> torch.Tensor:
+        """One output. A copy, because what follows may work in place on it, as it may not on a leaf."""
         with _unseen():
-            out = torch.empty_strided(size, stride, dtype=dtype, device="meta", requires_grad=needs)
             if not needs:
-                return out
-            self._leaves[id(out)] = (out, replay, number)
-            return out.clone()  # what follows may work in place on it, as it may not on a leaf
+                return torch.empty_strided(size, stride, dtype=dtype, device=META)
+            original = replay.template.originals.get(number)
+            if original is None:
+                original = torch.empty_strided(size, stride, dtype=dtype, device=META, requires_grad=True)
+                replay.template.originals[number] = original
+            out = original.clone()
+            if out.grad_fn is None:  # the block had turned gradients on for itself
+                with torch.enable_grad():
+                    out = original.clone()
+        self._copies[out.grad_fn] = replay, number
+        return out
 
 
 def _described(value: Any, tensors: dict[int, torch.Tensor]) -> Any:
