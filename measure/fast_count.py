@@ -28,13 +28,14 @@ from measure.counters.running import tensors
 from measure.places import ModulePaths
 from measure.predict import mode as modes
 from measure.predict import whole
+from measure.predict.alike import Likeness
 from measure.predict.blocks import Blocks, Replay
 from measure.predict.calls import watched
 from measure.predict.executed import traced
 from measure.predict.mode import EngineRan, PredictMode, Tape
 from measure.predict.randomness import kept_random
 from measure.predict.reach import Walk, edges_of, phase
-from measure.predict.untouched import kept, on_meta, parts_on_meta
+from measure.predict.untouched import Parts, kept, modules, on_meta, parts_on_meta
 from results.errors import Unavailable
 
 __all__ = ["FastCount", "Row", "clear_cache", "fast_count"]
@@ -116,11 +117,11 @@ class _Task:
 
 def _predicted(task: _Task, reuse: bool) -> FastCount:
     """One forward pass; again without replays where those cannot be trusted."""
-    parts = parts_on_meta(task.model)
+    parts, alike = _prepared(task, reuse and not _global_hooks())
     model = parts.every[0]
     with kept(parts, task.train), kept_random() as drawn, _no_collection():
         try:
-            found, blocks = _pass(model, task, reuse)
+            found, blocks = _pass(model, task, reuse, alike)
         except EngineRan:
             return _pass(model, task, False)[0]
         if not drawn():
@@ -131,10 +132,27 @@ def _predicted(task: _Task, reuse: bool) -> FastCount:
         return FastCount(**{**vars(found), "notes": (*found.notes, note)})
 
 
-def _pass(model: torch.nn.Module, task: _Task, reuse: bool) -> tuple[FastCount, Blocks | None]:
+def _prepared(task: _Task, reuse: bool) -> tuple[Parts, Likeness | None]:
+    """The model on meta, with what of it is to be kept; its likeness, if it is known as it will run.
+
+    Nothing is kept of a model whose code is known to change nothing, and that runs in the mode it is in.
+    """
+    model = task.model
+    first = next(model.parameters(), None)
+    alike = Likeness(model) if reuse and task.loss_of is None and (first is None or first.is_meta) else None
+    if alike is None or not (alike.fixed and alike.on_meta):
+        return parts_on_meta(model), None
+    if task.train is None or alike.modes == {task.train}:
+        return Parts([model], []), alike
+    return Parts(modules(model), []), None
+
+
+def _pass(
+    model: torch.nn.Module, task: _Task, reuse: bool, alike: Likeness | None = None
+) -> tuple[FastCount, Blocks | None]:
     tape = Tape()
     mode = PredictMode(tape, task.rows)
-    blocks = Blocks(mode, model) if reuse and not _global_hooks() else None
+    blocks = Blocks(mode, alike or Likeness(model)) if reuse and not _global_hooks() else None
     paths = ModulePaths(model) if task.rows else None
     inputs, kwargs = on_meta((task.inputs, task.kwargs), task.grad_inputs)
     with watched(mode, blocks, paths):

@@ -2,9 +2,9 @@
 
 The first block of its kind leaves a Template: its products, its outputs' sizes, and for each output what a gradient
 that arrives there reaches, products and inputs. A replay makes outputs of those sizes, copies of one tensor: by the
-node of its copy the walk over the graph finds back to the replay, and from there to the replay's inputs. A block qualifies only if
-nothing but its outputs connects it with the rest: no input was written, nothing reached that is not an input,
-a parameter or its own, outputs new tensors, and the block itself afterwards as it was before.
+node of its copy the walk over the graph finds back to the replay, and from there to the replay's inputs. A block
+qualifies only if nothing but its outputs connects it with the rest: no input was written, nothing reached that is not
+an input, a parameter or its own, outputs new tensors, and the block itself afterwards as it was before.
 """
 
 from __future__ import annotations
@@ -101,8 +101,8 @@ class Draft:
 class Blocks:
     """Decides for each call of a module whether it runs. `call` has the outputs of a replay, or runs the module."""
 
-    def __init__(self, mode: PredictMode, model: torch.nn.Module) -> None:
-        self._alike = Likeness(model)
+    def __init__(self, mode: PredictMode, alike: Likeness) -> None:
+        self._alike = alike
         self.replays: list[Replay] = []
         self._mode = mode
         self._templates: dict[Any, Template | Draft | None] = {}

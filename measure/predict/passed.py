@@ -1,7 +1,7 @@
-"""Normalisations and activations that are passed through: their output is a copy of their input, nothing is dispatched.
+"""Normalisations and activations that are passed through: the output is a copy of the input, nothing is dispatched.
 
-Such a layer returns a tensor like its input. What a gradient of it reaches is what one of its input reaches, and its own
-parameters, behind which there is nothing; so does a copy, by two calls of C++, where the layer's own way through
+Such a layer returns a tensor like its input. What a gradient of it reaches is what one of its input reaches, and its
+own parameters, behind which there is nothing; so does a copy, by two calls of C++, where the layer's own way through
 autograd and the dispatch mode takes ten times as long. In place, the input is returned and its version counted on, so
 that who asks whether it was written learns of it.
 
@@ -12,6 +12,7 @@ modes that somebody else entered, derivatives taken inside of the forward pass. 
 and counts of batches stay.
 """
 
+# ruff: noqa: A002  who calls PyTorch's functions may name their arguments
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -106,11 +107,12 @@ def _activated(mode: PredictMode, x: Any, inplace: bool) -> Any:
 
 
 def layer_norm(original: Callable[..., Any], mode: PredictMode) -> Callable[..., Any]:
-    """torch.nn.functional.layer_norm of single precision."""
+    """torch.nn.functional.layer_norm."""
 
     def normalised(input: Any, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Any:
         size = tuple(normalized_shape)
-        if _is_simple(mode, input) and size and input.shape[-len(size) :] == size and _are_of(size, input, weight, bias):
+        fits = _is_simple(mode, input) and size and input.shape[-len(size) :] == size
+        if fits and _are_of(size, input, weight, bias):
             return _passed(mode, input, weight, bias)
         return original(input, normalized_shape, weight, bias, eps)
 
@@ -146,10 +148,10 @@ def _weights(module: Any, x: Any) -> tuple[Any, Any] | None:
 def _are_of(size: Any, x: Any, *tensors: Any) -> bool:
     """Whether these tensors, where there are any, have this size and the dtype of x, and lead to nothing."""
     dtype = x.dtype
-    for t in tensors:
-        if t is not None and (t.shape != size or t.dtype is not dtype or (t.requires_grad and type(t) is not _Parameter)):
-            return False
-    return True
+    return all(
+        t is None or (t.shape == size and t.dtype is dtype and (type(t) is _Parameter or not t.requires_grad))
+        for t in tensors
+    )
 
 
 PASSED: tuple[tuple[Any, str, Callable[..., Any]], ...] = (

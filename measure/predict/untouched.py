@@ -40,7 +40,8 @@ def on_meta(tree: Any, grad: bool | None = None) -> Any:
 
 @dataclass(frozen=True)
 class Parts:
-    """The modules of a model, itself first, and those among them that may change what they have."""
+    """The modules of a model of which something may change, itself first, and those among them that may change what
+    they have besides their mode and their parameters' gradients."""
 
     every: list[torch.nn.Module]
     changing: list[torch.nn.Module]
