@@ -119,7 +119,7 @@ def _predicted(task: _Task, reuse: bool) -> FastCount:
     """One forward pass; again without replays where those cannot be trusted."""
     parts, alike = _prepared(task, reuse and not _global_hooks())
     model = parts.every[0]
-    with kept(parts, task.train), kept_random() as drawn, _no_collection():
+    with kept(parts, task.train), kept_random(torch_alone=parts.settled) as drawn, _no_collection():
         try:
             found, blocks = _pass(model, task, reuse, alike)
         except EngineRan:
@@ -135,7 +135,7 @@ def _predicted(task: _Task, reuse: bool) -> FastCount:
 def _prepared(task: _Task, reuse: bool) -> tuple[Parts, Likeness | None]:
     """The model on meta, with what of it is to be kept; its likeness, if it is known as it will run.
 
-    Nothing is kept of a model whose code is known to change nothing, and that runs in the mode it is in.
+    Nothing is kept of a model that is settled, and runs in the mode it is in.
     """
     model = task.model
     first = next(model.parameters(), None)
@@ -143,8 +143,8 @@ def _prepared(task: _Task, reuse: bool) -> tuple[Parts, Likeness | None]:
     if alike is None or not (alike.fixed and alike.on_meta):
         return parts_on_meta(model), None
     if task.train is None or alike.modes == {task.train}:
-        return Parts([model], []), alike
-    return Parts(modules(model), []), None
+        return Parts([model], [], settled=True), alike
+    return Parts(modules(model), [], settled=True), None
 
 
 def _pass(

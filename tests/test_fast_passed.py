@@ -59,7 +59,7 @@ def test_an_output_is_the_layers_own(where, name, passing):
 
 
 def _calls(name, x):
-    return CALLS[name](x) if x.dtype.is_floating_point else []
+    return CALLS[name](x) if x.dtype.is_floating_point or name not in ("forward", "layer_norm") else []
 
 
 def _begun(form, dtype, needs):
@@ -159,11 +159,6 @@ NOT_PASSED = {
         lambda: Made(_force, first=_linear(), second=_linear(), third=_linear()),
         (3, 1 + 1 + 2, 0),
     ),
-    "a view written in place": (
-        lambda: Made(lambda m, x: (y := m.first(x), F.relu(y[:2], True), m.second(y))[2],
-                     first=_linear(), second=_linear()),
-        (2, 1 + 2, 0),
-    ),
     "a norm by itself trains": (
         lambda: Made(lambda m, x: m.second(m.norm(x)), norm=nn.BatchNorm1d(8), second=_linear()),
         (1, 2, 0),
@@ -255,9 +250,12 @@ def test_what_a_normalisation_refuses_is_refused(sizes, said):
         fast_count(nn.Sequential(nn.BatchNorm1d(8), nn.Flatten()), (torch.randn(sizes),), train=True)
 
 
-def test_a_leaf_is_not_written_in_place():
+def test_what_must_not_be_written_in_place_is_not():
     with pytest.raises(Unavailable, match="leaf"):
         fast_count(nn.Sequential(nn.ReLU(inplace=True)), (torch.randn(4, 8),), grad_inputs=True)
+    model = Made(lambda m, x: F.relu(m.first(x).split(2)[0], True), first=_linear())
+    with pytest.raises(Unavailable, match=r"predicted \(RuntimeError: Output 0 of \w+ is a view and is being modified"):
+        fast_count(model, (torch.randn(4, 8),))
 
 
 MUTATIONS = {
