@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import heapq
-import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -44,7 +43,7 @@ SAFE = frozenset(
 )
 """Operators, without underscores, whose backward pass holds no product."""
 
-_NODE = re.compile(r"(\w+?)(?:Backward\d+|Backward\d+_copy)$")
+_DIGITS = "0123456789"
 _NAMED = {"AccumulateGrad": "leaf", "CloneBackward0": "copy", "CopySlices": "slices", "CopyBackwards": "safe"}
 _class: dict[type, str] = {}
 
@@ -62,8 +61,10 @@ def class_of(node: Any) -> str:
 def _classify(name: str) -> str:
     if name in _NAMED:
         return _NAMED[name]
-    matched = _NODE.match(name)
-    return "safe" if matched is not None and matched[1].lower() in SAFE else "other"
+    numbered = name.removesuffix("_copy")  # NameBackward0, or NameBackward0_copy
+    stem = numbered.rstrip(_DIGITS)
+    operator = stem.removesuffix("Backward").lower() if stem.endswith("Backward") and stem != numbered else ""
+    return "safe" if operator in SAFE else "other"
 
 
 @dataclass
