@@ -35,7 +35,8 @@ from measure.predict.executed import traced
 from measure.predict.mode import EngineRan, PredictMode, Tape
 from measure.predict.randomness import kept_random
 from measure.predict.reach import Walk, edges_of, phase
-from measure.predict.untouched import Parts, kept, modules, on_meta, parts_on_meta
+from measure.predict.settled import prepared
+from measure.predict.untouched import Parts, kept, on_meta
 from results.errors import Unavailable
 
 __all__ = ["FastCount", "Row", "clear_cache", "fast_count"]
@@ -117,34 +118,25 @@ class _Task:
 
 def _predicted(task: _Task, reuse: bool) -> FastCount:
     """One forward pass; again without replays where those cannot be trusted."""
-    parts, alike = _prepared(task, reuse and not _global_hooks())
-    model = parts.every[0]
+    known_code = reuse and task.loss_of is None and not _global_hooks()
+    parts, alike = prepared(task.model, task.train, known_code)
+    try:
+        found, replayed, drawn = _kept_pass(parts, task, reuse, alike)
+    except EngineRan:
+        found, replayed, drawn = _kept_pass(parts, task, False)
+    if not drawn:
+        return found
+    if replayed:
+        found, _, _ = _kept_pass(parts, task, False)
+    note = "the model drew random numbers while it ran: one of its courses is counted"
+    return FastCount(**{**vars(found), "notes": (*found.notes, note)})
+
+
+def _kept_pass(parts: Parts, task: _Task, reuse: bool, alike: Likeness | None = None) -> tuple[FastCount, bool, bool]:
+    """One pass, whatever becomes of it undone; whether blocks were replayed, and whether random numbers were drawn."""
     with kept(parts, task.train), kept_random(torch_alone=parts.settled) as drawn, _no_collection():
-        try:
-            found, blocks = _pass(model, task, reuse, alike)
-        except EngineRan:
-            return _pass(model, task, False)[0]
-        if not drawn():
-            return found
-        if blocks is not None and blocks.replays:
-            found, _ = _pass(model, task, False)
-        note = "the model drew random numbers while it ran: one of its courses is counted"
-        return FastCount(**{**vars(found), "notes": (*found.notes, note)})
-
-
-def _prepared(task: _Task, reuse: bool) -> tuple[Parts, Likeness | None]:
-    """The model on meta, with what of it is to be kept; its likeness, if it is known as it will run.
-
-    Nothing is kept of a model that is settled, and runs in the mode it is in.
-    """
-    model = task.model
-    first = next(model.parameters(), None)
-    alike = Likeness(model) if reuse and task.loss_of is None and (first is None or first.is_meta) else None
-    if alike is None or not (alike.fixed and alike.on_meta):
-        return parts_on_meta(model), None
-    if task.train is None or alike.modes == {task.train}:
-        return Parts([model], [], settled=True), alike
-    return Parts(modules(model), [], settled=True), None
+        found, blocks = _pass(parts.every[0], task, reuse, alike)
+        return found, blocks is not None and bool(blocks.replays), drawn()
 
 
 def _pass(

@@ -183,7 +183,23 @@ def test_equal_to_the_executed_trace_and_to_counts_by_hand(name):
     assert (found.forward_flop, found.backward_flop, found.recompute_flop) == tuple(n * 2 * 4 * 64 for n in products)
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:FutureWarning")  # dual numbers load them
+def test_a_pass_that_is_taken_again_begins_where_the_first_did():
+    """The engine runs after an activation was passed through: again without. A second course would have two products
+    more than 4 × 8 × 8 forward, and its weight's."""
+
+    def forward(m, x):
+        m.calls += 1
+        y = F.relu(m.first(x))
+        torch.autograd.grad(y.sum(), y)
+        return m.first(m.first(y)) if m.calls > 1 else y
+
+    model = Made(forward, first=_linear())
+    model.calls = 0
+    found = fast_count(model.to("meta"), (torch.randn(4, 8),))
+    assert (found.forward_flop, found.backward_flop, found.executed, model.calls) == (512, 512, False, 0)
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # dual numbers load them
 def test_a_derivative_forwards_is_as_without_passing():
     model = Made(_tangent, first=_linear())
     found = fast_count(model, (torch.randn(4, 8),))

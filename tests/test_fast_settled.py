@@ -11,10 +11,10 @@ import torchvision
 from fast_nets import Made, agree
 from torch import nn
 
-from measure import fast_count as count
 from measure.fast_count import fast_count
 from measure.predict import reach
 from measure.predict.alike import Likeness
+from measure.predict.settled import prepared
 
 
 def _resnet():
@@ -22,22 +22,19 @@ def _resnet():
         return torchvision.models.resnet18(), torch.empty(2, 3, 64, 64)
 
 
-def _prepared(model, x, **options):
+def _prepared(model, train=None, known_code=True):
     """(whether nothing of its modules is kept, whether its likeness was taken already)."""
-    parts, alike = count._prepared(count._Task(model, (x,), {}, **_OPTIONS | options), reuse=True)
+    parts, alike = prepared(model, train, known_code)
     return parts.settled, alike is not None
 
 
-_OPTIONS = {"train": None, "grad_inputs": None, "loss_of": None, "rows": False}
-
-
 def test_a_model_of_torchvision_is_settled():
-    model, x = _resnet()
-    assert _prepared(model, x) == (True, True)
-    assert _prepared(model, x, train=True) == (True, True)
-    assert _prepared(model, x, train=False) == (True, False)  # it runs in another mode than it is in
-    assert _prepared(model, x, loss_of=lambda out: out) == (False, False)  # whose code may do anything
-    assert _prepared(torchvision.models.resnet18(), x) == (False, False)
+    model, _ = _resnet()
+    assert _prepared(model) == (True, True)
+    assert _prepared(model, train=True) == (True, True)
+    assert _prepared(model, train=False) == (True, False)  # it runs in another mode than it is in
+    assert _prepared(model, known_code=False) == (False, False)
+    assert _prepared(torchvision.models.resnet18()) == (False, False)
 
 
 def _hooked(model):
@@ -61,7 +58,7 @@ def test_a_model_is_not_settled_for_one_part_of_it(change):
     model, x = _resnet()
     change(model)
     before = {name: (id(tensor), tensor._version) for name, tensor in model.named_buffers()}
-    assert _prepared(model, x) == (False, False)
+    assert not _prepared(model)[0]
     found, plain = fast_count(model, (x,)), fast_count(model, (x,), reuse=False)
     assert not found.executed, found.notes
     assert (found.forward_flop, found.backward_flop) == (plain.forward_flop, plain.backward_flop)
