@@ -28,13 +28,15 @@ from measure.counters.running import tensors
 from measure.places import ModulePaths
 from measure.predict import mode as modes
 from measure.predict import whole
+from measure.predict.alike import Likeness
 from measure.predict.blocks import Blocks, Replay
 from measure.predict.calls import watched
 from measure.predict.executed import traced
 from measure.predict.mode import EngineRan, PredictMode, Tape
 from measure.predict.randomness import kept_random
 from measure.predict.reach import Walk, edges_of, phase
-from measure.predict.untouched import kept, on_meta, parts_on_meta
+from measure.predict.settled import prepared
+from measure.predict.untouched import Parts, kept, on_meta
 from results.errors import Unavailable
 
 __all__ = ["FastCount", "Row", "clear_cache", "fast_count"]
@@ -116,32 +118,40 @@ class _Task:
 
 def _predicted(task: _Task, reuse: bool) -> FastCount:
     """One forward pass; again without replays where those cannot be trusted."""
-    parts = parts_on_meta(task.model)
-    model = parts.every[0]
-    with kept(parts, task.train), kept_random() as drawn, _no_collection():
-        try:
-            found, blocks = _pass(model, task, reuse)
-        except EngineRan:
-            return _pass(model, task, False)[0]
-        if not drawn():
-            return found
-        if blocks is not None and blocks.replays:
-            found, _ = _pass(model, task, False)
-        note = "the model drew random numbers while it ran: one of its courses is counted"
-        return FastCount(**{**vars(found), "notes": (*found.notes, note)})
+    known_code = reuse and task.loss_of is None and not _global_hooks()
+    parts, alike = prepared(task.model, task.train, known_code)
+    try:
+        found, replayed, drawn = _kept_pass(parts, task, reuse, alike)
+    except EngineRan:
+        found, replayed, drawn = _kept_pass(parts, task, False)
+    if not drawn:
+        return found
+    if replayed:
+        found, _, _ = _kept_pass(parts, task, False)
+    note = "the model drew random numbers while it ran: one of its courses is counted"
+    return FastCount(**{**vars(found), "notes": (*found.notes, note)})
 
 
-def _pass(model: torch.nn.Module, task: _Task, reuse: bool) -> tuple[FastCount, Blocks | None]:
+def _kept_pass(parts: Parts, task: _Task, reuse: bool, alike: Likeness | None = None) -> tuple[FastCount, bool, bool]:
+    """One pass, whatever becomes of it undone; whether blocks were replayed, and whether random numbers were drawn."""
+    with kept(parts, task.train), kept_random(torch_alone=parts.settled) as drawn, _no_collection():
+        found, blocks = _pass(parts.every[0], task, reuse, alike)
+        return found, blocks is not None and bool(blocks.replays), drawn()
+
+
+def _pass(
+    model: torch.nn.Module, task: _Task, reuse: bool, alike: Likeness | None = None
+) -> tuple[FastCount, Blocks | None]:
     tape = Tape()
     mode = PredictMode(tape, task.rows)
-    blocks = Blocks(mode, model) if reuse and not _global_hooks() else None
+    blocks = Blocks(mode, alike or Likeness(model)) if reuse and not _global_hooks() else None
     paths = ModulePaths(model) if task.rows else None
     inputs, kwargs = on_meta((task.inputs, task.kwargs), task.grad_inputs)
     with watched(mode, blocks, paths):
         with mode, torch.enable_grad():
             outputs = model(*inputs, **kwargs)
             loss = outputs if task.loss_of is None else task.loss_of(outputs)
-        walk = Walk(mode, leaf=(lambda _leaf: ()) if blocks is None else blocks.found)
+        walk = Walk(mode) if blocks is None else Walk(mode, beyond=blocks.found)
         walk.go(edges_of(tensors(loss)))
         _computed_again(walk, tape, mode)
     return _summed(tape, walk, blocks, task.rows), blocks

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import copy
 import dis
+import inspect
+import sys
 import threading
 import types
 
 import torch
 import torch.nn.functional as F
-import torchvision.models.feature_extraction  # noqa: F401  torchvision's classes are looked through, these too
+import torchvision.models.feature_extraction
 from fast_nets import Made, agree
 from torch import nn
 
 from measure.fast_count import fast_count
 from measure.predict.alike import Likeness
-from measure.predict.harmless import FIXED, NOT_FIXED
+from measure.predict.harmless import FIXED, NOT_FIXED, leaves_modules_alone
 
 
 def test_what_torch_and_torchvision_change_outside_of_building_is_known():
@@ -41,6 +43,24 @@ def test_what_torch_and_torchvision_change_outside_of_building_is_known():
         "swin_transformer.ShiftedWindowAttention3d.define_relative_position_bias_table",
     }
     assert len(found) > 100  # they were looked at
+
+
+def test_torch_and_torchvision_draw_from_no_generator_but_torchs():
+    """Why those of Python and NumPy are not looked at for their models: nothing of them is within reach of the code.
+
+    maxvit has NumPy itself, for numbers between two, and names no generator of it.
+    """
+    kinds = [kind for kind in _classes(nn.Module) if leaves_modules_alone(kind)]
+    names = {part.__module__ for kind in kinds for part in kind.__mro__ if part is not object}
+    drawing = set()
+    for name in names:
+        for held, value in vars(sys.modules[name]).items():
+            home = value.__name__ if isinstance(value, types.ModuleType) else getattr(value, "__module__", None) or ""
+            if home.partition(".")[0] in ("random", "numpy", "secrets", "os"):
+                drawing.add((name, held))
+    assert len(names) > 50
+    assert drawing <= {("torchvision.models.maxvit", "np")}
+    assert "random" not in inspect.getsource(torchvision.models.maxvit)
 
 
 def _classes(kind):

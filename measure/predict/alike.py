@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils._pytree import tree_leaves
 
 from measure.predict.harmless import is_strange, keeps_to_itself, leaves_modules_alone
 
@@ -63,13 +64,16 @@ class Likeness:
 
     They are taken once, at the beginning, if all code of the model is known to leave its modules as they are
     (`fixed`); else again at each call, because what ran before may have changed a module. repeated: modules with
-    children that were built like another one; no other can be replayed.
+    children that were built like another one; no other can be replayed. on_meta: whether all tensors are; it is only
+    known of a model that is fixed. modes: what the modules' `training` is.
     """
 
     def __init__(self, model: nn.Module) -> None:
         self._numbers: dict[Any, int] = {}
         self._kinds: set[type] = set()
         self._strange = False
+        self.on_meta = True
+        self.modes: set[bool] = set()
         parents: list[nn.Module] = []
         self._taken: dict[int, int | None] = {}
         whole = self._number(model, self._taken, parents)
@@ -89,23 +93,37 @@ class Likeness:
             return self._alone(type(module), own)
         if id(module) in known:
             return known[id(module)]
-        below = [-1 if child is None else self._number(child, known, parents) for child in children.values()]
+        below = []
+        for child in children.values():
+            if child is None:
+                below.append(-1)
+            else:
+                within = child.__dict__
+                below.append(
+                    self._number(child, known, parents) if within["_modules"] else self._alone(type(child), within)
+                )
         number = None if None in below else self._noted(type(module), own, below)
         known[id(module)] = number
         parents.append(module)
         return number
 
     def _alone(self, kind: type, own: dict[str, Any]) -> int | None:
-        """The number of a module without children. A layer like an earlier one is known at once."""
-        plain = None if _hooked(own) else _layer(kind, own)
+        """The number of a module without children. A layer like an earlier one is known at once.
+
+        Its signature is of settings taken at once, if it is one of PyTorch's own layers and they are as plain as usual.
+        """
+        if not _is_layer(kind) or _hooked(own):
+            return self._noted(kind, own, ())
+        values = _extras(kind, own)[1]
+        kinds = tuple(map(type, values))
+        plain = (kind, values, kinds, *_held(own))
         try:
-            number = None if plain is None else self._numbers.get(plain)
+            number = self._numbers.get(plain)
         except TypeError:  # a setting that has no hash
-            plain = number = None
-        if number is None and plain is not None and _are_plain(plain[2]):
-            self._kinds.add(kind)
-            number = self._numbers[plain] = len(self._numbers)
-        return self._noted(kind, own, ()) if number is None else number
+            return self._noted(kind, own, ())
+        if number is None:
+            return self._new(plain, kind, own) if _are_plain(kinds) else self._noted(kind, own, ())
+        return number
 
     def _noted(self, kind: type, own: dict[str, Any], below: Sequence[int | None]) -> int | None:
         """The number of any module by its signature: type, settings, tensors, names and numbers of children."""
@@ -117,11 +135,34 @@ class Likeness:
         if _hooked(own):
             return None
         try:
-            settings = (names, *_settings(kind, own, names, values))
-            key = (kind, settings, kinds if simple else (), *_held(own), *own["_modules"], *below)
-            return self._numbers.setdefault(key, len(self._numbers))
+            settings = _settings(kind, own, names, values, simple)
+            key = (kind, names, *settings, kinds if simple else (), *_held(own), *own["_modules"], *below)
+            number = self._numbers.get(key)
         except (NotAlike, TypeError):
             return None
+        if number is not None:
+            return number
+        self.on_meta = self.on_meta and (simple or all(map(_is_on_meta, tree_leaves(values))))
+        return self._new(key, kind, own)
+
+    def _new(self, key: Any, kind: type, own: dict[str, Any]) -> int:
+        """The number of the first module of its signature."""
+        self._kinds.add(kind)
+        self.modes.add(own["training"])
+        for tensors in (own["_parameters"], own["_buffers"]):
+            self.on_meta = self.on_meta and all(map(_is_on_meta, tensors.values()))
+        number = self._numbers[key] = len(self._numbers)
+        return number
+
+
+def _is_on_meta(value: Any) -> bool:
+    return not isinstance(value, torch.Tensor) or value.is_meta
+
+
+@functools.cache
+def _is_layer(kind: type) -> bool:
+    """Whether this is a layer of PyTorch's own all of whose settings matter as they are."""
+    return kind.__module__.startswith("torch.nn.modules.") and not _drops(kind)
 
 
 def _hooked(own: dict[str, Any]) -> bool:
@@ -151,13 +192,18 @@ def _learned(asked: tuple[type, int], own: dict[str, Any]) -> tuple[tuple[str, .
     return _getters[asked]
 
 
-def _settings(kind: type, own: dict[str, Any], names: Sequence[str], values: Sequence[Any]) -> Sequence[Any]:
-    """The settings as something to compare. Raises NotAlike for a module of which more may matter."""
+def _settings(
+    kind: type, own: dict[str, Any], names: Sequence[str], values: Sequence[Any], simple: bool
+) -> Sequence[Any]:
+    """The settings as something to compare. Raises NotAlike for a module of which more may matter.
+
+    simple: whether their types say that they are nothing but their values.
+    """
     if not keeps_to_itself(kind) or own.get("_compiled_call_impl") is not None:
         raise NotAlike
     if _drops(kind):
         return [v in (0, 1) and v if name == "p" else _frozen(v) for name, v in zip(names, values, strict=True)]
-    if tuple(map(type, values)) in _simple_kinds:
+    if simple:
         return values
     return [
         None if name == "forward" and stands_in(value) else _frozen(value)
@@ -179,19 +225,8 @@ def _held(own: dict[str, Any]) -> list[Any]:
             if tensor is None:
                 parts.append(None)
             else:
-                parts += (tensor.shape, tensor.stride(), tensor.dtype, tensor.requires_grad)
+                parts += (tensor.shape, tensor.stride(), tensor.dtype, tensor.requires_grad, tensor.is_meta)
     return parts
-
-
-def _layer(kind: type, own: dict[str, Any]) -> tuple[Any, ...] | None:
-    """The signature of one of PyTorch's own layers, its settings taken at once: (type, settings, their types, tensors).
-
-    It holds if the settings are as plain as usual (`_are_plain`). None for others.
-    """
-    if not kind.__module__.startswith("torch.nn.modules.") or _drops(kind):
-        return None
-    values = _extras(kind, own)[1]
-    return (kind, values, tuple(map(type, values)), *_held(own))
 
 
 def _are_plain(kinds: tuple[type, ...]) -> bool:

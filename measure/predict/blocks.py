@@ -1,27 +1,27 @@
 """Blocks that are built alike and get alike inputs are run once; the others take over what the first one ran.
 
 The first block of its kind leaves a Template: its products, its outputs' sizes, and for each output what a gradient
-that arrives there reaches, products and inputs. A replay makes outputs of those sizes, each behind a leaf of its own by
-which the walk over the graph finds back to the replay, and from there to the replay's inputs. A block qualifies only if
-nothing but its outputs connects it with the rest: no input was written, nothing reached that is not an input,
-a parameter or its own, outputs new tensors, and the block itself afterwards as it was before.
+that arrives there reaches, products and inputs. A replay makes outputs of those sizes, copies of one tensor: by the
+node of its copy the walk over the graph finds back to the replay, and from there to the replay's inputs. A block
+qualifies only if nothing but its outputs connects it with the rest: no input was written, nothing reached that is not
+an input, a parameter or its own, outputs new tensors, and the block itself afterwards as it was before.
 """
 
 from __future__ import annotations
 
-import functools
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from measure.predict.alike import Likeness
-from measure.predict.forms import Form, Mask
+from measure.predict.forms import Mask
 from measure.predict.mode import PredictMode
+from measure.predict.outputs import META
 from measure.predict.reach import Edge, NotPredicted, Walk, edge_of
+from measure.predict.templates import Draft, Replay, Template
 
 _next_number = torch._C._autograd._get_sequence_nr
 _top_hooks = torch._C._autograd._top_saved_tensors_default_hooks
@@ -31,75 +31,15 @@ _unseen = torch._C._DisableTorchDispatch
 _PLAIN = (int, float, bool, str, type(None))
 
 
-@dataclass(eq=False)
-class Template:
-    """What one block ran. products: (form, module path below the block's own). outputs: sizes, strides, dtype and
-    whether it needs a gradient, of each tensor. reached: for each output, (products with the gradients asked for,
-    positions of inputs). backward_flops: outputs that a gradient arrives at → model FLOP of the backward pass."""
-
-    products: tuple[tuple[Form, str], ...]
-    not_understood: Counter[str]
-    outputs: tuple[tuple[Any, ...], ...]
-    rest: tuple[Any, Any]
-    reached: tuple[tuple[frozenset[tuple[int, Mask]], frozenset[int]], ...]
-    backward_flops: dict[frozenset[int], int] = field(default_factory=dict)
-
-    @functools.cached_property
-    def forward_flop(self) -> int:
-        """Model FLOP of its forward pass."""
-        return sum(form.forward[1] for form, _ in self.products)
-
-
-@dataclass(eq=False)
-class Replay:
-    """A block that was not run. wanted: outputs that a gradient arrives at. inputs: edges of its input tensors."""
-
-    template: Template
-    path: str
-    number: int
-    inputs: list[Edge | None]
-    wanted: set[int] = field(default_factory=set)
-
-    def products(self) -> frozenset[tuple[int, Mask]]:
-        """Places among the template's products, and which gradients of them are computed."""
-        return frozenset().union(*(self.template.reached[output][0] for output in self.wanted))
-
-    def backward_flop(self) -> int:
-        """Model FLOP of its backward pass; the same for all replays of which a gradient arrives at the same outputs."""
-        known, wanted, products = self.template.backward_flops, frozenset(self.wanted), self.template.products
-        if wanted not in known:
-            known[wanted] = sum(products[place][0].backward_flop(mask) for place, mask in self.products())
-        return known[wanted]
-
-
-@dataclass(eq=False)
-class Draft:
-    """What is kept of a block that ran, until one like it is called and a Template is made: most never are.
-
-    inputs, outputs: edges; forms: as a template's outputs; start: number of the first autograd node; products: places
-    on the tape, from and to; nested: replays inside.
-    """
-
-    path: str
-    inputs: list[Edge | None]
-    outputs: list[Edge | None]
-    forms: tuple[tuple[Any, ...], ...]
-    rest: tuple[Any, Any]
-    start: int
-    products: tuple[int, int]
-    nested: list[Replay]
-    not_understood: Counter[str]
-
-
 class Blocks:
     """Decides for each call of a module whether it runs. `call` has the outputs of a replay, or runs the module."""
 
-    def __init__(self, mode: PredictMode, model: torch.nn.Module) -> None:
-        self._alike = Likeness(model)
+    def __init__(self, mode: PredictMode, alike: Likeness) -> None:
+        self._alike = alike
         self.replays: list[Replay] = []
         self._mode = mode
         self._templates: dict[Any, Template | Draft | None] = {}
-        self._leaves: dict[int, tuple[Any, Replay, int]] = {}
+        self._copies: dict[Any, tuple[Replay, int]] = {}
 
     @property
     def repeated(self) -> list[torch.nn.Module]:
@@ -118,14 +58,14 @@ class Blocks:
             template = self._templates[key] = self._template(template)
         return run(module, *args, **kwargs) if template is None else self._replay(template, tensors)
 
-    def found(self, leaf: Any) -> Iterable[Edge]:
-        """For a walk: the edges of the inputs that a replay passes a gradient on to, if this leaf stands for one."""
-        stands = self._leaves.get(id(leaf))
-        if stands is None or stands[0] is not leaf:
-            return ()
-        _, replay, output = stands
+    def found(self, copy: Any) -> Iterable[Edge] | None:
+        """For a walk: the edges of the inputs that a replay passes a gradient on to, if this node stands for one."""
+        stands = self._copies.get(copy)
+        if stands is None:
+            return None
+        replay, output = stands
         replay.wanted.add(output)
-        return [edge for i in replay.template.reached[output][1] if (edge := replay.inputs[i]) is not None]
+        return replay.onwards(output)
 
     def _key(self, module: torch.nn.Module, args: Any, kwargs: Any) -> tuple[Any, list[torch.Tensor]]:
         """(what tells this call from others, its tensors); None for a call that must run."""
@@ -192,13 +132,13 @@ class Blocks:
         """Products and inputs that a gradient of this output reaches; None if it reaches anything else."""
         touched: dict[Replay, set[int]] = {}
 
-        def follow(leaf: Any) -> Iterable[Edge]:
-            stands = self._leaves.get(id(leaf))
-            if stands is None or stands[0] is not leaf:
-                return ()
-            _, replay, number = stands
+        def follow(copy: Any) -> Iterable[Edge] | None:
+            stands = self._copies.get(copy)
+            if stands is None:
+                return None
+            replay, number = stands
             touched.setdefault(replay, set()).add(number)
-            return [edge for i in replay.template.reached[number][1] if (edge := replay.inputs[i]) is not None]
+            return replay.onwards(number)
 
         walk = Walk(self._mode, positions, follow, run_others=False)
         try:
@@ -223,20 +163,31 @@ class Blocks:
         mode = self._mode
         replay = Replay(template, mode.path, _next_number(), [edge_of(tensor) for tensor in tensors])
         self.replays.append(replay)
-        mode.replayed = True
-        mode.tape.not_understood += template.not_understood
+        mode.left_out = True
+        if template.not_understood:
+            mode.tape.not_understood += template.not_understood
         made = [self._made(replay, number, *how) for number, how in enumerate(template.outputs)]
         others, tree = template.rest
+        if len(made) == len(others) == 1 and tree.is_leaf():
+            return made[0]
         values = iter(made)
         return tree_unflatten([next(values) if other is None else other[0] for other in others], tree)
 
     def _made(self, replay: Replay, number: int, size: Any, stride: Any, dtype: Any, needs: bool) -> torch.Tensor:
+        """One output. A copy, because what follows may work in place on it, as it may not on a leaf."""
         with _unseen():
-            out = torch.empty_strided(size, stride, dtype=dtype, device="meta", requires_grad=needs)
             if not needs:
-                return out
-            self._leaves[id(out)] = (out, replay, number)
-            return out.clone()  # what follows may work in place on it, as it may not on a leaf
+                return torch.empty_strided(size, stride, dtype=dtype, device=META)
+            original = replay.template.originals.get(number)
+            if original is None:
+                original = torch.empty_strided(size, stride, dtype=dtype, device=META, requires_grad=True)
+                replay.template.originals[number] = original
+            out = original.clone()
+            if out.grad_fn is None:  # the block had turned gradients on for itself
+                with torch.enable_grad():
+                    out = original.clone()
+        self._copies[out.grad_fn] = replay, number
+        return out
 
 
 def _described(value: Any, tensors: dict[int, torch.Tensor]) -> Any:

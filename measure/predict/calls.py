@@ -12,7 +12,7 @@ import contextlib
 import functools
 import threading
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -20,7 +20,11 @@ import torch
 from measure.places import ModulePaths
 from measure.predict.blocks import Blocks
 from measure.predict.mode import PredictMode
+from measure.predict.passed import PASSED
 from measure.predict.whole import PATCHES
+
+Exchange = tuple[Any, str, Callable[[Any], Any]]
+"""(where, name, what makes of the original what takes its place)"""
 
 _one_at_a_time = threading.RLock()
 _ident = threading.get_ident
@@ -30,12 +34,11 @@ _ident = threading.get_ident
 def watched(mode: PredictMode, blocks: Blocks | None, paths: ModulePaths | None) -> Iterator[None]:
     """Calls of modules may be answered by `blocks`; `paths` says where in the model they are, if that is asked for."""
     with _one_at_a_time, contextlib.ExitStack() as undo:
-        for where, name, instead in PATCHES:
-            undo.enter_context(_patched(where, name, lambda run, instead=instead: _here(run, instead(run))))
+        undo.enter_context(_patched(_exchanges(mode, blocks is not None)))
 
         def every_call() -> None:
             mode.before_model_code = _nothing
-            undo.enter_context(_patched(torch.nn.Module, "__call__", lambda run: _call(run, mode, paths)))
+            undo.enter_context(_patched([(torch.nn.Module, "__call__", lambda run: _call(run, mode, paths))]))
 
         mode.before_model_code = every_call
         if paths is not None:
@@ -48,14 +51,30 @@ def watched(mode: PredictMode, blocks: Blocks | None, paths: ModulePaths | None)
 def _nothing() -> None: ...
 
 
+def _exchanges(mode: PredictMode, reuse: bool) -> list[Exchange]:
+    """What is exchanged in PyTorch for the time of a count. reuse: whether layers may be passed through."""
+    found: list[Exchange] = [
+        (where, name, lambda run, instead=instead: _here(run, instead(run))) for where, name, instead in PATCHES
+    ]
+    found.append((torch.autograd, "_engine_run_backward", lambda run: _here(run, _told(run, mode))))
+    if reuse:
+        found += [
+            (where, name, lambda run, passing=passing: _here(run, passing(run, mode)))
+            for where, name, passing in PASSED
+        ]
+    return found
+
+
 @contextlib.contextmanager
-def _patched(where: Any, name: str, instead: Callable[[Any], Any]) -> Iterator[None]:
-    original = getattr(where, name)
-    setattr(where, name, instead(original))
+def _patched(exchanges: Sequence[Exchange]) -> Iterator[None]:
+    originals = [(where, name, getattr(where, name)) for where, name, _ in exchanges]
     try:
+        for (where, name, original), (_, _, instead) in zip(originals, exchanges, strict=True):
+            setattr(where, name, instead(original))
         yield
     finally:
-        setattr(where, name, original)
+        for where, name, original in originals:
+            setattr(where, name, original)
 
 
 def _here(run: Callable[..., Any], instead: Callable[..., Any]) -> Callable[..., Any]:
@@ -66,6 +85,16 @@ def _here(run: Callable[..., Any], instead: Callable[..., Any]) -> Callable[...,
         return (instead if _ident() == home else run)(*args, **kwargs)
 
     return chosen
+
+
+def _told(run: Callable[..., Any], mode: PredictMode) -> Callable[..., Any]:
+    """What starts autograd's engine tells the mode first."""
+
+    def running(*args: Any, **kwargs: Any) -> Any:
+        mode.engine_runs()
+        return run(*args, **kwargs)
+
+    return running
 
 
 @contextlib.contextmanager

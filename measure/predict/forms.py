@@ -8,6 +8,7 @@ graph has to be run (`measure/predict/reach.py`). Elementwise work is in no numb
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -43,7 +44,7 @@ class Form:
     _backward: dict[Mask, tuple[Share, ...]] = field(default_factory=dict)
     _backward_flop: dict[Mask, int] = field(default_factory=dict)
 
-    @property
+    @functools.cached_property
     def node(self) -> str:
         """The name of the autograd node whose gradients are predicted; "" if they are not."""
         return GRADIENTS[self.operation.name][0] if self.operation.name in GRADIENTS else ""

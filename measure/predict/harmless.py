@@ -1,8 +1,9 @@
 """What the code of a module class may change, as far as its own code says: why blocks may be taken as alike.
 
 `keeps_to_itself`: it works on no variable outside of its modules. `leaves_modules_alone`: it changes no attribute of
-any module but when it is built, which is known of PyTorch's layers and torchvision's models alone (a test looks through
-their code). Not seen: code that changes objects which it reaches through the attributes of an imported module.
+any module but when it is built, and draws no random numbers but PyTorch's, which is known of PyTorch's layers and
+torchvision's models alone (tests look through their code). Not seen: code that changes objects which it reaches through
+the attributes of an imported module.
 """
 
 from __future__ import annotations

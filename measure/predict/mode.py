@@ -38,7 +38,7 @@ Run = Callable[["PredictMode", Any, tuple[Any, ...], dict[str, Any]], Any]
 
 
 class EngineRan(Exception):
-    """Autograd's engine ran inside of the forward pass, which blocks that were left out would falsify."""
+    """Autograd's engine ran inside of the forward pass, which blocks and layers that were left out would falsify."""
 
 
 @dataclass
@@ -61,7 +61,8 @@ class Tape:
 
 
 class PredictMode(TorchDispatchMode):
-    """See the module. phase: "forward", or "backward" while a node is run by itself. depth: modules running inside."""
+    """See the module. phase: "forward", or "backward" while a node is run by itself. depth: modules running inside.
+    left_out: whether anything was not run that autograd's engine would need."""
 
     def __init__(self, tape: Tape, keep_places: bool = False) -> None:
         super().__init__()
@@ -69,7 +70,7 @@ class PredictMode(TorchDispatchMode):
         self.phase = "forward"
         self.path = ""
         self.depth = 0
-        self.replayed = False
+        self.left_out = False
         self.engine_ran = False
         self.before_model_code: Callable[[], None] = lambda: None
         self._keep_places = keep_places
@@ -88,10 +89,15 @@ class PredictMode(TorchDispatchMode):
         if self._keep_places:
             self.tape.places.setdefault(_next_number() - 1, self.path)
         if self.phase == "forward" and _current_node() is not None:
-            self.engine_ran = True
-            if self.replayed:
-                raise EngineRan
+            self.engine_runs()
         return run(self, func, args, kwargs or {})
+
+    def engine_runs(self) -> None:
+        """Autograd's engine is at work. Raises EngineRan if that is too late in the forward pass."""
+        if self.phase == "forward":
+            self.engine_ran = True
+            if self.left_out:
+                raise EngineRan
 
     def note(self, form: Form) -> None:
         """A product ran."""

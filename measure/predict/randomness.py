@@ -6,6 +6,7 @@ Not seen: generators that a model keeps of its own, and those of other devices.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import random
 import sys
 from collections.abc import Callable, Iterator
@@ -15,12 +16,15 @@ import torch
 
 
 @contextlib.contextmanager
-def kept_random() -> Iterator[Callable[[], bool]]:
-    """Random numbers go on afterwards where they were. Gives a function that says whether any was drawn since."""
-    before = _state()
+def kept_random(torch_alone: bool = False) -> Iterator[Callable[[], bool]]:
+    """Random numbers go on afterwards where they were. Gives a function that says whether any was drawn since.
+
+    torch_alone: for code that is known to draw from no other generator.
+    """
+    before = _state(torch_alone)
 
     def drawn() -> bool:
-        return not _same(before, _state())
+        return not _same(before, _state(torch_alone))
 
     try:
         yield drawn
@@ -29,9 +33,13 @@ def kept_random() -> Iterator[Callable[[], bool]]:
             _set(before)
 
 
-def _state() -> tuple[Any, Any, Any]:
-    numpy = sys.modules.get("numpy.random")
-    return random.getstate(), torch.get_rng_state(), None if numpy is None else numpy.get_state()
+def _state(torch_alone: bool) -> tuple[Any, Any, Any]:
+    numpy = None if torch_alone else sys.modules.get("numpy.random")
+    return (
+        None if torch_alone else random.getstate(),
+        torch.get_rng_state(),
+        None if numpy is None else numpy.get_state(),
+    )
 
 
 def _same(before: tuple[Any, Any, Any], now: tuple[Any, Any, Any]) -> bool:
@@ -39,11 +47,17 @@ def _same(before: tuple[Any, Any, Any], now: tuple[Any, Any, Any]) -> bool:
         (kind, keys, *rest), (kind_now, keys_now, *rest_now) = before[2], now[2]
         if (kind, rest) != (kind_now, rest_now) or bytes(keys) != bytes(keys_now):
             return False
-    return bool(before[0] == now[0]) and torch.equal(before[1], now[1])
+    return bool(before[0] == now[0]) and _bytes_of(before[1]) == _bytes_of(now[1])
+
+
+def _bytes_of(state: torch.Tensor) -> bytes:
+    """What a state holds, without a kernel: the first of a process to compare costs it half a megabyte."""
+    return ctypes.string_at(state.data_ptr(), state.nbytes)
 
 
 def _set(before: tuple[Any, Any, Any]) -> None:
-    random.setstate(before[0])
+    if before[0] is not None:
+        random.setstate(before[0])
     torch.set_rng_state(before[1])
     if before[2] is not None:
         sys.modules["numpy.random"].set_state(before[2])

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import heapq
-import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -44,13 +43,14 @@ SAFE = frozenset(
 )
 """Operators, without underscores, whose backward pass holds no product."""
 
-_NODE = re.compile(r"(\w+?)(?:Backward\d+|Backward\d+_copy)$")
-_NAMED = {"AccumulateGrad": "leaf", "CopySlices": "slices", "CopyBackwards": "safe"}
+_DIGITS = "0123456789"
+_NAMED = {"AccumulateGrad": "leaf", "CloneBackward0": "copy", "CopySlices": "slices", "CopyBackwards": "safe"}
 _class: dict[type, str] = {}
 
 
 def class_of(node: Any) -> str:
-    """ "safe", "leaf" (a leaf's gradient is accumulated), "slices" (something was written into a view) or "other"."""
+    """ "safe", "leaf" (a leaf's gradient is accumulated), "copy" (safe, and may be the output of a block that was not
+    run), "slices" (something was written into a view) or "other"."""
     kind = type(node)
     found = _class.get(kind)
     if found is None:
@@ -61,17 +61,18 @@ def class_of(node: Any) -> str:
 def _classify(name: str) -> str:
     if name in _NAMED:
         return _NAMED[name]
-    matched = _NODE.match(name)
-    return "safe" if matched is not None and matched[1].lower() in SAFE else "other"
+    numbered = name.removesuffix("_copy")  # NameBackward0, or NameBackward0_copy
+    stem = numbered.rstrip(_DIGITS)
+    operator = stem.removesuffix("Backward").lower() if stem.endswith("Backward") and stem != numbered else ""
+    return "safe" if operator in SAFE else "other"
 
 
 @dataclass
 class Reached:
-    """What a walk found. products: (place among the tape's products, which gradients); leaves: tensors whose gradient
-    is accumulated; stopped: edges at which it was told to stop; nodes: numbers of all nodes passed."""
+    """What a walk found. products: (place among the tape's products, which gradients); stopped: edges at which it was
+    told to stop; nodes: all nodes passed, but for those that accumulate a leaf's gradient."""
 
     products: list[tuple[int, Mask]] = field(default_factory=list)
-    leaves: list[Any] = field(default_factory=list)
     stopped: set[Edge] = field(default_factory=set)
     nodes: set[Any] = field(default_factory=set)
 
@@ -83,21 +84,22 @@ class NotPredicted(Exception):
 class Walk:
     """A walk that can be continued from more edges.
 
-    stops: edges not to pass. leaf: called with each leaf, answers edges to follow from there. run_others: whether to
-    run nodes that cannot be predicted, or raise NotPredicted.
+    stops: edges not to pass. beyond: called with each copy, answers the edges to follow from there where it stands for
+    the output of a block that was not run; None for any other. run_others: whether to run nodes that cannot be
+    predicted, or raise NotPredicted.
     """
 
     def __init__(
         self,
         mode: PredictMode,
         stops: Iterable[Edge] = (),
-        leaf: Callable[[Any], Iterable[Edge]] = lambda _leaf: (),
+        beyond: Callable[[Any], Iterable[Edge] | None] = lambda _copy: None,
         run_others: bool = True,
     ) -> None:
         self.found = Reached()
         self._mode = mode
         self._stops = frozenset(stops)
-        self._leaf = leaf
+        self._beyond = beyond
         self._run_others = run_others
         self._waiting: list[tuple[int, int, Any]] = []
         self._wanted: dict[Any, set[int]] = {}
@@ -114,22 +116,24 @@ class Walk:
                 if stops and edge in stops:
                     self.found.stopped.add(edge)
                 elif node not in passed:
+                    kind = class_of(node)
+                    if kind == "leaf":
+                        continue
                     passed.add(node)
-                    stack.extend(self._following(node, edge[1]))
+                    stack += node.next_functions if kind == "safe" else self._following(node, kind, edge[1])
                 elif node in self._wanted:
                     self._wanted[node].add(edge[1])
             if not self._waiting:
                 return self.found
             stack.extend(self._run(heapq.heappop(self._waiting)[2]))
 
-    def _following(self, node: Any, number: int) -> Iterable[Edge]:
-        """The edges to follow from a node that was met for the first time, by one of its outputs."""
-        kind = class_of(node)
-        if kind == "safe" or (kind == "slices" and not self._mode.tape.wrote_unsafely):
+    def _following(self, node: Any, kind: str, number: int) -> Iterable[Edge]:
+        """The edges to follow from a node of no safe kind that was met for the first time, by one of its outputs."""
+        if kind == "copy":
+            beyond = self._beyond(node)
+            return node.next_functions if beyond is None else beyond
+        if kind == "slices" and not self._mode.tape.wrote_unsafely:
             return node.next_functions  # type: ignore[no-any-return]
-        if kind == "leaf":
-            self.found.leaves.append(node.variable)
-            return self._leaf(node.variable)
         return self._product_or_other(node, number)
 
     def _product_or_other(self, node: Any, number: int) -> Iterable[Edge]:

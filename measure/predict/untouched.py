@@ -40,10 +40,13 @@ def on_meta(tree: Any, grad: bool | None = None) -> Any:
 
 @dataclass(frozen=True)
 class Parts:
-    """The modules of a model, itself first, and those among them that may change what they have."""
+    """The modules of a model of which something may change, itself first, and those among them that may change what
+    they have besides their mode and their parameters' gradients. settled: whether all its code is known to change
+    nothing of its modules and to draw random numbers from PyTorch alone (`Likeness.fixed`)."""
 
     every: list[torch.nn.Module]
     changing: list[torch.nn.Module]
+    settled: bool = False
 
 
 def parts_on_meta(model: torch.nn.Module) -> Parts:
