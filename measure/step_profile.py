@@ -84,7 +84,7 @@ def profile_step(
         flags.supported(policy, device)
     step = ModelStep(model, args, named, target, loss, optimizer, mode, policy, device.type)
     name, batch_size = name or type(model).__name__, batch_size_of((args, named))
-    told = Told(name, batch_size, str(device), precision, mode, _world_size())
+    told = Told(name, batch_size, str(device), precision, mode, world_size())
     with left_as_found(model, (args, named), trains=optimizer is not None), flags.session(policy, device):
         trace, why = traced_on_fakes(step) if device.type == "cpu" else (None, "")
         profile = profile_ready(
@@ -234,9 +234,10 @@ def _device(model: torch.nn.Module, batch: Any) -> torch.device:
     return torch.device(*others or ["cpu"])
 
 
-def _world_size() -> int:
+def world_size() -> int:
+    """Processes that torch.distributed has started; 1 without it."""
     distributed = torch.distributed
-    return distributed.get_world_size() if distributed.is_available() and distributed.is_initialized() else 1
+    return distributed.getworld_size() if distributed.is_available() and distributed.is_initialized() else 1
 
 
 def batch_size_of(batch: Any) -> int | None:

@@ -61,6 +61,23 @@ def advised(profile: StepProfile) -> list[str]:
     return [advice.sentence for advice in advise(profile)]
 
 
+def verdict(profile: StepProfile) -> str:
+    """One sentence: what was used and what was possible."""
+    _, against = headline(step_roof(profile))
+    used = against.utilization_ratio
+    if used is None:
+        return f"{profile.model}: its utilization is not known here ({against.reason})."
+    most = against.attainable_ratio
+    if most is None:
+        return f"{profile.model} uses {percent(used)} of what this device can calculate."
+    if against.raised:
+        return f"{profile.model} uses {percent(used)} of what this device can calculate, as much as its memory allows."
+    return (
+        f"{profile.model} uses {percent(used)} of what this device can calculate; at most {percent(most)} is possible "
+        "for it here."
+    )
+
+
 def name_of(operation: StepOperation) -> str:
     """What a person calls this kind of operation."""
     if operation.phase == "optimizer":

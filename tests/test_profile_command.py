@@ -176,14 +176,16 @@ def test_the_report_is_text_csv_or_json(worker: type[Scripted], capsys: pytest.C
 
 
 def test_depth_and_rankings_reach_the_report(worker: type[Scripted], capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["resnet18", "--ceiling-budget", "0", "--module-depth", "1", "--top-modules", "1", "--world-size", "2"]
+    words = ["resnet18", "--ceiling-budget", "0", "--module-depth", "1", "--top-modules", "1", "--world-size", "4"]
     assert command.main([*words, "--recompute-fwd-factor", "0.5", "--model-parallel", "2"]) == 0
     text = capsys.readouterr().out
     assert "Conv2d" not in text
     assert "Sequential 80.0\n" in text
     assert "backward with 0.5 × forward again" in text
     assert "parameters of the model (× 2)" in text
-    assert "2, 2" in next(each for each in text.splitlines() if each.startswith("world size"))
+    assert "4 = 2 data parallel × 2 model parallel" in text
+    assert command.main(["resnet18", "--ceiling-budget", "0", "--model-parallel", "3"]) == 0
+    assert "3 = 1 data parallel × 3 model parallel" in capsys.readouterr().out
     assert command.main([*words, "--no-detailed"]) == 0
     assert "(body)" not in capsys.readouterr().out
 
@@ -230,6 +232,10 @@ def test_ceilings_of_a_file_are_used(
         (["resnet18", "--precision", "bf16"], "--precision"),
         (["resnet18", "--precision", "tf32"], "tf32 needs a GPU"),
         (["resnet18", "--steps", "0"], "at least 1"),
+        (
+            ["resnet18", "--world-size", "6", "--model-parallel", "4"],
+            "expected a multiple of --model-parallel 4, got 6",
+        ),
         (["resnet18", "--optimizer", "lion"], "expected sgd"),
         (["resnet18", "--mode", "backward"], "expected train"),
         (["resnet18", "--ceilings", "/nowhere.csv"], "/nowhere.csv could not be read"),
