@@ -177,7 +177,7 @@ def _profile(worker: Any, options: Namespace, probed: Probed, machine: Machine) 
         if options.debug:
             print(answer.detail, file=sys.stderr)
         if answer.status in ASKED_WRONGLY:
-            raise Mistake(f"{options.model}: {answer.reason}")
+            raise Mistake(f"{options.model}: {answer.reason.removeprefix(f'{options.model}: ')}")
         raise Unprofiled(f"{options.model}: {answer.status.replace('_', ' ')}: {answer.reason}")
     notes = (*answer.notes, *devices.busy(probed.device, probed.environment, OTHERS))
     return replace(

@@ -10,8 +10,7 @@ import json
 from argparse import Namespace
 from typing import TYPE_CHECKING, Any
 
-from results import disk
-from runners.files import put, writing
+from runners.files import put, reserve
 
 if TYPE_CHECKING:
     from results.step_profile import StepProfile
@@ -21,10 +20,9 @@ PICTURE = "roofline"
 
 
 def make(options: Namespace) -> None:
-    """The directory of --out, before anything is measured for it. Raises StoreFault."""
-    if options.out is not None:
-        with writing(options.out):
-            disk.make_directory(disk.DISK, options.out)
+    """The directories of --out and --output-file, before anything is measured for them. Raises StoreFault."""
+    for path in filter(None, (options.out and options.out / PAGE, options.output_file)):
+        reserve(path)
 
 
 def report(profile: StepProfile, options: Namespace, width: int | None = None) -> str:
