@@ -34,7 +34,7 @@ from reports.profile_groups import kernels, ladder
 from reports.profile_icicle import WIDTH, boxes, icicle
 from reports.profile_operations import alike, operations_text
 from reports.profile_tree import aggregated_text, tree_text
-from reports.profile_words import DEPTHWISE, advised, explained, movers, name_of
+from reports.profile_words import DEPTHWISE, OPTIMIZER, USES, advised, explained, movers, name_of
 from results.step_profile import Machine, StepModule, StepProfile
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -302,16 +302,24 @@ def test_the_ladder() -> None:
 
 
 def test_the_explanation_says_what_was_measured() -> None:
-    used, moved, fused, gone = explained(PROFILE)
+    used, moved, balance, fused, gone = explained(PROFILE)
     assert "net reaches a utilization of 0.30." in used
     assert "At the best rate measured on this machine, 4.00 MFLOP/s, that takes 7.50 ms; the step took 25.0 ms" in used
     assert "at 2.00 MB/s here. Operation by operation a step moves 15.0 kB" in moved  # 2+2+1+.104+2+3+4+.9 = 15.004
     assert "10.5 ms together, so about 0.71" in moved
+    assert balance.startswith("While a byte comes from memory this machine can do 2.0 FLOP.")  # 4e6 / 2e6
+    assert (
+        "FLOP for each byte here: normalisation 0.060 and the optimizer's updates 0.067;" in balance
+    )  # 300 / 5000, 60 / 900
+    assert "; convolutions, where they do not wait, 4.0." in balance  # 24000 / 6000
+    assert balance.endswith(
+        f"Normalisation reads an image whole to shift and scale each number once; {USES[OPTIMIZER]}."
+    )
     assert "(ideal fusion), 10.0 kB and 8.00 ms would be left: at most 0.94 is possible here" in fused
     assert re.search(r"54 % calculating, 3[78] % waiting for memory", gone)
     assert "2.4 times the least that the operations need" in gone  # 0.714 / 0.3
     fast = replace(MACHINE, bytes_per_s=2e7)  # fused 10004 B are 0.5 ms; 7.5 of 7.5 + 0.0052 + 0.045
-    assert "0.99 is possible here, memory is no obstacle" in explained(profile(machine=fast))[2]
+    assert "0.99 is possible here, memory is no obstacle" in explained(profile(machine=fast))[3]
 
 
 def test_who_moves_is_named_by_what_a_person_calls_it() -> None:
@@ -341,9 +349,9 @@ def test_a_low_bound_is_explained_as_one() -> None:
     """A memory a hundred times slower: 20 kB/s. 10004 B fused are 500 ms, 7.5 / 500.2 = 0.015; 0.3 was measured, so
     caches must have helped; at a tenth of the speed it stands."""
     slow = replace(MACHINE, bytes_per_s=2e4)
-    assert "The measured step took less" in explained(profile(machine=slow))[2]
+    assert "The measured step took less" in explained(profile(machine=slow))[3]
     step = profile(machine=slow, unprofiled_times_s=(2.0,))
-    assert "at most 0.015 is possible here" in explained(step)[2]
+    assert "at most 0.015 is possible here" in explained(step)[3]
 
 
 def test_without_ceilings_the_explanation_says_so() -> None:
