@@ -16,7 +16,7 @@ import torch
 
 from analysis.step_tree import tree
 from measure.counters.running import evaluating
-from measure.step_profile import profile_step
+from measure.step_profile import expect_module, profile_step
 from measure.step_watch import Watch
 from reports.profile_tree import aggregated_text, tree_text
 from reports.words import si
@@ -37,8 +37,8 @@ def profile_model(
 
     input_shape: of a tensor of ones, before args; input_constructor makes the inputs of it. as_string: as_strings."""
     words = as_strings if as_string is None else as_string
-    held = next(model.parameters(), torch.empty(0))
-    shaped = [] if input_shape is None else [torch.ones(input_shape, dtype=held.dtype, device=held.device)]
+    held = next(expect_module(model).parameters(), torch.empty(0))
+    shaped = [] if input_constructor or input_shape is None else [held.new_ones(input_shape)]
     inputs = input_constructor(input_shape) if input_constructor is not None else (*shaped, *(args or ()))
     given: dict[str, Any] = {"kwargs": kwargs, "mode": mode, "ignore_modules": ignore_modules or ()}
     with evaluating(model):

@@ -95,6 +95,15 @@ def test_input_of_a_shape_has_the_models_dtype():
     assert profile_model(nn.Linear(4, 4).double(), (2, 4), print_profile=False, as_strings=False)[1] == 2 * 16
 
 
+def test_what_is_no_module_and_a_shape_that_is_the_constructors_own():
+    for ask in (lambda: profile_model(torch.sin, (2, 4)), lambda: Profiler(torch.sin)):  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match=r"expected a torch\.nn\.Module, got builtin_function_or_method"):
+            ask()
+    made = lambda shape: torch.ones(shape["batch"], 8)  # noqa: E731
+    found = profile_model(mlp(), {"batch": 2}, input_constructor=made, print_profile=False, as_strings=False)  # type: ignore[arg-type]
+    assert found[1] == 2 * MLP_MACS
+
+
 def test_generation_is_profiled():
     class Generating(nn.Linear):
         def generate(self, x: torch.Tensor) -> torch.Tensor:
