@@ -344,6 +344,22 @@ def test_interpolation_costs_what_its_output_has():
     assert flop(2, 5) == 10 * flop(1, 1) > 0
 
 
+def test_upsampling_is_an_interpolation_once():
+    """DeepSpeed counts what upsample calls, too."""
+    x = torch.ones(1, 2, 3, 3)
+    expected = counted(Calls(lambda _, x: F.interpolate(x, scale_factor=2, mode="bilinear")), x)[0]
+    with pytest.warns(UserWarning, match="upsample.* is deprecated"):
+        found = counted(Calls(lambda _, x: F.upsample(x, scale_factor=2, mode="bilinear")), x)[0]
+    assert found == expected > 0
+
+
+@pytest.mark.parametrize("function", [F.relu6, F.hardswish, F.hardtanh])
+def test_clamping_activations_are_counted(function: Callable[[torch.Tensor], torch.Tensor]):
+    """At least one an element, in a module too. DeepSpeed: 0."""
+    assert counted(Calls(lambda _, x: function(x)), torch.ones(3, 7))[0] >= 3 * 7
+    assert counted(nn.Sequential(nn.ReLU6()), torch.ones(3, 7))[0] >= 3 * 7
+
+
 def test_frozen_attention_is_counted_whole():
     """Frozen and in eval mode it takes torch's fast path: DeepSpeed counts 0 of the attention itself."""
     model = nn.MultiheadAttention(16, 2, batch_first=True).requires_grad_(False)
@@ -429,7 +445,8 @@ class Engine:
 def test_totals_of_a_model_in_parts_are_deepspeeds_but_for_the_samples(capsys: pytest.CaptureFixture[str]):
     """Parameters and forward FLOP of the model are those of a device × 4 in both. Samples: two models of 3 each a step;
     DeepSpeed has 8 × 3 in its 3 s, for it multiplies by every device."""
-    flops_profiler = pytest.importorskip("deepspeed.profiling.flops_profiler")
+    from deepspeed.profiling import flops_profiler
+
     model, engine = mlp(), Engine()
     theirs = flops_profiler.FlopsProfiler(model, engine)
     theirs.start_profile()
