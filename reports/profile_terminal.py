@@ -16,9 +16,9 @@ from analysis.step_tree import Node, tree
 from reports.bounds import COLOURS
 from reports.profile_operations import Alike, alike, operations_heading
 from reports.profile_operations import cells as operation_cells
-from reports.profile_summary import UNKNOWN, ratio, summary_lines, time
+from reports.profile_summary import UNKNOWN, summary_lines, time
 from reports.profile_tree import EXPLAINED, closing, heading, rankings, remarks
-from reports.words import si
+from reports.words import digits, si
 from results.step_profile import StepProfile
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ COLUMNS = (
     Column("forward", 12, 0, _of(time, lambda node: node.forward_time_s)),
     Column("backward", 12, 1, _of(time, lambda node: node.backward_time_s)),
     Column("FLOP/s", 6, 4, lambda node, _: UNKNOWN if node.flop_per_s is None else si(node.flop_per_s, "")),
-    Column("used", 6, 0, lambda node, _: ratio(node.utilization_ratio)),
+    Column("used", 6, 0, lambda node, _: _used(node.utilization_ratio)),
     Column("bound", 10, 0, lambda node, _: node.bound or UNKNOWN),
     Column("settings", 28, 6, lambda node, _: node.settings),
 )
@@ -206,6 +206,13 @@ def _coloured(column: Column, node: Node, text: str) -> Any:
 def _is_short(node: Node, root: Node) -> bool:
     """Whether it takes next to nothing of the step."""
     return node.time_s is not None and bool(root.time_s) and node.time_s < DIM_SHARE * (root.time_s or 0.0)
+
+
+def _used(ratio: float | None) -> str:
+    """In six letters."""
+    if ratio is None:
+        return UNKNOWN
+    return "<0.001" if 0 < ratio < 0.001 else digits(ratio, 2)
 
 
 def _share(part: float | None, whole: float | None) -> str:

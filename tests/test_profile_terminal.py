@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 
 import pytest
-from made_up_profile import MODULES, MS, OPERATIONS, PROFILE, profile, untimed
+from made_up_profile import MACHINE, MODULES, MS, OPERATIONS, PROFILE, profile, untimed
 
 from analysis.step_tree import tree
 from reports.profile_terminal import COLUMNS, fitting_columns, guided, terminal_text
@@ -37,10 +37,22 @@ def test_a_hundred_letters_hold_what_the_issue_names() -> None:
     """body: 80 of 100 parameters, 24 of 30 kFLOP, 7 of 8.5 ms forward, 14 of 16 backward, 24000 in 21 ms, 6 of 22.5."""
     text = plain(100)
     assert line(text, "├ body: Sequential") == (
-        "├ body: Sequential 80.0 80% 24.0 k 80% 7.00 ms 82% 14.0 ms 88% 1.14 M 0.267 arithmetic"
+        "├ body: Sequential 80.0 80% 24.0 k 80% 7.00 ms 82% 14.0 ms 88% 1.14 M 0.27 arithmetic"
     )
     assert "4.00 k" in line(plain(160), "body: Sequential")  # its multiply-adds
     assert "3, 8, kernel_size=(3, 3)" in plain(160)
+
+
+def test_nothing_is_cut_out_of_a_number() -> None:
+    """A machine of which the step uses hardly anything, and shares below a hundredth."""
+    fast = replace(MACHINE, peak_by_unit={"fp32": 4e10})
+    text = terminal_text(profile(machine=fast), width=100, colour=False)
+    rows = [each for each in text.split("The largest")[0].splitlines() if "Conv2d" in each or "BatchNorm2d" in each]
+    assert len(rows) == 2
+    assert not [each for each in rows if "…" in each]
+    assert "<0.001" in rows[0]  # 24000 / 4e10 in 13.5 ms
+    small = terminal_text(profile(machine=replace(MACHINE, peak_by_unit={"fp32": 9e8})), width=100, colour=False)
+    assert " 0.0020 " in line(small, "│ ├ 0: Conv2d")  # 24000 / 9e8 = 26.7 µs of 13.5 ms
 
 
 def test_columns_are_left_out_by_their_rank() -> None:
