@@ -97,7 +97,9 @@ def test_colours_are_for_terminals_alone(monkeypatch: pytest.MonkeyPatch) -> Non
     short = [replace(each, time_s=0.1 * MS) if each.module == "head" else each for each in OPERATIONS]
     text = terminal_text(profile(operations=tuple(short)))
     assert "\x1b[38;2;1;115;178marithmetic" in text
-    assert re.search(r"\x1b\[2m[^\n]*head: Linear|\x1b\[2m└ ", text)
+    (head,), (body,) = ([each for each in text.splitlines() if name in each] for name in ("head: Linear", "body: Seq"))
+    assert re.search(r"\x1b\[2m +20\.0  20%", head)
+    assert not re.search(r"\x1b\[2m +80\.0  80%", body)
     assert "\x1b" not in terminal_text(PROFILE, colour=False)
     monkeypatch.setenv("NO_COLOR", "1")
     assert "38;2" not in terminal_text(PROFILE)
