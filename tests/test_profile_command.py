@@ -142,6 +142,11 @@ def test_deepspeeds_settings(tmp_path: Path, section: dict[str, Any], expected: 
         ('{"flops_profiler": {"start_step": 5, "end_step": 5}}', "end_step: expected a step after 5"),
         ('{"flops_profiler": [1]}', "expected an object with flops_profiler, got list"),
         ("[1]", "expected an object with flops_profiler, got list"),
+        (
+            '{"fp16": {"enabled": true}, "train_batch_size": 8}',
+            "expected a section flops_profiler, got fp16, train_bat",
+        ),
+        ('{"flop_profiler": {"enabled": true}}', "expected a section flops_profiler, got flop_profiler"),
         ("{", "expected a JSON file"),
     ],
 )
