@@ -121,7 +121,7 @@ def module_table(nodes: Mapping[str, Node], depth: int, width: int) -> Table:
             column.name, width=column.letters, justify="right" if right else "left", no_wrap=True, overflow="ellipsis"
         )
     for guide, node in guided(nodes, depth):
-        name = Text(guide, style="dim").append(f"{f'{node.name}: ' if node.module else ''}{node.type}", style="default")
+        name = Text.assemble((guide, "dim"), f"{f'{node.name}: ' if node.module else ''}{node.type}")
         cells = [_coloured(column, node, column.said(node, root)) for column in columns]
         table.add_row(name, *cells, style="dim" if _is_short(node, root) else "")
     return table
