@@ -76,6 +76,7 @@ def profile_step(
     nothing can be recorded.
     """
     _check(mode, precision, warm_up, steps, compare_steps, model)
+    _check_training(model, target, loss, optimizer)
     ignored = paths_below(model, ignore_modules)
     args, named = _arguments(input_constructor() if inputs is None and input_constructor else inputs, kwargs)
     device = _device(model, (args, named))
@@ -84,7 +85,7 @@ def profile_step(
         flags.supported(policy, device)
     step = ModelStep(model, args, named, target, loss, optimizer, mode, policy, device.type)
     name, batch_size = name or type(model).__name__, batch_size_of((args, named))
-    told = Told(name, batch_size, str(device), precision, mode, _world_size())
+    told = Told(name, batch_size, str(device), precision, mode, world_size())
     with left_as_found(model, (args, named), trains=optimizer is not None), flags.session(policy, device):
         trace, why = traced_on_fakes(step) if device.type == "cpu" else (None, "")
         profile = profile_ready(
@@ -200,6 +201,7 @@ def _record(
 
 
 def _check(mode: str, precision: str, warm_up: int, steps: int, compare_steps: int, model: torch.nn.Module) -> None:
+    expect_module(model)
     if mode not in MODES:
         raise ValueError(f"expected a mode ({', '.join(MODES)}), got {mode!r}")
     if precision not in PRECISIONS:
@@ -211,6 +213,25 @@ def _check(mode: str, precision: str, warm_up: int, steps: int, compare_steps: i
         raise ValueError(f"expected a model with a method generate, got {type(model).__name__}")
     if is_compiled(model):
         raise ValueError("expected a model that is not compiled: the operations of a compiled one are not in its table")
+
+
+def expect_module(model: Any) -> torch.nn.Module:
+    """The model, if it is one. Raises ValueError."""
+    if not isinstance(model, torch.nn.Module):
+        raise ValueError(f"expected a torch.nn.Module, got {type(model).__name__}")
+    return model
+
+
+def _check_training(
+    model: torch.nn.Module, target: Any, loss: Callable[..., Any] | None, optimizer: torch.optim.Optimizer | None
+) -> None:
+    if target is not None and loss is None:
+        raise ValueError("expected a loss of output and target, got a target alone")
+    if optimizer is None:
+        return
+    mine = {id(parameter) for parameter in model.parameters()}
+    if mine.isdisjoint(id(parameter) for group in optimizer.param_groups for parameter in group["params"]):
+        raise ValueError("expected an optimizer of the model's parameters, got one that has none of them")
 
 
 def _arguments(inputs: Any, kwargs: Mapping[str, Any] | None) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -234,9 +255,10 @@ def _device(model: torch.nn.Module, batch: Any) -> torch.device:
     return torch.device(*others or ["cpu"])
 
 
-def _world_size() -> int:
+def world_size() -> int:
+    """Processes that torch.distributed has started; 1 without it."""
     distributed = torch.distributed
-    return distributed.get_world_size() if distributed.is_available() and distributed.is_initialized() else 1
+    return distributed.getworld_size() if distributed.is_available() and distributed.is_initialized() else 1
 
 
 def batch_size_of(batch: Any) -> int | None:

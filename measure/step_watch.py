@@ -28,7 +28,7 @@ from measure.operations import Trace, trace_step
 from measure.profiles import check_available, kernel_device
 from measure.ranges import DOMAIN
 from measure.step_model import on_fakes
-from measure.step_profile import Told, batch_size_of, table_of
+from measure.step_profile import Told, batch_size_of, expect_module, table_of, world_size
 from measure.step_state import left_as_found, naming_faults, paths_below
 from results.step_profile import StepProfile
 
@@ -69,7 +69,7 @@ class Watch:
     """Profiles the forwards of a model from `start` to `stop`. Raises ValueError where it is used out of order."""
 
     def __init__(self, model: torch.nn.Module, precision: str = "fp32") -> None:
-        if is_compiled(model):
+        if is_compiled(expect_module(model)):
             raise ValueError("expected a model that is not compiled: its modules and operations are not called")
         self._model = model
         self._precision = precision
@@ -126,7 +126,7 @@ class Watch:
             told = f"{others} of {others + len(same)} forwards are left out: of other sizes, or they raised"
             trace = replace(trace, notes=(*trace.notes, told))
         kind, batch_size = type(self._model).__name__, batch_size_of((first.args, first.kwargs))
-        told_of = Told(kind, batch_size, str(self.device), self._precision, "forward")
+        told_of = Told(kind, batch_size, str(self.device), self._precision, "forward", world_size())
         return table_of(recording, trace, self._model, told_of, ignored=ignored, only=same)
 
     def drop(self) -> None:

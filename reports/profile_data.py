@@ -14,6 +14,7 @@ from typing import Any
 
 from analysis.advice import advise
 from analysis.roofline import Against, Place, StepRoof, places, step_roof
+from analysis.statistics import means
 from analysis.step_tree import Node, conservation, tree
 from reports.profile_summary import latencies
 from results.rows import to_text
@@ -103,18 +104,21 @@ def _step(profile: StepProfile, nodes: Mapping[str, Node]) -> dict[str, Any]:
         "precision": profile.precision,
         "device": profile.device,
         "world_size": profile.world_size,
+        "model_parallel": profile.model_parallel,
         "batch_size": profile.batch_size,
         "time_s": fmean(profile.step_times_s) if profile.step_times_s else None,
+        **_spread(profile.step_times_s),
         "step_times_s": list(profile.step_times_s),
         "unprofiled_times_s": list(profile.unprofiled_times_s),
         "forward_latency_s": passes["forward"],
         "backward_latency_s": passes["backward"],
         "optimizer_latency_s": passes["optimizer"],
-        "samples_per_s": _rate(profile, roof.step_s),
+        "samples_per_s": profile.samples / roof.step_s if profile.samples and roof.step_s else None,
         "model_flop": root.model_flop,
         "forward_flop": root.forward_flop,
         "backward_flop": root.backward_flop,
         "recompute_flop": root.recompute_flop,
+        "recompute_fwd_factor": profile.recompute_fwd_factor,
         "other_flop": root.other_flop,
         "parameters": profile.parameters,
         "utilization_ratio": against.utilization_ratio,
@@ -131,8 +135,13 @@ def _step(profile: StepProfile, nodes: Mapping[str, Node]) -> dict[str, Any]:
     }
 
 
-def _rate(profile: StepProfile, step_s: float | None) -> float | None:
-    return profile.batch_size * profile.world_size / step_s if profile.batch_size and step_s else None
+def _spread(times_s: Sequence[float]) -> dict[str, float | None]:
+    """Median of the steps, and the 95 % interval of their mean, which takes two."""
+    if not times_s:
+        return dict.fromkeys(("median_time_s", "low_time_s", "high_time_s"))
+    told = means([times_s])
+    low, high = (None if ends is None else float(ends[0]) for ends in (told.low, told.high))
+    return {"median_time_s": float(told.median[0]), "low_time_s": low, "high_time_s": high}
 
 
 def _placed(its: Place) -> dict[str, Any]:

@@ -81,8 +81,13 @@ def operations_text(profile: StepProfile, top: int = 20) -> str:
     """The table. top: lines of it."""
     found = alike(profile)
     step_s = sum(each.time_s or 0.0 for each in found) + sum(profile.between_s.values())
-    head = f"The {min(top, len(found))} longest of {len(found)} kinds of operation ({len(profile.operations)} calls)"
+    head = operations_heading(profile, found, top)
     return "\n".join([head, *columns([COLUMNS, *(cells(each, step_s) for each in found[:top])], left=WORDS)]) + "\n"
+
+
+def operations_heading(profile: StepProfile, found: Sequence[Alike], top: int) -> str:
+    """Above the table."""
+    return f"The {min(top, len(found))} longest of {len(found)} kinds of operation ({len(profile.operations)} calls)"
 
 
 def cells(each: Alike, step_s: float) -> tuple[str, ...]:

@@ -18,12 +18,11 @@ from analysis.roofline import BETWEEN, BOUNDS, StepRoof, step_roof
 from analysis.step_tree import Node, tree
 from reports.bounds import COLOURS, WORDS
 from reports.page import TEMPLATES, data_uri, environment, natural_size
-from reports.profile_data import headline
 from reports.profile_groups import Ladder, ladder
 from reports.profile_icicle import icicle
 from reports.profile_page_tables import kernel_rows, module_rows, operation_rows
 from reports.profile_summary import conservation_lines, summary_lines
-from reports.profile_words import advised, explained
+from reports.profile_words import advised, explained, verdict
 from reports.words import digits, percent, si_time
 from results.step_profile import StepProfile
 
@@ -73,7 +72,7 @@ def page(profile: StepProfile, roofline: str = "") -> str:
         .render(
             title=_title(profile),
             name=profile.model,
-            sentence=verdict(profile, roof),
+            sentence=verdict(profile),
             facts=summary_lines(profile, nodes[""])[1:],
             paragraphs=explained(profile),
             advice=advised(profile),
@@ -92,23 +91,6 @@ def page(profile: StepProfile, roofline: str = "") -> str:
             script=Markup(script),  # a file of ours
             digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         )
-    )
-
-
-def verdict(profile: StepProfile, roof: StepRoof) -> str:
-    """One sentence: what was used and what was possible."""
-    _, against = headline(roof)
-    used = against.utilization_ratio
-    if used is None:
-        return f"{profile.model}: its utilization is not known here ({against.reason})."
-    most = against.attainable_ratio
-    if most is None:
-        return f"{profile.model} uses {percent(used)} of what this device can calculate."
-    if against.raised:
-        return f"{profile.model} uses {percent(used)} of what this device can calculate, as much as its memory allows."
-    return (
-        f"{profile.model} uses {percent(used)} of what this device can calculate; at most {percent(most)} is possible "
-        "for it here."
     )
 
 

@@ -165,7 +165,11 @@ def _time(value: float | None) -> Cell:
 
 def _of(text: str, part: float | None, whole: float | None) -> Cell:
     """An amount with its share of the whole."""
-    return Cell(text, part, share=percent(part / whole) if part is not None and whole else "")
+    return Cell(text, part, share=_share(part / whole) if part is not None and whole else "")
+
+
+def _share(ratio: float) -> str:
+    return "<0.1 %" if 0 < ratio < 0.001 else percent(ratio)
 
 
 def _bound(bound: str) -> Cell:

@@ -7,7 +7,7 @@ optimizer are the step. FLOP are model FLOP, 2 a multiply-add, counted from shap
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import fmean
+from statistics import fmean, median
 
 from analysis.roofline import Against, StepRoof, step_roof
 from analysis.step_tree import OPTIMIZER, SIDES, Conservation, Node, conservation
@@ -31,15 +31,14 @@ def latencies(profile: StepProfile, root: Node) -> dict[str, float | None]:
     return {side: None if time_s is None else time_s + between[side] for side, time_s in taken.items()}
 
 
-def summary_lines(
-    profile: StepProfile, root: Node, *, recompute_fwd_factor: float = 0.0, model_parallel: int = 1
-) -> list[Line]:
-    """The summary. recompute_fwd_factor: share of the forward pass that is taken to run again in the backward one, for
-    a rate beside the measured one. model_parallel: devices that hold one model between them."""
+def summary_lines(profile: StepProfile, root: Node) -> list[Line]:
+    """The summary."""
     return [
-        *_size_lines(profile, root, model_parallel),
-        *_flop_lines(root, model_parallel),
-        *_time_lines(profile, root, recompute_fwd_factor),
+        *_size_lines(profile),
+        *_flop_lines(root, profile.model_parallel),
+        *_time_lines(profile, root),
+        *_recompute_lines(profile, root),
+        *_step_lines(profile, root),
         *ratio_lines(step_roof(profile)),
     ]
 
@@ -64,28 +63,37 @@ def _time_sum(told: Conservation) -> str:
     )
 
 
-def _size_lines(profile: StepProfile, root: Node, model_parallel: int) -> list[Line]:
+def _size_lines(profile: StepProfile) -> list[Line]:
     machine = profile.machine.device_name if profile.machine else ""
     device = f"{profile.device} ({machine})" if machine else profile.device
     batch = UNKNOWN if profile.batch_size is None else str(profile.batch_size)
     lines = [("model", f"{profile.model}, {profile.mode}, {profile.precision}"), ("device", device)]
-    lines += [("world size, batch per device", f"{profile.world_size}, {batch}")]
+    together = profile.model_parallel
+    if together > 1:
+        replicas = profile.world_size // together
+        lines += [("world size", f"{profile.world_size} = {replicas} data parallel × {together} model parallel")]
+        lines += [("batch of each model", batch)]
+    else:
+        lines += [("world size, batch per device", f"{profile.world_size}, {batch}")]
     lines += [("parameters", si(profile.parameters, ""))]
-    if model_parallel > 1:
-        lines += [(f"parameters of the model (× {model_parallel})", si(profile.parameters * model_parallel, ""))]
+    if together > 1:
+        lines += [(f"parameters of the model (× {together})", si(profile.parameters * together, ""))]
     return lines
 
 
-def _flop_lines(root: Node, model_parallel: int) -> list[Line]:
-    both = f"{si(root.forward_mac, 'MAC')} = {si(root.forward_flop, 'FLOP')}"
-    lines = [("forward", both)]
+def _flop_lines(root: Node, together: int) -> list[Line]:
+    lines = [("forward", f"{si(root.forward_mac, 'MAC')} = {si(root.forward_flop, 'FLOP')}")]
+    if together > 1:
+        whole = f"{si(root.forward_mac * together, 'MAC')} = {si(root.forward_flop * together, 'FLOP')}"
+        lines += [(f"forward of the model (× {together})", whole)]
     if root.backward_flop:
         lines += [("backward", f"{si(root.backward_flop, 'FLOP')}{_times(root.backward_flop, root.forward_flop)}")]
     if root.recompute_flop:
-        lines += [("calculated again in it", si(root.recompute_flop, "FLOP"))]
+        again = f"{si(root.recompute_flop, 'FLOP')}{_times(root.recompute_flop, root.forward_flop)}"
+        lines += [("calculated again in it", again)]
     lines += [("a step", si(root.model_flop, "FLOP"))]
-    if model_parallel > 1:
-        lines += [(f"a step of the model (× {model_parallel})", si(root.model_flop * model_parallel, "FLOP"))]
+    if together > 1:
+        lines += [(f"a step of the model (× {together})", si(root.model_flop * together, "FLOP"))]
     return [*lines, ("other arithmetic", si(root.other_flop, "FLOP"))]
 
 
@@ -93,27 +101,41 @@ def _times(part: int, whole: int) -> str:
     return f" = {digits(part / whole)} × forward" if whole else ""
 
 
-def _time_lines(profile: StepProfile, root: Node, factor: float) -> list[Line]:
-    found = latencies(profile, root)
+def _time_lines(profile: StepProfile, root: Node) -> list[Line]:
     flop = {"forward": root.forward_flop, "backward": root.backward_flop, OPTIMIZER: root.optimizer_flop}
-    lines = [
+    return [
         (f"{SIDE_WORDS[side]} latency", f"{time(time_s)}{_rate(flop[side], time_s)}")
-        for side, time_s in found.items()
+        for side, time_s in latencies(profile, root).items()
         if time_s is not None
     ]
-    back_s = found["backward"]
+
+
+def _recompute_lines(profile: StepProfile, root: Node) -> list[Line]:
+    """Rates of all that ran: with what was recorded as calculated again, and with what the caller takes it to be."""
+    factor, found = profile.recompute_fwd_factor, latencies(profile, root)
+    back_s, step_s = found["backward"], _mean(profile.step_times_s)
+    lines = []
+    if root.recompute_flop and back_s:
+        ran = root.backward_flop + root.recompute_flop
+        lines += [("backward with what ran again", f"{time(back_s)}{_rate(ran, back_s)}")]
     if factor and back_s:
-        again = root.backward_flop + round(factor * root.forward_flop)
-        lines += [(f"backward with {factor:g} × forward again", f"{time(back_s)}{_rate(again, back_s)}")]
+        again = round(factor * root.forward_flop)
+        lines += [
+            (f"backward with {factor:g} × forward again", f"{time(back_s)}{_rate(root.backward_flop + again, back_s)}"),
+            (f"step with {factor:g} × forward again", f"{time(step_s)}{_rate(root.model_flop + again, step_s)}"),
+        ]
+    return lines
+
+
+def _step_lines(profile: StepProfile, root: Node) -> list[Line]:
     recorded, alone = profile.step_times_s, profile.unprofiled_times_s
-    lines += [("step latency, profiled", f"{_steps(recorded)}{_rate(root.model_flop, _mean(recorded))}")]
+    lines = [("step latency, profiled", f"{_steps(recorded)}{_rate(root.model_flop, _mean(recorded))}")]
     if alone:
         more = fmean(recorded) / fmean(alone) - 1 if recorded else 0.0
         said = f"profiled steps took {percent(abs(more))} {'more' if more >= 0 else 'less'}"
         lines += [("step latency, not profiled", f"{_steps(alone)}{_rate(root.model_flop, _mean(alone))}; {said}")]
-    if profile.batch_size and (step_s := _mean(alone or recorded)):
-        rate = profile.batch_size * profile.world_size / step_s
-        lines += [("samples a second", digits(rate))]
+    if profile.samples and (step_s := _mean(alone or recorded)):
+        lines += [("samples a second", digits(profile.samples / step_s))]
     return lines
 
 
@@ -162,9 +184,11 @@ def _mean(times_s: Sequence[float]) -> float | None:
 
 
 def _steps(times_s: Sequence[float]) -> str:
-    """Mean, and the range of several."""
+    """Mean, the median where there is a middle one, and the range of several."""
     if not times_s:
         return UNKNOWN
     if len(times_s) == 1:
         return f"{si_time(times_s[0])} (1 step)"
-    return f"{si_time(fmean(times_s))} (mean of {len(times_s)}, {si_time(min(times_s))} to {si_time(max(times_s))})"
+    middle = f"median {si_time(median(times_s))}, " if len(times_s) > 2 else ""
+    extremes = f"{si_time(min(times_s))} to {si_time(max(times_s))}"
+    return f"{si_time(fmean(times_s))} (mean of {len(times_s)}, {middle}{extremes})"

@@ -2,17 +2,19 @@
 
 What users of DeepSpeed's profiler know, with the innermost depth, the backward pass as it was measured, and every sum
 beside its parts. A line's parameters, FLOP and times are of the module and all below it; what a module does itself is
-what its children's lines leave over. Text fits no width: it goes to files as well; `width` cuts the settings off.
+what its children's lines leave over. Text fits no width: it goes to files and pipes; for a terminal, see
+`profile_terminal.py`.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from analysis.step_tree import Node, tree
 from reports.columns import columns
 from reports.profile_summary import UNKNOWN, conservation_lines, ratio, summary_lines, time
+from reports.profile_words import advised, verdict
 from reports.words import percent, si
 from results.step_profile import StepProfile
 
@@ -44,26 +46,36 @@ def tree_text(
     depth: int = -1,
     top: int = 1,
     detailed: bool = True,
-    width: int | None = None,
-    recompute_fwd_factor: float = 0.0,
-    model_parallel: int = 1,
 ) -> str:
     """The whole report. depth: of the innermost modules shown, -1: all. top: how many modules each ranking names.
-    detailed: the tree as well. width: letters of a line of it."""
+    detailed: the tree as well."""
     nodes = tree(profile)
     root = nodes[""]
-    lines = columns(
-        summary_lines(profile, root, recompute_fwd_factor=recompute_fwd_factor, model_parallel=model_parallel),
-        left=(0, 1),
-    )
-    lines += ["", *(f"note: {note}" for note in profile.notes), *conservation_lines(profile, root)]
+    lines = columns(summary_lines(profile, root), left=(0, 1))
+    lines += ["", *remarks(profile, root), *closing(profile)]
+    lines += ["", heading(top), *_ranked(nodes, depth, top)]
+    if detailed:
+        lines += ["", EXPLAINED, *tree_lines(nodes, depth)]
+    return "\n".join(line.rstrip() for line in lines) + "\n"
+
+
+def remarks(profile: StepProfile, root: Node) -> list[str]:
+    """Notes, what adds up, and what has no FLOP for want of a rule."""
+    lines = [*(f"note: {note}" for note in profile.notes), *conservation_lines(profile, root)]
     if profile.not_understood:
         names = ", ".join(f"{name} ({calls})" for name, calls in profile.not_understood.items())
         lines.append(f"not understood, so without FLOP: {names}")
-    lines += ["", f"The largest {_modules(top)} at each depth, by class", *_ranked(nodes, depth, top)]
-    if detailed:
-        lines += ["", EXPLAINED, *tree_lines(nodes, depth, width)]
-    return "\n".join(line.rstrip() for line in lines) + "\n"
+    return lines
+
+
+def closing(profile: StepProfile) -> list[str]:
+    """The step in a sentence, and what to change."""
+    return [verdict(profile), *(f"to change: {sentence}" for sentence in advised(profile))]
+
+
+def heading(top: int) -> str:
+    """Above the rankings."""
+    return f"The largest {'modules' if top != 1 else 'module'} at each depth, by class"
 
 
 def aggregated_text(profile: StepProfile, depth: int = -1, top: int = 1) -> str:
@@ -101,12 +113,12 @@ def shown(nodes: Mapping[str, Node], depth: int = -1) -> list[Node]:
     return order
 
 
-def tree_lines(nodes: Mapping[str, Node], depth: int = -1, width: int | None = None) -> list[str]:
+def tree_lines(nodes: Mapping[str, Node], depth: int = -1) -> list[str]:
     """The tree as aligned columns, the modules' settings at the end of the lines."""
     root = nodes[""]
     modules = shown(nodes, depth)
     rows = [(*COLUMNS, "settings"), *((*cells(node, root), node.settings) for node in modules)]
-    return [line[:width] for line in columns(rows, left=WORDS)]
+    return columns(rows, left=WORDS)
 
 
 def cells(node: Node, root: Node) -> tuple[str, ...]:
@@ -130,20 +142,22 @@ def cells(node: Node, root: Node) -> tuple[str, ...]:
     )
 
 
-def _ranked(nodes: Mapping[str, Node], depth: int, top: int) -> list[str]:
-    lines = []
+def rankings(nodes: Mapping[str, Node], depth: int = -1, top: int = 1) -> Iterator[tuple[int, str, str]]:
+    """(depth, what is ranked, the classes with the most)."""
     for level, modules in by_depth(nodes, depth).items():
-        lines.append(f"depth {level}")
         for words, (amount, written) in RANKED.items():
-            found = ranked(modules, amount, top)
-            if found:
-                told = ", ".join(f"{name} {written(value)}" for name, value in found)
-                lines.append(f"  {words.ljust(13)}  {told}")
+            if found := ranked(modules, amount, top):
+                yield level, words, ", ".join(f"{name} {written(value)}" for name, value in found)
+
+
+def _ranked(nodes: Mapping[str, Node], depth: int, top: int) -> list[str]:
+    lines: list[str] = []
+    last = -1
+    for level, words, told in rankings(nodes, depth, top):
+        lines += [f"depth {level}"] if level != last else []
+        lines.append(f"  {words.ljust(13)}  {told}")
+        last = level
     return lines
-
-
-def _modules(top: int) -> str:
-    return "modules" if top != 1 else "module"
 
 
 def _share(part: float | None, whole: float | None) -> str:

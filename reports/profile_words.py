@@ -7,10 +7,10 @@ counted from shapes (`analysis/fusion.py`), not read from the device: sentences 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from analysis.advice import advise
-from analysis.roofline import BETWEEN, BOUNDS, Against, StepRoof, moved_bytes, places, step_roof
+from analysis.roofline import BETWEEN, BOUNDS, RECOMPUTE, Against, StepRoof, moved_bytes, places, step_roof
 from analysis.step_tree import Node, tree
 from reports.profile_data import headline
 from reports.profile_groups import Ladder, grouped, kernels, ladder, rates
@@ -43,6 +43,15 @@ OTHER = "other operations"
 WEIGHTS: Mapping[str, tuple[int, int]] = {"aten.convolution": (0, 1), "aten.convolution_backward": (1, 2)}
 """Convolution → places of its input and its weight among its tensors."""
 
+USES: Mapping[str, str] = {
+    DEPTHWISE: "a depthwise convolution uses each number for one channel of its result, any other for all of them",
+    "normalisation": "normalisation reads an image whole to shift and scale each number once",
+    "activations": "an activation reads and writes each number for a comparison or a few steps",
+    "additions and their like": "an addition reads two numbers for each that it makes",
+    OPTIMIZER: "an optimizer reads and writes each weight once a step, whatever the batch",
+}
+"""What a person calls it → why it calculates little with each number that it moves."""
+
 _MOVERS = 3
 _WORTH_SAYING = 0.02
 _NEAR = 0.95
@@ -59,6 +68,23 @@ def explained(profile: StepProfile) -> list[str]:
 def advised(profile: StepProfile) -> list[str]:
     """What to change, in sentences."""
     return [advice.sentence for advice in advise(profile)]
+
+
+def verdict(profile: StepProfile) -> str:
+    """One sentence: what was used and what was possible."""
+    _, against = headline(step_roof(profile))
+    used = against.utilization_ratio
+    if used is None:
+        return f"{profile.model}: its utilization is not known here ({against.reason})."
+    most = against.attainable_ratio
+    if most is None:
+        return f"{profile.model} uses {percent(used)} of what this device can calculate."
+    if against.raised:
+        return f"{profile.model} uses {percent(used)} of what this device can calculate, as much as its memory allows."
+    return (
+        f"{profile.model} uses {percent(used)} of what this device can calculate; at most {percent(most)} is possible "
+        "for it here."
+    )
 
 
 def name_of(operation: StepOperation) -> str:
@@ -127,20 +153,60 @@ def _possible(profile: StepProfile, roof: StepRoof) -> list[str]:
         f"{si_time(found.unfused_s)} together, so about {digits(found.arithmetic_s / found.unfused_s, 2)} where "
         "nothing is fused and nothing stays in a cache."
     )
-    return [text, _fused(profile, against, found)]
+    return [text, _balance(profile, found, bandwidth), _fused(profile, against, found)]
 
 
 def _moved_by(profile: StepProfile) -> str:
     """Who moves it, and how little they calculate."""
-    most = movers(profile)[:_MOVERS]
-    total = sum(map(moved_bytes, profile.operations))
+    names = _named_movers(profile)
+    most = [item for item in movers(profile) if item[0] in names]
     model = sum(operation.model_flop for operation in profile.operations)
-    most = [item for item in most if item[1] >= _WORTH_SAYING * total]
     if not most or not model:
         return ""
     nbytes, flop = sum(item[1] for item in most), sum(item[2] for item in most)
     share = percent(flop / model) if flop else "none"
-    return f"; {listed([name for name, *_ in most])} move {si(nbytes, 'B')} of it for {share} of the useful arithmetic"
+    return f"; {listed(names)} move {si(nbytes, 'B')} of it for {share} of the useful arithmetic"
+
+
+def _named_movers(profile: StepProfile) -> list[str]:
+    """Those that move enough of it to be named."""
+    total = sum(map(moved_bytes, profile.operations))
+    return [name for name, nbytes, _ in movers(profile)[:_MOVERS] if nbytes >= _WORTH_SAYING * total]
+
+
+def _balance(profile: StepProfile, found: Ladder, bandwidth: float) -> str:
+    """How much has to be done with a byte, how much is, and why it is so little."""
+    most, model = _named_movers(profile), sum(o.model_flop for o in profile.operations if o.phase != RECOMPUTE)
+    if not most or not model or not found.arithmetic_s:
+        return ""
+    waiting, calculating = _intensities(profile)
+    least = digits(model / found.arithmetic_s / bandwidth, 2)
+    told = [f"{name} {digits(waiting[name], 2)}" for name in most]
+    best = next(iter(calculating), "")
+    beside = f"; {best}, where they do not wait, {digits(calculating[best], 2)}" if best else ""
+    why = "; ".join(USES[name] for name in most if name in USES)
+    return (
+        f"While a byte comes from memory this machine can do {least} FLOP. Operations that do less with each byte "
+        f"wait, however fast the device calculates. FLOP for each byte here: {listed(told)}{beside}."
+        f"{f' {why[0].upper()}{why[1:]}.' if why else ''}"
+    )
+
+
+def _intensities(profile: StepProfile) -> tuple[dict[str, float], dict[str, float]]:
+    """FLOP a byte by what a person calls the operations: of those that wait for memory; of those that do not, the name
+    with the most FLOP first."""
+    sums: dict[bool, dict[str, list[int]]] = {True: {}, False: {}}
+    for operation, its in zip(profile.operations, places(profile), strict=True):
+        if its.memory_s is not None and its.arithmetic_s is not None and moved_bytes(operation):
+            mine = sums[its.memory_s > its.arithmetic_s].setdefault(name_of(operation), [0, 0])
+            mine[0] += operation.model_flop + operation.other_flop
+            mine[1] += moved_bytes(operation)
+    first = sorted(sums[False].items(), key=lambda item: -item[1][0])
+    return _ratios(sums[True].items()), _ratios(first)
+
+
+def _ratios(sums: Iterable[tuple[str, list[int]]]) -> dict[str, float]:
+    return {name: flop / nbytes for name, (flop, nbytes) in sums}
 
 
 def _fused(profile: StepProfile, against: Against, found: Ladder) -> str:

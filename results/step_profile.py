@@ -74,7 +74,8 @@ class StepProfile:
     """A model's profiled step. step_times_s: each recorded step, from end to end, under the profiler.
 
     unprofiled_times_s: steps without it, where some were timed. between_s: phase → mean time in which no operation of
-    the step ran; operations and this add up to the mean of step_times_s.
+    the step ran; operations and this add up to the mean of step_times_s. Of the devices one was measured: what is said
+    of all of them, and of what runs again, is the caller's word.
     """
 
     model: str
@@ -89,6 +90,13 @@ class StepProfile:
     unprofiled_times_s: tuple[float, ...] = ()
     between_s: Json = field(default_factory=dict)
     machine: Machine | None = None
-    world_size: int = 1
+    world_size: int = 1  # devices that train together
+    model_parallel: int = 1  # of them, as many hold one model between them
+    recompute_fwd_factor: float = 0.0  # share of the forward pass that is taken to run again in the backward one
     not_understood: Json = field(default_factory=dict)  # operator → calls without a rule
     notes: tuple[str, ...] = ()
+
+    @property
+    def samples(self) -> int | None:
+        """Of a step, by all devices: those that hold one model between them share one batch."""
+        return None if self.batch_size is None else self.batch_size * (self.world_size // self.model_parallel)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +18,13 @@ def writing(path: Path, beside: str = "") -> Iterator[None]:
         yield
     except OSError as fault:
         raise StoreFault(f"{path} could not be written: {fault.strerror or fault}{beside}") from fault
+
+
+def reserve(path: Path) -> None:
+    """Make sure, before it is worth anything, that a file can be put here. Raises StoreFault."""
+    with writing(path):
+        disk.make_directory(disk.DISK, path.parent)
+        tempfile.TemporaryFile(dir=path.parent).close()
 
 
 def put(path: Path, content: str | bytes, beside: str = "") -> None:

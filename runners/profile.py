@@ -82,7 +82,7 @@ def show(profile: StepProfile, options: Namespace) -> None:
 
 
 def _width(options: Namespace) -> int | None:
-    """Of the terminal, so that settings do not wrap; files and pipes get whole lines."""
+    """Of the terminal, so that no line wraps; None for files and pipes, which get whole lines."""
     on_terminal = options.output_file is None and sys.stdout.isatty()
     return shutil.get_terminal_size().columns if on_terminal else None
 
@@ -104,6 +104,9 @@ def _check(options: Namespace) -> None:
     devices.check_name(options.device)
     if options.output_file is not None and options.output_file.is_dir():
         raise Mistake(f"--output-file: expected a file, got the directory {options.output_file}; --out takes one")
+    together = options.model_parallel
+    if (options.world_size or together) % together:
+        raise Mistake(f"--world-size: expected a multiple of --model-parallel {together}, got {options.world_size}")
     check_models([options.model], options)
 
 
@@ -174,10 +177,17 @@ def _profile(worker: Any, options: Namespace, probed: Probed, machine: Machine) 
         if options.debug:
             print(answer.detail, file=sys.stderr)
         if answer.status in ASKED_WRONGLY:
-            raise Mistake(f"{options.model}: {answer.reason}")
+            raise Mistake(f"{options.model}: {answer.reason.removeprefix(f'{options.model}: ')}")
         raise Unprofiled(f"{options.model}: {answer.status.replace('_', ' ')}: {answer.reason}")
     notes = (*answer.notes, *devices.busy(probed.device, probed.environment, OTHERS))
-    return replace(answer, machine=machine, world_size=options.world_size, notes=notes)
+    return replace(
+        answer,
+        machine=machine,
+        world_size=options.world_size or options.model_parallel,
+        model_parallel=options.model_parallel,
+        recompute_fwd_factor=options.recompute_fwd_factor,
+        notes=notes,
+    )
 
 
 if __name__ == "__main__":

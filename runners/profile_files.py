@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import json
 from argparse import Namespace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from results import disk
-from runners.files import put, writing
+from runners.files import put, reserve
 
 if TYPE_CHECKING:
     from results.step_profile import StepProfile
@@ -21,14 +20,13 @@ PICTURE = "roofline"
 
 
 def make(options: Namespace) -> None:
-    """The directory of --out, before anything is measured for it. Raises StoreFault."""
-    if options.out is not None:
-        with writing(options.out):
-            disk.make_directory(disk.DISK, options.out)
+    """The directories of --out and --output-file, before anything is measured for them. Raises StoreFault."""
+    for path in filter(None, (options.out and options.out / PAGE, options.output_file)):
+        reserve(path)
 
 
 def report(profile: StepProfile, options: Namespace, width: int | None = None) -> str:
-    """The report as text, CSV or JSON. width: letters of a line of the tree."""
+    """The report as text, CSV or JSON. width: of the terminal that it is for, which gets rich text; None: none."""
     from reports import profile_data
 
     if options.format == "json":
@@ -36,7 +34,11 @@ def report(profile: StepProfile, options: Namespace, width: int | None = None) -
     if options.format == "csv":
         made = profile_data.operations_csv if options.operations else profile_data.modules_csv
         return made(profile)
-    return _text(profile, options, width)
+    if width is None:
+        return _text(profile, options)
+    from reports.profile_terminal import terminal_text
+
+    return terminal_text(profile, **_shown(options), operations=options.operations, width=width)
 
 
 def write(profile: StepProfile, options: Namespace) -> None:
@@ -47,7 +49,7 @@ def write(profile: StepProfile, options: Namespace) -> None:
     put(out / "profile.json", json.dumps(profile_data.document(profile), indent=1, allow_nan=False) + "\n")
     put(out / "modules.csv", profile_data.modules_csv(profile))
     put(out / "operations.csv", profile_data.operations_csv(profile))
-    put(out / "profile.txt", _text(profile, options, None))
+    put(out / "profile.txt", _text(profile, options))
     drawn: dict[str, bytes] = {}
     with style.theme():
         figure = figures_roofline.roofline(profile)
@@ -58,17 +60,14 @@ def write(profile: StepProfile, options: Namespace) -> None:
     put(out / PAGE, profile_page.page(profile, drawn["svg"].decode() if drawn else ""))
 
 
-def _text(profile: StepProfile, options: Namespace, width: int | None) -> str:
+def _text(profile: StepProfile, options: Namespace) -> str:
     from reports.profile_operations import operations_text
     from reports.profile_tree import tree_text
 
-    text = tree_text(
-        profile,
-        depth=options.module_depth,
-        top=options.top_modules,
-        detailed=options.detailed,
-        width=width,
-        recompute_fwd_factor=options.recompute_fwd_factor,
-        model_parallel=options.model_parallel,
-    )
+    text = tree_text(profile, **_shown(options))
     return f"{text}\n{operations_text(profile)}" if options.operations else text
+
+
+def _shown(options: Namespace) -> dict[str, Any]:
+    """How much of the modules is shown."""
+    return {"depth": options.module_depth, "top": options.top_modules, "detailed": options.detailed}

@@ -77,7 +77,10 @@ def _add_report(group: argparse._ArgumentGroup) -> None:
         "--recompute-fwd-factor", type=number(float, 0), metavar="R",
         help="share of the forward pass that activation checkpointing runs again, for a rate beside the measured one",
     )  # fmt: skip
-    group.add_argument("--world-size", type=number(int, 1), default=1, metavar="N", help="devices that train alike (1)")
+    group.add_argument(
+        "--world-size", type=number(int, 1), metavar="N",
+        help="devices that train together, a multiple of those that hold one model (as many as hold one)",
+    )  # fmt: skip
     group.add_argument(
         "--model-parallel", type=number(int, 1), default=1, metavar="N", help="devices that hold one model (1)"
     )

@@ -91,6 +91,8 @@ def _section(path: Path) -> dict[str, Any]:
     section = whole.get(SECTION, whole) if isinstance(whole, dict) else whole
     if not isinstance(section, dict):
         raise Mistake(f"--config {path}: expected an object with {SECTION}, got {type(section).__name__}")
+    if section and TYPES.keys().isdisjoint(section) and section is whole:
+        raise Mistake(f"--config {path}: expected a section {SECTION}, got {', '.join(section)}")
     return section
 
 

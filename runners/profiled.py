@@ -52,7 +52,8 @@ def profile(request: Request) -> StepProfile:
     model, batch = _built(workload, request, device)
     model.train(training)
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    optimizer = OPTIMIZERS[request.optimizer](parameters) if training and request.optimizer in OPTIMIZERS else None
+    steps_it = training and parameters and request.optimizer in OPTIMIZERS
+    optimizer = OPTIMIZERS[request.optimizer](parameters) if steps_it else None
     inputs = batch.inputs[:1] if workload.task == DETECTION and not training else batch.inputs
     found = profile_step(
         model,

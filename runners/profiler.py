@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import torch
 
 from analysis.step_tree import tree
 from measure.counters.running import evaluating
-from measure.step_profile import profile_step
+from measure.step_profile import expect_module, profile_step
 from measure.step_watch import Watch
 from reports.profile_tree import aggregated_text, tree_text
 from reports.words import si
@@ -30,33 +31,34 @@ def profile_model(
     kwargs: Mapping[str, Any] | None = None, print_profile: bool = True, detailed: bool = True, module_depth: int = -1,
     top_modules: int = 1, warm_up: int = 1, as_strings: bool = True, output_file: str | Path | None = None,
     ignore_modules: Ignored = None, mode: str = "forward", input_constructor: Callable[[Any], Any] | None = None,
+    as_string: bool | None = None,
 ) -> tuple[Number, Number, Number]:  # fmt: skip
     """(FLOP, MACs, parameters) of one forward pass in eval mode; mode "generate": of model.generate.
 
-    input_shape: of a tensor of ones, before args. input_constructor: makes the inputs of input_shape instead."""
-    if input_constructor is None:
-        held = next(model.parameters(), torch.empty(0))
-        shaped = [] if input_shape is None else [torch.ones(input_shape, dtype=held.dtype, device=held.device)]
-        inputs: Any = (*shaped, *(args or ()))
-    else:
-        inputs = input_constructor(input_shape)
+    input_shape: of a tensor of ones, before args; input_constructor makes the inputs of it. as_string: as_strings."""
+    words = as_strings if as_string is None else as_string
+    held = next(expect_module(model).parameters(), torch.empty(0))
+    shaped = [] if input_constructor or input_shape is None else [held.new_ones(input_shape)]
+    inputs = input_constructor(input_shape) if input_constructor is not None else (*shaped, *(args or ()))
     given: dict[str, Any] = {"kwargs": kwargs, "mode": mode, "ignore_modules": ignore_modules or ()}
     with evaluating(model):
         profile = profile_step(model, inputs, warm_up=warm_up, steps=1, **given)
     if print_profile:
         _print(tree_text(profile, depth=module_depth, top=top_modules, detailed=detailed), output_file)
     flops, macs = _flops_and_macs(profile)
-    return _said(flops, "FLOP", as_strings), _said(macs, "MAC", as_strings), _said(profile.parameters, "", as_strings)
+    return _said(flops, "FLOP", words), _said(macs, "MAC", words), _said(profile.parameters, "", words)
 
 
 class Profiler:
-    """Profiles the forwards between start_profile and stop_profile; of several, each number is their mean."""
+    """Profiles the forwards between start_profile and stop_profile; of several, each number is their mean.
+    ds_engine: DeepSpeed's, or what else has world_size and mp_world_size; None: torch's world."""
 
-    def __init__(self, model: torch.nn.Module, recompute_fwd_factor: float = 0.0) -> None:
+    def __init__(self, model: torch.nn.Module, ds_engine: Any = None, recompute_fwd_factor: float = 0.0) -> None:
         self._watch = Watch(model)
         self._ignored: Ignored = None
         self._profile: StepProfile | None = None
-        self.recompute_fwd_factor = recompute_fwd_factor
+        sizes = {"world_size": ds_engine.world_size, "model_parallel": ds_engine.mp_world_size} if ds_engine else {}
+        self._given: dict[str, Any] = {"recompute_fwd_factor": recompute_fwd_factor, **sizes}
 
     def start_profile(self, ignore_list: Ignored = None) -> None:
         """Begin; raises ValueError if it has begun. ignore_list: modules to leave out."""
@@ -65,7 +67,7 @@ class Profiler:
 
     def stop_profile(self) -> None:
         """End, and make the numbers. Raises ValueError if nothing was begun, or no forward ran since."""
-        self._profile = self._watch.stop(self._ignored or ())
+        self._profile = replace(self._watch.stop(self._ignored or ()), **self._given)
 
     def end_profile(self) -> None:
         """Forget everything; nothing is left on the model."""
@@ -79,8 +81,7 @@ class Profiler:
         return _said(_flops_and_macs(self._found())[1], "MAC", as_string)
 
     def get_total_duration(self, as_string: bool = False) -> Number:
-        times_s = self._found().step_times_s
-        return _said(sum(times_s) / len(times_s), "s", as_string)
+        return _said(sum(times_s := self._found().step_times_s) / len(times_s), "s", as_string)
 
     def get_total_params(self, as_string: bool = False) -> Number:
         return _said(self._found().parameters, "", as_string)
@@ -90,8 +91,7 @@ class Profiler:
         output_file: str | Path | None = None,
     ) -> None:  # fmt: skip
         """The whole report. profile_step: which step of the loop this is."""
-        given: dict[str, Any] = {"depth": module_depth, "top": top_modules, "detailed": detailed}
-        text = tree_text(self._found(), recompute_fwd_factor=self.recompute_fwd_factor, **given)
+        text = tree_text(self._found(), depth=module_depth, top=top_modules, detailed=detailed)
         _print(f"Profile at step {profile_step}\n\n{text}", output_file)
 
     def print_model_aggregated_profile(self, module_depth: int = -1, top_modules: int = 1) -> None:

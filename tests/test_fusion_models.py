@@ -62,3 +62,5 @@ def test_what_moves_mobilenets_bytes() -> None:
     assert sum(nbytes for _, nbytes, _ in most) > 0.6 * total
     assert 0 < sum(flop for *_, flop in most) < 0.1 * sum(row.model_flop for row in operations)
     assert "normalisation, activations and depthwise convolutions move" in explained(profile)[1]
+    assert "this machine can do 20 FLOP" in explained(profile)[2]
+    assert "depthwise convolution uses each number for one channel of its result" in explained(profile)[2]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -141,6 +142,11 @@ def test_deepspeeds_settings(tmp_path: Path, section: dict[str, Any], expected: 
         ('{"flops_profiler": {"start_step": 5, "end_step": 5}}', "end_step: expected a step after 5"),
         ('{"flops_profiler": [1]}', "expected an object with flops_profiler, got list"),
         ("[1]", "expected an object with flops_profiler, got list"),
+        (
+            '{"fp16": {"enabled": true}, "train_batch_size": 8}',
+            "expected a section flops_profiler, got fp16, train_bat",
+        ),
+        ('{"flop_profiler": {"enabled": true}}', "expected a section flops_profiler, got flop_profiler"),
         ("{", "expected a JSON file"),
     ],
 )
@@ -175,15 +181,33 @@ def test_the_report_is_text_csv_or_json(worker: type[Scripted], capsys: pytest.C
     assert json.loads(capsys.readouterr().out)["step"]["model_flop"] == 30_000
 
 
+def test_a_terminal_gets_rich_text_of_its_width(
+    worker: type[Scripted], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A file does not, whatever stdout is."""
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    for name, value in {"COLUMNS": "90", "NO_COLOR": "1", "TERM": "xterm"}.items():
+        monkeypatch.setenv(name, value)
+    assert command.main(["resnet18", "--ceiling-budget", "0"]) == 0
+    text = re.sub(r"\x1b\[[\d;]*m", "", capsys.readouterr().out)
+    assert "├ body: Sequential" in text
+    assert max(map(len, text.splitlines())) <= 90
+    file = tmp_path / "report.txt"
+    assert command.main(["resnet18", "--ceiling-budget", "0", "--output-file", str(file)]) == 0
+    assert "(body): Sequential" in file.read_text()
+
+
 def test_depth_and_rankings_reach_the_report(worker: type[Scripted], capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["resnet18", "--ceiling-budget", "0", "--module-depth", "1", "--top-modules", "1", "--world-size", "2"]
+    words = ["resnet18", "--ceiling-budget", "0", "--module-depth", "1", "--top-modules", "1", "--world-size", "4"]
     assert command.main([*words, "--recompute-fwd-factor", "0.5", "--model-parallel", "2"]) == 0
     text = capsys.readouterr().out
     assert "Conv2d" not in text
     assert "Sequential 80.0\n" in text
     assert "backward with 0.5 × forward again" in text
     assert "parameters of the model (× 2)" in text
-    assert "2, 2" in next(each for each in text.splitlines() if each.startswith("world size"))
+    assert "4 = 2 data parallel × 2 model parallel" in text
+    assert command.main(["resnet18", "--ceiling-budget", "0", "--model-parallel", "3"]) == 0
+    assert "3 = 1 data parallel × 3 model parallel" in capsys.readouterr().out
     assert command.main([*words, "--no-detailed"]) == 0
     assert "(body)" not in capsys.readouterr().out
 
@@ -230,6 +254,10 @@ def test_ceilings_of_a_file_are_used(
         (["resnet18", "--precision", "bf16"], "--precision"),
         (["resnet18", "--precision", "tf32"], "tf32 needs a GPU"),
         (["resnet18", "--steps", "0"], "at least 1"),
+        (
+            ["resnet18", "--world-size", "6", "--model-parallel", "4"],
+            "expected a multiple of --model-parallel 4, got 6",
+        ),
         (["resnet18", "--optimizer", "lion"], "expected sgd"),
         (["resnet18", "--mode", "backward"], "expected train"),
         (["resnet18", "--ceilings", "/nowhere.csv"], "/nowhere.csv could not be read"),
@@ -311,13 +339,37 @@ def test_sums_that_do_not_add_up_fail(worker: type[Scripted], capsys: pytest.Cap
     assert "(body): Sequential" in told.out
 
 
-def test_a_directory_that_cannot_be_is_told_before_anything_is_measured(
-    worker: type[Scripted], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("option", ["--out", "--output-file"])
+def test_a_place_that_cannot_be_written_is_told_before_anything_is_measured(
+    worker: type[Scripted], tmp_path: Path, capsys: pytest.CaptureFixture[str], option: str
 ) -> None:
     (tmp_path / "file").write_text("")
-    assert command.main(["resnet18", "--out", str(tmp_path / "file" / "out")]) == 3
+    assert command.main(["resnet18", option, str(tmp_path / "file" / "out")]) == 3
     assert worker.asked == []
     assert "could not be written" in capsys.readouterr().err
+    assert command.main(["resnet18", "--ceiling-budget", "0", option, str(tmp_path / "new" / "out")]) == 0
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["out"]
+
+
+def test_a_directory_that_takes_no_file_is_told_before_anything_is_measured(worker: type[Scripted]) -> None:
+    """It is there, and nothing can be made in it, whoever asks."""
+    assert command.main(["resnet18", "--output-file", "/proc/report.txt"]) == 3
+    assert worker.asked == []
+
+
+def test_the_model_is_named_once(worker: type[Scripted], capsys: pytest.CaptureFixture[str]) -> None:
+    worker.answers = {"profile": Fault("invalid", "resnet18: there is no such thing")}
+    with pytest.raises(SystemExit):
+        command.main(["resnet18", "--ceiling-budget", "0"])
+    assert capsys.readouterr().err == "error: resnet18: there is no such thing\n"
+
+
+def test_a_model_without_parameters_has_nothing_to_train(tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text("import torch\n\ndef build():\n    return torch.nn.ReLU()\n")
+    request = Request(f"{tmp_path / 'net.py'}:build", 1, "cpu", steps=1, hyper={"input": "8"})
+    fault = worker_run("runners.profiled:profile", (request,))
+    assert fault.status == "invalid"
+    assert "expected an output that depends on a parameter" in fault.reason
 
 
 def test_help_needs_no_torch() -> None:

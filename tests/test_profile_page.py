@@ -121,6 +121,12 @@ addEventListener("load", () => {{
   const rows = () => [...tree.tBodies[0].rows].filter(row => !row.hidden).map(row => row.dataset.path);
   const click = (selector, n) => page.querySelectorAll(selector)[n].click();
   const said = {{wide: page.documentElement.scrollWidth, width: page.documentElement.clientWidth, first: rows()}};
+  const lies = each => each.getBoundingClientRect();
+  const steps = [...page.querySelector(".steps").children].map(lies);
+  const rungs = steps.map((_, i) => steps.slice(3 * i, 3 * i + 3)).filter(rung => rung.length);
+  const [top, bottom] = [rung => Math.min(...rung.map(r => r.top)), rung => Math.max(...rung.map(r => r.bottom))];
+  said.ladder = rungs.map((rung, i) => i === 0 || top(rung) >= bottom(rungs[i - 1]));
+  said.icicle_row = lies(page.querySelector(".icicle rect")).height;
   click("#tree thead .sort", 5); said.by_forward = rows();
   click("#tree thead .sort", 5); said.by_forward_up = rows();
   click("#tree thead .sort", 5); said.again = rows();
@@ -148,6 +154,8 @@ def test_a_browser_sorts_and_folds(whole: str, tmp_path: Path, width: int) -> No
     said = looked_at(tmp_path, LOOK.format(width=width))
     every = ["", "body", "body.0", "body.1", "head"]
     assert said["wide"] <= said["width"]
+    assert said["ladder"] == [True] * 4  # each bar lies below the one before, with its own words
+    assert said["icicle_row"] >= 18  # letters in it can be read
     assert said["first"] == said["again"] == every
     assert said["by_forward"] == every  # body 7 ms, of it 4 and 3; head 1
     assert said["by_forward_up"] == ["", "head", "body", "body.1", "body.0"]

@@ -5,9 +5,12 @@ The faults are those of counters.md's list: what DeepSpeed prints instead stands
 
 from __future__ import annotations
 
+import inspect
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -90,6 +93,15 @@ def test_ways_to_give_inputs(given: dict[str, Any]):
 
 def test_input_of_a_shape_has_the_models_dtype():
     assert profile_model(nn.Linear(4, 4).double(), (2, 4), print_profile=False, as_strings=False)[1] == 2 * 16
+
+
+def test_what_is_no_module_and_a_shape_that_is_the_constructors_own():
+    for ask in (lambda: profile_model(torch.sin, (2, 4)), lambda: Profiler(torch.sin)):  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match=r"expected a torch\.nn\.Module, got builtin_function_or_method"):
+            ask()
+    made = lambda shape: torch.ones(shape["batch"], 8)  # noqa: E731
+    found = profile_model(mlp(), {"batch": 2}, input_constructor=made, print_profile=False, as_strings=False)  # type: ignore[arg-type]
+    assert found[1] == 2 * MLP_MACS
 
 
 def test_generation_is_profiled():
@@ -332,6 +344,22 @@ def test_interpolation_costs_what_its_output_has():
     assert flop(2, 5) == 10 * flop(1, 1) > 0
 
 
+def test_upsampling_is_an_interpolation_once():
+    """DeepSpeed counts what upsample calls, too."""
+    x = torch.ones(1, 2, 3, 3)
+    expected = counted(Calls(lambda _, x: F.interpolate(x, scale_factor=2, mode="bilinear")), x)[0]
+    with pytest.warns(UserWarning, match="upsample.* is deprecated"):
+        found = counted(Calls(lambda _, x: F.upsample(x, scale_factor=2, mode="bilinear")), x)[0]
+    assert found == expected > 0
+
+
+@pytest.mark.parametrize("function", [F.relu6, F.hardswish, F.hardtanh])
+def test_clamping_activations_are_counted(function: Callable[[torch.Tensor], torch.Tensor]):
+    """At least one an element, in a module too. DeepSpeed: 0."""
+    assert counted(Calls(lambda _, x: function(x)), torch.ones(3, 7))[0] >= 3 * 7
+    assert counted(nn.Sequential(nn.ReLU6()), torch.ones(3, 7))[0] >= 3 * 7
+
+
 def test_frozen_attention_is_counted_whole():
     """Frozen and in eval mode it takes torch's fast path: DeepSpeed counts 0 of the attention itself."""
     model = nn.MultiheadAttention(16, 2, batch_first=True).requires_grad_(False)
@@ -396,4 +424,62 @@ def test_the_parameters_of_a_model_in_parts_are_the_parts_together(capsys: pytes
     profiler.start_profile()
     model(torch.ones(3, 8))
     profiler.stop_profile()
-    assert "848" in tree_text(profiler._found(), model_parallel=4)
+    assert "848" in tree_text(replace(profiler._found(), world_size=4, model_parallel=4))
+
+
+class Engine:
+    """What DeepSpeed's profiler asks an engine: eight devices, four a model, batches of 3; times in ms."""
+
+    world_size, dp_world_size, mp_world_size, has_moe_layers = 8, 2, 4, False
+
+    def train_micro_batch_size_per_gpu(self) -> int:
+        return 3
+
+    def wall_clock_breakdown(self) -> bool:
+        return True
+
+    def timers(self, name: str) -> Any:
+        return SimpleNamespace(elapsed=lambda reset: 1000.0)
+
+
+def test_totals_of_a_model_in_parts_are_deepspeeds_but_for_the_samples(capsys: pytest.CaptureFixture[str]):
+    """Parameters and forward FLOP of the model are those of a device × 4 in both. Samples: two models of 3 each a step;
+    DeepSpeed has 8 × 3 in its 3 s, for it multiplies by every device."""
+    from deepspeed.profiling import flops_profiler
+
+    model, engine = mlp(), Engine()
+    theirs = flops_profiler.FlopsProfiler(model, engine)
+    theirs.start_profile()
+    model(torch.ones(3, 8))
+    theirs.stop_profile()
+    capsys.readouterr()
+    theirs.print_model_profile(detailed=False)
+    theirs.end_profile()
+    said = dict(line.rsplit(": ", 1) for line in capsys.readouterr().out.splitlines() if ":  " in line)
+    said = {name.strip(" :"): value.strip() for name, value in said.items()}
+    mine = Profiler(model, engine)
+    mine.start_profile()
+    model(torch.ones(3, 8))
+    mine.stop_profile()
+    told = " ".join(tree_text(mine._found()).split())
+    assert said["params of model = params per GPU * mp_size"] == "848"
+    assert "parameters of the model (× 4) 848" in told
+    assert said["samples/second"] == str(8 * 3 / 3)
+    assert mine._found().samples == 2 * 3
+    assert "world size 8 = 2 data parallel × 4 model parallel" in told
+
+
+def test_the_class_is_thin():
+    """What it is a view of is elsewhere."""
+    source = Path(inspect.getsourcefile(Profiler) or "").read_text(encoding="utf-8")
+    assert len(source.splitlines()) < 120
+
+
+def test_the_factor_and_both_words_for_strings_are_deepspeeds(capsys: pytest.CaptureFixture[str]):
+    profiler = Profiler(mlp(), recompute_fwd_factor=0.75)
+    profiler.start_profile()
+    profiler._watch._model(torch.ones(3, 8))
+    profiler.stop_profile()
+    assert profiler._found().recompute_fwd_factor == 0.75
+    for words in ({"as_string": False}, {"as_strings": False}):
+        assert profile_model(mlp(), (3, 8), print_profile=False, **words)[1] == 3 * MLP_MACS

@@ -321,6 +321,11 @@ def test_what_cannot_be_asked():
     for told, more in (
         ("expected a mode", {"mode": "backward"}),
         ("expected at least one step", {"steps": 0}),
+        ("expected a loss of output and target, got a target alone", {"target": torch.tensor([0, 1])}),
+        (
+            "expected an optimizer of the model's parameters",
+            {"optimizer": torch.optim.SGD(nn.Linear(4, 4).parameters(), 0.1)},
+        ),
         (
             "expected a module's class or path to ignore, got Conv2d; its classes: Linear",
             {"ignore_modules": ["Conv2d"]},
@@ -330,6 +335,9 @@ def test_what_cannot_be_asked():
     ):
         with pytest.raises(ValueError, match=told):
             profile_step(model, batch, **more)
+    for wrong in (lambda x: x, batch, "resnet18"):
+        with pytest.raises(ValueError, match=r"expected a torch\.nn\.Module, got (function|Tensor|str)"):
+            profile_step(wrong, batch)
     with pytest.raises(ValueError, match="meta"):
         profile_step(nn.Linear(4, 4, device="meta"), torch.ones(2, 4, device="meta"))
 
