@@ -72,7 +72,11 @@ TRANSLATIONS: dict[str, to.Translation] = {
     "unsqueeze": to.expanded,
     "bernoulli": to.drawn,
     "expand": to.mean_backward,
-    "zeros zeros_like": to.same("NumLike"),
+    "zeros zeros_like new_zeros": to.same("NumLike"),
+    "rand rand_like randn randn_like": to.same("RandomInitializer"),
+    "where": to.same("Select"),
+    "multinomial": to.same("Multinomial"),
+    "constant_pad_nd": to.same("Pad"),
     "select select_backward unbind stack t clone detach alias empty empty_like ones_like": to.nothing,
     "_to_copy": to.same("Cast"),
 }
