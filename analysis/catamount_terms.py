@@ -55,13 +55,13 @@ WHY = {
     "dropout": "dropout divides before it multiplies, and the gradient of a division is four nodes and their sums",
     "sequence lengths": "sentences have lengths: in each step states are selected by whether they ended, scores are"
     " masked, one direction is reversed",
-    "products of three dimensions": "a product with a tensor of three dimensions (Tensordot) transposes and reshapes the"
-    " matrix and its gradient",
+    "products of three dimensions": "a product with a tensor of three dimensions (Tensordot) transposes and reshapes"
+    " the matrix and its gradient",
     "other": "sizes of the zero states, and their checks",
     "copies that only PyTorch makes": "what PyTorch's step writes and the graph does not: zero states, views that count"
     " as copies, a bias of zeros",
-    "gradient of the images": "the first convolution's data gets a gradient, which no update uses: Catamount counts what"
-    " no fetch asks for (a fault)",
+    "gradient of the images": "the first convolution's data gets a gradient, which no update uses: Catamount counts"
+    " what no fetch asks for (a fault)",
     "input pipeline": "images come as bytes: cast, scaled, normalised, transposed",
     "top-1 and top-5 errors": "the training graph computes them, too",
     "moving averages and sizes": "of loss, errors and queue length; sizes for the gradient of the pooling",

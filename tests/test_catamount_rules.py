@@ -144,15 +144,13 @@ def test_the_gradients_of_a_convolution_are_two_nodes() -> None:
 
 
 def test_running_means_are_three_operations_a_channel_each() -> None:
-    inputs = {name: (6,) for name in ("weight", "bias", "running_mean", "running_var")}
+    inputs = dict.fromkeys(("weight", "bias", "running_mean", "running_var"), (6,))
     made = operation("aten.native_batch_norm", {"input": (2, 6, 4), **inputs}, [(2, 6, 4), (6,), (6,)], training=True)
     assert costs(made)[:2] == (0, 6 * 48 + 3 * 6 + 2 * 3 * 6)
 
 
 def test_whole_numbers_are_four_bytes() -> None:
-    made = operation(
-        "aten.embedding", {"weight": (100, 6), "indices": (4,)}, [(4, 6)], dtypes={"indices": "int64"}
-    )
+    made = operation("aten.embedding", {"weight": (100, 6), "indices": (4,)}, [(4, 6)], dtypes={"indices": "int64"})
     assert costs(made) == (0, 0, 16 + 2 * 96, 96)
 
 
@@ -175,7 +173,7 @@ def test_a_view_is_a_copy_and_a_turned_operand_is_none() -> None:
 
 def in_optimizer(name: str, **more: object) -> tuple[int, int, int, int]:
     names = ("self",) if name == "aten.mul_" else ("self", "other")
-    made = operation(name, {each: (4, 6) for each in names}, [(4, 6)], **more)  # type: ignore[arg-type]
+    made = operation(name, dict.fromkeys(names, (4, 6)), [(4, 6)], **more)  # type: ignore[arg-type]
     fields = {field: getattr(made, field) for field in made.__dataclass_fields__}
     return costs(Operation(**{**fields, "phase": "optimizer"}))
 
