@@ -21,7 +21,7 @@ from typing import Any
 import sympy
 
 from analysis.fitting import Form, plus
-from analysis.symbolic import Derived, Place
+from analysis.symbolic import FOOTPRINT, Derived, Place
 
 Expr = Any
 
@@ -63,6 +63,7 @@ class Term:
     name: str
     quantity: str
     expression: Expr
+    why: str = ""
 
 
 _OF_TERMS = {
@@ -85,11 +86,11 @@ def expression(form: Form) -> Expr:
 
 def totals(derived: Derived, terms: Iterable[Term] = ()) -> dict[str, Expr]:
     """Every quantity of the whole step, in the order of `QUANTITIES`."""
-    roles = {place: form for (place, of), form in derived.counts.items() if of == "footprint_bytes"}
+    roles = {place: form for (place, of), form in derived.counts.items() if of == "role_bytes"}
     found = {
         "parameters": derived.total("parameters"),
         **{name: _cost(derived, name, lambda place: isinstance(place, Place)) for name in COSTS[:3]},
-        "total_footprint_bytes": plus(roles.values()),
+        "total_footprint_bytes": derived.total(FOOTPRINT),
         "kept_bytes": plus(form for role, form in roles.items() if role in KEPT),
         "io_bytes": roles.get("input", {}),
     }

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
@@ -20,14 +20,12 @@ from sympy import QQ
 from sympy.polys.rings import ring
 
 from analysis import kinds
-from analysis.cost import Cost
 from analysis.fitting import ONE, Fitter, Form, Monomial, Point, plus, times, value_of
 from analysis.operands import numel
 from analysis.sampling import Axis, Sample, Sampler, Sizes, Unfitted, columns, derive, derive_like, joined
 from results.records import Operation
 
-QUANTITIES = ("model_flop", "other_flop", "read_bytes", "written_bytes", "made_bytes", "calls")
-"""What is counted of each operation. made_bytes: of the storages that it makes."""
+FOOTPRINT = "footprint_bytes"
 
 STRUCTURE_POINTS = 2
 """Points along a symbol that changes the operations, beside its base, at first."""
@@ -73,7 +71,20 @@ class Derived:
         return plus(form for (place, of), form in self.counts.items() if of == quantity and keep(place))
 
 
-def formulas(sample_at: Sampler, axes: Sequence[Axis], rules: kinds.Rules = kinds.TABLE) -> Derived:
+@dataclass(frozen=True)
+class Convention:
+    """What is counted how. made: what an operation adds to the total footprint beside the storages of `kept`; None: the
+    footprint is that of all storages, whatever their role."""
+
+    rules: kinds.Rules = field(default_factory=lambda: kinds.TABLE)
+    made: Callable[[Operation], Any] | None = None
+    kept: Sequence[str] = ()
+
+
+OWN = Convention()
+
+
+def formulas(sample_at: Sampler, axes: Sequence[Axis], convention: Convention = OWN) -> Derived:
     """The formulas of a step in the symbols of all axes. Raises Unfitted where they are of no known form."""
     seen: dict[tuple[tuple[str, int], ...], Sample] = {}
 
@@ -85,10 +96,10 @@ def formulas(sample_at: Sampler, axes: Sequence[Axis], rules: kinds.Rules = kind
 
     structural = tuple(axis for axis in axes if _restructures(sampled, axes, axis))
     sized = tuple(axis for axis in axes if axis not in structural)
-    level = _Level(sampled, sized, structural, rules)
+    level = _Level(sampled, sized, structural, convention)
     counts, checked = level.counts()
     first = seen[tuple(sorted((axis.symbol, axis.base) for axis in axes))]
-    unknown = kinds.not_understood(first.operations, rules)
+    unknown = kinds.not_understood(first.operations, convention.rules)
     return Derived(counts, sized, structural, checked, len(seen), unknown)
 
 
@@ -102,8 +113,10 @@ def _restructures(sampled: Sampler, axes: Sequence[Axis], axis: Axis) -> bool:
 class _Level:
     """Counts at points of the structural symbols, each as forms in the others, and forms through those."""
 
-    def __init__(self, sampled: Sampler, sized: Sequence[Axis], structural: Sequence[Axis], rules: kinds.Rules) -> None:
-        self._sampled, self._sized, self._structural, self._rules = sampled, sized, structural, rules
+    def __init__(
+        self, sampled: Sampler, sized: Sequence[Axis], structural: Sequence[Axis], convention: Convention
+    ) -> None:
+        self._sampled, self._sized, self._structural, self._convention = sampled, sized, structural, convention
         self._at: dict[tuple[int, ...], tuple[Counts, tuple[Point, ...]]] = {}
         self._supports: list[tuple[Monomial, ...]] | None = None
 
@@ -169,7 +182,7 @@ class _Level:
         key = tuple(fixed.values())
         if key not in self._at:
             sizes = self._derived(fixed)
-            self._at[key] = _counts(sizes, self._rules, merged=bool(fixed))
+            self._at[key] = _counts(sizes, self._convention, merged=bool(fixed))
         return self._at[key]
 
     def _derived(self, fixed: Point) -> Sizes:
@@ -195,16 +208,16 @@ def _at(form: Form, point: Point) -> Form:
     return plus(parts)
 
 
-def _counts(sizes: Sizes, rules: kinds.Rules, merged: bool) -> tuple[Counts, tuple[Point, ...]]:
+def _counts(sizes: Sizes, convention: Convention, merged: bool) -> tuple[Counts, tuple[Point, ...]]:
     """The counts of a table with sizes as forms. Raises Unfitted where one differs from the count of whole numbers."""
     table = _Symbolic(sizes)
     sums: dict[tuple[Any, str], list[Any]] = defaultdict(list)
-    for place, quantity, element in table.counted(rules, merged):
+    for place, quantity, element in table.counted(convention, merged):
         sums[place, quantity].append(element)
     counts = {key: form for key, elements in sums.items() if (form := table.form(_sum(elements)))}
     late = sizes.samples[sizes.fitted :] or sizes.samples[:1]
     for sample in late:
-        check(counts, sample, rules, merged)
+        check(counts, sample, convention, merged)
     return counts, tuple(sample.point for sample in late)
 
 
@@ -215,10 +228,10 @@ def _sum(elements: Sequence[Any]) -> Any:
     return total
 
 
-def check(counts: Counts, sample: Sample, rules: kinds.Rules, merged: bool) -> None:
+def check(counts: Counts, sample: Sample, convention: Convention, merged: bool) -> None:
     """Raises Unfitted where a form's value is not the count of the table of whole numbers."""
     exact: dict[tuple[Any, str], int] = defaultdict(int)
-    for place, quantity, value in _whole_numbers(sample, rules, merged):
+    for place, quantity, value in _whole_numbers(sample, convention, merged):
         exact[place, quantity] += value
     for key in exact.keys() | counts.keys():
         found = value_of(counts.get(key, {}), sample.point)
@@ -227,21 +240,23 @@ def check(counts: Counts, sample: Sample, rules: kinds.Rules, merged: bool) -> N
             raise Unfitted(f"{key[1]} of {key[0]} at {at}: the formula gives {found}, the count {exact[key]}")
 
 
-def _whole_numbers(sample: Sample, rules: kinds.Rules, merged: bool) -> Iterable[tuple[Any, str, int]]:
+def _whole_numbers(sample: Sample, convention: Convention, merged: bool) -> Iterable[tuple[Any, str, int]]:
     """(place, quantity, value) of a table whose sizes are whole numbers."""
     for operation in sample.operations:
         place = _place(operation, merged)
-        yield from ((place, quantity, value) for quantity, value in _costs(kinds.cost(operation, rules)))
+        yield from ((place, quantity, value) for quantity, value in _costs(operation, convention))
     for storage in sample.storages:
-        yield from (
-            (place, quantity, storage.nbytes) for place, quantity in _of_storage(storage, sample.operations, merged)
-        )
+        places = _of_storage(storage, sample.operations, convention, merged)
+        yield from ((place, quantity, storage.nbytes) for place, quantity in places)
     for _, shape in sample.parameters:
         yield "model", "parameters", numel(shape)
 
 
-def _costs(cost: Cost) -> tuple[tuple[str, Any], ...]:
+def _costs(operation: Operation, convention: Convention) -> tuple[tuple[str, Any], ...]:
+    cost = kinds.cost(operation, convention.rules)
+    made = () if convention.made is None else ((FOOTPRINT, convention.made(operation)),)
     return (
+        *made,
         ("model_flop", cost.model_flop),
         ("other_flop", cost.other_flop),
         ("read_bytes", cost.read_bytes),
@@ -250,9 +265,13 @@ def _costs(cost: Cost) -> tuple[tuple[str, Any], ...]:
     )
 
 
-def _of_storage(storage: Any, operations: Sequence[Operation], merged: bool) -> Iterable[tuple[Any, str]]:
+def _of_storage(
+    storage: Any, operations: Sequence[Operation], convention: Convention, merged: bool
+) -> Iterable[tuple[Any, str]]:
     """Where a storage's bytes count: by its role, and at the operation that makes it."""
-    yield storage.role, "footprint_bytes"
+    yield storage.role, "role_bytes"
+    if convention.made is None or storage.role in convention.kept:
+        yield storage.role, FOOTPRINT
     if storage.born_index >= 0:
         yield _place(operations[storage.born_index], merged), "made_bytes"
 
@@ -284,7 +303,7 @@ class _Symbolic:
             for powers, c in element.terms()
         }
 
-    def counted(self, rules: kinds.Rules, merged: bool) -> Iterable[tuple[Any, str, Any]]:
+    def counted(self, convention: Convention, merged: bool) -> Iterable[tuple[Any, str, Any]]:
         """(place, quantity, element) of all operations, storages and parameters."""
         samples, known = self._sizes.samples, {}
         for rows in zip(*(sample.operations for sample in samples), strict=True):
@@ -292,13 +311,14 @@ class _Symbolic:
             key = (operation.name, operation.input_shapes, operation.output_shapes, operation.input_dtypes,
                    operation.output_dtypes, repr(operation.attributes), _pattern(operation))  # fmt: skip
             if key not in known:
-                known[key] = _costs(kinds.cost(operation, rules))
+                known[key] = _costs(operation, convention)
             place = _place(operation, merged)
             yield from ((place, quantity, element) for quantity, element in known[key])
         operations = samples[0].operations
         for each in zip(*(sample.storages for sample in samples), strict=True):
             element = self._element(tuple(storage.nbytes for storage in each))
-            yield from ((place, quantity, element) for place, quantity in _of_storage(each[0], operations, merged))
+            places = _of_storage(each[0], operations, convention, merged)
+            yield from ((place, quantity, element) for place, quantity in places)
         for each in zip(*(sample.parameters for sample in samples), strict=True):
             yield "model", "parameters", numel(self._shape(tuple(shape for _, shape in each)))
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-import sympy  # type: ignore[import-untyped]
+import sympy
 
 from analysis.cost import Size
 from analysis.kinds import TABLE, Rules, cost

@@ -126,7 +126,9 @@ def document(answer: Answer) -> dict[str, Any]:
         "parts": [
             {answer.by: part, **{name: plain(costs[name]) for name in COSTS}} for part, costs in answer.parts.items()
         ],
-        "terms": [{"name": t.name, "quantity": t.quantity, "formula": plain(t.expression)} for t in answer.terms],
+        "terms": [
+            {"name": t.name, "quantity": t.quantity, "formula": plain(t.expression), "why": t.why} for t in answer.terms
+        ],
         "holds_for": [{"symbol": axis.symbol, "from": axis.base, "step": axis.step} for axis in answer.axes],
         "checked_at": [dict(point) for point in answer.checked],
         "not_understood": dict(answer.not_understood),

@@ -20,10 +20,12 @@ from runners.model_options import check_models, hyper_of
 from runners.progress import passing
 
 if TYPE_CHECKING:
+    from analysis.formula import Term
+    from analysis.symbolic import Convention
     from reports.formulas import Answer
     from runners.formula_points import Subject
 
-BATCH = "batch"
+BATCH, CATAMOUNT = "batch", "catamount"
 
 CHECKED_CALLS = 20_000
 """Operations of a step that is made for a check alone, at most."""
@@ -75,11 +77,11 @@ def _answer(options: Namespace) -> Answer:
     subject = _subject(options)
     symbols = _symbols(options, subject)
     point = questions.point_of(options.at, symbols, subject)
-    rules, terms = _rules(options, subject, symbols)
+    convention, terms = _convention(options, subject, symbols)
     asked = questions.Asked.of(options, symbols)  # mistakes are told before anything takes long
     looked_at = sampler(subject, lambda count: passing(f"{options.model}: {count} points"))
-    derived = symbolic.formulas(looked_at, axes(subject, symbols, looked_at), rules)
-    late, notes = _checked_apart(looked_at, derived, point, rules)
+    derived = symbolic.formulas(looked_at, axes(subject, symbols, looked_at), convention)
+    late, notes = _checked_apart(looked_at, derived, point, convention)
     whole = formula.totals(derived, terms)
     return Answer(
         model=options.model,
@@ -102,24 +104,24 @@ def _answer(options: Namespace) -> Answer:
 
 
 def _checked_apart(
-    looked_at: Any, derived: Any, point: Mapping[str, int], rules: Any
+    looked_at: Any, derived: Any, point: Mapping[str, int], convention: Any
 ) -> tuple[list[Mapping[str, int]], tuple[str, ...]]:
     """Of the point that was asked for and of a batch of one, those at which the counts are the formulas', and notes on
     the other. Raises Unfitted where the point that was asked for has other counts."""
     from analysis.sampling import Unfitted
 
-    found = [point] if _holds(looked_at, derived, point, rules) else []
+    found = [point] if _holds(looked_at, derived, point, convention) else []
     base = {axis.symbol: axis.base for axis in (*derived.axes, *derived.structural)}
     if BATCH not in base or point[BATCH] == 1:
         return found, ()
     try:
         single = {**base, BATCH: 1}
-        return [*found, *([single] if _holds(looked_at, derived, single, rules) else [])], ()
+        return [*found, *([single] if _holds(looked_at, derived, single, convention) else [])], ()
     except Unfitted as fault:
         return found, (f"Not for a batch of one: {fault}.",)
 
 
-def _holds(looked_at: Any, derived: Any, point: Mapping[str, int], rules: Any) -> bool:
+def _holds(looked_at: Any, derived: Any, point: Mapping[str, int], convention: Any) -> bool:
     """Whether the table at a point has the counts of the formulas; False also where no table is made there, as the
     step is large or the model does not take the sizes. Raises Unfitted for other counts."""
     from analysis.fitting import value_of
@@ -133,7 +135,7 @@ def _holds(looked_at: Any, derived: Any, point: Mapping[str, int], rules: Any) -
         sample = looked_at(point)
     except NotBuilt:
         return False
-    check(derived.counts, sample, rules, merged=bool(derived.structural))
+    check(derived.counts, sample, convention, merged=bool(derived.structural))
     return True
 
 
@@ -162,7 +164,7 @@ def _subject(options: Namespace) -> Subject:
 
 
 def _optimizer(options: Namespace) -> str:
-    if options.rules == "catamount":
+    if options.rules == CATAMOUNT:
         from analysis.catamount import optimizer_of
 
         return optimizer_of(options.model)
@@ -171,23 +173,43 @@ def _optimizer(options: Namespace) -> str:
 
 def _symbols(options: Namespace, subject: Subject) -> list[str]:
     """The symbols that are asked for, all where none are. Raises Mistake for one that the model does not have."""
+    fixed = _fixed(options)
     for name in options.symbols:
         if name not in subject.symbols:
             raise Mistake(f"--symbols: {options.model}: {choice_error('symbol', name, subject.symbols)}")
-    return list(options.symbols or subject.symbols)
+        if (size := subject.symbols[name]) in fixed:
+            raise Mistake(f"--symbols: Catamount's graph of {options.model} has {name} {fixed[size]} and no other")
+    for size, value in fixed.items():
+        if subject.sizes[size] != value:
+            raise Mistake(f"Catamount's graph of {options.model} has {size} {value}, got {subject.sizes[size]}")
+    return list(options.symbols) or [name for name, size in subject.symbols.items() if size not in fixed]
 
 
-def _rules(options: Namespace, subject: Subject, symbols: Sequence[str]) -> tuple[Any, list[Any]]:
-    """The table of rules, and what the convention adds to this model beside its operations."""
-    from analysis.kinds import TABLE
+def _fixed(options: Namespace) -> Mapping[str, int]:
+    """Sizes that the convention knows one value of."""
+    if options.rules != CATAMOUNT:
+        return {}
+    from analysis.catamount_terms import FIXED
 
-    if options.rules == "flopledger":
-        return TABLE, []
-    from analysis.catamount import RULES
+    return FIXED.get(options.model, {})
 
-    from runners.formula_points import terms
 
-    return RULES, terms(subject, symbols)
+def _convention(options: Namespace, subject: Subject, symbols: Sequence[str]) -> tuple[Convention, list[Term]]:
+    """What is counted how, and what the convention adds to this model beside its operations."""
+    from analysis.symbolic import OWN, Convention
+
+    if options.rules != CATAMOUNT:
+        return OWN, []
+    from analysis.catamount import KEPT, RULES, footprint
+    from analysis.catamount_terms import terms
+    from analysis.formula import Term
+    from analysis.symbols import parse, symbol
+
+    names = {size: name for name, size in subject.symbols.items()}
+    sizes = {**subject.sizes, BATCH: subject.batch_size}
+    meanings = {size: symbol(name) if name in symbols else sizes[size] for size, name in names.items()}
+    found = [Term(t.name, t.quantity, parse(t.formula, meanings), t.why) for t in terms(options.model)]
+    return Convention(RULES, footprint, KEPT), found
 
 
 if __name__ == "__main__":

@@ -12,6 +12,9 @@ from workloads.catalogue import OPTIMIZERS
 RULES = ("flopledger", "catamount")
 BY = ("phase", "kind", "module", "operation")
 
+BATCH_SIZE = 32
+"""Of the values, where it is not said."""
+
 EPILOG = (
     "Symbols are the batch and the sizes that a model is built from: docs/formula.md. Models of any form, and their "
     "inputs: docs/models.md. What the rules of Catamount are: docs/catamount.md."
@@ -35,6 +38,7 @@ def parser() -> Parser:
     group.add_argument("--optimizer", choices=OPTIMIZERS, help="of the step (sgd; of Catamount's models its own)")
     group.add_argument("--precision", choices=PRECISIONS, default="fp32", help="of the step (fp32)")
     _add_questions(made.add_argument_group("what is asked of them"))
+    made.set_defaults(batch_size=BATCH_SIZE)
     add_format(made, "table, csv or json (table)")
     made.add_argument("--out", type=Path, metavar="FILE", help="write to this file, too")
     made.add_argument("--debug", action="store_true", help="tracebacks")

@@ -10,7 +10,7 @@ from analysis import kinds
 from analysis.fitting import value_of
 from analysis.formula import COSTS, Term, expression, parts, totals
 from analysis.sampling import Axis, Sample, Unfitted, derive
-from analysis.symbolic import Place, formulas
+from analysis.symbolic import Convention, Place, formulas
 from results.records import Operation, Storage
 from runners.counted import get
 from runners.formula_points import NotBuilt, Subject, axes, names_of, sampler
@@ -146,9 +146,7 @@ def test_every_optimizer_has_its_state_before_the_step(optimizer):
     found, looked_at = derived("synthetic_matmul", ["batch", "width"], optimizer=optimizer)
     state = {"sgd": 4, "adamw": 8, "sgd-plain": 0}[optimizer] * 4 * w**2  # depth is 4: bytes of momentum, or of both
     state += {"adamw": 4 * 4}.get(optimizer, 0)  # and a step count of each weight
-    states = [
-        form for (place, of), form in found.counts.items() if place == "optimizer_state" and of == "footprint_bytes"
-    ]
+    states = [form for (place, of), form in found.counts.items() if place == "optimizer_state" and of == "role_bytes"]
     assert sympy.expand(sum(map(expression, states)) - state) == 0
     agree(found, looked_at, [{"batch": 5, "width": 40}])
 
@@ -233,7 +231,7 @@ def test_a_rule_that_decides_by_a_size_is_found_out():
     odd = replace(
         rule, reader=lambda operation: rule.reader(operation) * (1 if operation.output_shapes[0][0] == 31 else 2)
     )
-    at_31 = formulas(product, [Axis("n", 3)], {"aten.mm": odd})
+    at_31 = formulas(product, [Axis("n", 3)], Convention({"aten.mm": odd}))
     point = {"n": 30}
     assert value_of(at_31.total("model_flop"), point) == 2 * kinds.cost(product(point).operations[0]).model_flop
     biased = replace(
@@ -241,7 +239,7 @@ def test_a_rule_that_decides_by_a_size_is_found_out():
         reader=lambda operation: rule.reader(operation) * (1 if isinstance(operation.output_shapes[0][0], int) else 2),
     )
     with pytest.raises(Unfitted, match="the formula gives"):
-        formulas(product, [Axis("n", 3)], {"aten.mm": biased})
+        formulas(product, [Axis("n", 3)], Convention({"aten.mm": biased}))
 
 
 def test_places_of_a_table_that_no_symbol_multiplies_keep_their_modules():

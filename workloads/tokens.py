@@ -25,7 +25,7 @@ def draw(sizes: tuple[int, ...], vocab: int, device: torch.device, generator: to
 def next_tokens(hyper: Mapping[str, int], size: int, device: torch.device, generator: torch.Generator | None) -> Batch:
     """Inputs: size × seq tokens; target: the token after each."""
     drawn = draw((size, hyper["seq"] + 1), hyper["vocab"], device, generator)
-    return Batch((drawn[:, :-1].contiguous(),), drawn[:, 1:].contiguous())
+    return Batch((drawn[:, :-1].clone(),), drawn[:, 1:].clone())
 
 
 def token_loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:

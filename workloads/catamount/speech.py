@@ -119,7 +119,7 @@ def batch(hyper: Mapping[str, int], size: int, device: torch.device, generator: 
     """Inputs: normal noise, size × frames × audio, and size × steps letters; target: the letter after each."""
     sound = torch.randn(size, hyper["frames"], hyper["audio"], device=device, generator=generator)
     letters = draw((size, steps(hyper) + 1), hyper["vocab"], device, generator)
-    return Batch((sound, letters[:, :-1].contiguous()), letters[:, 1:].contiguous())
+    return Batch((sound, letters[:, :-1].clone()), letters[:, 1:].clone())
 
 
 def frames_of(hyper: Mapping[str, int], size: int) -> int:
