@@ -1,6 +1,6 @@
 """What a person types for a model, in parts: seven forms, told apart and checked without torch.
 
-    resnet18                       a name of the catalogue: torchvision's, or a synthetic one
+    resnet18                       a name of the catalogue: torchvision's, of text and speech, or synthetic
     timm:NAME                      a model of timm, with random weights
     hf:CONFIG                      a model of transformers, built from config.json, its directory, or a bare model type
     package.module:function        a function of one's own, or a class
@@ -35,7 +35,7 @@ PACKAGES = {"timm": "timm", "hf": "transformers"}
 GRAPHS = {".pt2": "pt2", ".onnx": "onnx"}
 """How a file of a graph ends → its form."""
 
-FORMS = "a torchvision name, timm:NAME, hf:CONFIG, package.module:function, file.py:function, model.pt2 or model.onnx"
+FORMS = "a name of the catalogue, timm:NAME, hf:CONFIG, module:function, file.py:function, model.pt2 or model.onnx"
 
 
 @dataclass(frozen=True)
