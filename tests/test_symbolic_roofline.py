@@ -48,6 +48,13 @@ def test_a_crossing_is_where_the_two_times_meet():
         assert (batch >= at) == is_arithmetic
 
 
+def test_flop_that_the_batch_adds_to():
+    """A product of batch + 3 rows crosses three samples sooner than one of batch rows."""
+    (more, *_), (plain, *_) = places(batch=B + 3), places()
+    assert sympy.simplify(more.crossing.at_least - (plain.crossing.at_least - 3)) == 0
+    assert sympy.simplify(more.crossing.ridge_below - plain.crossing.ridge_below) == 0
+
+
 def test_numbers_put_in_are_numbers_counted():
     for symbolic, counted in zip(places(), places(batch=6, n=8, k=10), strict=True):
         point = {B: 6, N: 8, K: 10}

@@ -134,9 +134,12 @@ def _is_index(node: Node, place: int) -> bool:
 
 
 def _operator(node: Node) -> Operator:
-    if node.op not in OPERATORS:
-        raise node.refuse("expected inputs that follow from sizes alone")
-    return OPERATORS[node.op]
+    """What the node does with tensors; one that only calculates sizes refuses them when it is run."""
+    return OPERATORS.get(node.op, Operator(_refuse))
+
+
+def _refuse(node: Node, _inputs: list[Any], _training: bool) -> Any:
+    raise node.refuse("its inputs depend on data; expected values that follow from sizes")
 
 
 def _folded(node: Node, values: Mapping[str, Any], trained: set[str]) -> dict[str, Any] | None:
