@@ -86,6 +86,7 @@ def test_the_verdict_and_the_sums_are_told(whole: str) -> None:
     assert "net uses 30 % of what this device can calculate; at most 94 % is possible for it here." in text
     assert "operations 26.000 ms + between them 2.000 ms = step 28.000 ms" in text
     assert "bytes_per_s: copy, measured here" in text
+    assert text.index("made up") < text.index("Why this number")  # a busy machine is told before its numbers
     assert "10.5 ms: 0.71" in text  # the ladder's third rung
 
 
