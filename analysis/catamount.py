@@ -25,7 +25,7 @@ from analysis import kinds, names
 from analysis.catamount_nodes import POINTWISE, Node, flop, footprint_of, pooled, traffic
 from analysis.cost import Cost, Size
 from analysis.kinds import Rule, Rules
-from analysis.operands import attribute
+from analysis.operands import attribute, shape
 from results.records import Operation, Storage
 
 KEPT = ("weight", "buffer", "optimizer_state")
@@ -131,7 +131,7 @@ def _pool(backward: bool, operation: Operation) -> Cost:
 def _pool_node(backward: bool, operation: Operation) -> to.Nodes:
     """MaxPool returns no places; its gradient reads the batch, the result and the gradient, equally large."""
     if backward:
-        data, gradient = to.tensor(to.shape(operation, "self")), to.tensor(to.shape(operation, "grad_output"))
+        data, gradient = to.tensor(shape(operation, "self")), to.tensor(shape(operation, "grad_output"))
         return (Node("MaxPoolGrad", (data, gradient, gradient), (data,)),)
     return (Node("MaxPool", to.inputs(operation), to.outputs(operation)[:1]),)
 
