@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-import sympy
+import sympy  # type: ignore[import-untyped]
 
 from analysis.catamount_nodes import SCALAR, Node, Tensor
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-import sympy
+import sympy  # type: ignore[import-untyped]
 
 from analysis import catamount_residual
 from analysis.catamount_nodes import Node, Tensor, flop, footprint_of, parameters, traffic
@@ -57,9 +57,16 @@ WHY = {
     " masked, one direction is reversed",
     "products of three dimensions": "a product with a tensor of three dimensions (Tensordot) transposes and reshapes"
     " the matrix and its gradient",
-    "other": "sizes of the zero states, and their checks",
     "copies that only PyTorch makes": "what PyTorch's step writes and the graph does not: zero states, views that count"
     " as copies, a bias of zeros",
+    "stored means and deviations": "of the sound: variables in the graph, and so parameters; buffers in PyTorch",
+    "normalisation of the sound": "forms of means and deviations, and what keeps the deviations from zero",
+    "noise and own letters": "weights get noise, and letters are drawn, at every step; PyTorch's draws differ a little",
+    "pooling over time": "the graph's window is one step, PyTorch's two; lengths are halved with it",
+    "convolution of the weights": "a convolution in one dimension is one in two, with reshapes around it; the graph"
+    " pads nothing and its first step has a gradient",
+    "encoder": "layers in two directions with lengths: states that ended are selected, sequences are reversed, cell and"
+    " output are joined as one state",
     "gradient of the images": "the first convolution's data gets a gradient, which no update uses: Catamount counts"
     " what no fetch asks for (a fault)",
     "input pipeline": "images come as bytes: cast, scaled, normalised, transposed",

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import sympy
+import sympy  # type: ignore[import-untyped]
 
 from analysis.catamount_terms import FIXED, QUANTITIES, Term, terms
 
@@ -44,7 +44,7 @@ A number is made of two parts.
   round. A term is a list of nodes (`analysis/catamount_graphs.csv`, read off the graphs in Catamount's repository;
   `analysis/catamount_residual.py` for the ResNets); its formulas follow from the rules, and nothing is fitted.
 
-The optimizer is the graph's: `sgd-plain` for the language models, `sgd` with momentum for the ResNets. "Not explained"
+The optimizer is the graph's: `sgd` with momentum for the ResNets, `sgd-plain` for the others. "Not explained"
 is published − rules − terms. Tests hold these tables to the code, the totals to traces at base sizes, and at other
 sizes to the formulas that Catamount prints.
 
