@@ -1,13 +1,15 @@
 """What a count costs: ours against every other counter's on the same model and batch, in time and in memory.
 
     python -m benchmarks.counting --models resnet18,mobilenet_v2,vit_b_16 [--batch-size 1] [--repeats 3]
+    python -m benchmarks.counting --models all --counters both --repeats 1
 
 Each count runs in a process of its own, forked from one that has all counters imported, ours too: the least wall time
 of the repeats, without the process's start and the building of the model, and the growth of its peak memory. Ours is
 `measure.fast_count`, forward and backward of the training model; the others count what they can (`passes`), as their
 users run them: on real tensors, and on meta tensors where they run there. Ratios are to ours in the same run. Goal:
 above 1 in both, for every counter that gives both passes too; exits 1 where it is missed. Counters of the forward pass
-alone are listed with the same ratio, and compared with nothing: they leave half of the question out.
+alone are listed with the same ratio, and compared with nothing: they leave half of the question out. `--counters both`
+leaves them out, and prints a line a model; `all` are torchvision's classification models.
 
 Not claimed: that they count right, or as much; and the times of a busy machine are only comparable with one another.
 """
@@ -36,6 +38,9 @@ REGISTRY = {
     **{name: COUNTERS[name] for name in COUNTERS if name != "flopledger"},
 }
 BOTH = "forward+backward"
+OF_BOTH = (OURS, "flop_counter_mode", "torch_profiler")
+"""Those that count the backward pass on their own."""
+
 FACTORIES = {"real": "workloads.vision:get", "meta": "benchmarks.counting:on_meta"}
 TIMEOUT_S = 600.0
 
@@ -82,9 +87,9 @@ def _batch_on_meta(workload: Any, hyper: Any, size: int, device: Any, generator:
     return replace(batch, inputs=tuple(tensor.to("meta") for tensor in batch.inputs))
 
 
-def costs(model: str, batch_size: int, repeats: int) -> Iterator[Cost]:
-    """Every counter on real and on meta tensors."""
-    for counter in REGISTRY:
+def costs(model: str, batch_size: int, repeats: int, counters: Sequence[str]) -> Iterator[Cost]:
+    """Each counter on real and on meta tensors."""
+    for counter in counters:
         for tensors, factory in FACTORIES.items():
             yield _least(counter, tensors, factory, model, batch_size, repeats)
 
@@ -119,6 +124,19 @@ def show(model: str, table: Sequence[Cost]) -> bool:
     return all(verdicts)
 
 
+def line(model: str, table: Sequence[Cost]) -> bool:
+    """One line: ours, and each other counter of both passes as a multiple of it; whether ours is first in both."""
+    best = next(cost for cost in table if cost.counter == OURS and cost.tensors == "meta")
+    others = [cost for cost in table if cost.counter != OURS and cost.passes == BOTH]
+    told = "  ".join(
+        f"{cost.counter} ({cost.tensors}) {cost.seconds / best.seconds:.1f} × time, "
+        f"{cost.peak_bytes / max(best.peak_bytes, 1):.2f} × memory"
+        for cost in others
+    )
+    print(f"{model:22} {best.seconds * 1e3:7.1f} ms {best.peak_bytes / 1e6:6.1f} MB  {told}", flush=True)
+    return all(cost.seconds >= best.seconds and cost.peak_bytes >= best.peak_bytes for cost in others)
+
+
 MEASURES = {"time": lambda cost: cost.seconds, "memory": lambda cost: cost.peak_bytes}
 
 
@@ -134,9 +152,18 @@ def _first(what: str, of: Callable[[Cost], float], best: Cost, table: Sequence[C
     return first
 
 
+def _names(models: str) -> list[str]:
+    from workloads.catalogue import ENTRIES
+
+    if models != "all":
+        return models.split(",")
+    return [name for name, entry in ENTRIES.items() if entry.task == "classification"]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description="What a count costs: ours against every other counter's.")
     parser.add_argument("--models", default="resnet18,mobilenet_v2,vit_b_16,resnet152,vgg19")
+    parser.add_argument("--counters", choices=("all", "both"), default="all", help="both: those of both passes")
     parser.add_argument("--batch-size", type=int, default=1)
     parser.add_argument("--repeats", type=int, default=3)
     options = parser.parse_args()
@@ -144,8 +171,9 @@ def main() -> int:
     forkserver.ensure_running()
     print(machine("cpu"))
     all_first = True
-    for model in options.models.split(","):
-        all_first &= show(model, list(costs(model, options.batch_size, options.repeats)))
+    counters, tell = (OF_BOTH, line) if options.counters == "both" else (tuple(REGISTRY), show)
+    for model in _names(options.models):
+        all_first &= tell(model, list(costs(model, options.batch_size, options.repeats, counters)))
     print(
         "\nours is first in both on every model, for forward and backward"
         if all_first
