@@ -77,6 +77,7 @@ def images_of(run: Parameters, work: str) -> int:
 def variant(run: Run) -> str:
     """What sets this cell apart beside model, batch size, precision and device: "layout=channels_last"; else empty."""
     other = {name: value for name, value in non_default(run.cell).items() if name not in _NO_VARIANT}
+    other |= other.pop("hyper", {})
     return ", ".join(f"{name}={to_text(value)}" for name, value in other.items())
 
 

@@ -182,7 +182,7 @@ class TestCounts:
     def test_a_workload_is_counted_once_and_each_cell_has_the_rows(self, scene):
         cells = [cell(), cell(precision="amp-bf16"), cell(optimizer="adam")]
         scene.sitting().collect(cells)
-        sizes = {"image_size": 224, "num_classes": 1000}
+        sizes = {"image_size": 224, "num_classes": 1000, "width": 64}
         assert scene.counted == [("fvcore", "resnet18", sizes, (1, 2)), ("ptflops", "resnet18", sizes, (1, 2))]
         frame = read_run(scene.path).flop_counts
         # three cells, two counters, two batches, a total and an operator

@@ -83,7 +83,7 @@ class TestAtOnce:
         done = sweep("--help", cwd=tmp_path)
         wanted = "models suite batch-sizes precisions device layout compile optimizer image-size num-classes methods "
         wanted += "counters data peak-tflops quick out resume repeat seed target-ci time-budget cudnn-benchmark "
-        wanted += "deterministic format convention epoch-images input-pipeline"
+        wanted += "deterministic format convention epoch-images input-pipeline hyper"
         assert [option for option in wanted.split() if f"--{option}" not in done.stdout] == []
         assert done.stderr == ""
 
@@ -135,6 +135,11 @@ MISTAKES = [
     (("--models", "synthetic_matmul", "--image-size", "32"), ["--image-size: synthetic_matmul has no image_size"]),
     (("--models", "synthetic_sleep", "--num-classes", "9"), ["--num-classes: synthetic_sleep has no num_classes"]),
     (("--image-size", "0"), [f"--image-size: {NUMBER} '0'"]),
+    (("--models", "wordlm", "--image-size", "32"), ["--image-size: wordlm has no image_size; it has hidden, vocab"]),
+    (("--models", "wordlm,resnet18", "--hyper", "hidden=8"), ["--hyper: resnet18 has no hidden; it has image_size"]),
+    (("--hyper", "image_size=8"), ["--hyper: image_size has an option of its own: --image-size 8"]),
+    (("--hyper", "hidden"), ["--hyper: expected NAME=N,NAME=N, each name once, got 'hidden'"]),
+    (("--hyper", "hidden=0"), [f"--hyper: hidden: {NUMBER} '0'"]),
     (("--data", "imagenet"), ["--data: expected synthetic or cifar10:DIR, got 'imagenet'"]),
     (("--data", "cifar10:full"), ["--data cifar10:full: expected full/cifar-10-batches-py/ with data_batch_1"]),
     (("--data", "cifar10:nowhere"), ["expected nowhere/cifar-10-batches-py/", "no data_batch_1"]),

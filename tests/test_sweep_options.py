@@ -58,6 +58,15 @@ def test_recordings_are_kept_where_they_are_asked_for_and_stay_so_on_resuming() 
     assert grid(stored=old) == grid("--methods", "batch"), "a run of before there was the option"
 
 
+def test_sizes_by_name_reach_the_cells_and_stay_on_resuming() -> None:
+    asked = grid("--models", "wordlm,charlm", "--hyper", "hidden=8,seq=3")
+    assert [cell.hyper for cell in cells(asked)] == [{"hidden": 8, "seq": 3}] * 2
+    assert grid(stored=asked.as_json()) == asked
+    assert grid("--models", "wordlm").hyper == {}
+    old = {name: value for name, value in grid().as_json().items() if name != "hyper"}
+    assert grid(stored=old) == grid(), "a run of before there was the option"
+
+
 def test_all_means_every_counter() -> None:
     assert grid("--counters", "all").counters == grid("--counters", "fvcore,all").counters == tuple(COUNTERS)
 

@@ -249,6 +249,11 @@ def test_the_size_of_an_epoch_is_no_variant_of_a_cell() -> None:
     assert variant(dataclasses.replace(RUN, input_pipeline=True)) == "input_pipeline=true"
 
 
+def test_sizes_by_name_set_a_cell_apart_as_any_other_size() -> None:
+    sized = dataclasses.replace(RUN, hyper={"width": 96, "depth": 3}, compile=True)
+    assert variant(sized) == "compile=true, width=96, depth=3"
+
+
 def check(rows: dict[str, WorkTime]) -> None:
     """What the mutations below must break."""
     epoch = rows["epoch"]

@@ -366,7 +366,7 @@ def factory(name: str) -> str:
     return FACTORIES.get(entry(name).task, "workloads.vision:get")
 
 
-def hyper_of(name: str, **chosen: int | None) -> dict[str, int]:
+def hyper_of(name: str, /, **chosen: int | None) -> dict[str, int]:
     """All sizes of a workload, the chosen ones in place of its defaults; None leaves a default.
 
     Raises ValueError for a size that the workload does not have, or one below 1.

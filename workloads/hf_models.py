@@ -32,7 +32,7 @@ Feed = Callable[[int | None], Sequence[Shape]]
 MEMORY_FILE = Path("/proc/meminfo")
 
 
-def get(spec: Spec, shapes: Sequence[Shape] = (), **hyper: int) -> Workload:
+def get(spec: Spec, shapes: Sequence[Shape] = (), /, **hyper: int) -> Workload:
     """The workload of hf:CONFIG. hyper: seq, the length of texts. shapes: inputs in place of the configuration's own.
 
     Raises ValueError for a configuration or architecture that transformers does not know, or whose inputs it cannot

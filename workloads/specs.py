@@ -1,6 +1,6 @@
 """What a person types for a model, in parts: five forms, told apart and checked without torch.
 
-    resnet18                       a name of the catalogue: torchvision's, or a synthetic one
+    resnet18                       a name of the catalogue: torchvision's, of text and speech, or synthetic
     timm:NAME                      a model of timm, with random weights
     hf:CONFIG                      a model of transformers, built from config.json, its directory, or a bare model type
     package.module:function        a function of one's own, or a class
@@ -30,7 +30,7 @@ INSTALL = {"timm": "timm>=1.0.31,<2", "transformers": "transformers>=5.23,<6"}
 PACKAGES = {"timm": "timm", "hf": "transformers"}
 """Prefix → the package it needs."""
 
-FORMS = "a torchvision name, timm:NAME, hf:CONFIG, package.module:function or path/to/file.py:function"
+FORMS = "a name of the catalogue, timm:NAME, hf:CONFIG, package.module:function or path/to/file.py:function"
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from workloads.shapes import Shape
 from workloads.specs import Spec, nearest, require
 
 
-def get(spec: Spec, shapes: Sequence[Shape] = (), **hyper: int) -> Workload:
+def get(spec: Spec, shapes: Sequence[Shape] = (), /, **hyper: int) -> Workload:
     """The workload of timm:NAME. hyper: image_size (height and width) and num_classes, in place of the model's own.
 
     shapes: one image's, in place of both. Raises ValueError for a name that timm does not have, Unavailable without

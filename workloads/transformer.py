@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import torch
 from torch import nn
-from torch.nn.functional import scaled_dot_product_attention
 
 DEVIATION = 0.02
 """Of the normal distribution that BERT's and GPT-2's weights begin with."""
@@ -17,7 +16,7 @@ def attend(
     causal one."""
     size, length, width = query.shape
     parts = [part.view(size, length, heads, width // heads).transpose(1, 2) for part in (query, key, value)]
-    found = scaled_dot_product_attention(*parts, is_causal=causal)
+    found = nn.functional.scaled_dot_product_attention(*parts, is_causal=causal)
     return found.transpose(1, 2).reshape(size, length, width)
 
 

@@ -35,7 +35,7 @@ Made = Callable[[int, torch.device, "torch.Generator | None"], Any]
 RETURNS = "a torch.nn.Module, (module, inputs), (module, function that makes inputs) or a Workload"
 
 
-def get(spec: Spec, shapes: Sequence[Shape] = (), maker: Spec | None = None, **hyper: int) -> Workload:
+def get(spec: Spec, shapes: Sequence[Shape] = (), maker: Spec | None = None, /, **hyper: int) -> Workload:
     """The workload of a function. shapes, maker: what to feed it, the latter a function's name; maker comes first.
 
     Raises ValueError, in one line, for a function that is missing, fails, or returns something else, and for a model

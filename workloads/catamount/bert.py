@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 import torch
 from torch import nn
-from torch.nn.functional import cross_entropy, linear
+from torch.nn.functional import cross_entropy
 
 from workloads.base import Batch
 from workloads.tokens import IGNORED, draw, token_loss
@@ -72,7 +72,7 @@ class BERT(nn.Module):
             hidden = layer(hidden)
         predicted = self.transform_norm(self.gelu(self.transform(hidden)))
         pooled = self.pooler(hidden[:, 0]).tanh()
-        return linear(predicted, self.words.weight, self.bias), self.follows(pooled)
+        return nn.functional.linear(predicted, self.words.weight, self.bias), self.follows(pooled)
 
 
 def loss(output: Logits, target: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:

@@ -1,0 +1,206 @@
+"""What models of text and speech calculate: each part against PyTorch's own or a loop by hand, and who sees what."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from workloads import sequences
+from workloads.catamount.cells import LSTM, Cell
+from workloads.catamount.nmt import Attention
+from workloads.catamount.recurrent_lm import Highway
+from workloads.catamount.speech import Encoder, HybridAttention
+from workloads.catamount.word2vec import Word2Vec, loss
+from workloads.transformer import attend
+
+SIZES = {
+    "wordlm": {"hidden": 8, "vocab": 12, "seq": 6, "layers": 2},
+    "charlm": {"hidden": 8, "vocab": 12, "seq": 6, "depth": 2},
+    "nmt": {"hidden": 8, "vocab": 12, "seq": 6},
+    "gpt": {"d_model": 12, "layers": 2, "heads": 3, "seq": 6, "vocab": 12},
+    "bert": {"layers": 1, "hidden": 64, "vocab": 12, "seq": 6, "max_positions": 8},
+}
+
+
+@pytest.fixture(autouse=True)
+def same_numbers():
+    torch.manual_seed(0)
+
+
+def made(name):
+    workload = sequences.get(name, **SIZES[name])
+    batch = workload.batch(workload.hyper, 2, torch.device("cpu"), torch.Generator().manual_seed(1))
+    return workload.build(**workload.hyper).eval(), list(batch.inputs)
+
+
+def moved(name, position, which=-1):
+    """At which positions the logits change if one token of an input does."""
+    model, inputs = made(name)
+    with torch.no_grad():
+        before = model(*inputs)
+        inputs[which] = inputs[which].clone()
+        inputs[which][:, position] = (inputs[which][:, position] + 1) % 12
+        after = model(*inputs)
+    before, after = (output[0] if isinstance(output, tuple) else output for output in (before, after))
+    return [step for step in range(6) if not torch.allclose(before[:, step], after[:, step], atol=1e-7)]
+
+
+@pytest.mark.parametrize("name", ["wordlm", "charlm", "nmt", "gpt"])
+def test_a_token_changes_what_is_predicted_from_there_on_and_nothing_before(name):
+    assert moved(name, 3) == [3, 4, 5]
+
+
+def test_in_bert_a_word_and_in_nmt_a_source_word_changes_all():
+    assert moved("bert", 3, which=0) == moved("nmt", 3, which=0) == list(range(6))
+
+
+def test_a_cell_is_pytorchs_with_one_more_at_the_forget_gate():
+    """PyTorch's gates stand in the order i, f, g, o; here i, g, f, o."""
+    own, plain = Cell(3, 5), nn.LSTMCell(3, 5)
+    i, g, f, o = own.gates.weight.detach().chunk(4)
+    weight = torch.cat([i, f, g, o])
+    i, g, f, o = own.gates.bias.detach().chunk(4)
+    with torch.no_grad():
+        plain.weight_ih.copy_(weight[:, :3])
+        plain.weight_hh.copy_(weight[:, 3:])
+        plain.bias_ih.copy_(torch.cat([i, f + 1.0, g, o]))
+        plain.bias_hh.zero_()
+    x, state = torch.randn(2, 3), (torch.randn(2, 5), torch.randn(2, 5))
+    for mine, other in zip(own(x, state), plain(x, state), strict=True):
+        torch.testing.assert_close(mine, other)
+
+
+def test_noise_is_drawn_in_training_alone_and_reaches_the_whole_weight():
+    cell = Cell(3, 5, noise=0.5)
+    x, state = torch.ones(1, 3), (torch.ones(1, 5), torch.ones(1, 5))
+    first, second = cell(x, state)[1], cell(x, state)[1]
+    assert (first != second).all()
+    cell.eval()
+    assert torch.equal(cell(x, state)[0], cell(x, state)[0])
+
+
+def test_a_highway_carries_its_state_on_where_its_gate_is_shut_and_takes_the_new_where_it_is_open():
+    layer, seen, state = Highway(4, 3), torch.randn(2, 4), torch.randn(2, 3)
+    for bias, expected in ((-100.0, state), (100.0, layer.candidate(seen).tanh())):
+        nn.init.constant_(layer.transform.bias, bias)
+        torch.testing.assert_close(layer(seen, state), expected)
+
+
+def test_luongs_attention_by_hand():
+    """Keys are equal, so that weights are a third each, and the context the mean of the memory."""
+    attention, memory = Attention(4), torch.randn(1, 3, 8)
+    query = torch.randn(1, 4)
+    found = attention(query, torch.ones(1, 3, 4), memory)
+    torch.testing.assert_close(found, attention.layer(torch.cat([query, memory.mean(dim=1)], dim=1)))
+    sharp = attention(query, torch.stack([query, -query, -query], dim=1) * 1e4, memory)
+    torch.testing.assert_close(sharp, attention.layer(torch.cat([query, memory[:, 0]], dim=1)))
+
+
+def test_the_decoder_of_nmt_begins_where_the_backward_direction_ended():
+    """At the first source word: output and memory of a reading of the reversed source by that direction's weights."""
+    model, (source, target) = made("nmt")
+    begun = []
+    model.decoder.register_forward_pre_hook(lambda _module, given: begun.append(given[1]))
+    model(source, target)
+    backward = nn.LSTM(8, 8, batch_first=True)
+    with torch.no_grad():
+        for name, parameter in backward.named_parameters():
+            parameter.copy_(getattr(model.encoder, f"{name}_reverse"))
+    _, (output, memory) = backward(model.source(source).flip(1))
+    torch.testing.assert_close(begun[0], (output[0], memory[0]))
+
+
+def test_hybrid_attention_by_a_loop():
+    """Of 5 steps, with a window of 4: one step before, itself, two after."""
+    attention = HybridAttention(heard=6, state=4, keys=3, conv_width=4, filters=2)
+    keys, last = torch.randn(1, 5, 3), torch.rand(1, 5)
+    state = (torch.randn(1, 2), torch.randn(1, 2))
+    scores = []
+    for step in range(5):
+        window = [float(last[0, at]) if 0 <= at < 5 else 0.0 for at in range(step - 1, step + 3)]
+        seen = attention.seen.weight[:, 0] @ torch.tensor(window)
+        inner = keys[0, step] + attention.state.weight @ torch.cat([state[1][0], state[0][0]])
+        inner = inner + attention.mixed.weight[:, :, 0] @ seen + attention.bias
+        scores.append(attention.weights @ inner.tanh())
+    torch.testing.assert_close(attention(keys, state, last), torch.stack(scores)[None].softmax(dim=1))
+
+
+@pytest.mark.parametrize(("frames", "left"), [(4, 1), (7, 1), (8, 2), (15, 3), (96, 24)])
+def test_the_encoder_halves_time_twice_and_drops_the_odd(frames, left):
+    assert Encoder(hidden=3, audio=2)(torch.randn(2, frames, 2)).shape == (2, left, 6)
+
+
+def test_speech_reads_its_own_letters_in_training_alone():
+    workload = sequences.get("speech", hidden=6, attention_hidden=5, decoder_hidden=4, keys=3, frames=16, conv_width=4)
+    model = workload.build(**workload.hyper)
+    letters, written = torch.zeros(4000, dtype=torch.int64), torch.full((4000, 31), -1e4)
+    written[:, 7] = 1e4
+    read = model._read(letters, [written])
+    assert set(read.tolist()) == {0, 7}
+    assert 0.07 < float((read == 7).float().mean()) < 0.13, "one in ten"
+    assert torch.equal(model._read(letters, []), letters)
+    assert torch.equal(model.eval()._read(letters, [written]), letters)
+
+
+def test_noise_contrastive_estimation_by_hand():
+    """Two words of one pair and one noise word, all logits 0 but for the expected counts k·p(word)."""
+    model = Word2Vec(hidden=2, vocab=3, negatives=2)
+    nn.init.zeros_(model.contexts.weight)
+    share = [math.log((word + 2) / (word + 1)) / math.log(4) for word in range(3)]
+    assert sum(share) == pytest.approx(1)
+    output = model(torch.tensor([[0]]), torch.tensor([[1]]), torch.tensor([2, 0]))
+
+    def missed(logit):
+        return math.log1p(math.exp(-logit))
+
+    logits = [-math.log(2 * share[word]) for word in (1, 2, 0)]
+    expected = missed(logits[0]) + missed(-logits[1]) + missed(-logits[2])
+    assert float(loss(output, None).detach()) == pytest.approx(expected, rel=1e-5)
+
+
+def test_noise_words_are_log_uniform():
+    workload = sequences.get("word2vec", vocab=7, negatives=100_000, hidden=2)
+    noise = workload.batch(workload.hyper, 1, torch.device("cpu"), torch.Generator().manual_seed(0)).inputs[2]
+    found = torch.bincount(noise, minlength=7) / 100_000
+    expected = [math.log((word + 2) / (word + 1)) / math.log(8) for word in range(7)]
+    assert found.tolist() == pytest.approx(expected, abs=0.01)
+
+
+def test_attention_of_heads_by_a_loop():
+    query, key, value = (torch.randn(1, 4, 6) for _ in range(3))
+    found = attend(query, key, value, heads=2, causal=True)
+    for head in range(2):
+        part = slice(3 * head, 3 * head + 3)
+        for step in range(4):
+            weights = (key[0, : step + 1, part] @ query[0, step, part] / math.sqrt(3)).softmax(dim=0)
+            torch.testing.assert_close(found[0, step, part], weights @ value[0, : step + 1, part])
+
+
+def test_masked_words_are_a_seventh_and_the_rest_is_not_looked_at():
+    workload = sequences.get("bert", **{**SIZES["bert"], "seq": 400, "max_positions": 400})
+    batch = workload.batch(workload.hyper, 20, torch.device("cpu"), torch.Generator().manual_seed(0))
+    labels, follows = batch.target
+    assert 0.13 < float((labels >= 0).float().mean()) < 0.17
+    assert (labels[:, 0] >= 0).all()
+    assert set(labels[labels < 0].tolist()) == {-100}
+    assert set(follows.tolist()) == {0, 1}
+    assert batch.inputs[1].sum(dim=1).tolist() == [200] * 20
+
+
+def test_an_lstm_survives_what_is_done_to_modules():
+    """Moved to another type, copied, and loaded from its own state: the operator is given what is registered."""
+    import copy
+
+    layer, x = LSTM(3, 4, 1, batch_first=True), torch.randn(2, 5, 3)
+    given = zip(layer._flat_weights, layer._flat_weights_names, strict=True)
+    assert all(weight is getattr(layer, name) for weight, name in given), "from the first on"
+    expected = layer(x)[0]
+    torch.testing.assert_close(copy.deepcopy(layer)(x)[0], expected)
+    other = LSTM(3, 4, 1, batch_first=True)
+    other.load_state_dict(layer.state_dict())
+    torch.testing.assert_close(other(x)[0], expected)
+    torch.testing.assert_close(layer.double()(x.double())[0], expected.double(), atol=1e-6, rtol=1e-5)
+    assert all(weight.dtype is torch.float64 for weight in layer._flat_weights)
