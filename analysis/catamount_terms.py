@@ -5,7 +5,8 @@ A term is a group of a graph's operations: its FLOP, bytes and footprint follow 
 `catamount_residual.py`; nothing is fitted. A node with negative times is one that PyTorch's step has and the graph has
 not. "Scalars" are the bytes, and "ScalarFlop" the operations, of nodes on single numbers and on sizes of tensors.
 
-Terms are functions of the model's sizes and the batch, but hold for the graph's own number of layers (`FIXED`).
+Terms are functions of the model's sizes and the batch, but hold for the graph's own number of layers (`FIXED`), the
+ResNets' for images whose side is a multiple of 32, and speech's for frames that are a multiple of 4.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ FIXED = {"wordlm": {"layers": 2}, "charlm": {"depth": 10}}
 """Model → sizes that its terms do not depend on, because the graph has one value of them only: terms hold there."""
 
 WHY = {
-    "scalar variables": "the step counter and the learning rate are variables: two more parameters, one in nmt, and an"
-    " addition to the counter",
+    "scalar variables": "the step counter and the learning rate (in speech the average loss) are variables: two more"
+    " parameters, one in nmt, and an addition to the counter",
     "gradient clipping": "gradients are clipped by their global norm: an L2 loss each, which Catamount counts as 3"
     " FLOP whatever its length (a fault: it is 2N + 1), and a multiplication each",
     "gradient accumulators": "the sums of gradients over time steps begin with constants of zeros",
@@ -65,6 +66,8 @@ WHY = {
     "pooling over time": "the graph's window is one step, PyTorch's two; lengths are halved with it",
     "convolution of the weights": "a convolution in one dimension is one in two, with reshapes around it; the graph"
     " pads nothing and its first step has a gradient",
+    "loss and sums of gradients": "what is shared by several consumers gets its gradients added in one node, in the"
+    " loops too; the loss masks letters, and divides by the batch",
     "encoder": "layers in two directions with lengths: states that ended are selected, sequences are reversed, cell and"
     " output are joined as one state",
     "gradient of the images": "the first convolution's data gets a gradient, which no update uses: Catamount counts"

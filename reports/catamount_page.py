@@ -62,6 +62,7 @@ sizes to the formulas that Catamount prints.
 * Its minimal footprint depends on the order in which Python pops a set: five runs of wordlm gave 0.97 to 1.67 GB. It is
   not reproduced here. The total footprint is, which is the sum of all that is ever written.
 * Two scalars, the step and the learning rate, count as parameters.
+* One of speech's constants has four filters whatever their number is; here it has as many as there are.
 
 ## All models
 """
