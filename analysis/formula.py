@@ -41,7 +41,10 @@ QUANTITIES = {
 """Name → what it is called in a table."""
 
 COSTS = ("model_flop", "all_flop", "bytes_accessed", "made_bytes", "calls")
-"""What there is of each phase, kind, module and operation."""
+"""What there is of each phase, kind, module and operation. made_bytes: of the storages that it makes."""
+
+PART = (*COSTS, "operational_intensity")
+"""The same, with all FLOP ÷ bytes accessed."""
 
 BY: Mapping[str, Callable[[Place], str]] = {
     "phase": lambda place: place.phase,
@@ -99,8 +102,7 @@ def totals(derived: Derived, terms: Iterable[Term] = ()) -> dict[str, Expr]:
         for name, quantity in _OF_TERMS.items():
             if term.quantity == quantity:
                 whole[name] += term.expression
-    intensity = whole["all_flop"] / whole["bytes_accessed"] if whole["bytes_accessed"] != 0 else sympy.Integer(0)
-    whole["operational_intensity"] = intensity
+    whole["operational_intensity"] = _intensity(whole)
     return {name: whole[name] for name in QUANTITIES}
 
 
@@ -110,10 +112,16 @@ def parts(derived: Derived, by: str) -> dict[str, dict[str, Expr]]:
     grouped: dict[str, list[Place]] = {}
     for place in dict.fromkeys(place for place, _ in derived.counts if isinstance(place, Place)):
         grouped.setdefault(label(place), []).append(place)
-    return {
+    found = {
         name: {cost: expression(_cost(derived, cost, frozenset(places).__contains__)) for cost in COSTS}
         for name, places in grouped.items()
     }
+    return {name: {**costs, "operational_intensity": _intensity(costs)} for name, costs in found.items()}
+
+
+def _intensity(costs: Mapping[str, Expr]) -> Expr:
+    """FLOP per byte; 0 of what moves nothing."""
+    return costs["all_flop"] / costs["bytes_accessed"] if costs["bytes_accessed"] != 0 else sympy.Integer(0)
 
 
 def _cost(derived: Derived, name: str, keep: Callable[[Any], bool]) -> Form:

@@ -15,7 +15,7 @@ from typing import Any
 
 from analysis.evaluation import value
 from analysis.forms import shortest
-from analysis.formula import COSTS, QUANTITIES, Term
+from analysis.formula import PART, QUANTITIES, Term
 from analysis.pretty import pretty
 from analysis.requests import amount
 from analysis.sampling import Axis
@@ -124,7 +124,7 @@ def document(answer: Answer) -> dict[str, Any]:
         },
         "by": answer.by or None,
         "parts": [
-            {answer.by: part, **{name: plain(costs[name]) for name in COSTS}} for part, costs in answer.parts.items()
+            {answer.by: part, **{name: plain(costs[name]) for name in PART}} for part, costs in answer.parts.items()
         ],
         "terms": [
             {"name": t.name, "quantity": t.quantity, "formula": plain(t.expression), "why": t.why} for t in answer.terms
@@ -183,7 +183,7 @@ def _csv(answer: Answer) -> str:
     if answer.swept:
         return as_csv(answer.swept)
     rows = [("", name, answer.totals[name]) for name in QUANTITIES]
-    rows += [(part, name, costs[name]) for part, costs in answer.parts.items() for name in COSTS]
+    rows += [(part, name, costs[name]) for part, costs in answer.parts.items() for name in PART]
     lines = [f"{answer.by or 'part'},quantity,formula,value"]
     for part, name, formula in rows:
         cells = (part, name, plain(formula), _number(_at(formula, answer.point)))
@@ -226,7 +226,7 @@ def _lines(answer: Answer) -> Iterator[str]:
     for part, costs in answer.parts.items():
         yield ""
         yield f"{answer.by} {part}"
-        for name in ("model_flop", "all_flop", "bytes_accessed"):
+        for name in ("model_flop", "all_flop", "bytes_accessed", "operational_intensity"):
             if costs[name] != 0:
                 yield from _formula(QUANTITIES[name], costs[name], answer.point, name)
     for lines in (_growths(answer), _derivatives(answer), _solutions(answer), _sweep(answer), _varied(answer)):
