@@ -21,7 +21,10 @@ AXIS_POINTS = 2
 """Points along an axis beside the base, at first."""
 
 CHECKS = 2
-"""Points in a row, all symbols changed, that no form may miss."""
+"""Points in a row, all symbols changed, that no form may miss; the last is far from the base."""
+
+FAR = 101
+"""Steps to that one, at least: a size that is rounded to a multiple of 64 is another there."""
 
 REACH = 512
 """Steps from the base within which two roundings are told apart."""
@@ -66,12 +69,12 @@ class Unfitted(ValueError):
 
 
 class Restructured(Unfitted):
-    """At a point the operations are others, not only their sizes."""
+    """At a point the operations are others than at the base, not only their sizes."""
 
-    def __init__(self, point: Point) -> None:
-        super().__init__(
-            f"at {', '.join(f'{symbol} {value}' for symbol, value in point.items())} the operations change"
-        )
+    def __init__(self, base: Point, point: Point, what: str = "") -> None:
+        self.base, self.point = dict(base), dict(point)
+        at = ", ".join(f"{symbol} {value}" for symbol, value in point.items())
+        super().__init__(f"at {at} the operations change" + (f": {what}" if what else ""))
 
 
 Sampler = Callable[[Point], Sample]
@@ -135,8 +138,16 @@ def derive(sample_at: Sampler, axes: Sequence[Axis], fixed: Point) -> Sizes:
         taken.add(tuple(whole.values()))
         found = sample_at(whole)
         if found.structure() != structure:
-            raise Restructured(whole)
+            raise Restructured(base, whole)
         return found
+
+    def far() -> Sample:
+        try:
+            return at({axis.symbol: axis.at(FAR + 37 * i + len(samples)) for i, axis in enumerate(axes)})
+        except Unfitted:
+            raise
+        except ValueError:  # the model takes no size that large
+            return at(next(turns))
 
     used = {axis.symbol: AXIS_POINTS for axis in axes}
     samples = [first]
@@ -160,7 +171,7 @@ def derive(sample_at: Sampler, axes: Sequence[Axis], fixed: Point) -> Sizes:
             elif len(late) >= CHECKS or not axes:
                 return sizes
             else:
-                late.append(at(next(turns)))
+                late.append(far() if len(late) == CHECKS - 1 else at(next(turns)))
         else:
             more = _more(fitter, unfitted, used, axes)
             samples += [*late, *(at(point) for point in more or [next(turns)])]
