@@ -141,20 +141,13 @@ def derive(sample_at: Sampler, axes: Sequence[Axis], fixed: Point) -> Sizes:
             raise Restructured(base, whole)
         return found
 
-    def far() -> Sample:
-        try:
-            return at({axis.symbol: axis.at(FAR + 37 * i + len(samples)) for i, axis in enumerate(axes)})
-        except Unfitted:
-            raise
-        except ValueError:  # the model takes no size that large
-            return at(next(turns))
-
     used = {axis.symbol: AXIS_POINTS for axis in axes}
     samples = [first]
     for axis in axes:
         samples += [at({axis.symbol: axis.at(steps)}) for steps in STRIDE[:AXIS_POINTS]]
     turns = (point for point in _between(axes) if tuple({**base, **point}.values()) not in taken)
     late: list[Sample] = []
+    outer = [{axis.symbol: axis.at(FAR + 37 * place)} for place, axis in enumerate(axes)]
     while True:
         fitter = Fitter([sample.point for sample in samples])
         sizes_seen = columns(samples)
@@ -166,18 +159,32 @@ def derive(sample_at: Sampler, axes: Sequence[Axis], fixed: Point) -> Sizes:
         elif not unfitted:
             sizes = Sizes((*samples, *late), len(samples), fitter)
             wrong = [v for v in columns(sizes.samples) if not sizes.holds(fitter.fit(v[: len(samples)]) or {}, v)]
-            if wrong:
+            if wrong and len(late) == CHECKS:  # what is rounded changes far out, and on which axis is not known
+                samples += [*late, *(sample for point in outer for sample in _tried(at, point))]
+                late, outer = [], []
+            elif wrong:
                 samples, late = [*samples, *late], []
             elif len(late) >= CHECKS or not axes:
                 return sizes
             else:
-                late.append(far() if len(late) == CHECKS - 1 else at(next(turns)))
+                far = {axis.symbol: axis.at(FAR + 37 * i + len(samples)) for i, axis in enumerate(axes)}
+                late += (_tried(at, far) if len(late) == CHECKS - 1 else []) or [at(next(turns))]
         else:
             more = _more(fitter, unfitted, used, axes)
             samples += [*late, *(at(point) for point in more or [next(turns)])]
             late = []
         if len(samples) > LONGEST:
             raise Unfitted(_words(samples, unfitted))
+
+
+def _tried(at: Sampler, point: Point) -> list[Sample]:
+    """The sample at a point; none if the model does not take sizes that large."""
+    try:
+        return [at(point)]
+    except Unfitted:
+        raise
+    except ValueError:
+        return []
 
 
 def _doubted(fitter: Fitter, sizes: Sequence[Values], axes: Sequence[Axis]) -> dict[str, int] | None:

@@ -226,11 +226,11 @@ def test_what_is_searched_says_how_far(monkeypatch: pytest.MonkeyPatch) -> None:
         ("q == 3 for batch", "no batch for which q == 3 exactly"),
         (
             "100 - 100/batch >= 200 for batch",
-            "no batch satisfies q >= 200 B: batch=1 has 0 B and it tends to 100 B as batch grows",
+            "no batch satisfies 100 - 100/batch >= 200 B: batch=1 has 0 B and it tends to 100 B as batch grows",
         ),
         (
             "100 + 100/batch <= 50 for batch",
-            "no batch satisfies q <= 50 B: batch=1 has 200 B and it tends to 100 B as batch grows",
+            "no batch satisfies 100 + 100/batch <= 50 B: batch=1 has 200 B and it tends to 100 B as batch grows",
         ),
     ],
 )
