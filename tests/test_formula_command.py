@@ -6,6 +6,7 @@ import io
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -437,3 +438,156 @@ class TestModels:
         assert flop.degree(b) == 1
         assert flop.coeff_monomial(b * seq) == 3 * 2 * (4 * 8 * 8 + 2 * 8 * 16)
         assert flop.coeff_monomial(b * seq**2) > 0
+
+
+class TestBranches:
+    """No one formula holds: the line says between which sizes, by which operation, and at which line of the model."""
+
+    def test_a_branch_within_the_first_points(self, run, nets):
+        refused(run(f"{nets}near"), "the operations change between width 12 and 13: aten.tanh in the model itself",
+                f"nets.py, line {line_of('near')}: if self.wide(x):", code=1)  # fmt: skip
+
+    def test_a_branch_at_the_point_of_the_values_written_on_one_line(self, run, nets):
+        refused(run(f"{nets}far"), "between width 49 and 50: aten.tanh in the model itself (forward) comes instead of "
+                "aten.relu", f"nets.py, line {line_of('far')}: x = torch.relu(x) if", code=1)  # fmt: skip
+
+    def test_a_branch_where_the_model_is_built(self, run, nets):
+        refused(run(f"{nets}built"), "between width 20 and 21", "in second (forward)",
+                f"nets.py, line {line_of('built')}: if width > 20:", code=1)  # fmt: skip
+
+    def test_a_number_of_operations_that_follows_no_formula(self, run, nets):
+        """steps² % 7 of 2, 3, 4 is 4, 2, 2: five products and three more than the other layer's."""
+        refused(run(f"{nets}looped"), "no formula in steps goes through the number of operations: ",
+                f"nets.py, line {line_of('looped')}: for _ in range(1 + self.steps**2 % 7):", code=1)  # fmt: skip
+
+    def test_a_branch_on_values_and_a_detector_have_no_fake_step(self, run, nets):
+        refused(run(f"{nets}values"), "fake tensors cannot run aten._local_scalar_dense",
+                f"nets.py, line {line_of('values')}: if x.sum() > 0:", code=1)  # fmt: skip
+        refused(run("fasterrcnn_resnet50_fpn", "--symbols", "batch"), "fasterrcnn_resnet50_fpn at batch 32: fake",
+                "torchvision/models/detection/transform.py, line ", code=1)  # fmt: skip
+
+
+MISTAKES = [
+    (f"{CHAIN} --symbols widht", "--symbols: synthetic_matmul: unknown symbol: expected batch, width or depth, "
+                                 "got 'widht', nearest width"),
+    (f"{CHAIN} --symbols batch,", "expected symbol names separated by commas"),
+    (f"{CHAIN} --at deep=3", "--at: unknown symbol: expected batch, width or depth, got 'deep', nearest depth"),
+    (f"{CHAIN} --at width", "--at: expected NAME=VALUE"),
+    (f"{CHAIN} --at width=-3", "--at: expected whole numbers of at least 1, got '-3'"),
+    (f"{CHAIN} --symbols batch --at width=3", "width is a size of the model: name it in --symbols"),
+    (f"{CHAIN} --solve garbage", "--solve: expected QUANTITY <= NUMBER UNIT for SYMBOL"),
+    (f"{CHAIN} --solve 'kept <= 1 banana for batch'", "--solve: unknown unit", "'banana'"),
+    (f"{CHAIN} --solve 'kept <= 1 GiB for dept'", "nearest depth"),
+    (f"{CHAIN} --solve 'kept <= 1 s for batch'", "--solve: "),
+    (f"{CHAIN} --solve 'time <= 1 s for batch'", "name one with --device"),
+    (f"{CHAIN} --solve '__import__(1) <= 1 for batch'", "--solve: expected a formula"),
+    (f"{CHAIN} --sweep batch", "--sweep: expected NAME=VALUE"),
+    (f"{CHAIN} --sweep bath=1:3", "--sweep: unknown symbol", "nearest batch"),
+    (f"{CHAIN} --sweep batch=9:1", "--sweep: expected FIRST:LAST"),
+    (f"{CHAIN} --sweep batch=1:1000,width=1:1000,depth=1:9", "--sweep: expected at most 1,000,000 points"),
+    (f"{CHAIN} --derivative heigth", "--derivative: unknown symbol"),
+    (f"{CHAIN} --lengths poisson:3", "--lengths-of", "seq is none of batch, width, depth"),
+    (f"{CHAIN} --lengths-of width", "say with --lengths how it varies"),
+    (f"{CHAIN} --lengths gauss:3 --lengths-of batch", "--lengths: unknown distribution"),
+    (f"{CHAIN} --lengths normal:x:3 --lengths-of batch", "--lengths: expected normal:MEAN:DEVIATION"),
+    (f"{CHAIN} --lengths nothere.txt --lengths-of batch", "--lengths: there is no file nothere.txt"),
+    (f"{CHAIN} --lengths {Path(__file__)} --lengths-of batch", "--lengths: "),
+    (f"{CHAIN} --device H1000", "--device: ", "'H1000'"),
+    (f"{CHAIN} --rules catamont", "nearest catamount"),
+    (f"{CHAIN} --optimizer adamm", "nearest adam"),
+    (f"{CHAIN} --precision fp8", "--precision"),
+    (f"{CHAIN} --by layer", "--by"),
+    (f"{CHAIN} --batch-size 0", "--batch-size"),
+    (f"{CHAIN} --hyper foo=3", "synthetic_matmul has no foo; it has width, depth"),
+    (f"{CHAIN} --frozen nothing", "--frozen: no parameter matches 'nothing'"),
+    (f"{CHAIN} --checkpoint nothing", "--checkpoint: no module matches 'nothing'"),
+    ("wordlm --rules catamount --symbols batch,layers", "Catamount's graph of wordlm has layers 2 and no other"),
+    ("wordlm --rules catamount --hyper layers=3", "Catamount's graph of wordlm has layers 2, got 3"),
+    ("resnet5", "resnet50"),
+]  # fmt: skip
+
+
+class TestRefusals:
+    @pytest.mark.parametrize("words", MISTAKES, ids=lambda words: words[0])
+    def test_a_mistake_is_one_line_before_anything_is_slow(self, run, monkeypatch, words):
+        from runners import formula_points
+
+        if not any(option in words[0] for option in ("--frozen", "--checkpoint")):  # these need the model
+            monkeypatch.delattr(formula_points, "step_at")
+        refused(run(*shlex.split(words[0])), *words[1:])
+
+    def test_what_has_no_solution(self, run):
+        answer = run(CHAIN, "--symbols", "batch", "--solve", "kept <= 1 B for batch")
+        refused(answer, "--solve: no batch satisfies kept <= 1 B: even batch=1 has 32.02 MiB")
+        refused(run(CHAIN, "--symbols", "batch", "--solve", "parameters <= 9 for batch"), "no batch satisfies parameters")
+
+    def test_a_symbol_of_one_value_that_was_asked_for(self, run):
+        refused(run("gpt", "--symbols", "heads", "--hyper", "layers=1,d_model=24,vocab=9,heads=2", "--seq", 4),
+                "heads cannot be other than 2", "gpt needs d_model to be a multiple of heads, 13", code=1)  # fmt: skip
+
+    def test_a_symbol_of_one_value_that_nobody_asked_for_is_left_out(self, asked):
+        found = asked("gpt", "--hyper", "layers=1,d_model=24,vocab=9,heads=5".replace("heads=5", "heads=2"), "--seq", 4)
+        assert "heads" not in found["symbols"]
+        assert any(note.startswith("heads stays 2") for note in found["notes"])
+
+    def test_an_unwritable_place_before_anything_is_slow(self, run, tmp_path, monkeypatch):
+        from runners import formula_points
+
+        monkeypatch.delattr(formula_points, "step_at")
+        (tmp_path / "file").touch()
+        answer = run(CHAIN, "--out", tmp_path / "file" / "x")
+        refused(answer, "could not be written", code=3)
+
+    def test_a_model_that_cannot_be_built(self, run, nets):
+        refused(run(f"{nets}broken"), "RuntimeError: no such thing")
+
+    def test_a_fault_of_ours_is_a_line_and_a_traceback_if_asked_for(self, run, monkeypatch):
+        def fail(*_):
+            raise LookupError("not\nhere")
+
+        monkeypatch.setattr(command, "_answer", fail)
+        refused(run(CHAIN), "LookupError: not here", "--debug", code=1)
+        with pytest.raises(LookupError):
+            command.main([CHAIN, "--debug"])
+
+
+class TestProcess:
+    def test_help_needs_no_torch_and_no_sympy(self):
+        code = (
+            "import sys; sys.modules['torch'] = sys.modules['sympy'] = None\n"
+            "from runners.formula import main\n"
+            "main(['--help'])"
+        )
+        answer = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+        assert (answer.returncode, answer.stderr) == (0, "")
+        for option in ("--symbols", "--rules", "--at", "--by", "--solve", "--sweep", "--lengths", "--device", "--out"):
+            assert option in answer.stdout
+
+    def test_a_reader_that_leaves_gets_no_traceback(self):
+        """`| head`, whose pipe is closed before anything is written."""
+        process = _started(CHAIN, "--symbols", "batch", "--by", "operation")
+        process.stdout.close()
+        err = process.stderr.read()
+        assert (process.wait(timeout=120), err) == (141, "")
+
+    def test_an_interrupt_ends_it_with_a_line(self, nets, tmp_path):
+        process = _started(f"{nets}slow")
+        try:
+            deadline = time.monotonic() + 120
+            while not (tmp_path / "started").exists():
+                assert time.monotonic() < deadline
+                assert process.poll() is None
+                time.sleep(0.1)
+            os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+            out, err = process.communicate(timeout=60)
+        finally:
+            process.kill()
+        assert (process.returncode, out) == (130, "")
+        assert [line for line in err.splitlines() if line] == ["error: interrupted"]
+
+
+def _started(*arguments):
+    words = [sys.executable, "-m", "runners.formula", *arguments]
+    return subprocess.Popen(
+        words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
