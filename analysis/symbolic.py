@@ -72,7 +72,7 @@ class Derived:
 
 
 class Uninterpolated(Unfitted):
-    """No formula goes through the counts at several values of the symbols that change the operations. axes: of those."""
+    """No formula goes through the counts at some values of the symbols that change the operations. axes: of those."""
 
     def __init__(self, axes: Sequence[Axis]) -> None:
         self.axes = tuple(axes)

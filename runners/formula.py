@@ -23,8 +23,7 @@ from runners.progress import passing
 
 if TYPE_CHECKING:
     from analysis.formula import Term
-    from analysis.sampling import Axis
-    from analysis.symbolic import Convention
+    from analysis.symbolic import Convention, Derived
     from reports.formulas import Answer
     from runners.formula_points import Subject
 
@@ -78,11 +77,11 @@ def _tell(answer: Answer, options: Namespace) -> int:
 
 def _answer(options: Namespace) -> Answer:
     """Everything that is asked of the model's formulas. Raises Mistake, NotBuilt, Unfitted or NoSolution."""
-    from analysis import formula, symbolic
+    from analysis import formula
     from analysis.sampling import Restructured, Unfitted
     from reports.formulas import Answer
     from runners import formula_questions as questions
-    from runners.formula_branches import branched, repeated
+    from runners.formula_branches import branched
     from runners.formula_points import sampler
 
     subject = _subject(options)
@@ -91,19 +90,16 @@ def _answer(options: Namespace) -> Answer:
     convention, terms = _convention(options, subject, symbols)
     asked = questions.Asked.of(options, symbols)  # mistakes are told before anything takes long
     looked_at = sampler(subject, lambda count: passing(f"{options.model}: {count} points"))
-    where, alone = _axes(options, subject, symbols, looked_at)
+    derived, alone = _derived(options, subject, symbols, looked_at, convention)
     if alone:
         symbols = [name for name in symbols if name not in alone]
         point = {name: point[name] for name in symbols}
         convention, terms = _convention(options, subject, symbols)
         asked = replace(asked, symbols=tuple(symbols))
     try:
-        derived = symbolic.formulas(looked_at, where, convention)
         late, notes = _checked_apart(looked_at, derived, point, convention)
     except Restructured as fault:
-        raise Unfitted(branched(fault, subject, where, looked_at)) from fault
-    except symbolic.Uninterpolated as fault:
-        raise Unfitted(repeated(fault, subject, where, looked_at)) from fault
+        raise Unfitted(branched(fault, subject, derived.axes, looked_at)) from fault
     whole = formula.totals(derived, terms)
     return Answer(
         model=options.model,
@@ -125,14 +121,14 @@ def _answer(options: Namespace) -> Answer:
     )
 
 
-def _axes(
-    options: Namespace, subject: Subject, symbols: Sequence[str], looked_at: Any
-) -> tuple[tuple[Axis, ...], dict[str, str]]:
-    """Where each symbol is looked at, and of those that have one value, with nobody asking for them, a note.
+def _derived(
+    options: Namespace, subject: Subject, symbols: Sequence[str], looked_at: Any, convention: Any
+) -> tuple[Derived, dict[str, str]]:
+    """The formulas, and a note on each symbol that the model takes one value of, if nobody asked for it.
 
-    Raises NotBuilt.
+    Raises NotBuilt or Unfitted.
     """
-    from runners.formula_points import Alone, axes
+    from runners.formula_points import Alone
 
     asked = (options.at, options.sweep, options.derivative, options.lengths_of, *options.solve, *options.symbols)
     words = set(re.findall(r"\w+", " ".join(filter(None, asked))))
@@ -140,12 +136,30 @@ def _axes(
     while True:
         kept = [name for name in symbols if name not in notes]
         try:
-            return axes(subject, kept, looked_at), notes
+            return _formulas(subject, kept, looked_at, convention), notes
         except Alone as fault:
             if fault.symbol in words or len(kept) == 1:
                 raise
             own = subject.value(fault.symbol)
             notes[fault.symbol] = f"{fault.symbol} stays {own}, as the model takes no neighbour of it with these."
+
+
+def _formulas(subject: Subject, symbols: Sequence[str], looked_at: Any, convention: Any) -> Derived:
+    """The formulas in these symbols. Raises Alone for one that the model takes one value of."""
+    from analysis import symbolic
+    from analysis.sampling import Restructured, Unfitted
+    from runners.formula_branches import branched, repeated
+    from runners.formula_points import NotBuilt, alone, axes
+
+    where = axes(subject, symbols, looked_at)
+    try:
+        return symbolic.formulas(looked_at, where, convention)
+    except Restructured as fault:
+        raise Unfitted(branched(fault, subject, where, looked_at)) from fault
+    except symbolic.Uninterpolated as fault:
+        raise Unfitted(repeated(fault, subject, where, looked_at)) from fault
+    except NotBuilt as fault:
+        raise alone(fault, where, looked_at) from fault
 
 
 def _idle(whole: Mapping[str, Any], symbols: Sequence[str]) -> tuple[str, ...]:

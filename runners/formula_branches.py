@@ -19,9 +19,7 @@ SHOWN = 6
 """Values of a symbol whose numbers of operations are told."""
 
 
-def branched(
-    fault: Restructured, subject: Subject, axes: Sequence[Axis], sample_at: Callable[[Point], Sample]
-) -> str:
+def branched(fault: Restructured, subject: Subject, axes: Sequence[Axis], sample_at: Callable[[Point], Sample]) -> str:
     """One line on a model that takes another course at some size."""
     steps = {axis.symbol: axis.step for axis in axes}
     found = change(sample_at, fault.base, fault.point, steps)

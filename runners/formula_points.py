@@ -40,6 +40,10 @@ MOST_WORDS = 200
 class NotBuilt(ValueError):
     """The model cannot be built or trained at some point."""
 
+    def __init__(self, words: str, point: Point | None = None) -> None:
+        self.point = dict(point or {})
+        super().__init__(words)
+
 
 class Alone(NotBuilt):
     """A symbol whose size the model takes one value of, while the others stay as they are."""
@@ -102,7 +106,7 @@ def _sample(subject: Subject, point: Point) -> Sample:
         return Sample(dict(point), *step_at(subject, point))
     except Exception as fault:  # a model's own code may raise anything
         at = ", ".join(f"{symbol} {value}" for symbol, value in point.items())
-        raise NotBuilt(f"{subject.model} at {at}: {_why(fault)}") from fault
+        raise NotBuilt(f"{subject.model} at {at}: {_why(fault)}", point) from fault
 
 
 def _why(fault: Exception) -> str:
@@ -234,6 +238,14 @@ def _there(point: Point, sample_at: Callable[[Point], Sample]) -> bool:
     except NotBuilt:
         return False
     return True
+
+
+def alone(fault: NotBuilt, found: Sequence[Axis], sample_at: Callable[[Point], Sample]) -> NotBuilt:
+    """Of a point that the model does not take: the symbol that keeps it from that, if it is one; else the fault."""
+    for axis in found:
+        if axis.symbol in fault.point and _there({**fault.point, axis.symbol: axis.base}, sample_at):
+            return Alone(axis.symbol, axis.base, fault)
+    return fault
 
 
 def smallest(model: str) -> dict[str, int]:

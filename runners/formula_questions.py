@@ -37,6 +37,9 @@ SHORT = {
 }
 """What --solve may call a quantity beside its name."""
 
+LARGEST = 10**300
+"""Number in a request."""
+
 GROWN = ("model_flop", "bytes_accessed", "total_footprint_bytes")
 
 UNITS = {"fp32": "fp32", "tf32": "tf32", "amp-bf16": "bf16", "amp-fp16": "fp16"}
@@ -133,6 +136,8 @@ class Asked:
                 asked = request(text, quantities, self.symbols, measures)
             except ValueError as fault:
                 raise Mistake(f"--solve: {fault}") from fault
+            if any(side.is_number and abs(side) > LARGEST for side in (asked.left, asked.right)):
+                raise Mistake(f"--solve {text!r}: expected numbers up to 1e300")
             first = next((word for word in text.replace("(", " ").split() if word in measures), "")
             found.append((asked, measures.get(first, "")))
         return found

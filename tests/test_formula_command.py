@@ -126,6 +126,12 @@ def patched(image=32):
     return nn.Sequential(*layers), (torch.randn(1, 3, image, image),)
 
 
+def heads(width=24, heads=2):
+    if width % heads:
+        raise ValueError("heads must divide the width")
+    return nn.Linear(width, width), (torch.randn(1, width),)
+
+
 def broken(width=4):
     raise RuntimeError("no such thing")
 
@@ -343,8 +349,7 @@ class TestSteps:
     def test_frozen_weights_have_no_gradient_and_checkpointed_modules_run_again(self, asked, nets):
         b, w = sympy.Symbol("batch"), sympy.Symbol("width")
         whole, frozen, again = (
-            read(asked(f"{nets}small", *more)["model_flop"])
-            for more in ((), ("--frozen", "0"), ("--checkpoint", "0"))
+            read(asked(f"{nets}small", *more)["model_flop"]) for more in ((), ("--frozen", "0"), ("--checkpoint", "0"))
         )
         # w·6 and 6·3 multiply-adds: forward both, backward the weight of the first and both of the second
         assert sympy.expand(whole) == sympy.expand(2 * b * (2 * 6 * w + 3 * 18))
@@ -480,7 +485,9 @@ MISTAKES = [
     (f"{CHAIN} --solve 'kept <= 1 GiB for dept'", "nearest depth"),
     (f"{CHAIN} --solve 'kept <= 1 s for batch'", "--solve: "),
     (f"{CHAIN} --solve 'time <= 1 s for batch'", "name one with --device"),
-    (f"{CHAIN} --solve '__import__(1) <= 1 for batch'", "--solve: expected a formula"),
+    (f"{CHAIN} --solve '__import__(1) <= 1 for batch'", "--solve: unknown function", "'__import__'"),
+    (f"{CHAIN} --solve 'kept <= 1e400 for batch'", "expected numbers up to 1e300"),
+    (f"{CHAIN} --solve 'kept.x <= 1 for batch'", "--solve: expected a formula, got '.x'"),
     (f"{CHAIN} --sweep batch", "--sweep: expected NAME=VALUE"),
     (f"{CHAIN} --sweep bath=1:3", "--sweep: unknown symbol", "nearest batch"),
     (f"{CHAIN} --sweep batch=9:1", "--sweep: expected FIRST:LAST"),
@@ -513,27 +520,28 @@ class TestRefusals:
         from runners import formula_points
 
         if not any(option in words[0] for option in ("--frozen", "--checkpoint")):  # these need the model
-            monkeypatch.delattr(formula_points, "step_at")
+            monkeypatch.setattr(formula_points, "step_at", None)  # what is slow
         refused(run(*shlex.split(words[0])), *words[1:])
 
     def test_what_has_no_solution(self, run):
         answer = run(CHAIN, "--symbols", "batch", "--solve", "kept <= 1 B for batch")
         refused(answer, "--solve: no batch satisfies kept <= 1 B: even batch=1 has 32.02 MiB")
-        refused(run(CHAIN, "--symbols", "batch", "--solve", "parameters <= 9 for batch"), "no batch satisfies parameters")
+        refused(
+            run(CHAIN, "--symbols", "batch", "--solve", "parameters <= 9 for batch"), "no batch satisfies parameters"
+        )
 
-    def test_a_symbol_of_one_value_that_was_asked_for(self, run):
-        refused(run("gpt", "--symbols", "heads", "--hyper", "layers=1,d_model=24,vocab=9,heads=2", "--seq", 4),
-                "heads cannot be other than 2", "gpt needs d_model to be a multiple of heads, 13", code=1)  # fmt: skip
-
-    def test_a_symbol_of_one_value_that_nobody_asked_for_is_left_out(self, asked):
-        found = asked("gpt", "--hyper", "layers=1,d_model=24,vocab=9,heads=5".replace("heads=5", "heads=2"), "--seq", 4)
-        assert "heads" not in found["symbols"]
-        assert any(note.startswith("heads stays 2") for note in found["notes"])
+    def test_a_symbol_of_one_value_is_left_out_unless_it_was_asked_for(self, run, asked, nets):
+        """Of a width of 24, 2, 3 and 4 heads are a part, but not of its neighbours."""
+        found = asked(f"{nets}heads")
+        assert found["symbols"] == ["batch", "width"]
+        assert found["holds_for"][1]["step"] == 2
+        assert "heads stays 2, as the model takes no neighbour of it with these." in found["notes"]
+        refused(run(f"{nets}heads", "--symbols", "width,heads"), " cannot be other than ", "heads must divide", code=1)
 
     def test_an_unwritable_place_before_anything_is_slow(self, run, tmp_path, monkeypatch):
         from runners import formula_points
 
-        monkeypatch.delattr(formula_points, "step_at")
+        monkeypatch.setattr(formula_points, "step_at", None)  # what is slow
         (tmp_path / "file").touch()
         answer = run(CHAIN, "--out", tmp_path / "file" / "x")
         refused(answer, "could not be written", code=3)
@@ -567,7 +575,8 @@ class TestProcess:
         """`| head`, whose pipe is closed before anything is written."""
         process = _started(CHAIN, "--symbols", "batch", "--by", "operation")
         process.stdout.close()
-        err = process.stderr.read()
+        with process.stderr:
+            err = process.stderr.read()
         assert (process.wait(timeout=120), err) == (141, "")
 
     def test_an_interrupt_ends_it_with_a_line(self, nets, tmp_path):

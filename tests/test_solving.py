@@ -221,7 +221,10 @@ def test_what_is_searched_says_how_far(monkeypatch: pytest.MonkeyPatch) -> None:
     ("text", "words"),
     [
         ("q <= 0.5 KiB for batch", "no batch satisfies q <= 512 B: even batch=1 has 40.1 GiB"),
-        ("q <= 1 KiB for batch in 8:16", "no batch satisfies q <= 1 KiB: batch=8 has 40.1 GiB and batch=16 has 40.1 GiB"),
+        (
+            "q <= 1 KiB for batch in 8:16",
+            "no batch satisfies q <= 1 KiB: batch=8 has 40.1 GiB and batch=16 has 40.1 GiB",
+        ),
         ("q <= q + 1 for batch", "no largest batch: every one without end satisfies q <= q + 1"),
         ("q == 3 for batch", "no batch for which q == 3 exactly"),
         (
