@@ -61,10 +61,11 @@ def rates(device_name: str, unit: str) -> Rates:
     """
     device = peaks.lookup(device_name)
     if device is None:
-        near = peaks.nearest(device_name) or ["none is like it; give the peak and the bandwidth"]
-        raise ValueError(f"expected a device of the table of peaks, got {device_name!r}, nearest {' or '.join(near)}")
+        near = peaks.nearest(device_name)
+        more = f", nearest {' or '.join(near)}" if near else ""
+        raise ValueError(f"expected a device of the table of peaks, got {device_name!r}{more}")
     if unit not in device.peaks:
         raise ValueError(f"{device.name}: {unknown('unit', unit, device.peaks)}")
     if device.bandwidth_bytes_per_s is None:
-        raise ValueError(f"{device.name}: its sheet prints no bandwidth; give one")
+        raise ValueError(f"{device.name}: its sheet prints no bandwidth")
     return Rates(device.peaks[unit], device.bandwidth_bytes_per_s, device.source)

@@ -21,7 +21,10 @@ AXIS_POINTS = 2
 """Points along an axis beside the base, at first."""
 
 CHECKS = 2
-"""Points in a row, all symbols changed, that no form may miss."""
+"""Points in a row, all symbols changed, that no form may miss; the last is far from the base."""
+
+FAR = 101
+"""Steps to that one, at least: a size that is rounded to a multiple of 64 is another there."""
 
 REACH = 512
 """Steps from the base within which two roundings are told apart."""
@@ -66,12 +69,12 @@ class Unfitted(ValueError):
 
 
 class Restructured(Unfitted):
-    """At a point the operations are others, not only their sizes."""
+    """At a point the operations are others than at the base, not only their sizes."""
 
-    def __init__(self, point: Point) -> None:
-        super().__init__(
-            f"at {', '.join(f'{symbol} {value}' for symbol, value in point.items())} the operations change"
-        )
+    def __init__(self, base: Point, point: Point, what: str = "") -> None:
+        self.base, self.point = dict(base), dict(point)
+        at = ", ".join(f"{symbol} {value}" for symbol, value in point.items())
+        super().__init__(f"at {at} the operations change" + (f": {what}" if what else ""))
 
 
 Sampler = Callable[[Point], Sample]
@@ -135,7 +138,7 @@ def derive(sample_at: Sampler, axes: Sequence[Axis], fixed: Point) -> Sizes:
         taken.add(tuple(whole.values()))
         found = sample_at(whole)
         if found.structure() != structure:
-            raise Restructured(whole)
+            raise Restructured(base, whole)
         return found
 
     used = {axis.symbol: AXIS_POINTS for axis in axes}
@@ -144,6 +147,7 @@ def derive(sample_at: Sampler, axes: Sequence[Axis], fixed: Point) -> Sizes:
         samples += [at({axis.symbol: axis.at(steps)}) for steps in STRIDE[:AXIS_POINTS]]
     turns = (point for point in _between(axes) if tuple({**base, **point}.values()) not in taken)
     late: list[Sample] = []
+    outer = [{axis.symbol: axis.at(FAR + 37 * place)} for place, axis in enumerate(axes)]
     while True:
         fitter = Fitter([sample.point for sample in samples])
         sizes_seen = columns(samples)
@@ -155,18 +159,32 @@ def derive(sample_at: Sampler, axes: Sequence[Axis], fixed: Point) -> Sizes:
         elif not unfitted:
             sizes = Sizes((*samples, *late), len(samples), fitter)
             wrong = [v for v in columns(sizes.samples) if not sizes.holds(fitter.fit(v[: len(samples)]) or {}, v)]
-            if wrong:
+            if wrong and len(late) == CHECKS:  # what is rounded changes far out, and on which axis is not known
+                samples += [*late, *(sample for point in outer for sample in _tried(at, point))]
+                late, outer = [], []
+            elif wrong:
                 samples, late = [*samples, *late], []
             elif len(late) >= CHECKS or not axes:
                 return sizes
             else:
-                late.append(at(next(turns)))
+                far = {axis.symbol: axis.at(FAR + 37 * i + len(samples)) for i, axis in enumerate(axes)}
+                late += (_tried(at, far) if len(late) == CHECKS - 1 else []) or [at(next(turns))]
         else:
             more = _more(fitter, unfitted, used, axes)
             samples += [*late, *(at(point) for point in more or [next(turns)])]
             late = []
         if len(samples) > LONGEST:
             raise Unfitted(_words(samples, unfitted))
+
+
+def _tried(at: Sampler, point: Point) -> list[Sample]:
+    """The sample at a point; none if the model does not take sizes that large."""
+    try:
+        return [at(point)]
+    except Unfitted:
+        raise
+    except ValueError:
+        return []
 
 
 def _doubted(fitter: Fitter, sizes: Sequence[Values], axes: Sequence[Axis]) -> dict[str, int] | None:

@@ -11,6 +11,7 @@ start of the first. Of `==` it is the smallest.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -155,6 +156,11 @@ def _asked(request: Request) -> str:
     return request.text.rpartition(" for ")[0]
 
 
+def _left(request: Request) -> str:
+    """The left side as it was written."""
+    return re.split("[<>=≤≥]", request.text)[0].strip()
+
+
 def _none(found: Runs, request: Request, left: Expr, right: Expr, measure: str) -> str:
     """Why there is no answer, with the value at the first candidate (and the last, where there is one)."""
     at = {request.unknown: request.candidates.first}
@@ -169,7 +175,7 @@ def _none(found: Runs, request: Request, left: Expr, right: Expr, measure: str) 
     ends = [f"{request.unknown}={at[request.unknown]} has {told(left, at)}"]
     if last is not None and last != request.candidates.first:
         ends.append(f"{request.unknown}={last} has {told(left, {request.unknown: last})}")
-    asked = f"{request.relation} {told(right, at)}"
+    asked = f"{_left(request)} {request.relation} {told(right, at)}"
     if last is None and (tends := _limit(left, request.unknown)) is not None:
         ends.append(f"it tends to {amount(tends, measure)} as {request.unknown} grows")
     even = "even " if len(ends) == 1 else ""

@@ -71,6 +71,14 @@ class Derived:
         return plus(form for (place, of), form in self.counts.items() if of == quantity and keep(place))
 
 
+class Uninterpolated(Unfitted):
+    """No formula goes through the counts at some values of the symbols that change the operations. axes: of those."""
+
+    def __init__(self, axes: Sequence[Axis]) -> None:
+        self.axes = tuple(axes)
+        super().__init__(f"no formula in {', '.join(axis.symbol for axis in axes)} was found")
+
+
 @dataclass(frozen=True)
 class Convention:
     """What is counted how. made: what an operation adds to the total footprint beside the storages of `kept`; None: the
@@ -138,7 +146,7 @@ class _Level:
             if not isinstance(found, str) and self._agrees(found, late):
                 return found, (*self._counted(points[0])[1], *self._counted(late)[1])
             points.append(late)
-        raise Unfitted(f"no formula in {', '.join(axis.symbol for axis in self._structural)} was found")
+        raise Uninterpolated(self._structural)
 
     def _fitted(self, points: Sequence[Point]) -> Counts | str:
         """Forms through the counts at all points; or the symbol along which there is none ("" where it is between)."""

@@ -7,9 +7,11 @@ on a device, timed or downloaded.
 
 from __future__ import annotations
 
+import re
 import sys
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from results.errors import Unavailable
@@ -21,7 +23,7 @@ from runners.progress import passing
 
 if TYPE_CHECKING:
     from analysis.formula import Term
-    from analysis.symbolic import Convention
+    from analysis.symbolic import Convention, Derived
     from reports.formulas import Answer
     from runners.formula_points import Subject
 
@@ -39,6 +41,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(options: Namespace) -> int:
     check_models([options.model], options)
+    if options.out is not None:
+        from runners.files import reserve
+
+        reserve(options.out)
     from analysis.sampling import Unfitted
     from analysis.solving import NoSolution
     from runners.formula_points import NotBuilt
@@ -46,6 +52,8 @@ def _run(options: Namespace) -> int:
     try:
         answer = _answer(options)
     except (NotBuilt, Unfitted, Unavailable) as fault:
+        if str(fault.__cause__).startswith("--"):
+            raise Mistake(str(fault.__cause__)) from fault
         passing("")
         print(f"error: {fault}", file=sys.stderr)
         return FAILED
@@ -69,10 +77,12 @@ def _tell(answer: Answer, options: Namespace) -> int:
 
 def _answer(options: Namespace) -> Answer:
     """Everything that is asked of the model's formulas. Raises Mistake, NotBuilt, Unfitted or NoSolution."""
-    from analysis import formula, symbolic
+    from analysis import formula
+    from analysis.sampling import Restructured, Unfitted
     from reports.formulas import Answer
     from runners import formula_questions as questions
-    from runners.formula_points import axes, sampler
+    from runners.formula_branches import branched
+    from runners.formula_points import sampler
 
     subject = _subject(options)
     symbols = _symbols(options, subject)
@@ -80,8 +90,16 @@ def _answer(options: Namespace) -> Answer:
     convention, terms = _convention(options, subject, symbols)
     asked = questions.Asked.of(options, symbols)  # mistakes are told before anything takes long
     looked_at = sampler(subject, lambda count: passing(f"{options.model}: {count} points"))
-    derived = symbolic.formulas(looked_at, axes(subject, symbols, looked_at), convention)
-    late, notes = _checked_apart(looked_at, derived, point, convention)
+    derived, alone = _derived(options, subject, symbols, looked_at, convention)
+    if alone:
+        symbols = [name for name in symbols if name not in alone]
+        point = {name: point[name] for name in symbols}
+        convention, terms = _convention(options, subject, symbols)
+        asked = replace(asked, symbols=tuple(symbols))
+    try:
+        late, notes = _checked_apart(looked_at, derived, point, convention)
+    except Restructured as fault:
+        raise Unfitted(branched(fault, subject, derived.axes, looked_at)) from fault
     whole = formula.totals(derived, terms)
     return Answer(
         model=options.model,
@@ -93,7 +111,7 @@ def _answer(options: Namespace) -> Answer:
         terms=tuple(terms),
         point=point,
         checked=(*derived.checked, *late),
-        notes=notes,
+        notes=(*alone.values(), *notes, *_idle(whole, symbols)),
         axes=(*derived.axes, *derived.structural),
         samples=derived.samples,
         not_understood=dict(derived.not_understood),
@@ -103,38 +121,97 @@ def _answer(options: Namespace) -> Answer:
     )
 
 
+def _derived(
+    options: Namespace, subject: Subject, symbols: Sequence[str], looked_at: Any, convention: Any
+) -> tuple[Derived, dict[str, str]]:
+    """The formulas, and a note on each symbol that the model takes one value of, if nobody asked for it.
+
+    Raises NotBuilt or Unfitted.
+    """
+    from runners.formula_points import Alone
+
+    asked = (options.at, options.sweep, options.derivative, options.lengths_of, *options.solve, *options.symbols)
+    words = set(re.findall(r"\w+", " ".join(filter(None, asked))))
+    notes: dict[str, str] = {}
+    while True:
+        kept = [name for name in symbols if name not in notes]
+        try:
+            return _formulas(subject, kept, looked_at, convention), notes
+        except Alone as fault:
+            if fault.symbol in words or len(kept) == 1:
+                raise
+            own = subject.value(fault.symbol)
+            notes[fault.symbol] = f"{fault.symbol} stays {own}, as the model takes no neighbour of it with these."
+
+
+def _formulas(subject: Subject, symbols: Sequence[str], looked_at: Any, convention: Any) -> Derived:
+    """The formulas in these symbols. Raises Alone for one that the model takes one value of."""
+    from analysis import symbolic
+    from analysis.sampling import Restructured, Unfitted
+    from runners.formula_branches import branched, repeated
+    from runners.formula_points import NotBuilt, alone, axes
+
+    where = axes(subject, symbols, looked_at)
+    try:
+        return symbolic.formulas(looked_at, where, convention)
+    except Restructured as fault:
+        raise Unfitted(branched(fault, subject, where, looked_at)) from fault
+    except symbolic.Uninterpolated as fault:
+        raise Unfitted(repeated(fault, subject, where, looked_at)) from fault
+    except NotBuilt as fault:
+        raise alone(fault, where, looked_at) from fault
+
+
+def _idle(whole: Mapping[str, Any], symbols: Sequence[str]) -> tuple[str, ...]:
+    """A note on symbols that change nothing."""
+    from analysis.symbols import names
+
+    seen = set().union(*map(names, whole.values()))
+    idle = [name for name in symbols if name not in seen]
+    return (f"{' and '.join(idle)} {'change' if len(idle) > 1 else 'changes'} nothing of these.",) if idle else ()
+
+
 def _checked_apart(
     looked_at: Any, derived: Any, point: Mapping[str, int], convention: Any
 ) -> tuple[list[Mapping[str, int]], tuple[str, ...]]:
     """Of the point that was asked for and of a batch of one, those at which the counts are the formulas', and notes on
-    the other. Raises Unfitted where the point that was asked for has other counts."""
+    those at which there is no step. Raises Unfitted where the point that was asked for has other counts."""
     from analysis.sampling import Unfitted
+    from runners.formula_points import NotBuilt
 
-    found = [point] if _holds(looked_at, derived, point, convention) else []
-    base = {axis.symbol: axis.base for axis in (*derived.axes, *derived.structural)}
-    if BATCH not in base or point[BATCH] == 1:
-        return found, ()
+    found: list[Mapping[str, int]] = []
+    notes = []
     try:
+        found += [point] if _holds(looked_at, derived, point, convention) else []
+    except NotBuilt as fault:
+        if isinstance(fault.__cause__, ValueError):
+            raise Mistake(f"--at: {fault}") from fault
+        notes.append(f"There is no step at the point of the values: {fault}.")
+    base = {axis.symbol: axis.base for axis in (*derived.axes, *derived.structural)}
+    if BATCH in base and point[BATCH] != 1:
         single = {**base, BATCH: 1}
-        return [*found, *([single] if _holds(looked_at, derived, single, convention) else [])], ()
-    except Unfitted as fault:
-        return found, (f"Not for a batch of one: {fault}.",)
+        try:
+            found += [single] if _holds(looked_at, derived, single, convention) else []
+        except (NotBuilt, Unfitted) as fault:
+            notes.append(f"Not for a batch of one: {fault}.")
+    return found, tuple(notes)
 
 
 def _holds(looked_at: Any, derived: Any, point: Mapping[str, int], convention: Any) -> bool:
-    """Whether the table at a point has the counts of the formulas; False also where no table is made there, as the
-    step is large or the model does not take the sizes. Raises Unfitted for other counts."""
+    """Whether the table at a point has the counts of the formulas; False also where none is made as the step is large.
+    Raises Unfitted for other counts, NotBuilt where the model does not take the sizes."""
+    from analysis.branches import difference
     from analysis.fitting import value_of
+    from analysis.sampling import Restructured
     from analysis.symbolic import check
-    from runners.formula_points import NotBuilt
 
     calls = value_of(derived.total("calls"), point)
     if calls > CHECKED_CALLS or calls.denominator != 1:
         return False
-    try:
-        sample = looked_at(point)
-    except NotBuilt:
-        return False
+    sample = looked_at(point)
+    near = looked_at({**point, **{axis.symbol: axis.base for axis in derived.axes}})
+    if near.structure() != sample.structure():
+        raise Restructured(near.point, point, difference(near, sample))
     check(derived.counts, sample, convention, merged=bool(derived.structural))
     return True
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from analysis.fitting import Point
 from analysis.sampling import Axis, Sample
+from results.errors import Unavailable
 
 BATCH = "batch"
 
@@ -32,9 +33,24 @@ FEWEST = 2
 CELLS = 2
 """Steps from the base that must be there."""
 
+MOST_WORDS = 200
+"""Letters of what a model's own code says."""
+
 
 class NotBuilt(ValueError):
     """The model cannot be built or trained at some point."""
+
+    def __init__(self, words: str, point: Point | None = None) -> None:
+        self.point = dict(point or {})
+        super().__init__(words)
+
+
+class Alone(NotBuilt):
+    """A symbol whose size the model takes one value of, while the others stay as they are."""
+
+    def __init__(self, symbol: str, value: int, why: NotBuilt | None) -> None:
+        self.symbol = symbol
+        super().__init__(f"{symbol} cannot be other than {value}" + (f": {why}" if why else ""))
 
 
 @dataclass(frozen=True)
@@ -86,15 +102,28 @@ def sampler(subject: Subject, told: Callable[[int], None] = lambda _count: None)
 
 
 def _sample(subject: Subject, point: Point) -> Sample:
-    sizes = {subject.symbols[symbol]: value for symbol, value in point.items()}
-    batch_size = sizes.pop(BATCH, subject.batch_size)
     try:
-        return Sample(dict(point), *_traced(subject, {**subject.sizes, **sizes}, batch_size))
+        return Sample(dict(point), *step_at(subject, point))
     except Exception as fault:  # a model's own code may raise anything
         at = ", ".join(f"{symbol} {value}" for symbol, value in point.items())
-        raise NotBuilt(
-            f"{subject.model} at {at}: {type(fault).__name__}: {' '.join(str(fault).split())[:200]}"
-        ) from fault
+        raise NotBuilt(f"{subject.model} at {at}: {_why(fault)}", point) from fault
+
+
+def _why(fault: Exception) -> str:
+    """What kept a step from being had, with the line of the model's own code."""
+    from runners.formula_lines import raised_at
+
+    plain = isinstance(fault, (Unavailable, ValueError))
+    said = " ".join(str(fault).split())[:MOST_WORDS]
+    where = raised_at(fault)
+    return ("" if plain and said else f"{type(fault).__name__}: ") + said + (f" ({where})" if where else "")
+
+
+def step_at(subject: Subject, point: Point) -> tuple[Any, Any, Any]:
+    """The operations, storages and parameters of a step at a point. Raises what the model does."""
+    sizes = {subject.symbols[symbol]: value for symbol, value in point.items()}
+    batch_size = sizes.pop(BATCH, subject.batch_size)
+    return _traced(subject, {**subject.sizes, **sizes}, batch_size)
 
 
 def _traced(subject: Subject, sizes: Mapping[str, int], batch_size: int) -> tuple[Any, Any, Any]:
@@ -190,11 +219,17 @@ def _small(subject: Subject, symbols: Sequence[str]) -> Iterator[int]:
 
 def _axis(symbol: str, base: Mapping[str, int], own: int, sample_at: Callable[[Point], Sample]) -> Axis:
     """The smallest step that the model takes twice."""
+    why = None
     for step in (*STEPS, own):
         axis = Axis(symbol, base[symbol], step)
-        if all(_there({**base, symbol: axis.at(count)}, sample_at) for count in range(1, CELLS + 1)):
+        try:
+            for count in range(1, CELLS + 1):
+                sample_at({**base, symbol: axis.at(count)})
+        except NotBuilt as fault:
+            why = why or fault
+        else:
             return axis
-    raise NotBuilt(f"{symbol} cannot be other than {base[symbol]}")
+    raise Alone(symbol, base[symbol], why)
 
 
 def _there(point: Point, sample_at: Callable[[Point], Sample]) -> bool:
@@ -203,6 +238,14 @@ def _there(point: Point, sample_at: Callable[[Point], Sample]) -> bool:
     except NotBuilt:
         return False
     return True
+
+
+def alone(fault: NotBuilt, found: Sequence[Axis], sample_at: Callable[[Point], Sample]) -> NotBuilt:
+    """Of a point that the model does not take: the symbol that keeps it from that, if it is one; else the fault."""
+    for axis in found:
+        if axis.symbol in fault.point and _there({**fault.point, axis.symbol: axis.base}, sample_at):
+            return Alone(axis.symbol, axis.base, fault)
+    return fault
 
 
 def smallest(model: str) -> dict[str, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from analysis.lengths import Lengths, named, read
 from analysis.requests import request
 from analysis.solving import solve
 from analysis.spread import padded, spread
-from analysis.sweeps import axes, points
+from analysis.sweeps import MOST_POINTS, axes, points
 from analysis.sweeps import point as parse_point
 from analysis.symbols import Expr, names, symbol
 from reports.formulas import Growth, Solved, Varied, measure
@@ -35,6 +36,9 @@ SHORT = {
     "io": "io_bytes",
 }
 """What --solve may call a quantity beside its name."""
+
+LARGEST = 10**300
+"""Number in a request."""
 
 GROWN = ("model_flop", "bytes_accessed", "total_footprint_bytes")
 
@@ -74,9 +78,11 @@ class Asked:
         for name, option in ((options.derivative, "--derivative"), (options.lengths_of, "--lengths-of")):
             if name and name not in symbols:
                 raise Mistake(f"{option}: {choice_error('symbol', name, symbols)}")
+        if options.lengths_of and not options.lengths:
+            raise Mistake("--lengths-of: say with --lengths how it varies")
         varying = options.lengths_of or LENGTH
         if options.lengths and varying not in symbols:
-            raise Mistake(f"--lengths-of: {choice_error('symbol', varying, symbols)}")
+            raise Mistake(f"--lengths: say with --lengths-of which varies, as {LENGTH} is none of {', '.join(symbols)}")
         made = cls(
             symbols=tuple(symbols),
             growth=options.growth,
@@ -130,6 +136,8 @@ class Asked:
                 asked = request(text, quantities, self.symbols, measures)
             except ValueError as fault:
                 raise Mistake(f"--solve: {fault}") from fault
+            if any(side.is_number and abs(side) > LARGEST for side in (asked.left, asked.right)):
+                raise Mistake(f"--solve {text!r}: expected numbers up to 1e300")
             first = next((word for word in text.replace("(", " ").split() if word in measures), "")
             found.append((asked, measures.get(first, "")))
         return found
@@ -206,6 +214,8 @@ def _swept(text: str, symbols: Sequence[str]) -> Mapping[str, Sequence[int]]:
     for name in found:
         if name not in symbols:
             raise Mistake(f"--sweep: {choice_error('symbol', name, symbols)}")
+    if (count := prod(map(len, found.values()))) > MOST_POINTS:
+        raise Mistake(f"--sweep: expected at most {MOST_POINTS:,} points, got {count:,}")
     return found
 
 

@@ -210,7 +210,7 @@ def test_what_is_searched_says_how_far(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.why() == "by trying every candidate up to 100000; not known beyond"
     monkeypatch.setattr(monotone, "SEARCHED", 30)
     with pytest.raises(
-        NoSolution, match=re.escape("no hidden satisfies >= 10: hidden=1 has -0.25 and hidden=30 has 7.5")
+        NoSolution, match=re.escape("no hidden satisfies q >= 10: hidden=1 has -0.25 and hidden=30 has 7.5")
     ):
         asked("q >= 10 for hidden", q=q)
     with pytest.raises(NoSolution, match="no largest hidden: every one up to 30 satisfies q <= 10"):
@@ -220,17 +220,20 @@ def test_what_is_searched_says_how_far(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("q <= 0.5 KiB for batch", "no batch satisfies <= 512 B: even batch=1 has 40.1 GiB"),
-        ("q <= 1 KiB for batch in 8:16", "no batch satisfies <= 1 KiB: batch=8 has 40.1 GiB and batch=16 has 40.1 GiB"),
+        ("q <= 0.5 KiB for batch", "no batch satisfies q <= 512 B: even batch=1 has 40.1 GiB"),
+        (
+            "q <= 1 KiB for batch in 8:16",
+            "no batch satisfies q <= 1 KiB: batch=8 has 40.1 GiB and batch=16 has 40.1 GiB",
+        ),
         ("q <= q + 1 for batch", "no largest batch: every one without end satisfies q <= q + 1"),
         ("q == 3 for batch", "no batch for which q == 3 exactly"),
         (
             "100 - 100/batch >= 200 for batch",
-            "no batch satisfies >= 200 B: batch=1 has 0 B and it tends to 100 B as batch grows",
+            "no batch satisfies 100 - 100/batch >= 200 B: batch=1 has 0 B and it tends to 100 B as batch grows",
         ),
         (
             "100 + 100/batch <= 50 for batch",
-            "no batch satisfies <= 50 B: batch=1 has 200 B and it tends to 100 B as batch grows",
+            "no batch satisfies 100 + 100/batch <= 50 B: batch=1 has 200 B and it tends to 100 B as batch grows",
         ),
     ],
 )
@@ -269,7 +272,8 @@ def test_the_ridge_by_hand() -> None:
     with pytest.raises(
         NoSolution,
         match=re.escape(
-            "no batch satisfies >= 17.5 FLOP/B: batch=1 has 0.484848 FLOP/B and it tends to 16 FLOP/B as batch grows"
+            "no batch satisfies intensity >= 17.5 FLOP/B: batch=1 has 0.484848 FLOP/B and it tends to 16 FLOP/B as "
+            "batch grows"
         ),
     ):
         ridge_batch(flop, nbytes, 17.5, "batch", {"hidden": 64})  # tends to h / 4 = 16
