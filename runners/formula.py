@@ -143,7 +143,7 @@ def _subject(options: Namespace) -> Subject:
     """The model with its sizes. Raises Mistake where it cannot be what it says."""
     from analysis.precisions import PRECISIONS
     from runners.counted import get
-    from runners.formula_points import Subject, names_of, smallest
+    from runners.formula_points import Subject, limits, names_of, smallest
 
     given = hyper_of(options)
     words = {name: value for name, value in given.items() if not isinstance(value, int)}
@@ -160,6 +160,7 @@ def _subject(options: Namespace) -> Subject:
         optimizer=options.optimizer or _optimizer(options),
         autocast=PRECISIONS[options.precision].autocast,
         smallest=smallest(options.model),
+        limits=limits(options.model),
     )
 
 
