@@ -49,7 +49,7 @@ def change(sample_at: Sampler, one: Point, other: Point, steps: Mapping[str, int
     """
     way = [sample for sample in _way(sample_at, one, other) if sample is not None]
     for before, after in pairwise(way):
-        if before.structure() != after.structure():
+        if before.structure != after.structure:
             return _nearer(sample_at, Change(before, after), steps)
     return None
 
@@ -84,7 +84,7 @@ def _nearer(sample_at: Sampler, found: Change, steps: Mapping[str, int]) -> Chan
         sample = _sample(sample_at, {**found.before.point, symbol: middle}) if half else None
         if sample is None:
             return found
-        same = sample.structure() == found.before.structure()
+        same = sample.structure == found.before.structure
         found = Change(sample, found.after) if same else Change(found.before, sample)
     return found
 

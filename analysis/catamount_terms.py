@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-import sympy  # type: ignore[import-untyped]
+import sympy
 
 from analysis import catamount_residual
 from analysis.catamount_nodes import Node, Tensor, flop, footprint_of, parameters, traffic

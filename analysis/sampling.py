@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Any, Protocol
 
 from analysis.fitting import Fitter, Form, Monomial, Point, Values, value_of
 from results.records import Operation, Storage
@@ -35,11 +36,15 @@ LONGEST = 60
 
 @dataclass(frozen=True)
 class Axis:
-    """Where a symbol is looked at: base, base + step, base + 2 step, …"""
+    """Where a symbol is looked at: base, base + step, base + 2 step, …
+
+    loops: whether it is thought to change the operations themselves; that is found out, only later where it is not so.
+    """
 
     symbol: str
     base: int
     step: int = 1
+    loops: bool = False
 
     def at(self, steps: int) -> int:
         return self.base + steps * self.step
@@ -54,11 +59,11 @@ class Sample:
     storages: tuple[Storage, ...]
     parameters: tuple[tuple[str, tuple[int, ...]], ...]
 
+    @cached_property
     def structure(self) -> tuple[Any, ...]:
         """Equal for two tables that differ in sizes alone."""
         operations = [
-            (o.name, o.phase, [len(s) for s in o.input_shapes], [len(s) for s in o.output_shapes])
-            for o in self.operations
+            (o.name, o.phase, *map(len, o.input_shapes), -1, *map(len, o.output_shapes)) for o in self.operations
         ]
         parameters = [(name, len(shape)) for name, shape in self.parameters]
         return operations, parameters, [(s.role, s.born_index) for s in self.storages]
@@ -66,6 +71,10 @@ class Sample:
 
 class Unfitted(ValueError):
     """A size, or a count, has no formula of a known form: nothing is told rather than something wrong."""
+
+
+class NoSample(ValueError):
+    """There is no table at a point: the model does not take such sizes."""
 
 
 class Restructured(Unfitted):
@@ -78,6 +87,14 @@ class Restructured(Unfitted):
 
 
 Sampler = Callable[[Point], Sample]
+"""The table at a point. Raises NoSample where there is none."""
+
+
+class Fits(Protocol):
+    """What finds forms."""
+
+    def fit(self, values: Values) -> Form | None:
+        """The form of values, one a point; None if there is none."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +103,7 @@ class Sizes:
 
     samples: tuple[Sample, ...]
     fitted: int
-    fitter: Fitter
+    fitter: Fits
 
     def form(self, values: Values) -> Form:
         """The form of a size by its values, one a sample. Raises Unfitted for one that has none."""
@@ -111,7 +128,7 @@ def derive_like(
     base = {**{axis.symbol: axis.base for axis in axes}, **fixed}
     turns, count = _between(axes), max(map(len, supports), default=1) + 1
     samples = [sample_at(base), *(sample_at({**base, **next(turns)}) for _ in range(count + CHECKS - 1))]
-    if any(sample.structure() != samples[0].structure() for sample in samples):
+    if any(sample.structure != samples[0].structure for sample in samples):
         return None
     fitter = Fitter([sample.point for sample in samples[:count]], supports=supports)
     sizes = Sizes(tuple(samples), count, fitter)
@@ -129,7 +146,7 @@ def derive(sample_at: Sampler, axes: Sequence[Axis], fixed: Point) -> Sizes:
     """
     base = {**{axis.symbol: axis.base for axis in axes}, **fixed}
     first = sample_at(base)
-    structure = first.structure()
+    structure = first.structure
 
     taken: set[tuple[int, ...]] = set()
 
@@ -137,7 +154,7 @@ def derive(sample_at: Sampler, axes: Sequence[Axis], fixed: Point) -> Sizes:
         whole = {**base, **point}
         taken.add(tuple(whole.values()))
         found = sample_at(whole)
-        if found.structure() != structure:
+        if found.structure != structure:
             raise Restructured(base, whole)
         return found
 
@@ -215,6 +232,18 @@ def _between(axes: Sequence[Axis]) -> Iterator[dict[str, int]]:
         far = 29 * (turn // 29)
         yield {
             axis.symbol: axis.at(1 + far + (5 * turn + 3 * place + turn * place) % 29)
+            for place, axis in enumerate(axes)
+        }
+        turn += 1
+
+
+def spread(axes: Sequence[Axis]) -> Iterator[dict[str, int]]:
+    """Points at which all symbols are changed, each by another number of steps. The first is one more than a multiple
+    of 32 away from the base, so that what is divided by 2, 4, … 32 and rounded is told apart; later ones are not."""
+    turn = 0
+    while True:
+        yield {
+            axis.symbol: axis.at(1 + 11 * turn % 32 + 32 * (1 + (place + turn * (place + 2)) % 11))
             for place, axis in enumerate(axes)
         }
         turn += 1

@@ -14,6 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from itertools import islice
 from typing import Any
 
 from sympy import QQ
@@ -22,10 +23,26 @@ from sympy.polys.rings import ring
 from analysis import kinds
 from analysis.fitting import ONE, Fitter, Form, Monomial, Point, plus, times, value_of
 from analysis.operands import numel
-from analysis.sampling import Axis, Sample, Sampler, Sizes, Unfitted, columns, derive, derive_like, joined
+from analysis.sampling import (
+    Axis,
+    NoSample,
+    Sample,
+    Sampler,
+    Sizes,
+    Unfitted,
+    columns,
+    derive,
+    derive_like,
+    joined,
+    spread,
+)
+from analysis.together import derive_together
 from results.records import Operation
 
 FOOTPRINT = "footprint_bytes"
+
+TOGETHER = 2
+"""Points at which symbols that are not thought to change the operations are changed at once, to see that they do not."""
 
 STRUCTURE_POINTS = 2
 """Points along a symbol that changes the operations, beside its base, at first."""
@@ -102,7 +119,7 @@ def formulas(sample_at: Sampler, axes: Sequence[Axis], convention: Convention = 
             seen[key] = sample_at(dict(key))
         return seen[key]
 
-    structural = tuple(axis for axis in axes if _restructures(sampled, axes, axis))
+    structural = _structural(sampled, axes)
     sized = tuple(axis for axis in axes if axis not in structural)
     level = _Level(sampled, sized, structural, convention)
     counts, checked = level.counts()
@@ -111,11 +128,25 @@ def formulas(sample_at: Sampler, axes: Sequence[Axis], convention: Convention = 
     return Derived(counts, sized, structural, checked, len(seen), unknown)
 
 
-def _restructures(sampled: Sampler, axes: Sequence[Axis], axis: Axis) -> bool:
-    """Whether the operations change along an axis."""
+def _structural(sampled: Sampler, axes: Sequence[Axis]) -> tuple[Axis, ...]:
+    """The axes along which the operations change. Those that are not thought to are looked at all at once, first."""
     base = {each.symbol: each.base for each in axes}
-    forms = [sampled({**base, axis.symbol: axis.at(steps)}).structure() for steps in (0, 1, 2)]
-    return any(form != forms[0] for form in forms)
+    calm = [axis for axis in axes if not axis.loops]
+    try:
+        alike = all(
+            sampled({**base, **point}).structure == sampled(base).structure
+            for point in islice(spread(calm), TOGETHER if calm else 0)
+        )
+    except NoSample:
+        alike = False
+    asked = [axis for axis in axes if axis.loops or not alike]
+    return tuple(axis for axis in axes if axis in asked and _restructures(sampled, base, axis))
+
+
+def _restructures(sampled: Sampler, base: Point, axis: Axis) -> bool:
+    """Whether the operations change along an axis."""
+    there = (sampled({**base, axis.symbol: axis.at(steps)}).structure for steps in (1, 2))
+    return any(structure != sampled(base).structure for structure in there)
 
 
 class _Level:
@@ -199,7 +230,8 @@ class _Level:
             like = derive_like(self._sampled, self._sized, fixed, self._supports)
             if like is not None:
                 return like
-        sizes = derive(self._sampled, self._sized, fixed)
+        together = derive_together(self._sampled, self._sized, fixed) if self._sized else None
+        sizes = together or derive(self._sampled, self._sized, fixed)
         if self._supports is None:
             forms = (sizes.form(values) for values in columns(sizes.samples))
             self._supports = list(dict.fromkeys(tuple(form) for form in forms if set(form) - {ONE}))

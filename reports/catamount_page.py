@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import sympy  # type: ignore[import-untyped]
+import sympy
 
 from analysis.catamount_terms import FIXED, QUANTITIES, Term, terms
 

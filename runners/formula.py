@@ -210,7 +210,7 @@ def _holds(looked_at: Any, derived: Any, point: Mapping[str, int], convention: A
         return False
     sample = looked_at(point)
     near = looked_at({**point, **{axis.symbol: axis.base for axis in derived.axes}})
-    if near.structure() != sample.structure():
+    if near.structure != sample.structure:
         raise Restructured(near.point, point, difference(near, sample))
     check(derived.counts, sample, convention, merged=bool(derived.structural))
     return True
@@ -220,7 +220,7 @@ def _subject(options: Namespace) -> Subject:
     """The model with its sizes. Raises Mistake where it cannot be what it says."""
     from analysis.precisions import PRECISIONS
     from runners.counted import get
-    from runners.formula_points import Subject, names_of, smallest
+    from runners.formula_points import Subject, limits, names_of, smallest
 
     given = hyper_of(options)
     words = {name: value for name, value in given.items() if not isinstance(value, int)}
@@ -237,6 +237,7 @@ def _subject(options: Namespace) -> Subject:
         optimizer=options.optimizer or _optimizer(options),
         autocast=PRECISIONS[options.precision].autocast,
         smallest=smallest(options.model),
+        limits=limits(options.model),
     )
 
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from analysis.fitting import Point
-from analysis.sampling import Axis, Sample
+from analysis.sampling import Axis, NoSample, Sample, spread
 from results.errors import Unavailable
 
 BATCH = "batch"
@@ -30,6 +31,12 @@ STEPS = (1, 2, 3, 4, 6, 8, 12, 16, 32, 64)
 FEWEST = 2
 """Layers, or steps of an unrolled loop, to begin with."""
 
+LOOPS = ("layers", "depth", "seq", "length", "steps", "frames")
+"""Sizes that often unroll a loop: they begin with the fewest, as a longer loop says no more."""
+
+PERIODS: Mapping[str, tuple[tuple[str, str, int | str], ...]] = {"speech": (("frames", "a multiple of", 4),)}
+"""Model → steps in which its loops grow: two pools of two stand before speech's. Its formulas hold for these only."""
+
 CELLS = 2
 """Steps from the base that must be there."""
 
@@ -37,7 +44,7 @@ MOST_WORDS = 200
 """Letters of what a model's own code says."""
 
 
-class NotBuilt(ValueError):
+class NotBuilt(NoSample):
     """The model cannot be built or trained at some point."""
 
     def __init__(self, words: str, point: Point | None = None) -> None:
@@ -56,7 +63,8 @@ class Alone(NotBuilt):
 @dataclass(frozen=True)
 class Subject:
     """A model as the command line has it. sizes: all it is built from, with their values; fixed: what else its factory
-    takes; symbols: symbol → its size, "batch" for the batch."""
+    takes; symbols: symbol → its size, "batch" for the batch; smallest: size → where it starts; limits: (size, relation,
+    a number or another size) that hold, or the model cannot be built."""
 
     model: str
     sizes: Mapping[str, int]
@@ -66,6 +74,7 @@ class Subject:
     optimizer: str
     autocast: str | None = None
     smallest: Mapping[str, int] | None = None
+    limits: Sequence[tuple[str, str, int | str]] = ()
 
     def value(self, symbol: str) -> int:
         """What a symbol's size is where it is no symbol."""
@@ -165,6 +174,9 @@ def _have_state(optimizer: Any, trained: Sequence[Any]) -> None:
 
 def axes(subject: Subject, symbols: Sequence[str], sample_at: Callable[[Point], Sample]) -> tuple[Axis, ...]:
     """Where each symbol is looked at. Raises NotBuilt where the model cannot be had even at its own sizes."""
+    quick = tuple(_planned(subject, symbols))
+    if all(_there(point, sample_at) for point in _corners(quick)):
+        return quick
     base = _base(subject, symbols, sample_at)
     for symbol in symbols:
         axis = _axis(symbol, base, subject.value(symbol), sample_at)
@@ -179,9 +191,50 @@ def axes(subject: Subject, symbols: Sequence[str], sample_at: Callable[[Point], 
     return tuple(_axis(symbol, base, subject.value(symbol), sample_at) for symbol in symbols)
 
 
+def _planned(subject: Subject, symbols: Sequence[str]) -> Iterator[Axis]:
+    """Where symbols would be looked at, from what is known of the model alone: small, in steps that its limits name."""
+    small = dict(zip(symbols, _small(subject, symbols), strict=True))
+    names = {size: symbol for symbol, size in subject.symbols.items()}
+    for symbol in symbols:
+        size = subject.symbols[symbol]
+        start, step = FEWEST if size in LOOPS else small[symbol], 1
+        for limited, relation, bound in subject.limits:
+            number = bound if isinstance(bound, int) else subject.value(names[bound])
+            if limited == size and relation == "a multiple of":
+                start, step = -(-start // number) * number, number
+            elif limited == size and relation == "at least":
+                start = max(start, number)
+            elif bound == size and relation == "at most":
+                start = max(start, subject.value(symbol))
+        yield Axis(symbol, start, step, size in LOOPS)
+
+
+def _corners(axes: Sequence[Axis]) -> Iterator[dict[str, int]]:
+    """The points that must be there for axes to do as they are planned."""
+    base = {axis.symbol: axis.base for axis in axes}
+    calm = [axis for axis in axes if not axis.loops]
+    yield base
+    for point in islice(spread(calm), CELLS if calm else 0):
+        yield {**base, **point}
+    for axis in axes:
+        if axis.loops:
+            yield from ({**base, axis.symbol: axis.at(count)} for count in range(1, CELLS + 1))
+
+
+def limits(model: str) -> tuple[tuple[str, str, int | str], ...]:
+    """The limits of a model of the catalogue, with the steps of its images and of its loops."""
+    from workloads.catalogue import ENTRIES
+
+    known = ENTRIES.get(model)
+    if known is None:
+        return ()
+    steps = (("image_size", "a multiple of", known.image_step),) if known.image_step > 1 else ()
+    return (*known.limits, *steps, *PERIODS.get(model, ()))
+
+
 def _restructured(axis: Axis, base: Mapping[str, int], sample_at: Callable[[Point], Sample]) -> bool:
     """Whether a symbol changes the operations themselves: then few of what it counts are enough."""
-    return sample_at({**base, axis.symbol: axis.at(1)}).structure() != sample_at(base).structure()
+    return sample_at({**base, axis.symbol: axis.at(1)}).structure != sample_at(base).structure
 
 
 def _base(subject: Subject, symbols: Sequence[str], sample_at: Callable[[Point], Sample]) -> dict[str, int]:

@@ -1,0 +1,150 @@
+"""The forms of sizes from few points at which all symbols change at once: two to fit, where others need many.
+
+Most sizes are a number times a product of symbols, and of the sides that the table's own windows make of an image
+(`analysis/roundings.py`): such a product is known by how its values relate at two points. Others are such a product and
+a constant, or a product of sums that are sizes themselves (n² + 1 positions times a width). `derive_together` looks for
+these and no others, at points that differ in every symbol, until each size has exactly one form that also holds at
+points which none was fitted to. Where that is not so it gives None, and the longer way of `analysis/sampling.py` is
+open: a form that is ambiguous here is not chosen, and a size of another form is not told as one of these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from fractions import Fraction
+from itertools import combinations_with_replacement, product
+from math import gcd
+
+from analysis.fitting import ONE, Form, Monomial, Point, Values, plus, scaled, times, value_of
+from analysis.roundings import roundings
+from analysis.sampling import CHECKS, Axis, NoSample, Sample, Sampler, Sizes, columns, spread
+
+FITTED = 2
+"""Points that forms are fitted to, at first."""
+
+MOST = 5
+"""Points that forms are fitted to, at most."""
+
+FACTORS = 24
+"""Sums that others may be multiples of, at most."""
+
+
+def derive_together(
+    sample_at: Sampler, axes: Sequence[Axis], fixed: Point, supports: Sequence[Monomial] = ()
+) -> Sizes | None:
+    """Samples, of which all sizes have a form in the axes' symbols; None where they are not found this way.
+
+    fixed: other symbols, which stay as they are. supports: products seen elsewhere; where given, no others are tried.
+    """
+    turns = spread(axes)
+    base = {**{axis.symbol: axis.base for axis in axes}, **fixed}
+    try:
+        samples = [sample_at(base)]
+        for fitted in range(FITTED, MOST + 1):
+            while len(samples) < fitted + CHECKS:
+                samples.append(sample_at({**base, **next(turns)}))
+                if samples[-1].structure != samples[0].structure:
+                    return None
+            sizes = Sizes(tuple(samples), fitted, Together(samples[:fitted], [axis.symbol for axis in axes], supports))
+            if _complete(sizes):
+                return sizes
+    except NoSample:
+        return None
+    return None
+
+
+def _complete(sizes: Sizes) -> bool:
+    """Whether every size has a form that holds at the later points."""
+    for values in columns(sizes.samples):
+        form = sizes.fitter.fit(values[: sizes.fitted])
+        if form is None or not sizes.holds(form, values):
+            return False
+    return True
+
+
+class Together:
+    """Finds the form of values at points that differ in all symbols. Where two are possible, none is given."""
+
+    def __init__(self, samples: Sequence[Sample], symbols: Sequence[str], supports: Sequence[Monomial] = ()) -> None:
+        self._points = [sample.point for sample in samples]
+        windows = {symbol: roundings(symbol, self._points[0][symbol], samples[0].operations) for symbol in symbols}
+        self._plain = _Multiples(self._points, ({m: Fraction(1)} for m in supports or _products(windows)))
+        shifted = [form for forms in windows.values() for form in forms if ONE in form]
+        self._factors: list[Form] = shifted
+        self._composed: _Multiples | None = None
+        self._found: dict[Values, Form | None] = {}
+
+    def fit(self, values: Values) -> Form | None:
+        """The one form through all values, one a point."""
+        if values not in self._found:
+            self._found[values] = self._looked_for(values)
+        return self._found[values]
+
+    def _looked_for(self, values: Values) -> Form | None:
+        if len(set(values)) == 1:
+            return {ONE: Fraction(values[0])} if values[0] else {}
+        forms = self._plain.through(values) or self._plain.beside_a_constant(values)
+        if not forms:
+            forms = self._multiples_of_sums().through(values)
+        if len(forms) != 1:
+            return None
+        if len(forms[0]) > 1 and len(self._factors) < FACTORS and forms[0] not in self._factors:
+            self._factors.append(forms[0])
+            self._composed = None
+        return forms[0]
+
+    def _multiples_of_sums(self) -> _Multiples:
+        if self._composed is None:
+            sums = [*self._factors, *(times(a, b) for a, b in combinations_with_replacement(self._factors, 2))]
+            made = (times(form, factor) for factor in sums for form in self._plain.forms)
+            self._composed = _Multiples(self._points, made)
+        return self._composed
+
+
+class _Multiples:
+    """Forms by how their values at the points relate, so that a multiple of one is found at once."""
+
+    def __init__(self, points: Sequence[Point], forms: Iterable[Form]) -> None:
+        self.forms = list(forms)
+        self._by_ratio: dict[tuple[int, ...], list[tuple[Form, Fraction]]] = {}
+        self._by_step: dict[tuple[int, ...], list[tuple[Form, Fraction, Fraction]]] = {}
+        for form in self.forms:
+            values = [value_of(form, point) for point in points]
+            key, size = _ratio(values)
+            same = self._by_ratio.setdefault(key, [])
+            if all(form != other for other, _ in same):
+                same.append((form, size))
+            if len(points) > FITTED:
+                key, size = _ratio([value - values[0] for value in values[1:]])
+                self._by_step.setdefault(key, []).append((form, size, values[0]))
+
+    def through(self, values: Values) -> list[Form]:
+        """The forms of which one multiple has these values, as that multiple."""
+        key, size = _ratio(values)
+        return [scaled(form, size / own) for form, own in self._by_ratio.get(key, ()) if own]
+
+    def beside_a_constant(self, values: Values) -> list[Form]:
+        """The same, of a multiple and a constant; none where points are too few to tell."""
+        key, size = _ratio([value - values[0] for value in values[1:]])
+        found = []
+        for form, own, first in self._by_step.get(key, ()):
+            if own and ONE not in form:
+                found.append(plus((scaled(form, size / own), {ONE: values[0] - first * size / own})))
+        return found
+
+
+def _ratio(values: Sequence[Fraction | int]) -> tuple[tuple[int, ...], Fraction]:
+    """The least whole numbers that relate as these do, and what they are to be multiplied by."""
+    whole = [int(value) for value in values]
+    common = gcd(*whole) * (-1 if whole[0] < 0 else 1)
+    return (tuple(value // common for value in whole), Fraction(common)) if common else (tuple(whole), Fraction(0))
+
+
+def _products(windows: dict[str, list[Form]]) -> Iterator[Monomial]:
+    """Every product of powers of the symbols' roundings, one rounding a symbol."""
+    options: list[list[Monomial]] = []
+    for forms in windows.values():
+        atoms = dict.fromkeys(atom for form in forms for monomial in form for atom, _ in monomial)
+        options.append([ONE, *(((atom, power),) for atom in atoms for power in (1, 2))])
+    for parts in product(*options):
+        yield tuple(sorted(pair for part in parts for pair in part))

@@ -1,0 +1,93 @@
+"""torchvision's models as formulas: at random sizes equal to the integer count of the operation table there.
+
+Symbols are the batch, the classes and, where a model takes any image, the image. Models of different families, in
+training mode, with an optimizer of which every weight has a state. A few are quick, the others slow.
+"""
+
+import random
+
+import pytest
+import sympy
+
+from analysis import kinds
+from analysis.evaluation import value
+from analysis.formula import totals
+from analysis.operands import numel
+from analysis.symbolic import formulas
+from runners.counted import get
+from runners.formula_points import Subject, axes, limits, names_of, sampler, smallest
+from workloads.catalogue import ENTRIES
+
+QUICK = ("alexnet", "resnet18", "squeezenet1_1")
+SLOW = (
+    "resnext50_32x4d",
+    "wide_resnet50_2",
+    "vgg11_bn",
+    "mobilenet_v2",
+    "mobilenet_v3_small",
+    "mnasnet0_5",
+    "efficientnet_b0",
+    "efficientnet_v2_s",
+    "shufflenet_v2_x1_0",
+    "densenet121",
+    "googlenet",
+    "inception_v3",
+    "regnet_y_400mf",
+    "regnet_x_400mf",
+    "convnext_tiny",
+    "vit_b_16",
+    "vit_b_32",
+    "vit_l_32",
+    "maxvit_t",
+)
+WINDOWED = ("swin_t", "swin_v2_t")
+"""Models that pad each stage to whole windows and roll them, or not, by how many there are."""
+
+
+def subject(model):
+    workload = get(model)
+    return Subject(
+        model, workload.hyper, {}, names_of(workload.hyper), 4, "sgd", smallest=smallest(model), limits=limits(model)
+    )
+
+
+def counted(sample):
+    """The counts of a table of whole numbers, by the rules themselves."""
+    cost = kinds.total(sample.operations)
+    return {
+        "parameters": sum(numel(shape) for _, shape in sample.parameters),
+        "model_flop": cost.model_flop,
+        "all_flop": cost.all_flop,
+        "bytes_accessed": cost.moved_bytes,
+        "total_footprint_bytes": sum(storage.nbytes for storage in sample.storages),
+    }
+
+
+def somewhere(model, where, seed):
+    """A point that is not far from what images are, within the steps that the formulas hold for."""
+    numbers = random.Random(f"{model} {seed}")
+    most = {"batch": 30, "image": 200, "classes": 900}
+    return {axis.symbol: axis.at(numbers.randint(2, max(3, most[axis.symbol] // axis.step))) for axis in where}
+
+
+def agree(model, symbols):
+    asked = subject(model)
+    looked_at = sampler(asked)
+    where = axes(asked, symbols, looked_at)
+    derived = formulas(looked_at, where)
+    whole = totals(derived)
+    assert derived.not_understood == {}
+    assert derived.structural == ()
+    assert set(symbols) == {str(symbol) for symbol in sympy.Tuple(*whole.values()).free_symbols}
+    for seed in (1, 2):
+        point = somewhere(model, where, seed)
+        assert point not in derived.checked
+        sample = looked_at(point)
+        assert {name: value(whole[name], point, symbols) for name in counted(sample)} == counted(sample), point
+    return derived
+
+
+@pytest.mark.parametrize("model", [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)])
+def test_formulas_are_the_integer_count_at_random_sizes(model):
+    fixed = ENTRIES[model].fixed
+    agree(model, ["batch", "classes"] if fixed else ["batch", "image", "classes"])
