@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-import sympy  # type: ignore[import-untyped]
+import sympy
 
 from analysis.catamount_nodes import SCALAR, Node, Tensor
 

@@ -16,7 +16,10 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 ROOMS = ("analysis", "cleaning", "measure", "reports", "results", "runners")
-EDGES = ("anything", "building", "hf_models", "inputs", "meta", "timm_models", "training", "user_models")
+EDGES = (
+    "anything", "base", "building", "catalogue", "hf_models", "inputs", "meta", "shapes", "specs", "timm_models", "training",
+    "user_models",
+)  # fmt: skip
 """Files of `workloads/` that hold no model."""
 
 MOST = 4_000_000
