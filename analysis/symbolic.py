@@ -21,7 +21,7 @@ from sympy import QQ
 from sympy.polys.rings import ring
 
 from analysis import kinds
-from analysis.fitting import ONE, Fitter, Form, Monomial, Point, plus, times, value_of
+from analysis.fitting import ONE, Fitter, Form, Point, plus, times, value_of
 from analysis.operands import numel
 from analysis.sampling import (
     Axis,
@@ -157,7 +157,7 @@ class _Level:
     ) -> None:
         self._sampled, self._sized, self._structural, self._convention = sampled, sized, structural, convention
         self._at: dict[tuple[int, ...], tuple[Counts, tuple[Point, ...]]] = {}
-        self._supports: list[tuple[Monomial, ...]] | None = None
+        self._seen: list[Form] | None = None
 
     def counts(self) -> tuple[Counts, tuple[Point, ...]]:
         """The counts in all symbols, and the points that they were checked at."""
@@ -226,15 +226,15 @@ class _Level:
 
     def _derived(self, fixed: Point) -> Sizes:
         """The sizes there: like those at the first point, if they can be."""
-        if self._supports is not None:
-            like = derive_like(self._sampled, self._sized, fixed, self._supports)
-            if like is not None:
-                return like
-        together = derive_together(self._sampled, self._sized, fixed) if self._sized else None
-        sizes = together or derive(self._sampled, self._sized, fixed)
-        if self._supports is None:
+        together = derive_together(self._sampled, self._sized, fixed, self._seen or ()) if self._sized else None
+        like = None
+        if together is None and self._seen is not None:
+            supports = list(dict.fromkeys(map(tuple, self._seen)))
+            like = derive_like(self._sampled, self._sized, fixed, supports)
+        sizes = together or like or derive(self._sampled, self._sized, fixed)
+        if self._seen is None:
             forms = (sizes.form(values) for values in columns(sizes.samples))
-            self._supports = list(dict.fromkeys(tuple(form) for form in forms if set(form) - {ONE}))
+            self._seen = [form for form in forms if set(form) - {ONE}]
         return sizes
 
 

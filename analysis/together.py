@@ -10,12 +10,13 @@ open: a form that is ambiguous here is not chosen, and a size of another form is
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from fractions import Fraction
-from itertools import combinations_with_replacement, product
+from functools import cached_property
+from itertools import combinations, combinations_with_replacement, product
 from math import gcd
 
-from analysis.fitting import ONE, Form, Monomial, Point, Values, plus, scaled, times, value_of
+from analysis.fitting import ONE, Atom, Form, Monomial, Point, Values, plus, scaled, times, value_of
 from analysis.roundings import roundings
 from analysis.sampling import CHECKS, Axis, NoSample, Sample, Sampler, Sizes, columns, spread
 
@@ -25,27 +26,31 @@ FITTED = 2
 MOST = 5
 """Points that forms are fitted to, at most."""
 
+MOST_BESIDE = 4
+"""Times that a symbol is in a sum, at most: as the gates of a cell are."""
+
 FACTORS = 24
 """Sums that others may be multiples of, at most."""
 
 
 def derive_together(
-    sample_at: Sampler, axes: Sequence[Axis], fixed: Point, supports: Sequence[Monomial] = ()
+    sample_at: Sampler, axes: Sequence[Axis], fixed: Point, seen: Sequence[Form] = ()
 ) -> Sizes | None:
     """Samples, of which all sizes have a form in the axes' symbols; None where they are not found this way.
 
-    fixed: other symbols, which stay as they are. supports: products seen elsewhere; where given, no others are tried.
+    fixed: other symbols, which stay as they are. seen: forms of sizes elsewhere, of which these are
+    thought to be multiples; then one point fewer has to confirm them.
     """
-    turns = spread(axes)
+    turns, checks = spread(axes), CHECKS - bool(seen)
     base = {**{axis.symbol: axis.base for axis in axes}, **fixed}
     try:
         samples = [sample_at(base)]
         for fitted in range(FITTED, MOST + 1):
-            while len(samples) < fitted + CHECKS:
+            while len(samples) < fitted + checks:
                 samples.append(sample_at({**base, **next(turns)}))
                 if samples[-1].structure != samples[0].structure:
                     return None
-            sizes = Sizes(tuple(samples), fitted, Together(samples[:fitted], [axis.symbol for axis in axes], supports))
+            sizes = Sizes(tuple(samples), fitted, Together(samples[:fitted], [axis.symbol for axis in axes], seen))
             if _complete(sizes):
                 return sizes
     except NoSample:
@@ -54,38 +59,47 @@ def derive_together(
 
 
 def _complete(sizes: Sizes) -> bool:
-    """Whether every size has a form that holds at the later points."""
-    for values in columns(sizes.samples):
-        form = sizes.fitter.fit(values[: sizes.fitted])
-        if form is None or not sizes.holds(form, values):
+    """Whether every size has a form that holds at the later points. A multiple of a sum is found after that sum."""
+    left = columns(sizes.samples)
+    while left:
+        found = [(values, sizes.fitter.fit(values[: sizes.fitted])) for values in left]
+        if any(form is not None and not sizes.holds(form, values) for values, form in found):
             return False
+        unfound = [values for values, form in found if form is None]
+        if len(unfound) == len(left):
+            return False
+        left = unfound
     return True
 
 
 class Together:
     """Finds the form of values at points that differ in all symbols. Where two are possible, none is given."""
 
-    def __init__(self, samples: Sequence[Sample], symbols: Sequence[str], supports: Sequence[Monomial] = ()) -> None:
+    def __init__(self, samples: Sequence[Sample], symbols: Sequence[str], seen: Sequence[Form] = ()) -> None:
         self._points = [sample.point for sample in samples]
         windows = {symbol: roundings(symbol, self._points[0][symbol], samples[0].operations) for symbol in symbols}
-        self._plain = _Multiples(self._points, ({m: Fraction(1)} for m in supports or _products(windows)))
-        shifted = [form for forms in windows.values() for form in forms if ONE in form]
-        self._factors: list[Form] = shifted
+        self._symbols = symbols
+        self._seen = _Multiples(self._points, seen)
+        self._plain = _Multiples(self._points, _products(windows))
+        self._factors: list[Form] = [form for forms in windows.values() for form in forms if ONE in form]
         self._composed: _Multiples | None = None
-        self._found: dict[Values, Form | None] = {}
+        self._found: dict[Values, Form] = {}
 
     def fit(self, values: Values) -> Form | None:
         """The one form through all values, one a point."""
         if values not in self._found:
-            self._found[values] = self._looked_for(values)
+            form = self._looked_for(values)
+            if form is None:
+                return None
+            self._found[values] = form
         return self._found[values]
 
     def _looked_for(self, values: Values) -> Form | None:
         if len(set(values)) == 1:
             return {ONE: Fraction(values[0])} if values[0] else {}
-        forms = self._plain.through(values) or self._plain.beside_a_constant(values)
-        if not forms:
-            forms = self._multiples_of_sums().through(values)
+        for among in self._ways():
+            if forms := among(values):
+                break
         if len(forms) != 1:
             return None
         if len(forms[0]) > 1 and len(self._factors) < FACTORS and forms[0] not in self._factors:
@@ -93,11 +107,24 @@ class Together:
             self._composed = None
         return forms[0]
 
+    def _ways(self) -> Iterator[Callable[[Values], list[Form]]]:
+        """Where a form is looked for, the plainest first."""
+        yield self._seen.through
+        yield self._plain.through
+        yield self._plain.beside_a_constant
+        if len(self._points) > FITTED:
+            yield self._sums.through
+        yield self._multiples_of_sums().through
+
+    @cached_property
+    def _sums(self) -> _Multiples:
+        return _Multiples(self._points, _sums(self._symbols))
+
     def _multiples_of_sums(self) -> _Multiples:
         if self._composed is None:
-            sums = [*self._factors, *(times(a, b) for a, b in combinations_with_replacement(self._factors, 2))]
-            made = (times(form, factor) for factor in sums for form in self._plain.forms)
-            self._composed = _Multiples(self._points, made)
+            pairs = (times(a, b) for a, b in combinations_with_replacement(self._factors, 2))
+            made = (times(form, factor) for factor in self._factors for form in self._plain.forms)
+            self._composed = _Multiples(self._points, (*pairs, *made))
         return self._composed
 
 
@@ -106,31 +133,29 @@ class _Multiples:
 
     def __init__(self, points: Sequence[Point], forms: Iterable[Form]) -> None:
         self.forms = list(forms)
-        self._by_ratio: dict[tuple[int, ...], list[tuple[Form, Fraction]]] = {}
-        self._by_step: dict[tuple[int, ...], list[tuple[Form, Fraction, Fraction]]] = {}
+        self._by_ratio: dict[tuple[int, ...], list[Form]] = {}
+        self._by_step: dict[tuple[int, ...], list[tuple[Form, Fraction]]] = {}
         for form in self.forms:
             values = [value_of(form, point) for point in points]
             key, size = _ratio(values)
-            same = self._by_ratio.setdefault(key, [])
-            if all(form != other for other, _ in same):
-                same.append((form, size))
-            if len(points) > FITTED:
+            if size and (unit := scaled(form, 1 / size)) not in self._by_ratio.setdefault(key, []):
+                self._by_ratio[key].append(unit)
+            if len(points) > FITTED and ONE not in form:
                 key, size = _ratio([value - values[0] for value in values[1:]])
-                self._by_step.setdefault(key, []).append((form, size, values[0]))
+                if size:
+                    self._by_step.setdefault(key, []).append((scaled(form, 1 / size), values[0] / size))
 
     def through(self, values: Values) -> list[Form]:
         """The forms of which one multiple has these values, as that multiple."""
         key, size = _ratio(values)
-        return [scaled(form, size / own) for form, own in self._by_ratio.get(key, ()) if own]
+        return [scaled(unit, size) for unit in self._by_ratio.get(key, ())]
 
     def beside_a_constant(self, values: Values) -> list[Form]:
         """The same, of a multiple and a constant; none where points are too few to tell."""
         key, size = _ratio([value - values[0] for value in values[1:]])
-        found = []
-        for form, own, first in self._by_step.get(key, ()):
-            if own and ONE not in form:
-                found.append(plus((scaled(form, size / own), {ONE: values[0] - first * size / own})))
-        return found
+        return [
+            plus((scaled(unit, size), {ONE: values[0] - first * size})) for unit, first in self._by_step.get(key, ())
+        ]
 
 
 def _ratio(values: Sequence[Fraction | int]) -> tuple[tuple[int, ...], Fraction]:
@@ -140,11 +165,21 @@ def _ratio(values: Sequence[Fraction | int]) -> tuple[tuple[int, ...], Fraction]
     return (tuple(value // common for value in whole), Fraction(common)) if common else (tuple(whole), Fraction(0))
 
 
-def _products(windows: dict[str, list[Form]]) -> Iterator[Monomial]:
+def _products(windows: dict[str, list[Form]]) -> Iterator[Form]:
     """Every product of powers of the symbols' roundings, one rounding a symbol."""
     options: list[list[Monomial]] = []
     for forms in windows.values():
         atoms = dict.fromkeys(atom for form in forms for monomial in form for atom, _ in monomial)
         options.append([ONE, *(((atom, power),) for atom in atoms for power in (1, 2))])
     for parts in product(*options):
-        yield tuple(sorted(pair for part in parts for pair in part))
+        yield {tuple(sorted(pair for part in parts for pair in part)): Fraction(1)}
+
+
+def _sums(symbols: Sequence[str]) -> Iterator[Form]:
+    """What is put side by side: sums of two or three symbols, each up to MOST_BESIDE times, without a constant."""
+    for count in (2, 3):
+        for chosen in combinations(symbols, count):
+            for factors in product(range(1, MOST_BESIDE + 1), repeat=count):
+                if gcd(*factors) == 1:
+                    pairs = zip(chosen, factors, strict=True)
+                    yield {((Atom(symbol), 1),): Fraction(factor) for symbol, factor in pairs}
