@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 ROOMS = ("analysis", "cleaning", "measure", "reports", "results", "runners")
 EDGES = (
-    "anything", "base", "building", "catalogue", "hf_models", "inputs", "meta", "shapes", "specs", "timm_models", "training",
-    "user_models",
+    "anything", "base", "building", "catalogue", "hf_models", "inputs", "meta", "shapes", "specs", "timm_models",
+    "training", "user_models",
 )  # fmt: skip
 """Files of `workloads/` that hold no model."""
 
