@@ -10,11 +10,10 @@ windows that an operation makes inside itself.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from fractions import Fraction
 from itertools import zip_longest
-from typing import Any
 
 from analysis.fitting import ONE, Atom, Form
-from fractions import Fraction
 from results.records import Operation
 
 MOST = 24
@@ -73,5 +72,3 @@ def _form(symbol: str, by: int, add: int) -> Form:
 def _sum(atom: Atom, constant: int) -> Form:
     form: Form = {((atom, 1),): Fraction(1)}
     return {**form, ONE: Fraction(constant)} if constant else form
-
-

@@ -23,15 +23,26 @@ from sympy.polys.rings import ring
 from analysis import kinds
 from analysis.fitting import ONE, Fitter, Form, Point, plus, times, value_of
 from analysis.operands import numel
-from analysis.sampling import Axis, NoSample, Sample, Sampler, Sizes, Unfitted, columns, derive, derive_like, joined
-from analysis.sampling import spread
+from analysis.sampling import (
+    Axis,
+    NoSample,
+    Sample,
+    Sampler,
+    Sizes,
+    Unfitted,
+    columns,
+    derive,
+    derive_like,
+    joined,
+    spread,
+)
 from analysis.together import derive_together
 from results.records import Operation
 
 FOOTPRINT = "footprint_bytes"
 
 TOGETHER = 2
-"""Points at which symbols that are not thought to change the operations are changed at once, to see that they do not."""
+"""Points at which symbols are changed all at once, but those that are thought to change the operations."""
 
 STRUCTURE_POINTS = 2
 """Points along a symbol that changes the operations, beside its base, at first."""

@@ -33,9 +33,7 @@ FACTORS = 24
 """Sums that others may be multiples of, at most."""
 
 
-def derive_together(
-    sample_at: Sampler, axes: Sequence[Axis], fixed: Point, seen: Sequence[Form] = ()
-) -> Sizes | None:
+def derive_together(sample_at: Sampler, axes: Sequence[Axis], fixed: Point, seen: Sequence[Form] = ()) -> Sizes | None:
     """Samples, of which all sizes have a form in the axes' symbols; None where they are not found this way.
 
     fixed: other symbols, which stay as they are. seen: forms of sizes elsewhere, of which these are
