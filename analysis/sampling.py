@@ -242,9 +242,10 @@ def spread(axes: Sequence[Axis]) -> Iterator[dict[str, int]]:
     of 32 away from the base, so that what is divided by 2, 4, … 32 and rounded is told apart; later ones are not."""
     turn = 0
     while True:
+        blocks = ((place + turn * (place + 2 + turn * (3 * place + 1))) % 11 for place in range(len(axes)))
         yield {
-            axis.symbol: axis.at(1 + 11 * turn % 32 + 32 * (1 + (place + turn * (place + 2)) % 11))
-            for place, axis in enumerate(axes)
+            axis.symbol: axis.at(1 + 11 * turn % 32 + 32 * (1 + block))
+            for axis, block in zip(axes, blocks, strict=True)
         }
         turn += 1
 

@@ -42,7 +42,7 @@ from results.records import Operation
 FOOTPRINT = "footprint_bytes"
 
 TOGETHER = 2
-"""Points at which symbols that seem not to change the operations are changed at once, to see that they do not."""
+"""Points at which symbols are changed all at once, but those that are thought to change the operations."""
 
 STRUCTURE_POINTS = 2
 """Points along a symbol that changes the operations, beside its base, at first."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from fractions import Fraction
 from functools import cached_property
-from itertools import combinations, combinations_with_replacement, product
+from itertools import combinations, product
 from math import gcd
 
 from analysis.fitting import ONE, Atom, Form, Monomial, Point, Values, plus, scaled, times, value_of
@@ -29,13 +29,14 @@ MOST = 5
 MOST_BESIDE = 4
 """Times that a symbol is in a sum, at most: as the gates of a cell are."""
 
+WITH_A_SUM = 2
+"""Symbols in a product that a sum is multiplied by, at most."""
+
 FACTORS = 24
 """Sums that others may be multiples of, at most."""
 
 
-def derive_together(
-    sample_at: Sampler, axes: Sequence[Axis], fixed: Point, seen: Sequence[Form] = ()
-) -> Sizes | None:
+def derive_together(sample_at: Sampler, axes: Sequence[Axis], fixed: Point, seen: Sequence[Form] = ()) -> Sizes | None:
     """Samples, of which all sizes have a form in the axes' symbols; None where they are not found this way.
 
     fixed: other symbols, which stay as they are. seen: forms of sizes elsewhere, of which these are
@@ -82,7 +83,8 @@ class Together:
         self._seen = _Multiples(self._points, seen)
         self._plain = _Multiples(self._points, _products(windows))
         self._factors: list[Form] = [form for forms in windows.values() for form in forms if ONE in form]
-        self._composed: _Multiples | None = None
+        self._short = [form for form in self._plain.forms if len(next(iter(form))) <= WITH_A_SUM]
+        self._composed, self._joined = _Multiples(self._points, ()), 0
         self._found: dict[Values, Form] = {}
 
     def fit(self, values: Values) -> Form | None:
@@ -104,7 +106,6 @@ class Together:
             return None
         if len(forms[0]) > 1 and len(self._factors) < FACTORS and forms[0] not in self._factors:
             self._factors.append(forms[0])
-            self._composed = None
         return forms[0]
 
     def _ways(self) -> Iterator[Callable[[Values], list[Form]]]:
@@ -121,10 +122,10 @@ class Together:
         return _Multiples(self._points, _sums(self._symbols))
 
     def _multiples_of_sums(self) -> _Multiples:
-        if self._composed is None:
-            pairs = (times(a, b) for a, b in combinations_with_replacement(self._factors, 2))
-            made = (times(form, factor) for factor in self._factors for form in self._plain.forms)
-            self._composed = _Multiples(self._points, (*pairs, *made))
+        while self._joined < len(self._factors):
+            self._joined += 1
+            factors, new = self._factors[: self._joined], self._factors[self._joined - 1]
+            self._composed.add(times(new, form) for form in (*factors, *self._short))
         return self._composed
 
 
@@ -132,10 +133,17 @@ class _Multiples:
     """Forms by how their values at the points relate, so that a multiple of one is found at once."""
 
     def __init__(self, points: Sequence[Point], forms: Iterable[Form]) -> None:
-        self.forms = list(forms)
+        self.forms: list[Form] = []
+        self._points = points
         self._by_ratio: dict[tuple[int, ...], list[Form]] = {}
         self._by_step: dict[tuple[int, ...], list[tuple[Form, Fraction]]] = {}
-        for form in self.forms:
+        self.add(forms)
+
+    def add(self, forms: Iterable[Form]) -> None:
+        """Know these forms, too."""
+        points = self._points
+        for form in forms:
+            self.forms.append(form)
             values = [value_of(form, point) for point in points]
             key, size = _ratio(values)
             if size and (unit := scaled(form, 1 / size)) not in self._by_ratio.setdefault(key, []):
