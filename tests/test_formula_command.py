@@ -327,12 +327,16 @@ class TestQuestions:
 
 class TestSteps:
     def test_by_the_rules_of_catamount_its_published_numbers(self, asked):
-        """wordlm at its base sizes as Catamount printed them: parameters, algorithmic FLOPs, bytes, footprint."""
-        found = asked("wordlm", "--rules", "catamount", "--symbols", "batch,seq", "--hyper", "hidden=1024,vocab=10004",
-                      "--seq", 20, "--batch-size", 2)  # fmt: skip
+        """wordlm at its base sizes, as docs/catamount.md has Catamount's own numbers."""
+        found = asked("wordlm", "--rules", "catamount", "--at", "hidden=2004,vocab=10004,seq=80,batch=64")
         assert (found["rules"], found["optimizer"]) == ("catamount", "sgd-plain")
-        assert found["at"] == {"batch": 2, "seq": 20}
-        assert found["terms"]
+        names = ("parameters", "all_flop", "bytes_accessed", "total_footprint_bytes")
+        printed = (104_378_326, 2_597_058_084_257, 143_652_774_404, 49_660_373_192)
+        assert tuple(found["values"][name] for name in names) == printed
+        for name, value in zip(names, printed, strict=True):
+            assert at(found[name], found["at"]) == value
+        assert found["symbols"] == ["batch", "hidden", "vocab", "seq"]  # two layers, as its graph has
+        assert {"name", "quantity", "formula", "why"} == set(found["terms"][0])
 
     def test_the_optimizer_and_the_precision_are_those_of_the_step(self, asked):
         plain = asked(CHAIN, "--symbols", "batch,width", "--optimizer", "sgd-plain")
