@@ -457,8 +457,8 @@ class TestBranches:
                 f"nets.py, line {line_of('near')}: if self.wide(x):", code=1)  # fmt: skip
 
     def test_a_branch_at_the_point_of_the_values_written_on_one_line(self, run, nets):
-        refused(run(f"{nets}far"), "between width 499 and 500: aten.tanh in the model itself (forward) comes instead of "
-                "aten.relu", f"nets.py, line {line_of('far')}: x = torch.relu(x) if", code=1)  # fmt: skip
+        refused(run(f"{nets}far"), "between width 499 and 500: aten.tanh in the model itself (forward) comes "
+                "instead of aten.relu", f"nets.py, line {line_of('far')}: x = torch.relu(x) if", code=1)  # fmt: skip
 
     def test_a_branch_where_the_model_is_built(self, run, nets):
         refused(run(f"{nets}built"), "between width 20 and 21", "in second (forward)",
