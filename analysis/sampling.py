@@ -169,7 +169,8 @@ def derive(sample_at: Sampler, axes: Sequence[Axis], fixed: Point) -> Sizes:
         fitter = Fitter([sample.point for sample in samples])
         sizes_seen = columns(samples)
         unfitted = [values for values in sizes_seen if fitter.fit(values) is None]
-        doubted = None if unfitted else _doubted(fitter, sizes_seen, axes)
+        more = _more(fitter, unfitted, used, axes) if unfitted else []
+        doubted = None if more else _doubted(fitter, unfitted or sizes_seen, axes)
         if doubted:
             samples += [*late, at(doubted)]
             late = []
@@ -187,7 +188,6 @@ def derive(sample_at: Sampler, axes: Sequence[Axis], fixed: Point) -> Sizes:
                 far = {axis.symbol: axis.at(FAR + 37 * i + len(samples)) for i, axis in enumerate(axes)}
                 late += (_tried(at, far) if len(late) == CHECKS - 1 else []) or [at(next(turns))]
         else:
-            more = _more(fitter, unfitted, used, axes)
             samples += [*late, *(at(point) for point in more or [next(turns)])]
             late = []
         if len(samples) > LONGEST:

@@ -114,6 +114,7 @@ def _followed(call: Callable[[], object]) -> list[Spot]:
             found.append(Spot(code.co_filename, code.co_name, code.co_firstlineno, frame.f_lasti, frame.f_lineno))
         return follow
 
+    sys._getframe().f_trace_opcodes = True  # Python 3.12 tells instructions only where a frame asked before `settrace`
     before = sys.gettrace()
     sys.settrace(follow)
     try:
