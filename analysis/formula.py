@@ -9,7 +9,8 @@ has them; footprints are of storages, each counted once:
   its activations needs less.
 * *input and output*: the batch and its targets.
 
-The minimal footprint needs a search over orders and is not here.
+The minimal footprint needs a search over orders and is not here. A quantity that has no formula is None
+(`Derived.without`: all FLOP, and what hangs on them).
 """
 
 from __future__ import annotations
@@ -102,6 +103,7 @@ def totals(derived: Derived, terms: Iterable[Term] = ()) -> dict[str, Expr]:
         for name, quantity in _OF_TERMS.items():
             if term.quantity == quantity:
                 whole[name] += term.expression
+    whole["all_flop"] = None if derived.without else whole["all_flop"]
     whole["operational_intensity"] = _intensity(whole)
     return {name: whole[name] for name in QUANTITIES}
 
@@ -116,11 +118,15 @@ def parts(derived: Derived, by: str) -> dict[str, dict[str, Expr]]:
         name: {cost: expression(_cost(derived, cost, frozenset(places).__contains__)) for cost in COSTS}
         for name, places in grouped.items()
     }
+    for place, _ in derived.without:
+        found[label(place)]["all_flop"] = None
     return {name: {**costs, "operational_intensity": _intensity(costs)} for name, costs in found.items()}
 
 
 def _intensity(costs: Mapping[str, Expr]) -> Expr:
-    """FLOP per byte; 0 of what moves nothing."""
+    """FLOP per byte; 0 of what moves nothing; None without a formula of the FLOP."""
+    if costs["all_flop"] is None:
+        return None
     return costs["all_flop"] / costs["bytes_accessed"] if costs["bytes_accessed"] != 0 else sympy.Integer(0)
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import islice
@@ -67,14 +67,22 @@ class Place:
         return f"{self.name} in {self.module or 'the model itself'} ({self.phase})"
 
 
-Counts = dict[tuple[Any, str], Form]
-"""(place, quantity) → form; what is of the whole step has a word in place of a place: see `_whole`."""
+Key = tuple[Any, str]
+"""(place, quantity); what is of the whole step has a word in place of a place."""
+
+Counts = dict[Key, Form]
+
+OPEN = "other_flop"
+"""The quantity that may have no formula where everything else has: unequal windows are summed one by one (an adaptive
+pool whose side is no multiple)."""
 
 
 @dataclass(frozen=True)
 class Derived:
     """Formulas of a step. counts: without zeros. checked: points at which whole-number counts were equal, and none of
-    which a form was fitted to. axes: of the symbols that change sizes; structural: of those that change operations."""
+    which a form was fitted to. axes: of the symbols that change sizes; structural: of those that change operations.
+    without: places whose other FLOP are of no known form, though all their sizes are: `OPEN` alone may be so.
+    """
 
     counts: Counts
     axes: tuple[Axis, ...]
@@ -82,6 +90,7 @@ class Derived:
     checked: tuple[Point, ...]
     samples: int
     not_understood: Mapping[str, int]
+    without: frozenset[Key] = frozenset()
 
     def total(self, quantity: str, keep: Callable[[Any], bool] = lambda _place: True) -> Form:
         """The sum of a quantity over the places that are kept."""
@@ -125,7 +134,7 @@ def formulas(sample_at: Sampler, axes: Sequence[Axis], convention: Convention = 
     counts, checked = level.counts()
     first = seen[tuple(sorted((axis.symbol, axis.base) for axis in axes))]
     unknown = kinds.not_understood(first.operations, convention.rules)
-    return Derived(counts, sized, structural, checked, len(seen), unknown)
+    return Derived(counts, sized, structural, checked, len(seen), unknown, frozenset(level.without))
 
 
 def _structural(sampled: Sampler, axes: Sequence[Axis]) -> tuple[Axis, ...]:
@@ -158,6 +167,7 @@ class _Level:
         self._sampled, self._sized, self._structural, self._convention = sampled, sized, structural, convention
         self._at: dict[tuple[int, ...], tuple[Counts, tuple[Point, ...]]] = {}
         self._seen: list[Form] | None = None
+        self.without: set[Key] = set()
 
     def counts(self) -> tuple[Counts, tuple[Point, ...]]:
         """The counts in all symbols, and the points that they were checked at."""
@@ -184,7 +194,7 @@ class _Level:
         tables = [self._counted(point)[0] for point in points]
         fitter = Fitter(points, STRUCTURE_DEGREE)
         found: dict[tuple[Any, str], list[Form]] = defaultdict(list)
-        for key in dict.fromkeys(key for table in tables for key in table):
+        for key in dict.fromkeys(key for table in tables for key in table if key not in self.without):
             for monomial in dict.fromkeys(m for table in tables for m in table.get(key, {})):
                 values = tuple(table.get(key, {}).get(monomial, Fraction(0)) for table in tables)
                 form = fitter.fit(values)
@@ -214,14 +224,17 @@ class _Level:
         """Whether forms in all symbols are those that are had at another structural point."""
         there = self._counted(late)[0]
         here = {key: _at(form, late) for key, form in found.items()}
-        return {key: form for key, form in here.items() if form} == {key: form for key, form in there.items() if form}
+        keys = (here.keys() | there.keys()) - self.without
+        return all(here.get(key, {}) == there.get(key, {}) for key in keys)
 
     def _counted(self, fixed: Point) -> tuple[Counts, tuple[Point, ...]]:
         """The counts at a point of the structural symbols, as forms in the others, and where they were checked."""
         key = tuple(fixed.values())
         if key not in self._at:
             sizes = self._derived(fixed)
-            self._at[key] = _counts(sizes, self._convention, merged=bool(fixed))
+            counts, points, without = _counts(sizes, self._convention, merged=bool(fixed))
+            self._at[key] = counts, points
+            self.without |= without
         return self._at[key]
 
     def _derived(self, fixed: Point) -> Sizes:
@@ -248,17 +261,20 @@ def _at(form: Form, point: Point) -> Form:
     return plus(parts)
 
 
-def _counts(sizes: Sizes, convention: Convention, merged: bool) -> tuple[Counts, tuple[Point, ...]]:
-    """The counts of a table with sizes as forms. Raises Unfitted where one differs from the count of whole numbers."""
+def _counts(sizes: Sizes, convention: Convention, merged: bool) -> tuple[Counts, tuple[Point, ...], set[Key]]:
+    """The counts of a table with sizes as forms, where they were checked, and those of `OPEN` that are left out as they
+    differ from the count of whole numbers. Raises Unfitted where another one does."""
     table = _Symbolic(sizes)
     sums: dict[tuple[Any, str], list[Any]] = defaultdict(list)
     for place, quantity, element in table.counted(convention, merged):
         sums[place, quantity].append(element)
     counts = {key: form for key, elements in sums.items() if (form := table.form(_sum(elements)))}
     late = sizes.samples[sizes.fitted :] or sizes.samples[:1]
+    without = {key for sample in late for key in _wrong(counts, sample, convention, merged) if key[1] == OPEN}
     for sample in late:
-        check(counts, sample, convention, merged)
-    return counts, tuple(sample.point for sample in late)
+        check(counts, sample, convention, merged, without)
+    kept = {key: form for key, form in counts.items() if key not in without}
+    return kept, tuple(sample.point for sample in late), without
 
 
 def _sum(elements: Sequence[Any]) -> Any:
@@ -268,16 +284,24 @@ def _sum(elements: Sequence[Any]) -> Any:
     return total
 
 
-def check(counts: Counts, sample: Sample, convention: Convention, merged: bool) -> None:
-    """Raises Unfitted where a form's value is not the count of the table of whole numbers."""
-    exact: dict[tuple[Any, str], int] = defaultdict(int)
+def check(
+    counts: Counts, sample: Sample, convention: Convention, merged: bool, without: Collection[Key] = frozenset()
+) -> None:
+    """Raises Unfitted where a form's value is not the count of the table of whole numbers. without: counts that have
+    no form."""
+    for key, (found, exact) in _wrong(counts, sample, convention, merged).items():
+        if key not in without:
+            at = ", ".join(f"{symbol} {value}" for symbol, value in sample.point.items())
+            raise Unfitted(f"{key[1]} of {key[0]} at {at}: the formula gives {found}, the count {exact}")
+
+
+def _wrong(counts: Counts, sample: Sample, convention: Convention, merged: bool) -> dict[Key, tuple[Fraction, int]]:
+    """The form's value and the count of whole numbers, where these differ."""
+    exact: dict[Key, int] = defaultdict(int)
     for place, quantity, value in _whole_numbers(sample, convention, merged):
         exact[place, quantity] += value
-    for key in exact.keys() | counts.keys():
-        found = value_of(counts.get(key, {}), sample.point)
-        if found != exact.get(key, 0):
-            at = ", ".join(f"{symbol} {value}" for symbol, value in sample.point.items())
-            raise Unfitted(f"{key[1]} of {key[0]} at {at}: the formula gives {found}, the count {exact[key]}")
+    values = {key: value_of(counts.get(key, {}), sample.point) for key in exact.keys() | counts.keys()}
+    return {key: (found, exact[key]) for key, found in values.items() if found != exact.get(key, 0)}
 
 
 def _whole_numbers(sample: Sample, convention: Convention, merged: bool) -> Iterable[tuple[Any, str, int]]:

@@ -108,7 +108,7 @@ def _json(answer: Answer) -> str:
 
 def document(answer: Answer) -> dict[str, Any]:
     """The answer as JSON has it: every formula as text that sympy parses, unknown as null."""
-    formulas = {name: plain(answer.totals[name]) for name in QUANTITIES}
+    formulas = {name: _plain(answer.totals[name]) for name in QUANTITIES}
     return {
         "model": answer.model,
         "rules": answer.rules,
@@ -124,7 +124,7 @@ def document(answer: Answer) -> dict[str, Any]:
         },
         "by": answer.by or None,
         "parts": [
-            {answer.by: part, **{name: plain(costs[name]) for name in PART}} for part, costs in answer.parts.items()
+            {answer.by: part, **{name: _plain(costs[name]) for name in PART}} for part, costs in answer.parts.items()
         ],
         "terms": [
             {"name": t.name, "quantity": t.quantity, "formula": plain(t.expression), "why": t.why} for t in answer.terms
@@ -186,7 +186,7 @@ def _csv(answer: Answer) -> str:
     rows += [(part, name, costs[name]) for part, costs in answer.parts.items() for name in PART]
     lines = [f"{answer.by or 'part'},quantity,formula,value"]
     for part, name, formula in rows:
-        cells = (part, name, plain(formula), _number(_at(formula, answer.point)))
+        cells = (part, name, _plain(formula) or "", _number(_at(formula, answer.point)))
         lines.append(",".join(_quoted(str(cell)) for cell in cells))
     return "\n".join(lines) + "\n"
 
@@ -201,7 +201,13 @@ def _number(number: int | Fraction | None) -> int | float | None:
     return number if number is None or isinstance(number, int) else float(number)
 
 
-def _at(formula: Expr, point: Point) -> int | Fraction:
+def _plain(formula: Expr | None) -> str | None:
+    return None if formula is None else plain(formula)
+
+
+def _at(formula: Expr | None, point: Point) -> int | Fraction | None:
+    if formula is None:
+        return None
     names = {str(symbol) for symbol in getattr(formula, "free_symbols", ())}
     return value(formula, {name: number for name, number in point.items() if name in names})
 
@@ -258,7 +264,9 @@ def measure(name: str) -> str:
     return "B" if "bytes" in name or name == "made_bytes" else "FLOP"
 
 
-def _amount(number: int | Fraction, name: str) -> str:
+def _amount(number: int | Fraction | None, name: str) -> str:
+    if number is None:
+        return "–"
     if isinstance(number, int):
         return f"{number:,}"
     return amount(number, measure(name))

@@ -111,7 +111,7 @@ def _answer(options: Namespace) -> Answer:
         terms=tuple(terms),
         point=point,
         checked=(*derived.checked, *late),
-        notes=(*alone.values(), *notes, *_idle(whole, symbols)),
+        notes=(*alone.values(), *notes, *_idle(whole, symbols), *_without(derived)),
         axes=(*derived.axes, *derived.structural),
         samples=derived.samples,
         not_understood=dict(derived.not_understood),
@@ -162,11 +162,19 @@ def _formulas(subject: Subject, symbols: Sequence[str], looked_at: Any, conventi
         raise alone(fault, where, looked_at) from fault
 
 
+def _without(derived: Any) -> tuple[str, ...]:
+    """Why there is no formula of all FLOP."""
+    places = sorted({str(place) for place, _ in derived.without})
+    if not places:
+        return ()
+    return (f"No formula of all FLOP: those of {', '.join(places)} follow none (unequal windows).",)
+
+
 def _idle(whole: Mapping[str, Any], symbols: Sequence[str]) -> tuple[str, ...]:
     """A note on symbols that change nothing."""
     from analysis.symbols import names
 
-    seen = set().union(*map(names, whole.values()))
+    seen = set().union(*(names(formula) for formula in whole.values() if formula is not None))
     idle = [name for name in symbols if name not in seen]
     return (f"{' and '.join(idle)} {'change' if len(idle) > 1 else 'changes'} nothing of these.",) if idle else ()
 
@@ -212,7 +220,7 @@ def _holds(looked_at: Any, derived: Any, point: Mapping[str, int], convention: A
     near = looked_at({**point, **{axis.symbol: axis.base for axis in derived.axes}})
     if near.structure != sample.structure:
         raise Restructured(near.point, point, difference(near, sample))
-    check(derived.counts, sample, convention, merged=bool(derived.structural))
+    check(derived.counts, sample, convention, bool(derived.structural), derived.without)
     return True
 
 

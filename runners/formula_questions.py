@@ -110,7 +110,8 @@ class Asked:
         }
 
     def _quantities(self, whole: Mapping[str, Expr]) -> dict[str, Expr]:
-        found = {**whole, **{short: whole[name] for short, name in SHORT.items()}}
+        known = {name: formula for name, formula in whole.items() if formula is not None}
+        found = {**known, **{short: known[name] for short, name in SHORT.items() if name in known}}
         if self.rates is not None:
             from analysis.bounds import time_bound
             from analysis.symbols import rational
@@ -162,12 +163,14 @@ class Asked:
         return {
             name: derivative(formula, self.derivative)
             for name, formula in whole.items()
+            if formula is not None
             if name != "operational_intensity" and self.derivative in names(formula)
         }
 
     def _rows(self, whole: Mapping[str, Expr], point: Mapping[str, int]) -> list[dict[str, Any]]:
         fixed = {name: value for name, value in point.items() if name not in self.sweep}
-        return rows(whole, points(self.sweep, fixed))
+        known = {name: formula for name, formula in whole.items() if formula is not None}
+        return rows(known, points(self.sweep, fixed))
 
     def _varied(self, whole: Mapping[str, Expr], point: Mapping[str, int]) -> list[Varied]:
         found = []
