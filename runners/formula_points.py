@@ -201,7 +201,7 @@ def _planned(subject: Subject, symbols: Sequence[str]) -> Iterator[Axis]:
         for limited, relation, bound in subject.limits:
             number = bound if isinstance(bound, int) else subject.value(names[bound])
             if limited == size and relation == "a multiple of":
-                start, step = -(-start // number) * number, number
+                start, step = (FEWEST if size in LOOPS else -(-start // number)) * number, number
             elif limited == size and relation == "at least":
                 start = max(start, number)
             elif bound == size and relation == "at most":
