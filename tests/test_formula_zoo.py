@@ -11,9 +11,8 @@ import sympy
 
 from analysis import kinds
 from analysis.evaluation import value
-from analysis.formula import totals
+from analysis.formula import parts, totals
 from analysis.operands import numel
-from analysis.sampling import Unfitted
 from analysis.symbolic import formulas
 from runners.counted import get
 from runners.formula_points import Subject, axes, limits, names_of, sampler, smallest
@@ -94,6 +93,21 @@ def test_formulas_are_the_integer_count_at_random_sizes(model):
     agree(model, ["batch", "classes"] if model in POOLED else ["batch", "image", "classes"])
 
 
-def test_a_pool_of_unequal_windows_is_refused_and_named():
-    with pytest.raises(Unfitted, match="adaptive_avg_pool2d"):
-        agree("alexnet", ["batch", "image"])
+def test_a_pool_of_unequal_windows_has_no_formula_of_its_other_flop_and_everything_else_has():
+    asked = subject("alexnet")
+    looked_at = sampler(asked)
+    where = axes(asked, ["batch", "image"], looked_at)
+    derived = formulas(looked_at, where)
+    assert {place.name for place, _ in derived.without} == {
+        "aten._adaptive_avg_pool2d",
+        "aten._adaptive_avg_pool2d_backward",
+    }
+    whole = totals(derived)
+    assert whole.pop("all_flop") is whole.pop("operational_intensity") is None
+    assert parts(derived, "kind")["pooling"]["all_flop"] is None
+    assert parts(derived, "kind")["convolution"]["all_flop"] is not None
+    for seed in (1, 2):
+        point = somewhere("alexnet", where, seed)
+        exact = counted(looked_at(point))
+        exact.pop("all_flop")
+        assert {name: value(whole[name], point, ["batch", "image"]) for name in exact} == exact
