@@ -3,16 +3,17 @@
 The rules are those of torch's `c10/cuda/CUDACachingAllocator.cpp` and of "CUDA semantics: memory management" in its
 documentation, with their default settings (no expandable segments, no rounding to powers of two, one stream):
 
-* a request is rounded up to a multiple of 512 bytes; the rounded bytes are what `memory_allocated` counts;
+* a request is rounded up to a multiple of 512 bytes;
 * a request of up to 1 MiB is served from small segments of 2 MiB, one below 10 MiB from large ones of 20 MiB, a larger
   one from a segment of its own, rounded up to 2 MiB;
-* the smallest free block of the pool that is large enough is taken (the oldest of equals) and split if 512 bytes
-  (small) or more than 1 MiB (large) are left; a freed block joins its free neighbours; segments stay reserved.
+* the smallest free block of the pool that is large enough is taken (the first of equals) and split if 512 bytes (small)
+  or more than 1 MiB (large) are left; what is not split counts as allocated; a freed block joins its free neighbours;
+  a segment stays reserved.
 
-`replay` is the run of the ledger's storages in their order: those that were there before the step first, in order of
-number. Not claimed: what earlier steps left cached, what kernels and libraries ask for themselves, the context outside
-of the allocator, and that a device out of memory frees cached segments before it fails. `alone_bytes` bounds what is
-reserved once every empty segment is given back and no two storages share one.
+`replay` takes the ledger's storages through these rules: those that were there before the step first, in order of
+number. So live ≤ allocated ≤ reserved. Not claimed: what earlier steps left cached, what kernels and libraries ask for
+themselves, the device's context, and the addresses of segments, which decide among free blocks of one size. A device
+out of memory frees cached segments before it fails: a step that fits may be one whose reserved bytes here do not.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from analysis.footprint import BEFORE, lives
+from analysis.footprint import BEFORE
 from results.records import Storage
 
 BLOCK = 512
@@ -35,15 +36,11 @@ OWN_ROUNDING = 2 * 2**20
 
 @dataclass(frozen=True)
 class Reserved:
-    """Bytes at their highest. allocated: of blocks; reserved: of segments, none given back; segments: how many.
-
-    alone: of segments, if each storage that is alive had those of its own.
-    """
+    """Bytes at their highest. allocated: of blocks (`memory_allocated`); reserved: of segments; segments: how many."""
 
     allocated_bytes: int
     reserved_bytes: int
     segments: int
-    alone_bytes: int
 
 
 @dataclass(slots=True)
@@ -144,7 +141,4 @@ def replay(storages: Iterable[Storage], operations: int) -> Reserved:
         allocated = max(allocated, pools.allocated)
         for number in died.get(index, ()):
             pools.give(number)
-    alone = max(
-        sum(segment(rounded(each.nbytes)) for each in known if lives(each, index)) for index in range(BEFORE, operations)
-    )
-    return Reserved(allocated, pools.reserved, pools.segments, alone)
+    return Reserved(allocated, pools.reserved, pools.segments)

@@ -13,7 +13,7 @@ as an operation begins they agree but for the second and third of these, and whi
 * the generator's state that torch's checkpoint saves, and saves again as it recomputes (5,056 bytes each on a CPU);
 * what the step never touches and nobody announced (the loss kept from the step before), and the 8 bytes of a number
   that a kernel was called with;
-* a storage whose size is not known, which counts as 0 and is named in `unknown`: of a sparse or opaque tensor, and, in a
+* a storage whose size is not known, which counts as 0 and is named in `unknown`: of a sparse or opaque tensor, and in a
   trace on fake tensors, the workspace that oneDNN's LSTM keeps for its backward pass. Fake tensors give it no element;
   a real one can be four times the layer's gates. A trace on real tensors has it.
 
@@ -83,7 +83,10 @@ def footprint(operations: Sequence[Operation], storages: Iterable[Storage]) -> F
     from 0, Inconsistent for a storage that dies before it is born or lives outside of the step.
     """
     known, unknown = _checked(operations, tuple(storages))
-    timeline = {category: _live(known, category, len(operations)) for category in CATEGORIES}
+    timeline = {
+        category: live_bytes((each for each in known if each.role == category), len(operations))
+        for category in CATEGORIES
+    }
     total = tuple(map(sum, zip(*timeline.values(), strict=True)))
     peak = max(total)
     moment = total.index(peak)
@@ -105,6 +108,16 @@ def lives(storage: Storage, index: int) -> bool:
     return storage.born_index <= index and (storage.died_index is None or index <= storage.died_index)
 
 
+def live_bytes(storages: Iterable[Storage], operations: int) -> tuple[int, ...]:
+    """Bytes of these storages at each moment of so many operations, as the sum of what comes and what goes."""
+    change = [0] * (operations + 2)
+    for each in storages:
+        change[each.born_index - BEFORE] += each.nbytes
+        if each.died_index is not None:
+            change[each.died_index - BEFORE + 1] -= each.nbytes
+    return tuple(accumulate(change[:-1]))
+
+
 def place(operations: Sequence[Operation], index: int) -> Place:
     """Where operation `index` is; -1: nowhere, before the first one."""
     if index == BEFORE:
@@ -115,17 +128,6 @@ def place(operations: Sequence[Operation], index: int) -> Place:
 
 def _held(operations: Sequence[Operation], storage: Storage) -> Held:
     return Held(storage.id, storage.nbytes, storage.role, place(operations, storage.born_index))
-
-
-def _live(storages: Iterable[Storage], category: str, operations: int) -> tuple[int, ...]:
-    """Bytes of one category at each moment, as the sum of what comes and what goes."""
-    change = [0] * (operations + 2)
-    for each in storages:
-        if each.role == category:
-            change[each.born_index - BEFORE] += each.nbytes
-            if each.died_index is not None:
-                change[each.died_index - BEFORE + 1] -= each.nbytes
-    return tuple(accumulate(change[:-1]))
 
 
 def _checked(operations: Sequence[Operation], storages: Sequence[Storage]) -> tuple[list[Storage], tuple[int, ...]]:
@@ -144,5 +146,5 @@ def _checked(operations: Sequence[Operation], storages: Sequence[Storage]) -> tu
                 f"storage {each.id} lives from operation {each.born_index} to {each.died_index} of {len(operations)}"
             )
     opaque = {operation.writes[-1] for operation in operations if operation.name in _OPAQUE}
-    unknown = tuple(each.id for each in storages if each.nbytes is None or (each.nbytes == 0 and each.id in opaque))
-    return [each for each in storages if each.id not in unknown], unknown
+    unknown = {each.id for each in storages if each.nbytes is None or (each.nbytes == 0 and each.id in opaque)}
+    return [each for each in storages if each.id not in unknown], tuple(sorted(unknown))

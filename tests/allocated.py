@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from small_steps import Build
-from torch.distributed._tools.mem_tracker import MemTracker
 from torch._C._profiler import _RecordFunctionFast
+from torch.distributed._tools.mem_tracker import MemTracker
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from measure.operations import Recorder, StepParts, Trace
