@@ -36,6 +36,8 @@ WORKING = frozenset(
     )
 )
 """Operations whose kernels take memory for themselves on a CPU."""
+PRODUCTS = frozenset(("aten.addmm", "aten.mm"))
+"""And these in bfloat16: packed operands."""
 
 STEPS: dict[str, Build] = {
     **{name: parts(*net, "adamw") for name, net in NETS.items()},
@@ -43,7 +45,7 @@ STEPS: dict[str, Build] = {
     "accumulation of attention": accumulated(parts(*NETS["attention"], "sgd")),
     "autocast": parts(*NETS["linear"], "adamw", torch.bfloat16),
 }
-UNWATCHED = {name for name in STEPS if name not in ("convolution", "lstm", "checkpoint")}
+UNWATCHED = {name for name in STEPS if name not in ("convolution", "lstm", "checkpoint", "autocast")}
 """Steps whose peak is not in a kernel of `WORKING`, nor beside a generator's state."""
 
 
@@ -74,10 +76,11 @@ def test_the_ledger_is_the_allocators_as_each_operation_begins(name: str) -> Non
 def test_only_some_kernels_take_more_while_they_run(name: str) -> None:
     trace, seen = measured(name)
     live = live_bytes(trace.storages, len(trace.operations))[1:]
-    slack = LOSS_BEFORE + 2 * NUMBER + 2 * GENERATOR * (name == "checkpoint")
-    beyond = {op.name: m.highest - b for op, m, b in zip(trace.operations, seen, live, strict=True)}
-    assert min(m.highest - b for m, b in zip(seen, live, strict=True)) >= 0
-    assert {operation for operation, more in beyond.items() if more > slack + NUMBER} <= WORKING
+    slack = LOSS_BEFORE + 3 * NUMBER + 2 * GENERATOR * (name == "checkpoint")
+    beyond = [moment.highest - there for moment, there in zip(seen, live, strict=True)]
+    assert min(beyond) >= 0
+    known = WORKING | PRODUCTS if name == "autocast" else WORKING
+    assert {op.name for op, more in zip(trace.operations, beyond, strict=True) if more > slack} <= known
 
 
 @pytest.mark.parametrize("name", sorted(UNWATCHED))
@@ -103,14 +106,20 @@ def test_a_convolutions_kernel_takes_less_than_its_tensors() -> None:
     assert 0 <= beyond <= 2 * 8 * 16 * 32 * 32 * 4  # two tensors of activations: input and gradient in blocks
 
 
+def bytes_at_work(trace: Trace, without: tuple[int, ...]) -> list[tuple[str, int]]:
+    """(operation, live bytes) of all that are not views: how many of those there are differs."""
+    live = live_bytes((each for each in trace.storages if each.id not in without), len(trace.operations))[1:]
+    return [(op.name, live[op.index]) for op in trace.operations if op.kind != "view"]
+
+
 @pytest.mark.parametrize("name", STEPS)
 def test_fake_and_real_tensors_have_one_ledger(name: str) -> None:
-    """But for the LSTM's workspaces, which the footprint on fake tensors names."""
+    """But for the LSTM's workspaces, which the footprint on fake tensors names and real tensors have."""
     fake, real = fake_trace(STEPS[name]), real_trace(STEPS[name])
     unknown = footprint(fake.operations, fake.storages).unknown
-    different = tuple(a.id for a, b in zip(fake.storages, real.storages, strict=True) if a != b)
-    assert different == unknown
+    assert bytes_at_work(fake, unknown) == bytes_at_work(real, unknown)
     assert len(unknown) == (2 if name == "lstm" else 0)
+    assert all(real.storages[number].nbytes > 0 for number in unknown)
     assert not footprint(real.operations, real.storages).unknown
 
 
