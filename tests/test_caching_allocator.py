@@ -183,3 +183,13 @@ def test_never_below_the_live_bytes(seed: int) -> None:
     found = replay(storages, 30)
     assert max(live_bytes(storages, 30)) <= found.allocated_bytes <= found.reserved_bytes
     assert found.reserved_bytes <= sum(segment(rounded(each.nbytes)) for each in storages)
+
+
+def test_storages_of_one_moment_come_in_order_of_number() -> None:
+    """10 MiB makes a segment of its own, then 9 MiB one of 20; the other way about both would share the 20."""
+    storages = [Storage(0, 10 * MIB, "weight", -1, None), Storage(1, 9 * MIB, "weight", -1, None)]
+    assert replay(storages[::-1], 0) == Reserved(19 * MIB, 30 * MIB, 2)
+
+
+def test_storages_of_unknown_size_are_left_out() -> None:
+    assert replay([Storage(0, None, "gradient", 0, 0), Storage(1, 4, "weight", -1, None)], 1).allocated_bytes == 512
