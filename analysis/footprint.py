@@ -3,8 +3,10 @@
 `footprint` reads the ledger that the tracer kept (`results.records.Storage`) and gives the live bytes of each moment by
 category, the peak, where it is and what fills it. Views and writes in place share a storage, which counts once, from
 the operation that made it to the last one before its last reference went. A moment is an operation *while it runs*:
-what it reads and what it makes are both there. The moment before the first operation is one as well: the gradients
-that zero_grad lets go are still there.
+what it reads and what it makes are both there. One exception is autograd's (torch/csrc/autograd/input_buffer.cpp):
+where two gradients of one tensor meet, it adds in place, unless a dispatch mode, such as the tracer's, looks on.
+`settled` takes the ledger back to what runs unwatched. The moment before the first operation is one as well: the
+gradients that zero_grad lets go are still there.
 
 Not claimed. On a CPU the ledger was held against the allocator at each operation (`tests/test_footprint_allocated.py`):
 as an operation begins they agree but for the second and third of these, and while it runs but for the first:
@@ -23,7 +25,7 @@ Reserved memory is `analysis/caching_allocator.py`'s. No better order is looked 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 
 from results.errors import Inconsistent
@@ -83,6 +85,7 @@ def footprint(operations: Sequence[Operation], storages: Iterable[Storage]) -> F
     from 0, Inconsistent for a storage that dies before it is born or lives outside of the step.
     """
     known, unknown = _checked(operations, tuple(storages))
+    known = settled(operations, known)
     timeline = {
         category: live_bytes((each for each in known if each.role == category), len(operations))
         for category in CATEGORIES
@@ -101,6 +104,26 @@ def footprint(operations: Sequence[Operation], storages: Iterable[Storage]) -> F
         held=tuple(sorted(alive, key=lambda each: (-each.nbytes, each.storage))),
         unknown=unknown,
     )
+
+
+def settled(operations: Sequence[Operation], storages: Iterable[Storage]) -> list[Storage]:
+    """The storages, of which one that a sum of gradients reads last gives its memory to the sum.
+
+    Such a sum is a plain `add` of two in the backward pass. The first that dies there gives its place, if it is as
+    large and no view was taken of it: a view keeps its base, and autograd writes only where nobody else looks.
+    """
+    given, viewed = {each.id: each for each in storages}, set[int]()
+    for operation in operations:
+        if operation.kind == "view":
+            viewed.update(operation.reads)
+        if operation.name == "aten.add" and operation.phase == "backward" and len(operation.reads) == 2:
+            made = given.get(operation.writes[0])
+            ends = [given[number] for number in operation.reads if number in given and number not in viewed]
+            for each in ends:
+                if made and each.died_index == operation.index == made.born_index and each.nbytes == made.nbytes:
+                    given[each.id] = replace(each, died_index=operation.index - 1)
+                    break
+    return list(given.values())
 
 
 def lives(storage: Storage, index: int) -> bool:

@@ -89,6 +89,16 @@ def checkpointed() -> nn.Module:
     )
 
 
+def met() -> nn.Module:
+    """A tensor that two layers read, so that its gradients meet: the sum is the peak."""
+
+    def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
+        y = self.a(x).sin()
+        return self.fc((y * x).sum(1, keepdim=True) + (y.cos() * 2).mean(1, keepdim=True))
+
+    return Calls(forward, a=nn.Linear(48, 48), fc=nn.Linear(1, 2))
+
+
 NETS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "convolution": (convolved, (8, 3, 32, 32)),
     "lstm": (Recurrent, (8, 7, 32)),
@@ -97,6 +107,7 @@ NETS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "checkpoint": (checkpointed, (256, 48)),
     "frozen": (frozen, (256, 48)),
     "linear": (perceptron, (256, 48)),
+    "met": (met, (1024, 48)),
 }
 """Name → net, and the sizes of its input."""
 

@@ -182,3 +182,29 @@ def test_a_workspace_of_no_bytes_is_not_known(nbytes: int, unknown: tuple[int, .
     storages = [Storage(2, 0, "activation", 0, None), Storage(3, nbytes, "activation", 0, None)]
     found = footprint([layer], storages)
     assert (found.unknown, found.peak_bytes) == (unknown, nbytes)
+
+
+@pytest.mark.parametrize(
+    ("phase", "name", "lives", "expected"),
+    [
+        ("backward", "aten.add", ((8, 1), (8, 1)), 16),  # in place of the first; the second is there
+        ("backward", "aten.add", ((8, None), (8, 1)), 16),  # in place of the second
+        ("backward", "aten.add", ((8, None), (8, None)), 24),  # both are needed later
+        ("backward", "aten.add", ((4, 1), (4, 1)), 16),  # a sum of another size has a place of its own
+        ("forward", "aten.add", ((8, 1), (8, 1)), 24),
+        ("backward", "aten.mul", ((8, 1), (8, 1)), 24),
+    ],
+)
+def test_where_gradients_meet_they_are_added_in_place(phase: str, name: str, lives: tuple, expected: int) -> None:
+    operations = (steps(1)[0], replace(steps(2)[1], name=name, phase=phase, reads=(0, 1), writes=(2,)))
+    storages = [Storage(i, nbytes, "temporary", 0, died) for i, (nbytes, died) in enumerate(lives)]
+    assert footprint(operations, [*storages, Storage(2, 8, "temporary", 1, 1)]).total_bytes[2] == expected
+
+
+def test_a_view_is_not_added_to_in_place() -> None:
+    """Storage 0 was looked at through a view: 1 gives its place; if both were, neither."""
+    last = replace(steps(3)[2], name="aten.add", phase="backward", reads=(0, 1), writes=(2,))
+    storages = [Storage(0, 8, "temporary", 0, 2), Storage(1, 8, "temporary", 0, 2), Storage(2, 8, "temporary", 2, 2)]
+    for viewed, expected in (((0,), 16), ((0, 1), 24)):
+        view = replace(steps(2)[1], name="aten.t", kind="view", reads=viewed, writes=viewed)
+        assert footprint((steps(1)[0], view, last), storages).total_bytes[3] == expected
