@@ -12,7 +12,7 @@ from functools import cache
 import pytest
 import torch
 from allocated import Moment, moments, peak_allocated, tracked
-from memory_steps import NETS, accumulated
+from memory_steps import NETS, accumulated, met
 from small_steps import Build, fake_trace, parts, real_trace
 
 from analysis.footprint import footprint, live_bytes
@@ -128,3 +128,12 @@ def test_peer(name: str) -> None:
     """MemTracker follows storages, too. It takes no frozen layers and no two forward passes in one step."""
     trace = real_trace(STEPS[name])
     assert tracked(STEPS[name]) == footprint(trace.operations, trace.storages).peak_bytes
+
+
+def test_gradients_that_meet_are_added_in_place_when_nobody_watches() -> None:
+    """The ledger as recorded has the sum beside both gradients, a third tensor (1024, 48), at its peak."""
+    build = parts(met, (1024, 48), "adamw")
+    trace = fake_trace(build)
+    found = footprint(trace.operations, trace.storages).peak_bytes
+    assert found <= peak_allocated(build) <= found + LOSS_BEFORE + 2 * NUMBER
+    assert max(live_bytes(trace.storages, len(trace.operations))) > found + 150_000
