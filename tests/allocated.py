@@ -5,6 +5,7 @@ The profiler records from before the model is made, so that every free finds wha
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -85,6 +86,7 @@ def _warm(build: Build) -> StepParts:
 
 
 def _recorded() -> profile:
+    gc.collect()  # what another test left would be freed in the middle of the step
     return profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True)
 
 
