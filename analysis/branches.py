@@ -10,8 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, zip_longest
 
-from analysis.fitting import Point
+from analysis.fitting import Point, told
 from analysis.sampling import Sample, Sampler
+from analysis.symbolic_table import place_of
 from results.records import Operation
 
 ROUNDS = 16
@@ -37,7 +38,7 @@ class Change:
             (name,) = self.symbols
             where = f"{name} {self.before.point[name]} and {self.after.point[name]}"
         else:
-            where = f"{_point(self.before.point)} and {_point(self.after.point)}"
+            where = f"{told(self.before.point)} and {told(self.after.point)}"
         return f"the operations change between {where}: {difference(self.before, self.after)}"
 
 
@@ -109,20 +110,10 @@ def _kind(operation: Operation) -> tuple[str, str, Sequence[int], Sequence[int]]
 
 
 def _instead(was: Operation | None, now: Operation | None) -> str:
-    if now is None:
-        return f"{_place(was)} does not come any more"
     if was is None:
-        return f"{_place(now)} comes after all others"
+        return f"{place_of(now)} comes after all others" if now else ""
+    if now is None:
+        return f"{place_of(was)} does not come any more"
     if (was.name, was.module, was.phase) == (now.name, now.module, now.phase):
-        return f"{_place(now)} has tensors of other dimensions"
-    return f"{_place(now)} comes instead of {_place(was)}"
-
-
-def _place(operation: Operation | None) -> str:
-    if operation is None:
-        return "nothing"
-    return f"{operation.name} in {operation.module or 'the model itself'} ({operation.phase})"
-
-
-def _point(point: Point) -> str:
-    return ", ".join(f"{symbol} {value}" for symbol, value in point.items())
+        return f"{place_of(now)} has tensors of other dimensions"
+    return f"{place_of(now)} comes instead of {place_of(was)}"

@@ -64,6 +64,11 @@ Form = dict[Monomial, Fraction]
 ONE: Monomial = ()
 
 
+def told(point: Point) -> str:
+    """A point for a person: "batch 3, image 64"."""
+    return ", ".join(f"{symbol} {value}" for symbol, value in point.items())
+
+
 def value_of(form: Form, point: Point) -> Fraction:
     """The form's value at a point."""
     return sum((c * prod(a(point[a.symbol]) ** n for a, n in monomial) for monomial, c in form.items()), Fraction(0))
@@ -102,13 +107,9 @@ def _without_zeros(form: Form) -> Form:
 class Fitter:
     """Finds the form of values at given points. The first point is the base, at which the axes meet."""
 
-    def __init__(
-        self, points: Sequence[Point], degree: int = DEGREE, supports: Sequence[tuple[Monomial, ...]] = ()
-    ) -> None:
-        """supports: the monomials of forms seen elsewhere; where given, no others are tried, and no axis is needed."""
+    def __init__(self, points: Sequence[Point], degree: int = DEGREE) -> None:
         self.points = list(points)
         self._degree = degree
-        self._supports = sorted(supports, key=len)
         self._found: dict[Values, Form | None] = {}
         self._monomials: dict[tuple[Monomial, int], Fraction] = {}
         self._along_axis: dict[tuple[str, Values], list[Form]] = {}
@@ -153,9 +154,6 @@ class Fitter:
     def _forms(self, values: Values) -> Iterator[Form]:
         if len(set(values)) == 1:
             yield {ONE: Fraction(values[0])} if values[0] else {}
-            return
-        if self._supports:
-            yield from filter(None, (self._solved(support, values) for support in self._supports))
             return
         along = {symbol: self._along(symbol, values) for symbol in self._axes}
         if not all(along.values()):

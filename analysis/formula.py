@@ -22,7 +22,8 @@ from typing import Any
 import sympy
 
 from analysis.fitting import Form, plus
-from analysis.symbolic import FOOTPRINT, Derived, Place
+from analysis.symbolic import Derived
+from analysis.symbolic_table import FOOTPRINT, Place
 
 Expr = Any
 

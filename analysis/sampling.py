@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
 
-from analysis.fitting import Fitter, Form, Monomial, Point, Values, value_of
+from analysis.fitting import Fitter, Form, Point, Values, told, value_of
 from results.records import Operation, Storage
 
 STRIDE = (1, 2, 5, 11, 22, 37, 63, 90, 124, 161, 199, 240, 283, 330)
@@ -82,8 +82,7 @@ class Restructured(Unfitted):
 
     def __init__(self, base: Point, point: Point, what: str = "") -> None:
         self.base, self.point = dict(base), dict(point)
-        at = ", ".join(f"{symbol} {value}" for symbol, value in point.items())
-        super().__init__(f"at {at} the operations change" + (f": {what}" if what else ""))
+        super().__init__(f"at {told(point)} the operations change" + (f": {what}" if what else ""))
 
 
 Sampler = Callable[[Point], Sample]
@@ -116,27 +115,6 @@ class Sizes:
         """Whether a form gives the values of the samples that none was fitted to."""
         late = zip(self.samples[self.fitted :], values[self.fitted :], strict=True)
         return all(value_of(form, sample.point) == value for sample, value in late)
-
-
-def derive_like(
-    sample_at: Sampler, axes: Sequence[Axis], fixed: Point, supports: Sequence[tuple[Monomial, ...]]
-) -> Sizes | None:
-    """What `derive` gives, from fewer points, where all sizes are combinations that were seen elsewhere; else None.
-
-    supports: the monomials of each form seen there.
-    """
-    base = {**{axis.symbol: axis.base for axis in axes}, **fixed}
-    turns, count = _between(axes), max(map(len, supports), default=1) + 1
-    samples = [sample_at(base), *(sample_at({**base, **next(turns)}) for _ in range(count + CHECKS - 1))]
-    if any(sample.structure != samples[0].structure for sample in samples):
-        return None
-    fitter = Fitter([sample.point for sample in samples[:count]], supports=supports)
-    sizes = Sizes(tuple(samples), count, fitter)
-    for values in columns(samples):
-        form = fitter.fit(values[:count])
-        if form is None or not sizes.holds(form, values):
-            return None
-    return sizes
 
 
 def derive(sample_at: Sampler, axes: Sequence[Axis], fixed: Point) -> Sizes:

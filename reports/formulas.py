@@ -14,6 +14,7 @@ from fractions import Fraction
 from typing import Any
 
 from analysis.evaluation import value
+from analysis.fitting import told
 from analysis.forms import shortest
 from analysis.formula import PART, QUANTITIES, Term
 from analysis.pretty import pretty
@@ -223,7 +224,7 @@ def _lines(answer: Answer) -> Iterator[str]:
     rules = "" if answer.rules == "flopledger" else f", by the rules of {answer.rules.capitalize()}"
     yield from _wrapped(
         f"{answer.model}: a training step with {answer.optimizer} in {answer.precision}{rules}, as formulas in "
-        f"{', '.join(answer.symbols)}; values at {_point(answer.point)}.",
+        f"{', '.join(answer.symbols)}; values at {told(answer.point)}.",
         "",
     )
     yield ""
@@ -336,7 +337,7 @@ def _varied(answer: Answer) -> Iterator[str]:
 def _said(answer: Answer) -> str:
     """Where the formulas hold and how that is known."""
     holds = ", ".join(map(_domain, answer.axes))
-    at = "; ".join(_point(point) for point in answer.checked[-3:])
+    at = "; ".join(told(point) for point in answer.checked[-3:])
     words = [
         f"Exact, from {answer.samples} points; equal to the count of whole numbers at {len(answer.checked)} more "
         f"({at}). For {holds}."
@@ -355,10 +356,6 @@ def _domain(axis: Axis) -> str:
         return f"{axis.symbol} ≥ {axis.base}"
     rest = axis.base % axis.step
     return f"{axis.symbol} ≥ {axis.base}, " + (f"{rest} more than " if rest else "") + f"a multiple of {axis.step}"
-
-
-def _point(point: Point) -> str:
-    return ", ".join(f"{name} {number}" for name, number in point.items())
 
 
 def _wrapped(text: str, indent: str) -> Sequence[str]:

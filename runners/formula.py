@@ -23,7 +23,8 @@ from runners.progress import passing
 
 if TYPE_CHECKING:
     from analysis.formula import Term
-    from analysis.symbolic import Convention, Derived
+    from analysis.symbolic import Derived
+    from analysis.symbolic_table import Convention
     from reports.formulas import Answer
     from runners.formula_points import Subject
 
@@ -211,7 +212,7 @@ def _holds(looked_at: Any, derived: Any, point: Mapping[str, int], convention: A
     from analysis.branches import difference
     from analysis.fitting import value_of
     from analysis.sampling import Restructured
-    from analysis.symbolic import check
+    from analysis.symbolic_table import check
 
     calls = value_of(derived.total("calls"), point)
     if calls > CHECKED_CALLS or calls.denominator != 1:
@@ -282,7 +283,7 @@ def _fixed(options: Namespace) -> Mapping[str, int]:
 
 def _convention(options: Namespace, subject: Subject, symbols: Sequence[str]) -> tuple[Convention, list[Term]]:
     """What is counted how, and what the convention adds to this model beside its operations."""
-    from analysis.symbolic import OWN, Convention
+    from analysis.symbolic_table import OWN, Convention
 
     if options.rules != CATAMOUNT:
         return OWN, []

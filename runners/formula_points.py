@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from analysis.fitting import Point
+from analysis.fitting import Point, told
 from analysis.sampling import Axis, NoSample, Sample, spread
 from results.errors import Unavailable
 
@@ -114,8 +114,7 @@ def _sample(subject: Subject, point: Point) -> Sample:
     try:
         return Sample(dict(point), *step_at(subject, point))
     except Exception as fault:  # a model's own code may raise anything
-        at = ", ".join(f"{symbol} {value}" for symbol, value in point.items())
-        raise NotBuilt(f"{subject.model} at {at}: {_why(fault)}", point) from fault
+        raise NotBuilt(f"{subject.model} at {told(point)}: {_why(fault)}", point) from fault
 
 
 def _why(fault: Exception) -> str:

@@ -13,6 +13,7 @@ from analysis.evaluation import rows
 from analysis.formula import QUANTITIES
 from analysis.growth import derivative, elasticity, leading, limit
 from analysis.lengths import Lengths, named, read
+from analysis.precisions import PRECISIONS
 from analysis.requests import request
 from analysis.solving import solve
 from analysis.spread import padded, spread
@@ -42,9 +43,6 @@ LARGEST = 10**300
 
 GROWN = ("model_flop", "bytes_accessed", "total_footprint_bytes")
 
-UNITS = {"fp32": "fp32", "tf32": "tf32", "amp-bf16": "bf16", "amp-fp16": "fp16"}
-"""Precision → the unit of a device whose peak its products have."""
-
 
 def point_of(text: str, symbols: Sequence[str], subject: Subject) -> dict[str, int]:
     """The point that is asked for, other symbols at the model's own sizes. Raises Mistake."""
@@ -53,10 +51,15 @@ def point_of(text: str, symbols: Sequence[str], subject: Subject) -> dict[str, i
     except ValueError as fault:
         raise Mistake(f"--at: {fault}") from fault
     for name in given:
-        if name not in symbols:
-            more = f"; {name} is a size of the model: name it in --symbols" if name in subject.symbols else ""
-            raise Mistake(f"--at: {choice_error('symbol', name, symbols)}{more}")
+        more = f"; {name} is a size of the model: name it in --symbols" if name in subject.symbols else ""
+        _check("--at", name, symbols, more)
     return {name: given.get(name, subject.value(name)) for name in symbols}
+
+
+def _check(option: str, name: str, symbols: Sequence[str], more: str = "") -> None:
+    """Raises Mistake for a name that is no symbol. more: said after it."""
+    if name not in symbols:
+        raise Mistake(f"{option}: {choice_error('symbol', name, symbols)}{more}")
 
 
 @dataclass(frozen=True)
@@ -76,8 +79,8 @@ class Asked:
     def of(cls, options: Namespace, symbols: Sequence[str]) -> Asked:
         """Raises Mistake for a question that cannot be one."""
         for name, option in ((options.derivative, "--derivative"), (options.lengths_of, "--lengths-of")):
-            if name and name not in symbols:
-                raise Mistake(f"{option}: {choice_error('symbol', name, symbols)}")
+            if name:
+                _check(option, name, symbols)
         if options.lengths_of and not options.lengths:
             raise Mistake("--lengths-of: say with --lengths how it varies")
         varying = options.lengths_of or LENGTH
@@ -215,8 +218,7 @@ def _swept(text: str, symbols: Sequence[str]) -> Mapping[str, Sequence[int]]:
     except ValueError as fault:
         raise Mistake(f"--sweep: {fault}") from fault
     for name in found:
-        if name not in symbols:
-            raise Mistake(f"--sweep: {choice_error('symbol', name, symbols)}")
+        _check("--sweep", name, symbols)
     if (count := prod(map(len, found.values()))) > MOST_POINTS:
         raise Mistake(f"--sweep: expected at most {MOST_POINTS:,} points, got {count:,}")
     return found
@@ -239,6 +241,6 @@ def _rates(device: str, precision: str) -> Any:
     from analysis.bounds import rates
 
     try:
-        return rates(device, UNITS[precision])
+        return rates(device, PRECISIONS[precision].matmul_unit)
     except ValueError as fault:
         raise Mistake(f"--device: {fault}") from fault

@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
+from commands import refused, running
 
 from measure.counters.registry import COUNTERS
 from results.accounts import Account, AccountCause
@@ -61,25 +62,7 @@ def nets(tmp_path):
 @pytest.fixture
 def run(capsys):
     """run(…arguments) → (exit code, stdout, stderr)."""
-
-    def running(*arguments):
-        try:
-            code = command.main([str(argument) for argument in arguments])
-        except SystemExit as ended:
-            code = ended.code
-        return code, *capsys.readouterr()
-
-    return running
-
-
-def refused(answer, *words, code=2):
-    """It ended with one line on stderr that has these words."""
-    assert answer[0] == code
-    assert answer[1] == ""
-    assert answer[2].startswith("error: ")
-    assert answer[2].count("\n") == 1
-    for word in words:
-        assert word in answer[2]
+    return running(command.main, capsys)
 
 
 class TestAnswers:

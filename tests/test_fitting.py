@@ -84,15 +84,6 @@ def test_two_roundings_that_are_both_possible_are_a_doubt_which_a_value_of_the_s
     assert len(points) < 16
 
 
-def test_forms_seen_elsewhere_need_no_axes():
-    points = [{"b": 3, "w": 5}, {"b": 4, "w": 7}, {"b": 6, "w": 6}, {"b": 5, "w": 11}]
-    supports = [(((B, 1), (W, 1)),), (ONE, ((W, 1),))]
-    fitter = Fitter(points, supports=supports)
-    assert fitter.fit(tuple(7 * p["b"] * p["w"] for p in points)) == {((B, 1), (W, 1)): 7}
-    assert fitter.fit(tuple(2 * p["w"] + 9 for p in points)) == {ONE: 9, ((W, 1),): 2}
-    assert fitter.fit(tuple(p["b"] + p["w"] for p in points)) is None
-
-
 @settings(deadline=None)  # sympy is slow at first
 @given(st.integers(2, 12), st.integers(-12, 11), st.integers(1, 3000))
 def test_an_atom_and_its_expression_agree(by, add, value):

@@ -16,6 +16,7 @@ from pathlib import Path
 import pandas
 import pytest
 import sympy
+from commands import refused, running
 
 from runners import formula as command
 
@@ -161,15 +162,7 @@ def nets(tmp_path):
 @pytest.fixture
 def run(capsys):
     """run(…arguments) → (exit code, stdout, stderr)."""
-
-    def running(*arguments):
-        try:
-            code = command.main([str(argument) for argument in arguments])
-        except SystemExit as ended:
-            code = ended.code
-        return code, *capsys.readouterr()
-
-    return running
+    return running(command.main, capsys)
 
 
 @pytest.fixture
@@ -182,16 +175,6 @@ def asked(run):
         return json.loads(out)
 
     return asking
-
-
-def refused(answer, *words, code=2):
-    """It ended with one line on stderr that has these words, and nothing else."""
-    assert answer[0] == code, answer
-    assert answer[1] == ""
-    assert answer[2].startswith("error: ")
-    assert answer[2].count("\n") == 1
-    for word in words:
-        assert word in answer[2]
 
 
 def read(text):

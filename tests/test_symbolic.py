@@ -10,7 +10,8 @@ from analysis import kinds
 from analysis.fitting import value_of
 from analysis.formula import COSTS, Term, expression, parts, totals
 from analysis.sampling import Axis, Sample, Unfitted, derive
-from analysis.symbolic import Convention, Place, formulas
+from analysis.symbolic import formulas
+from analysis.symbolic_table import Convention, Place
 from results.records import Operation, Storage
 from runners.counted import get
 from runners.formula_points import NotBuilt, Subject, axes, names_of, sampler
