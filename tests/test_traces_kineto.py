@@ -342,7 +342,10 @@ def test_a_format_is_known_by_content(begins: bytes, tmp_path: Path) -> None:
     assert BEGINNINGS[begins] in READERS
 
 
-@pytest.mark.parametrize("content", [b"", b"\x7fELF\x00", b"one word", gzip.compress(b""), gzip.compress(b"word")])
+NO_FORMATS = [b"", b"\x7fELF\x00", b"one word", gzip.compress(b"", mtime=0), gzip.compress(b"word", mtime=0)]
+
+
+@pytest.mark.parametrize("content", NO_FORMATS)
 def test_no_format_is_refused_in_a_line(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "anything"
     path.write_bytes(content)
