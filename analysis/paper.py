@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from analysis.printed import Printed
+from analysis.printed import Printed, amount
 
 FOLDER = Path(__file__).with_name("papers")
 
@@ -24,6 +24,9 @@ REPRODUCED = "reproduced"
 ASSUMED = "reproduced with a stated assumption"
 NOT = "not reproducible"
 VERDICTS = (REPRODUCED, ASSUMED, NOT)
+
+BETWEEN = "; "
+"""What stands between two assumptions of a cell."""
 
 Key = tuple[str, str, str]
 """table, row, column."""
@@ -103,7 +106,7 @@ def count(found: Iterable[Cell]) -> dict[str, int]:
 def _cell(row: Mapping[str, str], ours: Ours | None, words: Mapping[str, str], reason: str) -> Cell:
     printed = Printed(row["value"]) if row["value"] else None
     deviation = ours.value / printed.value - 1 if ours and printed else None
-    verdict, rounding = _verdict(printed, ours, deviation)
+    verdict, rounding = _verdict(printed, ours, deviation, row["unit"])
     said = [words[key] for key in ours.assumptions] if ours and verdict != NOT else []
     return Cell(
         table=row["table"],
@@ -113,7 +116,7 @@ def _cell(row: Mapping[str, str], ours: Ours | None, words: Mapping[str, str], r
         ours=ours.value if ours else None,
         deviation_ratio=deviation,
         verdict=verdict,
-        assumption="; ".join([*said, *rounding]),
+        assumption=BETWEEN.join([*said, *rounding]),
         reason=reason if verdict == NOT else "",
         unit=row["unit"],
         ours_low=ours.low if ours else None,
@@ -121,19 +124,20 @@ def _cell(row: Mapping[str, str], ours: Ours | None, words: Mapping[str, str], r
     )
 
 
-def _verdict(printed: Printed | None, ours: Ours | None, deviation: float | None) -> tuple[str, Sequence[str]]:
+def _verdict(
+    printed: Printed | None, ours: Ours | None, deviation: float | None, unit: str
+) -> tuple[str, Sequence[str]]:
     """The verdict, and what it assumes of digits: both sides are known only to what they may have been rounded from."""
     if printed is None or ours is None or deviation is None:
         return NOT, ()
     if abs(deviation) <= TOLERANCE:
         return (ASSUMED if ours.assumptions else REPRODUCED), ()
     least, most = printed.ends
-    low, high = (ours.value if end is None else end for end in (ours.low, ours.high))
-    if high < least * (1 - TOLERANCE) or low > most * (1 + TOLERANCE):
-        return NOT, ()
-    if low < high:
-        return ASSUMED, (f"the printed inputs are rounded, and {low:.4g} to {high:.4g} follow",)
-    return ASSUMED, (f"{printed.text} is rounded, from {least:.4g} to {most:.4g}",)
+    if least * (1 - TOLERANCE) <= ours.value <= most * (1 + TOLERANCE):
+        return ASSUMED, (f"the printed {amount(printed.value, unit)} is rounded, from {amount(least)} to {amount(most, unit)}",)
+    if ours.low is not None and ours.high is not None and ours.low <= most and least <= ours.high:
+        return ASSUMED, (f"the printed inputs are rounded, and {amount(ours.low)} to {amount(ours.high, unit)} follow",)
+    return NOT, ()
 
 
 def _reason(key: Key, reasons: Mapping[Key, str]) -> str:

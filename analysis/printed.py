@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
 
+PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"))
+
 
 @dataclass(frozen=True)
 class Printed:
@@ -36,3 +38,12 @@ def box(function: Callable[..., float], *printed: Printed) -> tuple[float, float
     """The least and the most of a function that is monotone in each argument, over what they may have been."""
     found = [function(*corner) for corner in itertools.product(*(each.ends for each in printed))]
     return min(found), max(found)
+
+
+def amount(value: float | None, unit: str = "") -> str:
+    """Four digits, or all before the point; from a million on with a prefix: 1.444e15, "FLOP" → "1.444 PFLOP". "-" for what is unknown."""
+    if value is None:
+        return "-"
+    scale, prefix = next(((s, p) for s, p in PREFIXES if abs(value) >= s), (1.0, ""))
+    digits = max(4, len(str(int(abs(value / scale)))))
+    return f"{float(f'{value / scale:.{digits}g}'):,}".removesuffix(".0") + f" {prefix}{unit}".rstrip()
