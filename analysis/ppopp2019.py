@@ -18,6 +18,7 @@ from analysis import scaling
 from analysis.accelerator import Accelerator
 from analysis.domain import Domain
 from analysis.frontier import DAY_S, batches, cost_of, grown_for
+from analysis.frontier_laws import asymptote
 from analysis.paper import Inputs, Key, Ours
 from analysis.printed import box
 from analysis.shipped_formulas import Formulas
@@ -29,9 +30,6 @@ OVER_RIDGE, LANES = 1.5, 32
 
 TERA_BINARY = 2.0**40 / 1e12
 GIGA_BINARY = 2.0**30 / 1e9
-
-FAR = 2**70
-"""A width so large that a formula there is its limit to fifteen digits."""
 
 Found = dict[Key, Ours]
 
@@ -151,28 +149,6 @@ def _asymptotes(row: Row, given: Inputs, formulas: Mapping[str, Formulas]) -> It
     mean |= {"lambda/gamma": mean["lambda"] / mean["gamma"], "mu/gamma": mean["mu"] / mean["gamma"]}
     for name, value in mean.items():
         yield ("Table 2", row.name, name), Ours(value, ("depths",) if len(models) > 1 else ())
-
-
-def asymptote(domain: Domain, formulas: Formulas) -> dict[str, float]:
-    """gamma, lambda, mu and delta of a model as it grows without end, at the domain's sub-batch.
-
-    mu: the part of the bytes that grows with the batch, over √p. delta: of what is kept for the backward pass and of a
-    gradient of each parameter.
-    """
-
-    def at(quantity: str, batch: int) -> float:
-        return float(formulas.exact(quantity, **{**domain.sizes_at(FAR), "batch": batch}))
-
-    batch = domain.sub_batch
-    here = {**domain.sizes_at(FAR)}
-    size = at("parameters", batch)
-    one, two = (formulas.exact("bytes_accessed", **{**here, "batch": each}) for each in (batch, batch + 1))
-    return {
-        "gamma": at("all_flop", batch) / size / batch,
-        "lambda": float(one) / size,
-        "mu": float(two - one) / math.sqrt(size),
-        "delta": at("kept_bytes", batch) / size + formulas.element_bytes,
-    }
 
 
 def _parameters(row: Row, given: Inputs, assumed: Mapping[str, float]) -> tuple[float, float]:

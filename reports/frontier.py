@@ -19,7 +19,7 @@ WIDTH = 100
 MARKS = {REPRODUCED: "=", ASSUMED: "≈", NOT: "✗"}
 """Verdict → its mark in a table."""
 
-HEAD = ("", "result", "paper", "ours", "deviation", "", "note")
+HEAD = ("", "result", "paper", "ours", "off by", "", "note")
 
 
 def deviation(value: float | None) -> str:
