@@ -9,13 +9,13 @@ from __future__ import annotations
 import csv
 import functools
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from analysis.evaluation import partly, value
+from analysis.evaluation import compiled
 from analysis.symbols import names, parse, unknown
 
 FILE = Path(__file__).with_name("frontier_formulas.csv")
@@ -46,9 +46,9 @@ class Formulas:
         for name in point:
             if name not in known:
                 raise ValueError(f"{self.model}: {unknown('size', name, known)}")
-        expression = self.quantities[quantity]
         here = {**known, **point}
-        return value(expression, {name: here[name] for name in names(expression)})
+        wanted, function = _called(self.quantities[quantity])
+        return function(*(here[name] for name in wanted))
 
     def with_sizes(self, sizes: Mapping[str, int]) -> Formulas:
         """The same with other sizes. Raises ValueError as `at` does."""
@@ -56,12 +56,6 @@ class Formulas:
             if name not in self.sizes:
                 raise ValueError(f"{self.model}: {unknown('size', name, self.sizes)}")
         return replace(self, sizes={**self.sizes, **sizes})
-
-    def in_one(self, quantity: str, name: str, batch: int) -> Any:
-        """A quantity as a formula in one size alone."""
-        here = {**self.sizes, BATCH: batch}
-        expression = self.quantities[quantity]
-        return partly(expression, {key: here[key] for key in names(expression) if key != name})
 
 
 @functools.cache
@@ -77,6 +71,12 @@ def shipped() -> Mapping[str, Formulas]:
         model: Formulas(model, heads[model]["rules"], json.loads(heads[model]["sizes"]), _Parsed(texts))
         for model, texts in found.items()
     }
+
+
+@functools.lru_cache(maxsize=256)
+def _called(expression: Any) -> tuple[list[str], Callable[..., int | Fraction]]:
+    """Names of an expression's symbols, and it as a function of their values in that order."""
+    return names(expression), compiled(expression)
 
 
 class _Parsed(Mapping[str, Any]):
