@@ -1,6 +1,6 @@
 """The roofline of a whole training step on a target accelerator, and the sub-batch that it suggests.
 
-    step = max(FLOP ÷ (achievable share · peak), bytes ÷ (achievable share · bandwidth))          section 5.2.2 of the paper
+    step = max(FLOP ÷ (achievable share · peak), bytes ÷ (achievable share · bandwidth))     section 5.2.2 of the paper
 
 The shares (0.8 and 0.7 there) are assumptions, not measurements. Bytes are those of every operation alone, nothing
 fused or cached, so that memory's side of the maximum is no bound of real machines. Not claimed: that a step is as fast.

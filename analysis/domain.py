@@ -178,7 +178,9 @@ def _text(table: Any, key: str) -> str:
 def _check(domain: Domain) -> None:
     """Everything that the numbers must keep, at every corner of their intervals."""
     if not ("error_now" in domain.numbers and "data_now" in domain.numbers) and "alpha" not in domain.numbers:
-        raise ValueError("expected error.now and data.now, or learning_curve.alpha: one says how much data a target takes")
+        raise ValueError(
+            "expected error.now and data.now, or learning_curve.alpha: one says how much data a target takes"
+        )
     if len(domain.uncertain()) > MOST_UNCERTAIN:
         raise ValueError(f"expected at most {MOST_UNCERTAIN} numbers with an interval, got {len(domain.uncertain())}")
     for key in ("sigma", "alpha", "error_now", "error_target", "data_now", "per_sample"):
@@ -189,6 +191,5 @@ def _check(domain: Domain) -> None:
         scaling.check_beta_p(domain.numbers["beta_p"][end])
     target, floor = domain.numbers["error_target"], domain.numbers["floor"]
     if target[1] <= floor[2]:
-        raise ValueError(
-            f"error.target: expected more than {floor[2]:g}, the irreducible error, got {target[1]:g}: no data reaches it"
-        )
+        words = f"expected more than {floor[2]:g}, the irreducible error, got {target[1]:g}"
+        raise ValueError(f"error.target: {words}: no data reaches it")

@@ -1,6 +1,6 @@
 """First-order laws of a training step in its parameters p and its sub-batch b, and their fit to exact formulas.
 
-    FLOP = gamma · p · b        bytes = lambda · p + mu · b · √p        footprint = delta · p        (section 4 of the paper)
+    FLOP = gamma · p · b      bytes = lambda · p + mu · b · √p      footprint = delta · p      section 4 of the paper
 
 so that the operational intensity is b·√p ÷ (lambda/gamma · √p + mu/gamma · b): the form of one matrix product of b rows
 by a square of side √p (`matrix_product_intensity`). A fit takes points of a sweep over widths, all counting alike

@@ -1,7 +1,7 @@
 """First-order laws of a domain's model: fitted to its exact formulas over a sweep of widths, and their limits.
 
-The sweep goes from an eighth of the projected size to that size and from a quarter to four times the sub-batch. A limit is what
-the exact formula tends to as the model grows, at the domain's sub-batch; a fit lies below or above it as far as
+The sweep goes from an eighth of the projected size to that size and from a quarter to four times the sub-batch. A limit
+is what the exact formula tends to as the model grows, at the domain's sub-batch; a fit lies below or above it as far as
 embeddings and activations still weigh.
 """
 

@@ -1,8 +1,8 @@
 """A paper's printed results beside what follows from its printed inputs, with a verdict for each.
 
-A paper is a folder of `analysis/papers/`: inputs.csv (what its results are calculated from), results.csv (what it prints
-for them), assumptions.csv (what is needed beside the inputs, each with its words), reasons.csv (why a result does not
-follow). Results never feed `ours`: they are read last, and only to be compared.
+A paper is a folder of `analysis/papers/`: inputs.csv (what its results are calculated from), results.csv (what it
+prints for them), assumptions.csv (what is needed beside the inputs, each with its words), reasons.csv (why a result
+does not follow). Results never feed `ours`: they are read last, and only to be compared.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Key = tuple[str, str, str]
 
 @dataclass(frozen=True)
 class Ours:
-    """What follows. assumptions: keys of assumptions.csv; low, high: over what the inputs may have been rounded from."""
+    """What follows. assumptions: keys of assumptions.csv; low, high: over what inputs may have been rounded from."""
 
     value: float
     assumptions: tuple[str, ...] = ()
@@ -134,7 +134,9 @@ def _verdict(
         return (ASSUMED if ours.assumptions else REPRODUCED), ()
     least, most = printed.ends
     if least * (1 - TOLERANCE) <= ours.value <= most * (1 + TOLERANCE):
-        return ASSUMED, (f"the printed {amount(printed.value, unit)} is rounded, from {amount(least)} to {amount(most, unit)}",)
+        return ASSUMED, (
+            f"the printed {amount(printed.value, unit)} is rounded, from {amount(least)} to {amount(most, unit)}",
+        )
     if ours.low is not None and ours.high is not None and ours.low <= most and least <= ours.high:
         return ASSUMED, (f"the printed inputs are rounded, and {amount(ours.low)} to {amount(ours.high, unit)} follow",)
     return NOT, ()

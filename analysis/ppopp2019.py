@@ -4,7 +4,8 @@
     table 2: limits of our formulas            analysis/shipped_formulas.py, under Catamount's rules
     table 3: parameters by table 1's sigma, the width that has them, its FLOP and bytes, the roofline of the step
 
-Table 3's data and sub-batches are inputs of its other columns; that its data follow from table 1 is a result of its own.
+Table 3's data and sub-batches are inputs of its other columns; that its data follow from table 1 is a result of its
+own.
 Nothing here reads a printed result. The case study of section 6 is in `analysis/ppopp2019_case.py`.
 """
 
@@ -21,6 +22,7 @@ from analysis.frontier import DAY_S, batches, cost_of, grown_for
 from analysis.frontier_laws import asymptote
 from analysis.paper import Inputs, Key, Ours
 from analysis.printed import box
+from analysis.scale_out import epoch_s
 from analysis.shipped_formulas import Formulas
 
 MILLION = 1e6
@@ -107,7 +109,9 @@ def domain_of(row: Row, batch: int = 1, sizes: Mapping[str, int | str] | None = 
     return Domain(row.name, row.model, row.grows, batch, {}, {**row.sizes, **(sizes or {})})
 
 
-def sized(row: Row, given: Inputs, assumed: Mapping[str, float], formulas: Mapping[str, Formulas]) -> tuple[Domain, int]:
+def sized(
+    row: Row, given: Inputs, assumed: Mapping[str, float], formulas: Mapping[str, Formulas]
+) -> tuple[Domain, int]:
     """A row of table 3 with its sub-batch, and the width that has its parameters."""
     domain = domain_of(row, int(given("Table 3", row.name, "sub-batch")))
     return domain, grown_for(domain, formulas[row.model], _parameters(row, given, assumed)[1])
@@ -181,12 +185,15 @@ def _requirements(
     samples = samples_of(row, given, assumed)
     if samples is None:
         return
-    days = samples / domain.sub_batch * step_s / DAY_S
+    days = epoch_s(samples, domain.sub_batch, 1, step_s) / DAY_S
     low, high = (days * end / data.value for end in data.ends)
     its = (*its, *((row.samples,) if row.samples else ()))
     yield ("Table 3", row.name, "epoch"), Ours(days, its, low, high)
     if row.model in ("wordlm", "charlm", "nmt"):
-        yield ("Section 5", row.name, "years of an epoch"), Ours(days / YEAR_DAYS, its, low / YEAR_DAYS, high / YEAR_DAYS)
+        yield (
+            ("Section 5", row.name, "years of an epoch"),
+            Ours(days / YEAR_DAYS, its, low / YEAR_DAYS, high / YEAR_DAYS),
+        )
 
 
 def _chosen(domain: Domain, formulas: Formulas, target: Accelerator, grown: int) -> int:

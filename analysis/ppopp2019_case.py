@@ -1,8 +1,8 @@
 """The case study of "Beyond human-level accuracy" (PPoPP 2019): table 5, figures 11 and 12, section 6.
 
 A word model with a projection (`analysis/projected_lm.py`), first at the roofline of the whole step, then with each
-operation at its own and products tiled, then on many accelerators (`analysis/scale_out.py`). Two numbers are fitted, the
-tile and the link's share; everything else follows.
+operation at its own and products tiled, then on many accelerators (`analysis/scale_out.py`). Two numbers are fitted,
+the tile and the link's share; everything else follows.
 """
 
 from __future__ import annotations
@@ -113,7 +113,9 @@ def _row(
     its = (SIZES, TILED, LINKED, *more)
     found["Table 5", stage, "accelerators"] = Ours(workers * each)
     found["Table 5", stage, "batch"] = Ours(workers * model.batch)
-    found["Table 5", stage, "epoch"] = Ours(steps / workers * step_s / DAY_S, (*its, "sentences"))
+    found["Table 5", stage, "epoch"] = Ours(
+        scale_out.epoch_s(steps * model.batch, model.batch, workers, step_s) / DAY_S, (*its, "sentences")
+    )
     found["Table 5", stage, "utilization"] = Ours(model.flop() / step_s / target.peak_flop_per_s / each, its)
 
 
@@ -134,9 +136,7 @@ def _layers(
     for stage in ("layer parallel", "embedding split"):
         _row(found, stage, model, target, steps, workers, each, step_s, ("sequence",))
     embedding = ELEMENT_BYTES * model.parameters()["embedding"] / GIGA_BINARY
-    recurrent, output = (
-        ELEMENT_BYTES * model.parameters()[layer] / GIGA_BINARY for layer in ("recurrent", "output")
-    )
+    recurrent, output = (ELEMENT_BYTES * model.parameters()[layer] / GIGA_BINARY for layer in ("recurrent", "output"))
     pieces = (embedding, 2 * recurrent, 2 * recurrent, output + recurrent)
     found["Table 5", "layer parallel", "memory of all"] = Ours(sum(pieces), (SIZES, "memory_ring"))
     for name, before, after in zip(LAYER_NAMES, pieces, scale_out.evened(pieces, 0), strict=True):

@@ -41,7 +41,10 @@ def box(function: Callable[..., float], *printed: Printed) -> tuple[float, float
 
 
 def amount(value: float | None, unit: str = "") -> str:
-    """Four digits, or all before the point; from a million on with a prefix: 1.444e15, "FLOP" → "1.444 PFLOP". "-" for what is unknown."""
+    """Four digits, or all before the point; from a million on with a prefix: 1.444e15, "FLOP" → "1.444 PFLOP".
+
+    "-" for what is unknown.
+    """
     if value is None:
         return "-"
     scale, prefix = next(((s, p) for s, p in PREFIXES if abs(value) >= s), (1.0, ""))

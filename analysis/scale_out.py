@@ -1,7 +1,7 @@
 """A training step on several accelerators, as section 6.2 of the paper (`analysis/scaling.py`) has it.
 
-Data parallelism with a synchronous step: dense gradients are summed in a ring (Patarasuk and Yuan 2009: 2(n - 1)/n of the
-bytes pass each link), gradients of an embedding, of which a batch touches few rows, are gathered from all workers.
+Data parallelism with a synchronous step: dense gradients are summed in a ring (Patarasuk and Yuan 2009: 2(n - 1)/n of
+the bytes pass each link), gradients of an embedding, of which a batch touches few rows, are gathered from all workers.
 Layers on accelerators of their own work on successive steps of the sequence, as a pipeline. Not claimed: any overlap of
 communication and arithmetic, latency, or that a larger batch learns as well.
 """
@@ -21,7 +21,7 @@ def ring_all_reduce_s(nbytes: float, workers: int, link_bytes_per_s: float) -> f
 
 
 def gather_s(nbytes: float, workers: int, link_bytes_per_s: float) -> float:
-    """What it takes a worker to receive what all workers have, its own included, as a ring of equal turns passes it on."""
+    """What it takes a worker to receive what all workers have, its own included."""
     return _count("workers", workers) * nbytes / link_bytes_per_s if workers > 1 else 0.0
 
 
@@ -55,8 +55,8 @@ def epoch_s(samples: float, batch: int, workers: int, step_s: float) -> float:
 
 
 def evened(pieces: Sequence[float], divisible: int) -> tuple[float, ...]:
-    """Bytes on each accelerator after one piece, that at index `divisible`, was split over all so that the fullest is as
-    empty as can be. What the others have stays where it is."""
+    """Bytes on each accelerator after the piece at index `divisible` was split over all so that the fullest is as empty
+    as can be. What the others have stays where it is."""
     whole = [nbytes for at, nbytes in enumerate(pieces) if at != divisible]
     spread, room = pieces[divisible], sorted([0.0, *whole])
     level = room[0]

@@ -47,7 +47,7 @@ class LearningCurve:
     def error(self, samples: float) -> float:
         """The error after training on so many samples."""
         _positive("samples", samples)
-        return min(self.guess, self.alpha * samples**self.beta_g + self.floor)
+        return float(min(self.guess, self.alpha * samples**self.beta_g + self.floor))
 
     def samples(self, error: float) -> float:
         """The samples that an error takes. Raises ValueError for one at or below the floor or above the guess."""

@@ -1,4 +1,4 @@
-"""A matrix product that does not fit the cache: square tiles whose inputs are streamed again for every tile of the output.
+"""A matrix product that does not fit the cache: in square tiles, whose inputs are streamed for each tile of the output.
 
 A product of (m × k) and (k × n) in tiles of side t reads each row panel once per tile column and each column panel once
 per tile row, and reads and writes its output: element bytes · (m·k·⌈n/t⌉ + k·n·⌈m/t⌉ + 2·m·n). The idea of tiling is
@@ -34,13 +34,13 @@ class Product:
         """Of all of them. tile: its side; None: every matrix moves once, as if the cache had no end."""
         m, k, n = self.m, self.k, self.n
         if tile is None:
-            each = m * k + k * n + m * n
-        else:
-            each = m * k * -(-n // tile) + k * n * -(-m // tile) + 2 * m * n
+            return element_bytes * (m * k + k * n + m * n) * self.times
+        each = m * k * -(-n // tile) + k * n * -(-m // tile) + 2 * m * n
         return element_bytes * each * self.times
 
     def gradients(self) -> tuple[Product, Product]:
-        """The two products of its backward pass: of the first matrix (m × n by n × k), of the second (k × m by m × n)."""
+        """The two products of its backward pass: (m × n) by (n × k) for the first matrix, (k × m) by (m × n) for the
+        second."""
         return Product(self.m, self.n, self.k, self.times), Product(self.k, self.m, self.n, self.times)
 
 

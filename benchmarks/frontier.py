@@ -16,9 +16,12 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from analysis.shipped_formulas import FILE
 from analysis.symbols import plain
 from runners import formula_options
 from runners.formula import answer
+
+__all__ = ["FILE", "MODELS", "rows", "table", "table_of"]
 
 MODELS = ("wordlm", "charlm", "nmt", "speech", "resnet18", "resnet34", "resnet50", "resnet101", "resnet152")
 
@@ -37,11 +40,15 @@ def rows(model: str) -> Iterator[tuple[str, ...]]:
 
 def table(models: Iterable[str]) -> str:
     """The whole file."""
+    return table_of(row for model in models for row in rows(model))
+
+
+def table_of(found: Iterable[tuple[str, ...]]) -> str:
+    """The file of these rows."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)
-    for model in models:
-        writer.writerows(rows(model))
+    writer.writerows(found)
     return text.getvalue()
 
 

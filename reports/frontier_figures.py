@@ -7,7 +7,7 @@ measured, and they say so.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from analysis import domain as domains
@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 GREY = "0.45"
+MARKERS = "osD^v"
+
+ROOM = 0.14
+"""A region narrower than this share of its panel has no room for its name."""
 
 LEAST_PARAMETERS = 1e6
 """Models smaller than this are not drawn."""
@@ -90,13 +94,13 @@ def learning_curves(found: Sequence[Domain], sketch: bool = False) -> Figure:
 def growth(found: Subjects, target: Accelerator) -> Figure:
     """FLOP, bytes, intensity and footprint against parameters, as figures 7 to 10 of the paper."""
     figure, panels = _grid(2, 2, 2.7)
-    titles = (
+    titles: tuple[tuple[str, Callable[[Mapping[str, float], int], float]], ...] = (
         ("FLOP a sample and step", lambda c, b: c["flop"] / b),
         ("bytes a step", lambda c, _b: c["moved_bytes"]),
         ("FLOP a byte", lambda c, _b: c["flop"] / c["moved_bytes"]),
         ("footprint, bytes", lambda c, _b: c["footprint_bytes"]),
     )
-    looks = style.looks([domain.name for domain, _ in found])
+    looks = _looks([domain.name for domain, _ in found])
     for domain, formulas in found:
         top = frontier.project(domain, formulas, target).grown
         widths = sorted({max(2, round(top * 2 ** (-step / 2))) for step in range(17)})
@@ -138,7 +142,9 @@ def sub_batch(domain: Domain, formulas: Formulas, target: Accelerator, word_lm: 
     grown = frontier.project(domain, formulas, target).grown
     sizes = sorted({round(2 ** (power / 4)) for power in range(81)})
     costs = [frontier.cost_of(domain, formulas, target, grown, size) for size in sizes]
-    steps = [target.step(cost["flop"], cost["moved_bytes"]).time_s / size for cost, size in zip(costs, sizes, strict=True)]
+    steps = [
+        target.step(cost["flop"], cost["moved_bytes"]).time_s / size for cost, size in zip(costs, sizes, strict=True)
+    ]
     figure, (above, below) = _grid(2, 1, 2.2)
     above.plot(sizes, [cost["flop"] / cost["moved_bytes"] for cost in costs], color="C0")
     above.axhline(target.ridge, color=GREY, linestyle=(0, (4, 3)), linewidth=0.9)
@@ -150,7 +156,11 @@ def sub_batch(domain: Domain, formulas: Formulas, target: Accelerator, word_lm: 
         below.plot(sizes, apart, color="C1", label="each operation at its own")
         below.legend(loc="upper right")
     found = frontier.batches(domain, formulas, target, grown)
-    marks = (("ridge", found.ridge, "C2"), ("95 % of the limit", found.saturated, "C4"), ("chosen", domain.sub_batch, "C3"))
+    marks = (
+        ("ridge", found.ridge, "C2"),
+        ("95 % of the limit", found.saturated, "C4"),
+        ("chosen", domain.sub_batch, "C3"),
+    )
     for row, (name, size, colour) in enumerate(marks):
         if size:
             for axes in (above, below):
@@ -199,7 +209,7 @@ def roofline(found: Subjects, target: Accelerator) -> Figure:
         peak = target.peak_flop_per_s if share else target.flop_per_s
         corners = [span[0], peak / memory, span[1]]
         axes.plot(corners, [min(peak, memory * x) for x in corners], color=GREY, linestyle=style_, label=words)
-    looks = style.looks([domain.name for domain, _ in found])
+    looks = _looks([domain.name for domain, _ in found])
     for domain, formulas in found:
         projected = frontier.project(domain, formulas, target)
         rate = projected.flop / projected.step_s
@@ -230,8 +240,20 @@ def _curve(axes: Axes, curve: scaling.LearningCurve, title: str, unit: str, span
     for name, shade, low, high in zip(scaling.REGIONS, ("0.9", "1.0", "0.9"), edges[:-1], edges[1:], strict=True):
         if high > low * 1.5:
             axes.axvspan(low, high, color=shade, zorder=0, linewidth=0)
+            if math.log(high / low) < ROOM * math.log(span[1] / span[0]):
+                continue
             words = name.replace(" data", "\ndata")
-            axes.annotate(words, (math.sqrt(low * high), 0.98), xycoords=("data", "axes fraction"), **_words("center", ""))
+            axes.annotate(
+                words, (math.sqrt(low * high), 0.98), xycoords=("data", "axes fraction"), **_words("center", "")
+            )
+
+
+def _looks(names: Sequence[str]) -> dict[str, tuple[Any, str]]:
+    """Domain → (colour, marker)."""
+    import seaborn as sns
+
+    colours = sns.color_palette("colorblind")
+    return {name: (colours[index % len(MARKERS)], MARKERS[index % len(MARKERS)]) for index, name in enumerate(names)}
 
 
 def _words(align: str, coords: str = "offset") -> dict[str, Any]:

@@ -22,8 +22,9 @@ WIDTH = 100
 
 @dataclass(frozen=True)
 class Told:
-    """Everything there is to tell of a projection. rules: how operations were counted; limits: what gamma, lambda, mu and
-    delta tend to; largest_batch: that the memory holds, None where that is unknown; accelerators: of which memory for."""
+    """Everything there is to tell of a projection. rules: how operations were counted; limits: what gamma, lambda, mu
+    and delta tend to; largest_batch: that one accelerator's memory holds; accelerators: whose memory is as large as the
+    footprint. Both are None where the memory is not known."""
 
     domain: Domain
     target: Accelerator
@@ -150,8 +151,8 @@ def _sentences(told: Told) -> Iterator[str]:
     batches, middle = told.sub_batches, told.spread.middle
     yield (
         f"The step is bound by {middle.bound}. Sub-batches: the ridge ({told.target.ridge:.1f} FLOP/B) is reached at "
-        f"{_batch(batches.ridge)}, the time a sample is least from {_batch(batches.fastest)}, the intensity is saturated "
-        f"at {_batch(batches.saturated)}."
+        f"{_batch(batches.ridge)}, the time a sample is least from {_batch(batches.fastest)}, the intensity is "
+        f"saturated at {_batch(batches.saturated)}."
     )
     if told.accelerators is not None:
         fits = f"it holds a sub-batch of {told.largest_batch:,}" if told.largest_batch else "it holds no sub-batch"

@@ -37,7 +37,9 @@ def parser() -> Parser:
         epilog=EPILOG + modes(),
     )
     made.add_argument("file", nargs="?", metavar="FILE", help="word_lm, char_lm, nmt, speech, image, or a .toml file")
-    made.add_argument("--target", type=number(float), metavar="ERROR", help="the error to reach, in place of the file's")
+    made.add_argument(
+        "--target", type=number(float), metavar="ERROR", help="the error to reach, in place of the file's"
+    )
     made.add_argument("--sub-batch", type=number(int, 1), metavar="N", help="samples of a step, in place of the file's")
     add_target(made.add_argument_group("the target accelerator (that of the paper)"))
     add_format(made, "table, csv or json (table)")
@@ -54,7 +56,12 @@ def add_target(group: object) -> None:
     add("--dtype", choices=UNITS, default="fp32", help="of the arithmetic and of every number in memory (fp32)")
     add("--peak-tflops", type=positive, metavar="N", help="an accelerator of your own: 10^12 FLOP/s")
     add("--bandwidth-gbs", type=positive, metavar="N", help="and 10^9 B/s of its memory")
-    add("--memory-gib", type=positive, metavar="N", help="of one accelerator; a sub-batch that it does not hold is refused")
+    add(
+        "--memory-gib",
+        type=positive,
+        metavar="N",
+        help="of one accelerator; a sub-batch that it does not hold is refused",
+    )
     add("--compute-ratio", type=number(float, 0, 1), metavar="R", help="the share of the peak that is achieved (0.8)")
     add("--memory-ratio", type=number(float, 0, 1), metavar="R", help="the same of the bandwidth (0.7)")
 
@@ -104,8 +111,8 @@ def answer(domain: Domain, target: Accelerator, formulas: Formulas, must_fit: bo
     if must_fit and largest is not None and largest < domain.sub_batch:
         holds = f"up to {largest:,}" if largest else "none, as not even one sample fits"
         raise ValueError(
-            f"expected a sub-batch that {target.memory_bytes or 0:,.0f} bytes hold ({holds}), got {domain.sub_batch:,}: "
-            f"it takes {spread.middle.footprint_bytes:,.0f}"
+            f"expected a sub-batch that {target.memory_bytes or 0:,.0f} bytes hold ({holds}), "
+            f"got {domain.sub_batch:,}, which takes {spread.middle.footprint_bytes:,.0f}"
         )
     return Told(
         domain=domain,
@@ -211,5 +218,3 @@ def _notes(target: Accelerator, formulas: Formulas) -> list[str]:
         notes.append(f"Every number is taken to have {target.element_bytes} bytes in memory.")
     notes.append(f"The achieved shares are assumptions. Peak and bandwidth: {target.source}.")
     return notes
-
-
