@@ -20,7 +20,6 @@ from pathlib import Path
 
 from analysis.peaks import Device, lookup
 from analysis.precisions import PRECISIONS
-from results.records import Utilization
 
 TABLE = Path(__file__).with_name("published_utilization.csv")
 
@@ -110,33 +109,34 @@ def families(found: Iterable[Observation] | None = None) -> list[str]:
     return sorted({each.family for each in (observations() if found is None else found)})
 
 
-def ours(row: Utilization, device_name: str, run: str) -> Observation | str:
-    """A row of a run of our own as an observation, or why it is none.
+def ours(row: Mapping[str, str], device_name: str, run: str) -> Observation | str:
+    """A row of the utilization.csv of a run of our own as an observation, or why it is none.
 
-    Used are fractions of the exact count over the datasheet's peak, on a device that is in `peaks.csv`.
+    row: column → text; the exact count over the datasheet's peak. device_name: as its driver prints it. Used are
+    fractions on a device that is in `peaks.csv`. Raises KeyError or ValueError for what is no such row.
     """
-    if row.device.startswith("cpu"):
+    if row["device"].startswith("cpu"):
         return "of a CPU, which says nothing of a GPU"
-    if row.utilization_ratio is None:
+    if not row["utilization_ratio"]:
         return "without a fraction of a datasheet's peak"
     device = lookup(device_name)
-    family = next((FAMILIES[start] for start in FAMILIES if row.model.startswith(start)), None)
+    family = next((FAMILIES[start] for start in FAMILIES if row["model"].startswith(start)), None)
     if device is None or family is None:
         return "of a model of no family here" if device else "of a device that is not in peaks.csv"
     return Observation(
         family=family,
-        model=row.model,
+        model=row["model"],
         device=device.name,
         generation=generation(device),
-        precision=row.precision,
-        precision_class=precision_class(row.precision),
+        precision=row["precision"],
+        precision_class=precision_class(row["precision"]),
         stack=f"flopledger, {run}",
-        ratio=row.utilization_ratio,
+        ratio=float(row["utilization_ratio"]),
         kind=MEASURED,
         devices=1,
-        batch_size=row.batch_size,
+        batch_size=int(row["batch_size"]),
         source=f"flopledger run {run}",
-        detail=row.variant,
+        detail=row.get("variant", ""),
     )
 
 

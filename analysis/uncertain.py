@@ -58,8 +58,8 @@ class Uncertain:
         from scipy.special import ndtri, stdtrit  # 0.3 s to import: not for a command's --help
 
         if not self.spread:
-            return np.full(np.shape(probability), SCALES[self.scale][1](np.asarray(self.location)))
-        z = ndtri(probability) if math.isinf(self.degrees) else stdtrit(self.degrees, probability)
+            return np.full(np.shape(probability), SCALES[self.scale][1](np.asarray(self.location, dtype=np.float64)))
+        z: Array = ndtri(probability) if math.isinf(self.degrees) else stdtrit(self.degrees, probability)
         return SCALES[self.scale][1](self.location + self.spread * z)
 
 
@@ -80,7 +80,7 @@ def between(low: float, high: float, confidence: float = CONFIDENCE, scale: str 
     top = 1.0 if scale == "logit" else math.inf
     if not 0 < low < high < top:
         raise ValueError(f"expected 0 < low < high{' < 1' if scale == 'logit' else ''}, got {low:g}..{high:g}")
-    ends = SCALES[scale][0](np.asarray([low, high]))
+    ends = SCALES[scale][0](np.asarray([low, high], dtype=np.float64))
     return Uncertain(float(ends.mean()), float(np.ptp(ends)) / 2 / float(ndtri((1 + confidence) / 2)), math.inf, scale)
 
 
@@ -98,7 +98,7 @@ class Block:
 
     def medians(self) -> dict[str, float]:
         """Name → median."""
-        return {name: float(SCALES[s][1](np.asarray(z))) for name, z, s in self._each()}
+        return {name: float(SCALES[s][1](np.asarray(z, dtype=np.float64))) for name, z, s in self._each()}
 
     def drawn(self, uniforms: Array) -> dict[str, Array]:
         """Name → draws. uniforms: one row a draw, one column a name, each in (0, 1)."""

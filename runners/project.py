@@ -14,6 +14,10 @@ from runners.exits import MISTAKE, exit_code
 
 MODES = {
     "--reproduce": ("runners.project_paper:main", "a paper's tables and figures beside what follows from its inputs"),
+    "--compute": (
+        "runners.project_compute:main",
+        "training compute of GPU-hours, or GPU-hours of FLOP, with an interval",
+    ),
 }
 """The option that asks → (the command that answers, the question)."""
 
