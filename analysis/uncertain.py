@@ -59,8 +59,8 @@ class Uncertain:
 
         if not self.spread:
             return np.full(np.shape(probability), SCALES[self.scale][1](np.asarray(self.location, dtype=np.float64)))
-        z: Array = ndtri(probability) if math.isinf(self.degrees) else stdtrit(self.degrees, probability)
-        return SCALES[self.scale][1](self.location + self.spread * z)
+        z = ndtri(probability) if math.isinf(self.degrees) else stdtrit(self.degrees, probability)
+        return SCALES[self.scale][1](self.location + self.spread * np.asarray(z, dtype=np.float64))
 
 
 def exactly(value: float) -> Uncertain:
