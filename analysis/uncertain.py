@@ -200,5 +200,6 @@ def tornado(
 
 
 def _ends(values: Array | Sequence[float], confidence: float) -> tuple[float, float]:
-    low, high = np.quantile(values, ((1 - confidence) / 2, (1 + confidence) / 2))
+    ends = ((1 - confidence) / 2, (1 + confidence) / 2)
+    low, high = np.quantile(values, ends, method="nearest")  # which lets an end be infinite
     return float(low), float(high)

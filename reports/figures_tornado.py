@@ -6,12 +6,14 @@ with every input unknown at once. Drawn from Answers and Swings alone.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from analysis.uncertain import Answer, Swing
 from reports import panels, style
-from reports.project_compute import amount
+from reports.project_words import amount
+from reports.words import digits
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -76,12 +78,18 @@ def _panel(axis: Axes, title: str, answer: Answer, swings: Sequence[Swing]) -> N
         axis.barh(row, high - low, _BAR, low, color=colour, linewidth=0, zorder=3)
         for value, side, shift in ((low, "right", -3), (high, "left", 3)):
             axis.annotate(
-                _short(value), (value, row), (shift, 0), textcoords="offset points", ha=side, va="center", **_WRITTEN
+                _short(value, answer.high - answer.low),
+                (value, row),
+                (shift, 0),
+                textcoords="offset points",
+                ha=side,
+                va="center",
+                **_WRITTEN,
             )
     axis.axvline(answer.value, color="0.1", linewidth=0.9, zorder=4)
     axis.set_yticks(range(len(bars)), [bar[0] for bar in bars])
     axis.set_ylim(len(bars) - 0.5, -0.5)
-    axis.set_title(f"{title}: {_short(answer.value)}")
+    axis.set_title(f"{title}: {_short(answer.value, answer.high - answer.low)}")
     _room(axis, answer, logarithmic)
     axis.grid(visible=False, axis="y")
     axis.tick_params(axis="y", left=False)
@@ -107,5 +115,7 @@ def _room(axis: Axes, answer: Answer, logarithmic: bool) -> None:
     axis.set_xlim(answer.low - room, answer.high + room)
 
 
-def _short(value: float) -> str:
-    return amount(value).replace(".00e", "e")
+def _short(value: float, width: float = math.inf) -> str:
+    """With as many digits as tell two ends apart that are so far from each other."""
+    apart = math.ceil(math.log10(abs(value) / width)) + 2 if value and 0 < width < math.inf else 3
+    return amount(value).replace(".00e", "e") if apart <= 3 else digits(value, min(apart, 8))

@@ -14,10 +14,10 @@ from runners.exits import MISTAKE, exit_code
 
 MODES = {
     "--reproduce": ("runners.project_paper:main", "a paper's tables and figures beside what follows from its inputs"),
-    "--compute": (
-        "runners.project_compute:main",
-        "training compute of GPU-hours, or GPU-hours of FLOP, with an interval",
-    ),
+    "--compute": ("runners.project_compute:main", "training compute of GPU-hours and back, with an interval"),
+    "--budget": ("runners.project_budget:main", "what accuracy, model and batch a budget buys"),
+    "--parallel": ("runners.project_parallel:main", "a transformer's step split over devices: memory and time"),
+    "--reach": ("runners.project_budget:main", "what budget a transformer's loss takes"),
 }
 """The option that asks → (the command that answers, the question)."""
 

@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runners.arguments import Parser, add_format
-from runners.exits import Mistake, guarded
-from runners.project_machine import Machine, add_expenses, add_machine, expenses, machine, positive
+from runners.exits import guarded
+from runners.project_machine import add_expenses, add_machine, expenses, machine, positive
 
 if TYPE_CHECKING:
     from reports.project_compute import Told
+    from reports.project_words import Reached
 
 EXAMPLES = """examples:
   python -m runners.project --compute --gpu-hours 300 --device "NVIDIA A100-SXM4-80GB" --family cnn
@@ -62,17 +63,16 @@ def _run(options: Namespace) -> int:
 
     reserve_all(options)
     found = told(options, machine(options), expenses(options))
-    if options.tornado is not None and not any(found.swings.values()):
-        raise Mistake("--tornado: expected something that is not known exactly, got only exact inputs")
-    return tell(options, to_text(found, options.format, options.rows), lambda: _figure(found))
+    return tell(options, to_text(found, options.format, options.rows), found.answers, found.swings)
 
 
-def told(options: Namespace, device: Machine, given: dict[str, Any]) -> Told:
+def told(options: Namespace, device: Reached, given: dict[str, Any]) -> Told:
     """The answers of the options on this device."""
     from analysis.compute import flop_of, gpu_hours_of
     from analysis.expenses import expenses as costs
     from analysis.uncertain import Uncertain, answers, exactly, tornado
     from reports.project_compute import Told
+    from runners.project_told import told_given
 
     hours, flop = options.gpu_hours, options.flop
     inputs: dict[str, Uncertain] = {"utilization": device.utilization, **given}
@@ -93,17 +93,9 @@ def told(options: Namespace, device: Machine, given: dict[str, Any]) -> Told:
         answer=main_answer,
         answers=answers(function, inputs, options.confidence),
         swings={name: tornado(function, inputs, name, options.confidence) for name in _drawn(main_answer, given)},
-        device=device.device,
-        precision=device.precision,
-        unit=device.unit,
-        peak_flop_per_s=device.peak_flop_per_s,
-        peak_source=device.peak_source,
-        family=device.family,
-        utilization=device.utilization,
-        predicted=device.predicted,
-        own_left_out=device.left_out,
+        reached=device,
         confidence=options.confidence,
-        given={name: (each.median, *each.interval(options.confidence)) for name, each in given.items()},
+        given=told_given(given, options.confidence),
     )
 
 
@@ -111,10 +103,3 @@ def _drawn(answer: str, given: dict[str, Any]) -> list[str]:
     """The answers of which a tornado is drawn."""
     more = {"price": "cost", "watts": "energy_kwh", "intensity": "co2_kg"}
     return [answer, *[more[name] for name in more if name in given]]
-
-
-def _figure(found: Told) -> dict[str, Any]:
-    from reports.figures_tornado import tornadoes
-
-    moved = {name: (found.answers[name], swings) for name, swings in found.swings.items() if swings}
-    return {"tornado": tornadoes(moved, found.confidence)}

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from analysis.compute import Predicted
     from analysis.peaks import Device
     from analysis.uncertain import Uncertain
+    from reports.project_words import Reached
 
 UNKNOWN_GENERATION = "a device of its own"
 
@@ -32,21 +33,6 @@ class Range:
 
     low: float
     high: float
-
-
-@dataclass(frozen=True)
-class Machine:
-    """A device under a precision. predicted: None where the utilization was given. left_out: reason → our own rows."""
-
-    device: str
-    precision: str
-    unit: str
-    peak_flop_per_s: float
-    peak_source: str
-    family: str
-    utilization: Uncertain
-    predicted: Predicted | None
-    left_out: Mapping[str, int]
 
 
 def positive(text: str) -> float:
@@ -97,7 +83,7 @@ def add_expenses(parser: Parser) -> None:
     group.add_argument("--intensity", type=amount, help="gCO2e per kWh of electricity")
 
 
-def machine(options: Namespace) -> Machine:
+def machine(options: Namespace) -> Reached:
     """What the options say. Raises Mistake."""
     device, unit = _device(options), PRECISIONS[options.precision].matmul_unit
     peak, source = _peak(options, device, unit)
@@ -141,10 +127,12 @@ def _machine(
     utilization: Uncertain,
     guess: Predicted | None = None,
     left_out: Mapping[str, int] | None = None,
-) -> Machine:
+) -> Reached:
+    from reports.project_words import Reached
+
     name = device.name if device else options.device
     family = options.family or ""
-    return Machine(name, options.precision, unit, peak, source, family, utilization, guess, left_out or {})
+    return Reached(name, options.precision, unit, peak, source, family, utilization, guess, left_out or {})
 
 
 def _device(options: Namespace) -> Device | None:

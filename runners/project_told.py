@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from argparse import Namespace
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
 
+from analysis.uncertain import Answer, Swing, Uncertain
 from runners.exits import Mistake
 
 ENDINGS = (".png", ".svg")
@@ -24,16 +25,29 @@ def reserve_all(options: Namespace) -> None:
             reserve(path)
 
 
-def tell(options: Namespace, text: str, figure: Callable[[], Mapping[str, Any]]) -> int:
-    """Write what was asked for and print the text; the exit code. figure: makes one picture, under any name."""
+def told_given(given: Mapping[str, Uncertain], confidence: float) -> dict[str, tuple[float, float, float]]:
+    """Name → median and ends."""
+    return {name: (each.median, *each.interval(confidence)) for name, each in given.items()}
+
+
+def tell(options: Namespace, text: str, answers: Mapping[str, Answer], swings: Mapping[str, Sequence[Swing]]) -> int:
+    """Write what was asked for, print the text; the exit code. Raises Mistake for a picture of nothing."""
     from runners.files import put
 
     if options.tornado is not None:
+        from reports.figures_tornado import tornadoes
         from reports.style import drawn
 
-        pictures = drawn(figure)
+        moved = {name: (answers[name], each) for name, each in swings.items() if each and _ends(answers[name], each)}
+        if not moved:
+            raise Mistake("--tornado: expected an answer with an interval that ends, there is none")
+        pictures = drawn(lambda: {"tornado": tornadoes(moved, options.confidence)})
         put(options.tornado, next(data for name, data in pictures.items() if name.endswith(options.tornado.suffix)))
     if options.out is not None:
         put(options.out, text)
     print(text, end="")
     return 0
+
+
+def _ends(answer: Answer, swings: Sequence[Swing]) -> bool:
+    return all(map(math.isfinite, (answer.low, answer.high, *(end for s in swings for end in (s.low, s.high)))))
