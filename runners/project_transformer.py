@@ -30,6 +30,9 @@ ASPECT = 128
 MOST_DEVICES = 4096
 """Up to which a number of devices that fits is looked for."""
 
+MOST_OVER = 1.3
+"""Of the parameters asked for, that a shape may have."""
+
 SPARE = 0.9
 """Of a device's memory that a plan may fill: the rest is for the framework and fragments."""
 
@@ -162,13 +165,18 @@ def shape(parameters: float, sequence: int, vocabulary: int) -> Transformer:
 
 
 def _fit(options: Namespace, parameters: float, critical_tokens: float) -> Fit | None:
-    """The fastest plan on the devices asked for, and the fewest that would do; None without memory or bandwidth."""
+    """The fastest plan on the devices asked for, and the fewest that would do.
+
+    None without memory or bandwidth, and for so few parameters that the vocabulary alone has more.
+    """
     cluster = _cluster(options)
     if cluster is None or not (math.isfinite(parameters) and math.isfinite(critical_tokens)):
         return None
     from analysis.parallel_plans import plans
 
     model = shape(parameters, options.sequence, options.vocabulary)
+    if model.parameters > MOST_OVER * parameters:
+        return None
     batch = options.batch or _batch(critical_tokens / options.sequence, options.devices)
     found = plans(model, options.devices, batch, cluster)
     plan, step = found[0] if found else (None, None)
