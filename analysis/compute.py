@@ -6,9 +6,10 @@ stack (who ran which software) resemble each other, so rows are no independent s
 the stack and one of the run within it, on the logit scale (log for fp32, where fast algorithms go beyond 1):
 
 * location: the mean of the means of the stacks that have runs on devices of the same generation;
-* spread² = S² (1 + 1/k) + W² (1 − 1/n): S² is the variance of stack means around the mean of their generation, pooled
-  over all generations; W² the variance of runs around the mean of their stack, pooled likewise; k the stacks that
-  the location is of; n the harmonic mean of runs a stack. S² holds W²/n already, which the last term allows for;
+* spread² = S² (1 + 1/k) + W² (1 − 1/n): S² is the variance of stack means around the mean of their generation and
+  class, pooled over all generations, and over half and tf32; W² the variance of runs around the mean of their stack,
+  pooled likewise; k the stacks that the location is of; n the harmonic mean of runs a stack. S² holds W²/n already,
+  which the last term allows for;
 * Student's t, with the degrees of freedom of that sum by Satterthwaite (Biometrics Bulletin 2, 1946), but no more than
   there are between stacks: a new run is of a new stack, and how stacks differ is what few of them can tell.
 
@@ -33,6 +34,9 @@ from analysis.published import Observation
 from analysis.uncertain import SCALES, Uncertain
 
 SECONDS_PER_HOUR = 3600
+
+TENSOR_CLASSES = ("half", "tf32")
+"""Classes on the logit scale, whose runs are taken to differ alike."""
 
 FEWEST_DEGREES = 2
 """Of freedom between stacks, without which a spread is not told."""
@@ -84,61 +88,62 @@ class Predicted:
 def predicted(found: Iterable[Observation], family: str, generation: str, precision_class: str) -> Predicted:
     """The utilization of one new training run of a family on a device of this generation under this class.
 
-    Raises TooFew where the runs of the family under this class say nothing of how runs differ.
+    Raises TooFew where the runs of the family say nothing of how runs differ, or none is under this class.
     """
-    rows = [row for row in found if (row.family, row.precision_class) == (family, precision_class)]
-    here = [row for row in rows if row.generation == generation]
-    scale = "log" if precision_class in ("fp32", "fp64") else "logit"
+    classes = TENSOR_CLASSES if precision_class in TENSOR_CLASSES else (precision_class,)
+    rows = [row for row in found if row.family == family and row.precision_class in classes]
+    own = [row for row in rows if row.precision_class == precision_class]
+    here = [row for row in own if row.generation == generation]
+    scale = "logit" if precision_class in TENSOR_CLASSES else "log"
     group = f"{family} under {precision_class}"
+    why = f"no published run of {group} on {generation}: those of other generations taken together"
     if here:
         try:
-            return _from(rows, here, lambda row: row.generation, scale, f"{group} on {generation}", "")
+            return _from(rows, here, _by_generation, scale, f"{group} on {generation}", "")
         except TooFew:
             why = f"too few stacks to tell how runs of one generation differ: all {group} taken together"
-    else:
-        why = f"no published run of {group} on {generation}: those of other generations taken together"
-    return _from(rows, rows, lambda _: "", scale, f"{group} on any device", why)
+    return _from(rows, own, _together, scale, f"{group} on any device", why)
+
+
+Stratum = Callable[[Observation], tuple[Hashable, Hashable]]
+"""Row → (stratum, stack)."""
+
+
+def _by_generation(row: Observation) -> tuple[Hashable, Hashable]:
+    return (row.precision_class, row.generation), row.stack
+
+
+def _together(row: Observation) -> tuple[Hashable, Hashable]:
+    """All generations as one; a stack counts once a generation."""
+    return row.precision_class, (row.stack, row.generation)
 
 
 def _from(
-    rows: Sequence[Observation],
-    near: Sequence[Observation],
-    stratum: Callable[[Observation], Hashable],
-    scale: str,
-    group: str,
-    fallback: str,
+    rows: Sequence[Observation], near: Sequence[Observation], stratum: Stratum, scale: str, group: str, fallback: str
 ) -> Predicted:
-    """From rows in strata, of which `near` is one. Where all are one stratum a stack counts once a generation."""
-    together = stratum(near[0]) == "" if near else True
-    strata = _strata(rows, stratum, scale, together)
-    spread = pooled(strata)
-    if spread.between_degrees < FEWEST_DEGREES or not near:
-        raise TooFew(_too_few(group, rows))
-    stacks = strata[stratum(near[0])]
+    """From rows in strata, of which `near` is one."""
+    strata: dict[Hashable, dict[Hashable, list[float]]] = {}
+    for row in rows:
+        name, stack = stratum(row)
+        value = float(SCALES[scale][0](np.asarray(row.ratio, dtype=np.float64)))
+        strata.setdefault(name, {}).setdefault(stack, []).append(value)
+    spread = pooled([list(stacks.values()) for stacks in strata.values()])
+    if not near or spread.between_degrees < FEWEST_DEGREES:
+        raise TooFew(_too_few(group, near))
+    stacks = strata[stratum(near[0])[0]]
     deviation, degrees = spread.of_new_run(len(stacks))
-    location = fmean(fmean(values) for values in stacks)
+    location = fmean(fmean(values) for values in stacks.values())
     where = Uncertain(location, deviation, degrees, scale)
     return Predicted(where, group, fallback, tuple(near), tuple(rows), len(stacks), degrees)
 
 
-def _strata(
-    rows: Sequence[Observation], stratum: Callable[[Observation], Hashable], scale: str, together: bool
-) -> dict[Hashable, list[list[float]]]:
-    """Stratum → the values of each stack, on the scale."""
-    found: dict[Hashable, dict[Hashable, list[float]]] = {}
-    for row in rows:
-        stack = (row.stack, row.generation) if together else row.stack
-        value = float(SCALES[scale][0](np.asarray(row.ratio)))
-        found.setdefault(stratum(row), {}).setdefault(stack, []).append(value)
-    return {name: list(stacks.values()) for name, stacks in found.items()}
-
-
-def pooled(strata: Mapping[Hashable, Sequence[Sequence[float]]]) -> Spread:
+def pooled(strata: Iterable[Sequence[Sequence[float]]]) -> Spread:
     """S² and W² of values in stacks in strata."""
     between = within = 0.0
     between_degrees = within_degrees = 0
-    sizes = [len(values) for stacks in strata.values() for values in stacks]
-    for stacks in strata.values():
+    sizes: list[int] = []
+    for stacks in strata:
+        sizes += [len(values) for values in stacks]
         means = [fmean(values) for values in stacks]
         centre = fmean(means)
         between += sum((mean - centre) ** 2 for mean in means)

@@ -1,12 +1,11 @@
 """What a budget of FLOP buys in a domain whose error falls as a power of its data: data, parameters and error.
 
 The inverse of `analysis/frontier.py`: data → parameters (model size) → width → FLOP of an epoch, which grows with the
-data, so that the data of a budget is found by bisection. One epoch, as there. Not claimed: that the curve holds so far.
+data, so that the data of a budget is read off that curve. One epoch, as there. Not claimed: that a curve holds so far.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,8 +18,8 @@ from analysis.shipped_formulas import Formulas
 
 Array = NDArray[np.float64]
 
-POINTS = 33
-"""Of the curve through which many budgets are read off."""
+START = 1e6
+"""Data that a curve is followed from where a domain says nothing of today's."""
 
 
 @dataclass(frozen=True)
@@ -54,38 +53,40 @@ def error_at(domain: Domain, data: float) -> float:
     return curve.error(data)
 
 
-def bought(domain: Domain, formulas: Formulas, flop: float) -> Bought:
-    """What so many FLOP buy, to a thousandth of the data. Raises ValueError for less than the smallest model takes."""
-    low, high = _bracket(domain, formulas, flop)
-    while high / low > 1.001:
-        middle = math.sqrt(low * high)
-        low, high = (middle, high) if at_data(domain, formulas, middle).flop <= flop else (low, middle)
-    return at_data(domain, formulas, low)
+class Curve:
+    """What budgets buy, read off a curve through data in steps of √2; straight in logarithms between its points."""
 
+    def __init__(self, domain: Domain, formulas: Formulas) -> None:
+        self._domain, self._formulas = domain, formulas
+        self._start = domain.values().get("data_now", START)
+        self._points: dict[int, Bought] = {}
 
-def bought_each(domain: Domain, formulas: Formulas, flop: Array) -> dict[str, Array]:
-    """`bought` of many budgets at once: data, parameters and error, read off a curve through `POINTS` of it."""
-    ends = [float(np.min(flop)), float(np.max(flop))]
-    ends[1] = max(ends[1], ends[0] * 1.01)
-    found = [bought(domain, formulas, each) for each in np.geomspace(ends[0], ends[1], POINTS)]
-    at = np.log([each.flop for each in found])
-    return {
-        name: np.exp(np.interp(np.log(flop), at, np.log([getattr(each, name) for each in found])))
-        for name in ("data", "parameters", "error")
-    }
+    def bought(self, flop: Array) -> dict[str, Array]:
+        """data, parameters and error of each budget. Raises ValueError for less than the smallest model takes."""
+        first, last = self._below(float(np.min(flop))), self._above(float(np.max(flop)))
+        points = [self._point(place) for place in range(first, last + 1)]
+        at = np.log([point.flop for point in points])
+        return {
+            name: np.exp(np.interp(np.log(flop), at, np.log([getattr(point, name) for point in points])))
+            for name in ("data", "parameters", "error")
+        }
 
+    def _point(self, place: int) -> Bought:
+        if place not in self._points:
+            self._points[place] = at_data(self._domain, self._formulas, self._start * 2 ** (place / 2))
+        return self._points[place]
 
-def _bracket(domain: Domain, formulas: Formulas, flop: float) -> tuple[float, float]:
-    """Data of which the first takes no more than these FLOP, and the second more. Raises ValueError."""
-    low = domain.values().get("data_now", 1e6)
-    for _ in range(200):
+    def _below(self, flop: float) -> int:
+        place = 0
         try:
-            if at_data(domain, formulas, low).flop <= flop:
-                break
+            while self._point(place).flop > flop:
+                place -= 1
         except ValueError as fault:
             raise ValueError(f"{flop:.3g} FLOP are less than the smallest model takes: {fault}") from fault
-        low /= 2
-    high = 2 * low
-    while at_data(domain, formulas, high).flop <= flop:
-        low, high = high, 2 * high
-    return low, high
+        return place
+
+    def _above(self, flop: float) -> int:
+        place = 0
+        while self._point(place).flop <= flop:
+            place += 1
+        return place

@@ -10,7 +10,7 @@ from typing import Any
 
 from analysis import domain as domains
 from analysis.domain import Domain
-from analysis.domain_budget import bought_each
+from analysis.domain_budget import Curve
 from analysis.expenses import expenses as costs
 from analysis.shipped_formulas import Formulas, shipped
 from analysis.uncertain import answers, tornado
@@ -33,10 +33,11 @@ def told(options: Namespace) -> Told:
         raise Mistake(f"--utilization: expected with {options.domain}: no published run of such a model is known here")
     reached, given = machine(options), expenses(options)
     inputs = {"utilization": reached.utilization, **given}
+    curve = Curve(domain, formulas)
 
     def function(draws: Mapping[str, Any]) -> dict[str, Any]:
         flop, hours = spent(options, reached.peak_flop_per_s, draws)
-        found = bought_each(domain, formulas, flop)
+        found = curve.bought(flop)
         days = hours / 24 / options.devices
         return {**found, "flop": flop, "gpu_hours": hours, "days": days, **costs(hours, draws)}
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from analysis import domain as domains
-from analysis.domain_budget import at_data, bought, bought_each
+from analysis.domain_budget import Curve, at_data
 from analysis.language_laws import LAWS, loss, optimum
 from analysis.shipped_formulas import shipped
 from runners import project
@@ -108,20 +108,20 @@ def word_lm() -> tuple[domains.Domain, Any]:
 
 
 def test_a_domains_budget_is_the_inverse_of_its_curve() -> None:
-    """Today's 768e6 words have an error of 3.37, on 940 · 768e6^0.68 parameters; what an epoch takes buys them again."""
+    """Today's 768e6 words have an error of 3.37, on 940 · 768e6^0.68 parameters; an epoch's FLOP buy them again."""
     domain, formulas = word_lm()
     today = at_data(domain, formulas, 768e6)
     assert today.error == pytest.approx(3.37)
     assert today.parameters == pytest.approx(940 * 768e6**0.68)
     # 80 places are computed for each sentence of 25.37 words, at 6 FLOP a parameter but those that are looked up
     assert 5 * today.parameters < today.flop / (768e6 / 25.37 * 80) < 6 * today.parameters
-    back = bought(domain, formulas, today.flop)
-    assert back.data == pytest.approx(768e6, rel=2e-3)
-    ten = bought(domain, formulas, 10 * today.flop)
-    assert ten.data / back.data == pytest.approx(10 ** (1 / 1.68), rel=0.02)  # FLOP grow as data^(1 + 0.68)
-    many = bought_each(domain, formulas, np.asarray([today.flop, 10 * today.flop]))
-    assert many["data"] == pytest.approx([back.data, ten.data], rel=3e-3)
-    assert many["error"] == pytest.approx([back.error, ten.error], rel=1e-3)
+    many = Curve(domain, formulas).bought(np.asarray([today.flop, 3.3 * today.flop, 10 * today.flop]))
+    assert many["data"][0] == pytest.approx(768e6)
+    assert many["data"][2] / many["data"][0] == pytest.approx(10 ** (1 / 1.68), rel=0.02)  # FLOP as data^(1 + 0.68)
+    between = at_data(domain, formulas, float(many["data"][1]))  # no point of the curve
+    assert between.flop == pytest.approx(3.3 * today.flop, rel=2e-3)
+    assert many["error"][1] == pytest.approx(between.error, rel=1e-4)
+    assert many["parameters"][1] == pytest.approx(between.parameters, rel=1e-4)
 
 
 def test_a_domain_by_name_and_by_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
