@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def modes() -> str:
     """The other questions, for the end of a help."""
-    return "\n".join(f"{option:<12} {question}; {option} --help" for option, (_, question) in MODES.items())
+    return "; ".join(f"{option} ({question})" for option, (_, question) in MODES.items())
 
 
 def _command(where: str) -> Callable[[Sequence[str]], int]:

@@ -146,7 +146,7 @@ def test_a_domain_by_name_and_by_file(capsys: pytest.CaptureFixture[str], tmp_pa
         (("--reach", "1.8", *H100), "the irreducible loss is 1.817 nats, got 1.8"),
         (("--reach", "2.0", *H100, "--parameters", "1e7"), "does not get below"),
         (("--budget", "1 GPU-days", *H100, "--law", "kaplan"), "expected besiroglu2024 or hoffmann2022"),
-        (("--budget", "1 GPU-days", *H100, "--domain", "wordlm"), "unknown domain: expected transformer, char_lm"),
+        (("--budget", "1 GPU-days", *H100, "--domain", "wordlm"), "unknown domain: expected transformer, word_lm"),
         (("--budget", "1 GPU-days", *H100, "--domain", "x.toml"), "--domain: expected a file, got x.toml"),
         (("--budget", "1 GPU-days", *H100, "--domain", "speech"), "--utilization: expected with speech"),
         (
