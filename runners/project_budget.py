@@ -11,12 +11,12 @@ import argparse
 import re
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runners.arguments import Parser, add_format, choice_error, number
+from runners.arguments import Parser, choice_error, number
 from runners.exits import Mistake, guarded
 from runners.project_machine import add_expenses, add_machine, expenses, machine, positive
+from runners.project_told import add_output, reserve_all, tell
 
 if TYPE_CHECKING:
     from reports.project_budget import Told
@@ -53,10 +53,7 @@ def parser() -> Parser:
     made.add_argument("--batch", type=number(int, 1), metavar="SEQUENCES", help="a step (up to the critical batch)")
     add_machine(made)
     add_expenses(made)
-    made.add_argument("--rows", action="store_true", help="list the published runs of the utilization")
-    made.add_argument("--out", type=Path, metavar="FILE", help="also write what is printed here")
-    made.add_argument("--tornado", type=Path, metavar="PNG", help="draw what the answers hang on here (.png or .svg)")
-    add_format(made)
+    add_output(made)
     return made
 
 
@@ -80,7 +77,6 @@ def main(arguments: Sequence[str]) -> int:
 
 def _run(options: Namespace) -> int:
     from reports.project_budget import to_text
-    from runners.project_told import reserve_all, tell
 
     reserve_all(options)
     found = told(options)

@@ -6,14 +6,15 @@ hours cost at the caller's prices. Nothing is trained, timed or downloaded.
 
 from __future__ import annotations
 
+import argparse
 from argparse import Namespace
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runners.arguments import Parser, add_format
+from runners.arguments import Parser
 from runners.exits import guarded
 from runners.project_machine import add_expenses, add_machine, expenses, machine, positive
+from runners.project_told import add_output, reserve_all, tell, told_given
 
 if TYPE_CHECKING:
     from reports.project_compute import Told
@@ -27,16 +28,11 @@ how the interval is found, and what it is worth: docs/compute.md"""
 
 def parser() -> Parser:
     """The parser of this mode."""
-    import argparse
-
-    class _Raw(argparse.RawDescriptionHelpFormatter):
-        pass
-
     made = Parser(
         prog="python -m runners.project --compute",
         description="What training compute so many GPU-hours are, or how many GPU-hours so much compute takes.",
         epilog=EXAMPLES,
-        formatter_class=_Raw,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     made.add_argument("--compute", action="store_true", help=argparse.SUPPRESS)
     asked = made.add_mutually_exclusive_group(required=True)
@@ -44,10 +40,7 @@ def parser() -> Parser:
     asked.add_argument("--flop", type=positive, help="model FLOP of a training → GPU-hours")
     add_machine(made)
     add_expenses(made)
-    made.add_argument("--rows", action="store_true", help="list the published runs that it is from")
-    made.add_argument("--out", type=Path, metavar="FILE", help="also write what is printed here")
-    made.add_argument("--tornado", type=Path, metavar="PNG", help="draw what the answer hangs on here (.png or .svg)")
-    add_format(made)
+    add_output(made)
     return made
 
 
@@ -59,7 +52,6 @@ def main(arguments: Sequence[str]) -> int:
 
 def _run(options: Namespace) -> int:
     from reports.project_compute import to_text
-    from runners.project_told import reserve_all, tell
 
     reserve_all(options)
     found = told(options, machine(options), expenses(options))
@@ -72,7 +64,6 @@ def told(options: Namespace, device: Reached, given: dict[str, Any]) -> Told:
     from analysis.expenses import expenses as costs
     from analysis.uncertain import Uncertain, answers, exactly, tornado
     from reports.project_compute import Told
-    from runners.project_told import told_given
 
     hours, flop = options.gpu_hours, options.flop
     inputs: dict[str, Uncertain] = {"utilization": device.utilization, **given}

@@ -5,11 +5,24 @@ from __future__ import annotations
 import math
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from analysis.uncertain import Answer, Swing, Uncertain
+from runners.arguments import Parser, add_format
 from runners.exits import Mistake
 
+if TYPE_CHECKING:
+    from analysis.uncertain import Answer, Swing, Uncertain
+
 ENDINGS = (".png", ".svg")
+
+
+def add_output(made: Parser) -> None:
+    """--rows, --out, --tornado and --format."""
+    made.add_argument("--rows", action="store_true", help="list the published runs that the utilization is from")
+    made.add_argument("--out", type=Path, metavar="FILE", help="also write what is printed here")
+    made.add_argument("--tornado", type=Path, metavar="PNG", help="draw what the answers hang on here (.png or .svg)")
+    add_format(made)
 
 
 def reserve_all(options: Namespace) -> None:

@@ -12,7 +12,7 @@ from analysis.collectives import Group, all_reduce_bytes, all_reduce_s, half_s, 
 from analysis.interconnects import Link, between, links, within
 from analysis.peaks import lookup
 
-FAST = Link("fast", "nvlink", 100.0, 1.0)
+FAST = Link("fast", "nvlink", 100.0, 2.0)
 SLOW = Link("slow", "network", 10.0, 3.0)
 
 
@@ -69,20 +69,22 @@ def test_two_trees_send_twice_the_bytes_at_most(devices: int) -> None:
 
 
 def test_time_by_hand_within_a_node() -> None:
-    # 4 devices, 400 B: 3 steps of 1 s and 300 B at 100 B/s a half; a ring 12 s, two trees 4 steps + 800/100 = 12 s
+    # 4 devices, 400 B: 3 steps of 2 s and 300 B at 100 B/s a half: 18 s; two trees 4 steps and 800 B: 16 s
     group = Group(4, 4, FAST, SLOW)
-    assert half_s(400, group) == pytest.approx(6.0)
-    assert all_reduce_s(400, group) == pytest.approx(12.0)
-    assert all_reduce_s(4, group) == pytest.approx(4 + 0.08)  # trees: fewer steps
-    assert all_reduce_s(400, Group(4, 4, FAST, SLOW, achieved=0.5)) == pytest.approx(6 + 12)
-    assert all_reduce_s(400, Group(1, 1, FAST, SLOW)) == 0.0
+    assert half_s(400, group) == pytest.approx(9.0)
+    assert all_reduce_s(400, group) == pytest.approx(16.0)
+    assert all_reduce_s(4000, group) == pytest.approx(2 * (6 + 30))  # many bytes: the ring sends fewer
+    assert all_reduce_s(400, Group(4, 4, FAST, SLOW, achieved=0.5)) == pytest.approx(8 + 16)
+    assert all_reduce_s(100, Group(2, 2, FAST, SLOW)) == pytest.approx(2 * (2 + 0.5))
+    assert all_reduce_s(400, Group(1, 1, FAST, SLOW)) == 0.0 == tree_bytes(400, 1)
     assert send_s(100, SLOW, 0.5) == pytest.approx(3 + 20)
+    assert send_s(100, SLOW) == pytest.approx(3 + 10)
 
 
 def test_layers_beat_a_ring_through_all_nodes() -> None:
-    """2 nodes of 4, 800 B. In layers: 3 + 600/100 within, then 200 B between 2: 3 + 100/10; a flat ring 21 + 70."""
+    """2 nodes of 4, 800 B. In layers: 6 + 600/100 within, then 200 B between 2: 3 + 100/10; a flat ring 21 + 70."""
     group = Group(8, 4, FAST, SLOW)
-    assert half_s(800, group) == pytest.approx(9 + 13)
+    assert half_s(800, group) == pytest.approx(12 + 13)
     assert half_s(800, group) < 7 * 3 + 700 / 10
     alone = Group(2, 1, FAST, SLOW)
     assert half_s(800, alone) == pytest.approx(3 + 400 / 10)
