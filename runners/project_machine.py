@@ -7,14 +7,13 @@ interval, and the caller's own prices. Every mistake is one line.
 from __future__ import annotations
 
 import argparse
-import math
 from argparse import Namespace
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from analysis.precisions import PRECISIONS
+from analysis.precisions import PRECISIONS, TENSOR_UNITS
 from runners.arguments import Parser, choice_error, number
 from runners.exits import Mistake
 
@@ -23,6 +22,9 @@ if TYPE_CHECKING:
     from analysis.peaks import Device
     from analysis.uncertain import Uncertain
     from reports.project_words import Reached
+
+LEAST, MOST = 1e-9, 1e60
+"""Of any amount that is given."""
 
 UNKNOWN_GENERATION = "a device of its own"
 
@@ -36,10 +38,10 @@ class Range:
 
 
 def positive(text: str) -> float:
-    """A `type=` for a finite number above 0; 1e21 and 300 alike."""
+    """A `type=` for a number above 0, of a size that something has; 1e21 and 300 alike."""
     value = float(number(float)(text))
-    if not (0 < value < math.inf):
-        raise argparse.ArgumentTypeError(f"expected a finite number above 0, got {text!r}")
+    if not LEAST <= value <= MOST:  # `not` refuses nan
+        raise argparse.ArgumentTypeError(f"expected a number above 0, from {LEAST:g} to {MOST:g}, got {text!r}")
     return value
 
 
@@ -88,8 +90,7 @@ def machine(options: Namespace) -> Reached:
     device, unit = _device(options), PRECISIONS[options.precision].matmul_unit
     peak, source = _peak(options, device, unit)
     if options.utilization is not None:
-        given = _given(options.utilization, options.confidence, "--utilization", "logit")
-        return _machine(options, device, unit, peak, source, given)
+        return _machine(options, device, unit, peak, source, _utilization(options, unit))
     from analysis import published
     from analysis.compute import TooFew, predicted
     from runners.project_runs import own_runs
@@ -115,7 +116,7 @@ def expenses(options: Namespace) -> dict[str, Uncertain]:
         if getattr(options, name) is not None and getattr(options, needs) is None:
             raise Mistake(f"--{name}: expected --{needs} with it")
     names = [name for name in ("price", "watts", "pue", "intensity") if getattr(options, name) is not None]
-    return {name: _given(getattr(options, name), options.confidence, f"--{name}", "log") for name in names}
+    return {name: _given(getattr(options, name), options.confidence, "log") for name in names}
 
 
 def _machine(
@@ -162,12 +163,16 @@ def _peak(options: Namespace, device: Device | None, unit: str) -> tuple[float, 
     return device.peaks[unit], device.source
 
 
-def _given(given: Range, confidence: float, option: str, scale: str) -> Uncertain:
-    """The caller's number or interval. Raises Mistake."""
+def _utilization(options: Namespace, unit: str) -> Uncertain:
+    """The caller's own. Beyond 1 only IEEE units go, whose products fast algorithms save. Raises Mistake."""
+    given: Range = options.utilization
+    if unit in TENSOR_UNITS and (given.high > 1 or (given.high == 1 and given.low < 1)):
+        raise Mistake(f"--utilization: expected less than 1 on {unit} units, got {given.low:g}..{given.high:g}")
+    return _given(given, options.confidence, "logit" if unit in TENSOR_UNITS else "log")
+
+
+def _given(given: Range, confidence: float, scale: str) -> Uncertain:
+    """The caller's number or interval."""
     from analysis.uncertain import between, exactly
 
-    if scale == "logit" and given.high >= 1 and given.low != given.high:
-        raise Mistake(f"{option}: expected an interval below 1, got {given.low:g}..{given.high:g}")
-    if given.low == given.high:
-        return exactly(given.low)
-    return between(given.low, given.high, confidence, scale)
+    return exactly(given.low) if given.low == given.high else between(given.low, given.high, confidence, scale)

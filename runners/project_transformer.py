@@ -12,7 +12,7 @@ import numpy as np
 from analysis import language_laws as laws
 from analysis.expenses import expenses as costs
 from analysis.transformer import Transformer
-from analysis.uncertain import Input, Uncertain, answers, tornado
+from analysis.uncertain import Input, Uncertain, answers, medians, tornado
 from reports.project_budget import Fit, Told
 from reports.project_words import Reached, amount
 from runners.arguments import choice_error
@@ -30,6 +30,9 @@ ASPECT = 128
 MOST_DEVICES = 4096
 """Up to which a number of devices that fits is looked for."""
 
+MOST_NATS = 700.0
+"""Beyond which a perplexity is not a number any more."""
+
 MOST_OVER = 1.3
 """Of the parameters asked for, that a shape may have."""
 
@@ -45,6 +48,7 @@ def told(options: Namespace, reached: Reached, given: Mapping[str, Uncertain]) -
         inputs["law"] = block
     function = _function(options, law, reached.peak_flop_per_s)
     try:
+        _check(options, function, inputs)
         found = answers(function, inputs, options.confidence)
     except laws.Unreachable as fault:
         raise Mistake(f"--reach: {law.name}: {fault}, got {options.reach:g}") from fault
@@ -64,6 +68,19 @@ def told(options: Namespace, reached: Reached, given: Mapping[str, Uncertain]) -
         given=told_given(given, options.confidence),
         units={},
     )
+
+
+def _check(
+    options: Namespace, function: Callable[[Mapping[str, Any]], dict[str, Any]], inputs: Mapping[str, Input]
+) -> None:
+    """Raises Mistake for what is so little that guessing does better than the law."""
+    centre = function({name: np.asarray([value]) for name, value in medians(inputs).items()})
+    guess, loss = math.log(options.vocabulary), float(centre["loss"][0])
+    if loss > guess and options.vocabulary > 1:
+        raise Mistake(
+            f"expected a budget that the law is for: it gives {loss:.3g} nats, and guessing among {options.vocabulary} "
+            f"tokens is {guess:.3g}"
+        )
 
 
 def _law(options: Namespace) -> laws.Law:
@@ -94,7 +111,7 @@ def _function(options: Namespace, law: laws.Law, peak: float) -> Callable[[Mappi
         )
         return {
             "loss": loss,
-            "perplexity": np.exp(loss),
+            "perplexity": np.exp(np.minimum(loss, MOST_NATS)),
             "parameters": parameters,
             "tokens": tokens,
             "flop": flop,
@@ -211,7 +228,7 @@ def _cluster(options: Namespace) -> Cluster | None:
     device, memory = peaks.lookup(options.device), memories.lookup(options.device)
     if device is None or memory is None or device.bandwidth_bytes_per_s is None:
         return None
-    peak = device.peaks.get(PRECISIONS[options.precision].matmul_unit, options.peak)
+    peak = options.peak or device.peaks.get(PRECISIONS[options.precision].matmul_unit)
     if peak is None:
         return None
     filled = SPARE * memory.memory_bytes

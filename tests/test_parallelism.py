@@ -81,6 +81,36 @@ def test_activations_are_korthikantis() -> None:
     assert saved == pytest.approx(0.65, abs=0.005)
 
 
+def test_parameters_layer_by_layer() -> None:
+    """A block: 3h² + 3h, h² + h, 4h² + 4h, 4h² + h and two normalisations of 2h; embeddings of tokens and places."""
+    h, layers = 12288, 96
+    block = 3 * h**2 + 3 * h + h**2 + h + 4 * h**2 + 4 * h + 4 * h**2 + h + 2 * 2 * h
+    assert GPT3.parameters == pytest.approx(layers * block + (51200 + 2048) * h, rel=1e-12)
+
+
+def test_what_a_device_keeps_by_hand() -> None:
+    """One stage: blocks and logits. Four: the first has four micro-batches of its quarter, the last one and logits."""
+    model = Transformer(8, 1024, 16, 512, 1000)
+    block, logits = model.activation_bytes(2, 1, "none"), 4 * 512 * 2 * 1000
+    assert model.logit_bytes(2, 1) == logits == 8 * model.logit_bytes(2, 8)
+    assert held(model, Plan(micro=2, recompute="none"), 8).activations == pytest.approx(8 * block + logits)
+    assert held(model, Plan(micro=2, pipeline=4, recompute="none"), 8).activations == pytest.approx(4 * 2 * block)
+    assert held(model, Plan(micro=2, pipeline=4, recompute="none"), 4).activations == pytest.approx(2 * 2 * block)
+    two = held(model, Plan(micro=2, pipeline=4, chunks=2, recompute="none"), 8).activations
+    assert two == pytest.approx(4 * 2 * block * (1 + 3 / 8))  # Korthikanti et al., section 4.2.3: 1 + (p − 1)/(p v)
+    wordy = replace(model, vocabulary=200_000)
+    last = held(wordy, Plan(pipeline=4, recompute="none"), 1).activations
+    assert last == pytest.approx(2 * model.activation_bytes(1, 1, "none") + wordy.logit_bytes(1, 1))
+    inputs = held(model, Plan(micro=2, recompute="full"), 8).activations
+    assert inputs == pytest.approx(8 * 2 * 512 * 2 * 1024 + model.activation_bytes(2, 1, "selective") + logits)
+    assert model.activation_bytes(1, 8, "full") == 2 * 512 * 1024 / 8
+    assert model.activation_bytes(1, 8, "full", sequence_parallel=False) == 2 * 512 * 1024
+    whole = held(model, Plan(data=4, zero=3), 4)
+    parameters = 8 * (12 * 1024**2 + 13 * 1024) + 1512 * 1024
+    assert whole.weights == pytest.approx(2 * parameters / 4 + 2 * 2 * 12 * 1024**2)  # two blocks are whole at a time
+    assert whole.total == pytest.approx(whole.weights + 14 * parameters / 4 + whole.activations)
+
+
 def test_tensor_parallelism_sends_8_bsh_a_layer() -> None:
     """Narayanan et al., section 3.2: 8 b s h (t − 1)/t elements a layer and device, forward and backward together."""
     plan = Plan(tensor=8, micro=2, recompute="none")
@@ -151,6 +181,32 @@ def test_a_step_is_the_sum_of_its_parts() -> None:
     assert found.step_s == pytest.approx(parts)
     assert found.kernels_s == max(found.compute_s, found.moved_s)
     assert found.model_ratio == pytest.approx(GPT3.step_flop(256) / (found.step_s * 256 * 312e12))
+
+
+def test_each_part_of_a_step_by_hand() -> None:
+    """2 layers of 256, 8 of 16 sequences a replica, tensor 2, 2 stages, links of 1e9 B/s that answer at once."""
+    model = Transformer(2, 256, 4, 128, 1000)
+    link = Link("flat", "nvlink", 1e9, 1e-30)
+    cluster = Cluster(1e12, 1e11, 80e9, link, link, node=8, reachable=0.5, achieved=1.0)
+    plan = Plan(data=2, tensor=2, pipeline=2, micro=1, zero=1, recompute="full")
+    found = step(model, plan, 16, cluster)
+    tokens, micro = 128, 8
+    blocks, scores, logits = 24 * tokens * 256**2, 4 * tokens * 128 * 256, 2 * tokens * 256 * 1000  # a layer; the model
+    assert found.compute_s == pytest.approx(micro * (4 * (blocks + scores) + 3 * logits) / 2 / 0.5e12)
+    parameters = (12 * 256**2 + 13 * 256 + 1128 * 256) / 2  # one layer and an embedding, over two
+    moved = 8 * parameters + 3 * model.activation_bytes(1, 2, "selective")
+    assert found.moved_s == pytest.approx(micro * moved / 1e11)
+    message = 2 * tokens * 256
+    assert found.tensor_s == pytest.approx(micro * 6 * 2 * message / 2 / 1e9)
+    assert step(model, replace(plan, tensor_hidden=0.75), 16, cluster).tensor_s == pytest.approx(found.tensor_s / 4)
+    assert found.send_s == pytest.approx(micro * 2 * (message / 2) / 1e9)
+    assert found.data_s == pytest.approx(2 * 2 * parameters / 2 / 1e9)
+    assert found.data_exposed_s == pytest.approx(max(0, found.data_s - found.kernels_s / micro * 2 / 3))
+    assert found.data_exposed_s > 0
+    assert found.update_s == pytest.approx(28 * parameters / 2 / 1e11)
+    flop = 3 * (2 * (blocks + scores) + logits) * 16
+    assert found.model_ratio == pytest.approx(flop / (8 * 1e12 * found.step_s))
+    assert found.hardware_ratio == pytest.approx((flop + 2 * (blocks + scores) * 16) / (8 * 1e12 * found.step_s))
 
 
 def test_stage_three_sends_half_as_much_again() -> None:

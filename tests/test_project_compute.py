@@ -152,16 +152,23 @@ def test_a_family_with_too_few_runs_needs_some_of_the_callers(
     [
         (("--gpu-hours", "3", "--device", "A100", "--family", "cnn"), "nearest: NVIDIA A100-SXM4-80GB"),
         (("--gpu-hours", "3", "--device", "Tesla T4", "--family", "cnn"), "no bf16 peak: expected fp32 or amp-fp16"),
-        (("--gpu-hours", "-3", "--device", "NVIDIA H200", "--family", "cnn"), "a finite number above 0, got '-3'"),
-        (("--gpu-hours", "1e400", "--device", "NVIDIA H200", "--family", "cnn"), "a finite number above 0"),
-        (("--flop", "nan", "--device", "NVIDIA H200", "--family", "cnn"), "a finite number above 0"),
+        (
+            ("--gpu-hours", "-3", "--device", "NVIDIA H200", "--family", "cnn"),
+            "a number above 0, from 1e-09 to 1e+60, got '-3'",
+        ),
+        (("--gpu-hours", "1e400", "--device", "NVIDIA H200", "--family", "cnn"), "a number above 0"),
+        (("--flop", "nan", "--device", "NVIDIA H200", "--family", "cnn"), "a number above 0"),
         (
             ("--gpu-hours", "3", "--device", "NVIDIA H200", "--family", "cn"),
             "language-model or vision-transformer, got",
         ),
         (("--gpu-hours", "3", "--device", "NVIDIA H200"), "--family: expected cnn, depthwise-cnn, language-model"),
         (("--device", "NVIDIA H200", "--family", "cnn"), "one of the arguments --gpu-hours --flop is required"),
-        (("--gpu-hours", "3", "--device", "NVIDIA H200", "--utilization", "0.3..1.2"), "an interval below 1"),
+        (
+            ("--gpu-hours", "3", "--device", "NVIDIA H200", "--utilization", "0.3..1.2"),
+            "expected less than 1 on bf16 units",
+        ),
+        (("--gpu-hours", "3", "--device", "NVIDIA H200", "--utilization", "1.5"), "expected less than 1 on bf16 units"),
         (("--gpu-hours", "3", "--device", "NVIDIA H200", "--utilization", "0.4..0.3"), "LOW..HIGH with LOW first"),
         (
             ("--gpu-hours", "3", "--device", "NVIDIA H200", "--family", "cnn", "--pue", "1.1"),
@@ -186,6 +193,12 @@ def test_mistakes_are_one_line(
     monkeypatch.chdir(tmp_path)
     assert words in refused(capsys, "--compute", *arguments)
     assert not list(tmp_path.iterdir())
+
+
+def test_ieee_units_may_go_beyond_their_peak(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ("--compute", "--gpu-hours", "1", "--device", "NVIDIA H200", "--precision", "fp32")
+    found = told(capsys, *asked, "--utilization", "0.8..1.25")["utilization"]
+    assert (found["ratio"], found["scale"]) == (pytest.approx(1), "log")
 
 
 def test_a_device_of_the_callers_needs_a_peak(capsys: pytest.CaptureFixture[str]) -> None:
