@@ -19,7 +19,7 @@ from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 HELD = ("torch", "torchvision")
-PLAIN = {"TERM": "dumb", "NO_COLOR": "1", "COLUMNS": "100"}
+PLAIN = {"TERM": "dumb", "NO_COLOR": "1", "COLUMNS": "100", "LINES": "50"}  # rich wants both sizes
 
 
 def held() -> list[str]:
