@@ -45,12 +45,13 @@ def sweep(
             yield first_order.Point(cost["parameters"], batch, cost["flop"], cost["moved_bytes"], held)
 
 
-def asymptote(domain: Domain, formulas: Formulas) -> dict[str, float]:
+def asymptote(domain: Domain, formulas: Formulas, element_bytes: int = 4) -> dict[str, float]:
     """gamma, lambda, mu and delta of a model as it grows without end, at the domain's sub-batch.
 
     mu: the part of the bytes that grows with the batch, over √p. delta: of what is kept for the backward pass and of a
-    gradient of each parameter.
+    gradient of each parameter. element_bytes: of a number in memory.
     """
+    share = element_bytes / formulas.element_bytes
 
     def at(quantity: str, batch: int) -> float:
         return float(formulas.exact(quantity, **{**domain.sizes_at(FAR), "batch": batch}))
@@ -61,7 +62,7 @@ def asymptote(domain: Domain, formulas: Formulas) -> dict[str, float]:
     one, two = (formulas.exact("bytes_accessed", **{**here, "batch": each}) for each in (batch, batch + 1))
     return {
         "gamma": at("all_flop", batch) / size / batch,
-        "lambda": float(one) / size,
-        "mu": float(two - one) / math.sqrt(size),
-        "delta": at("kept_bytes", batch) / size + formulas.element_bytes,
+        "lambda": share * float(one) / size,
+        "mu": share * float(two - one) / math.sqrt(size),
+        "delta": share * at("kept_bytes", batch) / size + element_bytes,
     }

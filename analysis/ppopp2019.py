@@ -39,7 +39,8 @@ Found = dict[Key, Ours]
 @dataclass(frozen=True)
 class Row:
     """A domain as the paper's tables have it. sizes: of the model; asymptotic: those of table 2 where they differ;
-    assumed: keys of the assumptions that its sizes are."""
+    assumed: keys of the assumptions that its sizes are; sigma: that of the one in place of the printed sigma; samples:
+    that of what an epoch counts, "" where the data are samples, None where nobody says; years: section 5 has them."""
 
     name: str
     model: str
@@ -47,7 +48,9 @@ class Row:
     sizes: Mapping[str, int | str]
     asymptotic: Mapping[str, int | str] = field(default_factory=dict)
     assumed: tuple[str, ...] = ()
+    sigma: str | None = None
     samples: str | None = None
+    years: bool = False
 
 
 SPEECH: Mapping[str, int | str] = {
@@ -61,13 +64,16 @@ SPEECH: Mapping[str, int | str] = {
 """The artifact's, with the frames of section 4.2."""
 
 ROWS = (
-    Row("word LM", "wordlm", "hidden", {"vocab": 10004, "seq": 80}, samples="sentences"),
-    Row("character LM", "charlm", "hidden", {"vocab": 98, "seq": 150}, samples="letters"),
-    Row("NMT", "nmt", "hidden", {"vocab": 36548, "seq": 50}, {"seq": 26}, ("nmt_seq",), "pairs"),
+    Row("word LM", "wordlm", "hidden", {"vocab": 10004, "seq": 80}, samples="sentences", years=True),
+    Row("character LM", "charlm", "hidden", {"vocab": 98, "seq": 150}, {}, (), "char_sigma", "letters", True),
+    Row("NMT", "nmt", "hidden", {"vocab": 36548, "seq": 50}, {"seq": 26}, ("nmt_seq",), None, "pairs", True),
     Row("speech", "speech", "hidden", SPEECH),
-    Row("image", "resnet152", "width", {"image": 224, "classes": 1000}, assumed=("layers",)),
+    Row("image", "resnet152", "width", {"image": 224, "classes": 1000}, assumed=("layers",), samples=""),
 )
 """Sizes are the artifact's (github.com/baidu-research/catamount, tests/full) but for those that are assumed."""
+
+COUNTED = {"sentences": "sentences", "letters": "sentences", "pairs": "pairs"}
+"""What an epoch counts → the assumption that has their number today."""
 
 RESNETS = ("resnet50", "resnet101", "resnet152")
 
@@ -114,7 +120,8 @@ def sized(
 ) -> tuple[Domain, int]:
     """A row of table 3 with its sub-batch, and the width that has its parameters."""
     domain = domain_of(row, int(given("Table 3", row.name, "sub-batch")))
-    return domain, grown_for(domain, formulas[row.model], _parameters(row, given, assumed)[1])
+    sigma = assumed[row.sigma] if row.sigma else given("Table 1", row.name, "sigma")
+    return domain, grown_for(domain, formulas[row.model], _parameters(row, given, sigma))
 
 
 def _scales(row: Row, given: Inputs) -> Iterator[tuple[Key, Ours]]:
@@ -155,45 +162,47 @@ def _asymptotes(row: Row, given: Inputs, formulas: Mapping[str, Formulas]) -> It
         yield ("Table 2", row.name, name), Ours(value, ("depths",) if len(models) > 1 else ())
 
 
-def _parameters(row: Row, given: Inputs, assumed: Mapping[str, float]) -> tuple[float, float]:
-    """(by the printed sigma, by that of table 3's other columns)."""
+def _parameters(row: Row, given: Inputs, sigma: float) -> float:
+    """What the data of table 3 take. sigma: in millions."""
     data, beta_p = given("Table 3", row.name, "data"), given("Table 1", row.name, "beta_p")
-    sigma = given("Table 1", row.name, "sigma")
-    better = assumed["char_sigma"] if row.name == "character LM" else sigma
-    return tuple(scaling.ModelSize(s * MILLION, beta_p).parameters(data) for s in (sigma, better))  # type: ignore[return-value]
+    return scaling.ModelSize(sigma * MILLION, beta_p).parameters(data)
 
 
 def _requirements(
     row: Row, given: Inputs, assumed: Mapping[str, float], formulas: Mapping[str, Formulas], target: Accelerator
 ) -> Iterator[tuple[Key, Ours]]:
     """Table 3, and the years of section 5."""
-    data, beta_p, sigma = (
-        given.printed(table, row.name, column)
-        for table, column in (("Table 3", "data"), ("Table 1", "beta_p"), ("Table 1", "sigma"))
-    )
-    ends = box(lambda m, b, s: scaling.ModelSize(s * MILLION, b).parameters(m), data, beta_p, sigma)
-    yield ("Table 3", row.name, "parameters"), Ours(_parameters(row, given, assumed)[0], (), *ends)
+    yield ("Table 3", row.name, "parameters"), _by_sigma(row, given)
     domain, grown = sized(row, given, assumed, formulas)
     cost = cost_of(domain, formulas[row.model], target, grown)
-    its = (*(("char_sigma",) if row.name == "character LM" else ()), *row.assumed)
+    its = (*((row.sigma,) if row.sigma else ()), *row.assumed)
+    step_s = target.step(cost["flop"], cost["moved_bytes"]).time_s
+    yield ("Table 3", row.name, "sub-batch chosen"), Ours(_chosen(domain, formulas[row.model], target, grown))
     yield ("Table 3", row.name, "step FLOP"), Ours(cost["flop"], its)
     yield ("Table 3", row.name, "step bytes"), Ours(cost["moved_bytes"] / TERA_BINARY, (*its, "binary"))
     yield ("Table 3", row.name, "footprint"), Ours(cost["footprint_bytes"] / GIGA_BINARY, (*its, "binary"))
-    step_s = target.step(cost["flop"], cost["moved_bytes"]).time_s
-    yield ("Table 3", row.name, "sub-batch chosen"), Ours(_chosen(domain, formulas[row.model], target, grown))
     yield ("Table 3", row.name, "step time"), Ours(step_s, its)
     samples = samples_of(row, given, assumed)
     if samples is None:
         return
     days = epoch_s(samples, domain.sub_batch, 1, step_s) / DAY_S
+    data = given.printed("Table 3", row.name, "data")
     low, high = (days * end / data.value for end in data.ends)
     its = (*its, *((row.samples,) if row.samples else ()))
     yield ("Table 3", row.name, "epoch"), Ours(days, its, low, high)
-    if row.model in ("wordlm", "charlm", "nmt"):
-        yield (
-            ("Section 5", row.name, "years of an epoch"),
-            Ours(days / YEAR_DAYS, its, low / YEAR_DAYS, high / YEAR_DAYS),
-        )
+    if row.years:
+        years = Ours(days / YEAR_DAYS, its, low / YEAR_DAYS, high / YEAR_DAYS)
+        yield ("Section 5", row.name, "years of an epoch"), years
+
+
+def _by_sigma(row: Row, given: Inputs) -> Ours:
+    """The parameters by the printed sigma, and over what the inputs may have been rounded from."""
+    data, beta_p, sigma = (
+        given.printed(table, row.name, column)
+        for table, column in (("Table 3", "data"), ("Table 1", "beta_p"), ("Table 1", "sigma"))
+    )
+    ends = box(lambda m, b, s: scaling.ModelSize(s * MILLION, b).parameters(m), data, beta_p, sigma)
+    return Ours(_parameters(row, given, sigma.value), (), *ends)
 
 
 def _chosen(domain: Domain, formulas: Formulas, target: Accelerator, grown: int) -> int:
@@ -205,8 +214,7 @@ def _chosen(domain: Domain, formulas: Formulas, target: Accelerator, grown: int)
 
 def samples_of(row: Row, given: Inputs, assumed: Mapping[str, float]) -> float | None:
     """What a step takes sub-batch of: the data over what a sample has of it. None where nobody says."""
-    data, now = given("Table 3", row.name, "data"), given("Table 1", row.name, "current samples")
     if row.samples is None:
-        return data if row.name == "image" else None
-    today = assumed["pairs"] if row.samples == "pairs" else assumed["sentences"]
-    return data / now * today
+        return None
+    data, now = given("Table 3", row.name, "data"), given("Table 1", row.name, "current samples")
+    return data / now * assumed[COUNTED[row.samples]] if row.samples else data

@@ -1,7 +1,7 @@
 """Formulas of the five domains' models, read from frontier_formulas.csv, so that projecting them needs no torch.
 
-The file is made by `python -m benchmarks.frontier`, a row a quantity: exact formulas under Catamount's rules
-(docs/catamount.md). A test makes one model's rows again. Nothing is fitted here.
+The file is made by `python -m benchmarks.frontier`, a row a quantity: exact formulas by Catamount's rules
+(docs/catamount.md) and by our own. A test makes one model's rows again. Nothing is fitted here.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from analysis.symbols import names, parse, unknown
 FILE = Path(__file__).with_name("frontier_formulas.csv")
 
 BATCH = "batch"
+
+RULES = ("catamount", "flopledger")
 
 
 @dataclass(frozen=True)
@@ -59,12 +61,14 @@ class Formulas:
 
 
 @functools.cache
-def shipped() -> Mapping[str, Formulas]:
-    """Model → its formulas, all of the file."""
+def shipped(rules: str = RULES[0]) -> Mapping[str, Formulas]:
+    """Model → its formulas by these rules."""
     found: dict[str, dict[str, Any]] = {}
     heads: dict[str, Mapping[str, str]] = {}
     with FILE.open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
+            if row["rules"] != rules:
+                continue
             found.setdefault(row["model"], {})[row["quantity"]] = row["formula"]
             heads[row["model"]] = row
     return {

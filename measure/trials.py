@@ -156,11 +156,14 @@ def sweep(kind: str, rate_flop_per_s: float) -> list[Trial]:
 def moves(kind: str, cache_bytes: int | None, memory_bytes: int) -> list[Move]:
     """Copies and triads, those in memory first: three sizes beyond the last cache, and from 1 MiB up to them by 4.
 
-    cache_bytes: None where it is not known. memory_bytes: of the device.
+    cache_bytes: None where it is not known. memory_bytes: of the device. Of a cache so large that its first
+    size would be more than MOST_BYTES there is one size, BEYOND times the cache, if the memory is large enough.
     """
-    most = min(MOST_BYTES[kind], 1 << (memory_bytes // MEMORY_SHARE).bit_length() - 1)
-    beyond = 1 << (BEYOND * (cache_bytes or CACHE_IF_UNKNOWN_BYTES) - 1).bit_length()
-    large = [size for size in (beyond, 2 * beyond, 4 * beyond) if size <= most]
+    share = memory_bytes // MEMORY_SHARE
+    most = min(MOST_BYTES[kind], share)
+    least = BEYOND * (cache_bytes or CACHE_IF_UNKNOWN_BYTES)
+    beyond = 1 << (least - 1).bit_length()
+    large = [size for size in (beyond, 2 * beyond, 4 * beyond) if size <= most] or [least] * (least <= share)
     small = [size for i in range(16) if (size := LEAST_BYTES << 2 * i) < min(beyond, most + 1)]
     return [
         Move(operation, size, family)

@@ -69,7 +69,7 @@ def to_text(told: Told) -> str:
         "",
         *columns(list(_laws(told)), left=(0,)),
         "",
-        *(line for words in _sentences(told) for line in textwrap.wrap(words, WIDTH)),
+        *(line for words in _sentences(told) for line in textwrap.wrap(words, WIDTH, break_on_hyphens=False)),
     ]
     return "\n".join([*lines, ""])
 

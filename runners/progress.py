@@ -1,8 +1,9 @@
 """Progress on stderr: of a sweep a bar with the time left on a terminal, a line a cell elsewhere; of other commands one
-line on a terminal, which the next one replaces."""
+line on a terminal, which the next one replaces. A terminal that says TERM=dumb, as notebooks do, gets a log's lines."""
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from types import TracebackType
@@ -17,9 +18,14 @@ def title(cell: Cell | Run) -> str:
     return " ".join([cell.model, f"batch {cell.batch_size}", cell.precision, *extra])
 
 
+def replaces(stream: TextIO) -> bool:
+    """Whether what is written there can be replaced: on a terminal that is not a dumb one."""
+    return stream.isatty() and os.environ.get("TERM") != "dumb"
+
+
 def passing(words: str) -> None:
     """A line that the next one replaces, on a terminal only; "": none any more."""
-    if sys.stderr.isatty():
+    if replaces(sys.stderr):
         print(f"\r\033[K{words}", end="", file=sys.stderr, flush=True)
 
 
@@ -35,7 +41,7 @@ class Progress:
         self._task: Any = None
 
     def __enter__(self) -> Self:
-        if self._stream.isatty() and self._total:
+        if replaces(self._stream) and self._total:
             self._bar, self._task = _bar(self._total, self._stream)
             self._bar.start()
         return self

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 BATCH = "batch"
 
 
-def derived(domain: Domain) -> Formulas | int:
+def derived(domain: Domain, rules: str) -> Formulas | int:
     """The formulas of the domain's model in the size that grows, the sizes that follow it and the batch.
 
     The exit code, after one line on stderr, where it has none. Raises Mistake for a model or size that cannot be.
@@ -30,7 +30,7 @@ def derived(domain: Domain) -> Formulas | int:
     from runners.formula_points import NotBuilt
     from runners.model_options import check_models
 
-    options = formula_options.parser().parse_args(_words(domain))
+    options = formula_options.parser().parse_args(_words(domain, rules))
     check_models([domain.model], options)
     try:
         found = answer(options)
@@ -49,11 +49,11 @@ def derived(domain: Domain) -> Formulas | int:
     return Formulas(domain.model, found.rules, {**sizes, **own}, quantities)
 
 
-def _words(domain: Domain) -> Sequence[str]:
+def _words(domain: Domain, rules: str) -> Sequence[str]:
     """The command line of `runners.formula` for a domain."""
     from runners.formula_points import ALIASES
 
     follow = [name for name, size in domain.sizes.items() if isinstance(size, str)]
     fixed = [f"{ALIASES.get(name, name)}={size}" for name, size in domain.sizes.items() if isinstance(size, int)]
-    words = [domain.model, "--symbols", ",".join([domain.grows, *follow, BATCH])]
+    words = [domain.model, "--rules", rules, "--symbols", ",".join([domain.grows, *follow, BATCH])]
     return [*words, "--hyper", ",".join(fixed)] if fixed else words

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from analysis.shipped_formulas import Formulas
     from reports.projection import Told
 
+RULES = ("catamount", "flopledger")
 UNITS = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8")
 
 TERA, GIGA, GIBI = 1e12, 1e9, 2**30
@@ -41,6 +42,7 @@ def parser() -> Parser:
         "--target", type=number(float), metavar="ERROR", help="the error to reach, in place of the file's"
     )
     made.add_argument("--sub-batch", type=number(int, 1), metavar="N", help="samples of a step, in place of the file's")
+    made.add_argument("--rules", choices=RULES, help="what is counted how (Catamount's for its models, else ours)")
     add_target(made.add_argument_group("the target accelerator (that of the paper)"))
     add_format(made, "table, csv or json (table)")
     made.add_argument("--figures", type=Path, metavar="DIR", help="draw its figures there, too")
@@ -82,7 +84,7 @@ def _run(options: Namespace) -> int:
         domain, target = _domain(options), target_of(options)
     except ValueError as fault:
         raise Mistake(str(fault)) from fault
-    formulas = _formulas(domain)
+    formulas = _formulas(domain, options.rules)
     if isinstance(formulas, int):
         return formulas
     try:
@@ -120,7 +122,7 @@ def answer(domain: Domain, target: Accelerator, formulas: Formulas, must_fit: bo
         rules=formulas.rules,
         spread=spread,
         fit=frontier_laws.fitted(domain, formulas, target, grown),
-        limits=frontier_laws.asymptote(domain, formulas),
+        limits=frontier_laws.asymptote(domain, formulas, target.element_bytes),
         sub_batches=frontier.batches(domain, formulas, target, grown),
         largest_batch=largest,
         accelerators=frontier.accelerators_for(spread.middle.footprint_bytes, target),
@@ -194,22 +196,23 @@ def _tables(path: Path) -> dict[str, object]:
         raise Mistake(f"{path}: expected TOML, got {fault}") from fault
 
 
-def _formulas(domain: Domain) -> Formulas | int:
-    """Those that are shipped, else the model's own; the exit code where it has none."""
+def _formulas(domain: Domain, rules: str | None) -> Formulas | int:
+    """Those that are shipped, else the model's own; the exit code where it has none. rules: None for Catamount's where
+    these are shipped, else ours."""
     from analysis.shipped_formulas import shipped
 
-    known = shipped().get(domain.model)
+    known = shipped(rules or RULES[0]).get(domain.model)
     if known is not None and not set(domain.sizes) - set(known.sizes):
         return known
     from runners.project_formulas import derived
 
-    return derived(domain)
+    return derived(domain, rules or RULES[1])
 
 
 def _notes(target: Accelerator, formulas: Formulas) -> list[str]:
     notes = []
     if formulas.rules == "catamount":
-        notes.append("FLOP and bytes are by Catamount's rules (docs/catamount.md), as the paper's.")
+        notes.append("FLOP and bytes are by Catamount's rules, as the paper's: those of PyTorch by --rules flopledger.")
     notes.append(
         "The footprint is what is kept for the backward pass and a gradient of each parameter; bytes are of every "
         "operation alone, nothing fused."

@@ -1,8 +1,24 @@
-"""Tests marked `gpu` are skipped without a CUDA device, for one reason that the list of expected skips knows."""
+"""Tests marked `gpu` are skipped without a CUDA device, for one reason that the list of expected skips knows; the whole
+suite runs in two processes where pytest-xdist is installed, a file or a selection in one."""
 
 from __future__ import annotations
 
+import os
+
 import pytest
+
+PROCESSES = 2
+"""More would have tests that time something hold each other up, each has torch's libraries of its own in memory."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """Take two processes for the whole suite, unless the command line says how many (`-n`) or wants to look inside."""
+    options = config.option
+    whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS and options.markexpr == "not slow"
+    asked = options.keyword or options.usepdb or options.collectonly or getattr(options, "numprocesses", 0) is not None
+    if whole and not asked and (os.cpu_count() or 1) >= PROCESSES and not hasattr(config, "workerinput"):
+        options.numprocesses, options.dist = PROCESSES, "worksteal"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

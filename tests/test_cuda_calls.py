@@ -196,7 +196,8 @@ def test_each_work_has_its_time_on_the_devices_clock_and_its_count(measured):
     cell, found = measured
     run, samples = rows_of(cell, found)
     times = {row.work: row for row in work_times(run, samples)}
-    assert {work: row.status for work, row in times.items()} == dict.fromkeys(("one", "batch", "last", "epoch"), "ok")
+    assert set(times) == {"one", "batch", "last", "epoch"}
+    assert {row.status for row in times.values()} <= {"ok", "not_converged"}, "a busy processor's intervals are wide"
     last = sum(s.device_s for s in samples if (s.part, s.work) == ("measure", "last"))
     steps = sum(s.steps for s in samples if (s.part, s.work) == ("measure", "last"))
     assert times["last"].time_s == pytest.approx(last / steps)
@@ -234,8 +235,10 @@ def test_peak_memory_is_that_of_the_cells_own_step(driver):
     """Read before the other works begin; they go on allocating, a mebibyte a step here."""
     found = whole(on_cuda())
     own = sum(b.steps for b in found.blocks if not b.work and b.part in ("warmup", "measure", "phase"))
+    others = sum(b.steps for b in found.blocks if b.work)
     peak = found.fields["peak_memory_bytes"] / MEBIBYTE
-    assert own <= peak < driver.steps - 10
+    assert others > 0
+    assert own <= peak <= driver.steps - others
     assert found.fields["reserved_memory_bytes"] == 2 * found.fields["peak_memory_bytes"]
     assert driver.asked["reset_peak_memory_stats"] == 1
     assert driver.asked["empty_cache"] == 1, "a work that succeeds gives nothing back: the next one takes it"

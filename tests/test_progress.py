@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import io
+import sys
 
 import pytest
 
 from results.records import Cell, Run
 from runners import progress
-from runners.progress import Progress, title
+from runners.progress import Progress, passing, title
 
 CELL = Cell(model="resnet18", batch_size=8, device="cpu")
 
@@ -21,6 +22,12 @@ class Terminal(io.StringIO):
 def run(status: str = "ok", reason: str = "", duration_s: float | None = 12.0, **more: object) -> Run:
     parameters = {**vars(CELL), **more}
     return Run(**parameters, cell_id="c", attempt=1, sitting="s0", status=status, reason=reason, duration_s=duration_s)
+
+
+@pytest.fixture(autouse=True)
+def able(monkeypatch):
+    """A terminal that can replace lines, whatever these tests run in."""
+    monkeypatch.setenv("TERM", "xterm")
 
 
 @pytest.fixture
@@ -99,3 +106,16 @@ def test_nothing_to_do_draws_nothing():
     with Progress(0, stream):
         pass
     assert stream.getvalue() == ""
+
+
+def test_a_dumb_terminal_gets_what_a_log_gets(clock, monkeypatch):
+    monkeypatch.setenv("TERM", "dumb")
+    stream, log = Terminal(), io.StringIO()
+    monkeypatch.setattr(sys, "stderr", stream)
+    passing("a line that none replaces")
+    assert stream.getvalue() == ""
+    for each in (stream, log):
+        with Progress(1, each) as said:
+            said.stage(CELL, "counting")
+            said.done(run("ok"))
+    assert stream.getvalue() == log.getvalue() != ""

@@ -86,7 +86,7 @@ def test_a_file_of_ten_lines_is_projected_without_shipped_formulas(
     with_rows = json.loads(told(capsys, str(file), "--format", "json"))
     assert with_rows["rules"] == "catamount"
     assert "no confidence interval" in " ".join(told(capsys, str(file)).split())
-    monkeypatch.setattr("analysis.shipped_formulas.shipped", dict)
+    monkeypatch.setattr("analysis.shipped_formulas.shipped", lambda _rules: {})
     derived = json.loads(told(capsys, str(file), "--format", "json"))
     assert derived["rules"] == "flopledger"
     ours, theirs = (each["projection"] for each in (derived, with_rows))
@@ -179,7 +179,7 @@ def test_a_model_without_formulas_ends_with_1(
         raise NotBuilt("it cannot be built")
 
     monkeypatch.setattr("runners.formula.answer", fail)
-    monkeypatch.setattr("analysis.shipped_formulas.shipped", dict)
+    monkeypatch.setattr("analysis.shipped_formulas.shipped", lambda _rules: {})
     file = tmp_path / "mine.toml"
     file.write_text(TEN_LINES)
     assert project.main([str(file)]) == 1
@@ -236,7 +236,10 @@ def test_figures_are_drawn_for_a_domain_and_for_the_paper(monkeypatch: pytest.Mo
     assert (at[1024], at[512]) == pytest.approx((6.21, 11.16), rel=2e-3)
 
 
-def test_figures_land_in_their_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_figures_land_in_their_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("reports.style.render", lambda _figure: {"png": b"p", "svg": b"s"})
     told(capsys, "image", "--figures", str(tmp_path / "drawn"))
     names = {path.name for path in (tmp_path / "drawn").iterdir()}
     assert names == {f"{n}.{e}" for n in ("learning_curve", "growth", "sub_batch", "roofline") for e in ("png", "svg")}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -64,6 +64,12 @@ def refused(place: Path, *arguments: str) -> str:
     return done.stderr
 
 
+def of_children_s() -> float:
+    """Processor time of all processes that this one has waited for."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 class TestAtOnce:
     @pytest.mark.parametrize(
         "arguments",
@@ -71,10 +77,10 @@ class TestAtOnce:
     )
     def test_it_answers_at_once_without_torch(self, tmp_path, arguments):
         taken_s = []
-        for _ in range(4):  # the best of four: other work shares the cores
-            start_s = time.perf_counter()
+        for _ in range(3):  # processor time, and the best of three: other work shares the cores
+            start_s = of_children_s()
             done = sweep(*arguments, cwd=tmp_path)
-            taken_s.append(time.perf_counter() - start_s)
+            taken_s.append(of_children_s() - start_s)
         assert done.returncode == (0 if arguments == ("--help",) else 2)
         assert min(taken_s) < AT_ONCE_S
         assert sweep(*arguments, cwd=tmp_path, code=LOADED).stdout.splitlines()[-1] == ""

@@ -64,6 +64,8 @@ def test_copies_in_memory_are_beyond_the_cache_and_come_first():
         ("cpu", None, 64 << 30, [256]),  # taken for 64 MiB
         ("cpu", 32 << 20, 2 << 30, [128]),  # a sixteenth of 2 GiB
         ("cpu", 32 << 20, 1 << 30, []),
+        ("cpu", 260 << 20, 24 << 30, [1040]),  # 4 × 260, beyond the usual 256; a sixteenth of 24 GiB is 1536
+        ("cpu", 260 << 20, 16 << 30, []),
     ],
 )
 def test_sizes_in_memory(kind: str, cache: int | None, memory: int, beyond: list[int]):

@@ -1,0 +1,68 @@
+"""Installs what a notebook needs from the checkout that this file lies in, and keeps the torch that is there.
+
+    %run notebooks/install.py [requirements-counters.txt …]
+
+requirements.txt comes first, then the files named. The versions of torch and torchvision that are installed (Colab's
+own, built for its device) are held; if one of them is outside of the range that this project supports, pip refuses, and
+so does this, with what pip says. Needs no restart: nothing that a kernel has imported is replaced. Commands that a
+notebook runs from then on write as into a log, 100 columns wide: its cells can show neither bars nor colours.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+CHECKOUT = Path(__file__).resolve().parent.parent
+HELD = ("torch", "torchvision")
+PLAIN = {"TERM": "dumb", "NO_COLOR": "1", "COLUMNS": "100", "LINES": "50"}  # rich wants both sizes
+
+
+def held() -> list[str]:
+    """A constraint for each package that is installed and must stay as it is."""
+    lines = []
+    for name in HELD:
+        try:
+            lines.append(f"{name}=={version(name)}")
+        except PackageNotFoundError:
+            continue
+    return lines
+
+
+def command(files: list[str], constraints: Path) -> list[str]:
+    """pip's arguments. Raises ValueError for a file that the checkout lacks."""
+    asked = ["requirements.txt", *files]
+    missing = [name for name in asked if not (CHECKOUT / name).is_file()]
+    if missing:
+        there = ", ".join(sorted(path.name for path in CHECKOUT.glob("requirements*.txt")))
+        raise ValueError(f"expected one of {there}, got {missing[0]}")
+    named = [part for name in asked for part in ("-r", str(CHECKOUT / name))]
+    return [sys.executable, "-m", "pip", "install", "--quiet", *named, "-c", str(constraints)]
+
+
+def main(files: list[str]) -> str:
+    """Install, and say in a line what there is now."""
+    lines = held()
+    with tempfile.TemporaryDirectory() as folder:
+        constraints = Path(folder) / "constraints.txt"
+        constraints.write_text("".join(f"{line}\n" for line in lines))
+        done = subprocess.run(command(files, constraints), capture_output=True, text=True)
+    if done.returncode:
+        kept = f" beside {', '.join(lines)}" if lines else ""
+        return f"pip could not install{kept}: {_last(done.stderr)}"
+    return f"ready: {', '.join(held())}"
+
+
+def _last(text: str) -> str:
+    """The line in which pip says what went wrong."""
+    lines = [line for line in text.splitlines() if line.startswith("ERROR")] or text.splitlines() or ["no reason given"]
+    return lines[0]
+
+
+if __name__ == "__main__":
+    os.environ.update(PLAIN)
+    print(main(sys.argv[1:]))

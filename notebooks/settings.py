@@ -1,0 +1,31 @@
+"""Sizes of what the notebooks run: those of the text, or small ones where FLOPLEDGER_SMALL is set, as their tests do.
+
+FLOPLEDGER_NOTEBOOK_OUT: the folder that takes what they write; without it, results/runs of the checkout.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def choose(full: T, *, small: T) -> T:
+    """The first, or `small` where FLOPLEDGER_SMALL is set."""
+    return small if os.environ.get("FLOPLEDGER_SMALL") else full
+
+
+def folder(name: str) -> Path:
+    """A new folder for what a notebook writes; each run of the notebook has its own."""
+    base = Path(os.environ.get("FLOPLEDGER_NOTEBOOK_OUT", "results/runs"))
+    return base / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
+
+
+def on_cuda() -> bool:
+    """Whether there is a CUDA device."""
+    import torch
+
+    return torch.cuda.is_available()
