@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from analysis.published import observations
 from benchmarks.compute import made
 from reports import compute_page
 
-PAGE = Path(__file__).parents[1] / "docs" / "compute.md"
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "compute.md"
 
 
 def test_the_page_is_what_is_made_now() -> None:
@@ -29,3 +31,9 @@ def test_eighty_percent_is_about_right() -> None:
     shares = [float(line.split("|")[-2].strip(" %")) for line in compute_page.coverage().splitlines()]
     assert 75 <= shares[1] <= 88
     assert shares[2] < 95
+
+
+def test_numbers_in_other_documents() -> None:
+    assert f"{len(observations())} published runs" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    held = compute_page.coverage().splitlines()[-1].split("|")[-2].strip()
+    assert f"95 % intervals held {held} of a left-out" in (ROOT / "docs" / "limits.md").read_text(encoding="utf-8")
