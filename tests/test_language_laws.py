@@ -121,3 +121,24 @@ def test_the_covariance_has_the_papers_standard_errors() -> None:
 def test_the_critical_batch_grows_as_loss_falls() -> None:
     # 2e8 / 2^(1/0.21) = 2e8 / 27.13 = 7.37e6
     assert critical_batch_tokens(of(2.0))[0] == pytest.approx(7.37e6, rel=0.002)
+
+
+def test_the_fit_behind_the_covariance_finds_a_law_that_is_known() -> None:
+    """Points of Hoffmann et al.'s law itself, and with 1 % of noise within four standard errors of a resampling."""
+    from benchmarks.loss_law import START, fit, objective, resampled
+
+    random = np.random.default_rng(3)
+    parameters, tokens = np.exp(random.uniform(18, 23, 40)), np.exp(random.uniform(21, 26, 40))
+    law = LAWS["hoffmann2022"]
+    true = np.asarray([math.log(law.a), math.log(law.b), math.log(law.e), law.alpha, law.beta])
+    exact = loss(law.constants(), parameters, tokens)
+    assert fit(parameters, tokens, exact, np.asarray(START)) == pytest.approx(true, rel=1e-2)
+    noisy = exact * np.exp(0.01 * random.standard_normal(40))
+    found = fit(parameters, tokens, noisy, np.asarray(START))
+    errors = resampled(parameters, tokens, noisy, found, 6).std(axis=0)
+    assert np.all(np.abs(found - true) < 4 * errors)
+    logs = np.log(parameters), np.log(tokens), np.log(noisy)
+    for place in range(5):  # the gradient against differences
+        step = np.eye(5)[place] * 1e-6
+        sides = [objective(found + 0.05 + sign * step, *logs)[0] for sign in (1, -1)]
+        assert objective(found + 0.05, *logs)[1][place] == pytest.approx((sides[0] - sides[1]) / 2e-6, rel=1e-4)
