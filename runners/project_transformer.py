@@ -208,9 +208,11 @@ def _batch(sequences: float, devices: int) -> int:
 
 
 def _least(model: Transformer, critical_tokens: float, options: Namespace, cluster: Cluster) -> int | None:
+    """The fewest in powers of two; weights alone say how many it takes at least."""
     from analysis.parallel_plans import plans
+    from analysis.parallelism import WEIGHT_BYTES
 
-    devices = 1
+    devices = 2 ** max(0, math.ceil(math.log2(WEIGHT_BYTES * model.parameters / cluster.memory_bytes)))
     while devices <= MOST_DEVICES:
         batch = options.batch or _batch(critical_tokens / options.sequence, devices)
         if plans(model, devices, batch, cluster):
