@@ -76,6 +76,13 @@ def test_the_target_the_batch_and_the_accelerator_are_the_callers(capsys: pytest
     assert mine["accelerators_for_memory"] == 1
 
 
+def test_the_rules_are_the_callers(capsys: pytest.CaptureFixture[str]) -> None:
+    theirs, ours = (json.loads(told(capsys, "word_lm", "--rules", r, "--format", "json")) for r in project_model.RULES)
+    assert (theirs["rules"], ours["rules"]) == project_model.RULES
+    many, few = (each["projection"]["moved_bytes"]["value"] for each in (theirs, ours))
+    assert many > 10 * few, "a while loop adds up gradients at every step, and PyTorch has one product"
+
+
 def test_a_file_of_ten_lines_is_projected_without_shipped_formulas(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -56,10 +56,10 @@ def test_a_device_of_the_table_is_a_target_with_the_peak_of_the_unit() -> None:
 
 def test_sub_batches_are_the_first_of_their_kind() -> None:
     def flop(batch: int) -> float:
-        return 4000.0 * batch
+        return 40.0 * batch
 
     def moved(batch: int) -> float:
-        return 1000.0 + 30.0 * batch
+        return 1000.0 + 0.3 * batch
 
     def time(batch: int) -> float:
         return TARGET.step(flop(batch), moved(batch)).time_s
@@ -70,7 +70,7 @@ def test_sub_batches_are_the_first_of_their_kind() -> None:
     assert found.ridge == next(b for b in every if flop(b) / moved(b) >= 16)
     assert found.fastest == next(b for b in every if time(b) / b <= 1.01 * min(time(c) / c for c in every))
     assert found.saturated == next(b for b in every if flop(b) / moved(b) >= 0.95 * flop(most) / moved(most))
-    assert found.ridge == 5, "4000 b ÷ (1000 + 30 b) is 16 at 4.55"
+    assert found.ridge == 455, "40 b ÷ (1000 + 0.3 b) is 16 at 454.5"
     assert accelerator.sub_batches(flop, moved, time, 1e9, most).ridge is None
 
 
