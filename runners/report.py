@@ -49,6 +49,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The command. 0: everything is rebuilt; 2: the caller's mistake, as one line; 3: a file could not be made."""
     parser = _parser()
     options = parser.parse_args(arguments)
+    if options.check:
+        from runners import checked
+
+        return guarded(lambda: checked.told(options.directory, options.format))
     return guarded(lambda: _told(options))
 
 
@@ -205,7 +209,8 @@ def show(built: Built, form: str, out: Path, convention: str = "flop") -> None:
 def _parser() -> Parser:
     parser = Parser(prog="python -m runners.report", description=DESCRIPTION)
     parser.add_argument("directory", type=Path, metavar="DIR", help="the run, as runners.sweep left it")
-    add_format(parser, "how to print utilization (default: table)")
+    parser.add_argument("--check", action="store_true", help="put it through every gate instead, and write nothing")
+    add_format(parser, "how to print (default: table)")
     parser.add_argument(
         "--convention", choices=CONVENTIONS, default="flop", help="of the numbers printed: ours, or the 2021 post's"
     )
