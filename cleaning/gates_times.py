@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from analysis import peaks
+from analysis.comparison import MARGIN_RATIO
 from analysis.conditions import conditions
 from analysis.precisions import TENSOR_UNITS
 from analysis.statistics import summarise
@@ -38,10 +39,6 @@ ABOVE_CEILING = 1.25
 FAST_ALGORITHM = 4.0
 """Winograd's F(4 × 4, 3 × 3) needs 36 multiplications where the direct count has 144 (Lavin and Gray 2016,
 arXiv:1509.09308): vector units may seem this much faster than they are. Tensor units have no such algorithm here."""
-
-APART = {"cuda": 0.03, "cpu": 0.10}
-"""What fresh processes may differ by beyond their intervals: 38 of 39 single H100 were within 0.6 %, one 3.7 % below
-(Lambda's deeplearning-benchmark); steps of a CPU that is shared vary by 11 %."""
 
 SLOWER = 0.8
 """Least share of a smaller batch's items a second that a larger one trains."""
@@ -155,7 +152,7 @@ def repeats(evidence: Evidence) -> Iterator[Found]:
     for group in groups.values():
         for (first, a_s, a_half), (run, b_s, b_half) in itertools.combinations(group, 2):
             apart = abs(math.log(a_s / b_s))
-            allowed = APART[_kind(run)] + math.hypot(a_half, b_half)
+            allowed = MARGIN_RATIO[_kind(run)] + math.hypot(a_half, b_half)
             words = f"{100 * apart:.2g} % from repeat {first.repeat}, at most {100 * allowed:.2g} % by noise"
             yield Found(run.cell_id, apart <= allowed, "" if apart <= allowed else words)
 
