@@ -60,6 +60,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _asked(options: Namespace, parser: Parser) -> int:
     """What the options ask for; the exit code."""
+    if options.findings is not None:
+        return _findings(options, parser)
+    if not options.runs:
+        parser.fail("the following arguments are required: RUN")
     several = len(options.runs) > 1
     if options.check and several:
         parser.fail(f"--check: expected one run, got {len(options.runs)}")
@@ -74,6 +78,15 @@ def _asked(options: Namespace, parser: Parser) -> int:
     if several:
         return _compared(options, parser)
     return _told(options)
+
+
+def _findings(options: Namespace, parser: Parser) -> int:
+    from runners import findings_page
+
+    if len(options.runs) > 1 or options.check or options.out:
+        parser.fail("--findings: expected at most the folder of published runs beside it")
+    folder = options.runs[0] if options.runs else findings_page.PUBLISHED
+    return findings_page.told(folder, options.findings)
 
 
 def _compared(options: Namespace, parser: Parser) -> int:
@@ -246,10 +259,18 @@ def _parser() -> Parser:
         "runs",
         type=Path,
         metavar="RUN",
-        nargs="+",
+        nargs="*",
         help="directory of a run, as runners.sweep left it; two: compare them",
     )
     parser.add_argument("--check", action="store_true", help="put it through every gate instead, and write nothing")
+    parser.add_argument(
+        "--findings",
+        type=Path,
+        nargs="?",
+        const=Path("docs/findings.md"),
+        metavar="PAGE",
+        help="write the page of what all published runs say (default: docs/findings.md, of results/published)",
+    )
     add_format(parser, "how to print (default: table)")
     parser.add_argument(
         "--across", type=names("field"), default=(), metavar="FIELD,FIELD", help="compare runs that differ in these"
