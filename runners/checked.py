@@ -45,11 +45,17 @@ def evidence_of(path: Path) -> Evidence:
     from reports.gallery import UTILIZATION, read
     from results.records import Utilization
     from results.store import read_operations, read_profile, read_run
+    from runners.report import recording
 
     data = read_run(path)
     if not data.all_runs:
         raise ValueError(f"expected a run with measured cells, got {path}, which has no committed cell")
-    built = build(data, lambda trace_id: read_operations(path, trace_id)[0], partial(read_profile, path))
+    built = build(
+        data,
+        lambda trace_id: read_operations(path, trace_id)[0],
+        partial(read_profile, path),
+        partial(recording, path),
+    )
     samples, telemetry = samples_and_telemetry(data)
     return Evidence(
         data=data,

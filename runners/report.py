@@ -139,13 +139,13 @@ def _rebuilt(path: Path, out: Path | None) -> tuple[Built, list[str]]:
         data,
         lambda trace_id: read_operations(path, trace_id)[0],
         partial(read_profile, path),
-        partial(_recording, path),
+        partial(recording, path),
     )
     faults = write(built, out or path, data.manifest, data.ceilings)
     return replace(built, problems=(*built.problems, *faults)), faults
 
 
-def _recording(path: Path, file: str) -> tuple[DataFrame, DataFrame]:
+def recording(path: Path, file: str) -> tuple[DataFrame, DataFrame]:
     """Calls and kernels of the last step of a recording in the run `path`. Raises ValueError if it is damaged."""
     from measure.traces.last_step import last_step
     from runners.trace import MALFORMED, recorded
