@@ -9,14 +9,26 @@ from typing import Any
 
 from reports.findings_data import Published
 from reports.findings_words import IN_PART, OPEN, Section, cells, table
+from reports.words import fitting
+from results.records import Run
 
 MODEL = "resnet50"
 """The model of which most is published."""
 
-ASSUMED = (("cnn", "half"), ("cnn", "tf32"), ("cnn", "fp32"), ("depthwise-cnn", "half"), ("depthwise-cnn", "tf32"))
-"""Families and classes of precision for which an interval is asked."""
-
 GENERATIONS = {"7.0": "V100", "8.0": "A100", "8.9": "L40S, L4", "9.0": "H100, H200"}
+"""Compute capability → what a person calls it."""
+
+ASSUMED = (
+    ("cnn", "half", ("7.0", "8.0", "8.9", "9.0")),
+    ("cnn", "tf32", ("8.0", "8.9", "9.0")),
+    ("cnn", "fp32", ("7.0",)),
+    ("depthwise-cnn", "half", ("7.0", "8.0", "8.9", "9.0")),
+    ("depthwise-cnn", "tf32", ("8.0", "8.9", "9.0")),
+)
+"""Families, classes of precision, and the generations that have its unit, for which an interval is asked."""
+
+LETTERS = 60
+"""Of the conditions of a published run."""
 
 CONFIDENCE = 0.8
 
@@ -34,25 +46,13 @@ def beside_published(runs: Sequence[Published], folder: str) -> Section:
             each.precision,
             "" if each.batch_size is None else str(each.batch_size),
             each.stack,
+            fitting(each.detail or each.source, LETTERS),
             f"{100 * each.ratio:.3g}",
             each.kind,
         )
         for each in sorted(theirs, key=lambda each: (each.device, -each.ratio))
     ]
-    mine = [
-        (
-            run.device_name,
-            cell.precision,
-            str(cell.batch_size),
-            f"flopledger {cells([cell.cell_id])}",
-            f"{used:.3g}",
-            what,
-        )
-        for run in runs
-        for cell in run.measured
-        if cell.model == MODEL and (found := _used(run, cell)) is not None
-        for used, what in [found]
-    ]
+    mine = [_mine(run, cell) for run in runs for cell in run.measured if cell.model == MODEL]
     gpu = any(run.on_gpu for run in runs)
     low, high = min(each.ratio for each in theirs), max(each.ratio for each in theirs)
     answer = (
@@ -60,13 +60,18 @@ def beside_published(runs: Sequence[Published], folder: str) -> Section:
         "dense peaks. "
         + ("" if gpu else "Ours on a GPU is open; those on a CPU are over a measured ceiling, no datasheet's peak.")
     )
-    heads = ("device", "precision", "batch", "who, with what", "used %", "from")
-    return Section(title, IN_PART, answer, (table(heads, [*mine, *rows]),))
+    heads = ("device", "precision", "batch", "who, with what", "conditions", "used %", "from")
+    return Section(title, IN_PART, answer, (table(heads, [*filter(None, mine), *rows]),))
 
 
-def _used(run: Published, cell: Any) -> tuple[float, str] | None:
+def _mine(run: Published, cell: Run) -> tuple[str, ...]:
+    """A cell of ours in the columns of the others; empty without a fraction."""
     row = run.headline(cell)
-    return None if row is None else (100 * (row.utilization_ratio or 0.0), f"ours, over the {row.denominator}")
+    if row is None or row.utilization_ratio is None:
+        return ()
+    who, what = f"flopledger {cells([cell.cell_id])}", f"{run.name}, {row.variant}"
+    used = (f"{100 * row.utilization_ratio:.3g}", f"ours, over the {row.denominator}")
+    return (run.device_name, cell.precision, str(cell.batch_size), who, what, *used)
 
 
 def to_assume(runs: Sequence[Published], folder: str) -> Section:
@@ -76,7 +81,7 @@ def to_assume(runs: Sequence[Published], folder: str) -> Section:
     if published is None or compute is None:
         return Section(title, OPEN, "The table of published utilizations is not in this version.")
     found = [*published.observations(), *_ours(published, runs)]
-    rows = [_row(compute, found, *place, generation) for place in ASSUMED for generation in GENERATIONS]
+    rows = [_row(compute, found, name, unit, each) for name, unit, generations in ASSUMED for each in generations]
     told = next((row for row in rows if row[:3] == ("cnn", "half", GENERATIONS["9.0"])), rows[0])
     answer = f"For a CNN in 16 bit on an H100 or H200: {told[3]} %, {told[4]} with 80 % confidence, of the dense peak."
     note = (

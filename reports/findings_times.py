@@ -153,6 +153,7 @@ def low_utilization(runs: Sequence[Published], folder: str) -> Section:
         "\n".join((*_not_the_count(runs, low), *_the_bytes(found, low))),
         picture("Utilization against FLOP for each byte that operations move, one dot a model", f"images/{PICTURE}"),
         _traffic_table(run, found),
+        f"That both are low on GPUs as well others measured: {link('post2021', 'post2021.md')}.",
         *(() if bound else (missing,)),
     )
     return Section(title, SETTLED if bound and run.on_gpu else IN_PART, answer, body)

@@ -186,6 +186,15 @@ def test_published_sections_are_open_where_their_table_is_not_there(monkeypatch:
     assert findings_published.to_assume([], "").state == OPEN
 
 
+def test_published_sections_with_their_table(gpu: list[Published]) -> None:
+    """They are open only where `analysis/published.py` is not there."""
+    beside, assumed = findings_published.beside_published(gpu, ""), findings_published.to_assume(gpu, "")
+    there = (ROOT / "analysis" / "published.py").is_file()
+    assert {beside.state, assumed.state} == {IN_PART if there else OPEN}
+    assert ("ours, over the datasheet" in "".join(beside.body)) is there
+    assert "none of ours" not in "".join(assumed.body)
+
+
 def test_the_command(
     gpu: list[Published], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
