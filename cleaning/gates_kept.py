@@ -91,7 +91,8 @@ def _of_row(evidence: Evidence, run: Run, row: Utilization) -> Iterable[Found]:
         limit = max(own, default=dense)
         holds = value <= limit * (1 + SAME)
         found.append(Found(run.cell_id, holds, f"datasheet peak {value:.4g}, the table's dense one {limit:.4g} FLOP/s"))
-    bound = _bound(environment, name, run)
+    runs = [run] if row.denominator == "datasheet" else evidence.measured  # the user's is one for all units
+    bound = max(filter(None, (_bound(environment, name, each) for each in runs)), default=None)
     if bound is not None:
         words = f"{row.denominator} peak {value:.4g}, but {bound:.4g} FLOP/s at the highest clock: a sparse figure?"
         found.append(Found(run.cell_id, value <= bound * PEAK_SLACK, words))

@@ -307,6 +307,64 @@ def test_a_planted_fault_turns_its_gate_red_and_no_other(fault: str, tmp_path: P
     assert all(found[gate].found.values())
 
 
+def spread(size: float) -> Plant:
+    """Blocks that alternate about their mean: the half width is t(0.975, 9) ÷ 3 = 0.754 of `size`."""
+
+    def change(sample: Any, index: int) -> Any:
+        mean_s = made.STEPS * made.step_s("tf32", 8)
+        return replace(sample, device_s=mean_s * (1 + (size if index % 2 else -size)), wall_s=1.01 * mean_s)
+
+    return every_sample(TF32, change)
+
+
+def of_no_record(factor: float) -> Plant:
+    """The same model by another name, for which there is no record to beat."""
+
+    def plant(parts: Parts) -> None:
+        times(factor, TF32)(parts)
+        run_with(TF32, model="resnet18")(parts)
+
+    return plant
+
+
+def energy_times(factor: float) -> Plant:
+    def plant(parts: Parts) -> None:
+        part = parts.cells[TF32]
+        part.run = replace(part.run, energy_j=(part.run.energy_j or 0.0) * factor)
+
+    return plant
+
+
+EDGES: dict[str, tuple[str, Plant, Plant]] = {
+    "1.25 × a ceiling of 380 TFLOP/s": ("possible_time", of_no_record(0.0071), of_no_record(0.0068)),
+    "0.5 % of the mean": ("converged", spread(0.0064), spread(0.0069)),
+    "3 % between repeats": ("repeats", times(1.028, AGAIN), times(1.036, AGAIN)),
+    "0.8 of the items a second": ("by_batch", times(1.37, LARGE), times(1.41, LARGE)),
+    "7952 images/s": ("record", times(0.61, LARGE), times(0.59, LARGE)),
+    "5 % of the processors": ("alone", run_with(TF32, others_cpu_ratio=0.049), run_with(TF32, others_cpu_ratio=0.051)),
+    "0.9 of the highest clock": (
+        "throttling",
+        polls(TF32, at_clock(1_790_000_000)),
+        polls(TF32, at_clock(1_775_000_000)),
+    ),
+    "1 % of the energy": ("energy", energy_times(1.009), energy_times(1.011)),
+    "1.1 × the power limit": ("energy", preflight(power_limit_w=385.0), preflight(power_limit_w=380.0)),
+    "1.02 × multiprocessors × rate × highest clock": (
+        "peak",
+        option("peak_tflops", 1090.0),
+        option("peak_tflops", 1093.0),
+    ),
+}
+"""What a limit is → its gate, a run just inside of it, one just outside."""
+
+
+@pytest.mark.parametrize("limit", EDGES)
+def test_a_limit_is_where_it_says(limit: str, tmp_path: Path) -> None:
+    gate, inside, outside = EDGES[limit]
+    assert failing(made.write(tmp_path / "inside", inside)) == {}
+    assert set(failing(made.write(tmp_path / "outside", outside))) == {gate}
+
+
 def test_a_run_without_fault_passes_every_gate(clean: Path) -> None:
     found = verdicts(clean)
     assert list(found) == [gate.name for gate in GATES]
