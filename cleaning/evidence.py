@@ -67,12 +67,13 @@ class TraceFacts:
 @dataclass(frozen=True)
 class Evidence:
     """A run and what is derived from it. facts: by trace id. rebuilt: utilization.csv from the raw rows; published: the
-    one that lies in the run's directory, empty where there is none."""
+    one that lies in the run's directory; keeps_utilization: whether there is one."""
 
     data: RunData
     facts: Mapping[str, TraceFacts] = field(default_factory=dict)
     rebuilt: Sequence[Utilization] = ()
     published: Sequence[Utilization] = ()
+    keeps_utilization: bool = False
     profile_counts: Sequence[ProfileCount] = ()
     agreement: Sequence[Agreement] = ()
     batch_laws: Sequence[BatchLaw] = ()

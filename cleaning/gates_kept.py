@@ -117,8 +117,12 @@ def _bound(environment: object, name: str, run: Run) -> float | None:
 
 
 def rebuilt(evidence: Evidence) -> Iterator[Found]:
-    """Each row of the run's own utilization.csv beside what its raw rows give now."""
+    """Each row of the run's own utilization.csv beside what its raw rows give now, and rows that it lacks."""
     now = {_place(row): row for row in evidence.rebuilt}
+    there = {_place(row) for row in evidence.published}
+    for row in evidence.rebuilt if evidence.keeps_utilization else ():
+        if _place(row) not in there:
+            yield Found(row.cell_id, False, f"{row.method} over {row.denominator}: the row is not there")
     for row in evidence.published:
         other = now.get(_place(row))
         if other is None:

@@ -62,6 +62,7 @@ def evidence_of(path: Path) -> Evidence:
         facts=all_facts(data.runs, partial(read_operations, path)),
         rebuilt=built.utilization,
         published=records(read(path / UTILIZATION, Utilization), Utilization),
+        keeps_utilization=(path / UTILIZATION).is_file(),
         profile_counts=built.profile_counts,
         agreement=built.agreement,
         batch_laws=built.batch_laws,

@@ -457,6 +457,15 @@ def test_a_utilization_edited_by_hand(copy: Path) -> None:
     assert "utilization_ratio is 0.42" in found["rebuilt"].found[cell_id]
 
 
+def test_a_row_that_was_taken_out_by_hand(copy: Path) -> None:
+    path = copy / "utilization.csv"
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    path.write_text("".join(lines[:-1]), encoding="utf-8")
+    found = failing(copy)
+    assert set(found) == {"rebuilt"}
+    assert "the row is not there" in found["rebuilt"].found[lines[-1].split(",")[0]]
+
+
 def test_a_peak_doubled_by_sparsity_in_what_is_published(copy: Path) -> None:
     (cell_id, *_) = (run.cell_id for run in read_run(copy).runs if run.precision == "amp-bf16")
     sparse = 2 * peaks.lookup(made.H200).peaks["bf16"]  # 1979, the sheet's "with sparsity"
