@@ -266,8 +266,8 @@ def what_the_post_means(runs: Sequence[Published], folder: str) -> Section:
     if not rows:
         return Section(title, IN_PART, answer + "No published run has both arithmetics.")
     answer += (
-        f"Here both over the same times: ours is {min(factors):.3g} to {max(factors):.3g} × the post's. {named(ids)} "
-        "On a P100 this project has measured nothing."
+        f"Here, both over the same times, ours is {min(factors):.3g} to {max(factors):.3g} × the post's {named(ids)}; "
+        "on a P100 this project has measured nothing."
     )
     note = (
         f"{run.name}. *Post*: 3 × fvcore's total of multiply-adds over {_post_peak(run)}; *ours*: exact FLOP over "
@@ -309,13 +309,13 @@ def conditions_compared(runs: Sequence[Published], folder: str) -> Section:
         if not rows:
             still_open.append(words)
             continue
-        answers.append(f"{words}: {min(gains):.3g} to {max(gains):.3g} × the items a second ({len(rows)} pairs)")
+        answers.append(f"by {words} {min(gains):.3g} to {max(gains):.3g} × the items a second ({len(rows)} pairs)")
         heads = ("model", words, "cells", "items/s, second ÷ first", "95 % interval")
         parts.append(f"### By {words}\n\n{table(heads, rows)}")
     if still_open:
         parts.append(f"**Open**: {', '.join(still_open)}: no published run has two cells that differ in it alone.")
     state = OPEN if not answers else IN_PART if still_open else SETTLED
-    answer = "; ".join(answers) + (f"; {', '.join(still_open)}: open." if still_open and answers else "")
+    answer = "; ".join(answers).capitalize() + (f"; {', '.join(still_open)}: open." if still_open and answers else "")
     return Section("Batch size, layout, precision, compile", state, answer or "No published run says.", tuple(parts))
 
 
@@ -331,24 +331,21 @@ def _pairs(run: Published, name: str) -> list[tuple[tuple[str, ...], float, list
         ordered = sorted(group, key=lambda cell: (isinstance(getattr(cell, name), str), getattr(cell, name)))
         for first, second in itertools.pairwise(ordered):
             if getattr(first, name) != getattr(second, name):
-                found.append(_pair(run, name, first, second, samples))
+                found += _pair(name, first, second, samples)
     return sorted(found)
 
 
-def _pair(
-    run: Published, name: str, first: Run, second: Run, samples: Blocks
-) -> tuple[tuple[str, ...], float, list[str]]:
+def _pair(name: str, first: Run, second: Run, samples: Blocks) -> list[tuple[tuple[str, ...], float, list[str]]]:
+    """The row of one pair; none where a single block has no interval."""
     times = [block_means(whole_steps(samples[key_of(cell)]))[1] for cell in (first, second)]
-    margin = MARGIN_RATIO[first.device.partition(":")[0]]
-    steps = difference([times[0]], [times[1]], margin)
+    steps = difference([times[0]], [times[1]], MARGIN_RATIO[first.device.partition(":")[0]])
+    if steps.low_ratio is None or steps.high_ratio is None:
+        return []
     items = (second.items_per_step or 1) / (first.items_per_step or 1)
-    gain = items / steps.ratio
-    interval = "–"
-    if steps.low_ratio is not None and steps.high_ratio is not None:
-        interval = f"{digits(items / steps.high_ratio)} to {digits(items / steps.low_ratio)}"
+    interval = f"{digits(items / steps.high_ratio)} to {digits(items / steps.low_ratio)}"
     values = f"{to_text(getattr(first, name))} → {to_text(getattr(second, name))}"
-    ids = [first.cell_id, second.cell_id]
-    return (first.model, values, cells(ids), digits(gain), interval), gain, ids
+    ids, gain = [first.cell_id, second.cell_id], items / steps.ratio
+    return [((first.model, values, cells(ids), digits(gain), interval), gain, ids)]
 
 
 def energy(runs: Sequence[Published], folder: str) -> Section:

@@ -113,7 +113,7 @@ def test_a_gpu_closes_what_it_can(gpu: list[Published]) -> None:
     compared = findings_times.conditions_compared(gpu, "")
     assert compared.state == IN_PART
     assert "layout, compile: open" in compared.answer
-    assert "precision: " in compared.answer
+    assert "by precision " in compared.answer
 
 
 def test_energy_an_image_by_hand(gpu: list[Published]) -> None:
