@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from analysis.comparison import difference, holm, verdict
+from analysis.comparison import Difference, difference, holm, verdict
+from analysis.statistics import effective_size, t_quantile
 from reports.compared import ACROSS, compared
 from results.comparisons import FASTER, ONLY_A, ONLY_B, SAME, SLOWER, UNKNOWN
 from results.store import read_run
@@ -108,6 +109,23 @@ def test_one_process_says_different_only_beyond_the_margin() -> None:
     assert found.low_ratio > 1, "their intervals do not touch"
     assert found.p_different > 0.99
     assert verdict(found.ratio, found.p_different, found.p_same) == SAME
+
+
+def test_one_process_against_several_goes_by_blocks_of_all_of_them() -> None:
+    """Three processes of equal blocks: their mean's error is that of one ÷ √3, and what they differ by is not in it."""
+    rng = np.random.default_rng(11)
+    alone, times = [blocks(rng, 1.0, 1e-9)], blocks(rng, 1.0, 0.02)
+    scaled = [tuple(factor * time for time in times) for factor in (0.9, 1.0, 1.1)]
+    one, three = difference(alone, [times], MARGIN), difference(alone, scaled, MARGIN)
+    assert (one.basis, three.basis) == ("blocks", "blocks")
+    assert three.ratio == pytest.approx(one.ratio)
+
+    def error(found: Difference, processes: int) -> float:
+        n = effective_size(times) - 1
+        return math.log(found.high_ratio / found.ratio) / t_quantile(processes * n)
+
+    # by hand: √(0.9² + 1 + 1.1²) ÷ 3 of the error of one, and about three times its degrees of freedom
+    assert error(three, 3) / error(one, 1) == pytest.approx(math.sqrt(0.81 + 1 + 1.21) / 3, rel=0.01)
 
 
 def test_backwards_is_the_inverse() -> None:
