@@ -1,0 +1,71 @@
+"""What the operations of each group do in a training step: exact FLOP and bytes, beside the time that they take.
+
+Counted by the operation table of the step (`analysis/kinds.py`), timed under the profiler. Bytes are the unfused sum
+over operations, so that their rate is what operations asked for, not what memory gave.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from analysis.characterized import ok
+from analysis.fathom_groups import FATHOM, OPERATIONS, STEP, Grouping, group_of
+from results.characterization import Characterization
+
+
+@dataclass(frozen=True)
+class GroupCost:
+    """What a group's operations do in a step of training. time_s: mean over the joined steps; None where unknown."""
+
+    workload: str
+    group: str
+    calls: int
+    model_flop: int
+    other_flop: int
+    bytes: int
+    time_s: float | None
+
+    @property
+    def flop(self) -> int:
+        return self.model_flop + self.other_flop
+
+    @property
+    def flop_per_byte(self) -> float | None:
+        return self.flop / self.bytes if self.bytes else None
+
+    @property
+    def flop_per_s(self) -> float | None:
+        return self.flop / self.time_s if self.time_s else None
+
+    @property
+    def bytes_per_s(self) -> float | None:
+        return self.bytes / self.time_s if self.time_s else None
+
+
+def group_costs(data: Characterization, grouping: Grouping = FATHOM) -> list[GroupCost]:
+    """FLOP, bytes and time by group, of every training mix whose operations were counted. All optimizer work is F."""
+    found = []
+    for each in ok(data, "mix"):
+        if each.mode != "training":
+            continue
+        rows = [row for row in data.costs if row.recording == each.recording]
+        for group in OPERATIONS:
+            mine = [row for row in rows if _group_of_cost(row.name, row.phase, grouping) == group]
+            if mine:
+                times = [row.time_s for row in mine if row.time_s is not None]
+                found.append(
+                    GroupCost(
+                        workload=each.workload,
+                        group=group,
+                        calls=sum(row.calls for row in mine),
+                        model_flop=sum(row.model_flop for row in mine),
+                        other_flop=sum(row.other_flop for row in mine),
+                        bytes=sum(row.read_bytes + row.written_bytes for row in mine),
+                        time_s=sum(times) if times else None,
+                    )
+                )
+    return found
+
+
+def _group_of_cost(name: str, phase: str, grouping: Grouping) -> str:
+    return group_of(name, STEP if phase == "optimizer" else "", (), grouping).group
