@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from analysis.characterized import ok
-from analysis.fathom_groups import FATHOM, OPERATIONS, STEP, Grouping, group_of
-from results.characterization import Characterization
+from analysis.fathom_groups import FATHOM, OPERATIONS, STEP, Grouping, group_of, type_of
+from results.characterization import Characterization, OperationCost
 
 
 @dataclass(frozen=True)
@@ -69,3 +69,47 @@ def group_costs(data: Characterization, grouping: Grouping = FATHOM) -> list[Gro
 
 def _group_of_cost(name: str, phase: str, grouping: Grouping) -> str:
     return group_of(name, STEP if phase == "optimizer" else "", (), grouping).group
+
+
+@dataclass(frozen=True)
+class Density:
+    """FLOP against bytes of one operation type in a training step. share_ratio: of the time in counted operations."""
+
+    workload: str
+    name: str
+    group: str
+    calls: int
+    flop: int
+    bytes: int
+    share_ratio: float | None
+
+
+def densities(data: Characterization, grouping: Grouping = FATHOM) -> list[Density]:
+    """Of every training mix whose operations were counted, the types that take longest first."""
+    found = []
+    for each in ok(data, "mix"):
+        if each.mode == "training":
+            found += _densities(each.workload, [row for row in data.costs if row.recording == each.recording], grouping)
+    return found
+
+
+def _densities(workload: str, rows: list[OperationCost], grouping: Grouping) -> list[Density]:
+    by_type: dict[tuple[str, str], list[OperationCost]] = {}
+    for row in rows:
+        scope = STEP if row.phase == "optimizer" else ""
+        key = (type_of(row.name, scope), group_of(row.name, scope, (), grouping).group)
+        by_type.setdefault(key, []).append(row)
+    total_s = sum(row.time_s or 0.0 for row in rows)
+    made = [
+        Density(
+            workload,
+            name,
+            group,
+            sum(row.calls for row in mine),
+            sum(row.model_flop + row.other_flop for row in mine),
+            sum(row.read_bytes + row.written_bytes for row in mine),
+            sum(row.time_s or 0.0 for row in mine) / total_s if total_s else None,
+        )
+        for (name, group), mine in by_type.items()
+    ]
+    return sorted(made, key=lambda each: (-(each.share_ratio or 0.0), each.name))

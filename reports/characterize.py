@@ -21,7 +21,7 @@ from analysis.characterized import (
 )
 from analysis.fathom_figure3 import figure3_groups
 from analysis.fathom_groups import FATHOM, GROUPS, MOST_UNCLASSIFIED_RATIO, OPERATIONS, Grouping
-from analysis.group_costs import GroupCost, group_costs
+from analysis.group_costs import Density, GroupCost, densities, group_costs
 from analysis.mix import Mix, types_for
 from analysis.parallelism import Scaling, over_batch, parallelism
 from analysis.similarity import Merge, inverted
@@ -52,6 +52,7 @@ class Seen:
     parallelism: tuple[Scaling, ...]
     over_batch: tuple[tuple[Recording, Mix], ...]
     costs: tuple[GroupCost, ...]
+    densities: tuple[Density, ...]
     launching: tuple[Launching, ...]
     notes: tuple[str, ...] = ()
     reproduce: str = ""
@@ -73,6 +74,7 @@ def look(
         parallelism=tuple(parallelism(data, grouping)),
         over_batch=tuple(over_batch(data, grouping)),
         costs=tuple(group_costs(data, grouping)),
+        densities=tuple(densities(data, grouping)),
         launching=tuple(launching(found)),
         notes=tuple(notes),
         reproduce=reproduce,

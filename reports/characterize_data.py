@@ -70,6 +70,7 @@ def tables(seen: Seen) -> dict[str, str]:
         "training_inference.csv": _csv([vars(each) for each in seen.against]),
         "parallelism.csv": _csv(_parallel_rows(seen)),
         "group_costs.csv": _csv(_cost_rows(seen)),
+        "densities.csv": _csv([vars(each) for each in seen.densities]),
         "launches.csv": _csv([vars(each) for each in seen.launching]),
     }
 

@@ -39,7 +39,8 @@ def test_two_counts_from_one_thread_are_karp_and_flatts_share():
 def test_a_line_that_is_none_shows():
     straight = amdahl({count: [time - 0.01, time, time + 0.01] for count, time in {1: 1.0, 2: 0.6, 4: 0.4}.items()})
     bent = amdahl({count: [time - 0.01, time, time + 0.01] for count, time in {1: 1.0, 2: 0.4, 4: 0.9}.items()})
-    assert straight is not None and bent is not None
+    assert straight is not None
+    assert bent is not None
     assert straight.lack_of_fit < 1e-6
     assert bent.lack_of_fit > 10
 
@@ -52,7 +53,9 @@ def test_the_interval_holds_the_truth_nineteen_times_in_twenty():
             count: [(0.2 + 0.8 / count) * (1 + 0.05 * numbers.gauss(0, 1)) for _ in range(8)] for count in (1, 2, 4)
         }
         law = amdahl(noisy)
-        assert law is not None and law.serial_low is not None and law.serial_high is not None
+        assert law is not None
+        assert law.serial_low is not None
+        assert law.serial_high is not None
         held += law.serial_low <= 0.2 <= law.serial_high
         widths.append(law.serial_high - law.serial_low)
     assert 0.91 * 300 <= held <= 0.99 * 300
@@ -61,7 +64,8 @@ def test_the_interval_holds_the_truth_nineteen_times_in_twenty():
 
 def test_slower_with_more_threads_is_a_share_above_one():
     law = amdahl(exact(1.2, -0.2, (1, 2)))
-    assert law is not None and law.serial_ratio == pytest.approx(1.2)
+    assert law is not None
+    assert law.serial_ratio == pytest.approx(1.2)
 
 
 def test_an_interval_that_noise_leaves_open_is_unknown():
