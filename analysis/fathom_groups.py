@@ -69,6 +69,24 @@ BY_KIND: Mapping[str, str] = {
     "communication": "G",
 }
 
+_MORE_ARITHMETIC = """
+    absolute arccosh arcsinh degrees radians greater less greater_equal less_equal not_equal isclose isreal diff kron
+    _masked_scale
+"""
+_MORE_REDUCTIONS = """
+    cosine_similarity pairwise_distance pdist dist_backward value_selecting_reduction_backward cov corrcoef trapezoid
+    trapz trace_backward unique_consecutive unique_dim_consecutive histogram histogramdd segment_reduce
+    _segment_reduce_backward _logcumsumexp _is_all_true _is_any_true affine_grid_generator_backward stft istft
+    svd pinverse det logdet slogdet geqrf orgqr ormqr triangular_solve
+"""
+_MORE_MOVEMENT = """
+    broadcast_tensors diagflat masked_select_backward _pack_sequence _mkldnn_reshape flatten_dense_tensors
+    unflatten_dense_tensors to_padded_tensor to_dense_backward to_mkldnn_backward device is_leaf is_contiguous
+    is_coalesced is_signed is_conj is_neg can_cast promote_types result_type storage_offset output_nr set_data
+    _nnpack_available cudnn_is_acceptable
+"""
+"""Wrappers that torch's profiler shows around operations, other names of these, and questions."""
+
 BY_NAME: Mapping[str, str] = {
     **dict.fromkeys(["_log_softmax", "log_softmax", "_log_softmax_backward_data"], "C"),  # of the cross entropy
     **dict.fromkeys(["cumsum", "cumprod", "logcumsumexp", "topk", "sort", "argsort", "kthvalue"], "C"),
@@ -88,7 +106,10 @@ PATTERNS: tuple[tuple[str, str], ...] = (
     (r"(^|_)conv(olution)?\d?d?($|_)", "D"),
     (r"(^|_)(mm|bmm|gemm|matmul|linear|addmm|addmv|einsum)($|_)", "B"),
     (r"dropout|(^|_)(rand|normal|uniform|bernoulli|multinomial)", "E"),
-    (r"loss|pool|norm|softmax|(^|_)(sum|mean|max|min|prod|var|std|sort|topk|cum\w+)($|_)", "C"),
+    (
+        r"loss|pool|norm|softmax|linalg|cholesky|(^|_)lu(_|$)|(^|_)(sum|mean|max|min|prod|var|std|sort|topk|cum\w+)($|_)",
+        "C",
+    ),
     (r"copy|(^|_)(cat|stack|index|gather|scatter|embedding|pad|view|transpose|permute|expand|split|fill)($|_)", "G"),
     (r"relu|sigmoid|tanh|gelu|silu|softplus|(^|_)(add|sub|mul|div|pow|exp|log|sqrt|threshold)($|_)", "A"),
 )
@@ -127,9 +148,12 @@ class Grouping:
     def moved(self, places: Mapping[str, str]) -> Grouping:
         """The same but for these: a kind or a bare name → group. A kind takes with it the names that are placed alone.
 
-        Raises ValueError for a group that there is none of.
+        Raises ValueError for a group that there is none of, and for a name that is neither a kind nor an operation;
+        one with a namespace of its own ("mylib.spin") may be any.
         """
-        for group in places.values():
+        for name, group in places.items():
+            if name not in KINDS and "." not in name.replace("::", ".") and not group_of(name).group:
+                raise ValueError(f"expected a kind ({', '.join(KINDS)}) or an operation, got {name!r}")
             if group not in OPERATIONS:
                 raise ValueError(f"expected a group from {OPERATIONS[0]} to {OPERATIONS[-1]}, got {group!r}")
         kinds = {name: group for name, group in places.items() if name in KINDS}

@@ -63,9 +63,9 @@ def _scalings(data: Characterization, by_threads: Mapping[int, Recording], group
     found = [_scaling(workload, "step", "", whole)]
     series = {count: type_series(data, each, grouping) for count, each in by_threads.items()}
     first = series[min(series)]
-    total = sum(statistics.fmean(times) for times in first.values())
-    for key in sorted(first, key=lambda key: -statistics.fmean(first[key])):
-        if statistics.fmean(first[key]) >= LEAST_TYPES_RATIO * total:
+    medians = {key: statistics.median(times) for key, times in first.items()}
+    for key in sorted(medians, key=lambda key: -medians[key]):
+        if medians[key] >= LEAST_TYPES_RATIO * sum(medians.values()):
             times = {count: each[key] for count, each in series.items() if key in each}
             found.append(_scaling(workload, *key, times))
     return found

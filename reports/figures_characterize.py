@@ -54,7 +54,7 @@ def _groups(seen: Seen) -> Figure | None:
     mixes = seen.mixes
     if not mixes:
         return None
-    columns = [*GROUPS, *(["?"] if any(each.unclassified_ratio for each in mixes) else [])]
+    columns = [*GROUPS, *(["?"] if any(each.unclassified_ratio >= LEAST_RATIO for each in mixes) else [])]
     cells = [
         [*(each.groups[group].ratio for group in GROUPS), each.unclassified_ratio][: len(columns)] for each in mixes
     ]
@@ -112,7 +112,7 @@ def _heat(axes: Axes, cells: Sequence[Sequence[float]], rows: Sequence[str], *, 
 
     values = np.array(cells, dtype=float)
     shown = np.ma.masked_less(values, LEAST_RATIO)
-    axes.imshow(shown, norm=LogNorm(LEAST_RATIO, HIGHEST_RATIO), cmap="cividis_r", aspect="auto")
+    axes.imshow(shown, norm=LogNorm(LEAST_RATIO, HIGHEST_RATIO), cmap="YlGnBu", aspect="auto")
     axes.set_yticks(range(len(rows)), [fitting(row, _LETTERS) for row in rows], fontsize=7)
     axes.grid(visible=False)
     for side in axes.spines.values():
@@ -125,7 +125,7 @@ def _heat(axes: Axes, cells: Sequence[Sequence[float]], rows: Sequence[str], *, 
     if numbers:
         for row, column in np.argwhere(values >= LEAST_RATIO):
             share = values[row, column]
-            colour = "white" if share > 0.2 else "0.1"
+            colour = "white" if share > 0.25 else "0.1"
             axes.text(column, row, f"{100 * share:.0f}", ha="center", va="center", fontsize=size, color=colour)
 
 

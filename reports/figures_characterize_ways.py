@@ -51,9 +51,12 @@ def steps(seen: Seen) -> Figure | None:
             ends = (middle - each.trend_ratio / 2, middle + each.trend_ratio / 2)
             axes.plot((1, len(times)), ends, color="#d55e00", linewidth=1, linestyle=(0, (4, 2)))
         axes.set_ylim(0, max(2.0, min(4.0, 1.1 * max(times))))
+        panels.title(axes, recording.workload, len(shown))
         p = "" if each.p_value is None else f", p {each.p_value:.2g}"
-        panels.title(axes, f"{recording.workload}\n{recording.mode}, {si_time(each.mean_s)}{p}", len(shown))
-        axes.title.set_fontsize(7)
+        words = f"{recording.mode}, {si_time(each.mean_s)}{p}"
+        axes.annotate(
+            words, (0, 1), (2, -2), xycoords="axes fraction", textcoords="offset points", va="top", fontsize=6
+        )
     panels.plain(drawn, spare)
     marks = [
         panels.mark("a step", color="0.15", marker="o"),

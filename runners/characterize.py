@@ -70,7 +70,7 @@ def _read(options: Namespace) -> Characterization:
 
 def _check(options: Namespace) -> None:
     """Raises Mistake for what cannot be, before anything slow is imported or written."""
-    for device in options.devices:
+    for device in options.device:
         devices.check_name(device)
     characterize_plan.requests(options, ["cpu"])
     if options.out is not None:
@@ -85,7 +85,7 @@ def _recorded(options: Namespace) -> tuple[Characterization, tuple[str, ...], bo
     worker = Worker("characterize", quiet=not options.debug)
     data, notes, interrupted = Characterization(), (), False
     try:
-        probed = [devices.probe(worker, device) for device in options.devices]
+        probed = [devices.probe(worker, device) for device in options.device]
         _check_precisions(options, probed)
         notes = tuple(note for each in probed for note in devices.busy(each.device, each.environment, OTHERS))
         wanted = characterize_plan.requests(options, [each.device for each in probed])

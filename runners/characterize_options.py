@@ -59,7 +59,7 @@ def _add_workloads(group: argparse._ArgumentGroup) -> None:
 def _add_ways(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--modes", type=names("mode", MODES), default=MODES, help=f"{', '.join(MODES)} (both)")
     group.add_argument(
-        "--devices", type=names("device"), default=("auto",), help="auto, cpu, cuda, cuda:1, with commas (auto)"
+        "--device", type=names("device"), default=("auto",), help="auto, cpu, cuda, cuda:1; several with commas (auto)"
     )
     group.add_argument(
         "--threads", type=_counts, default=(1,), metavar="N,N",

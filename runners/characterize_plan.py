@@ -80,7 +80,7 @@ def _first(model: str, options: Namespace, device: str) -> Recording:
     if known is not None:
         reason = reason_not_trainable(model, _hyper(model, options), batch_size)
         if reason is not None:
-            raise Mistake(f"--batch-size {batch_size}: {reason}")
+            raise Mistake(f"{reason} (batch size {batch_size})")
     own = bool(getattr(known, "optimizer", ""))
     return Recording(
         recording=0,
