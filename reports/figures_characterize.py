@@ -77,7 +77,7 @@ def _types(seen: Seen) -> Figure | None:
     cells = [[row.get(column, 0.0) for column in columns] for row in shares]
     height_in = 1.5 + _CELL_IN * len(mixes)
     figure, (axes,), _ = panels.grid(1, 1, height_in, width_in=style.PAGE_IN + 1.4)
-    _heat(axes, cells, [each.label for each in mixes], numbers=True, size=5.0)
+    _heat(axes, cells, [each.label for each in mixes], numbers=True, size=6)
     axes.set_xticks(
         range(len(columns)), [fitting(name, _LETTERS) for _, name in columns], rotation=90, fontsize=6, ha="center"
     )
@@ -142,7 +142,7 @@ def _skew(seen: Seen) -> Figure | None:
         axes.plot(range(1, len(curve) + 1), [100 * part for part in curve], marker=".", markersize=3, **look)
         marks.append(panels.mark(fitting(label, _LETTERS), linewidth=1.4, markersize=0, **look))
     axes.axhline(90, color="0.4", linewidth=0.8, linestyle=(0, (4, 3)))
-    longest = max(next(n for n, part in enumerate(curve, 1) if part > 0.995) for curve in curves.values())
+    longest = max(next(n for n, part in enumerate(curve, 1) if part > 0.98) for curve in curves.values())
     axes.set_xlim(0.5, longest + 0.5)
     axes.set_ylim(0, 102)
     axes.set_ylabel("per cent of the time in operations")

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from analysis.fathom_figure3 import figure3_groups
 from analysis.fathom_groups import GROUPS
 from analysis.mix import steps_of
 from analysis.parallelism import Scaling
+from analysis.stationarity import Stationarity
 from reports import panels, style
 from reports.characterize import Seen, paper_name
 from reports.words import fitting, si_time
-from results.characterization import PLAIN
+from results.characterization import MODES, PLAIN, Recording
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,7 +22,9 @@ if TYPE_CHECKING:
 _MOST_TYPES = 6
 _MOST_PANELS = 12
 _LETTERS = 24
-_BAR_IN = 0.17
+_BAR_IN = 0.13
+_MOST_TIMES = 4.0
+_WHITE = {"boxstyle": "square,pad=0.1", "facecolor": "white", "linewidth": 0, "alpha": 0.85}
 _HATCHES = ("", "////", "....", "xxxx", "\\\\\\\\", "++++", "oooo", "")
 
 
@@ -37,9 +40,10 @@ def group_looks() -> Mapping[str, tuple[Any, str]]:
 
 def steps(seen: Seen) -> Figure | None:
     """The paper's Figure 1 in order of time: each step ÷ the mean, the 95 % interval of the mean, and Sen's trend."""
-    shown = seen.steadiness[:_MOST_PANELS]
+    shown = _fewer(seen.steadiness)
     if not shown:
         return None
+    top = 2.0
     figure, drawn, spare = panels.grid(len(shown), 4, 1.35)
     for axes, (recording, each) in zip(drawn, shown, strict=True):
         times = [step.time_s / each.mean_s for step in steps_of(seen.data, recording.recording, PLAIN)]
@@ -50,7 +54,7 @@ def steps(seen: Seen) -> Figure | None:
             middle = sorted(times)[len(times) // 2]
             ends = (middle - each.trend_ratio / 2, middle + each.trend_ratio / 2)
             axes.plot((1, len(times)), ends, color="#d55e00", linewidth=1, linestyle=(0, (4, 2)))
-        axes.set_ylim(0, max(2.0, min(4.0, 1.1 * max(times))))
+        top = max(top, 1.15 * max(times))
         panels.title(axes, recording.workload, len(shown))
         p = "" if each.p_value is None else f", p {each.p_value:.2g}"
         words = f"{recording.mode}, {si_time(each.mean_s)}{p}"
@@ -66,6 +70,13 @@ def steps(seen: Seen) -> Figure | None:
     panels.legend(figure, marks)
     panels.say_below(figure, "steps in order, without the profiler; upwards: ÷ the mean; p: of no trend (Mann-Kendall)")
     return figure
+
+
+def _fewer(shown: Sequence[tuple[Recording, Stationarity]]) -> list[tuple[Recording, Stationarity]]:
+    """All, or where they are too many those of training."""
+    if len(shown) > _MOST_PANELS:
+        shown = [pair for pair in shown if pair[0].mode == MODES[0]]
+    return list(shown[:_MOST_PANELS])
 
 
 def training_inference(seen: Seen) -> Figure | None:
@@ -190,7 +201,7 @@ def reproduced(seen: Seen) -> Figure | None:
     pairs = [each for each in seen.compared if paper_name(each) in paper] if seen.reproduce else []
     if not pairs:
         return None
-    figure, (axes,), _ = panels.grid(1, 1, 0.5 + 2.4 * _BAR_IN * len(pairs), width_in=style.PAGE_IN)
+    figure, (axes,), _ = panels.grid(1, 1, 0.6 + 3.0 * _BAR_IN * len(pairs), width_in=style.PAGE_IN)
     looks = group_looks()
     for place, each in enumerate(pairs):
         ours = {group: share.ratio for group, share in each.groups.items()}

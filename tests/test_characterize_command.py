@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import io
 import json
 import subprocess
 import sys
@@ -49,7 +50,7 @@ def test_two_workloads_are_recorded_and_every_file_written(recorded):
     assert {*FILES, "groups.csv", "types.csv", "characterize.txt", "characterize.json"} <= {
         p.name for p in out.iterdir()
     }
-    rows = list(csv.DictReader((out / "recordings.csv").open()))
+    rows = list(csv.DictReader(io.StringIO((out / "recordings.csv").read_text())))
     assert [(row["mode"], row["why"]) for row in rows] == 2 * [
         ("training", "mix"), ("inference", "mix"), ("training", "threads"),
     ]  # fmt: skip

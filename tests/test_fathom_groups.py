@@ -16,7 +16,8 @@ EXPECTED = {
     "aten::_scaled_dot_product_flash_attention_for_cpu aten::_scaled_mm",
     "C": "aten::sum aten::mean aten::argmax aten::topk aten::cumsum aten::_log_softmax aten::nll_loss_forward "
     "aten::_ctc_loss aten::max_pool2d_with_indices_backward aten::native_batch_norm aten::native_layer_norm_backward "
-    "aten::_embedding_bag aten::linalg_vector_norm aten::_foreach_norm aten::_linalg_svd aten::_log_softmax_backward_data",
+    "aten::_embedding_bag aten::linalg_vector_norm aten::_foreach_norm aten::_linalg_svd "
+    "aten::_log_softmax_backward_data",
     "D": "aten::conv2d aten::convolution aten::_convolution aten::mkldnn_convolution aten::convolution_backward "
     "aten::cudnn_convolution aten::_slow_conv2d_forward",
     "E": "aten::normal_ aten::bernoulli_ aten::native_dropout aten::native_dropout_backward aten::randn",
