@@ -6,6 +6,7 @@ over operations, so that their rate is what operations asked for, not what memor
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from analysis.characterized import ok
@@ -24,6 +25,7 @@ class GroupCost:
     other_flop: int
     bytes: int
     time_s: float | None
+    flop_by_unit: Mapping[str, int]  # model FLOP
 
     @property
     def flop(self) -> int:
@@ -36,6 +38,12 @@ class GroupCost:
     @property
     def flop_per_s(self) -> float | None:
         return self.flop / self.time_s if self.time_s else None
+
+    def utilization_ratio(self, peaks: Mapping[str, float]) -> float | None:
+        """Time that its products would take at their units' peaks (FLOP/s) ÷ the time they took; None without all."""
+        if not self.time_s or not self.model_flop or any(unit not in peaks for unit in self.flop_by_unit):
+            return None
+        return sum(flop / peaks[unit] for unit, flop in self.flop_by_unit.items()) / self.time_s
 
     @property
     def bytes_per_s(self) -> float | None:
@@ -62,8 +70,17 @@ def group_costs(data: Characterization, grouping: Grouping = FATHOM) -> list[Gro
                         other_flop=sum(row.other_flop for row in mine),
                         bytes=sum(row.read_bytes + row.written_bytes for row in mine),
                         time_s=sum(times) if times else None,
+                        flop_by_unit=_by_unit(mine),
                     )
                 )
+    return found
+
+
+def _by_unit(rows: Sequence[OperationCost]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for row in rows:
+        if row.model_flop:
+            found[row.unit] = found.get(row.unit, 0) + row.model_flop
     return found
 
 

@@ -14,7 +14,7 @@ import functools
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -45,6 +45,7 @@ class TypedStep:
     own_s: dict[Typed, float]
     calls: dict[Typed, int]
     launches: dict[Typed, int]
+    each: tuple[tuple[Typed, float], ...] = ()  # every call, on a device every kernel, with its own time
 
     @property
     def operations_s(self) -> float:
@@ -83,7 +84,7 @@ def _on_device(events: Sequence[Any], frames: Sequence[Frame], until_ns: int | N
     of_kernels = [typed for _, typed in found]
     made = _step(intervals, frames[0].start_ns, end_ns, of_kernels, [], of_kernels)
     called = Counter(types[id(frame)] for frame in calls)
-    return TypedStep(made.step_s, made.own_s, dict(called), made.launches)
+    return replace(made, calls=dict(called))
 
 
 @functools.cache
@@ -110,6 +111,7 @@ def _step(
         own_s={typed: spent[typed] / 1e9 for typed in sorted(spent)},
         calls=dict(Counter(types[: len(calls)])),
         launches=dict(Counter(launches)),
+        each=tuple((types[place], ns / 1e9) for place, ns in own.items()),
     )
 
 

@@ -71,6 +71,8 @@ def tables(seen: Seen) -> dict[str, str]:
         "parallelism.csv": _csv(_parallel_rows(seen)),
         "group_costs.csv": _csv(_cost_rows(seen)),
         "densities.csv": _csv([vars(each) for each in seen.densities]),
+        "tails.csv": _csv(_tail_rows(seen)),
+        "reconstructed.csv": _csv([{**vars(each), "ratio": each.ratio} for each in seen.reconstructed]),
         "launches.csv": _csv([vars(each) for each in seen.launching]),
     }
 
@@ -155,7 +157,33 @@ def _parallel_rows(seen: Seen) -> list[Row]:
 
 def _cost_rows(seen: Seen) -> list[Row]:
     derived = ("flop_per_byte", "flop_per_s", "bytes_per_s")
-    return [{**vars(each), **{name: getattr(each, name) for name in derived}} for each in seen.costs]
+    return [
+        {
+            **vars(each),
+            **{name: getattr(each, name) for name in derived},
+            "utilization_ratio": each.utilization_ratio(seen.peaks),
+        }
+        for each in seen.costs
+    ]
+
+
+def _tail_rows(seen: Seen) -> list[Row]:
+    return [
+        {
+            "workload": mix.label,
+            "calls": each.calls,
+            "median_s": each.median_s,
+            "longest_s": each.longest_s,
+            "top_1_ratio": each.top_1_ratio,
+            "top_10_ratio": each.top_10_ratio,
+            "law": fit.law,
+            "parameters": dict(fit.parameters),
+            "aic": fit.aic,
+            "distance": fit.distance,
+        }
+        for mix, each in seen.tails
+        for fit in each.fits
+    ]
 
 
 def _csv(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -43,6 +43,7 @@ def figures(seen: Seen) -> dict[str, Figure]:
         "training_inference": ways.training_inference,
         "parallelism": ways.parallelism,
         "density": ways.density,
+        "tails": ways.tails,
         "reproduced": ways.reproduced,
     }
     drawn = {name: draw(seen) for name, draw in drawers.items()}

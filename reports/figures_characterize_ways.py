@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.fathom_figure3 import figure3_groups
 from analysis.fathom_groups import GROUPS
+from analysis.functions import labels_of_types
+from analysis.heavy_tail import survival
 from analysis.mix import steps_of
 from analysis.parallelism import Scaling
 from analysis.stationarity import Stationarity
@@ -132,12 +134,14 @@ def parallelism(seen: Seen) -> Figure | None:
     counts = sorted({count for each in seen.parallelism for count in each.times_s})
     for axes, workload in zip(drawn, workloads, strict=True):
         mine = [each for each in seen.parallelism if each.workload == workload and each.name != "step"]
-        _threads(axes, mine[:_MOST_TYPES], counts)
+        _threads(axes, mine[:_MOST_TYPES], counts, _functions(seen, workload))
         panels.title(axes, workload, len(workloads))
     panels.plain(drawn, spare)
     panels.legend(figure, [_box(f"{count} thread{'s' * (count > 1)}", color=_shade(counts, count)) for count in counts])
     panels.say_below(
-        figure, "ms a step of the largest operation types, under the profiler; in brackets the serial share (Amdahl)"
+        figure,
+        "ms a step of the largest operation types, under the profiler; below each what of the model it serves most, "
+        "in brackets its serial share (Amdahl)",
     )
     return figure
 
@@ -147,7 +151,16 @@ def _shade(counts: list[int], count: int) -> str:
     return f"{low + (high - low) * counts.index(count) / max(1, len(counts) - 1):.2f}"
 
 
-def _threads(axes: Axes, scalings: Iterable[Scaling], counts: list[int]) -> None:
+def _functions(seen: Seen, workload: str) -> dict[str, tuple[str, float]]:
+    """Operation type → the function of the model that it serves most."""
+    first = next((each.recording for each in seen.mixes if each.recording.workload == workload), None)
+    rows = [row for row in seen.data.costs if first is not None and row.recording == first.recording]
+    return labels_of_types(rows)
+
+
+def _threads(
+    axes: Axes, scalings: Iterable[Scaling], counts: list[int], functions: Mapping[str, tuple[str, float]]
+) -> None:
     names = []
     for place, each in enumerate(scalings):
         for lane, count in enumerate(counts):
@@ -155,7 +168,8 @@ def _threads(axes: Axes, scalings: Iterable[Scaling], counts: list[int]) -> None
                 y = place + (lane - (len(counts) - 1) / 2) * 0.8 / len(counts)
                 axes.barh(y, each.times_s[count] * 1e3, 0.8 / len(counts), color=_shade(counts, count), linewidth=0)
         share = "" if each.law is None else _bracket(each.law.serial_ratio)
-        names.append(f"{fitting(each.name, 20)}\n{each.group or '?'}{share}")
+        function = functions.get(each.name, ("optimizer", 1.0) if each.group == "F" else ("", 0.0))[0]
+        names.append(f"{fitting(each.name, 22)}\n{fitting(function, 16) or each.group}{share}")
     axes.set_yticks(range(len(names)), names, fontsize=5.5)
     axes.set_ylim(len(names) - 0.4, -0.6)
     axes.grid(axis="y", visible=False)
@@ -163,6 +177,41 @@ def _threads(axes: Axes, scalings: Iterable[Scaling], counts: list[int]) -> None
 
 def _bracket(ratio: float) -> str:
     return " (slower)" if ratio > 1 else f" ({100 * max(0.0, ratio):.0f} %)"
+
+
+def tails(seen: Seen) -> Figure | None:
+    """Which part of the calls of a step takes longer than t, with the best of three laws."""
+    shown = seen.tails[:_MOST_PANELS]
+    if not shown:
+        return None
+    figure, drawn, spare = panels.grid(len(shown), 4, 1.45)
+    for axes, (mix, each) in zip(drawn, shown, strict=True):
+        calls = [call.time_s for call in seen.data.calls if call.recording == mix.recording.recording]
+        points = survival(calls)
+        axes.plot([time * 1e6 for time, _ in points], [part for _, part in points], color="0.15", linewidth=1.2)
+        words = f"{each.calls} calls"
+        if each.fits:
+            best = each.fits[0]
+            fitted = [(time, best.survival(time)) for time, _ in points]
+            axes.plot(
+                [time * 1e6 for time, _ in fitted], [part for _, part in fitted],
+                color="#d55e00", linewidth=1, linestyle=(0, (4, 2)),
+            )  # fmt: skip
+            words += f"\n{best.law}"
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+        axes.set_ylim(0.5 / max(one.calls for _, one in shown), 1.5)
+        axes.annotate(words, (0, 0), (3, 3), xycoords="axes fraction", textcoords="offset points", fontsize=6)
+        panels.title(axes, mix.label, len(shown))
+    panels.plain(drawn, spare)
+    marks = [
+        panels.mark("calls of one step", color="0.15", linewidth=1.2, markersize=0),
+        panels.mark("best of exponential, Pareto, log-normal", color="#d55e00", linewidth=1, markersize=0),
+    ]
+    panels.legend(figure, marks)
+    figure.supylabel("part of the calls", fontsize=style.LABEL_PT)
+    panels.say_below(figure, "that takes at least so many µs")
+    return figure
 
 
 def density(seen: Seen) -> Figure | None:

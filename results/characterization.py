@@ -2,13 +2,13 @@
 
 They are kept in files of their own (`FILES`) in one directory, never in a sweep's run: `recordings.csv` says what was
 run and what became of it, the others hold its rows by the number of the recording. Everything that
-`runners.characterize` shows is worked out of these four files.
+`runners.characterize` shows is worked out of these files.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from results.records import Json
@@ -92,6 +92,7 @@ class OperationCost(Record):
     kind: str
     phase: str
     module: str = ""
+    classes: str = ""  # of the modules around it, from the model's own down, with slashes between
     unit: str = ""
     calls: int = 0
     model_flop: int = 0
@@ -101,32 +102,55 @@ class OperationCost(Record):
     time_s: float | None = None
 
 
+@dataclass(frozen=True, kw_only=True)
+class CallTime(Record):
+    """call_times.csv.gz: every call of one profiled step, in the order of their names."""
+
+    recording: int
+    name: str
+    scope: str = ""
+    time_s: float = 0.0  # that it runs and no call inside of it does
+
+
+@dataclass(frozen=True, kw_only=True)
+class AloneTime(Record):
+    """alone.csv.gz: the calls of one operation with the same sizes, and the time of one run alone."""
+
+    recording: int
+    name: str  # as our tracer has it: "aten.addmm"
+    phase: str
+    sizes: str = ""  # of its tensors: "64x256:float32"
+    calls: int = 0
+    time_s: float | None = None  # None: it could not be run again
+
+
 FILES: Mapping[str, type[Record]] = {
     "recordings.csv": Recording,
     "steps.csv": RecordedStep,
     "operation_times.csv.gz": OperationTime,
     "operation_costs.csv.gz": OperationCost,
+    "call_times.csv.gz": CallTime,
+    "alone.csv.gz": AloneTime,
 }
 
 
 @dataclass(frozen=True)
 class Characterization:
-    """The rows of the four files."""
+    """The rows of the files."""
 
     recordings: tuple[Recording, ...] = ()
     steps: tuple[RecordedStep, ...] = ()
     times: tuple[OperationTime, ...] = ()
     costs: tuple[OperationCost, ...] = ()
+    calls: tuple[CallTime, ...] = ()
+    alone: tuple[AloneTime, ...] = ()
 
     def rows(self) -> dict[str, tuple[Any, ...]]:
         """File name → its rows."""
-        return dict(zip(FILES, (self.recordings, self.steps, self.times, self.costs), strict=True))
+        return dict(zip(FILES, (getattr(self, each.name) for each in fields(self)), strict=True))
 
     def joined(self, other: Characterization) -> Characterization:
         """These rows, then those."""
         return Characterization(
-            self.recordings + other.recordings,
-            self.steps + other.steps,
-            self.times + other.times,
-            self.costs + other.costs,
+            *(getattr(self, each.name) + getattr(other, each.name) for each in fields(self)),
         )

@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(options: Namespace) -> int:
     """Everything after parsing. Raises Mistake, StoreFault, KeyboardInterrupt."""
-    grouping = _grouping(options)
+    grouping, peaks = _grouping(options), _peaks(options)
     if options.directory is not None:
         data, notes, interrupted = _read(options), (), False
     else:
@@ -45,7 +45,7 @@ def _run(options: Namespace) -> int:
         data, notes, interrupted = _recorded(options)
     from reports.characterize import look
 
-    seen = look(data, grouping, notes, reproduce=options.reproduce or "")
+    seen = look(data, grouping, notes, reproduce=options.reproduce or "", peaks=peaks)
     show(seen, options)
     return INTERRUPTED if interrupted else _code(data)
 
@@ -57,6 +57,22 @@ def _grouping(options: Namespace) -> Any:
         return FATHOM.moved(options.place)
     except ValueError as fault:
         raise Mistake(f"--place: {fault}") from fault
+
+
+def _peaks(options: Namespace) -> dict[str, float]:
+    """Unit → the best FLOP/s that --ceilings has, of the threads that the shares are of; empty without a file."""
+    if options.ceilings is None:
+        return {}
+    from analysis.ceilings import best
+    from runners import ceiling_files
+
+    try:
+        rows = ceiling_files.read(options.ceilings)
+    except ValueError as fault:
+        raise Mistake(f"--ceilings: {fault}") from fault
+    mine = [row for row in rows if row.threads in (None, options.threads[0])]
+    found = {unit: best(mine, unit) for unit in {row.unit for row in mine if row.unit}}
+    return {unit: row.flop_per_s for unit, row in found.items() if row is not None and row.flop_per_s}
 
 
 def _read(options: Namespace) -> Characterization:
@@ -137,7 +153,7 @@ def show(seen: Seen, options: Namespace) -> None:
     import json
 
     from reports import characterize_data
-    from reports.characterize import to_text
+    from reports.characterize_text import to_text
 
     if options.format == "json":
         print(json.dumps(characterize_data.document(seen), indent=1, allow_nan=False))

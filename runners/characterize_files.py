@@ -1,4 +1,4 @@
-"""The directory of a characterization: its four files of rows, read and written; and what is derived from them.
+"""The directory of a characterization: its files of rows, read and written; and what is derived from them.
 
 Each file is replaced at once or not at all, after every recording, `recordings.csv` last: what was recorded before a
 kill is whole. Derived tables and figures can be deleted and made again.
@@ -36,7 +36,7 @@ def reserve_new(out: Path) -> None:
 
 
 def write_rows(data: Characterization, out: Path) -> None:
-    """The four files. Raises StoreFault."""
+    """The files of rows. Raises StoreFault."""
     from reports.tables import to_csv
 
     for name, rows in reversed(data.rows().items()):
@@ -68,7 +68,7 @@ def write_report(seen: Seen, out: Path) -> None:
     import json
 
     from reports import characterize_data, figures_characterize, style
-    from reports.characterize import to_text
+    from reports.characterize_text import to_text
 
     for name, text in characterize_data.tables(seen).items():
         put(out / name, text)

@@ -73,6 +73,9 @@ def _add_ways(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--repeats", type=number(int, 1), default=1, metavar="N", help="processes, each with a seed of its own (1)"
     )
+    group.add_argument(
+        "--alone", action="store_true", help="time each operation alone, too, and put the step together of that"
+    )
     group.add_argument("--precisions", type=names("precision", tuple(PRECISIONS)), default=("fp32",), help="(fp32)")
     group.add_argument("--layouts", type=names("layout", LAYOUTS), default=LAYOUTS[:1], help="(channels_first)")
     group.add_argument("--executions", type=names("execution", EXECUTIONS), default=EXECUTIONS[:1], help="(eager)")
@@ -84,6 +87,9 @@ def _add_ways(group: argparse._ArgumentGroup) -> None:
 def _add_report(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--place", type=_places, default={}, metavar="WHAT=GROUP,…", help="a kind or operation in another group"
+    )
+    group.add_argument(
+        "--ceilings", type=Path, metavar="FILE", help="ceilings.csv, for what part of the peak each group reaches"
     )
     group.add_argument("--out", type=Path, metavar="DIR", help="write the recordings, tables and figures here")
     add_format(group, "table, csv (of shares) or json (table)")

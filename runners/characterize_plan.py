@@ -65,6 +65,7 @@ def requests(options: Namespace, devices: Sequence[str]) -> list[Request]:
                     plain=options.steps,
                     profiled=options.steps if _is_profiled(each) else 0,
                     costs=each.why == "mix",
+                    alone=options.alone and each.why == "mix",
                 )
             )
     return found

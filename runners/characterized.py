@@ -17,6 +17,8 @@ from results.characterization import (
     PLAIN,
     PROFILED,
     WARM_UP,
+    AloneTime,
+    CallTime,
     Characterization,
     OperationCost,
     OperationTime,
@@ -43,7 +45,7 @@ OWN = "own"
 @dataclass(frozen=True)
 class Request:
     """One recording to make. recording: its row, without what comes of it. hyper: what the factory takes beside the
-    name. profiled: steps under the profiler; costs: whether its operations are counted, too."""
+    name. profiled: steps under the profiler; costs: whether its operations are counted, too; alone: and timed alone."""
 
     recording: Recording
     hyper: Mapping[str, Any] = field(default_factory=dict)
@@ -51,6 +53,7 @@ class Request:
     profiled: int = 12
     warm_up: int = WARM_UP_STEPS
     costs: bool = True
+    alone: bool = False
 
 
 def record(request: Request) -> Characterization:
@@ -88,6 +91,7 @@ def record(request: Request) -> Characterization:
         )
         rows = _rows(asked.recording, found, device.type == "cuda")
         costs = _costs(asked, found, traced, model) if traced is not None and request.profiled else ()
+        single = _alone(asked, step) if request.alone else ()
     done = replace(
         asked,
         hyper=dict(workload.hyper),
@@ -99,7 +103,7 @@ def record(request: Request) -> Characterization:
         energy_j=found.energy_j,
         notes=(*asked.notes, *filter(None, [why])),
     )
-    return replace(rows, recordings=(done,), costs=costs)
+    return replace(rows, recordings=(done,), costs=costs, alone=single)
 
 
 def _built(request: Request, device: torch.device) -> tuple[Workload, torch.nn.Module, Batch]:
@@ -167,7 +171,8 @@ def _rows(number: int, found: Recorded, cuda: bool) -> Characterization:
 
     steps = [*_plain(number, WARM_UP, found.warm_up), *_plain(number, PLAIN, found.plain)]
     times = []
-    for place, step in enumerate(typed_steps(found.profile, cuda=cuda) if found.profile is not None else ()):
+    typed = typed_steps(found.profile, cuda=cuda) if found.profile is not None else []
+    for place, step in enumerate(typed):
         steps.append(
             RecordedStep(
                 recording=number,
@@ -183,15 +188,17 @@ def _rows(number: int, found: Recorded, cuda: bool) -> Characterization:
             OperationTime(
                 recording=number,
                 step=place,
-                **vars(typed),
-                tags=tags_of(typed.name),
-                calls=step.calls.get(typed, 0),
-                launches=step.launches.get(typed, 0),
+                **vars(each),
+                tags=tags_of(each.name),
+                calls=step.calls.get(each, 0),
+                launches=step.launches.get(each, 0),
                 time_s=own_s,
             )
-            for typed, own_s in step.own_s.items()
+            for each, own_s in step.own_s.items()
         ]
-    return Characterization(steps=tuple(steps), times=tuple(times))
+    calls = sorted(typed[len(typed) // 2].each) if typed else []
+    of_calls = (CallTime(recording=number, name=one.name, scope=one.scope, time_s=own_s) for one, own_s in calls)
+    return Characterization(steps=tuple(steps), times=tuple(times), calls=tuple(of_calls))
 
 
 def _plain(number: int, part: str, timed: tuple[Timed, ...]) -> Iterator[RecordedStep]:
@@ -205,9 +212,11 @@ def _costs(asked: Recording, found: Recorded, trace: Any, model: torch.nn.Module
 
     told = Told(asked.workload, asked.batch_size, asked.device, asked.precision)
     profile = table_of(found.profile, trace, model, told, only=range(1, 1 + JOINED_STEPS))
-    sums: dict[tuple[str, str, str, str, str], list[Any]] = {}
+    classes = _classes(model)
+    sums: dict[tuple[str, str, str, str, str, str], list[Any]] = {}
     for row in profile.operations:
-        total = sums.setdefault((row.name, row.kind, row.phase, row.module, row.unit), [0, 0, 0, 0, 0, None])
+        key = (row.name, row.kind, row.phase, row.module, classes.get(row.module, ""), row.unit)
+        total = sums.setdefault(key, [0, 0, 0, 0, 0, None])
         for place, cost in enumerate((1, row.model_flop, row.other_flop, row.read_bytes, row.written_bytes)):
             total[place] += cost
         if row.time_s is not None:
@@ -216,11 +225,28 @@ def _costs(asked: Recording, found: Recorded, trace: Any, model: torch.nn.Module
     return tuple(
         OperationCost(
             recording=asked.recording,
-            **dict(zip(("name", "kind", "phase", "module", "unit"), key, strict=True)),
+            **dict(zip(("name", "kind", "phase", "module", "classes", "unit"), key, strict=True)),
             **dict(zip(names, total, strict=True)),
         )
         for key, total in sums.items()
     )
+
+
+def _classes(model: torch.nn.Module) -> dict[str, str]:
+    """Path of a module → the classes around it, from the model's own down."""
+    types = {path: type(module).__name__ for path, module in model.named_modules(remove_duplicate=False)}
+    found = {}
+    for path in types:
+        parts = path.split(".") if path else []
+        above = ["", *(".".join(parts[: count + 1]) for count in range(len(parts)))]
+        found[path] = "/".join(types[each] for each in above)
+    return found
+
+
+def _alone(asked: Recording, step: ModelStep) -> tuple[AloneTime, ...]:
+    from measure.alone import alone
+
+    return tuple(AloneTime(recording=asked.recording, **vars(each)) for each in alone(step, asked.device))
 
 
 def _energy_of(device: str) -> Any:

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from reports import characterize_data
-from reports.characterize import look, to_text
+from reports.characterize import look
+from reports.characterize_text import to_text
 from results.characterization import FILES
 from runners import characterize, characterize_files
 from tests.made_up_characterization import together
