@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -53,7 +54,7 @@ def steps(seen: Seen) -> Figure | None:
         if each.low_s is not None and each.high_s is not None:
             axes.axhspan(each.low_s / each.mean_s, each.high_s / each.mean_s, color="#0173b2", alpha=0.18, linewidth=0)
         if each.trend_ratio is not None and len(times) > 1:
-            middle = sorted(times)[len(times) // 2]
+            middle = statistics.median(times)
             ends = (middle - each.trend_ratio / 2, middle + each.trend_ratio / 2)
             axes.plot((1, len(times)), ends, color="#d55e00", linewidth=1, linestyle=(0, (4, 2)))
         top = max(top, 1.15 * max(times))
@@ -63,6 +64,8 @@ def steps(seen: Seen) -> Figure | None:
         axes.annotate(
             words, (0, 1), (2, -2), xycoords="axes fraction", textcoords="offset points", va="top", fontsize=6
         )
+    for axes in drawn:
+        axes.set_ylim(0, min(top, _MOST_TIMES))
     panels.plain(drawn, spare)
     marks = [
         panels.mark("a step", color="0.15", marker="o"),

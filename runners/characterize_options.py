@@ -15,7 +15,7 @@ from workloads.catalogue import OPTIMIZERS, SUITES
 VARIANTS = ("as_coded", "as_paper")
 SCALES = ("own", "small")
 LAYOUTS = ("channels_first", "channels_last")
-REPRODUCED = ("fathom",)
+REPRODUCED = tuple(name for name in SUITES if name == "fathom")
 
 STEPS = 12
 BATCH = 8

@@ -179,3 +179,9 @@ def test_the_paper_is_told_beside_ours():
     assert ["alexnet", "ours", "5", "20", "60", "5", "10", "D,", "same"] in lines
     assert ["paper", "7", "3", "88", "D"] in lines
     assert "not recorded here: memnet, speech, autoenc, residual, vgg, deepq" in text
+
+
+def test_the_documentation_names_every_file():
+    text = (Path(__file__).parents[1] / "docs" / "characterize.md").read_text(encoding="utf-8")
+    for name in (*FILES, *characterize_data.tables(look(together())), "characterize.txt", "characterize.json"):
+        assert f"`{name}`" in text
