@@ -20,7 +20,7 @@ def _serial(law: Amdahl) -> tuple[str, str]:
     """The serial share and its interval; of a type that more threads make slower, that."""
     if law.serial_ratio > 1:
         return "slower", ""
-    return percent(max(0.0, law.serial_ratio)), in_range(law.serial_low, law.serial_high)
+    return f"{100 * law.serial_ratio:.0f} %", in_range(law.serial_low, law.serial_high)
 
 
 def parallel(seen: Seen) -> Iterator[str]:

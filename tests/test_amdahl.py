@@ -78,3 +78,14 @@ def test_too_little_is_refused():
         with pytest.raises(ValueError, match="expected two thread counts"):
             amdahl(times)
     assert amdahl({1: [0.0, 0.0], 2: [0.0, 0.0]}) is None
+
+
+def test_a_step_that_others_slowed_down_moves_nothing():
+    times = {count: [(0.2 + 0.8 / count) * (1 + 0.001 * place) for place in range(10)] for count in (1, 2)}
+    clean = amdahl(times)
+    slowed = amdahl({**times, 2: [50.0, *times[2][1:]]})
+    assert clean is not None
+    assert slowed is not None
+    assert slowed.serial_ratio == pytest.approx(clean.serial_ratio, abs=0.01)
+    assert slowed.serial_high is not None
+    assert slowed.serial_high < 0.3
