@@ -126,7 +126,7 @@ def _heat(axes: Axes, cells: Sequence[Sequence[float]], rows: Sequence[str], *, 
     if numbers:
         for row, column in np.argwhere(values >= LEAST_RATIO):
             share = values[row, column]
-            colour = "white" if share > 0.25 else "0.1"
+            colour = "white" if share > 0.15 else "0.1"
             axes.text(column, row, f"{100 * share:.0f}", ha="center", va="center", fontsize=size, color=colour)
 
 

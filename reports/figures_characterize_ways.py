@@ -179,7 +179,7 @@ def _threads(
 
 
 def _bracket(ratio: float) -> str:
-    return " (slower)" if ratio > 1 else f" ({100 * max(0.0, ratio):.0f} %)"
+    return " (slower)" if ratio > 1 else f" ({100 * ratio:.0f} %)"
 
 
 def tails(seen: Seen) -> Figure | None:
