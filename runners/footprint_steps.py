@@ -81,8 +81,8 @@ def _quietly() -> Iterator[None]:
         yield
 
 
-def parts(asked: Asked, batch_size: int, mode: FakeMode | None) -> StepParts:
-    """The step on fake tensors of a mode, whose optimizer has its state; on real ones without."""
+def parts(asked: Asked, batch_size: int, mode: FakeMode | None, device: str = "cpu") -> StepParts:
+    """The step on fake tensors of a mode, whose optimizer has its state; without one on real tensors of a device."""
     import torch
 
     from measure.fake import to_fake
@@ -92,7 +92,7 @@ def parts(asked: Asked, batch_size: int, mode: FakeMode | None) -> StepParts:
     from workloads.training import OPTIMIZERS, GradientStep, TrainingStep
 
     workload = get(asked.model, **asked.hyper)
-    with torch.random.fork_rng(devices=[]), torch.device("cpu" if mode is None else "meta"):
+    with torch.random.fork_rng(devices=[]), torch.device(device if mode is None else "meta"):
         torch.manual_seed(0)
         model = workload.build(**workload.hyper).train()
     if asked.layout == "channels_last":
@@ -101,13 +101,14 @@ def parts(asked: Asked, batch_size: int, mode: FakeMode | None) -> StepParts:
         to_fake(model, mode)
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     with contextlib.nullcontext() if mode is None else mode:
-        generator = torch.Generator().manual_seed(0) if mode is None else None
-        batch = in_layout(asked.layout, workload.batch(workload.hyper, batch_size, torch.device("cpu"), generator))
+        generator = torch.Generator(device).manual_seed(0) if mode is None else None
+        batch = workload.batch(workload.hyper, batch_size, torch.device(device), generator)
+        batch = in_layout(asked.layout, batch)
         optimizer = OPTIMIZERS["sgd-plain" if asked.optimizer == NONE else asked.optimizer](trained)
         for group in optimizer.param_groups if asked.device == "cuda" else ():
             group["foreach"] = True
         step: Any = TrainingStep(
-            model, workload.loss, optimizer, [batch], "cpu", **_precision(asked),
+            model, workload.loss, optimizer, [batch], device.partition(":")[0], **_precision(asked, device),
             accumulate=min(asked.accumulate, ACCUMULATED),
         )  # fmt: skip
         if asked.optimizer == NONE:
@@ -117,13 +118,13 @@ def parts(asked: Asked, batch_size: int, mode: FakeMode | None) -> StepParts:
     return StepParts(step, model, None if asked.optimizer == NONE else optimizer, (batch.inputs, batch.target))
 
 
-def _precision(asked: Asked) -> dict[str, Any]:
+def _precision(asked: Asked, device: str) -> dict[str, Any]:
     import torch
 
     policy = PRECISIONS[asked.precision]
     return {
         "autocast": getattr(torch, policy.autocast) if policy.autocast else None,
-        "scaler": torch.amp.GradScaler("cpu") if policy.scaler else None,
+        "scaler": torch.amp.GradScaler(device.partition(":")[0]) if policy.scaler else None,
     }
 
 
