@@ -113,7 +113,7 @@ def attributed(blocks: Sequence[Block], spans: Sequence[tuple[int, int, str]], s
             changes.append((block.freed_ns, -block.nbytes, -block.nbytes * own))
     live = own_live = 0
     peak, own_there, when, tensors = 0, 0, step[0], 0
-    for time_ns, nbytes, own_bytes in sorted(changes, key=lambda change: change[0]):
+    for time_ns, nbytes, own_bytes in sorted(changes):  # of one time what goes is first
         live, own_live = live + nbytes, own_live + own_bytes
         if step[0] <= time_ns <= step[1]:
             tensors = max(tensors, live - own_live)

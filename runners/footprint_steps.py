@@ -57,6 +57,7 @@ def traced(asked: Asked, batch_size: int) -> Traced:
     from measure.fake import NOT_ON_FAKE, fake_mode, quiet
     from measure.operations import trace_step
 
+    reason: tuple[str, ...] = ()
     with _quietly(), quiet():
         try:
             mode = fake_mode()
@@ -69,9 +70,10 @@ def traced(asked: Asked, batch_size: int) -> Traced:
                 raise
             if batch_size > LARGEST_REAL:
                 raise Unavailable(f"fake tensors cannot run a step, a real one is too large: {fault}") from fault
+            reason = (f"{fault}: the step was run on real tensors",)
             built = parts(asked, batch_size, None)
             found = trace_step(built.step, model=built.model, optimizer=built.optimizer, inputs=built.inputs)
-    return Traced(batch_size, found.operations, found.storages, found.notes)
+    return Traced(batch_size, found.operations, found.storages, (*reason, *found.notes))
 
 
 @contextlib.contextmanager
