@@ -1,4 +1,4 @@
-"""What is an operation's own and what a tensor, of made-up allocations; the real ones are test_footprint_allocated's."""
+"""What is an operation's own and what a tensor: made-up allocations; real ones are test_footprint_allocated's."""
 
 from __future__ import annotations
 
