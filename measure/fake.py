@@ -52,6 +52,11 @@ _APART = frozenset((torch.ops.aten.mkldnn_rnn_layer_backward.default,))
 torch's cache of results two from the second call on."""
 
 
+_STATISTICS = {torch.ops.aten.native_batch_norm.default: 1, torch.ops.aten.native_layer_norm.default: 2}
+"""Normalisations → which argument is the weight. Where the input has half precision and the weight does not, the kernel
+gives means and deviations the weight's dtype, and the rule for fake tensors the input's."""
+
+
 class Watcher(Protocol):
     """What a fake mode shows its operations to."""
 
@@ -134,6 +139,8 @@ class FakeMode(FakeTensorMode):
             func = _VIEW
         try:
             out = super().dispatch(func, types, args, kwargs)
+            if func in _STATISTICS and args[_STATISTICS[func]] is not None:
+                return (out[0], *(self._as(tensor, args[_STATISTICS[func]].dtype) for tensor in out[1:]))
             return self._apart(out) if func in _APART else out
         except _NOT_ON_FAKE as fault:
             if func is _SCALAR and self.phase == "optimizer":
@@ -151,6 +158,12 @@ class FakeMode(FakeTensorMode):
             seen.add(id(tensor.untyped_storage()))
             found.append(tensor)
         return tuple(found)
+
+    def _as(self, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        """The tensor, or one of its sizes in this dtype."""
+        if tensor.dtype == dtype:
+            return tensor
+        return FakeTensor(self, torch.empty(tensor.shape, dtype=dtype, device="meta"), _CPU)
 
     def _zero(self, tensor: torch.Tensor) -> int | float:
         note = "scalars read in the optimizer were taken to be 0"

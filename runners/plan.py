@@ -6,7 +6,6 @@ worker (one device, precision and compile setting, one repeat).
 
 from __future__ import annotations
 
-import itertools
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -51,10 +50,20 @@ class Grid:
     input_pipeline: bool = False
     profile: str = ""
     peak_tflops: float | None = field(default=None)  # no part of a cell: it changes no measurement
+    auto: Mapping[str, Any] = field(default_factory=dict)  # batches by model and precision: runners/auto_batches.py
 
     def as_json(self) -> dict[str, Any]:
         """Field → value, as the manifest keeps it."""
         return {f.name: getattr(self, f.name) for f in fields(self)}
+
+    def batches_of(self, model: str, precision: str) -> Sequence[int]:
+        """The batch sizes of a model in a precision: those asked for, or, with none, those that were found to fit."""
+        return self.batch_sizes or tuple(self.auto["steps"][auto_key(model, precision)]["batches"])
+
+    @property
+    def largest_batch(self) -> int:
+        """Of all cells."""
+        return max(size for model in self.models for each in self.precisions for size in self.batches_of(model, each))
 
     @classmethod
     def from_json(cls, options: Mapping[str, Any]) -> Grid:
@@ -69,6 +78,11 @@ class Grid:
             raise ValueError(f"expected the options of a sweep in the manifest: {fault}") from fault
 
 
+def auto_key(model: str, precision: str) -> str:
+    """The name of a model and a precision in `Grid.auto`."""
+    return f"{model} {precision}"
+
+
 def cells(grid: Grid) -> list[Cell]:
     """Every cell of the grid, once, in the order of measuring.
 
@@ -81,7 +95,7 @@ def cells(grid: Grid) -> list[Cell]:
         precisions = list(grid.precisions)
         chance.shuffle(precisions)
         for precision in precisions:
-            points = list(itertools.product(grid.models, grid.batch_sizes))
+            points = [(model, size) for model in grid.models for size in grid.batches_of(model, precision)]
             chance.shuffle(points)
             for model, batch_size in points:
                 cell = _cell(grid, model, batch_size, precision, repeat)
@@ -145,7 +159,7 @@ def check(grid: Grid) -> None:
         classes = hyper(cell).get("num_classes", CLASSES)
         if grid.data != "synthetic" and entry(cell.model).task == "classification" and classes < CLASSES:
             raise ValueError(f"--num-classes: expected at least {CLASSES}, those of CIFAR-10, got {classes}")
-    largest = max(grid.batch_sizes)
+    largest = grid.largest_batch
     if "epoch" in grid.methods and grid.epoch_images < largest:
         raise ValueError(f"--epoch-images: expected at least {largest}, one largest batch, got {grid.epoch_images}")
 
@@ -160,7 +174,7 @@ def check_profile(profile: str, methods: Sequence[str]) -> None:
 
 def check_images(grid: Grid, images: int) -> None:
     """Raises ValueError, one line, for a batch or an epoch of more images than the data set has."""
-    asked = {"batch-sizes": max(grid.batch_sizes)}
+    asked = {"batch-sizes": grid.largest_batch}
     if "epoch" in grid.methods:
         asked["epoch-images"] = grid.epoch_images
     for option, wanted in asked.items():
@@ -170,4 +184,5 @@ def check_images(grid: Grid, images: int) -> None:
 
 def _one_a_model(grid: Grid) -> Iterator[Cell]:
     for model in grid.models:
-        yield _cell(grid, model, grid.batch_sizes[0], grid.precisions[0] if grid.precisions else "fp32", 0)
+        precision = grid.precisions[0] if grid.precisions else "fp32"
+        yield _cell(grid, model, grid.batches_of(model, precision)[0], precision, 0)

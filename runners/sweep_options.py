@@ -12,11 +12,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from analysis.memories import parse_bytes
 from analysis.precisions import PRECISIONS
 from measure.counters.registry import COUNTERS
 from results.records import RECORDERS
 from runners.arguments import Parser, add_format, choice_error, names, number, sizes
 from runners.devices import check_name
+from runners.footprint_options import MARGIN_RATIO
 from runners.plan import DEFAULT_METHODS, METHODS, Grid, cells, check_profile
 from runners.report import CONVENTIONS
 from workloads.catalogue import ENTRIES, OPTIMIZERS, SUITES, hyper_of
@@ -34,7 +36,7 @@ SMALLEST_TIMEOUT_S = 1.0
 OWN_OPTIONS = ("image_size", "num_classes")
 """Sizes that --hyper leaves to an option, so that one cell has one identifier."""
 
-ALL = "all"
+ALL, AUTO = "all", "auto"
 EARLIER = "earlier"
 """Among a manifest's options: the other grids that the run was resumed from."""
 
@@ -48,7 +50,22 @@ def parser() -> Parser:
     grid = made.add_argument_group("what is measured")
     grid.add_argument("--models", type=names("model"), help="comma-separated names of docs/models.md's first form")
     grid.add_argument("--suite", choices=list(SUITES), help="a named list of models with its sizes")
-    grid.add_argument("--batch-sizes", type=_batches, metavar="N,N", help="default: 8 on a CPU, 64 on CUDA")
+    grid.add_argument(
+        "--batch-sizes",
+        type=_batches,
+        metavar="N,N|auto",
+        help="auto: powers of two up to the largest that fits (default: 8 on a CPU, 64 on CUDA)",
+    )
+    grid.add_argument(
+        "--memory-bytes", type=_bytes, metavar="BYTES", help="of auto, as in 16GiB (default: the device's)"
+    )
+    grid.add_argument(
+        "--margin",
+        dest="margin_ratio",
+        type=number(float, 0, 0.9),
+        metavar="RATIO",
+        help=f"of auto: the share of the memory that is left free (default: {MARGIN_RATIO:g})",
+    )
     grid.add_argument("--precisions", type=names("precision", list(PRECISIONS)), help=", ".join(PRECISIONS))
     grid.add_argument("--device", help="auto (default), cuda, cuda:1 or cpu")
     grid.add_argument("--layout", choices=("channels_first", "channels_last"))
@@ -105,8 +122,18 @@ def parser() -> Parser:
 
 
 def _batches(text: str) -> tuple[int, ...]:
+    """Sizes; none for "auto", which are found once the device is known."""
+    if text == AUTO:
+        return ()
     convert = number(int, 1)
     return tuple(dict.fromkeys(convert(part.strip()) for part in text.split(",")))
+
+
+def _bytes(text: str) -> int:
+    try:
+        return parse_bytes(text)
+    except ValueError as fault:
+        raise argparse.ArgumentTypeError(str(fault)) from fault
 
 
 def _counters(text: str) -> tuple[str, ...]:
@@ -132,6 +159,9 @@ def check_options(options: argparse.Namespace, stored: dict[str, Any]) -> None:
                 hyper_of(model, **asked)
             except ValueError as fault:
                 raise ValueError(f"{option}: {fault}") from fault
+    for name in ("memory_bytes", "margin_ratio"):
+        if getattr(options, name) is not None and chosen(options, stored, "batch_sizes", None):
+            raise ValueError(f"--{name.removesuffix('_ratio').replace('_', '-')}: goes with --batch-sizes auto alone")
     directory = directory_of(str(chosen(options, stored, "data", "synthetic")))
     if directory is None and chosen(options, stored, "input_pipeline", None):
         raise ValueError("--input-pipeline: expected --data cifar10:DIR beside it, got synthetic data, which has none")
@@ -173,7 +203,8 @@ def grid_of(options: argparse.Namespace, stored: dict[str, Any], probed: Probed)
         defaults |= {"num_classes": suite.num_classes, "image_size": suite.image_size}
         defaults |= {"counters": tuple(COUNTERS)} if suite.every_counter else {}
     own = {"models": _models(options, stored), "precisions": tuple(precisions), "device": probed.device}
-    return Grid.from_json({**defaults, **given, **own})
+    found = Grid.from_json({**defaults, **given, **own})
+    return dataclasses.replace(found, auto={}) if found.batch_sizes else found
 
 
 def _models(options: argparse.Namespace, stored: dict[str, Any]) -> tuple[str, ...]:

@@ -36,7 +36,8 @@ class TrainingStep:
 
     Calls `mark` with "forward", "loss", "backward", "optimizer" and "end" as each begins. zero_grad belongs to the
     optimizer's work but comes first, before "forward", as every training loop writes it; it sets gradients to None.
-    autocast: dtype of `torch.autocast`, or None. scaler: for fp16, on the device of the model.
+    autocast: dtype of `torch.autocast`, or None. scaler: for fp16, on the device of the model. accumulate: batches
+    whose gradients are summed before the optimizer's step; the last output lives until the next one is there.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class TrainingStep:
         device_type: str,
         autocast: torch.dtype | None = None,
         scaler: torch.amp.GradScaler | None = None,
+        accumulate: int = 1,
     ) -> None:
         self.model = model
         self.loss = loss
@@ -56,6 +58,7 @@ class TrainingStep:
         self.device_type = device_type
         self.autocast = autocast
         self.scaler = scaler
+        self.accumulate = accumulate
         self.last_loss: torch.Tensor | None = None
 
     def __call__(self, mark: Mark = unheard) -> None:
@@ -73,11 +76,21 @@ class TrainingStep:
         """All but the optimizer's step: sets gradients to None, then forward, loss, backward. Gives output and loss."""
         batch = next(self.batches)
         self.optimizer.zero_grad(set_to_none=True)
+        found = self._gradients_of(batch, mark)
+        for _ in range(self.accumulate - 1):
+            batch = next(self.batches)
+            found = self._gradients_of(batch, mark)
+        return found
+
+    def _gradients_of(self, batch: Batch, mark: Mark) -> tuple[Any, torch.Tensor]:
+        """Forward, loss, backward of one batch. Gives output and loss."""
         with self._precision():
             mark("forward")
             output = self.model(*batch.inputs)
             mark("loss")
             loss = self.loss(output, batch.target)
+            if self.accumulate > 1:
+                loss = loss / self.accumulate
         mark("backward")
         (loss if self.scaler is None else self.scaler.scale(loss)).backward()
         return output, loss
