@@ -19,7 +19,7 @@ from runners.arguments import Parser, add_format, choice_error, names, number, s
 from runners.devices import check_name
 from runners.plan import DEFAULT_METHODS, METHODS, Grid, cells, check_profile
 from runners.report import CONVENTIONS
-from workloads.catalogue import ENTRIES, OPTIMIZERS, SUITES, hyper_of
+from workloads.catalogue import ENTRIES, OPTIMIZERS, OWN, SUITES, hyper_of
 
 if TYPE_CHECKING:
     from results.records import Cell
@@ -48,12 +48,17 @@ def parser() -> Parser:
     grid = made.add_argument_group("what is measured")
     grid.add_argument("--models", type=names("model"), help="comma-separated names of docs/models.md's first form")
     grid.add_argument("--suite", choices=list(SUITES), help="a named list of models with its sizes")
-    grid.add_argument("--batch-sizes", type=_batches, metavar="N,N", help="default: 8 on a CPU, 64 on CUDA")
+    grid.add_argument(
+        "--batch-sizes",
+        type=_batches,
+        metavar="N,N",
+        help="default: 8 on a CPU, 64 on CUDA; of the suites fathom…: of each model",
+    )
     grid.add_argument("--precisions", type=names("precision", list(PRECISIONS)), help=", ".join(PRECISIONS))
     grid.add_argument("--device", help="auto (default), cuda, cuda:1 or cpu")
     grid.add_argument("--layout", choices=("channels_first", "channels_last"))
     grid.add_argument("--compile", action="store_true", default=None, help="train torch.compile's model")
-    grid.add_argument("--optimizer", choices=OPTIMIZERS)
+    grid.add_argument("--optimizer", choices=(*OPTIMIZERS, OWN), help="own: of the model's source (default: sgd)")
     grid.add_argument("--image-size", type=number(int, 1), metavar="PIXELS")
     grid.add_argument("--num-classes", type=number(int, 1), metavar="N")
     grid.add_argument(
@@ -172,6 +177,7 @@ def grid_of(options: argparse.Namespace, stored: dict[str, Any], probed: Probed)
     if suite is not None:
         defaults |= {"num_classes": suite.num_classes, "image_size": suite.image_size}
         defaults |= {"counters": tuple(COUNTERS)} if suite.every_counter else {}
+        defaults |= {"batch_sizes": (), "optimizer": OWN} if suite.own else {}
     own = {"models": _models(options, stored), "precisions": tuple(precisions), "device": probed.device}
     return Grid.from_json({**defaults, **given, **own})
 
