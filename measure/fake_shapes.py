@@ -19,7 +19,7 @@ _aten = torch.ops.aten
 def ctc_loss(log_probs: torch.Tensor, targets: torch.Tensor, *_rest: Any) -> tuple[torch.Tensor, torch.Tensor]:
     """The loss of each sample, and what the backward pass needs: batch × frames × (2 labels + 1).
 
-    As if one sample had as many labels as there is room for. log_probs: frames × batch × classes. Raises Unavailable for
+    As if one sample had as many labels as there is room for. log_probs: frames × batch × classes. Raises Unavailable of
     labels that lie one after the other in one dimension: how many a sample has, only their values say.
     """
     frames, size = log_probs.shape[0], log_probs.shape[1]

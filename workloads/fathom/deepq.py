@@ -77,14 +77,19 @@ class DeepQ(nn.Module):
 
     def of_action(self, worth: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
         """As in the paper: the worth of the actions that were chosen."""
-        return (worth * functional.one_hot(actions, worth.shape[1])).sum(dim=1)
+        return (worth * _chosen(actions, worth)).sum(dim=1)
 
 
 class DeepQAsCoded(DeepQ):
     """The maximum where the sum is meant."""
 
     def of_action(self, worth: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
-        return (worth * functional.one_hot(actions, worth.shape[1])).amax(dim=1)
+        return (worth * _chosen(actions, worth)).amax(dim=1)
+
+
+def _chosen(actions: torch.Tensor, worth: torch.Tensor) -> torch.Tensor:
+    """1 for the action of each, else 0: batch × actions. torch's one_hot would read the values back from the device."""
+    return (actions.unsqueeze(1) == torch.arange(worth.shape[1], device=worth.device)).to(worth.dtype)
 
 
 def loss(output: tuple[torch.Tensor, torch.Tensor], _target: None) -> torch.Tensor:

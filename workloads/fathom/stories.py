@@ -54,7 +54,8 @@ def draw(
 
 def _walks(person: torch.Tensor, first: torch.Tensor, step: torch.Tensor) -> torch.Tensor:
     """Where the person of each sentence is after it: they never walk to where they are. first: size × people."""
-    steps = functional.one_hot(person, len(PEOPLE)) * step.unsqueeze(2)
+    walking = person.unsqueeze(2) == torch.arange(len(PEOPLE), device=person.device)
+    steps = walking * step.unsqueeze(2)
     everywhere = (first.unsqueeze(1) + steps.cumsum(dim=1)) % len(PLACES)
     return everywhere.gather(2, person.unsqueeze(2)).squeeze(2)
 
