@@ -26,7 +26,7 @@ _PERSON, _PLACE = _NUMBER[PEOPLE[0]], _NUMBER[PLACES[0]]
 
 def numbers(sentence: str) -> list[int]:
     """The numbers of a sentence's words, without its stop or question mark. Raises KeyError for another word."""
-    return [_NUMBER[word] for word in sentence.lower().rstrip(".?").split()]
+    return [_NUMBER[word] for word in sentence.lower().strip().rstrip(".?").split()]
 
 
 def words(sentence: torch.Tensor) -> str:
