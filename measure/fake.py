@@ -25,6 +25,7 @@ from torch._subclasses.fake_tensor import (
 )
 from torch.utils._pytree import tree_leaves, tree_map
 
+from measure.fake_shapes import SHAPES
 from results.errors import Unavailable
 
 if TYPE_CHECKING:
@@ -145,6 +146,8 @@ class FakeMode(FakeTensorMode):
         except _NOT_ON_FAKE as fault:
             if func is _SCALAR and self.phase == "optimizer":
                 return self._zero(args[0])
+            if func in SHAPES:
+                return SHAPES[func](*args, **kwargs)
             raise Unavailable(f"fake tensors cannot run {func}") from fault
 
     def _apart(self, out: tuple[Any, ...]) -> tuple[Any, ...]:

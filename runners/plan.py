@@ -13,7 +13,7 @@ from typing import Any
 
 from measure.counters.registry import COUNTERS
 from results.records import WORKS, Cell
-from workloads.catalogue import entry, hyper_of, reason_not_trainable
+from workloads.catalogue import IMAGES, OPTIMIZERS, OWN, entry, hyper_of, reason_not_trainable
 from workloads.cifar_files import CLASSES
 
 METHODS = ("theory", "one", "batch", "epoch", "exact")
@@ -25,7 +25,10 @@ DEFAULT_COUNTERS = ("fvcore", "ptflops")
 
 @dataclass(frozen=True, kw_only=True)
 class Grid:
-    """What a sweep was asked for. Kept in the manifest, from which `--resume` plans the same cells again."""
+    """What a sweep was asked for. Kept in the manifest, from which `--resume` plans the same cells again.
+
+    batch_sizes: none for each model's own, or, with `auto`, for those that fit.
+    """
 
     models: tuple[str, ...]
     batch_sizes: tuple[int, ...]
@@ -57,8 +60,14 @@ class Grid:
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
     def batches_of(self, model: str, precision: str) -> Sequence[int]:
-        """The batch sizes of a model in a precision: those asked for, or, with none, those that were found to fit."""
-        return self.batch_sizes or tuple(self.auto["steps"][auto_key(model, precision)]["batches"])
+        """The batch sizes of a model in a precision: those that were found to fit, where that was asked for; those
+        asked for; with none, the model's own. Raises ValueError for a model without a size of its own."""
+        if self.auto:
+            return tuple(self.auto["steps"][auto_key(model, precision)]["batches"])
+        own = entry(model).batch_size
+        if not self.batch_sizes and not own:
+            raise ValueError(f"--batch-sizes: expected sizes, as {model} has none of its own")
+        return self.batch_sizes or (own,)
 
     @property
     def largest_batch(self) -> int:
@@ -147,17 +156,19 @@ def hyper(cell: Cell) -> dict[str, int]:
 
 def reason_against(cell: Cell) -> str:
     """Why this cell is known not to train, in one line; empty if nothing is known against it."""
-    if cell.data != "synthetic" and entry(cell.model).task != "classification":
+    if cell.data != "synthetic" and entry(cell.model).task not in IMAGES:
         return f"{cell.model} is a {entry(cell.model).task} workload; CIFAR-10 has images and one label each"
     return reason_not_trainable(cell.model, hyper(cell), cell.batch_size) or ""
 
 
 def check(grid: Grid) -> None:
-    """Raises ValueError, one line, for a size that one of the models does not have, for fewer classes than the images
-    have, or for an epoch below one batch."""
+    """Raises ValueError, one line, for a size or an optimizer of its own that a model does not have, for fewer classes
+    than the images have, or for an epoch below one batch."""
     for cell in _one_a_model(grid):
+        if grid.optimizer == OWN and not entry(cell.model).optimizer:
+            raise ValueError(f"--optimizer: {cell.model} has none of its own; expected {', '.join(OPTIMIZERS)}")
         classes = hyper(cell).get("num_classes", CLASSES)
-        if grid.data != "synthetic" and entry(cell.model).task == "classification" and classes < CLASSES:
+        if grid.data != "synthetic" and entry(cell.model).task in IMAGES and classes < CLASSES:
             raise ValueError(f"--num-classes: expected at least {CLASSES}, those of CIFAR-10, got {classes}")
     largest = grid.largest_batch
     if "epoch" in grid.methods and grid.epoch_images < largest:

@@ -163,7 +163,7 @@ def _sit_down(store: Store, probed: Probed) -> Watch:
 
 def _with_batches(grid: Grid, options: argparse.Namespace, probed: Probed) -> Grid:
     """The grid with the batches that fit, where it is asked for those. Raises ValueError if nobody can say which do."""
-    if grid.batch_sizes:
+    if not grid.auto:
         return grid
     from runners import auto_batches, auto_planning
 

@@ -21,7 +21,7 @@ from runners.devices import check_name
 from runners.footprint_options import MARGIN_RATIO
 from runners.plan import DEFAULT_METHODS, METHODS, Grid, cells, check_profile
 from runners.report import CONVENTIONS
-from workloads.catalogue import ENTRIES, OPTIMIZERS, SUITES, hyper_of
+from workloads.catalogue import ENTRIES, OPTIMIZERS, OWN, SUITES, hyper_of
 
 if TYPE_CHECKING:
     from results.records import Cell
@@ -37,6 +37,8 @@ OWN_OPTIONS = ("image_size", "num_classes")
 """Sizes that --hyper leaves to an option, so that one cell has one identifier."""
 
 ALL, AUTO = "all", "auto"
+TO_BE_FOUND: dict[str, Any] = {"steps": {}}
+"""`Grid.auto` before any batch was found."""
 EARLIER = "earlier"
 """Among a manifest's options: the other grids that the run was resumed from."""
 
@@ -54,7 +56,8 @@ def parser() -> Parser:
         "--batch-sizes",
         type=_batches,
         metavar="N,N|auto",
-        help="auto: powers of two up to the largest that fits (default: 8 on a CPU, 64 on CUDA)",
+        help="auto: powers of two up to the largest that fits (default: 8 on a CPU, 64 on CUDA; of the suites fathom… "
+        "each model's own)",
     )
     grid.add_argument(
         "--memory-bytes", type=_bytes, metavar="BYTES", help="of auto, as in 16GiB (default: the device's)"
@@ -70,7 +73,7 @@ def parser() -> Parser:
     grid.add_argument("--device", help="auto (default), cuda, cuda:1 or cpu")
     grid.add_argument("--layout", choices=("channels_first", "channels_last"))
     grid.add_argument("--compile", action="store_true", default=None, help="train torch.compile's model")
-    grid.add_argument("--optimizer", choices=OPTIMIZERS)
+    grid.add_argument("--optimizer", choices=(*OPTIMIZERS, OWN), help="own: of the model's source (default: sgd)")
     grid.add_argument("--image-size", type=number(int, 1), metavar="PIXELS")
     grid.add_argument("--num-classes", type=number(int, 1), metavar="N")
     grid.add_argument(
@@ -160,7 +163,7 @@ def check_options(options: argparse.Namespace, stored: dict[str, Any]) -> None:
             except ValueError as fault:
                 raise ValueError(f"{option}: {fault}") from fault
     for name in ("memory_bytes", "margin_ratio"):
-        if getattr(options, name) is not None and chosen(options, stored, "batch_sizes", None):
+        if getattr(options, name) is not None and not _finds_batches(options, stored):
             raise ValueError(f"--{name.removesuffix('_ratio').replace('_', '-')}: goes with --batch-sizes auto alone")
     directory = directory_of(str(chosen(options, stored, "data", "synthetic")))
     if directory is None and chosen(options, stored, "input_pipeline", None):
@@ -202,9 +205,15 @@ def grid_of(options: argparse.Namespace, stored: dict[str, Any], probed: Probed)
     if suite is not None:
         defaults |= {"num_classes": suite.num_classes, "image_size": suite.image_size}
         defaults |= {"counters": tuple(COUNTERS)} if suite.every_counter else {}
+        defaults |= {"batch_sizes": (), "optimizer": OWN} if suite.own else {}
     own = {"models": _models(options, stored), "precisions": tuple(precisions), "device": probed.device}
     found = Grid.from_json({**defaults, **given, **own})
-    return dataclasses.replace(found, auto={}) if found.batch_sizes else found
+    return dataclasses.replace(found, auto=(found.auto or TO_BE_FOUND) if _finds_batches(options, stored) else {})
+
+
+def _finds_batches(options: argparse.Namespace, stored: dict[str, Any]) -> bool:
+    """Whether the batches are those that fit: asked for here, or in the run that goes on."""
+    return options.batch_sizes == () or (options.batch_sizes is None and bool(stored.get("auto")))
 
 
 def _models(options: argparse.Namespace, stored: dict[str, Any]) -> tuple[str, ...]:

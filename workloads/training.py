@@ -9,12 +9,13 @@ from __future__ import annotations
 import contextlib
 import copy
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
 
-from workloads.base import Batch
+from workloads.base import Batch, Workload
+from workloads.catalogue import OWN
 
 Mark = Callable[[str], None]
 
@@ -25,6 +26,18 @@ OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
     "adamw": lambda parameters: torch.optim.AdamW(parameters, lr=1e-4),
 }
 """Names in `workloads/catalogue.py:OPTIMIZERS`; a test holds the two together."""
+
+
+def optimizer_of(name: str, workload: Workload, parameters: Iterable[torch.nn.Parameter]) -> torch.optim.Optimizer:
+    """An optimizer by its name: one of OPTIMIZERS, or "own", the workload's.
+
+    Raises ValueError, one line, for a workload that has none of its own.
+    """
+    if name != OWN:
+        return OPTIMIZERS[name](parameters)
+    if workload.optimizer is None:
+        raise ValueError(f"{workload.name} has no optimizer of its own; expected {', '.join(OPTIMIZERS)}")
+    return workload.optimizer(parameters)
 
 
 def unheard(phase: str) -> None:
@@ -84,7 +97,7 @@ class TrainingStep:
 
     def _gradients_of(self, batch: Batch, mark: Mark) -> tuple[Any, torch.Tensor]:
         """Forward, loss, backward of one batch. Gives output and loss."""
-        with self._precision():
+        with _precision(self.device_type, self.autocast):
             mark("forward")
             output = self.model(*batch.inputs)
             mark("loss")
@@ -102,11 +115,6 @@ class TrainingStep:
         other.model = self.model if model is None else model
         return other
 
-    def _precision(self) -> contextlib.AbstractContextManager[Any]:
-        if self.autocast is None:
-            return contextlib.nullcontext()
-        return torch.autocast(self.device_type, dtype=self.autocast)
-
 
 class GradientStep:
     """A callable that does one training step's forward, loss and backward, and no optimizer's step.
@@ -121,3 +129,37 @@ class GradientStep:
     def __call__(self, mark: Mark = unheard) -> None:
         self._training.gradients(mark)
         mark("end")
+
+
+class InferenceStep:
+    """A callable that runs the model in evaluation mode on the next of its batches, without gradients and without loss.
+
+    Announces "forward" and "end". The model stays in evaluation mode.
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        batches: Sequence[Batch],
+        device_type: str,
+        autocast: torch.dtype | None = None,
+    ) -> None:
+        self.model = model.eval()
+        self.batches: Iterator[Batch] = itertools.cycle(batches)
+        self.device_type = device_type
+        self.autocast = autocast
+        self.last_output: Any = None
+
+    @torch.no_grad()
+    def __call__(self, mark: Mark = unheard) -> None:
+        batch = next(self.batches)
+        with _precision(self.device_type, self.autocast):
+            mark("forward")
+            self.last_output = self.model(*batch.inputs)
+        mark("end")
+
+
+def _precision(device_type: str, autocast: torch.dtype | None) -> contextlib.AbstractContextManager[Any]:
+    if autocast is None:
+        return contextlib.nullcontext()
+    return torch.autocast(device_type, dtype=autocast)
