@@ -51,7 +51,7 @@ def _run(options: Namespace) -> int:
     from runners.formula_points import NotBuilt
 
     try:
-        answer = _answer(options)
+        found = answer(options)
     except (NotBuilt, Unfitted, Unavailable) as fault:
         if str(fault.__cause__).startswith("--"):
             raise Mistake(str(fault.__cause__)) from fault
@@ -61,13 +61,13 @@ def _run(options: Namespace) -> int:
     except NoSolution as fault:
         raise Mistake(f"--solve: {fault}") from fault
     passing("")
-    return _tell(answer, options)
+    return _tell(found, options)
 
 
-def _tell(answer: Answer, options: Namespace) -> int:
+def _tell(found: Answer, options: Namespace) -> int:
     from reports.formulas import to_text
 
-    text = to_text(answer, options.format)
+    text = to_text(found, options.format)
     if options.out is not None:
         from runners.files import put
 
@@ -76,7 +76,7 @@ def _tell(answer: Answer, options: Namespace) -> int:
     return 0
 
 
-def _answer(options: Namespace) -> Answer:
+def answer(options: Namespace) -> Answer:
     """Everything that is asked of the model's formulas. Raises Mistake, NotBuilt, Unfitted or NoSolution."""
     from analysis import formula
     from analysis.sampling import Restructured, Unfitted

@@ -540,7 +540,7 @@ class TestRefusals:
         def fail(*_):
             raise LookupError("not\nhere")
 
-        monkeypatch.setattr(command, "_answer", fail)
+        monkeypatch.setattr(command, "answer", fail)
         refused(run(CHAIN), "LookupError: not here", "--debug", code=1)
         with pytest.raises(LookupError):
             command.main([CHAIN, "--debug"])

@@ -1,0 +1,121 @@
+"""First-order laws of a training step in its parameters p and its sub-batch b, and their fit to exact formulas.
+
+    FLOP = gamma · p · b      bytes = lambda · p + mu · b · √p      footprint = delta · p      section 4 of the paper
+
+so that the operational intensity is b·√p ÷ (lambda/gamma · √p + mu/gamma · b): the form of one matrix product of b rows
+by a square of side √p (`matrix_product_intensity`). A fit takes points of a sweep over widths, all counting alike
+(least squares of relative residuals). Not claimed: that the laws hold for small models, where embeddings weigh more;
+`Fit.worst_ratio` says how far the farthest point is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Point:
+    """An exact step. footprint_bytes: None where it is not known."""
+
+    parameters: float
+    batch: float
+    flop: float
+    moved_bytes: float
+    footprint_bytes: float | None = None
+
+
+@dataclass(frozen=True)
+class Laws:
+    """gamma: FLOP a parameter and sample; lambda_: bytes a parameter; mu: bytes a sample and root of the parameters;
+    delta: bytes of footprint a parameter."""
+
+    gamma: float
+    lambda_: float
+    mu: float
+    delta: float | None = None
+
+    def flop(self, parameters: float, batch: float) -> float:
+        """Of a step."""
+        return self.gamma * parameters * batch
+
+    def moved_bytes(self, parameters: float, batch: float) -> float:
+        """Bytes that a step reads and writes."""
+        return self.lambda_ * parameters + self.mu * batch * math.sqrt(parameters)
+
+    def intensity(self, parameters: float, batch: float) -> float:
+        """FLOP a byte."""
+        return self.flop(parameters, batch) / self.moved_bytes(parameters, batch)
+
+    def intensity_limits(self, parameters: float, batch: float) -> tuple[float, float]:
+        """What the intensity tends to as the batch grows (√p · gamma/mu), and as the model does (b · gamma/lambda)."""
+        of_batch = math.sqrt(parameters) * self.gamma / self.mu if self.mu else math.inf
+        return of_batch, batch * self.gamma / self.lambda_ if self.lambda_ else math.inf
+
+    def batch_of(self, intensity: float, parameters: float) -> float:
+        """The sub-batch with this intensity; infinite where no batch has it.
+
+        From b·√p = I · (lambda/gamma · √p + mu/gamma · b).
+        """
+        root = math.sqrt(parameters)
+        above, left = intensity * self.lambda_ * root, root * self.gamma - intensity * self.mu
+        return above / left if left > 0 else math.inf
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Laws of a sweep. worst_ratio: quantity → its largest residual relative to the exact value."""
+
+    laws: Laws
+    worst_ratio: dict[str, float]
+    points: int
+
+
+def fit(points: Sequence[Point]) -> Fit:
+    """The laws of these points. Raises ValueError for fewer than two, or a sweep of one size in one batch."""
+    if len(points) < 2 or len({(point.parameters, point.batch) for point in points}) < 2:
+        raise ValueError(f"expected a sweep of two sizes or more, got {len(points)}")
+    gamma = _one([p.parameters * p.batch / p.flop for p in points])
+    lambda_, mu = _two(
+        [(p.parameters / p.moved_bytes, p.batch * math.sqrt(p.parameters) / p.moved_bytes) for p in points]
+    )
+    held = [(p.parameters, p.footprint_bytes) for p in points if p.footprint_bytes is not None]
+    laws = Laws(gamma, lambda_, mu, _one([p / f for p, f in held]) if held else None)
+    return Fit(laws, _residuals(laws, points), len(points))
+
+
+def matrix_product_intensity(batch: float, side: float) -> float:
+    """FLOP a byte of a product of (batch × side) and (side × side) in fp32, each matrix moved once: b·s ÷ (2s + 4b)."""
+    return 2 * batch * side * side / (4 * (2 * batch * side + side * side))
+
+
+def _one(ratios: Sequence[float]) -> float:
+    """The c of least Σ(c·x/y - 1)²; ratios: x/y."""
+    return sum(ratios) / sum(ratio * ratio for ratio in ratios)
+
+
+def _two(ratios: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """The (c, d) of least Σ(c·x/y + d·z/y - 1)²; ratios: (x/y, z/y). A sum cannot take away: neither is below 0."""
+    xx, xz, zz = (sum(r[i] * r[j] for r in ratios) for i, j in ((0, 0), (0, 1), (1, 1)))
+    x, z = (sum(r[i] for r in ratios) for i in (0, 1))
+    determinant = xx * zz - xz * xz
+    if determinant > 1e-12 * xx * zz:
+        first, second = (x * zz - z * xz) / determinant, (z * xx - x * xz) / determinant
+        if first >= 0 and second >= 0:
+            return first, second
+    return (x / xx, 0.0) if x * x * zz >= z * z * xx else (0.0, z / zz)
+
+
+def _residuals(laws: Laws, points: Sequence[Point]) -> dict[str, float]:
+    def worst(pairs: Sequence[tuple[float, float]]) -> float:
+        return max(abs(law / exact - 1) for law, exact in pairs)
+
+    found = {
+        "flop": worst([(laws.flop(p.parameters, p.batch), p.flop) for p in points]),
+        "bytes": worst([(laws.moved_bytes(p.parameters, p.batch), p.moved_bytes) for p in points]),
+    }
+    held = [(p.parameters, p.footprint_bytes) for p in points if p.footprint_bytes is not None]
+    if held and laws.delta is not None:
+        found["footprint"] = worst([(laws.delta * size, exact) for size, exact in held])
+    return found

@@ -1,0 +1,172 @@
+"""A projection as a table of at most 100 columns, CSV and JSON."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import textwrap
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from analysis.accelerator import Accelerator, SubBatches
+from analysis.domain import Domain
+from analysis.first_order import Fit
+from analysis.frontier import DAY_S, Spread
+from analysis.printed import amount
+from reports.columns import columns
+
+WIDTH = 100
+
+
+@dataclass(frozen=True)
+class Told:
+    """Everything there is to tell of a projection. rules: how operations were counted; limits: what gamma, lambda, mu
+    and delta tend to; largest_batch: that one accelerator's memory holds; accelerators: whose memory is as large as the
+    footprint. Both are None where the memory is not known."""
+
+    domain: Domain
+    target: Accelerator
+    rules: str
+    spread: Spread
+    fit: Fit
+    limits: Mapping[str, float]
+    sub_batches: SubBatches
+    largest_batch: int | None
+    accelerators: int | None
+    notes: tuple[str, ...] = ()
+
+
+def quantities(domain: Domain) -> dict[str, tuple[str, str]]:
+    """Field of the projection → (what it is called, its unit)."""
+    return {
+        "data_scale": ("data, times today's", ""),
+        "data": ("data", domain.data_unit),
+        "parameters": ("parameters", ""),
+        "grown": (domain.grows, ""),
+        "flop": ("FLOP of a step", "FLOP"),
+        "moved_bytes": ("bytes of a step", "B"),
+        "intensity": ("operational intensity", "FLOP/B"),
+        "footprint_bytes": ("footprint", "B"),
+        "step_s": ("time of a step", "s"),
+        "utilization_ratio": ("utilization by the roofline", ""),
+        "steps": ("steps of an epoch", ""),
+        "epoch_s": ("epoch", "s"),
+    }
+
+
+def to_text(told: Told) -> str:
+    """The table: what the target takes, sub-batches, laws."""
+    domain, target = told.domain, told.target
+    lines = [
+        f"{domain.name}: {domain.model}, {domain.grows} {told.spread.middle.grown:,}, sub-batch {domain.sub_batch:,}",
+        f"to an error of {domain.numbers['error_target'][0]:g} {domain.error_unit}".rstrip(),
+        f"on {target.name}: {amount(target.peak_flop_per_s, 'FLOP/s')} × {target.compute_ratio:g}, "
+        f"{amount(target.bandwidth_bytes_per_s, 'B/s')} × {target.memory_ratio:g}",
+        "",
+        *columns(list(_rows(told)), left=(0,)),
+        "",
+        *columns(list(_laws(told)), left=(0,)),
+        "",
+        *(line for words in _sentences(told) for line in textwrap.wrap(words, WIDTH, break_on_hyphens=False)),
+    ]
+    return "\n".join([*lines, ""])
+
+
+def to_csv(told: Told) -> str:
+    """A row a quantity: name, value, low, high, unit. Unknown is empty."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(("quantity", "value", "low", "high", "unit"))
+    for name, (_, unit) in quantities(told.domain).items():
+        writer.writerow((name, *(("" if value is None else value) for value in _values(told.spread, name)), unit))
+    return text.getvalue()
+
+
+def to_json(told: Told) -> str:
+    """One document."""
+    projection: dict[str, Any] = {}
+    for name, (_, unit) in quantities(told.domain).items():
+        projection[name] = dict(zip(("value", "low", "high"), _values(told.spread, name), strict=True)) | {"unit": unit}
+    laws = told.fit.laws
+    document = {
+        "domain": told.domain.name,
+        "model": told.domain.model,
+        "grows": told.domain.grows,
+        "sizes": told.domain.sizes_at(told.spread.middle.grown),
+        "sub_batch": told.domain.sub_batch,
+        "rules": told.rules,
+        "target": {name: getattr(told.target, name) for name in told.target.__dataclass_fields__},
+        "projection": projection | {"bound": told.spread.middle.bound},
+        "laws": {
+            "fit": {"gamma": laws.gamma, "lambda": laws.lambda_, "mu": laws.mu, "delta": laws.delta},
+            "worst_ratio": told.fit.worst_ratio,
+            "points": told.fit.points,
+            "limits": dict(told.limits),
+        },
+        "sub_batches": {name: getattr(told.sub_batches, name) for name in SubBatches.__dataclass_fields__}
+        | {"largest": told.largest_batch},
+        "accelerators_for_memory": told.accelerators,
+        "notes": list(told.notes),
+    }
+    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+
+
+def _values(spread: Spread, name: str) -> tuple[float | None, float | None, float | None]:
+    """value, low, high; without an interval the ends are the value."""
+    value: float | None = getattr(spread.middle, name)
+    return value, spread.low.get(name, value), spread.high.get(name, value)
+
+
+def _rows(told: Told) -> Iterator[tuple[str, ...]]:
+    wide = bool(told.domain.uncertain())
+    yield ("", "value", *(("low", "high") if wide else ()))
+    for name, (words, unit) in quantities(told.domain).items():
+        values = _values(told.spread, name)
+        if values[0] is not None:
+            yield (words, *(_amount(value, unit) for value in (values if wide else values[:1])))
+
+
+def _amount(value: float | None, unit: str) -> str:
+    if unit == "s" and value is not None and value >= DAY_S:
+        return amount(value / DAY_S, "days")
+    return amount(value, unit)
+
+
+def _laws(told: Told) -> Iterator[tuple[str, ...]]:
+    laws, worst = told.fit.laws, told.fit.worst_ratio
+    yield ("first-order law", "fit", "limit", "farthest point")
+    for words, value, limit, of in (
+        ("gamma: FLOP ÷ (parameters · sub-batch)", laws.gamma, "gamma", "flop"),
+        ("lambda: bytes ÷ parameters, and", laws.lambda_, "lambda", "bytes"),
+        ("mu: bytes ÷ (sub-batch · √parameters)", laws.mu, "mu", "bytes"),
+        ("delta: footprint ÷ parameters", laws.delta, "delta", "footprint"),
+    ):
+        if value is not None:
+            yield words, amount(value), amount(told.limits[limit]), f"{100 * worst[of]:.1f} %"
+
+
+def _sentences(told: Told) -> Iterator[str]:
+    batches, middle = told.sub_batches, told.spread.middle
+    yield (
+        f"The step is bound by {middle.bound}. Sub-batches: the ridge ({told.target.ridge:.1f} FLOP/B) is reached at "
+        f"{_batch(batches.ridge)}, the time a sample is least from {_batch(batches.fastest)}, the intensity is "
+        f"saturated at {_batch(batches.saturated)}."
+    )
+    if told.accelerators is not None:
+        fits = f"it holds a sub-batch of {told.largest_batch:,}" if told.largest_batch else "it holds no sub-batch"
+        yield (
+            f"One accelerator has {amount(told.target.memory_bytes, 'B')}: {fits}; the footprint is the memory of "
+            f"{told.accelerators:,}."
+        )
+    if told.domain.uncertain():
+        yield (
+            f"Low and high are over every combination of the ends of {', '.join(told.domain.uncertain())}: no "
+            "confidence interval."
+        )
+    yield from told.notes
+
+
+def _batch(batch: int | None) -> str:
+    return f"{batch:,}" if batch else "none"
