@@ -22,7 +22,7 @@ from analysis.fathom_groups import FATHOM, Grouping
 from analysis.group_costs import Density, GroupCost, densities, group_costs
 from analysis.heavy_tail import Tail, tail
 from analysis.mix import Mix, types_for
-from analysis.parallelism import Scaling, over_batch, parallelism
+from analysis.over_threads import Scaling, over_batch, parallelism
 from analysis.reconstructed import Reconstructed, reconstructed
 from analysis.similarity import Merge
 from analysis.stationarity import Stationarity

@@ -11,7 +11,7 @@ from analysis.fathom_groups import GROUPS
 from analysis.functions import labels_of_types
 from analysis.heavy_tail import survival
 from analysis.mix import steps_of
-from analysis.parallelism import Scaling
+from analysis.over_threads import Scaling
 from analysis.stationarity import Stationarity
 from reports import panels, style
 from reports.characterize import Seen, paper_name

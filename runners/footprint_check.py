@@ -63,7 +63,6 @@ def check(asked: Asked, batch_size: int, device: str) -> Checked:
 
 def _on_cuda(make: Any, device: str) -> dict[str, Any]:
     from analysis.memory_history import rows
-
     from measure.allocations import on_cuda
 
     counters, snapshot = on_cuda(make, device)

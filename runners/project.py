@@ -14,6 +14,10 @@ from runners.exits import MISTAKE, exit_code
 
 MODES = {
     "--reproduce": ("runners.project_paper:main", "a paper's tables and figures beside what follows from its inputs"),
+    "--compute": ("runners.project_compute:main", "training compute of GPU-hours and back, with an interval"),
+    "--budget": ("runners.project_budget:main", "what accuracy, model and batch a budget buys"),
+    "--parallel": ("runners.project_parallel:main", "a transformer's step split over devices: memory and time"),
+    "--reach": ("runners.project_budget:main", "what budget a transformer's loss takes"),
 }
 """The option that asks → (the command that answers, the question)."""
 
@@ -33,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def modes() -> str:
     """The other questions, for the end of a help."""
-    return "\n".join(f"{option:<12} {question}; {option} --help" for option, (_, question) in MODES.items())
+    return "; ".join(f"{option} ({question})" for option, (_, question) in MODES.items())
 
 
 def _command(where: str) -> Callable[[Sequence[str]], int]:

@@ -10,7 +10,7 @@ from analysis.characterized import compared, launching, linkage, mixes, steadine
 from analysis.fathom_groups import FATHOM
 from analysis.group_costs import densities, group_costs
 from analysis.mix import cumulative, labels, mix, types_for, vectors
-from analysis.parallelism import parallelism
+from analysis.over_threads import parallelism
 from analysis.ways import ratio_of_means, ways
 from tests.made_up_characterization import NET, TALK, recording, rows, together
 

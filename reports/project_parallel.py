@@ -1,0 +1,109 @@
+"""Ways to split a training step: as a table a person reads, as CSV and as JSON."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from analysis.parallelism import Cluster, Plan, Step
+from analysis.transformer import Transformer
+from reports.project_words import amount, wrapped
+
+PLAN = ("data", "tensor", "pipeline", "micro", "zero", "recompute")
+TIMES = ("compute_s", "moved_s", "kernels_s", "tensor_s", "send_s", "bubble_s", "data_s", "data_exposed_s", "update_s")
+HELD = ("weights", "gradients", "optimizer", "activations", "total")
+
+
+@dataclass(frozen=True)
+class Told:
+    """found: (plan, step), the fastest first; batch: sequences a step."""
+
+    model: Transformer
+    devices: int
+    batch: int
+    device: str
+    cluster: Cluster
+    found: Sequence[tuple[Plan, Step]]
+
+
+def to_text(told: Told, form: str, most: int) -> str:
+    """The ways in a format: table, csv or json. most: rows of a table."""
+    if form == "json":
+        return json.dumps(_document(told), indent=2, ensure_ascii=False) + "\n"
+    return _csv(told) if form == "csv" else _table(told, most)
+
+
+def _document(told: Told) -> dict[str, Any]:
+    cluster = told.cluster
+    return {
+        "question": "parallel",
+        "device": told.device,
+        "devices": told.devices,
+        "batch_sequences": told.batch,
+        "shape": {**vars(told.model), "parameters": told.model.parameters},
+        "step_flop": told.model.step_flop(told.batch),
+        "peak_flop_per_s": cluster.peak_flop_per_s,
+        "reachable_ratio": cluster.reachable,
+        "memory_bytes": cluster.memory_bytes,
+        "node_devices": cluster.node,
+        "within": cluster.within.name,
+        "between": cluster.between.name,
+        "link_ratio": cluster.achieved,
+        "plans": [_row(plan, step) for plan, step in told.found],
+    }
+
+
+def _row(plan: Plan, step: Step) -> dict[str, Any]:
+    held = {f"{name}_bytes": getattr(step.held, name) for name in HELD}
+    times = {name: getattr(step, name) for name in TIMES}
+    ratios = {"model_ratio": step.model_ratio, "hardware_ratio": step.hardware_ratio}
+    return {**{name: getattr(plan, name) for name in PLAN}, "step_s": step.step_s, **ratios, **held, **times}
+
+
+def _csv(told: Told) -> str:
+    out = io.StringIO()
+    rows = [_row(plan, step) for plan, step in told.found]
+    writer = csv.DictWriter(out, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return out.getvalue()
+
+
+def _table(told: Told, most: int) -> str:
+    model, cluster = told.model, told.cluster
+    top = (
+        f"{amount(model.parameters)} parameters ({model.layers} layers × {model.width}, {model.heads} heads, sequence "
+        f"{model.sequence}), {told.batch} sequences a step on {told.devices} × {told.device}"
+    )
+    joined = (
+        f"{cluster.node} a node over {cluster.within.name}, nodes over {cluster.between.name}, at {cluster.achieved:g} "
+        f"of their rates; {cluster.reachable:g} of the peak in products; {cluster.memory_bytes / 1e9:.1f} GB a device"
+    )
+    lines = [*wrapped(top), *wrapped(joined), "", _head()]
+    lines += [_line(plan, step) for plan, step in told.found[:most]]
+    if len(told.found) > most:
+        lines.append(f"and {len(told.found) - most} more that fit (--most)")
+    note = (
+        "seconds of a step, a floor: no launches, stragglers or input. products: the longer of FLOP and bytes; "
+        "exposed: what of the replicas' communication nothing hides, and the update; of peak: model FLOP"
+    )
+    return "\n".join([*lines, "", *wrapped(note)]) + "\n"
+
+
+def _head() -> str:
+    names = f"{'data':>5} {'tensor':>6} {'stages':>6} {'micro':>5} {'ZeRO':>4} {'again':<9}"
+    costs = f"{'GB':>6} {'step s':>8} {'of peak':>7} {'products':>9} {'tensor':>7} {'send':>6} {'bubble':>7}"
+    return f"{names} {costs} {'exposed':>7}"
+
+
+def _line(plan: Plan, step: Step) -> str:
+    exposed = step.data_exposed_s + step.update_s
+    return (
+        f"{plan.data:>5} {plan.tensor:>6} {plan.pipeline:>6} {plan.micro:>5} {plan.zero:>4} {plan.recompute:<9} "
+        f"{step.held.total / 1e9:>6.1f} {amount(step.step_s):>8} {step.model_ratio:>7.3f} {amount(step.kernels_s):>9} "
+        f"{amount(step.tensor_s):>7} {amount(step.send_s):>6} {amount(step.bubble_s):>7} {amount(exposed):>7}"
+    )

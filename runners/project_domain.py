@@ -1,0 +1,80 @@
+"""A budget spent in a domain with a learning curve of its own: data, parameters and error."""
+
+from __future__ import annotations
+
+import tomllib
+from argparse import Namespace
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from analysis import domain as domains
+from analysis.domain import Domain
+from analysis.domain_budget import Curve
+from analysis.expenses import expenses as costs
+from analysis.shipped_formulas import Formulas, shipped
+from analysis.uncertain import answers, tornado
+from reports.project_budget import Told
+from runners.arguments import choice_error
+from runners.exits import Mistake
+from runners.project_budget import asked, spent
+from runners.project_machine import expenses, machine
+from runners.project_told import told_given
+
+FAMILIES: Mapping[str, str] = {"resnet152": "cnn"}
+"""Model of a domain → its family, where published runs have one."""
+
+
+def told(options: Namespace) -> Told:
+    """All answers. Raises Mistake."""
+    domain, formulas = _domain(options.domain)
+    options.family = options.family or FAMILIES.get(domain.model)
+    if options.family is None and options.utilization is None:
+        raise Mistake(f"--utilization: expected with {options.domain}: no published run of such a model is known here")
+    reached, given = machine(options), expenses(options)
+    inputs = {"utilization": reached.utilization, **given}
+    curve = Curve(domain, formulas)
+
+    def function(draws: Mapping[str, Any]) -> dict[str, Any]:
+        flop, hours = spent(options, reached.peak_flop_per_s, draws)
+        found = curve.bought(flop)
+        days = hours / 24 / options.devices
+        return {**found, "flop": flop, "gpu_hours": hours, "days": days, **costs(hours, draws)}
+
+    try:
+        found = answers(function, inputs, options.confidence)
+    except ValueError as fault:
+        raise Mistake(f"--budget: {fault}") from fault
+    moved = [name for name in ("error", "parameters", "gpu_hours", "cost", "co2_kg") if name in found]
+    value, unit = options.budget
+    return Told(
+        title=f"{value:g} {unit} of {domain.name} on {reached.device}, {reached.precision}",
+        asked=asked(options),
+        domain=options.domain,
+        law="",
+        answers=found,
+        swings={name: tornado(function, inputs, name, options.confidence) for name in moved},
+        contrast={},
+        fit=None,
+        notes=["one epoch; the learning curve's own uncertainty is not in the intervals"],
+        reached=reached,
+        confidence=options.confidence,
+        given=told_given(given, options.confidence),
+        units={"error": domain.error_unit, "data": domain.data_unit},
+    )
+
+
+def _domain(name: str) -> tuple[Domain, Formulas]:
+    """A domain of ours by name, or a file. Raises Mistake."""
+    path = domains.FOLDER / f"{name}.toml" if name in domains.shipped_names() else Path(name)
+    if path.suffix != ".toml":
+        raise Mistake(f"--domain: {choice_error('domain', name, ['transformer', *domains.shipped_names()])}")
+    try:
+        domain = domains.from_tables(tomllib.loads(path.read_text(encoding="utf-8")), path.stem)
+    except OSError as fault:
+        raise Mistake(f"--domain: expected a file, got {path}: {fault.strerror}") from fault
+    except ValueError as fault:
+        raise Mistake(f"--domain: {path}: {fault}") from fault
+    if domain.model not in shipped():
+        raise Mistake(f"--domain: {choice_error('model with formulas here', domain.model, shipped())}")
+    return domain, shipped()[domain.model].with_sizes({k: v for k, v in domain.sizes.items() if isinstance(v, int)})

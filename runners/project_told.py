@@ -1,0 +1,66 @@
+"""How modes of `runners.project` tell their answer: on stdout, into --out, and as the picture of --tornado."""
+
+from __future__ import annotations
+
+import math
+from argparse import Namespace
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from runners.arguments import Parser, add_format
+from runners.exits import Mistake
+
+if TYPE_CHECKING:
+    from analysis.uncertain import Answer, Swing, Uncertain
+
+ENDINGS = (".png", ".svg")
+
+
+def add_output(made: Parser) -> None:
+    """--rows, --out, --tornado and --format."""
+    made.add_argument("--rows", action="store_true", help="list the published runs that the utilization is from")
+    made.add_argument("--out", type=Path, metavar="FILE", help="also write what is printed here")
+    made.add_argument("--tornado", type=Path, metavar="PNG", help="draw what the answers hang on here (.png or .svg)")
+    add_format(made)
+
+
+def reserve_all(options: Namespace) -> None:
+    """Make sure that what will be written can be. Raises Mistake or StoreFault."""
+    from runners.files import reserve
+
+    if options.tornado is not None and options.tornado.suffix not in ENDINGS:
+        raise Mistake(f"--tornado: expected a file ending in .png or .svg, got {options.tornado}")
+    for path in (options.out, options.tornado):
+        if path is not None:
+            if path.is_dir():
+                raise Mistake(f"expected a file to write, got the directory {path}")
+            reserve(path)
+
+
+def told_given(given: Mapping[str, Uncertain], confidence: float) -> dict[str, tuple[float, float, float]]:
+    """Name → median and ends."""
+    return {name: (each.median, *each.interval(confidence)) for name, each in given.items()}
+
+
+def tell(options: Namespace, text: str, answers: Mapping[str, Answer], swings: Mapping[str, Sequence[Swing]]) -> int:
+    """Write what was asked for, print the text; the exit code. Raises Mistake for a picture of nothing."""
+    from runners.files import put
+
+    if options.tornado is not None:
+        from reports.figures_tornado import tornadoes
+        from reports.style import drawn
+
+        moved = {name: (answers[name], each) for name, each in swings.items() if each and _ends(answers[name], each)}
+        if not moved:
+            raise Mistake("--tornado: expected an answer with an interval that ends, there is none")
+        pictures = drawn(lambda: {"tornado": tornadoes(moved, options.confidence)})
+        put(options.tornado, next(data for name, data in pictures.items() if name.endswith(options.tornado.suffix)))
+    if options.out is not None:
+        put(options.out, text)
+    print(text, end="")
+    return 0
+
+
+def _ends(answer: Answer, swings: Sequence[Swing]) -> bool:
+    return all(map(math.isfinite, (answer.low, answer.high, *(end for s in swings for end in (s.low, s.high)))))
