@@ -31,8 +31,13 @@ from itertools import accumulate
 from results.errors import Inconsistent
 from results.records import Operation, Storage
 
-CATEGORIES = ("weight", "buffer", "gradient", "optimizer_state", "input", "activation", "temporary")
-"""Roles of storages, in the order in which a picture stacks them."""
+CAST = "cast"
+CATEGORIES = ("weight", "buffer", "gradient", "optimizer_state", "input", "activation", CAST, "temporary")
+"""Roles of storages, and of activations and temporaries those that are copies in another dtype: autocast's, mostly. In
+the order in which a picture stacks them."""
+
+_ROLES = tuple(name for name in CATEGORIES if name != CAST)
+_COPIES = ("aten._to_copy",)
 
 BEFORE = -1
 """The moment before the first operation."""
@@ -53,12 +58,16 @@ class Place:
 
 @dataclass(frozen=True)
 class Held:
-    """A storage that is alive at the peak, and the operation that made it."""
+    """A storage that is alive at the peak, and the operation that made it.
+
+    module: of that operation; of what was there before the step, the first that reads it.
+    """
 
     storage: int
     nbytes: int
     category: str
     made: Place
+    module: str = ""
 
 
 @dataclass(frozen=True)
@@ -86,24 +95,36 @@ def footprint(operations: Sequence[Operation], storages: Iterable[Storage]) -> F
     """
     known, unknown = _checked(operations, tuple(storages))
     known = settled(operations, known)
+    category = categories(operations, known)
     timeline = {
-        category: live_bytes((each for each in known if each.role == category), len(operations))
-        for category in CATEGORIES
+        name: live_bytes((each for each in known if category[each.id] == name), len(operations)) for name in CATEGORIES
     }
     total = tuple(map(sum, zip(*timeline.values(), strict=True)))
     peak = max(total)
     moment = total.index(peak)
     index = moment + BEFORE
-    alive = [_held(operations, each) for each in known if lives(each, index)]
+    alive = [_held(operations, each, category[each.id]) for each in known if lives(each, index)]
     return Footprint(
         timeline=timeline,
         total_bytes=total,
         peak_bytes=peak,
         peak_at=place(operations, index),
-        by_category={category: row[moment] for category, row in timeline.items()},
-        held=tuple(sorted(alive, key=lambda each: (-each.nbytes, each.storage))),
+        by_category={name: row[moment] for name, row in timeline.items()},
+        held=_with_readers(operations, sorted(alive, key=lambda each: (-each.nbytes, each.storage))),
         unknown=unknown,
     )
+
+
+def categories(operations: Sequence[Operation], storages: Iterable[Storage]) -> dict[int, str]:
+    """Storage → one of CATEGORIES: its role, or CAST for an activation or temporary that is a copy in another dtype."""
+    found = {}
+    for each in storages:
+        found[each.id] = each.role
+        if each.role in ("activation", "temporary") and each.born_index > BEFORE:
+            made = operations[each.born_index]
+            if made.name in _COPIES and made.output_dtypes and made.output_dtypes[0] not in made.input_dtypes[:1]:
+                found[each.id] = CAST
+    return found
 
 
 def settled(operations: Sequence[Operation], storages: Iterable[Storage]) -> list[Storage]:
@@ -149,8 +170,20 @@ def place(operations: Sequence[Operation], index: int) -> Place:
     return Place(index, found.name, found.module, found.phase)
 
 
-def _held(operations: Sequence[Operation], storage: Storage) -> Held:
-    return Held(storage.id, storage.nbytes, storage.role, place(operations, storage.born_index))
+def _held(operations: Sequence[Operation], storage: Storage, category: str) -> Held:
+    made = place(operations, storage.born_index)
+    return Held(storage.id, storage.nbytes, category, made, made.module)
+
+
+def _with_readers(operations: Sequence[Operation], held: Iterable[Held]) -> tuple[Held, ...]:
+    """The same, those of before the step with the module that reads them first."""
+    readers: dict[int, str] = {}
+    for operation in operations:
+        for number in operation.reads:
+            readers.setdefault(number, operation.module)
+    return tuple(
+        replace(each, module=readers.get(each.storage, "")) if each.made.index == BEFORE else each for each in held
+    )
 
 
 def _checked(operations: Sequence[Operation], storages: Sequence[Storage]) -> tuple[list[Storage], tuple[int, ...]]:
@@ -160,8 +193,8 @@ def _checked(operations: Sequence[Operation], storages: Sequence[Storage]) -> tu
             raise ValueError(f"expected operations numbered from 0, got {operation.index} at {position}")
     for each in storages:
         last = len(operations) - 1 if each.died_index is None else each.died_index
-        if each.role not in CATEGORIES:
-            raise ValueError(f"expected a role ({', '.join(CATEGORIES)}) of storage {each.id}, got {each.role!r}")
+        if each.role not in _ROLES:
+            raise ValueError(f"expected a role ({', '.join(_ROLES)}) of storage {each.id}, got {each.role!r}")
         if each.nbytes is not None and not isinstance(each.nbytes, int):
             raise ValueError(f"expected a number of bytes for storage {each.id}, got {each.nbytes}")
         if not BEFORE <= each.born_index <= last < len(operations):

@@ -249,17 +249,13 @@ def cross_entropy(operation: Operation) -> Cost:
 
 def ctc_loss(operation: Operation) -> Cost:
     """_ctc_loss and its backward pass, which runs the recursion the other way and then takes exp of every log
-    probability. Lengths that are tensors are taken as the longest possible."""
+    probability. Lengths that are tensors are taken as the longest possible: all sequences' steps, of one cost each."""
     form = shape(operation, "log_probs")
-    steps = _lengths(operation, "input_lengths", form[0], form)
-    targets = _lengths(operation, "target_lengths", shape(operation, "targets")[-1], form)
+    steps, targets = attribute(operation, "input_lengths"), attribute(operation, "target_lengths")
+    if not (steps and targets):
+        steps, targets = [form[0] * (form[1] if len(form) == 3 else 1)], [shape(operation, "targets")[-1]]
     total = sum((arithmetic.ctc_loss(t, s) for t, s in zip(steps, targets, strict=True)), ZERO)
     return total + scalars(3 * numel(form) if operation.name.endswith("backward") else 0)
-
-
-def _lengths(operation: Operation, name: str, longest: Size, form: Sizes) -> list[Size]:
-    given = attribute(operation, name)
-    return list(given) if given else [longest] * (form[1] if len(form) == 3 else 1)
 
 
 # --- optimizers, transforms, linear algebra --------------------------------------------------------------------------

@@ -25,6 +25,7 @@ from torch._subclasses.fake_tensor import (
 )
 from torch.utils._pytree import tree_leaves, tree_map
 
+from measure.fake_shapes import SHAPES
 from results.errors import Unavailable
 
 if TYPE_CHECKING:
@@ -50,6 +51,11 @@ _VIEW, _UNSAFE_VIEW = torch.ops.aten.view.default, torch.ops.aten._unsafe_view.d
 _APART = frozenset((torch.ops.aten.mkldnn_rnn_layer_backward.default,))
 """Operators whose rule for fake tensors returns one tensor twice (both bias gradients), where the kernel makes two, and
 torch's cache of results two from the second call on."""
+
+
+_STATISTICS = {torch.ops.aten.native_batch_norm.default: 1, torch.ops.aten.native_layer_norm.default: 2}
+"""Normalisations → which argument is the weight. Where the input has half precision and the weight does not, the kernel
+gives means and deviations the weight's dtype, and the rule for fake tensors the input's."""
 
 
 class Watcher(Protocol):
@@ -134,10 +140,14 @@ class FakeMode(FakeTensorMode):
             func = _VIEW
         try:
             out = super().dispatch(func, types, args, kwargs)
+            if func in _STATISTICS and args[_STATISTICS[func]] is not None:
+                return (out[0], *(self._as(tensor, args[_STATISTICS[func]].dtype) for tensor in out[1:]))
             return self._apart(out) if func in _APART else out
         except _NOT_ON_FAKE as fault:
             if func is _SCALAR and self.phase == "optimizer":
                 return self._zero(args[0])
+            if func in SHAPES:
+                return SHAPES[func](*args, **kwargs)
             raise Unavailable(f"fake tensors cannot run {func}") from fault
 
     def _apart(self, out: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -151,6 +161,12 @@ class FakeMode(FakeTensorMode):
             seen.add(id(tensor.untyped_storage()))
             found.append(tensor)
         return tuple(found)
+
+    def _as(self, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        """The tensor, or one of its sizes in this dtype."""
+        if tensor.dtype == dtype:
+            return tensor
+        return FakeTensor(self, torch.empty(tensor.shape, dtype=dtype, device="meta"), _CPU)
 
     def _zero(self, tensor: torch.Tensor) -> int | float:
         note = "scalars read in the optimizer were taken to be 0"

@@ -20,20 +20,15 @@ from typing import Any
 
 import torch
 
+from analysis.precision_flags import OVERRIDES, disagreements, overriding
 from analysis.precisions import Precision
 from results.errors import Unavailable
-
-OVERRIDES = ("NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE")
-"""Environment variables that switch TF32 below the flags (cuBLAS and cuDNN; torch's start value)."""
 
 CUBLAS_WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
 DETERMINISTIC_WORKSPACE = ":4096:8"
 """cuBLAS documentation, "Results reproducibility": the setting that makes products on several streams repeat."""
 
 RECORDED_ENVIRONMENT = (*OVERRIDES, CUBLAS_WORKSPACE, "TORCH_BLAS_PREFER_CUBLASLT", "DNNL_DEFAULT_FPMATH_MODE")
-ONEDNN_MATH = "DNNL_DEFAULT_FPMATH_MODE"
-"""oneDNN documentation, "fpmath mode": lets fp32 primitives of a CPU round to bf16 or tf32."""
-
 _BACKENDS: Any = torch.backends
 _DETERMINISTIC: Any = torch.utils.deterministic
 
@@ -108,20 +103,7 @@ def check(
 
     cudnn_benchmark, deterministic: as given to `apply`; None is not asked.
     """
-    expected = dict(_expected_cuda(precision) if _is_cuda(device) else _EXPECTED_CPU)
-    if cudnn_benchmark is not None:
-        expected["cudnn.benchmark"] = (cudnn_benchmark,)
-    if deterministic is not None:
-        expected |= {"cudnn.deterministic": (deterministic,), "deterministic_algorithms": (deterministic,)}
-    wrong = [
-        f"{name}: expected {' or '.join(map(str, allowed))}, found {flags.get(name)}"
-        for name, allowed in expected.items()
-        if flags.get(name) not in allowed
-    ]
-    environ = {name.removeprefix("env."): value for name, value in flags.items() if name.startswith("env.")}
-    return wrong + [
-        f"env.{name}: expected unset, found {environ[name]}" for name in _overriding(precision, device, environ)
-    ]
+    return disagreements(flags, precision, str(device), cudnn_benchmark, deterministic)
 
 
 def supported(precision: Precision, device: Any, environ: Mapping[str, str] = os.environ) -> None:
@@ -135,7 +117,7 @@ def supported(precision: Precision, device: Any, environ: Mapping[str, str] = os
     refusal = _refused_on_cuda(precision, device) if kind == "cuda" else _refused_on_cpu(precision)
     if refusal:
         raise Unavailable(f"{precision.name} on {device}: {refusal}")
-    for name in _overriding(precision, device, environ):
+    for name in overriding(precision, str(device), environ):
         raise Unavailable(
             f"{precision.name} on {device}: the environment has {name}={environ[name]}, which overrides the flags"
         )
@@ -187,37 +169,6 @@ def _restore(before: Mapping[str, Any]) -> None:
         os.environ.pop(CUBLAS_WORKSPACE, None)
     else:
         os.environ[CUBLAS_WORKSPACE] = before["workspace"]
-
-
-_IEEE = ("ieee", "none")
-_EXPECTED_CPU: Mapping[str, tuple[Any, ...]] = {
-    "mkldnn.matmul.fp32_precision": _IEEE,
-    "mkldnn.conv.fp32_precision": _IEEE,
-    "mkldnn.rnn.fp32_precision": _IEEE,
-    "float32_matmul_precision": ("highest",),
-}
-
-
-def _expected_cuda(precision: Precision) -> dict[str, tuple[Any, ...]]:
-    float32 = ("tf32",) if precision.tf32 else _IEEE
-    return {
-        "cuda.matmul.fp32_precision": float32,
-        "cudnn.conv.fp32_precision": float32,
-        "cudnn.rnn.fp32_precision": float32,
-        "float32_matmul_precision": ("high",) if precision.tf32 else ("highest",),
-        "cuda.matmul.allow_fp16_accumulation": (False,),
-        "cudnn.enabled": (True,),
-    }
-
-
-def _overriding(precision: Precision, device: Any, environ: Mapping[str, str]) -> list[str]:
-    """Variables that change what this policy's products do below the flags.
-
-    On CUDA those of TF32 reach only the float32 products that fp32 and tf32 are about; under autocast few are left.
-    """
-    if _is_cuda(device):
-        return [name for name in OVERRIDES if name in environ and precision.autocast is None]
-    return [ONEDNN_MATH] if environ.get(ONEDNN_MATH, "strict").lower() != "strict" else []
 
 
 def _refused_on_cpu(precision: Precision) -> str:

@@ -7,12 +7,12 @@ measured, and they say so.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from analysis import domain as domains
 from analysis import frontier, frontier_laws, paper, ppopp2019, ppopp2019_case, scaling
-from analysis.accelerator import Accelerator
+from analysis.accelerator import Accelerator, SubBatches
 from analysis.domain import Domain
 from analysis.shipped_formulas import Formulas, shipped
 from reports import style
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 GREY = "0.45"
+GROWN = ("FLOP a sample and step", "bytes a step", "FLOP a byte", "footprint, bytes")
 MARKERS = "osD^v"
 
 ROOM = 0.14
@@ -94,34 +95,17 @@ def learning_curves(found: Sequence[Domain], sketch: bool = False) -> Figure:
 def growth(found: Subjects, target: Accelerator) -> Figure:
     """FLOP, bytes, intensity and footprint against parameters, as figures 7 to 10 of the paper."""
     figure, panels = _grid(2, 2, 2.7)
-    titles: tuple[tuple[str, Callable[[Mapping[str, float], int], float]], ...] = (
-        ("FLOP a sample and step", lambda c, b: c["flop"] / b),
-        ("bytes a step", lambda c, _b: c["moved_bytes"]),
-        ("FLOP a byte", lambda c, _b: c["flop"] / c["moved_bytes"]),
-        ("footprint, bytes", lambda c, _b: c["footprint_bytes"]),
-    )
     looks = _looks([domain.name for domain, _ in found])
     for domain, formulas in found:
-        top = frontier.project(domain, formulas, target).grown
-        widths = sorted({max(2, round(top * 2 ** (-step / 2))) for step in range(17)})
-        costs = [frontier.cost_of(domain, formulas, target, width) for width in widths]
-        costs = [cost for cost in costs if cost["parameters"] >= LEAST_PARAMETERS] or costs
-        laws = frontier_laws.fitted(domain, formulas, target, top).laws
-        sizes, batch = [cost["parameters"] for cost in costs], domain.sub_batch
-        by_law = (
-            [laws.gamma * size for size in sizes],
-            [laws.moved_bytes(size, batch) for size in sizes],
-            [laws.intensity(size, batch) for size in sizes],
-            [(laws.delta or math.nan) * size for size in sizes],
-        )
-        colour = looks[domain.name][0]
-        for axes, (_, of), law in zip(panels, titles, by_law, strict=True):
-            exact = [of(cost, batch) for cost in costs]
-            axes.plot(sizes, exact, color=colour, label=f"{domain.name}, {batch} a step")
+        colour, label = looks[domain.name][0], f"{domain.name}, {domain.sub_batch} a step"
+        sizes, exact, by_law = _grown(domain, formulas, target)
+        for axes, line, law in zip(panels, exact, by_law, strict=True):
+            axes.plot(sizes, line, color=colour, label=label)
             axes.plot(sizes, law, color=colour, linestyle=(0, (3, 2)), linewidth=0.9)
-            axes.plot(sizes[-1:], exact[-1:], "*", color=colour, markersize=9)
-    for axes, (title, _) in zip(panels, titles, strict=True):
+            axes.plot(sizes[-1:], line[-1:], "*", color=colour, markersize=9)
+    for axes, title in zip(panels, GROWN, strict=True):
         axes.set(xscale="log", yscale="log", title=title, xlabel="parameters")
+    _numbers(panels[GROWN.index("FLOP a byte")])
     panels[0].legend(loc="upper left", fontsize=6.5)
     kinds: tuple[tuple[str, dict[str, Any]], ...] = (
         ("exact formula", {}),
@@ -132,6 +116,24 @@ def growth(found: Subjects, target: Accelerator) -> Figure:
     panels[3].legend(handles=shown, loc="upper left", fontsize=6.5)
     plain(panels)
     return figure
+
+
+def _grown(
+    domain: Domain, formulas: Formulas, target: Accelerator
+) -> tuple[list[float], list[list[float]], list[list[float]]]:
+    """Parameters of widths up to the projected one; what each of `GROWN` is there, exactly and by the fitted laws."""
+    top, batch = frontier.project(domain, formulas, target).grown, domain.sub_batch
+    widths = sorted({max(2, round(top * 2 ** (-step / 2))) for step in range(17)})
+    costs = [frontier.cost_of(domain, formulas, target, width) for width in widths]
+    costs = [cost for cost in costs if cost["parameters"] >= LEAST_PARAMETERS] or costs
+    laws = frontier_laws.fitted(domain, formulas, target, top).laws
+    sizes = [cost["parameters"] for cost in costs]
+    exact = [(c["flop"] / batch, c["moved_bytes"], c["flop"] / c["moved_bytes"], c["footprint_bytes"]) for c in costs]
+    by_law = [
+        (laws.gamma * p, laws.moved_bytes(p, batch), laws.intensity(p, batch), (laws.delta or math.nan) * p)
+        for p in sizes
+    ]
+    return sizes, [list(line) for line in zip(*exact, strict=True)], [list(line) for line in zip(*by_law, strict=True)]
 
 
 def sub_batch(domain: Domain, formulas: Formulas, target: Accelerator, word_lm: bool = False) -> Figure:
@@ -155,23 +157,23 @@ def sub_batch(domain: Domain, formulas: Formulas, target: Accelerator, word_lm: 
         apart = [model.step_s(target, None) / model.batch for model in models]
         below.plot(sizes, apart, color="C1", label="each operation at its own")
         below.legend(loc="upper right")
-    found = frontier.batches(domain, formulas, target, grown)
-    marks = (
-        ("ridge", found.ridge, "C2"),
-        ("95 % of the limit", found.saturated, "C4"),
-        ("chosen", domain.sub_batch, "C3"),
-    )
-    for row, (name, size, colour) in enumerate(marks):
-        if size:
-            for axes in (above, below):
-                axes.axvline(size, color=colour, linewidth=0.9)
-            left = size < sizes[-1] ** 0.5
-            look = _words("left" if left else "right", "axes")
-            above.annotate(f"{name}: {size:,}", (size, 0.03 + 0.08 * row), (3 if left else -3, 0), color=colour, **look)
+    _marked(above, below, domain.sub_batch, frontier.batches(domain, formulas, target, grown), sizes[-1])
     above.set(xscale="log", yscale="log", ylabel="FLOP a byte", title=f"{domain.name}, {domain.grows} {grown:,}")
     below.set(xscale="log", yscale="log", ylabel="seconds a sample", xlabel="sub-batch")
     plain([above, below])
     return figure
+
+
+def _marked(above: Axes, below: Axes, chosen: int, found: SubBatches, most: int) -> None:
+    """Sub-batches of interest as lines through both panels, named in the upper one."""
+    marks = (("ridge", found.ridge, "C2"), ("95 % of the limit", found.saturated, "C4"), ("chosen", chosen, "C3"))
+    for row, (name, size, colour) in enumerate(marks):
+        if size:
+            for axes in (above, below):
+                axes.axvline(size, color=colour, linewidth=0.9)
+            left = size < most**0.5
+            look = _words("left" if left else "right", "axes")
+            above.annotate(f"{name}: {size:,}", (size, 0.03 + 0.08 * row), (3 if left else -3, 0), color=colour, **look)
 
 
 def data_parallel(target: Accelerator) -> Figure:
@@ -225,17 +227,13 @@ def roofline(found: Subjects, target: Accelerator) -> Figure:
 
 def _curve(axes: Axes, curve: scaling.LearningCurve, title: str, unit: str, span: tuple[float, float]) -> None:
     """A learning curve over so many samples, its regions named above it."""
-    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
-
     points = [span[0] * (span[1] / span[0]) ** (step / 200) for step in range(201)]
     errors = [curve.error(point) for point in points]
     axes.plot(points, errors, color="C0")
     axes.set(xscale="log", yscale="log", ylabel=f"error, {unit}" if unit else "error", xlim=span)
     axes.set_title(title, fontsize=7.5)
     axes.set_ylim(min(errors) / 1.5, max(errors) * (max(errors) / min(errors)) ** 0.25)
-    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
-    axes.yaxis.set_minor_formatter(NullFormatter())
+    _numbers(axes)
     edges = (span[0], *(min(max(edge, span[0]), span[1]) for edge in curve.edges()), span[1])
     for name, shade, low, high in zip(scaling.REGIONS, ("0.9", "1.0", "0.9"), edges[:-1], edges[1:], strict=True):
         if high > low * 1.5:
@@ -246,6 +244,15 @@ def _curve(axes: Axes, curve: scaling.LearningCurve, title: str, unit: str, span
             axes.annotate(
                 words, (math.sqrt(low * high), 0.98), xycoords=("data", "axes fraction"), **_words("center", "")
             )
+
+
+def _numbers(axes: Axes) -> None:
+    """Numbers up the side without powers of ten."""
+    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
+
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    axes.yaxis.set_minor_formatter(NullFormatter())
 
 
 def _looks(names: Sequence[str]) -> dict[str, tuple[Any, str]]:

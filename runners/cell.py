@@ -318,10 +318,10 @@ def _step(cell: Cell, workload: Workload, model: Any, batches: list[Batch], devi
     """The training step, and its optimizer."""
     import torch
 
-    from workloads.training import OPTIMIZERS, TrainingStep
+    from workloads.training import TrainingStep, optimizer_of
 
     policy: Precision = PRECISIONS[cell.precision]
-    optimizer = OPTIMIZERS[cell.optimizer](model.parameters())
+    optimizer = optimizer_of(cell.optimizer, workload, model.parameters())
     step = TrainingStep(
         model,
         workload.loss,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -47,6 +47,8 @@ RECORDINGS = "recordings"
 """Among what is found of a cell: work → its recording and the command of it. No field of its Run, which has the seals
 of the files."""
 
+Replan = Callable[[Run, list[Cell]], list[Cell]]
+
 Outcome = tuple[str, str, list[str], Rows]
 """Status, reason, warnings and rows of one cell."""
 
@@ -82,22 +84,34 @@ class Sitting:
         self._ceilings: set[tuple[str, str]] = set()
         self._traces: dict[str, tuple[str, ...]] = {}  # id → what was unusual about it, as far as this sitting knows
 
-    def collect(self, cells: Sequence[Cell]) -> list[Run]:
-        """Measure these cells in this order; the rows committed. Fewer than asked if the time budget ran out."""
+    def collect(self, cells: Sequence[Cell], replan: Replan | None = None) -> list[Run]:
+        """Measure these cells in this order; the rows committed. Fewer than asked if the time budget ran out.
+
+        replan: a row and the cells still to be measured → those that are to be measured after it.
+        """
         runs: list[Run] = []
-        for cell in cells:
-            if not reason_against(cell):
-                self._counts.ask(cell)
+        waiting = list(cells)
+        self._ask(waiting)
         try:
-            for cell in cells:
+            while waiting:
+                cell, waiting = waiting[0], waiting[1:]
                 if not self._fits(cell):
-                    left = len(cells) - len(runs)
-                    self.progress.say(f"time budget: {left} of {len(cells)} cells not started; --resume goes on")
+                    left, planned = len(waiting) + 1, len(waiting) + 1 + len(runs)
+                    self.progress.say(f"time budget: {left} of {planned} cells not started; --resume goes on")
                     break
                 runs.append(self._one(cell))
+                if replan is not None and (changed := replan(runs[-1], waiting)) is not waiting:
+                    waiting = list(changed)
+                    self._ask(waiting)
         finally:
             self.close()
         return runs
+
+    def _ask(self, cells: Sequence[Cell]) -> None:
+        """Say which cells there will be to count."""
+        for cell in cells:
+            if not reason_against(cell):
+                self._counts.ask(cell)
 
     def close(self) -> None:
         """Ends the workers."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from analysis.precisions import PRECISIONS
 from runners.arguments import Parser, add_format, names
 from runners.model_options import MODEL, add_model
-from workloads.catalogue import OPTIMIZERS
+from workloads.catalogue import OPTIMIZERS, OWN
 
 RULES = ("flopledger", "catamount")
 BY = ("phase", "kind", "module", "operation")
@@ -35,7 +35,9 @@ def parser() -> Parser:
         "--symbols", type=names("symbol"), default=(), metavar="NAMES", help="batch,image,classes,width, … (all)"
     )
     group.add_argument("--rules", choices=RULES, default=RULES[0], help="what is counted how (flopledger)")
-    group.add_argument("--optimizer", choices=OPTIMIZERS, help="of the step (sgd; of Catamount's models its own)")
+    group.add_argument(
+        "--optimizer", choices=(*OPTIMIZERS, OWN), help="of the step (sgd; of Catamount's models its own)"
+    )
     group.add_argument("--precision", choices=PRECISIONS, default="fp32", help="of the step (fp32)")
     _add_questions(made.add_argument_group("what is asked of them"))
     made.set_defaults(batch_size=BATCH_SIZE)

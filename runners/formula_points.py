@@ -31,7 +31,7 @@ STEPS = (1, 2, 3, 4, 6, 8, 12, 16, 32, 64)
 FEWEST = 2
 """Layers, or steps of an unrolled loop, to begin with."""
 
-LOOPS = ("layers", "depth", "seq", "length", "steps", "frames")
+LOOPS = ("layers", "depth", "seq", "length", "steps", "frames", "hops", "source_words", "target_words")
 """Sizes that often unroll a loop: they begin with the fewest, as a longer loop says no more."""
 
 PERIODS: Mapping[str, tuple[tuple[str, str, int | str], ...]] = {"speech": (("frames", "a multiple of", 4),)}
@@ -140,7 +140,7 @@ def _traced(subject: Subject, sizes: Mapping[str, int], batch_size: int) -> tupl
     from measure.fake import fake_mode, quiet, to_fake
     from measure.operations import trace_step
     from runners.counted import get
-    from workloads.training import OPTIMIZERS, TrainingStep
+    from workloads.training import TrainingStep, optimizer_of
 
     with quiet():
         workload = get(subject.model, **subject.fixed, **sizes)
@@ -152,7 +152,7 @@ def _traced(subject: Subject, sizes: Mapping[str, int], batch_size: int) -> tupl
         trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
         with mode:
             batch = workload.batch(workload.hyper, batch_size, torch.device("cpu"), None)
-            optimizer = OPTIMIZERS[subject.optimizer](trained)
+            optimizer = optimizer_of(subject.optimizer, workload, trained)
             autocast = getattr(torch, subject.autocast) if subject.autocast else None
             step = TrainingStep(model, workload.loss, optimizer, [batch], "cpu", autocast)
             _have_state(optimizer, trained)

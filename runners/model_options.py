@@ -20,10 +20,14 @@ MODEL = "resnet50, timm:NAME, hf:CONFIG, file.py:function, …"
 """The forms of docs/models.md, in short."""
 
 
-def add_model(group: Any) -> None:
-    """The options that say what is fed to a model and how it is built. group: a parser or a group of one."""
+def add_model(group: Any, batch_size: str = "1") -> None:
+    """The options that say what is fed to a model and how it is built. group: a parser or a group of one.
+
+    batch_size: what is said of the default; a command that has another one than 1 sets it itself.
+    """
     positive = number(int, 1)
-    group.add_argument("--batch-size", type=positive, default=1, metavar="N", help="samples in the batch (1)")
+    told = f"samples in the batch ({batch_size})"
+    group.add_argument("--batch-size", type=positive, default=1, metavar="N", help=told)
     group.add_argument("--input", default="", metavar="SHAPE", help="sizes of one sample, as in 3x224x224")
     group.add_argument(
         "--batch", default="", metavar="WHAT", help="FILE:FUNCTION that makes batches, or a graph's dimension"

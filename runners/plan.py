@@ -6,7 +6,6 @@ worker (one device, precision and compile setting, one repeat).
 
 from __future__ import annotations
 
-import itertools
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -14,7 +13,7 @@ from typing import Any
 
 from measure.counters.registry import COUNTERS
 from results.records import WORKS, Cell
-from workloads.catalogue import entry, hyper_of, reason_not_trainable
+from workloads.catalogue import IMAGES, OPTIMIZERS, OWN, entry, hyper_of, reason_not_trainable
 from workloads.cifar_files import CLASSES
 
 METHODS = ("theory", "one", "batch", "epoch", "exact")
@@ -26,7 +25,10 @@ DEFAULT_COUNTERS = ("fvcore", "ptflops")
 
 @dataclass(frozen=True, kw_only=True)
 class Grid:
-    """What a sweep was asked for. Kept in the manifest, from which `--resume` plans the same cells again."""
+    """What a sweep was asked for. Kept in the manifest, from which `--resume` plans the same cells again.
+
+    batch_sizes: none for each model's own, or, with `auto`, for those that fit.
+    """
 
     models: tuple[str, ...]
     batch_sizes: tuple[int, ...]
@@ -51,10 +53,26 @@ class Grid:
     input_pipeline: bool = False
     profile: str = ""
     peak_tflops: float | None = field(default=None)  # no part of a cell: it changes no measurement
+    auto: Mapping[str, Any] = field(default_factory=dict)  # batches by model and precision: runners/auto_batches.py
 
     def as_json(self) -> dict[str, Any]:
         """Field → value, as the manifest keeps it."""
         return {f.name: getattr(self, f.name) for f in fields(self)}
+
+    def batches_of(self, model: str, precision: str) -> Sequence[int]:
+        """The batch sizes of a model in a precision: those that were found to fit, where that was asked for; those
+        asked for; with none, the model's own. Raises ValueError for a model without a size of its own."""
+        if self.auto:
+            return tuple(self.auto["steps"][auto_key(model, precision)]["batches"])
+        own = entry(model).batch_size
+        if not self.batch_sizes and not own:
+            raise ValueError(f"--batch-sizes: expected sizes, as {model} has none of its own")
+        return self.batch_sizes or (own,)
+
+    @property
+    def largest_batch(self) -> int:
+        """Of all cells."""
+        return max(size for model in self.models for each in self.precisions for size in self.batches_of(model, each))
 
     @classmethod
     def from_json(cls, options: Mapping[str, Any]) -> Grid:
@@ -69,6 +87,11 @@ class Grid:
             raise ValueError(f"expected the options of a sweep in the manifest: {fault}") from fault
 
 
+def auto_key(model: str, precision: str) -> str:
+    """The name of a model and a precision in `Grid.auto`."""
+    return f"{model} {precision}"
+
+
 def cells(grid: Grid) -> list[Cell]:
     """Every cell of the grid, once, in the order of measuring.
 
@@ -81,7 +104,7 @@ def cells(grid: Grid) -> list[Cell]:
         precisions = list(grid.precisions)
         chance.shuffle(precisions)
         for precision in precisions:
-            points = list(itertools.product(grid.models, grid.batch_sizes))
+            points = [(model, size) for model in grid.models for size in grid.batches_of(model, precision)]
             chance.shuffle(points)
             for model, batch_size in points:
                 cell = _cell(grid, model, batch_size, precision, repeat)
@@ -133,19 +156,21 @@ def hyper(cell: Cell) -> dict[str, int]:
 
 def reason_against(cell: Cell) -> str:
     """Why this cell is known not to train, in one line; empty if nothing is known against it."""
-    if cell.data != "synthetic" and entry(cell.model).task != "classification":
+    if cell.data != "synthetic" and entry(cell.model).task not in IMAGES:
         return f"{cell.model} is a {entry(cell.model).task} workload; CIFAR-10 has images and one label each"
     return reason_not_trainable(cell.model, hyper(cell), cell.batch_size) or ""
 
 
 def check(grid: Grid) -> None:
-    """Raises ValueError, one line, for a size that one of the models does not have, for fewer classes than the images
-    have, or for an epoch below one batch."""
+    """Raises ValueError, one line, for a size or an optimizer of its own that a model does not have, for fewer classes
+    than the images have, or for an epoch below one batch."""
     for cell in _one_a_model(grid):
+        if grid.optimizer == OWN and not entry(cell.model).optimizer:
+            raise ValueError(f"--optimizer: {cell.model} has none of its own; expected {', '.join(OPTIMIZERS)}")
         classes = hyper(cell).get("num_classes", CLASSES)
-        if grid.data != "synthetic" and entry(cell.model).task == "classification" and classes < CLASSES:
+        if grid.data != "synthetic" and entry(cell.model).task in IMAGES and classes < CLASSES:
             raise ValueError(f"--num-classes: expected at least {CLASSES}, those of CIFAR-10, got {classes}")
-    largest = max(grid.batch_sizes)
+    largest = grid.largest_batch
     if "epoch" in grid.methods and grid.epoch_images < largest:
         raise ValueError(f"--epoch-images: expected at least {largest}, one largest batch, got {grid.epoch_images}")
 
@@ -160,7 +185,7 @@ def check_profile(profile: str, methods: Sequence[str]) -> None:
 
 def check_images(grid: Grid, images: int) -> None:
     """Raises ValueError, one line, for a batch or an epoch of more images than the data set has."""
-    asked = {"batch-sizes": max(grid.batch_sizes)}
+    asked = {"batch-sizes": grid.largest_batch}
     if "epoch" in grid.methods:
         asked["epoch-images"] = grid.epoch_images
     for option, wanted in asked.items():
@@ -170,4 +195,5 @@ def check_images(grid: Grid, images: int) -> None:
 
 def _one_a_model(grid: Grid) -> Iterator[Cell]:
     for model in grid.models:
-        yield _cell(grid, model, grid.batch_sizes[0], grid.precisions[0] if grid.precisions else "fp32", 0)
+        precision = grid.precisions[0] if grid.precisions else "fp32"
+        yield _cell(grid, model, grid.batches_of(model, precision)[0], precision, 0)

@@ -9,11 +9,11 @@ from analysis.precisions import PRECISIONS
 from runners.arguments import Parser, add_format, names, number
 from runners.model_options import MODEL, add_model
 from runners.profile_settings import DEFAULTS
-from workloads.catalogue import OPTIMIZERS
+from runners.profiled import NONE
+from workloads.catalogue import OPTIMIZERS, OWN
 
 MODES = ("train", "forward", "generate")
 LAYOUTS = ("channels_first", "channels_last")
-NONE = "none"
 
 TIMEOUT_S = 1800.0
 COMPARED = 4
@@ -46,7 +46,12 @@ def _add_run(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--device", default="auto", help="auto, cuda, cuda:1 or cpu (auto)")
     group.add_argument("--precision", choices=tuple(PRECISIONS), default="fp32", help=f"{', '.join(PRECISIONS)} (fp32)")
     group.add_argument("--mode", choices=MODES, default="train", help="train, forward (in eval mode) or generate")
-    group.add_argument("--optimizer", choices=(*OPTIMIZERS, NONE), default="sgd", help="of mode train (sgd)")
+    group.add_argument(
+        "--optimizer",
+        choices=(*OPTIMIZERS, OWN, NONE),
+        default="sgd",
+        help="of mode train; own: the one of the model's source (sgd)",
+    )
     group.add_argument("--steps", type=number(int, 1), metavar="N", help=f"steps profiled ({DEFAULTS['steps']})")
     group.add_argument("--warm-up", type=number(int, 0), metavar="N", help=f"steps before ({DEFAULTS['warm_up']})")
     group.add_argument(

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 DETECTION = "detection"
 
+NONE = "none"
+"""In an optimizer's place: gradients alone."""
+
 
 @dataclass(frozen=True)
 class Request:
@@ -44,7 +47,7 @@ def profile(request: Request) -> StepProfile:
 
     from measure.step_profile import profile_step
     from runners.counted import get
-    from workloads.training import OPTIMIZERS
+    from workloads.training import optimizer_of
 
     workload = get(request.model, **request.hyper)
     training = request.mode == "train"
@@ -52,8 +55,8 @@ def profile(request: Request) -> StepProfile:
     model, batch = _built(workload, request, device)
     model.train(training)
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    steps_it = training and parameters and request.optimizer in OPTIMIZERS
-    optimizer = OPTIMIZERS[request.optimizer](parameters) if steps_it else None
+    steps_it = training and parameters and request.optimizer != NONE
+    optimizer = optimizer_of(request.optimizer, workload, parameters) if steps_it else None
     inputs = batch.inputs[:1] if workload.task == DETECTION and not training else batch.inputs
     found = profile_step(
         model,

@@ -1,4 +1,7 @@
-"""`python -m runners.report DIR`: rebuilds every table and figure of a run from its raw rows.
+"""`python -m runners.report RUN`: rebuilds every table and figure of a run from its raw rows.
+
+With `--check` it puts the run through gates instead (`runners/checked.py`), and of two runs it says whether they differ
+(`runners/compared.py`).
 
 Needs neither a GPU nor torch. Raw files are read and never changed; what is written is derived and may be written
 again: utilization.csv and its likes, cleaned/, figures/, report.html (`docs/schema.md` lists them). A figure or a page
@@ -14,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from runners.arguments import Parser, add_format
+from runners.arguments import Parser, add_format, choice_error, names, number
 from runners.exits import UNWRITABLE, Mistake, exit_code, guarded
 from runners.files import put
 
@@ -42,25 +45,73 @@ KEPT = "; raw rows are untouched"
 SHOWN = 3
 """How many problems of a run without cells its one line names."""
 
-DESCRIPTION = "Rebuild every table and figure of a run from its raw rows. Needs no GPU and no torch."
+DESCRIPTION = (
+    "Rebuild every table and figure of a run from its raw rows; --check puts it through gates; of two runs, say "
+    "whether they differ. Needs no GPU and no torch."
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command. 0: everything is rebuilt; 2: the caller's mistake, as one line; 3: a file could not be made."""
     parser = _parser()
     options = parser.parse_args(arguments)
-    return guarded(lambda: _told(options))
+    return guarded(lambda: _asked(options, parser))
+
+
+def _asked(options: Namespace, parser: Parser) -> int:
+    """What the options ask for; the exit code."""
+    if options.findings is not None:
+        return _findings(options, parser)
+    if not options.runs:
+        parser.fail("the following arguments are required: RUN")
+    several = len(options.runs) > 1
+    if options.check and several:
+        parser.fail(f"--check: expected one run, got {len(options.runs)}")
+    if (options.across or options.margin is not None) and not several:
+        parser.fail("--across and --margin: expected two runs to compare, got one")
+    if several and options.out:
+        parser.fail("--out: expected one run, got two to compare, of which nothing is written")
+    if options.check:
+        from runners import checked
+
+        return checked.told(options.runs[0], options.format)
+    if several:
+        return _compared(options, parser)
+    return _told(options)
+
+
+def _findings(options: Namespace, parser: Parser) -> int:
+    from runners import findings_page
+
+    if len(options.runs) > 1 or options.check or options.out:
+        parser.fail("--findings: expected at most the folder of published runs beside it")
+    folder = options.runs[0] if options.runs else findings_page.PUBLISHED
+    return findings_page.told(folder, options.findings)
+
+
+def _compared(options: Namespace, parser: Parser) -> int:
+    from reports.compared import ACROSS
+    from runners import compared
+
+    if len(options.runs) > 2:
+        parser.fail(f"expected one run, or two to compare, got {len(options.runs)}")
+    for name in options.across:
+        if name not in ACROSS:
+            parser.fail(choice_error("field", name, ACROSS))
+    return compared.told(*options.runs, options.format, options.across, options.margin)
 
 
 def _told(options: Namespace) -> int:
     """Rebuilds and prints; the exit code."""
     from results.errors import Inconsistent
 
+    (directory,) = options.runs
+
     try:
-        built, faults = _rebuilt(options.directory, options.out)
+        built, faults = _rebuilt(directory, options.out)
     except (ValueError, Inconsistent, OSError) as fault:
         raise Mistake(str(fault)) from fault
-    show(built, options.format, options.out or options.directory, options.convention)
+    show(built, options.format, options.out or directory, options.convention)
     for line in faults:
         print(f"error: {line}", file=sys.stderr)
     return UNWRITABLE if faults else 0
@@ -88,13 +139,13 @@ def _rebuilt(path: Path, out: Path | None) -> tuple[Built, list[str]]:
         data,
         lambda trace_id: read_operations(path, trace_id)[0],
         partial(read_profile, path),
-        partial(_recording, path),
+        partial(recording, path),
     )
     faults = write(built, out or path, data.manifest, data.ceilings)
     return replace(built, problems=(*built.problems, *faults)), faults
 
 
-def _recording(path: Path, file: str) -> tuple[DataFrame, DataFrame]:
+def recording(path: Path, file: str) -> tuple[DataFrame, DataFrame]:
     """Calls and kernels of the last step of a recording in the run `path`. Raises ValueError if it is damaged."""
     from measure.traces.last_step import last_step
     from runners.trace import MALFORMED, recorded
@@ -204,8 +255,32 @@ def show(built: Built, form: str, out: Path, convention: str = "flop") -> None:
 
 def _parser() -> Parser:
     parser = Parser(prog="python -m runners.report", description=DESCRIPTION)
-    parser.add_argument("directory", type=Path, metavar="DIR", help="the run, as runners.sweep left it")
-    add_format(parser, "how to print utilization (default: table)")
+    parser.add_argument(
+        "runs",
+        type=Path,
+        metavar="RUN",
+        nargs="*",
+        help="directory of a run, as runners.sweep left it; two: compare them",
+    )
+    parser.add_argument("--check", action="store_true", help="put it through every gate instead, and write nothing")
+    parser.add_argument(
+        "--findings",
+        type=Path,
+        nargs="?",
+        const=Path("docs/findings.md"),
+        metavar="PAGE",
+        help="write the page of what all published runs say (default: docs/findings.md, of results/published)",
+    )
+    add_format(parser, "how to print (default: table)")
+    parser.add_argument(
+        "--across", type=names("field"), default=(), metavar="FIELD,FIELD", help="compare runs that differ in these"
+    )
+    parser.add_argument(
+        "--margin",
+        type=number(float, 1e-6, 10),
+        metavar="RATIO",
+        help="same is within this (0.03 on CUDA, 0.1 on a CPU)",
+    )
     parser.add_argument(
         "--convention", choices=CONVENTIONS, default="flop", help="of the numbers printed: ours, or the 2021 post's"
     )

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from results.records import Cell
     from results.store import Store
     from runners.cell import Probed
+    from runners.collect import Replan
     from runners.watch import Watch
 
 PROBE_TIMEOUT_S = 180.0
@@ -97,7 +98,7 @@ def _sweep(options: argparse.Namespace, command: str) -> int:
         check_vacant(options.out)
     prepare()  # starts importing torch while the rest is checked
     probed = _probe(str(chosen(options, stored, "device", "auto")))
-    grid = grid_of(options, stored, probed)
+    grid = _with_batches(grid_of(options, stored, probed), options, probed)
     check(grid)
     _check_data(grid)
     earlier = [Grid.from_json(options) for options in stored.get(EARLIER, [])]
@@ -105,7 +106,7 @@ def _sweep(options: argparse.Namespace, command: str) -> int:
         earlier.append(Grid.from_json(stored))
     planned = union(grid, earlier)
     _check_budget(options.time_budget, planned[0])
-    from runners import nsight  # which needs numpy: after the names are checked
+    from runners import auto_planning, nsight  # which need numpy: after the names are checked
 
     recorder = nsight.check(planned) if resumed is None else ""  # before a directory is made
     with _store(options, resumed, grid, probed, command) as store:
@@ -119,7 +120,8 @@ def _sweep(options: argparse.Namespace, command: str) -> int:
             store.replace_manifest(
                 dataclasses.replace(store.manifest.with_command(command), options=as_options(grid, earlier))
             )
-        failed = _collect(store, probed, watch, todo, options) if watch else 0
+        replan = auto_planning.replanning(store, grid, earlier) if grid.auto else None
+        failed = _collect(store, probed, watch, todo, options, replan) if watch else 0
         path, statuses, lacking = store.path, store.done(), store.lacking
     if count := sum(cell.cell_id in lacking for cell in planned):
         print(f"{count} of {len(planned)} cells lack a work that was asked for: {LACKING}", file=sys.stderr)
@@ -159,7 +161,26 @@ def _sit_down(store: Store, probed: Probed) -> Watch:
     return watch
 
 
-def _collect(store: Store, probed: Probed, watch: Watch, todo: list[Cell], options: argparse.Namespace) -> int:
+def _with_batches(grid: Grid, options: argparse.Namespace, probed: Probed) -> Grid:
+    """The grid with the batches that fit, where it is asked for those. Raises ValueError if nobody can say which do."""
+    if not grid.auto:
+        return grid
+    from runners import auto_batches, auto_planning
+
+    made = auto_planning.found(grid, probed, options.memory_bytes, options.margin_ratio)
+    for line in auto_batches.told(made.auto):
+        print(line, file=sys.stderr)
+    return made
+
+
+def _collect(
+    store: Store,
+    probed: Probed,
+    watch: Watch,
+    todo: list[Cell],
+    options: argparse.Namespace,
+    replan: Replan | None = None,
+) -> int:
     """Measure what is to do, in the sitting begun last; how many cells failed."""
     from runners.collect import Limits, Sitting, failed
     from runners.progress import Progress
@@ -171,7 +192,9 @@ def _collect(store: Store, probed: Probed, watch: Watch, todo: list[Cell], optio
             progress.say(line)
         watch.start()
         try:
-            return len(failed(Sitting(store, name, facts, watch, limits, progress, options.debug).collect(todo)))
+            return len(
+                failed(Sitting(store, name, facts, watch, limits, progress, options.debug).collect(todo, replan))
+            )
         finally:
             watch.close()
 

@@ -12,14 +12,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from analysis.memories import parse_bytes
 from analysis.precisions import PRECISIONS
 from measure.counters.registry import COUNTERS
 from results.records import RECORDERS
 from runners.arguments import Parser, add_format, choice_error, names, number, sizes
 from runners.devices import check_name
+from runners.footprint_options import MARGIN_RATIO
 from runners.plan import DEFAULT_METHODS, METHODS, Grid, cells, check_profile
 from runners.report import CONVENTIONS
-from workloads.catalogue import ENTRIES, OPTIMIZERS, SUITES, hyper_of
+from workloads.catalogue import ENTRIES, OPTIMIZERS, OWN, SUITES, hyper_of
 
 if TYPE_CHECKING:
     from results.records import Cell
@@ -34,7 +36,9 @@ SMALLEST_TIMEOUT_S = 1.0
 OWN_OPTIONS = ("image_size", "num_classes")
 """Sizes that --hyper leaves to an option, so that one cell has one identifier."""
 
-ALL = "all"
+ALL, AUTO = "all", "auto"
+TO_BE_FOUND: dict[str, Any] = {"steps": {}}
+"""`Grid.auto` before any batch was found."""
 EARLIER = "earlier"
 """Among a manifest's options: the other grids that the run was resumed from."""
 
@@ -48,12 +52,28 @@ def parser() -> Parser:
     grid = made.add_argument_group("what is measured")
     grid.add_argument("--models", type=names("model"), help="comma-separated names of docs/models.md's first form")
     grid.add_argument("--suite", choices=list(SUITES), help="a named list of models with its sizes")
-    grid.add_argument("--batch-sizes", type=_batches, metavar="N,N", help="default: 8 on a CPU, 64 on CUDA")
+    grid.add_argument(
+        "--batch-sizes",
+        type=_batches,
+        metavar="N,N|auto",
+        help="auto: powers of two up to the largest that fits (default: 8 on a CPU, 64 on CUDA; of the suites fathom… "
+        "each model's own)",
+    )
+    grid.add_argument(
+        "--memory-bytes", type=_bytes, metavar="BYTES", help="of auto, as in 16GiB (default: the device's)"
+    )
+    grid.add_argument(
+        "--margin",
+        dest="margin_ratio",
+        type=number(float, 0, 0.9),
+        metavar="RATIO",
+        help=f"of auto: the share of the memory that is left free (default: {MARGIN_RATIO:g})",
+    )
     grid.add_argument("--precisions", type=names("precision", list(PRECISIONS)), help=", ".join(PRECISIONS))
     grid.add_argument("--device", help="auto (default), cuda, cuda:1 or cpu")
     grid.add_argument("--layout", choices=("channels_first", "channels_last"))
     grid.add_argument("--compile", action="store_true", default=None, help="train torch.compile's model")
-    grid.add_argument("--optimizer", choices=OPTIMIZERS)
+    grid.add_argument("--optimizer", choices=(*OPTIMIZERS, OWN), help="own: of the model's source (default: sgd)")
     grid.add_argument("--image-size", type=number(int, 1), metavar="PIXELS")
     grid.add_argument("--num-classes", type=number(int, 1), metavar="N")
     grid.add_argument(
@@ -105,8 +125,18 @@ def parser() -> Parser:
 
 
 def _batches(text: str) -> tuple[int, ...]:
+    """Sizes; none for "auto", which are found once the device is known."""
+    if text == AUTO:
+        return ()
     convert = number(int, 1)
     return tuple(dict.fromkeys(convert(part.strip()) for part in text.split(",")))
+
+
+def _bytes(text: str) -> int:
+    try:
+        return parse_bytes(text)
+    except ValueError as fault:
+        raise argparse.ArgumentTypeError(str(fault)) from fault
 
 
 def _counters(text: str) -> tuple[str, ...]:
@@ -132,6 +162,9 @@ def check_options(options: argparse.Namespace, stored: dict[str, Any]) -> None:
                 hyper_of(model, **asked)
             except ValueError as fault:
                 raise ValueError(f"{option}: {fault}") from fault
+    for name in ("memory_bytes", "margin_ratio"):
+        if getattr(options, name) is not None and not _finds_batches(options, stored):
+            raise ValueError(f"--{name.removesuffix('_ratio').replace('_', '-')}: goes with --batch-sizes auto alone")
     directory = directory_of(str(chosen(options, stored, "data", "synthetic")))
     if directory is None and chosen(options, stored, "input_pipeline", None):
         raise ValueError("--input-pipeline: expected --data cifar10:DIR beside it, got synthetic data, which has none")
@@ -172,8 +205,15 @@ def grid_of(options: argparse.Namespace, stored: dict[str, Any], probed: Probed)
     if suite is not None:
         defaults |= {"num_classes": suite.num_classes, "image_size": suite.image_size}
         defaults |= {"counters": tuple(COUNTERS)} if suite.every_counter else {}
+        defaults |= {"batch_sizes": (), "optimizer": OWN} if suite.own else {}
     own = {"models": _models(options, stored), "precisions": tuple(precisions), "device": probed.device}
-    return Grid.from_json({**defaults, **given, **own})
+    found = Grid.from_json({**defaults, **given, **own})
+    return dataclasses.replace(found, auto=(found.auto or TO_BE_FOUND) if _finds_batches(options, stored) else {})
+
+
+def _finds_batches(options: argparse.Namespace, stored: dict[str, Any]) -> bool:
+    """Whether the batches are those that fit: asked for here, or in the run that goes on."""
+    return options.batch_sizes == () or (options.batch_sizes is None and bool(stored.get("auto")))
 
 
 def _models(options: argparse.Namespace, stored: dict[str, Any]) -> tuple[str, ...]:

@@ -1,23 +1,17 @@
-"""What a CPU really allocates in one training step: the memory events of torch's profiler, and torch's MemTracker.
-
-The profiler records from before the model is made, so that every free finds what it frees.
-"""
+"""What a CPU really allocates in a training step of a small net, by `measure.allocations` and for each operation."""
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from small_steps import Build
 from torch._C._profiler import _RecordFunctionFast
-from torch.distributed._tools.mem_tracker import MemTracker
-from torch.profiler import ProfilerActivity, profile, record_function
 
-from measure.operations import Recorder, StepParts, Trace
+from measure import allocations
+from measure.allocations import events, recorded, warm
+from measure.operations import Recorder, Trace
 
-_STEP = "the measured step"
 _OPERATION = "the measured operation "
 
 
@@ -46,74 +40,31 @@ class _Ranges(Recorder):
 
 def peak_allocated(build: Build) -> int:
     """The most bytes that are allocated in the second step of a net, with nobody watching but the profiler."""
-    with _recorded() as recorded:
-        built = _warm(build)
-        with record_function(_STEP):
-            built.step(_ignore)
-    events = _events(recorded)
-    (span,) = (each for each in events if each.name == _STEP)
-    return _moment(_allocations(events), span).highest
-
-
-def moments(build: Build) -> tuple[Trace, list[Moment]]:
-    """The trace of the second step of a net on real tensors, and what was allocated at each of its operations."""
-    with _recorded() as recorded:
-        built = _warm(build)
-        recorder = _Ranges(built.model, built.optimizer, built.inputs)
-        with recorder.recording(None):
-            built.step(recorder.mark)
-    trace, events = recorder.trace(), _events(recorded)
-    spans = {each.name: each for each in events if each.name.startswith(_OPERATION)}
-    allocations = _allocations(events)
-    return trace, [_moment(allocations, spans[f"{_OPERATION}{i}"]) for i in range(len(trace.operations))]
+    return allocations.on_cpu(lambda: build(None), ()).peak_bytes
 
 
 def tracked(build: Build) -> int:
     """Bytes of storages at the highest in the second step of a net, by torch's MemTracker."""
-    built = _warm(build)
-    tracker = MemTracker()
-    tracker.track_external(built.model, built.optimizer, *built.inputs)
-    with tracker:
-        built.step(_ignore)
-    (snapshot,) = tracker.get_tracker_snapshot("peak").values()
-    return int(snapshot["Total"])
+    return allocations.tracked(lambda: build(None))
 
 
-def _warm(build: Build) -> StepParts:
-    built = build(None)
-    built.step(_ignore)
-    return built
+def moments(build: Build) -> tuple[Trace, list[Moment]]:
+    """The trace of the second step of a net on real tensors, and what was allocated at each of its operations."""
+    with recorded() as recording:
+        built = warm(lambda: build(None))
+        recorder = _Ranges(built.model, built.optimizer, built.inputs)
+        with recorder.recording(None):
+            built.step(recorder.mark)
+    trace, found = recorder.trace(), events(recording)
+    spans = {each.name: each for each in found if each.name.startswith(_OPERATION)}
+    pairs = allocations.allocations(found)
+    return trace, [_moment(pairs, spans[f"{_OPERATION}{i}"]) for i in range(len(trace.operations))]
 
 
-def _recorded() -> profile:
-    gc.collect()  # what another test left would be freed in the middle of the step
-    return profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True)
-
-
-def _ignore(_phase: str) -> None:
-    """Nobody listens."""
-
-
-def _events(recorded: profile) -> list[Any]:
-    return list(_flat(recorded.profiler.kineto_results.experimental_event_tree()))
-
-
-def _flat(events: Any) -> Iterator[Any]:
-    for event in events:
-        yield event
-        yield from _flat(event.children)
-
-
-def _allocations(events: list[Any]) -> list[tuple[int, int]]:
-    """(time, bytes that come or go) in order of time."""
-    found = [(each.start_time_ns, each.typed[1].alloc_size) for each in events if each.name == "[memory]"]
-    return sorted(found, key=lambda pair: pair[0])
-
-
-def _moment(allocations: list[tuple[int, int]], span: Any) -> Moment:
-    begins = sum(size for time, size in allocations if time < span.start_time_ns)
+def _moment(pairs: list[tuple[int, int]], span: Any) -> Moment:
+    begins = sum(size for time, size in pairs if time < span.start_time_ns)
     live = highest = begins
-    for _time, size in (pair for pair in allocations if span.start_time_ns <= pair[0] <= span.end_time_ns):
+    for _time, size in (pair for pair in pairs if span.start_time_ns <= pair[0] <= span.end_time_ns):
         live += size
         highest = max(highest, live)
     return Moment(begins, highest)

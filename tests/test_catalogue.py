@@ -13,6 +13,7 @@ from torchvision.models import get_model_weights, list_models
 
 from workloads import catalogue, sequences, training
 from workloads.catalogue import ENTRIES, SUITES, check_name, entry, factory, hyper_of, reason_not_trainable
+from workloads.fathom import table as fathom
 
 MODULES = {
     "classification": models,
@@ -23,7 +24,7 @@ MODULES = {
 }
 
 
-LIBRARIES = {"workloads.sequences": "workloads."}
+LIBRARIES = {"workloads.sequences": "workloads.", "workloads.fathom.workloads": "workloads.fathom; "}
 
 
 def of_task(task):
@@ -36,7 +37,7 @@ def test_the_table_is_torchvisions_list(task):
 
 
 def test_every_task_is_one_of_the_known():
-    assert {known.task for known in ENTRIES.values()} == {*MODULES, *sequences.TASKS, "synthetic"}
+    assert {known.task for known in ENTRIES.values()} == {*MODULES, *sequences.TASKS, *fathom.TASKS, "synthetic"}
     assert len(of_task("classification")) == 80
 
 
@@ -44,7 +45,7 @@ def test_every_entry_says_where_it_comes_from():
     for name, known in ENTRIES.items():
         library = "torchvision" if known.task in MODULES else factory(name).partition(":")[0]
         assert known.source.startswith(LIBRARIES.get(library, f"{library}; ")), name
-        assert known.task == "synthetic" or "arXiv:" in known.source or name == "gpt", name
+        assert known.task == "synthetic" or "arXiv:" in known.source or name.partition("@")[0] in ("gpt", "gpt2"), name
 
 
 def test_default_sizes_are_those_of_published_weights():
@@ -87,6 +88,8 @@ def test_the_suite_of_the_post():
         ("ResNet50", "nearest: resnet50"),
         ("vit_b16", "nearest: vit_b_16"),
         ("synthetic_matmull", "nearest: synthetic_matmul"),
+        ("seq2sq", "nearest: seq2seq"),
+        ("fathom-vgg@as_coded", "nearest: fathom-vgg@as_paper, "),
         ("§", f"there are {len(ENTRIES)}: "),
     ],
 )
@@ -103,6 +106,7 @@ def test_the_factory_is_asked_by_name():
     assert factory("r3d_18") == "workloads.vision:get"
     assert factory("wordlm") == "workloads.sequences:get"
     assert factory("synthetic_copy") == "workloads.synthetic:get"
+    assert factory("residual@as_paper@small") == "workloads.fathom.workloads:get"
     with pytest.raises(ValueError, match="unknown model"):
         factory("resnet5O")
     with pytest.raises(ValueError, match="unknown model"):
@@ -133,6 +137,11 @@ def test_sizes_are_the_defaults_but_for_the_chosen():
         ("resnet18", {"image_size": 33}, 1, None),
         ("mvit_v1_b", {"num_classes": 10}, 1, None),
         ("synthetic_sleep", {}, 1, None),
+        ("fathom-speech", {"labels": 2000}, 2, "frames to be at least labels, 2000; got 1566"),
+        ("fathom-vgg", {"image_size": 100}, 2, "divisible by 32, got 100"),
+        ("deepq", {"image_size": 96}, 2, "takes only image_size 84"),
+        ("residual@as_paper@small", {"image_size": 32}, 1, "a batch of at least 2"),
+        ("residual@small", {"image_size": 32}, 1, None),
     ],
 )
 def test_reasons(name, hyper, batch_size, said):

@@ -9,12 +9,13 @@ import pytest
 import sympy
 from made_up_operations import operation
 
-from analysis.footprint import BEFORE, CATEGORIES, Footprint, Held, Place, footprint
+from analysis.footprint import BEFORE, CAST, CATEGORIES, Footprint, Held, Place, footprint
 from analysis.step_table import Table
 from results.errors import Inconsistent
 from results.records import Operation, Storage
 
 MADE_UP = 60
+ROLES = [category for category in CATEGORIES if category != CAST]
 
 
 def steps(count: int) -> tuple[Operation, ...]:
@@ -31,7 +32,7 @@ def made_up(seed: int) -> tuple[tuple[Operation, ...], tuple[Storage, ...]]:
     for number in range(dice.randint(0, 12)):
         born = dice.randint(-1, count - 1)
         died = dice.choice([None, dice.randint(born, count - 1)])
-        storages.append(Storage(number, dice.choice([0, 1, 7, 512]), dice.choice(CATEGORIES), born, died))
+        storages.append(Storage(number, dice.choice([0, 1, 7, 512]), dice.choice(ROLES), born, died))
     return steps(count), tuple(storages)
 
 
@@ -76,9 +77,9 @@ def test_two_layers_by_hand() -> None:
     categories = {"weight": 140, "input": 24, "activation": 80, "gradient": 80, "temporary": 40}
     assert found.by_category == dict.fromkeys(CATEGORIES, 0) | categories
     before = Place(BEFORE, "", "", "")
-    assert found.held[0] == Held(w.storage, 80, "weight", before)
+    assert found.held[0] == Held(w.storage, 80, "weight", before, "second")  # who reads it first
     assert found.held[1] == Held(
-        done.operations[5].writes[0], 80, "gradient", Place(5, "aten.mm", "second", "backward")
+        done.operations[5].writes[0], 80, "gradient", Place(5, "aten.mm", "second", "backward"), "second"
     )
     assert [each.nbytes for each in found.held] == [80, 80, 60, 40, 40, 40, 24]
 
@@ -208,3 +209,20 @@ def test_a_view_is_not_added_to_in_place() -> None:
     for viewed, expected in (((0,), 16), ((0, 1), 24)):
         view = replace(steps(2)[1], name="aten.t", kind="view", reads=viewed, writes=viewed)
         assert footprint((steps(1)[0], view, last), storages).total_bytes[3] == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "role", "dtypes", "category"),
+    [
+        ("aten._to_copy", "activation", ("float32", "bfloat16"), CAST),
+        ("aten._to_copy", "temporary", ("bfloat16", "float32"), CAST),
+        ("aten._to_copy", "gradient", ("bfloat16", "float32"), "gradient"),  # what a weight keeps is its gradient
+        ("aten._to_copy", "activation", ("float32", "float32"), "activation"),  # another layout, no other dtype
+        ("aten.mm", "activation", ("float32", "bfloat16"), "activation"),
+    ],
+)
+def test_copies_in_another_dtype_are_casts(name: str, role: str, dtypes: tuple[str, str], category: str) -> None:
+    made = replace(steps(1)[0], name=name, input_dtypes=dtypes[:1], output_dtypes=dtypes[1:], writes=(0,))
+    found = footprint([made], [Storage(0, 6, role, 0, None)])
+    assert found.by_category == dict.fromkeys(CATEGORIES, 0) | {category: 6}
+    assert [each.category for each in found.held] == [category]

@@ -36,6 +36,7 @@ def test_a_traced_step_by_hand() -> None:
         "optimizer_state": 0,
         "input": 32,
         "activation": 4,  # the loss
+        "cast": 0,
         "temporary": 4 + 24,
     }
     assert [(each.nbytes, each.category, each.made.operation) for each in found.held[:2]] == [

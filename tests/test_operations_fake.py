@@ -175,14 +175,20 @@ def test_real_constants_may_meet_fake_tensors() -> None:
     assert (storage.nbytes, storage.role, storage.born_index, storage.died_index) == (8, "input", -1, None)
 
 
-def test_ctc_loss_is_not_computed_on_fake_tensors() -> None:
-    def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
-        logits = self.fc(x).log_softmax(2)
-        lengths = torch.full((2,), 4), torch.full((2,), 2)
-        return F.ctc_loss(logits, torch.ones(2, 2, dtype=torch.long), *lengths).expand(2, 2)
+def test_ctc_loss_is_traced_on_fake_tensors_where_its_lengths_are_tensors() -> None:
+    def recorded(*lengths: Any) -> Trace:
+        def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
+            logits = self.fc(x).log_softmax(2)
+            return F.ctc_loss(logits, torch.ones(2, 3, dtype=torch.long), *lengths).expand(4, 2)
 
+        return fake_trace(parts(lambda: Calls(forward, fc=nn.Linear(3, 5)), (4, 2, 3)))
+
+    found = recorded(torch.full((2,), 4), torch.full((2,), 2))
+    states = (2, 4, 2 * 3 + 1)  # batch × frames × (2 · labels + 1), of as many labels as there is room for
+    assert one(found, "aten._ctc_loss", "forward").output_shapes == ((2,), states)
+    assert one(found, "aten._ctc_loss_backward", "backward").output_shapes == ((4, 2, 5),)
     with pytest.raises(Unavailable):
-        fake_trace(parts(lambda: Calls(forward, fc=nn.Linear(3, 5)), (4, 2, 3)))
+        recorded((4, 4), (2, 2))
 
 
 def test_default_dtype_is_part_of_what_is_remembered() -> None:

@@ -9,6 +9,7 @@ import sys
 import pytest
 import torch
 
+from analysis.precision_flags import expected_cuda
 from analysis.precisions import PRECISIONS
 from measure import precision as under_test
 from measure.precision import apply, check, read_flags, session, supported
@@ -64,7 +65,7 @@ def test_a_cpu_never_rounds_float32():
     ]
 
 
-@pytest.mark.parametrize("flag", sorted(under_test._expected_cuda(PRECISIONS["fp32"])))
+@pytest.mark.parametrize("flag", sorted(expected_cuda(PRECISIONS["fp32"])))
 def test_every_flag_that_matters_is_checked(flag):
     apply(PRECISIONS["fp32"], "cuda")
     flags = read_flags() | {flag: "surprise"}
@@ -119,6 +120,7 @@ def test_mixed_setters_are_reported_and_do_not_raise():
     # in a process of its own: once mixed, legacy reads raise for good
     code = """
 import torch
+from analysis.precision_flags import expected_cuda
 from analysis.precisions import PRECISIONS
 from measure.precision import apply, check, read_flags
 apply(PRECISIONS["fp32"], "cuda")

@@ -112,6 +112,7 @@ READ: list[tuple[str, dict[str, Any], list[Any], dict[str, Any], Cost]] = [
     ("aten.nll_loss_forward", {"self": (4, 10), "target": (4,)}, [(), ()], {"reduction": 1}, Cost(0, 13)),
     ("aten._ctc_loss", {"log_probs": (6, 2, 5), "targets": (2, 3)}, [(2,)],
      {"input_lengths": [6, 4], "target_lengths": [3, 1]}, Cost(0, 13 * (6 * 7 + 4 * 3))),
+    ("aten._ctc_loss", {"log_probs": (6, 2, 5), "targets": (2, 3)}, [(2,)], {}, Cost(0, 2 * 13 * 6 * 7)),
     ("aten.max_pool2d_with_indices", {"self": (1, 2, 8, 8)}, [(1, 2, 4, 4)], {"kernel_size": [3]}, Cost(0, 32 * 8)),
     ("aten.avg_pool3d_backward", {"grad_output": (1, 2, 2, 2, 2), "self": (1, 2, 4, 4, 4)}, [(1, 2, 4, 4, 4)],
      {"kernel_size": [2, 2, 2]}, Cost(0, 16 * 9)),

@@ -10,7 +10,7 @@ import pytest
 from measure.counters.registry import COUNTERS
 from runners import report, sweep, sweep_options
 from runners.cell import Probed
-from runners.plan import Grid, cells
+from runners.plan import Grid, cells, check
 
 CPU = Probed("cpu", {}, {"tf32": "tf32 on cpu: a CPU has none"})
 H100 = Probed("cuda", {}, {})
@@ -46,6 +46,26 @@ def test_a_suite_brings_its_models_and_sizes_and_options_win() -> None:
     resumed = grid("--suite", "post2021", stored=grid("--models", "vgg11").as_json())
     assert resumed.counters == grid().counters == ("fvcore", "ptflops"), "what the run had goes first"
     assert grid("--suite", "post2021", "--models", "vit_b_16").models[-1] == "vit_b_16"
+
+
+def test_the_suite_of_fathom_brings_each_workload_with_its_own_batch_and_optimizer() -> None:
+    suite = grid("--suite", "fathom")
+    assert (suite.batch_sizes, suite.optimizer, suite.image_size, suite.num_classes) == ((), "own", None, None)
+    sizes = {cell.model: cell.batch_size for cell in cells(suite)}
+    assert sizes == {"seq2seq": 64, "memnet": 32, "fathom-speech": 32, "autoenc": 128, "residual": 16,
+                     "fathom-vgg": 8, "fathom-alexnet": 64, "deepq": 32}  # fmt: skip
+    assert Grid.from_json(suite.as_json()) == suite
+    chosen = grid("--suite", "fathom-small", "--batch-sizes", "2,3", "--optimizer", "sgd")
+    assert (chosen.batch_sizes, chosen.optimizer) == ((2, 3), "sgd")
+    assert {cell.model for cell in cells(chosen)} == {f"{name}@small" for name in sizes}
+
+
+def test_a_model_without_batch_or_optimizer_of_its_own_is_a_mistake() -> None:
+    with pytest.raises(ValueError, match="--batch-sizes: expected sizes, as resnet18 has none of its own"):
+        cells(grid("--suite", "fathom", "--models", "resnet18"))
+    with pytest.raises(ValueError, match="--optimizer: resnet18 has none of its own; expected sgd, "):
+        check(grid("--models", "memnet,resnet18", "--optimizer", "own"))
+    check(grid("--suite", "fathom-small"))
 
 
 def test_recordings_are_kept_where_they_are_asked_for_and_stay_so_on_resuming() -> None:

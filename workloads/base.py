@@ -6,7 +6,7 @@ built, counted, and derived as a formula at any point.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +28,8 @@ class Workload:
     hyper: name → int, each usable as a symbol. build(**hyper) → module in training mode, on the current default device.
     batch(hyper, size, device, generator) → Batch of random data, never zeros. loss(output, target) → scalar.
     items(hyper, size) → how many `item`s a batch holds. source: where architecture and defaults are defined.
+    optimizer(parameters) → the one that it is trained with there; None: it brings none of its own.
+    Inference is the same module in evaluation mode, on the same inputs, without gradients.
     """
 
     name: str
@@ -39,3 +41,4 @@ class Workload:
     items: Callable[[Mapping[str, int], int], int]
     item: str
     source: str
+    optimizer: Callable[[Iterable[torch.nn.Parameter]], torch.optim.Optimizer] | None = None

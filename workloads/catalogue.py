@@ -8,60 +8,35 @@ It claims nothing about memory or time, and a size that it does not refuse may s
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+
+from workloads.entries import RELATIONS, Entry, Limit
+from workloads.fathom import table as fathom
 
 OPTIMIZERS = ("sgd", "sgd-plain", "adam", "adamw")
 """Names of `workloads/training.py:OPTIMIZERS`; a test holds the two together."""
 
+OWN = "own"
+"""The optimizer that a workload brings itself."""
 
-Limit = tuple[str, str, int | str]
-
-RELATIONS: Mapping[str, Callable[[int, int], bool]] = {
-    "at least": lambda size, bound: size >= bound,
-    "at most": lambda size, bound: size <= bound,
-    "a multiple of": lambda size, bound: size % bound == 0,
-}
-
-
-@dataclass(frozen=True)
-class Entry:
-    """What is known of one workload by name.
-
-    task: classification, segmentation, detection, video, flow, language, translation, speech, embedding or synthetic.
-    hyper: default of every size it takes; image_size is height and width in pixels, frames the length of a clip, width
-    the channels of a residual network's first stage.
-    source: where architecture and defaults are defined.
-    limits: (size, relation of RELATIONS, a number or another size) that hold, or it cannot be built.
-    smallest_image, smallest_frames: anything below fails.
-    image_step: the sizes it promises are the multiples of this one.
-    fixed: image_size and frames can only be the defaults.
-    single_from: smallest image that trains in a batch of one; below, batch normalisation meets a single value per
-    channel and refuses. None: no image is large enough.
-    """
-
-    task: str
-    hyper: Mapping[str, int]
-    source: str
-    smallest_image: int = 1
-    image_step: int = 1
-    fixed: bool = False
-    single_from: int | None = 1
-    smallest_frames: int = 1
-    limits: tuple[Limit, ...] = ()
+IMAGES = ("classification", "image recognition")
+"""Tasks of one image and one label each."""
 
 
 @dataclass(frozen=True)
 class Suite:
-    """Models that are measured together, with the sizes that belong to the comparison.
+    """Models that are measured together, with the sizes that belong to the comparison; None: each model's own.
 
-    every_counter: the comparison is of counters, too, so that all there are take part.
+    every_counter: the comparison is of counters, too, so that all there are take part. own: each model at its source's
+    batch size, with its source's optimizer.
     """
 
     models: tuple[str, ...]
-    num_classes: int
-    image_size: int
+    num_classes: int | None = None
+    image_size: int | None = None
     every_counter: bool = False
+    own: bool = False
 
 
 SUITES = {
@@ -85,8 +60,11 @@ SUITES = {
         image_size=224,
         every_counter=True,
     ),
+    "fathom": Suite(models=fathom.FATHOM, own=True),
+    "fathom-small": Suite(models=tuple(fathom.named(name, small=True) for name in fathom.FATHOM), own=True),
 }
-"""post2021: the models of Hobbhahn's post on utilization, trained on CIFAR-10 resized to 224 × 224."""
+"""post2021: the models of Hobbhahn's post on utilization, trained on CIFAR-10 resized to 224 × 224. fathom: the eight
+of Fathom as their code has them; fathom-small: the same at sizes for a CPU."""
 
 
 def _images(paper: str, image_size: int = 224, **facts: int | bool | None) -> Entry:
@@ -327,7 +305,7 @@ _SYNTHETIC = {
 }
 """Known answers, to calibrate the harness with."""
 
-ENTRIES: Mapping[str, Entry] = {**_CLASSIFICATION, **_DENSE, **_VIDEO, **_SEQUENCES, **_SYNTHETIC}
+ENTRIES: Mapping[str, Entry] = {**_CLASSIFICATION, **_DENSE, **_VIDEO, **_SEQUENCES, **_SYNTHETIC, **fathom.ENTRIES}
 
 
 FACTORIES = {
@@ -336,6 +314,7 @@ FACTORIES = {
     "translation": "workloads.sequences:get",
     "speech": "workloads.sequences:get",
     "embedding": "workloads.sequences:get",
+    **dict.fromkeys(fathom.TASKS, "workloads.fathom.workloads:get"),
 }
 """Task → the factory of its workloads; torchvision's for all others."""
 

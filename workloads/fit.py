@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch.nn.modules.module import register_module_forward_hook
 
+from workloads.base import Batch, Workload
 from workloads.building import told
 from workloads.outputs import tensors
 
@@ -42,6 +43,17 @@ def reason(model: torch.nn.Module, inputs: Sequence[Any]) -> str:
             for buffer, before in held:
                 buffer.copy_(before)
     return ""
+
+
+def mismatch(workload: Workload, batch: Batch) -> str:
+    """What speaks against a batch of a person's own, in one line: inputs of other sizes or types than the workload's
+    own batch of this size has; "" for nothing."""
+    size = next((tensor.shape[0] for tensor in tensors(batch.inputs) if tensor.dim()), 0)
+    if not size:
+        return f"{workload.name}: expected a batch of one sample or more, got {shapes(batch.inputs)}"
+    wanted = shapes(workload.batch(workload.hyper, size, torch.device("meta"), None).inputs)
+    got = shapes(batch.inputs)
+    return "" if got == wanted else f"{workload.name} cannot take this batch: expected {wanted}, got {got}"
 
 
 def shapes(inputs: Any) -> str:

@@ -7,32 +7,14 @@ the batch itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import partial
-from typing import Any
-
-import torch
-
-from workloads import gpt, tokens
-from workloads.base import Batch, Workload
-from workloads.catalogue import entry, hyper_of, reason_not_trainable
+from workloads import gpt
+from workloads.base import Workload
+from workloads.catalogue import entry, hyper_of
 from workloads.catamount import bert, nmt, recurrent_lm, speech, word2vec
-from workloads.meta import sizes_alone
+from workloads.families import Family, made
 
 TASKS = ("language", "translation", "speech", "embedding")
 """Tasks of the catalogue whose workloads are made here."""
-
-
-@dataclass(frozen=True)
-class Family:
-    """What a workload is made of. model(**hyper) → module; the others are as in `Workload`."""
-
-    model: Callable[..., torch.nn.Module]
-    batch: Callable[[Mapping[str, int], int, torch.device, torch.Generator | None], Batch] = tokens.next_tokens
-    loss: Callable[[Any, Any], torch.Tensor] = tokens.token_loss
-    items: Callable[[Mapping[str, int], int], int] = tokens.tokens_of
-    item: str = "token"
 
 
 FAMILIES = {
@@ -56,24 +38,4 @@ def get(name: str, /, **hyper: int) -> Workload:
     known, sizes = entry(name), hyper_of(name, **hyper)
     if name not in FAMILIES:
         raise ValueError(f"{name} is a {known.task} workload; those made here are {', '.join(FAMILIES)}")
-    reason = reason_not_trainable(name, sizes, batch_size=2)
-    if reason is not None:
-        raise ValueError(reason)
-    family = FAMILIES[name]
-    return Workload(
-        name=name,
-        task=known.task,
-        hyper=sizes,
-        build=partial(build, name),
-        batch=family.batch,
-        loss=family.loss,
-        items=family.items,
-        item=family.item,
-        source=known.source,
-    )
-
-
-def build(name: str, /, **hyper: int) -> torch.nn.Module:
-    """The model in training mode with random weights, on the current default device; without weights on meta."""
-    with sizes_alone():
-        return FAMILIES[name].model(**hyper).train()
+    return made(name, FAMILIES[name], known, sizes)

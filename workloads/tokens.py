@@ -6,6 +6,7 @@ token longer than the model reads. Nothing is padded and nothing masked.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import torch
@@ -20,6 +21,23 @@ IGNORED = -100
 def draw(sizes: tuple[int, ...], vocab: int, device: torch.device, generator: torch.Generator | None) -> torch.Tensor:
     """Uniform random tokens, int64."""
     return torch.randint(vocab, sizes, device=device, generator=generator)
+
+
+def log_uniform(
+    sizes: tuple[int, ...], vocab: int, device: torch.device, generator: torch.Generator | None
+) -> torch.Tensor:
+    """Random tokens, int64, whose frequency falls with their number as that of words in a text does (Zipf).
+
+    Token w has the probability ln((w + 2) / (w + 1)) / ln(vocab + 1), as in TensorFlow's log-uniform sampler.
+    """
+    uniform = torch.rand(sizes, device=device, generator=generator)
+    return (torch.exp(uniform * math.log(vocab + 1)).long() - 1).clamp(0, vocab - 1)
+
+
+def log_expected(words: torch.Tensor, vocab: int, count: int) -> torch.Tensor:
+    """Logarithm of how often each word is expected among `count` that are log-uniform."""
+    share = torch.log((words + 2.0) / (words + 1.0)) / math.log(vocab + 1)
+    return torch.log(share * count)
 
 
 def next_tokens(hyper: Mapping[str, int], size: int, device: torch.device, generator: torch.Generator | None) -> Batch:

@@ -9,12 +9,13 @@ from __future__ import annotations
 import contextlib
 import copy
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
 
-from workloads.base import Batch
+from workloads.base import Batch, Workload
+from workloads.catalogue import OWN
 
 Mark = Callable[[str], None]
 
@@ -27,6 +28,18 @@ OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
 """Names in `workloads/catalogue.py:OPTIMIZERS`; a test holds the two together."""
 
 
+def optimizer_of(name: str, workload: Workload, parameters: Iterable[torch.nn.Parameter]) -> torch.optim.Optimizer:
+    """An optimizer by its name: one of OPTIMIZERS, or "own", the workload's.
+
+    Raises ValueError, one line, for a workload that has none of its own.
+    """
+    if name != OWN:
+        return OPTIMIZERS[name](parameters)
+    if workload.optimizer is None:
+        raise ValueError(f"{workload.name} has no optimizer of its own; expected {', '.join(OPTIMIZERS)}")
+    return workload.optimizer(parameters)
+
+
 def unheard(phase: str) -> None:
     """The mark of a step that nobody listens to."""
 
@@ -36,7 +49,8 @@ class TrainingStep:
 
     Calls `mark` with "forward", "loss", "backward", "optimizer" and "end" as each begins. zero_grad belongs to the
     optimizer's work but comes first, before "forward", as every training loop writes it; it sets gradients to None.
-    autocast: dtype of `torch.autocast`, or None. scaler: for fp16, on the device of the model.
+    autocast: dtype of `torch.autocast`, or None. scaler: for fp16, on the device of the model. accumulate: batches
+    whose gradients are summed before the optimizer's step; the last output lives until the next one is there.
     """
 
     def __init__(
@@ -48,6 +62,7 @@ class TrainingStep:
         device_type: str,
         autocast: torch.dtype | None = None,
         scaler: torch.amp.GradScaler | None = None,
+        accumulate: int = 1,
     ) -> None:
         self.model = model
         self.loss = loss
@@ -56,6 +71,7 @@ class TrainingStep:
         self.device_type = device_type
         self.autocast = autocast
         self.scaler = scaler
+        self.accumulate = accumulate
         self.last_loss: torch.Tensor | None = None
 
     def __call__(self, mark: Mark = unheard) -> None:
@@ -73,11 +89,21 @@ class TrainingStep:
         """All but the optimizer's step: sets gradients to None, then forward, loss, backward. Gives output and loss."""
         batch = next(self.batches)
         self.optimizer.zero_grad(set_to_none=True)
-        with self._precision():
+        found = self._gradients_of(batch, mark)
+        for _ in range(self.accumulate - 1):
+            batch = next(self.batches)
+            found = self._gradients_of(batch, mark)
+        return found
+
+    def _gradients_of(self, batch: Batch, mark: Mark) -> tuple[Any, torch.Tensor]:
+        """Forward, loss, backward of one batch. Gives output and loss."""
+        with _precision(self.device_type, self.autocast):
             mark("forward")
             output = self.model(*batch.inputs)
             mark("loss")
             loss = self.loss(output, batch.target)
+            if self.accumulate > 1:
+                loss = loss / self.accumulate
         mark("backward")
         (loss if self.scaler is None else self.scaler.scale(loss)).backward()
         return output, loss
@@ -88,11 +114,6 @@ class TrainingStep:
         other.batches = batches
         other.model = self.model if model is None else model
         return other
-
-    def _precision(self) -> contextlib.AbstractContextManager[Any]:
-        if self.autocast is None:
-            return contextlib.nullcontext()
-        return torch.autocast(self.device_type, dtype=self.autocast)
 
 
 class GradientStep:
@@ -108,3 +129,37 @@ class GradientStep:
     def __call__(self, mark: Mark = unheard) -> None:
         self._training.gradients(mark)
         mark("end")
+
+
+class InferenceStep:
+    """A callable that runs the model in evaluation mode on the next of its batches, without gradients and without loss.
+
+    Announces "forward" and "end". The model stays in evaluation mode.
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        batches: Sequence[Batch],
+        device_type: str,
+        autocast: torch.dtype | None = None,
+    ) -> None:
+        self.model = model.eval()
+        self.batches: Iterator[Batch] = itertools.cycle(batches)
+        self.device_type = device_type
+        self.autocast = autocast
+        self.last_output: Any = None
+
+    @torch.no_grad()
+    def __call__(self, mark: Mark = unheard) -> None:
+        batch = next(self.batches)
+        with _precision(self.device_type, self.autocast):
+            mark("forward")
+            self.last_output = self.model(*batch.inputs)
+        mark("end")
+
+
+def _precision(device_type: str, autocast: torch.dtype | None) -> contextlib.AbstractContextManager[Any]:
+    if autocast is None:
+        return contextlib.nullcontext()
+    return torch.autocast(device_type, dtype=autocast)

@@ -24,6 +24,7 @@ import torch
 from workloads.base import Batch, Workload
 from workloads.building import building
 from workloads.inputs import draw, positional, resized, split, takes
+from workloads.interface import workload_of
 from workloads.meta import sizes_alone
 from workloads.outputs import mean_loss
 from workloads.shapes import Shape
@@ -47,6 +48,8 @@ def get(spec: Spec, shapes: Sequence[Shape] = (), maker: Spec | None = None, /, 
     made = _call(spec, function, sizes)
     if isinstance(made, Workload):
         return replace(made, name=spec.text)
+    if (workload := workload_of(spec.text, made)) is not None:
+        return workload
     model, inputs = made if isinstance(made, tuple) and len(made) == 2 else (made, None)
     if not isinstance(model, torch.nn.Module):
         raise ValueError(f"{spec.text}: expected {RETURNS}; got {_told(made)}")

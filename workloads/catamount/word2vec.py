@@ -8,15 +8,15 @@ noise. Gradients are dense.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
+from functools import partial
 
 import torch
 from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from workloads.base import Batch
-from workloads.tokens import draw
+from workloads.tokens import draw, log_expected, log_uniform
 
 Logits = tuple[torch.Tensor, torch.Tensor]
 
@@ -38,12 +38,8 @@ class Word2Vec(nn.Module):
         embedded, told = self.embedding(words.flatten()), contexts.flatten()
         true = (embedded * self.contexts(told)).sum(dim=1) + self.biases[told]
         sampled = embedded @ self.contexts(noise).t() + self.biases[noise]
-        return true - self._expected(told), sampled - self._expected(noise)
-
-    def _expected(self, words: torch.Tensor) -> torch.Tensor:
-        """Logarithm of how often each word is expected in the noise."""
-        share = torch.log((words + 2.0) / (words + 1.0)) / math.log(self.vocab + 1)
-        return torch.log(share * self.negatives)
+        expected = partial(log_expected, vocab=self.vocab, count=self.negatives)
+        return true - expected(told), sampled - expected(noise)
 
 
 def loss(output: Logits, _target: None) -> torch.Tensor:
@@ -57,9 +53,8 @@ def loss(output: Logits, _target: None) -> torch.Tensor:
 def batch(hyper: Mapping[str, int], size: int, device: torch.device, generator: torch.Generator | None) -> Batch:
     """Inputs: size × positions words, as many contexts, and `negatives` words of noise, for the batch as a whole."""
     words, contexts = (draw((size, hyper["positions"]), hyper["vocab"], device, generator) for _ in range(2))
-    uniform = torch.rand(hyper["negatives"], device=device, generator=generator)
-    noise = torch.exp(uniform * math.log(hyper["vocab"] + 1)).long() - 1
-    return Batch((words, contexts, noise.clamp(0, hyper["vocab"] - 1)), None)
+    noise = log_uniform((hyper["negatives"],), hyper["vocab"], device, generator)
+    return Batch((words, contexts, noise), None)
 
 
 def pairs_of(hyper: Mapping[str, int], size: int) -> int:

@@ -1,0 +1,111 @@
+"""The largest batch whose step fits into memory: predicted from the steps of small batches, and then looked at.
+
+At one order of operations each moment's live bytes are a line in the batch, so two small batches say which moment is
+the highest at any batch (`Lines`); a prediction is where the first line crosses the memory. What is returned was looked
+at itself: that batch fits and the next one does not. A step whose operations change with the batch has no lines in
+common; then the search goes by the secant of what was looked at last, and by halves. It needs memory that does not
+fall as the batch grows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+SMALL = (2, 4)
+"""Batches from which all others are predicted. Not 1, whose strides are any."""
+
+MOST = 2**24
+"""Larger batches are not looked for."""
+
+
+@dataclass(frozen=True)
+class Fit:
+    """largest_batch: 0 where not even the smallest fits. needed: batch → bytes of all that were looked at.
+
+    predicted: by the small batches alone; None where they predict nothing. capped: more than MOST would fit.
+    """
+
+    largest_batch: int
+    available_bytes: int
+    needed: dict[int, int]
+    predicted: int | None
+    capped: bool = False
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Bytes of each moment at two batches, in the same order of operations."""
+
+    first: tuple[int, Sequence[int]]
+    second: tuple[int, Sequence[int]]
+
+    def at(self, batch: int) -> float:
+        """The highest moment's bytes at a batch."""
+        (one, low), (other, high) = self.first, self.second
+        return max(a + (b - a) * (batch - one) / (other - one) for a, b in zip(low, high, strict=True))
+
+    def largest(self, available_bytes: int) -> int:
+        """The largest batch of which every moment is below; MOST if they are at every batch."""
+        (one, low), (other, high) = self.first, self.second
+        found: float = MOST
+        for a, b in zip(low, high, strict=True):
+            if b > a:
+                found = min(found, one + (available_bytes - a) * (other - one) / (b - a))
+        return max(0, int(found))
+
+
+def largest_batch(
+    need: Callable[[int], Sequence[int] | int], available_bytes: int, least: int = 1, most: int = MOST
+) -> Fit:
+    """Look for it. need: batch → bytes at each moment of its step, or of the highest alone, and raises what the step
+    does. least: the smallest batch that the step takes."""
+    looked: dict[int, Any] = {}
+
+    def highest(batch: int) -> int:
+        if batch not in looked:
+            looked[batch] = need(batch)
+        found = looked[batch]
+        return found if isinstance(found, int) else max(found)
+
+    def done(batch: int, guess: int | None, capped: bool = False) -> Fit:
+        needed = {number: highest(number) for number in sorted(looked)}
+        return Fit(batch, available_bytes, needed, guess, capped)
+
+    if highest(least) > available_bytes:
+        return done(0, None)
+    small = [batch for batch in SMALL if least < batch <= most]
+    fitting = [batch for batch in small if highest(batch) <= available_bytes]
+    guess = _predicted([(batch, looked[batch]) for batch in small], available_bytes)
+    low = max(fitting, default=least)
+    high = min((batch for batch in small if batch not in fitting), default=None)
+    trial = guess if guess is not None else 2 * low
+    while high is None or high - low > 1:
+        trial = min(max(trial, low + 1), most if high is None else high - 1)
+        fits = highest(trial) <= available_bytes
+        low, high = (trial, high) if fits else (low, trial)
+        if low >= most:
+            return done(low, guess, capped=True)
+        if trial == guess:  # a prediction is proved by one neighbour
+            trial += 1 if fits else -1
+        else:
+            trial = _between(low, high, highest, available_bytes, halves=len(looked) % 3 == 0)
+    return done(low, guess)
+
+
+def _predicted(small: Sequence[tuple[int, Any]], available_bytes: int) -> int | None:
+    """By the lines of two small batches; None without two that have as many moments."""
+    if len(small) < 2 or isinstance(small[0][1], int) or len(small[0][1]) != len(small[1][1]):
+        return None
+    return min(Lines(*small).largest(available_bytes), MOST)
+
+
+def _between(low: int, high: int | None, highest: Callable[[int], int], available_bytes: int, halves: bool) -> int:
+    """Between what fits and what does not: where their line crosses, or their middle; without the latter, twice."""
+    if high is None:
+        return 2 * low
+    if halves:
+        return (low + high) // 2
+    below, above = highest(low), highest(high)
+    return low + (available_bytes - below) * (high - low) // max(1, above - below)

@@ -1,0 +1,63 @@
+"""What of a device's memory is tensors and what libraries' workspaces, from the history of PyTorch's CUDA allocator.
+
+The history is `torch.cuda.memory._snapshot()["device_traces"][i]`, recorded from before the model was made, with
+stacks: entries with action, addr, size (as it was asked for, without rounding) and frames. A workspace is what a
+function of cuBLAS's or cuDNN's asked for: one of the frames says so. Pure: made-up recordings will do.
+
+Not claimed: that each version of torch keeps the names of these functions. What has no symbols is taken for a tensor's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+_WORKSPACE = re.compile(r"workspace|cudnn|cublas", re.IGNORECASE)
+_KEPT = re.compile(r"at::native::cudnn_batch_norm|_cudnn_rnn|reserve", re.IGNORECASE)
+"""Functions of cuDNN whose outputs are tensors."""
+
+ALLOCATED, FREED = "alloc", "free_completed"
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Bytes asked for at the highest moment. peak_bytes: their sum."""
+
+    peak_bytes: int
+    tensors_bytes: int
+    workspaces_bytes: int
+
+
+def rows(history: Sequence[Mapping[str, Any]], since: int = 0) -> Rows:
+    """The highest moment from entry `since` on; of several with the same bytes the first."""
+    living: dict[int, tuple[int, bool]] = {}
+    tensors = workspaces = 0
+    highest = Rows(0, 0, 0)
+    for position, entry in enumerate(history):
+        if entry["action"] == ALLOCATED:
+            is_workspace = _is_workspace(entry.get("frames", ()))
+            living[entry["addr"]] = (entry["size"], is_workspace)
+            tensors, workspaces = _changed(tensors, workspaces, entry["size"], is_workspace)
+        elif entry["action"] == FREED and entry["addr"] in living:
+            size, is_workspace = living.pop(entry["addr"])
+            tensors, workspaces = _changed(tensors, workspaces, -size, is_workspace)
+        if position >= since and tensors + workspaces > highest.peak_bytes:
+            highest = Rows(tensors + workspaces, tensors, workspaces)
+    return highest
+
+
+def _changed(tensors: int, workspaces: int, size: int, is_workspace: bool) -> tuple[int, int]:
+    return (tensors, workspaces + size) if is_workspace else (tensors + size, workspaces)
+
+
+def _is_workspace(frames: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a library asked: the innermost frames up to the operator's own, which is at::native's or at::_ops'."""
+    for frame in frames:
+        name = str(frame.get("name", ""))
+        if name.startswith(("at::_ops::", "at::meta::", "torch::autograd::")):
+            return False
+        if _WORKSPACE.search(name) and not _KEPT.search(name) and "at::empty" not in name:
+            return True
+    return False

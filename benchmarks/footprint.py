@@ -1,0 +1,161 @@
+"""The footprint's prediction against real allocators and torch's MemTracker, over models × batches × precisions.
+
+    python -m benchmarks.footprint --out results/published/footprint-2026-11-22
+    python -m benchmarks.footprint --device cuda --batches 8,64 --out DIR
+    python -m benchmarks.footprint --write docs/footprint.md results/published/footprint-2026-11-22
+    python -m benchmarks.footprint --speed
+
+Each step runs in a process of its own: predicted on fake tensors, then run twice and measured in the second
+(`measure/allocations.py`), then again under MemTracker. Rows go to checked.csv as they come; one that was stopped goes
+on. Bytes repeat exactly, whatever else the machine does. `--write` makes the page from the rows of DIR.
+`--speed` tells what the analysis takes beyond the trace: processor seconds, least of three.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import importlib.metadata
+import json
+import platform
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from analysis.precisions import PRECISIONS
+from results.footprint import Checked
+from results.rows import header
+from runners.footprint_steps import Asked
+from workloads.catalogue import ENTRIES, OPTIMIZERS, SUITES
+
+ROWS, MACHINE = "checked.csv", "machine.json"
+SUITE = SUITES["post2021"]
+TIMEOUT_S = 900.0
+SIZES = {name: getattr(SUITE, name) for name in ("num_classes", "image_size")}
+"""Of the suite's models; others have their own."""
+
+GOALS = (("resnet152", 8, {}, 1.0), ("gpt", 4, {"layers": 48}, 5.0))
+"""Model, batch, sizes, and the most seconds that the analysis may take beyond the trace."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, or write the page."""
+    options = _parser().parse_args(arguments)
+    if options.speed:
+        return _speed()
+    if options.write:
+        from reports.footprint_page import page
+
+        machine = json.loads((options.directory / MACHINE).read_text(encoding="utf-8"))
+        options.write.write_text(page(read(options.directory), machine, f"`{options.directory}`"), encoding="utf-8")
+        return 0
+    options.out.mkdir(parents=True, exist_ok=True)
+    (options.out / MACHINE).write_text(json.dumps(_machine(options.device), indent=1) + "\n", encoding="utf-8")
+    _measure(options)
+    return 0
+
+
+def read(directory: Path) -> list[Checked]:
+    """The rows of a directory."""
+    path = directory / ROWS
+    if not path.exists():
+        return []
+    with path.open(encoding="utf-8", newline="") as file:
+        return [Checked.from_row(row) for row in csv.DictReader(file)]
+
+
+def _measure(options: argparse.Namespace) -> None:
+    from runners.launch import Fault, Worker
+
+    done = {(row.model, row.batch_size, row.precision, row.optimizer) for row in read(options.out)}
+    for asked, batch_size in _steps(options):
+        if (asked.model, batch_size, asked.precision, asked.optimizer) in done:
+            continue
+        worker = Worker("footprint")
+        try:
+            answer = worker.call(
+                "runners.footprint_check:check", asked, batch_size, options.device, timeout_s=TIMEOUT_S
+            )
+        finally:
+            worker.stop()
+        if isinstance(answer, Fault):
+            print(f"{asked.model} batch {batch_size} {asked.precision}: {answer.status}: {answer.reason}", flush=True)
+            continue
+        _append(options.out / ROWS, answer)
+        error = answer.predicted_bytes / answer.measured_bytes - 1
+        tensors = answer.predicted_bytes / answer.tensors_bytes - 1
+        print(f"{asked.model} batch {batch_size} {asked.precision}: {error:+.3%}, tensors {tensors:+.4%}", flush=True)
+
+
+def _speed() -> int:
+    """Processor seconds of trace and analysis of two large steps; 1 where a goal is missed."""
+    from analysis.caching_allocator import replay
+    from analysis.footprint import footprint, settled
+    from runners.footprint_steps import traced
+
+    missed = 0
+    for model, batch_size, hyper, goal_s in GOALS:
+        times, analysed = [], []
+        for _ in range(3):
+            begun = time.process_time()
+            step = traced(Asked(model, "amp-bf16", "adamw", hyper=hyper), batch_size)
+            times.append(time.process_time() - begun)
+            begun = time.process_time()
+            footprint(step.operations, step.storages)
+            replay(settled(step.operations, step.storages), len(step.operations))
+            analysed.append(time.process_time() - begun)
+        missed |= min(analysed) > goal_s
+        sizes = "".join(f", {name} {size}" for name, size in hyper.items())
+        print(
+            f"{model}, batch {batch_size}{sizes}: {len(step.operations):,} operations, trace {min(times):.2f} s, "
+            f"analysis {min(analysed):.3f} s, goal {goal_s:g} s: {'missed' if min(analysed) > goal_s else 'met'}"
+        )
+    return missed
+
+
+def _steps(options: argparse.Namespace) -> Iterator[tuple[Asked, int]]:
+    kind = options.device.partition(":")[0]
+    for batch_size in options.batches.split(","):
+        for model in options.models.split(","):
+            sizes = {name: size for name, size in SIZES.items() if name in ENTRIES[model].hyper}
+            for precision in options.precisions.split(","):
+                yield Asked(model, precision, options.optimizer, kind, hyper=sizes), int(batch_size)
+
+
+def _append(path: Path, row: Checked) -> None:
+    fresh = not path.exists()
+    with path.open("a", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, header(Checked), lineterminator="\n")
+        if fresh:
+            writer.writeheader()
+        writer.writerow(row.to_row())
+
+
+def _machine(device: str) -> dict[str, str]:
+    versions = {name: importlib.metadata.version(name) for name in ("torch", "torchvision")}
+    said = {"device": device, "python": platform.python_version(), **versions}
+    if device == "cpu":
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        said["processor"] = next((line.partition(": ")[2] for line in lines if line.startswith("model name")), "")
+        flags = next((line.split() for line in lines if line.startswith("flags")), [])
+        said["isa"] = " ".join(name for name in ("avx2", "avx512f", "avx512_bf16", "amx_bf16") if name in flags)
+    return said
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.footprint", description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--models", default=",".join(SUITE.models), help="names with commas (the suite post2021)")
+    parser.add_argument("--batches", default="2,8", help="(2,8)")
+    parser.add_argument("--precisions", default="fp32,amp-bf16", help=f"of {', '.join(PRECISIONS)} (fp32,amp-bf16)")
+    parser.add_argument("--optimizer", choices=OPTIMIZERS, default="sgd")
+    parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:N (cpu)")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="where the rows go")
+    parser.add_argument("--write", type=Path, metavar="FILE", help="write the page from DIR instead")
+    parser.add_argument("--speed", action="store_true", help="time the analysis of two large steps instead")
+    parser.add_argument("directory", nargs="?", type=Path, metavar="DIR")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

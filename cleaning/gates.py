@@ -1,0 +1,250 @@
+"""Gates that a published run must pass: each asks one thing that a number can be wrong by, and names the cells.
+
+`judge` goes through GATES in their order. A cell that failed a gate is not asked by those that lean on it (`after`), so
+that one fault turns one gate red, its cause, and not everything that was calculated with it. A gate that finds
+nothing to ask is open, never passed: a CPU has no clock telemetry, a run of one batch no law in the batch.
+
+To add one: a function from `Evidence` to `Found` in one of the files beside this, a line in GATES, and a planted fault
+in `tests/test_gates.py` that it alone catches. Passing all of them proves no number right; each is a fault excluded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from cleaning import gates_counts, gates_device, gates_kept, gates_times
+from cleaning.evidence import Evidence
+from cleaning.found import RUN, Found
+from results.verdicts import FAIL, OPEN, PASS, Verdict
+
+Check = Callable[[Evidence], Iterable[Found]]
+
+
+@dataclass(frozen=True)
+class Gate:
+    """name; checks: what must hold, in words; check: asks it; needs: what an open gate lacks; after: the gates whose
+    failures leave a cell out of this one."""
+
+    name: str
+    checks: str
+    check: Check
+    needs: str
+    after: tuple[str, ...] = ()
+
+
+_TABLE = ("committed", "operations_once")
+_COUNTED = (*_TABLE, "batch", "executed", "backward_forward")
+_TIMED = ("committed", "synchronised", "possible_time")
+
+GATES: tuple[Gate, ...] = (
+    Gate(
+        "committed",
+        "every row is committed, and is what was committed",
+        gates_kept.committed,
+        "a measured cell",
+    ),
+    Gate(
+        "one_machine",
+        "sittings agree in device, driver branch, torch and peaks, and were measured by committed code",
+        gates_kept.one_machine,
+        "a sitting",
+    ),
+    Gate(
+        "flags",
+        "flags read back before and after each cell are those of its precision, and so are its units",
+        gates_device.flags,
+        "flags that were read back",
+    ),
+    Gate(
+        "operations_once",
+        "the operation table has each call once: no gap in its numbers, no product again",
+        gates_counts.operations_once,
+        "an operation table",
+        ("committed",),
+    ),
+    Gate(
+        "batch",
+        "the batch in the operation table's shapes, and the items a step, are those of the cell",
+        gates_counts.batch,
+        "an operation table that begins with a batch",
+        _TABLE,
+    ),
+    Gate(
+        "executed",
+        "one real step on the device did the table's model FLOP, by kind and dtype",
+        gates_counts.executed,
+        "a real step that was counted on the device",
+        (*_TABLE, "batch"),
+    ),
+    Gate(
+        "dtypes",
+        "products were computed in the dtype that the precision names",
+        gates_device.dtypes,
+        "a real step that was counted on the device",
+        ("committed", "executed"),
+    ),
+    Gate(
+        "backward_forward",
+        "backward FLOP is what the forward pass implies, for this model, to the unit",
+        gates_counts.backward_forward,
+        "an operation table with weights, of convolutions and matrix products alone",
+        _TABLE,
+    ),
+    Gate(
+        "counts_repeat",
+        "cells of equal sizes have equal counts, whatever their precision, repeat or layout",
+        gates_counts.counts_repeat,
+        "two cells of equal sizes",
+        _COUNTED,
+    ),
+    Gate(
+        "affine",
+        "exact counts are slope × batch + constant in whole numbers, over at least three batches",
+        gates_counts.affine,
+        "three batches of one model",
+        (*_COUNTED, "counts_repeat"),
+    ),
+    Gate(
+        "conventions",
+        "no counter's forward products are twice or half the exact count: a multiply-add is 2 FLOP",
+        gates_counts.conventions,
+        "a counter beside an exact count",
+        _COUNTED,
+    ),
+    Gate(
+        "profiles",
+        "cleaned profiles have the exact count, forward and backward",
+        gates_counts.profiles,
+        "a profile beside an exact count",
+        _COUNTED,
+    ),
+    Gate(
+        "synchronised",
+        "blocks do not overlap, none ends before its device work, all lie in the window",
+        gates_times.synchronised,
+        "timed blocks",
+        ("committed",),
+    ),
+    Gate(
+        "possible_time",
+        "no step is faster than its FLOP at the highest clock, nor 1.25 × the ceiling measured here",
+        gates_times.possible_time,
+        "a peak at the highest clock, or a ceiling",
+        ("committed", "synchronised", "flags", *_COUNTED),
+    ),
+    Gate(
+        "at_most_one",
+        "utilization of tensor units is at most 1; above 1 on others is marked",
+        gates_times.at_most_one,
+        "a utilization of a datasheet's peak or the user's",
+        ("flags", "conventions", *_COUNTED, *_TIMED),
+    ),
+    Gate(
+        "converged",
+        "each interval is as narrow as was asked for, over enough blocks, by the raw samples",
+        gates_times.converged,
+        "timed blocks",
+        ("committed", "synchronised"),
+    ),
+    Gate(
+        "repeats",
+        "images/s of repeats in fresh processes agree within their noise",
+        gates_times.repeats,
+        "a cell that was repeated",
+        _TIMED,
+    ),
+    Gate(
+        "by_batch",
+        "a larger batch trains no fewer items a second than 0.8 × a smaller one",
+        gates_times.by_batch,
+        "two batches of one model",
+        (*_TIMED, "converged", "repeats", "batch"),
+    ),
+    Gate(
+        "record",
+        "resnet50 trains fewer images a second than the MLPerf record of that GPU",
+        gates_times.record,
+        "resnet50 at 224 pixels on a GPU with a record",
+        _TIMED,
+    ),
+    Gate(
+        "losses",
+        "the loss of the last timed step is finite",
+        gates_times.losses,
+        "a loss",
+        ("committed",),
+    ),
+    Gate(
+        "alone",
+        "no other process was on the GPU; others took less than 5 % of the processors",
+        gates_device.alone,
+        "a count of other processes, or of their share of the processors",
+    ),
+    Gate(
+        "clock",
+        "SM clocks were polled through the window, and are the device's own, not idle ones",
+        gates_device.clock,
+        "telemetry of a GPU",
+        ("committed",),
+    ),
+    Gate(
+        "throttling",
+        "what held clocks down is in the cell's warnings, and no clock fell without a reason",
+        gates_device.throttling,
+        "event reasons of a GPU",
+        ("committed", "clock"),
+    ),
+    Gate(
+        "energy",
+        "the energy counter moved, agrees with polled power, and gives the energy of the row",
+        gates_device.energy,
+        "an energy counter or polled power",
+        ("committed",),
+    ),
+    Gate(
+        "peak",
+        "peaks are the table's dense ones, and no higher than multiprocessors × rate × highest clock",
+        gates_kept.peak,
+        "a datasheet's peak or the user's",
+        ("one_machine",),
+    ),
+    Gate(
+        "rebuilt",
+        "the utilization.csv that lies in the run is what its raw rows give",
+        gates_kept.rebuilt,
+        "a utilization.csv",
+        ("committed", "peak", "throttling"),
+    ),
+)
+
+
+def judge(evidence: Evidence, gates: Iterable[Gate] = GATES) -> list[Verdict]:
+    """One verdict a gate, in their order."""
+    failed: dict[str, set[str]] = {}
+    verdicts = []
+    for gate in gates:
+        out = set[str]().union(*(failed.get(name, set()) for name in gate.after))
+        verdict = _verdict(gate, list(gate.check(evidence.without(out))), len(out))
+        failed[gate.name] = set(verdict.cell_ids) if verdict.verdict == FAIL else set()
+        verdicts.append(verdict)
+    return verdicts
+
+
+def _verdict(gate: Gate, found: list[Found], left_out: int) -> Verdict:
+    wrong = [each for each in found if not each.holds]
+    cells = dict.fromkeys(each.cell_id for each in wrong or found if each.cell_id != RUN)
+    told: dict[str, list[str]] = {}
+    for each in (each for each in wrong or found if each.words):
+        told.setdefault(each.cell_id, []).append(each.words)
+    missing = "" if found else f"needs {gate.needs}"
+    beside = f"not asked: {left_out} of the cells, which failed a gate that comes first" if left_out else ""
+    return Verdict(
+        gate=gate.name,
+        checks=gate.checks,
+        verdict=FAIL if wrong else PASS if found else OPEN,
+        asked=len({each.cell_id for each in found}),
+        cell_ids=tuple(cells),
+        found={cell_id: "; ".join(dict.fromkeys(words)) for cell_id, words in told.items()},
+        reason="; ".join(filter(None, (missing, beside))),
+    )

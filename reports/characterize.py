@@ -1,0 +1,103 @@
+"""The answer of `runners.characterize` as text: shares by group, likeness, steadiness, inference, parallelism, cost.
+
+`look` works everything out of the recorded rows; `to_text` says it. Prints nothing and knows no file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from analysis.characterized import (
+    Against,
+    Launching,
+    compared,
+    launching,
+    linkage,
+    mixes,
+    steadiness,
+    training_against_inference,
+)
+from analysis.fathom_groups import FATHOM, Grouping
+from analysis.group_costs import Density, GroupCost, densities, group_costs
+from analysis.heavy_tail import Tail, tail
+from analysis.mix import Mix, types_for
+from analysis.over_threads import Scaling, over_batch, parallelism
+from analysis.reconstructed import Reconstructed, reconstructed
+from analysis.similarity import Merge
+from analysis.stationarity import Stationarity
+from results.characterization import Characterization, Recording
+
+SUFFICIENT = 0.9
+"""The part of the time in operations that "types for 90 %" is about."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Everything that is told. compared: the mixes that stand for their workloads."""
+
+    data: Characterization
+    mixes: tuple[Mix, ...]
+    compared: tuple[Mix, ...]
+    linkage: tuple[Merge, ...]
+    steadiness: tuple[tuple[Recording, Stationarity], ...]
+    against: tuple[Against, ...]
+    parallelism: tuple[Scaling, ...]
+    over_batch: tuple[tuple[Recording, Mix], ...]
+    costs: tuple[GroupCost, ...]
+    densities: tuple[Density, ...]
+    launching: tuple[Launching, ...]
+    tails: tuple[tuple[Mix, Tail], ...]
+    reconstructed: tuple[Reconstructed, ...]
+    peaks: Mapping[str, float]
+    notes: tuple[str, ...] = ()
+    reproduce: str = ""
+
+
+def look(
+    data: Characterization,
+    grouping: Grouping = FATHOM,
+    notes: Sequence[str] = (),
+    *,
+    reproduce: str = "",
+    peaks: Mapping[str, float] | None = None,
+) -> Seen:
+    """Work it all out. reproduce: "fathom" to tell the paper's numbers beside ours; peaks: unit → FLOP/s."""
+    found = mixes(data, grouping)
+    chosen = compared(found)
+    return Seen(
+        data=data,
+        mixes=tuple(found),
+        compared=tuple(chosen),
+        linkage=tuple(linkage(chosen)),
+        steadiness=tuple(steadiness(data)),
+        against=tuple(training_against_inference(data)),
+        parallelism=tuple(parallelism(data, grouping)),
+        over_batch=tuple(over_batch(data, grouping)),
+        costs=tuple(group_costs(data, grouping)),
+        densities=tuple(densities(data, grouping)),
+        launching=tuple(launching(found)),
+        tails=tuple(_tails(data, chosen)),
+        reconstructed=tuple(reconstructed(data, grouping)),
+        peaks=dict(peaks or {}),
+        notes=tuple(notes),
+        reproduce=reproduce,
+    )
+
+
+def _tails(data: Characterization, chosen: Sequence[Mix]) -> Iterator[tuple[Mix, Tail]]:
+    for each in chosen:
+        found = tail([call.time_s for call in data.calls if call.recording == each.recording.recording])
+        if found is not None:
+            yield each, found
+
+
+def types_told(mix: Mix) -> int | None:
+    """How many operation types make 90 % of the time in operations; None where none has any."""
+    shares = [each.share_ratio for each in mix.operations]
+    return types_for(shares, SUFFICIENT) if any(shares) else None
+
+
+def paper_name(mix: Mix) -> str:
+    """The paper's name of a workload: "speech" of "fathom-speech@small"."""
+    return mix.recording.workload.partition("@")[0].removeprefix("fathom-")

@@ -1,0 +1,163 @@
+"""The answer of `runners.characterize` as text. This half: shares by group, likeness, the paper, steps, inference.
+
+Prints nothing and knows no file; what is said was worked out by `reports/characterize.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from analysis.fathom_figure3 import figure3_groups
+from analysis.fathom_groups import GROUPS, MOST_UNCLASSIFIED_RATIO, OPERATIONS
+from analysis.similarity import inverted
+from reports import characterize_text_costs as costs
+from reports.characterize import Seen, paper_name, types_told
+from reports.characterize_words import UNKNOWN, in_range, ratio, times, whole
+from reports.columns import columns
+from reports.words import STATUS_WORDS, percent, si_time
+from results.characterization import WARM_UP, Characterization, Recording
+
+
+def to_text(seen: Seen) -> str:
+    """Everything a person is told."""
+    parts = (
+        _groups(seen),
+        _likeness(seen),
+        _reproduced(seen),
+        _steady(seen),
+        _against(seen),
+        costs.parallel(seen),
+        costs.batches(seen),
+        costs.costs(seen),
+        costs.launches(seen),
+        costs.unequal(seen),
+        costs.alone(seen),
+        costs.other_ways(seen),
+        _lost(seen),
+    )
+    return "\n".join("\n".join(lines) + "\n" for lines in map(list, parts) if lines)
+
+
+def _groups(seen: Seen) -> Iterator[str]:
+    if not seen.mixes:
+        return
+    steps = max(each.steps for each in seen.mixes)
+    yield f"Share of a step by group, per cent (median of {steps} profiled steps)"
+    rows = [["workload", "step", *GROUPS, "unclassified", "types for 90 %", "of all"]]
+    for each in seen.mixes:
+        told = types_told(each)
+        rows.append(
+            [
+                each.label,
+                si_time(each.step_s if each.step_s is not None else each.profiled_s),
+                *(whole(each.groups[group].ratio) for group in GROUPS),
+                whole(each.unclassified_ratio) or "0",
+                UNKNOWN if told is None else str(told),
+                str(len(each.operations)),
+            ]
+        )
+    yield from columns(rows, left=(0,))
+    yield "  ".join(f"{letter} {words}" for letter, words in GROUPS.items())
+    for each in seen.mixes:
+        if each.unclassified_ratio > MOST_UNCLASSIFIED_RATIO:
+            names = ", ".join(f"{name} {percent(ratio)}" for name, ratio in list(each.unclassified.items())[:5])
+            yield f"warning: {each.label}: {percent(each.unclassified_ratio)} of the step is in no group: {names}"
+
+
+def _likeness(seen: Seen) -> Iterator[str]:
+    if not seen.linkage:
+        return
+    yield "Likeness by operation types: cosine distance, centroid linkage"
+    rows = [["distance", "joins", "with"]]
+    rows += [[f"{merge.height:.4f}", " + ".join(merge.left), " + ".join(merge.right)] for merge in seen.linkage]
+    yield from columns(rows, left=(1, 2))
+    if crossed := inverted(seen.linkage):
+        yield f"note: {len(crossed)} of these lie below one that made a part of them, as centroids may"
+
+
+def _reproduced(seen: Seen) -> Iterator[str]:
+    if not seen.reproduce:
+        return
+    paper = figure3_groups()
+    yield "Ours beside the paper's (Adolf et al. 2016, Figure 3: a CPU of eight threads, TensorFlow 0.8), per cent"
+    rows = [["workload", "", *OPERATIONS, "H", "largest"]]
+    missing = list(paper)
+    for each in seen.compared:
+        name = paper_name(each)
+        if name not in paper:
+            continue
+        missing.remove(name)
+        ours = {group: each.groups[group].ratio for group in GROUPS}
+        theirs = {group: cell / 100 for group, cell in paper[name].items()}
+        largest = max(theirs, key=lambda group: theirs[group])
+        same = "same" if largest == each.dominant else "another"
+        rows.append([name, "ours", *(whole(ours[group]) for group in GROUPS), f"{each.dominant}, {same}"])
+        rows.append(["", "paper", *(whole(theirs[group]) for group in OPERATIONS), "", largest])
+    yield from columns(rows, left=(0, 1, 10))
+    if missing:
+        yield f"note: not recorded here: {', '.join(missing)}"
+    yield "note: the paper's rows sum to 94 to 99; our H, and what PyTorch does as a view, is in none of its columns"
+    yield "note: the work of F and H does not grow with the batch: at small sizes both are larger than in the paper"
+
+
+def _steady(seen: Seen) -> Iterator[str]:
+    if not seen.steadiness:
+        return
+    yield "Steps one after another, without the profiler: spread, and a trend over all of them (Mann-Kendall)"
+    rows = [["workload", "mode", "steps", "first", "mean", "95 %", "spread", "95 %", "trend", "95 %", "p", "verdict"]]
+    for recording, each in seen.steadiness:
+        rows.append(
+            [
+                recording.workload,
+                recording.mode,
+                str(each.n),
+                _first(seen.data, recording),
+                si_time(each.mean_s),
+                UNKNOWN if each.low_s is None else f"± {percent((each.mean_s - each.low_s) / each.mean_s)}",
+                ratio(each.spread_ratio),
+                in_range(each.spread_low, each.spread_high),
+                _signed(each.trend_ratio),
+                in_range(each.trend_low, each.trend_high, signed=True),
+                UNKNOWN if each.p_value is None else f"{each.p_value:.2g}",
+                each.verdict,
+            ]
+        )
+    yield from columns(rows, left=(0, 1))
+
+
+def _first(data: Characterization, recording: Recording) -> str:
+    """The very first step, that warms up."""
+    times = [s.time_s for s in data.steps if (s.recording, s.part, s.step) == (recording.recording, WARM_UP, 0)]
+    return si_time(times[0]) if times else UNKNOWN
+
+
+def _signed(value: float | None) -> str:
+    return UNKNOWN if value is None else f"{100 * value:+.0f} %"
+
+
+def _against(seen: Seen) -> Iterator[str]:
+    if len({(each.mode, each.device) for each in seen.against}) < 2:
+        return
+    yield "Training against inference: a step, and ÷ training on the CPU"
+    ways = list(dict.fromkeys((each.device, each.mode) for each in seen.against))
+    rows = [["workload", *(text for device, mode in ways for text in (f"{mode}, {device}", "÷"))]]
+    for workload in dict.fromkeys(each.workload for each in seen.against):
+        mine = {(each.device, each.mode): each for each in seen.against if each.workload == workload}
+        cells = []
+        for way in ways:
+            each = mine.get(way)
+            cells += [UNKNOWN, UNKNOWN] if each is None else [si_time(each.step_s), times(each.ratio)]
+        rows.append([workload, *cells])
+    yield from columns(rows, left=(0,))
+
+
+def _lost(seen: Seen) -> Iterator[str]:
+    for each in seen.data.recordings:
+        if each.status != "ok":
+            words = STATUS_WORDS.get(each.status, each.status)
+            yield f"not recorded: {each.workload}, {each.mode}, {each.device}, for {each.why}: {words}: {each.reason}"
+    profiled = [each.profiled_s / each.step_s for each in seen.mixes if each.step_s]
+    if profiled and max(profiled) > 1.1:
+        few, most = f"{min(profiled):.2f}", f"{max(profiled):.2f}"
+        yield f"note: under the profiler steps took {few if few == most else f'{few} to {most}'} times as long"
+    yield from (f"note: {note}" for note in seen.notes)

@@ -1,0 +1,195 @@
+"""Two runs, cell by cell: which cells are the same one, what may not be compared, and a row for each.
+
+Cells are matched by what decides a step (`analysis/conditions.py`), not by their ids, which also know what else was
+asked of them. What may differ is named by the caller; anything else that does is refused by name. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from analysis.comparison import MARGIN_RATIO, difference, holm, verdict
+from analysis.conditions import OF_A_STEP, conditions
+from analysis.step_times import block_means, whole_steps
+from analysis.work_times import variant
+from cleaning.evidence import samples_and_telemetry
+from results.comparisons import ONLY_A, ONLY_B, UNKNOWN, Comparison
+from results.layout import key_of
+from results.manifest import driver_branch
+from results.reading import RunData
+from results.records import MEASURED, Run, Sample, Sitting
+
+OF_A_MACHINE = ("device_name", "driver_branch", "torch_version", "torch_threads", "power_limit_w")
+"""What must be equal of where two runs were measured; what neither says is equal."""
+
+ACROSS = (*OF_A_MACHINE, *(name for name in OF_A_STEP if name != "model"))
+"""What a caller may compare across."""
+
+Key = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Group:
+    """The repeats of one cell, and the block means of each that was measured."""
+
+    runs: tuple[Run, ...]
+    times: tuple[tuple[float, ...], ...]
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        return tuple(run.cell_id for run in self.runs)
+
+
+def refusals(a: RunData, b: RunData, across: Collection[str] = ()) -> list[str]:
+    """Each field of the machines that differs without being asked for: "torch_version is … in A and … in B"."""
+    mine, others = _machines(a), _machines(b)
+    return [
+        f"{name} is {_listed(mine[name])} in A and {_listed(others[name])} in B"
+        for name in OF_A_MACHINE
+        if name not in across and mine[name] != others[name]
+    ]
+
+
+def compared(
+    a: RunData, b: RunData, across: Collection[str] = (), margin_ratio: float | None = None
+) -> list[Comparison]:
+    """One row for each cell of either run, matched ones first, in A's order.
+
+    margin_ratio: None takes that of the device. Raises ValueError for runs that may not be compared, that have no cell
+    in common, or where a cell has several counterparts.
+    """
+    if refused := refusals(a, b, across):
+        raise ValueError(f"these runs cannot be compared: {'; '.join(refused)} (--across compares across a field)")
+    mine, others = (groups(data, across) for data in (a, b))
+    for name, found in (("A", mine), ("B", others)):
+        _check_single(name, found, across)
+    common = [key for key in mine if key in others]
+    if not common:
+        raise ValueError(f"these runs have no cell in common: {_nearest(mine, others)} (--across compares across it)")
+    rows = _adjusted([_row(mine[key], others[key], margin_ratio) for key in common])
+    rows += [_alone(group, ONLY_A) for key, group in mine.items() if key not in others]
+    return rows + [_alone(group, ONLY_B) for key, group in others.items() if key not in mine]
+
+
+def groups(data: RunData, across: Collection[str] = ()) -> dict[Key, Group]:
+    """What decides a step, but for what may differ → its repeats."""
+    samples, _ = samples_and_telemetry(data)
+    found: dict[Key, list[Run]] = {}
+    for run in data.runs:
+        texts = dict(zip(OF_A_STEP, conditions(run), strict=True))
+        found.setdefault(tuple("" if name in across else text for name, text in texts.items()), []).append(run)
+    return {key: _group(runs, samples) for key, runs in found.items()}
+
+
+def _group(runs: Sequence[Run], samples: Mapping[tuple[str, int], Sequence[Sample]]) -> Group:
+    times = []
+    for run in runs:
+        blocks = whole_steps(samples.get(key_of(run), ())) if run.status in MEASURED else []
+        if blocks:
+            times.append(tuple(block_means(blocks)[1]))
+    return Group(tuple(runs), tuple(times))
+
+
+def _check_single(name: str, found: Mapping[Key, Group], across: Collection[str]) -> None:
+    """Raises ValueError where cells that differ in what is compared across would be taken for repeats of one."""
+    for group in found.values():
+        differing = _differing(conditions(group.runs[0]), [conditions(run) for run in group.runs])
+        if differing:
+            cell = f"{group.runs[0].model} b{group.runs[0].batch_size}"
+            raise ValueError(f"{name} has {cell} with several values of {', '.join(differing)}: which is meant?")
+
+
+def _differing(first: Key, others: Iterable[Key]) -> list[str]:
+    return [name for i, name in enumerate(OF_A_STEP) if any(other[i] != first[i] for other in others)]
+
+
+def _nearest(mine: Mapping[Key, Group], others: Mapping[Key, Group]) -> str:
+    """The fewest fields in which a cell of A differs from one of B, with both values."""
+    pairs = [(_differing(one, [other]), one, other) for one in mine for other in others]
+    names, one, other = min(pairs, key=lambda pair: len(pair[0]))
+    at = {name: i for i, name in enumerate(OF_A_STEP)}
+    return ", ".join(f"{name} is {one[at[name]]!r} in A and {other[at[name]]!r} in B" for name in names)
+
+
+def _row(a: Group, b: Group, margin_ratio: float | None) -> Comparison:
+    """One matched cell, with its p-values by itself."""
+    blank = _blank(b, UNKNOWN, a)
+    lacking = [name for name, group in (("A", a), ("B", b)) if not group.times]
+    if lacking:
+        return replace(blank, reason=f"no time in {' and '.join(lacking)}")
+    margin = MARGIN_RATIO.get(b.runs[0].device.partition(":")[0], max(MARGIN_RATIO.values()))
+    margin = margin if margin_ratio is None else margin_ratio
+    found = difference(a.times, b.times, margin)
+    time_a_s = _mean_s(a)
+    return replace(
+        blank,
+        ratio=found.ratio,
+        low_ratio=found.low_ratio,
+        high_ratio=found.high_ratio,
+        margin_ratio=margin,
+        p_different=found.p_different,
+        p_same=found.p_same,
+        basis=found.basis,
+        time_a_s=time_a_s,
+        time_b_s=time_a_s * found.ratio,
+        blocks_a=sum(map(len, a.times)),
+        blocks_b=sum(map(len, b.times)),
+        reason="" if found.p_same is not None else "a single block has no interval",
+    )
+
+
+def _mean_s(group: Group) -> float:
+    from analysis.statistics import summarise
+
+    means = [summarise(times).mean for times in group.times]
+    return sum(means) / len(means)
+
+
+def _adjusted(rows: Sequence[Comparison]) -> list[Comparison]:
+    """The rows with p-values over all of them, and what they allow to be said."""
+    different, same = holm([row.p_different for row in rows]), holm([row.p_same for row in rows])
+    return [
+        replace(row, p_different=p, p_same=q, verdict=UNKNOWN if row.ratio is None else verdict(row.ratio, p, q))
+        for row, p, q in zip(rows, different, same, strict=True)
+    ]
+
+
+def _alone(group: Group, where: str) -> Comparison:
+    status = ", ".join(dict.fromkeys(run.status for run in group.runs))
+    row = replace(_blank(group, where), reason=f"no counterpart; here it is {status}")
+    return replace(row, cells_a=row.cells_b, cells_b=()) if where == ONLY_A else row
+
+
+def _blank(group: Group, said: str, other: Group | None = None) -> Comparison:
+    run = group.runs[0]
+    return Comparison(
+        model=run.model,
+        batch_size=run.batch_size,
+        precision=run.precision,
+        device=run.device,
+        variant=variant(run),
+        verdict=said,
+        cells_a=other.cells if other is not None else (),
+        cells_b=group.cells,
+    )
+
+
+def _machines(data: RunData) -> dict[str, set[str]]:
+    used = {run.sitting for run in data.runs}
+    sittings: list[Sitting] = [sitting for sitting in data.sittings if sitting.sitting in used]
+    return {
+        "device_name": {sitting.device_name for sitting in sittings},
+        "driver_branch": {driver_branch(sitting.driver) for sitting in sittings},
+        "torch_version": {sitting.torch_version for sitting in sittings},
+        "torch_threads": {_text(sitting.environment.get("torch_threads")) for sitting in sittings},
+        "power_limit_w": {_text(sitting.preflight.get("power_limit_w")) for sitting in sittings},
+    }
+
+
+def _text(value: object) -> str:
+    return "" if value is None else str(value)
+
+
+def _listed(values: Collection[str]) -> str:
+    return ", ".join(repr(value) for value in sorted(values)) or "unknown"

@@ -1,0 +1,156 @@
+"""The records of a characterization: which recordings were made, their steps, and the time of each operation type.
+
+They are kept in files of their own (`FILES`) in one directory, never in a sweep's run: `recordings.csv` says what was
+run and what became of it, the others hold its rows by the number of the recording. Everything that
+`runners.characterize` shows is worked out of these files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from results.records import Json
+from results.rows import Record
+
+MODES = ("training", "inference")
+
+EXECUTIONS = ("eager", "compiled")
+
+WARM_UP, PLAIN, PROFILED = "warm_up", "plain", "profiled"
+"""Parts of a recording: its first steps, steps without a profiler, steps under one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recording(Record):
+    """recordings.csv: one workload, run one way in one process; what it is, and what became of it."""
+
+    recording: int
+    workload: str
+    mode: str = "training"  # or inference: the forward pass alone, in eval mode, without gradients
+    variant: str = ""
+    batch_size: int = 1
+    hyper: Json = field(default_factory=dict)
+    device: str = "cpu"
+    threads: int | None = None  # intra-operation threads; None: not on a CPU
+    precision: str = "fp32"
+    layout: str = "channels_first"
+    execution: str = "eager"
+    optimizer: str = ""  # of training
+    seed: int = 0
+    repeat: int = 0
+    why: str = "mix"  # what it was recorded for: mix, threads, batch, repeat or switch
+    status: str = "ok"
+    reason: str = ""
+    task: str = ""
+    parameters: int | None = None
+    dropped_ends: bool = True  # the first and the last step of each part are kept, and count in nothing
+    build_s: float | None = None  # until the first step
+    peak_memory_bytes: int | None = None  # of a CPU: resident; of a device: allocated
+    live_bytes: int | None = None  # exact: the most that lives at once in a step
+    energy_j: float | None = None  # of the plain steps together
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordedStep(Record):
+    """steps.csv: one step from end to end."""
+
+    recording: int
+    part: str  # warm_up, plain or profiled
+    step: int  # in its part, from 0
+    time_s: float
+    cpu_s: float | None = None  # processor time, of all threads
+    operations_s: float | None = None  # of time_s, in which an operation ran; profiled steps alone
+    calls: int | None = None  # of operations; profiled steps alone
+    launches: int | None = None  # kernels, copies and fills; on a CPU calls that call no other
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperationTime(Record):
+    """operation_times.csv.gz: what all calls of one name took in one profiled step, each instant counted once."""
+
+    recording: int
+    step: int
+    name: str  # as torch's profiler has it: "aten::addmm"
+    phase: str
+    scope: str = ""  # "step" or "zero_grad" of an optimizer
+    optimizer: str = ""  # its class
+    tags: tuple[str, ...] = ()  # what torch says of the operator
+    calls: int = 0
+    launches: int = 0
+    time_s: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperationCost(Record):
+    """operation_costs.csv.gz: exact costs of a module's operations of one name, and their mean time in a step."""
+
+    recording: int
+    name: str  # as our tracer has it: "aten.addmm"
+    kind: str
+    phase: str
+    module: str = ""
+    classes: str = ""  # of the modules around it, from the model's own down, with slashes between
+    unit: str = ""
+    calls: int = 0
+    model_flop: int = 0
+    other_flop: int = 0
+    read_bytes: int = 0
+    written_bytes: int = 0
+    time_s: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CallTime(Record):
+    """call_times.csv.gz: every call of one profiled step, in the order of their names."""
+
+    recording: int
+    name: str
+    scope: str = ""
+    time_s: float = 0.0  # that it runs and no call inside of it does
+
+
+@dataclass(frozen=True, kw_only=True)
+class AloneTime(Record):
+    """alone.csv.gz: the calls of one operation with the same sizes, and the time of one run alone."""
+
+    recording: int
+    name: str  # as our tracer has it: "aten.addmm"
+    phase: str
+    sizes: str = ""  # of its tensors: "64x256:float32"
+    calls: int = 0
+    time_s: float | None = None  # None: it could not be run again
+
+
+FILES: Mapping[str, type[Record]] = {
+    "recordings.csv": Recording,
+    "steps.csv": RecordedStep,
+    "operation_times.csv.gz": OperationTime,
+    "operation_costs.csv.gz": OperationCost,
+    "call_times.csv.gz": CallTime,
+    "alone.csv.gz": AloneTime,
+}
+
+
+@dataclass(frozen=True)
+class Characterization:
+    """The rows of the files."""
+
+    recordings: tuple[Recording, ...] = ()
+    steps: tuple[RecordedStep, ...] = ()
+    times: tuple[OperationTime, ...] = ()
+    costs: tuple[OperationCost, ...] = ()
+    calls: tuple[CallTime, ...] = ()
+    alone: tuple[AloneTime, ...] = ()
+
+    def rows(self) -> dict[str, tuple[Any, ...]]:
+        """File name → its rows."""
+        return dict(zip(FILES, (getattr(self, each.name) for each in fields(self)), strict=True))
+
+    def joined(self, other: Characterization) -> Characterization:
+        """These rows, then those."""
+        return Characterization(
+            *(getattr(self, each.name) + getattr(other, each.name) for each in fields(self)),
+        )

@@ -1,0 +1,177 @@
+"""`python -m runners.characterize`: how workloads differ, in operation mix, similarity, use of the device, parallelism.
+
+A worker runs each workload and gives back what it recorded; a fault in one costs one row. What is told is worked out of
+the recorded rows alone, so that `python -m runners.characterize DIR` tells it again without torch. Exit codes: 0 all
+were recorded; 1 some were not; 2 the caller's mistake; 3 a file could not be written; 130 Ctrl-C, after what was
+recorded by then was told.
+"""
+
+from __future__ import annotations
+
+import sys
+from argparse import Namespace
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from results.characterization import Characterization
+from runners import characterize_files, characterize_options, characterize_plan, devices
+from runners.exits import FAILED, INTERRUPTED, MISTAKE, Mistake, exit_code, guarded
+from runners.progress import passing
+
+if TYPE_CHECKING:
+    from reports.characterize import Seen
+    from runners.characterized import Request
+
+ASKED_WRONGLY = ("invalid", "unavailable")
+"""Statuses that are the caller's mistake."""
+
+OTHERS = "times hold others' work, too"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; its exit code."""
+    options = characterize_options.parser().parse_args(arguments)
+    return guarded(lambda: _run(options), options.debug)
+
+
+def _run(options: Namespace) -> int:
+    """Everything after parsing. Raises Mistake, StoreFault, KeyboardInterrupt."""
+    grouping, peaks = _grouping(options), _peaks(options)
+    if options.directory is not None:
+        data, notes, interrupted = _read(options), (), False
+    else:
+        _check(options)
+        data, notes, interrupted = _recorded(options)
+    from reports.characterize import look
+
+    seen = look(data, grouping, notes, reproduce=options.reproduce or "", peaks=peaks)
+    show(seen, options)
+    return INTERRUPTED if interrupted else _code(data)
+
+
+def _grouping(options: Namespace) -> Any:
+    from analysis.fathom_groups import FATHOM
+
+    try:
+        return FATHOM.moved(options.place)
+    except ValueError as fault:
+        raise Mistake(f"--place: {fault}") from fault
+
+
+def _peaks(options: Namespace) -> dict[str, float]:
+    """Unit → the best FLOP/s that --ceilings has, of the threads that the shares are of; empty without a file."""
+    if options.ceilings is None:
+        return {}
+    from analysis.ceilings import best
+    from runners import ceiling_files
+
+    try:
+        rows = ceiling_files.read(options.ceilings)
+    except ValueError as fault:
+        raise Mistake(f"--ceilings: {fault}") from fault
+    mine = [row for row in rows if row.threads in (None, options.threads[0])]
+    found = {unit: best(mine, unit) for unit in {row.unit for row in mine if row.unit}}
+    return {unit: row.flop_per_s for unit, row in found.items() if row is not None and row.flop_per_s}
+
+
+def _read(options: Namespace) -> Characterization:
+    asked = [name for name in ("models", "suite", "reproduce") if getattr(options, name) is not None]
+    if asked and asked != ["reproduce"]:
+        raise Mistake(f"expected a directory to tell again or --{asked[0]}, got both")
+    data = characterize_files.read_rows(options.directory)
+    options.out = options.out or options.directory
+    return data
+
+
+def _check(options: Namespace) -> None:
+    """Raises Mistake for what cannot be, before anything slow is imported or written."""
+    for device in options.device:
+        devices.check_name(device)
+    characterize_plan.requests(options, ["cpu"])
+    if options.out is not None:
+        characterize_files.reserve_new(options.out)
+
+
+def _recorded(options: Namespace) -> tuple[Characterization, tuple[str, ...], bool]:
+    """What was recorded, notes on all of it, and whether Ctrl-C ended it."""
+    from runners.launch import Worker, prepare
+
+    prepare()
+    worker = Worker("characterize", quiet=not options.debug)
+    data, notes, interrupted = Characterization(), (), False
+    try:
+        probed = [devices.probe(worker, device) for device in options.device]
+        _check_precisions(options, probed)
+        notes = tuple(note for each in probed for note in devices.busy(each.device, each.environment, OTHERS))
+        wanted = characterize_plan.requests(options, [each.device for each in probed])
+        for place, request in enumerate(wanted):
+            _say(request, place, len(wanted))
+            data = data.joined(_one(worker, request, options))
+            if options.out is not None:
+                characterize_files.write_rows(data, options.out)
+            worker.stop()  # so that the next one's memory is its own
+    except KeyboardInterrupt:
+        if not data.recordings:
+            raise
+        interrupted, notes = True, (*notes, "interrupted: what was not recorded is missing")
+    finally:
+        passing("")
+        worker.stop()
+    return data, notes, interrupted
+
+
+def _check_precisions(options: Namespace, probed: Sequence[Any]) -> None:
+    for each in probed:
+        for precision in options.precisions:
+            if precision in each.refused:
+                raise Mistake(f"--precisions: {each.refused[precision]}")
+
+
+def _one(worker: Any, request: Request, options: Namespace) -> Characterization:
+    """The rows of one recording; of one that failed its own row, which says why."""
+    from runners.launch import Fault
+
+    answer = worker.call("runners.characterized:record", request, timeout_s=options.timeout)
+    if not isinstance(answer, Fault):
+        found: Characterization = answer
+        return found
+    passing("")
+    print(f"warning: {request.recording.workload}: {answer.status.replace('_', ' ')}: {answer.reason}", file=sys.stderr)
+    if options.debug and answer.detail:
+        print(answer.detail, file=sys.stderr)
+    return Characterization(recordings=(replace(request.recording, status=answer.status, reason=answer.reason),))
+
+
+def _say(request: Request, place: int, count: int) -> None:
+    each = request.recording
+    passing(f"[{place + 1}/{count}] {each.workload}, {each.mode}, {each.device}, {each.why}")
+
+
+def show(seen: Seen, options: Namespace) -> None:
+    """Data on stdout, and everything where --out says. Raises StoreFault."""
+    import json
+
+    from reports import characterize_data
+    from reports.characterize_text import to_text
+
+    if options.format == "json":
+        print(json.dumps(characterize_data.document(seen), indent=1, allow_nan=False))
+    elif options.format == "csv":
+        print(characterize_data.groups_csv(seen), end="")
+    else:
+        print(to_text(seen), end="")
+    if options.out is not None:
+        characterize_files.write_report(seen, options.out)
+        print(f"written to {options.out}", file=sys.stderr)
+
+
+def _code(data: Characterization) -> int:
+    statuses = {each.status for each in data.recordings} - {"ok"}
+    if not statuses:
+        return 0
+    return MISTAKE if statuses & set(ASKED_WRONGLY) else FAILED
+
+
+if __name__ == "__main__":
+    sys.exit(exit_code(main))

@@ -1,0 +1,100 @@
+"""The largest batch of a step that fits into a memory: traces at the batches that `analysis.largest_batch` asks for.
+
+What has to fit is the highest moment's live bytes and the workspaces that are known before. What the margin is for is
+not counted: the device's context, cuDNN's workspaces, the rounding of blocks and what the allocator cannot use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from analysis.footprint import BEFORE, footprint
+from analysis.largest_batch import SMALL, Fit, Lines, largest_batch
+from analysis.workspaces import allowance
+from runners.auto_batches import Fitting, envelope
+from runners.batches import FEW_BATCHES, MORE_BATCHES, SMALL_BATCH_BYTES
+from runners.exits import Mistake
+
+if TYPE_CHECKING:
+    from runners.footprint_steps import Asked, Traced
+
+LEAST = (1, 2)
+"""The smallest batches that are tried: batch normalisation of single values needs two."""
+
+
+def fit(
+    step_at: Callable[[int], Traced],
+    memory_bytes: int,
+    margin_ratio: float,
+    device: str,
+    name: str = "",
+    beside: Callable[[Traced], int] = lambda _step: 0,
+) -> Fit:
+    """The largest batch whose step leaves `margin_ratio` of a memory free. Raises what `step_at` does.
+
+    name: of the device, which decides the workspaces. beside: bytes that lie there throughout.
+    """
+    known = capability(name)
+    return largest_batch(
+        lambda batch_size: _moments(step_at(batch_size), device, known, beside),
+        int(memory_bytes * (1 - margin_ratio)),
+        _least(step_at),
+    )
+
+
+def _moments(step: Traced, device: str, known: str | None, beside: Callable[[Traced], int]) -> list[int]:
+    """Bytes at each moment of a step, with all that is beside its tensors."""
+    more = beside(step) + sum(each.nbytes for each in allowance(step.operations, device, known))
+    return [live + more for live in footprint(step.operations, step.storages).total_bytes]
+
+
+def fitting(asked: Asked, memory_bytes: int, margin_ratio: float, name: str) -> Fitting:
+    """What a sweep needs to know of a model in a precision: its largest batch and smallest, and the lines between.
+
+    A worker's task. A sweep's cell has more batches than one lying on the device: two, or four small ones.
+    """
+    from runners.footprint_steps import traced
+
+    steps: dict[int, Traced] = {}
+
+    def step_at(batch_size: int) -> Traced:
+        if batch_size not in steps:
+            try:
+                steps[batch_size] = traced(asked, batch_size)
+            except ValueError as fault:
+                raise Mistake(str(fault)) from fault
+        return steps[batch_size]
+
+    found = fit(step_at, memory_bytes, margin_ratio, asked.device, name, _lying)
+    moments = {batch: _moments(step_at(batch), asked.device, capability(name), _lying) for batch in SMALL}
+    low, high = SMALL
+    if len(moments[low]) != len(moments[high]):
+        moments = {batch: [max(bytes_)] for batch, bytes_ in moments.items()}
+    lines = envelope(Lines((low, moments[low]), (high, moments[high])))
+    return Fitting(found.largest_batch, min(found.needed), lines)
+
+
+def _lying(step: Traced) -> int:
+    """Bytes of the batches that lie on the device beside the one in work."""
+    batch_bytes = sum(each.nbytes or 0 for each in step.storages if each.role == "input" and each.born_index == BEFORE)
+    return batch_bytes * (FEW_BATCHES - 1) + min(batch_bytes, SMALL_BATCH_BYTES) * (MORE_BATCHES - FEW_BATCHES)
+
+
+def capability(name: str) -> str | None:
+    """The compute capability of a device of the table of peaks; None for any other."""
+    from analysis.peaks import lookup
+
+    known = lookup(name) if name else None
+    return known.compute_capability if known else None
+
+
+def _least(step_at: Callable[[int], Traced]) -> int:
+    """The smallest batch that the step takes."""
+    for batch_size in LEAST[:-1]:
+        try:
+            step_at(batch_size)
+        except Mistake:
+            continue
+        return batch_size
+    return LEAST[-1]

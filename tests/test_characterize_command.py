@@ -1,0 +1,187 @@
+"""`runners.characterize` from end to end on small models, told again without torch, and every way to ask wrongly."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from reports import characterize_data
+from reports.characterize import look
+from reports.characterize_text import to_text
+from results.characterization import FILES
+from runners import characterize, characterize_files
+from tests.made_up_characterization import together
+
+KEYS = ["name", "variant", "parameters", "step_time_s", "groups", "unclassified_ratio", "types_for_90_percent"]
+BLOCKED = """
+import sys
+
+class Forbid:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("torch", "torchvision", "pynvml", "nvtx"):
+            raise ImportError(f"{name} is forbidden here")
+
+sys.meta_path.insert(0, Forbid())
+from runners.characterize import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+MODELS = "synthetic_convolution,synthetic_matmul"
+SMALL = ["--hyper", "image_size=8,channels=4,width=16,depth=2", "--batch-size", "2", "--steps", "5"]
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[int, Path]:
+    out = tmp_path_factory.mktemp("characterize") / "run"
+    arguments = ["--models", MODELS, *SMALL, "--device", "cpu", "--threads", "1,2", "--out", str(out)]
+    return characterize.main([*arguments, "--format", "json"]), out
+
+
+def test_two_workloads_are_recorded_and_every_file_written(recorded):
+    code, out = recorded
+    assert code == 0
+    assert {*FILES, "groups.csv", "types.csv", "characterize.txt", "characterize.json"} <= {
+        p.name for p in out.iterdir()
+    }
+    rows = list(csv.DictReader(io.StringIO((out / "recordings.csv").read_text())))
+    assert [(row["mode"], row["why"]) for row in rows] == 2 * [
+        ("training", "mix"), ("inference", "mix"), ("training", "threads"),
+    ]  # fmt: skip
+    assert {row["status"] for row in rows} == {"ok"}
+    for name in ("groups", "types", "skew", "likeness", "steps", "training_inference", "parallelism", "density"):
+        assert (out / "figures" / f"{name}.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_the_document_has_exactly_the_promised_keys(recorded):
+    document = json.loads((recorded[1] / "characterize.json").read_text())
+    assert list(document) == ["workloads", "linkage"]
+    for workload in document["workloads"]:
+        assert list(workload) == KEYS
+        assert list(workload["groups"]) == list("ABCDEFGH")
+        assert sum(workload["groups"].values()) + workload["unclassified_ratio"] == pytest.approx(1)
+        assert workload["unclassified_ratio"] <= 0.01
+    assert [list(merge) for merge in document["linkage"]] == [["left", "right", "height"]]
+    assert document["workloads"][1]["parameters"] == 2 * 16 * 16
+
+
+def test_groups_and_time_between_are_the_step(recorded):
+    data = characterize_files.read_rows(recorded[1])
+    for step in data.steps:
+        if step.part == "profiled":
+            spent = sum(row.time_s for row in data.times if (row.recording, row.step) == (step.recording, step.step))
+            assert spent == pytest.approx(step.operations_s, rel=1e-6)
+            assert spent < step.time_s
+
+
+def test_it_is_told_again_without_torch(recorded):
+    out = recorded[1]
+    before = (out / "characterize.txt").read_bytes(), (out / "figures" / "groups.png").read_bytes()
+    for derived in ("characterize.txt", "groups.csv", "figures/groups.png"):
+        (out / derived).unlink()
+    arguments = [sys.executable, "-c", BLOCKED, str(out), "--format", "csv"]
+    done = subprocess.run(arguments, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("recording,workload,variant,mode,device,threads,batch_size,group,share_ratio")
+    told = (out / "characterize.txt").read_bytes()
+    assert told.splitlines()[1:8] == before[0].splitlines()[1:8]
+    assert (out / "figures" / "groups.png").read_bytes() == before[1]
+
+
+def test_a_workload_that_fails_costs_its_own_row(tmp_path, capsys):
+    (tmp_path / "net.py").write_text(
+        "import torch\ndef good(width=4):\n    return torch.nn.Linear(width, 2), (torch.ones(3, width),)\n"
+        "class Bad(torch.nn.Linear):\n    def forward(self, x):\n        raise RuntimeError('no such road')\n"
+        "def bad(width=4):\n    return Bad(width, 2), (torch.ones(3, width),)\n"
+    )
+    spec = f"{tmp_path}/net.py:good,{tmp_path}/net.py:bad"
+    code = characterize.main(
+        ["--models", spec, "--steps", "1", "--modes", "training", "--device", "cpu", "--format", "json"]
+    )
+    told = capsys.readouterr()
+    assert code == 2
+    assert "no such road" in told.err
+    found = json.loads(told.out)["workloads"]
+    assert found[0]["step_time_s"] is None or found[0]["groups"]["A"] is not None
+    assert {one["name"].rpartition(":")[2]: one["step_time_s"] is None for one in found}["bad"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--models", "alexnett"], "nearest: alexnet"),
+        ([], "expected one of --models, --suite, --reproduce"),
+        (["--models", "alexnet", "--suite", "post2021"], "expected one of --models"),
+        (["--models", "alexnet", "--place", "softmax=Z"], "from A to G, got 'Z'"),
+        (["--models", "alexnet", "--place", "sofmax=A"], "expected a kind"),
+        (["--models", "alexnet", "--place", "softmax"], "expected WHAT=GROUP"),
+        (["--models", "alexnet", "--hyper", "image_size=8"], "at least 63 pixels"),
+        (["--models", "deeplabv3_resnet50", "--batch-size", "1"], "batch of at least 2"),
+        (["--models", "alexnet", "--device", "gpu"], "expected auto, cpu, cuda or cuda:N"),
+        (["--models", "alexnet", "--threads", "0"], "at least 1"),
+        (["--models", "alexnet", "--steps", "none"], "whole number"),
+        (["/nowhere"], "which is none"),
+        ([str(Path(__file__).parent)], "which has none"),
+    ],
+)
+def test_what_cannot_be_asked_is_one_line(arguments, words, capsys):
+    with pytest.raises(SystemExit) as ended:
+        characterize.main(arguments)
+    assert ended.value.code == 2
+    told = capsys.readouterr().err
+    assert words in told
+    assert len(told.strip().splitlines()) == 1
+
+
+def test_a_directory_is_never_recorded_over_and_a_torn_one_is_said(recorded, tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        characterize.main(["--models", "alexnet", "--out", str(recorded[1])])
+    assert "expected a directory without recordings.csv" in capsys.readouterr().err
+    characterize_files.write_rows(together(), tmp_path)
+    whole = (tmp_path / "operation_times.csv.gz").read_bytes()
+    (tmp_path / "operation_times.csv.gz").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(SystemExit):
+        characterize.main([str(tmp_path)])
+    assert "operation_times.csv.gz as runners.characterize writes it" in capsys.readouterr().err
+
+
+def test_rows_come_back_as_they_were_written(tmp_path):
+    data = together()
+    characterize_files.write_rows(data, tmp_path)
+    assert characterize_files.read_rows(tmp_path) == data
+    assert gzip.decompress((tmp_path / "operation_costs.csv.gz").read_bytes()).startswith(b"recording,name,kind")
+
+
+def test_the_words_of_made_up_recordings():
+    text = to_text(look(together()))
+    lines = text.splitlines()
+    assert "warning: talk training" in text or "warning: talk" in text
+    assert any(line.split()[:1] == ["lost"] for line in lines) or "not recorded: lost" in text
+    assert "the worker died: it fell over" in text
+    assert any(line.strip().startswith("0.") and "net" in line and "talk" in line for line in lines)
+    failed = characterize_data.document(look(together()))["workloads"][-1]
+    assert (failed["name"], failed["step_time_s"], failed["groups"]["A"]) == ("lost", None, None)
+
+
+def test_the_paper_is_told_beside_ours():
+    data = together()
+    names = {"net": "fathom-alexnet@small", "talk": "seq2seq@small", "lost": "lost"}
+    named = tuple(replace(one, workload=names[one.workload]) for one in data.recordings)
+    text = to_text(look(type(data)(named, data.steps, data.times, data.costs), reproduce="fathom"))
+    lines = [line.split() for line in text.splitlines()]
+    assert ["alexnet", "ours", "5", "20", "60", "5", "10", "D,", "same"] in lines
+    assert ["paper", "7", "3", "88", "D"] in lines
+    assert "not recorded here: memnet, speech, autoenc, residual, vgg, deepq" in text
+
+
+def test_the_documentation_names_every_file():
+    text = (Path(__file__).parents[1] / "docs" / "characterize.md").read_text(encoding="utf-8")
+    for name in (*FILES, *characterize_data.tables(look(together())), "characterize.txt", "characterize.json"):
+        assert f"`{name}`" in text

@@ -1,0 +1,260 @@
+"""The footprint command from end to end on small models: what it tells, writes and refuses.
+
+Numbers are derived beside them from one model: 16 features → 8 → tanh → 4, both layers with biases, mean of the output.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from runners import footprint as command
+
+ROOT = Path(__file__).parents[1]
+
+NETS = '''
+import torch
+from torch import nn
+
+
+def small(width=8):
+    return nn.Sequential(nn.Linear(16, width), nn.Tanh(), nn.Linear(width, 4)), (torch.randn(1, 16),)
+
+
+def normed():
+    """Takes no batch of one."""
+    return nn.Sequential(nn.Linear(16, 8), nn.BatchNorm1d(8)), (torch.randn(2, 16),)
+
+
+class Loud(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 4)
+
+    def forward(self, x):
+        print("talking")
+        return self.fc(x)
+
+
+def loud():
+    return Loud(), (torch.randn(1, 4),)
+
+
+class Broken(Loud):
+    def forward(self, x):
+        raise KeyError("no such part")
+
+
+def broken():
+    return Broken(), (torch.randn(1, 4),)
+'''
+
+WEIGHTS = (16 * 8 + 8 + 8 * 4 + 4) * 4
+"""Bytes of all parameters: 172 numbers."""
+
+
+@pytest.fixture(scope="module")
+def nets(tmp_path_factory: pytest.TempPathFactory) -> str:
+    file = tmp_path_factory.mktemp("nets") / "nets.py"
+    file.write_text(NETS)
+    return str(file)
+
+
+def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict:
+    """The document of a command that succeeds."""
+    assert command.main([*arguments, "--format", "json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """The one line of a command that the caller got wrong."""
+    with pytest.raises(SystemExit) as ended:
+        command.main(list(arguments))
+    said = capsys.readouterr()
+    assert (ended.value.code, said.out) == (2, "")
+    assert said.err.count("\n") == 1
+    return said.err
+
+
+def test_the_document_by_hand(nets: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Batch 1024 of plain SGD on one parameter after the other: weights 688 and the input 64 KiB always.
+
+    Kept for backward: the first layer's output is overwritten by nobody, but only tanh's (32 KiB) is needed; the last
+    layer's output (16 KiB) lives as long as the step, its mean and the mean's gradient 4 bytes each. In the backward
+    pass the gradient of the output (4 bytes spread: a view), then that of the last layer's input (32 KiB) and what tanh
+    makes of it (32 KiB) are there at once.
+    """
+    found = told(capsys, f"{nets}:small", "--batch-size", "1024", "--optimizer", "sgd-plain", "--device", "cpu")
+    kib = 1024
+    assert found["by_category"]["weight"] == WEIGHTS
+    assert found["by_category"]["input"] == 64 * kib
+    assert found["by_category"]["optimizer_state"] == found["by_category"]["buffer"] == 0
+    assert found["eager_peak_bytes"] == sum(found["by_category"].values())
+    assert found["peak_at"]["operation"] == "aten.tanh_backward"
+    assert (found["peak_at"]["module"], found["peak_at"]["phase"]) == ("1", "backward")
+    assert found["by_category"]["activation"] // kib == 32 + 16
+    assert (found["minimal_bytes"], found["lower_bound_bytes"], found["largest_batch"], found["fit"]) == (None,) * 4
+    assert found["eager_peak_bytes"] <= found["allocated_bytes"] <= found["reserved_bytes"]
+    assert found["workspace_bytes"] == 0  # on a CPU nothing is known before
+    assert found["largest"][0] == {
+        "bytes": 64 * kib, "category": "input", "module": "0", "made_by": None, "phase": None,
+    }  # fmt: skip
+
+
+def test_the_keys_of_the_document(nets: str, capsys: pytest.CaptureFixture[str]) -> None:
+    keys = {"eager_peak_bytes", "minimal_bytes", "lower_bound_bytes", "by_category", "peak_at", "largest_batch"}
+    found = told(capsys, f"{nets}:small")
+    assert keys <= found.keys()
+    assert found["peak_at"].keys() == {"operation", "module", "phase", "index"}
+    assert found["batch_size"] == 32
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "state"),
+    [("sgd-plain", 0), ("sgd", WEIGHTS), ("adamw", 2 * WEIGHTS + 4 * 4), ("none", 0)],  # adamw: and 4 counts of steps
+)
+def test_state_of_optimizers(nets: str, optimizer: str, state: int, capsys: pytest.CaptureFixture[str]) -> None:
+    found = told(capsys, f"{nets}:small", "--optimizer", optimizer, "--device", "cpu")
+    assert found["by_category"]["optimizer_state"] == state
+
+
+def test_cudas_optimizers_work_on_all_parameters_at_once(nets: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """AdamW takes the root of all second moments at once: one more copy of the parameters. Batch 1: its step peaks.
+
+    One after the other the largest is 16 · 8 numbers, whose root and whose root ÷ correction are there together.
+    """
+    arguments = (f"{nets}:small", "--batch-size", "1", "--optimizer", "adamw")
+    cuda, cpu = (told(capsys, *arguments, "--device", device) for device in ("cuda", "cpu"))
+    assert cuda["by_category"]["temporary"] == WEIGHTS
+    assert cpu["by_category"]["temporary"] == 2 * 16 * 8 * 4
+    assert cuda["peak_at"]["phase"] == cpu["peak_at"]["phase"] == "optimizer"
+
+
+def test_autocast_accumulation_and_frozen_weights(nets: str, capsys: pytest.CaptureFixture[str]) -> None:
+    small = (f"{nets}:small", "--batch-size", "64")
+    cast = told(capsys, *small, "--precision", "amp-bf16")
+    assert cast["by_category"]["cast"] > 0
+    once, twice, often = (told(capsys, *small, "--accumulate", n) for n in ("1", "2", "9"))
+    assert once["by_category"]["cast"] == 0
+    assert twice["eager_peak_bytes"] == often["eager_peak_bytes"] > once["eager_peak_bytes"]
+    assert any("two of the 9 batches" in note for note in often["notes"])
+    frozen = told(capsys, *small, "--frozen", "0.*")
+    assert frozen["eager_peak_bytes"] < once["eager_peak_bytes"]
+
+
+@pytest.mark.parametrize("name", ["small", "normed"])
+def test_the_largest_batch_is_that_of_brute_force(nets: str, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    model = f"{nets}:{name}"
+    arguments = (model, "--device", "cpu", "--margin", "0")
+    needs = {n: told(capsys, *arguments, "--batch-size", str(n))["eager_peak_bytes"] for n in range(2, 40, 3)}
+    for batch, memory in ((11, needs[11]), (10, needs[11] - 1)):
+        found = told(capsys, *arguments, "--memory-bytes", str(memory))
+        assert found["largest_batch"] == found["batch_size"] == batch
+        assert found["eager_peak_bytes"] <= memory < found["fit"]["needed_bytes"][str(batch + 1)]
+
+
+def test_the_margin_and_the_workspaces_are_taken_off(nets: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """On a device before Hopper two handles of cuBLAS have 8,519,680 bytes each."""
+    found = told(capsys, f"{nets}:small", "--fit", "Tesla T4", "--memory-bytes", "20MB", "--margin", "0.1")
+    assert found["fit"]["available_bytes"] == 18_000_000
+    assert found["workspace_bytes"] == 2 * 8_519_680
+    assert found["eager_peak_bytes"] + found["workspace_bytes"] <= 18_000_000
+    assert found["fit"]["needed_bytes"][str(found["largest_batch"] + 1)] > 18_000_000
+
+
+def test_a_model_that_does_not_fit(nets: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main([f"{nets}:small", "--memory-bytes", "1KiB", "--device", "cpu", "--format", "json"]) == 1
+    said = capsys.readouterr()
+    document = json.loads(said.out)
+    assert (document["largest_batch"], document["batch_size"]) == (0, 1)
+    assert "does not fit at batch 1" in said.err
+    assert said.err.count("\n") == 1
+
+
+def test_files(nets: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "deep" / "out"
+    assert command.main([f"{nets}:small", "--out", str(out), "--format", "csv"]) == 0
+    said = capsys.readouterr()
+    (row,) = csv.DictReader(io.StringIO(said.out))
+    document = json.loads((out / "footprint.json").read_text())
+    assert int(row["eager_peak_bytes"]) == document["eager_peak_bytes"]
+    assert (row["minimal_bytes"], row["peak_operation"]) == ("", document["peak_at"]["operation"])
+    moments = list(csv.DictReader(io.StringIO((out / "timeline.csv").read_text())))
+    assert [int(each["index"]) for each in moments] == list(range(-1, document["operations"]))
+    assert max(int(each["live_bytes"]) for each in moments) == document["eager_peak_bytes"]
+    for each in moments:
+        parts = [int(value) for name, value in each.items() if name.endswith("_bytes") and name != "live_bytes"]
+        assert sum(parts) == int(each["live_bytes"])
+    assert (out / "timeline.png").read_bytes().startswith(b"\x89PNG")
+    before = (out / "timeline.png").read_bytes()
+    assert command.main([f"{nets}:small", "--out", str(out)]) == 0
+    assert (out / "timeline.png").read_bytes() == before
+
+
+def test_the_table_fits_and_says_what_it_means(nets: str, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = [f"{nets}:small", "--memory-bytes", "1MB", "--device", "cpu", "--precision", "amp-bf16"]
+    assert command.main(arguments) == 0
+    text = capsys.readouterr().out
+    lines = text.splitlines()
+    assert max(map(len, lines)) <= 100
+    assert lines[1].startswith("The step needs ")
+    assert "Largest batch: " in text
+    assert "casts of autocast" in text
+
+
+def test_what_a_model_prints_does_not_reach_stdout(nets: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main([f"{nets}:loud", "--format", "json"]) == 0
+    said = capsys.readouterr()
+    assert json.loads(said.out)["eager_peak_bytes"] > 0
+    assert "talking" in said.err
+
+
+def test_what_the_model_raises_is_one_line(nets: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main([f"{nets}:broken"]) == 1
+    said = capsys.readouterr()
+    assert (said.out, said.err.count("\n")) == ("", 1)
+    assert "KeyError" in said.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["resnet5"], "nearest: resnet50"),
+        (["resnet50", "--fit", "NVIDIA H100 80GB"], "NVIDIA H100 80GB HBM3"),
+        (["resnet50", "--fit", "NVIDIA B300 SXM6 AC"], "no memory is known of it, --memory-bytes"),
+        (["resnet50", "--memory-bytes", "80 gigs"], "expected bytes, as in 80e9"),
+        (["resnet50", "--margin", "1"], "a number from 0 to 0.9"),
+        (["resnet50", "--optimizer", "adamx"], "nearest adam"),
+        (["resnet50", "--precison", "fp32"], "nearest --precision"),
+        (["resnet50", "--batch-size", "0"], "a whole number of at least 1"),
+    ],
+)
+def test_mistakes(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert words in refused(capsys, *arguments)
+
+
+def test_a_batch_that_the_model_does_not_take(nets: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "normed at batch 1" in refused(capsys, f"{nets}:normed", "--batch-size", "1")
+
+
+def test_a_file_in_the_directorys_place(nets: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "out").write_text("")
+    assert command.main([f"{nets}:small", "--out", str(tmp_path / "out")]) == 3
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_help_and_mistakes_import_no_torch() -> None:
+    code = "import sys\nfrom runners import footprint\ntry: footprint.main({!r})\nexcept SystemExit: pass\n" \
+        "assert 'torch' not in sys.modules"  # fmt: skip
+    for arguments in (["--help"], ["resnet5"], ["resnet50", "--fit", "nothing"]):
+        begun = time.monotonic()
+        run = subprocess.run([sys.executable, "-c", code.format(arguments)], cwd=ROOT, capture_output=True, text=True)
+        assert run.returncode == 0, run.stderr
+        assert time.monotonic() - begun < 20

@@ -1,0 +1,80 @@
+"""docs/footprint.md against the rows it is made of, and predictions of some of those rows made again."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from benchmarks.footprint import MACHINE, SIZES, SUITE, main, read
+from reports.footprint_page import GOAL_ALL, GOAL_TENSORS, error, page, peer_error, signed, tensors_error
+from results.footprint import Checked
+
+ROOT = Path(__file__).parents[1]
+PUBLISHED = Path("results/published/footprint-2026-11-22")
+ROW = Checked(
+    model="m", batch_size=2, precision="fp32", optimizer="sgd", device="cpu", predicted_bytes=990,
+    predicted_at="aten.mm", predicted_phase="backward", unknown=0, measured_bytes=1100, tensors_bytes=1000,
+    own_bytes=100, measured_at="aten.mm", tracked_bytes=1001,
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def rows() -> list[Checked]:
+    return read(ROOT / PUBLISHED)
+
+
+def test_the_page_is_what_the_command_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    assert main(["--write", str(tmp_path / "page.md"), str(PUBLISHED)]) == 0
+    assert (tmp_path / "page.md").read_text() == (ROOT / "docs" / "footprint.md").read_text()
+
+
+def test_errors_by_hand() -> None:
+    assert (error(ROW), tensors_error(ROW), peer_error(ROW)) == pytest.approx((-0.1, -0.01, -0.09))
+    unknown = replace(ROW, measured_bytes=None, tensors_bytes=None, tracked_bytes=None)
+    assert (error(unknown), tensors_error(unknown), peer_error(unknown)) == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "words"), [(0.0, "0"), (4e-6, "0"), (-0.01234, "−1.2 %"), (0.00051, "+0.051 %"), (None, "–")]
+)
+def test_signed(ratio: float | None, words: str) -> None:
+    assert signed(ratio) == words
+
+
+def test_a_page_of_made_up_rows() -> None:
+    rows = [ROW, replace(ROW, model="n", measured_bytes=1000, predicted_bytes=1000, tracked_bytes=None)]
+    text = page(rows, {"processor": "made up", "isa": ""}, "`here`")
+    assert "Machine: processor made up." in text
+    assert "| fp32 | 2 | −1 %, −0.50 %, 0 | −10 %, −5 %, 0 | −9 %, −9 %, −9 % |".replace("−1 %", "−1.0 %").replace(
+        "−5 %", "−5.0 %").replace("−9 %", "−9.0 %") in text  # fmt: skip
+    assert "Tensors within 1 %: 2 of 2 steps. All within 5 %, with no allowance for kernels: 1 of 2." in text
+    assert re.search(r"^\| n \| 2 \| .*\| fails \|$", text, re.MULTILINE)
+
+
+def test_the_goals_are_met_of_tensors(rows: list[Checked]) -> None:
+    """And what is beyond is what the kernel at the peak took for itself."""
+    assert {row.model for row in rows} == set(SUITE.models)
+    assert all(abs(tensors_error(row)) <= GOAL_TENSORS for row in rows)
+    assert all(abs(error(row)) <= GOAL_ALL for row in rows)
+    assert all(row.measured_bytes - row.tensors_bytes <= row.own_bytes for row in rows)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "amp-bf16"])
+def test_a_prediction_made_again_is_the_row(rows: list[Checked], precision: str) -> None:
+    from analysis.footprint import footprint
+    from runners.footprint_steps import Asked, traced
+
+    (row,) = [r for r in rows if (r.model, r.batch_size, r.precision) == ("resnet18", 2, precision)]
+    step = traced(Asked(row.model, precision, row.optimizer, row.device, hyper=SIZES), row.batch_size)
+    found = footprint(step.operations, step.storages)
+    assert (found.peak_bytes, found.peak_at.operation) == (row.predicted_bytes, row.predicted_at)
+
+
+def test_the_machine_is_said() -> None:
+    said = json.loads((ROOT / PUBLISHED / MACHINE).read_text())
+    assert {"device", "python", "torch", "processor"} <= said.keys()

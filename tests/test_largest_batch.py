@@ -1,0 +1,87 @@
+"""The largest batch that fits: by brute force, over memory that is a line, bends, jumps or does not grow."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from analysis.largest_batch import Lines, largest_batch
+
+
+def brute(need, available: int, most: int) -> int:
+    """The last batch before the first that does not fit."""
+    for batch in range(1, most + 1):
+        found = need(batch)
+        if (found if isinstance(found, int) else max(found)) > available:
+            return batch - 1
+    return most
+
+
+@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("whole", [False, True])
+def test_equals_brute_force(seed: int, whole: bool) -> None:
+    """Moments that are lines, of which another one is the highest at another batch."""
+    dice = random.Random(seed)
+    lines = [(dice.randint(0, 500), dice.randint(0, 40)) for _ in range(dice.randint(1, 6))]
+    available = dice.randint(0, 4000)
+
+    def need(batch: int):
+        moments = [at + slope * batch for at, slope in lines]
+        return max(moments) if whole else moments
+
+    most = 2000
+    found = largest_batch(need, available, most=most)
+    assert found.largest_batch == brute(need, available, most)
+    assert found.capped == (found.largest_batch == most)
+    edge = {found.largest_batch, found.largest_batch + 1} & set(range(1, most + 1))
+    assert edge <= found.needed.keys(), "the largest that fits and the next were looked at themselves"
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_jumps_are_found(seed: int) -> None:
+    """A step that takes another course from some batch on: no line predicts it."""
+    dice = random.Random(seed)
+    jumps = sorted((dice.randint(1, 300), dice.randint(1, 900)) for _ in range(3))
+
+    def need(batch: int) -> int:
+        return 7 * batch + sum(more for start, more in jumps if batch >= start)
+
+    available = dice.randint(10, 4000)
+    assert largest_batch(need, available, most=1000).largest_batch == brute(need, available, 1000)
+
+
+def test_a_line_needs_four_looks_beside_the_first() -> None:
+    """12 bytes a sample and 100: 1,000,000 hold 83,325 samples (999,900 ÷ 12 = 83,325)."""
+    found = largest_batch(lambda batch: [100 + 12 * batch, 50], 1_000_000)
+    assert (found.largest_batch, found.predicted) == (83_325, 83_325)
+    assert sorted(found.needed) == [1, 2, 4, 83_325, 83_326]
+    assert found.needed[83_325] == 1_000_000
+
+
+@pytest.mark.parametrize(("least", "expected"), [(1, 0), (3, 0)])
+def test_nothing_fits(least: int, expected: int) -> None:
+    found = largest_batch(lambda batch: 10 * batch, 9, least=least)
+    assert (found.largest_batch, found.predicted, found.needed) == (expected, None, {least: 10 * least})
+
+
+def test_a_step_that_takes_no_single_sample_starts_at_its_least() -> None:
+    def need(batch: int) -> int:
+        if batch < 2:
+            raise ValueError("more than one value a channel")
+        return 5 * batch
+
+    assert largest_batch(need, 52, least=2).largest_batch == 10
+
+
+def test_memory_that_does_not_grow_is_capped() -> None:
+    found = largest_batch(lambda batch: 8, 8, most=64)
+    assert (found.largest_batch, found.capped) == (64, True)
+
+
+def test_the_highest_of_lines() -> None:
+    """(10, 4) and (20, 1) at batches 2 and 4: 10 + 4 (b − 2) ÷ 2 · … given as values 18, 26 and 22, 24."""
+    lines = Lines((2, (18, 22)), (4, (26, 24)))
+    assert [lines.at(batch) for batch in (2, 4, 6)] == [22, 26, 34]
+    assert lines.largest(34) == 6
+    assert lines.largest(33) == 5

@@ -1,0 +1,56 @@
+"""Memories of devices: every name of the table of peaks but those left out on purpose, and amounts as text."""
+
+from __future__ import annotations
+
+import pytest
+
+from analysis import memories
+from analysis.peaks import all_devices
+
+UNKNOWN = {"NVIDIA B300 SXM6 AC"}
+
+
+def test_every_device_with_a_peak_has_a_memory_or_is_left_out() -> None:
+    named = {name for device in all_devices() for name in device.names}
+    assert {name for name in named if memories.lookup(name) is None} == UNKNOWN
+    assert set(memories.names()) == named - UNKNOWN
+
+
+@pytest.mark.parametrize("name", [name for name in memories.names() if memories.lookup(name).verification == "name"])
+def test_a_name_that_says_it_agrees(name: str) -> None:
+    memory = memories.lookup(name)
+    assert f"{memory.memory_bytes // 10**9}GB" in name.replace("G HBM", "GB HBM")
+
+
+@pytest.mark.parametrize(
+    ("name", "gigabytes"),
+    [("NVIDIA H100 80GB HBM3", 80), ("h100 80gb hbm3", 80), ("Tesla T4", 16), ("NVIDIA H200", 141)],
+)
+def test_known_ones(name: str, gigabytes: int) -> None:
+    assert memories.lookup(name).memory_bytes == gigabytes * 10**9
+
+
+def test_no_part_of_a_name_is_enough() -> None:
+    assert memories.lookup("H100") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "nbytes"),
+    [
+        ("80e9", 80 * 10**9),
+        ("80GB", 80 * 10**9),
+        ("80 GiB", 80 * 2**30),
+        ("1.5MiB", 3 * 2**19),
+        ("4096", 4096),
+        ("1_000 B", 1000),
+        ("0.3KiB", 307),  # 307.2, rounded down
+    ],
+)
+def test_amounts(text: str, nbytes: int) -> None:
+    assert memories.parse_bytes(text) == nbytes
+
+
+@pytest.mark.parametrize("text", ["", "GiB", "80 gigs", "-3", "1e-3", "nan", "80 s", "0", "1.2.3"])
+def test_what_is_no_amount(text: str) -> None:
+    with pytest.raises(ValueError, match="expected"):
+        memories.parse_bytes(text)

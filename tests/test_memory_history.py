@@ -1,0 +1,61 @@
+"""The history of a CUDA allocator, made up in the shape that torch records: tensors, workspaces and the highest moment.
+
+That real devices record these names is for a GPU to say.
+"""
+
+from __future__ import annotations
+
+from analysis.memory_history import Rows, rows
+
+PRODUCT = [
+    {"name": "c10::cuda::CUDACachingAllocator::Native::NativeCachingAllocator::allocate(unsigned long)"},
+    {"name": "at::cuda::getNewWorkspace()"},
+    {"name": "at::cuda::getCurrentCUDABlasHandle()"},
+    {"name": "at::native::structured_mm_out_cuda::impl(...)"},
+]
+CONVOLUTION = [
+    {"name": "at::native::raw_cudnn_convolution_forward_out(...)"},
+    {"name": "at::_ops::cudnn_convolution::call(...)"},
+]
+TENSOR = [
+    {"name": "at::detail::empty_generic(...)"},
+    {"name": "at::native::empty_cuda(...)"},
+    {"name": "at::_ops::empty_memory_format::redispatch(...)"},
+    {"name": "at::native::cudnn_convolution(...)"},
+]
+"""What cuDNN's operator makes for its output is asked for through `empty`, which comes first."""
+
+
+def entry(action: str, addr: int, size: int, frames=()) -> dict:
+    return {"action": action, "addr": addr, "size": size, "frames": list(frames), "stream": 0, "time_us": 0}
+
+
+def test_tensors_and_workspaces_by_hand() -> None:
+    """Weights 100, before the step; output 40 with a workspace of 64 kept and one of 30 that goes; then 50 for 40."""
+    history = [
+        entry("segment_alloc", 0, 2048),
+        entry("alloc", 1, 100, TENSOR),
+        entry("alloc", 2, 64, PRODUCT),
+        entry("alloc", 3, 40, TENSOR),  # from here on the step: 204
+        entry("alloc", 4, 30, CONVOLUTION),  # 234, the highest: 140 of tensors
+        entry("free_requested", 4, 30),
+        entry("free_completed", 4, 30),
+        entry("alloc", 5, 50, TENSOR),  # 254: 190 of tensors
+        entry("free_completed", 3, 40),
+        entry("alloc", 3, 20, TENSOR),  # the address again: 234
+    ]
+    assert rows(history, 3) == Rows(254, 190, 64)
+    assert rows(history[:7], 3) == Rows(234, 140, 94)
+    assert rows(history[:3], 0) == Rows(164, 100, 64)
+
+
+def test_what_was_made_before_the_history_began_is_not_counted_as_negative() -> None:
+    assert rows([entry("free_completed", 9, 500), entry("alloc", 1, 8, TENSOR)]) == Rows(8, 8, 0)
+
+
+def test_an_entry_without_frames_is_a_tensors() -> None:
+    assert rows([entry("alloc", 1, 8), {"action": "alloc", "addr": 2, "size": 4}]) == Rows(12, 12, 0)
+
+
+def test_nothing_happened() -> None:
+    assert rows([]) == Rows(0, 0, 0)
