@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from analysis.compute import TooFew, flop_of, gpu_hours_of, left_out, pooled, predicted
+from analysis.compute import Spread, TooFew, flop_of, gpu_hours_of, left_out, pooled, predicted
 from analysis.published import Observation, observations
 from analysis.uncertain import Uncertain
 
@@ -27,18 +27,25 @@ def test_flop_and_hours_are_inverse_to_each_other() -> None:
 
 
 def test_the_spread_by_hand() -> None:
-    """Two strata. First: stacks (1, 3), (4): means 2, 4, centre 3. Second: stacks (0), (2): centre 1.
+    """Two strata. First: stacks (1, 3), (4): means 2, 4, centre 3. Second: stacks (0), (1, 3): means 0, 2, centre 1.
 
-    S² = (1 + 1 + 1 + 1) / (1 + 1) = 2. W² = (1 + 1) / 1 = 2. Sizes 2, 1, 1, 1: harmonic 4 / (0.5 + 3) = 8/7.
-    A new run around 2 stacks: 2 · 1.5 + 2 · (1 − 7/8) = 3.25; degrees 3.25² / (9/2 + 0.25²/1) = 2.315, at most 2.
+    S² = (1 + 1 + 1 + 1) / (1 + 1) = 2. W² = (2 + 2) / 2 = 2. Sizes 2, 1, 1, 2: harmonic 4 / (0.5 + 1 + 1 + 0.5) = 4/3.
+    A new run around 2 stacks: 2 · 1.5 + 2 · (1 − 3/4) = 3.5; degrees 3.5² / (9/2 + 0.5²/2) = 2.65, at most 2.
     """
-    spread = pooled([[[1.0, 3.0], [4.0]], [[0.0], [2.0]]])
+    spread = pooled([[[1.0, 3.0], [4.0]], [[0.0], [1.0, 3.0]]])
     assert (spread.between, spread.within) == (2.0, 2.0)
-    assert (spread.between_degrees, spread.within_degrees) == (2, 1)
-    assert spread.harmonic == pytest.approx(8 / 7)
+    assert (spread.between_degrees, spread.within_degrees) == (2, 2)
+    assert spread.harmonic == pytest.approx(4 / 3)
     deviation, degrees = spread.of_new_run(2)
-    assert deviation == pytest.approx(math.sqrt(3.25))
+    assert deviation == pytest.approx(math.sqrt(3.5))
     assert degrees == 2
+
+
+def test_degrees_of_freedom_are_satterthwaites() -> None:
+    # 0.1 · (1 + 1/5) = 0.12 with 5 degrees, 10 · (1 − 1/2) = 5 with 1: 5.12² / (0.12²/5 + 5²/1) = 1.0485
+    deviation, degrees = Spread(0.1, 10.0, 5, 1, 2.0).of_new_run(5)
+    assert (deviation, degrees) == (pytest.approx(math.sqrt(5.12)), pytest.approx(5.12**2 / (0.00288 + 25)))
+    assert Spread(0.1, 0.0, 5, 0, 1.0).of_new_run(5)[1] == pytest.approx(5)  # one run a stack: no second term
 
 
 def test_one_run_a_stack_is_the_textbooks_prediction_interval() -> None:

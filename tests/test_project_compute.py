@@ -48,6 +48,7 @@ def test_the_issues_question(capsys: pytest.CaptureFixture[str]) -> None:
     assert flop["high"] == pytest.approx(300 * 3600 * 312e12 * used["high_ratio"], rel=0.01)
     assert (used["group"], used["fallback"], used["runs"], used["stacks"]) == ("cnn under half on 8.0", None, 10, 6)
     assert len(found["runs"]) == used["runs"]
+    assert found["rule_of_thumb_ratio"] == 0.4  # Epoch AI, 2022: 0.3 for language models, 0.4 for others
     assert all(0.1 < row["ratio"] < 0.3 and row["source"] for row in found["runs"])
     assert [swing["input"] for swing in found["hangs_on"]["flop"]] == ["utilization"]
     assert sum(found["own_runs_left_out"].values()) > 0  # our published runs are of a CPU
@@ -196,8 +197,10 @@ def test_mistakes_are_one_line(
 
 
 def test_ieee_units_may_go_beyond_their_peak(capsys: pytest.CaptureFixture[str]) -> None:
-    asked = ("--compute", "--gpu-hours", "1", "--device", "NVIDIA H200", "--precision", "fp32")
-    found = told(capsys, *asked, "--utilization", "0.8..1.25")["utilization"]
+    asked = ("--compute", "--gpu-hours", "1", "--device", "NVIDIA H200", "--precision", "fp32", "--family")
+    answer = told(capsys, *asked, "language-model", "--utilization", "0.8..1.25")
+    found = answer["utilization"]
+    assert answer["rule_of_thumb_ratio"] == 0.3
     assert (found["ratio"], found["scale"]) == (pytest.approx(1), "log")
 
 
