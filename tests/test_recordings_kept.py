@@ -227,11 +227,11 @@ def test_a_run_without_recordings_reads_none(path: Path) -> None:
 
 
 def test_garbage_in_the_place_of_a_trace_is_one_line(tmp_path: Path) -> None:
-    from runners.report import _recording
+    from runners.report import recording
 
     odd, cut = b'{"traceEvents": [3, {"ph": "X", "cat": 7}]}', b'{"traceEvents": [{"ph'
     for name, content in {"odd": odd, "cut": cut}.items():
         (tmp_path / name).write_bytes(gzip.compress(content))
         with pytest.raises(ValueError) as caught:  # noqa: PT011  which of the readers' words it is does not matter
-            _recording(tmp_path, name)
+            recording(tmp_path, name)
         assert "\n" not in str(caught.value)
