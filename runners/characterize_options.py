@@ -11,11 +11,12 @@ from runners.arguments import Parser, add_format, names, number, sizes
 from runners.characterized import OWN
 from runners.model_options import MODEL
 from workloads.catalogue import OPTIMIZERS, SUITES
+from workloads.fathom.table import AS_CODED, AS_PAPER
 
-VARIANTS = ("as_coded", "as_paper")
+VARIANTS = (AS_CODED, AS_PAPER)
 SCALES = ("own", "small")
 LAYOUTS = ("channels_first", "channels_last")
-REPRODUCED = tuple(name for name in SUITES if name == "fathom")
+REPRODUCED = ("fathom",)
 
 STEPS = 12
 BATCH = 8

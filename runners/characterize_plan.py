@@ -14,14 +14,13 @@ from typing import Any
 
 from results.characterization import Recording
 from results.errors import Unavailable
-from runners.characterize_options import BATCH, VARIANTS
+from runners.characterize_options import BATCH
 from runners.characterized import OWN, Request
 from runners.exits import Mistake
 from workloads.catalogue import ENTRIES, SUITES, entry, reason_not_trainable
+from workloads.fathom.table import AS_PAPER, SMALL
 from workloads.specs import check
 
-SMALL = "@small"
-AS_PAPER = "@as_paper"
 DEFAULT_OPTIMIZER = "sgd"
 
 
@@ -46,8 +45,8 @@ def _named(name: str, variant: str | None, small: bool) -> str:
     """The entry of a variant and scale, where the workload has it; else the name as it is."""
     scale = SMALL if small or name.endswith(SMALL) else ""
     base = name.removesuffix(SMALL)
-    if variant == VARIANTS[1] and f"{base}{AS_PAPER}" in ENTRIES:
-        base += AS_PAPER
+    if variant == AS_PAPER and f"{base}@{AS_PAPER}" in ENTRIES:
+        base = f"{base}@{AS_PAPER}"
     return f"{base}{scale}" if f"{base}{scale}" in ENTRIES else name
 
 
@@ -77,16 +76,16 @@ def _is_profiled(recording: Recording) -> bool:
 
 def _first(model: str, options: Namespace, device: str) -> Recording:
     known = ENTRIES.get(model)
-    batch_size = options.batch_size or getattr(known, "batch_size", 0) or BATCH
+    batch_size = options.batch_size or (known.batch_size if known is not None else 0) or BATCH
     if known is not None:
         reason = reason_not_trainable(model, _hyper(model, options), batch_size)
         if reason is not None:
             raise Mistake(f"{reason} (batch size {batch_size})")
-    own = bool(getattr(known, "optimizer", ""))
+    own = known is not None and bool(known.optimizer)
     return Recording(
         recording=0,
         workload=model,
-        variant=getattr(known, "variant", ""),
+        variant=known.variant if known is not None else "",
         batch_size=batch_size,
         device=device,
         threads=options.threads[0] if device == "cpu" else None,

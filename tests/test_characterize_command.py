@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from reports import characterize_data
+from reports import characterize_data, figures_characterize, style
 from reports.characterize import look
 from reports.characterize_text import to_text
 from results.characterization import FILES
@@ -41,7 +41,19 @@ SMALL = ["--hyper", "image_size=8,channels=4,width=16,depth=2", "--batch-size", 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[int, Path]:
     out = tmp_path_factory.mktemp("characterize") / "run"
-    arguments = ["--models", MODELS, *SMALL, "--device", "cpu", "--threads", "1,2", "--out", str(out)]
+    arguments = [
+        "--models",
+        MODELS,
+        *SMALL,
+        "--device",
+        "cpu",
+        "--threads",
+        "1,2",
+        "--modes",
+        "training",
+        "--out",
+        str(out),
+    ]
     return characterize.main([*arguments, "--format", "json"]), out
 
 
@@ -53,10 +65,10 @@ def test_two_workloads_are_recorded_and_every_file_written(recorded):
     }
     rows = list(csv.DictReader(io.StringIO((out / "recordings.csv").read_text())))
     assert [(row["mode"], row["why"]) for row in rows] == 2 * [
-        ("training", "mix"), ("inference", "mix"), ("training", "threads"),
+        ("training", "mix"), ("training", "threads"),
     ]  # fmt: skip
     assert {row["status"] for row in rows} == {"ok"}
-    for name in ("groups", "types", "skew", "likeness", "steps", "training_inference", "parallelism", "density"):
+    for name in ("groups", "types", "skew", "likeness", "steps", "parallelism", "density"):
         assert (out / "figures" / f"{name}.png").read_bytes()[:4] == b"\x89PNG"
 
 
@@ -179,6 +191,22 @@ def test_the_paper_is_told_beside_ours():
     assert ["alexnet", "ours", "5", "20", "60", "5", "10", "D,", "same"] in lines
     assert ["paper", "7", "3", "88", "D"] in lines
     assert "not recorded here: memnet, speech, autoenc, residual, vgg, deepq" in text
+
+
+def test_every_figure_is_drawn_of_what_it_needs():
+    data = together()
+    named = tuple(
+        replace(one, workload={"net": "fathom-alexnet"}.get(one.workload, one.workload)) for one in data.recordings
+    )
+    with style.theme():
+        drawn = figures_characterize.figures(look(replace(data, recordings=named), reproduce="fathom"))
+    assert {"groups", "types", "skew", "likeness", "steps", "training_inference", "parallelism", "density"} <= set(
+        drawn
+    )
+    assert "reproduced" in drawn
+    assert "tails" not in drawn  # nobody recorded single calls
+    labels = [text.get_text() for text in drawn["groups"].axes[0].get_xticklabels()]
+    assert labels == [*"ABCDEFGH", "?"]  # for the fifth of talk that has no group
 
 
 def test_the_documentation_names_every_file():

@@ -7,8 +7,22 @@ import json
 
 import pytest
 
-from runners import characterize
-from workloads.catalogue import SUITES
+from runners import characterize, characterize_options, characterize_plan
+from workloads.fathom import table as fathom
+
+GIVEN = {
+    ("--models", "residual", "--scale", "small"): ["residual@small"],
+    ("--models", "residual", "--variant", "as_paper"): ["residual@as_paper"],
+    ("--models", "memnet,residual", "--variant", "as_paper", "--scale", "small"): [
+        "memnet@small",
+        "residual@as_paper@small",
+    ],
+    ("--models", "residual@small,resnet18", "--variant", "as_paper"): ["residual@as_paper@small", "resnet18"],
+    ("--suite", "fathom"): list(fathom.FATHOM),
+    ("--reproduce", "fathom"): [f"{name}@small" for name in fathom.FATHOM],
+    ("--reproduce", "fathom", "--scale", "own"): list(fathom.FATHOM),
+}
+"""What is asked → the names of the catalogue that are recorded."""
 
 EIGHT = ("seq2seq", "memnet", "fathom-speech", "autoenc", "residual", "fathom-vgg", "fathom-alexnet", "deepq")
 
@@ -16,8 +30,23 @@ LARGEST = {"fathom-speech": "B", "residual": "D", "deepq": "D"}
 """Of the paper's Figure 3."""
 
 
+@pytest.mark.parametrize(("arguments", "expected"), GIVEN.items())
+def test_variants_and_scales_are_names_of_the_catalogue(arguments: tuple[str, ...], expected: list[str]):
+    options = characterize_options.parser().parse_args(arguments)
+    assert list(characterize_plan.models_of(options)) == expected
+
+
+def test_each_workload_has_its_own_batch_and_optimizer():
+    options = characterize_options.parser().parse_args(["--models", "deepq,residual@small,resnet18"])
+    first = {each.recording.workload: each.recording for each in characterize_plan.requests(options, ["cpu"])}
+    assert [(one.batch_size, one.optimizer) for one in first.values()] == [(32, ""), (4, ""), (8, "")]
+    training = [each.recording for each in characterize_plan.requests(options, ["cpu"]) if each.recording.optimizer]
+    assert [(one.workload, one.optimizer, one.variant) for one in training] == [
+        ("deepq", "own", "as_coded"), ("residual@small", "own", "as_coded"), ("resnet18", "sgd", ""),
+    ]  # fmt: skip
+
+
 @pytest.mark.slow
-@pytest.mark.skipif("fathom" not in SUITES, reason="the workloads of Fathom are not there")
 def test_the_eight_are_placed_and_their_largest_groups_are_the_papers(capsys: pytest.CaptureFixture[str]):
     code = characterize.main(
         ["--reproduce", "fathom", "--device", "cpu", "--modes", "training", "--steps", "6", "--format", "json"]
