@@ -32,6 +32,9 @@ FIRST_SHARE, SHARE = 4, 8
 STEPS = 4
 """Limits that orders are listed for, from the bound on."""
 
+MOST_SEARCHED = 20_000
+"""Operations of a step that is searched, at most: of what has run there is a bit for each. Larger ones are listed."""
+
 CLOSE = 2000
 """The search ends where best and bound differ by less than this part."""
 
@@ -114,6 +117,8 @@ class _Best:
 
 def _improve(best: _Best, effort: int) -> None:
     """Search at the bound; if that is too much work, list orders, then search between the bound and the best."""
+    if len(best.graph.operations) > MOST_SEARCHED:
+        effort = 0
     if best.peak == best.bound or (effort and best.search(best.bound, effort // FIRST_SHARE)):
         return
     for name, prefers in PREFERENCES.items():

@@ -14,18 +14,20 @@ import numpy
 
 from analysis.ordering_graph import BEFORE, Graph
 
+MOST_REACHED = 20_000
+"""Operations of a graph in which it is looked for what is before and after each, at most: it takes their square."""
+
 
 def forced_bytes(found: Graph) -> list[int]:
     """Bytes that are there while each node runs, in any order."""
-    if not found.operations:
-        return []
     nodes = len(found.operations)
+    if nodes > MOST_REACHED:
+        return _own_bytes(found)
     earlier, later = reach(found.before, range(nodes)), reach(found.after, range(nodes - 1, -1, -1))
-    whole = (1 << nodes) - 1
-    masks: dict[int, int] = {}
+    masks: dict[int, int] = {}  # the nodes while which something is there, as bits → its bytes
     for block in found.blocks:
         if block.nbytes and (block.stays or block.users):
-            mask = whole if block.maker == BEFORE else later[block.maker]
+            mask = (1 << nodes) - 1 if block.maker == BEFORE else later[block.maker]
             if not block.stays:
                 needed = 0
                 for node in block.users:
@@ -37,6 +39,17 @@ def forced_bytes(found: Graph) -> list[int]:
         bits = numpy.frombuffer(mask.to_bytes((nodes + 7) // 8, "little"), dtype=numpy.uint8)
         total += nbytes * numpy.unpackbits(bits, count=nodes, bitorder="little").astype(numpy.int64)
     return [int(each) for each in total]
+
+
+def _own_bytes(found: Graph) -> list[int]:
+    """The same without what is before and after: what each node uses, and what is there throughout."""
+    always = sum(block.nbytes for block in found.blocks if block.maker == BEFORE and block.stays)
+    own = [always] * len(found.operations)
+    for block in found.blocks:
+        if not (block.maker == BEFORE and block.stays):
+            for node in block.users:
+                own[node] += block.nbytes
+    return own
 
 
 def reach(neighbours: Sequence[Sequence[int]], order: Sequence[int]) -> list[int]:

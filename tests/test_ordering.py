@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_up_steps import Step, least_peak, ledger, operation, orders, peak_of, steps
 
+from analysis import ordering, ordering_bound
 from analysis.footprint import footprint
 from analysis.ordering import Minimal, minimal
 
@@ -170,6 +171,19 @@ def test_a_gradient_goes_once_the_optimizer_has_used_it(outlives: bool) -> None:
     assert (found.eager_bytes, found.minimal_bytes) == (16, 12)
     assert found.order in ((0, 2, 1, 3), (1, 3, 0, 2))
     assert of(ledger(operations[:2], (4,) * 4, roles, {0, 1, 2, 3})).minimal_bytes == 16
+
+
+@FEW
+@given(steps(most=9))
+def test_steps_that_are_too_large_to_search_have_both_ends_too(step: Step) -> None:
+    found = of(step)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ordering, "MOST_SEARCHED", 0)
+        patch.setattr(ordering_bound, "MOST_REACHED", 0)
+        large = of(step)
+    assert large.lower_bound_bytes <= found.lower_bound_bytes
+    assert found.minimal_bytes <= large.minimal_bytes <= found.eager_bytes
+    assert large.looks == 0
 
 
 def test_nothing_at_all() -> None:
