@@ -23,7 +23,7 @@ from analysis.fitting import Fitter, Form, Point, plus, times, told, value_of
 from analysis.footprint import BEFORE
 from analysis.footprint_forms import Peak, Table, Unalike, peak_of
 from analysis.formula import Expr, expression
-from analysis.symbolic import STRUCTURE_DEGREE, Derived
+from analysis.symbolic import STRUCTURE_DEGREE, Derived, partly_at
 from analysis.symbolic_table import Place, place_of
 
 BATCH = "batch"
@@ -168,7 +168,7 @@ def _through(
     if not whole:
         raise Unalike("the peak is at other operations for other numbers of them")
     for fixed, peaks in (*fitted, (late, there)):
-        here = [_at(each.form, fixed) for each in whole]
+        here = [partly_at(each.form, fixed) for each in whole]
         if any(form not in here for form in peaks.values()) or any(form not in peaks.values() for form in here):
             raise Unalike(f"the peak at {told(fixed)} is at operations that it is not at elsewhere")
     return tuple(whole)
@@ -195,16 +195,6 @@ def _interpolated(fitter: Fitter, forms: Sequence[Form]) -> Form | None:
         if through is None:
             return None
         parts.append(times(through, {monomial: Fraction(1)}))
-    return plus(parts)
-
-
-def _at(form: Form, point: Point) -> Form:
-    """A form with some of its symbols at numbers."""
-    parts = []
-    for monomial, coefficient in form.items():
-        kept = tuple(pair for pair in monomial if pair[0].symbol not in point)
-        given = tuple(pair for pair in monomial if pair[0].symbol in point)
-        parts.append({kept: value_of({given: coefficient}, point)})
     return plus(parts)
 
 

@@ -172,7 +172,7 @@ class _Level:
     def _agrees(self, found: Counts, late: Point) -> bool:
         """Whether forms in all symbols are those that are had at another structural point."""
         there = self._counted(late)[0]
-        here = {key: _at(form, late) for key, form in found.items()}
+        here = {key: partly_at(form, late) for key, form in found.items()}
         keys = (here.keys() | there.keys()) - self.without
         return all(here.get(key, {}) == there.get(key, {}) for key in keys)
 
@@ -197,7 +197,7 @@ class _Level:
         return sizes
 
 
-def _at(form: Form, point: Point) -> Form:
+def partly_at(form: Form, point: Point) -> Form:
     """A form with some of its symbols at numbers."""
     parts = []
     for monomial, coefficient in form.items():
