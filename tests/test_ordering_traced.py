@@ -42,6 +42,7 @@ def test_a_traced_step_by_hand() -> None:
     assert (found.peak_at.operation, found.peak_at.phase) == ("aten.mm", "backward")
     assert found.by_category == {
         "weight": 48,
+        "cast": 0,
         "buffer": 0,
         "gradient": 48,
         "optimizer_state": 0,
