@@ -19,7 +19,7 @@ as an operation begins they agree but for the second and third of these, and whi
   trace on fake tensors, the workspace that oneDNN's LSTM keeps for its backward pass. Fake tensors give it no element;
   a real one can be four times the layer's gates. A trace on real tensors has it.
 
-Reserved memory is `analysis/caching_allocator.py`'s. No better order is looked for.
+Reserved memory is `analysis/caching_allocator.py`'s, a better order `analysis/ordering.py`'s.
 """
 
 from __future__ import annotations

@@ -7,16 +7,17 @@ has them; footprints are of storages, each counted once:
   freed. It is Catamount's total footprint, not what an allocator needs.
 * *kept*: what is alive when the backward pass begins (weights, buffers, state, inputs, activations): no step that keeps
   its activations needs less.
-* *input and output*: the batch and its targets.
+* *input and output*: the batch and its targets;
+* *eager* and *minimal footprint*: the peaks of live bytes, which `analysis/footprint_formula.py` finds.
 
-The minimal footprint needs a search over orders and is not here. A quantity that has no formula is None
-(`Derived.without`: all FLOP, and what hangs on them).
+A quantity that has no formula is None (`Derived.without`: all FLOP, and what hangs on them).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import sympy
@@ -38,6 +39,8 @@ QUANTITIES = {
     "operational_intensity": "FLOP / byte",
     "total_footprint_bytes": "total footprint, bytes",
     "kept_bytes": "kept for backward, bytes",
+    "eager_footprint_bytes": "eager footprint, bytes",
+    "minimal_footprint_bytes": "minimal footprint, bytes",
     "io_bytes": "input and output, bytes",
 }
 """Name → what it is called in a table."""
@@ -89,8 +92,10 @@ def expression(form: Form) -> Expr:
     )
 
 
-def totals(derived: Derived, terms: Iterable[Term] = ()) -> dict[str, Expr]:
-    """Every quantity of the whole step, in the order of `QUANTITIES`."""
+def totals(
+    derived: Derived, terms: Iterable[Term] = (), peaks: Mapping[str, Expr] = MappingProxyType({})
+) -> dict[str, Expr]:
+    """Every quantity of the whole step, in the order of `QUANTITIES`. peaks: the footprints that have a formula."""
     roles = {place: form for (place, of), form in derived.counts.items() if of == "role_bytes"}
     found = {
         "parameters": derived.total("parameters"),
@@ -106,7 +111,8 @@ def totals(derived: Derived, terms: Iterable[Term] = ()) -> dict[str, Expr]:
                 whole[name] += term.expression
     whole["all_flop"] = None if derived.without else whole["all_flop"]
     whole["operational_intensity"] = _intensity(whole)
-    return {name: whole[name] for name in QUANTITIES}
+    whole.update(peaks)
+    return {name: whole.get(name) for name in QUANTITIES}
 
 
 def parts(derived: Derived, by: str) -> dict[str, dict[str, Expr]]:

@@ -39,7 +39,8 @@ STRUCTURE_DEGREE = 3
 class Derived:
     """Formulas of a step. counts: without zeros. checked: points at which whole-number counts were equal, and none of
     which a form was fitted to. axes: of the symbols that change sizes; structural: of those that change operations.
-    without: places whose other FLOP are of no known form, though all their sizes are: `OPEN` alone may be so.
+    without: places whose other FLOP are of no known form, though all their sizes are: `OPEN` alone may be so. levels:
+    the tables whose sizes are forms, each with its values of the structural symbols; the last was only checked against.
     """
 
     counts: Counts
@@ -49,6 +50,7 @@ class Derived:
     samples: int
     not_understood: Mapping[str, int]
     without: frozenset[Key] = frozenset()
+    levels: tuple[tuple[Point, Sizes], ...] = ()
 
     def total(self, quantity: str, keep: Callable[[Any], bool] = lambda _place: True) -> Form:
         """The sum of a quantity over the places that are kept."""
@@ -79,7 +81,8 @@ def formulas(sample_at: Sampler, axes: Sequence[Axis], convention: Convention = 
     counts, checked = level.counts()
     first = seen[tuple(sorted((axis.symbol, axis.base) for axis in axes))]
     unknown = kinds.not_understood(first.operations, convention.rules)
-    return Derived(counts, sized, structural, checked, len(seen), unknown, frozenset(level.without))
+    without, levels = frozenset(level.without), tuple(level.tables)
+    return Derived(counts, sized, structural, checked, len(seen), unknown, without, levels)
 
 
 def _structural(sampled: Sampler, axes: Sequence[Axis]) -> tuple[Axis, ...]:
@@ -113,6 +116,7 @@ class _Level:
         self._at: dict[tuple[int, ...], tuple[Counts, tuple[Point, ...]]] = {}
         self._seen: list[Form] | None = None
         self.without: set[Key] = set()
+        self.tables: list[tuple[Point, Sizes]] = []
 
     def counts(self) -> tuple[Counts, tuple[Point, ...]]:
         """The counts in all symbols, and the points that they were checked at."""
@@ -168,7 +172,7 @@ class _Level:
     def _agrees(self, found: Counts, late: Point) -> bool:
         """Whether forms in all symbols are those that are had at another structural point."""
         there = self._counted(late)[0]
-        here = {key: _at(form, late) for key, form in found.items()}
+        here = {key: partly_at(form, late) for key, form in found.items()}
         keys = (here.keys() | there.keys()) - self.without
         return all(here.get(key, {}) == there.get(key, {}) for key in keys)
 
@@ -177,6 +181,7 @@ class _Level:
         key = tuple(fixed.values())
         if key not in self._at:
             sizes = self._derived(fixed)
+            self.tables.append((dict(fixed), sizes))
             counts, points, without = counts_of(sizes, self._convention, merged=bool(fixed))
             self._at[key] = counts, points
             self.without |= without
@@ -192,7 +197,7 @@ class _Level:
         return sizes
 
 
-def _at(form: Form, point: Point) -> Form:
+def partly_at(form: Form, point: Point) -> Form:
     """A form with some of its symbols at numbers."""
     parts = []
     for monomial, coefficient in form.items():

@@ -228,7 +228,7 @@ def _beside(answer: Answer) -> Iterator[str]:
     """The peak beside what an allocator and libraries make of it."""
     rows = [
         ("live bytes at the peak", answer.found.peak_bytes, "in the order of the program (eager)"),
-        ("  minimal, in the best order", answer.minimal_bytes, "not searched for"),
+        ("  minimal, in the best order", answer.minimal_bytes, "of the operations that a search found"),
         ("  no order needs less than", answer.lower_bound_bytes, "proven"),
         ("allocated, in blocks", answer.reserved.allocated_bytes, "blocks of the caching allocator: a bound"),
         ("reserved, in segments", answer.reserved.reserved_bytes, f"its {answer.reserved.segments} segments: a bound"),

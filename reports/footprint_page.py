@@ -70,7 +70,8 @@ TAIL = """## Not claimed
   0, and the answer says how many storages have no known size.
 * Memory past PyTorch's allocators (malloc inside of a library, a device's context, NCCL).
 * One device: no data, tensor or pipeline parallelism.
-* No better order is claimed: `minimal_bytes` and `lower_bound_bytes` are null where none was looked for.
+* `minimal_bytes` is the peak in a better order of the operations, not in a program that there is, and
+  `lower_bound_bytes` what no order is below ([minimal footprint](minimal-footprint.md)).
 """
 
 

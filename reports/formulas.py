@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
 from analysis.evaluation import value
 from analysis.fitting import told
+from analysis.footprint_formula import Piece
 from analysis.forms import shortest
 from analysis.formula import PART, QUANTITIES, Term
 from analysis.pretty import pretty
@@ -69,7 +70,11 @@ class Varied:
 
 @dataclass(frozen=True)
 class Answer:
-    """All that a command has to tell of one model. point: of the values; checked: where the count is the formula's."""
+    """All that a command has to tell of one model. point: of the values; checked: where the count is the formula's.
+
+    pieces: footprint → where its peak is as the batch grows, other symbols as at the point. minimal_proven: no order
+    needs less than the minimal footprint there.
+    """
 
     model: str
     rules: str
@@ -93,6 +98,8 @@ class Answer:
     varied: tuple[Varied, ...] = ()
     lengths: str = ""
     notes: tuple[str, ...] = ()
+    pieces: Mapping[str, tuple[Piece, ...]] = field(default_factory=dict)
+    minimal_proven: bool | None = None
 
 
 def to_text(answer: Answer, form: str) -> str:
@@ -117,12 +124,10 @@ def document(answer: Answer) -> dict[str, Any]:
         "precision": answer.precision,
         "symbols": list(answer.symbols),
         **formulas,
-        "minimal_footprint_bytes": None,
         "at": dict(answer.point),
-        "values": {
-            **{name: _number(_at(answer.totals[name], answer.point)) for name in QUANTITIES},
-            "minimal_footprint_bytes": None,
-        },
+        "values": {name: _number(_at(answer.totals[name], answer.point)) for name in QUANTITIES},
+        "minimal_footprint_proven": answer.minimal_proven,
+        "pieces": [_piece(name, piece) for name, found in answer.pieces.items() for piece in found],
         "by": answer.by or None,
         "parts": [
             {answer.by: part, **{name: _plain(costs[name]) for name in PART}} for part, costs in answer.parts.items()
@@ -141,6 +146,18 @@ def document(answer: Answer) -> dict[str, Any]:
         "sweep": [{name: _number(cell) for name, cell in row.items()} for row in answer.swept],
         "lengths": answer.lengths or None,
         "varied": [_spread(varied) for varied in answer.varied],
+    }
+
+
+def _piece(name: str, piece: Piece) -> dict[str, Any]:
+    return {
+        "quantity": name,
+        "from_batch": piece.start,
+        "operation": piece.place.name,
+        "phase": piece.place.phase,
+        "module": piece.place.module,
+        "bytes_per_sample": _number(piece.slope_bytes),
+        "constant_bytes": _number(piece.constant_bytes),
     }
 
 
@@ -236,7 +253,14 @@ def _lines(answer: Answer) -> Iterator[str]:
         for name in ("model_flop", "all_flop", "bytes_accessed", "operational_intensity"):
             if costs[name] != 0:
                 yield from _formula(QUANTITIES[name], costs[name], answer.point, name)
-    for lines in (_growths(answer), _derivatives(answer), _solutions(answer), _sweep(answer), _varied(answer)):
+    for lines in (
+        _peaks(answer),
+        _growths(answer),
+        _derivatives(answer),
+        _solutions(answer),
+        _sweep(answer),
+        _varied(answer),
+    ):
         found = list(lines)
         if found:
             yield ""
@@ -271,6 +295,21 @@ def _amount(number: int | Fraction | None, name: str) -> str:
     if isinstance(number, int):
         return f"{number:,}"
     return amount(number, measure(name))
+
+
+def _peaks(answer: Answer) -> Iterator[str]:
+    """Where the peaks are as the batch grows."""
+    for name, found in answer.pieces.items():
+        at = [
+            f"{piece.place.name}{f' in {piece.place.module}' if piece.place.module else ''} ({piece.place.phase})"
+            + (f" from a batch of {piece.start}" if piece.start > 1 else "")
+            for piece in found
+        ]
+        if at:
+            yield from _wrapped(f"{QUANTITIES[name].partition(',')[0]}: its peak is at {', '.join(at)}", "    ")
+    if answer.minimal_proven is not None:
+        known = "no order needs less there" if answer.minimal_proven else "an order may need less there"
+        yield from _wrapped(f"the minimal one is of the order found at the point of the values; {known}", "    ")
 
 
 def _growths(answer: Answer) -> Iterator[str]:

@@ -123,6 +123,7 @@ def _fitted(steps: Steps, options: Namespace, memory: Memory) -> Fitted:
 def _answer(steps: Steps, options: Namespace, fitted: Fitted | None) -> Answer:
     from analysis.caching_allocator import replay
     from analysis.footprint import footprint, settled
+    from analysis.ordering import minimal
     from analysis.workspaces import allowance, unforeseen
     from reports.footprint import Answer
     from runners.footprint_fit import capability
@@ -132,6 +133,7 @@ def _answer(steps: Steps, options: Namespace, fitted: Fitted | None) -> Answer:
     found = footprint(step.operations, step.storages)
     known = [each for each in step.storages if each.id not in found.unknown]
     more = unforeseen(step.operations, options.device)
+    least = minimal(step.operations, step.storages)
     return Answer(
         model=options.model,
         batch_size=step.batch_size,
@@ -145,6 +147,8 @@ def _answer(steps: Steps, options: Namespace, fitted: Fitted | None) -> Answer:
         reserved=replay(settled(step.operations, known), len(step.operations)),
         workspaces=allowance(step.operations, options.device, capability(options.fit)),
         fitted=fitted,
+        minimal_bytes=least.minimal_bytes,
+        lower_bound_bytes=least.lower_bound_bytes,
         notes=tuple(filter(None, (more, *_notes(options, found), *step.notes))),
     )
 

@@ -83,6 +83,7 @@ def answer(options: Namespace) -> Answer:
     from reports.formulas import Answer
     from runners import formula_questions as questions
     from runners.formula_branches import branched
+    from runners.formula_footprints import footprints
     from runners.formula_points import sampler
 
     subject = _subject(options)
@@ -101,7 +102,8 @@ def answer(options: Namespace) -> Answer:
         late, notes = _checked_apart(looked_at, derived, point, convention)
     except Restructured as fault:
         raise Unfitted(branched(fault, subject, derived.axes, looked_at)) from fault
-    whole = formula.totals(derived, terms)
+    peaks = footprints(options.rules, derived, point, looked_at, CHECKED_CALLS)
+    whole = formula.totals(derived, terms, peaks.formulas)
     return Answer(
         model=options.model,
         rules=options.rules,
@@ -112,13 +114,15 @@ def answer(options: Namespace) -> Answer:
         terms=tuple(terms),
         point=point,
         checked=(*derived.checked, *late),
-        notes=(*alone.values(), *notes, *_idle(whole, symbols), *_without(derived)),
+        notes=(*alone.values(), *notes, *_idle(whole, symbols), *_without(derived), *peaks.notes),
+        pieces=peaks.pieces,
+        minimal_proven=peaks.proven,
         axes=(*derived.axes, *derived.structural),
         samples=derived.samples,
         not_understood=dict(derived.not_understood),
         parts=formula.parts(derived, options.by) if options.by else {},
         by=options.by or "",
-        **asked.answered(whole, point),
+        **asked.answered(whole, point, peaks.why),
     )
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from analysis.evaluation import rows
@@ -33,6 +35,8 @@ SHORT = {
     "bytes": "bytes_accessed",
     "intensity": "operational_intensity",
     "footprint": "total_footprint_bytes",
+    "eager_footprint": "eager_footprint_bytes",
+    "minimal_footprint": "minimal_footprint_bytes",
     "kept": "kept_bytes",
     "io": "io_bytes",
 }
@@ -100,8 +104,17 @@ class Asked:
         made._requests(dict.fromkeys(QUANTITIES, placeholder))
         return made
 
-    def answered(self, whole: Mapping[str, Expr], point: Mapping[str, int]) -> dict[str, Any]:
-        """The answers, by field of `reports.formulas.Answer`. Raises NoSolution where one has none."""
+    def answered(
+        self, whole: Mapping[str, Expr], point: Mapping[str, int], why: Mapping[str, str] = MappingProxyType({})
+    ) -> dict[str, Any]:
+        """The answers, by field of `reports.formulas.Answer`. why: why quantities have no formula.
+
+        Raises NoSolution where one has none, Mistake for what is asked of a quantity without formula.
+        """
+        for text in self.solve:
+            for word in re.findall(r"\w+", text):
+                if (name := SHORT.get(word, word)) in why:
+                    raise Mistake(f"--solve {text!r}: there is no formula of {word}: {why[name]}")
         return {
             "solved": tuple(self._solved(whole, point)),
             "growth": tuple(self._growth(whole, point)) if self.growth else (),
@@ -163,12 +176,14 @@ class Asked:
         return sorted(found, key=lambda growth: -(growth.elasticity or 0))
 
     def _derivatives(self, whole: Mapping[str, Expr]) -> dict[str, Expr]:
-        return {
-            name: derivative(formula, self.derivative)
+        """Of all but the intensity, and what is the largest of several."""
+        found = {
+            name: _or_none(lambda formula=formula: derivative(formula, self.derivative))
             for name, formula in whole.items()
             if formula is not None
             if name != "operational_intensity" and self.derivative in names(formula)
         }
+        return {name: formula for name, formula in found.items() if formula is not None}
 
     def _rows(self, whole: Mapping[str, Expr], point: Mapping[str, int]) -> list[dict[str, Any]]:
         fixed = {name: value for name, value in point.items() if name not in self.sweep}

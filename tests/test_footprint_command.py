@@ -100,7 +100,8 @@ def test_the_document_by_hand(nets: str, capsys: pytest.CaptureFixture[str]) -> 
     assert found["peak_at"]["operation"] == "aten.tanh_backward"
     assert (found["peak_at"]["module"], found["peak_at"]["phase"]) == ("1", "backward")
     assert found["by_category"]["activation"] // kib == 32 + 16
-    assert (found["minimal_bytes"], found["lower_bound_bytes"], found["largest_batch"], found["fit"]) == (None,) * 4
+    assert WEIGHTS < found["lower_bound_bytes"] == found["minimal_bytes"] <= found["eager_peak_bytes"]  # proven
+    assert (found["largest_batch"], found["fit"]) == (None, None)
     assert found["eager_peak_bytes"] <= found["allocated_bytes"] <= found["reserved_bytes"]
     assert found["workspace_bytes"] == 0  # on a CPU nothing is known before
     assert found["largest"][0] == {
@@ -185,7 +186,9 @@ def test_files(nets: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     (row,) = csv.DictReader(io.StringIO(said.out))
     document = json.loads((out / "footprint.json").read_text())
     assert int(row["eager_peak_bytes"]) == document["eager_peak_bytes"]
-    assert (row["minimal_bytes"], row["peak_operation"]) == ("", document["peak_at"]["operation"])
+    assert (row["minimal_bytes"], row["peak_operation"]) == (
+        str(document["minimal_bytes"]), document["peak_at"]["operation"],
+    )  # fmt: skip
     moments = list(csv.DictReader(io.StringIO((out / "timeline.csv").read_text())))
     assert [int(each["index"]) for each in moments] == list(range(-1, document["operations"]))
     assert max(int(each["live_bytes"]) for each in moments) == document["eager_peak_bytes"]

@@ -148,7 +148,7 @@ KEYS = (
 )  # fmt: skip
 """As issue 7 lists them."""
 
-FORMULAS = (*(key for key in KEYS[1:-2] if key != "minimal_footprint_bytes"), "kept_bytes", "operational_intensity")
+FORMULAS = (*KEYS[1:-2], "kept_bytes", "eager_footprint_bytes", "operational_intensity")
 
 CHAIN = "synthetic_matmul"
 
@@ -198,7 +198,6 @@ class TestFormats:
         assert set(KEYS) <= set(found)
         assert found["symbols"] == ["batch", "width", "depth"]
         assert found["at"] == {"batch": 7, "width": 10, "depth": 3}
-        assert found["minimal_footprint_bytes"] is None
         for key in FORMULAS:
             value = at(found[key], found["at"])
             assert value == found["values"][key] or float(value) == found["values"][key]
@@ -256,6 +255,26 @@ class TestQuestions:
         assert wide["elasticity"] == 2
         assert found["derivative_of"] == "width"
         assert sympy.expand(read(found["derivatives"]["parameters"]) - 2 * w * d) == 0
+
+    def test_the_largest_depth_that_fits_at_the_minimal_footprint(self, asked):
+        """At its end a minimal step of d products of w × w holds weights, momenta, one gradient and what decay makes of
+        it, (2 d + 2) · 4 w², and at a batch of 1 little more, which the next layer's 8 w² exceeds by far."""
+        found = asked(CHAIN, "--at", "width=512,depth=3,batch=1", "--symbols", "batch,width,depth",
+                      "--solve", "minimal_footprint <= 64 MiB for depth")  # fmt: skip
+        (solved,) = found["solutions"]
+        # (2 d + 2) · 4 · 512² = (d + 1) · 2 MiB: 31 would be it, if there were nothing beside
+        assert solved["value"] == 30
+        assert solved["left"] <= 2**26 < solved["left"] + 8 * 512**2
+        assert found["minimal_footprint_proven"] is True
+        assert found["values"]["minimal_footprint_bytes"] < found["values"]["eager_footprint_bytes"]
+        first, *_ = (piece for piece in found["pieces"] if piece["quantity"] == "minimal_footprint_bytes")
+        assert (first["from_batch"], first["phase"]) == (1, "optimizer")
+
+    def test_a_convention_without_footprints_says_so(self, run):
+        answer = run(
+            "wordlm", "--rules", "catamount", "--symbols", "batch", "--solve", "minimal_footprint <= 1 GiB for batch"
+        )
+        refused(answer, "there is no formula of minimal_footprint: Catamount has none")
 
     def test_several_solutions_in_the_order_of_the_questions(self, asked):
         """At depth 4 there are 11 products of 2·width² a sample, 4·width² parameters, and 8·batch·width bytes go in:

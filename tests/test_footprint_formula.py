@@ -1,0 +1,152 @@
+"""Footprints as formulas: at points that no form was fitted to they are the footprints of the steps there."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from functools import cache
+from itertools import pairwise
+
+import pytest
+import sympy
+
+from analysis import symbolic
+from analysis.evaluation import partly
+from analysis.evaluation import value as value_at
+from analysis.fitting import ONE, Atom
+from analysis.footprint import footprint
+from analysis.footprint_formula import QUANTITIES, Footprints, Labelled, footprints, pieces, value
+from analysis.formula import expression
+from analysis.monotone import direction
+from analysis.ordering import minimal
+from analysis.requests import request
+from analysis.solving import solve
+from analysis.symbolic_table import Place
+from analysis.symbols import names, symbol
+from runners.counted import get
+from runners.formula_points import Subject, axes, limits, names_of, sampler, smallest
+
+EAGER, MINIMAL = QUANTITIES
+
+MODELS = {
+    "synthetic_matmul": ("batch", "width", "depth"),
+    "wordlm": ("batch", "hidden", "vocab", "layers"),
+    "squeezenet1_1": ("batch", "image"),
+}
+POINTS = {
+    "synthetic_matmul": [{"batch": 7, "width": 40, "depth": 3}, {"batch": 900, "width": 16, "depth": 9}],
+    "wordlm": [
+        {"batch": 20, "hidden": 64, "vocab": 500, "layers": 3},
+        {"batch": 4, "hidden": 300, "vocab": 40, "layers": 6},
+    ],
+    "squeezenet1_1": [{"batch": 5, "image": 96}, {"batch": 17, "image": 131}],
+}
+"""Model → where its minimal order is looked for, and another point."""
+
+
+@cache
+def looked(model: str):
+    """(what gives a sample, the formulas, the footprints at the first point)."""
+    sizes = get(model).hyper
+    subject = Subject(model, sizes, {}, names_of(sizes), 32, "sgd", smallest=smallest(model), limits=limits(model))
+    look = sampler(subject)
+    derived = symbolic.formulas(look, axes(subject, MODELS[model], look))
+    return look, derived, footprints(derived, POINTS[model][0])
+
+
+def of(model: str) -> Footprints:
+    return looked(model)[2]
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_the_eager_footprint_is_that_of_whole_numbers_elsewhere(model: str) -> None:
+    look, derived, found = looked(model)
+    seen = [dict(sample.point) for _, sizes in derived.levels for sample in sizes.samples]
+    assert found.why == {}
+    for point in POINTS[model]:
+        assert point not in seen
+        sample = look(point)
+        exact = footprint(sample.operations, sample.storages).peak_bytes
+        assert value(found.peaks[EAGER], point) == exact
+        formula = found.formula(EAGER)
+        assert value_at(formula, {name: point[name] for name in names(formula)}) == exact
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_the_minimal_footprint_is_least_at_its_point_and_reached_elsewhere(model: str) -> None:
+    look, _, found = looked(model)
+    here, there = (minimal(look(p).operations, look(p).storages) for p in POINTS[model])
+    assert value(found.peaks[MINIMAL], POINTS[model][0]) == here.minimal_bytes
+    assert value(found.peaks[MINIMAL], POINTS[model][1]) >= there.lower_bound_bytes
+    for point in POINTS[model]:
+        assert value(found.peaks[MINIMAL], point) <= value(found.peaks[EAGER], point)
+
+
+def test_a_chain_of_products_by_hand() -> None:
+    """d products of w × w on a batch of b, SGD with momentum, 4 bytes a number.
+
+    The first step of the eager optimizer has weights, momenta and gradients, 3 d w², what weight decay makes of a
+    gradient, w², and beside these the batch, its target and the output, which the caller still holds: 3 b w; and the
+    loss. In the minimal order no gradient is left at the end but the one that is used: (2 d + 2) w².
+    """
+    found = of("synthetic_matmul")
+    b, w, d = map(symbol, ("batch", "width", "depth"))
+    eager, least = (
+        {each.place.phase: expression(each.form) for each in found.peaks[quantity]} for quantity in QUANTITIES
+    )
+    assert sympy.expand(eager["optimizer"] - (4 * (3 * d + 1) * w**2 + 12 * b * w + 4)) == 0
+    assert sympy.expand(least["optimizer"].subs(b, 0) - 4 * (2 * d + 2) * w**2) == 0
+
+
+@pytest.mark.parametrize("quantity", QUANTITIES)
+@pytest.mark.parametrize("model", MODELS)
+def test_pieces_are_the_largest_form_at_every_batch(model: str, quantity: str) -> None:
+    peaks, point = of(model).peaks[quantity], POINTS[model][0]
+    found = pieces(peaks, "batch", point)
+    assert found[0].start == 1
+    assert [piece.start for piece in found] == sorted({piece.start for piece in found})
+    for batch in (*range(1, 200), 10**4):
+        piece = [piece for piece in found if piece.start <= batch][-1]
+        assert piece.slope_bytes * batch + piece.constant_bytes == value(peaks, {**point, "batch": batch})
+    for before, after in pairwise(found):
+        start = after.start - 1  # up to here the one before is at least as large
+        assert before.slope_bytes * start + before.constant_bytes >= after.slope_bytes * start + after.constant_bytes
+
+
+@pytest.mark.parametrize("quantity", QUANTITIES)
+@pytest.mark.parametrize("model", MODELS)
+def test_more_of_anything_needs_more_and_the_largest_is_found(model: str, quantity: str) -> None:
+    formula, point = of(model).formula(quantity), POINTS[model][0]
+    for name in MODELS[model]:
+        fixed = {other: n for other, n in point.items() if other != name and symbol(other) in formula.free_symbols}
+        assert direction(partly(formula, fixed), symbol(name)) == 1
+        limit = 3 * int(value(of(model).peaks[quantity], point))
+        asked = request(f"{quantity} <= {limit} B for {name}", {quantity: formula}, MODELS[model])
+        found = solve(asked, fixed)
+        assert found.proof == "monotone"
+        fits = [value(of(model).peaks[quantity], {**point, name: n}) <= limit for n in (found.value, found.value + 1)]
+        assert fits == [True, False]
+
+
+def test_steps_that_are_not_alike_have_no_formula() -> None:
+    """A storage that lives one operation longer at one of the samples."""
+    _, derived, _ = looked("synthetic_matmul")
+    fixed, sizes = derived.levels[0]
+    sample = sizes.samples[-1]
+    longer = next(s for s in sample.storages if s.died_index is not None and s.died_index + 1 < len(sample.operations))
+    storages = tuple(replace(s, died_index=s.died_index + 1) if s is longer else s for s in sample.storages)
+    other = replace(sizes, samples=(*sizes.samples[:-1], replace(sample, storages=storages)))
+    changed = replace(derived, levels=((fixed, other), *derived.levels[1:]))
+    assert "storages live otherwise at" in footprints(changed, POINTS["synthetic_matmul"][0]).why[EAGER]
+
+
+def test_lines_by_hand() -> None:
+    """10 + b, 4 + 2 b, 3 b: up to 5 the first is the largest (15, 14, 15), from 6 on the last (16, 16, 18)."""
+    batch = ((Atom("batch"), 1),)
+    lines = [(1, 10), (2, 4), (3, 0)]
+    peaks = [
+        Labelled(Place("", "", "", str(i)), {m: Fraction(c) for m, c in ((batch, a), (ONE, c)) if c})
+        for i, (a, c) in enumerate(lines)
+    ]
+    found = pieces(peaks, "batch", {"batch": 1})
+    assert [(piece.start, piece.place.name) for piece in found] == [(1, "0"), (6, "2")]
