@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 from collections.abc import Sequence
-from typing import Any
 
+from analysis import compute, published
+from analysis.published import Observation
 from reports.findings_data import Published
 from reports.findings_words import IN_PART, OPEN, Section, cells, table
 from reports.words import fitting
@@ -36,9 +35,6 @@ CONFIDENCE = 0.8
 def beside_published(runs: Sequence[Published], folder: str) -> Section:
     """Our images a second and theirs, each over its own device's dense peak, with its conditions."""
     title = "Our numbers beside published ones"
-    published = _module("analysis.published")
-    if published is None:
-        return Section(title, OPEN, "The table of published utilizations is not in this version.")
     theirs = [each for each in published.observations() if each.model == MODEL]
     rows = [
         (
@@ -77,11 +73,8 @@ def _mine(run: Published, cell: Run) -> tuple[str, ...]:
 def to_assume(runs: Sequence[Published], folder: str) -> Section:
     """The utilization of a new training run by somebody else, with an interval, from published and our own runs."""
     title = "What utilization to assume for a CNN on a modern GPU"
-    published, compute = _module("analysis.published"), _module("analysis.compute")
-    if published is None or compute is None:
-        return Section(title, OPEN, "The table of published utilizations is not in this version.")
-    found = [*published.observations(), *_ours(published, runs)]
-    rows = [_row(compute, found, name, unit, each) for name, unit, generations in ASSUMED for each in generations]
+    found = [*published.observations(), *_ours(runs)]
+    rows = [_row(found, name, unit, each) for name, unit, generations in ASSUMED for each in generations]
     told = next((row for row in rows if row[:3] == ("cnn", "half", GENERATIONS["9.0"])), rows[0])
     answer = f"For a CNN in 16 bit on an H100 or H200: {told[3]} %, {told[4]} with 80 % confidence, of the dense peak."
     note = (
@@ -93,7 +86,7 @@ def to_assume(runs: Sequence[Published], folder: str) -> Section:
     return Section(title, IN_PART, answer, (note, table(heads, rows)))
 
 
-def _ours(published: Any, runs: Sequence[Published]) -> list[Any]:
+def _ours(runs: Sequence[Published]) -> list[Observation]:
     """Our own fractions of a datasheet's peak, as observations."""
     found = []
     for run in runs:
@@ -104,7 +97,7 @@ def _ours(published: Any, runs: Sequence[Published]) -> list[Any]:
     return [each for each in found if not isinstance(each, str)]
 
 
-def _row(compute: Any, found: Sequence[Any], family: str, precision: str, generation: str) -> tuple[str, ...]:
+def _row(found: Sequence[Observation], family: str, precision: str, generation: str) -> tuple[str, ...]:
     place = (family, precision, GENERATIONS[generation])
     try:
         where = compute.predicted(found, family, generation, precision)
@@ -113,7 +106,3 @@ def _row(compute: Any, found: Sequence[Any], family: str, precision: str, genera
     low, high = where.utilization.interval(CONFIDENCE)
     middle = sum(where.utilization.interval(0.01)) / 2
     return (*place, f"{100 * middle:.2g}", f"{100 * low:.2g} to {100 * high:.2g} %", str(len(where.near)), where.group)
-
-
-def _module(name: str) -> Any:
-    return importlib.import_module(name) if importlib.util.find_spec(name) is not None else None
