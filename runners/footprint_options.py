@@ -64,7 +64,7 @@ def _add_step(group: argparse._ArgumentGroup) -> None:
 
 def _add_fit(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--fit", default="", metavar="NAME", help="into this device's memory, by the driver's name")
-    group.add_argument("--memory-bytes", type=_bytes, metavar="BYTES", help="into this much, as in 80e9 or 80GiB")
+    group.add_argument("--memory-bytes", type=number_of_bytes, metavar="BYTES", help="into this much: 80e9, 80GiB")
     group.add_argument(
         "--margin", dest="margin_ratio", type=number(float, 0, 0.9), default=MARGIN_RATIO, metavar="RATIO",
         help=f"of the memory that the step is to leave free ({MARGIN_RATIO:g})",
@@ -79,7 +79,8 @@ def _add_told(group: argparse._ArgumentGroup) -> None:
     )
 
 
-def _bytes(text: str) -> int:
+def number_of_bytes(text: str) -> int:
+    """A `type=` for amounts of memory."""
     try:
         return parse_bytes(text)
     except ValueError as fault:
