@@ -89,8 +89,8 @@ Machine: {machine}. The models are the thirteen of the 2021 post, with SGD and m
 PyTorch's allocator had handed out in the second step, by the memory events of torch.profiler; *tensors* is the highest
 of what outlives the operation that made it; *kernels' own* is what the operation at the peak took for itself, which no
 tensor shows: repacked operands, sums a thread, and in bfloat16 oneDNN's copies in float32. Errors are predicted ÷
-measured − 1, the last column MemTracker's (`torch.distributed._tools`) against the same measurement. What tensors have
-beyond the prediction in fp32 are the 4 bytes of the loss of the step before."""
+measured − 1, the last column MemTracker's (`torch.distributed._tools`) against the same measurement. Of tensors,
+0 means the 4 bytes of the loss of the step before, which the prediction leaves out."""
 
 
 def summary(rows: Sequence[Checked]) -> list[str]:

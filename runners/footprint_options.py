@@ -11,7 +11,7 @@ from runners.arguments import Parser, add_format, number
 from runners.footprint_steps import NONE
 from runners.model_options import MODEL, add_model
 from runners.profile_options import LAYOUTS
-from workloads.catalogue import OPTIMIZERS
+from workloads.catalogue import OPTIMIZERS, OWN
 
 BATCH_SIZE = 32
 """Where neither a batch nor a memory is said."""
@@ -51,7 +51,10 @@ def parser() -> Parser:
 def _add_step(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--precision", choices=tuple(PRECISIONS), default="fp32", help=f"{', '.join(PRECISIONS)} (fp32)")
     group.add_argument(
-        "--optimizer", choices=(*OPTIMIZERS, NONE), default="sgd", help="none: gradients alone (sgd, with momentum)"
+        "--optimizer",
+        choices=(*OPTIMIZERS, OWN, NONE),
+        default="sgd",
+        help="own: the model's; none: gradients alone (sgd)",
     )
     group.add_argument(
         "--accumulate", type=number(int, 1), default=1, metavar="N", help="batches a step of the optimizer (1)"
@@ -64,7 +67,7 @@ def _add_step(group: argparse._ArgumentGroup) -> None:
 
 def _add_fit(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--fit", default="", metavar="NAME", help="into this device's memory, by the driver's name")
-    group.add_argument("--memory-bytes", type=_bytes, metavar="BYTES", help="into this much, as in 80e9 or 80GiB")
+    group.add_argument("--memory-bytes", type=number_of_bytes, metavar="BYTES", help="into this much: 80e9, 80GiB")
     group.add_argument(
         "--margin", dest="margin_ratio", type=number(float, 0, 0.9), default=MARGIN_RATIO, metavar="RATIO",
         help=f"of the memory that the step is to leave free ({MARGIN_RATIO:g})",
@@ -79,7 +82,8 @@ def _add_told(group: argparse._ArgumentGroup) -> None:
     )
 
 
-def _bytes(text: str) -> int:
+def number_of_bytes(text: str) -> int:
+    """A `type=` for amounts of memory."""
     try:
         return parse_bytes(text)
     except ValueError as fault:

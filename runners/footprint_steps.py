@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -91,7 +91,7 @@ def parts(asked: Asked, batch_size: int, mode: FakeMode | None, device: str = "c
     from measure.operations import StepParts
     from runners.batches import in_layout
     from runners.counted import get
-    from workloads.training import OPTIMIZERS, GradientStep, TrainingStep
+    from workloads.training import GradientStep, TrainingStep, have_state, optimizer_of
 
     workload = get(asked.model, **asked.hyper)
     with torch.random.fork_rng(devices=[]), torch.device(device if mode is None else "meta"):
@@ -106,9 +106,10 @@ def parts(asked: Asked, batch_size: int, mode: FakeMode | None, device: str = "c
         generator = torch.Generator(device).manual_seed(0) if mode is None else None
         batch = workload.batch(workload.hyper, batch_size, torch.device(device), generator)
         batch = in_layout(asked.layout, batch)
-        optimizer = OPTIMIZERS["sgd-plain" if asked.optimizer == NONE else asked.optimizer](trained)
+        optimizer = optimizer_of("sgd-plain" if asked.optimizer == NONE else asked.optimizer, workload, trained)
         for group in optimizer.param_groups if asked.device == "cuda" else ():
-            group["foreach"] = True
+            if "foreach" in group:
+                group["foreach"] = True
         step: Any = TrainingStep(
             model, workload.loss, optimizer, [batch], device.partition(":")[0], **_precision(asked, device),
             accumulate=min(asked.accumulate, ACCUMULATED),
@@ -116,7 +117,7 @@ def parts(asked: Asked, batch_size: int, mode: FakeMode | None, device: str = "c
         if asked.optimizer == NONE:
             step = GradientStep(step)
         elif mode is not None:
-            _have_state(optimizer, trained)
+            have_state(optimizer, trained)
     return StepParts(step, model, None if asked.optimizer == NONE else optimizer, (batch.inputs, batch.target))
 
 
@@ -128,13 +129,3 @@ def _precision(asked: Asked, device: str) -> dict[str, Any]:
         "autocast": getattr(torch, policy.autocast) if policy.autocast else None,
         "scaler": torch.amp.GradScaler(device.partition(":")[0]) if policy.scaler else None,
     }
-
-
-def _have_state(optimizer: Any, trained: Sequence[Any]) -> None:
-    """The state that an optimizer has after its first step."""
-    import torch
-
-    for parameter in trained:
-        parameter.grad = torch.empty_like(parameter)
-    optimizer.step()
-    optimizer.zero_grad(set_to_none=True)

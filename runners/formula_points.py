@@ -140,7 +140,7 @@ def _traced(subject: Subject, sizes: Mapping[str, int], batch_size: int) -> tupl
     from measure.fake import fake_mode, quiet, to_fake
     from measure.operations import trace_step
     from runners.counted import get
-    from workloads.training import TrainingStep, optimizer_of
+    from workloads.training import TrainingStep, have_state, optimizer_of
 
     with quiet():
         workload = get(subject.model, **subject.fixed, **sizes)
@@ -155,20 +155,10 @@ def _traced(subject: Subject, sizes: Mapping[str, int], batch_size: int) -> tupl
             optimizer = optimizer_of(subject.optimizer, workload, trained)
             autocast = getattr(torch, subject.autocast) if subject.autocast else None
             step = TrainingStep(model, workload.loss, optimizer, [batch], "cpu", autocast)
-            _have_state(optimizer, trained)
+            have_state(optimizer, trained)
         inputs = (batch.inputs, batch.target)
         found = trace_step(step, model=model, optimizer=optimizer, inputs=inputs, mode=mode, steps_before=0)
     return found.operations, found.storages, parameters
-
-
-def _have_state(optimizer: Any, trained: Sequence[Any]) -> None:
-    """The state that an optimizer has after its first step."""
-    import torch
-
-    for parameter in trained:
-        parameter.grad = torch.empty_like(parameter)
-    optimizer.step()
-    optimizer.zero_grad(set_to_none=True)
 
 
 def axes(subject: Subject, symbols: Sequence[str], sample_at: Callable[[Point], Sample]) -> tuple[Axis, ...]:

@@ -12,13 +12,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analysis.memories import parse_bytes
 from analysis.precisions import PRECISIONS
 from measure.counters.registry import COUNTERS
 from results.records import RECORDERS
 from runners.arguments import Parser, add_format, choice_error, names, number, sizes
 from runners.devices import check_name
-from runners.footprint_options import MARGIN_RATIO
+from runners.footprint_options import MARGIN_RATIO, number_of_bytes
 from runners.plan import DEFAULT_METHODS, METHODS, Grid, cells, check_profile
 from runners.report import CONVENTIONS
 from workloads.catalogue import ENTRIES, OPTIMIZERS, OWN, SUITES, hyper_of
@@ -60,7 +59,7 @@ def parser() -> Parser:
         "each model's own)",
     )
     grid.add_argument(
-        "--memory-bytes", type=_bytes, metavar="BYTES", help="of auto, as in 16GiB (default: the device's)"
+        "--memory-bytes", type=number_of_bytes, metavar="BYTES", help="of auto, as in 16GiB (default: the device's)"
     )
     grid.add_argument(
         "--margin",
@@ -130,13 +129,6 @@ def _batches(text: str) -> tuple[int, ...]:
         return ()
     convert = number(int, 1)
     return tuple(dict.fromkeys(convert(part.strip()) for part in text.split(",")))
-
-
-def _bytes(text: str) -> int:
-    try:
-        return parse_bytes(text)
-    except ValueError as fault:
-        raise argparse.ArgumentTypeError(str(fault)) from fault
 
 
 def _counters(text: str) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from functools import cache
+from itertools import pairwise
 
 import pytest
 import torch
@@ -70,7 +71,7 @@ def of(trace: Trace) -> Footprint:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_larger_batch_never_needs_less(seed: int) -> None:
     found = [of(traced(seed, batch)) for batch in (2, 3, 7, 64)]
-    for smaller, larger in zip(found, found[1:], strict=False):
+    for smaller, larger in pairwise(found):
         assert smaller.peak_bytes < larger.peak_bytes
         assert all(a <= b for a, b in zip(smaller.total_bytes, larger.total_bytes, strict=True))
 
