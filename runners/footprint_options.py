@@ -11,7 +11,7 @@ from runners.arguments import Parser, add_format, number
 from runners.footprint_steps import NONE
 from runners.model_options import MODEL, add_model
 from runners.profile_options import LAYOUTS
-from workloads.catalogue import OPTIMIZERS
+from workloads.catalogue import OPTIMIZERS, OWN
 
 BATCH_SIZE = 32
 """Where neither a batch nor a memory is said."""
@@ -51,7 +51,7 @@ def parser() -> Parser:
 def _add_step(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--precision", choices=tuple(PRECISIONS), default="fp32", help=f"{', '.join(PRECISIONS)} (fp32)")
     group.add_argument(
-        "--optimizer", choices=(*OPTIMIZERS, NONE), default="sgd", help="none: gradients alone (sgd, with momentum)"
+        "--optimizer", choices=(*OPTIMIZERS, OWN, NONE), default="sgd", help="none: gradients alone (sgd)"
     )
     group.add_argument(
         "--accumulate", type=number(int, 1), default=1, metavar="N", help="batches a step of the optimizer (1)"

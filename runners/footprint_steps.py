@@ -91,7 +91,7 @@ def parts(asked: Asked, batch_size: int, mode: FakeMode | None, device: str = "c
     from measure.operations import StepParts
     from runners.batches import in_layout
     from runners.counted import get
-    from workloads.training import OPTIMIZERS, GradientStep, TrainingStep
+    from workloads.training import GradientStep, TrainingStep, optimizer_of
 
     workload = get(asked.model, **asked.hyper)
     with torch.random.fork_rng(devices=[]), torch.device(device if mode is None else "meta"):
@@ -106,7 +106,8 @@ def parts(asked: Asked, batch_size: int, mode: FakeMode | None, device: str = "c
         generator = torch.Generator(device).manual_seed(0) if mode is None else None
         batch = workload.batch(workload.hyper, batch_size, torch.device(device), generator)
         batch = in_layout(asked.layout, batch)
-        optimizer = OPTIMIZERS["sgd-plain" if asked.optimizer == NONE else asked.optimizer](trained)
+        name = "sgd-plain" if asked.optimizer == NONE else asked.optimizer
+        optimizer = optimizer_of(name, workload, trained)
         for group in optimizer.param_groups if asked.device == "cuda" else ():
             group["foreach"] = True
         step: Any = TrainingStep(
