@@ -211,3 +211,17 @@ def test_labels_in_one_dimension_leave_a_ctc_loss_to_real_tensors():
         heard, labels, lengths = torch.randn(6, 2, 4).log_softmax(2), torch.ones(5).long(), torch.ones(2).long()
         with pytest.raises(Unavailable, match="CTC loss of labels in one dimension"):
             torch.nn.functional.ctc_loss(heard, labels, lengths, lengths)
+
+
+@pytest.mark.parametrize("name", ["memnet", "fathom-speech@small"])
+def test_a_sweeps_cell_is_traced_with_the_workloads_own_optimizer(name):
+    """Batches are made on fake tensors there. Clipping and noise of memnet belong to the optimizer's phase."""
+    from results.records import Cell
+    from runners.cell import reference_trace
+
+    sizes = {"hidden": 8} if "speech" in name else {"embedding": 4}
+    found = reference_trace(Cell(model=name, batch_size=2, device="cpu", optimizer="own", hyper=sizes))
+    assert found.notes == ()
+    assert not_understood(found.operations) == {}
+    in_optimizer = {operation.name for operation in found.operations if operation.phase == "optimizer"}
+    assert ("aten.randn_like" in in_optimizer) == (name == "memnet")
