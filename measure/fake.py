@@ -25,7 +25,9 @@ from torch._subclasses.fake_tensor import (
 )
 from torch.utils._pytree import tree_leaves, tree_map
 
+from measure.fake_memo import Memo, Signature
 from measure.fake_shapes import SHAPES
+from measure.plans import plan_of
 from results.errors import Unavailable
 
 if TYPE_CHECKING:
@@ -61,7 +63,9 @@ gives means and deviations the weight's dtype, and the rule for fake tensors the
 class Watcher(Protocol):
     """What a fake mode shows its operations to."""
 
-    def before(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...] | None: ...
+    def before(
+        self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], seen: Signature | None
+    ) -> tuple[Any, ...] | None: ...
 
     def after(self, call: tuple[Any, ...], args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> None: ...
 
@@ -80,6 +84,9 @@ class FakeMode(FakeTensorMode):
         self.notes: list[str] = []
         self.shortcuts = shape_env is None
         self._watcher: Watcher | None = None
+        self._memo = Memo(self)
+        if self.shortcuts:
+            self.cache_enabled = False  # torch's own cache: its keys cost more than most of what it keeps
 
     def enter_phase(self, phase: str) -> None:
         """Say which phase of the step begins."""
@@ -100,46 +107,53 @@ class FakeMode(FakeTensorMode):
         finally:
             self._watcher = None
 
-    def dispatch(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # nothing is compiled here, and the guard costs more than an operation that is known
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run one operation; called by torch for each that reaches the mode."""
         watcher = self._watcher
         kwargs = kwargs or {}
-        if watcher is None or func is _DEVICE:
+        if func is _DEVICE:
             return self._run(func, types, args, kwargs)
+        plan = seen = None
+        if self.shortcuts:
+            plan = plan_of(func)
+            if plan.again or plan.returns_self or plan.is_view:
+                seen = self._memo.signature(plan, args, kwargs)
+        if watcher is None:
+            return self._answer(plan, seen, func, types, args, kwargs)
         self._watcher = None
         try:
-            call = watcher.before(func, args, kwargs)
-            if call is None:
-                return self._run(func, types, args, kwargs)
-            out = self._short(call, func, args, kwargs) if self.shortcuts else None
-            if out is None:
-                out = self._run(func, types, args, kwargs)
-            if out is not NotImplemented:
+            call = watcher.before(func, args, kwargs, seen)
+            out = self._answer(plan, seen, func, types, args, kwargs)
+            if call is not None and out is not NotImplemented:
                 watcher.after(call, args, kwargs, out)
             return out
         finally:
             self._watcher = watcher
 
-    def _short(self, call: tuple[Any, ...], func: Any, args: Any, kwargs: Any) -> Any:
-        """The result of an operation that needs none of torch's bookkeeping; None if this one does.
-
-        An in-place operation whose signature ran before: its first argument, of which only the values change (torch's
-        own cache does the same, with a dearer key). A view: what the operator's own kernel returns, wrapped.
-        """
-        plan = call[0]
-        if plan.returns_self:
-            return args[0] if call[2] is not None and _plainly_fake(args) else None
-        if plan.is_view and type(args[0]) is FakeTensor and args[0].constant is None:
+    def _answer(self, plan: Any, seen: Signature | None, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        """The result of an operation: as it was before with this signature; of a view, what the operator's own kernel
+        returns, wrapped; else what torch's mode makes of it."""
+        if seen is None:
+            return self._run(func, types, args, kwargs)
+        made = plan.made.get(seen.key)
+        if made is not None:
+            return self._memo.make(made, args)
+        if plan.is_view:
             with in_kernel_invocation_manager(self):
-                view = _VIEW(*args, **kwargs) if func is _UNSAFE_VIEW else func(*args, **kwargs)
-            return FakeTensor(self, view, args[0].fake_device)
-        return None
+                return self._memo.wrapped(_VIEW(*args, **kwargs) if func is _UNSAFE_VIEW else func(*args, **kwargs))
+        out = self._run(func, types, args, kwargs)
+        self._memo.remember(plan, seen, args, out)
+        return out
 
     def _run(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         if func is _UNSAFE_VIEW:  # torch's cache of results gives it a storage of its own (seen in 2.11)
             func = _VIEW
         try:
-            out = super().dispatch(func, types, args, kwargs)
+            out = self.dispatch(func, types, args, kwargs)
             if func in _STATISTICS and args[_STATISTICS[func]] is not None:
                 return (out[0], *(self._as(tensor, args[_STATISTICS[func]].dtype) for tensor in out[1:]))
             return self._apart(out) if func in _APART else out
@@ -173,14 +187,6 @@ class FakeMode(FakeTensorMode):
         if note not in self.notes:
             self.notes.append(note)
         return 0.0 if tensor.is_floating_point() else 0
-
-
-def _plainly_fake(args: Sequence[Any]) -> bool:
-    """Whether no tensor among the arguments has a value: neither a real one nor a fake one with a known constant."""
-    for value in args:
-        if isinstance(value, torch.Tensor) and getattr(value, "constant", value) is not None:
-            return False
-    return True
 
 
 def fake_mode(shape_env: ShapeEnv | None = None) -> FakeMode:
