@@ -47,6 +47,9 @@ NOT_ON_FAKE = (Unavailable, RuntimeError, TypeError)
 _MODULE_OWN = frozenset(vars(torch.nn.Module()))
 """Attributes that every module has: its parameters, buffers, children and hooks."""
 _CPU = torch.device("cpu")
+_PROFILER = torch.ops.profiler
+_MARKERS = frozenset((_PROFILER._record_function_enter_new.default, _PROFILER._record_function_exit._RecordFunction))
+"""Operators that mark a range for a profiler and have no tensors; as torch's mode runs them, which takes longer."""
 _VIEW, _UNSAFE_VIEW = torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default
 
 
@@ -113,12 +116,14 @@ class FakeMode(FakeTensorMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run one operation; called by torch for each that reaches the mode."""
+        if func is _DEVICE and type(args[0]) is FakeTensor:
+            return args[0].fake_device  # asked for about every tensor that autograd handles
         watcher = self._watcher
         kwargs = kwargs or {}
-        if func is _DEVICE:
-            return self._run(func, types, args, kwargs)
         plan = seen = None
         if self.shortcuts:
+            if func in _MARKERS:
+                return func(*args, **kwargs)
             plan = plan_of(func)
             if plan.again or plan.returns_self or plan.is_view:
                 seen = self._memo.signature(plan, args, kwargs)
@@ -139,7 +144,7 @@ class FakeMode(FakeTensorMode):
         returns, wrapped; else what torch's mode makes of it."""
         if seen is None:
             return self._run(func, types, args, kwargs)
-        made = plan.made.get(seen.key)
+        made = plan.made.get(seen.key) or self._memo.worked_out(plan, seen, args, kwargs)
         if made is not None:
             return self._memo.make(made, args)
         if plan.is_view:

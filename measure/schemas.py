@@ -137,7 +137,7 @@ class Plan:
             self.dynamic or self.resizes or self.also or torch.Tag.inplace_view in tags
         )
         self.is_view = self.name in UNMARKED_VIEWS or (namespace == "aten" and _is_view(func))
-        self.again = not self.dynamic and not self.also and _is_functional(schema, tags)
+        self.again = not self.dynamic and not self.written and _is_functional(schema, tags)
         self.mixed = schema is None or any(_is_mixed(str(argument.type)) for argument in schema.arguments)
         self.described: dict[Any, Description] = {}
         self.made: dict[Any, Any] = {}
