@@ -149,7 +149,9 @@ class FakeMode(FakeTensorMode):
             return self._memo.make(made, args)
         if plan.is_view:
             with in_kernel_invocation_manager(self):
-                return self._memo.wrapped(_VIEW(*args, **kwargs) if func is _UNSAFE_VIEW else func(*args, **kwargs))
+                out = _VIEW(*args, **kwargs) if func is _UNSAFE_VIEW else func(*args, **kwargs)
+            wrapped = self._memo.wrapped
+            return wrapped(out) if isinstance(out, torch.Tensor) else [wrapped(each) for each in out]
         out = self._run(func, types, args, kwargs)
         self._memo.remember(plan, seen, args, out)
         return out

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -49,23 +50,34 @@ def plain(*tensors: Any) -> bool:
     return all(tensor.stride() == dense(tensor.shape) for tensor in tensors)
 
 
+def _ordered(x: torch.Tensor) -> bool:
+    """Whether it is contiguous or a part of such a tensor (a gate of four): what is made elementwise is contiguous."""
+    strides = x.stride()
+    return plain(x) or (
+        all(size > 1 for size in x.shape)
+        and all(a > b for a, b in pairwise(strides))
+        and bool(strides)
+        and strides[-1] > 0
+    )
+
+
 def _like(x: torch.Tensor, *_args: Any, **_kwargs: Any) -> Any:
     """Floating-point numbers by floating-point numbers of the same dtype, one at a time."""
-    return part(x.shape, x.dtype) if x.dtype in FLOATS and plain(x) else UNKNOWN
+    return part(x.shape, x.dtype) if x.dtype in FLOATS and _ordered(x) else UNKNOWN
 
 
 def _alike(x: torch.Tensor, y: torch.Tensor, *_args: Any, **_kwargs: Any) -> Any:
     """Two tensors of one form, as a gradient and what it is the gradient of."""
     same = isinstance(y, torch.Tensor) and x.shape == y.shape and x.dtype is y.dtype
-    return _like(x) if same and plain(y) else UNKNOWN
+    return _like(x) if same and _ordered(y) else UNKNOWN
 
 
 def _softmax(x: torch.Tensor, dim: int, widened: bool = False) -> Any:
-    return _like(x) if not widened and _has(x, dim) else UNKNOWN
+    return _like(x) if not widened and _has(x, dim) and plain(x) else UNKNOWN
 
 
 def _softmax_backward(grad: torch.Tensor, out: torch.Tensor, dim: int, dtype: torch.dtype) -> Any:
-    return _alike(grad, out) if dtype is grad.dtype and _has(grad, dim) else UNKNOWN
+    return _alike(grad, out) if dtype is grad.dtype and _has(grad, dim) and plain(grad, out) else UNKNOWN
 
 
 def _has(x: torch.Tensor, dim: int) -> bool:
@@ -82,9 +94,11 @@ def _pair(x: Any, y: Any, **kwargs: Any) -> Any:
         return UNKNOWN
     if type(y) in _NUMBERS:
         return _like(x)
+    if isinstance(y, torch.Tensor) and x.shape == y.shape:
+        return _alike(x, y)
     if not isinstance(y, torch.Tensor) or x.dtype is not y.dtype or x.dtype not in FLOATS or not plain(x, y):
         return UNKNOWN
-    shape = x.shape if x.shape == y.shape else _broadcast(x.shape, y.shape)
+    shape = _broadcast(x.shape, y.shape)
     return UNKNOWN if shape is None else part(shape, x.dtype)
 
 
@@ -135,11 +149,16 @@ def _on_cpu(kwargs: dict[str, Any]) -> bool:
 
 
 def _made(shape: Sequence[int], *, dtype: Any = None, **kwargs: Any) -> Any:
-    """empty, zeros, ones, randn."""
+    """empty, zeros, ones."""
     kwargs.pop("generator", None)
     if not _on_cpu(kwargs) or any(value is not None for value in kwargs.values()) or min(shape, default=0) < 0:
         return UNKNOWN
     return part(tuple(shape), dtype or torch.get_default_dtype())
+
+
+def _drawn(shape: Sequence[int], *, dtype: Any = None, **kwargs: Any) -> Any:
+    """randn and rand."""
+    return _made(shape, dtype=dtype, **kwargs) if dtype is None or dtype in FLOATS else UNKNOWN
 
 
 def _numbers_below(*args: Any, dtype: Any = None, **kwargs: Any) -> Any:
@@ -246,9 +265,9 @@ def _table() -> dict[Any, Rule]:
         aten.empty.memory_format: _made,
         aten.zeros.default: _made,
         aten.ones.default: _made,
-        aten.randn.default: _made,
-        aten.randn.generator: _made,
-        aten.rand.default: _made,
+        aten.randn.default: _drawn,
+        aten.randn.generator: _drawn,
+        aten.rand.default: _drawn,
         aten.randint.default: _numbers_below,
         aten.randint.generator: _numbers_below,
         aten.randint.low: _numbers_below,

@@ -43,7 +43,7 @@ def _convolved(x: Any, w: Any, groups: int) -> bool:
 
 
 def _convolution_backward(grad: Any, x: Any, w: Any, bias_sizes: Any, _stride: Any, _padding: Any, _dilation: Any,
-                          transposed: bool, _output_padding: Any, groups: int, mask: Sequence[bool]) -> Any:  # fmt: skip
+                          transposed: bool, _output: Any, groups: int, mask: Sequence[bool]) -> Any:  # fmt: skip
     if transposed or not _convolved(x, w, groups) or grad.shape[:2] != (x.shape[0], w.shape[0]):
         return UNKNOWN
     if grad.dtype is not x.dtype or not plain(grad) or (mask[2] and not bias_sizes):
@@ -78,10 +78,10 @@ def _batch_norm_backward(grad: Any, x: Any, w: Any, _mean: Any, _var: Any, kept_
 
 def _layer_norm(x: Any, sizes: Sequence[int], w: Any, b: Any, _eps: float) -> Any:
     """native_layer_norm."""
-    outer = x.dim() - len(sizes)
+    outer, given = x.dim() - len(sizes), [each for each in (w, b) if each is not None]
     if x.dtype not in FLOATS or not plain(x) or outer < 0 or not sizes or tuple(x.shape[outer:]) != tuple(sizes):
         return UNKNOWN
-    if 0 in x.shape or any(e is not None and (e.dtype is not x.dtype or tuple(e.shape) != tuple(sizes)) for e in (w, b)):
+    if 0 in x.shape or any(each.dtype is not x.dtype or tuple(each.shape) != tuple(sizes) for each in given):
         return UNKNOWN
     kept = part((*x.shape[:outer], *(1 for _ in sizes)), x.dtype)
     return [part(x.shape, x.dtype), kept, kept]
@@ -89,7 +89,9 @@ def _layer_norm(x: Any, sizes: Sequence[int], w: Any, b: Any, _eps: float) -> An
 
 def _layer_norm_backward(grad: Any, x: Any, sizes: Sequence[int], _mean: Any, _rstd: Any, w: Any, b: Any,
                          mask: Sequence[bool]) -> Any:  # fmt: skip
-    if grad.shape != x.shape or grad.dtype is not x.dtype or not plain(grad, x) or 0 in x.shape or w is None or b is None:
+    if grad.shape != x.shape or grad.dtype is not x.dtype or not plain(grad, x) or 0 in x.shape:
+        return UNKNOWN
+    if w is None or b is None:
         return UNKNOWN
     if x.dtype not in FLOATS or w.dtype is not x.dtype or b.dtype is not x.dtype or len(sizes) >= x.dim():
         return UNKNOWN
@@ -134,10 +136,10 @@ def _dropout(x: Any, _rate: float, train: Any) -> Any:
 
 
 def _lstm(x: Any, w0: Any, w1: Any, _w2: Any, _w3: Any, hx: Any, cx: Any, _reverse: bool, _batch_sizes: Any, mode: int,
-          hidden_size: int, _num_layers: int, _has_biases: bool, _bidirectional: bool, batch_first: bool,
+          hidden_size: int, _num_layers: int, _has_biases: bool, _bidirectional: bool, _first: bool,
           _train: bool) -> Any:  # fmt: skip
     """mkldnn_rnn_layer; its workspace's size is the kernel's secret, and 0 by torch's rule."""
-    if mode != _LSTM or batch_first or hx is None or cx is None or x.dim() != _LONGEST or not _single(x, w0, w1, hx, cx):
+    if mode != _LSTM or hx is None or cx is None or x.dim() != _LONGEST or not _single(x, w0, w1, hx, cx):
         return UNKNOWN
     return [part((*x.shape[:2], hidden_size), x.dtype), part(hx.shape, x.dtype), part(cx.shape, x.dtype),
             part((0,), torch.uint8)]  # fmt: skip

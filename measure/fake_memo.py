@@ -63,7 +63,10 @@ class Memo:
             if out is args[0]:
                 plan.made[seen.key] = SELF
         elif (parts := self._parts(out, seen.tensors)) is not None:
-            plan.made[seen.key] = (_TENSOR if isinstance(out, torch.Tensor) else list if isinstance(out, list) else tuple, parts)
+            plan.made[seen.key] = (
+                _TENSOR if isinstance(out, torch.Tensor) else list if isinstance(out, list) else tuple,
+                parts,
+            )
 
     def worked_out(self, plan: Plan, seen: Signature, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """What a call of this signature returns, and kept as that, if it is known without the kernel; else None."""
@@ -76,7 +79,9 @@ class Memo:
             return None
         if out is UNKNOWN:
             return None
-        made = plan.made[seen.key] = SELF if out is SELF else (tuple, out) if isinstance(out, list) else (_TENSOR, (out,))
+        made = plan.made[seen.key] = (
+            SELF if out is SELF else (tuple, out) if isinstance(out, list) else (_TENSOR, (out,))
+        )
         return made
 
     def make(self, made: Any, args: Sequence[Any]) -> Any:
@@ -110,7 +115,7 @@ class Memo:
                     return False
                 try:
                     key.append(value.stride())
-                except RuntimeError:  # a sparse tensor
+                except RuntimeError:  # a tensor without strides
                     return False
                 key.append(value.shape)
                 key.append(value.dtype)

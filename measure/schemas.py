@@ -90,9 +90,9 @@ class Plan:
     forms, so that each call is described anew. makes_node: False for detach, whose output autograd does not see.
     written: (position, name) of the tensor arguments that it writes and does not return; hidden: those of which its
     schema says nothing; also: whether there are any. returns_self: whether it changes its first argument's values and
-    nothing else. is_view: whether it returns one view of its first argument, its only tensor. again: whether it writes
-    nothing and returns new tensors alone. mixed: whether an argument is a list whose items need not be of one type.
-    described: the cache of descriptions by signature; made: of what it returned, for fake tensors.
+    nothing else. is_view: whether it returns a view, or a list of views, of its first argument, its only tensor. again:
+    whether it writes nothing and returns new tensors alone. mixed: whether an argument is a list whose items need not
+    be of one type. described: the cache of descriptions by signature; made: of what it returned, for fake tensors.
     """
 
     __slots__ = (
@@ -271,13 +271,13 @@ def _is_mixed(kind: str) -> bool:
 
 
 def _is_view(func: Any) -> bool:
-    """Whether one view is made of the only tensor, by a kernel of its own: what is composed may do without one."""
+    """Whether views are made of the only tensor, by a kernel of its own: what is composed may do without one."""
     schema = func._schema
     composed = torch._C._dispatch_has_kernel_for_dispatch_key
     if not func.is_view or composed(func.name(), torch._C.DispatchKey.CompositeImplicitAutograd):
         return False
     tensors = [position for position, argument in enumerate(schema.arguments) if "Tensor" in str(argument.type)]
-    return tensors == [0] and [str(r.type) for r in schema.returns] == ["Tensor"]
+    return tensors == [0] and [str(r.type) for r in schema.returns] in (["Tensor"], ["List[Tensor]"])
 
 
 @cache
