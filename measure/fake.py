@@ -100,6 +100,10 @@ class FakeMode(FakeTensorMode):
         """Whether an operation runs that the watcher was shown, and nothing is shown until it has ended."""
         return self._watcher is None
 
+    def wrapped(self, bare: torch.Tensor) -> torch.Tensor:
+        """A fake CPU tensor with the form and the memory of a meta tensor: as the mode itself would, in less time."""
+        return self._memo.wrapped(bare)
+
     @contextlib.contextmanager
     def watched_by(self, watcher: Watcher) -> Iterator[None]:
         """Show all operations to `watcher`."""
@@ -254,8 +258,8 @@ def _faker(mode: FakeTensorMode) -> Callable[[Any], Any]:
 
 def _fake_like(tensor: torch.Tensor, mode: FakeTensorMode) -> torch.Tensor:
     bare = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
-    with mode:
-        fake = FakeTensor(mode, bare, _CPU)  # as the mode itself would, at a tenth of the time
-        if isinstance(tensor, torch.nn.Parameter):
-            return torch.nn.Parameter(fake, requires_grad=tensor.requires_grad)
-        return fake.requires_grad_(tensor.requires_grad)
+    fake = mode.wrapped(bare) if isinstance(mode, FakeMode) else FakeTensor(mode, bare, _CPU)
+    fake.requires_grad_(tensor.requires_grad)
+    if isinstance(tensor, torch.nn.Parameter):
+        fake._is_param = True  # all that torch.nn.Parameter makes of a tensor subclass
+    return fake
