@@ -53,7 +53,7 @@ def _convolution_backward(grad: Any, x: Any, w: Any, bias_sizes: Any, _stride: A
 
 
 def _batch_norm(x: Any, w: Any, b: Any, mean: Any, var: Any, training: bool, _momentum: float, _eps: float) -> Any:
-    """native_batch_norm; what it keeps for the backward pass has the dtype of the data, by torch's rule for fakes."""
+    """native_batch_norm; what it keeps for the backward pass has the dtype of the weight."""
     if x.dim() < 2 or x.dtype not in FLOATS or not plain(x) or 0 in x.shape or x.numel() == x.shape[1]:
         return UNKNOWN
     channels = x.shape[1:2]
@@ -61,7 +61,7 @@ def _batch_norm(x: Any, w: Any, b: Any, mean: Any, var: Any, training: bool, _mo
         return UNKNOWN
     if not training and (mean is None or var is None):
         return UNKNOWN
-    kept = part(channels if training else (0,), x.dtype)
+    kept = part(channels if training else (0,), x.dtype if w is None else w.dtype)
     return [part(x.shape, x.dtype), kept, kept]
 
 
