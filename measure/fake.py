@@ -77,8 +77,8 @@ class FakeMode(FakeTensorMode):
     """PyTorch's fake tensor mode, which shows the operations it runs to a watcher.
 
     One mode in place of two on the stack: a second one costs 5 µs a call. What an operation runs inside itself (a
-    decomposition) is not shown. shortcuts: answer views and repeated in-place operations without torch's bookkeeping,
-    which costs twice what recording does; never with symbolic sizes.
+    decomposition) is not shown. shortcuts: answer views, calls whose signature is known and calls whose result follows
+    from sizes (`measure/fake_memo.py`) without torch's kernels and bookkeeping; never with symbolic sizes.
     """
 
     def __init__(self, shape_env: ShapeEnv | None = None) -> None:
