@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
 from itertools import pairwise, product
-from math import prod
 from typing import Any
 
 import numpy
@@ -71,7 +70,16 @@ def told(point: Point) -> str:
 
 def value_of(form: Form, point: Point) -> Fraction:
     """The form's value at a point."""
-    return sum((c * prod(a(point[a.symbol]) ** n for a, n in monomial) for monomial, c in form.items()), Fraction(0))
+    whole, rest = 0, Fraction(0)
+    for monomial, coefficient in form.items():
+        value = coefficient.numerator
+        for atom, power in monomial:
+            value *= atom(point[atom.symbol]) ** power
+        if coefficient.denominator == 1:
+            whole += value  # whole numbers add up many times as fast
+        else:
+            rest += Fraction(value, coefficient.denominator)
+    return rest + whole
 
 
 def times(left: Form, right: Form) -> Form:

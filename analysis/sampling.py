@@ -104,6 +104,11 @@ class Sizes:
     fitted: int
     fitter: Fits
 
+    @cached_property
+    def columns(self) -> list[Values]:
+        """Every size as its values in all samples."""
+        return columns(self.samples)
+
     def form(self, values: Values) -> Form:
         """The form of a size by its values, one a sample. Raises Unfitted for one that has none."""
         found = self.fitter.fit(values[: self.fitted])
@@ -242,8 +247,11 @@ def columns(samples: Sequence[Sample]) -> list[Values]:
             found.update(dict.fromkeys(zip(*forms, strict=True)))
     for each in zip(*(sample.storages for sample in samples), strict=True):
         found[tuple(storage.nbytes for storage in each)] = None
+    seen: dict[tuple[int, ...], Any] = {}  # the tracer keeps one object for all calls of a signature
     for rows in zip(*(sample.operations for sample in samples), strict=True):
-        joined([row.attributes for row in rows], lambda values: found.setdefault(values))
+        key = tuple([id(row.attributes) for row in rows])
+        if key not in seen:
+            seen[key] = joined([row.attributes for row in rows], lambda values: found.setdefault(values))
     return list(found)
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from analysis import kinds
 from analysis.fitting import ONE, Fitter, Form, Point, plus, times, value_of
-from analysis.sampling import Axis, NoSample, Sample, Sampler, Sizes, Unfitted, columns, derive, spread
+from analysis.sampling import Axis, NoSample, Sample, Sampler, Sizes, Unfitted, derive, spread
 from analysis.symbolic_table import OWN, Convention, Counts, Key, counts_of
 from analysis.together import derive_together
 
@@ -192,7 +192,7 @@ class _Level:
         together = derive_together(self._sampled, self._sized, fixed, self._seen or ()) if self._sized else None
         sizes = together or derive(self._sampled, self._sized, fixed)
         if self._seen is None:
-            forms = (sizes.form(values) for values in columns(sizes.samples))
+            forms = (sizes.form(values) for values in sizes.columns)
             self._seen = [form for form in forms if set(form) - {ONE}]
         return sizes
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 from sympy import QQ
 from sympy.polys.rings import ring
@@ -20,14 +21,13 @@ from sympy.polys.rings import ring
 from analysis import kinds
 from analysis.fitting import ONE, Form, Point, told, value_of
 from analysis.operands import numel
-from analysis.sampling import Sample, Sizes, Unfitted, columns, joined
+from analysis.sampling import Sample, Sizes, Unfitted, joined
 from results.records import Operation
 
 FOOTPRINT = "footprint_bytes"
 
 
-@dataclass(frozen=True, order=True)
-class Place:
+class Place(NamedTuple):
     """What counts are kept apart by. Of modules that a symbol multiplies, the numbers are *."""
 
     phase: str
@@ -69,11 +69,17 @@ def counts_of(sizes: Sizes, convention: Convention, merged: bool) -> tuple[Count
     sums: dict[tuple[Any, str], list[Any]] = defaultdict(list)
     for place, quantity, element in table.counted(convention, merged):
         sums[place, quantity].append(element)
-    counts = {key: form for key, elements in sums.items() if (form := table.form(_sum(elements)))}
+    forms: dict[tuple[int, ...], Form] = {}  # equal layers have the same elements, which live as long as the table
+    for elements in sums.values():
+        key = tuple(map(id, elements))
+        if key not in forms:
+            forms[key] = table.form(_sum(elements))
+    counts = {key: form for key, elements in sums.items() if (form := forms[tuple(map(id, elements))])}
     late = sizes.samples[sizes.fitted :] or sizes.samples[:1]
-    without = {key for sample in late for key in _wrong(counts, sample, convention, merged) if key[1] == OPEN}
-    for sample in late:
-        check(counts, sample, convention, merged, without)
+    found = [(sample, _wrong(counts, sample, convention, merged)) for sample in late]
+    without = {key for _, wrong in found for key in wrong if key[1] == OPEN}
+    for sample, wrong in found:
+        _refuse(wrong, sample, without)
     kept = {key: form for key, form in counts.items() if key not in without}
     return kept, tuple(sample.point for sample in late), without
 
@@ -90,7 +96,11 @@ def check(
 ) -> None:
     """Raises Unfitted where a form's value is not the count of the table of whole numbers. without: counts that have
     no form."""
-    for key, (found, exact) in _wrong(counts, sample, convention, merged).items():
+    _refuse(_wrong(counts, sample, convention, merged), sample, without)
+
+
+def _refuse(wrong: Mapping[Key, tuple[Fraction, int]], sample: Sample, without: Collection[Key]) -> None:
+    for key, (found, exact) in wrong.items():
         if key not in without:
             raise Unfitted(
                 f"{key[1]} of {key[0]} at {told(sample.point)}: the formula gives {found}, the count {exact}"
@@ -102,15 +112,29 @@ def _wrong(counts: Counts, sample: Sample, convention: Convention, merged: bool)
     exact: dict[Key, int] = defaultdict(int)
     for place, quantity, value in _whole_numbers(sample, convention, merged):
         exact[place, quantity] += value
-    values = {key: value_of(counts.get(key, {}), sample.point) for key in exact.keys() | counts.keys()}
-    return {key: (found, exact[key]) for key, found in values.items() if found != exact.get(key, 0)}
+    known: dict[int, Fraction] = {}  # by the form itself: equal layers share one
+    wrong = {}
+    for key in exact.keys() | counts.keys():
+        form = counts.get(key, _NOTHING)
+        if id(form) not in known:
+            known[id(form)] = value_of(form, sample.point)
+        if known[id(form)] != exact.get(key, 0):
+            wrong[key] = known[id(form)], exact.get(key, 0)
+    return wrong
+
+
+_NOTHING: Form = {}
 
 
 def _whole_numbers(sample: Sample, convention: Convention, merged: bool) -> Iterable[tuple[Any, str, int]]:
     """(place, quantity, value) of a table whose sizes are whole numbers."""
+    known: dict[Any, tuple[tuple[str, Any], ...]] = {}
     for operation in sample.operations:
         place = place_of(operation, merged)
-        yield from ((place, quantity, value) for quantity, value in _costs(operation, convention))
+        key = _likeness((operation,))
+        if key not in known:
+            known[key] = _costs(operation, convention)
+        yield from ((place, quantity, value) for quantity, value in known[key])
     for storage in sample.storages:
         places = _of_storage(storage, sample.operations, convention, merged)
         yield from ((place, quantity, storage.nbytes) for place, quantity in places)
@@ -144,8 +168,22 @@ def _of_storage(
 
 def place_of(operation: Operation, merged: bool = False) -> Place:
     """Where an operation counts. merged: of modules, numbers are *."""
-    module = re.sub(r"\d+", "*", operation.module) if merged else operation.module
+    module = _without_numbers(operation.module) if merged else operation.module
     return Place(operation.phase, operation.kind, module, operation.name)
+
+
+@lru_cache(maxsize=1 << 16)
+def _without_numbers(module: str) -> str:
+    return re.sub(r"\d+", "*", module)
+
+
+def _likeness(rows: Sequence[Operation]) -> tuple[Any, ...]:
+    """Equal for operations of one table, or of tables side by side, that differ in nothing that costs: only in where
+    they are. Attributes are told by the object, as the tracer keeps one for all calls of a signature."""
+    first = rows[0]
+    sizes = tuple([(row.input_shapes, row.output_shapes, id(row.attributes)) for row in rows])
+    return (first.name, first.kind, first.phase, first.input_names, first.input_dtypes, first.output_dtypes, sizes,
+            _pattern(first))  # fmt: skip
 
 
 class _Symbolic:
@@ -153,7 +191,7 @@ class _Symbolic:
 
     def __init__(self, sizes: Sizes) -> None:
         self._sizes = sizes
-        forms = [sizes.form(values) for values in columns(sizes.samples)]
+        forms = [sizes.form(values) for values in sizes.columns]
         self._atoms = sorted({atom for form in forms for monomial in form for atom, _ in monomial})
         self._ring, *self._generators = ring([f"a{i}" for i in range(len(self._atoms))] or ["a"], QQ)
         self._of = dict(zip(self._atoms, self._generators, strict=False))
@@ -172,14 +210,13 @@ class _Symbolic:
 
     def counted(self, convention: Convention, merged: bool) -> Iterable[tuple[Any, str, Any]]:
         """(place, quantity, element) of all operations, storages and parameters."""
-        samples, known = self._sizes.samples, {}
+        samples = self._sizes.samples
+        known: dict[Any, tuple[tuple[str, Any], ...]] = {}
         for rows in zip(*(sample.operations for sample in samples), strict=True):
-            operation = self._operation(rows)
-            key = (operation.name, operation.input_shapes, operation.output_shapes, operation.input_dtypes,
-                   operation.output_dtypes, repr(operation.attributes), _pattern(operation))  # fmt: skip
+            key = _likeness(rows)
             if key not in known:
-                known[key] = _costs(operation, convention)
-            place = place_of(operation, merged)
+                known[key] = _costs(self._operation(rows), convention)
+            place = place_of(rows[0], merged)
             yield from ((place, quantity, element) for quantity, element in known[key])
         operations = samples[0].operations
         for each in zip(*(sample.storages for sample in samples), strict=True):

@@ -18,7 +18,7 @@ from math import gcd
 
 from analysis.fitting import ONE, Atom, Form, Monomial, Point, Values, plus, scaled, times, value_of
 from analysis.roundings import roundings
-from analysis.sampling import CHECKS, Axis, NoSample, Sample, Sampler, Sizes, columns, spread
+from analysis.sampling import CHECKS, Axis, NoSample, Sample, Sampler, Sizes, spread
 
 FITTED = 2
 """Points that forms are fitted to, at first."""
@@ -61,7 +61,7 @@ def derive_together(sample_at: Sampler, axes: Sequence[Axis], fixed: Point, seen
 
 def _complete(sizes: Sizes) -> bool:
     """Whether every size has a form that holds at the later points. A multiple of a sum is found after that sum."""
-    left = columns(sizes.samples)
+    left = sizes.columns
     while left:
         found = [(values, sizes.fitter.fit(values[: sizes.fitted])) for values in left]
         if any(form is not None and not sizes.holds(form, values) for values, form in found):

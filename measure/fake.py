@@ -25,7 +25,9 @@ from torch._subclasses.fake_tensor import (
 )
 from torch.utils._pytree import tree_leaves, tree_map
 
+from measure.fake_memo import Memo, Signature
 from measure.fake_shapes import SHAPES
+from measure.plans import plan_of
 from results.errors import Unavailable
 
 if TYPE_CHECKING:
@@ -45,6 +47,9 @@ NOT_ON_FAKE = (Unavailable, RuntimeError, TypeError)
 _MODULE_OWN = frozenset(vars(torch.nn.Module()))
 """Attributes that every module has: its parameters, buffers, children and hooks."""
 _CPU = torch.device("cpu")
+_PROFILER = torch.ops.profiler
+_MARKERS = frozenset((_PROFILER._record_function_enter_new.default, _PROFILER._record_function_exit._RecordFunction))
+"""Operators that mark a range for a profiler and have no tensors; as torch's mode runs them, which takes longer."""
 _VIEW, _UNSAFE_VIEW = torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default
 
 
@@ -61,7 +66,9 @@ gives means and deviations the weight's dtype, and the rule for fake tensors the
 class Watcher(Protocol):
     """What a fake mode shows its operations to."""
 
-    def before(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...] | None: ...
+    def before(
+        self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], seen: Signature | None
+    ) -> tuple[Any, ...] | None: ...
 
     def after(self, call: tuple[Any, ...], args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> None: ...
 
@@ -70,8 +77,8 @@ class FakeMode(FakeTensorMode):
     """PyTorch's fake tensor mode, which shows the operations it runs to a watcher.
 
     One mode in place of two on the stack: a second one costs 5 µs a call. What an operation runs inside itself (a
-    decomposition) is not shown. shortcuts: answer views and repeated in-place operations without torch's bookkeeping,
-    which costs twice what recording does; never with symbolic sizes.
+    decomposition) is not shown. shortcuts: answer views, calls whose signature is known and calls whose result follows
+    from sizes (`measure/fake_memo.py`) without torch's kernels and bookkeeping; never with symbolic sizes.
     """
 
     def __init__(self, shape_env: ShapeEnv | None = None) -> None:
@@ -80,6 +87,9 @@ class FakeMode(FakeTensorMode):
         self.notes: list[str] = []
         self.shortcuts = shape_env is None
         self._watcher: Watcher | None = None
+        self._memo = Memo(self)
+        if self.shortcuts:
+            self.cache_enabled = False  # torch's own cache: its keys cost more than most of what it keeps
 
     def enter_phase(self, phase: str) -> None:
         """Say which phase of the step begins."""
@@ -89,6 +99,10 @@ class FakeMode(FakeTensorMode):
     def busy(self) -> bool:
         """Whether an operation runs that the watcher was shown, and nothing is shown until it has ended."""
         return self._watcher is None
+
+    def wrapped(self, bare: torch.Tensor) -> torch.Tensor:
+        """A fake CPU tensor with the form and the memory of a meta tensor: as the mode itself would, in less time."""
+        return self._memo.wrapped(bare)
 
     @contextlib.contextmanager
     def watched_by(self, watcher: Watcher) -> Iterator[None]:
@@ -100,46 +114,57 @@ class FakeMode(FakeTensorMode):
         finally:
             self._watcher = None
 
-    def dispatch(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # nothing is compiled here, and the guard costs more than an operation that is known
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run one operation; called by torch for each that reaches the mode."""
+        if func is _DEVICE and type(args[0]) is FakeTensor:
+            return args[0].fake_device  # asked for about every tensor that autograd handles
         watcher = self._watcher
         kwargs = kwargs or {}
-        if watcher is None or func is _DEVICE:
-            return self._run(func, types, args, kwargs)
+        plan = seen = None
+        if self.shortcuts:
+            if func in _MARKERS:
+                return func(*args, **kwargs)
+            plan = plan_of(func)
+            if plan.again or plan.returns_self or plan.is_view:
+                seen = self._memo.signature(plan, args, kwargs)
+        if watcher is None:
+            return self._answer(plan, seen, func, types, args, kwargs)
         self._watcher = None
         try:
-            call = watcher.before(func, args, kwargs)
-            if call is None:
-                return self._run(func, types, args, kwargs)
-            out = self._short(call, func, args, kwargs) if self.shortcuts else None
-            if out is None:
-                out = self._run(func, types, args, kwargs)
-            if out is not NotImplemented:
+            call = watcher.before(func, args, kwargs, seen)
+            out = self._answer(plan, seen, func, types, args, kwargs)
+            if call is not None and out is not NotImplemented:
                 watcher.after(call, args, kwargs, out)
             return out
         finally:
             self._watcher = watcher
 
-    def _short(self, call: tuple[Any, ...], func: Any, args: Any, kwargs: Any) -> Any:
-        """The result of an operation that needs none of torch's bookkeeping; None if this one does.
-
-        An in-place operation whose signature ran before: its first argument, of which only the values change (torch's
-        own cache does the same, with a dearer key). A view: what the operator's own kernel returns, wrapped.
-        """
-        plan = call[0]
-        if plan.returns_self:
-            return args[0] if call[2] is not None and _plainly_fake(args) else None
-        if plan.is_view and type(args[0]) is FakeTensor and args[0].constant is None:
+    def _answer(self, plan: Any, seen: Signature | None, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        """The result of an operation: as it was before with this signature; of a view, what the operator's own kernel
+        returns, wrapped; else what torch's mode makes of it."""
+        if seen is None:
+            return self._run(func, types, args, kwargs)
+        made = plan.made.get(seen.key) or self._memo.worked_out(plan, seen, args, kwargs)
+        if made is not None:
+            return self._memo.make(made, args)
+        if plan.is_view:
             with in_kernel_invocation_manager(self):
-                view = _VIEW(*args, **kwargs) if func is _UNSAFE_VIEW else func(*args, **kwargs)
-            return FakeTensor(self, view, args[0].fake_device)
-        return None
+                out = _VIEW(*args, **kwargs) if func is _UNSAFE_VIEW else func(*args, **kwargs)
+            wrapped = self._memo.wrapped
+            return wrapped(out) if isinstance(out, torch.Tensor) else [wrapped(each) for each in out]
+        out = self._run(func, types, args, kwargs)
+        self._memo.remember(plan, seen, args, out)
+        return out
 
     def _run(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         if func is _UNSAFE_VIEW:  # torch's cache of results gives it a storage of its own (seen in 2.11)
             func = _VIEW
         try:
-            out = super().dispatch(func, types, args, kwargs)
+            out = self.dispatch(func, types, args, kwargs)
             if func in _STATISTICS and args[_STATISTICS[func]] is not None:
                 return (out[0], *(self._as(tensor, args[_STATISTICS[func]].dtype) for tensor in out[1:]))
             return self._apart(out) if func in _APART else out
@@ -173,14 +198,6 @@ class FakeMode(FakeTensorMode):
         if note not in self.notes:
             self.notes.append(note)
         return 0.0 if tensor.is_floating_point() else 0
-
-
-def _plainly_fake(args: Sequence[Any]) -> bool:
-    """Whether no tensor among the arguments has a value: neither a real one nor a fake one with a known constant."""
-    for value in args:
-        if isinstance(value, torch.Tensor) and getattr(value, "constant", value) is not None:
-            return False
-    return True
 
 
 def fake_mode(shape_env: ShapeEnv | None = None) -> FakeMode:
@@ -241,8 +258,8 @@ def _faker(mode: FakeTensorMode) -> Callable[[Any], Any]:
 
 def _fake_like(tensor: torch.Tensor, mode: FakeTensorMode) -> torch.Tensor:
     bare = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
-    with mode:
-        fake = FakeTensor(mode, bare, _CPU)  # as the mode itself would, at a tenth of the time
-        if isinstance(tensor, torch.nn.Parameter):
-            return torch.nn.Parameter(fake, requires_grad=tensor.requires_grad)
-        return fake.requires_grad_(tensor.requires_grad)
+    fake = mode.wrapped(bare) if isinstance(mode, FakeMode) else FakeTensor(mode, bare, _CPU)
+    fake.requires_grad_(tensor.requires_grad)
+    if isinstance(tensor, torch.nn.Parameter):
+        fake._is_param = True  # all that torch.nn.Parameter makes of a tensor subclass
+    return fake

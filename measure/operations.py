@@ -26,7 +26,9 @@ from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper
 from torch.utils._pytree import tree_leaves
 
 from measure.fake import FakeMode, fake_mode, to_fake
+from measure.fake_memo import Signature
 from measure.places import Links, ModulePaths, in_checkpoint
+from measure.plans import clear_cache, plan_of
 from measure.schemas import Description, Plan, tensors_in
 from measure.sizes import fixed_symbols, plain
 from measure.storages import BEFORE, Storages, owner_of
@@ -38,10 +40,6 @@ __all__ = ["FakeMode", "Recorder", "StepParts", "Trace", "clear_cache", "fake_mo
 Step = Callable[[Callable[[str], None]], Any]
 
 _current_node = torch._C._current_autograd_node
-_PLANS: dict[torch.dtype, dict[int, Plan]] = {}
-"""Default dtype → id of an operator → its plan, which keeps the operator alive. Descriptions are valid for one default
-dtype: it decides what `empty` makes and what an integer tensor times 0.5 is."""
-
 Call = tuple[Plan, Any, Description | None, Any, tuple[int, ...], Any]
 
 
@@ -108,11 +106,6 @@ def trace_step(
         return recorder.trace()
 
 
-def clear_cache() -> None:
-    """Forget what is known of operators and signatures, as in a new process. Only benchmarks need it."""
-    _PLANS.clear()
-
-
 def _ignore(_phase: str) -> None:
     """The mark of a step that is not recorded."""
 
@@ -127,7 +120,6 @@ class Recorder:
         self._parameters = list(model.parameters())
         self._optimizer = optimizer
         self._symbolic = symbolic
-        self._plans = _PLANS.setdefault(torch.get_default_dtype(), {})
         self._paths = ModulePaths(model)
         self._links = Links()
         self._storages = Storages(lambda: len(self._rows) - 1)
@@ -205,18 +197,26 @@ class Recorder:
         )  # fmt: skip
         return Trace(operations, self._storages.records(), self._notes())
 
-    def before(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
-        """What must be known of a call before it runs; None if it is not recorded."""
-        plan = self._plans.get(id(func)) or self._plan(func)
+    def before(
+        self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], seen: Signature | None = None
+    ) -> Call | None:
+        """What must be known of a call before it runs; None if it is not recorded. seen: its signature, if it has one
+        already."""
+        plan = plan_of(func)
         if not plan.recorded or not self.active:
             return None
-        parts: list[Any] = []
         reads: list[int] = []
-        self._read(plan, args, parts, reads)
-        if kwargs:
-            parts.extend(kwargs)
-            self._read(plan, kwargs.values(), parts, reads)
-        key = tuple(parts)
+        if seen is not None:
+            key = seen.key
+            for tensor in seen.tensors:
+                reads.append(self._input(tensor))
+        else:
+            parts: list[Any] = []
+            self._read(plan, args, parts, reads)
+            if kwargs:
+                parts.extend(kwargs)
+                self._read(plan, kwargs.values(), parts, reads)
+            key = tuple(parts)
         described = None if plan.dynamic else plan.described.get(key)
         shapes = None
         if described is None:
@@ -242,15 +242,12 @@ class Recorder:
 
     def _read(self, plan: Plan, values: Any, key: list[Any], reads: list[int]) -> None:
         """Add to `key` what tells this call's signature from others, and to `reads` the storages of its tensors."""
-        numbers, symbolic = self._numbers, self._symbolic
+        symbolic = self._symbolic
         for value in values:
             if isinstance(value, torch.Tensor):
                 key.append(plain(tuple(value.shape)) if symbolic else value.shape)
                 key.append(value.dtype)
-                try:
-                    reads.append(numbers[id(value.untyped_storage())])
-                except (KeyError, NotImplementedError):
-                    reads.append(self._storages.number(value, BEFORE, self._role_of_unknown()))
+                reads.append(self._input(value))
             elif isinstance(value, (list, tuple)):
                 if plan.lists:
                     key.append(len(value))
@@ -284,15 +281,17 @@ class Recorder:
     def _recomputes(self) -> bool:
         return self._paths.depth > self._depth or (torch.is_grad_enabled() and in_checkpoint())
 
+    def _input(self, tensor: torch.Tensor) -> int:
+        try:
+            return self._numbers[id(tensor.untyped_storage())]
+        except (KeyError, NotImplementedError):
+            return self._storages.number(tensor, BEFORE, self._role_of_unknown())
+
     def _output(self, tensor: torch.Tensor) -> int:
         try:
             return self._numbers[id(tensor.untyped_storage())]
         except (KeyError, NotImplementedError):
             return self._storages.number(tensor, len(self._rows))
-
-    def _plan(self, func: Any) -> Plan:
-        plan = self._plans[id(func)] = Plan(func)
-        return plan
 
     def _notes(self) -> tuple[str, ...]:
         if self._mode is None:

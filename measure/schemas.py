@@ -7,7 +7,7 @@ ints, or become sympy expressions where the call was symbolic. Nothing here says
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
@@ -90,11 +90,13 @@ class Plan:
     forms, so that each call is described anew. makes_node: False for detach, whose output autograd does not see.
     written: (position, name) of the tensor arguments that it writes and does not return; hidden: those of which its
     schema says nothing; also: whether there are any. returns_self: whether it changes its first argument's values and
-    nothing else. is_view: whether it returns one view of its first argument, its only tensor. described: the cache of
-    descriptions by signature.
+    nothing else. is_view: whether it returns a view, or a list of views, of its first argument, its only tensor. again:
+    whether it writes nothing and returns new tensors alone. mixed: whether an argument is a list whose items need not
+    be of one type. described: the cache of descriptions by signature; made: of what it returned, for fake tensors.
     """
 
     __slots__ = (
+        "again",
         "also",
         "arguments",
         "described",
@@ -104,7 +106,9 @@ class Plan:
         "is_view",
         "kind",
         "lists",
+        "made",
         "makes_node",
+        "mixed",
         "name",
         "overload",
         "recorded",
@@ -133,7 +137,10 @@ class Plan:
             self.dynamic or self.resizes or self.also or torch.Tag.inplace_view in tags
         )
         self.is_view = self.name in UNMARKED_VIEWS or (namespace == "aten" and _is_view(func))
+        self.again = not self.dynamic and not self.written and _is_functional(schema, tags)
+        self.mixed = schema is None or any(_is_mixed(str(argument.type)) for argument in schema.arguments)
         self.described: dict[Any, Description] = {}
+        self.made: dict[Any, Any] = {}
 
     def value(self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """What was passed for the argument `name`; its default, or None, if nothing was."""
@@ -251,10 +258,26 @@ def _returns_self(schema: Any) -> bool:
     )
 
 
+def _is_functional(schema: Any, tags: Collection[Any]) -> bool:
+    """Whether nothing is written and all that is returned is new tensors, whose form depends on no value."""
+    if schema is None or torch.Tag.data_dependent_output in tags or torch.Tag.inplace_view in tags:
+        return False
+    aliased = any(each.alias_info is not None for each in (*schema.arguments, *schema.returns))
+    return not aliased and bool(schema.returns) and all("Tensor" in str(each.type) for each in schema.returns)
+
+
+def _is_mixed(kind: str) -> bool:
+    return "List" in kind and not any(f"List[{plain}]" in kind for plain in ("int", "SymInt", "float", "bool"))
+
+
 def _is_view(func: Any) -> bool:
+    """Whether views are made of the only tensor, by a kernel of its own: what is composed may do without one."""
     schema = func._schema
+    composed = torch._C._dispatch_has_kernel_for_dispatch_key
+    if not func.is_view or composed(func.name(), torch._C.DispatchKey.CompositeImplicitAutograd):
+        return False
     tensors = [position for position, argument in enumerate(schema.arguments) if "Tensor" in str(argument.type)]
-    return func.is_view and tensors == [0] and [str(r.type) for r in schema.returns] == ["Tensor"]
+    return tensors == [0] and [str(r.type) for r in schema.returns] in (["Tensor"], ["List[Tensor]"])
 
 
 @cache

@@ -26,8 +26,8 @@ class Moment:
 class _Ranges(Recorder):
     """A recorder that puts each operation into a range named by its index."""
 
-    def before(self, func: Any, args: Any, kwargs: Any) -> Any:
-        call = super().before(func, args, kwargs)
+    def before(self, func: Any, args: Any, kwargs: Any, seen: Any = None) -> Any:
+        call = super().before(func, args, kwargs, seen)
         if call is not None:
             self._range = _RecordFunctionFast(f"{_OPERATION}{self.position}")
             self._range.__enter__()

@@ -32,7 +32,7 @@ class _Names:
     def __init__(self) -> None:
         self.seen: set[Any] = set()
 
-    def before(self, func: Any, _args: Any, _kwargs: Any) -> None:
+    def before(self, func: Any, _args: Any, _kwargs: Any, _seen: Any = None) -> None:
         self.seen.add(func)
 
     def after(self, *_: Any) -> None: ...

@@ -1,0 +1,290 @@
+"""What operators return on fake tensors, from sizes and dtypes alone: no kernel of PyTorch's runs for it.
+
+Many of PyTorch's fake kernels are decompositions in Python that take milliseconds, to find that a sum is as large as
+what is added. `FORMS` is a literal table, operator → rule: a function of the call's arguments that gives (sizes,
+strides, dtype) of each output, None for an output that is None, `SELF` for a call that returns its first argument, or
+`UNKNOWN` where a call is not as plain as the rule expects (strides that are not contiguous, mixed dtypes, sizes that do
+not fit): then the kernel runs, and says what is wrong. All tensors are fake ones of the CPU, without values. A test
+holds every rule against the kernel, strides included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any
+
+import torch
+
+SELF = "self"
+"""What a call returned that returned its first argument."""
+
+UNKNOWN = "unknown"
+
+FLOATS = frozenset((torch.float32, torch.float64, torch.float16, torch.bfloat16))
+_NUMBERS = (int, float)
+_CPU = torch.device("cpu")
+
+Part = tuple[Sequence[int], Sequence[int], torch.dtype]
+Rule = Callable[..., Any]
+
+
+@lru_cache(maxsize=1 << 16)
+def dense(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The strides of a contiguous tensor."""
+    strides, step = [], 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= max(size, 1)
+    return tuple(reversed(strides))
+
+
+def part(shape: Sequence[int], dtype: torch.dtype) -> Part:
+    """A contiguous output."""
+    return shape, dense(tuple(shape)), dtype
+
+
+def plain(*tensors: Any) -> bool:
+    """Whether all are contiguous, and have the strides that say so."""
+    return all(tensor.stride() == dense(tensor.shape) for tensor in tensors)
+
+
+def _ordered(x: torch.Tensor) -> bool:
+    """Whether it is contiguous or a part of such a tensor (a gate of four): what is made elementwise is contiguous."""
+    strides = x.stride()
+    return plain(x) or (
+        all(size > 1 for size in x.shape)
+        and all(a > b for a, b in pairwise(strides))
+        and bool(strides)
+        and strides[-1] > 0
+    )
+
+
+def _like(x: torch.Tensor, *_args: Any, **_kwargs: Any) -> Any:
+    """Floating-point numbers by floating-point numbers of the same dtype, one at a time."""
+    return part(x.shape, x.dtype) if x.dtype in FLOATS and _ordered(x) else UNKNOWN
+
+
+def _alike(x: torch.Tensor, y: torch.Tensor, *_args: Any, **_kwargs: Any) -> Any:
+    """Two tensors of one form, as a gradient and what it is the gradient of."""
+    same = isinstance(y, torch.Tensor) and x.shape == y.shape and x.dtype is y.dtype
+    return _like(x) if same and _ordered(y) else UNKNOWN
+
+
+def _softmax(x: torch.Tensor, dim: int, widened: bool = False) -> Any:
+    return _like(x) if not widened and _has(x, dim) and plain(x) else UNKNOWN
+
+
+def _softmax_backward(grad: torch.Tensor, out: torch.Tensor, dim: int, dtype: torch.dtype) -> Any:
+    return _alike(grad, out) if dtype is grad.dtype and _has(grad, dim) and plain(grad, out) else UNKNOWN
+
+
+def _has(x: torch.Tensor, dim: int) -> bool:
+    return -x.dim() <= dim < x.dim()
+
+
+def _scaled(x: torch.Tensor, number: Any, *_args: Any) -> Any:
+    return _like(x) if type(number) in _NUMBERS else UNKNOWN
+
+
+def _pair(x: Any, y: Any, **kwargs: Any) -> Any:
+    """Two tensors of one floating dtype that are broadcast, or a tensor and a number."""
+    if kwargs.keys() - {"alpha"} or not isinstance(x, torch.Tensor):
+        return UNKNOWN
+    if type(y) in _NUMBERS:
+        return _like(x)
+    if isinstance(y, torch.Tensor) and x.shape == y.shape:
+        return _alike(x, y)
+    if not isinstance(y, torch.Tensor) or x.dtype is not y.dtype or x.dtype not in FLOATS or not plain(x, y):
+        return UNKNOWN
+    shape = _broadcast(x.shape, y.shape)
+    return UNKNOWN if shape is None else part(shape, x.dtype)
+
+
+def _broadcast(one: Sequence[int], other: Sequence[int]) -> tuple[int, ...] | None:
+    """The sizes of both together; None where they do not fit."""
+    longer, shorter = (one, other) if len(one) >= len(other) else (other, one)
+    sizes = list(longer)
+    for place, size in enumerate(shorter, start=len(longer) - len(shorter)):
+        if sizes[place] != size:
+            if sizes[place] != 1 and size != 1:
+                return None
+            sizes[place] = size if sizes[place] == 1 else sizes[place]
+    return tuple(sizes)
+
+
+def _written(x: torch.Tensor, *others: Any, **kwargs: Any) -> Any:
+    """In place, with tensors of the same dtype that are as large or hold one number, and with numbers."""
+    for other in others:
+        if isinstance(other, torch.Tensor):
+            if other.dtype is not x.dtype or (other.dim() and other.shape != x.shape):
+                return UNKNOWN
+        elif type(other) not in _NUMBERS:
+            return UNKNOWN
+    known = kwargs.keys() <= {"alpha", "value"} and all(type(number) in _NUMBERS for number in kwargs.values())
+    return SELF if known and x.dtype in FLOATS and plain(x) else UNKNOWN
+
+
+def _filled(x: torch.Tensor, *_args: Any, generator: None = None) -> Any:
+    return SELF if plain(x) and x.dtype in FLOATS else UNKNOWN
+
+
+def _copied(x: torch.Tensor, other: Any, *_args: Any) -> Any:
+    return SELF if isinstance(other, torch.Tensor) and other.shape == x.shape and plain(x) else UNKNOWN
+
+
+def _anew(x: torch.Tensor, *, memory_format: Any = None, dtype: Any = None, **kwargs: Any) -> Any:
+    """clone, empty_like and the like, _to_copy: of any dtype."""
+    if not _on_cpu(kwargs) or kwargs.pop("non_blocking", False) or kwargs:
+        return UNKNOWN
+    kept = memory_format in (None, torch.preserve_format) and plain(x)
+    return part(x.shape, dtype or x.dtype) if kept or memory_format is torch.contiguous_format else UNKNOWN
+
+
+def _on_cpu(kwargs: dict[str, Any]) -> bool:
+    """Whether a tensor is made where all are, and as all are; takes out what says so."""
+    device, layout = kwargs.pop("device", None), kwargs.pop("layout", None)
+    return device in (None, _CPU) and layout in (None, torch.strided) and not kwargs.pop("pin_memory", False)
+
+
+def _made(shape: Sequence[int], *, dtype: Any = None, **kwargs: Any) -> Any:
+    """empty, zeros, ones."""
+    kwargs.pop("generator", None)
+    if not _on_cpu(kwargs) or any(value is not None for value in kwargs.values()) or min(shape, default=0) < 0:
+        return UNKNOWN
+    return part(tuple(shape), dtype or torch.get_default_dtype())
+
+
+def _drawn(shape: Sequence[int], *, dtype: Any = None, **kwargs: Any) -> Any:
+    """randn and rand."""
+    return _made(shape, dtype=dtype, **kwargs) if dtype is None or dtype in FLOATS else UNKNOWN
+
+
+def _numbers_below(*args: Any, dtype: Any = None, **kwargs: Any) -> Any:
+    """randint: (low, )high, shape."""
+    return _made(args[-1], dtype=dtype or torch.int64, **kwargs)
+
+
+def _made_beside(x: torch.Tensor, shape: Sequence[int], *, dtype: Any = None, **kwargs: Any) -> Any:
+    """new_zeros, new_empty."""
+    return _made(shape, dtype=dtype or x.dtype, **kwargs)
+
+
+def _product(a: torch.Tensor, b: torch.Tensor) -> Any:
+    """mm and bmm, of any strides."""
+    rank = a.dim()
+    if b.dim() != rank or rank not in (2, 3) or a.dtype is not b.dtype or a.dtype not in FLOATS:
+        return UNKNOWN
+    if a.shape[-1] != b.shape[-2] or a.shape[: rank - 2] != b.shape[: rank - 2]:
+        return UNKNOWN
+    return part((*a.shape[:-1], b.shape[-1]), a.dtype)
+
+
+def _product_and_sum(bias: torch.Tensor, a: torch.Tensor, b: torch.Tensor, **kwargs: Any) -> Any:
+    """addmm with a bias for each column."""
+    out = _product(a, b) if a.dim() == 2 and not kwargs else UNKNOWN
+    fits = out != UNKNOWN and bias.shape == out[0][1:] and bias.dtype is a.dtype and plain(bias)
+    return out if fits and 1 not in out[0] and 0 not in out[0] else UNKNOWN
+
+
+def _reduced(x: torch.Tensor, dims: Any, keepdim: bool = False, *, dtype: Any = None) -> Any:
+    """sum and mean over some dimensions."""
+    if x.dtype not in FLOATS or dtype not in (None, x.dtype) or not dims or not plain(x):
+        return UNKNOWN
+    if not all(_has(x, dim) for dim in dims) or len({dim % x.dim() for dim in dims}) != len(dims):
+        return UNKNOWN
+    gone = {dim % x.dim() for dim in dims}
+    if keepdim:
+        return part(tuple(1 if d in gone else n for d, n in enumerate(x.shape)), x.dtype)
+    return part(tuple(n for d, n in enumerate(x.shape) if d not in gone), x.dtype)
+
+
+def _summed(x: torch.Tensor, *, dtype: Any = None) -> Any:
+    return part((), x.dtype) if x.dtype in FLOATS and dtype is None else UNKNOWN
+
+
+def _joined(tensors: Sequence[torch.Tensor], dim: int = 0) -> Any:
+    """cat of contiguous tensors of one dtype and as many dimensions."""
+    first = tensors[0]
+    if not first.dim() or not _has(first, dim) or not plain(*tensors):
+        return UNKNOWN
+    dim %= first.dim()
+    rest = (*first.shape[:dim], *first.shape[dim + 1 :])
+    for tensor in tensors:
+        if tensor.dtype is not first.dtype or tensor.dim() != first.dim():
+            return UNKNOWN
+        if (*tensor.shape[:dim], *tensor.shape[dim + 1 :]) != rest:
+            return UNKNOWN
+    total = sum(tensor.shape[dim] for tensor in tensors)
+    return part((*first.shape[:dim], total, *first.shape[dim + 1 :]), first.dtype)
+
+
+def _stacked(tensors: Sequence[torch.Tensor], dim: int = 0) -> Any:
+    first = tensors[0]
+    rank = first.dim() + 1
+    alike = all(tensor.shape == first.shape and tensor.dtype is first.dtype for tensor in tensors)
+    if not alike or not -rank <= dim < rank or not plain(*tensors):
+        return UNKNOWN
+    dim %= rank
+    return part((*first.shape[:dim], len(tensors), *first.shape[dim:]), first.dtype)
+
+
+def _selected_backward(grad: torch.Tensor, sizes: Sequence[int], dim: int, index: int) -> Any:
+    rank = len(sizes)
+    if not -rank <= dim < rank or not -sizes[dim] <= index < sizes[dim]:
+        return UNKNOWN
+    dim %= rank
+    fits = tuple(grad.shape) == (*sizes[:dim], *sizes[dim + 1 :])
+    return part(tuple(sizes), grad.dtype) if fits else UNKNOWN
+
+
+def _table() -> dict[Any, Rule]:
+    aten = torch.ops.aten
+    one = "gelu neg relu sigmoid tanh exp log sqrt rsqrt silu"
+    two = "tanh_backward sigmoid_backward gelu_backward threshold_backward"
+    new = "clone empty_like zeros_like ones_like _to_copy"
+    return {
+        **{getattr(aten, name).default: _like for name in one.split()},
+        **{getattr(aten, name).default: _alike for name in two.split()},
+        **{getattr(aten, name).default: _anew for name in new.split()},
+        **{getattr(aten, name).Tensor: _pair for name in ("add", "sub", "mul", "div")},
+        **{getattr(aten, name).Scalar: _scaled for name in ("add", "sub", "mul", "div")},
+        **{getattr(aten, f"{name}_").Tensor: _written for name in ("add", "sub", "mul", "div")},
+        **{getattr(aten, f"{name}_").Scalar: _written for name in ("add", "sub", "mul", "div")},
+        **{getattr(aten, f"{name}_").default: _written for name in ("relu", "sqrt", "addcmul", "addcdiv", "neg")},
+        aten.pow.Tensor_Scalar: _scaled,
+        aten.lerp_.Scalar: _written,
+        aten.zero_.default: _filled,
+        aten.fill_.Scalar: _filled,
+        aten.copy_.default: _copied,
+        aten._softmax.default: _softmax,
+        aten._log_softmax.default: _softmax,
+        aten._softmax_backward_data.default: _softmax_backward,
+        aten._log_softmax_backward_data.default: _softmax_backward,
+        aten.empty.memory_format: _made,
+        aten.zeros.default: _made,
+        aten.ones.default: _made,
+        aten.randn.default: _drawn,
+        aten.randn.generator: _drawn,
+        aten.rand.default: _drawn,
+        aten.randint.default: _numbers_below,
+        aten.randint.generator: _numbers_below,
+        aten.randint.low: _numbers_below,
+        aten.randint.low_generator: _numbers_below,
+        aten.new_zeros.default: _made_beside,
+        aten.new_empty.default: _made_beside,
+        aten.mm.default: _product,
+        aten.bmm.default: _product,
+        aten.addmm.default: _product_and_sum,
+        aten.sum.dim_IntList: _reduced,
+        aten.mean.dim: _reduced,
+        aten.sum.default: _summed,
+        aten.mean.default: _summed,
+        aten.cat.default: _joined,
+        aten.stack.default: _stacked,
+        aten.select_backward.default: _selected_backward,
+    }
+
+
+FORMS: dict[Any, Rule] = _table()
