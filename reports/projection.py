@@ -155,17 +155,24 @@ def _sentences(told: Told) -> Iterator[str]:
         f"saturated at {_batch(batches.saturated)}."
     )
     if told.accelerators is not None:
-        fits = f"it holds a sub-batch of {told.largest_batch:,}" if told.largest_batch else "it holds no sub-batch"
-        yield (
-            f"One accelerator has {amount(told.target.memory_bytes, 'B')}: {fits}; the footprint is the memory of "
-            f"{told.accelerators:,}."
-        )
+        yield _memory(told)
     if told.domain.uncertain():
         yield (
             f"Low and high are over every combination of the ends of {', '.join(told.domain.uncertain())}: no "
             "confidence interval."
         )
     yield from told.notes
+
+
+def _memory(told: Told) -> str:
+    """What one accelerator holds, and that it does not hold the sub-batch where that is so."""
+    largest, batch = told.largest_batch or 0, told.domain.sub_batch
+    fits = f"it holds a sub-batch of up to {largest:,}"
+    if largest < batch:
+        up_to = f", at most one of {largest:,}" if largest else ", nor one of 1"
+        fits = f"it does not hold the sub-batch of {batch:,}{up_to}"
+    memory = amount(told.target.memory_bytes, "B")
+    return f"One accelerator has {memory}: {fits}; the footprint is the memory of {told.accelerators:,}."
 
 
 def _batch(batch: int | None) -> str:
