@@ -12,6 +12,7 @@ from analysis import domain as domains
 from analysis.domain import Domain
 from analysis.domain_budget import Curve
 from analysis.expenses import expenses as costs
+from analysis.published import family_of
 from analysis.shipped_formulas import Formulas, shipped
 from analysis.uncertain import answers, tornado
 from reports.project_budget import Told
@@ -21,14 +22,11 @@ from runners.project_budget import asked, spent
 from runners.project_machine import expenses, machine
 from runners.project_told import told_given
 
-FAMILIES: Mapping[str, str] = {"resnet152": "cnn"}
-"""Model of a domain → its family, where published runs have one."""
-
 
 def told(options: Namespace) -> Told:
     """All answers. Raises Mistake."""
     domain, formulas = _domain(options.domain)
-    options.family = options.family or FAMILIES.get(domain.model)
+    options.family = options.family or family_of(domain.model)
     if options.family is None and options.utilization is None:
         raise Mistake(f"--utilization: expected with {options.domain}: no published run of such a model is known here")
     reached, given = machine(options), expenses(options)
