@@ -58,6 +58,7 @@ def quantities(told: Told) -> dict[str, tuple[str, str]]:
         "intensity": ("operational intensity", "FLOP/B"),
         "footprint_bytes": ("footprint", "B"),
         "step_s": ("time of a step", "s"),
+        **({"reduce_s": ("of it, sum of gradients", "s")} if told.timed and told.timed.devices > 1 else {}),
         "utilization_ratio": ("utilization by the roofline", ""),
         "steps": ("steps of an epoch", ""),
         "epoch_s": ("epoch", "s"),

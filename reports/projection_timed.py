@@ -11,7 +11,6 @@ from analysis.uncertain import Answer, Swing
 from reports import project_words as words
 
 EXTRA: Mapping[str, tuple[str, str]] = {
-    "reduce_s": ("of it, gradients' sum", "s"),
     "utilization_ratio": ("utilization", ""),
     "flop_trained": ("training compute", "FLOP"),
     "gpu_hours": ("GPU-hours", "h"),
@@ -73,8 +72,11 @@ def sentences(timed: Timed, roofline_s: float) -> Iterator[str]:
     if timed.devices > 1:
         yield (
             f"{timed.devices:,} devices, each with the sub-batch, add up their gradients over {timed.link} after each "
-            "step: nothing of it is hidden, and an embedding's gradient is as large as the embedding."
+            "step, by the fastest of rings, trees and layers. Nothing of it is hidden, and an embedding's gradient is "
+            "as large as the embedding. What so large a batch does to the error is not in it."
         )
+        if timed.reached is not None and timed.reached.predicted is not None:
+            yield "Published runs on several devices wait for each other already: here that is counted once more."
     epochs = "one epoch" if timed.epochs == 1 else f"{timed.epochs:g} epochs"
     yield f"Training compute, hours and costs are of {epochs}, without what evaluation and failed runs take."
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from runners.arguments import Parser, number
 from runners.exits import Mistake
+from runners.project_replicas import reduction
 
 if TYPE_CHECKING:
     from analysis.accelerator import Accelerator
@@ -42,13 +43,18 @@ def timed(options: Namespace, domain: Domain, target: Accelerator, formulas: For
     from runners.project_told import told_given
 
     reached, given = _reached(options, domain, target), expenses(options)
+    reduce_s, link = reduction(options, target)
     if options.rows and reached is None:
         raise Mistake("--rows: expected --measured with it")
-    if not (reached or given or options.tornado or options.epochs != 1):
+    if not (reached or given or options.tornado or options.epochs != 1 or reduce_s):
         return None
     inputs = {**domain_draws.inputs(domain), **({"utilization": reached.utilization} if reached else {}), **given}
-    function = domain_draws.projected(domain, formulas, target, domain_draws.Training(epochs=options.epochs))
+    training = domain_draws.Training(options.devices, options.epochs, reduce_s)
+    function = domain_draws.projected(domain, formulas, target, training)
     found = answers(function, inputs, options.confidence)
+    if found["steps"].value < 1:
+        batch = options.devices * domain.sub_batch
+        raise Mistake(f"--devices: expected a batch of at most all data, got {batch:,} of {found['data'].value:,.0f}")
     moved = [name for name in MOVED if name in found]
     return Timed(
         answers=found,
@@ -57,9 +63,9 @@ def timed(options: Namespace, domain: Domain, target: Accelerator, formulas: For
         confidence=options.confidence,
         given=told_given(given, options.confidence),
         reached=reached,
-        devices=1,
+        devices=options.devices,
         epochs=options.epochs,
-        link="",
+        link=link,
     )
 
 

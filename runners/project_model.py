@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from runners.arguments import Parser, choice_error, number
 from runners.exits import Mistake, guarded
 from runners.project_measured import add_measured, timed
+from runners.project_replicas import add_replicas
 from runners.project_told import add_output, reserve_all, tell
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ def parser() -> Parser:
     made.add_argument("--rules", choices=RULES, help="what is counted how (Catamount's for its models, else ours)")
     add_target(made.add_argument_group("the target accelerator (that of the paper)"))
     add_measured(made)
+    add_replicas(made)
     add_output(made)
     made.add_argument("--figures", type=Path, metavar="DIR", help="draw its figures there, too")
     made.add_argument("--debug", action="store_true", help="tracebacks")

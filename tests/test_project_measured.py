@@ -15,6 +15,7 @@ from analysis import domain as domains
 from analysis import domain_draws, frontier
 from analysis.accelerator import Accelerator
 from analysis.domain_draws import Training
+from analysis.scale_out import ring_all_reduce_s
 from analysis.shipped_formulas import shipped
 from analysis.uncertain import Ends, answers
 from runners import project
@@ -131,6 +132,29 @@ def test_costs_by_the_roofline_have_the_rooflines_time(capsys: pytest.CaptureFix
     assert priced["projection"]["cost"]["value"] == pytest.approx(2 * plain["projection"]["epoch_s"]["value"] / 3600)
 
 
+def test_devices_add_up_their_gradients_in_a_ring(capsys: pytest.CaptureFixture[str]) -> None:
+    """2 · 7/8 of the gradients' bytes over 300 GB/s, of which 0.8 is reached, and 14 steps of 3.4 µs."""
+    one, eight = document(capsys, "image", *A100, "--utilization", "0.2"), ("--utilization", "0.2", "--devices", "8")
+    many = document(capsys, "image", *A100, *eight)
+    model = shipped()["resnet152"].at("parameters", **many["sizes"])
+    value = {name: each["value"] for name, each in many["projection"].items() if name != "bound"}
+    alone = {name: each["value"] for name, each in one["projection"].items() if name != "bound"}
+    assert value["reduce_s"] == pytest.approx(ring_all_reduce_s(2 * model, 8, 0.8 * 300e9) + 14 * 3.4e-6)
+    assert value["step_s"] == pytest.approx(alone["step_s"] + value["reduce_s"])
+    assert value["steps"] == pytest.approx(alone["steps"] / 8)
+    assert value["gpu_hours"] == pytest.approx(8 * value["epoch_s"] / 3600)
+    assert value["flop_trained"] == pytest.approx(alone["flop_trained"])
+    assert value["utilization_ratio"] == pytest.approx(0.2 * alone["step_s"] / value["step_s"])
+    assert many["time"]["link"] == "NVLink 3 at 0.8 of the rate"
+    slow = document(capsys, "image", *A100, *eight, "--node", "1", "--between", "Ethernet 100", "--link-ratio", "1")
+    assert slow["projection"]["reduce_s"]["value"] == pytest.approx(
+        ring_all_reduce_s(2 * model, 8, 12.5e9) + 14 * 9.6e-6
+    )
+    assert slow["time"]["link"] == "Ethernet 100 at 1 of the rate"
+    more = document(capsys, "image", *A100, "--utilization", "0.2", "--devices", "16")["time"]
+    assert more["link"] == "NVLink 3 in nodes of 8 and InfiniBand HDR between them at 0.8 of the rate"
+
+
 def test_the_runs_of_a_utilization_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert "published runs" in (text := told(capsys, "image", *A100, "--measured", "--rows"))
     assert "stack\n" in text
@@ -149,6 +173,14 @@ def test_the_runs_of_a_utilization_are_listed(capsys: pytest.CaptureFixture[str]
         (("image", *A100, "--rows"), "--rows: expected --measured with it"),
         (("image", *A100, "--tornado", "t.pdf"), "--tornado: expected a file ending in .png or .svg"),
         (("image", *A100, "--epochs", "0"), "0"),
+        (("image", "--devices", "8"), "--within: expected a link (NVLink 2, "),
+        (("image", *A100, "--devices", "12"), "--devices: expected a multiple of 8, the devices of a --node, got 12"),
+        (("image", *A100, "--devices", "8", "--within", "NVLink"), "--within: unknown link"),
+        (("image", *A100, "--node", "4"), "--node: expected --devices of 2 or more with it"),
+        (
+            ("image", *A100, "--target", "0.19", "--devices", "800000"),
+            "--devices: expected a batch of at most all data",
+        ),
     ],
 )
 def test_a_mistake_is_one_line(arguments: tuple[str, ...], words: str, capsys: pytest.CaptureFixture[str]) -> None:
