@@ -65,10 +65,7 @@ def sentences(timed: Timed, roofline_s: float) -> Iterator[str]:
         )
         yield from words.why_sentences(timed.reached)
     if wide(timed):
-        yield (
-            f"Low and high: {100 * timed.confidence:g} % of draws of {', '.join(timed.inputs)}, independent of each "
-            "other; a number of the file is as likely below its value as above, and never beyond its ends."
-        )
+        yield f"Low and high: {100 * timed.confidence:g} % of draws of {', '.join(timed.inputs)}{_together(timed)}."
     if timed.devices > 1:
         yield (
             f"{timed.devices:,} devices, each with the sub-batch, add up their gradients over {timed.link} after each "
@@ -79,6 +76,14 @@ def sentences(timed: Timed, roofline_s: float) -> Iterator[str]:
             yield "Published runs on several devices wait for each other already: here that is counted once more."
     epochs = "one epoch" if timed.epochs == 1 else f"{timed.epochs:g} epochs"
     yield f"Training compute, hours and costs are of {epochs}, without what evaluation and failed runs take."
+
+
+def _together(timed: Timed) -> str:
+    """How they are drawn."""
+    told = ", independent of each other" if len(timed.inputs) > 1 else ""
+    if set(timed.inputs) <= {"utilization", *timed.given}:
+        return told
+    return f"{told}; a number of the file is as likely below its value as above, and never beyond its ends"
 
 
 def runs_of(timed: Timed) -> str:

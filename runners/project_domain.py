@@ -8,7 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from analysis import accelerator, frontier, memories
 from analysis import domain as domains
+from analysis.accelerator import Accelerator
 from analysis.domain import Domain
 from analysis.domain_budget import Curve
 from analysis.domain_draws import inputs as domain_inputs
@@ -55,7 +57,7 @@ def told(options: Namespace) -> Told:
         swings={name: tornado(function, inputs, name, options.confidence) for name in moved},
         contrast={},
         fit=None,
-        notes=_notes(domain),
+        notes=[*_notes(domain), *_batch(domain, formulas, options.device, reached.unit, found["parameters"].value)],
         reached=reached,
         confidence=options.confidence,
         given=told_given(given, options.confidence),
@@ -77,6 +79,20 @@ def _notes(domain: Domain) -> list[str]:
         f"one epoch; {', '.join(drawn)} of the file: each as likely below its value as above, never beyond its ends, "
         "independent of the others"
     ]
+
+
+def _batch(domain: Domain, formulas: Formulas, device: str, unit: str, parameters: float) -> list[str]:
+    """The batch, and what of it a device's memory holds where that is known. device: as the caller names it, since
+    boards with the same peaks differ in memory."""
+    told = f"a step has the file's sub-batch of {domain.sub_batch:,} on each device"
+    memory = memories.lookup(device)
+    if memory is None:
+        return [told]
+    size = accelerator.ELEMENT_BYTES[unit]
+    target = Accelerator(device, 1.0, 1.0, float(memory.memory_bytes), element_bytes=size)
+    largest = frontier.largest_batch(domain, formulas, target, frontier.grown_for(domain, formulas, parameters))
+    holds = f"up to {largest:,} at that size" if largest else "none at that size, which takes more than one device"
+    return [f"{told}; its {memory.memory_bytes / 1e9:g} GB hold {holds}"]
 
 
 def _domain(name: str) -> tuple[Domain, Formulas]:

@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 
 from analysis import domain as domains
+from analysis import frontier
+from analysis.accelerator import Accelerator
 from analysis.domain_budget import Curve, at_data
 from analysis.language_laws import LAWS, loss, optimum
 from analysis.shipped_formulas import shipped
@@ -166,6 +168,20 @@ def test_ends_of_a_learning_curve_are_carried_into_a_budget(capsys: pytest.Captu
     assert [swing["input"] for swing in drawn["hangs_on"]["error"]] == ["beta_g"]
     assert any("beta_g of the file" in note for note in drawn["notes"])
     assert any("no interval" in note for note in plain["notes"])
+
+
+def test_a_domains_budget_says_which_batch_fits(capsys: pytest.CaptureFixture[str]) -> None:
+    """At fp32, that of a projection with the same parameters and memory."""
+    asked = ("--budget", "1e20 FLOP", "--device", "Tesla V100-SXM2-32GB", "--precision", "fp32", "--domain", "image")
+    found = told(capsys, *asked)
+    domain = domains.shipped("image")
+    formulas, parameters = shipped()["resnet152"], found["answers"]["parameters"]["value"]
+    width = frontier.grown_for(domain, formulas, parameters)
+    target = Accelerator("v", 1.0, 1.0, 32e9)
+    largest = frontier.largest_batch(domain, formulas, target, width)
+    assert largest > 1
+    words = f"a step has the file's sub-batch of 32 on each device; its 32 GB hold up to {largest:,} at that size"
+    assert words in found["notes"]
 
 
 @pytest.mark.parametrize(

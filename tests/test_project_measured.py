@@ -158,6 +158,7 @@ def test_devices_add_up_their_gradients_in_a_ring(capsys: pytest.CaptureFixture[
 def test_the_runs_of_a_utilization_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert "published runs" in (text := told(capsys, "image", *A100, "--measured", "--rows"))
     assert "stack\n" in text
+    assert "draws of utilization. Training" in " ".join(text.split()), "and of nothing in the file"
 
 
 @pytest.mark.parametrize(
