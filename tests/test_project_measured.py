@@ -20,6 +20,7 @@ from analysis.shipped_formulas import shipped
 from analysis.uncertain import Ends, answers
 from runners import project
 from tests.test_project_command import TEN_LINES, refused, told
+from tests.test_project_compute import run_of
 
 A100 = ("--device", "NVIDIA A100-SXM4-80GB", "--dtype", "bf16")
 TARGET = Accelerator("a", 1e13, 1e11)
@@ -98,6 +99,16 @@ def test_a_measured_utilization_takes_the_place_of_both_shares(capsys: pytest.Ca
     assert by_roofline["time"] is None
     assert found["time"]["roofline_step_s"] == by_roofline["projection"]["step_s"]["value"]
     assert not any("shares are assumptions" in note for note in found["notes"])
+
+
+def test_a_run_of_the_callers_is_among_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As `--compute --run` predicts it: its stack is one more, and the answer says so."""
+    run = run_of(tmp_path / "mine", "NVIDIA H200", [("resnet50", "cuda", "0.31")])
+    device = ("--device", "NVIDIA H200", "--run", str(run))
+    found = document(capsys, "image", *device, "--dtype", "bf16")["time"]["reached"]
+    compute = json.loads(told(capsys, "--compute", "--gpu-hours", "1", "--family", "cnn", *device, "--format", "json"))
+    assert found["utilization"] == compute["utilization"]
+    assert any(row["stack"] == "flopledger, mine" and row["ratio"] == 0.31 for row in found["runs"])
 
 
 def test_what_it_costs_and_hangs_on(
