@@ -105,17 +105,9 @@ def projected(
     utilization_ratio is of model FLOP with it, else of all, as that of the roofline is.
     """
 
-    def costs(grown: int) -> dict[str, float]:
-        found = cost_of(domain, formulas, target, grown)
-        point = {**domain.sizes_at(grown), "batch": domain.sub_batch}
-        found["model_flop"] = formulas.at("model_flop", **point)
-        if training.reduce_s is not None:
-            found["reduce_s"] = training.reduce_s(found["parameters"])
-        return found
-
     middle = domain.values()
     start = middle["sigma"] * float(data_needed(middle)[1]) ** middle["beta_p"]
-    steps = Steps(domain, formulas, start, costs)
+    steps = Steps(domain, formulas, start, _costs(domain, formulas, target, training))
 
     def function(draws: Numbers) -> dict[str, Array]:
         numbers = with_values(domain, draws)
@@ -148,6 +140,22 @@ def projected(
         return {name: np.broadcast_to(np.asarray(value, dtype=np.float64), shape) for name, value in found.items()}
 
     return function
+
+
+def _costs(
+    domain: Domain, formulas: Formulas, target: Accelerator, training: Training
+) -> Callable[[int], Mapping[str, float]]:
+    """Width → what a step of it costs one device, with the model FLOP and the wait for the others."""
+
+    def costs(grown: int) -> dict[str, float]:
+        found = cost_of(domain, formulas, target, grown)
+        point = {**domain.sizes_at(grown), "batch": domain.sub_batch}
+        found["model_flop"] = formulas.at("model_flop", **point)
+        if training.reduce_s is not None:
+            found["reduce_s"] = training.reduce_s(found["parameters"])
+        return found
+
+    return costs
 
 
 def _own_s(cost: Mapping[str, Array], target: Accelerator, draws: Numbers) -> Array:
