@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from analysis import peaks
+from analysis import memories, peaks
 from analysis.symbols import unknown
 
 COMPUTE_RATIO, MEMORY_RATIO = 0.8, 0.7
@@ -101,6 +101,8 @@ class SubBatches:
 def of_device(device: str, unit: str, like: Accelerator) -> Accelerator:
     """A row of the table of peaks as a target, with everything that it does not say from `like`.
 
+    Its memory is that of the table of memories, None where that has none.
+
     Raises ValueError for a device that is not in the table, a unit without a peak, a row without bandwidth.
     """
     row = peaks.lookup(device)
@@ -112,12 +114,13 @@ def of_device(device: str, unit: str, like: Accelerator) -> Accelerator:
         raise ValueError(f"{row.name}: {unknown('dtype with a peak', unit, row.peaks)}")
     if row.bandwidth_bytes_per_s is None:
         raise ValueError(f"{row.name}: expected a bandwidth in the table of peaks, there is none")
+    memory = memories.lookup(device)
     return replace(
         like,
         name=f"{row.name}, {unit}",
         peak_flop_per_s=row.peaks[unit],
         bandwidth_bytes_per_s=row.bandwidth_bytes_per_s,
-        memory_bytes=None,
+        memory_bytes=float(memory.memory_bytes) if memory else None,
         link_bytes_per_s=None,
         cache_bytes=None,
         element_bytes=ELEMENT_BYTES[unit],

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from analysis import scaling
 from analysis.domain import Domain
+from analysis.domain_draws import APART, Numbers, Steps, with_values
 from analysis.frontier import grown_for
 from analysis.shipped_formulas import Formulas
 
@@ -38,55 +39,70 @@ def at_data(domain: Domain, formulas: Formulas, data: float) -> Bought:
     numbers = domain.values()
     parameters = scaling.ModelSize(numbers["sigma"], numbers["beta_p"]).parameters(data)
     grown = grown_for(domain, formulas, parameters)
-    flop = formulas.at("model_flop", **{**domain.sizes_at(grown), "batch": domain.sub_batch})
     steps = data / numbers["per_sample"] / domain.sub_batch
-    return Bought(data, parameters, grown, error_at(domain, data), flop * steps)
+    error = float(error_at(numbers, np.asarray(data, dtype=np.float64)))
+    return Bought(data, parameters, grown, error, _step_flop(domain, formulas, grown) * steps)
 
 
-def error_at(domain: Domain, data: float) -> float:
+def error_at(numbers: Numbers, data: Array) -> Array:
     """The error after so much data: from today's error and data where both are known, else by alpha."""
-    numbers = domain.values()
     if "error_now" in numbers and "data_now" in numbers:
         above = (numbers["error_now"] - numbers["floor"]) * (data / numbers["data_now"]) ** numbers["beta_g"]
-        return float(min(numbers["guess"], above + numbers["floor"]))
-    curve = scaling.LearningCurve(numbers["alpha"], numbers["beta_g"], numbers["floor"], numbers["guess"])
-    return curve.error(data)
+    else:
+        above = numbers["alpha"] * data ** numbers["beta_g"]
+    return np.minimum(numbers["guess"], above + numbers["floor"])
+
+
+def _step_flop(domain: Domain, formulas: Formulas, grown: int) -> float:
+    return formulas.at("model_flop", **{**domain.sizes_at(grown), "batch": domain.sub_batch})
 
 
 class Curve:
-    """What budgets buy, read off a curve through data in steps of √2; straight in logarithms between its points."""
+    """What budgets buy, read off a curve through parameters in steps of √2; straight in logarithms between its points.
+
+    The numbers of the domain may be draws: a point is a size of the model, whose FLOP a step no such number changes,
+    and the data that it is for is another in each draw.
+    """
 
     def __init__(self, domain: Domain, formulas: Formulas) -> None:
-        self._domain, self._formulas = domain, formulas
-        self._start = domain.values().get("data_now", START)
-        self._points: dict[int, Bought] = {}
+        self._domain = domain
+        numbers = domain.values()
+        start = numbers["sigma"] * numbers.get("data_now", START) ** numbers["beta_p"]
+        self._steps = Steps(domain, formulas, start, lambda grown: {"model_flop": _step_flop(domain, formulas, grown)})
 
-    def bought(self, flop: Array) -> dict[str, Array]:
-        """data, parameters and error of each budget. Raises ValueError for less than the smallest model takes."""
-        first, last = self._below(float(np.min(flop))), self._above(float(np.max(flop)))
-        points = [self._point(place) for place in range(first, last + 1)]
-        at = np.log([point.flop for point in points])
-        return {
-            name: np.exp(np.interp(np.log(flop), at, np.log([getattr(point, name) for point in points])))
-            for name in ("data", "parameters", "error")
-        }
+    def bought(self, flop: Array, draws: Numbers | None = None) -> dict[str, Array]:
+        """data, parameters and error of each budget. draws: of the domain's numbers, as many as budgets, or one.
 
-    def _point(self, place: int) -> Bought:
-        if place not in self._points:
-            self._points[place] = at_data(self._domain, self._formulas, self._start * 2 ** (place / 2))
-        return self._points[place]
+        Raises ValueError for less than the smallest model takes.
+        """
+        numbers = with_values(self._domain, draws or {})
+        first, last = self._below(flop, numbers), self._above(flop, numbers)
+        places = range(first, last + 1)
+        ends = np.stack([np.broadcast_to(self._log_flop(place, numbers), flop.shape) for place in places])
+        at = np.clip((ends <= np.log(flop)).sum(axis=0) - 1, 0, len(places) - 2)
+        low, high = (np.take_along_axis(ends, at[None] + step, axis=0)[0] for step in (0, 1))
+        place = first + at + (np.log(flop) - low) / (high - low)
+        parameters = self._steps.start * np.exp(place * np.log(APART))
+        data = np.asarray((parameters / numbers["sigma"]) ** (1 / np.asarray(numbers["beta_p"])), dtype=np.float64)
+        return {"data": data, "parameters": parameters, "error": error_at(numbers, data)}
 
-    def _below(self, flop: float) -> int:
+    def _log_flop(self, place: int, numbers: Numbers) -> Array:
+        """Logarithm of the FLOP of an epoch at a place."""
+        data = (self._steps.parameters(place) / numbers["sigma"]) ** (1 / np.asarray(numbers["beta_p"]))
+        steps = data / numbers["per_sample"] / self._domain.sub_batch
+        return np.asarray(np.log(self._steps.point(place)["model_flop"] * steps), dtype=np.float64)
+
+    def _below(self, flop: Array, numbers: Numbers) -> int:
         place = 0
         try:
-            while self._point(place).flop > flop:
+            while np.any(self._log_flop(place, numbers) > np.log(flop)):
                 place -= 1
         except ValueError as fault:
-            raise ValueError(f"{flop:.3g} FLOP are less than the smallest model takes: {fault}") from fault
+            raise ValueError(f"{np.min(flop):.3g} FLOP are less than the smallest model takes: {fault}") from fault
         return place
 
-    def _above(self, flop: float) -> int:
-        place = 0
-        while self._point(place).flop <= flop:
+    def _above(self, flop: Array, numbers: Numbers) -> int:
+        place = 1
+        while np.any(self._log_flop(place, numbers) <= np.log(flop)):
             place += 1
         return place

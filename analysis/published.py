@@ -109,6 +109,11 @@ def families(found: Iterable[Observation] | None = None) -> list[str]:
     return sorted({each.family for each in (observations() if found is None else found)})
 
 
+def family_of(model: str) -> str | None:
+    """The family of a model of ours by how its name begins, None for another."""
+    return next((FAMILIES[start] for start in FAMILIES if model.startswith(start)), None)
+
+
 def ours(row: Mapping[str, str], device_name: str, run: str) -> Observation | str:
     """A row of the utilization.csv of a run of our own as an observation, or why it is none.
 
@@ -120,7 +125,7 @@ def ours(row: Mapping[str, str], device_name: str, run: str) -> Observation | st
     if not row["utilization_ratio"]:
         return "without a fraction of a datasheet's peak"
     device = lookup(device_name)
-    family = next((FAMILIES[start] for start in FAMILIES if row["model"].startswith(start)), None)
+    family = family_of(row["model"])
     if device is None or family is None:
         return "of a model of no family here" if device else "of a device that is not in peaks.csv"
     return Observation(

@@ -63,6 +63,25 @@ class Uncertain:
         return SCALES[self.scale][1](self.location + self.spread * np.asarray(z, dtype=np.float64))
 
 
+@dataclass(frozen=True)
+class Ends:
+    """A quantity of which a value and two ends are given, and no distribution: as likely below the value as above it,
+    evenly spread on either side, never beyond the ends. low <= value <= high."""
+
+    value: float
+    low: float
+    high: float
+
+    @property
+    def median(self) -> float:
+        """The value."""
+        return self.value
+
+    def at(self, probability: Array) -> Array:
+        """Its quantiles."""
+        return np.asarray(np.interp(probability, (0.0, 0.5, 1.0), (self.low, self.value, self.high)), dtype=np.float64)
+
+
 def exactly(value: float) -> Uncertain:
     """A quantity without an interval."""
     return Uncertain(value)
@@ -112,7 +131,7 @@ class Block:
         return list(zip(self.names, self.locations, self.scales, strict=True))
 
 
-Input = Uncertain | Block
+Input = Uncertain | Ends | Block
 
 
 def hypercube(draws: int, columns: int, seed: int = SEED) -> Array:

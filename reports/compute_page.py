@@ -138,7 +138,8 @@ Losses are of MassiveText with its tokenizer; a level says little of other text.
 AFTER_BUDGETS = """
 `--parameters` fixes a size, `--reach LOSS` asks for the budget. The batch goes up to the critical batch of Kaplan et
 al. (2e8 tokens ÷ L^(1/0.21), of their text). `--domain word_lm` (`char_lm`, `nmt`, `speech`, `image`, or a file like
-those, [frontier](frontier.md)) inverts that domain's own learning curve instead.
+those, [frontier](frontier.md)) inverts that domain's own learning curve instead; numbers that the file gives as
+`[value, low, high]` are drawn between their ends and are in every interval.
 
 ## How a step is split
 

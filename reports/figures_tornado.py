@@ -30,6 +30,7 @@ INPUTS: Mapping[str, str] = {
 TITLES: Mapping[str, str] = {
     "flop": "training compute, FLOP",
     "gpu_hours": "GPU-hours",
+    "error": "error",
     "cost": "cost, in the currency given",
     "energy_kwh": "energy, kWh",
     "co2_kg": "CO2e, kg",

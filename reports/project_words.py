@@ -106,22 +106,27 @@ def reached_lines(reached: Reached, confidence: float) -> list[str]:
 
 
 def why(reached: Reached) -> list[str]:
-    """Where the utilization is from, and what else would be assumed."""
-    found, peak = reached.predicted, wrapped(f"peak: {reached.peak_source}")
+    """Where the utilization is from, and what else would be assumed, in lines of the page."""
+    return [line for sentence in why_sentences(reached) for line in wrapped(sentence)]
+
+
+def why_sentences(reached: Reached) -> list[str]:
+    """The same, a sentence each."""
+    found, peak = reached.predicted, f"peak: {reached.peak_source}"
     if found is None:
-        return [*peak, "utilization: given"]
+        return [peak, "utilization: given"]
     ratios = [row.ratio for row in found.near]
-    lines = wrapped(
+    told = [
         f"utilization: of one new run, predicted from {len(found.near)} published runs of {found.stacks} stacks "
         f"({found.group}: {min(ratios):.3f} to {max(ratios):.3f}); how runs differ from {len(found.rows)} runs"
-    )
+    ]
     if found.fallback:
-        lines += wrapped(f"fallback: {found.fallback}")
+        told.append(f"fallback: {found.fallback}")
     if reached.own_left_out:
         total = sum(reached.own_left_out.values())
-        lines += wrapped(f"not used: {total} rows of our own runs ({'; '.join(sorted(reached.own_left_out))})")
+        told.append(f"not used: {total} rows of our own runs ({'; '.join(sorted(reached.own_left_out))})")
     rule = rule_of_thumb(reached.family)
-    return [*peak, *lines, *wrapped(f"a rule of thumb assumes {rule:.2f} whatever the device (Epoch AI, 2022)")]
+    return [peak, *told, f"a rule of thumb assumes {rule:.2f} whatever the device (Epoch AI, 2022)"]
 
 
 def rule_of_thumb(family: str) -> float:

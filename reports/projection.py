@@ -15,16 +15,22 @@ from analysis.domain import Domain
 from analysis.first_order import Fit
 from analysis.frontier import DAY_S, Spread
 from analysis.printed import amount
+from reports import projection_timed
 from reports.columns import columns
+from reports.project_words import amount as of_any_size
+from reports.projection_timed import Timed
 
 WIDTH = 100
+
+MANY = 1e18
+"""From here on an amount is told as a power of ten."""
 
 
 @dataclass(frozen=True)
 class Told:
     """Everything there is to tell of a projection. rules: how operations were counted; limits: what gamma, lambda, mu
     and delta tend to; largest_batch: that one accelerator's memory holds; accelerators: whose memory is as large as the
-    footprint. Both are None where the memory is not known."""
+    footprint. Both are None where the memory is not known. timed: of a projection by draws."""
 
     domain: Domain
     target: Accelerator
@@ -36,11 +42,13 @@ class Told:
     largest_batch: int | None
     accelerators: int | None
     notes: tuple[str, ...] = ()
+    timed: Timed | None = None
 
 
-def quantities(domain: Domain) -> dict[str, tuple[str, str]]:
+def quantities(told: Told) -> dict[str, tuple[str, str]]:
     """Field of the projection → (what it is called, its unit)."""
-    return {
+    domain = told.domain
+    found = {
         "data_scale": ("data, times today's", ""),
         "data": ("data", domain.data_unit),
         "parameters": ("parameters", ""),
@@ -50,20 +58,21 @@ def quantities(domain: Domain) -> dict[str, tuple[str, str]]:
         "intensity": ("operational intensity", "FLOP/B"),
         "footprint_bytes": ("footprint", "B"),
         "step_s": ("time of a step", "s"),
+        **({"reduce_s": ("of it, sum of gradients", "s")} if told.timed and told.timed.devices > 1 else {}),
         "utilization_ratio": ("utilization by the roofline", ""),
         "steps": ("steps of an epoch", ""),
         "epoch_s": ("epoch", "s"),
     }
+    return found | projection_timed.quantities(told.timed) if told.timed else found
 
 
 def to_text(told: Told) -> str:
     """The table: what the target takes, sub-batches, laws."""
-    domain, target = told.domain, told.target
+    domain = told.domain
     lines = [
         f"{domain.name}: {domain.model}, {domain.grows} {told.spread.middle.grown:,}, sub-batch {domain.sub_batch:,}",
         f"to an error of {domain.numbers['error_target'][0]:g} {domain.error_unit}".rstrip(),
-        f"on {target.name}: {amount(target.peak_flop_per_s, 'FLOP/s')} × {target.compute_ratio:g}, "
-        f"{amount(target.bandwidth_bytes_per_s, 'B/s')} × {target.memory_ratio:g}",
+        _on(told),
         "",
         *columns(list(_rows(told)), left=(0,)),
         "",
@@ -74,22 +83,31 @@ def to_text(told: Told) -> str:
     return "\n".join([*lines, ""])
 
 
+def _on(told: Told) -> str:
+    """The target, with the shares that are assumed where they are."""
+    peak, bandwidth = amount(told.target.peak_flop_per_s, "FLOP/s"), amount(told.target.bandwidth_bytes_per_s, "B/s")
+    if told.timed is not None and told.timed.reached is not None:
+        return f"on {told.target.name}: {peak}, {bandwidth}"
+    shares = told.target.compute_ratio, told.target.memory_ratio
+    return f"on {told.target.name}: {peak} × {shares[0]:g}, {bandwidth} × {shares[1]:g}"
+
+
 def to_csv(told: Told) -> str:
     """A row a quantity: name, value, low, high, unit. Unknown is empty."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(("quantity", "value", "low", "high", "unit"))
-    for name, (_, unit) in quantities(told.domain).items():
-        writer.writerow((name, *(("" if value is None else value) for value in _values(told.spread, name)), unit))
+    for name, (_, unit) in quantities(told).items():
+        writer.writerow((name, *(("" if value is None else value) for value in _values(told, name)), unit))
     return text.getvalue()
 
 
 def to_json(told: Told) -> str:
     """One document."""
     projection: dict[str, Any] = {}
-    for name, (_, unit) in quantities(told.domain).items():
-        projection[name] = dict(zip(("value", "low", "high"), _values(told.spread, name), strict=True)) | {"unit": unit}
-    laws = told.fit.laws
+    for name, (_, unit) in quantities(told).items():
+        projection[name] = dict(zip(("value", "low", "high"), _values(told, name), strict=True)) | {"unit": unit}
+    laws, measured = told.fit.laws, told.timed is not None and told.timed.reached is not None
     document = {
         "domain": told.domain.name,
         "model": told.domain.model,
@@ -98,7 +116,8 @@ def to_json(told: Told) -> str:
         "sub_batch": told.domain.sub_batch,
         "rules": told.rules,
         "target": {name: getattr(told.target, name) for name in told.target.__dataclass_fields__},
-        "projection": projection | {"bound": told.spread.middle.bound},
+        "projection": projection | {"bound": None if measured else told.spread.middle.bound},
+        "time": projection_timed.document(told.timed, told.spread.middle.step_s) if told.timed else None,
         "laws": {
             "fit": {"gamma": laws.gamma, "lambda": laws.lambda_, "mu": laws.mu, "delta": laws.delta},
             "worst_ratio": told.fit.worst_ratio,
@@ -113,17 +132,20 @@ def to_json(told: Told) -> str:
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
 
-def _values(spread: Spread, name: str) -> tuple[float | None, float | None, float | None]:
+def _values(told: Told, name: str) -> tuple[float | None, float | None, float | None]:
     """value, low, high; without an interval the ends are the value."""
-    value: float | None = getattr(spread.middle, name)
-    return value, spread.low.get(name, value), spread.high.get(name, value)
+    if told.timed:
+        found = told.timed.answers.get(name)
+        return (found.value, found.low, found.high) if found else (None, None, None)
+    value: float | None = getattr(told.spread.middle, name)
+    return value, told.spread.low.get(name, value), told.spread.high.get(name, value)
 
 
 def _rows(told: Told) -> Iterator[tuple[str, ...]]:
-    wide = bool(told.domain.uncertain())
+    wide = bool(told.domain.uncertain()) if told.timed is None else projection_timed.wide(told.timed)
     yield ("", "value", *(("low", "high") if wide else ()))
-    for name, (words, unit) in quantities(told.domain).items():
-        values = _values(told.spread, name)
+    for name, (words, unit) in quantities(told).items():
+        values = _values(told, name)
         if values[0] is not None:
             yield (words, *(_amount(value, unit) for value in (values if wide else values[:1])))
 
@@ -131,6 +153,8 @@ def _rows(told: Told) -> Iterator[tuple[str, ...]]:
 def _amount(value: float | None, unit: str) -> str:
     if unit == "s" and value is not None and value >= DAY_S:
         return amount(value / DAY_S, "days")
+    if value is not None and value >= MANY:
+        return of_any_size(value, unit)
     return amount(value, unit)
 
 
@@ -149,23 +173,34 @@ def _laws(told: Told) -> Iterator[tuple[str, ...]]:
 
 def _sentences(told: Told) -> Iterator[str]:
     batches, middle = told.sub_batches, told.spread.middle
+    if told.timed is None or told.timed.reached is None:
+        yield f"The step is bound by {middle.bound}."
     yield (
-        f"The step is bound by {middle.bound}. Sub-batches: the ridge ({told.target.ridge:.1f} FLOP/B) is reached at "
+        f"Sub-batches: the ridge ({told.target.ridge:.1f} FLOP/B) is reached at "
         f"{_batch(batches.ridge)}, the time a sample is least from {_batch(batches.fastest)}, the intensity is "
         f"saturated at {_batch(batches.saturated)}."
     )
     if told.accelerators is not None:
-        fits = f"it holds a sub-batch of {told.largest_batch:,}" if told.largest_batch else "it holds no sub-batch"
-        yield (
-            f"One accelerator has {amount(told.target.memory_bytes, 'B')}: {fits}; the footprint is the memory of "
-            f"{told.accelerators:,}."
-        )
-    if told.domain.uncertain():
+        yield _memory(told)
+    if told.timed is not None:
+        yield from projection_timed.sentences(told.timed, middle.step_s)
+    elif told.domain.uncertain():
         yield (
             f"Low and high are over every combination of the ends of {', '.join(told.domain.uncertain())}: no "
             "confidence interval."
         )
     yield from told.notes
+
+
+def _memory(told: Told) -> str:
+    """What one accelerator holds, and that it does not hold the sub-batch where that is so."""
+    largest, batch = told.largest_batch or 0, told.domain.sub_batch
+    fits = f"it holds a sub-batch of up to {largest:,}"
+    if largest < batch:
+        up_to = f", at most one of {largest:,}" if largest else ", nor one of 1"
+        fits = f"it does not hold the sub-batch of {batch:,}{up_to}"
+    memory = amount(told.target.memory_bytes, "B")
+    return f"One accelerator has {memory}: {fits}; the footprint is the memory of {told.accelerators:,}."
 
 
 def _batch(batch: int | None) -> str:

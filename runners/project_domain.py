@@ -8,12 +8,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from analysis import accelerator, frontier, memories
 from analysis import domain as domains
+from analysis.accelerator import Accelerator
 from analysis.domain import Domain
 from analysis.domain_budget import Curve
+from analysis.domain_draws import inputs as domain_inputs
 from analysis.expenses import expenses as costs
+from analysis.published import family_of
 from analysis.shipped_formulas import Formulas, shipped
-from analysis.uncertain import answers, tornado
+from analysis.uncertain import Input, answers, tornado
 from reports.project_budget import Told
 from runners.arguments import choice_error
 from runners.exits import Mistake
@@ -21,23 +25,20 @@ from runners.project_budget import asked, spent
 from runners.project_machine import expenses, machine
 from runners.project_told import told_given
 
-FAMILIES: Mapping[str, str] = {"resnet152": "cnn"}
-"""Model of a domain → its family, where published runs have one."""
-
 
 def told(options: Namespace) -> Told:
     """All answers. Raises Mistake."""
     domain, formulas = _domain(options.domain)
-    options.family = options.family or FAMILIES.get(domain.model)
+    options.family = options.family or family_of(domain.model)
     if options.family is None and options.utilization is None:
         raise Mistake(f"--utilization: expected with {options.domain}: no published run of such a model is known here")
     reached, given = machine(options), expenses(options)
-    inputs = {"utilization": reached.utilization, **given}
+    inputs = {**_drawn(domain), "utilization": reached.utilization, **given}
     curve = Curve(domain, formulas)
 
     def function(draws: Mapping[str, Any]) -> dict[str, Any]:
         flop, hours = spent(options, reached.peak_flop_per_s, draws)
-        found = curve.bought(flop)
+        found = curve.bought(flop, {name: draws[name] for name in _drawn(domain)})
         days = hours / 24 / options.devices
         return {**found, "flop": flop, "gpu_hours": hours, "days": days, **costs(hours, draws)}
 
@@ -56,12 +57,42 @@ def told(options: Namespace) -> Told:
         swings={name: tornado(function, inputs, name, options.confidence) for name in moved},
         contrast={},
         fit=None,
-        notes=["one epoch; the learning curve's own uncertainty is not in the intervals"],
+        notes=[*_notes(domain), *_batch(domain, formulas, options.device, reached.unit, found["parameters"].value)],
         reached=reached,
         confidence=options.confidence,
         given=told_given(given, options.confidence),
         units={"error": domain.error_unit, "data": domain.data_unit},
     )
+
+
+def _drawn(domain: Domain) -> dict[str, Input]:
+    """The numbers of the file that have ends, but for the target, which a budget does not ask for."""
+    return {name: each for name, each in domain_inputs(domain).items() if name != "error_target"}
+
+
+def _notes(domain: Domain) -> list[str]:
+    """What the numbers leave out, and which of the file's are in the intervals."""
+    drawn = _drawn(domain)
+    if not drawn:
+        return ["one epoch; the learning curve has no interval: a file may give [value, low, high] for its numbers"]
+    return [
+        f"one epoch; {', '.join(drawn)} of the file: each as likely below its value as above, never beyond its ends, "
+        "independent of the others"
+    ]
+
+
+def _batch(domain: Domain, formulas: Formulas, device: str, unit: str, parameters: float) -> list[str]:
+    """The batch, and what of it a device's memory holds where that is known. device: as the caller names it, since
+    boards with the same peaks differ in memory."""
+    told = f"a step has the file's sub-batch of {domain.sub_batch:,} on each device"
+    memory = memories.lookup(device)
+    if memory is None:
+        return [told]
+    size = accelerator.ELEMENT_BYTES[unit]
+    target = Accelerator(device, 1.0, 1.0, float(memory.memory_bytes), element_bytes=size)
+    largest = frontier.largest_batch(domain, formulas, target, frontier.grown_for(domain, formulas, parameters))
+    holds = f"up to {largest:,} at that size" if largest else "none at that size, which takes more than one device"
+    return [f"{told}; its {memory.memory_bytes / 1e9:g} GB hold {holds}"]
 
 
 def _domain(name: str) -> tuple[Domain, Formulas]:

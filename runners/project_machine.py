@@ -58,16 +58,21 @@ def amount(text: str) -> Range:
 
 
 def add_machine(parser: Parser, family: str | None = None) -> None:
-    """--device, --precision, --family, --utilization, --peak, --run, --confidence. family: its default."""
+    """--device, --precision, --peak and those of `add_utilization`. family: its default."""
     group = parser.add_argument_group("the device and what of its peak is reached")
     group.add_argument("--device", required=True, help="as its driver prints it, such as 'NVIDIA H200'")
     group.add_argument("--precision", choices=PRECISIONS, default="amp-bf16", help="of the training (amp-bf16)")
+    group.add_argument("--peak", type=positive, metavar="FLOP/S", help="of one device, if it is not in our table")
+    add_utilization(group, family)
+
+
+def add_utilization(group: argparse._ArgumentGroup, family: str | None = None) -> None:
+    """--family, --utilization, --run, --confidence. family: its default."""
     default = f" ({family})" if family else ""
     group.add_argument("--family", default=family, help=f"of the model: cnn, language-model, …{default}")
     group.add_argument(
         "--utilization", type=amount, metavar="RATIO|LOW..HIGH", help="your own, instead of published runs'"
     )
-    group.add_argument("--peak", type=positive, metavar="FLOP/S", help="of one device, if it is not in our table")
     group.add_argument(
         "--run", type=Path, action="append", default=[], metavar="DIR", help="a run of yours, taken among the published"
     )
@@ -89,11 +94,19 @@ def machine(options: Namespace) -> Reached:
     """What the options say. Raises Mistake."""
     device, unit = _device(options), PRECISIONS[options.precision].matmul_unit
     peak, source = _peak(options, device, unit)
+    return reached_of(options, device, unit, peak, source)
+
+
+def reached_of(options: Namespace, device: Device | None, unit: str, peak: float, source: str) -> Reached:
+    """What of this peak a training reaches: as the options give it, else as runs predict it. Raises Mistake."""
     if options.utilization is not None:
         return _machine(options, device, unit, peak, source, _utilization(options, unit))
     from analysis import published
     from analysis.compute import TooFew, predicted
     from runners.project_runs import own_runs
+
+    if unit not in published.CLASS_OF_UNIT:
+        raise Mistake(f"--utilization: expected with {unit}: no published run is known here")
 
     mine, left_out = own_runs(options.run)
     found = [*published.observations(), *mine]
@@ -102,7 +115,7 @@ def machine(options: Namespace) -> Reached:
         raise Mistake(f"--family: {words}; or give --utilization")
     generation = published.generation(device) if device else UNKNOWN_GENERATION
     try:
-        guess = predicted(found, options.family, generation, published.precision_class(options.precision))
+        guess = predicted(found, options.family, generation, published.CLASS_OF_UNIT[unit])
     except TooFew as fault:
         raise Mistake(f"{fault}: give --utilization RATIO or LOW..HIGH, or --run of your own") from fault
     return _machine(options, device, unit, peak, source, guess.utilization, guess, left_out)

@@ -8,8 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from runners.arguments import Parser, add_format, choice_error, number
+from runners.arguments import Parser, choice_error, number
 from runners.exits import Mistake, guarded
+from runners.project_measured import add_measured, timed
+from runners.project_replicas import add_replicas
+from runners.project_told import add_output, reserve_all, tell
 
 if TYPE_CHECKING:
     from analysis.accelerator import Accelerator
@@ -44,7 +47,9 @@ def parser() -> Parser:
     made.add_argument("--sub-batch", type=number(int, 1), metavar="N", help="samples of a step, in place of the file's")
     made.add_argument("--rules", choices=RULES, help="what is counted how (Catamount's for its models, else ours)")
     add_target(made.add_argument_group("the target accelerator (that of the paper)"))
-    add_format(made, "table, csv or json (table)")
+    add_measured(made)
+    add_replicas(made)
+    add_output(made)
     made.add_argument("--figures", type=Path, metavar="DIR", help="draw its figures there, too")
     made.add_argument("--debug", action="store_true", help="tracebacks")
     return made
@@ -76,8 +81,10 @@ def main(arguments: Sequence[str]) -> int:
 
 def _run(options: Namespace) -> int:
     from reports import projection
+    from reports.projection_timed import runs_of
     from runners.files import put, reserve
 
+    reserve_all(options)
     if options.figures:
         reserve(options.figures / "figure")
     try:
@@ -89,16 +96,18 @@ def _run(options: Namespace) -> int:
         return formulas
     try:
         told = answer(domain, target, formulas, options.memory_gib is not None)
+        found = timed(options, domain, target, formulas)
     except ValueError as fault:
         raise Mistake(str(fault)) from fault
+    told = replace(told, timed=found, notes=tuple(_notes(target, formulas, found is not None and found.reached)))
     if options.figures:
         from reports.frontier_figures import of_domain
 
         for name, content in of_domain(domain, formulas, target).items():
             put(options.figures / name, content)
     text = {"table": projection.to_text, "csv": projection.to_csv, "json": projection.to_json}[options.format]
-    print(text(told), end="")
-    return 0
+    rows = runs_of(found) if found and options.rows and options.format == "table" else ""
+    return tell(options, text(told) + rows, found.answers if found else {}, found.swings if found else {})
 
 
 def answer(domain: Domain, target: Accelerator, formulas: Formulas, must_fit: bool = False) -> Told:
@@ -126,7 +135,6 @@ def answer(domain: Domain, target: Accelerator, formulas: Formulas, must_fit: bo
         sub_batches=frontier.batches(domain, formulas, target, grown),
         largest_batch=largest,
         accelerators=frontier.accelerators_for(spread.middle.footprint_bytes, target),
-        notes=tuple(_notes(target, formulas)),
     )
 
 
@@ -209,7 +217,7 @@ def _formulas(domain: Domain, rules: str | None) -> Formulas | int:
     return derived(domain, rules or RULES[1])
 
 
-def _notes(target: Accelerator, formulas: Formulas) -> list[str]:
+def _notes(target: Accelerator, formulas: Formulas, measured: object) -> list[str]:
     notes = []
     if formulas.rules == "catamount":
         notes.append("FLOP and bytes are by Catamount's rules, as the paper's: those of PyTorch by --rules flopledger.")
@@ -219,5 +227,6 @@ def _notes(target: Accelerator, formulas: Formulas) -> list[str]:
     )
     if target.element_bytes != formulas.element_bytes:
         notes.append(f"Every number is taken to have {target.element_bytes} bytes in memory.")
-    notes.append(f"The achieved shares are assumptions. Peak and bandwidth: {target.source}.")
+    if not measured:
+        notes.append(f"The achieved shares are assumptions. Peak and bandwidth: {target.source}.")
     return notes

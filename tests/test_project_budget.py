@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 
 from analysis import domain as domains
+from analysis import frontier
+from analysis.accelerator import Accelerator
 from analysis.domain_budget import Curve, at_data
 from analysis.language_laws import LAWS, loss, optimum
 from analysis.shipped_formulas import shipped
@@ -134,6 +136,52 @@ def test_a_domain_by_name_and_by_file(capsys: pytest.CaptureFixture[str], tmp_pa
     assert named["units"] == {"error": "nat/word", "data": "word"}
     assert named["answers"]["error"]["low"] < named["answers"]["error"]["value"] < 3.37
     assert named["answers"]["gpu_hours"]["value"] == 10 * 8766
+
+
+def test_a_budget_of_draws_is_that_of_each_alone() -> None:
+    """Each draw of sigma and beta_p against a domain that has these numbers."""
+    from dataclasses import replace
+
+    domain, formulas = word_lm()
+    draws = {"sigma": np.asarray([700.0, 940.0, 1500.0]), "beta_p": np.asarray([0.66, 0.68, 0.7])}
+    budgets = at_data(domain, formulas, 768e6).flop * np.asarray([1.0, 30.0, 1000.0])
+    found = Curve(domain, formulas).bought(budgets, draws)
+    for at, flop in enumerate(budgets):
+        numbers = {**domain.numbers, **{name: (float(each[at]),) * 3 for name, each in draws.items()}}
+        alone = at_data(replace(domain, numbers=numbers), formulas, float(found["data"][at]))
+        assert alone.flop == pytest.approx(flop, rel=2e-3)
+        assert alone.parameters == pytest.approx(found["parameters"][at])
+        assert alone.error == pytest.approx(found["error"][at])
+
+
+def test_ends_of_a_learning_curve_are_carried_into_a_budget(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """2.5 % of the draws are beyond a twentieth of the way from each end of beta_g; all buy the same data."""
+    text = (domains.FOLDER / "word_lm.toml").read_text(encoding="utf-8")
+    (tmp_path / "mine.toml").write_text(text.replace("beta_g = -0.066", "beta_g = [-0.066, -0.086, -0.056]"))
+    asked = ("--budget", "1e21 FLOP", "--device", "NVIDIA H200", "--utilization", "0.3", "--domain")
+    plain, drawn = told(capsys, *asked, "word_lm"), told(capsys, *asked, str(tmp_path / "mine.toml"))
+    data, error = (drawn["answers"][name] for name in ("data", "error"))
+    assert data["low"] == data["value"] == data["high"] == plain["answers"]["data"]["value"]
+    assert error["value"] == plain["answers"]["error"]["value"]
+    for end, beta_g in (("low", -0.085), ("high", -0.0565)):
+        assert error[end] == pytest.approx(3.37 * (data["value"] / 768e6) ** beta_g, rel=1e-4)
+    assert [swing["input"] for swing in drawn["hangs_on"]["error"]] == ["beta_g"]
+    assert any("beta_g of the file" in note for note in drawn["notes"])
+    assert any("no interval" in note for note in plain["notes"])
+
+
+def test_a_domains_budget_says_which_batch_fits(capsys: pytest.CaptureFixture[str]) -> None:
+    """At fp32, that of a projection with the same parameters and memory."""
+    asked = ("--budget", "1e20 FLOP", "--device", "Tesla V100-SXM2-32GB", "--precision", "fp32", "--domain", "image")
+    found = told(capsys, *asked)
+    domain = domains.shipped("image")
+    formulas, parameters = shipped()["resnet152"], found["answers"]["parameters"]["value"]
+    width = frontier.grown_for(domain, formulas, parameters)
+    target = Accelerator("v", 1.0, 1.0, 32e9)
+    largest = frontier.largest_batch(domain, formulas, target, width)
+    assert largest > 1
+    words = f"a step has the file's sub-batch of 32 on each device; its 32 GB hold up to {largest:,} at that size"
+    assert words in found["notes"]
 
 
 @pytest.mark.parametrize(

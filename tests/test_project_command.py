@@ -68,12 +68,24 @@ def test_the_target_the_batch_and_the_accelerator_are_the_callers(capsys: pytest
     device = json.loads(told(capsys, *words, "--device", "NVIDIA A100-SXM4-80GB", "--dtype", "bf16"))
     assert device["target"]["peak_flop_per_s"] == 312e12
     assert device["projection"]["moved_bytes"]["value"] == near["projection"]["moved_bytes"]["value"] / 2
-    assert device["accelerators_for_memory"] is None, "the table of peaks has no memory"
+    assert device["target"]["memory_bytes"] == 80e9, "of the table of memories"
+    assert device["accelerators_for_memory"] == -(-device["projection"]["footprint_bytes"]["value"] // 80e9)
     own = ("--peak-tflops", "100", "--bandwidth-gbs", "1e9", "--memory-gib", "1e6", "--compute-ratio", "0.5")
     mine = json.loads(told(capsys, *words, *own))
     assert mine["projection"]["step_s"]["value"] == pytest.approx(near["projection"]["flop"]["value"] / 50e12)
     assert mine["target"]["memory_bytes"] == 1e6 * 2**30
     assert mine["accelerators_for_memory"] == 1
+
+
+def test_a_known_devices_memory_says_what_does_not_fit(capsys: pytest.CaptureFixture[str]) -> None:
+    """Without --memory-gib it is said, as of the paper's target; with it, refused."""
+    small, large = (
+        " ".join(told(capsys, "image", "--device", name).split())
+        for name in ("Tesla P100-PCIE-16GB", "NVIDIA A100-SXM4-80GB")
+    )
+    assert "has 16 GB: it does not hold the sub-batch of 32, at most one of " in small
+    assert "has 80 GB: it holds a sub-batch of up to " in large
+    assert "not hold the sub-batch of 128, nor one of 1; the footprint is" in " ".join(told(capsys, "word_lm").split())
 
 
 def test_the_rules_are_the_callers(capsys: pytest.CaptureFixture[str]) -> None:
