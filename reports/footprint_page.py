@@ -14,6 +14,7 @@ HEAD = """# Footprint
     python -m runners.footprint resnet50 --batch-size 64 --precision amp-bf16 --optimizer adamw --out DIR
     python -m runners.footprint gpt --fit "NVIDIA H100 80GB HBM3"
     python -m runners.footprint my_model.py:build --memory-bytes 24GiB --accumulate 4 --checkpoint 'blocks.*'
+    python -m runners.footprint gpt --batch-size 32 --checkpoints
     python -m runners.sweep --models resnet50 --batch-sizes auto
 
 How much memory a training step needs, what fills it, and which batch still fits, before it is run: the step runs once
@@ -54,6 +55,14 @@ on a CPU the memory is what the host has free (the process's own 0.5 to 1 GB is 
 manifest, so that `--resume` has the same cells. A cell that runs out of memory in spite of it is a row; the margin
 then rises to what that showed and 0.05 more, and what is still to be measured is planned anew. A model that fake
 tensors cannot run (detection) has to be given sizes.
+
+## What checkpointing would bring
+
+`--checkpoints` looks for modules to checkpoint, in a step without any: each line of its table needs less memory and
+more FLOP done again (as a share of the forward pass's) than the one before, and names from which module to which each
+checkpoint is. With `--fit` or `--memory-bytes` each line has the largest batch that would fit, predicted by the lines
+of batches 2 and 4 and not traced. `--out` writes `checkpoints.csv` and `checkpoints.png`; `--format csv` has a row a
+choice. How the choices are found, and that others may be better: [minimal footprint](minimal-footprint.md).
 
 ## Against real allocators
 """

@@ -21,6 +21,7 @@ from runners.progress import passing
 if TYPE_CHECKING:
     from analysis.memories import Memory
     from reports.footprint import Answer, Fitted
+    from reports.footprint_checkpoints import Checkpoints
     from runners.footprint_steps import Asked, Traced
 
 TABLE = "timeline.csv"
@@ -39,6 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(options: Namespace) -> int:
     """Everything after parsing. Raises Mistake, StoreFault, KeyboardInterrupt."""
     check_models([options.model], options)
+    _check_checkpoints(options)
     memory = memory_of(options.fit, options.memory_bytes)
     if options.out is not None:
         from runners.files import reserve
@@ -64,6 +66,14 @@ def _run(options: Namespace) -> int:
         print(f"error: {too_large(options.model, fitted)}", file=sys.stderr)
         return FAILED
     return 0
+
+
+def _check_checkpoints(options: Namespace) -> None:
+    """Raises Mistake where checkpoints are looked for in a step that has no one forward pass to change."""
+    if options.checkpoints and options.checkpoint:
+        raise Mistake("--checkpoints looks for modules to checkpoint: expected no --checkpoint beside it")
+    if options.checkpoints and options.accumulate > 1:
+        raise Mistake(f"--checkpoints: expected --accumulate 1, got {options.accumulate}")
 
 
 class Steps:
@@ -149,8 +159,16 @@ def _answer(steps: Steps, options: Namespace, fitted: Fitted | None) -> Answer:
         fitted=fitted,
         minimal_bytes=least.minimal_bytes,
         lower_bound_bytes=least.lower_bound_bytes,
+        checkpoints=_checkpoints(steps, options, step.batch_size, fitted) if options.checkpoints else None,
         notes=tuple(filter(None, (more, *_notes(options, found), *step.notes))),
     )
+
+
+def _checkpoints(steps: Steps, options: Namespace, batch_size: int, fitted: Fitted | None) -> Checkpoints:
+    from runners.footprint_checkpoints import checkpoints
+
+    passing(f"{options.model}: checkpoints")
+    return checkpoints(steps.at, batch_size, fitted.fit if fitted else None, options.device, options.fit)
 
 
 def _notes(options: Namespace, found: Any) -> list[str]:

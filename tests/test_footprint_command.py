@@ -28,6 +28,11 @@ def small(width=8):
     return nn.Sequential(nn.Linear(16, width), nn.Tanh(), nn.Linear(width, 4)), (torch.randn(1, 16),)
 
 
+def deep():
+    layers = [nn.Sequential(nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh()) for _ in range(4)]
+    return nn.Sequential(*layers), (torch.randn(1, 64),)
+
+
 def normed():
     """Takes no batch of one."""
     return nn.Sequential(nn.Linear(16, 8), nn.BatchNorm1d(8)), (torch.randn(2, 16),)
@@ -177,6 +182,54 @@ def test_a_model_that_does_not_fit(nets: str, capsys: pytest.CaptureFixture[str]
     assert (document["largest_batch"], document["batch_size"]) == (0, 1)
     assert "does not fit at batch 1" in said.err
     assert said.err.count("\n") == 1
+
+
+def test_what_checkpoints_bring(nets: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Four pairs of layers of 64 → 64 with tanh and plain SGD, in the memory that a batch of 512 needs.
+
+    The first choice is the step as it is. The largest batch of another is that of brute force over its lines: the steps
+    of that batch and of the next, traced and changed in the same way.
+    """
+    from analysis.checkpointing import checkpointed, stretches_of
+    from analysis.footprint import footprint
+    from runners.footprint_checkpoints import checkpoints
+    from runners.footprint_fit import fit
+    from runners.footprint_steps import Asked, Traced, traced
+
+    arguments = (f"{nets}:deep", "--optimizer", "sgd-plain", "--device", "cpu", "--batch-size", "512", "--checkpoints")
+    alone = told(capsys, *arguments)
+    assert [each["largest_batch"] for each in alone["checkpoints"]] == [None] * len(alone["checkpoints"])
+    memory = alone["eager_peak_bytes"]
+    found = told(capsys, *arguments, "--memory-bytes", str(memory), "--margin", "0", "--out", str(tmp_path))
+    first, *others = found["checkpoints"]
+    assert (first["peak_bytes"], first["recomputed_flop"], first["stretches"]) == (memory, 0, [])
+    assert first["largest_batch"] == found["largest_batch"] == 512
+    assert others
+    for before, after in zip(found["checkpoints"], others, strict=False):
+        assert after["peak_bytes"] < before["peak_bytes"]
+        assert after["recomputed_flop"] > before["recomputed_flop"]
+        assert after["largest_batch"] >= before["largest_batch"]
+    asked = Asked(f"{nets}:deep", "fp32", "sgd-plain", "cpu")
+
+    def step_at(batch: int) -> Traced:
+        return traced(asked, batch)
+
+    table = checkpoints(step_at, 512, fit(step_at, memory, 0, "cpu"), "cpu", "")
+    assert [each.peak_bytes for each in table.choices] == [each["peak_bytes"] for each in found["checkpoints"]]
+    last = table.choices[-1]
+    for batch, fits in ((others[-1]["largest_batch"], True), (others[-1]["largest_batch"] + 1, False)):
+        step = step_at(batch)
+        changed = checkpointed(step.operations, step.storages, stretches_of(step.operations, last))
+        assert (footprint(*changed).peak_bytes <= memory) is fits
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "checkpoints.csv").read_text())))
+    assert [int(each["checkpoint_peak_bytes"]) for each in rows] == [each.peak_bytes for each in table.choices]
+    assert [int(each["checkpoint_largest_batch"]) for each in rows] == list(table.largest)
+    assert (tmp_path / "checkpoints.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("more", [["--checkpoint", "0"], ["--accumulate", "2"]])
+def test_checkpoints_are_looked_for_in_a_plain_step(nets: str, more: list[str], capsys: pytest.CaptureFixture) -> None:
+    assert more[0] in refused(capsys, f"{nets}:small", "--checkpoints", *more)
 
 
 def test_files(nets: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
