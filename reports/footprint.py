@@ -159,7 +159,7 @@ def _tensor(held: Held) -> dict[str, Any]:
 
 def _csv(answer: Answer) -> str:
     """A row, or with checkpoints one a choice: the document's numbers, the nested ones in columns of their own."""
-    whole = document(answer, 0) | {"checkpoints": []}
+    whole = document(answer, 0) | {"checkpoints": [], "fit": {}}
     row = {name: value for name, value in whole.items() if not isinstance(value, (dict, list))}
     row |= {f"{name}_bytes": value for name, value in whole["by_category"].items()}
     row |= {f"peak_{name}": value for name, value in whole["peak_at"].items()}
@@ -270,7 +270,7 @@ def fit_words(answer: Answer) -> str:
         raise ValueError("expected an answer about a memory")
     fit, memory = fitted.fit, fitted.memory
     room = f"{amount(memory.memory_bytes, 'B')} {f'of {memory.name}' if memory.name else ''}".rstrip()
-    told = {"name": "", "memory": ", which nobody looked up", "given": ""}[memory.verification]
+    told = ", which nobody looked up" if memory.verification == "memory" else ""
     of = f"{room} ({memory.source}{told}), {100 * fitted.margin_ratio:g} % of it left free"
     least = fitted.least_batch
     if not fit.largest_batch:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from runners import footprint_options
-from runners.arguments import choice_error
+from runners.arguments import SHOWN, nearest
 from runners.exits import FAILED, Mistake, exit_code, guarded
 from runners.model_options import check_models, hyper_of
 from runners.progress import passing
@@ -118,8 +118,9 @@ def memory_of(name: str, memory_bytes: int | None) -> Memory | None:
         return memories.Memory(known.name if known else name, memory_bytes, "--memory-bytes", "given")
     if known is not None:
         return known
-    wrong = choice_error("device", name, memories.names())
-    raise Mistake(f"--fit: no memory is known of it, --memory-bytes says how much it has: {wrong}")
+    near = [each for each in memories.names() if name.casefold() in each.casefold()] or nearest(name, memories.names())
+    like = f", nearest {' or '.join(near[:SHOWN])}" if near else ""
+    raise Mistake(f"--fit: expected a device of known memory, or --memory-bytes beside it, got {name!r}{like}")
 
 
 def _fitted(steps: Steps, options: Namespace, memory: Memory) -> Fitted:

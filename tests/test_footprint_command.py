@@ -265,6 +265,16 @@ def test_the_table_fits_and_says_what_it_means(nets: str, capsys: pytest.Capture
     assert "casts of autocast" in text
 
 
+def test_a_row_has_the_same_columns_with_a_memory(nets: str, capsys: pytest.CaptureFixture[str]) -> None:
+    headers = set()
+    for more in ([], ["--memory-bytes", "100MB"]):
+        assert command.main([f"{nets}:small", "--batch-size", "4", "--format", "csv", *more]) == 0
+        head, row = csv.reader(io.StringIO(capsys.readouterr().out))
+        assert len(head) == len(row)
+        headers.add(tuple(head))
+    assert len(headers) == 1
+
+
 def test_what_a_model_prints_does_not_reach_stdout(nets: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main([f"{nets}:loud", "--format", "json"]) == 0
     said = capsys.readouterr()
@@ -283,8 +293,9 @@ def test_what_the_model_raises_is_one_line(nets: str, capsys: pytest.CaptureFixt
     ("arguments", "words"),
     [
         (["resnet5"], "nearest: resnet50"),
-        (["resnet50", "--fit", "NVIDIA H100 80GB"], "NVIDIA H100 80GB HBM3"),
-        (["resnet50", "--fit", "NVIDIA B300 SXM6 AC"], "no memory is known of it, --memory-bytes"),
+        (["resnet50", "--fit", "h100"], "nearest NVIDIA H100 PCIe or NVIDIA H100 80GB HBM3 or NVIDIA H100 NVL"),
+        (["resnet50", "--fit", "NVIDA A30"], "nearest NVIDIA A30"),
+        (["resnet50", "--fit", "NVIDIA B300 SXM6 AC"], "a device of known memory, or --memory-bytes beside it"),
         (["resnet50", "--memory-bytes", "80 gigs"], "expected bytes, as in 80e9"),
         (["resnet50", "--margin", "1"], "a number from 0 to 0.9"),
         (["resnet50", "--optimizer", "adamx"], "nearest adam"),
