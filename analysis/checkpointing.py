@@ -16,15 +16,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import isqrt
+from typing import Any, TypeVar
 
 from analysis import kinds
-from analysis.footprint import footprint
+from analysis.footprint import peak_bytes
 from results.records import Operation, Storage
 
 Stretch = tuple[int, int]
 """Indices of the first and the last forward operation."""
+
+Record = TypeVar("Record", Operation, Storage)
 
 MOST = 80
 """Choices that are evaluated, at most."""
@@ -71,9 +74,12 @@ def checkpointed(
     for operation in operations:
         if operation.index in copies:
             made, names = copies[operation.index]
-            rows += [(_renamed(replace(op, phase="recompute"), names), True) for op in made.operations]
+            rows += [(_renamed(_with(op, phase="recompute"), names), True) for op in made.operations]
         rows.append((_renamed(operation, asking.get(operation.index, {})), False))
-    table = tuple(replace(operation, index=place) for place, (operation, _) in enumerate(rows))
+    table = tuple(
+        operation if operation.index == place else _with(operation, index=place)
+        for place, (operation, _) in enumerate(rows)
+    )
     moved = {old.index: place for place, (old, copied) in enumerate(rows) if not copied}
     return table, _ledger(table, storages, moved, again, [names for _, names in copies.values()])
 
@@ -116,8 +122,17 @@ class _Again:
 
 
 def _renamed(operation: Operation, names: Mapping[int, int]) -> Operation:
+    if not names:
+        return operation
     reads = tuple(names.get(number, number) for number in operation.reads)
-    return replace(operation, reads=reads, writes=tuple(names.get(number, number) for number in operation.writes))
+    return _with(operation, reads=reads, writes=tuple(names.get(number, number) for number in operation.writes))
+
+
+def _with(record: Record, **changes: Any) -> Record:
+    """What dataclasses.replace gives of a record without slots, in a tenth of its time: a curve asks very often."""
+    made = object.__new__(type(record))
+    made.__dict__.update(record.__dict__, **changes)
+    return made
 
 
 def _ledger(
@@ -142,7 +157,8 @@ def _ledger(
         if died is not None:
             old = died if died < 0 else moved[died]
             died = last.get(each.id, born) if each.id in dropped else max(old, last.get(each.id, old))
-        found.append(replace(each, born_index=born, died_index=died))
+        same = (born, died) == (each.born_index, each.died_index)
+        found.append(each if same else _with(each, born_index=born, died_index=died))
     size = {each.id: each.nbytes for each in storages}
     for names in copies:
         found += [Storage(number, size[old], "temporary", first[number], last[number]) for old, number in names.items()]
@@ -206,9 +222,14 @@ def curve(operations: Sequence[Operation], storages: Sequence[Storage], most: in
             flop[each.index] for each in operations if each.phase == "recompute"
         )
         names = tuple(tuple(unit.name for unit in group) for group in groups)
-        peak = footprint(table, ledger).peak_bytes
-        found.append(Choice(peak, again, again / forward if forward else 0.0, names))
+        found.append(Choice(peak_bytes(table, ledger), again, again / forward if forward else 0.0, names))
     return _front(found)
+
+
+def stretches_of(operations: Sequence[Operation], choice: Choice) -> list[Stretch]:
+    """Where a choice's stretches are in a step, whose batch may be another one. KeyError: it has no such unit."""
+    known = {unit.name: unit.stretch for unit in units(operations)}
+    return [(known[names[0]][0], known[names[-1]][1]) for names in choice.stretches]
 
 
 def _front(choices: Iterable[Choice]) -> tuple[Choice, ...]:

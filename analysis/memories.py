@@ -2,8 +2,9 @@
 
 `memories.csv` has the datasheets' round gigabytes, read as 10⁹ bytes: what a driver offers is a little more on most
 boards, and up to 2 % less on those whose error correction takes part of it. Each row has its source and how it was
-verified: `name` (the driver's own name says it) or `memory` (nobody looked it up; it is printed so). A device that is
-not in the table has no known memory: none is guessed.
+verified: `name` (the driver's own name says it), `retrieved` (public text that is its evidence says the same; the
+source itself was not opened) or `memory` (nobody looked it up, or what was found differs; it is printed so). A device
+that is not in the table has no known memory: none is guessed.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from analysis.requests import UNITS
 
 TABLE = Path(__file__).with_name("memories.csv")
 
-VERIFICATIONS = ("name", "memory")
+VERIFICATIONS = ("name", "retrieved", "memory")
 
 _AMOUNT = re.compile(r"\s*([0-9][0-9_]*(?:\.[0-9]*)?(?:[eE][+]?[0-9]+)?)\s*([A-Za-z]*)\s*")
 
@@ -66,6 +67,8 @@ def _by_name() -> Mapping[str, Memory]:
         for row in csv.DictReader(file):
             if row["verification"] not in VERIFICATIONS:
                 raise ValueError(f"{row['names']}: expected verification {VERIFICATIONS}, got {row['verification']!r}")
+            if row["verification"] == "retrieved" and not row["evidence"]:
+                raise ValueError(f"{row['names']}: expected the text in which it was found, got none")
             for name in row["names"].split("|"):
                 memory_bytes = int(row["memory_gb"]) * 10**9
                 found[normalise(name)] = Memory(name, memory_bytes, row["source"], row["verification"])

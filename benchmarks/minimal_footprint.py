@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from analysis import symbolic
-from analysis.checkpointing import checkpointed, curve, units
+from analysis.checkpointing import checkpointed, curve, stretches_of
 from analysis.footprint_formula import Piece, footprints, pieces
 from analysis.ordering import minimal
 from analysis.ordering_graph import graph, live_bytes
@@ -76,10 +76,9 @@ def moved(name: str, batch: int, optimizer: str) -> Mapping[str, Sequence[Piece]
 def curve_of(model: Model) -> Curve:
     """What checkpointing brings a model."""
     operations, storages = step(model.name, model.batch_size, model.optimizer)
-    known = {unit.name: unit.stretch for unit in units(operations)}
     choices, least = curve(operations, storages), []
     for choice in choices:
-        stretches = [(known[names[0]][0], known[names[-1]][1]) for names in choice.stretches]
+        stretches = stretches_of(operations, choice)
         least.append(minimal(*checkpointed(operations, storages, stretches)).minimal_bytes)
     return Curve(model, choices, least)
 

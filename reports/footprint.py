@@ -16,6 +16,8 @@ from analysis.largest_batch import Fit
 from analysis.memories import Memory
 from analysis.requests import amount
 from analysis.workspaces import Workspace
+from reports import footprint_checkpoints
+from reports.footprint_checkpoints import Checkpoints
 from reports.words import fitting, percent
 from results.records import Operation
 
@@ -61,7 +63,10 @@ class Fitted:
 
 @dataclass(frozen=True)
 class Answer:
-    """All that the command tells of a step. minimal_bytes: of the best order that was found, with its proven bound."""
+    """All that the command tells of a step. minimal_bytes: of the best order that was found, with its proven bound.
+
+    checkpoints: None where nobody asked for them.
+    """
 
     model: str
     batch_size: int
@@ -77,6 +82,7 @@ class Answer:
     fitted: Fitted | None = None
     minimal_bytes: int | None = None
     lower_bound_bytes: int | None = None
+    checkpoints: Checkpoints | None = None
     notes: tuple[str, ...] = ()
 
     @property
@@ -119,6 +125,7 @@ def document(answer: Answer, top: int) -> dict[str, Any]:
         ],
         "operations": len(answer.operations),
         "largest": [_tensor(each) for each in found.held[:top]],
+        "checkpoints": None if answer.checkpoints is None else footprint_checkpoints.documents(answer.checkpoints),
         "unknown_storages": len(found.unknown),
         "notes": list(answer.notes),
     }
@@ -151,13 +158,20 @@ def _tensor(held: Held) -> dict[str, Any]:
 
 
 def _csv(answer: Answer) -> str:
-    """A row: the numbers of the document, the nested ones in columns of their own."""
-    whole = document(answer, 0)
+    """A row, or with checkpoints one a choice: the document's numbers, the nested ones in columns of their own."""
+    whole = document(answer, 0) | {"checkpoints": [], "fit": {}}
     row = {name: value for name, value in whole.items() if not isinstance(value, (dict, list))}
     row |= {f"{name}_bytes": value for name, value in whole["by_category"].items()}
     row |= {f"peak_{name}": value for name, value in whole["peak_at"].items()}
     row["memory_bytes"] = answer.fitted.memory.memory_bytes if answer.fitted else None
-    return _rows([list(row), list(row.values())])
+    more = footprint_checkpoints.columns(answer.checkpoints) if answer.checkpoints else [{}]
+    return _rows([[*row, *more[0]], *([*row.values(), *each.values()] for each in more)])
+
+
+def checkpoints_csv(found: Checkpoints) -> str:
+    """A row a choice of checkpoints."""
+    rows = footprint_checkpoints.columns(found)
+    return _rows([list(rows[0]), *(list(each.values()) for each in rows)])
 
 
 def timeline_csv(answer: Answer) -> str:
@@ -187,6 +201,8 @@ def _table(answer: Answer, top: int) -> str:
         lines += ["", *_largest(answer.found.held[:top])]
     if answer.fitted is not None:
         lines += ["", *_wrapped(fit_words(answer))]
+    if answer.checkpoints is not None:
+        lines += ["", *footprint_checkpoints.lines(answer.checkpoints, WIDTH)]
     lines += [line for note in answer.notes for line in _wrapped(f"note: {note}")]
     return "\n".join(lines) + "\n"
 
@@ -205,9 +221,7 @@ def meaning(answer: Answer) -> str:
     growing, fixed = (sum(shares.get(name, 0.0) for name in names) for names in (GROWING, FIXED))
     start = f"The step needs {amount(found.peak_bytes, 'B')} of tensors at its peak, {where}."
     if growing >= fixed:
-        return (
-            f"{start} {percent(growing)} of it are activations and inputs: a smaller batch or --checkpoint lowers it."
-        )
+        return f"{start} {percent(growing)} of it are activations and inputs: a smaller batch and checkpoints lower it."
     return f"{start} {percent(fixed)} of it are weights, gradients and their like: a smaller batch lowers it little."
 
 
@@ -228,7 +242,7 @@ def _beside(answer: Answer) -> Iterator[str]:
     """The peak beside what an allocator and libraries make of it."""
     rows = [
         ("live bytes at the peak", answer.found.peak_bytes, "in the order of the program (eager)"),
-        ("  minimal, in the best order", answer.minimal_bytes, "of the operations that a search found"),
+        ("  minimal: reordered", answer.minimal_bytes, "in the best order that a search found"),
         ("  no order needs less than", answer.lower_bound_bytes, "proven"),
         ("allocated, in blocks", answer.reserved.allocated_bytes, "blocks of the caching allocator: a bound"),
         ("reserved, in segments", answer.reserved.reserved_bytes, f"its {answer.reserved.segments} segments: a bound"),
@@ -243,9 +257,10 @@ def _beside(answer: Answer) -> Iterator[str]:
 def _largest(held: Sequence[Held]) -> Iterator[str]:
     yield f"{'largest at the peak':<30}{'bytes':>14}  made by"
     for each in held:
-        made = each.made.operation or "before the step"
-        told = f"  {fitting(each.module or '–', 28):<28}{each.nbytes:>14,}  {WORDS[each.category]}, {made}"
-        yield f"{told}{f' ({each.made.phase})' if each.made.phase else ''}"[:WIDTH]
+        made = each.made.operation.removeprefix("aten.") or "before the step"
+        made += f" ({each.made.phase})" if each.made.phase else ""
+        told = fitting(f"{WORDS[each.category]}, {made}", WIDTH - 46)
+        yield f"  {fitting(each.module or '(no module)', 28):<28}{each.nbytes:>14,}  {told}"
 
 
 def fit_words(answer: Answer) -> str:
@@ -255,7 +270,7 @@ def fit_words(answer: Answer) -> str:
         raise ValueError("expected an answer about a memory")
     fit, memory = fitted.fit, fitted.memory
     room = f"{amount(memory.memory_bytes, 'B')} {f'of {memory.name}' if memory.name else ''}".rstrip()
-    told = {"name": "", "memory": ", which nobody looked up", "given": ""}[memory.verification]
+    told = ", which nobody looked up" if memory.verification == "memory" else ""
     of = f"{room} ({memory.source}{told}), {100 * fitted.margin_ratio:g} % of it left free"
     least = fitted.least_batch
     if not fit.largest_batch:

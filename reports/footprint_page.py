@@ -14,6 +14,7 @@ HEAD = """# Footprint
     python -m runners.footprint resnet50 --batch-size 64 --precision amp-bf16 --optimizer adamw --out DIR
     python -m runners.footprint gpt --fit "NVIDIA H100 80GB HBM3"
     python -m runners.footprint my_model.py:build --memory-bytes 24GiB --accumulate 4 --checkpoint 'blocks.*'
+    python -m runners.footprint gpt --batch-size 32 --checkpoints
     python -m runners.sweep --models resnet50 --batch-sizes auto
 
 How much memory a training step needs, what fills it, and which batch still fits, before it is run: the step runs once
@@ -43,17 +44,25 @@ on fake tensors, which have sizes and no memory. `--format table|csv|json`; `--o
 ## The largest batch that fits
 
 `--fit NAME` takes the device's memory from `analysis/memories.csv`, each row with its source: datasheets' gigabytes,
-read as 10⁹ bytes. `--memory-bytes 80e9` or `24GiB` says it otherwise. What has to fit is the eager peak with the
-workspaces; `--margin` of the memory (0.1) stays free for the device's context, cuDNN, the rounding of blocks and what
-the allocator cannot use. At one order of operations each moment is a line in the batch: batches of 2 and 4 predict
-the largest, and **both that batch and the next are traced**: the one fits, the other does not. Exit code 1 where not
-even one sample fits.
+read as 10⁹ bytes, and how it was verified (a few are from memory, which the answer says). `--memory-bytes 80e9` or
+`24GiB` says it otherwise. What has to fit is the eager peak with the workspaces; `--margin` of the memory (0.1) stays
+free for the device's context, cuDNN, the rounding of blocks and what the allocator cannot use. At one order of
+operations each moment is a line in the batch: batches of 2 and 4 predict the largest, and **both that batch and the
+next are traced**: the one fits, the other does not. Exit code 1 where not even one sample fits.
 
 `runners.sweep --batch-sizes auto` measures powers of two up to that batch, and that one, of each model and precision;
 on a CPU the memory is what the host has free (the process's own 0.5 to 1 GB is the margin's). The batches go to the
 manifest, so that `--resume` has the same cells. A cell that runs out of memory in spite of it is a row; the margin
 then rises to what that showed and 0.05 more, and what is still to be measured is planned anew. A model that fake
 tensors cannot run (detection) has to be given sizes.
+
+## What checkpointing would bring
+
+`--checkpoints` looks for modules to checkpoint, in a step without any: each line of its table needs less memory and
+more FLOP done again (as a share of the forward pass's) than the one before, and names from which module to which each
+checkpoint is. With `--fit` or `--memory-bytes` each line has the largest batch that would fit, predicted by the lines
+of batches 2 and 4 and not traced. `--out` writes `checkpoints.csv` and `checkpoints.png`; `--format csv` has a row a
+choice. How the choices are found, and that others may be better: [minimal footprint](minimal-footprint.md).
 
 ## Against real allocators
 """

@@ -11,11 +11,9 @@ from dataclasses import dataclass
 from analysis.checkpointing import Choice
 from analysis.footprint_formula import QUANTITIES, Piece
 from analysis.ordering import Minimal
+from reports.footprint_checkpoints import modules
 
 MIB = 2**20
-
-SHOWN = 4
-"""Stretches that a line names, at most."""
 
 HEAD = """# The minimal footprint
 
@@ -83,7 +81,8 @@ What is not kept but made again in the backward pass: `analysis/checkpointing.py
 step would have with some stretches of its modules checkpointed, and evaluates it like any other. For blocks of
 transformers and residual nets its peak and its FLOP are to the byte those of a step that torch.utils.checkpoint runs
 (`tests/test_checkpointing.py`). Each line needs less memory and more FLOP than the one before; that no other choice is
-better is not claimed. The last column is the minimal footprint of the step with the same checkpoints: both together.
+better is not claimed. `python -m runners.footprint MODEL --checkpoints` has them of any model. The last column is the
+minimal footprint of the step with the same checkpoints: both together.
 """
 
 TAIL = """
@@ -174,20 +173,9 @@ def curve(found: Curve) -> str:
     rows = [title, "| eager, MiB | FLOP again ÷ forward | stretches | minimal, MiB |", "|" + " --- |" * 4]
     for choice, least in zip(found.choices, found.minimal_bytes, strict=True):
         rows.append(
-            f"| {_mib(choice.peak_bytes)} | {choice.recomputed_ratio:.3f} | {_stretches(choice)} | {_mib(least)} |"
+            f"| {_mib(choice.peak_bytes)} | {choice.recomputed_ratio:.3f} | {modules(choice)} | {_mib(least)} |"
         )
     return "\n".join(rows) + "\n"
-
-
-def _stretches(choice: Choice) -> str:
-    """The first few stretches, and how many more there are."""
-    names = [_stretch(stretch) for stretch in choice.stretches]
-    more = f" and {len(names) - SHOWN} more, to {names[-1]}" if len(names) > SHOWN else ""
-    return ("; ".join(names[:SHOWN]) or "none") + more
-
-
-def _stretch(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{names[0]} … {names[-1]}"
 
 
 def _at(operation: str, module: str, phase: str) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from runners import footprint_options
-from runners.arguments import choice_error
+from runners.arguments import SHOWN, nearest
 from runners.exits import FAILED, Mistake, exit_code, guarded
 from runners.model_options import check_models, hyper_of
 from runners.progress import passing
@@ -21,6 +21,7 @@ from runners.progress import passing
 if TYPE_CHECKING:
     from analysis.memories import Memory
     from reports.footprint import Answer, Fitted
+    from reports.footprint_checkpoints import Checkpoints
     from runners.footprint_steps import Asked, Traced
 
 TABLE = "timeline.csv"
@@ -39,6 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(options: Namespace) -> int:
     """Everything after parsing. Raises Mistake, StoreFault, KeyboardInterrupt."""
     check_models([options.model], options)
+    _check_checkpoints(options)
     memory = memory_of(options.fit, options.memory_bytes)
     if options.out is not None:
         from runners.files import reserve
@@ -64,6 +66,14 @@ def _run(options: Namespace) -> int:
         print(f"error: {too_large(options.model, fitted)}", file=sys.stderr)
         return FAILED
     return 0
+
+
+def _check_checkpoints(options: Namespace) -> None:
+    """Raises Mistake where checkpoints are looked for in a step that has no one forward pass to change."""
+    if options.checkpoints and options.checkpoint:
+        raise Mistake("--checkpoints looks for modules to checkpoint: expected no --checkpoint beside it")
+    if options.checkpoints and options.accumulate > 1:
+        raise Mistake(f"--checkpoints: expected --accumulate 1, got {options.accumulate}")
 
 
 class Steps:
@@ -108,8 +118,9 @@ def memory_of(name: str, memory_bytes: int | None) -> Memory | None:
         return memories.Memory(known.name if known else name, memory_bytes, "--memory-bytes", "given")
     if known is not None:
         return known
-    wrong = choice_error("device", name, memories.names())
-    raise Mistake(f"--fit: no memory is known of it, --memory-bytes says how much it has: {wrong}")
+    near = [each for each in memories.names() if name.casefold() in each.casefold()] or nearest(name, memories.names())
+    like = f", nearest {' or '.join(near[:SHOWN])}" if near else ""
+    raise Mistake(f"--fit: expected a device of known memory, or --memory-bytes beside it, got {name!r}{like}")
 
 
 def _fitted(steps: Steps, options: Namespace, memory: Memory) -> Fitted:
@@ -149,8 +160,16 @@ def _answer(steps: Steps, options: Namespace, fitted: Fitted | None) -> Answer:
         fitted=fitted,
         minimal_bytes=least.minimal_bytes,
         lower_bound_bytes=least.lower_bound_bytes,
+        checkpoints=_checkpoints(steps, options, step.batch_size, fitted) if options.checkpoints else None,
         notes=tuple(filter(None, (more, *_notes(options, found), *step.notes))),
     )
+
+
+def _checkpoints(steps: Steps, options: Namespace, batch_size: int, fitted: Fitted | None) -> Checkpoints:
+    from runners.footprint_checkpoints import checkpoints
+
+    passing(f"{options.model}: checkpoints")
+    return checkpoints(steps.at, batch_size, fitted.fit if fitted else None, options.device, options.fit)
 
 
 def _notes(options: Namespace, found: Any) -> list[str]:

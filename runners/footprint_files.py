@@ -1,4 +1,4 @@
-"""What `runners.footprint --out DIR` writes: footprint.json, timeline.csv, and the timeline as PNG.
+"""What `runners.footprint --out DIR` writes: footprint.json, timeline.csv, the timeline as PNG; checkpoints the same.
 
 No SVG: an area of thousands of operations makes one of megabytes.
 """
@@ -16,11 +16,14 @@ if TYPE_CHECKING:
 
 def write(answer: Answer, options: Namespace) -> None:
     """Every file; the picture last, so that one that fails loses no table. Raises StoreFault."""
-    from reports import figures_footprint, style
-    from reports.footprint import timeline_csv, to_text
+    from reports import figures_checkpoints, figures_footprint, style
+    from reports.footprint import checkpoints_csv, timeline_csv, to_text
 
     put(options.out / "footprint.json", to_text(answer, "json", options.top))
     put(options.out / "timeline.csv", timeline_csv(answer))
+    if answer.checkpoints is not None:
+        put(options.out / "checkpoints.csv", checkpoints_csv(answer.checkpoints))
     with style.theme():
-        drawn = style.render(figures_footprint.timeline(answer))
-    put(options.out / "timeline.png", drawn["png"])
+        put(options.out / "timeline.png", style.render(figures_footprint.timeline(answer))["png"])
+        if answer.checkpoints is not None:
+            put(options.out / "checkpoints.png", style.render(figures_checkpoints.curve(answer))["png"])

@@ -37,14 +37,16 @@ def fit(
     """
     known = capability(name)
     return largest_batch(
-        lambda batch_size: _moments(step_at(batch_size), device, known, beside),
+        lambda batch_size: moments(step_at(batch_size), device, known, beside),
         int(memory_bytes * (1 - margin_ratio)),
         _least(step_at),
     )
 
 
-def _moments(step: Traced, device: str, known: str | None, beside: Callable[[Traced], int]) -> list[int]:
-    """Bytes at each moment of a step, with all that is beside its tensors."""
+def moments(
+    step: Traced, device: str, known: str | None, beside: Callable[[Traced], int] = lambda _step: 0
+) -> list[int]:
+    """Bytes at each moment of a step, with all that is beside its tensors. known: the device's compute capability."""
     more = beside(step) + sum(each.nbytes for each in allowance(step.operations, device, known))
     return [live + more for live in footprint(step.operations, step.storages).total_bytes]
 
@@ -67,11 +69,11 @@ def fitting(asked: Asked, memory_bytes: int, margin_ratio: float, name: str) -> 
         return steps[batch_size]
 
     found = fit(step_at, memory_bytes, margin_ratio, asked.device, name, _lying)
-    moments = {batch: _moments(step_at(batch), asked.device, capability(name), _lying) for batch in SMALL}
+    alive = {batch: moments(step_at(batch), asked.device, capability(name), _lying) for batch in SMALL}
     low, high = SMALL
-    if len(moments[low]) != len(moments[high]):
-        moments = {batch: [max(bytes_)] for batch, bytes_ in moments.items()}
-    lines = envelope(Lines((low, moments[low]), (high, moments[high])))
+    if len(alive[low]) != len(alive[high]):
+        alive = {batch: [max(bytes_)] for batch, bytes_ in alive.items()}
+    lines = envelope(Lines((low, alive[low]), (high, alive[high])))
     return Fitting(found.largest_batch, min(found.needed), lines)
 
 

@@ -76,9 +76,16 @@ def _add_fit(group: argparse._ArgumentGroup) -> None:
 
 def _add_told(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--top", type=number(int, 0), default=TOP, metavar="K", help=f"largest tensors shown ({TOP})")
-    add_format(group, "table, csv (a row) or json (table)")
     group.add_argument(
-        "--out", type=Path, metavar="DIR", help="write footprint.json, timeline.csv and timeline.png here"
+        "--checkpoints", action="store_true",
+        help="what checkpointing would bring: peak, FLOP done again and largest batch of the best choices of modules",
+    )  # fmt: skip
+    add_format(group, "table, csv (a row, or one a choice of checkpoints) or json (table)")
+    group.add_argument(
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="write footprint.json, timeline.csv and timeline.png here, and checkpoints.csv and .png",
     )
 
 

@@ -28,6 +28,11 @@ def small(width=8):
     return nn.Sequential(nn.Linear(16, width), nn.Tanh(), nn.Linear(width, 4)), (torch.randn(1, 16),)
 
 
+def deep():
+    layers = [nn.Sequential(nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh()) for _ in range(4)]
+    return nn.Sequential(*layers), (torch.randn(1, 64),)
+
+
 def normed():
     """Takes no batch of one."""
     return nn.Sequential(nn.Linear(16, 8), nn.BatchNorm1d(8)), (torch.randn(2, 16),)
@@ -179,6 +184,54 @@ def test_a_model_that_does_not_fit(nets: str, capsys: pytest.CaptureFixture[str]
     assert said.err.count("\n") == 1
 
 
+def test_what_checkpoints_bring(nets: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Four pairs of layers of 64 → 64 with tanh and plain SGD, in the memory that a batch of 512 needs.
+
+    The first choice is the step as it is. The largest batch of another is that of brute force over its lines: the steps
+    of that batch and of the next, traced and changed in the same way.
+    """
+    from analysis.checkpointing import checkpointed, stretches_of
+    from analysis.footprint import footprint
+    from runners.footprint_checkpoints import checkpoints
+    from runners.footprint_fit import fit
+    from runners.footprint_steps import Asked, Traced, traced
+
+    arguments = (f"{nets}:deep", "--optimizer", "sgd-plain", "--device", "cpu", "--batch-size", "512", "--checkpoints")
+    alone = told(capsys, *arguments)
+    assert [each["largest_batch"] for each in alone["checkpoints"]] == [None] * len(alone["checkpoints"])
+    memory = alone["eager_peak_bytes"]
+    found = told(capsys, *arguments, "--memory-bytes", str(memory), "--margin", "0", "--out", str(tmp_path))
+    first, *others = found["checkpoints"]
+    assert (first["peak_bytes"], first["recomputed_flop"], first["stretches"]) == (memory, 0, [])
+    assert first["largest_batch"] == found["largest_batch"] == 512
+    assert others
+    for before, after in zip(found["checkpoints"], others, strict=False):
+        assert after["peak_bytes"] < before["peak_bytes"]
+        assert after["recomputed_flop"] > before["recomputed_flop"]
+        assert after["largest_batch"] >= before["largest_batch"]
+    asked = Asked(f"{nets}:deep", "fp32", "sgd-plain", "cpu")
+
+    def step_at(batch: int) -> Traced:
+        return traced(asked, batch)
+
+    table = checkpoints(step_at, 512, fit(step_at, memory, 0, "cpu"), "cpu", "")
+    assert [each.peak_bytes for each in table.choices] == [each["peak_bytes"] for each in found["checkpoints"]]
+    last = table.choices[-1]
+    for batch, fits in ((others[-1]["largest_batch"], True), (others[-1]["largest_batch"] + 1, False)):
+        step = step_at(batch)
+        changed = checkpointed(step.operations, step.storages, stretches_of(step.operations, last))
+        assert (footprint(*changed).peak_bytes <= memory) is fits
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "checkpoints.csv").read_text())))
+    assert [int(each["checkpoint_peak_bytes"]) for each in rows] == [each.peak_bytes for each in table.choices]
+    assert [int(each["checkpoint_largest_batch"]) for each in rows] == list(table.largest)
+    assert (tmp_path / "checkpoints.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("more", [["--checkpoint", "0"], ["--accumulate", "2"]])
+def test_checkpoints_are_looked_for_in_a_plain_step(nets: str, more: list[str], capsys: pytest.CaptureFixture) -> None:
+    assert more[0] in refused(capsys, f"{nets}:small", "--checkpoints", *more)
+
+
 def test_files(nets: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "deep" / "out"
     assert command.main([f"{nets}:small", "--out", str(out), "--format", "csv"]) == 0
@@ -212,6 +265,16 @@ def test_the_table_fits_and_says_what_it_means(nets: str, capsys: pytest.Capture
     assert "casts of autocast" in text
 
 
+def test_a_row_has_the_same_columns_with_a_memory(nets: str, capsys: pytest.CaptureFixture[str]) -> None:
+    headers = set()
+    for more in ([], ["--memory-bytes", "100MB"]):
+        assert command.main([f"{nets}:small", "--batch-size", "4", "--format", "csv", *more]) == 0
+        head, row = csv.reader(io.StringIO(capsys.readouterr().out))
+        assert len(head) == len(row)
+        headers.add(tuple(head))
+    assert len(headers) == 1
+
+
 def test_what_a_model_prints_does_not_reach_stdout(nets: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main([f"{nets}:loud", "--format", "json"]) == 0
     said = capsys.readouterr()
@@ -230,8 +293,9 @@ def test_what_the_model_raises_is_one_line(nets: str, capsys: pytest.CaptureFixt
     ("arguments", "words"),
     [
         (["resnet5"], "nearest: resnet50"),
-        (["resnet50", "--fit", "NVIDIA H100 80GB"], "NVIDIA H100 80GB HBM3"),
-        (["resnet50", "--fit", "NVIDIA B300 SXM6 AC"], "no memory is known of it, --memory-bytes"),
+        (["resnet50", "--fit", "h100"], "nearest NVIDIA H100 PCIe or NVIDIA H100 80GB HBM3 or NVIDIA H100 NVL"),
+        (["resnet50", "--fit", "NVIDA A30"], "nearest NVIDIA A30"),
+        (["resnet50", "--fit", "NVIDIA B300 SXM6 AC"], "a device of known memory, or --memory-bytes beside it"),
         (["resnet50", "--memory-bytes", "80 gigs"], "expected bytes, as in 80e9"),
         (["resnet50", "--margin", "1"], "a number from 0 to 0.9"),
         (["resnet50", "--optimizer", "adamx"], "nearest adam"),
