@@ -3,11 +3,13 @@
     python -m benchmarks.footprint --out results/published/footprint-2026-11-22
     python -m benchmarks.footprint --device cuda --batches 8,64 --out DIR
     python -m benchmarks.footprint --write docs/footprint.md results/published/footprint-2026-11-22
+    python -m benchmarks.footprint --again results/published/footprint-2026-11-22
     python -m benchmarks.footprint --speed
 
 Each step runs in a process of its own: predicted on fake tensors, then run twice and measured in the second
 (`measure/allocations.py`), then again under MemTracker. Rows go to checked.csv as they come; one that was stopped goes
-on. Bytes repeat exactly, whatever else the machine does. `--write` makes the page from the rows of DIR.
+on. Bytes repeat exactly, whatever else the machine does. `--write` makes the page from the rows of DIR. `--again` makes
+the predictions of DIR's rows again, with the code as it is, and names those that differ.
 `--speed` tells what the analysis takes beyond the trace: processor seconds, least of three.
 """
 
@@ -44,6 +46,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     if options.speed:
         return _speed()
+    if options.again:
+        return _again(read(options.again))
     if options.write:
         from reports.footprint_page import page
 
@@ -88,6 +92,30 @@ def _measure(options: argparse.Namespace) -> None:
         print(f"{asked.model} batch {batch_size} {asked.precision}: {error:+.3%}, tensors {tensors:+.4%}", flush=True)
 
 
+def _again(rows: Sequence[Checked]) -> int:
+    """How many predictions are still what the rows have; 1 where one is not."""
+    from analysis.footprint import footprint
+    from runners.footprint_steps import traced
+
+    differ = 0
+    for row in rows:
+        step = traced(_asked(row.model, row.precision, row.optimizer, row.device), row.batch_size)
+        found = footprint(step.operations, step.storages)
+        if (found.peak_bytes, found.peak_at.operation) != (row.predicted_bytes, row.predicted_at):
+            differ += 1
+            print(
+                f"{row.model} batch {row.batch_size} {row.precision}: {row.predicted_bytes:,}, now {found.peak_bytes:,}"
+            )
+    print(f"{len(rows) - differ} of {len(rows)} predictions are the same")
+    return min(1, differ)
+
+
+def _asked(model: str, precision: str, optimizer: str, device: str) -> Asked:
+    """A step as it is measured."""
+    sizes = {name: size for name, size in SIZES.items() if name in ENTRIES[model].hyper}
+    return Asked(model, precision, optimizer, device.partition(":")[0], hyper=sizes)
+
+
 def _speed() -> int:
     """Processor seconds of trace and analysis of two large steps; 1 where a goal is missed."""
     from analysis.caching_allocator import replay
@@ -117,12 +145,10 @@ def _speed() -> int:
 
 
 def _steps(options: argparse.Namespace) -> Iterator[tuple[Asked, int]]:
-    kind = options.device.partition(":")[0]
     for batch_size in options.batches.split(","):
         for model in options.models.split(","):
-            sizes = {name: size for name, size in SIZES.items() if name in ENTRIES[model].hyper}
             for precision in options.precisions.split(","):
-                yield Asked(model, precision, options.optimizer, kind, hyper=sizes), int(batch_size)
+                yield _asked(model, precision, options.optimizer, options.device), int(batch_size)
 
 
 def _append(path: Path, row: Checked) -> None:
@@ -154,6 +180,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:N (cpu)")
     parser.add_argument("--out", type=Path, metavar="DIR", help="where the rows go")
     parser.add_argument("--write", type=Path, metavar="FILE", help="write the page from DIR instead")
+    parser.add_argument("--again", type=Path, metavar="DIR", help="make the predictions of DIR again instead")
     parser.add_argument("--speed", action="store_true", help="time the analysis of two large steps instead")
     parser.add_argument("directory", nargs="?", type=Path, metavar="DIR")
     return parser

@@ -99,7 +99,8 @@ PyTorch's allocator had handed out in the second step, by the memory events of t
 of what outlives the operation that made it; *kernels' own* is what the operation at the peak took for itself, which no
 tensor shows: repacked operands, sums a thread, and in bfloat16 oneDNN's copies in float32. Errors are predicted ÷
 measured − 1, the last column MemTracker's (`torch.distributed._tools`) against the same measurement. Of tensors,
-0 means the 4 bytes of the loss of the step before, which the prediction leaves out."""
+0 means the 4 bytes of the loss of the step before, which the prediction leaves out. The rows were measured while the
+code grew; `python -m benchmarks.footprint --again DIR` makes all predictions again with the code as it is."""
 
 
 def summary(rows: Sequence[Checked]) -> list[str]:
@@ -122,8 +123,19 @@ def summary(rows: Sequence[Checked]) -> list[str]:
     total = [row for row in rows if abs(error(row) or 0.0) <= GOAL_ALL]
     tensors = f"Tensors within {100 * GOAL_TENSORS:g} %: {len(within)} of {len(rows)} steps."
     everything = f"All within {100 * GOAL_ALL:g} %, with no allowance for kernels: {len(total)} of {len(rows)}."
-    lines += ["", f"{tensors} {everything}"]
+    lines += ["", f"{tensors} {everything}{unmeasured(rows)}"]
     return lines
+
+
+def unmeasured(rows: Sequence[Checked]) -> str:
+    """Which models have no row in one of the precisions, batch by batch, as a sentence; empty where each has them."""
+    there = {(row.batch_size, row.model, row.precision) for row in rows}
+    models, precisions = {model for _, model, _ in there}, {precision for *_, precision in there}
+    said = []
+    for batch in sorted({batch for batch, *_ in there}):
+        gaps = [model for model in sorted(models) if any((batch, model, each) not in there for each in precisions)]
+        said += [f"batch {batch} of {', '.join(gaps)}"] if gaps else []
+    return f" Not measured in every precision: {'; '.join(said)}." if said else ""
 
 
 GOAL_TENSORS, GOAL_ALL = 0.01, 0.05

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.footprint import MACHINE, SIZES, SUITE, main, read
-from reports.footprint_page import GOAL_ALL, GOAL_TENSORS, error, page, peer_error, signed, tensors_error
+from benchmarks.footprint import MACHINE, ROWS, SUITE, _append, main, read
+from reports.footprint_page import GOAL_ALL, GOAL_TENSORS, error, page, peer_error, signed, tensors_error, unmeasured
 from results.footprint import Checked
 
 ROOT = Path(__file__).parents[1]
@@ -58,6 +58,14 @@ def test_a_page_of_made_up_rows() -> None:
     assert re.search(r"^\| n \| 2 \| .*\| fails \|$", text, re.MULTILINE)
 
 
+def test_what_was_not_measured_is_said() -> None:
+    rows = [replace(ROW, batch_size=n, model=m) for n, m in ((2, "m"), (2, "n"), (8, "n"))]
+    assert unmeasured(rows[:2]) == ""
+    assert unmeasured(rows) == " Not measured in every precision: batch 8 of m."
+    both = [replace(row, precision=precision) for row in rows for precision in ("fp32", "amp-bf16")]
+    assert unmeasured(both[:-1]) == " Not measured in every precision: batch 8 of m, n."
+
+
 def test_the_goals_are_met_of_tensors(rows: list[Checked]) -> None:
     """And what is beyond is what the kernel at the peak took for itself."""
     assert {row.model for row in rows} == set(SUITE.models)
@@ -66,15 +74,25 @@ def test_the_goals_are_met_of_tensors(rows: list[Checked]) -> None:
     assert all(row.measured_bytes - row.tensors_bytes <= row.own_bytes for row in rows)
 
 
-@pytest.mark.parametrize("precision", ["fp32", "amp-bf16"])
-def test_a_prediction_made_again_is_the_row(rows: list[Checked], precision: str) -> None:
-    from analysis.footprint import footprint
-    from runners.footprint_steps import Asked, traced
+def test_no_step_is_there_twice(rows: list[Checked]) -> None:
+    assert len({(row.model, row.batch_size, row.precision, row.optimizer) for row in rows}) == len(rows)
 
-    (row,) = [r for r in rows if (r.model, r.batch_size, r.precision) == ("resnet18", 2, precision)]
-    step = traced(Asked(row.model, precision, row.optimizer, row.device, hyper=SIZES), row.batch_size)
-    found = footprint(step.operations, step.storages)
-    assert (found.peak_bytes, found.peak_at.operation) == (row.predicted_bytes, row.predicted_at)
+
+def test_predictions_made_again_are_the_rows(
+    rows: list[Checked], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two steps, and a third row that is wrong by a byte."""
+    some = [row for row in rows if (row.model, row.batch_size) == ("resnet18", 2)]
+    assert {row.precision for row in some} == {"fp32", "amp-bf16"}
+    wrong = replace(some[0], predicted_bytes=some[0].predicted_bytes + 1)
+    for each in (*some, wrong):
+        _append(tmp_path / ROWS, each)
+    assert main(["--again", str(tmp_path)]) == 1
+    *differing, said = capsys.readouterr().out.splitlines()
+    assert said == "2 of 3 predictions are the same"
+    assert differing == [
+        f"resnet18 batch 2 {wrong.precision}: {wrong.predicted_bytes:,}, now {some[0].predicted_bytes:,}"
+    ]
 
 
 def test_the_machine_is_said() -> None:
