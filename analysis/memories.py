@@ -19,7 +19,7 @@ from fractions import Fraction
 from pathlib import Path
 
 from analysis.peaks import normalise
-from analysis.requests import UNITS
+from analysis.units import UNITS
 
 TABLE = Path(__file__).with_name("memories.csv")
 

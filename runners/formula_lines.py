@@ -6,6 +6,7 @@ torchvision, timm, transformers and `workloads/`. What an operation does inside 
 
 from __future__ import annotations
 
+import gc
 import linecache
 import sys
 import sysconfig
@@ -115,10 +116,13 @@ def _followed(call: Callable[[], object]) -> list[Spot]:
         return follow
 
     sys._getframe().f_trace_opcodes = True  # Python 3.12 tells instructions only where a frame asked before `settrace`
-    before = sys.gettrace()
+    before, collects = sys.gettrace(), gc.isenabled()
+    gc.disable()  # what others do when garbage is collected is no part of the model
     sys.settrace(follow)
     try:
         call()
     finally:
         sys.settrace(before)
+        if collects:
+            gc.enable()
     return found

@@ -259,7 +259,7 @@ def test_the_table_fits_and_says_what_it_means(nets: str, capsys: pytest.Capture
     assert command.main(arguments) == 0
     text = capsys.readouterr().out
     lines = text.splitlines()
-    assert max(map(len, lines)) <= 100
+    assert max(map(len, lines[1:])) <= 100  # the first has the path of the file
     assert lines[1].startswith("The step needs ")
     assert "Largest batch: " in text
     assert "casts of autocast" in text

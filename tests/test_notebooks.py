@@ -80,7 +80,8 @@ def test_a_notebook_runs_from_a_clean_kernel(name: str, tmp_path: Path, monkeypa
     shown = json.dumps([cell.get("outputs") for cell in ran.cells])
     assert "ready: torch==" in shown
     assert "Traceback" not in shown
-    assert shown.count('"image/png"') == sum(source.count("Image(f") for source in code(name))
+    drawn = sum(source.count("Image(f") + source.count(".plot(") for source in code(name))
+    assert shown.count('"image/png"') == drawn
     assert shown.count('"text/html"') >= 1  # a frame of rows
 
 

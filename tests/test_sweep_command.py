@@ -104,7 +104,10 @@ MISTAKES = [
     (("--batch-sizes", "8,many"), [f"--batch-sizes: {NUMBER} 'many'"]),
     (("--batch-sizes", "8,"), [f"--batch-sizes: {NUMBER} ''"]),
     (("--precisions", "fp31"), ["--precisions: unknown precision: expected fp32, tf32", "got 'fp31'", "nearest fp32"]),
-    (("--suite", "post2012"), ["--suite: unknown value: expected post2021, got 'post2012', nearest post2021"]),
+    (
+        ("--suite", "post2012"),
+        ["--suite: unknown value: expected post2021, ", "'post2012', nearest post2021"],
+    ),
     (("--device", "gpu"), ["--device: expected auto, cpu, cuda or cuda:N, got 'gpu'"]),
     (("--device", "cuda:"), ["--device: expected", "got 'cuda:'"]),
     (("--device", "cuda:one"), ["--device: expected", "got 'cuda:one'"]),

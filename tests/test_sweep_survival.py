@@ -172,8 +172,8 @@ def test_a_signal_keeps_what_was_measured_and_a_second_sweep_is_refused_meanwhil
     before = kept(path)
     interrupted = [run for run in before.values() if run.status == "interrupted"]
     measured = {run.cell_id: run for run in before.values() if run.status in MEASURED}
-    assert len(interrupted) == 1
-    assert interrupted[0].duration_s > 0
+    assert len(interrupted) <= 1, "none where the signal came between two cells"
+    assert all(run.duration_s > 0 for run in interrupted)
     assert 1 <= len(measured) < count
     done = sweep("--resume", path, "--format", "csv", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -181,7 +181,7 @@ def test_a_signal_keeps_what_was_measured_and_a_second_sweep_is_refused_meanwhil
     check_complete(path, sizes)
     after = {run.cell_id: run for run in read_run(path).runs}
     assert {cell_id: after[cell_id] for cell_id in measured} == measured, "not touched"
-    assert after[interrupted[0].cell_id].attempt == 2
+    assert all(after[run.cell_id].attempt == 2 for run in interrupted)
     assert [sitting.sitting for sitting in read_run(path).sittings] == ["s0", "s1"]
     assert done.stdout == (path / "utilization.csv").read_text()
 
