@@ -1,5 +1,5 @@
-"""Units as people write them, with decimal (kB, GFLOP) and binary (KiB) prefixes. Needs no sympy: commands want it before
-they answer."""
+"""Units as people write them, with decimal (kB, GFLOP) and binary (KiB) prefixes. Needs no sympy, as commands want it
+before they answer."""
 
 from __future__ import annotations
 
