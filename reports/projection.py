@@ -152,7 +152,7 @@ def _rows(told: Told) -> Iterator[tuple[str, ...]]:
 
 def _amount(value: float | None, unit: str) -> str:
     if unit == "s" and value is not None and value >= DAY_S:
-        return amount(value / DAY_S, "days")
+        return _amount(value / DAY_S, "days")
     if value is not None and value >= MANY:
         return of_any_size(value, unit)
     return amount(value, unit)

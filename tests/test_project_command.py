@@ -269,3 +269,9 @@ def test_the_parsers_units_are_those_of_the_table_of_peaks() -> None:
     from analysis.precisions import UNITS
 
     assert project_model.UNITS == UNITS == tuple(ELEMENT_BYTES)
+
+
+def test_times_beyond_all_prefixes_stay_readable() -> None:
+    from reports.projection import _amount
+
+    assert _amount(86400.0 * 2.5e40, "s") == "2.50e40 days"
