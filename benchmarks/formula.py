@@ -93,7 +93,7 @@ def analysed(model: str, clock: Callable[[], float]) -> Timing:
     seconds = clock() - begun
     asked = [{axis.symbol: axis.at(step + place) for place, axis in enumerate(where)} for step in range(POINTS)]
     begun = clock()
-    rows(whole, asked)
+    rows({name: formula for name, formula in whole.items() if formula is not None}, asked)
     evaluation_s = clock() - begun
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     return Timing(model, seconds, derived.samples, peak, evaluation_s)
