@@ -23,6 +23,7 @@ from runners.plan import METHODS
 from workloads import cifar
 
 ALL = 5 * IMAGES
+IMAGE_S = 0.02
 """Images of the made-up data set: twenty, each of one grey of its own."""
 
 SIDE = 8
@@ -85,12 +86,12 @@ def data(tmp_path, monkeypatch):
 
 @pytest.fixture
 def slow_data(data, monkeypatch):
-    """The same, but each image takes 5 ms to make."""
+    """The same, but each image takes `IMAGE_S` to make."""
     quick = cifar.dataset
 
     def slow(directory, image_size):
         images = quick(directory, image_size)
-        images.transform = Compose([lambda image: time.sleep(0.005) or image, images.transform])
+        images.transform = Compose([lambda image: time.sleep(IMAGE_S) or image, images.transform])
         return images
 
     monkeypatch.setattr(cifar, "dataset", slow)
@@ -202,22 +203,23 @@ def test_the_model_sees_each_image_of_a_real_epoch_once(models, data):
 
 @pytest.mark.parametrize("pipeline", [True, False])
 def test_the_pipelines_time_is_in_the_step_only_where_it_is_asked_for(models, slow_data, pipeline):
-    """5 ms an image: 30 ms a batch of six, 5 ms one sample, 10 ms the last two, 100 ms the epoch."""
+    """20 ms an image: 120 ms a batch of six, 20 ms one sample, 40 ms the last two, 400 ms the epoch."""
     of = cell(data=slow_data, input_pipeline=pipeline)
-    found = measure(of)
-    least_s = {"": 0.030, "one": 0.005, "last": 0.010}
-    for work, limit_s in least_s.items():
+    for _ in range(1 if pipeline else 3):  # other work shares the cores
+        slow = _slow(measure(of))
+        if not any(slow.values()):
+            break
+    assert slow == dict.fromkeys(("", "one", "last", "epoch"), pipeline)
+
+
+def _slow(found) -> dict[str, bool]:
+    """Work → whether its fastest step waits for all of its images."""
+    waits = {}
+    for work, images in {"": 6, "one": 1, "last": 2}.items():
         blocks = [block for block in found.blocks if (block.work, block.part) == (work, "measure")]
-        fastest_s = min(block.wall_s / block.steps for block in blocks)
-        assert (fastest_s >= limit_s) == pipeline, work
-    taken_s = [_epoch_s(found)]
-    while not pipeline and taken_s[-1] >= 0.100 and len(taken_s) < 4:  # other work shares the cores
-        taken_s.append(_epoch_s(measure(of)))
-    assert (taken_s[-1] >= 0.100) == pipeline, taken_s
-
-
-def _epoch_s(found):
-    return sum(block.wall_s for block in found.blocks if block.work == "epoch")
+        waits[work] = min(block.wall_s / block.steps for block in blocks) >= images * IMAGE_S
+    epoch_s = sum(block.wall_s for block in found.blocks if block.work == "epoch")
+    return {**waits, "epoch": epoch_s >= ALL * IMAGE_S}
 
 
 def test_the_cells_own_numbers_were_read_before_the_passes(models, data, monkeypatch):
