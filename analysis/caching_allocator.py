@@ -1,7 +1,9 @@
 """What PyTorch's caching allocator for CUDA would reserve for a step: its published rules run over the ledger.
 
 The rules are those of torch's `c10/cuda/CUDACachingAllocator.cpp` and of "CUDA semantics: memory management" in its
-documentation, with their default settings (no expandable segments, no rounding to powers of two, one stream):
+documentation, with their default settings (no expandable segments, no rounding to powers of two, one stream), the same
+in torch 2.11 to 2.15 (`c10/core/AllocatorConfig.h`). Histories that others recorded on a GPU make the same segments
+(`tests/test_caching_allocator_sequences.py`). The rules:
 
 * a request is rounded up to a multiple of 512 bytes;
 * a request of up to 1 MiB is served from small segments of 2 MiB, one below 10 MiB from large ones of 20 MiB, a larger
@@ -101,6 +103,10 @@ class Pools:
             stretches.remove(free)
         self._blocks[number] = where, start, taken
         self.allocated += taken
+
+    def place(self, number: int) -> tuple[int, int, int]:
+        """Where a block is: (segment, in order of their making; its start there; its size). Raises KeyError for none."""
+        return self._blocks[number]
 
     def give(self, number: int) -> None:
         """Take a block back; it joins the free stretches beside it."""

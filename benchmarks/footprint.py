@@ -4,12 +4,14 @@
     python -m benchmarks.footprint --device cuda --batches 8,64 --out DIR
     python -m benchmarks.footprint --write docs/footprint.md results/published/footprint-2026-11-22
     python -m benchmarks.footprint --again results/published/footprint-2026-11-22
+    python -m benchmarks.footprint --published results/published/footprint-2026-11-22
     python -m benchmarks.footprint --speed
 
 Each step runs in a process of its own: predicted on fake tensors, then run twice and measured in the second
 (`measure/allocations.py`), then again under MemTracker. Rows go to checked.csv as they come; one that was stopped goes
 on. Bytes repeat exactly, whatever else the machine does. `--write` makes the page from the rows of DIR. `--again` makes
-the predictions of DIR's rows again, with the code as it is, and names those that differ.
+the predictions of DIR's rows again, with the code as it is, and names those that differ. `--published` makes the
+predictions of what others measured (`analysis/published_memory.csv`) and writes published.csv.
 `--speed` tells what the analysis takes beyond the trace: processor seconds, least of three.
 """
 
@@ -26,12 +28,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from analysis.precisions import PRECISIONS
-from results.footprint import Checked
-from results.rows import header
+from results.footprint import Checked, Predicted
+from results.rows import Record, header
 from runners.footprint_steps import Asked
 from workloads.catalogue import ENTRIES, OPTIMIZERS, SUITES
 
-ROWS, MACHINE = "checked.csv", "machine.json"
+ROWS, MACHINE, PUBLISHED = "checked.csv", "machine.json", "published.csv"
 SUITE = SUITES["post2021"]
 TIMEOUT_S = 900.0
 SIZES = {name: getattr(SUITE, name) for name in ("num_classes", "image_size")}
@@ -48,11 +50,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _speed()
     if options.again:
         return _again(read(options.again))
+    if options.published:
+        return _published(options.published / PUBLISHED)
     if options.write:
-        from reports.footprint_page import page
-
-        machine = json.loads((options.directory / MACHINE).read_text(encoding="utf-8"))
-        options.write.write_text(page(read(options.directory), machine, f"`{options.directory}`"), encoding="utf-8")
+        options.write.write_text(_page(options.directory), encoding="utf-8")
         return 0
     options.out.mkdir(parents=True, exist_ok=True)
     (options.out / MACHINE).write_text(json.dumps(_machine(options.device), indent=1) + "\n", encoding="utf-8")
@@ -62,11 +63,42 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def read(directory: Path) -> list[Checked]:
     """The rows of a directory."""
-    path = directory / ROWS
+    return [Checked.from_row(row) for row in _rows(directory / ROWS)]
+
+
+def read_published(directory: Path) -> dict[str, Predicted]:
+    """The predictions of a directory of what others measured, by name."""
+    return {row["name"]: Predicted.from_row(row) for row in _rows(directory / PUBLISHED)}
+
+
+def _rows(path: Path) -> list[dict[str, str]]:
     if not path.exists():
         return []
     with path.open(encoding="utf-8", newline="") as file:
-        return [Checked.from_row(row) for row in csv.DictReader(file)]
+        return list(csv.DictReader(file))
+
+
+def _page(directory: Path) -> str:
+    from analysis.published_memory import published
+    from reports.footprint_page import page
+    from reports.footprint_published import section
+
+    machine = json.loads((directory / MACHINE).read_text(encoding="utf-8"))
+    predicted = read_published(directory)
+    return page(read(directory), machine, f"`{directory}`", section(published(), predicted) if predicted else ())
+
+
+def _published(path: Path) -> int:
+    """Our predictions of what others measured, into a file of their own."""
+    from analysis.published_memory import published
+    from runners.footprint_published import predict
+
+    path.unlink(missing_ok=True)
+    for row in published():
+        found = predict(row)
+        _append(path, found)
+        print(f"{row.name}: {found.predicted_bytes / row.measured_bytes - 1:+.2%}", flush=True)
+    return 0
 
 
 def _measure(options: argparse.Namespace) -> None:
@@ -151,10 +183,10 @@ def _steps(options: argparse.Namespace) -> Iterator[tuple[Asked, int]]:
                 yield _asked(model, precision, options.optimizer, options.device), int(batch_size)
 
 
-def _append(path: Path, row: Checked) -> None:
+def _append(path: Path, row: Record) -> None:
     fresh = not path.exists()
     with path.open("a", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, header(Checked), lineterminator="\n")
+        writer = csv.DictWriter(file, header(type(row)), lineterminator="\n")
         if fresh:
             writer.writeheader()
         writer.writerow(row.to_row())
@@ -181,6 +213,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--out", type=Path, metavar="DIR", help="where the rows go")
     parser.add_argument("--write", type=Path, metavar="FILE", help="write the page from DIR instead")
     parser.add_argument("--again", type=Path, metavar="DIR", help="make the predictions of DIR again instead")
+    parser.add_argument("--published", type=Path, metavar="DIR", help="predict what others measured instead")
     parser.add_argument("--speed", action="store_true", help="time the analysis of two large steps instead")
     parser.add_argument("directory", nargs="?", type=Path, metavar="DIR")
     return parser

@@ -34,7 +34,9 @@ on fake tensors, which have sizes and no memory. `--format table|csv|json`; `--o
 * `--accumulate N`: N batches before the optimizer's step. Two are traced, as later ones are like the second; an
   output lives until the next one is there, as in a loop. `--checkpoint`, `--frozen`: as in [models](models.md).
 * `--device cuda` (the default): optimizers work on all parameters at once (PyTorch's `foreach`), which takes up to
-  one more copy of the parameters; `--device cpu`: on one after the other. Nothing else differs (see below).
+  one more copy of the parameters, autocast takes softmax, normalisation, losses and powers to float32, and dropout
+  keeps a mask of a byte an element (`measure/cuda_rules.py`); `--device cpu`: one parameter after the other, and a
+  CPU's autocast and dropout.
 * **Allocated** and **reserved**: the storages taken through the published rules of PyTorch's caching allocator
   (blocks of 512 bytes, segments of 2 and 20 MiB; `analysis/caching_allocator.py`): bounds above the live bytes.
 * **Workspaces**: cuBLAS has one for each thread that calls it, 8,519,680 bytes, or 32 MiB from compute capability 9.0
@@ -44,8 +46,7 @@ on fake tensors, which have sizes and no memory. `--format table|csv|json`; `--o
 ## The largest batch that fits
 
 `--fit NAME` takes the device's memory from `analysis/memories.csv`, each row with its source: datasheets' gigabytes,
-read as 10⁹ bytes, and how it was verified (a few are from memory, which the answer says). `--memory-bytes 80e9` or
-`24GiB` says it otherwise. What has to fit is the eager peak with the workspaces; `--margin` of the memory (0.1) stays
+read as 10⁹ bytes, and how it was verified. `--memory-bytes 80e9` or `24GiB` says it otherwise. What has to fit is the eager peak with the workspaces; `--margin` of the memory (0.1) stays
 free for the device's context, cuDNN, the rounding of blocks and what the allocator cannot use. At one order of
 operations each moment is a line in the batch: batches of 2 and 4 predict the largest, and **both that batch and the
 next are traced**: the one fits, the other does not. Exit code 1 where not even one sample fits.
@@ -69,12 +70,11 @@ choice. How the choices are found, and that others may be better: [minimal footp
 
 TAIL = """## Not claimed
 
-* **No GPU has been asked yet.** `python -m benchmarks.footprint --device cuda` does: `max_memory_allocated`, the
+* **No GPU has been asked by us yet.** `python -m benchmarks.footprint --device cuda` does: `max_memory_allocated`, the
   history of the allocator split into tensors, libraries' workspaces and the rounding of blocks, and MemTracker, in
   one run.
-* On a GPU other kernels run than on a CPU, and some keep other things: cuDNN's batch normalisation and RNNs,
-  dropout's mask (a byte an element there, as large as the input here), and autocast's list (CUDA takes softmax, layer
-  normalisation and losses to float32, a CPU does not).
+* On a GPU other kernels run than on a CPU, and some keep other things: cuDNN's batch normalisation and RNNs, fused
+  attention. Autocast and dropout follow CUDA's rules (above), but for dropout in place.
 * An LSTM on a CPU: oneDNN keeps a workspace for its backward pass whose size fake tensors do not know. It counts as
   0, and the answer says how many storages have no known size.
 * Memory past PyTorch's allocators (malloc inside of a library, a device's context, NCCL).
@@ -84,10 +84,11 @@ TAIL = """## Not claimed
 """
 
 
-def page(rows: Sequence[Checked], machine: Mapping[str, str], source: str) -> str:
-    """The whole document."""
+def page(rows: Sequence[Checked], machine: Mapping[str, str], source: str, published: Sequence[str] = ()) -> str:
+    """The whole document. published: the lines of the section on others' measurements."""
     said = ", ".join(f"{name} {value}" for name, value in machine.items() if value)
-    parts = [HEAD, generated(source, said), "", *summary(rows), "", *table(rows), "", TAIL]
+    more = [*published, ""] if published else []
+    parts = [HEAD, generated(source, said), "", *summary(rows), "", *table(rows), "", *more, TAIL]
     return "\n".join(parts).rstrip("\n") + "\n"
 
 

@@ -36,3 +36,17 @@ class Checked(Record):
     measured_at: str = ""
     tracked_bytes: int | None = None
     reason: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Predicted(Record):
+    """What we predict of a number that others measured (`analysis.published_memory`), by its name.
+
+    predicted_bytes: of the quantity that was measured; live_bytes: the eager footprint alone, and where its peak is.
+    """
+
+    name: str
+    predicted_bytes: int
+    live_bytes: int
+    predicted_at: str
+    predicted_phase: str

@@ -30,8 +30,9 @@ ACCUMULATED = 2
 
 @dataclass(frozen=True)
 class Asked:
-    """A step. hyper: what the factory takes beside the model. device: whose optimizers: on "cuda" they work on all
-    parameters at once, on "cpu" on one after the other. accumulate: batches a step of the optimizer."""
+    """A step. hyper: what the factory takes beside the model. device: whose rules: on "cuda" optimizers work on all
+    parameters at once, and autocast and dropout keep what they do there. loop: optimizers work on one parameter after
+    the other there, too, as before torch 2.0. accumulate: batches a step of the optimizer."""
 
     model: str
     precision: str = "fp32"
@@ -40,6 +41,7 @@ class Asked:
     accumulate: int = 1
     layout: str = "channels_first"
     hyper: Mapping[str, Any] = field(default_factory=dict)
+    loop: bool = False
 
 
 @dataclass(frozen=True)
@@ -62,9 +64,11 @@ def traced(asked: Asked, batch_size: int) -> Traced:
         try:
             mode = fake_mode()
             built = parts(asked, batch_size, mode)
-            found: Trace = trace_step(
-                built.step, model=built.model, optimizer=built.optimizer, inputs=built.inputs, mode=mode, steps_before=0
-            )
+            with _rules(asked.device):
+                found: Trace = trace_step(
+                    built.step, model=built.model, optimizer=built.optimizer, inputs=built.inputs, mode=mode,
+                    steps_before=0,
+                )  # fmt: skip
         except NOT_ON_FAKE as fault:
             if not isinstance(fault, Unavailable):
                 raise
@@ -74,6 +78,13 @@ def traced(asked: Asked, batch_size: int) -> Traced:
             built = parts(asked, batch_size, None)
             found = trace_step(built.step, model=built.model, optimizer=built.optimizer, inputs=built.inputs)
     return Traced(batch_size, found.operations, found.storages, (*reason, *found.notes))
+
+
+def _rules(device: str) -> contextlib.AbstractContextManager[None]:
+    """What a device's dispatcher does otherwise than a CPU's."""
+    from measure.cuda_rules import cuda_rules
+
+    return cuda_rules() if device == "cuda" else contextlib.nullcontext()
 
 
 @contextlib.contextmanager
@@ -107,7 +118,7 @@ def parts(asked: Asked, batch_size: int, mode: FakeMode | None, device: str = "c
         batch = workload.batch(workload.hyper, batch_size, torch.device(device), generator)
         batch = in_layout(asked.layout, batch)
         optimizer = optimizer_of("sgd-plain" if asked.optimizer == NONE else asked.optimizer, workload, trained)
-        for group in optimizer.param_groups if asked.device == "cuda" else ():
+        for group in optimizer.param_groups if asked.device == "cuda" and not asked.loop else ():
             if "foreach" in group:
                 group["foreach"] = True
         step: Any = TrainingStep(

@@ -1,0 +1,117 @@
+"""CUDA's autocast and dropout over CPU tensors: which dtypes come, which bytes stay, and that nothing is left behind."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.nn import functional
+
+from measure.cuda_rules import IN_FLOAT32, cuda_rules
+
+HEADER = Path(torch.__file__).parent / "include" / "ATen" / "autocast_mode.h"
+HALF, WHOLE = torch.bfloat16, torch.float32
+
+
+def dtypes() -> dict[str, torch.dtype]:
+    """What operators give under autocast of bfloat16 for an input of it."""
+    x = torch.randn(2, 4, dtype=HALF)
+    with torch.autocast("cpu", HALF):
+        return {
+            "softmax": x.softmax(-1).dtype,
+            "log_softmax": functional.log_softmax(x, -1).dtype,
+            "layer_norm": functional.layer_norm(x, (4,)).dtype,
+            "pow": x.pow(2).dtype,
+            "sum": x.sum().dtype,
+            "linear": functional.linear(x, torch.randn(3, 4)).dtype,
+            "gelu": functional.gelu(x).dtype,
+            "add": (x + x).dtype,
+        }
+
+
+def test_cuda_takes_these_to_float32() -> None:
+    """The lower half is of no list: what came."""
+    before = dtypes()
+    with cuda_rules():
+        inside = dtypes()
+    kept = {"linear": HALF, "gelu": HALF, "add": HALF}
+    assert inside == {name: WHOLE for name in before if name not in kept} | kept
+    assert before == dtypes() == dict.fromkeys(before, HALF)
+
+
+def test_every_name_is_on_cudas_list() -> None:
+    """As the header that comes with torch has it; an operator that is on no list any more would be found here."""
+    text = HEADER.read_text(encoding="utf-8")
+    parts = re.findall(r"#define AT_FORALL_FP32(?:_SET_OPT_DTYPE)?\(_\)(.*?)\n\n", text, re.DOTALL)
+    assert len(parts) == 2
+    listed = {".".join(found.split(", ")) for part in parts for found in re.findall(r"_\(([\w, ]+)\)", part)}
+    assert set(IN_FLOAT32) <= listed
+
+
+def saved_bytes(x: torch.Tensor) -> int:
+    """Of what the backward pass of softmax, dropout and a product keeps of a matrix of weights."""
+    kept: dict[int, int] = {}
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        if tensor.numel() == x.numel():
+            kept[storage._cdata] = storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        result = functional.dropout(x.softmax(-1), 0.1) @ torch.randn(x.shape[-1], 3)
+        found = sum(kept.values())
+        result.sum().backward()
+    assert x.grad is not None
+    return found
+
+
+def test_a_weight_of_attention_keeps_nine_bytes_on_cuda() -> None:
+    """Its softmax and what dropout left of it, 4 bytes each, and dropout's mask. A published table says so: six more
+    heads of a GPT-2 of 12 layers and 2048 tokens take 9,869 − 7,151 = 2,718 MB (sail-sg/Adan, fused_adan/README.md)."""
+    x = torch.randn(16, 32, requires_grad=True)
+    with cuda_rules():
+        assert saved_bytes(x) == 9 * x.numel()
+    assert saved_bytes(x) > 9 * x.numel()
+    assert round(9 * 2048**2 * 6 * 12 / 1e6) == 9869 - 7151
+
+
+@pytest.mark.parametrize("p", [0.0, 0.4, 1.0])
+def test_dropout_drops_as_it_did(p: float) -> None:
+    x = torch.ones(1000, requires_grad=True)
+    with cuda_rules():
+        made = functional.dropout(x, p)
+        assert functional.dropout(x, p, training=False) is not None
+        assert torch.equal(functional.dropout(x, p, training=False), x)
+    made.sum().backward()
+    assert torch.equal(made, x.grad)
+    scale = 0.0 if p == 1 else 1 / (1 - p)
+    assert set(made.tolist()) <= {0.0, pytest.approx(scale)}
+    assert float((made == 0).float().mean()) == pytest.approx(p, abs=0.1)
+
+
+def test_float16_is_read_as_it_is() -> None:
+    """CUDA's softmax reads float16 and writes float32; of bfloat16 it makes a copy."""
+    for dtype, copies in ((torch.float16, 0), (torch.bfloat16, 1)):
+        seen: list[str] = []
+
+        class Watch(torch.utils._python_dispatch.TorchDispatchMode):
+            def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+                seen.append(func.name())  # noqa: B023  read before the next one is made
+                return func(*args, **(kwargs or {}))
+
+        with FakeTensorMode(), cuda_rules(), Watch(), torch.autocast("cpu", dtype):
+            assert torch.empty(4, 8, dtype=dtype).softmax(-1).dtype == WHOLE
+        assert seen.count("aten::_to_copy") == copies
+
+
+def test_contexts_in_each_other_are_one_and_a_fault_ends_them() -> None:
+    before = dtypes()
+    with cuda_rules():
+        with pytest.raises(KeyError), cuda_rules():
+            raise KeyError
+        assert dtypes()["softmax"] == WHOLE
+    assert dtypes() == before
