@@ -105,7 +105,7 @@ class Pools:
         self.allocated += taken
 
     def place(self, number: int) -> tuple[int, int, int]:
-        """Where a block is: (segment, in order of their making; its start there; its size). Raises KeyError for none."""
+        """Where a block is: (segment, in the order of their making; its start there; its size). Raises KeyError."""
         return self._blocks[number]
 
     def give(self, number: int) -> None:

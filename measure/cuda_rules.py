@@ -29,8 +29,8 @@ IN_FLOAT32 = (
 """Of CUDA's list those that a training step may meet."""
 
 FUSED_WITH_HALF = {"softmax.int": torch.ops.aten._softmax, "log_softmax.int": torch.ops.aten._log_softmax}
-"""Operators whose kernel on CUDA reads float16 and writes float32, with no copy between (aten/src/ATen/native/SoftMax.cpp:
-not bfloat16)."""
+"""Operators whose kernel on CUDA reads float16 and writes float32, with no copy between. Not bfloat16
+(aten/src/ATen/native/SoftMax.cpp)."""
 
 _AUTOCAST = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
 _HALVES = (torch.float16, torch.bfloat16)
@@ -58,7 +58,7 @@ def cuda_rules() -> Iterator[None]:
 
 
 def _registered() -> torch.library.Library:
-    library = torch.library.Library("aten", "IMPL")  # noqa: TOR901  destroyed as the last context ends
+    library = torch.library.Library("aten", "IMPL")
     for name in IN_FLOAT32:
         if not torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{name}", "AutocastCPU"):
             library.impl(name, _in_float32(name), "AutocastCPU")

@@ -46,10 +46,11 @@ on fake tensors, which have sizes and no memory. `--format table|csv|json`; `--o
 ## The largest batch that fits
 
 `--fit NAME` takes the device's memory from `analysis/memories.csv`, each row with its source: datasheets' gigabytes,
-read as 10⁹ bytes, and how it was verified. `--memory-bytes 80e9` or `24GiB` says it otherwise. What has to fit is the eager peak with the workspaces; `--margin` of the memory (0.1) stays
-free for the device's context, cuDNN, the rounding of blocks and what the allocator cannot use. At one order of
-operations each moment is a line in the batch: batches of 2 and 4 predict the largest, and **both that batch and the
-next are traced**: the one fits, the other does not. Exit code 1 where not even one sample fits.
+read as 10⁹ bytes, and how it was verified. `--memory-bytes 80e9` or `24GiB` says it otherwise. What has to fit is the
+eager peak with the workspaces; `--margin` of the memory (0.1) stays free for the device's context, cuDNN, the rounding
+of blocks and what the allocator cannot use. At one order of operations each moment is a line in the batch: batches of 2
+and 4 predict the largest, and **both that batch and the next are traced**: the one fits, the other does not. Exit code
+1 where not even one sample fits.
 
 `runners.sweep --batch-sizes auto` measures powers of two up to that batch, and that one, of each model and precision;
 on a CPU the memory is what the host has free (the process's own 0.5 to 1 GB is the margin's). The batches go to the

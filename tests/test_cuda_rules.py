@@ -1,4 +1,4 @@
-"""CUDA's autocast and dropout over CPU tensors: which dtypes come, which bytes stay, and that nothing is left behind."""
+"""CUDA's autocast and dropout over CPU tensors: which dtypes come, which bytes stay, and that nothing is left over."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional
 
 from measure.cuda_rules import IN_FLOAT32, cuda_rules
@@ -62,7 +61,7 @@ def saved_bytes(x: torch.Tensor) -> int:
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        result = functional.dropout(x.softmax(-1), 0.1) @ torch.randn(x.shape[-1], 3)
+        result = functional.dropout(x.softmax(-1), 0.1) @ torch.randn(x.shape[-1], 3, requires_grad=True)
         found = sum(kept.values())
         result.sum().backward()
     assert x.grad is not None
@@ -84,28 +83,23 @@ def test_dropout_drops_as_it_did(p: float) -> None:
     x = torch.ones(1000, requires_grad=True)
     with cuda_rules():
         made = functional.dropout(x, p)
-        assert functional.dropout(x, p, training=False) is not None
         assert torch.equal(functional.dropout(x, p, training=False), x)
     made.sum().backward()
     assert torch.equal(made, x.grad)
     scale = 0.0 if p == 1 else 1 / (1 - p)
-    assert set(made.tolist()) <= {0.0, pytest.approx(scale)}
+    assert all(value == pytest.approx(scale) for value in made.tolist() if value)
     assert float((made == 0).float().mean()) == pytest.approx(p, abs=0.1)
 
 
 def test_float16_is_read_as_it_is() -> None:
-    """CUDA's softmax reads float16 and writes float32; of bfloat16 it makes a copy."""
-    for dtype, copies in ((torch.float16, 0), (torch.bfloat16, 1)):
-        seen: list[str] = []
-
-        class Watch(torch.utils._python_dispatch.TorchDispatchMode):
-            def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-                seen.append(func.name())  # noqa: B023  read before the next one is made
-                return func(*args, **(kwargs or {}))
-
-        with FakeTensorMode(), cuda_rules(), Watch(), torch.autocast("cpu", dtype):
-            assert torch.empty(4, 8, dtype=dtype).softmax(-1).dtype == WHOLE
-        assert seen.count("aten::_to_copy") == copies
+    """CUDA's softmax reads float16 and writes float32, which a CPU's kernel refuses to do (fake tensors have none);
+    bfloat16 it copies first."""
+    x = torch.randn(4, 8)
+    with cuda_rules():
+        with torch.autocast("cpu", torch.float16), pytest.raises(RuntimeError, match="not supported on CPU"):
+            x.half().softmax(-1)
+        with torch.autocast("cpu", HALF):
+            assert torch.equal(x.to(HALF).softmax(-1), x.to(HALF).float().softmax(-1))
 
 
 def test_contexts_in_each_other_are_one_and_a_fault_ends_them() -> None:

@@ -1,0 +1,134 @@
+"""What others measured of a GPU's memory: the table, what it is turned into, the page's section, predictions again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from made_up_operations import operation
+
+from analysis import published_memory
+from analysis.footprint import BEFORE
+from analysis.published_memory import Published, as_measured, predicted_bytes, published
+from benchmarks.footprint import read_published
+from reports.footprint_published import section
+from results.footprint import Predicted
+from results.records import Storage
+from runners.footprint_published import predict
+from runners.footprint_steps import Asked, traced
+
+ROOT = Path(__file__).parents[1]
+PREDICTED = read_published(ROOT / "results/published/footprint-2026-11-22")
+MIB = 2**20
+ROW = Published(
+    name="m b2", model="m", batch_size=2, precision="fp32", optimizer="sgd", quantity="allocated", measured_bytes=1000,
+    within_bytes=1, source="https://here", assumed="nothing",
+)  # fmt: skip
+
+
+PHASES = ("forward", "loss", "backward", "optimizer")
+STEP = [replace(operation("aten.mm", {}), index=index, phase=phase) for index, phase in enumerate(PHASES)]
+WEIGHT = Storage(0, 3 * MIB, "weight", BEFORE, None)
+ACTIVATION = Storage(1, 5 * MIB, "activation", 0, 2)
+TEMPORARY = Storage(2, 700, "temporary", 0, 0)
+GRADIENT = Storage(3, 3 * MIB, "gradient", 2, None)
+LEDGER = [WEIGHT, ACTIVATION, TEMPORARY, GRADIENT]
+
+
+def test_every_row_has_a_prediction_and_its_place_in_the_page() -> None:
+    rows = published()
+    assert len(rows) >= 8
+    assert [row.name for row in rows] == list(PREDICTED)
+    text = (ROOT / "docs" / "footprint.md").read_text(encoding="utf-8")
+    assert "\n".join(section(rows, PREDICTED)) in text
+    assert "None of these\nmeasurements is ours" in text
+    assert all(f"<{row.source}>" in text for row in rows)
+
+
+def test_what_the_page_says_of_the_errors_is_so() -> None:
+    """Its sentences, not its table: steps of which workspaces are not in the count, and the longest reach."""
+    error = {row.name: PREDICTED[row.name].predicted_bytes / row.measured_bytes - 1 for row in published()}
+    for name in ("mobilenet_v2 b32", "mobilenet_v2 b64", "mobilenet_v2 b128", "vgg19 b128", "googlenet b128"):
+        assert abs(error[name]) < 0.002
+    assert error["resnet50 b32, 8 devices"] == pytest.approx(-0.04, abs=0.002)
+    more = [-value / (1 + value) for name, value in error.items() if name.endswith("process")]  # than was predicted
+    assert (round(min(more), 2), round(max(more), 2)) == (0.15, 0.65)
+    # three segments of 20 MiB and nine of 2, where the GPU had ten and one of 26 for cuDNN's workspace
+    assert PREDICTED["resnet18 b1, after forward, reserved"].predicted_bytes == (106 - 26 - 2) * MIB
+    assert PREDICTED["resnet18 b8, tensors"].predicted_bytes == 256_684_584
+
+
+@pytest.mark.parametrize("name", ["resnet18 b8, tensors", "resnet18 b1, after forward", "vit_b_16 b1"])
+def test_predictions_made_again_are_the_rows(name: str) -> None:
+    """The last with attention as it was, a loop over parameters and a copy of them."""
+    (row,) = [row for row in published() if row.name == name]
+    assert predict(row) == PREDICTED[name]
+
+
+def test_a_step_on_cuda_keeps_dropouts_mask_in_bytes() -> None:
+    """AlexNet drops of 9,216 and of 4,096 numbers a sample; on a CPU a mask has 4 bytes for each."""
+    activations = {}
+    for device in ("cpu", "cuda"):
+        asked = Asked("alexnet", "fp32", "none", device)
+        activations[device] = sum(each.nbytes for each in traced(asked, 2).storages if each.role == "activation")
+    assert activations["cpu"] - activations["cuda"] == 2 * (9216 + 4096) * (4 - 1)
+
+
+def test_a_copy_of_the_parameters_and_a_workspace_are_there_all_the_time() -> None:
+    """3 + 5 + 3 MiB as the backward pass begins; two copies more, and 8 MiB."""
+    assert predicted_bytes(STEP, LEDGER, "tensors", "step") == 11 * MIB
+    more = as_measured(STEP, LEDGER, copies=2, workspace_bytes=(8 * MIB,))
+    assert predicted_bytes(STEP, more, "tensors", "step") == (11 + 6 + 8) * MIB
+    assert len({each.id for each in more}) == len(more)
+
+
+def test_gradients_that_go_late_are_there_in_the_forward_pass_alone() -> None:
+    """Their 3 MiB meet 700 bytes in the first operation, nothing more in the loss, and are gone in the backward."""
+    late = as_measured(STEP, LEDGER, late_zero=True)
+    (gradient,) = [each for each in late if each.role == "gradient" and each.born_index == BEFORE]
+    assert gradient.died_index == 1
+    assert predicted_bytes(STEP, late, "tensors", "step") == 11 * MIB + 700
+
+
+def test_after_the_forward_pass() -> None:
+    """What the forward pass let go is not allocated any more, but its segment is there: of 2 MiB beside one of 20."""
+    assert predicted_bytes(STEP, LEDGER, "allocated", "forward") == 8 * MIB
+    assert predicted_bytes(STEP, LEDGER, "reserved", "forward") == 22 * MIB
+    assert predicted_bytes(STEP, LEDGER, "process", "step") == 22 * MIB
+    assert predicted_bytes(STEP, [*LEDGER, replace(GRADIENT, id=9, nbytes=11 * MIB)], "reserved", "forward") == 22 * MIB
+
+
+FAULTS: list[dict[str, object]] = [
+    {"quantity": "felt"},
+    {"moment": "later"},
+    {"attention": "x"},
+    {"source": "hearsay"},
+    {"within_bytes": 1000},
+]
+
+
+@pytest.mark.parametrize("change", FAULTS)
+def test_a_row_that_is_none(change: dict[str, object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the same name twice."""
+    monkeypatch.setattr(published_memory, "TABLE", tmp_path / "table.csv")
+    for rows in ((replace(ROW, **change),), (ROW, ROW)):
+        texts = [",".join(ROW.to_row()), *(",".join(row.to_row().values()) for row in rows)]
+        (tmp_path / "table.csv").write_text("\n".join(texts), encoding="utf-8")
+        with pytest.raises(ValueError, match="expected"):
+            published.__wrapped__()
+
+
+def test_a_section_of_made_up_rows() -> None:
+    rows = [
+        ROW,
+        replace(ROW, name="m b4, reserved", quantity="reserved", gpu="G"),
+        replace(ROW, name="m b4", assumed="a loop", precision="tf32"),
+    ]
+    found = {row.name: Predicted(name=row.name, predicted_bytes=1100 - 140 * place, live_bytes=1, predicted_at="x",
+                                 predicted_phase="backward") for place, row in enumerate(rows)}  # fmt: skip
+    text = "\n".join(section(rows, found))
+    assert "| allocated (`max_memory_allocated`) | 2 | −18.00 %, −4.00 %, +10.00 % | 0 |" in text
+    assert "| reserved (`max_memory_reserved`) | 1 | −4.00 %, −4.00 %, −4.00 % | 1 |" in text
+    assert "| m b4 | tf32 | sgd | – | allocated | 1000 B | 820 B | −18.00 % | b |" in text.replace("1,000", "1000")
+    assert text.endswith("* a: <https://here> (G): nothing.\n* b: <https://here>: a loop.")
