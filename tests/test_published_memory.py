@@ -42,7 +42,7 @@ def test_every_row_has_a_prediction_and_its_place_in_the_page() -> None:
     assert [row.name for row in rows] == list(PREDICTED)
     text = (ROOT / "docs" / "footprint.md").read_text(encoding="utf-8")
     assert "\n".join(section(rows, PREDICTED)) in text
-    assert "None of these\nmeasurements is ours" in text
+    assert "None of these measurements is ours" in text
     assert all(f"<{row.source}>" in text for row in rows)
 
 
