@@ -18,11 +18,11 @@ WORDS: Mapping[str, str] = {
     PROCESS: "the process, as the driver says",
 }
 
-INTRODUCTION = """**None of these measurements is ours, and no GPU was asked by us.** `analysis/published_memory.csv` has what
-others published with conditions enough to predict the same number, each row read at its source, with what is assumed.
-It is what was found, no sample. `python -m benchmarks.footprint --published DIR` makes the predictions, with today's
-torch and on no device: of tensors, allocated and reserved bytes without an allowance for workspaces, of a process
-without one for the device's context. Errors are predicted ÷ measured − 1."""
+INTRODUCTION = """**None of these measurements is ours, and no GPU was asked by us.** `analysis/published_memory.csv`
+has what others published with conditions enough to predict the same number, each row read at its source, with what is
+assumed. It is what was found, no sample. `python -m benchmarks.footprint --published DIR` makes the predictions, with
+today's torch and on no device: of tensors, allocated and reserved bytes without an allowance for workspaces, of a
+process without one for the device's context. Errors are predicted ÷ measured − 1."""
 
 LESSONS = """What they show, as far as they go:
 

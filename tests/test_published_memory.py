@@ -11,7 +11,7 @@ from made_up_operations import operation
 from analysis import published_memory
 from analysis.footprint import BEFORE
 from analysis.published_memory import Published, as_measured, predicted_bytes, published
-from benchmarks.footprint import read_published
+from benchmarks.footprint import main, read_published
 from reports.footprint_published import section
 from results.footprint import Predicted
 from results.records import Storage
@@ -64,6 +64,18 @@ def test_predictions_made_again_are_the_rows(name: str) -> None:
     """The last with attention as it was, a loop over parameters and a copy of them."""
     (row,) = [row for row in published() if row.name == name]
     assert predict(row) == PREDICTED[name]
+
+
+def test_the_command_writes_a_row_a_measurement(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of one of them, over a file that was there."""
+    rows = [row for row in published() if row.name == "resnet18 b1, after forward"]
+    monkeypatch.setattr(published_memory, "published", lambda: rows)
+    (tmp_path / "published.csv").write_text("old", encoding="utf-8")
+    assert main(["--published", str(tmp_path)]) == 0
+    assert read_published(tmp_path) == {rows[0].name: PREDICTED[rows[0].name]}
+    assert capsys.readouterr().out == "resnet18 b1, after forward: -0.07%\n"
 
 
 def test_a_step_on_cuda_keeps_dropouts_mask_in_bytes() -> None:
