@@ -2,7 +2,7 @@
 
 The rules are those of torch's `c10/cuda/CUDACachingAllocator.cpp` and of "CUDA semantics: memory management" in its
 documentation, with their default settings (no expandable segments, no rounding to powers of two, one stream), the same
-in torch 2.11 to 2.15 (`c10/core/AllocatorConfig.h`). Histories that others recorded on a GPU make the same segments
+in torch 2.11 and 2.15 (`c10/core/AllocatorConfig.h`). Histories that others recorded on a GPU make the same segments
 (`tests/test_caching_allocator_sequences.py`). The rules:
 
 * a request is rounded up to a multiple of 512 bytes;

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
+from test_cuda_rules import dtypes, saved_bytes
 
+from measure.cuda_rules import cuda_rules
 from runners.footprint_check import check
 from runners.footprint_steps import Asked
 
@@ -25,6 +27,15 @@ def test_tensors_within_one_percent_and_all_within_five(model: str, batch: int, 
     assert whole == pytest.approx(found.measured_bytes, rel=0.05)
     assert found.rounding_bytes >= 0
     assert found.reserved_bytes >= found.measured_bytes
+
+
+def test_cudas_autocast_and_dropout_are_those_that_a_trace_follows() -> None:
+    """The dtypes of the context on a CPU, and nine bytes for a weight of attention."""
+    with cuda_rules():
+        followed = dtypes()
+    assert dtypes("cuda") == followed
+    x = torch.randn(16, 32, device="cuda", requires_grad=True)
+    assert saved_bytes(x) == 9 * x.numel()
 
 
 def test_a_batch_that_fits_runs_and_the_margin_holds() -> None:
