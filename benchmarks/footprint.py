@@ -93,6 +93,7 @@ def _published(path: Path) -> int:
     from analysis.published_memory import published
     from runners.footprint_published import predict
 
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
     for row in published():
         found = predict(row)
