@@ -29,18 +29,19 @@ def to_text(rows: Sequence[Comparison], a: str, b: str, across: Sequence[str] = 
     matched = [row for row in rows if row.verdict not in (ONLY_A, ONLY_B)]
     lines = [f"A: {a}", f"B: {b}"]
     lines += [f"across: {', '.join(across)}"] if across else []
-    lines += ["", *columns([HEADS, *map(_cells, matched)], left={0, 2, 3})]
-    names = _names(rows)
+    lines += ["", *columns([HEADS, *map(row_cells, matched)], left={0, 2, 3})]
+    names = cell_names(rows)
     for row, name in zip(rows, names, strict=True):
         lines += _wrapped(f"{name}: {row.reason}") if row in matched and row.reason else []
     for said in (ONLY_A, ONLY_B):
         lines += _wrapped(
             _unmatched(said, [name for row, name in zip(rows, names, strict=True) if row.verdict == said])
         )
-    return "\n".join([*lines, "", *[line for told in _closing(matched) for line in _wrapped(told)]]) + "\n"
+    return "\n".join([*lines, "", *[line for told in closing_lines(matched) for line in _wrapped(told)]]) + "\n"
 
 
-def _cells(row: Comparison) -> list[str]:
+def row_cells(row: Comparison) -> list[str]:
+    """The texts of a row under HEADS."""
     interval = _UNKNOWN
     if row.low_ratio is not None and row.high_ratio is not None:
         interval = f"{digits(row.low_ratio, 4)} to {digits(row.high_ratio, 4)}"
@@ -50,7 +51,7 @@ def _cells(row: Comparison) -> list[str]:
     return [row.model, str(row.batch_size), row.precision, row.verdict, ratio, interval, *times, blocks]
 
 
-def _names(rows: Sequence[Comparison]) -> list[str]:
+def cell_names(rows: Sequence[Comparison]) -> list[str]:
     """Cells in a few words, each with its variant unless all have the same."""
     several = len({row.variant for row in rows}) > 1
     cells = [f"{row.model} b{row.batch_size} {row.precision}" for row in rows]
@@ -65,7 +66,7 @@ def _unmatched(said: str, names: Sequence[str]) -> str:
     return f"{said}: {', '.join(names[:SHOWN])}{more}"
 
 
-def _closing(rows: Sequence[Comparison]) -> list[str]:
+def closing_lines(rows: Sequence[Comparison]) -> list[str]:
     """What became of the matched cells, and what the words mean here."""
     count = {said: sum(row.verdict == said for row in rows) for said in (FASTER, SLOWER, SAME, UNKNOWN)}
     told = ", ".join(f"{number} {said}" for said, number in count.items() if number)

@@ -1,106 +1,29 @@
-"""report.html: everything that is told of a run in one file that needs no other, no network and no script.
+"""report.html of a run: everything that is told of it in one file that needs no other, no network and no script.
 
 Takes what `reports.build` derived and figures as SVG text; writes nothing and asks no clock, so that the same run gives
-the same bytes. Each figure is an image inside the page (its own document, so that identifiers of two figures never
-meet). All text comes through jinja2 with escaping on: names and reasons may hold anything.
+the same bytes. What a page is made of is in `reports.document`.
 """
 
 from __future__ import annotations
 
-import re
-import urllib.parse
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reports import page_cells, page_counts
-from reports.build import Built
+from reports import citation, page_cells, page_counts
+from reports.build import Built, View
+from reports.cell_names import cell_name, shared_variant
+from reports.closing import basis, closing
+from reports.document import Section, Verdict, document
+from reports.page_figures import picture
 from reports.page_tables import Names, Table
 from reports.tables import heading, peak_lines
-from reports.words import closing_sentence
+from reports.words import OF_WHAT, fitting, percent
 from results.records import Ceiling
 
 if TYPE_CHECKING:
-    import jinja2
-    from markupsafe import Markup
-
     from results.manifest import Manifest
 
-TEMPLATES = Path(__file__).resolve().parent / "templates"
-TEMPLATE = "report.html.j2"
-
-CAPTIONS: dict[str, tuple[str, str]] = {
-    "utilization_by_model": ("Which model uses most of the peak, by batch size and precision", "utilization.csv"),
-    "utilization_by_batch": ("How the utilization of each model changes with the batch size", "utilization.csv"),
-    "utilization_by_method": ("How far the ways of counting agree on each model's utilization", "utilization.csv"),
-    "utilization_by_method_post2021": (
-        "The same in the arithmetic of the 2021 post, to compare with its 0.3 to 0.75",
-        "utilization_post2021.csv",
-    ),
-    "forward_flops_by_counter": (
-        "Which counter is right about the forward pass: 1 is our own count, a mark beside it too little or too much",
-        "cleaned/agreement.csv",
-    ),
-    "backward_flops_by_counter": (
-        "Which counter is right about the backward pass: 1 is our own count",
-        "cleaned/agreement.csv",
-    ),
-    "flops_per_image_by_batch": (
-        "What the profiler says an image costs, as found and as cleaned: in most models the same at each batch",
-        "cleaned/profile_counts.csv",
-    ),
-    "profile_states": (
-        "The post's three states of each profile: as kernels were given it, duplicates out, and gaps filled",
-        "cleaned/profile_counts.csv",
-    ),
-    "flops_by_operation": (
-        "Which operations the profiler counts right, too high or too low",
-        "cleaned/profiled_operations.csv.gz",
-    ),
-    "backward_forward_by_operation": (
-        "Backward ÷ forward of each kind of operation, found and cleaned",
-        "cleaned/ratios.csv",
-    ),
-    "backward_forward_by_model": ("Backward ÷ forward of each model beside its exact value", "cleaned/ratios.csv"),
-    "epoch_time_by_batch": ("How long an epoch takes at each batch size, profiled and not", "work_times.csv"),
-}
-"""Figure → what to see, and the file it is drawn from. A figure of several pages takes that of its first; others are
-told by their name alone."""
-
-_SIZE = re.compile(r'<svg[^>]*?\swidth="([\d.]+)pt"[^>]*?\sheight="([\d.]+)pt"')
-_PX_PER_PT = 4 / 3
-_AS_THEY_ARE = ' "/:;=,()!*@?$'
-"""Characters that may stand in a data URI inside an HTML attribute in single quotes."""
-
-
-@dataclass(frozen=True)
-class Picture:
-    """One figure. uri: all of it; width, height: its natural size in CSS pixels, None where the SVG does not say."""
-
-    name: str
-    caption: str
-    file: str
-    uri: Markup
-    width: int | None
-    height: int | None
-
-
-@dataclass(frozen=True)
-class Section:
-    """A heading with what stands under it, in this order: sentences, tables, pictures, items of a list, commands."""
-
-    anchor: str
-    title: str
-    text: tuple[str, ...] = ()
-    tables: tuple[Table, ...] = ()
-    pictures: tuple[Picture, ...] = ()
-    items: tuple[str, ...] = ()
-    commands: tuple[str, ...] = ()
-
-    @property
-    def empty(self) -> bool:
-        return not (self.text or self.tables or self.pictures or self.items or self.commands)
+_NAME_LETTERS = 60
 
 
 def page(
@@ -112,13 +35,14 @@ def page(
 ) -> str:
     """The whole document. figures: name → SVG text, in the order in which they are shown.
 
-    manifest: adds the run's name and the commands that measured it. ceilings: adds every kernel that was timed.
+    manifest: adds the run's name, the commands that measured it and how to cite it. ceilings: adds every kernel that
+    was timed.
     """
     names = Names(built.views)
     sections = [
         _cells(built),
         _methods(built, names),
-        _figures(figures),
+        _figures(built, figures),
         _counters(built),
         _ratios(built, names),
         _times(built, names),
@@ -127,27 +51,9 @@ def page(
         _failures(built, names),
         _problems(built),
         _cleaning(built),
+        _citation(built, manifest),
     ]
-    return (
-        environment()
-        .get_template(TEMPLATE)
-        .render(
-            title=_title(built, manifest),
-            sentence=closing_sentence(built.views),
-            rests_on=_rests_on(built),
-            sections=[section for section in sections if not section.empty],
-        )
-    )
-
-
-def environment() -> jinja2.Environment:
-    """Where every page's template is found, escaping on."""
-    import jinja2
-
-    loader = jinja2.FileSystemLoader(TEMPLATES, encoding="utf-8")
-    return jinja2.Environment(
-        loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
+    return document(_title(built, manifest), _verdict(built), sections)
 
 
 def _title(built: Built, manifest: Manifest | None) -> str:
@@ -155,16 +61,20 @@ def _title(built: Built, manifest: Manifest | None) -> str:
     return " · ".join(filter(None, ("flopledger", manifest.name if manifest else "", devices or "unknown device")))
 
 
-def _rests_on(built: Built) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """What the verdict rests on: name → lines."""
+def _verdict(built: Built) -> Verdict:
+    """One sentence, its intervals and peaks, and what it rests on; peaks of other cells beside them."""
     measured = [view for view in built.views if view.measured]
     short = sum(view.run.status == "not_converged" for view in measured)
     failed = len(built.views) - len(measured)
     cells = f"{len(measured)} of {len(built.views)} measured"
     cells += f", {short} of them with a wider interval than asked for" if short else ""
     cells += f"; {failed} failed" if failed else "; none failed"
-    peaks = tuple(peak_lines(built.views)) or ("none is known",)
-    return (("Measured on", (heading(built),)), ("Peak", peaks), ("Cells", (cells,)))
+    told = closing(built.views)
+    known, said = peak_lines(built.views), peak_lines(told.cells)
+    others = tuple(line for line in known if line not in said)
+    peaks = (("Other peaks", others),) if others else () if said else (("Peak", ("none is known",)),)
+    rests_on = (("Measured on", (heading(built),)), *peaks, ("Cells", (cells,)))
+    return Verdict(told.sentence, basis(told, built.views), rests_on)
 
 
 def _cells(built: Built) -> Section:
@@ -193,8 +103,8 @@ def _methods(built: Built, names: Names) -> Section:
     return Section("methods", "Utilization by method", _said(text), _only(found, *more))
 
 
-def _figures(figures: Mapping[str, str]) -> Section:
-    pictures = tuple(_picture(name, svg) for name, svg in figures.items())
+def _figures(built: Built, figures: Mapping[str, str]) -> Section:
+    pictures = tuple(picture(name, svg, _seen_in(name, built.views)) for name, svg in figures.items())
     return Section(
         "figures", "Figures", () if pictures else ("None could be drawn from these rows.",), pictures=pictures
     )
@@ -253,8 +163,9 @@ def _environment(built: Built, manifest: Manifest | None) -> Section:
     found = _only(page_cells.environment(built.sittings))
     text = () if found else ("The run does not say what machine it was measured on.",)
     version = (f"Measured by flopledger {manifest.harness_version}.",) if manifest and manifest.harness_version else ()
-    commands = manifest.commands if manifest else ()
-    return Section("environment", "Environment", (*text, *version), found, commands=commands)
+    commands = "\n".join(manifest.commands) if manifest else ""
+    blocks = (("Measured by", commands),) if commands else ()
+    return Section("environment", "Environment", (*text, *version), found, blocks=blocks)
 
 
 def _failures(built: Built, names: Names) -> Section:
@@ -276,31 +187,22 @@ def _cleaning(built: Built) -> Section:
     return Section("cleaning", "Cleaning", (text,), (found,))
 
 
-def _picture(name: str, svg: str) -> Picture:
-    base = max((base for base in CAPTIONS if f"{name}_".startswith(f"{base}_")), key=len, default="")
-    caption, file = CAPTIONS.get(base, (f"{name.replace('_', ' ')}", "derived files"))
-    return Picture(name, caption, file, data_uri(svg), *natural_size(svg))
+def _citation(built: Built, manifest: Manifest | None) -> Section:
+    run = citation.cited(manifest, built.sittings)
+    blocks = (("In words", run.sentence), ("As BibTeX", run.bibtex))
+    return Section("cite", "How to cite this run", (citation.WITH_A_NUMBER,), blocks=blocks)
 
 
-def natural_size(svg: str) -> tuple[int | None, int | None]:
-    """Width and height in CSS pixels; None where the SVG does not say."""
-    size = _SIZE.search(svg)
-    return (_pixels(size[1]), _pixels(size[2])) if size else (None, None)
-
-
-def _pixels(points: str) -> int:
-    return round(float(points) * _PX_PER_PT)
-
-
-def data_uri(svg: str) -> Markup:
-    """The SVG as a URI for an attribute in single quotes; without its prologue, which names a DTD on the network."""
-    from markupsafe import Markup
-
-    start = svg.find("<svg")
-    body = " ".join(svg[max(start, 0) :].split())
-    return Markup(
-        "data:image/svg+xml," + urllib.parse.quote(body, safe=_AS_THEY_ARE)
-    )  # nothing in it is left to escape
+def _seen_in(name: str, views: Sequence[View]) -> str:
+    """What is to be seen in a figure of utilization: from which cell to which; other figures say it by their marks."""
+    told = [(view.headline.utilization_ratio or 0.0, view) for view in views if view.headline is not None]
+    if not name.startswith("utilization_by_") or "post2021" in name or not told:
+        return ""
+    shared = shared_variant(views)
+    (low, worst), (high, best) = min(told, key=lambda cell: cell[0]), max(told, key=lambda cell: cell[0])
+    first, last = (f"{fitting(cell_name(view, shared), _NAME_LETTERS)}" for view in (best, worst))
+    of = OF_WHAT[best.headline.denominator] if best.headline is not None else ""
+    return f"From {percent(high)} of {of} ({first}) down to {percent(low)} ({last})."
 
 
 def _said(*sentences: str) -> tuple[str, ...]:

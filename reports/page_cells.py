@@ -174,14 +174,14 @@ def ceilings(rows: Sequence[Ceiling]) -> Table | None:
     return Table("Kernels timed alone: the fastest of a unit is its ceiling", columns, lines, text) if lines else None
 
 
-def environment(sittings: Sequence[Sitting]) -> Table | None:
-    """A column for each sitting; what no sitting knows is left out."""
+def environment(sittings: Sequence[Sitting], named: Sequence[str] = ()) -> Table | None:
+    """A column for each sitting; what no sitting knows is left out. named: what the columns are called."""
     facts = [_facts(sitting) for sitting in sittings]
     keys = dict.fromkeys(key for mine in facts for key in mine)
     lines = tuple(
         (key, *(mine.get(key) or UNKNOWN for mine in facts)) for key in keys if any(mine.get(key) for mine in facts)
     )
-    columns = ("", *(f"sitting {sitting.sitting}" for sitting in sittings))
+    columns = ("fact", *(named or [f"sitting {sitting.sitting}" for sitting in sittings]))
     return Table("Machine and versions of each sitting", columns, lines, frozenset(columns)) if lines else None
 
 

@@ -19,6 +19,9 @@ UNKNOWN = "–"
 CELL = ("model", "batch", "precision")
 """Columns that name a cell."""
 
+_AMOUNT = re.compile(r"([−+-]?)(\d+(?:\.\d+)?)(?: ([PTGMkmµ]?)(?:FLOP|B|s|Hz|W|J)(?!\w))?")
+_SCALES = {"P": 1e15, "T": 1e12, "G": 1e9, "M": 1e6, "k": 1e3, "m": 1e-3, "µ": 1e-6}
+
 WORDS = frozenset(("model", "precision"))
 """Those of them that are text."""
 
@@ -121,6 +124,19 @@ def grouped(rows: Iterable[V], key: Callable[[V], K]) -> dict[K, list[V]]:
     for row in rows:
         groups.setdefault(key(row), []).append(row)
     return groups
+
+
+def sort_value(text: str) -> str:
+    """The number that a cell begins with, its prefix multiplied in, by which rows are sorted; "": it has none.
+
+    Of what is shown: two cells that are shown alike are alike.
+    """
+    found = _AMOUNT.match(text)
+    if found is None:
+        return ""
+    sign = -1.0 if found[1] in ("−", "-") else 1.0
+    value = sign * float(found[2]) * _SCALES.get(found[3] or "", 1.0)
+    return f"{value:.12g}"
 
 
 def span(values: Iterable[float | None], write: Callable[[float], str]) -> str:

@@ -26,7 +26,7 @@ LEAST = 0.6
 LETTER = 6.7
 """Width of a letter at the size of the labels."""
 
-DARK = ("arithmetic", "")
+DARK = ("arithmetic",)
 """Bounds whose colour wants light letters."""
 
 

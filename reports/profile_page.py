@@ -8,8 +8,6 @@ with escaping on.
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +15,8 @@ from typing import Any
 from analysis.roofline import BETWEEN, BOUNDS, StepRoof, step_roof
 from analysis.step_tree import Node, tree
 from reports.bounds import COLOURS, WORDS
-from reports.page import TEMPLATES, data_uri, environment, natural_size
+from reports.document import TABLES_SCRIPT, rendered
+from reports.page_figures import data_uri, natural_size
 from reports.profile_groups import Ladder, ladder
 from reports.profile_icicle import icicle
 from reports.profile_page_tables import kernel_rows, module_rows, operation_rows
@@ -64,33 +63,28 @@ def page(profile: StepProfile, roofline: str = "") -> str:
     from markupsafe import Markup
 
     nodes, roof = tree(profile), step_roof(profile)
-    script = (TEMPLATES / SCRIPT).read_text(encoding="utf-8")
     width, height = natural_size(roofline)
-    return (
-        environment()
-        .get_template(TEMPLATE)
-        .render(
-            title=_title(profile),
-            name=profile.model,
-            sentence=verdict(profile),
-            facts=[*summary_lines(profile, nodes[""])[1:], *(("note", note) for note in profile.notes)],
-            paragraphs=explained(profile),
-            advice=advised(profile),
-            steps=_steps(ladder(profile)),
-            icicle=Markup(icicle(profile, nodes)),  # its texts are escaped where it is drawn
-            marks=_marks(roof),
-            bar=_bar(roof),
-            shares=_shares(roof),
-            modules=module_rows(nodes),
-            depths=_depths(nodes),
-            roofline={"uri": data_uri(roofline), "width": width, "height": height} if roofline else None,
-            operations=operation_rows(profile),
-            fused=kernel_rows(profile),
-            sums=[*conservation_lines(profile, nodes[""]), *_sources(profile)],
-            rule=RULE,
-            script=Markup(script),  # a file of ours
-            digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-        )
+    return rendered(
+        TEMPLATE,
+        (TABLES_SCRIPT, SCRIPT),
+        title=_title(profile),
+        name=profile.model,
+        sentence=verdict(profile),
+        facts=[*summary_lines(profile, nodes[""])[1:], *(("note", note) for note in profile.notes)],
+        paragraphs=explained(profile),
+        advice=advised(profile),
+        steps=_steps(ladder(profile)),
+        icicle=Markup(icicle(profile, nodes)),  # its texts are escaped where it is drawn
+        marks=_marks(roof),
+        bar=_bar(roof),
+        shares=_shares(roof),
+        modules=module_rows(nodes),
+        depths=_depths(nodes),
+        roofline={"uri": data_uri(roofline), "width": width, "height": height} if roofline else None,
+        operations=operation_rows(profile),
+        fused=kernel_rows(profile),
+        sums=[*conservation_lines(profile, nodes[""]), *_sources(profile)],
+        rule=RULE,
     )
 
 

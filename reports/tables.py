@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 from reports.build import Built, View
 from reports.cell_names import cell_name, model_name, shared_variant, variant_lines, variant_of
+from reports.closing import closing_sentence
 from reports.words import (
     OF_WHAT,
     SHORT,
     STATUS_WORDS,
-    closing_sentence,
     digits,
     half_width,
     merged,

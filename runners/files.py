@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 from results import disk
 from results.errors import StoreFault
+
+T = TypeVar("T")
 
 
 @contextlib.contextmanager
@@ -34,3 +37,23 @@ def put(path: Path, content: str | bytes, beside: str = "") -> None:
         disk.make_directory(disk.DISK, path.parent)
         if not (path.is_file() and path.read_bytes() == data):
             disk.replace(disk.DISK, path, data)
+
+
+def attempt(what: str, make: Callable[[], T], faults: list[str]) -> T | None:
+    """What `make` gives; None and a line in `faults` if it fails."""
+    try:
+        return make()
+    except Exception as fault:  # noqa: BLE001  the edge: what is drawn is no reason to lose what was counted
+        faults.append(f"{what} could not be made: {type(fault).__name__}: {' '.join(str(fault).split())}")
+        return None
+
+
+def remove_others(folder: Path, drawn: Iterable[str]) -> None:
+    """Removes figures of an earlier report that are no longer drawn: pairs of a PNG and an SVG, as we write them."""
+    stale = {path.stem for path in folder.glob("*.svg") if path.with_suffix(".png").is_file()}
+    stale -= {Path(name).stem for name in drawn}
+    for path in (folder / f"{name}.{ending}" for name in sorted(stale) for ending in ("png", "svg")):
+        try:
+            disk.DISK.unlink(path)
+        except OSError as fault:
+            raise StoreFault(f"{path} could not be removed: {fault.strerror or fault}") from fault

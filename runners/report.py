@@ -1,7 +1,7 @@
 """`python -m runners.report RUN`: rebuilds every table and figure of a run from its raw rows.
 
-With `--check` it puts the run through gates instead (`runners/checked.py`), and of two runs it says whether they differ
-(`runners/compared.py`).
+With `--check` it puts the run through gates instead (`runners/checked.py`), and of two runs it says whether they
+differ, with `--out` as a page, too (`runners/compared.py`).
 
 Needs neither a GPU nor torch. Raw files are read and never changed; what is written is derived and may be written
 again: utilization.csv and its likes, cleaned/, figures/, report.html (`docs/schema.md` lists them). A figure or a page
@@ -15,23 +15,21 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from runners.arguments import Parser, add_format, choice_error, names, number
 from runners.exits import UNWRITABLE, Mistake, exit_code, guarded
-from runners.files import put
+from runners.files import attempt, put, remove_others
 
 if TYPE_CHECKING:
     from argparse import Namespace
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from pandas import DataFrame
 
     from reports.build import Built
     from results.manifest import Manifest
     from results.records import Ceiling
-
-T = TypeVar("T")
 
 CONVENTIONS = ("flop", "post2021")
 """How the answer is shown: in FLOP over the right peak, or by the arithmetic of the post of 2021."""
@@ -69,8 +67,6 @@ def _asked(options: Namespace, parser: Parser) -> int:
         parser.fail(f"--check: expected one run, got {len(options.runs)}")
     if (options.across or options.margin is not None) and not several:
         parser.fail("--across and --margin: expected two runs to compare, got one")
-    if several and options.out:
-        parser.fail("--out: expected one run, got two to compare, of which nothing is written")
     if options.check:
         from runners import checked
 
@@ -98,7 +94,7 @@ def _compared(options: Namespace, parser: Parser) -> int:
     for name in options.across:
         if name not in ACROSS:
             parser.fail(choice_error("field", name, ACROSS))
-    return compared.told(*options.runs, options.format, options.across, options.margin)
+    return compared.told(*options.runs, options.format, options.across, options.margin, options.out)
 
 
 def _told(options: Namespace) -> int:
@@ -166,12 +162,12 @@ def write(built: Built, out: Path, manifest: Manifest | None = None, ceilings: S
     for file, content in _tables(built):
         put(out / file, content, KEPT)
     faults: list[str] = []
-    drawn = _attempt("figures", lambda: _drawn(out), faults) or {}
+    drawn = attempt("figures", lambda: _drawn(out), faults) or {}
     for name, content in drawn.items():
         put(out / FIGURES / name, content, KEPT)
     if not faults:
-        _remove_others(out / FIGURES, drawn)
-    page = _attempt(PAGE, lambda: _page(built, drawn, manifest, ceilings), faults)
+        remove_others(out / FIGURES, drawn)
+    page = attempt(PAGE, lambda: _page(built, drawn, manifest, ceilings), faults)
     if page is not None:
         put(out / PAGE, page, KEPT)
     return faults
@@ -201,15 +197,6 @@ def _tables(built: Built) -> Iterable[tuple[str, bytes]]:
         yield file, compress(content) if file.endswith(".gz") else content
 
 
-def _attempt(what: str, make: Callable[[], T], faults: list[str]) -> T | None:
-    """What `make` gives; None and a line in `faults` if it fails."""
-    try:
-        return make()
-    except Exception as fault:  # noqa: BLE001  the edge: what is drawn is no reason to lose what was counted
-        faults.append(f"{what} could not be made: {type(fault).__name__}: {' '.join(str(fault).split())}")
-        return None
-
-
 def _drawn(out: Path) -> dict[str, bytes]:
     """File name → content of every figure of the tables in `out`."""
     from reports import gallery, style
@@ -222,20 +209,6 @@ def _page(built: Built, drawn: dict[str, bytes], manifest: Manifest | None, ceil
 
     pictures = {name.removesuffix(".svg"): svg.decode() for name, svg in drawn.items() if name.endswith(".svg")}
     return page(built, pictures, manifest=manifest, ceilings=ceilings).encode()
-
-
-def _remove_others(folder: Path, drawn: Iterable[str]) -> None:
-    """Removes figures of an earlier report that this run no longer has: pairs of a PNG and an SVG, as we write them."""
-    from results import disk
-    from results.errors import StoreFault
-
-    stale = {path.stem for path in folder.glob("*.svg") if path.with_suffix(".png").is_file()}
-    stale -= {Path(name).stem for name in drawn}
-    for path in (folder / f"{name}.{ending}" for name in sorted(stale) for ending in ("png", "svg")):
-        try:
-            disk.DISK.unlink(path)
-        except OSError as fault:
-            raise StoreFault(f"{path} could not be removed: {fault.strerror or fault}") from fault
 
 
 def show(built: Built, form: str, out: Path, convention: str = "flop") -> None:
@@ -285,7 +258,10 @@ def _parser() -> Parser:
         "--convention", choices=CONVENTIONS, default="flop", help="of the numbers printed: ours, or the 2021 post's"
     )
     parser.add_argument(
-        "--out", type=Path, metavar="DIR", help="where to write what is derived (default: into the run)"
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="where to write what is derived (default: into the run; of two runs nothing)",
     )
     return parser
 

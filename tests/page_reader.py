@@ -40,7 +40,7 @@ class Reader(HTMLParser):
         self.open.pop()
 
     def handle_data(self, data: str) -> None:
-        if self.open and self.open[-1] == "style":
+        if self.open and self.open[-1] in ("style", "script"):
             return
         self.texts.append(data)
         if {"td", "th"} & set(self.open):

@@ -296,4 +296,3 @@ def test_mistakes(runs: dict[str, Path], capsys: pytest.CaptureFixture[str], tmp
     refused(run(a, a, "--check"), "--check: expected one run, got 2")
     refused(run(a, "--across", "precision"), "expected two runs")
     refused(run(a, a, "--margin", "0"), "expected a number from 1e-06 to 10, got '0'")
-    refused(run(a, a, "--out", tmp_path), "--out: expected one run")

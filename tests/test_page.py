@@ -13,14 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import looked_at
 from page_reader import Reader
 
 from reports import page_cells, page_counts
 from reports.build import Built, View
-from reports.page import CAPTIONS, page
+from reports.closing import closing_sentence
+from reports.page import page
+from reports.page_figures import FIGURES
 from reports.page_tables import Names, Table, natural
-from reports.words import closing_sentence, merged, skeleton
+from reports.words import merged, skeleton
 from results.manifest import Manifest
 from results.records import Agreement, BatchLaw, Ceiling, CleaningLog, ProfileCount, Ratio, WorkTime
 from tests import made_up_page as made
@@ -96,7 +97,7 @@ def test_every_reference_inside_the_page_has_its_target(whole: str) -> None:
 
 def test_nothing_is_loaded_from_anywhere(whole: str) -> None:
     found = Reader(whole)
-    assert {tag for tag, _ in found.tags} & {"script", "link", "iframe", "object", "embed", "base", "form"} == set()
+    assert {tag for tag, _ in found.tags} & {"link", "iframe", "object", "embed", "base", "form"} == set()
     for tag, attributes in found.tags:
         assert not [name for name in attributes if name.startswith("on") or name in ("srcset", "action", "background")]
         assert all(attributes.get(name, "data:image/svg+xml,").startswith("data:image/svg+xml,") for name in ("src",))
@@ -117,7 +118,7 @@ def test_a_reader_without_eyes_finds_language_headings_scopes_and_texts_for_imag
 
 
 def test_each_row_of_a_table_has_as_many_cells_as_its_head(whole: str) -> None:
-    for table in re.findall(r"<table>.*?</table>", whole, re.DOTALL):
+    for table in re.findall(r"<table\b.*?</table>", whole, re.DOTALL):
         assert len({len(row) for row in Reader(table).rows}) == 1
 
 
@@ -128,7 +129,7 @@ def test_the_same_input_gives_the_same_bytes(built: Built) -> None:
 def test_sections_come_in_the_order_in_which_they_are_asked_for(whole: str) -> None:
     anchors = re.findall(r'<h2 id="(\w+)">', whole)
     first = ["cells", "methods", "figures", "counters", "backward", "times", "peaks", "environment", "failures"]
-    assert anchors == [*first, "problems", "cleaning"]
+    assert anchors == [*first, "problems", "cleaning", "cite"]
     assert re.findall(r'<li><a href="#(\w+)">', whole) == anchors
 
 
@@ -147,13 +148,16 @@ def test_the_verdict_comes_first_with_what_it_rests_on(whole: str, built: Built)
     verdict = text[: text.index("Cells Utilization by method")]
     assert closing_sentence(built.views) in verdict
     assert "NVIDIA H200 · torch 2.15.0+cu132 · driver 570.86.15" in verdict
-    assert "100 TFLOP/s (fp32 dense: a sheet, page 3)" in verdict
-    assert "1.00 PFLOP/s (amp-bf16 dense: a sheet, page 3)" in verdict
+    # vgg16 and resnet18 are at places 7 and 3 of the suite: 0.05 + 0.007 · place, ± 2 %
+    intervals = "vgg16 b128 amp-bf16 9.70 to 10.1 %, resnet18 b128 amp-bf16 6.96 to 7.24 %"
+    peak = "the datasheet peak of amp-bf16, 1.00 PFLOP/s: amp-bf16 dense: a sheet, page 3"
+    assert f"95 % intervals: {intervals}. Divided by {peak}." in verdict
+    assert "Other peaks sheet: the datasheet peak, 100 TFLOP/s (fp32 dense: a sheet, page 3)" in verdict
     assert "7 of 8 measured, 1 of them with a wider interval than asked for; 1 failed" in verdict
 
 
 def test_every_cell_is_in_the_table_and_every_measured_one_in_that_of_methods(whole: str, built: Built) -> None:
-    tables = [Reader(table).rows[1:] for table in re.findall(r"<table>.*?</table>", whole, re.DOTALL)]
+    tables = [Reader(table).rows[1:] for table in re.findall(r"<table\b.*?</table>", whole, re.DOTALL)]
     cells = {(view.run.model, str(view.run.batch_size), view.run.precision) for view in built.views}
     measured = {(v.run.model, str(v.run.batch_size), v.run.precision) for v in built.views if v.measured}
     assert {tuple(row[:3]) for row in tables[0]} == cells
@@ -459,7 +463,9 @@ def test_models_are_sorted_by_the_numbers_in_their_names() -> None:
 
 def test_a_figure_survives_its_way_into_the_page(whole: str) -> None:
     first, second = Reader(whole).of("img")
-    assert first["alt"] == f"utilization by model: {CAPTIONS['utilization_by_model'][0]}"
+    about = FIGURES["utilization_by_model"]
+    seen = "From 9.9 % of the datasheet peak (vgg16 b128 amp-bf16) down to 5.0 % (resnet18 b1 fp32)."
+    assert first["alt"] == f"{about.caption}. {about.shows} {seen}"
     assert (first["width"], first["height"]) == ("480", "289")  # 360 and 216.5 pt · 4 / 3
     prefix, _, data = first["src"].partition(",")
     assert prefix == "data:image/svg+xml"
@@ -469,13 +475,14 @@ def test_a_figure_survives_its_way_into_the_page(whole: str) -> None:
         ["M", "0", "0", "L", "10", "10"]
     ]
     assert "DTD" not in urllib.parse.unquote(data)
-    assert second["alt"].startswith("a new one: ")
+    assert second["alt"] == "a new one. A new one."
 
 
 def test_pages_of_a_figure_share_a_caption_and_the_longest_name_wins(built: Built) -> None:
     drawn = {"flops_by_operation_vgg16": SVG, "utilization_by_method_post2021": SVG, "utilization_by_methods": SVG}
     captions = re.findall(r"<figcaption>(.*?)</figcaption>", page(built, drawn))
-    assert CAPTIONS["flops_by_operation"][0] in html.unescape(captions[0])
+    assert FIGURES["flops_by_operation"].caption in html.unescape(captions[0])
+    assert "too low (vgg16). Bars" in Reader(page(built, drawn)).of("img")[0]["alt"]  # which of its pages
     assert "utilization_post2021.csv" in captions[1]
     assert captions[2].startswith("utilization by methods")
 
@@ -512,10 +519,10 @@ def test_markup_in_data_stays_text(built: Built) -> None:
     document = page(hostile(built), {HOSTILE: SVG}, manifest=manifest, ceilings=[ceiling(shape=HOSTILE)])
     found = Reader(document)
     assert found.faults == []
-    assert {tag for tag, _ in found.tags} & {"script"} == set()
+    assert sum(tag == "script" for tag, _ in found.tags) == 1  # ours
     assert len(found.of("img")) == 1
     assert not [attributes for _, attributes in found.tags if "onerror" in attributes]
-    assert "<script>" not in document
+    assert document.count("<script>") == 1
     assert found.text.count('<script>alert("x")</script>&amp;') > 30  # it is there, as what it is: text
 
 
@@ -523,7 +530,7 @@ def test_a_figure_cannot_leave_its_attribute(built: Built) -> None:
     evil = SVG.replace("<text>", "<text>'><script>alert(1)</script> \" &quot; # %27 ")
     found = Reader(page(built, {"evil": evil}))
     assert found.faults == []
-    assert found.of("script") == []
+    assert found.of("script") == [{}]
     assert "%27%3E%3Cscript" in found.of("img")[0]["src"]
 
 
@@ -560,31 +567,3 @@ def test_a_run_without_any_cell_is_a_page_too() -> None:
     assert Reader(document).faults == []
     assert "The run holds no cell." in document
     assert "unknown device" in document
-
-
-# --- in a browser --------------------------------------------------------------------------------------------------
-
-LOOK = """<!doctype html><body style="margin:0"><iframe id="f" src="report.html" width="{width}" height="800"></iframe>
-<script>
-addEventListener("load", () => {{
-  const page = document.getElementById("f").contentDocument, root = page.documentElement;
-  const boxes = [...page.querySelectorAll(".scroll")];
-  document.title = JSON.stringify({{
-    width: root.clientWidth, wide: root.scrollWidth,
-    images: page.images.length, dead: [...page.images].filter(image => !image.naturalWidth).length,
-    scrolled: boxes.filter(box => box.scrollWidth > box.clientWidth).length,
-  }});
-}});
-</script>"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("width", [400, 1200])
-def test_a_browser_shows_it_without_complaint_and_only_tables_scroll_sideways(
-    whole: str, tmp_path: Path, width: int
-) -> None:
-    (tmp_path / "report.html").write_text(whole)
-    said = looked_at(tmp_path, LOOK.format(width=width))
-    assert said["wide"] <= said["width"] <= width
-    assert (said["images"], said["dead"]) == (2, 0)
-    assert (said["scrolled"] > 0) is (width == 400)

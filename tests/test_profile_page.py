@@ -21,17 +21,13 @@ PLOT = '<svg width="360pt" height="216pt" viewBox="0 0 360 216" xmlns="http://ww
 
 
 class Reader(page_reader.Reader):
-    """This page has a script, and drawings whose tags close themselves."""
+    """This page has drawings whose tags close themselves."""
 
     VOID = page_reader.Reader.VOID | {"rect"}
 
     def handle_endtag(self, tag: str) -> None:
         if tag not in self.VOID:
             super().handle_endtag(tag)
-
-    def handle_data(self, data: str) -> None:
-        if not self.open or self.open[-1] != "script":
-            super().handle_data(data)
 
     @property
     def text(self) -> str:

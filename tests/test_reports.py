@@ -18,8 +18,9 @@ from analysis.numerators import Counted
 from reports import figures, style
 from reports.build import Built, View
 from reports.cell_names import variant_lines
+from reports.closing import closing_sentence
 from reports.tables import to_csv, to_json, to_text
-from reports.words import closing_sentence, digits, percent, si, si_time, verdict
+from reports.words import digits, percent, si, si_time, verdict
 from results.records import Run, Sitting, Utilization, WorkTime, header
 
 SUITE = "resnet18 resnet34 resnet50 resnet101 resnet152 vgg11 vgg13 vgg16 vgg19 wide_resnet50_2 alexnet mobilenet_v2"

@@ -1,23 +1,8 @@
 "use strict";
-// Sorts tables, folds the tree of modules, and leads from the icicle to it. Without it everything is there, unfolded.
+// Folds the tree of modules, and leads from the icicle to it; tables.js before it sorts. Without it all is unfolded.
 (() => {
   const OPEN_ROWS = 40;
-
-  // --- the tree of rows: a flat table is one whose rows are all at depth 0
-  const tree = table => {
-    const root = {row: null, depth: -1, children: [], open: true};
-    const path = [root];
-    for (const row of table.tBodies[0].rows) {
-      const node = {row, depth: Number(row.dataset.depth || 0), children: [], open: true};
-      while (path[path.length - 1].depth >= node.depth) path.pop();
-      node.parent = path[path.length - 1];
-      node.parent.children.push(node);
-      path.push(node);
-    }
-    return root;
-  };
-
-  const each = (node, act) => node.children.forEach(child => { act(child); each(child, act); });
+  const {trees, each} = tables;
 
   const show = root => {
     const down = (node, visible) => node.children.forEach(child => {
@@ -29,52 +14,6 @@
       down(child, visible && child.open);
     });
     down(root, true);
-  };
-
-  const place = (table, root) => {
-    const body = table.tBodies[0];
-    each(root, node => body.append(node.row));
-  };
-
-  // --- sorting, among the modules of one parent; unknown is last whichever way
-  const value = (row, column) => {
-    const cell = row.cells[column];
-    if (column === 0 && "path" in row.dataset) return row.dataset.path;
-    if (!("v" in cell.dataset)) return cell.textContent.trim();
-    return cell.dataset.v === "" ? null : Number(cell.dataset.v);
-  };
-
-  const compare = (column, sign) => (a, b) => {
-    const [x, y] = [value(a.row, column), value(b.row, column)];
-    if (x === null || y === null) return (x === null) - (y === null);
-    return sign * (typeof x === "number" ? x - y : x.localeCompare(y)) || a.place - b.place;
-  };
-
-  const sorted = (root, order) => {
-    root.children.sort(order);
-    root.children.forEach(child => sorted(child, order));
-  };
-
-  const sortable = (table, root) => {
-    let number = 0;
-    each(root, node => { node.place = number++; });
-    [...table.tHead.rows[0].cells].forEach((head, column) => {
-      const button = document.createElement("button");
-      button.type = "button";
-      button.className = "sort";
-      button.append(...head.childNodes);
-      head.append(button);
-      button.addEventListener("click", () => {
-        const text = column === 0 || head.classList.contains("w");
-        const [first, second] = text ? ["ascending", "descending"] : ["descending", "ascending"];
-        const before = head.getAttribute("aria-sort");
-        const next = before === first ? second : before === second ? null : first;
-        for (const other of table.tHead.rows[0].cells) other.removeAttribute("aria-sort");
-        if (next) head.setAttribute("aria-sort", next);
-        sorted(root, next ? compare(column, next === "ascending" ? 1 : -1) : (a, b) => a.place - b.place);
-        place(table, root);
-      });
-    });
   };
 
   // --- folding
@@ -109,12 +48,6 @@
     return rows.length;
   };
 
-  const trees = new Map();
-  for (const table of document.querySelectorAll("table.sortable")) {
-    const root = tree(table);
-    trees.set(table, root);
-    sortable(table, root);
-  }
   const modules = document.getElementById("tree");
   if (modules) {
     const root = trees.get(modules);
