@@ -26,6 +26,9 @@ OF_A_MACHINE = ("device_name", "driver_branch", "torch_version", "torch_threads"
 ACROSS = (*OF_A_MACHINE, *(name for name in OF_A_STEP if name != "model"))
 """What a caller may compare across."""
 
+NO_COUNTERPART = "no counterpart; here it is "
+"""What the reason of a cell in one run alone begins with; its status there follows."""
+
 Key = tuple[str, ...]
 
 
@@ -157,7 +160,7 @@ def _adjusted(rows: Sequence[Comparison]) -> list[Comparison]:
 
 def _alone(group: Group, where: str) -> Comparison:
     status = ", ".join(dict.fromkeys(run.status for run in group.runs))
-    row = replace(_blank(group, where), reason=f"no counterpart; here it is {status}")
+    row = replace(_blank(group, where), reason=f"{NO_COUNTERPART}{status}")
     return replace(row, cells_a=row.cells_b, cells_b=()) if where == ONLY_A else row
 
 

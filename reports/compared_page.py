@@ -11,16 +11,18 @@ from dataclasses import dataclass, replace
 
 from reports import citation, page_cells
 from reports.build import View
+from reports.compared import NO_COUNTERPART
 from reports.compared_text import HEADS, cell_names, closing_lines, row_cells
 from reports.document import Section, Verdict, document
 from reports.page_figures import picture
 from reports.page_tables import UNKNOWN as DASH
-from reports.page_tables import Names, Table
-from reports.words import digits, fitting, percent
+from reports.page_tables import Names, Table, natural
+from reports.words import STATUS_WORDS, digits, fitting, percent
 from results.comparisons import FASTER, ONLY_A, ONLY_B, SAME, SLOWER, UNKNOWN, Comparison
 from results.reading import RunData
 
 _NAME_LETTERS = 60
+_ALONE = (ONLY_A, ONLY_B)
 _ALWAYS = ("started at", "host", "before the run: load_1min", "load_1min")
 """Facts in which two sittings differ whatever they are."""
 
@@ -70,7 +72,7 @@ def page(
 
 def sentence(rows: Sequence[Comparison]) -> str:
     """What became of the cells that both runs have, in one sentence."""
-    matched = [row for row in rows if row.verdict not in (ONLY_A, ONLY_B)]
+    matched = [row for row in rows if row.verdict not in _ALONE]
     count = {said: sum(row.verdict == said for row in matched) for said in (SLOWER, FASTER, SAME, UNKNOWN)}
     all_of = "the cell" if len(matched) == 1 else f"all {len(matched)} cells"
     alone = next((said for said, number in count.items() if number == len(matched)), "")
@@ -93,9 +95,9 @@ def _span(rows: Sequence[Comparison]) -> str:
 
 def _verdict(rows: Sequence[Comparison], sides: tuple[Side, Side], across: Sequence[str]) -> Verdict:
     """The sentence; the cell furthest from 1 with its interval; what was compared."""
-    matched = [row for row in rows if row.verdict not in (ONLY_A, ONLY_B)]
+    matched = [row for row in rows if row.verdict not in _ALONE]
     counts = [f"{len(matched)} in both"]
-    counts += [f"{n} {said}" for said in (ONLY_A, ONLY_B) if (n := sum(row.verdict == said for row in rows))]
+    counts += [f"{n} {said}" for said in _ALONE if (n := sum(row.verdict == said for row in rows))]
     rests_on: list[tuple[str, tuple[str, ...]]] = [(side.letter, (side.line, side.path)) for side in sides]
     rests_on += [("Differing by choice", (", ".join(across),))] if across else []
     rests_on += [("Cells", (", ".join(counts),)), ("Meaning", tuple(filter(None, closing_lines(matched)[1:])))]
@@ -121,17 +123,29 @@ def _interval(row: Comparison) -> str:
 def _cells(rows: Sequence[Comparison]) -> Table:
     """A row for each cell of either run; those that only one has stand back."""
     variants = len({row.variant for row in rows}) > 1
-    reasons = any(row.reason for row in rows)
+    rows = sorted(rows, key=lambda row: (row.verdict in _ALONE, natural(row.model), row.batch_size, row.precision))
+    reasons = any(map(_reason, rows))
     lines = []
     for row in rows:
         model, *texts = row_cells(row)
         below = f"\n{row.variant}" if variants and row.variant else ""
-        chances = (DASH if p is None else digits(p, 2) for p in (row.p_different, row.p_same))
-        lines.append((model + below, *texts, *chances, *((row.reason or DASH,) if reasons else ())))
+        chances = map(_chance, (row.p_different, row.p_same))
+        lines.append((model + below, *texts, *chances, *((_reason(row) or DASH,) if reasons else ())))
     columns = (*HEADS, "p, differ", "p, same", *(("reason",) if reasons else ()))
     words = frozenset(("model", "precision", "B is", "reason"))
-    dim = frozenset(place for place, row in enumerate(rows) if row.verdict in (ONLY_A, ONLY_B))
+    dim = frozenset(place for place, row in enumerate(rows) if row.verdict in _ALONE)
     return Table("The training step of each cell in B against A", columns, tuple(lines), words, dim)
+
+
+def _chance(p: float | None) -> str:
+    """A p-value with two digits, and none that nobody reads."""
+    return DASH if p is None else "<0.001" if p < 0.001 else digits(p, 2)
+
+
+def _reason(row: Comparison) -> str:
+    """Why nothing can be told; of a cell in one run alone, whose place says that, only if it failed there."""
+    said = row.reason.removeprefix(NO_COUNTERPART)
+    return "" if row.verdict in _ALONE and said == "ok" else STATUS_WORDS.get(said, said.replace("_", " "))
 
 
 def _figures(figures: Mapping[str, str]) -> Section:

@@ -6,6 +6,7 @@ far from 1. Cells of one run alone and cells without a time have no ratio and ar
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +34,16 @@ _LOOKS: dict[str, tuple[int, str, bool]] = {
 
 _NAME_LETTERS = 40
 _ROW_IN = 0.2
-_ROOM = 1.06
+_ROOM = 1.04
+_WIDEST = 1.4
+"""An interval that goes on further than this beyond the outermost dot leaves the panel."""
+
+_TICKS = (
+    "1 2 0.5 1.5 0.7 1.2 0.8 1.1 0.9 4 0.25 10 0.1 3 0.3 1.3 1.05 0.95 1.4 0.6 1.02 0.98 1.75 2.5 6 0.4 8 20 0.05 5 50"
+)
+"""Numbers that may stand below the axis, those that come first before others that they would cover."""
+
+_MOST_TICKS = 9
 
 Dot = tuple[str, Comparison]
 
@@ -49,10 +59,12 @@ def ratios(rows: Sequence[Comparison]) -> dict[str, Figure]:
 
 
 def _span(rows: Sequence[Comparison]) -> tuple[float, float]:
-    """From the lowest to the highest end of anything that is drawn, with room beside it."""
-    ends = [end for row in rows for end in (row.low_ratio, row.ratio, row.high_ratio) if end is not None]
-    margins = [1 + row.margin_ratio for row in rows if row.margin_ratio is not None] or [1.0]
-    return min(*ends, 1 / max(margins)) / _ROOM, max(*ends, *margins) * _ROOM
+    """What is drawn: all ratios and the margin, and of wide intervals as much as leaves the dots apart."""
+    ratios = [row.ratio or 1.0 for row in rows]
+    ends = [end for row in rows for end in (row.low_ratio, row.high_ratio) if end is not None] or ratios
+    margin = 1 + max((row.margin_ratio for row in rows if row.margin_ratio is not None), default=0.0)
+    lowest, highest = min(*ratios, 1 / margin), max(*ratios, margin)
+    return max(min(*ends, lowest), lowest / _WIDEST) / _ROOM, min(max(*ends, highest), highest * _WIDEST) * _ROOM
 
 
 def _figure(dots: Sequence[Dot], span: tuple[float, float]) -> Figure:
@@ -108,10 +120,11 @@ def _marks(verdicts: set[str]) -> list[Any]:
 
 def _across(axes: Axes, span: tuple[float, float]) -> None:
     """A logarithmic axis with plain numbers."""
-    from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
-
     axes.set_xscale("log")
+    axes.minorticks_off()
+    ticks: list[float] = []
+    for tick in (tick for tick in map(float, _TICKS.split()) if span[0] <= tick <= span[1]):
+        if all(abs(math.log(tick / other)) * _MOST_TICKS >= math.log(span[1] / span[0]) for other in ticks):
+            ticks.append(tick)
+    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     axes.set_xlim(*span)
-    axes.xaxis.set_major_locator(MaxNLocator(7, steps=[1, 2, 2.5, 5, 10]))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.xaxis.set_minor_locator(NullLocator())

@@ -19,7 +19,7 @@ UNKNOWN = "–"
 CELL = ("model", "batch", "precision")
 """Columns that name a cell."""
 
-_AMOUNT = re.compile(r"([−+-]?)(\d+(?:\.\d+)?)(?: ([PTGMkmµ]?)(?:FLOP|B|s|Hz|W|J)(?!\w))?")
+_AMOUNT = re.compile(r"<?([−+-]?)(\d+(?:\.\d+)?)(?: ([PTGMkmµ]?)(?:FLOP|B|s|Hz|W|J)(?!\w))?")
 _SCALES = {"P": 1e15, "T": 1e12, "G": 1e9, "M": 1e6, "k": 1e3, "m": 1e-3, "µ": 1e-6}
 
 WORDS = frozenset(("model", "precision"))

@@ -48,7 +48,8 @@ def test_contrast_is_that_of_the_standard() -> None:
 def schemes() -> dict[str, dict[str, str]]:
     """light, dark, print → the colours that the style names there."""
     found = [dict(re.findall(r"--(\w+): (#\w+);", block)) for block in re.findall(r":root \{(.*?)\}", STYLE)]
-    assert [set(colours) for colours in found] == [{"ink", "soft", "paper", "wash", "line", "accent"}] * 3
+    assert all(set(colours) >= {"ink", "soft", "paper", "wash", "line", "accent"} for colours in found)
+    assert len(found) == 3
     return dict(zip(("light", "dark", "print"), found, strict=True))
 
 
@@ -82,6 +83,7 @@ def test_labels_in_the_icicle_can_be_read() -> None:
         ("20 + 20", "20"),
         ("0.9000 to 1.200", "0.9"),
         ("150 GB", "150000000000"),
+        ("<0.001", "0.001"),
         ("–", ""),
         ("out of memory", ""),
         ("", ""),
