@@ -88,7 +88,8 @@ def _models(told: Sequence[View]) -> Closing | None:
     if len(models) < 2:
         return None
     means = {model: fmean(_ratio(view) for view in same) for model, same in models.items()}
-    best, worst = max(means, key=lambda model: means[model]), min(means, key=lambda model: means[model])
+    best = max(means, key=lambda model: means[model])
+    worst = min(reversed(means), key=lambda model: means[model])  # another one even where all are equal
     high, low = models[best], models[worst]
     start, names = f"At {key[0]}, batch {key[1]}", (_model(high[0]), _model(low[0]))
     if _overlap(_ratios(high[0]), _ratios(low[0])):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from reports import panels, style
 from reports.compared_text import cell_names
-from reports.words import fitting, percent
+from reports.words import percent
 from results.comparisons import FASTER, SAME, SLOWER, UNKNOWN, Comparison
 
 if TYPE_CHECKING:
@@ -32,7 +32,6 @@ _LOOKS: dict[str, tuple[int, str, bool]] = {
 }
 """Verdict → (place in the palette, marker, filled)."""
 
-_NAME_LETTERS = 40
 _ROW_IN = 0.2
 _ROOM = 1.04
 _WIDEST = 1.4
@@ -75,7 +74,7 @@ def _figure(dots: Sequence[Dot], span: tuple[float, float]) -> Figure:
     axes.axvline(1, color="0.3", linewidth=1, zorder=1)
     for place, (_, row) in enumerate(dots):
         _dot(axes, row, place)
-    axes.set_yticks(range(len(dots)), [fitting(name, _NAME_LETTERS) for name, _ in dots])
+    axes.set_yticks(range(len(dots)), [style.label(name) for name, _ in dots])
     axes.set_ylim(len(dots) - 0.5, -0.5)
     panels.lines_between(axes, len(dots))
     _across(axes, span)

@@ -13,7 +13,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reports import figures as overview
-from reports import figures_counts, figures_methods, figures_profiles, figures_ratios, figures_states, figures_times
+from reports import (
+    figures_counts,
+    figures_methods,
+    figures_profiles,
+    figures_ratios,
+    figures_states,
+    figures_times,
+    style,
+)
 from results.records import Agreement, CleanedOperation, ProfileCount, Ratio, Record, Utilization, WorkTime, header
 
 if TYPE_CHECKING:
@@ -28,25 +36,35 @@ RATIOS = "cleaned/ratios.csv"
 WORK_TIMES = "work_times.csv"
 PROFILED = "cleaned/profiled_operations.csv.gz"
 
+_NAMES = ("model", "workload")
+"""Columns of names that somebody chose."""
+
 
 def figures(directory: Path) -> dict[str, Figure]:
     """File name → figure, for whatever tables `directory` holds. Draw and render inside `style.theme()`.
 
     Raises ValueError for a file that is not the table its name says.
     """
-    fractions = read(directory / UTILIZATION, Utilization)
+    fractions = _drawable(directory / UTILIZATION, Utilization)
     drawn = overview.figures(fractions)
     drawn |= figures_methods.by_method(fractions)
-    drawn |= figures_methods.by_method(read(directory / POST2021, Utilization), post2021=True)
-    drawn |= figures_counts.by_counter(read(directory / AGREEMENT, Agreement))
-    counts = read(directory / PROFILE_COUNTS, ProfileCount)
+    drawn |= figures_methods.by_method(_drawable(directory / POST2021, Utilization), post2021=True)
+    drawn |= figures_counts.by_counter(_drawable(directory / AGREEMENT, Agreement))
+    counts = _drawable(directory / PROFILE_COUNTS, ProfileCount)
     models = {**_column(counts, "model"), **_column(fractions, "model")}
     drawn |= figures_profiles.by_batch(counts, _column(fractions, "variant"))
     drawn |= figures_states.states(counts, _column(fractions, "variant"))
-    drawn |= figures_profiles.by_operation(read(directory / PROFILED, CleanedOperation), models)
-    drawn |= figures_ratios.ratios(read(directory / RATIOS, Ratio))
-    drawn |= figures_times.epoch_times(read(directory / WORK_TIMES, WorkTime))
+    drawn |= figures_profiles.by_operation(_drawable(directory / PROFILED, CleanedOperation), models)
+    drawn |= figures_ratios.ratios(_drawable(directory / RATIOS, Ratio))
+    drawn |= figures_times.epoch_times(_drawable(directory / WORK_TIMES, WorkTime))
     return drawn
+
+
+def _drawable(path: Path, record: type[Record]) -> pd.DataFrame:
+    """A derived table whose names are drawn as they stand."""
+    frame = read(path, record)
+    named = [name for name in _NAMES if name in frame]
+    return frame.assign(**{name: frame[name].map(style.label) for name in named})
 
 
 def _column(frame: pd.DataFrame, name: str) -> dict[str, str]:

@@ -9,8 +9,11 @@ from __future__ import annotations
 import contextlib
 import io
 import itertools
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+
+from reports.words import fitting
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -26,6 +29,8 @@ PAGE_IN = 7.2
 
 PNG_DPI = 200
 LABEL_PT = 8.5
+LABEL_LETTERS = 40
+"""Of a name beside an axis; more would leave no room for what is drawn."""
 
 _RC: dict[str, Any] = {
     "axes.edgecolor": "0.3",
@@ -104,6 +109,17 @@ def phase_looks() -> dict[str, tuple[Any, str]]:
 def verdict_looks() -> dict[str, tuple[Any, str]]:
     """right, under, over, unknown → (colour, hatch)."""
     return {name: _look(*look) for name, look in _VERDICTS.items()}
+
+
+def label(name: str, letters: int = LABEL_LETTERS) -> str:
+    """A name as it can stand beside an axis: letter by letter, and a longer one shortened.
+
+    Two dollars would else enclose a formula, and maybe a bad one. Two long names stay two: a sum of all of it follows
+    what is shown of a name.
+    """
+    if len(name) > letters:
+        name = f"{fitting(name, letters - 6)} #{zlib.crc32(name.encode('utf-8', 'replace')) & 0xFFFF:04x}"
+    return name.replace("$", r"\$")
 
 
 def _look(colour: int | str, marker: str) -> tuple[Any, str]:
