@@ -47,7 +47,7 @@ def row_cells(row: Comparison) -> list[str]:
         interval = f"{digits(row.low_ratio, 4)} to {digits(row.high_ratio, 4)}"
     ratio = _UNKNOWN if row.ratio is None else digits(row.ratio, 4)
     times = [_UNKNOWN if time_s is None else si_time(time_s) for time_s in (row.time_a_s, row.time_b_s)]
-    blocks = f"{row.blocks_a}, {row.blocks_b}"
+    blocks = f"{row.blocks_a}, {row.blocks_b}" if row.blocks_a or row.blocks_b else _UNKNOWN
     return [row.model, str(row.batch_size), row.precision, row.verdict, ratio, interval, *times, blocks]
 
 

@@ -75,7 +75,7 @@ const tables = (() => {
     tools.className = "tools";
     words.type = "search";
     words.setAttribute("aria-label", "Filter the rows of: " + table.caption.textContent.trim());
-    label.append("Filter ", words);
+    label.append("Filter rows ", words);
     tools.append(label, count);
     const apply = () => {
       const asked = words.value.toLowerCase().split(/\s+/).filter(Boolean);
