@@ -2,15 +2,15 @@
 
 Fathom's Figure 1 answers with a histogram of 100 steps. Here a series has:
 
-* its mean with a 95 % interval that knows about neighbours (`analysis/statistics.py`), and its spread (standard
-  deviation ÷ mean) with the interval of a normal sample's: s·√((n-1)/χ²);
+* its median with a 95 % interval by order statistics (`analysis/statistics.py`), and its spread (standard deviation ÷
+  mean) with the interval of a normal sample's: s·√((n-1)/χ²);
 * its trend: the median of the slopes between all pairs of steps (Theil 1950; Sen, J. Am. Stat. Assoc. 63, 1968), with
   Sen's 95 % interval from the distribution of Kendall's S;
 * a test against a trend: Mann-Kendall (Mann, Econometrica 13, 1945; Kendall, "Rank correlation methods"), exact for
   up to 50 steps without ties, else normal with the correction for ties and for continuity. It asks nothing of the
   distribution of the times, so that single slow steps do no harm.
 
-Assumed by the trend's test and interval: steps independent of their neighbours. `autocorrelation` is told beside
+Assumed by the intervals and the test: steps independent of their neighbours. `autocorrelation` is told beside
 them: where it is large, small probabilities are too small. Not claimed: that a series without a trend is stationary in
 every sense, or that a few steps could show a small one; `trend_low`, `trend_high` say what they cannot rule out.
 """
@@ -38,13 +38,14 @@ FEWEST = 4
 
 @dataclass(frozen=True)
 class Stationarity:
-    """Of a series of times in s, in order. Ratios are to the mean; trends are over the whole series, not a step.
+    """Of a series of times in s, in order. low_s, high_s: of the median, None below six steps.
 
-    p_value: how often a series without a trend would look at least as ordered; None below `FEWEST` steps.
+    The spread is a ratio to the mean; trends are ratios to the median, over the whole series, not a step. p_value: how
+    often a series without a trend would look at least as ordered; None below `FEWEST` steps.
     """
 
     n: int
-    mean_s: float
+    median_s: float
     low_s: float | None
     high_s: float | None
     spread_ratio: float | None
@@ -74,12 +75,13 @@ def stationarity(times_s: Sequence[float]) -> Stationarity:
     n = summary.n
     spread = _spread(times_s, summary.mean)
     slope = sen_slope(times_s)
-    trend = (None, None, None) if slope is None else tuple(each * (n - 1) / summary.mean for each in slope)
+    trend = (None, None, None) if slope is None else tuple(each * (n - 1) / summary.median for each in slope)
+    level = blocks.median_interval(times_s)
     return Stationarity(
         n=n,
-        mean_s=summary.mean,
-        low_s=summary.low,
-        high_s=summary.high,
+        median_s=summary.median,
+        low_s=None if level is None else level[0],
+        high_s=None if level is None else level[2],
         spread_ratio=spread[0],
         spread_low=spread[1],
         spread_high=spread[2],

@@ -36,12 +36,17 @@ def ways(data: Characterization) -> list[Way]:
         before = [] if base is None else [step.time_s for step in steps_of(data, base.recording, PLAIN)]
         if times:
             ratio, low, high = ratio_of_means(times, before) if before else (None, None, None)
-            steps = sum(1 for step in data.steps if step.recording == each.recording and step.part == PLAIN)
-            energy_j = None if each.energy_j is None else each.energy_j / steps
+            energy_j = step_energy_j(data, each)
             found.append(
                 Way(each.workload, _differing(each, base), statistics.median(times), ratio, low, high, energy_j)
             )
     return found
+
+
+def step_energy_j(data: Characterization, recording: Recording) -> float | None:
+    """The device's energy of a plain step, the mean over all of them; None where no counter was read."""
+    steps = sum(1 for step in data.steps if step.recording == recording.recording and step.part == PLAIN)
+    return None if recording.energy_j is None or not steps else recording.energy_j / steps
 
 
 def _differing(recording: Recording, base: Recording | None) -> str:

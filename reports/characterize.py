@@ -26,6 +26,7 @@ from analysis.over_threads import Scaling, over_batch, parallelism
 from analysis.reconstructed import Reconstructed, reconstructed
 from analysis.similarity import Merge
 from analysis.stationarity import Stationarity
+from analysis.variants import Moved, moved, pictures
 from results.characterization import Characterization, Recording
 
 SUFFICIENT = 0.9
@@ -34,12 +35,14 @@ SUFFICIENT = 0.9
 
 @dataclass(frozen=True)
 class Seen:
-    """Everything that is told. compared: the mixes that stand for their workloads."""
+    """Everything that is told. compared: the mixes that stand for their workloads; pictures: variant → its linkage."""
 
     data: Characterization
     mixes: tuple[Mix, ...]
     compared: tuple[Mix, ...]
     linkage: tuple[Merge, ...]
+    pictures: Mapping[str, tuple[Merge, ...]]
+    moved: tuple[Moved, ...]
     steadiness: tuple[tuple[Recording, Stationarity], ...]
     against: tuple[Against, ...]
     parallelism: tuple[Scaling, ...]
@@ -65,11 +68,14 @@ def look(
     """Work it all out. reproduce: "fathom" to tell the paper's numbers beside ours; peaks: unit → FLOP/s."""
     found = mixes(data, grouping)
     chosen = compared(found)
+    varied = pictures(chosen)
     return Seen(
         data=data,
         mixes=tuple(found),
         compared=tuple(chosen),
         linkage=tuple(linkage(chosen)),
+        pictures={variant: tuple(linkage(mine)) for variant, mine in varied.items()},
+        moved=tuple(moved(varied)),
         steadiness=tuple(steadiness(data)),
         against=tuple(training_against_inference(data)),
         parallelism=tuple(parallelism(data, grouping)),
@@ -101,3 +107,9 @@ def types_told(mix: Mix) -> int | None:
 def paper_name(mix: Mix) -> str:
     """The paper's name of a workload: "speech" of "fathom-speech@small"."""
     return mix.recording.workload.partition("@")[0].removeprefix("fathom-")
+
+
+def paper_label(mix: Mix) -> str:
+    """The paper's name of a workload, and its variant where that is not the code's."""
+    variant = mix.recording.variant
+    return paper_name(mix) if variant in ("", "as_coded") else f"{paper_name(mix)} {variant}"

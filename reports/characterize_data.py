@@ -13,6 +13,7 @@ from typing import Any
 from analysis.fathom_groups import GROUPS
 from analysis.mix import Mix
 from analysis.similarity import Merge
+from reports import characterize_variants
 from reports.characterize import Seen, types_told
 from results.characterization import Recording
 from results.rows import to_text
@@ -61,11 +62,12 @@ def _merge(merge: Merge) -> Row:
 
 
 def tables(seen: Seen) -> dict[str, str]:
-    """File name → CSV of what was derived; of a table without rows the header alone."""
+    """File name → CSV of what was derived; a table without rows is empty."""
     return {
         "groups.csv": groups_csv(seen),
         "types.csv": _csv(_type_rows(seen)),
         "linkage.csv": _csv([_merge(merge) for merge in seen.linkage]),
+        "variants.csv": _csv(characterize_variants.rows(seen)),
         "stationarity.csv": _csv(_steady_rows(seen)),
         "training_inference.csv": _csv([vars(each) for each in seen.against]),
         "parallelism.csv": _csv(_parallel_rows(seen)),

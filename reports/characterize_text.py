@@ -11,10 +11,11 @@ from analysis.fathom_figure3 import figure3_groups
 from analysis.fathom_groups import GROUPS, MOST_UNCLASSIFIED_RATIO, OPERATIONS
 from analysis.similarity import inverted
 from reports import characterize_text_costs as costs
-from reports.characterize import Seen, paper_name, types_told
+from reports import characterize_variants as variants
+from reports.characterize import Seen, paper_label, paper_name, types_told
 from reports.characterize_words import UNKNOWN, in_range, ratio, times, whole
 from reports.columns import columns
-from reports.words import STATUS_WORDS, percent, si_time
+from reports.words import STATUS_WORDS, percent, si, si_time
 from results.characterization import WARM_UP, Characterization, Recording
 
 
@@ -23,6 +24,7 @@ def to_text(seen: Seen) -> str:
     parts = (
         _groups(seen),
         _likeness(seen),
+        variants.to_lines(seen),
         _reproduced(seen),
         _steady(seen),
         _against(seen),
@@ -86,12 +88,12 @@ def _reproduced(seen: Seen) -> Iterator[str]:
         name = paper_name(each)
         if name not in paper:
             continue
-        missing.remove(name)
+        missing = [one for one in missing if one != name]
         ours = {group: each.groups[group].ratio for group in GROUPS}
         theirs = {group: cell / 100 for group, cell in paper[name].items()}
         largest = max(theirs, key=lambda group: theirs[group])
         same = "same" if largest == each.dominant else "another"
-        rows.append([name, "ours", *(whole(ours[group]) for group in GROUPS), f"{each.dominant}, {same}"])
+        rows.append([paper_label(each), "ours", *(whole(ours[group]) for group in GROUPS), f"{each.dominant}, {same}"])
         rows.append(["", "paper", *(whole(theirs[group]) for group in OPERATIONS), "", largest])
     yield from columns(rows, left=(0, 1, 10))
     if missing:
@@ -103,8 +105,8 @@ def _reproduced(seen: Seen) -> Iterator[str]:
 def _steady(seen: Seen) -> Iterator[str]:
     if not seen.steadiness:
         return
-    yield "Steps one after another, without the profiler: spread, and a trend over all of them (Mann-Kendall)"
-    rows = [["workload", "mode", "steps", "first", "mean", "95 %", "spread", "95 %", "trend", "95 %", "p", "verdict"]]
+    yield "Steps one after another, without the profiler: level, spread, and a trend over all of them (Mann-Kendall)"
+    rows = [["workload", "mode", "steps", "first", "median", "95 %", "spread", "95 %", "trend", "95 %", "p", "verdict"]]
     for recording, each in seen.steadiness:
         rows.append(
             [
@@ -112,8 +114,8 @@ def _steady(seen: Seen) -> Iterator[str]:
                 recording.mode,
                 str(each.n),
                 _first(seen.data, recording),
-                si_time(each.mean_s),
-                UNKNOWN if each.low_s is None else f"± {percent((each.mean_s - each.low_s) / each.mean_s)}",
+                si_time(each.median_s),
+                _around(each.low_s, each.median_s, each.high_s),
                 ratio(each.spread_ratio),
                 in_range(each.spread_low, each.spread_high),
                 _signed(each.trend_ratio),
@@ -123,6 +125,13 @@ def _steady(seen: Seen) -> Iterator[str]:
             ]
         )
     yield from columns(rows, left=(0, 1))
+
+
+def _around(low_s: float | None, middle_s: float, high_s: float | None) -> str:
+    """An interval as how far its ends are from the middle."""
+    if low_s is None or high_s is None:
+        return UNKNOWN
+    return in_range(low_s / middle_s - 1, high_s / middle_s - 1, signed=True)
 
 
 def _first(data: Characterization, recording: Recording) -> str:
@@ -160,4 +169,17 @@ def _lost(seen: Seen) -> Iterator[str]:
     if profiled and max(profiled) > 1.1:
         few, most = f"{min(profiled):.2f}", f"{max(profiled):.2f}"
         yield f"note: under the profiler steps took {few if few == most else f'{few} to {most}'} times as long"
+    yield from _cost(seen.data)
     yield from (f"note: {note}" for note in seen.notes)
+
+
+def _cost(data: Characterization) -> Iterator[str]:
+    """Where this was recorded, and what it took."""
+    of = {(each.torch_version, each.device, each.device_name) for each in data.recordings if each.torch_version}
+    for version, device, name in sorted(of):
+        yield f"note: recorded with PyTorch {version} on {device}{f' ({name})' if name else ''}"
+    took = [each.took_s for each in data.recordings if each.took_s is not None]
+    held = [each.peak_memory_bytes for each in data.recordings if each.peak_memory_bytes and each.device == "cpu"]
+    if took:
+        memory = f", each in at most {si(max(held), 'B')} of memory" if held else ""
+        yield f"note: {len(took)} recordings of {si_time(sum(took))} together{memory}, one after the other"

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from analysis.amdahl import Amdahl
 from analysis.fathom_groups import GROUPS
-from analysis.ways import ways
+from analysis.ways import step_energy_j, ways
 from reports.characterize import Seen
-from reports.characterize_words import UNKNOWN, in_range, ratio, times, whole
+from reports.characterize_words import UNKNOWN, in_range, joules, ratio, times, whole
 from reports.columns import columns
 from reports.words import digits, percent, si, si_time
 
@@ -91,7 +91,10 @@ def launches(seen: Seen) -> Iterator[str]:
         return
     yield "How a step is cut up: launches (on a CPU: calls that would be some), and what lies between"
     rows = [["workload", "launches", "a launch", "below 10 µs", "between", "peak memory", "lives at once"]]
-    for each, mix in zip(seen.launching, seen.mixes, strict=True):
+    spent = [step_energy_j(seen.data, mix.recording) for mix in seen.mixes]
+    told = any(each is not None for each in spent)
+    rows[0] += ["energy a step"] if told else []
+    for each, mix, energy_j in zip(seen.launching, seen.mixes, spent, strict=True):
         recording = mix.recording
         rows.append(
             [
@@ -102,6 +105,7 @@ def launches(seen: Seen) -> Iterator[str]:
                 percent(each.between_ratio),
                 UNKNOWN if recording.peak_memory_bytes is None else si(recording.peak_memory_bytes, "B"),
                 UNKNOWN if recording.live_bytes is None else si(recording.live_bytes, "B"),
+                *([joules(energy_j)] if told else []),
             ]
         )
     yield from columns(rows, left=(0,))
@@ -145,10 +149,9 @@ def other_ways(seen: Seen) -> Iterator[str]:
     """Seeds and switches: what each changes of the step."""
     rows = [["workload", "way", "step", "÷ the mix", "95 %", "energy a step"]]
     for each in ways(seen.data):
-        spent = UNKNOWN if each.energy_j is None else f"{digits(each.energy_j)} J"
         divided = UNKNOWN if each.ratio is None else digits(each.ratio, 3)
         interval = UNKNOWN if each.low is None or each.high is None else f"{each.low:.2f} to {each.high:.2f}"
-        rows.append([each.workload, each.way, si_time(each.step_s), divided, interval, spent])
+        rows.append([each.workload, each.way, si_time(each.step_s), divided, interval, joules(each.energy_j)])
     if len(rows) > 1:
         yield "Other ways to run the training step"
         yield from columns(rows, left=(0, 1))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reports.words import digits, percent
+from reports.words import digits, percent, si
 
 UNKNOWN = "–"
 
@@ -26,3 +26,7 @@ def in_range(low: float | None, high: float | None, signed: bool = False) -> str
 
 def times(ratio: float | None) -> str:
     return UNKNOWN if ratio is None else digits(ratio, 2)
+
+
+def joules(energy_j: float | None) -> str:
+    return UNKNOWN if energy_j is None else si(energy_j, "J")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.fathom_groups import GROUPS
 from analysis.mix import Mix, cumulative
-from analysis.similarity import matrix
+from reports import characterize_variants as variants
 from reports import figures_characterize_ways as ways
 from reports import panels, style
 from reports.words import fitting
@@ -26,8 +26,11 @@ LEAST_RATIO = 0.01
 
 HIGHEST_RATIO = 0.90
 
+NO_BREAK = "\N{NO-BREAK SPACE}"
+
 _CELL_IN = 0.23
 _LETTERS = 26
+_LETTERS_OF_MIXES = 40
 _MOST_TYPES = 44
 _LINES = ("-", "--", "-.", ":")
 
@@ -39,6 +42,7 @@ def figures(seen: Seen) -> dict[str, Figure]:
         "types": _types,
         "skew": _skew,
         "likeness": _likeness,
+        "likeness_variants": variants.figure,
         "steps": ways.steps,
         "training_inference": ways.training_inference,
         "parallelism": ways.parallelism,
@@ -61,9 +65,9 @@ def _groups(seen: Seen) -> Figure | None:
     ]
     height_in = 1.3 + _CELL_IN * len(mixes)
     figure, (axes,), _ = panels.grid(1, 1, height_in, width_in=style.COLUMN_IN * 1.6)
-    _heat(axes, cells, [each.label for each in mixes], numbers=True)
+    _heat(axes, cells, [each.label for each in mixes], letters=_LETTERS_OF_MIXES)
     axes.set_xticks(range(len(columns)), columns)
-    words = ", ".join(f"{letter} {word}" for letter, word in GROUPS.items())
+    words = ", ".join(f"{letter} {word}".replace(" ", NO_BREAK) for letter, word in GROUPS.items())
     panels.say_below(figure, "per cent of a step", words)
     return figure
 
@@ -78,7 +82,7 @@ def _types(seen: Seen) -> Figure | None:
     cells = [[row.get(column, 0.0) for column in columns] for row in shares]
     height_in = 1.5 + _CELL_IN * len(mixes)
     figure, (axes,), _ = panels.grid(1, 1, height_in, width_in=style.PAGE_IN + 1.4)
-    _heat(axes, cells, [each.label for each in mixes], numbers=True, size=6)
+    _heat(axes, cells, [each.label for each in mixes], size=6)
     axes.set_xticks(
         range(len(columns)), [fitting(name, _LETTERS) for _, name in columns], rotation=90, fontsize=6, ha="center"
     )
@@ -106,7 +110,9 @@ def columns_of(mixes: Sequence[Mix]) -> list[tuple[str, str]]:
     return sorted(kept, key=lambda key: (order.index(key[0]), -most[key]))
 
 
-def _heat(axes: Axes, cells: Sequence[Sequence[float]], rows: Sequence[str], *, numbers: bool, size: float = 7) -> None:
+def _heat(
+    axes: Axes, cells: Sequence[Sequence[float]], rows: Sequence[str], size: float = 7, letters: int = _LETTERS
+) -> None:
     """Shares on a logarithmic colour from 1 % to 90 %, white below; each with its per cent."""
     import numpy as np
     from matplotlib.colors import LogNorm
@@ -114,7 +120,7 @@ def _heat(axes: Axes, cells: Sequence[Sequence[float]], rows: Sequence[str], *, 
     values = np.array(cells, dtype=float)
     shown = np.ma.masked_less(values, LEAST_RATIO)
     axes.imshow(shown, norm=LogNorm(LEAST_RATIO, HIGHEST_RATIO), cmap="YlGnBu", aspect="auto")
-    axes.set_yticks(range(len(rows)), [fitting(row, _LETTERS) for row in rows], fontsize=7)
+    axes.set_yticks(range(len(rows)), [fitting(row, letters) for row in rows], fontsize=7)
     axes.grid(visible=False)
     for side in axes.spines.values():
         side.set_visible(False)
@@ -123,11 +129,10 @@ def _heat(axes: Axes, cells: Sequence[Sequence[float]], rows: Sequence[str], *, 
     axes.set_yticks([place - 0.5 for place in range(values.shape[0] + 1)], minor=True)
     axes.grid(which="minor", color="white", linewidth=1.2)
     axes.tick_params(which="minor", length=0)
-    if numbers:
-        for row, column in np.argwhere(values >= LEAST_RATIO):
-            share = values[row, column]
-            colour = "white" if share > 0.15 else "0.1"
-            axes.text(column, row, f"{100 * share:.0f}", ha="center", va="center", fontsize=size, color=colour)
+    for row, column in np.argwhere(values >= LEAST_RATIO):
+        share = values[row, column]
+        colour = "white" if share > 0.15 else "0.1"
+        axes.text(column, row, f"{100 * share:.0f}", ha="center", va="center", fontsize=size, color=colour)
 
 
 def _skew(seen: Seen) -> Figure | None:
@@ -162,19 +167,12 @@ def colours() -> list[Any]:
 
 def _likeness(seen: Seen) -> Figure | None:
     """The paper's Figure 4: which workloads join at which distance."""
-    from scipy.cluster.hierarchy import dendrogram
-
     if not seen.linkage:
         return None
     names = _leaves(seen)
     figure, (axes,), _ = panels.grid(1, 1, 0.6 + _CELL_IN * len(names), width_in=style.COLUMN_IN * 1.5)
-    rows = matrix(names, seen.linkage)
-    dendrogram(
-        rows, labels=[fitting(name, _LETTERS) for name in names], orientation="left", ax=axes,
-        link_color_func=lambda _: "0.25", leaf_font_size=7,
-    )  # fmt: skip
-    axes.grid(axis="y", visible=False)
-    axes.set_xlim(max(row[2] for row in rows) * 1.08, 0)
+    variants.tree(axes, names, seen.linkage)
+    axes.set_xlim(max(merge.height for merge in seen.linkage) * 1.08, 0)
     panels.plain([axes])
     axes.spines["left"].set_visible(False)
     panels.say_below(figure, "cosine distance of the shares by operation type; clusters by their centroids")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,7 @@ from analysis.mix import steps_of
 from analysis.over_threads import Scaling
 from analysis.stationarity import Stationarity
 from reports import panels, style
-from reports.characterize import Seen, paper_name
+from reports.characterize import Seen, paper_label, paper_name
 from reports.words import fitting, si_time
 from results.characterization import MODES, PLAIN, Recording
 
@@ -42,38 +41,41 @@ def group_looks() -> Mapping[str, tuple[Any, str]]:
 
 
 def steps(seen: Seen) -> Figure | None:
-    """The paper's Figure 1 in order of time: each step ÷ the mean, the 95 % interval of the mean, and Sen's trend."""
+    """The paper's Figure 1 in order of time: each step ÷ the median, with its 95 % interval, and Sen's trend."""
+    from matplotlib.ticker import MaxNLocator
+
     shown = _fewer(seen.steadiness)
     if not shown:
         return None
     top = 2.0
     figure, drawn, spare = panels.grid(len(shown), 4, 1.35)
     for axes, (recording, each) in zip(drawn, shown, strict=True):
-        times = [step.time_s / each.mean_s for step in steps_of(seen.data, recording.recording, PLAIN)]
+        times = [step.time_s / each.median_s for step in steps_of(seen.data, recording.recording, PLAIN)]
         axes.plot(range(1, len(times) + 1), times, color="0.15", marker="o", markersize=2.6, linewidth=0.7)
         if each.low_s is not None and each.high_s is not None:
-            axes.axhspan(each.low_s / each.mean_s, each.high_s / each.mean_s, color="#0173b2", alpha=0.18, linewidth=0)
+            ends = each.low_s / each.median_s, each.high_s / each.median_s
+            axes.axhspan(*ends, color="#0173b2", alpha=0.25, linewidth=0)
         if each.trend_ratio is not None and len(times) > 1:
-            middle = statistics.median(times)
-            ends = (middle - each.trend_ratio / 2, middle + each.trend_ratio / 2)
+            ends = (1 - each.trend_ratio / 2, 1 + each.trend_ratio / 2)
             axes.plot((1, len(times)), ends, color="#d55e00", linewidth=1, linestyle=(0, (4, 2)))
         top = max(top, 1.15 * max(times))
         panels.title(axes, recording.workload, len(shown))
         p = "" if each.p_value is None else f", p {each.p_value:.2g}"
-        words = f"{recording.mode}, {si_time(each.mean_s)}{p}"
+        words = f"{recording.mode}, {si_time(each.median_s)}{p}"
         axes.annotate(
             words, (0, 1), (2, -2), xycoords="axes fraction", textcoords="offset points", va="top", fontsize=6
         )
     for axes in drawn:
         axes.set_ylim(0, min(top, _MOST_TIMES))
+        axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
     panels.plain(drawn, spare)
     marks = [
         panels.mark("a step", color="0.15", marker="o"),
-        panels.mark("mean, 95 %", color="#0173b2", marker="s", alpha=0.4),
-        panels.mark("trend (Sen)", color="#d55e00", linewidth=1, markersize=0),
+        panels.mark("median, 95 %", color="#0173b2", marker="s", alpha=0.4),
+        panels.mark("trend (Sen)", color="#d55e00", linewidth=1, linestyle=(0, (4, 2)), markersize=0),
     ]
     panels.legend(figure, marks)
-    panels.say_below(figure, "steps in order, without the profiler; upwards: ÷ the mean; p: of no trend (Mann-Kendall)")
+    panels.say_below(figure, "steps in order, without the profiler, ÷ their median; p: of no trend (Mann-Kendall)")
     return figure
 
 
@@ -209,7 +211,13 @@ def tails(seen: Seen) -> Figure | None:
     panels.plain(drawn, spare)
     marks = [
         panels.mark("calls of one step", color="0.15", linewidth=1.2, markersize=0),
-        panels.mark("best of exponential, Pareto, log-normal", color="#d55e00", linewidth=1, markersize=0),
+        panels.mark(
+            "best of exponential, Pareto, log-normal",
+            color="#d55e00",
+            linewidth=1,
+            linestyle=(0, (4, 2)),
+            markersize=0,
+        ),
     ]
     panels.legend(figure, marks)
     figure.supylabel("part of the calls", fontsize=style.LABEL_PT)
@@ -267,7 +275,7 @@ def reproduced(seen: Seen) -> Figure | None:
                     axes.text(left + 50 * share, y, group, ha="center", va="center", fontsize=6, **_tag())
                 left += 100 * share
     ticks = [y for place in range(len(pairs)) for y in (place - 0.2, place + 0.2)]
-    words = [text for each in pairs for text in (f"{paper_name(each)}, ours", "paper")]
+    words = [text for each in pairs for text in (f"{paper_label(each)}, ours", "paper")]
     axes.set_yticks(ticks, words, fontsize=6.5)
     axes.set_ylim(len(pairs) - 0.4, -0.6)
     axes.set_xlim(0, 100)

@@ -8,7 +8,7 @@ run and what became of it, the others hold its rows by the number of the recordi
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from results.records import Json
@@ -33,6 +33,8 @@ class Recording(Record):
     batch_size: int = 1
     hyper: Json = field(default_factory=dict)
     device: str = "cpu"
+    device_name: str = ""
+    torch_version: str = ""
     threads: int | None = None  # intra-operation threads; None: not on a CPU
     precision: str = "fp32"
     layout: str = "channels_first"
@@ -47,6 +49,7 @@ class Recording(Record):
     parameters: int | None = None
     dropped_ends: bool = True  # the first and the last step of each part are kept, and count in nothing
     build_s: float | None = None  # until the first step
+    took_s: float | None = None  # all of the recording, its process included
     peak_memory_bytes: int | None = None  # of a CPU: resident; of a device: allocated
     live_bytes: int | None = None  # exact: the most that lives at once in a step
     energy_j: float | None = None  # of the plain steps together
@@ -148,6 +151,18 @@ class Characterization:
     def rows(self) -> dict[str, tuple[Any, ...]]:
         """File name → its rows."""
         return dict(zip(FILES, (getattr(self, each.name) for each in fields(self)), strict=True))
+
+    def numbered_from(self, first: int) -> Characterization:
+        """The same rows, whose recordings are numbered from `first`; for rows that stand after others."""
+        if not first:
+            return self
+        number = {each.recording: place for place, each in enumerate(self.recordings, first)}
+        return Characterization(
+            *(
+                tuple(replace(row, recording=number[row.recording]) for row in getattr(self, each.name))
+                for each in fields(self)
+            )
+        )
 
     def joined(self, other: Characterization) -> Characterization:
         """These rows, then those."""

@@ -9,12 +9,13 @@ recorded by then was told.
 from __future__ import annotations
 
 import sys
+import time
 from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from results.characterization import Characterization
+from results.characterization import Characterization, Recording
 from runners import characterize_files, characterize_options, characterize_plan, devices
 from runners.exits import FAILED, INTERRUPTED, MISTAKE, Mistake, exit_code, guarded
 from runners.progress import passing
@@ -28,6 +29,9 @@ ASKED_WRONGLY = ("invalid", "unavailable")
 
 OTHERS = "times hold others' work, too"
 
+WAY = ("mode", "batch_size", "hyper", "device", "threads", "precision", "layout", "execution", "optimizer", "seed")
+"""Of a recording: how it was run."""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; its exit code."""
@@ -38,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(options: Namespace) -> int:
     """Everything after parsing. Raises Mistake, StoreFault, KeyboardInterrupt."""
     grouping, peaks = _grouping(options), _peaks(options)
-    if options.directory is not None:
+    if options.directories:
         data, notes, interrupted = _read(options), (), False
     else:
         _check(options)
@@ -78,10 +82,25 @@ def _peaks(options: Namespace) -> dict[str, float]:
 def _read(options: Namespace) -> Characterization:
     asked = [name for name in ("models", "suite", "reproduce") if getattr(options, name) is not None]
     if asked and asked != ["reproduce"]:
-        raise Mistake(f"expected a directory to tell again or --{asked[0]}, got both")
-    data = characterize_files.read_rows(options.directory)
-    options.out = options.out or options.directory
+        raise Mistake(f"expected directories to tell again or --{asked[0]}, got both")
+    data = Characterization()
+    for directory in options.directories:
+        found = characterize_files.read_rows(directory)
+        if twice := {_way(each) for each in data.recordings} & {_way(each) for each in found.recordings}:
+            same = min(twice)[0]
+            raise Mistake(f"expected recordings that differ, got {same} recorded the same way in {directory}, too")
+        data = data.joined(found.numbered_from(len(data.recordings)))
+    if len(options.directories) == 1:
+        options.out = options.out or options.directories[0]
+    elif options.out is not None:
+        characterize_files.reserve_new(options.out)
+        characterize_files.write_rows(data, options.out)
     return data
+
+
+def _way(recording: Recording) -> tuple[str, ...]:
+    """What a recording is of, as text; its workload first."""
+    return (recording.workload, *(str(getattr(recording, name)) for name in WAY))
 
 
 def _check(options: Namespace) -> None:
@@ -104,7 +123,8 @@ def _recorded(options: Namespace) -> tuple[Characterization, tuple[str, ...], bo
         probed = [devices.probe(worker, device) for device in options.device]
         _check_precisions(options, probed)
         notes = tuple(note for each in probed for note in devices.busy(each.device, each.environment, OTHERS))
-        wanted = characterize_plan.requests(options, [each.device for each in probed])
+        found = characterize_plan.requests(options, [each.device for each in probed])
+        wanted = [_on(request, probed) for request in found]
         for place, request in enumerate(wanted):
             _say(request, place, len(wanted))
             data = data.joined(_one(worker, request, options))
@@ -121,6 +141,13 @@ def _recorded(options: Namespace) -> tuple[Characterization, tuple[str, ...], bo
     return data, notes, interrupted
 
 
+def _on(request: Request, probed: Sequence[Any]) -> Request:
+    """The request, with what its device is and which PyTorch runs it."""
+    facts = next(each.environment for each in probed if each.device == request.recording.device)
+    device_name, torch_version = (str(facts.get(name) or "") for name in ("name", "torch"))
+    return replace(request, recording=replace(request.recording, device_name=device_name, torch_version=torch_version))
+
+
 def _check_precisions(options: Namespace, probed: Sequence[Any]) -> None:
     for each in probed:
         for precision in options.precisions:
@@ -132,10 +159,12 @@ def _one(worker: Any, request: Request, options: Namespace) -> Characterization:
     """The rows of one recording; of one that failed its own row, which says why."""
     from runners.launch import Fault
 
+    start_s = time.monotonic()
     answer = worker.call("runners.characterized:record", request, timeout_s=options.timeout)
     if not isinstance(answer, Fault):
+        took_s = time.monotonic() - start_s
         found: Characterization = answer
-        return found
+        return replace(found, recordings=tuple(replace(each, took_s=took_s) for each in found.recordings))
     passing("")
     print(f"warning: {request.recording.workload}: {answer.status.replace('_', ' ')}: {answer.reason}", file=sys.stderr)
     if options.debug and answer.detail:

@@ -13,7 +13,8 @@ from runners.model_options import MODEL
 from workloads.catalogue import OPTIMIZERS, SUITES
 from workloads.fathom.table import AS_CODED, AS_PAPER
 
-VARIANTS = (AS_CODED, AS_PAPER)
+BOTH = "both"
+VARIANTS = (AS_CODED, AS_PAPER, BOTH)
 SCALES = ("own", "small")
 LAYOUTS = ("channels_first", "channels_last")
 REPRODUCED = ("fathom",)
@@ -30,7 +31,9 @@ EPILOG = "What each number means, and where its formula comes from: docs/charact
 def parser() -> Parser:
     """The parser of `runners.characterize`."""
     made = Parser(prog="python -m runners.characterize", description=DESCRIPTION, epilog=EPILOG)
-    made.add_argument("directory", nargs="?", type=Path, metavar="DIR", help="tell again what was recorded there")
+    made.add_argument(
+        "directories", nargs="*", type=Path, metavar="DIR", help="tell again what was recorded there; several: together"
+    )
     _add_workloads(made.add_argument_group("what is recorded"))
     _add_ways(made.add_argument_group("the ways it is run"))
     _add_report(made.add_argument_group("the report"))
@@ -44,7 +47,7 @@ def _add_workloads(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--reproduce", choices=REPRODUCED, help="the eight of Fathom at small sizes, beside the paper's numbers"
     )
-    group.add_argument("--variant", choices=VARIANTS, help="of workloads that have two (as_coded)")
+    group.add_argument("--variant", choices=VARIANTS, help="of workloads that have two; both: each of them (as_coded)")
     group.add_argument(
         "--scale", choices=SCALES, help="small: sizes for a CPU, where there are some (own; of --reproduce small)"
     )

@@ -14,11 +14,11 @@ from typing import Any
 
 from results.characterization import Recording
 from results.errors import Unavailable
-from runners.characterize_options import BATCH
+from runners.characterize_options import BATCH, BOTH
 from runners.characterized import OWN, Request
 from runners.exits import Mistake
 from workloads.catalogue import ENTRIES, SUITES, entry, reason_not_trainable
-from workloads.fathom.table import AS_PAPER, SMALL
+from workloads.fathom.table import AS_CODED, AS_PAPER, SMALL
 from workloads.specs import check
 
 DEFAULT_OPTIMIZER = "sgd"
@@ -32,7 +32,8 @@ def models_of(options: Namespace) -> tuple[str, ...]:
     suite = options.suite or options.reproduce
     wanted = options.models or SUITES[suite].models
     small = options.scale == "small" or (options.reproduce is not None and options.scale is None)
-    found = tuple(_named(name, options.variant, small) for name in wanted)
+    variants = (AS_CODED, AS_PAPER) if options.variant == BOTH else (options.variant,)
+    found = tuple(dict.fromkeys(_named(name, variant, small) for variant in variants for name in wanted))
     for name in found:
         try:
             check(name)

@@ -7,9 +7,10 @@ torch is imported inside, because the parent imports this module for its types.
 from __future__ import annotations
 
 import resource
+import statistics
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +35,8 @@ if TYPE_CHECKING:
     from workloads.base import Batch, Workload
 
 JOINED_STEPS = 3
-"""Profiled steps whose calls are joined with the exact operations, for the time beside each cost."""
+"""Profiled steps whose calls are joined with the exact operations, for the time beside each cost: of the kept ones
+those nearest to the median length, so that a step that somebody else's work slowed down does not count."""
 
 WARM_UP_STEPS = 2
 
@@ -90,7 +92,9 @@ def record(request: Request) -> Characterization:
             energy_j=_energy_of(asked.device),
         )
         rows = _rows(asked.recording, found, device.type == "cuda")
-        costs = _costs(asked, found, traced, model) if traced is not None and request.profiled else ()
+        costs: tuple[OperationCost, ...] = ()
+        if traced is not None and request.profiled:
+            costs = _costs(asked, found, traced, model, _usual(rows.steps))
         single = _alone(asked, step) if request.alone else ()
     done = replace(
         asked,
@@ -206,12 +210,24 @@ def _plain(number: int, part: str, timed: tuple[Timed, ...]) -> Iterator[Recorde
         yield RecordedStep(recording=number, part=part, step=place, time_s=each.time_s, cpu_s=each.cpu_s)
 
 
-def _costs(asked: Recording, found: Recorded, trace: Any, model: torch.nn.Module) -> tuple[OperationCost, ...]:
-    """The operations of a step, those of one name, phase and module together."""
+def _usual(steps: Sequence[RecordedStep]) -> list[int]:
+    """The places of the profiled steps that are joined with the exact operations."""
+    from analysis.mix import kept
+
+    mine = kept([step for step in steps if step.part == PROFILED])
+    middle = statistics.median(step.time_s for step in mine)
+    nearest = sorted(mine, key=lambda step: (abs(step.time_s - middle), step.step))
+    return sorted(step.step for step in nearest[:JOINED_STEPS])
+
+
+def _costs(
+    asked: Recording, found: Recorded, trace: Any, model: torch.nn.Module, joined: Sequence[int]
+) -> tuple[OperationCost, ...]:
+    """The operations of a step, those of one name, phase and module together; their times from the steps `joined`."""
     from measure.step_profile import Told, table_of
 
     told = Told(asked.workload, asked.batch_size, asked.device, asked.precision)
-    profile = table_of(found.profile, trace, model, told, only=range(1, 1 + JOINED_STEPS))
+    profile = table_of(found.profile, trace, model, told, only=joined)
     classes = _classes(model)
     sums: dict[tuple[str, str, str, str, str, str], list[Any]] = {}
     for row in profile.operations:

@@ -164,6 +164,7 @@ _ALEXNET_2012 = _of(_alexnet((3, 8, 12, 12, 8), (1, 2, 1, 2, 2), 2))
 PARAMETERS = {
     "seq2seq": seq2seq_parameters,
     "seq2seq@as_paper": seq2seq_parameters,
+    "seq2seq@fused": seq2seq_parameters,
     "memnet": memnet_parameters,
     "fathom-speech": speech_parameters,
     "fathom-speech@as_paper": deep_speech_parameters,
@@ -180,6 +181,7 @@ PARAMETERS = {
 PRODUCTS = {
     "seq2seq": seq2seq_products,
     "seq2seq@as_paper": seq2seq_products,
+    "seq2seq@fused": seq2seq_products,
     "memnet": memnet_products,
     "fathom-speech": speech_products,
     "fathom-speech@as_paper": deep_speech_products,

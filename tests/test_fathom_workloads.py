@@ -138,6 +138,29 @@ def test_bahdanaus_attention_by_a_loop():
     torch.testing.assert_close(attention(states, keys, memory)[0], expected)
 
 
+def test_a_fused_reader_is_the_unrolled_one():
+    """Of the same weights. A cell's gates stand entered, new, kept, shown, and 1 is added to the third; PyTorch's
+    stand entered, kept, new, shown."""
+    hidden = QUICK["seq2seq"]["hidden"]
+    sizes = {**QUICK["seq2seq"], "layers": 2}
+    unrolled, fused = (get(f"{name}@small", **sizes) for name in ("seq2seq", "seq2seq@fused"))
+    ours, theirs = unrolled.build(**unrolled.hyper), fused.build(**fused.hyper)
+    weights = {name: value for name, value in ours.state_dict().items() if not name.startswith("reader.")}
+    for layer, cell in enumerate(ours.reader.cells):
+        first, new, kept, shown = cell.gates.weight.detach().chunk(4)
+        weight = torch.cat([first, kept, new, shown])
+        first, new, kept, shown = cell.gates.bias.detach().chunk(4)
+        weights[f"reader.weight_ih_l{layer}"], weights[f"reader.weight_hh_l{layer}"] = weight.split(hidden, dim=1)
+        weights[f"reader.bias_ih_l{layer}"] = torch.cat([first, kept + 1, new, shown])
+    theirs.load_state_dict(weights)
+    batch = unrolled.batch(unrolled.hyper, 3, CPU, seeded())
+    for mode in (True, False):
+        expected, found = (model.train(mode)(*batch.inputs)[0] for model in (ours, theirs))
+        torch.testing.assert_close(found, expected)
+    begun = fused.build(**fused.hyper).reader.bias_ih_l0
+    assert (begun[hidden : 2 * hidden] == 1).all()
+
+
 def test_sampled_logits_by_hand():
     """Logit of a word less ln(count · p(word)); a negative that is the label is left out."""
     model = seq2seq.Seq2Seq(**TINY["seq2seq"])

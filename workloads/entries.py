@@ -30,7 +30,8 @@ class Entry:
     single_from: smallest image that trains in a batch of one; below, batch normalisation meets a single value per
     channel and refuses. None: no image is large enough.
     batch_size: the one of its source, 0 where it has none. optimizer: what it is trained with there, in words; "" where
-    the workload brings none of its own. variant: as_coded or as_paper, where a paper and its code are two models.
+    the workload brings none of its own. variant: as_coded or as_paper, where a paper and its code are two models; or
+    fused, where recurrent layers are one operation.
     """
 
     task: str

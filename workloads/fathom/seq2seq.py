@@ -2,7 +2,8 @@
 
 With hidden h, L layers of each and vocabulary v it has 3vh + v + 16Lh² + 8Lh + (2L + 5)h² + 4h parameters. Attention is
 Bahdanau's: keys are a convolution of the reader's outputs, made once; the query is a product with the states of all of
-the writer's layers; scores are sums of elementwise products. Both loops are unrolled, as in TensorFlow.
+the writer's layers; scores are sums of elementwise products. Both loops are unrolled, as in TensorFlow; fused, the
+reader is one operation (`nn.LSTM`). The writer cannot be: what it attends to is a part of its next input.
 
 In training the loss is a sampled softmax, whose negatives are drawn for each step of the writer. In evaluation mode the
 writer is fed its own likeliest words, which needs the logits of the whole vocabulary at each step: at the sizes of the
@@ -20,7 +21,7 @@ from torch import nn
 from torch.nn import functional
 
 from workloads.base import Batch
-from workloads.catamount.cells import Cell, State
+from workloads.catamount.cells import LSTM, Cell, State
 from workloads.fathom.optimizers import clipped_together
 from workloads.tokens import draw, log_expected, log_uniform
 
@@ -80,23 +81,28 @@ class Seq2Seq(nn.Module):
         super().__init__()
         self.vocab = vocab
         self.source, self.target = nn.Embedding(vocab, hidden), nn.Embedding(vocab, hidden)
-        self.reader, self.writer = Stack(hidden, layers), Stack(hidden, layers)
+        self.reader = Stack(hidden, layers)
+        self.writer = Stack(hidden, layers)
         self.attention = Attention(hidden, layers)
         self.entered = nn.Linear(2 * hidden, hidden)
         self.written = nn.Linear(2 * hidden, hidden)
         self.projection = nn.Linear(hidden, vocab)
 
     def forward(self, source: torch.Tensor, fed: torch.Tensor, labels: torch.Tensor, negatives: torch.Tensor) -> Logits:
-        states, read = self.reader.zeros(source.new_empty(source.shape[0], 0, dtype=self.projection.weight.dtype)), []
-        for word in self.source(source).unbind(1):
-            output, states = self.reader(word, states)
-            read.append(output)
-        memory = torch.stack(read, dim=1)
+        memory, states = self._read(self.source(source))
         keys = self.attention.keys(memory.transpose(1, 2)).transpose(1, 2)
         if self.training:
             sampled = self._sampled(self._fed(self.target(fed), states, keys, memory), labels, negatives)
             return sampled, torch.zeros_like(labels)
         return self._greedy(fed, states, keys, memory), labels
+
+    def _read(self, words: torch.Tensor) -> tuple[torch.Tensor, list[State]]:
+        """The outputs of the reader's last layer, batch × source × hidden, and the states of all its layers."""
+        states, read = self.reader.zeros(words), []
+        for word in words.unbind(1):
+            output, states = self.reader(word, states)
+            read.append(output)
+        return torch.stack(read, dim=1), states
 
     def _step(
         self, word: torch.Tensor, context: torch.Tensor, states: list[State], keys: torch.Tensor, memory: torch.Tensor
@@ -135,6 +141,20 @@ class Seq2Seq(nn.Module):
         drawn = drawn.transpose(0, 1) + functional.embedding(negatives, bias).squeeze(2)
         drawn = drawn - log_expected(negatives, self.vocab, count)
         return torch.cat([true, drawn.masked_fill(labels.unsqueeze(2) == negatives, -1e4)], dim=2)
+
+
+class FusedSeq2Seq(Seq2Seq):
+    """The same network, whose reader is one operation; its parameters are as many."""
+
+    def __init__(self, hidden: int, layers: int, vocab: int, **sizes: int) -> None:
+        super().__init__(hidden, layers, vocab, **sizes)
+        self.reader = LSTM(hidden, hidden, layers, batch_first=True)  # type: ignore[assignment]
+        for layer in range(layers):  # PyTorch's gates: entered, kept, new, shown
+            nn.init.constant_(getattr(self.reader, f"bias_ih_l{layer}")[hidden : 2 * hidden], 1.0)
+
+    def _read(self, words: torch.Tensor) -> tuple[torch.Tensor, list[State]]:
+        memory, (outputs, kept) = self.reader(words)
+        return memory, list(zip(outputs.unbind(0), kept.unbind(0), strict=True))
 
 
 def loss(output: Logits, labels: torch.Tensor) -> torch.Tensor:

@@ -1,7 +1,8 @@
 """Fathom's eight workloads by name, and what is known of each before it is built; a GPT-2 and a ViT beside them.
 
-NAME is the model as Fathom's code has it, NAME@as_paper as its paper describes it, where those differ; @small after
-either is the same model at sizes for a CPU. Bare names that torchvision or Catamount have begin with fathom-. No torch.
+NAME is the model as Fathom's code has it, NAME@as_paper as its paper describes it, where those differ; seq2seq@fused is
+seq2seq whose reader is one operation; @small after any is the same model at sizes for a CPU. Bare names that
+torchvision or Catamount have begin with fathom-. No torch.
 Source: Adolf et al., IISWC 2016, arXiv:1608.06581, and the code that its authors published.
 """
 
@@ -12,7 +13,7 @@ from dataclasses import replace
 
 from workloads.entries import Entry
 
-AS_CODED, AS_PAPER, SMALL = "as_coded", "as_paper", "@small"
+AS_CODED, AS_PAPER, FUSED, SMALL = "as_coded", "as_paper", "fused", "@small"
 """Variants, and what a name of the small scale ends with."""
 
 FATHOM = ("seq2seq", "memnet", "fathom-speech", "autoenc", "residual", "fathom-vgg", "fathom-alexnet", "deepq")
@@ -128,7 +129,11 @@ def _smaller(name: str, known: Entry) -> Entry:
     return replace(known, hyper={**known.hyper, **sizes}, batch_size=batch_size)
 
 
-_LARGE = {**_CODED, **{f"{name}@{AS_PAPER}": _papers(name) for name in _PAPER}}
+_LARGE = {
+    **_CODED,
+    **{f"{name}@{AS_PAPER}": _papers(name) for name in _PAPER},
+    f"seq2seq@{FUSED}": replace(_CODED["seq2seq"], variant=FUSED),
+}
 
 ENTRIES: Mapping[str, Entry] = {
     **_LARGE,

@@ -14,11 +14,12 @@ from workloads.gpt import GPT
 _images = partial(Family, batch=images.batch, loss=images.cross_entropy, items=images.images_of, item="image")
 _games = partial(Family, batch=deepq.batch, loss=deepq.loss, items=deepq.states_of, item="state")
 _sounds = partial(Family, loss=speech.loss, items=speech.frames_of, item="frame", optimizer=speech.optimizer)
-_pairs = partial(Family, seq2seq.Seq2Seq, loss=seq2seq.loss, items=seq2seq.words_of, item="word")
+_pairs = partial(Family, loss=seq2seq.loss, items=seq2seq.words_of, item="word", optimizer=seq2seq.optimizer)
 
 FAMILIES = {
-    "seq2seq": _pairs(batch=seq2seq.one_pair, optimizer=seq2seq.optimizer),
-    "seq2seq@as_paper": _pairs(batch=seq2seq.pairs, optimizer=seq2seq.optimizer),
+    "seq2seq": _pairs(seq2seq.Seq2Seq, seq2seq.one_pair),
+    "seq2seq@as_paper": _pairs(seq2seq.Seq2Seq, seq2seq.pairs),
+    "seq2seq@fused": _pairs(seq2seq.FusedSeq2Seq, seq2seq.one_pair),
     "memnet": Family(memnet.MemNet, memnet.batch, memnet.loss, memnet.questions_of, "question", memnet.optimizer),
     "fathom-speech": _sounds(speech.Speech, speech.as_coded),
     "fathom-speech@as_paper": _sounds(speech.DeepSpeech, speech.as_paper),

@@ -1,0 +1,81 @@
+"""Fathom's eight at the sizes and batches of their code, recorded on a CPU and kept: what only they can show.
+
+`results/published/fathom-2026-11-22` was made by the commands that its README gives. Small sizes are recorded anew by
+`tests/test_characterize_fathom.py`; what the batch decides, as here, would take minutes.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from analysis.fathom_figure3 import figure3_groups
+from analysis.fathom_groups import FATHOM, GROUPS, MOST_UNCLASSIFIED_RATIO
+from analysis.mix import Mix
+from analysis.similarity import Merge
+from reports import characterize_variants
+from reports.characterize import Seen, look, paper_name
+from results.characterization import PROFILED
+from runners import characterize_files
+from workloads.catalogue import entry
+from workloads.fathom import table
+
+ROOT = Path(__file__).parents[1]
+KEPT = ROOT / "results" / "published" / "fathom-2026-11-22"
+
+
+@pytest.fixture(scope="module")
+def seen() -> Seen:
+    return look(characterize_files.read_rows(KEPT), FATHOM, reproduce="fathom")
+
+
+def coded(seen: Seen) -> dict[str, Mix]:
+    """The paper's name → the mix as coded."""
+    return {paper_name(each): each for each in seen.compared if each.recording.variant == table.AS_CODED}
+
+
+def test_every_workload_was_trained_at_its_own_batch_with_its_own_optimizer(seen):
+    assert set(coded(seen)) == set(figure3_groups())
+    assert {each.recording.workload for each in seen.compared} == {
+        *table.FATHOM,
+        *(name for name in table.ENTRIES if name.endswith(f"@{table.AS_PAPER}")),
+    }
+    for each in seen.compared:
+        known = entry(each.recording.workload)
+        assert (each.recording.batch_size, each.recording.optimizer) == (known.batch_size, "own")
+        assert dict(each.recording.hyper) == dict(known.hyper)
+
+
+@pytest.mark.parametrize("name", ["speech", "autoenc", "residual", "vgg", "alexnet", "deepq"])
+def test_the_largest_group_is_the_papers(seen, name):
+    paper = figure3_groups()[name]
+    assert coded(seen)[name].dominant == max(paper, key=lambda group: paper[group])
+
+
+def test_nothing_is_unclassified_and_the_groups_are_the_step(seen):
+    for each in seen.compared:
+        assert each.unclassified_ratio <= MOST_UNCLASSIFIED_RATIO, each.label
+        assert sum(each.groups[group].ratio for group in GROUPS) + each.unclassified_ratio == pytest.approx(1)
+        assert each.sum_ratio == pytest.approx(1, abs=0.02), f"{each.label}: medians of the steps' shares"
+
+
+def test_a_profiled_step_is_its_operations_and_what_lies_between(seen):
+    """The sum of the rows of a step's operations, recorded one by one, is what the step says it spent in them."""
+    steps = {(step.recording, step.step): step for step in seen.data.steps if step.part == PROFILED}
+    spent = dict.fromkeys(steps, 0.0)
+    for row in seen.data.times:
+        spent[row.recording, row.step] += row.time_s
+    for place, step in steps.items():
+        assert spent[place] == pytest.approx(step.operations_s, rel=1e-6)
+        assert spent[place] <= step.time_s
+
+
+def heights(merges: tuple[Merge, ...]) -> dict[frozenset[str], float]:
+    return {frozenset(merge.members): merge.height for merge in merges}
+
+
+def test_the_documentation_tells_what_was_recorded(seen):
+    text = (ROOT / "docs" / "workloads.md").read_text(encoding="utf-8")
+    for line in characterize_variants.to_lines(seen):
+        assert line.rstrip() in text
