@@ -125,9 +125,10 @@ def _recorded(options: Namespace) -> tuple[Characterization, tuple[str, ...], bo
         notes = tuple(note for each in probed for note in devices.busy(each.device, each.environment, OTHERS))
         found = characterize_plan.requests(options, [each.device for each in probed])
         wanted = [_on(request, probed) for request in found]
+        only = len({each.recording.workload for each in wanted}) == 1
         for place, request in enumerate(wanted):
             _say(request, place, len(wanted))
-            data = data.joined(_one(worker, request, options))
+            data = data.joined(_one(worker, request, options, only=only and not data.recordings))
             if options.out is not None:
                 characterize_files.write_rows(data, options.out)
             worker.stop()  # so that the next one's memory is its own
@@ -155,8 +156,11 @@ def _check_precisions(options: Namespace, probed: Sequence[Any]) -> None:
                 raise Mistake(f"--precisions: {each.refused[precision]}")
 
 
-def _one(worker: Any, request: Request, options: Namespace) -> Characterization:
-    """The rows of one recording; of one that failed its own row, which says why."""
+def _one(worker: Any, request: Request, options: Namespace, *, only: bool) -> Characterization:
+    """The rows of one recording; of one that failed its own row, which says why.
+
+    Raises Mistake for one that cannot be, where it is the only workload.
+    """
     from runners.launch import Fault
 
     start_s = time.monotonic()
@@ -166,6 +170,8 @@ def _one(worker: Any, request: Request, options: Namespace) -> Characterization:
         found: Characterization = answer
         return replace(found, recordings=tuple(replace(each, took_s=took_s) for each in found.recordings))
     passing("")
+    if only and answer.status in ASKED_WRONGLY:
+        raise Mistake(answer.reason)
     print(f"warning: {request.recording.workload}: {answer.status.replace('_', ' ')}: {answer.reason}", file=sys.stderr)
     if options.debug and answer.detail:
         print(answer.detail, file=sys.stderr)
