@@ -59,6 +59,7 @@ def steps(seen: Seen) -> Figure | None:
             ends = (1 - each.trend_ratio / 2, 1 + each.trend_ratio / 2)
             axes.plot((1, len(times)), ends, color="#d55e00", linewidth=1, linestyle=(0, (4, 2)))
         top = max(top, 1.15 * max(times))
+        _say_beyond(axes, times)
         panels.title(axes, recording.workload, len(shown))
         p = "" if each.p_value is None else f", p {each.p_value:.2g}"
         words = f"{recording.mode}, {si_time(each.median_s)}{p}"
@@ -77,6 +78,16 @@ def steps(seen: Seen) -> Figure | None:
     panels.legend(figure, marks)
     panels.say_below(figure, "steps in order, without the profiler, ÷ their median; p: of no trend (Mann-Kendall)")
     return figure
+
+
+def _say_beyond(axes: Axes, times: Sequence[float]) -> None:
+    """How long the steps took that leave the panel, where they do."""
+    for place, time in enumerate(times, 1):
+        if time > _MOST_TIMES:
+            axes.annotate(
+                f"{time:.1f}", (place, _MOST_TIMES), (0, -12), textcoords="offset points", ha="center", fontsize=6,
+                bbox=_WHITE,
+            )  # fmt: skip
 
 
 def _fewer(shown: Sequence[tuple[Recording, Stationarity]]) -> list[tuple[Recording, Stationarity]]:

@@ -16,8 +16,8 @@ import pytest
 from reports import characterize_data, figures_characterize, style
 from reports.characterize import look
 from reports.characterize_text import to_text
-from results.characterization import FILES
-from runners import characterize, characterize_files
+from results.characterization import FILES, RecordedStep
+from runners import characterize, characterize_files, characterized
 from tests.made_up_characterization import together
 
 KEYS = ["name", "variant", "parameters", "step_time_s", "groups", "unclassified_ratio", "types_for_90_percent"]
@@ -68,6 +68,7 @@ def test_two_workloads_are_recorded_and_every_file_written(recorded):
         ("training", "mix"), ("training", "threads"),
     ]  # fmt: skip
     assert {row["status"] for row in rows} == {"ok"}
+    assert all(row["torch_version"] and float(row["took_s"]) > float(row["build_s"]) for row in rows)
     for name in ("groups", "types", "skew", "likeness", "steps", "parallelism", "density"):
         assert (out / "figures" / f"{name}.png").read_bytes()[:4] == b"\x89PNG"
 
@@ -150,6 +151,67 @@ def test_what_cannot_be_asked_is_one_line(arguments, words, capsys):
     told = capsys.readouterr().err
     assert words in told
     assert len(told.strip().splitlines()) == 1
+
+
+def test_a_workload_that_lacks_a_part_is_one_line_where_it_is_the_only_one(tmp_path, capsys):
+    (tmp_path / "mine.py").write_text(
+        "import torch\nclass Mine:\n    hyper = {'width': 4}\n"
+        "    def build(self, width):\n        return torch.nn.Linear(width, 2)\n"
+        "    def loss(self, output, target):\n        return output.sum()\n"
+    )
+    with pytest.raises(SystemExit) as ended:
+        characterize.main(["--models", f"{tmp_path}/mine.py:Mine", "--device", "cpu"])
+    told = capsys.readouterr()
+    assert ended.value.code == 2
+    assert told.out == ""
+    assert told.err.endswith("is no workload: it lacks batch(hyper, size, device, generator) → Batch\n")
+    assert len(told.err.splitlines()) == 1
+
+
+def test_recordings_of_two_directories_are_told_together_and_kept_in_a_third(tmp_path, capsys):
+    data = together()
+    nets, others = (replace(data, **one_half) for one_half in (_half(data, {0, 1, 2}), _half(data, {3, 4})))
+    characterize_files.write_rows(nets, tmp_path / "nets")
+    characterize_files.write_rows(others, tmp_path / "others")
+    given = [str(tmp_path / "nets"), str(tmp_path / "others")]
+    assert (
+        characterize.main([*given, "--out", str(tmp_path / "all"), "--format", "json"]) == 1
+    )  # "lost" was not recorded
+    told = json.loads(capsys.readouterr().out)
+    assert [one["name"] for one in told["workloads"]] == ["net", "talk", "lost"]
+    assert len(told["linkage"]) == 1
+    assert characterize_files.read_rows(tmp_path / "all") == data
+    with pytest.raises(SystemExit):
+        characterize.main([*given, given[0]])
+    assert "expected recordings that differ, got net recorded the same way in" in capsys.readouterr().err
+
+
+def _half(data, numbers):
+    return {
+        name: tuple(row for row in rows if row.recording in numbers)
+        for name, rows in vars(data).items()
+    }  # fmt: skip
+
+
+def test_a_slow_step_is_not_among_those_that_costs_take_their_times_from():
+    lengths = [9.0, 1.3, 50.0, 1.1, 0.9, 0.2, 1.2, 9.0]
+    steps = [RecordedStep(recording=0, part="profiled", step=place, time_s=time) for place, time in enumerate(lengths)]
+    plain = [RecordedStep(recording=0, part="plain", step=place, time_s=1.15) for place in range(8)]
+    assert characterized._usual([*plain, *steps]) == [1, 3, 6]  # median of 1.3 50 1.1 0.9 0.2 1.2: 1.15
+    assert characterized._usual(steps[:1]) == [0]
+
+
+def test_energy_memory_and_what_it_took_are_told():
+    data = together()
+    first = replace(
+        data.recordings[0], energy_j=6.0, took_s=2.0, peak_memory_bytes=3 * 10**9, torch_version="2.15", device_name="A"
+    )
+    text = to_text(look(replace(data, recordings=(first, *data.recordings[1:]))))
+    (line,) = [line for line in text.splitlines() if "3.00 GB" in line and "launches" not in line and "net" in line]
+    assert line.split()[-2:] == ["0.500", "J"]  # 12 steps without the profiler
+    assert "note: recorded with PyTorch 2.15 on cpu (A)" in text
+    assert "note: 1 recordings of 2.00 s together, each in at most 3.00 GB of memory" in text
+    assert "energy" not in to_text(look(data))
 
 
 def test_a_directory_is_never_recorded_over_and_a_torn_one_is_said(recorded, tmp_path, capsys):

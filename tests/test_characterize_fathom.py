@@ -4,10 +4,17 @@ groups are ours where neither the batch nor the optimizer decides them."""
 from __future__ import annotations
 
 import json
+import statistics
+import time
+from typing import Any
 
 import pytest
+import torch
 
-from runners import characterize, characterize_options, characterize_plan
+from analysis.precisions import PRECISIONS
+from measure.recorded_steps import record
+from measure.typed_steps import typed_steps
+from runners import characterize, characterize_options, characterize_plan, characterized
 from workloads.fathom import table as fathom
 
 GIVEN = {
@@ -18,6 +25,12 @@ GIVEN = {
         "residual@as_paper@small",
     ],
     ("--models", "residual@small,resnet18", "--variant", "as_paper"): ["residual@as_paper@small", "resnet18"],
+    ("--models", "residual,memnet,gpt2", "--variant", "both", "--scale", "small"): [
+        "residual@small",
+        "memnet@small",
+        "gpt2@small",
+        "residual@as_paper@small",
+    ],
     ("--suite", "fathom"): list(fathom.FATHOM),
     ("--reproduce", "fathom"): [f"{name}@small" for name in fathom.FATHOM],
     ("--reproduce", "fathom", "--scale", "own"): list(fathom.FATHOM),
@@ -44,6 +57,40 @@ def test_each_workload_has_its_own_batch_and_optimizer():
     assert [(one.workload, one.optimizer, one.variant) for one in training] == [
         ("deepq", "own", "as_coded"), ("residual@small", "own", "as_coded"), ("resnet18", "sgd", ""),
     ]  # fmt: skip
+
+
+SEEN_QUICKLY = ("memnet", "seq2seq@small", "fathom-alexnet@small")
+SEEN_SLOWLY = ("fathom-speech@small", "autoenc", "residual@small", "fathom-vgg@small", "deepq@small")
+"""One that is mostly between its operations, one of many calls, one of few."""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [*SEEN_QUICKLY, *(pytest.param(name, marks=pytest.mark.slow) for name in SEEN_SLOWLY)],
+)
+def test_operations_and_what_lies_between_are_the_step_that_another_clock_saw(name: str):
+    """A step's groups and H add up to its range in the profile; the range, to what Python's clock says around the step
+    itself. A median: a step that loses the processor between the two is none that counts."""
+    options = characterize_options.parser().parse_args(["--models", name, "--modes", "training"])
+    (request,) = characterize_plan.requests(options, ["cpu"])
+    step = characterized._step(*characterized._built(request, torch.device("cpu")), request, PRECISIONS["fp32"])
+    seen_s = []
+
+    def clocked(announce: Any) -> Any:
+        start_s = time.perf_counter()
+        found = step(announce)
+        seen_s.append(time.perf_counter() - start_s)
+        return found
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    found = record(clocked, "cpu", warm_up=2, plain=0, profiled=9, before=step.forget)
+    torch.set_num_threads(threads)
+    steps = typed_steps(found.profile, cuda=False)
+    assert statistics.median(one.step_s / s for one, s in zip(steps, seen_s[2:], strict=True)) == pytest.approx(
+        1, abs=0.02
+    )
+    assert all(0 < one.operations_s < one.step_s for one in steps)
 
 
 @pytest.mark.slow
