@@ -88,6 +88,9 @@ _MORE_MOVEMENT = """
 """Wrappers that torch's profiler shows around operations, other names of these, and questions."""
 
 BY_NAME: Mapping[str, str] = {
+    **dict.fromkeys(_MORE_ARITHMETIC.split(), "A"),
+    **dict.fromkeys(_MORE_REDUCTIONS.split(), "C"),
+    **dict.fromkeys(_MORE_MOVEMENT.split(), "G"),
     **dict.fromkeys(["_log_softmax", "log_softmax", "_log_softmax_backward_data"], "C"),  # of the cross entropy
     **dict.fromkeys(["cumsum", "cumprod", "logcumsumexp", "topk", "sort", "argsort", "kthvalue"], "C"),
     **dict.fromkeys(names.BAGS.split(), "C"),

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import statistics
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ import torch
 from analysis.precisions import PRECISIONS
 from measure.recorded_steps import record
 from measure.typed_steps import typed_steps
-from runners import characterize, characterize_options, characterize_plan, characterized
+from runners import characterize, characterize_files, characterize_options, characterize_plan, characterized
 from workloads.fathom import table as fathom
 
 GIVEN = {
@@ -94,10 +95,11 @@ def test_operations_and_what_lies_between_are_the_step_that_another_clock_saw(na
 
 
 @pytest.mark.slow
-def test_the_eight_are_placed_and_their_largest_groups_are_the_papers(capsys: pytest.CaptureFixture[str]):
-    code = characterize.main(
-        ["--reproduce", "fathom", "--device", "cpu", "--modes", "training", "--steps", "6", "--format", "json"]
-    )
+def test_the_eight_are_placed_and_their_largest_groups_are_the_papers(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+):
+    arguments = ["--reproduce", "fathom", "--device", "cpu", "--modes", "training", "--steps", "6", "--format", "json"]
+    code = characterize.main([*arguments, "--out", str(tmp_path)])
     found = {one["name"].partition("@")[0]: one for one in json.loads(capsys.readouterr().out)["workloads"]}
     assert code == 0
     assert tuple(found) == EIGHT
@@ -107,3 +109,6 @@ def test_the_eight_are_placed_and_their_largest_groups_are_the_papers(capsys: py
     for name, group in LARGEST.items():
         operations = {letter: ratio for letter, ratio in found[name]["groups"].items() if letter != "H"}
         assert max(operations, key=lambda letter: operations[letter]) == group
+    held = [each.peak_memory_bytes for each in characterize_files.read_rows(tmp_path).recordings]
+    assert len(held) == len(EIGHT)
+    assert all(each is not None and each < 4e9 for each in held)

@@ -11,19 +11,20 @@ from analysis.kinds import KINDS
 
 EXPECTED = {
     "A": "aten::add_ aten::mul aten::relu aten::sigmoid_backward aten::_softmax aten::_softmax_backward_data "
-    "aten::_thnn_fused_lstm_cell aten::threshold_backward aten::tanh",
+    "aten::_thnn_fused_lstm_cell aten::threshold_backward aten::tanh aten::greater_equal",
     "B": "aten::mm aten::addmm aten::bmm aten::linear aten::matmul aten::mkldnn_rnn_layer aten::_cudnn_rnn_backward "
     "aten::_scaled_dot_product_flash_attention_for_cpu aten::_scaled_mm",
     "C": "aten::sum aten::mean aten::argmax aten::topk aten::cumsum aten::_log_softmax aten::nll_loss_forward "
     "aten::_ctc_loss aten::max_pool2d_with_indices_backward aten::native_batch_norm aten::native_layer_norm_backward "
     "aten::_embedding_bag aten::linalg_vector_norm aten::_foreach_norm aten::_linalg_svd "
-    "aten::_log_softmax_backward_data",
+    "aten::_log_softmax_backward_data aten::pairwise_distance aten::stft aten::unique_consecutive",
     "D": "aten::conv2d aten::convolution aten::_convolution aten::mkldnn_convolution aten::convolution_backward "
     "aten::cudnn_convolution aten::_slow_conv2d_forward",
     "E": "aten::normal_ aten::bernoulli_ aten::native_dropout aten::native_dropout_backward aten::randn",
     "F": "aten::_fused_adam_ aten::_amp_update_scale_",
     "G": "aten::copy_ aten::cat aten::where aten::masked_fill_ aten::embedding aten::embedding_dense_backward "
-    "aten::index_add_ aten::view aten::t aten::fill_ aten::empty aten::_foreach_zero_ aten::upsample_nearest2d",
+    "aten::index_add_ aten::view aten::t aten::fill_ aten::empty aten::_foreach_zero_ aten::upsample_nearest2d "
+    "aten::cudnn_is_acceptable aten::broadcast_tensors aten::_pack_sequence",
 }
 """Group → names, by the operation table of the facts that this was built from (PyTorch's names for Fathom's)."""
 
