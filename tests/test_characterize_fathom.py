@@ -3,6 +3,7 @@ groups are ours where neither the batch nor the optimizer decides them."""
 
 from __future__ import annotations
 
+import functools
 import json
 import statistics
 import time
@@ -14,7 +15,7 @@ import torch
 
 from analysis.precisions import PRECISIONS
 from measure.recorded_steps import record
-from measure.typed_steps import typed_steps
+from measure.typed_steps import TypedStep, typed_steps
 from runners import characterize, characterize_files, characterize_options, characterize_plan, characterized
 from workloads.fathom import table as fathom
 
@@ -65,13 +66,9 @@ SEEN_SLOWLY = ("fathom-speech@small", "autoenc", "residual@small", "fathom-vgg@s
 """One that is mostly between its operations, one of many calls, one of few."""
 
 
-@pytest.mark.parametrize(
-    "name",
-    [*SEEN_QUICKLY, *(pytest.param(name, marks=pytest.mark.slow) for name in SEEN_SLOWLY)],
-)
-def test_operations_and_what_lies_between_are_the_step_that_another_clock_saw(name: str):
-    """A step's groups and H add up to its range in the profile; the range, to what Python's clock says around the step
-    itself. A median: a step that loses the processor between the two is none that counts."""
+@functools.cache
+def profiled(name: str) -> tuple[list[TypedStep], list[float]]:
+    """Steps of a workload by their operations, and how long each took by Python's own clock."""
     options = characterize_options.parser().parse_args(["--models", name, "--modes", "training"])
     (request,) = characterize_plan.requests(options, ["cpu"])
     step = characterized._step(*characterized._built(request, torch.device("cpu")), request, PRECISIONS["fp32"])
@@ -87,11 +84,29 @@ def test_operations_and_what_lies_between_are_the_step_that_another_clock_saw(na
     torch.set_num_threads(1)
     found = record(clocked, "cpu", warm_up=2, plain=0, profiled=9, before=step.forget)
     torch.set_num_threads(threads)
-    steps = typed_steps(found.profile, cuda=False)
-    assert statistics.median(one.step_s / s for one, s in zip(steps, seen_s[2:], strict=True)) == pytest.approx(
-        1, abs=0.02
-    )
+    return typed_steps(found.profile, cuda=False), seen_s[2:]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [*SEEN_QUICKLY, *(pytest.param(name, marks=pytest.mark.slow) for name in SEEN_SLOWLY)],
+)
+def test_operations_and_what_lies_between_are_the_step_that_another_clock_saw(name: str):
+    """A step's groups and H add up to its range in the profile; the range, to what Python's clock says around the step
+    itself. A median: a step that loses the processor between the two is none that counts."""
+    steps, seen_s = profiled(name)
+    ratios = [one.step_s / s for one, s in zip(steps, seen_s, strict=True)]
+    assert statistics.median(ratios) == pytest.approx(1, abs=0.02)
     assert all(0 < one.operations_s < one.step_s for one in steps)
+
+
+def test_a_fused_reader_launches_about_a_third_less():
+    """As docs/workloads.md says. Calls on a CPU that would be launches; in every step as many."""
+    counts = []
+    for name in ("seq2seq@small", "seq2seq@fused@small"):
+        (count,) = {sum(one.launches.values()) for one in profiled(name)[0]}
+        counts.append(count)
+    assert 0.6 < counts[1] / counts[0] < 0.75
 
 
 @pytest.mark.slow
