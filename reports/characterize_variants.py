@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-PAPER = "the paper"
+PAPER = "the paper's Figure 3"
+TITLES = {"as_coded": "as coded", "as_paper": "as in the paper"}
 MOST_PAIRS = 8
 """Told of those that moved."""
 
@@ -69,7 +70,7 @@ def figure(seen: Seen) -> Figure | None:
     for axes, (name, merges) in zip(drawn, trees.items(), strict=True):
         tree(axes, leaves_of(merges), merges, size=6.5)
         axes.set_xlim(furthest * 1.08, 0)
-        panels.title(axes, name.replace("_", " "), len(trees))
+        panels.title(axes, TITLES.get(name, name), len(trees))
     panels.plain(drawn)
     for axes in drawn:
         axes.spines["left"].set_visible(False)

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,6 @@ import pytest
 from analysis.fathom_figure3 import figure3_groups
 from analysis.fathom_groups import FATHOM, GROUPS, MOST_UNCLASSIFIED_RATIO
 from analysis.mix import Mix
-from analysis.similarity import Merge
 from reports import characterize_variants
 from reports.characterize import Seen, look, paper_name
 from results.characterization import PROFILED
@@ -25,9 +25,14 @@ ROOT = Path(__file__).parents[1]
 KEPT = ROOT / "results" / "published" / "fathom-2026-11-22"
 
 
+OTHER_SIZES = {"fathom-speech@as_paper": {"frames": 156}}
+"""A tenth of its own: the README says why."""
+
+
 @pytest.fixture(scope="module")
 def seen() -> Seen:
-    return look(characterize_files.read_rows(KEPT), FATHOM, reproduce="fathom")
+    """Without the single calls, whose laws take seconds to fit."""
+    return look(replace(characterize_files.read_rows(KEPT), calls=()), FATHOM, reproduce="fathom")
 
 
 def coded(seen: Seen) -> dict[str, Mix]:
@@ -44,7 +49,7 @@ def test_every_workload_was_trained_at_its_own_batch_with_its_own_optimizer(seen
     for each in seen.compared:
         known = entry(each.recording.workload)
         assert (each.recording.batch_size, each.recording.optimizer) == (known.batch_size, "own")
-        assert dict(each.recording.hyper) == dict(known.hyper)
+        assert each.recording.hyper == {**known.hyper, **OTHER_SIZES.get(each.recording.workload, {})}
 
 
 @pytest.mark.parametrize("name", ["speech", "autoenc", "residual", "vgg", "alexnet", "deepq"])
@@ -57,7 +62,6 @@ def test_nothing_is_unclassified_and_the_groups_are_the_step(seen):
     for each in seen.compared:
         assert each.unclassified_ratio <= MOST_UNCLASSIFIED_RATIO, each.label
         assert sum(each.groups[group].ratio for group in GROUPS) + each.unclassified_ratio == pytest.approx(1)
-        assert each.sum_ratio == pytest.approx(1, abs=0.02), f"{each.label}: medians of the steps' shares"
 
 
 def test_a_profiled_step_is_its_operations_and_what_lies_between(seen):
@@ -69,10 +73,6 @@ def test_a_profiled_step_is_its_operations_and_what_lies_between(seen):
     for place, step in steps.items():
         assert spent[place] == pytest.approx(step.operations_s, rel=1e-6)
         assert spent[place] <= step.time_s
-
-
-def heights(merges: tuple[Merge, ...]) -> dict[frozenset[str], float]:
-    return {frozenset(merge.members): merge.height for merge in merges}
 
 
 def test_the_documentation_tells_what_was_recorded(seen):

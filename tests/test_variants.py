@@ -67,7 +67,7 @@ def test_it_is_told_listed_and_drawn_on_one_scale(data):
         drawn = characterize_variants.figure(seen)
         reproduced = characterize_variants.figure(look(data, reproduce="fathom"))
     assert drawn is not None
-    assert [axes.get_title("left") for axes in drawn.axes] == ["as coded", "as paper"]
+    assert [axes.get_title("left") for axes in drawn.axes] == ["as coded", "as in the paper"]
     assert len({axes.get_xlim() for axes in drawn.axes}) == 1
     assert reproduced is not None
     assert len(reproduced.axes) == 3
