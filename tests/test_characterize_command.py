@@ -201,6 +201,24 @@ def test_a_slow_step_is_not_among_those_that_costs_take_their_times_from():
     assert characterized._usual(steps[:1]) == [0]
 
 
+def test_ceilings_tell_what_part_of_the_peak_a_group_reaches(tmp_path, capsys):
+    """Of the same number of threads, the best of a unit: 100 FLOP in 2 s, of 200 FLOP a second."""
+    data = together()
+    characterize_files.write_rows(replace(data, costs=(replace(data.costs[0], unit="fp32"),)), tmp_path / "run")
+    header = (
+        "sitting,device,precision,unit,operation,shape,layout,repeats,median_s,flop,flop_per_s,status,reason,threads"
+    )
+    rows = [f"s0,cpu,fp32,fp32,matmul,1x1x1,,3,1,{speed},{speed},ok,,{threads}" for speed, threads in
+            ((200, 1), (100, 1), (900, 2))]  # fmt: skip
+    (tmp_path / "ceilings.csv").write_text("\n".join([header, *rows, ""]))
+    arguments = [str(tmp_path / "run"), "--ceilings", str(tmp_path / "ceilings.csv"), "--out", str(tmp_path / "told")]
+    assert characterize.main(arguments) == 1  # "lost" was not recorded
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert [line[-2:] for line in lines if line[:2] == ["net", "D"]] == [["25", "%"]]
+    (row,) = csv.DictReader(io.StringIO((tmp_path / "told" / "group_costs.csv").read_text()))
+    assert float(row["utilization_ratio"]) == pytest.approx(0.25)
+
+
 def test_energy_memory_and_what_it_took_are_told():
     data = together()
     first = replace(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -120,6 +121,18 @@ def test_costs_by_group_are_sums_and_the_optimizer_is_f():
     first, second = densities(together())
     assert (first.name, first.share_ratio) == ("convolution", pytest.approx(2 / 3))
     assert (second.group, second.flop) == ("F", 10)
+
+
+def test_what_part_of_the_peaks_a_groups_products_reach():
+    """100 FLOP at a peak of 100 a second and 50 at 25 would take 3 s of the 2 + 4 that they took; of a unit without a
+    peak, and of a group without products, nothing is known."""
+    data = together()
+    first, second = data.costs
+    mixed = (replace(first, unit="fp32"), replace(first, unit="bf16", model_flop=50, time_s=4), second)
+    found = {each.group: each for each in group_costs(replace(data, costs=mixed))}
+    assert found["D"].utilization_ratio({"fp32": 100.0, "bf16": 25.0}) == pytest.approx(0.5)
+    assert found["D"].utilization_ratio({"fp32": 100.0}) is None
+    assert found["F"].utilization_ratio({"fp32": 100.0, "": 1.0}) is None
 
 
 def test_launches_and_what_lies_between():
