@@ -57,6 +57,12 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[int, Path]:
     return characterize.main([*arguments, "--format", "json"]), out
 
 
+@pytest.fixture
+def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is drawn: that takes seconds, and other tests see to it."""
+    monkeypatch.setattr(figures_characterize, "figures", lambda _seen: {})
+
+
 def test_two_workloads_are_recorded_and_every_file_written(recorded):
     code, out = recorded
     assert code == 0
@@ -168,7 +174,7 @@ def test_a_workload_that_lacks_a_part_is_one_line_where_it_is_the_only_one(tmp_p
     assert len(told.err.splitlines()) == 1
 
 
-def test_recordings_of_two_directories_are_told_together_and_kept_in_a_third(tmp_path, capsys):
+def test_recordings_of_two_directories_are_told_together_and_kept_in_a_third(tmp_path, capsys, no_figures):
     data = together()
     nets, others = (replace(data, **one_half) for one_half in (_half(data, {0, 1, 2}), _half(data, {3, 4})))
     characterize_files.write_rows(nets, tmp_path / "nets")
@@ -201,7 +207,7 @@ def test_a_slow_step_is_not_among_those_that_costs_take_their_times_from():
     assert characterized._usual(steps[:1]) == [0]
 
 
-def test_ceilings_tell_what_part_of_the_peak_a_group_reaches(tmp_path, capsys):
+def test_ceilings_tell_what_part_of_the_peak_a_group_reaches(tmp_path, capsys, no_figures):
     """Of the same number of threads, the best of a unit: 100 FLOP in 2 s, of 200 FLOP a second."""
     data = together()
     characterize_files.write_rows(replace(data, costs=(replace(data.costs[0], unit="fp32"),)), tmp_path / "run")
