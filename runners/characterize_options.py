@@ -21,7 +21,7 @@ REPRODUCED = ("fathom",)
 
 STEPS = 12
 BATCH = 8
-TIMEOUT_S = 600.0
+TIMEOUT_S = 1800.0
 MOST_S = 15.0
 
 DESCRIPTION = "How do workloads differ: operation mix, similarity, training against inference, parallelism?"
