@@ -5,6 +5,7 @@ Prints nothing and knows no file; what is said was worked out by `reports/charac
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator
 
 from analysis.fathom_figure3 import figure3_groups
@@ -16,6 +17,8 @@ from reports.characterize_words import UNKNOWN, in_range, ratio, times, whole
 from reports.columns import columns
 from reports.words import STATUS_WORDS, percent, si_time
 from results.characterization import WARM_UP, Characterization, Recording
+
+WIDTH = 100
 
 
 def to_text(seen: Seen) -> str:
@@ -57,7 +60,7 @@ def _groups(seen: Seen) -> Iterator[str]:
             ]
         )
     yield from columns(rows, left=(0,))
-    yield "  ".join(f"{letter} {words}" for letter, words in GROUPS.items())
+    yield from textwrap.wrap("; ".join(f"{letter}: {words}" for letter, words in GROUPS.items()), WIDTH)
     for each in seen.mixes:
         if each.unclassified_ratio > MOST_UNCLASSIFIED_RATIO:
             names = ", ".join(f"{name} {percent(ratio)}" for name, ratio in list(each.unclassified.items())[:5])
@@ -113,7 +116,7 @@ def _steady(seen: Seen) -> Iterator[str]:
                 str(each.n),
                 _first(seen.data, recording),
                 si_time(each.mean_s),
-                UNKNOWN if each.low_s is None else f"± {percent((each.mean_s - each.low_s) / each.mean_s)}",
+                UNKNOWN if each.low_s is None else f"± {percent(round((each.mean_s - each.low_s) / each.mean_s, 6))}",
                 ratio(each.spread_ratio),
                 in_range(each.spread_low, each.spread_high),
                 _signed(each.trend_ratio),
