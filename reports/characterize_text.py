@@ -5,6 +5,7 @@ Prints nothing and knows no file; what is said was worked out by `reports/charac
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator
 
 from analysis.fathom_figure3 import figure3_groups
@@ -17,6 +18,8 @@ from reports.characterize_words import UNKNOWN, in_range, ratio, times, whole
 from reports.columns import columns
 from reports.words import STATUS_WORDS, percent, si, si_time
 from results.characterization import WARM_UP, Characterization, Recording
+
+WIDTH = 100
 
 
 def to_text(seen: Seen) -> str:
@@ -59,7 +62,7 @@ def _groups(seen: Seen) -> Iterator[str]:
             ]
         )
     yield from columns(rows, left=(0,))
-    yield "  ".join(f"{letter} {words}" for letter, words in GROUPS.items())
+    yield from textwrap.wrap("; ".join(f"{letter}: {words}" for letter, words in GROUPS.items()), WIDTH)
     for each in seen.mixes:
         if each.unclassified_ratio > MOST_UNCLASSIFIED_RATIO:
             names = ", ".join(f"{name} {percent(ratio)}" for name, ratio in list(each.unclassified.items())[:5])

@@ -12,7 +12,7 @@ from typing import Any
 from reports.words import STATUS_WORDS, fitting
 from results.accounts import AccountLaw
 
-WIDTH = 110
+WIDTH = 100
 
 PARTS = 6
 """Parts of one law that the table has without `detail`."""

@@ -97,11 +97,13 @@ def _fit(fit: Fit) -> dict[str, Any]:
 
 
 def _table(told: Told, rows: bool) -> str:
+    main = "gpu_hours" if "loss" in told.asked else next(iter(told.answers))  # what was asked is no answer
     lines = [told.title, "", words.head(told.confidence)]
     for name, answer in told.answers.items():
         unit = told.units.get(name)
         lines.append(f"{words.line(name, answer)}{f'   {unit}' if unit else ''}")
     lines += [*words.reached_lines(told.reached, told.confidence), ""]
+    lines += [*words.meaning(main, told.answers[main]), ""]
     if told.contrast:
         lines += [*_contrast(told), ""]
     if told.fit is not None:

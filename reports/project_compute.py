@@ -60,6 +60,7 @@ def _table(told: Told, rows: bool) -> str:
     order = [told.answer, *[name for name in told.answers if name != told.answer and name not in told.asked]]
     lines = [_title(told), "", words.head(told.confidence), *[words.line(name, told.answers[name]) for name in order]]
     lines += [*words.reached_lines(told.reached, told.confidence), ""]
+    lines += words.meaning(told.answer, told.answers[told.answer])
     lines += [*words.why(told.reached), *words.wrapped(words.CONVENTION)]
     if rows and told.reached.predicted is not None:
         lines += ["", *words.runs_table(told.reached.predicted.near)]

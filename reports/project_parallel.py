@@ -11,6 +11,7 @@ from typing import Any
 
 from analysis.parallelism import Cluster, Plan, Step
 from analysis.transformer import Transformer
+from reports.project_budget import plan_words
 from reports.project_words import amount, wrapped
 
 PLAN = ("data", "tensor", "pipeline", "micro", "zero", "recompute")
@@ -87,23 +88,30 @@ def _table(told: Told, most: int) -> str:
     lines += [_line(plan, step) for plan, step in told.found[:most]]
     if len(told.found) > most:
         lines.append(f"and {len(told.found) - most} more that fit (--most)")
+    lines += ["", *wrapped(_meaning(*told.found[0]))]
     note = (
         "seconds of a step, a floor: no launches, stragglers or input. products: the longer of FLOP and bytes; "
-        "exposed: what of the replicas' communication nothing hides, and the update; of peak: model FLOP"
+        "exposed: what of the replicas' communication nothing hides, and the update; used: model FLOP, of the peak"
     )
     return "\n".join([*lines, "", *wrapped(note)]) + "\n"
 
 
 def _head() -> str:
-    names = f"{'data':>5} {'tensor':>6} {'stages':>6} {'micro':>5} {'ZeRO':>4} {'again':<9}"
-    costs = f"{'GB':>6} {'step s':>8} {'of peak':>7} {'products':>9} {'tensor':>7} {'send':>6} {'bubble':>7}"
+    names = f"{'data':>4} {'tensor':>6} {'stages':>6} {'micro':>5} {'ZeRO':>4} {'again':<9}"
+    costs = f"{'GB':>5} {'step s':>7} {'used':>5} {'products':>8} {'tensor':>7} {'send':>7} {'bubble':>7}"
     return f"{names} {costs} {'exposed':>7}"
+
+
+def _meaning(plan: Plan, step: Step) -> str:
+    """The fastest way in one sentence."""
+    seconds, used = amount(step.step_s), f"{step.model_ratio:.2f}"
+    return f"Fastest that fits: {plan_words(plan)}. A step takes {seconds} s or more, at most {used} of the peak."
 
 
 def _line(plan: Plan, step: Step) -> str:
     exposed = step.data_exposed_s + step.update_s
     return (
-        f"{plan.data:>5} {plan.tensor:>6} {plan.pipeline:>6} {plan.micro:>5} {plan.zero:>4} {plan.recompute:<9} "
-        f"{step.held.total / 1e9:>6.1f} {amount(step.step_s):>8} {step.model_ratio:>7.3f} {amount(step.kernels_s):>9} "
-        f"{amount(step.tensor_s):>7} {amount(step.send_s):>6} {amount(step.bubble_s):>7} {amount(exposed):>7}"
+        f"{plan.data:>4} {plan.tensor:>6} {plan.pipeline:>6} {plan.micro:>5} {plan.zero:>4} {plan.recompute:<9} "
+        f"{step.held.total / 1e9:>5.1f} {amount(step.step_s):>7} {step.model_ratio:>5.3f} {amount(step.kernels_s):>8} "
+        f"{amount(step.tensor_s):>7} {amount(step.send_s):>7} {amount(step.bubble_s):>7} {amount(exposed):>7}"
     )

@@ -96,6 +96,13 @@ def line(name: str, answer: Answer) -> str:
     return f"{label:<18}{amount(answer.value, unit):>16}   {ends(answer.low, answer.high)}"
 
 
+def meaning(name: str, answer: Answer) -> list[str]:
+    """The main answer as a sentence, in lines of the page."""
+    label, unit = LABELS[name]
+    interval = "" if answer.low == answer.high else f" ({ends(answer.low, answer.high)})"
+    return wrapped(f"in short: {label} {amount(answer.value, unit)}{interval}")
+
+
 def reached_lines(reached: Reached, confidence: float) -> list[str]:
     """Utilization and peak in the same columns."""
     low, high = reached.utilization.interval(confidence)

@@ -173,8 +173,7 @@ def _laws(told: Told) -> Iterator[tuple[str, ...]]:
 
 def _sentences(told: Told) -> Iterator[str]:
     batches, middle = told.sub_batches, told.spread.middle
-    if told.timed is None or told.timed.reached is None:
-        yield f"The step is bound by {middle.bound}."
+    yield _meaning(told)
     yield (
         f"Sub-batches: the ridge ({told.target.ridge:.1f} FLOP/B) is reached at "
         f"{_batch(batches.ridge)}, the time a sample is least from {_batch(batches.fastest)}, the intensity is "
@@ -190,6 +189,17 @@ def _sentences(told: Told) -> Iterator[str]:
             "confidence interval."
         )
     yield from told.notes
+
+
+def _meaning(told: Told) -> str:
+    """What reaching the target takes, in one sentence."""
+    held = told.timed is not None and told.timed.reached is not None
+    bound = "" if held else f", bound by {told.spread.middle.bound}"
+    (epoch_s, low_s, high_s), (step_s, *_) = _values(told, "epoch_s"), _values(told, "step_s")
+    if epoch_s is None:
+        return f"A step takes {_amount(step_s, 's')}{bound}."
+    ends = "" if low_s == high_s else f" ({_amount(low_s, 's')} to {_amount(high_s, 's')})"
+    return f"An epoch takes {_amount(epoch_s, 's')}{ends} in steps of {_amount(step_s, 's')}{bound}."
 
 
 def _memory(told: Told) -> str:

@@ -70,16 +70,22 @@ def to_text(built: Built, width: int = WIDTH, colour: bool = False, convention: 
     out = io.StringIO()
     console = Console(file=out, width=width, force_terminal=colour, no_color=not colour, highlight=False)
     told = built if convention == "flop" else _by_the_post(built)
+    views = _in_order(told.views)
     for line in filter(None, (heading(told), CONVENTIONS[convention])):
         console.print(Text(line, style="bold"))
-    console.print(cells_table(told.views, "TFLOP/s" if convention == "flop" else "TMAC/s"))
+    console.print(cells_table(views, "TFLOP/s" if convention == "flop" else "TMAC/s"))
     if any(_OF_PROFILES & set(view.run.methods) for view in told.views):
         console.print(Text(_METHODS_SAY))
-        console.print(methods_table(told.views, told.work_times))
+        console.print(methods_table(views, told.work_times))
     for line in (*peak_lines(told.views), *failed_lines(told.views), *warning_lines(told)):
         console.print(Text(line))
     console.print(Text(closing_sentence(told.views) if convention == "flop" else _NOT_FLOP, style="bold"))
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
+
+
+def _in_order(views: Sequence[View]) -> list[View]:
+    """Cells by name and size: they are measured, and kept, in an order drawn by lot."""
+    return sorted(views, key=lambda view: (view.run.model, view.run.batch_size, view.run.precision))
 
 
 def _by_the_post(built: Built) -> Built:

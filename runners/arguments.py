@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn
 
-from runners.exits import MISTAKE
+from runners.exits import MISTAKE, instructed
 
 FORMATS = ("table", "csv", "json")
 """How a command that has data prints it."""
@@ -38,7 +38,7 @@ class Parser(argparse.ArgumentParser):
 
     def fail(self, message: str) -> NoReturn:
         """Exit with 2 after `error: message` as one line on stderr."""
-        self.exit(MISTAKE, f"error: {' '.join(message.split())}\n")
+        self.exit(MISTAKE, f"error: {' '.join(instructed(message).split())}\n")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:

@@ -34,6 +34,9 @@ TORCH_VERSIONS = ((2, 11), (2, 16))
 LOW_SPACE_BYTES = 2 * 10**9
 HOT_CELSIUS = 80.0
 
+OWN = "flopledger"
+"""The counter that is part of this project."""
+
 TELEMETRY = {
     "sm_clock_hz": "utilization at the observed clock",
     "power_w": "power, and energy where there is no counter",
@@ -185,7 +188,7 @@ def counter_checks(counters: Mapping[str, tuple[str, str]] = COUNTERS) -> Iterat
         ]  # without versions
         versions = [environment.package_version(distribution) for distribution in distributions]
         if all(version or _found(package) for package, version in zip(distributions, versions, strict=True)):
-            known = versions[0] if versions else "part of the project"
+            known = versions[0] if versions else "part of the project" if name == OWN else "part of torch"
             yield Check("counter", "ok", f"{name} {known or ''}".strip())
         else:
             cost = f"no second opinion from it: {install_line(packages)}"

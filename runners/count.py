@@ -15,7 +15,7 @@ from results.errors import Unavailable
 from runners import count_options
 from runners.arguments import choice_error
 from runners.counted import FACTORY, FAST, TRAINER
-from runners.exits import FAILED, MISTAKE, Mistake, exit_code, guarded
+from runners.exits import FAILED, MISTAKE, Mistake, exit_code, guarded, instructed
 from runners.model_options import check_models, hyper_of
 from runners.progress import passing
 
@@ -61,7 +61,7 @@ def _run(options: Namespace) -> int:
         try:
             answers += answer(model, options, counters)
         except Uncounted as fault:
-            print(f"error: {fault}", file=sys.stderr)
+            print(f"error: {instructed(str(fault))}", file=sys.stderr)
             failed = max(failed, MISTAKE if fault.mistaken else FAILED)
     if answers:
         tell(answers, options)

@@ -40,6 +40,9 @@ UNIT_NOTES = {
 """What a unit means where its name does not say so; the others are tensor units with fp32 accumulation."""
 
 
+PEAKS_SAY = "Utilization divides by the dense peak of the unit that runs an operation; a multiply-add is 2 FLOP."
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Print the answer; 0: fit (or peaks known), 1: something needed is missing, 2: the caller's mistake."""
     parser = _parser()
@@ -136,6 +139,7 @@ def peaks_table(answer: Mapping[str, Any]) -> None:
     for label in ("evidence", "note"):
         if answer[label]:
             _paragraph(label, answer[label])
+    print(f"\n{PEAKS_SAY}")
 
 
 def checks_table(lines: list[Check]) -> None:
@@ -197,7 +201,9 @@ def _table(title: str, header: Iterable[str], rows: Iterable[Iterable[str]]) -> 
         table.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in row))
     console = Console()
     console.width = min(console.width, WIDTH) if console.is_terminal else WIDTH
-    console.print(table)
+    with console.capture() as drawn:
+        console.print(table)
+    print("\n".join(line.rstrip() for line in drawn.get().splitlines()))
 
 
 _STYLES = {"ok": "green", "warn": "yellow", "missing": "red", "memory": "yellow"}

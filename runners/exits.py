@@ -7,6 +7,7 @@ Nothing here knows a command, or imports more than the standard library and the 
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 import traceback
@@ -25,6 +26,11 @@ UNWRITABLE = 3
 
 INTERRUPTED, TERMINATED = 130, 143
 """Ctrl-C and SIGTERM, as a shell has them."""
+
+
+WITHOUT_TORCH = ["numpy", "pandas", "scipy", "sympy", "matplotlib", "seaborn", "rich", "jinja2"]
+WITH_TORCH = ["torch", "torchvision", "nvtx", "pynvml", "fvcore", "ptflops"]
+"""Modules that the requirements bring, by their name at import."""
 
 
 class Mistake(ValueError):
@@ -56,16 +62,32 @@ def guarded(run: Callable[[], int], debug: bool | None = None, about: str = "") 
         return _told(f"{about}{type(fault).__name__}: {fault} (--debug tells where)", FAILED)
 
 
+def instructed(words: str) -> str:
+    """What to install, where the words say that one of our requirements is missing; else the words."""
+    name = found[1] if (found := re.search(r"No module named '(\w+)", words)) else ""
+    if name in WITHOUT_TORCH:
+        also = "; requirements-report.txt is enough for what needs no torch"
+        return f"{name} is not installed: python -m pip install -r requirements.txt{also}"
+    if name in WITH_TORCH:
+        return f"{name} is not installed: python -m pip install -r requirements.txt"
+    return words
+
+
 def _told(words: str, code: int) -> int:
-    print(f"error: {' '.join(words.split())}", file=sys.stderr)
+    print(f"error: {' '.join(instructed(words).split())}", file=sys.stderr)
     return code
 
 
 def exit_code(main: Callable[[], int]) -> int:
-    """What `main` returns; 141, as a shell has it, where whoever read stdout has gone (`… | head`)."""
+    """What `main` returns; 141, as a shell has it, where whoever read stdout has gone (`… | head`); 1 and what to
+    install where a requirement is missing."""
     try:
         code = main()
         sys.stdout.flush()
+    except ModuleNotFoundError as fault:
+        if instructed(str(fault)) == str(fault):
+            raise
+        return _told(str(fault), FAILED)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that the exit does not fail again
         return 128 + signal.SIGPIPE

@@ -7,6 +7,7 @@ catalogue says (`docs/counter-faults.md`, which `--write` makes). It measures no
 from __future__ import annotations
 
 import sys
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from measure.counters.faults.running import Outcome
 
 DESCRIPTION = "Which known faults of counters does the installed version of each still have? Needs no GPU."
+WIDTH = 100
+
 EPILOG = "What each fault is, with the right values derived: docs/counter-faults.md"
 
 
@@ -69,12 +72,13 @@ def _show(rows: Sequence[Mapping[str, Any]], form: str, detail: bool) -> None:
     import json
 
     if form == "json":
-        print(json.dumps(rows, indent=1, ensure_ascii=False))
+        print(json.dumps(rows, indent=1, ensure_ascii=False, allow_nan=False))
     elif form == "csv":
         writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerow(rows[0] if rows else ())
         nested = ("found", "seen", "right")
-        writer.writerows([json.dumps(v) if k in nested else v for k, v in row.items()] for row in rows)
+        for row in rows:
+            writer.writerow([json.dumps(v) if k in nested and v is not None else v for k, v in row.items()])
     else:
         print(_table(rows, detail), end="")
 
@@ -84,10 +88,10 @@ def _table(rows: Sequence[Mapping[str, Any]], detail: bool) -> str:
     from measure.counters.faults.page import value
     from measure.counters.faults.running import STATUSES
 
-    lines = [f"{'counter':<18} {'version':<20} {' '.join(f'{status:>11}' for status in STATUSES)}"]
+    lines = [f"{'counter':<18} {'version':<20} {'  '.join(STATUSES)}"]
     for counter in dict.fromkeys(row["counter"] for row in rows):
         mine = [row for row in rows if row["counter"] == counter]
-        counts = " ".join(f"{sum(row['status'] == status for row in mine) or '–':>11}" for status in STATUSES)
+        counts = "  ".join(f"{sum(row['status'] == s for row in mine) or '–':>{len(s)}}" for s in STATUSES)
         lines.append(f"{counter:<18} {mine[0]['version'] or '–':<20} {counts}")
     told = [row for row in rows if detail or row["status"] in ("mended", "other", "timeout")]
     if told:
@@ -96,9 +100,15 @@ def _table(rows: Sequence[Mapping[str, Any]], detail: bool) -> str:
         gives = "" if str(row["found"]).startswith("raises") else "gives "
         found = f"{gives}{value(row['found'])}, right {value(row['right'])}"
         gave = "" if row["status"] in ("unavailable", "timeout") else f" ({found})"
-        lines.append(f"{row['status']:<11} {row['counter']}.{row['fault']}: {row['what']}{gave}")
-    lines += ["", *(f"{status}: {meaning}" for status, meaning in STATUSES.items())]
+        lines += _wrapped(f"{row['status']:<11} {row['counter']}.{row['fault']}: {row['what']}{gave}")
+    lines += ["", *(line for status, words in STATUSES.items() for line in _wrapped(f"{status}: {words}"))]
+    there = sum(row["status"] == "there" for row in rows)
+    lines += ["", f"{there} of {len(rows)} known faults are there in what is installed here."]
     return "\n".join(lines) + "\n"
+
+
+def _wrapped(words: str) -> list[str]:
+    return textwrap.wrap(words, WIDTH, subsequent_indent="  ")
 
 
 def _write(path: Path) -> int:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from runners import footprint_options
 from runners.arguments import SHOWN, nearest
-from runners.exits import FAILED, Mistake, exit_code, guarded
+from runners.exits import FAILED, Mistake, exit_code, guarded, instructed
 from runners.model_options import check_models, hyper_of
 from runners.progress import passing
 
@@ -58,7 +58,7 @@ def _run(options: Namespace) -> int:
         answer = _answer(steps, options, fitted)
     except Untraced as fault:
         passing("")
-        print(f"error: {fault}", file=sys.stderr)
+        print(f"error: {instructed(str(fault))}", file=sys.stderr)
         return FAILED
     passing("")
     _tell(answer, options)

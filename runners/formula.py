@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from results.errors import Unavailable
 from runners import formula_options
 from runners.arguments import choice_error
-from runners.exits import FAILED, Mistake, exit_code, guarded
+from runners.exits import FAILED, Mistake, exit_code, guarded, instructed
 from runners.model_options import check_models, hyper_of
 from runners.progress import passing
 
@@ -56,7 +56,7 @@ def _run(options: Namespace) -> int:
         if str(fault.__cause__).startswith("--"):
             raise Mistake(str(fault.__cause__)) from fault
         passing("")
-        print(f"error: {fault}", file=sys.stderr)
+        print(f"error: {instructed(str(fault))}", file=sys.stderr)
         return FAILED
     except NoSolution as fault:
         raise Mistake(f"--solve: {fault}") from fault

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from runners import devices, profile_options, profile_settings
-from runners.exits import FAILED, Mistake, exit_code, guarded
+from runners.exits import FAILED, Mistake, exit_code, guarded, instructed
 from runners.model_options import check_models, hyper_of
 from runners.progress import passing
 
@@ -57,7 +57,7 @@ def _run(options: Namespace) -> int:
         profile = _profile(worker, options, probed, machine)
     except Unprofiled as fault:
         passing("")
-        print(f"error: {fault}", file=sys.stderr)
+        print(f"error: {instructed(str(fault))}", file=sys.stderr)
         return FAILED
     finally:
         worker.stop()

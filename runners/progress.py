@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any, Self, TextIO
 
 from results.records import Cell, Run
+from runners.exits import instructed
 
 
 def title(cell: Cell | Run) -> str:
@@ -60,7 +61,7 @@ class Progress:
     def done(self, run: Run) -> None:
         """A cell is committed."""
         self._done += 1
-        line = f"{title(run)}: {run.status}{f' ({run.reason})' if run.reason else ''}"
+        line = f"{title(run)}: {run.status}{f' ({instructed(run.reason)})' if run.reason else ''}"
         if self._bar is not None:
             self._bar.console.print(line, highlight=False, markup=False)
             self._bar.advance(self._task)

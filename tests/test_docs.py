@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import itertools
 import re
 import tomllib
@@ -12,6 +13,7 @@ import pytest
 from analysis.peaks import all_devices
 from analysis.precisions import PRECISIONS
 from measure.protocols import CPU_PROTOCOL, CUDA_PROTOCOL
+from reports.words import digits, si, si_time
 from runners.__main__ import installed
 from workloads.catalogue import ENTRIES, SUITES
 
@@ -50,6 +52,43 @@ def test_the_readme_names_every_command_and_no_other() -> None:
     assert named == set(installed())
 
 
+def test_the_numbers_of_the_readme_are_those_of_its_run() -> None:
+    path = ROOT / "results" / "published" / "amd-epyc-2-cores-2026-11-20" / "utilization.csv"
+    with path.open(encoding="utf-8") as file:
+        found = {
+            row["model"]: row
+            for row in csv.DictReader(file)
+            if (row["method"], row["denominator"], row["batch_size"]) == ("exact", "ceiling", "4")
+        }
+    said = rows(README, "| batch 4 | a step | FLOP a second | of the peak | 95 % interval |")
+    assert len(said) == 4
+    for model, *cells in said:
+        row = found[model]
+        step_s, rate, used, low, high = (
+            float(row[name])
+            for name in ("time_s", "achieved_flop_per_s", *(f"utilization{end}_ratio" for end in ("", "_low", "_high")))
+        )
+        ends = f"{digits(100 * low)} to {digits(100 * high)} %"
+        assert cells == [si_time(step_s), si(rate, "FLOP/s"), f"{digits(100 * used)} %", ends]
+
+
+def test_the_citation_is_whole_and_of_this_version() -> None:
+    lines = (ROOT / "CITATION.cff").read_text(encoding="utf-8").splitlines()
+    said = {
+        key: value.strip().strip('"') for key, colon, value in (line.partition(":") for line in lines) if key[0] != " "
+    }
+    required = {"cff-version", "message", "title", "authors"}  # of the Citation File Format 1.2.0
+    assert required <= said.keys() <= required | {"type", "version", "license", "abstract", "keywords"}
+    assert (said["cff-version"], said["type"], said["license"]) == ("1.2.0", "software", "Apache-2.0")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert said["version"] == project["version"]
+    assert f"flopledger {said['version']}" in README
+    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    newest = re.search(r"^## (\S+)", changes, re.MULTILINE)
+    assert newest
+    assert newest[1] in ("Unreleased", said["version"])
+
+
 def test_protocol_numbers_are_those_in_use() -> None:
     table = rows(CONVENTIONS, "| rule | CUDA | CPU | meaning |")
     said = {name: (float(cuda), float(cpu)) for name, cuda, cpu, _ in table}
@@ -82,10 +121,10 @@ def test_counts_in_the_prose_are_those_of_the_tables() -> None:
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_links_lead_somewhere(document: Path) -> None:
-    """Pictures may be missing, links to files and headings may not."""
-    for picture, target in re.findall(r"(!?)\[[^\]]*\]\(([^)\s]+)\)", document.read_text(encoding="utf-8")):
+    """To a file that is there, a picture too, and to a heading of it."""
+    for target in re.findall(r"\[[^\]]*\]\(([^)\s]+)\)", document.read_text(encoding="utf-8")):
         file, _, heading = target.partition("#")
-        if picture or file.startswith("https://"):
+        if file.startswith("https://"):
             continue
         aim = (document.parent / file).resolve() if file else document
         assert aim.is_file(), f"{document.name}: {target}"

@@ -41,6 +41,8 @@ bandwidth: 864 GB/s (retrieved)
 source:    NVIDIA L40S datasheet (retrieved)
 evidence:  reseller's copy of the datasheet (91.6; 183; 362.05; 733; 864 GB/s)
 note:      366 / 733 / 1466 are the figures with sparsity
+
+Utilization divides by the dense peak of the unit that runs an operation; a multiply-add is 2 FLOP.
 """
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -75,6 +76,36 @@ def test_a_reader_that_has_gone_is_141_and_no_traceback() -> None:
     assert process.stderr is not None
     assert (process.stderr.read(), process.wait(timeout=60)) == (b"", 141)
     process.stderr.close()
+
+
+@pytest.mark.parametrize("name", [*exits.WITHOUT_TORCH, *exits.WITH_TORCH])
+def test_a_requirement_that_is_missing_is_one_line_that_says_what_to_do(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fault = ModuleNotFoundError(f"No module named '{name}'")
+    said = f"error: {name} is not installed: python -m pip install -r requirements.txt"
+    assert exits.exit_code(raising(fault)) == 1
+    assert guarded(raising(fault), False) == 1
+    with pytest.raises(SystemExit):
+        guarded(raising(Mistake(f"resnet18: ModuleNotFoundError: No module named '{name}.nn'")))
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert [line.partition(";")[0] for line in err.splitlines()] == 3 * [said]
+    assert ("requirements-report.txt" in err) == (name in exits.WITHOUT_TORCH)
+
+
+def test_modules_by_requirements_are_those_of_the_files() -> None:
+    imported = {"nvidia-ml-py": "pynvml"}
+    for file, modules in (("report", exits.WITHOUT_TORCH), ("measure", exits.WITH_TORCH)):
+        lines = (ROOT / f"requirements-{file}.txt").read_text(encoding="utf-8").splitlines()
+        named = [re.split(r"[^\w.-]", line, maxsplit=1)[0] for line in lines if line]
+        wanted = {imported.get(name, name) for name in named} - ({"sympy"} if file == "measure" else set())
+        assert set(modules) == wanted
+
+
+def test_a_module_of_the_callers_own_is_told_as_it_is() -> None:
+    with pytest.raises(ModuleNotFoundError):
+        exits.exit_code(raising(ModuleNotFoundError("No module named 'mine'")))
 
 
 def test_codes_are_those_that_the_documents_name() -> None:

@@ -260,8 +260,8 @@ A GPU · torch 2.15.0 · driver 550.1
 
  model        batch precision step ms     ± items/s TFLOP/s      peak  used verdict
  ─────────────────────────────────────────────────────────────────────────────────────────────
- resnet18         8 fp32         1000 1.0 %    8.00    60.0 100 sheet  60 % 71 % of the ceiling
  mobilenet_v2     8 fp32         1000 1.0 %    8.00    6.00 100 sheet 6.0 % not converged
+ resnet18         8 fp32         1000 1.0 %    8.00    60.0 100 sheet  60 % 71 % of the ceiling
  vgg16          512 fp32            –     –       –       –         –     – out of memory
 
 sheet: the datasheet peak, 100 TFLOP/s (a sheet)
