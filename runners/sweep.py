@@ -12,10 +12,11 @@ import dataclasses
 import datetime
 import os
 import shlex
+import shutil
 import signal
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -100,6 +101,7 @@ def _sweep(options: argparse.Namespace, command: str) -> int:
     probed = _probe(str(chosen(options, stored, "device", "auto")))
     grid = _with_batches(grid_of(options, stored, probed), options, probed)
     check(grid)
+    _check_compiler(grid)
     _check_data(grid)
     earlier = [Grid.from_json(options) for options in stored.get(EARLIER, [])]
     if stored and Grid.from_json(stored) != grid:
@@ -213,6 +215,13 @@ def _probe(device: str) -> Probed:
     """What the device is, asked in a process that ends again. Raises ValueError for one that is not there."""
     found: Probed = _asked("runners.cell:probe", device)
     return found
+
+
+def _check_compiler(grid: Grid, which: Callable[[str], str | None] = shutil.which) -> None:
+    """Raises ValueError for a model that is to be compiled where torch finds no C++ compiler for a CPU's code."""
+    compiler = os.environ.get("CXX", "g++")
+    if grid.compile and grid.device == "cpu" and which(compiler.partition(" ")[0]) is None:
+        raise ValueError(f"--compile: expected a C++ compiler, found no {compiler}: install one, or name it in CXX")
 
 
 def _check_data(grid: Grid) -> None:

@@ -147,3 +147,14 @@ def test_resuming_with_other_options_forgets_no_cell() -> None:
 
 def test_the_manifest_of_a_run_that_was_never_extended_names_no_earlier_grid() -> None:
     assert sweep_options.EARLIER not in sweep_options.as_options(grid(), [])
+
+
+def test_compiling_for_a_cpu_without_a_compiler_is_one_line_before_anything_is_measured(monkeypatch) -> None:
+    monkeypatch.setenv("CXX", "some++ -m64")
+    asked: list[str] = []
+    compiled = grid("--models", "vgg11", "--batch-sizes", "1", "--compile")
+    with pytest.raises(ValueError, match=r"--compile: expected a C\+\+ compiler, found no some\+\+ -m64: install one"):
+        sweep._check_compiler(compiled, lambda name: asked.append(name))
+    assert asked == ["some++"]
+    sweep._check_compiler(compiled, lambda name: f"/usr/bin/{name}")
+    sweep._check_compiler(grid("--models", "vgg11", "--batch-sizes", "1"), lambda _: None)
