@@ -34,7 +34,7 @@ def commands(text: str) -> Iterator[str]:
     """Each command of a document: of indented lines, of fenced ones and in backquotes; `&&` ends one."""
     text = text.replace("\\\n", " ")
     lines = [line.strip() for line in text.splitlines() if line.startswith(("    ", "python"))]
-    quoted = [" ".join(words.split()) for words in re.findall(r"`(python -m [^`]+)`", text)]
+    quoted = [" ".join(words.split()) for words in re.findall(r"`(python -m\s[^`]+)`", text)]
     for line in [*lines, *quoted]:
         for part in re.split(r"&&|;| \| ", line):
             if re.match(STARTS, part.strip()):
@@ -51,7 +51,7 @@ FOUND = [
 
 def split(command: str) -> tuple[str, list[str]]:
     """A command's module and its arguments; brackets say that something may be left out."""
-    words = shlex.split(re.sub(r"(?<= )\[|\](?=$)", "", command), comments=True)
+    words = shlex.split(re.sub(r"(?<= )\[|\](?=\s|$)", "", command), comments=True)
     at = words.index("-m") + 1
     return words[at], words[at + 1 :]
 
