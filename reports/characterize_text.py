@@ -108,26 +108,19 @@ def _reproduced(seen: Seen) -> Iterator[str]:
 def _steady(seen: Seen) -> Iterator[str]:
     if not seen.steadiness:
         return
-    yield "Steps one after another, without the profiler: level, spread, and a trend over all of them (Mann-Kendall)"
-    rows = [["workload", "mode", "steps", "first", "median", "95 %", "spread", "95 %", "trend", "95 %", "p", "verdict"]]
+    yield "Steps one after another, without the profiler: level and spread"
+    level = [["workload", "mode", "steps", "first", "median", "95 %", "spread", "95 %"]]
+    trend = [["workload", "mode", "trend", "95 %", "p", "verdict"]]
     for recording, each in seen.steadiness:
-        rows.append(
-            [
-                recording.workload,
-                recording.mode,
-                str(each.n),
-                _first(seen.data, recording),
-                si_time(each.median_s),
-                _around(each.low_s, each.median_s, each.high_s),
-                ratio(each.spread_ratio),
-                in_range(each.spread_low, each.spread_high),
-                _signed(each.trend_ratio),
-                in_range(each.trend_low, each.trend_high, signed=True),
-                UNKNOWN if each.p_value is None else f"{each.p_value:.2g}",
-                each.verdict,
-            ]
-        )
-    yield from columns(rows, left=(0, 1))
+        who = [recording.workload, recording.mode]
+        around = _around(each.low_s, each.median_s, each.high_s)
+        spread = [ratio(each.spread_ratio), in_range(each.spread_low, each.spread_high)]
+        level.append([*who, str(each.n), _first(seen.data, recording), si_time(each.median_s), around, *spread])
+        slope = [_signed(each.trend_ratio), in_range(each.trend_low, each.trend_high, signed=True)]
+        trend.append([*who, *slope, UNKNOWN if each.p_value is None else f"{each.p_value:.2g}", each.verdict])
+    yield from columns(level, left=(0, 1))
+    yield "A trend over all of these steps (Mann-Kendall)"
+    yield from columns(trend, left=(0, 1))
 
 
 def _around(low_s: float | None, middle_s: float, high_s: float | None) -> str:
