@@ -63,6 +63,9 @@ def _groups(seen: Seen) -> Iterator[str]:
         )
     yield from columns(rows, left=(0,))
     yield from textwrap.wrap("; ".join(f"{letter}: {words}" for letter, words in GROUPS.items()), WIDTH)
+    largest = [(mix.label, max(GROUPS, key=lambda group: mix.groups[group].ratio), mix) for mix in seen.mixes]
+    said = (f"{label} in {group} ({whole(mix.groups[group].ratio)} %)" for label, group, mix in largest)
+    yield from textwrap.wrap(f"Most of a step is spent: {', '.join(said)}.", WIDTH)
     for each in seen.mixes:
         if each.unclassified_ratio > MOST_UNCLASSIFIED_RATIO:
             names = ", ".join(f"{name} {percent(ratio)}" for name, ratio in list(each.unclassified.items())[:5])

@@ -129,7 +129,7 @@ CASES: dict[str, tuple[Told, str]] = {
         r"^The step needs [\d.]+ GiB of tensors",
     ),
     "count": (count, r"unexplained"),
-    "characterize": (characterize, r"^Share of a step by group"),
+    "characterize": (characterize, r"^Most of a step is spent: net training in D \(60 %\)"),
     "ceiling": (ceiling, r"ceiling"),
     "profile": (profile, r"bound"),
     "faults": (faults, r"^1 of 3 known faults are there"),
