@@ -43,6 +43,9 @@ _SHOWN = 4
 _MOST_LETTERS = 18
 """Of a model's name on one line, so that all columns have room; what is longer goes on below."""
 
+_NARROW = 7
+"""Characters of a rate, so that the verdict's words are not cut."""
+
 _NOTE = "note: "
 _OF_OTHER_METHODS = ("convention:", "extrapolated:", "repaired:", "duplicates:")
 
@@ -263,11 +266,17 @@ def _cells(view: View, below: Sequence[str]) -> list[str]:
         digits(step.time_s * 1e3) if step is not None and step.time_s is not None else _UNKNOWN,
         percent(width) if width is not None else _UNKNOWN,
         digits(row.items_per_s) if row.items_per_s is not None else _UNKNOWN,
-        digits(rate / 1e12) if rate is not None else _UNKNOWN,
+        _narrow(rate / 1e12) if rate is not None else _UNKNOWN,
         f"{digits(peak / 1e12)} {SHORT[row.denominator]}" if peak is not None else _UNKNOWN,
         percent(row.utilization_ratio) if row.utilization_ratio is not None else _UNKNOWN,
         verdict(view),
     ]
+
+
+def _narrow(value: float) -> str:
+    """Three digits; in exponents where they take more room than a column has."""
+    text = digits(value)
+    return text if len(text) <= _NARROW else f"{value:.1e}"
 
 
 def _listed(names: Sequence[str], told: int) -> str:

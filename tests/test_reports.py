@@ -289,6 +289,14 @@ def test_the_table_fits_100_columns_whatever_it_holds() -> None:
     assert "\x1b[1m" in to_text(built(*cells), colour=True)
 
 
+def test_a_rate_far_below_the_peak_cuts_no_word_of_the_verdict() -> None:
+    small = fraction(7.6e-9, "ceiling", model="fathom-alexnet", time_s=154.293, time_low_s=100, time_high_s=900)
+    small = dataclasses.replace(small, warnings=("busy: others used 85% here",))
+    text = to_text(built(view(small)))
+    assert "7.6e-07" in text  # 7.6e-9 of 100 TFLOP/s
+    assert {"others", "were", "busy", "here"} <= set(text.split("peak")[1].split("note")[0].split())
+
+
 def test_what_all_cells_share_is_said_once_in_the_heading() -> None:
     shared = [view(fraction(0.4, model=m, variant="num_classes=10")) for m in ("a", "b")]
     assert to_text(built(*shared)).count("num_classes=10") == 1
