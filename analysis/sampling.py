@@ -7,12 +7,12 @@ that is told by `Restructured`, a size without a form by `Unfitted`. It builds n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
 
-from analysis.fitting import Fitter, Form, Point, Values, told, value_of
+from analysis.fitting import Fitter, Form, Point, Values, number_of, told
 from results.records import Operation, Storage
 
 STRIDE = (1, 2, 5, 11, 22, 37, 63, 90, 124, 161, 199, 240, 283, 330)
@@ -119,7 +119,7 @@ class Sizes:
     def holds(self, form: Form, values: Values) -> bool:
         """Whether a form gives the values of the samples that none was fitted to."""
         late = zip(self.samples[self.fitted :], values[self.fitted :], strict=True)
-        return all(value_of(form, sample.point) == value for sample, value in late)
+        return all(number_of(form, sample.point) == value for sample, value in late)
 
 
 def derive(sample_at: Sampler, axes: Sequence[Axis], fixed: Point) -> Sizes:
@@ -235,10 +235,11 @@ def spread(axes: Sequence[Axis]) -> Iterator[dict[str, int]]:
 
 def columns(samples: Sequence[Sample]) -> list[Values]:
     """Every size of the tables as its values in all samples, each such tuple once."""
-    shapes = set()
-    for rows in zip(*(sample.operations for sample in samples), strict=True):
-        shapes.add(tuple(row.input_shapes for row in rows))
-        shapes.add(tuple(row.output_shapes for row in rows))
+    shapes, attributes = set(), []
+    for rows in _unlike(samples):
+        shapes.add(tuple([row.input_shapes for row in rows]))
+        shapes.add(tuple([row.output_shapes for row in rows]))
+        attributes.append([row.attributes for row in rows])
     for each in zip(*(sample.parameters for sample in samples), strict=True):
         shapes.add(tuple((shape,) for _, shape in each))
     found: dict[Values, None] = {}
@@ -247,12 +248,19 @@ def columns(samples: Sequence[Sample]) -> list[Values]:
             found.update(dict.fromkeys(zip(*forms, strict=True)))
     for each in zip(*(sample.storages for sample in samples), strict=True):
         found[tuple(storage.nbytes for storage in each)] = None
-    seen: dict[tuple[int, ...], Any] = {}  # the tracer keeps one object for all calls of a signature
-    for rows in zip(*(sample.operations for sample in samples), strict=True):
-        key = tuple([id(row.attributes) for row in rows])
-        if key not in seen:
-            seen[key] = joined([row.attributes for row in rows], lambda values: found.setdefault(values))
+    for each_attributes in attributes:
+        joined(each_attributes, lambda values: found.setdefault(values))
     return list(found)
+
+
+def _unlike(samples: Sequence[Sample]) -> Iterable[tuple[Operation, ...]]:
+    """The rows of tables side by side, of those that are known to be equal the first alone: the tracer keeps one object
+    of each kind for all calls of a signature."""
+    unlike: dict[tuple[int, ...], tuple[Operation, ...]] = {}
+    for rows in zip(*(sample.operations for sample in samples), strict=True):
+        key = tuple([id(part) for row in rows for part in (row.input_shapes, row.output_shapes, row.attributes)])
+        unlike.setdefault(key, rows)
+    return unlike.values()
 
 
 def joined(values: Sequence[Any], size: Callable[[Values], Any]) -> Any:

@@ -75,7 +75,7 @@ def counts_of(sizes: Sizes, convention: Convention, merged: bool) -> tuple[Count
         if key not in forms:
             forms[key] = table.form(_sum(elements))
     counts = {key: form for key, elements in sums.items() if (form := forms[tuple(map(id, elements))])}
-    late = sizes.samples[sizes.fitted :] or sizes.samples[:1]
+    late = sizes.samples[sizes.fitted :] or sizes.samples[-1:]
     found = [(sample, _wrong(counts, sample, convention, merged)) for sample in late]
     without = {key for _, wrong in found for key in wrong if key[1] == OPEN}
     for sample, wrong in found:

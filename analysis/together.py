@@ -13,10 +13,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from fractions import Fraction
 from functools import cached_property
-from itertools import combinations, product
+from itertools import chain, combinations, islice, product
 from math import gcd
+from operator import mul
 
-from analysis.fitting import ONE, Atom, Form, Monomial, Point, Values, plus, scaled, times, value_of
+from analysis.fitting import ONE, Atom, Form, Monomial, Point, Values, number_of, plus, scaled, times
 from analysis.roundings import roundings
 from analysis.sampling import CHECKS, Axis, NoSample, Sample, Sampler, Sizes, spread
 
@@ -36,13 +37,20 @@ FACTORS = 24
 """Sums that others may be multiples of, at most."""
 
 
-def derive_together(sample_at: Sampler, axes: Sequence[Axis], fixed: Point, seen: Sequence[Form] = ()) -> Sizes | None:
+def derive_together(
+    sample_at: Sampler,
+    axes: Sequence[Axis],
+    fixed: Point,
+    seen: Sequence[Form] = (),
+    checks: int = CHECKS,
+    skipped: int = 0,
+) -> Sizes | None:
     """Samples, of which all sizes have a form in the axes' symbols; None where they are not found this way.
 
-    fixed: other symbols, which stay as they are. seen: forms of sizes elsewhere, of which these are
-    thought to be multiples; then one point fewer has to confirm them.
+    fixed: other symbols, which stay as they are. seen: forms of sizes elsewhere, of which these are thought to be
+    multiples. checks: points that confirm the forms. skipped: points of `spread` that are left out, from the first.
     """
-    turns, checks = spread(axes), CHECKS - bool(seen)
+    turns = islice(spread(axes), skipped, None)
     base = {**{axis.symbol: axis.base for axis in axes}, **fixed}
     try:
         samples = [sample_at(base)]
@@ -78,12 +86,8 @@ class Together:
 
     def __init__(self, samples: Sequence[Sample], symbols: Sequence[str], seen: Sequence[Form] = ()) -> None:
         self._points = [sample.point for sample in samples]
-        windows = {symbol: roundings(symbol, self._points[0][symbol], samples[0].operations) for symbol in symbols}
-        self._symbols = symbols
+        self._operations, self._symbols = samples[0].operations, symbols
         self._seen = _Multiples(self._points, seen)
-        self._plain = _Multiples(self._points, _products(windows))
-        self._factors: list[Form] = [form for forms in windows.values() for form in forms if ONE in form]
-        self._short = [form for form in self._plain.forms if len(next(iter(form))) <= WITH_A_SUM]
         self._composed, self._joined = _Multiples(self._points, ()), 0
         self._found: dict[Values, Form] = {}
 
@@ -118,8 +122,27 @@ class Together:
         yield self._multiples_of_sums().through
 
     @cached_property
+    def _windows(self) -> dict[str, list[Form]]:
+        """Symbol → what the table's windows make of it."""
+        first = self._points[0]
+        return {symbol: roundings(symbol, first[symbol], self._operations) for symbol in self._symbols}
+
+    @cached_property
+    def _factors(self) -> list[Form]:
+        """Sums that others may be multiples of: those of the windows, and those that were found."""
+        return [form for forms in self._windows.values() for form in forms if ONE in form]
+
+    @cached_property
+    def _plain(self) -> _Multiples:
+        return _Multiples(self._points, _products(self._windows))
+
+    @cached_property
     def _sums(self) -> _Multiples:
         return _Multiples(self._points, _sums(self._symbols))
+
+    @cached_property
+    def _short(self) -> list[Form]:
+        return [form for form in self._plain.forms if len(next(iter(form))) <= WITH_A_SUM]
 
     def _multiples_of_sums(self) -> _Multiples:
         while self._joined < len(self._factors):
@@ -135,52 +158,75 @@ class _Multiples:
     def __init__(self, points: Sequence[Point], forms: Iterable[Form]) -> None:
         self.forms: list[Form] = []
         self._points = points
-        self._by_ratio: dict[tuple[int, ...], list[Form]] = {}
-        self._by_step: dict[tuple[int, ...], list[tuple[Form, Fraction]]] = {}
+        self._by_ratio: dict[tuple[int, ...], list[tuple[Form, int]]] = {}
+        self._by_step: dict[tuple[int, ...], list[tuple[Form, int, int]]] = {}
+        self._atoms: dict[tuple[Atom, int], tuple[int, ...]] = {}
         self.add(forms)
 
     def add(self, forms: Iterable[Form]) -> None:
         """Know these forms, too."""
-        points = self._points
         for form in forms:
             self.forms.append(form)
-            values = [value_of(form, point) for point in points]
+            values = self._values(form)
             key, size = _ratio(values)
-            if size and (unit := scaled(form, 1 / size)) not in self._by_ratio.setdefault(key, []):
-                self._by_ratio[key].append(unit)
-            if len(points) > FITTED and ONE not in form:
+            if size:
+                self._by_ratio.setdefault(key, []).append((form, size))
+            if len(values) > FITTED and ONE not in form:
                 key, size = _ratio([value - values[0] for value in values[1:]])
                 if size:
-                    self._by_step.setdefault(key, []).append((scaled(form, 1 / size), values[0] / size))
+                    self._by_step.setdefault(key, []).append((form, size, values[0]))
 
     def through(self, values: Values) -> list[Form]:
         """The forms of which one multiple has these values, as that multiple."""
         key, size = _ratio(values)
-        return [scaled(unit, size) for unit in self._by_ratio.get(key, ())]
+        found: list[Form] = []
+        for form, own in self._by_ratio.get(key, ()):
+            multiple = scaled(form, Fraction(size, own))
+            if multiple not in found:
+                found.append(multiple)
+        return found
 
     def beside_a_constant(self, values: Values) -> list[Form]:
         """The same, of a multiple and a constant; none where points are too few to tell."""
         key, size = _ratio([value - values[0] for value in values[1:]])
         return [
-            plus((scaled(unit, size), {ONE: values[0] - first * size})) for unit, first in self._by_step.get(key, ())
+            plus((scaled(form, Fraction(size, own)), {ONE: values[0] - Fraction(first * size, own)}))
+            for form, own, first in self._by_step.get(key, ())
         ]
 
+    def _values(self, form: Form) -> list[int]:
+        """The form's values at the points, which are whole numbers as sizes are."""
+        if len(form) > 1:
+            return [int(number_of(form, point)) for point in self._points]
+        found = [1] * len(self._points)
+        for monomial, coefficient in form.items():
+            for pair in monomial:
+                found = list(map(mul, found, self._powers(pair)))
+            if coefficient != 1:
+                found = [int(value * coefficient) for value in found]
+        return found if form else [0] * len(found)
 
-def _ratio(values: Sequence[Fraction | int]) -> tuple[tuple[int, ...], Fraction]:
+    def _powers(self, pair: tuple[Atom, int]) -> tuple[int, ...]:
+        if pair not in self._atoms:
+            atom, power = pair
+            self._atoms[pair] = tuple([atom(point[atom.symbol]) ** power for point in self._points])
+        return self._atoms[pair]
+
+
+def _ratio(values: Sequence[int]) -> tuple[tuple[int, ...], int]:
     """The least whole numbers that relate as these do, and what they are to be multiplied by."""
-    whole = [int(value) for value in values]
-    common = gcd(*whole) * (-1 if whole[0] < 0 else 1)
-    return (tuple(value // common for value in whole), Fraction(common)) if common else (tuple(whole), Fraction(0))
+    common = gcd(*values) * (-1 if values[0] < 0 else 1)
+    return (tuple([value // common for value in values]), common) if common else (tuple(values), 0)
 
 
 def _products(windows: dict[str, list[Form]]) -> Iterator[Form]:
     """Every product of powers of the symbols' roundings, one rounding a symbol."""
     options: list[list[Monomial]] = []
-    for forms in windows.values():
-        atoms = dict.fromkeys(atom for form in forms for monomial in form for atom, _ in monomial)
+    for symbol in sorted(windows):
+        atoms = dict.fromkeys(atom for form in windows[symbol] for monomial in form for atom, _ in monomial)
         options.append([ONE, *(((atom, power),) for atom in atoms for power in (1, 2))])
     for parts in product(*options):
-        yield {tuple(sorted(pair for part in parts for pair in part)): Fraction(1)}
+        yield {tuple(chain.from_iterable(parts)): Fraction(1)}
 
 
 def _sums(symbols: Sequence[str]) -> Iterator[Form]:
