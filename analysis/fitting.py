@@ -12,11 +12,10 @@ form is wrong. A point more never makes a right form wrong.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
 from itertools import pairwise, product
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy
 
@@ -31,8 +30,7 @@ DEGREE = 2
 """Of a size along one axis: the positions of an image are its side squared."""
 
 
-@dataclass(frozen=True, order=True)
-class Atom:
+class Atom(NamedTuple):
     """floor((symbol + add) / by); the symbol itself where by is 1."""
 
     symbol: str

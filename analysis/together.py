@@ -10,10 +10,10 @@ open: a form that is ambiguous here is not chosen, and a size of another form is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import cached_property
-from itertools import chain, combinations, islice, product
+from itertools import combinations, islice, product
 from math import gcd
 from operator import mul
 
@@ -133,22 +133,34 @@ class Together:
         return [form for forms in self._windows.values() for form in forms if ONE in form]
 
     @cached_property
+    def _products(self) -> list[tuple[Monomial, list[int]]]:
+        return _products(self._windows, self._points)
+
+    @cached_property
     def _plain(self) -> _Multiples:
-        return _Multiples(self._points, _products(self._windows))
+        found = _Multiples(self._points, ())
+        found.add(self._products)
+        return found
 
     @cached_property
     def _sums(self) -> _Multiples:
         return _Multiples(self._points, _sums(self._symbols))
 
     @cached_property
-    def _short(self) -> list[Form]:
-        return [form for form in self._plain.forms if len(next(iter(form))) <= WITH_A_SUM]
+    def _short(self) -> list[tuple[Form, list[int]]]:
+        return [(_form(product), values) for product, values in self._products if len(product) <= WITH_A_SUM]
+
+    def _at_points(self, form: Form) -> list[int]:
+        return [int(number_of(form, point)) for point in self._points]
 
     def _multiples_of_sums(self) -> _Multiples:
         while self._joined < len(self._factors):
             self._joined += 1
-            factors, new = self._factors[: self._joined], self._factors[self._joined - 1]
-            self._composed.add(times(new, form) for form in (*factors, *self._short))
+            factors = [(form, self._at_points(form)) for form in self._factors[: self._joined]]
+            new, own = factors[-1]
+            self._composed.add(
+                (times(new, form), list(map(mul, own, values))) for form, values in (*factors, *self._short)
+            )
         return self._composed
 
 
@@ -156,61 +168,49 @@ class _Multiples:
     """Forms by how their values at the points relate, so that a multiple of one is found at once."""
 
     def __init__(self, points: Sequence[Point], forms: Iterable[Form]) -> None:
-        self.forms: list[Form] = []
         self._points = points
-        self._by_ratio: dict[tuple[int, ...], list[tuple[Form, int]]] = {}
-        self._by_step: dict[tuple[int, ...], list[tuple[Form, int, int]]] = {}
-        self._atoms: dict[tuple[Atom, int], tuple[int, ...]] = {}
-        self.add(forms)
+        self._values: list[tuple[Form | Monomial, Sequence[int]]] = []
+        self._by_ratio: dict[tuple[int, ...], list[tuple[Form | Monomial, int]]] = {}
+        self._stepped = 0
+        self._by_step: dict[tuple[int, ...], list[tuple[Form | Monomial, int, int]]] = {}
+        self.add((form, [int(number_of(form, point)) for point in points]) for form in forms)
 
-    def add(self, forms: Iterable[Form]) -> None:
-        """Know these forms, too."""
-        for form in forms:
-            self.forms.append(form)
-            values = self._values(form)
+    def add(self, forms: Iterable[tuple[Form | Monomial, Sequence[int]]]) -> None:
+        """Know these forms, too, each with its values at the points; a monomial is a form, too."""
+        for form, values in forms:
+            self._values.append((form, values))
             key, size = _ratio(values)
             if size:
                 self._by_ratio.setdefault(key, []).append((form, size))
-            if len(values) > FITTED and ONE not in form:
-                key, size = _ratio([value - values[0] for value in values[1:]])
-                if size:
-                    self._by_step.setdefault(key, []).append((form, size, values[0]))
 
     def through(self, values: Values) -> list[Form]:
         """The forms of which one multiple has these values, as that multiple."""
         key, size = _ratio(values)
         found: list[Form] = []
         for form, own in self._by_ratio.get(key, ()):
-            multiple = scaled(form, Fraction(size, own))
+            multiple = scaled(_form(form), Fraction(size, own))
             if multiple not in found:
                 found.append(multiple)
         return found
 
     def beside_a_constant(self, values: Values) -> list[Form]:
         """The same, of a multiple and a constant; none where points are too few to tell."""
+        if len(values) <= FITTED:
+            return []
+        for form, own_values in self._values[self._stepped :]:
+            self._stepped += 1
+            key, size = _ratio([value - own_values[0] for value in own_values[1:]])
+            if size and ONE not in _form(form):
+                self._by_step.setdefault(key, []).append((form, size, own_values[0]))
         key, size = _ratio([value - values[0] for value in values[1:]])
         return [
-            plus((scaled(form, Fraction(size, own)), {ONE: values[0] - Fraction(first * size, own)}))
+            plus((scaled(_form(form), Fraction(size, own)), {ONE: values[0] - Fraction(first * size, own)}))
             for form, own, first in self._by_step.get(key, ())
         ]
 
-    def _values(self, form: Form) -> list[int]:
-        """The form's values at the points, which are whole numbers as sizes are."""
-        if len(form) > 1:
-            return [int(number_of(form, point)) for point in self._points]
-        found = [1] * len(self._points)
-        for monomial, coefficient in form.items():
-            for pair in monomial:
-                found = list(map(mul, found, self._powers(pair)))
-            if coefficient != 1:
-                found = [int(value * coefficient) for value in found]
-        return found if form else [0] * len(found)
 
-    def _powers(self, pair: tuple[Atom, int]) -> tuple[int, ...]:
-        if pair not in self._atoms:
-            atom, power = pair
-            self._atoms[pair] = tuple([atom(point[atom.symbol]) ** power for point in self._points])
-        return self._atoms[pair]
+def _form(known: Form | Monomial) -> Form:
+    return {known: Fraction(1)} if isinstance(known, tuple) else known
 
 
 def _ratio(values: Sequence[int]) -> tuple[tuple[int, ...], int]:
@@ -219,14 +219,18 @@ def _ratio(values: Sequence[int]) -> tuple[tuple[int, ...], int]:
     return (tuple([value // common for value in values]), common) if common else (tuple(values), 0)
 
 
-def _products(windows: dict[str, list[Form]]) -> Iterator[Form]:
-    """Every product of powers of the symbols' roundings, one rounding a symbol."""
-    options: list[list[Monomial]] = []
+def _products(windows: Mapping[str, Sequence[Form]], points: Sequence[Point]) -> list[tuple[Monomial, list[int]]]:
+    """Every product of powers of the symbols' roundings, one rounding a symbol, with its values at the points."""
+    found: list[tuple[Monomial, list[int]]] = [(ONE, [1] * len(points))]
     for symbol in sorted(windows):
         atoms = dict.fromkeys(atom for form in windows[symbol] for monomial in form for atom, _ in monomial)
-        options.append([ONE, *(((atom, power),) for atom in atoms for power in (1, 2))])
-    for parts in product(*options):
-        yield {tuple(chain.from_iterable(parts)): Fraction(1)}
+        factors = [
+            ((atom, power), [atom(point[symbol]) ** power for point in points]) for atom in atoms for power in (1, 2)
+        ]
+        found += [
+            ((*monomial, pair), list(map(mul, values, own))) for monomial, values in found for pair, own in factors
+        ]
+    return found
 
 
 def _sums(symbols: Sequence[str]) -> Iterator[Form]:
