@@ -78,6 +78,7 @@ def analysed(model: str, clock: Callable[[], float]) -> Timing:
     from analysis.evaluation import rows
     from runners.counted import get
     from runners.formula_points import Subject, axes, limits, names_of, sampler, smallest
+    from runners.formula_steps import seldom_collected
 
     _warm()
     workload = get(model)
@@ -87,9 +88,10 @@ def analysed(model: str, clock: Callable[[], float]) -> Timing:
         model, workload.hyper, {}, names_of(workload.hyper), 32, "sgd", smallest=smallest(model), limits=limits(model)
     )
     looked_at = sampler(subject)
-    where = axes(subject, symbols, looked_at)
-    derived = symbolic.formulas(looked_at, where)
-    whole = formula.totals(derived)
+    with seldom_collected():  # as the command does
+        where = axes(subject, symbols, looked_at)
+        derived = symbolic.formulas(looked_at, where)
+        whole = formula.totals(derived)
     seconds = clock() - begun
     asked = [{axis.symbol: axis.at(step + place) for place, axis in enumerate(where)} for step in range(POINTS)]
     begun = clock()
