@@ -163,7 +163,7 @@ class _Level:
         found: dict[tuple[Any, str], list[Form]] = defaultdict(list)
         for key in dict.fromkeys(key for table in tables for key in table if key not in self.without):
             for monomial in dict.fromkeys(m for table in tables for m in table.get(key, {})):
-                values = tuple(table.get(key, {}).get(monomial, Fraction(0)) for table in tables)
+                values = tuple([_whole(table.get(key, {}).get(monomial, 0)) for table in tables])
                 form = fitter.fit(values)
                 if form is None:
                     return next(iter(sorted(fitter.curved(values))), "")
@@ -218,6 +218,11 @@ class _Level:
             forms = (sizes.form(values) for values in sizes.columns)
             self._seen = [form for form in forms if set(form) - {ONE}]
         return sizes
+
+
+def _whole(number: int | Fraction) -> int | Fraction:
+    """An int where it is one, which is kept and compared in a fraction of the time."""
+    return number.numerator if number.denominator == 1 else number
 
 
 def partly_at(form: Form, point: Point) -> Form:

@@ -12,16 +12,18 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 from sympy import QQ
 from sympy.polys.rings import ring
 
 from analysis import kinds
+from analysis.alike import Alike, alike
+from analysis.columns import joined
 from analysis.fitting import Form, Monomial, Point, number_of, told
 from analysis.operands import numel
-from analysis.sampling import Sample, Sizes, Unfitted, joined
+from analysis.sampling import Sample, Sizes, Unfitted
 from results.records import Operation
 
 FOOTPRINT = "footprint_bytes"
@@ -65,9 +67,9 @@ OWN = Convention()
 def counts_of(sizes: Sizes, convention: Convention, merged: bool) -> tuple[Counts, tuple[Point, ...], set[Key]]:
     """The counts of a table with sizes as forms, where they were checked, and those of `OPEN` that are left out as they
     differ from the count of whole numbers. Raises Unfitted where another one does."""
-    table, alike = _Symbolic(sizes), _alike(sizes.samples, merged)
+    table, rows = _Symbolic(sizes), alike(sizes.samples, partial(place_of, merged=merged))
     sums: dict[tuple[Any, str], list[tuple[Any, int]]] = defaultdict(list)
-    for place, quantity, element, count in table.counted(alike, convention, merged):
+    for place, quantity, element, count in table.counted(rows, convention, merged):
         sums[place, quantity].append((element, count))
     forms: dict[tuple[int, ...], Form] = {}  # equal layers have the same elements, which live as long as the table
     counts: Counts = {}
@@ -78,7 +80,7 @@ def counts_of(sizes: Sizes, convention: Convention, merged: bool) -> tuple[Count
         if forms[told_by]:
             counts[key] = forms[told_by]
     late = range(sizes.fitted, len(sizes.samples)) or range(len(sizes.samples))[-1:]
-    found = [(sizes.samples[i], _wrong(counts, sizes.samples[i], convention, merged, alike, i)) for i in late]
+    found = [(sizes.samples[i], _wrong(counts, sizes.samples[i], convention, merged, rows, i)) for i in late]
     without = {key for _, wrong in found for key in wrong if key[1] == OPEN}
     for sample, wrong in found:
         _refuse(wrong, sample, without)
@@ -91,8 +93,8 @@ def check(
 ) -> None:
     """Raises Unfitted where a form's value is not the count of the table of whole numbers. without: counts that have
     no form."""
-    alike = _alike((sample,), merged)
-    _refuse(_wrong(counts, sample, convention, merged, alike, 0), sample, without)
+    rows = alike((sample,), partial(place_of, merged=merged))
+    _refuse(_wrong(counts, sample, convention, merged, rows, 0), sample, without)
 
 
 def _refuse(wrong: Mapping[Key, tuple[int | Fraction, int]], sample: Sample, without: Collection[Key]) -> None:
@@ -104,12 +106,12 @@ def _refuse(wrong: Mapping[Key, tuple[int | Fraction, int]], sample: Sample, wit
 
 
 def _wrong(
-    counts: Counts, sample: Sample, convention: Convention, merged: bool, alike: Sequence[_Alike], which: int
+    counts: Counts, sample: Sample, convention: Convention, merged: bool, rows: Sequence[Alike], which: int
 ) -> dict[Key, tuple[int | Fraction, int]]:
     """The form's value and the count of whole numbers, where these differ. which: the sample's place among the tables
     that are side by side."""
     exact: dict[Key, int] = defaultdict(int)
-    for place, quantity, value in _whole_numbers(sample, convention, merged, alike, which):
+    for place, quantity, value in _whole_numbers(sample, convention, merged, rows, which):
         exact[place, quantity] += value
     known: dict[int, int | Fraction] = {}  # by the form itself: equal layers share one
     wrong = {}
@@ -126,14 +128,14 @@ _NOTHING: Form = {}
 
 
 def _whole_numbers(
-    sample: Sample, convention: Convention, merged: bool, alike: Sequence[_Alike], which: int
+    sample: Sample, convention: Convention, merged: bool, rows: Sequence[Alike], which: int
 ) -> Iterable[tuple[Any, str, int]]:
     """(place, quantity, value) of a table whose sizes are whole numbers."""
     known: dict[Any, tuple[tuple[str, Any], ...]] = {}
-    for each in alike:
+    for each in rows:
         if each.likeness not in known:
             known[each.likeness] = _costs(each.rows[which], convention)
-        yield from ((each.place, quantity, value * each.count) for quantity, value in known[each.likeness])
+        yield from ((each.place, quantity, value * each.calls) for quantity, value in known[each.likeness])
     for storage in sample.storages:
         places = _of_storage(storage, sample.operations, convention, merged)
         yield from ((place, quantity, storage.nbytes) for place, quantity in places)
@@ -176,37 +178,6 @@ def _without_numbers(module: str) -> str:
     return re.sub(r"\d+", "*", module)
 
 
-class _Alike(NamedTuple):
-    """Operations at one place that differ in nothing that costs. likeness: equal at all places for such as these; rows:
-    the first of them, in each of the tables that are side by side."""
-
-    place: Place
-    likeness: tuple[Any, ...]
-    rows: tuple[Operation, ...]
-    count: int
-
-
-def _alike(samples: Sequence[Sample], merged: bool) -> list[_Alike]:
-    """All operations of tables that are side by side, in order of the first of each."""
-    counts: dict[tuple[Any, ...], int] = {}
-    rows_of: dict[tuple[Any, ...], tuple[Operation, ...]] = {}
-    for rows in zip(*(sample.operations for sample in samples), strict=True):
-        key = place_of(rows[0], merged), _likeness(rows)
-        counts[key] = counts.get(key, 0) + 1
-        rows_of.setdefault(key, rows)
-    return [_Alike(*key, rows_of[key], count) for key, count in counts.items()]
-
-
-def _likeness(rows: Sequence[Operation]) -> tuple[Any, ...]:
-    """Equal for operations of one table, or of tables side by side, that differ in nothing that costs: only in where
-    they are. Sizes and attributes are told by the object, as the tracer keeps one for all calls of a signature."""
-    first = rows[0]
-    sizes = [id(part) for row in rows for part in (row.input_shapes, row.output_shapes, row.attributes)]
-    storages = (*first.reads, *first.writes)
-    return (first.name, first.kind, first.phase, first.input_names, first.input_dtypes, first.output_dtypes,
-            *sizes, *map(storages.index, storages))  # fmt: skip
-
-
 class _Symbolic:
     """A table whose sizes are elements of a ring of polynomials over the atoms that occur in them."""
 
@@ -243,15 +214,15 @@ class _Symbolic:
         return tuple([(self._atoms[i], power) for i, power in enumerate(powers) if power])
 
     def counted(
-        self, alike: Sequence[_Alike], convention: Convention, merged: bool
+        self, rows: Sequence[Alike], convention: Convention, merged: bool
     ) -> Iterable[tuple[Any, str, Any, int]]:
         """(place, quantity, element, how often) of all operations, storages and parameters."""
         samples = self._sizes.samples
         known: dict[Any, tuple[tuple[str, Any], ...]] = {}
-        for each in alike:
+        for each in rows:
             if each.likeness not in known:
                 known[each.likeness] = _costs(self._operation(each.rows), convention)
-            yield from ((each.place, quantity, element, each.count) for quantity, element in known[each.likeness])
+            yield from ((each.place, quantity, element, each.calls) for quantity, element in known[each.likeness])
         operations = samples[0].operations
         for storages in zip(*(sample.storages for sample in samples), strict=True):
             element = self._element(tuple([storage.nbytes for storage in storages]))

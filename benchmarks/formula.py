@@ -103,9 +103,12 @@ def analysed(model: str, clock: Callable[[], float]) -> Timing:
 
 def _warm() -> None:
     """Imports that torch and sympy put off until something is used: none of a model's own work."""
+    import sympy
+
     from measure.operations import fake_mode, trace_step  # noqa: F401
     from workloads.training import OPTIMIZERS, TrainingStep  # noqa: F401
 
+    sympy.Add(*sympy.symbols("x y z"))  # imports tensors and permutations
     with fake_mode():
         import torch
 
