@@ -76,9 +76,9 @@ def analysed(model: str, clock: Callable[[], float]) -> Timing:
     """One analysis in this process, which should be a new one."""
     from analysis import formula, symbolic
     from analysis.evaluation import rows
+    from measure.collector import collector_off
     from runners.counted import get
     from runners.formula_points import Subject, axes, limits, names_of, sampler, smallest
-    from runners.formula_steps import seldom_collected
 
     _warm()
     workload = get(model)
@@ -88,7 +88,7 @@ def analysed(model: str, clock: Callable[[], float]) -> Timing:
         model, workload.hyper, {}, names_of(workload.hyper), 32, "sgd", smallest=smallest(model), limits=limits(model)
     )
     looked_at = sampler(subject)
-    with seldom_collected():  # as the command does
+    with collector_off():  # as the command does
         where = axes(subject, symbols, looked_at)
         derived = symbolic.formulas(looked_at, where)
         whole = formula.totals(derived)

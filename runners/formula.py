@@ -45,11 +45,11 @@ def _run(options: Namespace) -> int:
         reserve(options.out)
     from analysis.sampling import Unfitted
     from analysis.solving import NoSolution
+    from measure.collector import collector_off
     from runners.formula_points import NotBuilt
-    from runners.formula_steps import seldom_collected
 
     try:
-        with seldom_collected():
+        with collector_off():
             found = answer(options)
     except (NotBuilt, Unfitted, Unavailable) as fault:
         if str(fault.__cause__).startswith("--"):

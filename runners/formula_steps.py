@@ -1,14 +1,14 @@
 """One step of a model at one point of its sizes, on fake tensors: its operations, storages and parameters.
 
 Many small tables are made one after the other, and all of them are kept: Python's collector of cycles would look
-through all of them, and all of torch and sympy, again and again, for a fifth of the time.
+through all of them, and all of torch and sympy, again and again, for a fifth of the time. So the command works without
+it (`measure/collector.py`), and `tidied` collects now and then.
 """
 
 from __future__ import annotations
 
-import contextlib
 import gc
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from results.errors import Unavailable
@@ -21,18 +21,6 @@ MOST_WORDS = 200
 
 COLLECTED = 32
 """Points after which garbage is collected, where it is not by itself."""
-
-
-@contextlib.contextmanager
-def seldom_collected() -> Iterator[None]:
-    """Without collection of garbage by itself."""
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collecting:
-            gc.enable()
 
 
 def tidied(points: int) -> None:

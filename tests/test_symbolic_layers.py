@@ -10,6 +10,7 @@ from test_symbolic import product
 from analysis.fitting import Atom, times
 from analysis.sampling import Axis, Unfitted
 from analysis.symbolic import formulas
+from measure.collector import collector_off
 from runners import formula_steps
 
 
@@ -45,7 +46,7 @@ def test_a_size_that_only_more_layers_have_otherwise_is_not_told():
 def test_garbage_is_collected_after_many_points_alone_and_then_as_before(monkeypatch):
     collected = []
     monkeypatch.setattr(formula_steps.gc, "collect", lambda: collected.append(1))
-    with formula_steps.seldom_collected():
+    with collector_off():
         assert not gc.isenabled()
         for points in range(1, 2 * formula_steps.COLLECTED + 2):
             formula_steps.tidied(points)
