@@ -12,11 +12,10 @@ form is wrong. A point more never makes a right form wrong.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
 from itertools import pairwise, product
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy
 
@@ -31,8 +30,7 @@ DEGREE = 2
 """Of a size along one axis: the positions of an image are its side squared."""
 
 
-@dataclass(frozen=True, order=True)
-class Atom:
+class Atom(NamedTuple):
     """floor((symbol + add) / by); the symbol itself where by is 1."""
 
     symbol: str
@@ -70,16 +68,18 @@ def told(point: Point) -> str:
 
 def value_of(form: Form, point: Point) -> Fraction:
     """The form's value at a point."""
-    whole, rest = 0, Fraction(0)
+    return Fraction(number_of(form, point))
+
+
+def number_of(form: Form, point: Point) -> int | Fraction:
+    """The same, an int where no coefficient has a denominator: whole numbers add up many times as fast."""
+    whole: int | Fraction = 0
     for monomial, coefficient in form.items():
         value = coefficient.numerator
         for atom, power in monomial:
             value *= atom(point[atom.symbol]) ** power
-        if coefficient.denominator == 1:
-            whole += value  # whole numbers add up many times as fast
-        else:
-            rest += Fraction(value, coefficient.denominator)
-    return rest + whole
+        whole += value if coefficient.denominator == 1 else Fraction(value, coefficient.denominator)
+    return whole
 
 
 def times(left: Form, right: Form) -> Form:
@@ -204,7 +204,7 @@ class Fitter:
         return self._monomials[monomial, place]
 
     def _through(self, form: Form, values: Values) -> bool:
-        return all(value_of(form, point) == value for point, value in zip(self.points, values, strict=True))
+        return all(number_of(form, point) == value for point, value in zip(self.points, values, strict=True))
 
     def _along(self, symbol: str, values: Values) -> list[Form]:
         """The forms along one axis, the plainest first."""

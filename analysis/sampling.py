@@ -7,12 +7,13 @@ that is told by `Restructured`, a size without a form by `Unfitted`. It builds n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
 
-from analysis.fitting import Fitter, Form, Point, Values, told, value_of
+from analysis.columns import columns
+from analysis.fitting import Fitter, Form, Point, Values, number_of, told
 from results.records import Operation, Storage
 
 STRIDE = (1, 2, 5, 11, 22, 37, 63, 90, 124, 161, 199, 240, 283, 330)
@@ -119,7 +120,7 @@ class Sizes:
     def holds(self, form: Form, values: Values) -> bool:
         """Whether a form gives the values of the samples that none was fitted to."""
         late = zip(self.samples[self.fitted :], values[self.fitted :], strict=True)
-        return all(value_of(form, sample.point) == value for sample, value in late)
+        return all(number_of(form, sample.point) == value for sample, value in late)
 
 
 def derive(sample_at: Sampler, axes: Sequence[Axis], fixed: Point) -> Sizes:
@@ -231,41 +232,6 @@ def spread(axes: Sequence[Axis]) -> Iterator[dict[str, int]]:
             for axis, block in zip(axes, blocks, strict=True)
         }
         turn += 1
-
-
-def columns(samples: Sequence[Sample]) -> list[Values]:
-    """Every size of the tables as its values in all samples, each such tuple once."""
-    shapes = set()
-    for rows in zip(*(sample.operations for sample in samples), strict=True):
-        shapes.add(tuple(row.input_shapes for row in rows))
-        shapes.add(tuple(row.output_shapes for row in rows))
-    for each in zip(*(sample.parameters for sample in samples), strict=True):
-        shapes.add(tuple((shape,) for _, shape in each))
-    found: dict[Values, None] = {}
-    for tables in sorted(shapes):
-        for forms in zip(*tables, strict=True):
-            found.update(dict.fromkeys(zip(*forms, strict=True)))
-    for each in zip(*(sample.storages for sample in samples), strict=True):
-        found[tuple(storage.nbytes for storage in each)] = None
-    seen: dict[tuple[int, ...], Any] = {}  # the tracer keeps one object for all calls of a signature
-    for rows in zip(*(sample.operations for sample in samples), strict=True):
-        key = tuple([id(row.attributes) for row in rows])
-        if key not in seen:
-            seen[key] = joined([row.attributes for row in rows], lambda values: found.setdefault(values))
-    return list(found)
-
-
-def joined(values: Sequence[Any], size: Callable[[Values], Any]) -> Any:
-    """One nested value in place of several that differ in whole numbers: each of those by `size`. Where something else
-    differs (a scale that is a root of a size), the first's is kept."""
-    first = values[0]
-    if all(value is first or value == first for value in values):
-        return first
-    if isinstance(first, Mapping):
-        return {key: joined([value.get(key) for value in values], size) for key in first}
-    if isinstance(first, (list, tuple)) and len({len(value) for value in values}) == 1:
-        return type(first)(joined(each, size) for each in zip(*values, strict=True))
-    return size(tuple(values)) if all(type(value) is int for value in values) else first
 
 
 def _words(samples: Sequence[Sample], unfitted: Sequence[Values]) -> str:

@@ -18,7 +18,7 @@ from typing import Any
 
 from analysis import kinds
 from analysis.fitting import ONE, Fitter, Form, Point, plus, times, value_of
-from analysis.sampling import Axis, NoSample, Sample, Sampler, Sizes, Unfitted, derive, spread
+from analysis.sampling import CHECKS, Axis, NoSample, Sample, Sampler, Sizes, Unfitted, derive, spread
 from analysis.symbolic_table import OWN, Convention, Counts, Key, counts_of
 from analysis.together import derive_together
 
@@ -30,6 +30,10 @@ STRUCTURE_POINTS = 2
 
 STRUCTURE_LONGEST = 12
 """Points for those symbols together, at most."""
+
+LEVEL_CHECKS = (0, 1)
+"""Points that confirm the forms of sizes at other values of those symbols than the first ones: at first none does, as
+all forms are held against those of one value more, of other sizes; then one."""
 
 STRUCTURE_DEGREE = 3
 """Of a count in one symbol that changes the operations."""
@@ -77,12 +81,25 @@ def formulas(sample_at: Sampler, axes: Sequence[Axis], convention: Convention = 
 
     structural = _structural(sampled, axes)
     sized = tuple(axis for axis in axes if axis not in structural)
-    level = _Level(sampled, sized, structural, convention)
-    counts, checked = level.counts()
+    level, counts, checked = _levelled(sampled, sized, structural, convention)
     first = seen[tuple(sorted((axis.symbol, axis.base) for axis in axes))]
     unknown = kinds.not_understood(first.operations, convention.rules)
     without, levels = frozenset(level.without), tuple(level.tables)
     return Derived(counts, sized, structural, checked, len(seen), unknown, without, levels)
+
+
+def _levelled(
+    sampled: Sampler, sized: Sequence[Axis], structural: Sequence[Axis], convention: Convention
+) -> tuple[_Level, Counts, tuple[Point, ...]]:
+    """The tables at all levels, the counts in all symbols, and where they were checked."""
+    for checks in LEVEL_CHECKS:
+        level = _Level(sampled, sized, structural, convention, checks)
+        try:
+            return level, *level.counts()
+        except Uninterpolated:
+            if checks == LEVEL_CHECKS[-1]:
+                raise
+    raise AssertionError("no level was looked at")
 
 
 def _structural(sampled: Sampler, axes: Sequence[Axis]) -> tuple[Axis, ...]:
@@ -110,9 +127,10 @@ class _Level:
     """Counts at points of the structural symbols, each as forms in the others, and forms through those."""
 
     def __init__(
-        self, sampled: Sampler, sized: Sequence[Axis], structural: Sequence[Axis], convention: Convention
+        self, sampled: Sampler, sized: Sequence[Axis], structural: Sequence[Axis], convention: Convention, checks: int
     ) -> None:
         self._sampled, self._sized, self._structural, self._convention = sampled, sized, structural, convention
+        self._checks = checks
         self._at: dict[tuple[int, ...], tuple[Counts, tuple[Point, ...]]] = {}
         self._seen: list[Form] | None = None
         self.without: set[Key] = set()
@@ -145,7 +163,7 @@ class _Level:
         found: dict[tuple[Any, str], list[Form]] = defaultdict(list)
         for key in dict.fromkeys(key for table in tables for key in table if key not in self.without):
             for monomial in dict.fromkeys(m for table in tables for m in table.get(key, {})):
-                values = tuple(table.get(key, {}).get(monomial, Fraction(0)) for table in tables)
+                values = tuple([_whole(table.get(key, {}).get(monomial, 0)) for table in tables])
                 form = fitter.fit(values)
                 if form is None:
                     return next(iter(sorted(fitter.curved(values))), "")
@@ -170,31 +188,41 @@ class _Level:
         }
 
     def _agrees(self, found: Counts, late: Point) -> bool:
-        """Whether forms in all symbols are those that are had at another structural point."""
-        there = self._counted(late)[0]
+        """Whether forms in all symbols are those that are had at another structural point, of other sizes."""
+        there = self._counted(late, skipped=1)[0]
         here = {key: partly_at(form, late) for key, form in found.items()}
         keys = (here.keys() | there.keys()) - self.without
         return all(here.get(key, {}) == there.get(key, {}) for key in keys)
 
-    def _counted(self, fixed: Point) -> tuple[Counts, tuple[Point, ...]]:
+    def _counted(self, fixed: Point, skipped: int = 0) -> tuple[Counts, tuple[Point, ...]]:
         """The counts at a point of the structural symbols, as forms in the others, and where they were checked."""
         key = tuple(fixed.values())
         if key not in self._at:
-            sizes = self._derived(fixed)
+            sizes = self._derived(fixed, skipped)
             self.tables.append((dict(fixed), sizes))
             counts, points, without = counts_of(sizes, self._convention, merged=bool(fixed))
             self._at[key] = counts, points
             self.without |= without
         return self._at[key]
 
-    def _derived(self, fixed: Point) -> Sizes:
+    def _derived(self, fixed: Point, skipped: int) -> Sizes:
         """The sizes there: like those at the first point, if they can be."""
-        together = derive_together(self._sampled, self._sized, fixed, self._seen or ()) if self._sized else None
+        checks = CHECKS if self._seen is None else self._checks
+        together = (
+            derive_together(self._sampled, self._sized, fixed, self._seen or (), checks, skipped)
+            if self._sized
+            else None
+        )
         sizes = together or derive(self._sampled, self._sized, fixed)
         if self._seen is None:
             forms = (sizes.form(values) for values in sizes.columns)
             self._seen = [form for form in forms if set(form) - {ONE}]
         return sizes
+
+
+def _whole(number: int | Fraction) -> int | Fraction:
+    """An int where it is one, which is kept and compared in a fraction of the time."""
+    return number.numerator if number.denominator == 1 else number
 
 
 def partly_at(form: Form, point: Point) -> Form:

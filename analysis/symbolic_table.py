@@ -12,16 +12,18 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 from sympy import QQ
 from sympy.polys.rings import ring
 
 from analysis import kinds
-from analysis.fitting import ONE, Form, Point, told, value_of
+from analysis.alike import Alike, alike
+from analysis.columns import joined
+from analysis.fitting import Form, Monomial, Point, number_of, told
 from analysis.operands import numel
-from analysis.sampling import Sample, Sizes, Unfitted, joined
+from analysis.sampling import Sample, Sizes, Unfitted
 from results.records import Operation
 
 FOOTPRINT = "footprint_bytes"
@@ -65,30 +67,25 @@ OWN = Convention()
 def counts_of(sizes: Sizes, convention: Convention, merged: bool) -> tuple[Counts, tuple[Point, ...], set[Key]]:
     """The counts of a table with sizes as forms, where they were checked, and those of `OPEN` that are left out as they
     differ from the count of whole numbers. Raises Unfitted where another one does."""
-    table = _Symbolic(sizes)
-    sums: dict[tuple[Any, str], list[Any]] = defaultdict(list)
-    for place, quantity, element in table.counted(convention, merged):
-        sums[place, quantity].append(element)
+    table, rows = _Symbolic(sizes), alike(sizes.samples, partial(place_of, merged=merged))
+    sums: dict[tuple[Any, str], list[tuple[Any, int]]] = defaultdict(list)
+    for place, quantity, element, count in table.counted(rows, convention, merged):
+        sums[place, quantity].append((element, count))
     forms: dict[tuple[int, ...], Form] = {}  # equal layers have the same elements, which live as long as the table
-    for elements in sums.values():
-        key = tuple(map(id, elements))
-        if key not in forms:
-            forms[key] = table.form(_sum(elements))
-    counts = {key: form for key, elements in sums.items() if (form := forms[tuple(map(id, elements))])}
-    late = sizes.samples[sizes.fitted :] or sizes.samples[:1]
-    found = [(sample, _wrong(counts, sample, convention, merged)) for sample in late]
+    counts: Counts = {}
+    for key, elements in sums.items():
+        told_by = tuple([number for element, count in elements for number in (id(element), count)])
+        if told_by not in forms:
+            forms[told_by] = table.form(elements)
+        if forms[told_by]:
+            counts[key] = forms[told_by]
+    late = range(sizes.fitted, len(sizes.samples)) or range(len(sizes.samples))[-1:]
+    found = [(sizes.samples[i], _wrong(counts, sizes.samples[i], convention, merged, rows, i)) for i in late]
     without = {key for _, wrong in found for key in wrong if key[1] == OPEN}
     for sample, wrong in found:
         _refuse(wrong, sample, without)
     kept = {key: form for key, form in counts.items() if key not in without}
-    return kept, tuple(sample.point for sample in late), without
-
-
-def _sum(elements: Sequence[Any]) -> Any:
-    total: Any = 0
-    for element in elements:
-        total = element + total
-    return total
+    return kept, tuple(sample.point for sample, _ in found), without
 
 
 def check(
@@ -96,10 +93,11 @@ def check(
 ) -> None:
     """Raises Unfitted where a form's value is not the count of the table of whole numbers. without: counts that have
     no form."""
-    _refuse(_wrong(counts, sample, convention, merged), sample, without)
+    rows = alike((sample,), partial(place_of, merged=merged))
+    _refuse(_wrong(counts, sample, convention, merged, rows, 0), sample, without)
 
 
-def _refuse(wrong: Mapping[Key, tuple[Fraction, int]], sample: Sample, without: Collection[Key]) -> None:
+def _refuse(wrong: Mapping[Key, tuple[int | Fraction, int]], sample: Sample, without: Collection[Key]) -> None:
     for key, (found, exact) in wrong.items():
         if key not in without:
             raise Unfitted(
@@ -107,17 +105,20 @@ def _refuse(wrong: Mapping[Key, tuple[Fraction, int]], sample: Sample, without: 
             )
 
 
-def _wrong(counts: Counts, sample: Sample, convention: Convention, merged: bool) -> dict[Key, tuple[Fraction, int]]:
-    """The form's value and the count of whole numbers, where these differ."""
+def _wrong(
+    counts: Counts, sample: Sample, convention: Convention, merged: bool, rows: Sequence[Alike], which: int
+) -> dict[Key, tuple[int | Fraction, int]]:
+    """The form's value and the count of whole numbers, where these differ. which: the sample's place among the tables
+    that are side by side."""
     exact: dict[Key, int] = defaultdict(int)
-    for place, quantity, value in _whole_numbers(sample, convention, merged):
+    for place, quantity, value in _whole_numbers(sample, convention, merged, rows, which):
         exact[place, quantity] += value
-    known: dict[int, Fraction] = {}  # by the form itself: equal layers share one
+    known: dict[int, int | Fraction] = {}  # by the form itself: equal layers share one
     wrong = {}
     for key in exact.keys() | counts.keys():
         form = counts.get(key, _NOTHING)
         if id(form) not in known:
-            known[id(form)] = value_of(form, sample.point)
+            known[id(form)] = number_of(form, sample.point)
         if known[id(form)] != exact.get(key, 0):
             wrong[key] = known[id(form)], exact.get(key, 0)
     return wrong
@@ -126,15 +127,15 @@ def _wrong(counts: Counts, sample: Sample, convention: Convention, merged: bool)
 _NOTHING: Form = {}
 
 
-def _whole_numbers(sample: Sample, convention: Convention, merged: bool) -> Iterable[tuple[Any, str, int]]:
+def _whole_numbers(
+    sample: Sample, convention: Convention, merged: bool, rows: Sequence[Alike], which: int
+) -> Iterable[tuple[Any, str, int]]:
     """(place, quantity, value) of a table whose sizes are whole numbers."""
     known: dict[Any, tuple[tuple[str, Any], ...]] = {}
-    for operation in sample.operations:
-        place = place_of(operation, merged)
-        key = _likeness((operation,))
-        if key not in known:
-            known[key] = _costs(operation, convention)
-        yield from ((place, quantity, value) for quantity, value in known[key])
+    for each in rows:
+        if each.likeness not in known:
+            known[each.likeness] = _costs(each.rows[which], convention)
+        yield from ((each.place, quantity, value * each.calls) for quantity, value in known[each.likeness])
     for storage in sample.storages:
         places = _of_storage(storage, sample.operations, convention, merged)
         yield from ((place, quantity, storage.nbytes) for place, quantity in places)
@@ -177,15 +178,6 @@ def _without_numbers(module: str) -> str:
     return re.sub(r"\d+", "*", module)
 
 
-def _likeness(rows: Sequence[Operation]) -> tuple[Any, ...]:
-    """Equal for operations of one table, or of tables side by side, that differ in nothing that costs: only in where
-    they are. Attributes are told by the object, as the tracer keeps one for all calls of a signature."""
-    first = rows[0]
-    sizes = tuple([(row.input_shapes, row.output_shapes, id(row.attributes)) for row in rows])
-    return (first.name, first.kind, first.phase, first.input_names, first.input_dtypes, first.output_dtypes, sizes,
-            _pattern(first))  # fmt: skip
-
-
 class _Symbolic:
     """A table whose sizes are elements of a ring of polynomials over the atoms that occur in them."""
 
@@ -195,36 +187,49 @@ class _Symbolic:
         self._atoms = sorted({atom for form in forms for monomial in form for atom, _ in monomial})
         self._ring, *self._generators = ring([f"a{i}" for i in range(len(self._atoms))] or ["a"], QQ)
         self._of = dict(zip(self._atoms, self._generators, strict=False))
+        self._kind = type(self._ring.one)
         self._elements: dict[Any, Any] = {}
+        self._terms: dict[int, tuple[Any, Sequence[tuple[tuple[int, ...], int | Fraction]]]] = {}
 
-    def form(self, element: Any) -> Form:
-        """An element of the ring, or a number, as a form."""
-        if not isinstance(element, type(self._ring.one)):
-            return {ONE: Fraction(element)} if element else {}
-        return {
-            tuple((self._atoms[i], power) for i, power in enumerate(powers) if power): Fraction(
-                int(c.numerator), int(c.denominator)
+    def form(self, elements: Sequence[tuple[Any, int]]) -> Form:
+        """The sum of elements of the ring, or numbers, each as often as it says, as a form."""
+        total: dict[tuple[int, ...], int | Fraction] = {}
+        for element, count in elements:
+            for powers, coefficient in self._terms_of(element):
+                total[powers] = total.get(powers, 0) + coefficient * count
+        return {self._monomial(powers): Fraction(number) for powers, number in total.items() if number}
+
+    def _terms_of(self, element: Any) -> Sequence[tuple[tuple[int, ...], int | Fraction]]:
+        """(powers of the atoms, coefficient) of each term."""
+        if not isinstance(element, self._kind):
+            return (((), element),)
+        if id(element) not in self._terms:  # which lives as long as the table
+            self._terms[id(element)] = (
+                element,
+                [(powers if any(powers) else (), _number(c)) for powers, c in element.items()],
             )
-            for powers, c in element.terms()
-        }
+        return self._terms[id(element)][1]
 
-    def counted(self, convention: Convention, merged: bool) -> Iterable[tuple[Any, str, Any]]:
-        """(place, quantity, element) of all operations, storages and parameters."""
+    def _monomial(self, powers: tuple[int, ...]) -> Monomial:
+        return tuple([(self._atoms[i], power) for i, power in enumerate(powers) if power])
+
+    def counted(
+        self, rows: Sequence[Alike], convention: Convention, merged: bool
+    ) -> Iterable[tuple[Any, str, Any, int]]:
+        """(place, quantity, element, how often) of all operations, storages and parameters."""
         samples = self._sizes.samples
         known: dict[Any, tuple[tuple[str, Any], ...]] = {}
-        for rows in zip(*(sample.operations for sample in samples), strict=True):
-            key = _likeness(rows)
-            if key not in known:
-                known[key] = _costs(self._operation(rows), convention)
-            place = place_of(rows[0], merged)
-            yield from ((place, quantity, element) for quantity, element in known[key])
+        for each in rows:
+            if each.likeness not in known:
+                known[each.likeness] = _costs(self._operation(each.rows), convention)
+            yield from ((each.place, quantity, element, each.calls) for quantity, element in known[each.likeness])
         operations = samples[0].operations
-        for each in zip(*(sample.storages for sample in samples), strict=True):
-            element = self._element(tuple(storage.nbytes for storage in each))
-            places = _of_storage(each[0], operations, convention, merged)
-            yield from ((place, quantity, element) for place, quantity in places)
-        for each in zip(*(sample.parameters for sample in samples), strict=True):
-            yield "model", "parameters", numel(self._shape(tuple(shape for _, shape in each)))
+        for storages in zip(*(sample.storages for sample in samples), strict=True):
+            element = self._element(tuple([storage.nbytes for storage in storages]))
+            places = _of_storage(storages[0], operations, convention, merged)
+            yield from ((place, quantity, element, 1) for place, quantity in places)
+        for shapes in zip(*(sample.parameters for sample in samples), strict=True):
+            yield "model", "parameters", numel(self._shape(tuple(shape for _, shape in shapes))), 1
 
     def _operation(self, rows: Sequence[Operation]) -> Operation:
         first = rows[0]
@@ -254,7 +259,7 @@ class _Symbolic:
         return self._elements[values]
 
 
-def _pattern(operation: Operation) -> tuple[int, ...]:
-    """Which of an operation's storages are the same."""
-    numbers: dict[int, int] = {}
-    return tuple(numbers.setdefault(storage, len(numbers)) for storage in (*operation.reads, *operation.writes))
+def _number(coefficient: Any) -> int | Fraction:
+    """A coefficient of the ring; an int where it has no denominator."""
+    above, below = int(coefficient.numerator), int(coefficient.denominator)
+    return above if below == 1 else Fraction(above, below)

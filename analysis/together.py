@@ -10,13 +10,14 @@ open: a form that is ambiguous here is not chosen, and a size of another form is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import cached_property
-from itertools import combinations, product
+from itertools import combinations, islice, product
 from math import gcd
+from operator import mul
 
-from analysis.fitting import ONE, Atom, Form, Monomial, Point, Values, plus, scaled, times, value_of
+from analysis.fitting import ONE, Atom, Form, Monomial, Point, Values, number_of, plus, scaled, times
 from analysis.roundings import roundings
 from analysis.sampling import CHECKS, Axis, NoSample, Sample, Sampler, Sizes, spread
 
@@ -36,13 +37,20 @@ FACTORS = 24
 """Sums that others may be multiples of, at most."""
 
 
-def derive_together(sample_at: Sampler, axes: Sequence[Axis], fixed: Point, seen: Sequence[Form] = ()) -> Sizes | None:
+def derive_together(
+    sample_at: Sampler,
+    axes: Sequence[Axis],
+    fixed: Point,
+    seen: Sequence[Form] = (),
+    checks: int = CHECKS,
+    skipped: int = 0,
+) -> Sizes | None:
     """Samples, of which all sizes have a form in the axes' symbols; None where they are not found this way.
 
-    fixed: other symbols, which stay as they are. seen: forms of sizes elsewhere, of which these are
-    thought to be multiples; then one point fewer has to confirm them.
+    fixed: other symbols, which stay as they are. seen: forms of sizes elsewhere, of which these are thought to be
+    multiples. checks: points that confirm the forms. skipped: points of `spread` that are left out, from the first.
     """
-    turns, checks = spread(axes), CHECKS - bool(seen)
+    turns = islice(spread(axes), skipped, None)
     base = {**{axis.symbol: axis.base for axis in axes}, **fixed}
     try:
         samples = [sample_at(base)]
@@ -78,12 +86,8 @@ class Together:
 
     def __init__(self, samples: Sequence[Sample], symbols: Sequence[str], seen: Sequence[Form] = ()) -> None:
         self._points = [sample.point for sample in samples]
-        windows = {symbol: roundings(symbol, self._points[0][symbol], samples[0].operations) for symbol in symbols}
-        self._symbols = symbols
+        self._operations, self._symbols = samples[0].operations, symbols
         self._seen = _Multiples(self._points, seen)
-        self._plain = _Multiples(self._points, _products(windows))
-        self._factors: list[Form] = [form for forms in windows.values() for form in forms if ONE in form]
-        self._short = [form for form in self._plain.forms if len(next(iter(form))) <= WITH_A_SUM]
         self._composed, self._joined = _Multiples(self._points, ()), 0
         self._found: dict[Values, Form] = {}
 
@@ -118,14 +122,45 @@ class Together:
         yield self._multiples_of_sums().through
 
     @cached_property
+    def _windows(self) -> dict[str, list[Form]]:
+        """Symbol → what the table's windows make of it."""
+        first = self._points[0]
+        return {symbol: roundings(symbol, first[symbol], self._operations) for symbol in self._symbols}
+
+    @cached_property
+    def _factors(self) -> list[Form]:
+        """Sums that others may be multiples of: those of the windows, and those that were found."""
+        return [form for forms in self._windows.values() for form in forms if ONE in form]
+
+    @cached_property
+    def _products(self) -> list[tuple[Monomial, list[int]]]:
+        return _products(self._windows, self._points)
+
+    @cached_property
+    def _plain(self) -> _Multiples:
+        found = _Multiples(self._points, ())
+        found.add(self._products)
+        return found
+
+    @cached_property
     def _sums(self) -> _Multiples:
         return _Multiples(self._points, _sums(self._symbols))
+
+    @cached_property
+    def _short(self) -> list[tuple[Form, list[int]]]:
+        return [(_form(product), values) for product, values in self._products if len(product) <= WITH_A_SUM]
+
+    def _at_points(self, form: Form) -> list[int]:
+        return [int(number_of(form, point)) for point in self._points]
 
     def _multiples_of_sums(self) -> _Multiples:
         while self._joined < len(self._factors):
             self._joined += 1
-            factors, new = self._factors[: self._joined], self._factors[self._joined - 1]
-            self._composed.add(times(new, form) for form in (*factors, *self._short))
+            factors = [(form, self._at_points(form)) for form in self._factors[: self._joined]]
+            new, own = factors[-1]
+            self._composed.add(
+                (times(new, form), list(map(mul, own, values))) for form, values in (*factors, *self._short)
+            )
         return self._composed
 
 
@@ -133,54 +168,69 @@ class _Multiples:
     """Forms by how their values at the points relate, so that a multiple of one is found at once."""
 
     def __init__(self, points: Sequence[Point], forms: Iterable[Form]) -> None:
-        self.forms: list[Form] = []
         self._points = points
-        self._by_ratio: dict[tuple[int, ...], list[Form]] = {}
-        self._by_step: dict[tuple[int, ...], list[tuple[Form, Fraction]]] = {}
-        self.add(forms)
+        self._values: list[tuple[Form | Monomial, Sequence[int]]] = []
+        self._by_ratio: dict[tuple[int, ...], list[tuple[Form | Monomial, int]]] = {}
+        self._stepped = 0
+        self._by_step: dict[tuple[int, ...], list[tuple[Form | Monomial, int, int]]] = {}
+        self.add((form, [int(number_of(form, point)) for point in points]) for form in forms)
 
-    def add(self, forms: Iterable[Form]) -> None:
-        """Know these forms, too."""
-        points = self._points
-        for form in forms:
-            self.forms.append(form)
-            values = [value_of(form, point) for point in points]
+    def add(self, forms: Iterable[tuple[Form | Monomial, Sequence[int]]]) -> None:
+        """Know these forms, too, each with its values at the points; a monomial is a form, too."""
+        for form, values in forms:
+            self._values.append((form, values))
             key, size = _ratio(values)
-            if size and (unit := scaled(form, 1 / size)) not in self._by_ratio.setdefault(key, []):
-                self._by_ratio[key].append(unit)
-            if len(points) > FITTED and ONE not in form:
-                key, size = _ratio([value - values[0] for value in values[1:]])
-                if size:
-                    self._by_step.setdefault(key, []).append((scaled(form, 1 / size), values[0] / size))
+            if size:
+                self._by_ratio.setdefault(key, []).append((form, size))
 
     def through(self, values: Values) -> list[Form]:
         """The forms of which one multiple has these values, as that multiple."""
         key, size = _ratio(values)
-        return [scaled(unit, size) for unit in self._by_ratio.get(key, ())]
+        found: list[Form] = []
+        for form, own in self._by_ratio.get(key, ()):
+            multiple = scaled(_form(form), Fraction(size, own))
+            if multiple not in found:
+                found.append(multiple)
+        return found
 
     def beside_a_constant(self, values: Values) -> list[Form]:
         """The same, of a multiple and a constant; none where points are too few to tell."""
+        if len(values) <= FITTED:
+            return []
+        for form, own_values in self._values[self._stepped :]:
+            self._stepped += 1
+            key, size = _ratio([value - own_values[0] for value in own_values[1:]])
+            if size and ONE not in _form(form):
+                self._by_step.setdefault(key, []).append((form, size, own_values[0]))
         key, size = _ratio([value - values[0] for value in values[1:]])
         return [
-            plus((scaled(unit, size), {ONE: values[0] - first * size})) for unit, first in self._by_step.get(key, ())
+            plus((scaled(_form(form), Fraction(size, own)), {ONE: values[0] - Fraction(first * size, own)}))
+            for form, own, first in self._by_step.get(key, ())
         ]
 
 
-def _ratio(values: Sequence[Fraction | int]) -> tuple[tuple[int, ...], Fraction]:
+def _form(known: Form | Monomial) -> Form:
+    return {known: Fraction(1)} if isinstance(known, tuple) else known
+
+
+def _ratio(values: Sequence[int]) -> tuple[tuple[int, ...], int]:
     """The least whole numbers that relate as these do, and what they are to be multiplied by."""
-    whole = [int(value) for value in values]
-    common = gcd(*whole) * (-1 if whole[0] < 0 else 1)
-    return (tuple(value // common for value in whole), Fraction(common)) if common else (tuple(whole), Fraction(0))
+    common = gcd(*values) * (-1 if values[0] < 0 else 1)
+    return (tuple([value // common for value in values]), common) if common else (tuple(values), 0)
 
 
-def _products(windows: dict[str, list[Form]]) -> Iterator[Form]:
-    """Every product of powers of the symbols' roundings, one rounding a symbol."""
-    options: list[list[Monomial]] = []
-    for forms in windows.values():
-        atoms = dict.fromkeys(atom for form in forms for monomial in form for atom, _ in monomial)
-        options.append([ONE, *(((atom, power),) for atom in atoms for power in (1, 2))])
-    for parts in product(*options):
-        yield {tuple(sorted(pair for part in parts for pair in part)): Fraction(1)}
+def _products(windows: Mapping[str, Sequence[Form]], points: Sequence[Point]) -> list[tuple[Monomial, list[int]]]:
+    """Every product of powers of the symbols' roundings, one rounding a symbol, with its values at the points."""
+    found: list[tuple[Monomial, list[int]]] = [(ONE, [1] * len(points))]
+    for symbol in sorted(windows):
+        atoms = dict.fromkeys(atom for form in windows[symbol] for monomial in form for atom, _ in monomial)
+        factors = [
+            ((atom, power), [atom(point[symbol]) ** power for point in points]) for atom in atoms for power in (1, 2)
+        ]
+        found += [
+            ((*monomial, pair), list(map(mul, values, own))) for monomial, values in found for pair, own in factors
+        ]
+    return found
 
 
 def _sums(symbols: Sequence[str]) -> Iterator[Form]:

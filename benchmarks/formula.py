@@ -76,6 +76,7 @@ def analysed(model: str, clock: Callable[[], float]) -> Timing:
     """One analysis in this process, which should be a new one."""
     from analysis import formula, symbolic
     from analysis.evaluation import rows
+    from measure.collector import collector_off
     from runners.counted import get
     from runners.formula_points import Subject, axes, limits, names_of, sampler, smallest
 
@@ -87,9 +88,10 @@ def analysed(model: str, clock: Callable[[], float]) -> Timing:
         model, workload.hyper, {}, names_of(workload.hyper), 32, "sgd", smallest=smallest(model), limits=limits(model)
     )
     looked_at = sampler(subject)
-    where = axes(subject, symbols, looked_at)
-    derived = symbolic.formulas(looked_at, where)
-    whole = formula.totals(derived)
+    with collector_off():  # as the command does
+        where = axes(subject, symbols, looked_at)
+        derived = symbolic.formulas(looked_at, where)
+        whole = formula.totals(derived)
     seconds = clock() - begun
     asked = [{axis.symbol: axis.at(step + place) for place, axis in enumerate(where)} for step in range(POINTS)]
     begun = clock()
@@ -101,9 +103,12 @@ def analysed(model: str, clock: Callable[[], float]) -> Timing:
 
 def _warm() -> None:
     """Imports that torch and sympy put off until something is used: none of a model's own work."""
+    import sympy
+
     from measure.operations import fake_mode, trace_step  # noqa: F401
     from workloads.training import OPTIMIZERS, TrainingStep  # noqa: F401
 
+    sympy.Add(*sympy.symbols("x y z"))  # imports tensors and permutations
     with fake_mode():
         import torch
 

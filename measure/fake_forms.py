@@ -16,6 +16,7 @@ from itertools import pairwise
 from typing import Any
 
 import torch
+from torch._prims_common import compute_elementwise_output_strides
 
 SELF = "self"
 """What a call returned that returned its first argument."""
@@ -50,7 +51,7 @@ def plain(*tensors: Any) -> bool:
     return all(tensor.stride() == dense(tensor.shape) for tensor in tensors)
 
 
-def _ordered(x: torch.Tensor) -> bool:
+def ordered(x: torch.Tensor) -> bool:
     """Whether it is contiguous or a part of such a tensor (a gate of four): what is made elementwise is contiguous."""
     strides = x.stride()
     return plain(x) or (
@@ -63,24 +64,24 @@ def _ordered(x: torch.Tensor) -> bool:
 
 def _like(x: torch.Tensor, *_args: Any, **_kwargs: Any) -> Any:
     """Floating-point numbers by floating-point numbers of the same dtype, one at a time."""
-    return part(x.shape, x.dtype) if x.dtype in FLOATS and _ordered(x) else UNKNOWN
+    return part(x.shape, x.dtype) if x.dtype in FLOATS and ordered(x) else UNKNOWN
 
 
 def _alike(x: torch.Tensor, y: torch.Tensor, *_args: Any, **_kwargs: Any) -> Any:
     """Two tensors of one form, as a gradient and what it is the gradient of."""
     same = isinstance(y, torch.Tensor) and x.shape == y.shape and x.dtype is y.dtype
-    return _like(x) if same and _ordered(y) else UNKNOWN
+    return _like(x) if same and ordered(y) else UNKNOWN
 
 
 def _softmax(x: torch.Tensor, dim: int, widened: bool = False) -> Any:
-    return _like(x) if not widened and _has(x, dim) and plain(x) else UNKNOWN
+    return _like(x) if not widened and has(x, dim) and plain(x) else UNKNOWN
 
 
 def _softmax_backward(grad: torch.Tensor, out: torch.Tensor, dim: int, dtype: torch.dtype) -> Any:
-    return _alike(grad, out) if dtype is grad.dtype and _has(grad, dim) and plain(grad, out) else UNKNOWN
+    return _alike(grad, out) if dtype is grad.dtype and has(grad, dim) and plain(grad, out) else UNKNOWN
 
 
-def _has(x: torch.Tensor, dim: int) -> bool:
+def has(x: torch.Tensor, dim: int) -> bool:
     return -x.dim() <= dim < x.dim()
 
 
@@ -94,12 +95,23 @@ def _pair(x: Any, y: Any, **kwargs: Any) -> Any:
         return UNKNOWN
     if type(y) in _NUMBERS:
         return _like(x)
-    if isinstance(y, torch.Tensor) and x.shape == y.shape:
-        return _alike(x, y)
-    if not isinstance(y, torch.Tensor) or x.dtype is not y.dtype or x.dtype not in FLOATS or not plain(x, y):
+    if isinstance(y, torch.Tensor) and x.shape == y.shape and (alike := _alike(x, y)) is not UNKNOWN:
+        return alike
+    if not isinstance(y, torch.Tensor) or x.dtype is not y.dtype or x.dtype not in FLOATS:
         return UNKNOWN
     shape = _broadcast(x.shape, y.shape)
-    return UNKNOWN if shape is None else part(shape, x.dtype)
+    if shape is None:
+        return UNKNOWN
+    return part(shape, x.dtype) if plain(x, y) else _strided(shape, x, y)
+
+
+def _strided(shape: tuple[int, ...], *tensors: torch.Tensor) -> Any:
+    """What is made elementwise of tensors of which not all are contiguous, by PyTorch's own rule of strides."""
+    if 0 in shape or any(not tensor.dim() for tensor in tensors):
+        return UNKNOWN
+    with torch._C._DisableTorchDispatch():
+        strides = compute_elementwise_output_strides(*(tensor.expand(shape) for tensor in tensors))
+    return shape, strides, tensors[0].dtype
 
 
 def _broadcast(one: Sequence[int], other: Sequence[int]) -> tuple[int, ...] | None:
@@ -135,11 +147,21 @@ def _copied(x: torch.Tensor, other: Any, *_args: Any) -> Any:
 
 
 def _anew(x: torch.Tensor, *, memory_format: Any = None, dtype: Any = None, **kwargs: Any) -> Any:
-    """clone, empty_like and the like, _to_copy: of any dtype."""
+    """clone, empty_like and the like: of any dtype."""
     if not _on_cpu(kwargs) or kwargs.pop("non_blocking", False) or kwargs:
         return UNKNOWN
-    kept = memory_format in (None, torch.preserve_format) and plain(x)
+    kept = memory_format in (None, torch.preserve_format) and ordered(x)
     return part(x.shape, dtype or x.dtype) if kept or memory_format is torch.contiguous_format else UNKNOWN
+
+
+def _cast(x: torch.Tensor, **kwargs: Any) -> Any:
+    """_to_copy, which keeps strides with gaps."""
+    return _anew(x, **kwargs) if plain(x) else UNKNOWN
+
+
+def _drawn_like(x: torch.Tensor, **kwargs: Any) -> Any:
+    """randn_like and rand_like."""
+    return _anew(x, **kwargs) if x.dtype in FLOATS and kwargs.get("dtype") is None else UNKNOWN
 
 
 def _on_cpu(kwargs: dict[str, Any]) -> bool:
@@ -190,9 +212,9 @@ def _product_and_sum(bias: torch.Tensor, a: torch.Tensor, b: torch.Tensor, **kwa
 
 def _reduced(x: torch.Tensor, dims: Any, keepdim: bool = False, *, dtype: Any = None) -> Any:
     """sum and mean over some dimensions."""
-    if x.dtype not in FLOATS or dtype not in (None, x.dtype) or not dims or not plain(x):
+    if x.dtype not in FLOATS or dtype not in (None, x.dtype) or not dims or not ordered(x):
         return UNKNOWN
-    if not all(_has(x, dim) for dim in dims) or len({dim % x.dim() for dim in dims}) != len(dims):
+    if not all(has(x, dim) for dim in dims) or len({dim % x.dim() for dim in dims}) != len(dims):
         return UNKNOWN
     gone = {dim % x.dim() for dim in dims}
     if keepdim:
@@ -204,46 +226,11 @@ def _summed(x: torch.Tensor, *, dtype: Any = None) -> Any:
     return part((), x.dtype) if x.dtype in FLOATS and dtype is None else UNKNOWN
 
 
-def _joined(tensors: Sequence[torch.Tensor], dim: int = 0) -> Any:
-    """cat of contiguous tensors of one dtype and as many dimensions."""
-    first = tensors[0]
-    if not first.dim() or not _has(first, dim) or not plain(*tensors):
-        return UNKNOWN
-    dim %= first.dim()
-    rest = (*first.shape[:dim], *first.shape[dim + 1 :])
-    for tensor in tensors:
-        if tensor.dtype is not first.dtype or tensor.dim() != first.dim():
-            return UNKNOWN
-        if (*tensor.shape[:dim], *tensor.shape[dim + 1 :]) != rest:
-            return UNKNOWN
-    total = sum(tensor.shape[dim] for tensor in tensors)
-    return part((*first.shape[:dim], total, *first.shape[dim + 1 :]), first.dtype)
-
-
-def _stacked(tensors: Sequence[torch.Tensor], dim: int = 0) -> Any:
-    first = tensors[0]
-    rank = first.dim() + 1
-    alike = all(tensor.shape == first.shape and tensor.dtype is first.dtype for tensor in tensors)
-    if not alike or not -rank <= dim < rank or not plain(*tensors):
-        return UNKNOWN
-    dim %= rank
-    return part((*first.shape[:dim], len(tensors), *first.shape[dim:]), first.dtype)
-
-
-def _selected_backward(grad: torch.Tensor, sizes: Sequence[int], dim: int, index: int) -> Any:
-    rank = len(sizes)
-    if not -rank <= dim < rank or not -sizes[dim] <= index < sizes[dim]:
-        return UNKNOWN
-    dim %= rank
-    fits = tuple(grad.shape) == (*sizes[:dim], *sizes[dim + 1 :])
-    return part(tuple(sizes), grad.dtype) if fits else UNKNOWN
-
-
 def _table() -> dict[Any, Rule]:
     aten = torch.ops.aten
     one = "gelu neg relu sigmoid tanh exp log sqrt rsqrt silu"
     two = "tanh_backward sigmoid_backward gelu_backward threshold_backward"
-    new = "clone empty_like zeros_like ones_like _to_copy"
+    new = "clone empty_like zeros_like ones_like"
     return {
         **{getattr(aten, name).default: _like for name in one.split()},
         **{getattr(aten, name).default: _alike for name in two.split()},
@@ -253,6 +240,7 @@ def _table() -> dict[Any, Rule]:
         **{getattr(aten, f"{name}_").Tensor: _written for name in ("add", "sub", "mul", "div")},
         **{getattr(aten, f"{name}_").Scalar: _written for name in ("add", "sub", "mul", "div")},
         **{getattr(aten, f"{name}_").default: _written for name in ("relu", "sqrt", "addcmul", "addcdiv", "neg")},
+        aten._to_copy.default: _cast,
         aten.pow.Tensor_Scalar: _scaled,
         aten.lerp_.Scalar: _written,
         aten.zero_.default: _filled,
@@ -268,6 +256,8 @@ def _table() -> dict[Any, Rule]:
         aten.randn.default: _drawn,
         aten.randn.generator: _drawn,
         aten.rand.default: _drawn,
+        aten.randn_like.default: _drawn_like,
+        aten.rand_like.default: _drawn_like,
         aten.randint.default: _numbers_below,
         aten.randint.generator: _numbers_below,
         aten.randint.low: _numbers_below,
@@ -281,9 +271,6 @@ def _table() -> dict[Any, Rule]:
         aten.mean.dim: _reduced,
         aten.sum.default: _summed,
         aten.mean.default: _summed,
-        aten.cat.default: _joined,
-        aten.stack.default: _stacked,
-        aten.select_backward.default: _selected_backward,
     }
 
 

@@ -118,7 +118,7 @@ def _chosen(x: Any, target: Any, weight: Any) -> bool:
 
 
 def _embedding(w: Any, indices: Any, *_args: Any) -> Any:
-    if w.dim() != 2 or indices.dtype not in (torch.int64, torch.int32) or not plain(w, indices):
+    if w.dim() != 2 or indices.dtype not in (torch.int64, torch.int32) or not plain(w):
         return UNKNOWN
     return part((*indices.shape, w.shape[1]), w.dtype)
 

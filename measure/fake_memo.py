@@ -18,13 +18,14 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from measure.fake_forms import FORMS, SELF, UNKNOWN
+from measure.fake_forms_joined import JOINED
 from measure.fake_forms_layers import LAYERS
 from measure.schemas import Plan
 
 _META, _CPU = torch.device("meta"), torch.device("cpu")
 
 _TENSOR = "tensor"
-_RULES = FORMS | LAYERS
+_RULES = FORMS | JOINED | LAYERS
 
 
 class Signature(NamedTuple):

@@ -14,8 +14,6 @@ and takes no time of anything. What runs differently on a GPU is counted as a CP
 
 from __future__ import annotations
 
-import contextlib
-import gc
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,6 +22,7 @@ from typing import Any
 import torch
 
 from analysis import kinds
+from measure.collector import collector_off
 from measure.counters.running import tensors
 from measure.places import ModulePaths
 from measure.predict import mode as modes
@@ -134,7 +133,7 @@ def _predicted(task: _Task, reuse: bool) -> FastCount:
 
 def _kept_pass(parts: Parts, task: _Task, reuse: bool, alike: Likeness | None = None) -> tuple[FastCount, bool, bool]:
     """One pass, whatever becomes of it undone; whether blocks were replayed, and whether random numbers were drawn."""
-    with kept(parts, task.train), kept_random(torch_alone=parts.settled) as drawn, _no_collection():
+    with kept(parts, task.train), kept_random(torch_alone=parts.settled) as drawn, collector_off():
         found, blocks = _pass(parts.every[0], task, reuse, alike)
         return found, blocks is not None and bool(blocks.replays), drawn()
 
@@ -223,17 +222,6 @@ def _global_hooks() -> bool:
     """Whether hooks on all modules are there, which replays would not call."""
     module = torch.nn.modules.module
     return bool(module._global_forward_hooks or module._global_forward_pre_hooks or module._global_backward_hooks)
-
-
-@contextlib.contextmanager
-def _no_collection() -> Iterator[None]:
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collecting:
-            gc.enable()
 
 
 def _executed(task: _Task, reason: str) -> FastCount:

@@ -11,8 +11,6 @@ model's calls have no module. One profiler can listen at a time, ours or another
 
 from __future__ import annotations
 
-import contextlib
-import gc
 import gzip
 import tempfile
 from collections.abc import Callable, Iterator
@@ -23,6 +21,7 @@ from typing import Any
 import torch
 
 from measure.clocks import Clock
+from measure.collector import collector_off
 from measure.module_ranges import ModuleRanges
 from measure.profiled_calls import to_operations
 from measure.ranges import Ranges
@@ -147,15 +146,3 @@ def _timed(run: Callable[[], None], clock: Clock, work: str) -> Block:
     return Block(
         "profiled", "", 1, start_s, end_s - start_s, device_s, None if device_s is None else end_s - issued_s, work
     )
-
-
-@contextlib.contextmanager
-def collector_off() -> Iterator[None]:
-    """Python's cyclic collector does not run inside: what it frees is no part of a step."""
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collecting:
-            gc.enable()

@@ -30,9 +30,6 @@ if TYPE_CHECKING:
 
 BATCH, CATAMOUNT = "batch", "catamount"
 
-CHECKED_CALLS = 20_000
-"""Operations of a step that is made for a check alone, at most."""
-
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command. 0: the formulas are told; 1: there are none; 2: the caller's mistake; 3: a file was not written."""
@@ -48,10 +45,12 @@ def _run(options: Namespace) -> int:
         reserve(options.out)
     from analysis.sampling import Unfitted
     from analysis.solving import NoSolution
+    from measure.collector import collector_off
     from runners.formula_points import NotBuilt
 
     try:
-        found = answer(options)
+        with collector_off():
+            found = answer(options)
     except (NotBuilt, Unfitted, Unavailable) as fault:
         if str(fault.__cause__).startswith("--"):
             raise Mistake(str(fault.__cause__)) from fault
@@ -83,6 +82,7 @@ def answer(options: Namespace) -> Answer:
     from reports.formulas import Answer
     from runners import formula_questions as questions
     from runners.formula_branches import branched
+    from runners.formula_checks import CHECKED_CALLS, checked_apart
     from runners.formula_footprints import footprints
     from runners.formula_points import sampler
 
@@ -99,7 +99,7 @@ def answer(options: Namespace) -> Answer:
         convention, terms = _convention(options, subject, symbols)
         asked = replace(asked, symbols=tuple(symbols))
     try:
-        late, notes = _checked_apart(looked_at, derived, point, convention)
+        late, notes = checked_apart(looked_at, derived, point, convention)
     except Restructured as fault:
         raise Unfitted(branched(fault, subject, derived.axes, looked_at)) from fault
     peaks = footprints(options.rules, derived, point, looked_at, CHECKED_CALLS)
@@ -182,51 +182,6 @@ def _idle(whole: Mapping[str, Any], symbols: Sequence[str]) -> tuple[str, ...]:
     seen = set().union(*(names(formula) for formula in whole.values() if formula is not None))
     idle = [name for name in symbols if name not in seen]
     return (f"{' and '.join(idle)} {'change' if len(idle) > 1 else 'changes'} nothing of these.",) if idle else ()
-
-
-def _checked_apart(
-    looked_at: Any, derived: Any, point: Mapping[str, int], convention: Any
-) -> tuple[list[Mapping[str, int]], tuple[str, ...]]:
-    """Of the point that was asked for and of a batch of one, those at which the counts are the formulas', and notes on
-    those at which there is no step. Raises Unfitted where the point that was asked for has other counts."""
-    from analysis.sampling import Unfitted
-    from runners.formula_points import NotBuilt
-
-    found: list[Mapping[str, int]] = []
-    notes = []
-    try:
-        found += [point] if _holds(looked_at, derived, point, convention) else []
-    except NotBuilt as fault:
-        if isinstance(fault.__cause__, ValueError):
-            raise Mistake(f"--at: {fault}") from fault
-        notes.append(f"There is no step at the point of the values: {fault}.")
-    base = {axis.symbol: axis.base for axis in (*derived.axes, *derived.structural)}
-    if BATCH in base and point[BATCH] != 1:
-        single = {**base, BATCH: 1}
-        try:
-            found += [single] if _holds(looked_at, derived, single, convention) else []
-        except (NotBuilt, Unfitted) as fault:
-            notes.append(f"Not for a batch of one: {fault}.")
-    return found, tuple(notes)
-
-
-def _holds(looked_at: Any, derived: Any, point: Mapping[str, int], convention: Any) -> bool:
-    """Whether the table at a point has the counts of the formulas; False also where none is made as the step is large.
-    Raises Unfitted for other counts, NotBuilt where the model does not take the sizes."""
-    from analysis.branches import difference
-    from analysis.fitting import value_of
-    from analysis.sampling import Restructured
-    from analysis.symbolic_table import check
-
-    calls = value_of(derived.total("calls"), point)
-    if calls > CHECKED_CALLS or calls.denominator != 1:
-        return False
-    sample = looked_at(point)
-    near = looked_at({**point, **{axis.symbol: axis.base for axis in derived.axes}})
-    if near.structure != sample.structure:
-        raise Restructured(near.point, point, difference(near, sample))
-    check(derived.counts, sample, convention, bool(derived.structural), derived.without)
-    return True
 
 
 def _subject(options: Namespace) -> Subject:

@@ -14,7 +14,7 @@ from typing import Any
 
 from analysis.fitting import Point, told
 from analysis.sampling import Axis, NoSample, Sample, spread
-from results.errors import Unavailable
+from runners.formula_steps import tidied, traced, why
 
 BATCH = "batch"
 
@@ -39,9 +39,6 @@ PERIODS: Mapping[str, tuple[tuple[str, str, int | str], ...]] = {"speech": (("fr
 
 CELLS = 2
 """Steps from the base that must be there."""
-
-MOST_WORDS = 200
-"""Letters of what a model's own code says."""
 
 
 class NotBuilt(NoSample):
@@ -102,6 +99,7 @@ def sampler(subject: Subject, told: Callable[[int], None] = lambda _count: None)
                 seen[key] = _sample(subject, point)
             except NotBuilt as fault:
                 seen[key] = fault
+            tidied(len(seen))
         found = seen[key]
         if isinstance(found, NotBuilt):
             raise found
@@ -114,51 +112,14 @@ def _sample(subject: Subject, point: Point) -> Sample:
     try:
         return Sample(dict(point), *step_at(subject, point))
     except Exception as fault:  # a model's own code may raise anything
-        raise NotBuilt(f"{subject.model} at {told(point)}: {_why(fault)}", point) from fault
-
-
-def _why(fault: Exception) -> str:
-    """What kept a step from being had, with the line of the model's own code."""
-    from runners.formula_lines import raised_at
-
-    plain = isinstance(fault, (Unavailable, ValueError))
-    said = " ".join(str(fault).split())[:MOST_WORDS]
-    where = raised_at(fault)
-    return ("" if plain and said else f"{type(fault).__name__}: ") + said + (f" ({where})" if where else "")
+        raise NotBuilt(f"{subject.model} at {told(point)}: {why(fault)}", point) from fault
 
 
 def step_at(subject: Subject, point: Point) -> tuple[Any, Any, Any]:
     """The operations, storages and parameters of a step at a point. Raises what the model does."""
     sizes = {subject.symbols[symbol]: value for symbol, value in point.items()}
     batch_size = sizes.pop(BATCH, subject.batch_size)
-    return _traced(subject, {**subject.sizes, **sizes}, batch_size)
-
-
-def _traced(subject: Subject, sizes: Mapping[str, int], batch_size: int) -> tuple[Any, Any, Any]:
-    import torch
-
-    from measure.fake import fake_mode, quiet, to_fake
-    from measure.operations import trace_step
-    from runners.counted import get
-    from workloads.training import TrainingStep, have_state, optimizer_of
-
-    with quiet():
-        workload = get(subject.model, **subject.fixed, **sizes)
-        with torch.device("meta"):
-            model = workload.build(**workload.hyper).train()
-        parameters = tuple((name, tuple(parameter.shape)) for name, parameter in model.named_parameters())
-        mode = fake_mode()
-        to_fake(model, mode)
-        trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        with mode:
-            batch = workload.batch(workload.hyper, batch_size, torch.device("cpu"), None)
-            optimizer = optimizer_of(subject.optimizer, workload, trained)
-            autocast = getattr(torch, subject.autocast) if subject.autocast else None
-            step = TrainingStep(model, workload.loss, optimizer, [batch], "cpu", autocast)
-            have_state(optimizer, trained)
-        inputs = (batch.inputs, batch.target)
-        found = trace_step(step, model=model, optimizer=optimizer, inputs=inputs, mode=mode, steps_before=0)
-    return found.operations, found.storages, parameters
+    return traced(subject, {**subject.sizes, **sizes}, batch_size)
 
 
 def axes(subject: Subject, symbols: Sequence[str], sample_at: Callable[[Point], Sample]) -> tuple[Axis, ...]:

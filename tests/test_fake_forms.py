@@ -11,10 +11,11 @@ import torch.nn.functional as F
 
 from measure.fake import FakeMode, fake_mode
 from measure.fake_forms import FORMS, SELF, UNKNOWN
+from measure.fake_forms_joined import JOINED
 from measure.fake_forms_layers import LAYERS
 
 aten = torch.ops.aten
-RULES = FORMS | LAYERS
+RULES = FORMS | JOINED | LAYERS
 DTYPES = (torch.float32, torch.bfloat16, torch.int64)
 
 SHAPES: dict[str, Callable[[torch.dtype], torch.Tensor]] = {
@@ -24,6 +25,10 @@ SHAPES: dict[str, Callable[[torch.dtype], torch.Tensor]] = {
     "transposed": lambda dtype: torch.empty(4, 6, dtype=dtype).t(),
     "expanded": lambda dtype: torch.empty(2, 1, 4, 5, dtype=dtype).expand(2, 3, 4, 5),
     "sliced": lambda dtype: torch.empty(2, 3, 4, 9, dtype=dtype)[..., ::2],
+    "a part of each row": lambda dtype: torch.empty(4, 9, dtype=dtype)[:, 2:6],
+    "a column": lambda dtype: torch.empty(5, 3, dtype=dtype)[:, 1],
+    "time before batch": lambda dtype: torch.empty(4, 3, 5, dtype=dtype).transpose(0, 1),
+    "broadcast over time": lambda dtype: torch.empty(3, 1, 5, dtype=dtype).expand(3, 4, 5),
     "of one row": lambda dtype: torch.empty(1, 3, 1, 1, dtype=dtype),
     "of one column": lambda dtype: torch.empty(4, 1, dtype=dtype),
     "one number": lambda dtype: torch.empty((), dtype=dtype),
@@ -37,7 +42,7 @@ def other(x: torch.Tensor, *sizes: int, dtype: torch.dtype | None = None) -> tor
 
 
 def pairs(x: torch.Tensor) -> list[Any]:
-    sizes = [(), (5,), (3, 1, 1), (2, 1, 4, 1), (7, 1, 1, 1, 1), (4,), (6, 1), (1, 4)]
+    sizes = [(), (5,), (3, 1, 1), (3, 4, 1), (3, 1, 5), (2, 1, 4, 1), (7, 1, 1, 1, 1), (4,), (6, 1), (1, 4)]
     tensors = [x, torch.empty_like(x), *(other(x, *each) for each in sizes), other(x, dtype=torch.int64)]
     return [*((x, y) for y in tensors), *((x, number) for number in (2, 0.5, True)), (2, x), (torch.empty(x.shape), x)]
 
@@ -215,6 +220,14 @@ CALLS: dict[Any, Callable[[torch.Tensor], Any]] = {
     aten.stack.default: lambda x: [([x, x], 0), ([x, x], -1), ([x], 1), ([x, other(x, 9)],), ([x, x], 9)],
     aten.select_backward.default: lambda x: [(x, [3, *x.shape], 0, 1), (x, [3, *x.shape], 0, 5),
                                              (x, [*x.shape, 2], -1, -1), (x, [9, 9, 9], 0, 1)],
+    aten.constant_pad_nd.default: lambda x: [(x, pad, *value) for value in ((), (0.5,)) for pad in (
+        [1, 2], [0, 1, 2, 3], [0, 0], [-1, 2], [-1, -1], [1], [1] * 10, [0, 0, 1, 0, 0, 2])],
+    aten.where.self: lambda x: [(c, *two) for two in twice(x) for c in (x > 0, torch.empty_like(x), other(
+        x, 1, dtype=torch.bool), other(x, *x.shape, dtype=torch.bool))],
+    **{getattr(aten, name).Scalar: lambda x: [(x, n) for n in (2, 0.5, True)]
+       for name in ("lt", "le", "gt", "ge", "eq", "ne")},
+    **dict.fromkeys((aten.randn_like.default, aten.rand_like.default),
+                    lambda x: [(x,), (x, {"pin_memory": False}), (x, {"dtype": torch.float64})]),
     aten.native_batch_norm.default: normed,
     aten.native_batch_norm_backward.default: normed_backward,
     aten.native_layer_norm.default: layered,
