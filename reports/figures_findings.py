@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from reports import style
-from reports.findings_times import LOW, Traffic
+from reports.findings_low import LOW
+from reports.findings_traffic import Traffic
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

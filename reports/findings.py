@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from reports import findings_counts, findings_published, findings_times
+from reports import findings_counts, findings_low, findings_published, findings_times
 from reports.findings_data import Published
 from reports.findings_words import OPEN, Section, cells, link, table
 from reports.words import percent, si_time
@@ -28,7 +28,7 @@ CELL_HEADS = ("cell_id", "model", "batch", "precision", "what else", "status", "
 
 SECTIONS: tuple[Callable[[Sequence[Published], str], Section], ...] = (
     findings_counts.figures_of_the_post,
-    findings_times.low_utilization,
+    findings_low.low_utilization,
     findings_times.what_the_post_means,
     findings_counts.counters,
     findings_counts.backward_forward,

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from statistics import median
 
 from reports.cell_names import model_name
-from reports.findings_data import Published, largest_batch
+from reports.findings_data import Published, largest_batch, widest
 from reports.findings_words import IN_PART, OPEN, SETTLED, Section, cells, link, named, picture, table, times
 from reports.words import percent, si
 from results.records import Agreement, CleanedOperation, Ratio, Run
@@ -38,7 +38,7 @@ def figures_of_the_post(runs: Sequence[Published], folder: str) -> Section:
     """The post's figures from our own rows, and its two tables of operations, uncleaned beside cleaned."""
     shown, rows = [], []
     for name, words in FIGURES:
-        run = next((run for run in _newest(runs) if run.has_figure(name)), None)
+        run = next((run for run in widest(runs) if run.has_figure(name)), None)
         if run is None:
             rows.append((words, OPEN))
             continue
@@ -58,14 +58,9 @@ def figures_of_the_post(runs: Sequence[Published], folder: str) -> Section:
     return Section("The post's figures and operation tables, from our own rows", state, answer, body)
 
 
-def _newest(runs: Sequence[Published]) -> list[Published]:
-    """GPUs first, then the latest."""
-    return sorted(runs, key=lambda run: (run.on_gpu, run.data.manifest.created_at), reverse=True)
-
-
 def _operation_tables(runs: Sequence[Published]) -> list[str]:
     """Forward and backward, one row a name: calls, FLOP as found and as cleaned."""
-    for run in _newest(runs):
+    for run in widest(runs):
         for cell in (cell for cell in run.measured if cell.model == TABLE_MODEL and "batch" in cell.profiled):
             products = run.products(cell.cell_id, "batch")
             if products:
@@ -101,7 +96,7 @@ def _flop(value: int) -> str:
 def counters(runs: Sequence[Published], folder: str) -> Section:
     """Each counter of each pass against our own count, over the models of a run, then model by model."""
     title = "How far each counter is off"
-    run = next((run for run in _newest(runs) if len({row.counter for row in run.agreement}) > 2), None)
+    run = next((run for run in widest(runs) if len({row.counter for row in run.agreement}) > 2), None)
     if run is None:
         return Section(title, OPEN, "No published run counted with several counters.")
     rows = [row for row in run.agreement if row.total_ratio is not None and row.counter != OWN]
@@ -170,7 +165,7 @@ def _most(rows: Sequence[Agreement]) -> str:
 def backward_forward(runs: Sequence[Published], folder: str) -> Section:
     """Each model's exact ratio, beside what recordings and counters say of it."""
     title = "Backward ÷ forward"
-    run = next((run for run in _newest(runs) if run.model_ratios), None)
+    run = next((run for run in widest(runs) if run.model_ratios), None)
     if run is None:
         return Section(title, OPEN, "No published run has ratios.")
     size = largest_batch(run.measured)

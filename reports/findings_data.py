@@ -7,7 +7,7 @@ tables to the raw rows (`rebuilt`).
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -122,6 +122,24 @@ def bandwidth(folder: Path, device_name: str) -> tuple[float, str] | None:
             if memory and row.device_name == device_name and row.bytes_per_s is not None:
                 found.append((row.bytes_per_s, path.parent.name))
     return max(found, default=None)
+
+
+def widest(runs: Iterable[Published]) -> list[Published]:
+    """GPUs first, then those of the most models, then the latest."""
+
+    def rank(run: Published) -> tuple[bool, int, str]:
+        return run.on_gpu, len({cell.model for cell in run.measured}), run.data.manifest.created_at
+
+    return sorted(runs, key=rank, reverse=True)
+
+
+def alike(cells: Iterable[Run]) -> list[Run]:
+    """The cells of the precision, layout and compiler that the most have, one of each repeated cell."""
+    groups: dict[tuple[str, str, bool], list[Run]] = {}
+    for cell in cells:
+        if cell.repeat == 0:
+            groups.setdefault((cell.precision, cell.layout, cell.compile), []).append(cell)
+    return max(groups.values(), key=len, default=[])
 
 
 def largest_batch(runs: Sequence[Run]) -> int:

@@ -37,20 +37,20 @@ def told(folder: Path, page: Path) -> int:
 
 def made(folder: Path, page: Path) -> tuple[str, dict[str, bytes]]:
     """The page and its pictures, by name. Raises ValueError where nothing is published."""
-    from reports import findings, findings_times
+    from reports import findings, findings_low
 
     runs = published(folder)
     text = findings.page(runs, Path(os.path.relpath(folder, page.parent)).as_posix())
-    run = findings_times.best_timed(runs)
-    return text, {} if run is None else drawn(findings_times.PICTURE, run)
+    run = findings_low.best_timed(runs)
+    return text, {} if run is None else drawn(findings_low.PICTURE, run)
 
 
 def drawn(name: str, run: Published) -> dict[str, bytes]:
     """The figure of one run, as PNG and SVG."""
-    from reports import figures_findings, findings_times, style
+    from reports import figures_findings, findings_traffic, style
 
     stem = name.removesuffix(".png")
-    found = findings_times.traffic(run)
+    found = findings_traffic.traffic(run)
     return style.drawn(lambda: {stem: figures_findings.bytes_and_utilization(found, run.device_name)})
 
 

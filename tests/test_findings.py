@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from scipy import stats
 
-from reports import findings_counts, findings_published, findings_times
+from reports import findings_counts, findings_low, findings_published, findings_times, findings_traffic
 from reports.build import build
 from reports.findings import SECTIONS, page
-from reports.findings_data import Published, bandwidth, largest_batch
+from reports.findings_data import Published, alike, bandwidth, largest_batch, widest
 from reports.findings_words import IN_PART, OPEN, SETTLED, table
 from reports.tables import to_csv
 from results.records import Ceiling
@@ -106,6 +106,30 @@ def gpu(tmp_path_factory: pytest.TempPathFactory) -> list[Published]:
     ]
 
 
+def test_the_widest_run_speaks_and_a_bound_is_told_where_a_bandwidth_is_published() -> None:
+    """Of the committed runs that of 2026-11-21 has 13 models, the later one five and a bandwidth beside it."""
+    runs = published(RUNS)
+    assert widest(runs)[0].name == "amd-epyc-2-cores-2026-11-21"
+    noisy = next(run for run in runs if run.name == "intel-xeon-2-cores-2026-11-22")
+    assert findings_low.bounded(runs) is noisy
+    assert findings_low.bounded([run for run in runs if run is not noisy]) is None
+    plain = {(cell.model, cell.batch_size) for cell in alike(noisy.measured)}
+    assert len(alike(noisy.measured)) == len(plain) == 15  # without channels_last and bf16
+    text = findings_low.low_utilization(runs, "").body[3]
+    rows = {t.run.model: t for t in findings_traffic.traffic(noisy, 4)}
+    low = rows["mobilenet_v2"]
+    assert low.attainable_ratio is not None
+    assert low.products_ratio is not None
+    assert f"1/{low.attainable_ratio / low.used_ratio:.2g} of theirs" in text
+    assert f"{100 * low.used_ratio / low.products_ratio:.2g} % of the peak: their kernels" in text
+    assert "bandwidth alone does not explain it" in text
+
+
+def test_precisions_are_told_from_the_plainest_on() -> None:
+    assert sorted(["amp-bf16", "tf32", "fp32"], key=lambda each: findings_times._place("precision", each))[0] == "fp32"
+    assert sorted([8, 64, 16], key=lambda each: findings_times._place("batch_size", each)) == [8, 16, 64]
+
+
 def test_a_gpu_closes_what_it_can(gpu: list[Published]) -> None:
     text = page(gpu, "../published")
     assert "No run on a GPU" not in text
@@ -144,19 +168,19 @@ def test_attainable_by_hand() -> None:
     groups = [(0, 1000), (1, 10**9)]
     least_s = first / peak + 1.0  # the first by its FLOP, the second by its bytes
     expected = (first + second) / peak / least_s
-    assert findings_times._attainable(operations, groups, peak, bytes_per_s) == pytest.approx(expected)
-    assert findings_times._attainable(operations, groups, None, bytes_per_s) is None
+    assert findings_traffic.attainable(operations, groups, peak, bytes_per_s) == pytest.approx(expected)
+    assert findings_traffic.attainable(operations, groups, None, bytes_per_s) is None
 
 
 def test_rank_correlation_is_scipys() -> None:
     first, second = [3.6, 3.7, 5.0, 21.0, 29.0], [0.1, 0.12, 0.11, 0.5, 0.3]
-    assert findings_times.rank_correlation(first, second) == pytest.approx(stats.spearmanr(first, second).statistic)
+    assert findings_traffic.rank_correlation(first, second) == pytest.approx(stats.spearmanr(first, second).statistic)
 
 
 def test_without_runs_that_say_it_a_section_is_open(tmp_path: Path) -> None:
     run = Published(made.write(tmp_path / "run", made=made.parts((("fp32", 8, 0),))), read_run(tmp_path / "run"))
     for section in (
-        findings_times.low_utilization,
+        findings_low.low_utilization,
         findings_counts.counters,
         findings_counts.backward_forward,
         findings_counts.figures_of_the_post,
