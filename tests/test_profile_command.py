@@ -223,7 +223,7 @@ def test_files(worker: type[Scripted], tmp_path: Path, capsys: pytest.CaptureFix
         "profile.html", "profile.json", "profile.txt", "modules.csv", "operations.csv", "roofline.png", "roofline.svg",
     }  # fmt: skip
     assert report.read_text() == (out / "profile.txt").read_text()
-    assert "Roofline plot of net" in (out / "profile.html").read_text()
+    assert "Roofline of net: FLOP for each byte" in (out / "profile.html").read_text()
 
 
 def test_ceilings_of_a_file_are_used(
