@@ -9,6 +9,7 @@ result must equal the count of whole numbers at points that had no part in it, o
 
 from __future__ import annotations
 
+import contextlib
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -92,14 +93,15 @@ def _levelled(
     sampled: Sampler, sized: Sequence[Axis], structural: Sequence[Axis], convention: Convention
 ) -> tuple[_Level, Counts, tuple[Point, ...]]:
     """The tables at all levels, the counts in all symbols, and where they were checked."""
-    for checks in LEVEL_CHECKS:
+
+    def found(checks: int) -> tuple[_Level, Counts, tuple[Point, ...]]:
         level = _Level(sampled, sized, structural, convention, checks)
-        try:
-            return level, *level.counts()
-        except Uninterpolated:
-            if checks == LEVEL_CHECKS[-1]:
-                raise
-    raise AssertionError("no level was looked at")
+        return level, *level.counts()
+
+    at_first, then = LEVEL_CHECKS
+    with contextlib.suppress(Uninterpolated):
+        return found(at_first)
+    return found(then)
 
 
 def _structural(sampled: Sampler, axes: Sequence[Axis]) -> tuple[Axis, ...]:

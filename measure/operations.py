@@ -16,7 +16,6 @@ what only the collector frees counts as alive, in every trace alike.
 from __future__ import annotations
 
 import contextlib
-import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -25,6 +24,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass_type
 from torch.utils._pytree import tree_leaves
 
+from measure.collector import collector_off
 from measure.fake import FakeMode, fake_mode, to_fake
 from measure.fake_memo import Signature
 from measure.places import Links, ModulePaths, in_checkpoint
@@ -152,17 +152,14 @@ class Recorder:
     def recording(self, mode: FakeMode | None) -> Iterator[None]:
         """Record what runs inside: in this fake mode, which is entered already, or else under a mode of its own."""
         self._mode = mode
-        collecting = gc.isenabled()
-        gc.disable()
-        try:
-            with self._paths, _Watch(self) if mode is None else mode.watched_by(self):
-                self.active = True
-                yield
-        finally:
-            self.active = False
-            self._storages.close()
-            if collecting:
-                gc.enable()
+        with collector_off():
+            try:
+                with self._paths, _Watch(self) if mode is None else mode.watched_by(self):
+                    self.active = True
+                    yield
+            finally:
+                self.active = False
+                self._storages.close()
 
     def mark(self, phase: str) -> None:
         """A phase of the step begins; "end" ends the recording. Raises ValueError for a phase that is none."""

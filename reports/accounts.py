@@ -15,11 +15,9 @@ from typing import Any
 from cleaning.accounts.backward import Backward
 from cleaning.accounts.causes import CONVENTION
 from reports import backward as told
+from reports.columns import WIDTH
 from reports.words import STATUS_WORDS, digits, fitting, si
 from results.accounts import Account, AccountCause
-
-WIDTH = 100
-"""Columns of a table that is not printed on a terminal."""
 
 SHOWN_CAUSES = 12
 """Lines of causes by kind for one pass of one counter."""

@@ -16,10 +16,9 @@ from analysis import achievable, denominators, peaks
 from analysis.ceilings import best
 from analysis.machines import LAUNCHES, MOVES, bandwidth, launch_cost
 from analysis.precisions import UNITS
+from reports.columns import WIDTH
 from reports.words import STATUS_WORDS, digits, percent, si, si_time
 from results.records import Ceiling
-
-WIDTH = 100
 
 PRODUCTS = ("matmul", "convolution")
 

@@ -15,11 +15,9 @@ from reports import characterize_text_costs as costs
 from reports import characterize_variants as variants
 from reports.characterize import Seen, paper_label, paper_name, types_told
 from reports.characterize_words import UNKNOWN, in_range, ratio, times, whole
-from reports.columns import columns
+from reports.columns import WIDTH, columns
 from reports.words import STATUS_WORDS, percent, si, si_time
 from results.characterization import WARM_UP, Characterization, Recording
-
-WIDTH = 100
 
 
 def to_text(seen: Seen) -> str:

@@ -1,10 +1,20 @@
-"""Text in aligned columns that no terminal's width cuts: what goes to files, and what a pipe takes apart."""
+"""Text in aligned columns that no terminal's width cuts: what goes to files, and what a pipe takes apart. And how wide
+a page of text is, whatever the terminal."""
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Collection, Sequence
 
+WIDTH = 100
+"""Characters of a line of what is told."""
+
 GAP = "  "
+
+
+def wrapped(words: str) -> list[str]:
+    """A sentence in lines of the page."""
+    return textwrap.wrap(words, WIDTH, subsequent_indent="  ")
 
 
 def columns(rows: Sequence[Sequence[str]], left: Collection[int] = ()) -> list[str]:

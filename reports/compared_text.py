@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Sequence
 
-from reports.columns import columns
+from reports.columns import columns, wrapped
 from reports.words import digits, percent, si_time
 from results.comparisons import FASTER, ONLY_A, ONLY_B, SAME, SLOWER, UNKNOWN, Comparison
-
-WIDTH = 100
 
 SHOWN = 12
 """Unmatched cells of each run that are named; csv and json have all."""
@@ -32,12 +29,10 @@ def to_text(rows: Sequence[Comparison], a: str, b: str, across: Sequence[str] = 
     lines += ["", *columns([HEADS, *map(row_cells, matched)], left={0, 2, 3})]
     names = cell_names(rows)
     for row, name in zip(rows, names, strict=True):
-        lines += _wrapped(f"{name}: {row.reason}") if row in matched and row.reason else []
+        lines += wrapped(f"{name}: {row.reason}") if row in matched and row.reason else []
     for said in (ONLY_A, ONLY_B):
-        lines += _wrapped(
-            _unmatched(said, [name for row, name in zip(rows, names, strict=True) if row.verdict == said])
-        )
-    return "\n".join([*lines, "", *[line for told in closing_lines(matched) for line in _wrapped(told)]]) + "\n"
+        lines += wrapped(_unmatched(said, [name for row, name in zip(rows, names, strict=True) if row.verdict == said]))
+    return "\n".join([*lines, "", *[line for told in closing_lines(matched) for line in wrapped(told)]]) + "\n"
 
 
 def row_cells(row: Comparison) -> list[str]:
@@ -75,7 +70,3 @@ def closing_lines(rows: Sequence[Comparison]) -> list[str]:
     bases = [words for basis, words in _BASES.items() if any(row.basis == basis for row in rows)]
     said = "; ".join(filter(None, (within, *bases)))
     return [f"{len(rows)} cells in both: {told} (5 % for all of them together)", said]
-
-
-def _wrapped(words: str) -> list[str]:
-    return textwrap.wrap(words, WIDTH, subsequent_indent="  ")

@@ -123,7 +123,7 @@ def _said(each: Traffic) -> str:
 
 
 def _not_the_count(runs: Sequence[Published], low: Sequence[Traffic]) -> list[str]:
-    """What counters say of the low models, from whichever run asked the most of them."""
+    """What counters say of the low models, by the widest run that asked several."""
     counted = next((run for run in widest(runs) if len({row.counter for row in run.agreement}) > 2), widest(runs)[0])
     rows = [row for row in counted.agreement if row.model in LOW and row.total_ratio is not None]
     forward = [row for row in rows if row.phase == "forward" and row.ratio is not None]

@@ -17,11 +17,10 @@ from analysis.memories import Memory
 from analysis.requests import amount
 from analysis.workspaces import Workspace
 from reports import footprint_checkpoints
+from reports.columns import WIDTH
 from reports.footprint_checkpoints import Checkpoints
 from reports.words import fitting, percent
 from results.records import Operation
-
-WIDTH = 100
 
 WORDS = {
     "weight": "weights",

@@ -25,8 +25,7 @@ from analysis.solving import Solution
 from analysis.spread import Padded, Spread
 from analysis.sweeps import as_csv
 from analysis.symbols import plain
-
-WIDTH = 100
+from reports.columns import WIDTH
 
 MOST_LINES = 4
 """Lines of one formula in the table."""

@@ -12,9 +12,7 @@ from itertools import groupby
 
 from analysis.paper import ASSUMED, BETWEEN, NOT, PAPERS, REPRODUCED, VERDICTS, Cell, count
 from analysis.printed import amount
-from reports.columns import columns
-
-WIDTH = 100
+from reports.columns import WIDTH, columns
 
 MARKS = {REPRODUCED: "=", ASSUMED: "≈", NOT: "✗"}
 """Verdict → its mark in a table."""

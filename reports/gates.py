@@ -5,11 +5,9 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Mapping, Sequence
 
-from reports.columns import columns
+from reports.columns import WIDTH, columns
 from results.records import Run
 from results.verdicts import FAIL, OPEN, PASS, Verdict
-
-WIDTH = 100
 
 SHOWN = 4
 """Cells of a failing gate that the table names; csv and json have all."""

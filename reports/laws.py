@@ -9,10 +9,9 @@ import io
 from collections.abc import Sequence
 from typing import Any
 
+from reports.columns import WIDTH
 from reports.words import STATUS_WORDS, fitting
 from results.accounts import AccountLaw
-
-WIDTH = 100
 
 PARTS = 6
 """Parts of one law that the table has without `detail`."""

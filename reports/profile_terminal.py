@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.step_tree import Node, tree
 from reports.bounds import COLOURS
+from reports.columns import WIDTH
 from reports.profile_operations import Alike, alike, operations_heading
 from reports.profile_operations import cells as operation_cells
 from reports.profile_summary import UNKNOWN, summary_lines, time
@@ -24,7 +25,6 @@ from results.step_profile import StepProfile
 if TYPE_CHECKING:
     from rich.table import Table
 
-WIDTH = 100
 MOST_WIDTH = 160
 
 NAME_LETTERS = 24

@@ -13,6 +13,7 @@ from analysis.parallelism import Plan, Step
 from analysis.transformer import Transformer
 from analysis.uncertain import Answer, Swing
 from reports import project_words as words
+from reports.columns import wrapped
 
 
 @dataclass(frozen=True)
@@ -108,8 +109,8 @@ def _table(told: Told, rows: bool) -> str:
         lines += [*_contrast(told), ""]
     if told.fit is not None:
         lines += [*fit_lines(told.fit), ""]
-    lines += [line for note in told.notes for line in words.wrapped(note)]
-    lines += [*words.why(told.reached), *words.wrapped(words.CONVENTION)]
+    lines += [line for note in told.notes for line in wrapped(note)]
+    lines += [*words.why(told.reached), *wrapped(words.CONVENTION)]
     if rows and told.reached.predicted is not None:
         lines += ["", *words.runs_table(told.reached.predicted.near)]
     return "\n".join(lines) + "\n"
@@ -128,11 +129,11 @@ def fit_lines(fit: Fit) -> list[str]:
     model = fit.model
     shape = f"{model.layers} layers × {model.width}, {model.heads} heads, sequence {model.sequence}"
     batch = f"{fit.batch} sequences ({words.amount(fit.batch * model.sequence)} tokens) a step"
-    lines = words.wrapped(f"as a transformer: {shape}; {batch} on {fit.devices} devices")
+    lines = wrapped(f"as a transformer: {shape}; {batch} on {fit.devices} devices")
     if fit.plan is None or fit.step is None:
         least = f"{fit.least_devices} devices" if fit.least_devices else "no number of devices that was looked at"
-        return [*lines, *words.wrapped(f"does not fit into {fit.memory_bytes / 1e9:g} GB a device: {least} would do")]
-    lines += words.wrapped(
+        return [*lines, *wrapped(f"does not fit into {fit.memory_bytes / 1e9:g} GB a device: {least} would do")]
+    lines += wrapped(
         f"fastest that fits: {plan_words(fit.plan)}; {fit.step.held.total / 1e9:.1f} of {fit.memory_bytes / 1e9:g} GB; "
         f"a step takes {words.amount(fit.step.step_s)} s or more (at most {fit.step.model_ratio:.2f} of the peak)"
     )

@@ -11,6 +11,7 @@ from typing import Any
 
 from analysis.uncertain import Answer, Swing
 from reports import project_words as words
+from reports.columns import wrapped
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ def _table(told: Told, rows: bool) -> str:
     lines = [_title(told), "", words.head(told.confidence), *[words.line(name, told.answers[name]) for name in order]]
     lines += [*words.reached_lines(told.reached, told.confidence), ""]
     lines += words.meaning(told.answer, told.answers[told.answer])
-    lines += [*words.why(told.reached), *words.wrapped(words.CONVENTION)]
+    lines += [*words.why(told.reached), *wrapped(words.CONVENTION)]
     if rows and told.reached.predicted is not None:
         lines += ["", *words.runs_table(told.reached.predicted.near)]
     return "\n".join(lines) + "\n"

@@ -11,8 +11,9 @@ from typing import Any
 
 from analysis.parallelism import Cluster, Plan, Step
 from analysis.transformer import Transformer
+from reports.columns import wrapped
 from reports.project_budget import plan_words
-from reports.project_words import amount, wrapped
+from reports.project_words import amount
 
 PLAN = ("data", "tensor", "pipeline", "micro", "zero", "recompute")
 TIMES = ("compute_s", "moved_s", "kernels_s", "tensor_s", "send_s", "bubble_s", "data_s", "data_exposed_s", "update_s")

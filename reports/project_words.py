@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,9 +10,8 @@ from typing import Any
 from analysis.compute import RULES_OF_THUMB, Predicted
 from analysis.published import Observation
 from analysis.uncertain import Answer, Swing, Uncertain
+from reports.columns import wrapped
 from reports.words import digits, si
-
-WIDTH = 100
 
 LABELS: Mapping[str, tuple[str, str]] = {
     "flop": ("training compute", "FLOP"),
@@ -78,11 +76,6 @@ def _grouped(text: str) -> str:
 def ends(low: float, high: float) -> str:
     """An interval."""
     return "exact" if low == high else f"{amount(low)} to {amount(high)}"
-
-
-def wrapped(words: str) -> list[str]:
-    """A sentence in lines of the page."""
-    return textwrap.wrap(words, WIDTH, subsequent_indent="  ")
 
 
 def head(confidence: float) -> str:

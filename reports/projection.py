@@ -16,11 +16,9 @@ from analysis.first_order import Fit
 from analysis.frontier import DAY_S, Spread
 from analysis.printed import amount
 from reports import projection_timed
-from reports.columns import columns
+from reports.columns import WIDTH, columns
 from reports.project_words import amount as of_any_size
 from reports.projection_timed import Timed
-
-WIDTH = 100
 
 MANY = 1e18
 """From here on an amount is told as a power of ten."""

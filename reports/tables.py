@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from reports.build import Built, View
 from reports.cell_names import cell_name, model_name, shared_variant, variant_lines, variant_of
 from reports.closing import closing_sentence
+from reports.columns import WIDTH
 from reports.words import (
     OF_WHAT,
     SHORT,
@@ -35,8 +36,6 @@ from results.records import Record, Utilization, WorkTime, header
 
 if TYPE_CHECKING:
     from rich.table import Table
-
-WIDTH = 100
 
 _UNKNOWN = "–"
 _SHOWN = 4

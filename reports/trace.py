@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.peaks import Device
 from analysis.recorded import PRODUCTS
+from reports.columns import WIDTH
 from reports.trace_rates import FAST_ALGORITHM, IMPOSSIBLE, Rate, rates, together
 from reports.words import PREFIXES, digits, fitting, percent, si, si_time
 from results.records import Kernel, OperationInstance, header
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from cleaning.traces import CleanedTrace
-
-WIDTH = 100
 
 STATES = {"raw": "as found", "deduplicated": "each multiply-add once", "repaired": "gaps filled from shapes, too"}
 """State of the counts → what it is. The second is what the 2021 post did by hand."""

@@ -6,6 +6,7 @@ import sys
 import textwrap
 from pathlib import Path
 
+from reports.columns import WIDTH
 from runners.arguments import Parser, choice_error
 from runners.exits import exit_code
 
@@ -23,8 +24,6 @@ COMMANDS = {
     "report": "Rebuild every table and figure of a run, or compare runs",
     "doctor": "Is this machine fit to measure on, and which counters, permissions and telemetry does it have?",
 }
-
-WIDTH = 100
 
 
 def installed(folder: Path = Path(__file__).parent) -> dict[str, str]:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis import peaks
 from analysis.precisions import UNITS
+from reports.columns import WIDTH
 from runners.arguments import Parser, add_format
 from runners.exits import FAILED, exit_code, guarded
 
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     from runners.checks import Check
 
 RUNS = Path("results/runs")
-
-WIDTH = 100
 
 DESCRIPTION = "Is this machine fit to measure on, and what does each absence cost? With --peaks: what a datasheet says."
 

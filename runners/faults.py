@@ -7,11 +7,11 @@ catalogue says (`docs/counter-faults.md`, which `--write` makes). It measures no
 from __future__ import annotations
 
 import sys
-import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from reports.columns import wrapped
 from runners.arguments import Parser, add_format, names, number
 from runners.exits import FAILED, exit_code, guarded
 from runners.files import writing
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from measure.counters.faults.running import Outcome
 
 DESCRIPTION = "Which known faults of counters does the installed version of each still have? Needs no GPU."
-WIDTH = 100
-
 EPILOG = "What each fault is, with the right values derived: docs/counter-faults.md"
 
 
@@ -100,15 +98,11 @@ def _table(rows: Sequence[Mapping[str, Any]], detail: bool) -> str:
         gives = "" if str(row["found"]).startswith("raises") else "gives "
         found = f"{gives}{value(row['found'])}, right {value(row['right'])}"
         gave = "" if row["status"] in ("unavailable", "timeout") else f" ({found})"
-        lines += _wrapped(f"{row['status']:<11} {row['counter']}.{row['fault']}: {row['what']}{gave}")
-    lines += ["", *(line for status, words in STATUSES.items() for line in _wrapped(f"{status}: {words}"))]
+        lines += wrapped(f"{row['status']:<11} {row['counter']}.{row['fault']}: {row['what']}{gave}")
+    lines += ["", *(line for status, words in STATUSES.items() for line in wrapped(f"{status}: {words}"))]
     there = sum(row["status"] == "there" for row in rows)
     lines += ["", f"{there} of {len(rows)} known faults are there in what is installed here."]
     return "\n".join(lines) + "\n"
-
-
-def _wrapped(words: str) -> list[str]:
-    return textwrap.wrap(words, WIDTH, subsequent_indent="  ")
 
 
 def _write(path: Path) -> int:

@@ -6,7 +6,6 @@ torchvision, timm, transformers and `workloads/`. What an operation does inside 
 
 from __future__ import annotations
 
-import gc
 import linecache
 import sys
 import sysconfig
@@ -15,6 +14,8 @@ from functools import cache
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
+
+from measure.collector import collector_off
 
 ROOMS = ("analysis", "cleaning", "measure", "reports", "results", "runners")
 EDGES = (
@@ -116,13 +117,11 @@ def _followed(call: Callable[[], object]) -> list[Spot]:
         return follow
 
     sys._getframe().f_trace_opcodes = True  # Python 3.12 tells instructions only where a frame asked before `settrace`
-    before, collects = sys.gettrace(), gc.isenabled()
-    gc.disable()  # what others do when garbage is collected is no part of the model
-    sys.settrace(follow)
-    try:
-        call()
-    finally:
-        sys.settrace(before)
-        if collects:
-            gc.enable()
+    before = sys.gettrace()
+    with collector_off():  # what others do when garbage is collected is no part of the model
+        sys.settrace(follow)
+        try:
+            call()
+        finally:
+            sys.settrace(before)
     return found

@@ -140,30 +140,19 @@ def chosen_backward(x: torch.Tensor) -> list[Any]:
     return [(other(x, *(() if c[3] else c[1].shape)), *c, other(x)) for c in calls]
 
 
+def lstm_tensors(x: torch.Tensor) -> list[Any]:
+    """Input, weights, biases and states of a layer of 4 over 7 steps of 2 samples of 3."""
+    return [other(x, *sizes) for sizes in ((7, 2, 3), (16, 3), (16, 4), (16,), (16,), (2, 4), (2, 4))]
+
+
 def lstm(x: torch.Tensor) -> list[Any]:
-    made = [
-        other(x, 7, 2, 3),
-        other(x, 16, 3),
-        other(x, 16, 4),
-        other(x, 16),
-        other(x, 16),
-        other(x, 2, 4),
-        other(x, 2, 4),
-    ]
+    made = lstm_tensors(x)
     return [(*made, back, [], mode, 4, 1, True, False, first, True) for back in (False, True) for mode in (2, 3)
             for first in (False, True)]  # fmt: skip
 
 
 def lstm_backward(x: torch.Tensor) -> list[Any]:
-    made = [
-        other(x, 7, 2, 3),
-        other(x, 16, 3),
-        other(x, 16, 4),
-        other(x, 16),
-        other(x, 16),
-        other(x, 2, 4),
-        other(x, 2, 4),
-    ]
+    made = lstm_tensors(x)
     grads = [other(x, 7, 2, 4), other(x, 2, 4), other(x, 2, 4)]
     return [(*made, *grads, *grads, False, 2, 4, 1, True, True, False, [], False, other(x, 0))]
 
