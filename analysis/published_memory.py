@@ -6,7 +6,7 @@ measured by us, and it is no sample: it is what was found with conditions enough
 
 `as_measured` turns a step's ledger into the one that was measured where a source's loop differs from ours: further
 copies of the parameters (the buckets of data parallelism, a moving average), gradients that are let go only after the
-forward pass, a library's workspace. Not claimed: that a source's own code did nothing else beside.
+forward pass or never, libraries' workspaces. Not claimed: that a source's own code did nothing else beside.
 """
 
 from __future__ import annotations
@@ -25,10 +25,12 @@ from results.rows import Record
 
 TABLE = Path(__file__).with_name("published_memory.csv")
 
-TENSORS, ALLOCATED, RESERVED, PROCESS = "tensors", "allocated", "reserved", "process"
-QUANTITIES = (TENSORS, ALLOCATED, RESERVED, PROCESS)
-"""tensors: the highest of all blocks but workspaces; allocated, reserved: `max_memory_allocated` and
-`max_memory_reserved`; process: what the driver says of the process, its context included."""
+TENSORS, REQUESTED, ALLOCATED, RISEN = "tensors", "requested", "allocated", "risen"
+RESERVED, PROCESS = "reserved", "process"
+QUANTITIES = (TENSORS, REQUESTED, ALLOCATED, RISEN, RESERVED, PROCESS)
+"""tensors: the highest of all that was asked for but workspaces; requested: of all; allocated, reserved:
+`max_memory_allocated` and `max_memory_reserved`; risen: how far allocated bytes rise above what is there as the step
+begins; process: what the driver says of the process, its context included."""
 
 STEP, FORWARD = "step", "forward"
 MOMENTS = (STEP, FORWARD)
@@ -45,8 +47,9 @@ class Published(Record):
 
     hyper: sizes of the model. loop: the optimizer works on one parameter after the other. copies: of the parameters
     that are there all the time beside them. late_zero: the gradients of the step before are let go after the forward
-    pass. capability: of the device, where cuBLAS's workspace is in the count; "": it is not. within_bytes: half of the
-    last digit that the source prints.
+    pass. kept: gradients are set to zero and stay, new ones are added to them. capability: of the device, where the
+    workspace of cuBLAS is in the count; "": it is not. beside_bytes: what else lies there. cudnn: whether cuDNN's
+    workspaces are in the count. within_bytes: half of the last digit that the source prints.
     """
 
     name: str
@@ -69,6 +72,9 @@ class Published(Record):
     capability: str = ""
     gpu: str = ""
     torch: str = ""
+    kept: bool = False
+    beside_bytes: int = 0
+    cudnn: bool = False
 
 
 @functools.cache
@@ -96,17 +102,26 @@ def as_measured(
     storages: Iterable[Storage],
     copies: int = 0,
     late_zero: bool = False,
+    kept: bool = False,
     workspace_bytes: Sequence[int] = (),
+    passing: Sequence[int] = (),
 ) -> list[Storage]:
-    """The storages of a step, and what a source's loop has beside them. workspace_bytes: there all the time."""
+    """The storages of a step, and what a source's loop has beside them.
+
+    workspace_bytes: there all the time; passing: while an operation runs, of each.
+    """
     given = list(storages)
     fresh = max((each.id for each in given), default=-1) + 1
     more = [replace(each, born_index=BEFORE, died_index=None) for each in given if each.role == "weight"] * copies
+    gradients = [each for each in given if each.role == "gradient" and each.died_index is None]
     if late_zero:
         last = max(each.index for each in operations if each.phase in ("forward", "loss"))
-        gradients = [each for each in given if each.role == "gradient" and each.died_index is None]
         more += [replace(each, born_index=BEFORE, died_index=last) for each in gradients]
+    if kept:
+        more += [replace(each, born_index=BEFORE) for each in gradients]
+        given = [replace(each, died_index=each.born_index) if each in gradients else each for each in given]
     more += [Storage(0, nbytes, "buffer", BEFORE, None) for nbytes in workspace_bytes]
+    more += [Storage(0, nbytes, "temporary", index, index) for index, nbytes in enumerate(passing) if nbytes]
     return given + [replace(each, id=fresh + place) for place, each in enumerate(more)]
 
 
@@ -118,7 +133,11 @@ def predicted_bytes(operations: Sequence[Operation], storages: Sequence[Storage]
         if quantity == ALLOCATED:
             return sum(rounded(each.nbytes) for each in kept)
         operations, storages = operations[: last + 1], [each for each in storages if each.born_index <= last]
-    if quantity == TENSORS:
+    if quantity in (TENSORS, REQUESTED):
         return max(live_bytes(storages, len(operations)))
     blocks = replay(storages, len(operations))
+    if quantity == RISEN:
+        return (
+            blocks.allocated_bytes - replay((each for each in storages if each.born_index == BEFORE), 0).allocated_bytes
+        )
     return blocks.allocated_bytes if quantity == ALLOCATED else blocks.reserved_bytes

@@ -9,8 +9,11 @@ Histories that others published agree: one block of 33,554,432 bytes in one, two
 training step in another, whose torch of 2022 took 4 MiB each (`docs/footprint.md`). A product with a bias takes 1 MiB
 more for cublasLt while it runs, which is not in the allowance.
 
-Not claimed: cuDNN's and oneDNN's workspaces, which depend on the algorithm that they choose, are not known before;
-versions of torch whose cuBLAS allocates for itself have the same bytes outside of the caching allocator.
+cuDNN takes what its algorithms need while a convolution runs (`analysis/cudnn_workspaces.py`), if there is room: not
+what a step needs, so it is a row of its own (`where_there_is_room`).
+
+Not claimed: cuDNN's for recurrent layers and oneDNN's, which are not known before; versions of torch whose cuBLAS
+allocates for itself have the same bytes outside of the caching allocator.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from analysis.cudnn_workspaces import moments
 from results.records import Operation
 
 KIB = 1024
@@ -27,17 +31,20 @@ HOPPER_BYTES = 32 * 1024 * KIB
 
 SOURCE = "allowance: torch's default, threads: {}"
 
+ROOM = "where there is room"
+
 _PRODUCTS = ("matmul", "attention", "recurrent")
 """Kinds of operations that may call cuBLAS."""
 
 
 @dataclass(frozen=True)
 class Workspace:
-    """What one library takes. source: of the number."""
+    """What one library takes. source: of the number. needed: the step cannot do with less."""
 
     library: str
     nbytes: int
     source: str
+    needed: bool = True
 
 
 def allowance(
@@ -52,6 +59,23 @@ def allowance(
     return (Workspace("cuBLAS", len(threads) * _handle_bytes(compute_capability), SOURCE.format(len(threads))),)
 
 
+def where_there_is_room(
+    operations: Sequence[Operation], total_bytes: Sequence[int], device: str
+) -> tuple[Workspace, ...]:
+    """How far cuDNN's workspaces lift the peak, where memory is left for them.
+
+    total_bytes: live at each moment, of which the first is before the step (`analysis.footprint.Footprint`).
+    """
+    passing = moments(operations) if device == "cuda" else []
+    if not any(passing):
+        return ()
+    lifted = [live + more for live, more in zip(total_bytes, passing, strict=True)]
+    peak = max(lifted)
+    at = operations[lifted.index(peak) - 1] if peak > max(total_bytes) else None
+    where = f", in {at.module or at.name}" if at else "; none at the peak"
+    return (Workspace("cuDNN", peak - max(total_bytes), f"{ROOM}{where}", needed=False),)
+
+
 def _handle_bytes(compute_capability: str | None) -> int:
     if compute_capability is None or not compute_capability[0].isdigit():
         return HOPPER_BYTES
@@ -62,6 +86,9 @@ def unforeseen(operations: Sequence[Operation], device: str) -> str:
     """What is known to come on top without a number, in one line; "" for nothing."""
     kinds = {operation.kind for operation in operations}
     if device == "cuda":
-        return "cuDNN's workspaces depend on its algorithms: 0 here" if kinds & {"convolution", "recurrent"} else ""
+        if "recurrent" in kinds:
+            return "cuDNN's workspaces of recurrent layers are not known before: 0 here"
+        wide = all(each.input_dtypes[:1] == ("float32",) for each in operations if each.kind == "convolution")
+        return "" if wide else "cuDNN's workspaces follow what was recorded in float32: no other dtype was"
     heavy = kinds & {"convolution", "recurrent", "matmul", "attention", "normalization"}
     return "what kernels take for themselves on a CPU is not known before: 0 here" if heavy else ""

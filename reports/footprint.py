@@ -43,11 +43,12 @@ GROWING = ("activation", "cast", "input")
 
 @dataclass(frozen=True)
 class Fitted:
-    """The largest batch in a memory, of which margin_ratio is to stay free."""
+    """The largest batch in a memory, of which margin_ratio is to stay free. roomy: the same with cuDNN's workspaces."""
 
     memory: Memory
     margin_ratio: float
     fit: Fit
+    roomy: Fit | None = None
 
     @property
     def largest_batch(self) -> int:
@@ -86,8 +87,8 @@ class Answer:
 
     @property
     def workspace_bytes(self) -> int:
-        """All allowances together."""
-        return sum(each.nbytes for each in self.workspaces)
+        """All allowances for what the step cannot do without."""
+        return sum(each.nbytes for each in self.workspaces if each.needed)
 
 
 def to_text(answer: Answer, form: str, top: int) -> str:
@@ -120,7 +121,8 @@ def document(answer: Answer, top: int) -> dict[str, Any]:
         "segments": answer.reserved.segments,
         "workspace_bytes": answer.workspace_bytes,
         "workspaces": [
-            {"library": each.library, "bytes": each.nbytes, "source": each.source} for each in answer.workspaces
+            {"library": each.library, "bytes": each.nbytes, "source": each.source, "needed": each.needed}
+            for each in answer.workspaces
         ],
         "operations": len(answer.operations),
         "largest": [_tensor(each) for each in found.held[:top]],
@@ -141,6 +143,7 @@ def _fit(fitted: Fitted) -> dict[str, Any]:
         "available_bytes": fit.available_bytes,
         "predicted_batch": fit.predicted,
         "capped": fit.capped,
+        "largest_batch_with_room": fitted.roomy.largest_batch if fitted.roomy else None,
         "needed_bytes": {str(batch): nbytes for batch, nbytes in fit.needed.items()},
     }
 
@@ -281,7 +284,16 @@ def fit_words(answer: Answer) -> str:
     return (
         f"Largest batch: {fit.largest_batch:,}, in {of}: it needs {needed} with workspaces, and "
         f"{fit.largest_batch + 1:,} would need {above} of {amount(fit.available_bytes, 'B')}; both were traced."
+        f"{_room_words(fitted.roomy)}"
     )
+
+
+def _room_words(roomy: Fit | None) -> str:
+    if roomy is None:
+        return ""
+    if not roomy.largest_batch:
+        return " At no batch is there room for all of cuDNN's workspaces."
+    return f" With room for cuDNN's workspaces: {roomy.largest_batch:,}."
 
 
 def _wrapped(text: str) -> list[str]:

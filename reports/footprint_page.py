@@ -40,15 +40,18 @@ on fake tensors, which have sizes and no memory. `--format table|csv|json`; `--o
 * **Allocated** and **reserved**: the storages taken through the published rules of PyTorch's caching allocator
   (blocks of 512 bytes, segments of 2 and 20 MiB; `analysis/caching_allocator.py`): bounds above the live bytes.
 * **Workspaces**: cuBLAS has one for each thread that calls it, 8,519,680 bytes, or 32 MiB from compute capability 9.0
-  on (torch's default of `CUBLAS_WORKSPACE_CONFIG`; "CUDA semantics" in its documentation). cuDNN's depend on the
-  algorithm.
+  on (torch's default of `CUBLAS_WORKSPACE_CONFIG`; "CUDA semantics" in its documentation). **cuDNN's** come and go with
+  each convolution, and are taken where there is room: with an allowance for them, learnt from published histories
+  ([below](#workspaces-of-cudnn)), the row says how far they lift the peak. VGG's first layers can take as much again as
+  a third of the step.
 
 ## The largest batch that fits
 
 `--fit NAME` takes the device's memory from `analysis/memories.csv`, each row with its source: datasheets' gigabytes,
 read as 10⁹ bytes, and how it was verified. `--memory-bytes 80e9` or `24GiB` says it otherwise. What has to fit is the
-eager peak with the workspaces; `--margin` of the memory (0.1) stays free for the device's context, cuDNN, the rounding
-of blocks and what the allocator cannot use. At one order of operations each moment is a line in the batch: batches of 2
+eager peak with cuBLAS's workspaces; `--margin` of the memory (0.1) stays free for the device's context, the rounding of
+blocks and what the allocator cannot use. *With room for cuDNN's workspaces* is the largest batch at which it need not
+take an algorithm for its small workspace. At one order of operations each moment is a line in the batch: batches of 2
 and 4 predict the largest, and **both that batch and the next are traced**: the one fits, the other does not. Exit code
 1 where not even one sample fits.
 
@@ -74,8 +77,10 @@ TAIL = """## Not claimed
 * **No GPU has been asked by us yet.** `python -m benchmarks.footprint --device cuda` does: `max_memory_allocated`, the
   history of the allocator split into tensors, libraries' workspaces and the rounding of blocks, and MemTracker, in
   one run.
-* On a GPU other kernels run than on a CPU, and some keep other things: cuDNN's batch normalisation and RNNs, fused
-  attention. Autocast and dropout follow CUDA's rules (above), but for dropout in place.
+* cuDNN's workspaces in half precision, TF32 and channels_last: the allowance is that of float32 in their bytes, and no
+  history of them was found. Of recurrent layers: 0.
+* On a GPU other kernels run than on a CPU, and some keep other things: cuDNN's RNNs, fused attention.
+  Autocast and dropout follow CUDA's rules (above), but for dropout in place.
 * An LSTM on a CPU: oneDNN keeps a workspace for its backward pass whose size fake tensors do not know. It counts as
   0, and the answer says how many storages have no known size.
 * Memory past PyTorch's allocators (malloc inside of a library, a device's context, NCCL).

@@ -124,18 +124,22 @@ def memory_of(name: str, memory_bytes: int | None) -> Memory | None:
 
 
 def _fitted(steps: Steps, options: Namespace, memory: Memory) -> Fitted:
+    from analysis.cudnn_workspaces import moments
     from reports.footprint import Fitted
     from runners.footprint_fit import fit
 
-    found = fit(steps.at, memory.memory_bytes, options.margin_ratio, options.device, memory.name)
-    return Fitted(memory, options.margin_ratio, found)
+    asked = (steps.at, memory.memory_bytes, options.margin_ratio, options.device, memory.name)
+    found = fit(*asked)
+    least = steps.at(min(found.needed))
+    room = options.device == "cuda" and any(moments(least.operations))
+    return Fitted(memory, options.margin_ratio, found, fit(*asked, room=True) if room else None)
 
 
 def _answer(steps: Steps, options: Namespace, fitted: Fitted | None) -> Answer:
     from analysis.caching_allocator import replay
     from analysis.footprint import footprint, settled
     from analysis.ordering import minimal
-    from analysis.workspaces import allowance, unforeseen
+    from analysis.workspaces import allowance, unforeseen, where_there_is_room
     from reports.footprint import Answer
     from runners.footprint_fit import capability
 
@@ -156,7 +160,10 @@ def _answer(steps: Steps, options: Namespace, fitted: Fitted | None) -> Answer:
         operations=step.operations,
         found=found,
         reserved=replay(settled(step.operations, known), len(step.operations)),
-        workspaces=allowance(step.operations, options.device, capability(options.fit)),
+        workspaces=(
+            *allowance(step.operations, options.device, capability(options.fit)),
+            *where_there_is_room(step.operations, found.total_bytes, options.device),
+        ),
         fitted=fitted,
         minimal_bytes=least.minimal_bytes,
         lower_bound_bytes=least.lower_bound_bytes,

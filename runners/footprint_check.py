@@ -18,7 +18,7 @@ def check(asked: Asked, batch_size: int, device: str) -> Checked:
 
     from analysis.caching_allocator import replay
     from analysis.footprint import footprint, settled
-    from analysis.workspaces import allowance
+    from analysis.workspaces import allowance, where_there_is_room
     from measure import allocations
 
     step = traced(asked, batch_size)
@@ -35,7 +35,10 @@ def check(asked: Asked, batch_size: int, device: str) -> Checked:
         major, minor = torch.cuda.get_device_capability(device)
         known = [each for each in step.storages if each.id not in found.unknown]
         blocks = replay(settled(step.operations, known), len(step.operations))
-        beside = allowance(step.operations, "cuda", f"{major}.{minor}")
+        beside = (
+            *allowance(step.operations, "cuda", f"{major}.{minor}"),
+            *where_there_is_room(step.operations, found.total_bytes, "cuda"),
+        )
         measured = _on_cuda(make, device) | {
             "predicted_allocated_bytes": blocks.allocated_bytes,
             "predicted_reserved_bytes": blocks.reserved_bytes,

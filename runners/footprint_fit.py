@@ -1,7 +1,8 @@
 """The largest batch of a step that fits into a memory: traces at the batches that `analysis.largest_batch` asks for.
 
-What has to fit is the highest moment's live bytes and the workspaces that are known before. What the margin is for is
-not counted: the device's context, cuDNN's workspaces, the rounding of blocks and what the allocator cannot use.
+What has to fit is the highest moment's live bytes and the workspaces that it cannot do without. What the margin is for
+is not counted: the device's context, the rounding of blocks and what the allocator cannot use. cuDNN's workspaces are
+taken where there is room: with `room` they have to fit, too.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from analysis import cudnn_workspaces
 from analysis.footprint import BEFORE, footprint
 from analysis.largest_batch import SMALL, Fit, Lines, largest_batch
 from analysis.workspaces import allowance
@@ -30,25 +32,32 @@ def fit(
     device: str,
     name: str = "",
     beside: Callable[[Traced], int] = lambda _step: 0,
+    room: bool = False,
 ) -> Fit:
     """The largest batch whose step leaves `margin_ratio` of a memory free. Raises what `step_at` does.
 
-    name: of the device, which decides the workspaces. beside: bytes that lie there throughout.
+    name: of the device, which decides the workspaces. beside: bytes that lie there throughout. room: for cuDNN's.
     """
     known = capability(name)
     return largest_batch(
-        lambda batch_size: moments(step_at(batch_size), device, known, beside),
+        lambda batch_size: moments(step_at(batch_size), device, known, beside, room),
         int(memory_bytes * (1 - margin_ratio)),
         _least(step_at),
     )
 
 
 def moments(
-    step: Traced, device: str, known: str | None, beside: Callable[[Traced], int] = lambda _step: 0
+    step: Traced,
+    device: str,
+    known: str | None,
+    beside: Callable[[Traced], int] = lambda _step: 0,
+    room: bool = False,
 ) -> list[int]:
     """Bytes at each moment of a step, with all that is beside its tensors. known: the device's compute capability."""
     more = beside(step) + sum(each.nbytes for each in allowance(step.operations, device, known))
-    return [live + more for live in footprint(step.operations, step.storages).total_bytes]
+    live = footprint(step.operations, step.storages).total_bytes
+    passing = cudnn_workspaces.moments(step.operations) if room and device == "cuda" else [0] * len(live)
+    return [here + also + more for here, also in zip(live, passing, strict=True)]
 
 
 def fitting(asked: Asked, memory_bytes: int, margin_ratio: float, name: str) -> Fitting:

@@ -17,6 +17,7 @@ from runners.footprint_steps import Asked, traced
 
 def predict(row: Published) -> Predicted:
     """Our prediction of one published number. Raises what the step raises."""
+    from analysis.cudnn_workspaces import passing_bytes
     from analysis.footprint import footprint, settled
     from analysis.workspaces import allowance
 
@@ -33,7 +34,9 @@ def predict(row: Published) -> Predicted:
         settled(step.operations, known),
         row.copies,
         row.late_zero,
-        [each.nbytes for each in beside],
+        row.kept,
+        [*(each.nbytes for each in beside), *filter(None, (row.beside_bytes,))],
+        [passing_bytes(each) for each in step.operations] if row.cudnn else (),
     )
     return Predicted(
         name=row.name,

@@ -38,6 +38,10 @@ def normed():
     return nn.Sequential(nn.Linear(16, 8), nn.BatchNorm1d(8)), (torch.randn(2, 16),)
 
 
+def pictures():
+    return nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.Conv2d(16, 16, 3, padding=1)), (torch.randn(1, 3, 64, 64),)
+
+
 class Loud(nn.Module):
     def __init__(self):
         super().__init__()
@@ -173,6 +177,29 @@ def test_the_margin_and_the_workspaces_are_taken_off(nets: str, capsys: pytest.C
     assert found["workspace_bytes"] == 2 * 8_519_680
     assert found["eager_peak_bytes"] + found["workspace_bytes"] <= 18_000_000
     assert found["fit"]["needed_bytes"][str(found["largest_batch"] + 1)] > 18_000_000
+
+
+def test_room_for_cudnns_workspaces_lowers_the_batch_that_fits(nets: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two convolutions of 3 × 3: the second's gradient of weights is the highest moment with them, as in VGG."""
+    arguments = (f"{nets}:pictures", "--optimizer", "none", "--memory-bytes", "100MB", "--margin", "0")
+    found = told(capsys, *arguments)
+    (room,) = [each for each in found["workspaces"] if not each["needed"]]
+    assert room["library"] == "cuDNN"
+    assert room["source"] == "where there is room, in 1"
+    largest, roomy = found["largest_batch"], found["fit"]["largest_batch_with_room"]
+    assert 0 < roomy < largest
+    at = told(capsys, f"{nets}:pictures", "--optimizer", "none", "--batch-size", str(roomy))
+    (room,) = [each for each in at["workspaces"] if not each["needed"]]
+    assert at["workspace_bytes"] == 0
+    # 36 numbers for each pair of channels and each channel of the 16 × 16 tiles of an image, but for what is there at
+    # the peak and not in this moment
+    assert room["bytes"] <= 4 * 36 * (16 * 16 + 32 * 256 * roomy)
+    assert at["eager_peak_bytes"] + room["bytes"] <= 100_000_000
+    assert command.main([*arguments]) == 0
+    text = capsys.readouterr().out
+    assert f"With room for cuDNN's workspaces: {roomy:,}." in " ".join(text.split())
+    assert command.main([f"{nets}:pictures", "--memory-bytes", "2MB", "--margin", "0", "--optimizer", "none"]) == 0
+    assert "At no batch is there room for all" in " ".join(capsys.readouterr().out.split())
 
 
 def test_a_model_that_does_not_fit(nets: str, capsys: pytest.CaptureFixture[str]) -> None:

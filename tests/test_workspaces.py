@@ -40,7 +40,9 @@ def test_none_without_products_or_on_a_cpu() -> None:
 
 def test_what_has_no_number_is_said() -> None:
     convolution = replace(PRODUCT, kind="convolution")
-    assert "cuDNN" in unforeseen([convolution], "cuda")
-    assert unforeseen([PRODUCT], "cuda") == ""
+    half = replace(convolution, input_dtypes=("bfloat16", "bfloat16"))
+    assert "recurrent" in unforeseen([convolution, replace(PRODUCT, kind="recurrent")], "cuda")
+    assert "recorded in float32" in unforeseen([convolution, half], "cuda")
+    assert unforeseen([convolution, PRODUCT], "cuda") == ""
     assert "not known before" in unforeseen([convolution], "cpu")
     assert unforeseen([PLAIN], "cpu") == ""
