@@ -44,7 +44,8 @@ def to_text(seen: Seen) -> str:
 def _groups(seen: Seen) -> Iterator[str]:
     if not seen.mixes:
         return
-    steps = max(each.steps for each in seen.mixes)
+    fewest, most = (pick(each.steps for each in seen.mixes) for pick in (min, max))
+    steps = str(most) if fewest == most else f"{fewest} to {most}"
     yield f"Share of a step by group, per cent (median of {steps} profiled steps)"
     rows = [["workload", "step", *GROUPS, "unclassified", "types for 90 %", "of all"]]
     for each in seen.mixes:

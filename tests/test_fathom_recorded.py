@@ -16,6 +16,7 @@ from analysis.fathom_groups import FATHOM, GROUPS, MOST_UNCLASSIFIED_RATIO
 from analysis.mix import Mix
 from reports import characterize_variants
 from reports.characterize import Seen, look, paper_name
+from reports.characterize_text import to_text
 from results.characterization import PROFILED
 from runners import characterize_files
 from workloads.catalogue import entry
@@ -73,6 +74,17 @@ def test_a_profiled_step_is_its_operations_and_what_lies_between(seen):
     for place, step in steps.items():
         assert spent[place] == pytest.approx(step.operations_s, rel=1e-6)
         assert spent[place] <= step.time_s
+
+
+def test_steps_had_their_core_as_the_readme_says(seen):
+    """Timed without the profiler, on an idle machine: all steps of a recording together."""
+    for each in seen.data.recordings:
+        alone = [step for step in seen.data.steps if step.recording == each.recording and step.cpu_s is not None]
+        assert 0.98 <= sum(step.cpu_s for step in alone) / sum(step.time_s for step in alone) <= 1.005, each.workload
+
+
+def test_the_report_says_that_some_shares_are_of_one_step(seen):
+    assert to_text(seen).startswith("Share of a step by group, per cent (median of 1 to 100 profiled steps)\n")
 
 
 def test_the_documentation_tells_what_was_recorded(seen):
