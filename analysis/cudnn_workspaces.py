@@ -1,46 +1,65 @@
 """What cuDNN takes beside the tensors of a convolution while it runs: an allowance, learnt from published histories.
 
-cuDNN picks its algorithm from sizes, version and device, and its workspace goes with that. Two published histories of
-whole training steps in float32 have each workspace with its convolution (`recorded_workspaces.csv`: ResNet-50 at batch
-32 on a V100, ResNet-18 at batch 8 on a GPU that is not named). They show:
+cuDNN picks its algorithm from sizes, version and device, and its workspace goes with that. Published histories have the
+workspaces of each convolution (`recorded_workspaces.csv`): whole training steps of ResNet-50 at batch 32 on a V100 and
+ResNet-18 at batch 8 on a GPU that is not named, in float32, and of ResNet-50 at batch 128 on an A100 in TF32; and some
+convolutions in bfloat16 on an H100. All are channels_first.
+
+In float32:
 
 * **3 × 3, stride 1, not dilated, one group**: the transforms of Winograd's F(4 × 4, 3 × 3) (Lavin and Gray,
   arXiv 1509.09308) lie in the workspace: 36 numbers for each pair of channels, in and out, and for each channel of each
-  tile of 4 × 4. Every gradient of weights in both is that, in all its bytes; the other passes are, too, where channels
-  are many, and need less elsewhere.
-* **any other**: at most its input again for the input's gradient, its weights again for theirs; in the forward pass
-  nothing of windows of 1 × 1 and 7 × 7, and its input, output and twice the weights of 3 × 3 (taken for all other
-  sizes, too, of which there was none); and up to 1 MiB of tables. Most need much less.
+  tile of 4 × 4. Every gradient of weights is that, in all its bytes; the other passes are, too, where channels are
+  many, and need less elsewhere.
+* **any other**: at most its input and weights again for the input's gradient, its weights again for theirs; in the
+  forward pass nothing of windows of 1 × 1 and 7 × 7, and its input, output and twice the weights of 3 × 3 (taken for
+  all other sizes, too, of which there was none); and up to 1 MiB of tables. Most need much less.
+
+In TF32 and half precision, **tensor cores** read channels last, so that the workspace holds copies of the operands and
+of the result (TF32's forward pass writes it in place), with channels filled up to 16 bytes and a result of half
+precision in four bytes a number; and parts of sums, up to 32 MiB. Most convolutions of 1 × 1 need none.
 
 So it is an allowance, above all that was recorded and no prediction of each. Where memory is short, torch takes an
 algorithm that needs less (`aten/src/ATen/native/cudnn`): a step takes this where there is room, and does not need it.
 
-Not claimed: half precision, TF32 and channels_last, of which no history was found (the same rules, in their bytes);
-what `torch.backends.cudnn.benchmark` tries; three dimensions; recurrent layers. Depthwise convolutions run in torch's
-own kernels, without a workspace, but in half precision, and count as 0.
+Not claimed: gradients in half precision, of which no history was found; channels_last, which needs no copies: the
+same numbers, and too high; what `torch.backends.cudnn.benchmark` tries; sound and volumes (0); recurrent layers.
+Depthwise convolutions run in torch's own kernels, without a workspace, but in half precision, and count as 0.
 """
 
 from __future__ import annotations
 
-import csv
-import functools
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from math import prod
-from pathlib import Path
 
+from analysis.footprint import BEFORE
 from analysis.operands import attribute, output_mask, shape
 from analysis.traffic import itemsize
-from results.records import Operation
-from results.rows import Record
+from results.records import Operation, Storage
 
-TABLE = Path(__file__).with_name("recorded_workspaces.csv")
+TF32 = "tf32"
+"""The policy (`analysis.precisions`) under which float32 is calculated on tensor cores."""
+
+ONWARD, BACKWARD = "aten.convolution", "aten.convolution_backward"
+
+PARTS = 2
+"""Moments of an operation on the timeline of `with_workspaces`."""
 
 TILE, TRANSFORMED = 4, 36
 """Winograd's: a tile has 4 × 4 outputs and 6 × 6 numbers when transformed."""
 
 INDICES_BYTES = 2**20
 """Tables, and what a block has beyond what was asked for."""
+
+ALIGNED_BYTES = 16
+"""Channels of one place are filled up to this on tensor cores."""
+
+PARTS_BYTES = 32 * 2**20
+"""Parts of sums: 26 MB at most was recorded beside copies."""
+
+RESULT_BYTES = 4
+"""A number of a result on tensor cores, before it is rounded."""
 
 IN_PLACE = ((1, 1), (7, 7))
 """Windows whose forward pass took no copies in either history."""
@@ -52,7 +71,7 @@ PASSES = (FORWARD, INPUT, WEIGHT)
 
 @dataclass(frozen=True)
 class Convolution:
-    """Sizes of one convolution of images. itemsize: bytes of a number.
+    """Sizes of one convolution of images. itemsize: bytes of a number. tensor_cores: whether they calculate it.
 
     inputs: (N, C, H, W); outputs: (N, K, P, Q); weights: (K, C ÷ groups, R, S).
     """
@@ -64,6 +83,7 @@ class Convolution:
     dilation: tuple[int, ...]
     groups: int
     itemsize: int
+    tensor_cores: bool = False
 
     @property
     def depthwise(self) -> bool:
@@ -81,11 +101,27 @@ def allowance_bytes(sizes: Convolution, which: str) -> int:
     """The most that one of PASSES may take for itself. 0: it has no workspace."""
     if sizes.depthwise:
         return 0
-    inputs, weights, outputs = (sizes.itemsize * prod(each) for each in (sizes.inputs, sizes.weights, sizes.outputs))
+    if sizes.tensor_cores:
+        return _copied_bytes(sizes, which) + INDICES_BYTES
     if sizes.winograd:
         return _winograd_bytes(sizes, sizes.inputs if which == INPUT else sizes.outputs)
+    inputs, weights, outputs = (sizes.itemsize * prod(each) for each in (sizes.inputs, sizes.weights, sizes.outputs))
     again = 0 if sizes.weights[2:] in IN_PLACE else inputs + outputs + 2 * weights
-    return {FORWARD: again, INPUT: inputs, WEIGHT: weights}[which] + INDICES_BYTES
+    return {FORWARD: again, INPUT: inputs + weights, WEIGHT: weights}[which] + INDICES_BYTES
+
+
+def _copied_bytes(sizes: Convolution, which: str) -> int:
+    """Operands and result with their channels last, and parts of sums."""
+    filled = ALIGNED_BYTES // sizes.itemsize
+    each = (sizes.inputs, sizes.weights, sizes.outputs)
+    numbers = [prod(form) // form[1] * -(-form[1] // filled) * filled for form in each]
+    inputs, weights, outputs = (sizes.itemsize * count for count in numbers)
+    wider = RESULT_BYTES // sizes.itemsize
+    return {
+        FORWARD: inputs + weights + (outputs * wider if wider > 1 else min(2 * outputs, PARTS_BYTES)),
+        INPUT: inputs * wider + weights + outputs,
+        WEIGHT: inputs + outputs + max(weights * wider, PARTS_BYTES),
+    }[which]
 
 
 def _winograd_bytes(sizes: Convolution, computed: Sequence[int]) -> int:
@@ -95,93 +131,59 @@ def _winograd_bytes(sizes: Convolution, computed: Sequence[int]) -> int:
     return TRANSFORMED * sizes.itemsize * (into * out + tiles * (into + out))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Recorded(Record):
-    """The workspace of one pass of one convolution in a published history. Sizes are the input's; one group.
+def convolves(operations: Iterable[Operation]) -> bool:
+    """Whether one of them is a convolution, which may have a workspace."""
+    return any(each.name in (ONWARD, BACKWARD) for each in operations)
 
-    block: bytes are those of the allocator's block, which has up to 1 MiB more than was asked for. calls: of the step
-    that had the same sizes and workspace.
+
+def with_workspaces(operations: Sequence[Operation], storages: Iterable[Storage], precision: str) -> list[Storage]:
+    """The storages, and each convolution's workspaces, on a timeline of PARTS moments an operation.
+
+    In a convolution's backward pass the gradient of the input comes first, with its workspace; that of the weights and
+    its own follow. All else is there in both moments of its operation. precision: the policy of the step.
     """
-
-    source: str
-    gpu: str
-    torch: str
-    batch_size: int
-    in_channels: int
-    height: int
-    width: int
-    out_channels: int
-    kernel_height: int
-    kernel_width: int
-    stride: int
-    padding: int
-    which: str
-    workspace_bytes: int
-    block: bool
-    calls: int
-
-    @property
-    def sizes(self) -> Convolution:
-        """In float32."""
-        window = (self.kernel_height, self.kernel_width)
-        image = (self.height, self.width)
-        made = ((size + 2 * self.padding - of) // self.stride + 1 for size, of in zip(image, window, strict=True))
-        return Convolution(
-            (self.batch_size, self.in_channels, *image),
-            (self.out_channels, self.in_channels, *window),
-            (self.batch_size, self.out_channels, *made),
-            (self.stride, self.stride),
-            (1, 1),
-            1,
-            4,
+    given = list(storages)
+    asked = [(each, list(_passes(each, precision))) for each in operations]
+    second = {each.writes[1]: each.index for each, passes in asked if len(passes) > 1}
+    moved = [
+        replace(
+            each,
+            born_index=each.born_index * PARTS + (second.get(each.id) == each.born_index) if each.born_index > BEFORE
+            else BEFORE,
+            died_index=None if each.died_index is None else each.died_index * PARTS + PARTS - 1,
         )
+        for each in given
+    ]  # fmt: skip
+    fresh = max((each.id for each in given), default=-1) + 1
+    taken = [
+        (operation.index * PARTS + part, nbytes) for operation, passes in asked for part, nbytes in enumerate(passes)
+    ]
+    return moved + [Storage(fresh + at, nbytes, "temporary", at, at) for at, nbytes in taken if nbytes]
 
 
-@functools.cache
-def recorded() -> tuple[Recorded, ...]:
-    """All rows of the table. Raises ValueError for one that is not of its form."""
-    with TABLE.open(encoding="utf-8", newline="") as file:
-        found = tuple(Recorded.from_row(row) for row in csv.DictReader(file))
-    for each in found:
-        if each.which not in PASSES or not each.source.startswith("https://"):
-            raise ValueError(f"expected one of {PASSES} and a source's address, got {each}")
-    return found
-
-
-def passing_bytes(operation: Operation) -> int:
-    """How far a convolution lifts the moment in which it runs above what it reads and makes; 0 for other operations.
-
-    In the backward pass the gradient of the input comes first, while that of the weights is not there yet.
-    """
-    sizes = _sizes(operation)
+def _passes(operation: Operation, precision: str) -> Iterator[int]:
+    """The allowance of each pass that an operation runs, in their order; none for other operations."""
+    sizes = _sizes(operation, precision == TF32)
     if sizes is None:
-        return 0
-    if operation.name == "aten.convolution":
-        return allowance_bytes(sizes, FORWARD)
-    of_input, of_weights = output_mask(operation)[:2]
-    lifted = [0]
-    if of_input:
-        later = sizes.itemsize * prod(sizes.weights) if of_weights else 0
-        lifted.append(allowance_bytes(sizes, INPUT) - later)
-    if of_weights:
-        lifted.append(allowance_bytes(sizes, WEIGHT))
-    return max(lifted)
+        return
+    if operation.name == ONWARD:
+        yield allowance_bytes(sizes, FORWARD)
+        return
+    for which, asked in zip((INPUT, WEIGHT), output_mask(operation)[:2], strict=True):
+        if asked:
+            yield allowance_bytes(sizes, which)
 
 
-def moments(operations: Sequence[Operation]) -> list[int]:
-    """`passing_bytes` at each moment of a step: 0 before the first operation, then while each runs."""
-    return [0, *(passing_bytes(each) for each in operations)]
-
-
-def _sizes(operation: Operation) -> Convolution | None:
+def _sizes(operation: Operation, tf32: bool) -> Convolution | None:
     """Of a convolution of images, where the operation is one."""
-    back = operation.name == "aten.convolution_backward"
-    if not back and operation.name != "aten.convolution":
+    back = operation.name == BACKWARD
+    if not back and operation.name != ONWARD:
         return None
     inputs, weights = shape(operation, "input"), shape(operation, "weight")
     outputs = shape(operation, "grad_output") if back else operation.output_shapes[0]
     if len(inputs) != 4 or attribute(operation, "transposed", False):
         return None
+    dtype = operation.input_dtypes[0]
     return Convolution(
         tuple(inputs),
         tuple(weights),
@@ -189,5 +191,6 @@ def _sizes(operation: Operation) -> Convolution | None:
         tuple(attribute(operation, "stride", (1, 1))),
         tuple(attribute(operation, "dilation", (1, 1))),
         attribute(operation, "groups", 1),
-        itemsize(operation.input_dtypes[0]),
+        itemsize(dtype),
+        tf32 or dtype != "float32",
     )

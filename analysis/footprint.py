@@ -75,7 +75,7 @@ class Footprint:
     """Live bytes of a step. Each list has a moment an entry: before the first operation, then while each runs.
 
     timeline: category → bytes. total_bytes: their sum. held: what is alive at the peak, largest first. unknown:
-    storages without a size.
+    storages without a size. ledger: all others, settled.
     """
 
     timeline: Mapping[str, tuple[int, ...]]
@@ -85,6 +85,7 @@ class Footprint:
     by_category: Mapping[str, int]
     held: tuple[Held, ...]
     unknown: tuple[int, ...]
+    ledger: tuple[Storage, ...]
 
 
 def footprint(operations: Sequence[Operation], storages: Iterable[Storage]) -> Footprint:
@@ -112,6 +113,7 @@ def footprint(operations: Sequence[Operation], storages: Iterable[Storage]) -> F
         by_category={name: row[moment] for name, row in timeline.items()},
         held=_with_readers(operations, sorted(alive, key=lambda each: (-each.nbytes, each.storage))),
         unknown=unknown,
+        ledger=tuple(known),
     )
 
 

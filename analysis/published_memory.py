@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.caching_allocator import replay, rounded
+from analysis.cudnn_workspaces import PARTS, with_workspaces
 from analysis.footprint import BEFORE, live_bytes, lives
 from results.records import Operation, Storage
 from results.rows import Record
@@ -103,13 +104,9 @@ def as_measured(
     copies: int = 0,
     late_zero: bool = False,
     kept: bool = False,
-    workspace_bytes: Sequence[int] = (),
-    passing: Sequence[int] = (),
+    beside_bytes: Sequence[int] = (),
 ) -> list[Storage]:
-    """The storages of a step, and what a source's loop has beside them.
-
-    workspace_bytes: there all the time; passing: while an operation runs, of each.
-    """
+    """The storages of a step, and what a source's loop has beside them. beside_bytes: there all the time."""
     given = list(storages)
     fresh = max((each.id for each in given), default=-1) + 1
     more = [replace(each, born_index=BEFORE, died_index=None) for each in given if each.role == "weight"] * copies
@@ -120,24 +117,25 @@ def as_measured(
     if kept:
         more += [replace(each, born_index=BEFORE) for each in gradients]
         given = [replace(each, died_index=each.born_index) if each in gradients else each for each in given]
-    more += [Storage(0, nbytes, "buffer", BEFORE, None) for nbytes in workspace_bytes]
-    more += [Storage(0, nbytes, "temporary", index, index) for index, nbytes in enumerate(passing) if nbytes]
+    more += [Storage(0, nbytes, "buffer", BEFORE, None) for nbytes in beside_bytes]
     return given + [replace(each, id=fresh + place) for place, each in enumerate(more)]
 
 
-def predicted_bytes(operations: Sequence[Operation], storages: Sequence[Storage], quantity: str, moment: str) -> int:
-    """What the ledger says of a quantity. Of a process: what is reserved, without the device's context."""
-    if moment == FORWARD:
+def predicted_bytes(operations: Sequence[Operation], storages: Sequence[Storage], row: Published) -> int:
+    """What the ledger says of a row's quantity. Of a process: what is reserved, without the device's context."""
+    count = len(operations)
+    if row.moment == FORWARD:
         last = max(each.index for each in operations if each.phase == "forward")
-        kept = [each for each in storages if lives(each, last) and each.died_index != last]
-        if quantity == ALLOCATED:
-            return sum(rounded(each.nbytes) for each in kept)
-        operations, storages = operations[: last + 1], [each for each in storages if each.born_index <= last]
-    if quantity in (TENSORS, REQUESTED):
-        return max(live_bytes(storages, len(operations)))
-    blocks = replay(storages, len(operations))
-    if quantity == RISEN:
-        return (
-            blocks.allocated_bytes - replay((each for each in storages if each.born_index == BEFORE), 0).allocated_bytes
-        )
-    return blocks.allocated_bytes if quantity == ALLOCATED else blocks.reserved_bytes
+        if row.quantity == ALLOCATED:
+            return sum(rounded(each.nbytes) for each in storages if lives(each, last) and each.died_index != last)
+        operations, count = operations[: last + 1], last + 1
+        storages = [each for each in storages if each.born_index <= last]
+    if row.cudnn:
+        storages, count = with_workspaces(operations, storages, row.precision), PARTS * count
+    if row.quantity in (TENSORS, REQUESTED):
+        return max(live_bytes(storages, count))
+    blocks = replay(storages, count)
+    if row.quantity == RISEN:
+        before = replay((each for each in storages if each.born_index == BEFORE), 0)
+        return blocks.allocated_bytes - before.allocated_bytes
+    return blocks.allocated_bytes if row.quantity == ALLOCATED else blocks.reserved_bytes

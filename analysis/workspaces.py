@@ -21,8 +21,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from analysis.cudnn_workspaces import moments
-from results.records import Operation
+from analysis.cudnn_workspaces import PARTS, convolves, with_workspaces
+from analysis.footprint import live_bytes
+from results.records import Operation, Storage
 
 KIB = 1024
 CUBLAS_BYTES = (2 * 4096 + 16 * 8) * KIB
@@ -60,20 +61,19 @@ def allowance(
 
 
 def where_there_is_room(
-    operations: Sequence[Operation], total_bytes: Sequence[int], device: str
+    operations: Sequence[Operation], storages: Sequence[Storage], device: str, precision: str
 ) -> tuple[Workspace, ...]:
     """How far cuDNN's workspaces lift the peak, where memory is left for them.
 
-    total_bytes: live at each moment, of which the first is before the step (`analysis.footprint.Footprint`).
+    storages: settled (`analysis.footprint`). precision: the policy of the step.
     """
-    passing = moments(operations) if device == "cuda" else []
-    if not any(passing):
+    if device != "cuda" or not convolves(operations):
         return ()
-    lifted = [live + more for live, more in zip(total_bytes, passing, strict=True)]
-    peak = max(lifted)
-    at = operations[lifted.index(peak) - 1] if peak > max(total_bytes) else None
+    lifted = live_bytes(with_workspaces(operations, storages, precision), PARTS * len(operations))
+    peak, without = max(lifted), max(live_bytes(storages, len(operations)))
+    at = operations[(lifted.index(peak) - 1) // PARTS] if peak > without else None
     where = f", in {at.module or at.name}" if at else "; none at the peak"
-    return (Workspace("cuDNN", peak - max(total_bytes), f"{ROOM}{where}", needed=False),)
+    return (Workspace("cuDNN", peak - without, f"{ROOM}{where}", needed=False),)
 
 
 def _handle_bytes(compute_capability: str | None) -> int:
@@ -89,6 +89,6 @@ def unforeseen(operations: Sequence[Operation], device: str) -> str:
         if "recurrent" in kinds:
             return "cuDNN's workspaces of recurrent layers are not known before: 0 here"
         wide = all(each.input_dtypes[:1] == ("float32",) for each in operations if each.kind == "convolution")
-        return "" if wide else "cuDNN's workspaces follow what was recorded in float32: no other dtype was"
+        return "" if wide else "cuDNN's workspaces follow what was recorded in TF32: of half precision little was"
     heavy = kinds & {"convolution", "recurrent", "matmul", "attention", "normalization"}
     return "what kernels take for themselves on a CPU is not known before: 0 here" if heavy else ""

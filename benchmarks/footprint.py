@@ -152,7 +152,7 @@ def _asked(model: str, precision: str, optimizer: str, device: str) -> Asked:
 def _speed() -> int:
     """Processor seconds of trace and analysis of two large steps; 1 where a goal is missed."""
     from analysis.caching_allocator import replay
-    from analysis.footprint import footprint, settled
+    from analysis.footprint import footprint
     from analysis.ordering import minimal
     from runners.footprint_steps import traced
 
@@ -164,8 +164,7 @@ def _speed() -> int:
             step = traced(Asked(model, "amp-bf16", "adamw", hyper=hyper), batch_size)
             times.append(time.process_time() - begun)
             begun = time.process_time()
-            footprint(step.operations, step.storages)
-            replay(settled(step.operations, step.storages), len(step.operations))
+            replay(footprint(step.operations, step.storages).ledger, len(step.operations))
             minimal(step.operations, step.storages)
             analysed.append(time.process_time() - begun)
         missed |= min(analysed) > goal_s

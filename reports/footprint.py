@@ -65,7 +65,7 @@ class Fitted:
 class Answer:
     """All that the command tells of a step. minimal_bytes: of the best order that was found, with its proven bound.
 
-    checkpoints: None where nobody asked for them.
+    roomy: `reserved` with cuDNN's workspaces, where it may have some. checkpoints: None where nobody asked for them.
     """
 
     model: str
@@ -78,6 +78,7 @@ class Answer:
     operations: Sequence[Operation]
     found: Footprint
     reserved: Reserved
+    roomy: Reserved | None = None
     workspaces: tuple[Workspace, ...] = ()
     fitted: Fitted | None = None
     minimal_bytes: int | None = None
@@ -119,6 +120,7 @@ def document(answer: Answer, top: int) -> dict[str, Any]:
         "allocated_bytes": answer.reserved.allocated_bytes,
         "reserved_bytes": answer.reserved.reserved_bytes,
         "segments": answer.reserved.segments,
+        "reserved_with_room_bytes": answer.roomy.reserved_bytes if answer.roomy else None,
         "workspace_bytes": answer.workspace_bytes,
         "workspaces": [
             {"library": each.library, "bytes": each.nbytes, "source": each.source, "needed": each.needed}
@@ -248,6 +250,7 @@ def _beside(answer: Answer) -> Iterator[str]:
         ("  no order needs less than", answer.lower_bound_bytes, "proven"),
         ("allocated, in blocks", answer.reserved.allocated_bytes, "blocks of the caching allocator: a bound"),
         ("reserved, in segments", answer.reserved.reserved_bytes, f"its {answer.reserved.segments} segments: a bound"),
+        ("  with cuDNN's workspaces", answer.roomy and answer.roomy.reserved_bytes, "where there is room"),
         *((f"{each.library}'s workspaces", each.nbytes, each.source) for each in answer.workspaces),
     ]
     yield f"{'beside it':<30}{'bytes':>14}"

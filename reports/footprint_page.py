@@ -77,8 +77,8 @@ TAIL = """## Not claimed
 * **No GPU has been asked by us yet.** `python -m benchmarks.footprint --device cuda` does: `max_memory_allocated`, the
   history of the allocator split into tensors, libraries' workspaces and the rounding of blocks, and MemTracker, in
   one run.
-* cuDNN's workspaces in half precision, TF32 and channels_last: the allowance is that of float32 in their bytes, and no
-  history of them was found. Of recurrent layers: 0.
+* cuDNN's workspaces for gradients in half precision, of which no history was found, follow TF32's; of channels_last
+  they are too high (no copies are needed); of recurrent layers, and of convolutions of sound and volumes, 0.
 * On a GPU other kernels run than on a CPU, and some keep other things: cuDNN's RNNs, fused attention.
   Autocast and dropout follow CUDA's rules (above), but for dropout in place.
 * An LSTM on a CPU: oneDNN keeps a workspace for its backward pass whose size fake tensors do not know. It counts as

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from statistics import median
 
-from analysis.cudnn_workspaces import INDICES_BYTES, PASSES, Recorded, allowance_bytes, recorded
+from analysis.cudnn_workspaces import PASSES, allowance_bytes
 from analysis.published_memory import ALLOCATED, PROCESS, REQUESTED, RESERVED, RISEN, TENSORS, Published
+from analysis.recorded_workspaces import Recorded, as_allowed, recorded
 from analysis.requests import amount
 from results.footprint import Predicted
 
@@ -40,24 +41,28 @@ LESSONS = """What they show, as far as they go:
   ResNet-50 at batch 32 on a V100 each of the tensors at the peak is one of the predicted: what differs is what blocks
   have beyond what was asked for (each up to 1 MiB).
 * **With workspaces**, too: the largest sum of ResNet-18's step, two of cuBLAS's workspaces and one of cuDNN's in it, is
-  303,624,744 bytes in both; the rise of ResNet-50's is predicted 0.04 % too high. Counted between operators there are
-  none, and MobileNet, VGG and GoogLeNet agree within 0.2 %. VGG-16 as a process had 41 and 43 % more than was predicted
-  without them; with them it is 5 % more and 1 % less. Not explained is ResNet-50 at batch 1, from a picture without
-  the device's name: spikes of 129 MiB where the largest allowance is 37.
+  303,624,744 bytes in both; how far ResNet-50's rises on the V100 is predicted 0.04 % too high, what is allocated on an
+  A100 in TF32 0.02 and 0.01 %, which is less than the source prints. Counted between operators there are none, and
+  MobileNet, VGG and GoogLeNet agree within 0.2 %. VGG-16 as a process had 41 and 43 % more than was predicted without
+  them; with them it is 5 % more and 1 % less. Not explained is ResNet-50 at batch 1, from a picture without the
+  device's name: spikes of 129 MiB where the largest allowance is 37.
 * **Autocast and dropout** keep on CUDA what they do not on a CPU. With a CPU's rules DeiT base came out 35 % too low,
   with CUDA's (`measure/cuda_rules.py`) 19 %: torch 1.7.1 kept more of attention than today's.
-* **Reserved** bytes were 1 % below the prediction where nothing ran but the step, and 3 to 8 % above it where an
-  evaluation and a smaller last batch ran, too: segments stay that the step cannot use. Adam before July 2023 made
-  more lists of intermediates (20 % more; torch issue 97712). Of ResNet-18's forward pass at batch 1 the allowance makes
-  segments for Winograd's transforms where the GPU took one for a fused kernel: 23 % too many.
+* **Reserved** bytes with the allowance are above what was reserved where nothing ran but the step: by 6 % on the A100,
+  whose convolutions of 1 × 1 take less than is allowed for; by 1 % on an AMD device without one; by 23 % after a
+  forward pass at batch 1, where a fused kernel ran with less than Winograd's transforms. They are 5 to 7 % below where
+  an evaluation and a smaller last batch ran, too: segments stay that the step cannot use. Adam before July 2023 made
+  more lists of intermediates (21 % more; torch issue 97712).
 * **A process** has the device's context, other work and segments that the step cannot use beside it. It is not what the
   step needs: out of memory, cached segments are freed and cuDNN does with less. `--margin` is for what remains."""
 
 OF_CUDNN = """### Workspaces of cuDNN
 
-`analysis/recorded_workspaces.csv` has what cuDNN took in the two histories that tell it for each convolution, in
-float32 and channels_first, and `analysis/cudnn_workspaces.py` the allowance that follows. *As the allowance* is how
-many calls took all of its bytes; where the history has bytes of blocks, up to 1 MiB beyond them. None took more."""
+`analysis/recorded_workspaces.csv` has what cuDNN took in histories that tell it for each convolution, all of them
+channels_first and published by others, and `analysis/cudnn_workspaces.py` the allowance that follows. The two of the
+V100 are two recordings of the same step, in which cuDNN seems to have tried its algorithms (`cudnn.benchmark`). *As the
+allowance* is how many calls took all of its bytes; where the history has bytes of blocks, up to 1 MiB beyond them. None
+took more."""
 
 
 def section(rows: Sequence[Published], predicted: Mapping[str, Predicted]) -> list[str]:
@@ -123,14 +128,8 @@ def workspaces(rows: Sequence[Recorded]) -> list[str]:
     return lines
 
 
-def as_allowed(row: Recorded) -> bool:
-    """Whether a workspace was the allowance to the byte, or a block's bytes can have been."""
-    beyond = row.workspace_bytes - allowance_bytes(row.sizes, row.which)
-    return 0 <= beyond <= INDICES_BYTES if row.block else beyond == 0
-
-
 def _history(row: Recorded) -> str:
-    return f"batch {row.batch_size}, {row.gpu or 'a GPU without a name'}"
+    return f"{row.precision}, {row.gpu or 'a GPU without a name'}"
 
 
 def _window(row: Recorded) -> str:

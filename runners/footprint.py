@@ -19,6 +19,7 @@ from runners.model_options import check_models, hyper_of
 from runners.progress import passing
 
 if TYPE_CHECKING:
+    from analysis.caching_allocator import Reserved
     from analysis.memories import Memory
     from reports.footprint import Answer, Fitted
     from reports.footprint_checkpoints import Checkpoints
@@ -124,20 +125,20 @@ def memory_of(name: str, memory_bytes: int | None) -> Memory | None:
 
 
 def _fitted(steps: Steps, options: Namespace, memory: Memory) -> Fitted:
-    from analysis.cudnn_workspaces import moments
+    from analysis.cudnn_workspaces import convolves
     from reports.footprint import Fitted
     from runners.footprint_fit import fit
 
     asked = (steps.at, memory.memory_bytes, options.margin_ratio, options.device, memory.name)
     found = fit(*asked)
     least = steps.at(min(found.needed))
-    room = options.device == "cuda" and any(moments(least.operations))
-    return Fitted(memory, options.margin_ratio, found, fit(*asked, room=True) if room else None)
+    room = options.device == "cuda" and convolves(least.operations)
+    return Fitted(memory, options.margin_ratio, found, fit(*asked, room=options.precision) if room else None)
 
 
 def _answer(steps: Steps, options: Namespace, fitted: Fitted | None) -> Answer:
     from analysis.caching_allocator import replay
-    from analysis.footprint import footprint, settled
+    from analysis.footprint import footprint
     from analysis.ordering import minimal
     from analysis.workspaces import allowance, unforeseen, where_there_is_room
     from reports.footprint import Answer
@@ -146,7 +147,6 @@ def _answer(steps: Steps, options: Namespace, fitted: Fitted | None) -> Answer:
     largest = fitted.largest_batch or fitted.least_batch if fitted else footprint_options.BATCH_SIZE
     step = steps.at(options.batch_size or largest)
     found = footprint(step.operations, step.storages)
-    known = [each for each in step.storages if each.id not in found.unknown]
     more = unforeseen(step.operations, options.device)
     least = minimal(step.operations, step.storages)
     return Answer(
@@ -159,10 +159,11 @@ def _answer(steps: Steps, options: Namespace, fitted: Fitted | None) -> Answer:
         layout=options.layout,
         operations=step.operations,
         found=found,
-        reserved=replay(settled(step.operations, known), len(step.operations)),
+        reserved=replay(found.ledger, len(step.operations)),
+        roomy=_roomy(step, found, options),
         workspaces=(
             *allowance(step.operations, options.device, capability(options.fit)),
-            *where_there_is_room(step.operations, found.total_bytes, options.device),
+            *where_there_is_room(step.operations, found.ledger, options.device, options.precision),
         ),
         fitted=fitted,
         minimal_bytes=least.minimal_bytes,
@@ -170,6 +171,17 @@ def _answer(steps: Steps, options: Namespace, fitted: Fitted | None) -> Answer:
         checkpoints=_checkpoints(steps, options, step.batch_size, fitted) if options.checkpoints else None,
         notes=tuple(filter(None, (more, *_notes(options, found), *step.notes))),
     )
+
+
+def _roomy(step: Traced, found: Any, options: Namespace) -> Reserved | None:
+    """What is reserved with cuDNN's workspaces; None where it has none."""
+    from analysis.caching_allocator import replay
+    from analysis.cudnn_workspaces import PARTS, convolves, with_workspaces
+
+    if options.device != "cuda" or not convolves(step.operations):
+        return None
+    taken = with_workspaces(step.operations, found.ledger, options.precision)
+    return replay(taken, PARTS * len(step.operations))
 
 
 def _checkpoints(steps: Steps, options: Namespace, batch_size: int, fitted: Fitted | None) -> Checkpoints:

@@ -17,7 +17,7 @@ def check(asked: Asked, batch_size: int, device: str) -> Checked:
     import torch
 
     from analysis.caching_allocator import replay
-    from analysis.footprint import footprint, settled
+    from analysis.footprint import footprint
     from analysis.workspaces import allowance, where_there_is_room
     from measure import allocations
 
@@ -33,11 +33,10 @@ def check(asked: Asked, batch_size: int, device: str) -> Checked:
         }  # fmt: skip
     else:
         major, minor = torch.cuda.get_device_capability(device)
-        known = [each for each in step.storages if each.id not in found.unknown]
-        blocks = replay(settled(step.operations, known), len(step.operations))
+        blocks = replay(found.ledger, len(step.operations))
         beside = (
             *allowance(step.operations, "cuda", f"{major}.{minor}"),
-            *where_there_is_room(step.operations, found.total_bytes, "cuda"),
+            *where_there_is_room(step.operations, found.ledger, "cuda", asked.precision),
         )
         measured = _on_cuda(make, device) | {
             "predicted_allocated_bytes": blocks.allocated_bytes,

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from analysis import cudnn_workspaces
-from analysis.footprint import BEFORE, footprint
+from analysis.cudnn_workspaces import PARTS, with_workspaces
+from analysis.footprint import BEFORE, footprint, live_bytes
 from analysis.largest_batch import SMALL, Fit, Lines, largest_batch
 from analysis.workspaces import allowance
 from runners.auto_batches import Fitting, envelope
@@ -32,11 +32,12 @@ def fit(
     device: str,
     name: str = "",
     beside: Callable[[Traced], int] = lambda _step: 0,
-    room: bool = False,
+    room: str = "",
 ) -> Fit:
     """The largest batch whose step leaves `margin_ratio` of a memory free. Raises what `step_at` does.
 
-    name: of the device, which decides the workspaces. beside: bytes that lie there throughout. room: for cuDNN's.
+    name: of the device, which decides the workspaces. beside: bytes that lie there throughout.
+    room: the precision whose workspaces of cuDNN have to fit; "": none.
     """
     known = capability(name)
     return largest_batch(
@@ -51,13 +52,16 @@ def moments(
     device: str,
     known: str | None,
     beside: Callable[[Traced], int] = lambda _step: 0,
-    room: bool = False,
+    room: str = "",
 ) -> list[int]:
     """Bytes at each moment of a step, with all that is beside its tensors. known: the device's compute capability."""
     more = beside(step) + sum(each.nbytes for each in allowance(step.operations, device, known))
-    live = footprint(step.operations, step.storages).total_bytes
-    passing = cudnn_workspaces.moments(step.operations) if room and device == "cuda" else [0] * len(live)
-    return [here + also + more for here, also in zip(live, passing, strict=True)]
+    found = footprint(step.operations, step.storages)
+    live = found.total_bytes
+    if room and device == "cuda":
+        taken = with_workspaces(step.operations, found.ledger, room)
+        live = live_bytes(taken, PARTS * len(step.operations))
+    return [here + more for here in live]
 
 
 def fitting(asked: Asked, memory_bytes: int, margin_ratio: float, name: str) -> Fitting:

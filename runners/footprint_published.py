@@ -17,8 +17,7 @@ from runners.footprint_steps import Asked, traced
 
 def predict(row: Published) -> Predicted:
     """Our prediction of one published number. Raises what the step raises."""
-    from analysis.cudnn_workspaces import passing_bytes
-    from analysis.footprint import footprint, settled
+    from analysis.footprint import footprint
     from analysis.workspaces import allowance
 
     asked = Asked(
@@ -27,20 +26,12 @@ def predict(row: Published) -> Predicted:
     with _attention(row.attention):
         step = traced(asked, row.batch_size)
     found = footprint(step.operations, step.storages)
-    known = [each for each in step.storages if each.id not in found.unknown]
-    beside = allowance(step.operations, "cuda", row.capability) if row.capability else ()
-    storages = as_measured(
-        step.operations,
-        settled(step.operations, known),
-        row.copies,
-        row.late_zero,
-        row.kept,
-        [*(each.nbytes for each in beside), *filter(None, (row.beside_bytes,))],
-        [passing_bytes(each) for each in step.operations] if row.cudnn else (),
-    )
+    cublas = allowance(step.operations, "cuda", row.capability) if row.capability else ()
+    beside = [*(each.nbytes for each in cublas), *filter(None, (row.beside_bytes,))]
+    storages = as_measured(step.operations, found.ledger, row.copies, row.late_zero, row.kept, beside)
     return Predicted(
         name=row.name,
-        predicted_bytes=predicted_bytes(step.operations, storages, row.quantity, row.moment),
+        predicted_bytes=predicted_bytes(step.operations, storages, row),
         live_bytes=found.peak_bytes,
         predicted_at=found.peak_at.operation,
         predicted_phase=found.peak_at.phase,

@@ -42,7 +42,7 @@ def test_what_has_no_number_is_said() -> None:
     convolution = replace(PRODUCT, kind="convolution")
     half = replace(convolution, input_dtypes=("bfloat16", "bfloat16"))
     assert "recurrent" in unforeseen([convolution, replace(PRODUCT, kind="recurrent")], "cuda")
-    assert "recorded in float32" in unforeseen([convolution, half], "cuda")
+    assert "recorded in TF32" in unforeseen([convolution, half], "cuda")
     assert unforeseen([convolution, PRODUCT], "cuda") == ""
     assert "not known before" in unforeseen([convolution], "cpu")
     assert unforeseen([PLAIN], "cpu") == ""
