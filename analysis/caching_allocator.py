@@ -20,6 +20,7 @@ out of memory frees cached segments before it fails: a step that fits may be one
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -45,14 +46,6 @@ class Reserved:
     segments: int
 
 
-@dataclass(slots=True)
-class _Free:
-    """A free stretch of a segment."""
-
-    start: int
-    size: int
-
-
 def rounded(nbytes: int) -> int:
     """The bytes of the smallest block that a request can have; 0 for nothing, which asks for no block."""
     return -(-nbytes // BLOCK) * BLOCK
@@ -76,8 +69,10 @@ class Pools:
         self.reserved = 0
         self.segments = 0
         self.allocated = 0
-        self._free: dict[int, list[_Free]] = {}  # segment → free stretches, in order of address
-        self._small: dict[int, bool] = {}
+        self._free: dict[bool, list[tuple[int, int, int]]] = {True: [], False: []}  # small? → size, segment, start
+        self._begins: dict[tuple[int, int], int] = {}  # segment and start of what is free → size
+        self._ends: dict[tuple[int, int], int] = {}  # segment and end of it → size
+        self._small: list[bool] = []  # of each segment
         self._blocks: dict[int, tuple[int, int, int]] = {}  # number → segment, start, size
 
     def take(self, number: int, nbytes: int) -> None:
@@ -86,21 +81,14 @@ class Pools:
         if not size:
             return
         small = size <= SMALL
-        fits = [
-            (free.size, where, free.start)
-            for where, stretches in self._free.items()
-            if self._small[where] == small
-            for free in stretches
-            if free.size >= size
-        ]
-        _found, where, start = min(fits) if fits else self._grow(size, small)
-        stretches = self._free[where]
-        free = next(each for each in stretches if each.start == start)
-        left = free.size - size
-        taken = size if (left >= BLOCK if small else left > SMALL) else free.size
-        free.start, free.size = start + taken, free.size - taken
-        if not free.size:
-            stretches.remove(free)
+        free = self._free[small]
+        at = bisect_left(free, (size,))
+        found, where, start = free[at] if at < len(free) else self._grow(size, small)
+        self._leave(found, where, start)
+        left = found - size
+        taken = size if (left >= BLOCK if small else left > SMALL) else found
+        if found > taken:
+            self._add(found - taken, where, start + taken)
         self._blocks[number] = where, start, taken
         self.allocated += taken
 
@@ -114,21 +102,31 @@ class Pools:
             return
         where, start, size = self._blocks.pop(number)
         self.allocated -= size
-        stretches = sorted([*self._free[where], _Free(start, size)], key=lambda each: each.start)
-        joined = stretches[:1]
-        for each in stretches[1:]:
-            if joined[-1].start + joined[-1].size == each.start:
-                joined[-1].size += each.size
-            else:
-                joined.append(each)
-        self._free[where] = joined
+        if after := self._begins.get((where, start + size)):
+            self._leave(after, where, start + size)
+            size += after
+        if before := self._ends.get((where, start)):
+            start -= before
+            self._leave(before, where, start)
+            size += before
+        self._add(size, where, start)
 
     def _grow(self, size: int, small: bool) -> tuple[int, int, int]:
         nbytes, where = segment(size), self.segments
         self.reserved += nbytes
         self.segments += 1
-        self._free[where], self._small[where] = [_Free(0, nbytes)], small
+        self._small.append(small)
+        self._add(nbytes, where, 0)
         return nbytes, where, 0
+
+    def _add(self, size: int, where: int, start: int) -> None:
+        insort(self._free[self._small[where]], (size, where, start))
+        self._begins[where, start] = self._ends[where, start + size] = size
+
+    def _leave(self, size: int, where: int, start: int) -> None:
+        free = self._free[self._small[where]]
+        del free[bisect_left(free, (size, where, start))]
+        del self._begins[where, start], self._ends[where, start + size]
 
 
 def replay(storages: Iterable[Storage], operations: int) -> Reserved:

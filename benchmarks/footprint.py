@@ -152,8 +152,10 @@ def _asked(model: str, precision: str, optimizer: str, device: str) -> Asked:
 def _speed() -> int:
     """Processor seconds of trace and analysis of two large steps; 1 where a goal is missed."""
     from analysis.caching_allocator import replay
+    from analysis.cudnn_workspaces import PARTS, with_workspaces
     from analysis.footprint import footprint
     from analysis.ordering import minimal
+    from analysis.workspaces import where_there_is_room
     from runners.footprint_steps import traced
 
     missed = 0
@@ -164,7 +166,10 @@ def _speed() -> int:
             step = traced(Asked(model, "amp-bf16", "adamw", hyper=hyper), batch_size)
             times.append(time.process_time() - begun)
             begun = time.process_time()
-            replay(footprint(step.operations, step.storages).ledger, len(step.operations))
+            ledger = footprint(step.operations, step.storages).ledger
+            replay(ledger, len(step.operations))
+            replay(with_workspaces(step.operations, ledger, "amp-bf16"), PARTS * len(step.operations))
+            where_there_is_room(step.operations, ledger, "cuda", "amp-bf16")
             minimal(step.operations, step.storages)
             analysed.append(time.process_time() - begun)
         missed |= min(analysed) > goal_s

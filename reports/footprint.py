@@ -250,7 +250,7 @@ def _beside(answer: Answer) -> Iterator[str]:
         ("  no order needs less than", answer.lower_bound_bytes, "proven"),
         ("allocated, in blocks", answer.reserved.allocated_bytes, "blocks of the caching allocator: a bound"),
         ("reserved, in segments", answer.reserved.reserved_bytes, f"its {answer.reserved.segments} segments: a bound"),
-        ("  with cuDNN's workspaces", answer.roomy and answer.roomy.reserved_bytes, "where there is room"),
+        ("  with cuDNN's workspaces", answer.roomy.reserved_bytes if answer.roomy else None, "where there is room"),
         *((f"{each.library}'s workspaces", each.nbytes, each.source) for each in answer.workspaces),
     ]
     yield f"{'beside it':<30}{'bytes':>14}"
