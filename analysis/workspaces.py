@@ -82,12 +82,14 @@ def _handle_bytes(compute_capability: str | None) -> int:
     return HOPPER_BYTES if float(compute_capability) >= 9 else CUBLAS_BYTES
 
 
-def unforeseen(operations: Sequence[Operation], device: str) -> str:
-    """What is known to come on top without a number, in one line; "" for nothing."""
+def unforeseen(operations: Sequence[Operation], device: str, layout: str = "channels_first") -> str:
+    """What is known to come on top without a number, or with a doubtful one, in one line; "" for nothing."""
     kinds = {operation.kind for operation in operations}
     if device == "cuda":
         if "recurrent" in kinds:
             return "cuDNN's workspaces of recurrent layers are not known before: 0 here"
+        if layout == "channels_last" and convolves(operations):
+            return "cuDNN's workspaces are those of channels_first, too high for channels_last: fewer copies"
         wide = all(each.input_dtypes[:1] == ("float32",) for each in operations if each.kind == "convolution")
         return "" if wide else "cuDNN's workspaces follow what was recorded in TF32: of half precision little was"
     heavy = kinds & {"convolution", "recurrent", "matmul", "attention", "normalization"}

@@ -147,7 +147,7 @@ def _answer(steps: Steps, options: Namespace, fitted: Fitted | None) -> Answer:
     largest = fitted.largest_batch or fitted.least_batch if fitted else footprint_options.BATCH_SIZE
     step = steps.at(options.batch_size or largest)
     found = footprint(step.operations, step.storages)
-    more = unforeseen(step.operations, options.device)
+    more = unforeseen(step.operations, options.device, options.layout)
     least = minimal(step.operations, step.storages)
     return Answer(
         model=options.model,

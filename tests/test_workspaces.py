@@ -44,5 +44,8 @@ def test_what_has_no_number_is_said() -> None:
     assert "recurrent" in unforeseen([convolution, replace(PRODUCT, kind="recurrent")], "cuda")
     assert "recorded in TF32" in unforeseen([convolution, half], "cuda")
     assert unforeseen([convolution, PRODUCT], "cuda") == ""
+    last = replace(convolution, name="aten.convolution")
+    assert "too high for channels_last" in unforeseen([last], "cuda", "channels_last")
+    assert unforeseen([PRODUCT], "cuda", "channels_last") == unforeseen([last], "cuda") == ""
     assert "not known before" in unforeseen([convolution], "cpu")
     assert unforeseen([PLAIN], "cpu") == ""
