@@ -285,7 +285,7 @@ def fit_words(answer: Answer) -> str:
         return f"A batch of {fit.largest_batch:,} fits into {of}: it needs {needed}; more were not looked for."
     above = amount(fit.needed[fit.largest_batch + 1], "B")
     return (
-        f"Largest batch: {fit.largest_batch:,}, in {of}: it needs {needed} with the workspaces it cannot do without, and "
+        f"Largest batch: {fit.largest_batch:,}, in {of}: it needs {needed} with needed workspaces, and "
         f"{fit.largest_batch + 1:,} would need {above} of {amount(fit.available_bytes, 'B')}; both were traced."
         f"{_room_words(fitted.roomy)}"
     )
