@@ -284,8 +284,9 @@ def fit_words(answer: Answer) -> str:
     if fit.capped:
         return f"A batch of {fit.largest_batch:,} fits into {of}: it needs {needed}; more were not looked for."
     above = amount(fit.needed[fit.largest_batch + 1], "B")
+    workspaces = " with cuBLAS's workspaces" if answer.workspace_bytes else ""
     return (
-        f"Largest batch: {fit.largest_batch:,}, in {of}: it needs {needed} with needed workspaces, and "
+        f"Largest batch: {fit.largest_batch:,}, in {of}: it needs {needed}{workspaces}, and "
         f"{fit.largest_batch + 1:,} would need {above} of {amount(fit.available_bytes, 'B')}; both were traced."
         f"{_room_words(fitted.roomy)}"
     )
