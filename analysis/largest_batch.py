@@ -4,11 +4,12 @@ At one order of operations each moment's live bytes are a line in the batch, so 
 the highest at any batch (`Lines`); a prediction is where the first line crosses the memory. What is returned was looked
 at itself: that batch fits and the next one does not. A step whose operations change with the batch has no lines in
 common; then the search goes by the secant of what was looked at last, and by halves. It needs memory that does not
-fall as the batch grows.
+fall as the batch grows. A batch that a step refuses (ValueError: an exported graph has a largest one) does not fit.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,7 +25,8 @@ MOST = 2**24
 class Fit:
     """largest_batch: 0 where not even the smallest fits. needed: batch → bytes of all that were looked at.
 
-    predicted: by the small batches alone; None where they predict nothing. capped: more than MOST would fit.
+    predicted: by the small batches alone; None where they predict nothing. capped: the next batch was not looked at, as
+    it is beyond MOST, or the step refuses it: refused has its words.
     """
 
     largest_batch: int
@@ -32,6 +34,7 @@ class Fit:
     needed: dict[int, int]
     predicted: int | None
     capped: bool = False
+    refused: str = ""
 
 
 @dataclass(frozen=True)
@@ -60,38 +63,54 @@ def largest_batch(
     need: Callable[[int], Sequence[int] | int], available_bytes: int, least: int = 1, most: int = MOST
 ) -> Fit:
     """Look for it. need: batch → bytes at each moment of its step, or of the highest alone, and raises what the step
-    does. least: the smallest batch that the step takes."""
-    looked: dict[int, Any] = {}
-
-    def highest(batch: int) -> int:
-        if batch not in looked:
-            looked[batch] = need(batch)
-        found = looked[batch]
-        return found if isinstance(found, int) else max(found)
-
-    def done(batch: int, guess: int | None, capped: bool = False) -> Fit:
-        needed = {number: highest(number) for number in sorted(looked)}
-        return Fit(batch, available_bytes, needed, guess, capped)
-
-    if highest(least) > available_bytes:
-        return done(0, None)
+    does; ValueError: it takes no such batch. least: the smallest batch that the step takes."""
+    at = _Looked(need, least)
+    if at.highest(least) > available_bytes:
+        return at.fit(0, available_bytes, None)
     small = [batch for batch in SMALL if least < batch <= most]
-    fitting = [batch for batch in small if highest(batch) <= available_bytes]
-    guess = _predicted([(batch, looked[batch]) for batch in small], available_bytes)
-    low = max(fitting, default=least)
-    high = min((batch for batch in small if batch not in fitting), default=None)
+    high = min((batch for batch in small if at.highest(batch) > available_bytes), default=None)
+    low = max((batch for batch in small if high is None or batch < high), default=least)
+    guess = _predicted([(batch, at.looked[batch]) for batch in small if batch in at.looked], available_bytes)
     trial = guess if guess is not None else 2 * low
     while high is None or high - low > 1:
         trial = min(max(trial, low + 1), most if high is None else high - 1)
-        fits = highest(trial) <= available_bytes
+        fits = at.highest(trial) <= available_bytes
         low, high = (trial, high) if fits else (low, trial)
         if low >= most:
-            return done(low, guess, capped=True)
-        if trial == guess:  # a prediction is proved by one neighbour
+            break
+        if trial == guess and trial not in at.refused:  # a prediction is proved by one neighbour
             trial += 1 if fits else -1
         else:
-            trial = _between(low, high, highest, available_bytes, halves=len(looked) % 3 == 0)
-    return done(low, guess)
+            halves = high in at.refused or len(at.looked) % 3 == 0
+            trial = _between(low, high, at.highest, available_bytes, halves)
+    return at.fit(low, available_bytes, guess, capped=low >= most)
+
+
+class _Looked:
+    """The batches that were looked at: what each needs, and why the step refused it."""
+
+    def __init__(self, need: Callable[[int], Sequence[int] | int], least: int) -> None:
+        self._need, self._least = need, least
+        self.looked: dict[int, Any] = {}
+        self.refused: dict[int, str] = {}
+
+    def highest(self, batch: int) -> float:
+        """Bytes of the highest moment; infinite where the step refuses the batch. Raises what it says of the least."""
+        if batch not in self.looked and batch not in self.refused:
+            try:
+                self.looked[batch] = self._need(batch)
+            except ValueError as fault:
+                if batch <= self._least:
+                    raise
+                self.refused[batch] = str(fault)
+        found = self.looked.get(batch, math.inf)
+        return found if isinstance(found, (int, float)) else max(found)
+
+    def fit(self, batch: int, available_bytes: int, guess: int | None, capped: bool = False) -> Fit:
+        """What was found."""
+        needed = {number: int(self.highest(number)) for number in sorted(self.looked)}
+        refused = self.refused.get(batch + 1, "")
+        return Fit(batch, available_bytes, needed, guess, capped or bool(refused), refused)
 
 
 def _predicted(small: Sequence[tuple[int, Any]], available_bytes: int) -> int | None:
@@ -101,11 +120,11 @@ def _predicted(small: Sequence[tuple[int, Any]], available_bytes: int) -> int | 
     return min(Lines(*small).largest(available_bytes), MOST)
 
 
-def _between(low: int, high: int | None, highest: Callable[[int], int], available_bytes: int, halves: bool) -> int:
+def _between(low: int, high: int | None, highest: Callable[[int], float], available_bytes: int, halves: bool) -> int:
     """Between what fits and what does not: where their line crosses, or their middle; without the latter, twice."""
     if high is None:
         return 2 * low
     if halves:
         return (low + high) // 2
     below, above = highest(low), highest(high)
-    return low + (available_bytes - below) * (high - low) // max(1, above - below)
+    return low + int((available_bytes - below) * (high - low) // max(1, above - below))

@@ -21,11 +21,14 @@ from pathlib import Path
 from analysis.peaks import normalise
 from analysis.units import UNITS
 
+MOST_BYTES = 2**63 - 1
+"""More are no amount of memory."""
+
 TABLE = Path(__file__).with_name("memories.csv")
 
 VERIFICATIONS = ("name", "retrieved", "memory")
 
-_AMOUNT = re.compile(r"\s*([0-9][0-9_]*(?:\.[0-9]*)?(?:[eE][+]?[0-9]+)?)\s*([A-Za-z]*)\s*")
+_AMOUNT = re.compile(r"\s*([0-9][0-9_]*(?:\.[0-9]*)?(?:[eE][+]?[0-9]{1,2})?)\s*([A-Za-z]*)\s*")
 
 
 @dataclass(frozen=True)
@@ -49,12 +52,15 @@ def names() -> list[str]:
 
 
 def parse_bytes(text: str) -> int:
-    """The bytes of "80e9", "80GB" or "80 GiB", rounded down. Raises ValueError for another text, or less than one."""
+    """The bytes of "80e9", "80GB" or "80 GiB", rounded down. Raises ValueError for another text, less than one
+    and more than MOST_BYTES."""
     units = {unit: factor for unit, (measure, factor) in UNITS.items() if measure == "B"}
     found = _AMOUNT.fullmatch(text)
     if found is None or (found[2] or "B") not in units:
         raise ValueError(f"expected bytes, as in 80e9, 80GB or 80GiB, got {text!r}")
     number = math.floor(Fraction(found[1].replace("_", "")) * units[found[2] or "B"])
+    if number > MOST_BYTES:
+        raise ValueError(f"expected less than 8 EiB, got {text!r}")
     if number < 1:
         raise ValueError(f"expected at least one byte, got {text!r}")
     return number

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 TABLE = "timeline.csv"
 
+_STACK = "Exception raised from "
+"""What torch puts between a fault's words and the stack of its C++."""
+
 
 class Untraced(Exception):
     """Why there is no footprint, in one line."""
@@ -35,6 +38,7 @@ class Untraced(Exception):
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; its exit code."""
     options = footprint_options.parser().parse_args(arguments)
+    options.fit = options.fit or ""
     return guarded(lambda: _run(options), options.debug)
 
 
@@ -104,7 +108,7 @@ class Steps:
         except Unavailable as fault:
             raise Untraced(f"{model} at batch {batch_size}: {fault}") from fault
         except Exception as fault:  # a model's own code may raise anything
-            said = " ".join(str(fault).split())
+            said = " ".join(str(fault).partition(_STACK)[0].split())
             raise Untraced(f"{model} at batch {batch_size}: {type(fault).__name__}: {said}") from fault
 
 
@@ -169,7 +173,7 @@ def _answer(steps: Steps, options: Namespace, fitted: Fitted | None) -> Answer:
         minimal_bytes=least.minimal_bytes,
         lower_bound_bytes=least.lower_bound_bytes,
         checkpoints=_checkpoints(steps, options, step.batch_size, fitted) if options.checkpoints else None,
-        notes=tuple(filter(None, (more, *_notes(options, found), *step.notes))),
+        notes=tuple(filter(None, (more, _refused(fitted), *_notes(options, found), *step.notes))),
     )
 
 
@@ -189,6 +193,11 @@ def _checkpoints(steps: Steps, options: Namespace, batch_size: int, fitted: Fitt
 
     passing(f"{options.model}: checkpoints")
     return checkpoints(steps.at, batch_size, fitted.fit if fitted else None, options.device, options.fit)
+
+
+def _refused(fitted: Fitted | None) -> str:
+    """Why no larger batch was looked at, where the model says so."""
+    return f"no larger batch: {fitted.fit.refused}" if fitted and fitted.fit.refused else ""
 
 
 def _notes(options: Namespace, found: Any) -> list[str]:

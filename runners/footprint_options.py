@@ -66,7 +66,7 @@ def _add_step(group: argparse._ArgumentGroup) -> None:
 
 
 def _add_fit(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--fit", default="", metavar="NAME", help="into this device's memory, by the driver's name")
+    group.add_argument("--fit", type=_name, metavar="NAME", help="into this device's memory, by the driver's name")
     group.add_argument("--memory-bytes", type=number_of_bytes, metavar="BYTES", help="into this much: 80e9, 80GiB")
     group.add_argument(
         "--margin", dest="margin_ratio", type=number(float, 0, 0.9), default=MARGIN_RATIO, metavar="RATIO",
@@ -87,6 +87,13 @@ def _add_told(group: argparse._ArgumentGroup) -> None:
         metavar="DIR",
         help="write footprint.json, timeline.csv and timeline.png here, and checkpoints.csv and .png",
     )
+
+
+def _name(text: str) -> str:
+    """A `type=` for a device's name: an empty one, of a variable that is not set, asks for nothing."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError(f"expected the name that the driver prints, got {text!r}")
+    return text
 
 
 def number_of_bytes(text: str) -> int:

@@ -73,7 +73,9 @@ def traced(asked: Asked, batch_size: int) -> Traced:
             if not isinstance(fault, Unavailable):
                 raise
             if batch_size > LARGEST_REAL:
-                raise Unavailable(f"fake tensors cannot run a step, a real one is too large: {fault}") from fault
+                raise Unavailable(
+                    f"expected a batch of {LARGEST_REAL} at most, for a step on real tensors: {fault}"
+                ) from fault
             reason = (f"{fault}: the step was run on real tensors",)
             built = parts(asked, batch_size, None)
             found = trace_step(built.step, model=built.model, optimizer=built.optimizer, inputs=built.inputs)
@@ -112,7 +114,7 @@ def parts(asked: Asked, batch_size: int, mode: FakeMode | None, device: str = "c
         model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     if mode is not None:
         to_fake(model, mode)
-    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    trained = _trained(model, asked)
     with contextlib.nullcontext() if mode is None else mode:
         generator = torch.Generator(device).manual_seed(0) if mode is None else None
         batch = workload.batch(workload.hyper, batch_size, torch.device(device), generator)
@@ -130,6 +132,15 @@ def parts(asked: Asked, batch_size: int, mode: FakeMode | None, device: str = "c
         elif mode is not None:
             have_state(optimizer, trained)
     return StepParts(step, model, None if asked.optimizer == NONE else optimizer, (batch.inputs, batch.target))
+
+
+def _trained(model: Any, asked: Asked) -> list[Any]:
+    """Its parameters that are trained. Raises ValueError where there is none."""
+    found = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    if not found:
+        frozen = f"; --frozen {','.join(asked.hyper['frozen'])} has all" if asked.hyper.get("frozen") else ""
+        raise ValueError(f"expected a parameter that is trained, got none{frozen}")
+    return found
 
 
 def _precision(asked: Asked, device: str) -> dict[str, Any]:

@@ -128,7 +128,10 @@ def _batches(text: str) -> tuple[int, ...]:
     if text == AUTO:
         return ()
     convert = number(int, 1)
-    return tuple(dict.fromkeys(convert(part.strip()) for part in text.split(",")))
+    try:
+        return tuple(dict.fromkeys(convert(part.strip()) for part in text.split(",")))
+    except argparse.ArgumentTypeError as fault:
+        raise argparse.ArgumentTypeError(f"{fault}; or {AUTO} alone") from fault
 
 
 def _counters(text: str) -> tuple[str, ...]:

@@ -18,6 +18,8 @@ from results.store import read_run
 from runners import auto_batches, auto_planning
 from runners.auto_batches import Fitting, batches_up_to, corrected, envelope, largest_below, needed_bytes, resolved
 from runners.cell import Probed
+from runners.footprint_fit import fitting
+from runners.footprint_steps import Asked
 from runners.launch import Fault
 from runners.plan import Grid, auto_key, cells, remaining
 from runners.sweep_options import as_options, grid_of, parser, stored_options
@@ -80,6 +82,13 @@ def test_each_model_and_precision_has_its_batches() -> None:
     assert json.loads(json.dumps(found.as_json()))["auto"] == found.auto, "a manifest has it as it is"
     assert any("alexnet fp32: batch 1, 2, 4, 8, 16, 32, 35 (predicted to fit into" in line
                for line in auto_batches.told(found.auto))  # fmt: skip
+
+
+def test_batches_that_lie_ready_are_counted() -> None:
+    """A sample is an image of 64 channels of 64 × 64 floats, 1 MiB: six are there while it is trained, and of one of
+    two samples three more lie ready. 27 MB hold two samples; without those that lie ready three."""
+    found = fitting(Asked("synthetic_convolution", device="cpu"), 30 * MB, 0.1, "")
+    assert (found.largest, found.least) == (2, 1)
 
 
 def test_precisions_of_the_same_bytes_are_asked_for_once() -> None:

@@ -42,6 +42,38 @@ def pictures():
     return nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.Conv2d(16, 16, 3, padding=1)), (torch.randn(1, 3, 64, 64),)
 
 
+def dropped():
+    return nn.Sequential(nn.Linear(16, 64), nn.Dropout(), nn.Linear(64, 4)), (torch.randn(1, 16),)
+
+
+def flat():
+    return nn.Sequential(nn.Flatten(), nn.Linear(3 * 8 * 8, 2)), (torch.randn(1, 3, 8, 8),)
+
+
+class Recurrent(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lstm = nn.LSTM(8, 8)
+
+    def forward(self, x):
+        return self.lstm(x)[0]
+
+
+def recurrent():
+    return Recurrent(), (torch.randn(1, 5, 8),)
+
+
+class Bounded(nn.Linear):
+    def forward(self, x):
+        if len(x) > 37:
+            raise ValueError("37 samples at most")
+        return super().forward(x)
+
+
+def bounded():
+    return Bounded(16, 4), (torch.randn(1, 16),)
+
+
 class Loud(nn.Module):
     def __init__(self):
         super().__init__()
@@ -159,6 +191,27 @@ def test_autocast_accumulation_and_frozen_weights(nets: str, capsys: pytest.Capt
     assert frozen["eager_peak_bytes"] < once["eager_peak_bytes"]
 
 
+def test_dropout_keeps_a_mask_of_bytes_on_cuda(nets: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of 1024 · 64 elements, beside what it gives: on a CPU a mask as large as they are, on CUDA a byte each."""
+    arguments = (f"{nets}:dropped", "--batch-size", "1024", "--optimizer", "none")
+    cuda, cpu = (told(capsys, *arguments, "--device", device) for device in ("cuda", "cpu"))
+    assert cpu["eager_peak_bytes"] - cuda["eager_peak_bytes"] == 3 * 1024 * 64
+
+
+def test_flattened_images_of_another_layout_are_copied(nets: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """3 · 8 · 8 numbers a sample, kept for the backward pass: a view of images, but where channels are last a copy."""
+    arguments = (f"{nets}:flat", "--batch-size", "1024", "--optimizer", "none")
+    first, last = (told(capsys, *arguments, "--layout", f"channels_{where}") for where in ("first", "last"))
+    assert last["eager_peak_bytes"] - first["eager_peak_bytes"] == 1024 * 3 * 8 * 8 * 4
+
+
+def test_storages_of_unknown_size_are_told(nets: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """oneDNN's LSTM keeps a workspace for its backward pass that fake tensors do not know."""
+    found = told(capsys, f"{nets}:recurrent")
+    assert found["unknown_storages"] == 1
+    assert "1 storage has no known size and counts as 0" in found["notes"]
+
+
 @pytest.mark.parametrize("name", ["small", "normed"])
 def test_the_largest_batch_is_that_of_brute_force(nets: str, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     model = f"{nets}:{name}"
@@ -200,6 +253,12 @@ def test_room_for_cudnns_workspaces_lowers_the_batch_that_fits(nets: str, capsys
     assert f"With room for cuDNN's workspaces: {roomy:,}." in " ".join(text.split())
     assert command.main([f"{nets}:pictures", "--memory-bytes", "2MB", "--margin", "0", "--optimizer", "none"]) == 0
     assert "At no batch is there room for all" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_model_that_takes_no_larger_batch(nets: str, capsys: pytest.CaptureFixture[str]) -> None:
+    found = told(capsys, f"{nets}:bounded", "--memory-bytes", "1GB", "--device", "cpu")
+    assert (found["largest_batch"], found["fit"]["capped"]) == (37, True)
+    assert next(each for each in found["notes"] if each.startswith("no larger batch: ")).endswith("37 samples at most")
 
 
 def test_a_model_that_does_not_fit(nets: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -323,6 +382,8 @@ def test_what_the_model_raises_is_one_line(nets: str, capsys: pytest.CaptureFixt
         (["resnet50", "--fit", "h100"], "nearest NVIDIA H100 PCIe or NVIDIA H100 80GB HBM3 or NVIDIA H100 NVL"),
         (["resnet50", "--fit", "NVIDA A30"], "nearest NVIDIA A30"),
         (["resnet50", "--fit", "NVIDIA B300 SXM6 AC"], "a device of known memory, or --memory-bytes beside it"),
+        (["resnet50", "--fit", ""], "expected the name that the driver prints, got ''"),
+        (["resnet50", "--memory-bytes", "1e400"], "expected bytes"),
         (["resnet50", "--memory-bytes", "80 gigs"], "expected bytes, as in 80e9"),
         (["resnet50", "--margin", "1"], "a number from 0 to 0.9"),
         (["resnet50", "--optimizer", "adamx"], "nearest adam"),
@@ -332,6 +393,17 @@ def test_what_the_model_raises_is_one_line(nets: str, capsys: pytest.CaptureFixt
 )
 def test_mistakes(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert words in refused(capsys, *arguments)
+
+
+def test_nothing_is_trained(nets: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "a parameter that is trained, got none; --frozen * has all" in refused(
+        capsys, f"{nets}:small", "--frozen", "*"
+    )
+
+
+def test_a_batch_beyond_all_numbers_is_one_short_line(nets: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main([f"{nets}:loud", "--batch-size", "9" * 20]) == 1
+    assert len(capsys.readouterr().err) < 300
 
 
 def test_a_batch_that_the_model_does_not_take(nets: str, capsys: pytest.CaptureFixture[str]) -> None:

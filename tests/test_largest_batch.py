@@ -74,6 +74,30 @@ def test_a_step_that_takes_no_single_sample_starts_at_its_least() -> None:
     assert largest_batch(need, 52, least=2).largest_batch == 10
 
 
+@pytest.mark.parametrize(("most", "available"), [(1, 10**6), (2, 10**6), (3, 10**6), (57, 10**6), (57, 200), (57, 8)])
+def test_a_step_that_takes_no_larger_batch(most: int, available: int) -> None:
+    """3 bytes a sample, up to a batch that an exported graph may have as its largest: that one, or what fits below."""
+
+    def need(batch: int):
+        if batch > most:
+            raise ValueError(f"batch of 1 to {most}, got {batch}")
+        return [3 * batch, 2]
+
+    found = largest_batch(need, available)
+    assert found.largest_batch == min(most, available // 3)
+    assert found.capped == (found.largest_batch == most)
+    assert found.refused == (f"batch of 1 to {most}, got {most + 1}" if found.capped else "")
+    assert found.capped or found.largest_batch + 1 in found.needed
+
+
+def test_what_the_step_says_of_its_least_batch_is_raised() -> None:
+    def need(_batch: int):
+        raise ValueError("a batch of 4 alone")
+
+    with pytest.raises(ValueError, match="a batch of 4 alone"):
+        largest_batch(need, 10)
+
+
 def test_memory_that_does_not_grow_is_capped() -> None:
     found = largest_batch(lambda batch: 8, 8, most=64)
     assert (found.largest_batch, found.capped) == (64, True)

@@ -50,7 +50,9 @@ def test_amounts(text: str, nbytes: int) -> None:
     assert memories.parse_bytes(text) == nbytes
 
 
-@pytest.mark.parametrize("text", ["", "GiB", "80 gigs", "-3", "1e-3", "nan", "80 s", "0", "1.2.3"])
+@pytest.mark.parametrize(
+    "text", ["", "GiB", "80 gigs", "-3", "1e-3", "nan", "80 s", "0", "1.2.3", "1e99", "1e400", "9" * 400]
+)
 def test_what_is_no_amount(text: str) -> None:
     with pytest.raises(ValueError, match="expected"):
         memories.parse_bytes(text)
