@@ -90,6 +90,8 @@ TAIL = """
 
 * What kernels take for themselves, what an allocator rounds up and what is split or moved to another memory is not in
   any of these numbers.
+* A storage of unknown size counts as 0, as in the eager footprint: what oneDNN's LSTM keeps for its backward pass
+  (wordlm, nmt).
 * An order is not a program: eager PyTorch runs the optimizer's step at the end. `register_post_accumulate_grad_hook` is
   how a step takes each gradient as it comes.
 * Where the search ends without proof, the least footprint is between the bound and the number beside it. The search

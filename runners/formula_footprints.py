@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from analysis import footprint_formula
 from analysis.fitting import Point, told, value_of
+from analysis.footprint import footprint
 from analysis.footprint_forms import peak_of
 from analysis.formula import Expr
 from analysis.ordering import minimal
@@ -20,6 +21,8 @@ from runners.formula_points import BATCH, NotBuilt
 EAGER, MINIMAL = footprint_formula.QUANTITIES
 
 WORDS = {EAGER: "eager footprint", MINIMAL: "minimal footprint"}
+
+UNKNOWN = "What oneDNN's LSTM keeps for its backward pass has no known size and counts as 0 in the footprints."
 
 OWN_RULES = "flopledger"
 
@@ -57,8 +60,15 @@ def footprints(rules: str, derived: Derived, point: Point, sample_at: Callable[[
         single = {**{axis.symbol: axis.base for axis in (*derived.axes, *derived.structural)}, BATCH: 1}
         notes += [f"The eager footprint {each}." for each in _wrong(found, single, sample(single), False).values()]
         pieces = {name: footprint_formula.pieces(peaks, BATCH, point) for name, peaks in kept.items()}
+    notes += [UNKNOWN] * bool(kept and _unknown(derived))
     proven = found.proven if MINIMAL in kept else None
     return Told({name: found.formula(name) for name in kept}, pieces, why, tuple(notes), proven)
+
+
+def _unknown(derived: Derived) -> bool:
+    """Whether a storage of the step has no known size."""
+    _fixed, sizes = derived.levels[0]
+    return bool(footprint(sizes.samples[0].operations, sizes.samples[0].storages).unknown)
 
 
 def _wrong(found: footprint_formula.Footprints, where: Point, sample: Sample | None, searched: bool) -> dict[str, str]:

@@ -12,7 +12,7 @@ from checkpoint_nets import BLOCKS, NETS, Stretches
 from small_steps import check_laws, fake_trace, parts
 
 from analysis import kinds
-from analysis.checkpointing import checkpointed, curve, units
+from analysis.checkpointing import checkpointed, curve, stretches_of, units
 from analysis.footprint import footprint, live_bytes
 from analysis.ordering import minimal
 from measure.operations import Trace
@@ -95,6 +95,11 @@ def test_the_curve_falls_and_begins_with_the_step_as_it_is(net: str) -> None:
         assert after.peak_bytes < before.peak_bytes
         assert 0 < after.recomputed_flop > before.recomputed_flop
         assert 0 < after.recomputed_ratio <= 1
+    last = Trace(*checkpointed(plain.operations, plain.storages, stretches_of(plain.operations, found[-1])))
+    forward = [kinds.cost(o) for o in plain.operations if o.phase in ("forward", "loss")]
+    assert found[-1].peak_bytes == footprint(last.operations, last.storages).peak_bytes
+    assert found[-1].recomputed_flop == sum(recomputed(last))
+    assert found[-1].recomputed_ratio == sum(recomputed(last)) / sum(c.model_flop + c.other_flop for c in forward)
     lowest = min(
         footprint(predicted(net, name).operations, predicted(net, name).storages).peak_bytes for name in CHOICES
     )

@@ -24,6 +24,8 @@ from analysis.solving import solve
 from analysis.symbolic_table import Place
 from analysis.symbols import names, symbol
 from runners.counted import get
+from runners.formula_footprints import UNKNOWN
+from runners.formula_footprints import footprints as told_of
 from runners.formula_points import Subject, axes, limits, names_of, sampler, smallest
 
 EAGER, MINIMAL = QUANTITIES
@@ -52,6 +54,13 @@ def looked(model: str):
     look = sampler(subject)
     derived = symbolic.formulas(look, axes(subject, MODELS[model], look))
     return look, derived, footprints(derived, POINTS[model][0])
+
+
+def test_storages_of_unknown_size_are_told() -> None:
+    look, derived, _ = looked("synthetic_matmul")
+    assert told_of("flopledger", derived, POINTS["synthetic_matmul"][0], look, 0).notes == ()
+    look, derived, _ = looked("wordlm")
+    assert told_of("flopledger", derived, POINTS["wordlm"][0], look, 0).notes == (UNKNOWN,)
 
 
 def of(model: str) -> Footprints:
