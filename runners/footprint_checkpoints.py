@@ -30,20 +30,22 @@ def checkpoints(
     choices = curve(step.operations, step.storages)
     if fit is None:
         return Checkpoints(choices)
-    found = [_largest(step_at, each, fit.available_bytes, device, capability(name)) for each in choices[1:]]
+    most = fit.largest_batch if fit.refused else MOST
+    found = [_largest(step_at, each, fit.available_bytes, device, capability(name), most) for each in choices[1:]]
     return Checkpoints(choices, (fit.largest_batch, *found))
 
 
 def _largest(
-    step_at: Callable[[int], Traced], choice: Choice, available_bytes: int, device: str, known: str | None
+    step_at: Callable[[int], Traced], choice: Choice, available_bytes: int, device: str, known: str | None, most: int
 ) -> int | None:
-    """The largest batch that fits with a choice of checkpoints; None where small batches differ in their operations."""
+    """The largest batch up to `most` that fits with a choice of checkpoints; None where the model refuses a small one,
+    or small ones differ in their operations."""
     both = []
     for batch in SMALL:
-        step = step_at(batch)
         try:
+            step = step_at(batch)
             stretches = stretches_of(step.operations, choice)
-        except KeyError:
+        except (KeyError, ValueError):
             return None
         operations, storages = checkpointed(step.operations, step.storages, stretches)
         changed = replace(step, operations=operations, storages=storages)
@@ -51,4 +53,4 @@ def _largest(
     low, high = both
     if len(low) != len(high):
         return None
-    return min(MOST, Lines((SMALL[0], low), (SMALL[1], high)).largest(available_bytes))
+    return min(most, Lines((SMALL[0], low), (SMALL[1], high)).largest(available_bytes))

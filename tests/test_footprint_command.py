@@ -63,7 +63,7 @@ def recurrent():
     return Recurrent(), (torch.randn(1, 5, 8),)
 
 
-class Bounded(nn.Linear):
+class Bounded(nn.Tanh):
     def forward(self, x):
         if len(x) > 37:
             raise ValueError("37 samples at most")
@@ -71,7 +71,8 @@ class Bounded(nn.Linear):
 
 
 def bounded():
-    return Bounded(16, 4), (torch.randn(1, 16),)
+    blocks = [nn.Sequential(Bounded(), nn.Tanh(), nn.Tanh()) for _ in range(4)]
+    return nn.Sequential(nn.Linear(16, 64), *blocks, nn.Linear(64, 4)), (torch.randn(1, 16),)
 
 
 class Loud(nn.Module):
@@ -256,8 +257,10 @@ def test_room_for_cudnns_workspaces_lowers_the_batch_that_fits(nets: str, capsys
 
 
 def test_a_model_that_takes_no_larger_batch(nets: str, capsys: pytest.CaptureFixture[str]) -> None:
-    found = told(capsys, f"{nets}:bounded", "--memory-bytes", "1GB", "--device", "cpu")
+    found = told(capsys, f"{nets}:bounded", "--memory-bytes", "1GB", "--device", "cpu", "--checkpoints")
     assert (found["largest_batch"], found["fit"]["capped"]) == (37, True)
+    assert len(found["checkpoints"]) > 1
+    assert {each["largest_batch"] for each in found["checkpoints"]} == {37}
     assert next(each for each in found["notes"] if each.startswith("no larger batch: ")).endswith("37 samples at most")
 
 
