@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -204,6 +207,34 @@ def test_steps_that_are_too_large_to_search_have_both_ends_too(step: Step) -> No
     assert large.lower_bound_bytes <= found.lower_bound_bytes
     assert found.minimal_bytes <= large.minimal_bytes <= found.eager_bytes
     assert large.looks == 0
+
+
+TIED = """
+import random
+from made_up_steps import ledger, operation
+from analysis.ordering import minimal
+
+dice = random.Random(5)
+rows = [operation(n, dice.sample(range(n + 2), 2), [n + 2]) for n in range(60)]
+sizes = [dice.choice((1, 2, 4)) for _ in range(62)]
+found = minimal(*ledger(rows, sizes, ["temporary"] * 62, set()), effort=3000)
+assert found.lower_bound_bytes < found.minimal_bytes < found.eager_bytes
+print(found)
+"""
+"""A step of many equal choices, whose search comes to no end."""
+
+
+def test_it_is_the_same_in_every_process() -> None:
+    root = Path(__file__).parents[1]
+    said = {
+        subprocess.run(
+            [sys.executable, "-c", TIED],
+            env={"PYTHONHASHSEED": seed, "PYTHONPATH": f"{root}:{root / 'tests'}"},
+            capture_output=True, text=True, check=True,
+        ).stdout
+        for seed in ("1", "2")
+    }  # fmt: skip
+    assert len(said) == 1
 
 
 def test_nothing_at_all() -> None:
