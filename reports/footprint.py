@@ -281,10 +281,14 @@ def fit_words(answer: Answer) -> str:
     if not fit.largest_batch:
         return f"Not even a batch of {least} fits into {of}: it needs {amount(fit.needed[least], 'B')}."
     needed = amount(fit.needed[fit.largest_batch], "B")
-    if fit.capped:
-        return f"A batch of {fit.largest_batch:,} fits into {of}: it needs {needed}; more were not looked for."
-    above = amount(fit.needed[fit.largest_batch + 1], "B")
     workspaces = " with cuBLAS's workspaces" if answer.workspace_bytes else ""
+    if fit.capped:
+        more = "the model takes no more" if fit.refused else "more were not looked for"
+        return (
+            f"A batch of {fit.largest_batch:,} fits into {of}: it needs {needed}{workspaces}; {more}."
+            f"{_room_words(fitted.roomy)}"
+        )
+    above = amount(fit.needed[fit.largest_batch + 1], "B")
     return (
         f"Largest batch: {fit.largest_batch:,}, in {of}: it needs {needed}{workspaces}, and "
         f"{fit.largest_batch + 1:,} would need {above} of {amount(fit.available_bytes, 'B')}; both were traced."

@@ -21,8 +21,8 @@ from runners.exits import Mistake
 if TYPE_CHECKING:
     from runners.footprint_steps import Asked, Traced
 
-LEAST = (1, 2)
-"""The smallest batches that are tried: batch normalisation of single values needs two."""
+LEAST = (1, 2, 4, 8, 16, 32, 64)
+"""The smallest batches that are tried: batch normalisation of single values needs two, a graph may have one alone."""
 
 
 def fit(
@@ -105,11 +105,13 @@ def capability(name: str) -> str | None:
 
 
 def _least(step_at: Callable[[int], Traced]) -> int:
-    """The smallest batch that the step takes."""
-    for batch_size in LEAST[:-1]:
+    """The smallest of LEAST that the step takes. Raises what it says of 2 where it takes none."""
+    faults: list[Mistake] = []
+    for batch_size in LEAST:
         try:
             step_at(batch_size)
-        except Mistake:
+        except Mistake as fault:
+            faults.append(fault)
             continue
         return batch_size
-    return LEAST[-1]
+    raise faults[1]

@@ -75,6 +75,17 @@ def bounded():
     return nn.Sequential(nn.Linear(16, 64), *blocks, nn.Linear(64, 4)), (torch.randn(1, 16),)
 
 
+class Fixed(nn.Linear):
+    def forward(self, x):
+        if len(x) != 8:
+            raise ValueError("8 samples, as exported")
+        return super().forward(x)
+
+
+def fixed():
+    return Fixed(16, 4), (torch.randn(8, 16),)
+
+
 class Loud(nn.Module):
     def __init__(self):
         super().__init__()
@@ -262,6 +273,16 @@ def test_a_model_that_takes_no_larger_batch(nets: str, capsys: pytest.CaptureFix
     assert len(found["checkpoints"]) > 1
     assert {each["largest_batch"] for each in found["checkpoints"]} == {37}
     assert next(each for each in found["notes"] if each.startswith("no larger batch: ")).endswith("37 samples at most")
+
+
+def test_a_model_of_one_batch_fits_at_that(nets: str, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = (f"{nets}:fixed", "--memory-bytes", "1MB", "--device", "cpu")
+    assert told(capsys, *arguments)["largest_batch"] == 8
+    assert command.main([*arguments]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "A batch of 8 fits into" in text
+    assert "the model takes no more." in text
+    assert "no larger batch: " in text
 
 
 def test_a_model_that_does_not_fit(nets: str, capsys: pytest.CaptureFixture[str]) -> None:
