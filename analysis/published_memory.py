@@ -31,7 +31,7 @@ RESERVED, PROCESS = "reserved", "process"
 QUANTITIES = (TENSORS, REQUESTED, ALLOCATED, RISEN, RESERVED, PROCESS)
 """tensors: the highest of all that was asked for but workspaces; requested: of all; allocated, reserved:
 `max_memory_allocated` and `max_memory_reserved`; risen: how far allocated bytes rise above what is there as the step
-begins; process: what the driver says of the process, its context included."""
+begins; process: what the driver says of the process, its context included if `assumed` does not say otherwise."""
 
 STEP, FORWARD = "step", "forward"
 MOMENTS = (STEP, FORWARD)

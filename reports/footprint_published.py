@@ -9,6 +9,7 @@ from analysis.cudnn_workspaces import PASSES, allowance_bytes
 from analysis.published_memory import ALLOCATED, PROCESS, REQUESTED, RESERVED, RISEN, TENSORS, Published
 from analysis.recorded_workspaces import Recorded, as_allowed, recorded
 from analysis.requests import amount
+from reports.footprint_trainings import trainings
 from results.footprint import Predicted
 
 TITLE = "## Against what others measured on GPUs"
@@ -67,7 +68,8 @@ took more."""
 
 def section(rows: Sequence[Published], predicted: Mapping[str, Predicted]) -> list[str]:
     """The whole section. Raises KeyError for a row without a prediction."""
-    return [TITLE, "", INTRODUCTION, "", *_summary(rows, predicted), "", *_table(rows, predicted), "", LESSONS, "",
+    lessons = (LESSONS, *trainings(rows, predicted))
+    return [TITLE, "", INTRODUCTION, "", *_summary(rows, predicted), "", *_table(rows, predicted), "", *lessons, "",
             *_assumptions(rows), "", OF_CUDNN, "", *workspaces(recorded())]  # fmt: skip
 
 

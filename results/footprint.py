@@ -42,11 +42,13 @@ class Checked(Record):
 class Predicted(Record):
     """What we predict of a number that others measured (`analysis.published_memory`), by its name.
 
-    predicted_bytes: of the quantity that was measured; live_bytes: the eager footprint alone, and where its peak is.
+    predicted_bytes: of the quantity that was measured; without_bytes: the same without cuDNN's workspaces; live_bytes:
+    the eager footprint alone, and where its peak is.
     """
 
     name: str
     predicted_bytes: int
+    without_bytes: int
     live_bytes: int
     predicted_at: str
     predicted_phase: str

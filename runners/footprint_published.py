@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from analysis.published_memory import MATERIALIZED, Published, as_measured, predicted_bytes
@@ -32,6 +33,7 @@ def predict(row: Published) -> Predicted:
     return Predicted(
         name=row.name,
         predicted_bytes=predicted_bytes(step.operations, storages, row),
+        without_bytes=predicted_bytes(step.operations, storages, replace(row, cudnn=False)),
         live_bytes=found.peak_bytes,
         predicted_at=found.peak_at.operation,
         predicted_phase=found.peak_at.phase,

@@ -20,6 +20,7 @@ from runners.footprint_steps import Asked, traced
 
 ROOT = Path(__file__).parents[1]
 PREDICTED = read_published(ROOT / "results/published/footprint-2026-11-22")
+SMALL = "mobilenet_v3_small b10, 20241126-215342-ca9a"
 MIB = 2**20
 ROW = Published(
     name="m b2", model="m", batch_size=2, precision="fp32", optimizer="sgd", quantity="allocated", measured_bytes=1000,
@@ -47,6 +48,10 @@ def test_every_row_has_a_prediction_and_its_place_in_the_page() -> None:
     text = (ROOT / "docs" / "footprint.md").read_text(encoding="utf-8")
     assert "\n".join(section(rows, PREDICTED)) in text
     assert "None of these measurements is ours" in text
+    assert all(
+        PREDICTED[row.name].without_bytes == PREDICTED[row.name].predicted_bytes for row in rows if not row.cudnn
+    )
+    assert PREDICTED["resnet18 b8, all"].without_bytes == 256_684_584 + 8_388_608  # cuBLAS's are there all the time
     assert all(f"<{row.source}>" in text for row in rows)
 
 
@@ -72,10 +77,10 @@ def test_what_the_page_says_of_the_errors_is_so() -> None:
     assert measured == 256_684_584 + 1_605_632 - 802_816
 
 
-@pytest.mark.parametrize("name", ["resnet18 b8, all", "resnet50 b32, tensors", "vit_b_16 b1"])
+@pytest.mark.parametrize("name", ["resnet18 b8, all", "resnet50 b32, tensors", "vit_b_16 b1", SMALL])
 def test_predictions_made_again_are_the_rows(name: str) -> None:
-    """The first with workspaces, the second with gradients that stay, the last with attention as it was, a loop over
-    parameters and a copy of them."""
+    """The first with workspaces, the second with gradients that stay, the third with attention as it was, a loop over
+    parameters and a copy of them, the last with 10 classes and small images."""
     (row,) = [row for row in published() if row.name == name]
     assert predict(row) == PREDICTED[name]
 
@@ -171,8 +176,10 @@ def test_a_section_of_made_up_rows() -> None:
         replace(ROW, name="m b4, reserved", quantity="reserved", gpu="G"),
         replace(ROW, name="m b4", assumed="a loop", precision="tf32"),
     ]
-    found = {row.name: Predicted(name=row.name, predicted_bytes=1100 - 140 * place, live_bytes=1, predicted_at="x",
-                                 predicted_phase="backward") for place, row in enumerate(rows)}  # fmt: skip
+    one = Predicted(name="", predicted_bytes=0, without_bytes=0, live_bytes=1, predicted_at="x", predicted_phase="loss")
+    found = {
+        row.name: replace(one, name=row.name, predicted_bytes=1100 - 140 * place) for place, row in enumerate(rows)
+    }
     text = "\n".join(section(rows, found))
     assert "| allocated (`max_memory_allocated`) | 2 | −18.00 %, −4.00 %, +10.00 % | 0 |" in text
     assert "| reserved (`max_memory_reserved`) | 1 | −4.00 %, −4.00 %, −4.00 % | 1 |" in text
