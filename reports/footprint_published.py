@@ -54,8 +54,9 @@ LESSONS = """What they show, as far as they go:
   forward pass at batch 1, where a fused kernel ran with less than Winograd's transforms. They are 5 to 7 % below where
   an evaluation and a smaller last batch ran, too: segments stay that the step cannot use. Adam before July 2023 made
   more lists of intermediates (21 % more; torch issue 97712).
-* **A process** has the device's context, other work and segments that the step cannot use beside it. It is not what the
-  step needs: out of memory, cached segments are freed and cuDNN does with less. `--margin` is for what remains."""
+* **A process** has the device's context (but for the item below), other work and segments that the step cannot use
+  beside it. It is not what the step needs: out of memory, cached segments are freed and cuDNN does with less.
+  `--margin` is for what remains."""
 
 OF_CUDNN = """### Workspaces of cuDNN
 

@@ -22,7 +22,8 @@ MIB = 2**20
 LARGE_BYTES = 2**30
 NEAR, NEARER = 0.1, 0.05
 
-WIDTH = 119
+WIDTH, TIED = 119, "\N{NO-BREAK SPACE}"
+"""Of the page's lines, and what holds a number and its unit on one."""
 
 Of = Callable[[Predicted], int]
 """One of the two predictions: with the allowance for cuDNN, or without."""
@@ -62,7 +63,9 @@ def trainings(rows: Sequence[Published], predicted: Mapping[str, Predicted]) -> 
         **_told(large, pairs, _without, "bare_"),
     }
     text = " ".join(each.replace("\n", " ").format(**words) for each in (CHOSEN, FOUND, LINE))
-    return textwrap.wrap(text, WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+    kept = text.replace(" %", f"{TIED}%").replace(" MiB", f"{TIED}MiB")
+    lines = textwrap.wrap(kept, WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+    return [each.replace(TIED, " ") for each in lines]
 
 
 def line(pairs: Sequence[tuple[Published, Predicted]], of: Of) -> tuple[float, float]:
@@ -86,7 +89,7 @@ def _told(
     errors = [of(each) / row.measured_bytes - 1 for row, each in large]
     constant, slope = line(pairs, of)
     others = [abs(error) for error in by_the_others(pairs, of)]
-    told = {
+    told: dict[str, str | int] = {
         "error": f"{100 * median(errors):+.1f} %".replace("-", "−"),
         "near": sum(abs(error) <= NEARER for error in errors),
         "tenth": sum(abs(error) <= NEAR for error in errors),
