@@ -2,7 +2,8 @@
 
     python -m benchmarks.footprint --out results/published/footprint-2026-11-22
     python -m benchmarks.footprint --device cuda --batches 8,64 --out DIR
-    python -m benchmarks.footprint --write docs/footprint.md results/published/footprint-2026-11-22
+    python -m benchmarks.footprint --write docs/footprint.md results/published/footprint-2026-11-22 \\
+        results/published/footprint-models-2026-11-22
     python -m benchmarks.footprint --again results/published/footprint-2026-11-22
     python -m benchmarks.footprint --published results/published/footprint-2026-11-22
     python -m benchmarks.footprint --speed
@@ -45,7 +46,10 @@ GOALS = (("resnet152", 8, {}, 1.0), ("gpt", 4, {"layers": 48}, 5.0))
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, or write the page."""
-    options = _parser().parse_args(arguments)
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    if len(options.directories) not in ((1, 2) if options.write else (0,)):
+        parser.error("expected one or two DIR after --write FILE, and none without it")
     if options.speed:
         return _speed()
     if options.again:
@@ -53,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.published:
         return _published(options.published / PUBLISHED)
     if options.write:
-        options.write.write_text(_page(options.directory), encoding="utf-8")
+        options.write.write_text(_page(*options.directories), encoding="utf-8")
         return 0
     options.out.mkdir(parents=True, exist_ok=True)
     (options.out / MACHINE).write_text(json.dumps(_machine(options.device), indent=1) + "\n", encoding="utf-8")
@@ -78,14 +82,16 @@ def _rows(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def _page(directory: Path) -> str:
+def _page(directory: Path, others: Path | None = None) -> str:
     from analysis.published_memory import published
     from reports.footprint_page import page
     from reports.footprint_published import section
 
     machine = json.loads((directory / MACHINE).read_text(encoding="utf-8"))
     predicted = read_published(directory)
-    return page(read(directory), machine, f"`{directory}`", section(published(), predicted) if predicted else ())
+    further = (f"`{others}`", read(others)) if others else ("", ())
+    more = section(published(), predicted) if predicted else ()
+    return page(read(directory), machine, f"`{directory}`", more, further)
 
 
 def _published(path: Path) -> int:
@@ -220,7 +226,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--again", type=Path, metavar="DIR", help="make the predictions of DIR again instead")
     parser.add_argument("--published", type=Path, metavar="DIR", help="predict what others measured instead")
     parser.add_argument("--speed", action="store_true", help="time the analysis of two large steps instead")
-    parser.add_argument("directory", nargs="?", type=Path, metavar="DIR")
+    parser.add_argument(
+        "directories", nargs="*", type=Path, metavar="DIR", help="of --write: a second has other models"
+    )
     return parser
 
 
