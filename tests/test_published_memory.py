@@ -174,14 +174,18 @@ def test_a_section_of_made_up_rows() -> None:
     rows = [
         ROW,
         replace(ROW, name="m b4, reserved", quantity="reserved", gpu="G"),
-        replace(ROW, name="m b4", assumed="a loop", precision="tf32"),
+        replace(ROW, name="m b4", assumed="a loop", precision="tf32", cudnn=True),
     ]
     one = Predicted(name="", predicted_bytes=0, without_bytes=0, live_bytes=1, predicted_at="x", predicted_phase="loss")
     found = {
-        row.name: replace(one, name=row.name, predicted_bytes=1100 - 140 * place) for place, row in enumerate(rows)
+        row.name: replace(one, name=row.name, predicted_bytes=1100 - 140 * place, without_bytes=1099 - 140 * place)
+        for place, row in enumerate(rows)
     }
-    text = "\n".join(section(rows, found))
-    assert "| allocated (`max_memory_allocated`) | 2 | −18.00 %, −4.00 %, +10.00 % | 0 |" in text
-    assert "| reserved (`max_memory_reserved`) | 1 | −4.00 %, −4.00 %, −4.00 % | 1 |" in text
-    assert "| m b4 | tf32 | sgd | – | allocated | 1000 B | 820 B | −18.00 % | b |" in text.replace("1,000", "1000")
+    text = "\n".join(section(rows, found)).replace("1,000", "1000")
+    whole, bare = "−18.00 %, −4.00 %, +10.00 %", "−18.10 %, −4.10 %, +9.90 %"
+    assert f"| allocated (`max_memory_allocated`) | 2 | {whole} | 0 | {bare} | 0 |" in text
+    same = "−4.00 %, −4.00 %, −4.00 % | 1 | −4.10 %, −4.10 %, −4.10 % | 1"
+    assert f"| reserved (`max_memory_reserved`) | 1 | {same} |" in text
+    assert "| m b4 | tf32 | sgd | – | allocated | 1000 B | 820 B | −18.00 % | −18.10 % | b |" in text
+    assert "| +10.00 % |  | a |" in text
     assert "\n* a: <https://here> (G): nothing.\n* b: <https://here>: a loop.\n\n### Workspaces" in text
