@@ -32,13 +32,15 @@ class Timed:
 class Recorded:
     """The parts of a recording. profile: torch's `_ProfilerResult` of the profiled steps; None: none was asked for.
 
-    energy_j: that the device's counter rose by over the plain steps; None without one.
+    energy_j: that the device's counter rose by over the plain steps; None without one. profiled_cpu_s: processor time
+    of all threads, a number a profiled step.
     """
 
     warm_up: tuple[Timed, ...]
     plain: tuple[Timed, ...]
     profile: Any
     energy_j: float | None = None
+    profiled_cpu_s: tuple[float, ...] = ()
 
 
 def record(
@@ -64,9 +66,9 @@ def record(
         from_j = energy_j()
         then = tuple(_timed(step, clock, plain, before))
         to_j = energy_j()
-        profile = _profiled(step, clock, profiled, before, cuda) if profiled else None
+        profile, cpu_s = _profiled(step, clock, profiled, before, cuda) if profiled else (None, ())
     spent_j = None if from_j is None or to_j is None else to_j - from_j
-    return Recorded(first, then, profile, spent_j)
+    return Recorded(first, then, profile, spent_j, cpu_s)
 
 
 def _timed(step: Step, clock: Clock, count: int, before: Callable[[], None]) -> Iterator[Timed]:
@@ -79,13 +81,18 @@ def _timed(step: Step, clock: Clock, count: int, before: Callable[[], None]) -> 
         yield Timed(clock.wall_s() - start_s, time.process_time() - start_cpu_s)
 
 
-def _profiled(step: Step, clock: Clock, count: int, before: Callable[[], None], cuda: bool) -> Any:
+def _profiled(
+    step: Step, clock: Clock, count: int, before: Callable[[], None], cuda: bool
+) -> tuple[Any, tuple[float, ...]]:
     profiler = torch.autograd.profiler.profile(use_kineto=True, use_device=kernel_device(cuda))
     ranged = Ranges(True).step(step)
+    cpu_s = []
     with profiler:
         for _ in range(count):
             before()
             clock.synchronize()
+            start_cpu_s = time.process_time()
             ranged()
             clock.synchronize()
-    return profiler.kineto_results
+            cpu_s.append(time.process_time() - start_cpu_s)
+    return profiler.kineto_results, tuple(cpu_s)

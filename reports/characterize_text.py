@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from analysis.fathom_figure3 import figure3_groups
 from analysis.fathom_groups import GROUPS, MOST_UNCLASSIFIED_RATIO, OPERATIONS
 from analysis.similarity import inverted
+from analysis.slow_steps import slow_steps
 from reports import characterize_text_costs as costs
 from reports import characterize_variants as variants
 from reports.characterize import Seen, paper_label, paper_name, types_told
@@ -18,6 +19,13 @@ from reports.characterize_words import UNKNOWN, in_range, ratio, times, whole
 from reports.columns import WIDTH, columns
 from reports.words import STATUS_WORDS, percent, si, si_time
 from results.characterization import WARM_UP, Characterization, Recording
+
+REASONS = {
+    None: "",
+    True: "; a processor was at work all the while: on a CPU subnormal numbers do that",
+    False: "; no processor was at work meanwhile: others had it, or it waited",
+}
+"""What the processor time of a slow step says."""
 
 
 def to_text(seen: Seen) -> str:
@@ -167,8 +175,21 @@ def _lost(seen: Seen) -> Iterator[str]:
     if profiled and max(profiled) > 1.1:
         few, most = f"{min(profiled):.2f}", f"{max(profiled):.2f}"
         yield f"note: under the profiler steps took {few if few == most else f'{few} to {most}'} times as long"
+    yield from _slow(seen.data)
     yield from _cost(seen.data)
     yield from (f"note: {note}" for note in seen.notes)
+
+
+def _slow(data: Characterization) -> Iterator[str]:
+    """Steps that took much longer than their neighbours."""
+    for each in slow_steps(data):
+        took, usual = each.step.time_s, each.others_s
+        yield from textwrap.wrap(
+            f"note: {each.recording.workload}, {each.recording.mode}: of its {each.step.part} steps number "
+            f"{each.step.step + 1} took {si_time(took)}, {took / usual:.1f} times as long as the others"
+            f"{REASONS[each.busy]}",
+            WIDTH,
+        )
 
 
 def _cost(data: Characterization) -> Iterator[str]:

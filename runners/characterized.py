@@ -183,6 +183,7 @@ def _rows(number: int, found: Recorded, cuda: bool) -> Characterization:
                 part=PROFILED,
                 step=place,
                 time_s=step.step_s,
+                cpu_s=found.profiled_cpu_s[place],
                 operations_s=step.operations_s,
                 calls=sum(step.calls.values()),
                 launches=sum(step.launches.values()),

@@ -98,6 +98,7 @@ def test_groups_and_time_between_are_the_step(recorded):
             spent = sum(row.time_s for row in data.times if (row.recording, row.step) == (step.recording, step.step))
             assert spent == pytest.approx(step.operations_s, rel=1e-6)
             assert spent < step.time_s
+        assert step.cpu_s > 0
 
 
 def test_it_is_told_again_without_torch(recorded):
