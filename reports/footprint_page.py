@@ -52,8 +52,9 @@ read as 10⁹ bytes, and how it was verified. `--memory-bytes 80e9` or `24GiB` s
 eager peak with cuBLAS's workspaces; `--margin` of the memory (0.1) stays free for the device's context, the rounding of
 blocks and what the allocator cannot use. *With room for cuDNN's workspaces* is the largest batch at which it need not
 take an algorithm for its small workspace. At one order of operations each moment is a line in the batch: batches of 2
-and 4 predict the largest, and **both that batch and the next are traced**: the one fits, the other does not. Exit code
-1 where not even one sample fits.
+and 4 predict the largest, and **both that batch and the next are traced**: the one fits, the other does not. A batch
+that the model refuses (an exported graph has a largest one, or one alone) ends the search. Exit code 1 where not even
+one sample fits.
 
 `runners.sweep --batch-sizes auto` measures powers of two up to that batch, and that one, of each model and precision;
 on a CPU the memory is what the host has free (the process's own 0.5 to 1 GB is the margin's). The batches go to the
