@@ -17,7 +17,8 @@ In float32:
 
 In TF32 and half precision, **tensor cores** read channels last, so that the workspace holds copies of the operands and
 of the result (TF32's forward pass writes it in place), with channels filled up to 16 bytes and a result of half
-precision in four bytes a number; and parts of sums, up to 32 MiB. Most convolutions of 1 × 1 need none.
+precision in four bytes a number; and parts of sums, up to 32 MiB. Most of 1 × 1 need none in the forward pass and for
+their input's gradient.
 
 So it is an allowance, above all that was recorded and no prediction of each. Where memory is short, torch takes an
 algorithm that needs less (`aten/src/ATen/native/cudnn`): a step takes this where there is room, and does not need it.
@@ -62,7 +63,7 @@ RESULT_BYTES = 4
 """A number of a result on tensor cores, before it is rounded."""
 
 IN_PLACE = ((1, 1), (7, 7))
-"""Windows whose forward pass took no copies in either history."""
+"""Windows whose forward pass took no copies in float32."""
 
 FORWARD, INPUT, WEIGHT = "forward", "input", "weight"
 PASSES = (FORWARD, INPUT, WEIGHT)
@@ -136,8 +137,10 @@ def convolves(operations: Iterable[Operation]) -> bool:
     return any(each.name in (ONWARD, BACKWARD) for each in operations)
 
 
-def with_workspaces(operations: Sequence[Operation], storages: Iterable[Storage], precision: str) -> list[Storage]:
-    """The storages, and each convolution's workspaces, on a timeline of PARTS moments an operation.
+def with_workspaces(
+    operations: Sequence[Operation], storages: Iterable[Storage], precision: str
+) -> tuple[list[Storage], int]:
+    """(storages and each convolution's workspaces, moments): on a timeline of PARTS moments an operation.
 
     In a convolution's backward pass the gradient of the input comes first, with its workspace; that of the weights and
     its own follow. All else is there in both moments of its operation. precision: the policy of the step.
@@ -158,7 +161,8 @@ def with_workspaces(operations: Sequence[Operation], storages: Iterable[Storage]
     taken = [
         (operation.index * PARTS + part, nbytes) for operation, passes in asked for part, nbytes in enumerate(passes)
     ]
-    return moved + [Storage(fresh + at, nbytes, "temporary", at, at) for at, nbytes in taken if nbytes]
+    made = [Storage(fresh + at, nbytes, "temporary", at, at) for at, nbytes in taken if nbytes]
+    return moved + made, PARTS * len(operations)
 
 
 def _passes(operation: Operation, precision: str) -> Iterator[int]:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.caching_allocator import replay, rounded
-from analysis.cudnn_workspaces import PARTS, with_workspaces
+from analysis.cudnn_workspaces import with_workspaces
 from analysis.footprint import BEFORE, live_bytes, lives
 from results.records import Operation, Storage
 from results.rows import Record
@@ -116,7 +116,8 @@ def as_measured(
         more += [replace(each, born_index=BEFORE, died_index=last) for each in gradients]
     if kept:
         more += [replace(each, born_index=BEFORE) for each in gradients]
-        given = [replace(each, died_index=each.born_index) if each in gradients else each for each in given]
+        numbers = {each.id for each in gradients}
+        given = [replace(each, died_index=each.born_index) if each.id in numbers else each for each in given]
     more += [Storage(0, nbytes, "buffer", BEFORE, None) for nbytes in beside_bytes]
     return given + [replace(each, id=fresh + place) for place, each in enumerate(more)]
 
@@ -131,7 +132,7 @@ def predicted_bytes(operations: Sequence[Operation], storages: Sequence[Storage]
         operations, count = operations[: last + 1], last + 1
         storages = [each for each in storages if each.born_index <= last]
     if row.cudnn:
-        storages, count = with_workspaces(operations, storages, row.precision), PARTS * count
+        storages, count = with_workspaces(operations, storages, row.precision)
     if row.quantity in (TENSORS, REQUESTED):
         return max(live_bytes(storages, count))
     blocks = replay(storages, count)

@@ -69,7 +69,7 @@ def where_there_is_room(
     """
     if device != "cuda" or not convolves(operations):
         return ()
-    lifted = live_bytes(with_workspaces(operations, storages, precision), PARTS * len(operations))
+    lifted = live_bytes(*with_workspaces(operations, storages, precision))
     peak, without = max(lifted), max(live_bytes(storages, len(operations)))
     at = operations[(lifted.index(peak) - 1) // PARTS] if peak > without else None
     where = f", in {at.module or at.name}" if at else "; none at the peak"

@@ -158,7 +158,7 @@ def _asked(model: str, precision: str, optimizer: str, device: str) -> Asked:
 def _speed() -> int:
     """Processor seconds of trace and analysis of two large steps; 1 where a goal is missed."""
     from analysis.caching_allocator import replay
-    from analysis.cudnn_workspaces import PARTS, with_workspaces
+    from analysis.cudnn_workspaces import with_workspaces
     from analysis.footprint import footprint
     from analysis.ordering import minimal
     from analysis.workspaces import where_there_is_room
@@ -174,7 +174,7 @@ def _speed() -> int:
             begun = time.process_time()
             ledger = footprint(step.operations, step.storages).ledger
             replay(ledger, len(step.operations))
-            replay(with_workspaces(step.operations, ledger, "amp-bf16"), PARTS * len(step.operations))
+            replay(*with_workspaces(step.operations, ledger, "amp-bf16"))
             where_there_is_room(step.operations, ledger, "cuda", "amp-bf16")
             minimal(step.operations, step.storages)
             analysed.append(time.process_time() - begun)

@@ -19,7 +19,6 @@ from runners.model_options import check_models, hyper_of
 from runners.progress import passing
 
 if TYPE_CHECKING:
-    from analysis.caching_allocator import Reserved
     from analysis.memories import Memory
     from reports.footprint import Answer, Fitted
     from reports.footprint_checkpoints import Checkpoints
@@ -142,6 +141,7 @@ def _fitted(steps: Steps, options: Namespace, memory: Memory) -> Fitted:
 
 def _answer(steps: Steps, options: Namespace, fitted: Fitted | None) -> Answer:
     from analysis.caching_allocator import replay
+    from analysis.cudnn_workspaces import with_workspaces
     from analysis.footprint import footprint
     from analysis.ordering import minimal
     from analysis.workspaces import allowance, unforeseen, where_there_is_room
@@ -151,6 +151,7 @@ def _answer(steps: Steps, options: Namespace, fitted: Fitted | None) -> Answer:
     largest = fitted.largest_batch or fitted.least_batch if fitted else footprint_options.BATCH_SIZE
     step = steps.at(options.batch_size or largest)
     found = footprint(step.operations, step.storages)
+    cudnn = where_there_is_room(step.operations, found.ledger, options.device, options.precision)
     more = unforeseen(step.operations, options.device, options.layout)
     least = minimal(step.operations, step.storages)
     return Answer(
@@ -164,28 +165,14 @@ def _answer(steps: Steps, options: Namespace, fitted: Fitted | None) -> Answer:
         operations=step.operations,
         found=found,
         reserved=replay(found.ledger, len(step.operations)),
-        roomy=_roomy(step, found, options),
-        workspaces=(
-            *allowance(step.operations, options.device, capability(options.fit)),
-            *where_there_is_room(step.operations, found.ledger, options.device, options.precision),
-        ),
+        roomy=replay(*with_workspaces(step.operations, found.ledger, options.precision)) if cudnn else None,
+        workspaces=(*allowance(step.operations, options.device, capability(options.fit)), *cudnn),
         fitted=fitted,
         minimal_bytes=least.minimal_bytes,
         lower_bound_bytes=least.lower_bound_bytes,
         checkpoints=_checkpoints(steps, options, step.batch_size, fitted) if options.checkpoints else None,
         notes=tuple(filter(None, (more, _refused(fitted), *_notes(options, found), *step.notes))),
     )
-
-
-def _roomy(step: Traced, found: Any, options: Namespace) -> Reserved | None:
-    """What is reserved with cuDNN's workspaces; None where it has none."""
-    from analysis.caching_allocator import replay
-    from analysis.cudnn_workspaces import PARTS, convolves, with_workspaces
-
-    if options.device != "cuda" or not convolves(step.operations):
-        return None
-    taken = with_workspaces(step.operations, found.ledger, options.precision)
-    return replay(taken, PARTS * len(step.operations))
 
 
 def _checkpoints(steps: Steps, options: Namespace, batch_size: int, fitted: Fitted | None) -> Checkpoints:

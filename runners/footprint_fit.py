@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from analysis.cudnn_workspaces import PARTS, with_workspaces
+from analysis.cudnn_workspaces import with_workspaces
 from analysis.footprint import BEFORE, footprint, live_bytes
 from analysis.largest_batch import SMALL, Fit, Lines, largest_batch
 from analysis.workspaces import allowance
@@ -59,8 +59,7 @@ def moments(
     found = footprint(step.operations, step.storages)
     live = found.total_bytes
     if room and device == "cuda":
-        taken = with_workspaces(step.operations, found.ledger, room)
-        live = live_bytes(taken, PARTS * len(step.operations))
+        live = live_bytes(*with_workspaces(step.operations, found.ledger, room))
     return [here + more for here in live]
 
 

@@ -47,7 +47,7 @@ def backward(inputs, outputs, mask):
 
 def taken(asked, precision="fp32"):
     """Its workspaces: by half of the operation."""
-    return {each.born_index: each.nbytes for each in with_workspaces([asked], [], precision)}
+    return {each.born_index: each.nbytes for each in with_workspaces([asked], [], precision)[0]}
 
 
 def test_no_workspace_that_was_recorded_is_above_the_allowance() -> None:
@@ -156,7 +156,8 @@ STEP = [
 
 def test_each_half_of_an_operation_has_its_own_workspace() -> None:
     """The gradient of the weights (number 3) comes in the second half of the last operation, all else in the first."""
-    halves = with_workspaces(STEP, GIVEN, "fp32")
+    halves, moments = with_workspaces(STEP, GIVEN, "fp32")
+    assert moments == 6
     of_input, of_weights = 4 * (288 + 32) + MIB, 4 * 32 + MIB
     expected = (1000, 1000, 1000, 1050 + THREE_BYTES, 1050, 1057 + of_input, 1066 + of_weights)
     assert live_bytes(halves, 6) == expected
