@@ -64,6 +64,7 @@ def test_the_numbers_of_the_readme_are_those_of_its_run() -> None:
     assert len(said) == 4
     for model, *cells in said:
         row = found[model]
+        assert row["status"] == "ok", f"{model} did not converge"
         step_s, rate, used, low, high = (
             float(row[name])
             for name in ("time_s", "achieved_flop_per_s", *(f"utilization{end}_ratio" for end in ("", "_low", "_high")))
