@@ -1,7 +1,7 @@
 """One sitting of a sweep: each planned cell is counted, traced, measured in a worker, and committed.
 
 The only place that joins store, workers and telemetry. A fault in one cell costs one row; only a store that cannot be
-written, the caller's Ctrl-C and a used-up time budget end a sitting, and what was committed by then stays.
+written, the caller's Ctrl-C, a used-up time budget and a lost device end a sitting, and what was committed stays.
 """
 
 from __future__ import annotations
@@ -85,7 +85,8 @@ class Sitting:
         self._traces: dict[str, tuple[str, ...]] = {}  # id → what was unusual about it, as far as this sitting knows
 
     def collect(self, cells: Sequence[Cell], replan: Replan | None = None) -> list[Run]:
-        """Measure these cells in this order; the rows committed. Fewer than asked if the time budget ran out.
+        """Measure these cells in this order; the rows committed. Fewer than asked if the time budget ran out, or the
+        device was lost.
 
         replan: a row and the cells still to be measured → those that are to be measured after it.
         """
@@ -100,6 +101,10 @@ class Sitting:
                     self.progress.say(f"time budget: {left} of {planned} cells not started; --resume goes on")
                     break
                 runs.append(self._one(cell))
+                if waiting and (lost := self.watch.loss(ask=runs[-1].status not in MEASURED)):
+                    left = f"{len(waiting)} cells not started; --resume goes on when the device is back"
+                    self.progress.say(f"the device is lost ({lost}): {left}")
+                    break
                 if replan is not None and (changed := replan(runs[-1], waiting)) is not waiting:
                     waiting = list(changed)
                     self._ask(waiting)
@@ -268,8 +273,10 @@ class Sitting:
         )
 
     def _failed(self, fault: Fault, warnings: list[str], rows: Rows) -> Outcome:
+        """The row of a cell that has none of its own; a device that is gone, as its telemetry says, is why."""
         self._say(fault)
-        return fault.status, fault.reason, warnings, rows
+        lost = self.watch.loss(ask=True)
+        return fault.status, fault.reason, [*warnings, lost] if lost else warnings, rows
 
     def _kept(
         self, cell: Cell, attempt: int, measured: Measured, found: dict[str, Any], warnings: list[str], rows: Rows
