@@ -72,7 +72,7 @@ class Domain:
 class Cpu:
     """The processor's packages. root: where /sys and /proc are. clock: host time that readings carry."""
 
-    adapter = "cpu"
+    adapter = "rapl"
 
     def __init__(self, root: Path = Path("/"), clock: Callable[[], float] = time.monotonic) -> None:
         self._root, self._clock = root, clock

@@ -90,7 +90,7 @@ class Adapter:
 ADAPTERS: Mapping[str, Adapter] = {
     "nvml": Adapter("cuda", "measure.nvml:open_nvml", "cuda"),
     "amdsmi": Adapter("cuda", "measure.amdsmi:open_amdsmi", "hip"),
-    "cpu": Adapter("cpu", "measure.cpu_energy:open_cpu"),
+    "rapl": Adapter("cpu", "measure.cpu_energy:open_cpu"),
 }
 """Name → adapter. Those of one kind are tried in this order."""
 

@@ -46,7 +46,7 @@ TELEMETRY = {
 }
 """What the sampler polls of a GPU → what is lost without it."""
 
-CPU_TELEMETRY = {"energy_j": "energy of the processor's packages", "temperature_c": "their temperature"}
+CPU_TELEMETRY = {"energy_j": "the processor's energy", "temperature_c": "the processor's temperature"}
 
 NO_TELEMETRY = "no clock, power, energy, throttle reasons or other users"
 

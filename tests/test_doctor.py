@@ -310,11 +310,11 @@ def test_a_processor_tells_energy_where_it_may_be_read_and_has_no_state_of_a_gpu
     for name, text in (("name", "package-0"), ("energy_uj", "5000000"), ("max_energy_range_uj", "262143328850")):
         (package / name).write_text(text)
     (line,) = checks.telemetry_checks("cpu", lambda device: open_cpu(root=tmp_path))
-    assert (line.state, line.fact.partition(" (")[0]) == ("warn", "cpu by cpu: energy_j")
-    assert line.cost == "stays empty: their temperature"
+    assert (line.state, line.fact.partition(" (")[0]) == ("warn", "cpu by rapl: energy_j")
+    assert line.cost == "stays empty: the processor's temperature"
     (line,) = checks.telemetry_checks("cpu", lambda device: open_cpu(root=tmp_path / "empty"))
-    assert (line.state, line.fact.partition(" (")[0]) == ("warn", "cpu by cpu: nothing")
-    assert line.cost == "stays empty: energy of the processor's packages, their temperature"
+    assert (line.state, line.fact.partition(" (")[0]) == ("warn", "cpu by rapl: nothing")
+    assert line.cost == "stays empty: the processor's energy, the processor's temperature"
 
 
 def test_each_counter_of_the_registry_has_a_line() -> None:
