@@ -165,12 +165,12 @@ def clock_max_hz(root: Path = Path("/")) -> int | None:
 
 
 def _domains(root: Path) -> tuple[Domain, ...]:
-    """Every package, each read once. Raises Unavailable if there is none, or if one of them cannot be read: the sum of
-    the others would be too low."""
+    """Every package. Zones of other names are parts of one (core, dram) or hold them all (psys).
+
+    Raises Unavailable if there is none, or if one of them cannot be read: the sum of the others would be too low.
+    """
     found = []
     for folder in sorted((root / POWERCAP).glob("intel-rapl:*")):
-        if folder.name.count(":") > 1:  # a part of a package, whose energy the package has
-            continue
         name = _text(folder / "name")
         if name.startswith("package"):
             found.append(Domain(folder, name, _optional(folder / "max_energy_range_uj")))
