@@ -20,6 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from analysis import peaks
+from analysis.telemetry import EVENT_REASONS
+from analysis.utilization import HARMLESS_REASONS
 from measure import environment
 from measure.counters.registry import COUNTERS, install_line
 from measure.telemetry import DeviceTelemetry, open_device
@@ -276,6 +278,10 @@ def state_checks(state: Mapping[str, Any]) -> Iterator[Check]:
         cost = "clocks fall sooner than on a card as sold" if lowered else ""
         fact = f"{limit:.0f} W, default {'unknown' if default is None else f'{default:.0f} W'}"
         yield Check("power limit", "warn" if lowered else "ok", fact, cost)
+    held = [reason for reason in state["event_reasons"] or () if reason not in HARMLESS_REASONS]
+    if held:
+        meaning = "; ".join(EVENT_REASONS.get(reason, reason) for reason in held)
+        yield Check("throttling", "warn", ", ".join(held), f"clocks are held before anything runs: {meaning}")
     celsius = state["temperature_c"]
     if celsius is not None:
         hot = celsius >= HOT_CELSIUS

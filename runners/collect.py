@@ -101,9 +101,7 @@ class Sitting:
                     self.progress.say(f"time budget: {left} of {planned} cells not started; --resume goes on")
                     break
                 runs.append(self._one(cell))
-                if waiting and (lost := self.watch.loss(ask=runs[-1].status not in MEASURED)):
-                    left = f"{len(waiting)} cells not started; --resume goes on when the device is back"
-                    self.progress.say(f"the device is lost ({lost}): {left}")
+                if waiting and self._is_lost(runs[-1], len(waiting)):
                     break
                 if replan is not None and (changed := replan(runs[-1], waiting)) is not waiting:
                     waiting = list(changed)
@@ -111,6 +109,14 @@ class Sitting:
         finally:
             self.close()
         return runs
+
+    def _is_lost(self, run: Run, waiting: int) -> bool:
+        """Whether the device is gone for good, which is said. Telemetry is asked once more after a cell that failed."""
+        lost = self.watch.loss(ask=run.status not in MEASURED)
+        if lost:
+            rest = f"{waiting} cell{'s' * (waiting != 1)} not started; --resume goes on when the device is back"
+            self.progress.say(f"the device is lost ({lost}): {rest}")
+        return bool(lost)
 
     def _ask(self, cells: Sequence[Cell]) -> None:
         """Say which cells there will be to count."""

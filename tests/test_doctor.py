@@ -275,6 +275,8 @@ class Gpu:
         ({"temperature_c": 80.0}, {"temperature": "warn"}),
         ({"temperature_c": 79.0}, {}),
         ({"persistence": False}, {"persistence": "warn"}),
+        ({"event_reasons": ["gpu_idle", "hw_thermal_slowdown"]}, {"throttling": "warn"}),
+        ({"event_reasons": ["0x800"]}, {"throttling": "warn"}),  # what NVML does not name
     ],
 )
 def test_the_state_of_a_gpu(change: dict[str, Any], difference: dict[str, str]) -> None:
