@@ -48,6 +48,9 @@ RESIDENCIES = {
 }
 """Residency of the metrics → `analysis.telemetry.EVENT_REASONS`. PPT: package power tracking; PROCHOT: too hot."""
 
+UNSUPPORTED = (0xFFFF, 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF)
+"""Largest values of C's types, with which the library fills what is not supported; its Python part misses some."""
+
 VISIBLE = ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
 """Variables that renumber HIP's devices, the first that is set."""
 
@@ -56,8 +59,8 @@ Read = Callable[[Any, Any], Any]
 
 
 def _known(value: Any) -> Any:
-    """The value; None for what the library writes where a field is not supported, and for a 0 that stands for that."""
-    return None if value in ("N/A", "", None, 0) else value
+    """The value; None for what the library writes where a field is not supported, 0 among it."""
+    return None if value in ("N/A", "", None, 0, *UNSUPPORTED) else value
 
 
 def _scaled(value: Any, unit: float) -> float | None:
@@ -86,8 +89,9 @@ def _energy_j(smi: Any, handle: Any) -> float | None:
     return _scaled(counter["energy_accumulator"], float(counter["counter_resolution"]) * 1e-6)
 
 
-def _memory_used(smi: Any, handle: Any) -> int:
-    return int(smi.amdsmi_get_gpu_vram_usage(handle)["vram_used"]) * 2**20
+def _memory_used(smi: Any, handle: Any) -> int | None:
+    used_mib = smi.amdsmi_get_gpu_vram_usage(handle)["vram_used"]
+    return 0 if used_mib == 0 else None if _known(used_mib) is None else int(used_mib) * 2**20
 
 
 def _limit_w(key: str) -> Read:

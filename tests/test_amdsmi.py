@@ -202,6 +202,17 @@ def test_a_passing_fault_of_amd_smi_is_asked_again():
     assert "power_w" not in device.reasons
 
 
+def test_the_largest_value_of_a_type_is_no_measurement(monkeypatch):
+    # AMD's Python part compares power with the largest uint16 alone
+    huge = {"current_socket_power": 0xFFFFFFFF, "average_socket_power": 331}
+    monkeypatch.setattr(FakeAmdSmi, "amdsmi_get_power_info", lambda self, handle: huge)
+    monkeypatch.setattr(FakeAmdSmi, "amdsmi_get_gpu_vram_usage", lambda self, handle: {"vram_used": 0xFFFFFFFF})
+    reading = opened(FakeAmdSmi()).poll()
+    assert (reading.power_w, reading.memory_used_bytes) == (331.0, None)
+    monkeypatch.setattr(FakeAmdSmi, "amdsmi_get_gpu_vram_usage", lambda self, handle: {"vram_used": 0})
+    assert opened(FakeAmdSmi()).poll().memory_used_bytes == 0, "nothing in use is an answer"
+
+
 def test_zeros_and_na_of_amd_smi_are_not_measurements(monkeypatch):
     fake = FakeAmdSmi(metrics={"temperature_hotspot": "N/A"})
     monkeypatch.setattr(FakeAmdSmi, "amdsmi_get_clock_info", lambda self, handle, kind: {"clk": 0, "max_clk": "N/A"})
