@@ -32,11 +32,11 @@ PERMANENT = frozenset((1, 2, 3, 5, 10, 49))
 """amdsmi_status_t after which a field is not asked for again: invalid parameters, not supported, not yet implemented,
 no such symbol, no permission, no such message."""
 
-FATAL = frozenset((4, 18, 31, 32, 34, 54))
-"""amdsmi_status_t after which nothing can be asked: library or initialization failed, device not found, not
-initialized, driver not loaded, restart of the driver failed."""
+FATAL = frozenset((4, 18, 32, 34, 54))
+"""amdsmi_status_t after which nothing can be asked: library or initialization failed, not initialized, driver not
+loaded, restart of the driver failed. "Not found" (31) is none: a process that ended gives it, too."""
 
-LOST = frozenset((31, 34, 54))
+LOST = frozenset((34, 54))
 """Those of them that end a sitting."""
 
 RESIDENCIES = {

@@ -202,6 +202,13 @@ def test_a_passing_fault_of_amd_smi_is_asked_again():
     assert "power_w" not in device.reasons
 
 
+def test_what_is_not_found_is_no_lost_device():
+    device = opened(FakeAmdSmi({"amdsmi_get_gpu_process_list": 31}))  # a process ended while it was listed
+    state = device.preflight()
+    assert (state["other_processes"], state["power_w"]) == (None, 612.0)
+    assert "NOT_FOUND" in state["absent"]["processes"]
+
+
 def test_the_largest_value_of_a_type_is_no_measurement(monkeypatch):
     # AMD's Python part compares power with the largest uint16 alone
     huge = {"current_socket_power": 0xFFFFFFFF, "average_socket_power": 331}
@@ -231,7 +238,7 @@ def test_a_lost_amd_gpu_is_unavailable_with_its_cause(code):
     with pytest.raises(Unavailable, match="AMD SMI: ") as raised:
         device.poll()
     assert raised.value.__cause__.err_code == code
-    assert isinstance(raised.value, DeviceLost) == (code in (31, 34, 54))
+    assert isinstance(raised.value, DeviceLost) == (code in (34, 54))
 
 
 @pytest.mark.parametrize(
