@@ -1,9 +1,9 @@
 """Names of kernels by the algorithm whose work they do: a table of patterns by family, each with where it was seen.
 
-The first row whose pattern is in the name decides. HELPER holds kernels that prepare or finish a product, REDUCTION those
-that add up its parts, OTHER those that do something else, though some name a product (a pointwise kernel that was fused
-behind a matrix product, the routing of a mixture of experts). A library's name or number format in template arguments
-does not say what a kernel does and is taken out first. Patterns ignore case unless they begin with (?-i:.
+The first row whose pattern is in the name decides. HELPER holds kernels that prepare or finish a product, REDUCTION
+those that add up its parts, OTHER those that do something else, though some name a product (a pointwise kernel that was
+fused behind a matrix product, the routing of a mixture of experts). A library's name or number format in template
+arguments does not say what a kernel does and is taken out first. Patterns ignore case unless they begin with (?-i:.
 
 Not claimed: that a name tells what a kernel does. It can be missing here, and a kernel may have any name.
 """

@@ -33,6 +33,7 @@ from made_up_kernels import (
 )
 from recordings import Tensor
 
+from cleaning.trace_totals import UNKNOWN_OPERATOR, PhaseTotal, Unnamed
 from cleaning.traces import PHASES, STATES, CleanedTrace, clean
 from results.errors import Inconsistent
 from results.records import OperationInstance
@@ -438,11 +439,13 @@ def test_without_sizes_the_gap_stays_and_is_told() -> None:
     made.kernel(-1, SGEMM, time_ns=100)
     made.kernel(-1, POINTWISE, time_ns=500)
     found = cleaned(made)
-    assert states(found) == [CONV] * 3
+    assert states(found) == [None] * 3
+    assert [found.phase_totals[state]["forward_flop"] for state in STATES] == [PhaseTotal(None, CONV, 1, 30 / 100)] * 3
     assert (found.instances[0].verdict, found.instances[0].repaired_flop) == ("unknown", None)
     assert "no sizes" in found.instances[0].reason
     assert found.faults == (("no_sizes", 1, 0),)
     assert found.unexplained_time_ratio == 130 / 200
+    assert found.outside_time_ratio == 100 / 200  # the kernel of no call: in no phase, and told apart
 
 
 def test_a_number_without_sizes_counts_once() -> None:
@@ -459,8 +462,72 @@ def test_nothing_known_of_a_phase_is_unknown_and_not_zero() -> None:
     made = MadeUp()
     made.kernel(made.call("aten::conv2d", phase="backward"), SCUDNN, source_flop=0)
     found = cleaned(made, "pyprof")
-    assert states(found, "backward") == [0, 0, None]
+    assert states(found, "backward") == [None, None, None]  # 0 is what PyProf writes for what it cannot count
     assert states(found, "forward") == [None, None, None]
+    assert found.phase_totals["repaired"]["backward_flop"] == PhaseTotal(None, 0, 1, 1.0)
+    assert found.phase_totals["repaired"]["forward_flop"] == PhaseTotal()
+
+
+def test_one_call_without_a_count_is_enough_in_its_phase_alone() -> None:
+    made = MadeUp()
+    made.kernel(made.call("aten::conv2d"), SCUDNN, time_ns=1)
+    for _ in range(999):
+        made.kernel(convolution(made, INPUT, WEIGHT), SCUDNN, time_ns=1)
+    made.kernel(convolution(made, INPUT, WEIGHT, phase="backward"), SCUDNN)
+    found = cleaned(made)
+    assert found.phase_totals["repaired"]["forward_flop"] == PhaseTotal(None, 999 * CONV, 1, 0.001)
+    assert found.phase_totals["repaired"]["backward_flop"] == PhaseTotal(CONV, CONV, 0, 0.0)
+
+
+def test_a_product_of_which_the_recording_counts_a_part_has_no_count() -> None:
+    """Two products inside one call, one of them without a number: their sum is none."""
+    made = MadeUp()
+    outer = made.call("aten::matmul", settings=False)
+    inner = made.call("aten::mm", Tensor(4, 8), Tensor(8, 16), parent=outer)
+    blind = made.call("aten::mm", parent=outer)
+    for call in (inner, blind):
+        made.kernel(call, made.calls[call]["name"], what="call")
+    found = cleaned(made)
+    assert only(found).repaired_flop is None
+    assert [found.phase_totals[state]["forward_flop"].at_least for state in STATES] == [1024] * 3
+    assert states(found) == [None] * 3
+
+
+def test_a_call_without_a_count_whose_kernels_were_not_recorded_has_no_known_time() -> None:
+    made = MadeUp()
+    made.call("aten::conv2d")
+    made.kernel(convolution(made, INPUT, WEIGHT), SCUDNN)
+    found = cleaned(made)
+    assert found.phase_totals["repaired"]["forward_flop"] == PhaseTotal(None, CONV, 1, None)
+
+
+FMHA = "_ZN7ck_tile6kentryILi2ENS_38FmhaBatchPrefillWithPagedKVCacheKernelINS_40BlockFmhaBatchPrefillPipelineE"
+
+
+@pytest.mark.parametrize("name", ["vllm::unified_attention_with_output", "FlashAttnFunc"])
+def test_an_operator_that_is_not_known_and_makes_products_is_a_call_without_a_count(name: str) -> None:
+    made = MadeUp()
+    made.kernel(convolution(made, INPUT, WEIGHT), SCUDNN, time_ns=60)
+    made.kernel(made.call(name, Tensor(2, 3)), FMHA, POINTWISE, time_ns=40)
+    made.kernel(made.call("mine::add", Tensor(2)), POINTWISE)
+    found = cleaned(made)
+    assert [found.phase_totals[state]["forward_flop"] for state in STATES] == [PhaseTotal(None, CONV, 1, 0.4)] * 3
+    assert [call.name for call in found.unknown_calls] == [name]
+    assert (found.unexplained_time_ratio, found.outside_time_ratio) == (0.4, 0.0)
+    told = {i.name: i.reason for i in found.instances}
+    assert (told.get(name, UNKNOWN_OPERATOR), told["mine::add"]) == (UNKNOWN_OPERATOR, "")
+
+
+def test_kernels_of_a_product_without_a_count_are_unexplained_whatever_their_names() -> None:
+    """36 calls of an attention whose kernels' names say nothing: not "unexplained 0 %"."""
+    made = MadeUp()
+    made.kernel(convolution(made, INPUT, WEIGHT), SCUDNN, time_ns=64)
+    for _ in range(36):
+        made.kernel(made.call("aten::scaled_dot_product_attention"), UNKNOWN, time_ns=1)
+    found = cleaned(made)
+    assert found.unexplained_time_ratio == 0.36
+    assert found.phase_totals["repaired"]["forward_flop"].unknown_calls == 36
+    assert found.unnamed == Unnamed(0.36, ((UNKNOWN, pytest.approx(36e-9)),))
 
 
 def test_gradients_of_each_other_are_of_none() -> None:
