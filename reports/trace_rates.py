@@ -1,8 +1,9 @@
 """How fast the products of a recorded profile ran against the datasheet's dense peak of the unit that ran them.
 
-FLOP are the repaired ones, recomputation included, since the device did them; time is that of kernels, so idle time
-between them is not in it: this is no utilization of a training step. A ratio above 1 cannot be on tensor units: then a
-count, a time or the peak is wrong. On IEEE fp32 a fast algorithm (Winograd, FFT) does with fewer multiplications.
+FLOP are the repaired ones, recomputation included, since the device did them; time is that of the kernels of the very
+calls that are counted, so that a call without a count is in neither. Idle time and other kernels are not in it: this is
+no utilization of a training step. A ratio above 1 cannot be on tensor units: then a count, a time or the peak is wrong.
+On IEEE fp32 a fast algorithm (Winograd, FFT) does with fewer multiplications.
 
 Not claimed: that the clock was the one the peak is quoted for, nor which unit ran an fp32 product whose kernels' names
 do not say so.
@@ -11,7 +12,7 @@ do not say so.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -70,8 +71,9 @@ def rates(instances: Sequence[OperationInstance], kernels: pd.DataFrame, device:
     return tuple(sorted(made, key=lambda rate: -rate.flop))
 
 
-def together(rates: Iterable[Rate], time_s: float) -> float | None:
-    """Σ FLOP ÷ peak of each unit, over `time_s`: the whole share of the peak; None without anything."""
+def together(rates: Sequence[Rate]) -> float | None:
+    """Σ FLOP ÷ peak of each unit, over the time of the kernels of the same products; None without any."""
+    time_s = sum(rate.time_s for rate in rates)
     ideal_s = sum(rate.flop / rate.peak_flop_per_s for rate in rates)
     return ideal_s / time_s if ideal_s and time_s > 0 else None
 
