@@ -128,7 +128,11 @@ def _by_kind(rows: pd.DataFrame) -> Figure:
             lost = mine[(mine["state"] == "found") & mine["ratio"].isna()]
             if not lost.empty and not (mine["ratio"] < _CLOSE).any():
                 status = str(lost["status"].iloc[0])
-                words = "nothing counted" if status == "unavailable" else panels.why(status)
+                words = panels.why(status)
+                if status == "unavailable":
+                    known = lost[["forward_at_least_flop", "backward_at_least_flop"]].fillna(0).astype(float)
+                    partial = (lost["unknown_calls"].fillna(0) > 0).any() and bool((known > 0).any(axis=None))
+                    words = "not all counted" if partial else "nothing counted"
                 panels.write_word(axes, f"as found: {words}", 0, y + place, colour)
     axes.set_yticks(range(len(kinds)), kinds)
     _finish(axes, len(kinds))
