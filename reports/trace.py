@@ -202,7 +202,10 @@ def totals_table(trace: Trace) -> Table:
     of = "a step" if trace.steps else "in all"
     again = _total(trace, "repaired", "recompute")
     shown = [phase for phase in PHASES if phase != "recompute" or again.flop or again.unknown_calls]
-    table = _table(f"FLOP {of}", "", *shown, "backward ÷ forward")
+    table = _table(f"FLOP {of}")
+    table.add_column("", overflow="fold")
+    for name in (*shown, "backward ÷ forward"):
+        table.add_column(name, justify="right", no_wrap=True)
     for state, meaning in STATES.items():
         totals = [_total(trace, state, phase) for phase in shown]
         cells = (_at_least(total, trace.steps) for total in totals)

@@ -247,6 +247,16 @@ def test_what_counters_measured_is_no_attribution() -> None:
     assert (only(found).verdict, only(found).reason) == ("over", "measured")  # more was executed than is asked for
 
 
+def test_counters_of_fp32_do_not_see_tensor_units() -> None:
+    """AMPERE rounds to TF32: what was measured of it is its conversions alone."""
+    made = MadeUp()
+    made.kernel(convolution(made, INPUT, WEIGHT), SCUDNN, source_flop=CONV)
+    made.kernel(made.call("aten::conv2d"), AMPERE, source_flop=1000)
+    found = cleaned(made, "cupti")
+    assert states(found) == [None] * 3
+    assert found.phase_totals["raw"]["forward_flop"].at_least == CONV + 1000
+
+
 # --- too seldom ------------------------------------------------------------------------------------------------------
 
 

@@ -211,6 +211,15 @@ def test_a_total_with_an_unknown_part_is_at_least_and_has_no_ratio_in_the_text()
     assert max(map(len, text.splitlines())) <= report.WIDTH
 
 
+def test_at_least_in_every_phase_fits_the_page() -> None:
+    trace = partial()
+    least = {name: PhaseTotal(None, 123456 * G, 1, 0.5) for name in trace.cleaned.phase_totals["raw"]}
+    totals = dict.fromkeys(report.STATES, least)
+    text = report.to_text(replace(trace, cleaned=SimpleNamespace(**{**vars(trace.cleaned), "phase_totals": totals})))
+    assert text.count("at least 61.728 T") == 9
+    assert max(map(len, text.splitlines())) <= report.WIDTH
+
+
 def test_a_rate_is_over_the_kernels_of_the_calls_that_are_counted_and_says_how_much_that_is() -> None:
     """12 + 22 GFLOP in 16 + 5 + 10 ms by fp32 (15.7 TFLOP/s): 7.0 %, whatever else ran; 9 ms have no count."""
     trace = partial()
