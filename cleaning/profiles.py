@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from analysis import kinds
 from analysis.numerators import PROFILER
@@ -161,9 +162,9 @@ def _count(
     )
 
 
-def _sums(rows: Sequence[CleanedOperation]) -> dict[str, int | None]:
+def _sums(rows: Sequence[CleanedOperation]) -> dict[str, Any]:
     """A total of each state, unknown if one product has no number in it, and beside it the sum of those that have."""
-    found: dict[str, int | None] = {}
+    found: dict[str, Any] = {}
     for state, at_least in AT_LEAST.items():
         numbers = [getattr(row, f"{state}_flop") for row in rows]
         found[f"{state}_flop"] = whole_sum(numbers) if rows else None
@@ -196,12 +197,13 @@ def _doubts(recorded: Sequence[CleanedOperation], rows: Sequence[CleanedOperatio
 def _epoch(run: Run, rows: dict[tuple[str, str], ProfileCount], phase: str) -> ProfileCount:
     parts = [(rows[work, phase], times) for work, times in epoch_parts(run).items()]
     blank = _blank(run, "epoch", phase, run.epoch_images)
+    sums: dict[str, Any] = {f"{state}_flop": whole_sum(_of_all(parts, f"{state}_flop")) for state in AT_LEAST}
+    sums |= {name: known_sum(_of_all(parts, name)) for name in AT_LEAST.values()}
     only_full = not any(part.work == "last" for part, _ in parts)
     reasons = dict.fromkeys(f"{part.work}: {part.reason}" for part, _ in parts if part.reason)
     return replace(
         blank,
-        **{f"{state}_flop": whole_sum(_of_all(parts, f"{state}_flop")) for state in AT_LEAST},
-        **{name: known_sum(_of_all(parts, name)) for name in AT_LEAST.values()},
+        **sums,
         exact_flop=whole_sum(_of_all(parts, "exact_flop")) if only_full else None,
         operations=sum(part.operations * times for part, times in parts),
         removed=sum(part.removed * times for part, times in parts),

@@ -99,13 +99,14 @@ def unknown_calls(table: Table) -> tuple[UnknownCall, ...]:
     """Calls of no known kind that launched kernels which make products, in the order of start."""
     calls, rows = table.calls, table.kernels
     launched = calls.places(rows["call"].to_numpy(np.int64)).tolist()
+    times_ns: list[int] = rows["time_ns"].tolist()
     times: dict[int, int] = {}
     for row in _product_kernels(table):
         at = launched[row]
         owner = int(calls.owner[at]) if at >= 0 else NONE
         at = owner if owner >= 0 else at
         if at >= 0 and not calls.product[at] and not kind_of_call(calls.names[at]):
-            times[at] = times.get(at, 0) + int(rows["time_ns"].iat[row])
+            times[at] = times.get(at, 0) + times_ns[row]
     index_of = {top: index for index, top in enumerate(table.owners)}
     made = []
     for at, time_ns in sorted(times.items()):

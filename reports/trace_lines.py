@@ -35,7 +35,7 @@ def kernel_counts(kernels: pd.DataFrame) -> dict[str, int]:
 def partial_lines(trace: Trace) -> list[str]:
     """Why a phase has no total: how many of its calls have no count in any state, and what time they take."""
     said: dict[str, str] = {}
-    for state, totals in reversed(trace.cleaned.phase_totals.items()):
+    for state, totals in reversed(list(trace.cleaned.phase_totals.items())):
         for name, total in totals.items():
             if total.unknown_calls:
                 said.setdefault(name, _without_count(total, state, name.removesuffix("_flop")))
