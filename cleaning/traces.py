@@ -62,7 +62,8 @@ class CleanedTrace:
     with what is known at least, and the calls without a count. unknown_calls: those of operators that are not known.
 
     Of the time of kernels that make products, by their names or as those of a product's call (None: there are none):
-    unexplained_time_ratio is the share in no call with a count, outside_time_ratio that in no recorded call.
+    unexplained_time_ratio is the share in no call with a count, outside_time_ratio that in no recorded call,
+    product_time_s the whole.
     """
 
     instances: tuple[OperationInstance, ...]
@@ -75,6 +76,7 @@ class CleanedTrace:
     unknown_calls: tuple[UnknownCall, ...]
     outside_time_ratio: float | None
     unnamed: Unnamed
+    product_time_s: float
 
 
 def clean(calls: pd.DataFrame, kernels: pd.DataFrame, source: str) -> CleanedTrace:
@@ -109,6 +111,7 @@ def clean(calls: pd.DataFrame, kernels: pd.DataFrame, source: str) -> CleanedTra
         unknown_calls=unknown,
         outside_time_ratio=time.outside_ratio,
         unnamed=unnamed(table),
+        product_time_s=time.whole * 1e-9,
     )
 
 

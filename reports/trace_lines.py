@@ -6,12 +6,13 @@ speaks. Nothing is printed here.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from analysis.peaks import Device
 from analysis.recorded import PRODUCTS
 from cleaning.trace_totals import UNKNOWN_OPERATOR, PhaseTotal
-from reports.trace_rates import FAST_ALGORITHM, IMPOSSIBLE, Rate, rates, together
+from reports.trace_rates import FAST_ALGORITHM, IMPOSSIBLE, Rate, product_time_s, rates, together
 from reports.words import fitting, percent, si, si_time
 from results.records import OperationInstance
 
@@ -95,12 +96,21 @@ def rate_lines(trace: Trace, device: Device | None) -> list[str]:
     share = together(found)
     if share is None:
         return [f"no rate: no product has a count, a time of its kernels and a peak of {device.name}"]
-    whole_s = int(cleaned.kernels["time_ns"].sum()) / 1e9
-    of = sum(rate.time_s for rate in found) / whole_s if whole_s else 0.0
     told = [f"{percent(share)} of the dense peak in the calls that are counted ({device.name}: {device.source})"]
-    told.append(f"their kernels are {percent(min(of, 1.0))} of all kernels' time; the rate says nothing of the rest")
+    told.append(_speaks_for(trace, found))
     lost = kernel_counts(cleaned.kernels)["unattributed"]
     return told + [_rate_line(rate, lost) for rate in found]
+
+
+def _speaks_for(trace: Trace, found: Sequence[Rate]) -> str:
+    """Which share of the time the rate is of: of kernels that make products, and of all."""
+    cleaned = trace.cleaned
+    whole_s = int(cleaned.kernels["time_ns"].sum()) * 1e-9
+    parts = [f"{percent(sum(rate.time_s for rate in found) / whole_s)} of all kernels' time"] if whole_s else []
+    if cleaned.product_time_s:
+        share = product_time_s(found, cleaned.kernels) / cleaned.product_time_s
+        parts.insert(0, f"{percent(share)} of the time of kernels that make products")
+    return f"it is of {', '.join(parts)}; of the rest it says nothing"
 
 
 def impossible(trace: Trace, device: Device | None) -> list[str]:

@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from analysis.kernel_names import makes_products
 from analysis.peaks import Device
 from analysis.precisions import PRECISIONS, TENSOR_UNITS, unit_of
 from analysis.recorded import torch_dtype
@@ -45,6 +46,7 @@ class Rate:
     peak_flop_per_s: float
     operations: int
     above: tuple[int, ...] = ()  # indices of operations faster than the peak
+    indices: tuple[int, ...] = ()  # of all of its operations
 
     @property
     def ratio(self) -> float:
@@ -78,6 +80,16 @@ def together(rates: Sequence[Rate]) -> float | None:
     return ideal_s / time_s if ideal_s and time_s > 0 else None
 
 
+def product_time_s(rates: Sequence[Rate], kernels: pd.DataFrame) -> float:
+    """Time of the kernels that make products in the calls that rates are of: by their names, else all of a call's."""
+    mine = {index for rate in rates for index in rate.indices}
+    rows = kernels[kernels["instance"].isin(mine) & (kernels["what"] == "kernel")]
+    rows = rows[rows["fault"] != "duplicate_launch"]
+    makes = rows["name"].map(makes_products).astype(bool)
+    named = rows["instance"].isin(rows.loc[makes, "instance"])
+    return float(rows.loc[makes | ~named, "time_ns"].sum()) * 1e-9
+
+
 def _rate(unit: str, instances: Sequence[OperationInstance], peaks: Mapping[str, float]) -> Rate:
     peak = peaks[unit]
     return Rate(
@@ -86,6 +98,7 @@ def _rate(unit: str, instances: Sequence[OperationInstance], peaks: Mapping[str,
         time_s=sum(instance.kernel_time_s or 0.0 for instance in instances),
         peak_flop_per_s=peak,
         operations=len(instances),
+        indices=tuple(i.index for i in instances),
         above=tuple(i.index for i in instances if (i.repaired_flop or 0) > peak * _most_s(i)),
     )
 

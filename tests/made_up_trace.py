@@ -132,6 +132,7 @@ def trace(made: tuple[OperationInstance, ...] | None = None, **more: Any) -> Tra
         unknown_calls=(),
         outside_time_ratio=0.0,
         unnamed=Unnamed(),
+        product_time_s=0.05,
     )
     fields: dict[str, Any] = {
         "path": "trace.json.gz",

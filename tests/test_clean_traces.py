@@ -31,12 +31,15 @@ from made_up_kernels import (
     fft,
     gradients,
 )
-from recordings import Tensor
+from recordings import Tensor, a_run
 
+from analysis.numerators import Numerator, profiled
+from cleaning.profiles import profile_counts
+from cleaning.recordings import clean_recording
 from cleaning.trace_totals import UNKNOWN_OPERATOR, PhaseTotal, Unnamed
 from cleaning.traces import PHASES, STATES, CleanedTrace, clean
 from results.errors import Inconsistent
-from results.records import OperationInstance
+from results.records import OperationInstance, Run
 
 INPUT, WEIGHT, OUTPUT = (32, 64, 56, 56), (64, 64, 3, 3), (32, 64, 56, 56)
 CONV = 2 * 32 * 64 * 56 * 56 * 64 * 3 * 3
@@ -712,3 +715,33 @@ def test_calls_nested_deeper_than_python_recurses() -> None:
     inner = made.call("aten::mm", Tensor(4, 8), Tensor(8, 16), parent=at)
     made.kernel(inner, "aten::mm", what="call")
     assert states(cleaned(made)) == [2 * 4 * 8 * 16] * 3
+
+
+# --- in a sweep ------------------------------------------------------------------------------------------------------
+
+
+def test_a_sweeps_recording_with_a_call_without_a_count_gives_no_numerator() -> None:
+    """A product of 1024 FLOP forward, one of an operator that is not known, and a kernel of no call."""
+    made = MadeUp()
+    made.kernel(made.call("aten::mm", Tensor(4, 8), Tensor(8, 16)), SGEMM, time_ns=60)
+    back = made.call("aten::mm", Tensor(8, 4), Tensor(4, 16), phase="backward")
+    made.kernel(back, SGEMM, time_ns=100)
+    run = a_run(methods=("batch",))
+    assert numerator(made, run).model_flop == 2 * 1024
+    made.kernel(made.call("FlashAttnFunc"), FMHA, time_ns=20)
+    lost = numerator(made, run)
+    assert (lost.model_flop, lost.at_least_flop, lost.unknown_calls) == (None, 2 * 1024, 1)
+    assert "1 of 2 products have no count, the first FlashAttnFunc" in lost.reason
+    del made.calls[-1], made.kernels[-1]
+    made.kernel(-1, HOPPER, time_ns=40)
+    outside = numerator(made, run)
+    assert (outside.model_flop, outside.unknown_calls) == (None, 0)
+    assert outside.reason == "20 % of the time of kernels that make products is in no recorded call"
+
+
+def numerator(made: MadeUp, run: Run) -> Numerator:
+    """The numerator of a batch by this recording."""
+    found = clean_recording(run, "batch", *made.tables(), "kineto")
+    counts = profile_counts(run, found.operations, None, "kineto", {"batch": found.outside_time_ratio})
+    (made_of,) = profiled("batch", counts, found.operations, run)
+    return made_of

@@ -227,7 +227,11 @@ def test_a_rate_is_over_the_kernels_of_the_calls_that_are_counted_and_says_how_m
     lines = report.rate_lines(trace, V100)
     whole_s = trace.cleaned.kernels["time_ns"].sum() / 1e9
     assert lines[0].startswith(f"{100 * share:.1f} % of the dense peak in the calls that are counted")
-    assert lines[1].startswith(f"their kernels are {100 * 31e-3 / whole_s:.0f} % of all kernels' time")
+    products = f"{100 * 31e-3 / 50e-3:.0f} % of the time of kernels that make products"  # of 50 ms
+    assert (
+        lines[1]
+        == f"it is of {products}, {100 * 31e-3 / whole_s:.0f} % of all kernels' time; of the rest it says nothing"
+    )
 
 
 def test_without_a_call_that_is_counted_there_is_no_rate() -> None:
