@@ -46,9 +46,9 @@ def figures(directory: Path) -> dict[str, Figure]:
     """
     instances = gallery.read(directory / INSTANCES, OperationInstance)
     kernels = gallery.read(directory / KERNELS, Kernel)
-    uncounted = _without_count(instances)
-    products = instances[_known(instances, "expected_flop") | _known(instances, "raw_flop") | uncounted]
-    drawn = counted(products[~uncounted | _known(products, "raw_flop")])
+    known = _known(instances, "expected_flop") | _known(instances, "raw_flop")
+    products = instances[known | _without_count(instances)]
+    drawn = counted(instances[known])
     drawn |= _flop_per_step(products)
     drawn |= _ratios(products)
     drawn |= _timeline(instances, kernels)
