@@ -2,7 +2,7 @@
 
 A total is the sum over all calls of its phase, or unknown: one call without a count is enough. Beside it stand the sum
 of what is known ("at least"), how many calls have no count, and the share of the phase's product time that they take.
-An operator that is not known and launched kernels that make products by their names is such a call.
+An operator that is not known, and makes products by the names of its kernels or its own, is such a call.
 
 Kernels without a recorded call belong to no phase: no total is unknown for them, but their share of the time of all
 kernels that make products is told.
@@ -15,7 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analysis.kernel_names import makes_products, says_nothing
+from analysis.kernel_families import NO_PRODUCTS
+from analysis.kernel_names import family, makes_products, says_nothing
 from analysis.recorded import kind_of_call
 from cleaning.sums import known_sum, whole_sum
 from cleaning.trace_counts import count_of, known_part
@@ -23,7 +24,7 @@ from cleaning.trace_frames import NONE
 from cleaning.trace_instances import Table
 from cleaning.trace_products import Product
 
-UNKNOWN_OPERATOR = "its kernels make products by their names, and the operator is not known"
+UNKNOWN_OPERATOR = "it makes products by its name or its kernels', and the operator is not known"
 """Why a call that is no product has no count."""
 
 LONGEST = 3
@@ -96,11 +97,15 @@ def _time(product: Product) -> int:
 
 
 def unknown_calls(table: Table) -> tuple[UnknownCall, ...]:
-    """Calls of no known kind that launched kernels which make products, in the order of start."""
+    """Calls of no known kind that launched kernels which make products, or say so themselves, in the order of start.
+
+    A call says so by its own name ("vllm::unified_attention") where no product was recorded inside it, and no kernel
+    of it says what else it does.
+    """
     calls, rows = table.calls, table.kernels
     launched = calls.places(rows["call"].to_numpy(np.int64)).tolist()
     times_ns: list[int] = rows["time_ns"].tolist()
-    times: dict[int, int] = {}
+    times: dict[int, int] = dict.fromkeys(_named_products(table), 0)
     for row in _product_kernels(table):
         at = launched[row]
         owner = int(calls.owner[at]) if at >= 0 else NONE
@@ -113,6 +118,24 @@ def unknown_calls(table: Table) -> tuple[UnknownCall, ...]:
         phase, module = calls.column("phase")[at], calls.column("module")[at]
         made.append(UnknownCall(calls.names[at], phase, module, time_ns, index_of.get(at, NONE)))
     return tuple(made)
+
+
+def _named_products(table: Table) -> Iterator[int]:
+    """Positions of outermost operators that say by their own names that they are products, and are none that is known.
+
+    Not those in which a product was recorded, nor those of which all kernels do something else by their names.
+    """
+    calls, names = table.calls, table.kernels["name"].tolist()
+    says = {name: makes_products(name) and not kind_of_call(name) for name in set(calls.names)}
+    around: set[int] = set()
+    for at in np.flatnonzero(calls.product).tolist() if any(says.values()) else ():
+        while (at := int(calls.parent[at])) >= 0 and at not in around:
+            around.add(at)
+    for at, name in enumerate(calls.names):
+        if says[name] and calls.owner[at] == at and at not in around:
+            kernels = [family(names[row]) for row in table.owners.get(at, ())]
+            if not kernels or not all(word in NO_PRODUCTS for word in kernels):
+                yield at
 
 
 def _product_kernels(table: Table) -> Iterator[int]:

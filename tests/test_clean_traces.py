@@ -531,6 +531,21 @@ def test_an_operator_that_is_not_known_and_makes_products_is_a_call_without_a_co
     assert (told.get(name, UNKNOWN_OPERATOR), told["mine::add"]) == (UNKNOWN_OPERATOR, "")
 
 
+def test_an_operator_that_says_itself_that_it_is_a_product_is_one_without_kernels_too() -> None:
+    """A graph that is being captured launches nothing: its attention has no count all the same."""
+    made = MadeUp()
+    made.kernel(convolution(made, INPUT, WEIGHT), SCUDNN)
+    made.call("vllm::unified_attention_with_output", Tensor(2, 3))
+    made.call("vllm::reshape_and_cache_flash", Tensor(2, 3))  # round an attention, and none
+    outer = made.call("mine::matmul_with_bias", Tensor(2, 3))  # a frame round what is counted
+    made.kernel(made.call("aten::mm", Tensor(4, 8), Tensor(8, 16), parent=outer), SGEMM)
+    pointwise = made.call("mine::flash_attn_mask", Tensor(2, 3))
+    made.kernel(pointwise, POINTWISE)
+    found = cleaned(made)
+    assert [call.name for call in found.unknown_calls] == ["vllm::unified_attention_with_output"]
+    assert found.phase_totals["repaired"]["forward_flop"] == PhaseTotal(None, CONV + 1024, 1, None)
+
+
 def test_kernels_of_a_product_without_a_count_are_unexplained_whatever_their_names() -> None:
     """36 calls of an attention whose kernels' names say nothing: not "unexplained 0 %"."""
     made = MadeUp()
