@@ -174,8 +174,8 @@ EXPERTS = (
     Pattern(
         "experts",
         r"fused_moe_kernel|(?:^|[_\W\d])f?moe_(?:bf16|fp16|fp8|int8|a8|wna16|mx\w*|stage|gemm|flat\w*|2?stages?)"
-        r"|moe_stage[12]|ck_moe|kernel_moe|moe[12]_a\w+_w|MoeFlatmm|moe_vec|fused_moe_\w*kernel",
-        "vLLM, SGLang (Triton), AITER (assembly, CK, FlyDSL)",
+        r"|moe_forward|fused_experts|moe_stage[12]|ck_moe|kernel_moe|moe[12]_a\w+_w|MoeFlatmm|moe_vec|fused_moe_\w*kernel",
+        "vLLM, SGLang (Triton, and operators), AITER (assembly, CK, FlyDSL)",
     ),
 )
 

@@ -126,7 +126,11 @@ PRODUCTS: dict[str, dict[str, tuple[str, ...]]] = {
         "fbgemm": ("_fbgemm_grouped_gemm_fp8_rowwise", "_kernel_matmul_fp8_row"),
     },
     "experts": {
-        "vllm-project/vllm, sgl-project/sglang": ("fused_moe_kernel", "fused_moe_kernel_gptq_awq"),
+        "vllm-project/vllm, sgl-project/sglang": (
+            "fused_moe_kernel",
+            "fused_moe_kernel_gptq_awq",
+            "vllm::moe_forward",  # an operator: they are told by their names, too
+        ),
         "ROCm/aiter": (
             "_ZN5aiter45fmoe_bf16_pertokenFp8_g1u1_vs_silu_1tg_32x192E",
             "fmoe_int8_g1u0_multix",
