@@ -48,7 +48,7 @@ class Sizing:
         """forward_of: gradient's position → forward product's. first: positions of products whose input is data."""
         self._calls = calls
         self._forward_of = forward_of
-        self._outputs = Outputs(calls, forward_of)
+        self._outputs = Outputs(calls, forward_of, first)
         self._first = first
         self._sizes: dict[int, Size] = {}
         self._own: dict[object, int | str] = {}  # what a call holds → FLOP, or why there are none
@@ -79,18 +79,23 @@ class Sizing:
         try:
             units, flop = self._by_sizes(at, call)
         except Unavailable as fault:
-            return Size(why=str(fault)) if forward is None else self._of_forward(at, call, forward, str(fault))
+            return self._of_forward(at, call, forward, str(fault))
         groups, tiles = _kernels_taken(call, self._inside(at))
         return Size(units, flop, groups, tiles)
 
-    def _of_forward(self, at: int, call: ProfiledOperation, forward: int, why: str) -> Size:
-        """A gradient's size by its forward call's, unless products inside have other counts."""
-        partner, units = self.size(forward), self._units(at, call)
+    def _of_forward(self, at: int, call: ProfiledOperation, forward: int | None, why: str) -> Size:
+        """A gradient's size by its forward call's, unless products inside have other counts. why: it has none itself."""
+        if forward is None:
+            return Size(why=why)
+        partner = self.size(forward)
         if partner.unit_flop is None:
             return replace(partner, units=None, why=why)
         if self._least_inside(at) not in (0, partner.unit_flop, BOTH * partner.unit_flop):
             return Size(why=f"{call.name}: the products inside do not agree with its forward call")
-        return replace(partner, units=units)
+        try:
+            return replace(partner, units=self._units(at, call))
+        except Unavailable as fault:
+            return Size(why=str(fault))
 
     def _by_sizes(self, at: int, call: ProfiledOperation) -> tuple[int, int]:
         """(units, FLOP of one). Raises Unavailable."""
@@ -101,15 +106,16 @@ class Sizing:
         return (asked, flop // asked) if asked else (1 if asked is None else 0, flop)
 
     def _without_settings(self, at: int, call: ProfiledOperation, why: str) -> tuple[int, int]:
-        inside, units = self._flop_inside(at), self._units(at, call)
+        inside = self._flop_inside(at)
         if kind_of_call(call.name) == "convolution":
             if not _is_gradient(call):
                 return 1, self._forward_convolution(at, call, inside)
             flop = self._gradient(at, call)
             if isinstance(flop, int):
-                return self._units_inside(call, flop, inside, units), flop
+                return self._gradients_made(at, call, flop, inside), flop
             why = flop
-        if inside is None or inside % units:
+        units = self._units(at, call)
+        if inside is None or not units or inside % units:
             raise Unavailable(why)
         return units, inside // units
 
@@ -120,17 +126,17 @@ class Sizing:
 
     def _gradient(self, at: int, call: ProfiledOperation) -> int | str:
         """FLOP of one gradient of a convolution, or why there are none."""
-        forward = self._forward_of.get(at)
+        forward = self._outputs.forward_of.get(at)
         names = () if forward is None else (self._calls.names[forward], *self._inside(forward))
         try:
             return gradient_flop(call, (*self._inside(at), *names))
         except Unavailable as fault:
             return str(fault)
 
-    def _units_inside(self, call: ProfiledOperation, flop: int, inside: int | None, units: int) -> int:
-        """How many gradients the products inside are; `units` where they have no count."""
+    def _gradients_made(self, at: int, call: ProfiledOperation, flop: int, inside: int | None) -> int:
+        """How many gradients of so many FLOP a call makes: as many as the products inside are, if they have a count."""
         if inside is None or not flop:
-            return units
+            return self._units(at, call)
         if inside not in (flop, BOTH * flop):
             raise Unavailable(f"{call.name}: the products inside do not agree with its sizes")
         return inside // flop
@@ -166,12 +172,17 @@ class Sizing:
         return found
 
     def _units(self, at: int, call: ProfiledOperation) -> int:
-        """How many products the call makes, as far as its own mask does not say."""
+        """How many products the call makes, as far as its own mask does not say. Raises Unavailable."""
         if not _is_gradient(call):
             return 1
         asked = gradients_asked((call.name, *self._inside(at)))
         if asked is not None:
             return asked
+        taken = self._outputs.gradients_taken(at, call)
+        if taken is not None:
+            if None in taken:
+                raise Unavailable(f"{call.name}: the recording does not say which gradients were asked for")
+            return sum(map(bool, taken))
         return 1 if self._forward_of.get(at) in self._first else BOTH
 
     def _inside(self, at: int) -> tuple[str, ...]:

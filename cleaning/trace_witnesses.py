@@ -21,20 +21,25 @@ from analysis.operands import Sizes
 from analysis.recorded import kind_of_call
 from cleaning.instances import FORWARD
 from cleaning.trace_frames import NONE, Calls
+from results.records import ProfiledOperation
 
 SAME_SIZES = ("normalization", "activation", "elementwise", "random", "softmax")
 """Kinds of calls that return the sizes of the largest tensor that they take."""
 
-SAME_CHANNELS = ("pooling",)
-"""Kinds of calls that return other positions of the same batch and channels."""
+ADDS_GRADIENTS = "AccumulateGrad"
+"""How the frames of autograd are called that add a gradient to a parameter's."""
 
 
 class Outputs:
     """The witnesses for the convolutions of a recording. Nothing is worked out before it is asked for."""
 
-    def __init__(self, calls: Calls, forward_of: Mapping[int, int]) -> None:
-        """forward_of: gradient's position → forward product's, as far as the recorder linked them."""
+    def __init__(self, calls: Calls, forward_of: Mapping[int, int], first: frozenset[int]) -> None:
+        """forward_of: gradient's position → forward product's, as far as the recorder linked them.
+
+        first: positions of products whose input is data.
+        """
         self._calls = calls
+        self._first = first
         self._forward_of = forward_of
 
     def of(self, at: int, inside_flop: int | None) -> Witnesses:
@@ -43,6 +48,45 @@ class Outputs:
         sizes = None if gradient is None else grad_output(self._calls.call(gradient))
         taken, next_taken = self._takers.after(at)
         return Witnesses((*self._inside(at), *((sizes,) if sizes else ())), taken, next_taken, inside_flop)
+
+    def gradients_taken(self, at: int, gradient: ProfiledOperation) -> tuple[bool | None, bool | None] | None:
+        """Whether the gradients of input and weight that a call calculates were asked for, each None if it is not said.
+
+        One that was goes into a later call of the pass; of the weight into one before the next gradients, since
+        autograd adds it up at once. None alone: the recorder kept no such calls.
+        """
+        both = operands(gradient)
+        if both is None or not self._keeps_gradients:
+            return None
+        at_once = self._takers.until_next(at, "convolution")
+        later = [self._takers.taken_after(at, sizes) for sizes in both]
+        weight = True if both[1] in at_once else None if later[1] else False
+        return self._input_asked(both[0], both[0] in at_once) if later[0] else False, weight
+
+    def _input_asked(self, sizes: Sizes, at_once: bool) -> bool | None:
+        """Of an input whose sizes later calls take: data has no gradient, nor what frozen parts return."""
+        if sizes in self._data:
+            return None
+        return True if at_once or not self._is_frozen else None
+
+    @cached_property
+    def _data(self) -> set[Sizes]:
+        """Sizes of tensors with which forward passes begin."""
+        return {sizes for at in self._first for sizes in self._takers.taken(at)} | self._takers.begin
+
+    @cached_property
+    def _is_frozen(self) -> bool:
+        """Whether there are forward convolutions without gradients."""
+        of = self._calls.column("phase")
+        forward = (at for at in self._calls.products_of("convolution") if of[at] in FORWARD)
+        return any(at not in self._gradient_of for at in forward)
+
+    @cached_property
+    def _keeps_gradients(self) -> bool:
+        """Whether the recorder kept the calls that add gradients up, with sizes."""
+        calls = self._calls
+        names = (at for at, name in enumerate(calls.names) if name.endswith(ADDS_GRADIENTS))
+        return any(calls.column("input_shapes")[at] for at in names)
 
     def _inside(self, at: int) -> Iterator[Sizes]:
         """Sizes of the output, from calls inside. A convolution along one dimension is made of one along two."""
@@ -58,6 +102,11 @@ class Outputs:
                     sizes = (*sizes[:2], sizes[3])
                 if len(sizes) == dimensions >= LEAST_DIMENSIONS:
                     yield sizes
+
+    @cached_property
+    def forward_of(self) -> dict[int, int]:
+        """Gradient's position → forward product's: by number, else by order."""
+        return {gradient: forward for forward, gradient in self._gradient_of.items()} | dict(self._forward_of)
 
     @cached_property
     def _gradient_of(self) -> dict[int, int]:
@@ -156,6 +205,7 @@ class Takers:
         self._known: dict[object, tuple[Sizes, ...]] = {}  # what equal arguments hold
         self._last: dict[Pass, dict[Sizes, int]] = {}
         self._free: dict[Pass, dict[Sizes, int]] = {}
+        self.begin: set[Sizes] = set()  # what the first calls of passes take
         self._follower: dict[int, int] = {}  # outermost call → the next one of its pass that takes a tensor
         self._read()
 
@@ -175,16 +225,31 @@ class Takers:
         follower = self._follower.get(at)
         if follower is None or self._calls.product[follower]:
             return taken, ()
-        own = self._taken(follower)
+        own = self.taken(follower)
         free = self._free.get(group, {})
         left = tuple(sizes for sizes in taken if sizes in own or free.get(sizes, NONE) > at)
         return taken, left if any(sizes in own for sizes in taken) else ()
+
+    def taken_after(self, at: int, sizes: Sizes) -> bool:
+        """Whether any later call of the pass takes a tensor of these sizes."""
+        return self._last.get((*self._pass(at), len(sizes), sizes[0]), {}).get(sizes, NONE) > at
+
+    def until_next(self, at: int, kind: str) -> set[Sizes]:
+        """The tensors that the calls of the pass take after a product and before the next one of a kind."""
+        group, found = self._pass(at), set[Sizes]()
+        for other in range(at + 1, len(self._calls)):
+            if self._pass(other) != group:
+                continue
+            if self._calls.owner[other] == other and kind_of_call(self._calls.names[other]) == kind:
+                break
+            found.update(self.taken(other))
+        return found
 
     def _read(self) -> None:
         before: dict[Pass, int] = {}
         top = self._calls.topmost.tolist()
         for at in range(len(self._calls)):
-            taken = self._taken(at)
+            taken = self.taken(at)
             if not taken:
                 continue
             group = self._pass(at)
@@ -192,7 +257,9 @@ class Takers:
             if top[at]:
                 last = before.get(group)
                 self._keep(self._free, group, at, taken if last is None else self._unexplained(last, taken))
-                if last is not None:
+                if last is None:
+                    self.begin.update(taken)
+                else:
                     self._follower[last] = at
                 before[group] = at
 
@@ -205,7 +272,7 @@ class Takers:
         phase = of("phase")[at]
         return of("process")[at], of("thread")[at], of("step")[at], "forward" if phase in FORWARD else phase
 
-    def _taken(self, at: int) -> tuple[Sizes, ...]:
+    def taken(self, at: int) -> tuple[Sizes, ...]:
         """The tensors that a call takes as data. Those inside a product, and a convolution's weight, are left out."""
         calls = self._calls
         shapes = calls.column("input_shapes")[at]
@@ -215,8 +282,7 @@ class Takers:
         convolution = kind_of_call(calls.names[at]) == "convolution"
         key = (calls.names[at] if convolution else "", shapes)
         if key not in self._known:
-            both = operands(calls.call(at)) if convolution else None
-            self._known[key] = both[:1] if both else tuple(_tensors(shapes))
+            self._known[key] = _data(calls.call(at)) if convolution else tuple(_tensors(shapes))
         return self._known[key]
 
     def _unexplained(self, before: int, taken: Sequence[Sizes]) -> list[Sizes]:
@@ -229,14 +295,26 @@ class Takers:
 
     def _returns(self, at: int, sizes: Sizes) -> bool:
         calls = self._calls
-        kind, taken = kind_of_call(calls.names[at]), self._taken(at)
+        kind, taken = kind_of_call(calls.names[at]), self.taken(at)
         if kind == "convolution":
             call = calls.call(at)
             both = operands(call)
             return both is not None and can_return(*both, is_transposed([call.name]), sizes)
-        if kind in SAME_CHANNELS:
-            return any(len(each) == len(sizes) and each[:2] == sizes[:2] for each in taken)
+        if "pool" in calls.names[at]:
+            return any(_is_pooled(each, sizes) for each in taken)
         return kind in SAME_SIZES and sizes in taken
+
+
+def _data(call: ProfiledOperation) -> tuple[Sizes, ...]:
+    """What a convolution takes beside what it is made of: its input, or of its gradients that of the output."""
+    gradient, both = grad_output(call), operands(call)
+    return (gradient,) if gradient else both[:1] if both else ()
+
+
+def _is_pooled(sizes: Sizes, pooled: Sizes) -> bool:
+    """Whether pooling can return the second of the first: the same batch and channels, no more positions."""
+    same = len(sizes) == len(pooled) and sizes[:2] == pooled[:2]
+    return same and all(more >= less for more, less in zip(sizes[2:], pooled[2:], strict=True))
 
 
 def _tensors(shapes: Sequence[Any]) -> Iterator[Sizes]:
