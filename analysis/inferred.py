@@ -235,7 +235,6 @@ def _check(call: ProfiledOperation, inputs: Sizes, weight: Sizes) -> None:
 # --- counts ----------------------------------------------------------------------------------------------------------
 
 
-@functools.lru_cache(maxsize=1 << 16)
 def _readings(inputs: Sizes, weight: Sizes, output: Sizes, transposed: bool | None) -> tuple[int, ...]:
     """The counts of a convolution, and of a transposed one, that can return such an output."""
     straight = transposed is not True and _fits(inputs, weight, output)

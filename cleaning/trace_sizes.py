@@ -84,7 +84,7 @@ class Sizing:
         return Size(units, flop, groups, tiles)
 
     def _of_forward(self, at: int, call: ProfiledOperation, forward: int | None, why: str) -> Size:
-        """A gradient's size by its forward call's, unless products inside have other counts. why: it has none itself."""
+        """A gradient's size by its forward call's, unless products inside have other counts. why: none itself."""
         if forward is None:
             return Size(why=why)
         partner = self.size(forward)

@@ -12,7 +12,7 @@ which counts they leave.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from math import prod
 from typing import Any
 
@@ -203,16 +203,18 @@ class Takers:
     def __init__(self, calls: Calls) -> None:
         self._calls = calls
         self._known: dict[object, tuple[Sizes, ...]] = {}  # what equal arguments hold
+        self._can_return = cache(can_return)
         self._last: dict[Pass, dict[Sizes, int]] = {}
         self._free: dict[Pass, dict[Sizes, int]] = {}
-        self.begin: set[Sizes] = set()  # what the first calls of passes take
+        self.begin: set[Sizes] = set()  # what the first calls of forward passes take
         self._follower: dict[int, int] = {}  # outermost call → the next one of its pass that takes a tensor
         self._read()
 
     def after(self, at: int) -> tuple[tuple[Sizes, ...], tuple[Sizes, ...]]:
         """(all, in free places) sizes that calls after a convolution take and that it can return.
 
-        The second is empty if the call right after it is a product, or takes none of them.
+        The second is empty if the call right after it is a product, takes none of them, or takes one of the sizes of
+        the convolution's own input, since that may be the input again (a branch).
         """
         call = self._calls.call(at)
         both = operands(call)
@@ -221,14 +223,14 @@ class Takers:
         group = (*self._pass(at), len(both[0]), both[0][0])
         transposed = is_transposed([call.name])
         seen = [sizes for sizes, last in self._last.get(group, {}).items() if last > at]
-        taken = tuple(sizes for sizes in seen if can_return(*both, transposed, sizes))
+        taken = tuple(sizes for sizes in seen if self._can_return(*both, transposed, sizes))
         follower = self._follower.get(at)
         if follower is None or self._calls.product[follower]:
             return taken, ()
         own = self.taken(follower)
         free = self._free.get(group, {})
         left = tuple(sizes for sizes in taken if sizes in own or free.get(sizes, NONE) > at)
-        return taken, left if any(sizes in own for sizes in taken) else ()
+        return taken, left if both[0] not in own and any(sizes in own for sizes in taken) else ()
 
     def taken_after(self, at: int, sizes: Sizes) -> bool:
         """Whether any later call of the pass takes a tensor of these sizes."""
@@ -258,7 +260,7 @@ class Takers:
                 last = before.get(group)
                 self._keep(self._free, group, at, taken if last is None else self._unexplained(last, taken))
                 if last is None:
-                    self.begin.update(taken)
+                    self.begin.update(taken if group[-1] == "forward" else ())
                 else:
                     self._follower[last] = at
                 before[group] = at
@@ -299,7 +301,7 @@ class Takers:
         if kind == "convolution":
             call = calls.call(at)
             both = operands(call)
-            return both is not None and can_return(*both, is_transposed([call.name]), sizes)
+            return both is not None and self._can_return(*both, is_transposed([call.name]), sizes)
         if "pool" in calls.names[at]:
             return any(_is_pooled(each, sizes) for each in taken)
         return kind in SAME_SIZES and sizes in taken
