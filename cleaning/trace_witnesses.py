@@ -5,14 +5,19 @@
   since autograd runs the nodes of one thread in the reverse order of their making.
 * The tensors that later calls of the same pass (thread, step, phase) take.
 
+Which gradients were asked for is told by the same calls: each goes into a later call of the pass.
+
 Not claimed: that a tensor of a later call is the output because it has the right sizes; `analysis/inferred.py` asks
-which counts they leave.
+which counts they leave. Nor that a gradient was asked for where input and data, or what is made of data without
+parameters, have the sizes of other tensors.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, cached_property
+from itertools import islice
 from math import prod
 from typing import Any
 
@@ -206,6 +211,7 @@ class Takers:
         self._can_return = cache(can_return)
         self._last: dict[Pass, dict[Sizes, int]] = {}
         self._free: dict[Pass, dict[Sizes, int]] = {}
+        self._places: dict[Pass, list[int]] = {}  # calls of a pass that take tensors
         self.begin: set[Sizes] = set()  # what the first calls of forward passes take
         self._follower: dict[int, int] = {}  # outermost call → the next one of its pass that takes a tensor
         self._read()
@@ -238,10 +244,9 @@ class Takers:
 
     def until_next(self, at: int, kind: str) -> set[Sizes]:
         """The tensors that the calls of the pass take after a product and before the next one of a kind."""
-        group, found = self._pass(at), set[Sizes]()
-        for other in range(at + 1, len(self._calls)):
-            if self._pass(other) != group:
-                continue
+        found = set[Sizes]()
+        mine = self._places.get(self._pass(at), [])
+        for other in islice(mine, bisect_right(mine, at), None):
             if self._calls.owner[other] == other and kind_of_call(self._calls.names[other]) == kind:
                 break
             found.update(self.taken(other))
@@ -255,6 +260,7 @@ class Takers:
             if not taken:
                 continue
             group = self._pass(at)
+            self._places.setdefault(group, []).append(at)
             self._keep(self._last, group, at, taken)
             if top[at]:
                 last = before.get(group)
@@ -322,7 +328,9 @@ def _is_pooled(sizes: Sizes, pooled: Sizes) -> bool:
 def _tensors(shapes: Sequence[Any]) -> Iterator[Sizes]:
     """The sizes in the arguments of a call, of lists of tensors too, that a convolution's output may have."""
     for each in shapes:
-        if each and isinstance(each[0], Sequence):
+        if not isinstance(each, Sequence) or not each:
+            continue
+        if isinstance(each[0], Sequence):
             yield from _tensors(each)
-        elif len(each) >= LEAST_DIMENSIONS:
+        elif len(each) >= LEAST_DIMENSIONS and all(type(size) is int for size in each):
             yield tuple(each)

@@ -79,3 +79,17 @@ def train(model: torch.nn.Module, *inputs: torch.Tensor) -> Callable[[], None]:
 
     step()
     return step
+
+
+def both(run: Callable[[], Any], path: Path, **kept: bool) -> tuple[list[OperationInstance], list[OperationInstance]]:
+    """The products of a recording as it was made, and stripped; path: a folder."""
+    events = recorded(run, path / "recorded.json")
+    full = products(read_back(events, path / "full.json"))
+    old = products(read_back(stripped(events, **kept), path / "old.json"))
+    assert [each.name for each in full] == [each.name for each in old]
+    return full, old
+
+
+def counts(found: list[OperationInstance]) -> list[int | None]:
+    """FLOP of each by sizes; None: unknown."""
+    return [each.expected_flop for each in found]

@@ -15,11 +15,13 @@ from analysis import inferred
 from analysis.inferred import (
     Witnesses,
     can_come_out,
+    can_return,
     forward_flop,
     grad_output,
     gradient_flop,
     gradients_asked,
     is_transposed,
+    operands,
     window,
 )
 from analysis.recorded import product_flop
@@ -73,6 +75,9 @@ def test_a_later_tensor_that_cannot_come_out_is_left_out() -> None:
     made, out = conv(2, 4, (8, 8), 6, (3, 3), stride=2, padding=1)
     old = without_settings(made)
     impossible = ((2, 4, 8, 8), (1, 6, 4, 4), (2, 6, 25, 4), (2, 6), ())  # at most 8 + dilation 8 · 2
+    both = operands(old)
+    assert both is not None
+    assert [can_return(*both, False, each) for each in (*impossible, out)] == [False] * 5 + [True]
     assert forward_flop(old, (), Witnesses(taken=(*impossible, out))) == product_flop(made)
     with pytest.raises(Unavailable, match="neither its stride nor what comes out"):
         forward_flop(old, (), Witnesses(taken=impossible))
