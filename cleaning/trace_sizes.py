@@ -101,7 +101,10 @@ class Sizing:
         """(units, FLOP of one). Raises Unavailable."""
         flop = self._own_flop(call)
         if isinstance(flop, str):
-            return self._without_settings(at, call, flop)
+            units, flop = self._without_settings(at, call, flop)
+            if self._least_inside(at) > units * flop:
+                raise Unavailable(f"{call.name}: the products inside are more than what was inferred of it")
+            return units, flop
         asked = _asked(call)
         return (asked, flop // asked) if asked else (1 if asked is None else 0, flop)
 

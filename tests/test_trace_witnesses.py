@@ -288,6 +288,20 @@ def test_products_inside_a_convolution_stand_against_what_is_inferred() -> None:
     assert nested(image).reason == "aten::conv2d: what was recorded of its output does not agree"
 
 
+def test_a_number_inside_that_stands_on_sizes_is_never_taken_out() -> None:
+    """One product inside has no sizes, the other more than what the next call lets the convolution be."""
+    made = MadeUp()
+    at = made.call("aten::conv2d", Tensor(*X), Tensor(*W), settings=False)
+    made.call("aten::mm", parent=at)
+    product = made.call("aten::mm", Tensor(64, 64), Tensor(64, 64), parent=at, settings=False)
+    made.kernel(product, "volta_sgemm_64x32_sliced1x4_tn", source_flop=2 * 64**3)
+    made.call("aten::relu", Tensor(*HALF), settings=False)
+    found = clean(*made.tables(), "kineto")
+    assert HALF_FLOP < 2 * 64**3
+    assert (found.instances[0].expected_flop, found.instances[0].repaired_flop) == (None, 2 * 64**3)
+    assert "more than what was inferred" in found.instances[0].reason
+
+
 def test_products_inside_tell_how_many_gradients() -> None:
     one = ((8, 36), (36, 64))  # 2 · 8 · 36 · 64 = HALF_FLOP
     assert nested(one, gradient=HALF).units == 1
