@@ -434,10 +434,17 @@ def test_a_gradient_without_sizes_has_those_of_its_forward_call() -> None:
 
 
 def test_the_next_call_tells_what_came_out() -> None:
-    for next_call, flop in (("aten::batch_norm", CONV // 4), ("aten::conv2d", None)):
+    """Also with the counter of batch norm between, a tensor without sizes; no size at all tells nothing."""
+    for next_call, sizes, flop in (
+        ("aten::batch_norm", (32, 64, 28, 28), CONV // 4),
+        ("aten::conv2d", (32, 64, 28, 28), CONV // 4),
+        ("aten::add", (), None),
+        ("aten::linear", (32, 64), None),
+    ):
         made = MadeUp()
         made.kernel(made.call("aten::conv2d", Tensor(*INPUT), Tensor(*WEIGHT), settings=False), SCUDNN)
-        made.call(next_call, Tensor(32, 64, 28, 28), Tensor(64), settings=False)
+        made.call("aten::add", Tensor(), None, settings=False)
+        made.call(next_call, Tensor(*sizes), Tensor(64), settings=False)
         found = cleaned(made)
         assert found.instances[0].expected_flop == flop, next_call
 
