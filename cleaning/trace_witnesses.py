@@ -69,10 +69,15 @@ class Outputs:
         return self._input_asked(both[0], both[0] in at_once) if later[0] else False, weight
 
     def _input_asked(self, sizes: Sizes, at_once: bool) -> bool | None:
-        """Of an input whose sizes later calls take: data has no gradient, nor what frozen parts return."""
+        """Of an input whose sizes later calls take: data has no gradient, nor what frozen parts return.
+
+        What has as many channels as data may be data after pooling or scaling, which have no parameters.
+        """
         if sizes in self._data:
             return None
-        return True if at_once or not self._is_frozen else None
+        if at_once:
+            return True
+        return None if self._is_frozen or sizes[1] in {each[1] for each in self._data if len(each) > 1} else True
 
     @cached_property
     def _data(self) -> set[Sizes]:

@@ -158,9 +158,6 @@ ROWS: list[tuple[Any, str, Any, Function]] = [
     (trace_counts, "TENSOR_UNITS", re.compile("$x"), clean.test_counters_of_fp32_do_not_see_tensor_units),
     (trace_report, "whole_sum", known_sum, no_ratio),
     (trace_lines, "together", over_all_kernels, own_time),
-    (inferred, "_fits", always(True), inferring.test_an_output_that_cannot_be_is_left_out),
-    (inferred, "can_come_out", always(True), inferring.test_an_output_that_cannot_be_is_left_out),
-    (traces, "makes_products", always(True), clean.test_without_sizes_the_gap_stays_and_is_told),
     (inferred, "_fits", always(True), inferring.test_a_later_tensor_that_cannot_come_out_is_left_out),
     (inferred, "can_come_out", always(True), inferring.test_a_later_tensor_that_cannot_come_out_is_left_out),
 ]
