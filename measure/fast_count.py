@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from analysis import kinds
 from measure.collector import collector_off
@@ -30,10 +31,11 @@ from measure.predict import whole
 from measure.predict.alike import Likeness
 from measure.predict.blocks import Blocks, Replay
 from measure.predict.calls import watched
+from measure.predict.checkpoints import check_predicted, check_unhooked, computed_again, hooks_set
 from measure.predict.executed import traced
 from measure.predict.mode import EngineRan, PredictMode, Tape
 from measure.predict.randomness import kept_random
-from measure.predict.reach import Walk, edges_of, phase
+from measure.predict.reach import NotPredicted, Walk, edges_of
 from measure.predict.settled import prepared
 from measure.predict.untouched import Parts, kept, on_meta
 from results.errors import Unavailable
@@ -92,6 +94,8 @@ def fast_count(
     task = _Task(model, inputs, dict(kwargs or {}), train, grad_inputs, loss_of, rows)
     try:
         return _predicted(task, reuse)
+    except NotPredicted as fault:
+        return _executed(task, str(fault))
     except Exception as fault:  # noqa: BLE001  a model's own code may raise anything; it is told, and the trace asked
         return _executed(task, f"{type(fault).__name__}: {' '.join(str(fault).split())[:200]}")
 
@@ -119,6 +123,7 @@ def _predicted(task: _Task, reuse: bool) -> FastCount:
     """One forward pass; again without replays where those cannot be trusted."""
     known_code = reuse and task.loss_of is None and not _global_hooks()
     parts, alike = prepared(task.model, task.train, known_code)
+    check_unhooked(task.model, tree_leaves((task.inputs, task.kwargs)), modules_too=not parts.settled)
     try:
         found, replayed, drawn = _kept_pass(parts, task, reuse, alike)
     except EngineRan:
@@ -147,27 +152,15 @@ def _pass(
     paths = ModulePaths(model) if task.rows else None
     inputs, kwargs = on_meta((task.inputs, task.kwargs), task.grad_inputs)
     with watched(mode, blocks, paths):
+        before = hooks_set()
         with mode, torch.enable_grad():
             outputs = model(*inputs, **kwargs)
             loss = outputs if task.loss_of is None else task.loss_of(outputs)
+        check_predicted(mode, before)
         walk = Walk(mode) if blocks is None else Walk(mode, beyond=blocks.found)
         walk.go(edges_of(tensors(loss)))
-        _computed_again(walk, tape, mode)
+        computed_again(walk, mode)
     return _summed(tape, walk, blocks, task.rows), blocks
-
-
-def _computed_again(walk: Walk, tape: Tape, mode: PredictMode) -> None:
-    """Run what each checkpoint under the walk computes again, by asking for one tensor that it did not save."""
-    if not tape.hooks:
-        return
-    numbers = {node._sequence_nr(): node for node in walk.found.nodes}
-    for group in tape.hooks.values():
-        nodes = [numbers[number] for number in group if number in numbers]
-        if nodes:
-            with phase(mode, "recompute", ""):
-                for name in dir(nodes[0]):
-                    if name.startswith("_saved_") and isinstance(getattr(nodes[0], name), torch.Tensor):
-                        break
 
 
 def _summed(tape: Tape, walk: Walk, blocks: Blocks | None, by_module: bool) -> FastCount:
@@ -221,7 +214,8 @@ def _below(path: str, where: str) -> str:
 def _global_hooks() -> bool:
     """Whether hooks on all modules are there, which replays would not call."""
     module = torch.nn.modules.module
-    return bool(module._global_forward_hooks or module._global_forward_pre_hooks or module._global_backward_hooks)
+    forward = module._global_forward_hooks or module._global_forward_pre_hooks
+    return bool(forward or module._global_backward_hooks or module._global_backward_pre_hooks)
 
 
 def _executed(task: _Task, reason: str) -> FastCount:

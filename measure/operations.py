@@ -8,8 +8,8 @@ real ones on any device (to confirm what a device really runs). `trace` tries th
 What it records is what reaches the dispatcher below autograd and autocast: one Operation per ATen call, views
 included; an operator that a kernel decomposes inside itself stays whole. It does not time anything and does not see
 kernels; trace a model before torch.compile gets it. Recomputation (activation checkpointing) is
-what module forwards, or torch's checkpoint with gradients on, run while the engine is inside a node; a checkpoint of
-one's own over a plain function is taken for backward. Garbage collection is off while a step is recorded, so that
+what module forwards, or torch's checkpoint, run while the engine is inside a node; a checkpoint of one's own over a
+plain function is taken for backward. Garbage collection is off while a step is recorded, so that
 what only the collector frees counts as alive, in every trace alike.
 """
 
@@ -276,7 +276,7 @@ class Recorder:
         return self._links.made(len(self._rows), seen)
 
     def _recomputes(self) -> bool:
-        return self._paths.depth > self._depth or (torch.is_grad_enabled() and in_checkpoint())
+        return self._paths.depth > self._depth or in_checkpoint()
 
     def _input(self, tensor: torch.Tensor) -> int:
         try:

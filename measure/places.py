@@ -158,13 +158,16 @@ class _Numbers:
 
 
 _CHECKPOINT_FILE = torch.utils.checkpoint.__file__
+_ENGINE: CodeType = torch.autograd.graph._engine_run_backward.__code__
 
 
 def in_checkpoint() -> bool:
-    """Whether torch's checkpointing is on the stack of this thread."""
+    """Whether torch's checkpointing runs on this thread, and has not itself started a backward pass that runs now."""
     frame = sys._getframe()
     while frame is not None:
         code: CodeType = frame.f_code
+        if code is _ENGINE:
+            return False
         if code.co_filename == _CHECKPOINT_FILE:
             return True
         frame = frame.f_back  # type: ignore[assignment]

@@ -29,7 +29,6 @@ from measure.schemas import Plan
 _next_number = torch._C._autograd._get_sequence_nr
 _current_node = torch._C._current_autograd_node
 _grad = torch.is_grad_enabled
-_top_hooks = torch._C._autograd._top_saved_tensors_default_hooks
 
 LARGEST_REAL = 2**16
 """Elements that a tensor may have which a model makes on another device; larger ones are made on meta."""
@@ -46,9 +45,9 @@ class Tape:
     """What a pass ran. products: (form, module); numbered: number of an autograd node → its place among products.
 
     executed: shares of what ran in nodes whose gradients cannot be predicted, (phase, module, kind, model FLOP).
-    places: number of a node → the module it belongs to, kept where rows are asked for. hooks: id of the hooks on saved
-    tensors (a checkpoint's) → numbers of the products' nodes made under them. wrote_unsafely: whether an operator was
-    run in place whose backward pass may hold products.
+    places: number of a node → the module it belongs to, kept where rows are asked for. frames: of each
+    checkpoint, the numbers of the nodes that were made in it, from and to. wrote_unsafely: whether an operator was run
+    in place whose backward pass may hold products.
     """
 
     products: list[tuple[Form, str]] = field(default_factory=list)
@@ -56,13 +55,14 @@ class Tape:
     executed: list[tuple[str, str, str, int]] = field(default_factory=list)
     not_understood: Counter[str] = field(default_factory=Counter)
     places: dict[int, str] = field(default_factory=dict)
-    hooks: dict[int, list[int]] = field(default_factory=dict)
+    frames: list[tuple[int, int]] = field(default_factory=list)
     wrote_unsafely: bool = False
 
 
 class PredictMode(TorchDispatchMode):
     """See the module. phase: "forward", or "backward" while a node is run by itself. depth: modules running inside.
-    left_out: whether anything was not run that autograd's engine would need."""
+    left_out: whether anything was not run that autograd's engine would need. unpredicted: what of the forward pass makes
+    it impossible to know the backward pass without running it; "" if nothing does."""
 
     def __init__(self, tape: Tape, keep_places: bool = False) -> None:
         super().__init__()
@@ -72,6 +72,7 @@ class PredictMode(TorchDispatchMode):
         self.depth = 0
         self.left_out = False
         self.engine_ran = False
+        self.unpredicted = ""
         self.before_model_code: Callable[[], None] = lambda: None
         self._keep_places = keep_places
         self._known = _KNOWN.setdefault(torch.get_default_dtype(), {})
@@ -106,15 +107,12 @@ class PredictMode(TorchDispatchMode):
             path = tape.places.get(node._sequence_nr(), path)
         if self.phase != "forward":
             kind, flop = form.forward
-            phase = "recompute" if self.depth or (_grad() and in_checkpoint()) else self.phase
+            phase = "recompute" if self.depth or in_checkpoint() else self.phase
             tape.executed.append((phase, path, kind, flop))
             return
         if _grad():
             number = _next_number() - 1
             tape.numbered.setdefault(number, len(tape.products))  # one without a node finds the number of another
-            hooks = _top_hooks(True)
-            if hooks is not None:
-                tape.hooks.setdefault(id(hooks[0]), []).append(number)
         tape.products.append((form, path))
 
 

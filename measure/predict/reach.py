@@ -5,7 +5,7 @@ can be predicted adds them; nodes of operators without products (SAFE) add nothi
 meta gradients, its products recorded, and edges that it returns no gradient for are not followed. Nodes are run in
 the order of the engine, last made first, because all gradients of their outputs must be known.
 
-Hooks on gradients are not run, and gradients are taken to be dense.
+Gradients are taken to be dense. A graph with hooks on gradients is not for a walk: what they do is not known.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Reached:
 
 
 class NotPredicted(Exception):
-    """A walk met a node that would have to be run, and must not run any."""
+    """The backward pass is not known without running it; a walk met a node that must not be run by itself."""
 
 
 class Walk:
@@ -152,6 +152,8 @@ class Walk:
     def _run(self, node: Any) -> list[Edge]:
         """Run one node on meta gradients; the edges along which it returns one."""
         mode, wanted = self._mode, self._wanted[node]
+        if any(begin <= node._sequence_nr() < end for begin, end in mode.tape.frames):
+            raise NotPredicted(f"{type(node).__name__} in a checkpoint")  # what it needs would be computed again for it
         custom = isinstance(node, torch.autograd.function.BackwardCFunction)
         with phase(mode, "backward", mode.tape.places.get(node._sequence_nr(), "")):
             gradients = [
