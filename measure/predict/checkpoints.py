@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.utils.hooks import RemovableHandle
 
-from measure.predict.mode import PredictMode
+from measure.predict.mode import Frame, PredictMode
 from measure.predict.reach import NotPredicted, Walk, phase
 from measure.predict.untouched import modules
 
@@ -25,7 +25,7 @@ class Checkpoints:
 
     def __init__(self, mode: PredictMode) -> None:
         self._mode = mode
-        self._open: list[int] = []
+        self._open: list[Frame] = []
 
     def begins(self, run: Callable[..., Any]) -> Callable[..., Any]:
         """In place of the function that sets hooks on saved tensors."""
@@ -36,7 +36,9 @@ class Checkpoints:
                     self._mode.unpredicted = "hooks on saved tensors inside of others (checkpoints inside one another)"
                 elif not getattr(pack, "__module__", "") == torch.utils.checkpoint.__name__:
                     self._mode.unpredicted = "hooks on saved tensors"
-                self._open.append(_next_number())
+                frame = Frame(_next_number())
+                self._open.append(frame)
+                return run(pack, _noticed(unpack, frame))
             return run(pack, unpack)
 
         return beginning
@@ -46,7 +48,9 @@ class Checkpoints:
 
         def ending() -> Any:
             if self._mode.phase == "forward" and self._open:
-                self._mode.tape.frames.append((self._open.pop(), _next_number()))
+                frame = self._open.pop()
+                frame.end = _next_number()
+                self._mode.tape.frames.append(frame)
             return run()
 
         return ending
@@ -57,15 +61,28 @@ def computed_again(walk: Walk, mode: PredictMode) -> None:
     if not mode.tape.frames:
         return
     numbers = {node._sequence_nr(): node for node in walk.found.nodes}
-    for begin, end in mode.tape.frames:
+    for frame in mode.tape.frames:
         with phase(mode, "recompute", ""):
-            any(_asked(numbers[number]) for number in range(end - 1, begin - 1, -1) if number in numbers)
+            for number in range(frame.end - 1, frame.begin - 1, -1):
+                if number in numbers:
+                    _ask(numbers[number], frame)
 
 
-def _asked(node: Any) -> bool:
-    """Whether the node has a tensor that was saved, now that it was asked for."""
-    saved = (name for name in dir(node) if name.startswith("_saved_"))
-    return any(isinstance(getattr(node, name), torch.Tensor) for name in saved)
+def _ask(node: Any, frame: Frame) -> None:
+    """Ask a node for what it saved until the checkpoint computes it. Numbers are saved as they are, without hooks."""
+    for name in dir(node):
+        if frame.asked:
+            return
+        if name.startswith("_saved_"):
+            getattr(node, name)
+
+
+def _noticed(unpack: Callable[[Any], Any], frame: Frame) -> Callable[[Any], Any]:
+    def asked(packed: Any) -> Any:
+        frame.asked = True
+        return unpack(packed)
+
+    return asked
 
 
 def hooks_set() -> int:

@@ -41,12 +41,21 @@ class EngineRan(Exception):
 
 
 @dataclass
+class Frame:
+    """One checkpoint: the numbers of the nodes that were made in it, from and to; whether it computed them again."""
+
+    begin: int
+    end: int = 0
+    asked: bool = False
+
+
+@dataclass
 class Tape:
     """What a pass ran. products: (form, module); numbered: number of an autograd node → its place among products.
 
     executed: shares of what ran in nodes whose gradients cannot be predicted, (phase, module, kind, model FLOP).
-    places: number of a node → the module it belongs to, kept where rows are asked for. frames: of each
-    checkpoint, the numbers of the nodes that were made in it, from and to. wrote_unsafely: whether an operator was run
+    places: number of a node → the module it belongs to, kept where rows are asked for. frames: of the
+    checkpoints. wrote_unsafely: whether an operator was run
     in place whose backward pass may hold products.
     """
 
@@ -55,7 +64,7 @@ class Tape:
     executed: list[tuple[str, str, str, int]] = field(default_factory=list)
     not_understood: Counter[str] = field(default_factory=Counter)
     places: dict[int, str] = field(default_factory=dict)
-    frames: list[tuple[int, int]] = field(default_factory=list)
+    frames: list[Frame] = field(default_factory=list)
     wrote_unsafely: bool = False
 
 

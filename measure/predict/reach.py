@@ -152,7 +152,7 @@ class Walk:
     def _run(self, node: Any) -> list[Edge]:
         """Run one node on meta gradients; the edges along which it returns one."""
         mode, wanted = self._mode, self._wanted[node]
-        if any(begin <= node._sequence_nr() < end for begin, end in mode.tape.frames):
+        if any(frame.begin <= node._sequence_nr() < frame.end for frame in mode.tape.frames):
             raise NotPredicted(f"{type(node).__name__} in a checkpoint")  # what it needs would be computed again for it
         custom = isinstance(node, torch.autograd.function.BackwardCFunction)
         with phase(mode, "backward", mode.tape.places.get(node._sequence_nr(), "")):
@@ -162,12 +162,28 @@ class Walk:
             ]
             returned = node.apply(*gradients) if custom else node(*gradients)
         given = list(returned) if isinstance(returned, (tuple, list)) else [returned]
+        edges = list(node.next_functions)
         if custom:  # its edges are of tensors alone, its answers of all arguments
-            edges = [edge for edge in node.next_functions if edge[0] is not None]
+            edges = [edge for edge in edges if edge[0] is not None]
             given = [gradient for gradient, asked in zip(given, node.needs_input_grad, strict=False) if asked]
-            return [edge for edge, gradient in zip(edges, given, strict=True) if gradient is not None]
-        following = zip(node.next_functions, given, strict=True)
-        return [edge for edge, gradient in following if edge[0] is not None and gradient is not None]
+        pairs = [(edge, gradient) for edge, gradient in zip(edges, given, strict=True) if edge[0] is not None]
+        if any(gradient is None and _leads_to_function(edge) for edge, gradient in pairs):
+            raise NotPredicted("a function of its own behind one that returns no gradient: it is run with zeros")
+        return [edge for edge, gradient in pairs if gradient is not None]
+
+
+def _leads_to_function(edge: Edge) -> bool:
+    """Whether a function with a backward pass of its own is behind an edge."""
+    stack, passed = [edge[0]], set()
+    while stack:
+        node = stack.pop()
+        if node is None or node in passed:
+            continue
+        if isinstance(node, torch.autograd.function.BackwardCFunction):
+            return True
+        passed.add(node)
+        stack += [each[0] for each in node.next_functions]
+    return False
 
 
 @contextlib.contextmanager
