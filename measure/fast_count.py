@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -43,6 +43,7 @@ from results.errors import Unavailable
 __all__ = ["FastCount", "Row", "clear_cache", "fast_count"]
 
 Loss = Callable[[Any], Any]
+PHASES = ("forward", "backward", "recompute")
 
 
 @dataclass(frozen=True)
@@ -59,18 +60,21 @@ class Row:
 class FastCount:
     """Model FLOP of one step. recompute_flop: what activation checkpointing computes again, in neither of the others.
 
-    not_understood: operator → calls of those that no rule counts. rows: by module, if asked for. replayed: blocks that
+    The total of a phase with a call that no rule counts is None: at_least_flop has the sum of the others, phase → FLOP,
+    and unknown_calls how many there are, phase → calls. not_understood: operator → such calls of all phases. rows: by module, if asked for. replayed: blocks that
     were not run. executed: whether the executed trace counted instead; the notes then begin with the reason.
     """
 
-    forward_flop: int
-    backward_flop: int
-    recompute_flop: int = 0
+    forward_flop: int | None
+    backward_flop: int | None
+    recompute_flop: int | None = 0
     not_understood: Mapping[str, int] = field(default_factory=dict)
     rows: tuple[Row, ...] = ()
     notes: tuple[str, ...] = ()
     replayed: int = 0
     executed: bool = False
+    at_least_flop: Mapping[str, int] = field(default_factory=dict)
+    unknown_calls: Mapping[str, int] = field(default_factory=dict)
 
 
 def fast_count(
@@ -133,7 +137,7 @@ def _predicted(task: _Task, reuse: bool) -> FastCount:
     if replayed:
         found, _, _ = _kept_pass(parts, task, False)
     note = "the model drew random numbers while it ran: one of its courses is counted"
-    return FastCount(**{**vars(found), "notes": (*found.notes, note)})
+    return replace(found, notes=(*found.notes, note))
 
 
 def _kept_pass(parts: Parts, task: _Task, reuse: bool, alike: Likeness | None = None) -> tuple[FastCount, bool, bool]:
@@ -173,13 +177,25 @@ def _summed(tape: Tape, walk: Walk, blocks: Blocks | None, by_module: bool) -> F
     totals["backward"] += sum([replay.backward_flop() for replay in replays])
     for name, _, _, flop in tape.executed:
         totals[name] += flop
+    found = _with_totals(totals, tape.not_understood)
+    return replace(found, rows=_rows(tape, walk, replays) if by_module else (), replayed=len(replays))
+
+
+def _with_totals(totals: Mapping[str, int], unknown: Mapping[tuple[str, str], int]) -> FastCount:
+    """The totals of the phases, None where a call of the phase is unknown. unknown: (phase, operator) → calls."""
+    calls: Counter[str] = Counter()
+    names: Counter[str] = Counter()
+    for (phase, name), count in unknown.items():
+        calls[phase] += count
+        names[name] += count
+    forward, backward, recompute = (None if calls[phase] else totals[phase] for phase in PHASES)
     return FastCount(
-        totals["forward"],
-        totals["backward"],
-        totals["recompute"],
-        dict(tape.not_understood),
-        _rows(tape, walk, replays) if by_module else (),
-        replayed=len(replays),
+        forward,
+        backward,
+        recompute,
+        dict(names.most_common()),
+        at_least_flop={phase: totals[phase] for phase in PHASES},
+        unknown_calls={phase: calls[phase] for phase in PHASES},
     )
 
 
@@ -235,18 +251,17 @@ def _executed(task: _Task, reason: str) -> FastCount:
         raise Unavailable(f"neither predicted ({reason}) nor traced on fake tensors ({again})") from fault
     table: Counter[tuple[str, str, str]] = Counter()
     totals: Counter[str] = Counter()
+    unknown: Counter[tuple[str, str]] = Counter()
     for operation in trace.operations:
         flop = int(kinds.cost(operation).model_flop)
         name = "forward" if operation.phase == "loss" else operation.phase
         totals[name] += flop
+        unknown[name, operation.name] += kinds.bucket_of(operation.name) == "not_understood"
         if flop and task.rows:
             table[name, operation.module, operation.kind] += flop
-    return FastCount(
-        totals["forward"],
-        totals["backward"],
-        totals["recompute"],
-        kinds.not_understood(trace.operations),
-        tuple(Row(*key, flop) for key, flop in table.items()),
-        (f"counted by the executed trace: {reason}",),
+    return replace(
+        _with_totals(totals, unknown),
+        rows=tuple(Row(*key, flop) for key, flop in table.items()),
+        notes=(f"counted by the executed trace: {reason}",),
         executed=True,
     )

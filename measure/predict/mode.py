@@ -54,6 +54,7 @@ class Tape:
     """What a pass ran. products: (form, module); numbered: number of an autograd node → its place among products.
 
     executed: shares of what ran in nodes whose gradients cannot be predicted, (phase, module, kind, model FLOP).
+    not_understood: (phase, operator) → calls.
     places: number of a node → the module it belongs to, kept where rows are asked for. frames: of the
     checkpoints. wrote_unsafely: whether an operator was run
     in place whose backward pass may hold products.
@@ -62,7 +63,7 @@ class Tape:
     products: list[tuple[Form, str]] = field(default_factory=list)
     numbered: dict[int, int] = field(default_factory=dict)
     executed: list[tuple[str, str, str, int]] = field(default_factory=list)
-    not_understood: Counter[str] = field(default_factory=Counter)
+    not_understood: Counter[tuple[str, str]] = field(default_factory=Counter)
     places: dict[int, str] = field(default_factory=dict)
     frames: list[Frame] = field(default_factory=list)
     wrote_unsafely: bool = False
@@ -109,6 +110,11 @@ class PredictMode(TorchDispatchMode):
             if self.left_out:
                 raise EngineRan
 
+    def runs_in(self) -> str:
+        """The phase of what runs now."""
+        again = self.phase != "forward" and (self.depth or in_checkpoint())
+        return "recompute" if again else self.phase
+
     def note(self, form: Form) -> None:
         """A product ran."""
         tape, path = self.tape, self.path
@@ -116,8 +122,7 @@ class PredictMode(TorchDispatchMode):
             path = tape.places.get(node._sequence_nr(), path)
         if self.phase != "forward":
             kind, flop = form.forward
-            phase = "recompute" if self.depth or in_checkpoint() else self.phase
-            tape.executed.append((phase, path, kind, flop))
+            tape.executed.append((self.runs_in(), path, kind, flop))
             return
         if _grad():
             number = _next_number() - 1
@@ -175,7 +180,7 @@ def _unsafely(run: Run) -> Run:
 
 def _not_understood(name: str, run: Run) -> Run:
     def counted(mode: PredictMode, func: Any, args: Any, kwargs: Any) -> Any:
-        mode.tape.not_understood[name] += 1
+        mode.tape.not_understood[mode.runs_in(), name] += 1
         return run(mode, func, args, kwargs)
 
     return counted
