@@ -221,8 +221,9 @@ def to_fake(tree: Any, mode: FakeTensorMode) -> Any:
     """A module, in place, or a tree of tensors, turned into fake CPU tensors of this mode.
 
     The module may have been built on meta, or really; its parameters and buffers are replaced, with their sizes,
-    strides, dtypes, requires_grad and hooks on gradients; the gradients that they hold are dropped. Tensors that are shared stay shared. What a module
-    keeps outside of parameters and buffers is replaced where it is a tensor, or a list, tuple or dict of tensors.
+    strides, dtypes, requires_grad and hooks on gradients; the gradients that they hold are dropped. Tensors that
+    are shared stay shared. What a module keeps outside of parameters and buffers is replaced where it is a tensor,
+    or a list, tuple or dict of tensors.
     """
     if not isinstance(tree, torch.nn.Module):
         return tree_map(_faker(mode), tree)

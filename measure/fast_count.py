@@ -60,9 +60,10 @@ class Row:
 class FastCount:
     """Model FLOP of one step. recompute_flop: what activation checkpointing computes again, in neither of the others.
 
-    The total of a phase with a call that no rule counts is None: at_least_flop has the sum of the others, phase → FLOP,
-    and unknown_calls how many there are, phase → calls. not_understood: operator → such calls of all phases. rows: by module, if asked for. replayed: blocks that
-    were not run. executed: whether the executed trace counted instead; the notes then begin with the reason.
+    The total of a phase with a call that no rule counts is None: at_least_flop has the sum of the others, phase →
+    FLOP, and unknown_calls how many there are, phase → calls. not_understood: operator → such calls of all phases.
+    rows: by module, if asked for. replayed: blocks that were not run. executed: whether the executed trace counted
+    instead; the notes then begin with the reason.
     """
 
     forward_flop: int | None

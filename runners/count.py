@@ -167,9 +167,7 @@ def _answer(model: str, size: int, recording: Recording, rows: Sequence[FlopCoun
         model=model,
         batch_size=size,
         parameters=recording.parameters,
-        exact={
-            name: None if unknown[name] else at_least(recording, members) for name, members in phases.items()
-        },
+        exact={name: None if unknown[name] else at_least(recording, members) for name, members in phases.items()},
         other_flop={
             name: sum(int(cost(operation).other_flop) for operation in table if operation.phase in members)
             for name, members in phases.items()

@@ -59,9 +59,13 @@ def _exchanges(mode: PredictMode, reuse: bool) -> list[Exchange]:
     ]
     found.append((torch.autograd, "_engine_run_backward", lambda run: _here(run, _told(run, mode))))
     checkpoints = Checkpoints(mode)
-    found += [(torch._C._autograd, name, lambda run, with_=with_: _here(run, with_(run))) for name, with_ in (
-        ("_push_saved_tensors_default_hooks", checkpoints.begins), ("_pop_saved_tensors_default_hooks", checkpoints.ends),
-    )]
+    found += [
+        (torch._C._autograd, name, lambda run, with_=with_: _here(run, with_(run)))
+        for name, with_ in (
+            ("_push_saved_tensors_default_hooks", checkpoints.begins),
+            ("_pop_saved_tensors_default_hooks", checkpoints.ends),
+        )
+    ]
     if reuse:
         found += [
             (where, name, lambda run, passing=passing: _here(run, passing(run, mode)))
