@@ -29,8 +29,8 @@ PHASES = ("forward", "backward")
 class Counted:
     """One model at one batch size: exact FLOP of a training step by pass, and every counter's account.
 
-    exact: None where a call of the pass has no rule; at_least_flop has the sum of the others, and unknown_calls how many
-    there are, both by pass and empty where every call has a rule.
+    exact: None where a call of the pass has no rule; at_least_flop has the sum of the others, and unknown_calls how
+    many there are, both by pass.
 
     optimizer_flop: model FLOP of the optimizer. other_flop: pass → arithmetic that is no product. not_understood:
     operator → calls that the exact count has no rule for. notes: what must be said beside it.

@@ -34,7 +34,7 @@ class Checkpoints:
             if self._mode.phase == "forward":
                 if self._open:
                     self._mode.unpredicted = "hooks on saved tensors inside of others (checkpoints inside one another)"
-                elif not getattr(pack, "__module__", "") == torch.utils.checkpoint.__name__:
+                elif getattr(pack, "__module__", "") != torch.utils.checkpoint.__name__:
                     self._mode.unpredicted = "hooks on saved tensors"
                 frame = Frame(_next_number())
                 self._open.append(frame)

@@ -71,8 +71,8 @@ class Tape:
 
 class PredictMode(TorchDispatchMode):
     """See the module. phase: "forward", or "backward" while a node is run by itself. depth: modules running inside.
-    left_out: whether anything was not run that autograd's engine would need. unpredicted: what of the forward pass makes
-    it impossible to know the backward pass without running it; "" if nothing does."""
+    left_out: whether anything was not run that autograd's engine would need. unpredicted: why the
+    backward pass cannot be known without running it; "" if it can."""
 
     def __init__(self, tape: Tape, keep_places: bool = False) -> None:
         super().__init__()
