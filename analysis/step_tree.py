@@ -34,7 +34,7 @@ class Node:
 
     counted_parameters: of it and below, those that no module before it had; they add up over modules that are apart.
     unknown_calls: pass, or "recompute" → operations that no rule counts: its FLOP are of the others alone, and no rate
-    follows from them. unknown_time_s: what these took.
+    follows from them. unknown_time_s: what these took; None where that was not timed.
     """
 
     module: str
@@ -60,7 +60,7 @@ class Node:
     bound: str = ""
     time_by_bound_s: Mapping[str, float] = field(default_factory=dict)
     unknown_calls: Mapping[str, int] = field(default_factory=dict)
-    unknown_time_s: float = 0.0
+    unknown_time_s: float | None = 0.0
 
     @property
     def name(self) -> str:
@@ -83,7 +83,7 @@ class Node:
     @property
     def unknown_time_ratio(self) -> float | None:
         """Share of the time of its operations that those without a count took; None where nothing was timed."""
-        return self.unknown_time_s / self.time_s if self.time_s else None
+        return None if self.unknown_time_s is None or not self.time_s else self.unknown_time_s / self.time_s
 
     @property
     def forward_mac(self) -> int:
@@ -232,9 +232,14 @@ def _node(
         bound=main_bound(by_bound),
         time_by_bound_s=by_bound,
         unknown_calls=Counter(_pass(operation.phase) for operation in operations if not operation.understood),
-        unknown_time_s=sum(operation.time_s or 0.0 for operation in operations if not operation.understood),
+        unknown_time_s=_time_of([operation for operation in operations if not operation.understood]),
         **{f"{side}_time_s": time_s for side, time_s in times.items()},
     )
+
+
+def _time_of(operations: Sequence[StepOperation]) -> float | None:
+    times = [operation.time_s for operation in operations if operation.time_s is not None]
+    return sum(times) if len(times) == len(operations) else None
 
 
 def _pass(phase: str) -> str:

@@ -123,7 +123,8 @@ def listed(names: Sequence[str]) -> str:
 
 def _used(profile: StepProfile, root: Node, roof: StepRoof) -> str:
     denominator, against = headline(roof)
-    work = f"A step of {profile.model}{_batch(profile)} has {_at_least(root)}{si(root.model_flop, 'FLOP')} of useful arithmetic"
+    flop = f"{_at_least(root)}{si(root.model_flop, 'FLOP')}"
+    work = f"A step of {profile.model}{_batch(profile)} has {flop} of useful arithmetic"
     if against.utilization_ratio is None or not roof.step_s:
         return f"{work}. What share of the device that uses is not known: {against.reason}."
     needed_s = against.utilization_ratio * roof.step_s

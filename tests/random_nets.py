@@ -208,7 +208,9 @@ FUNCTIONS: dict[str, Callable[[Net, torch.Tensor, int], torch.Tensor]] = {
     "no_grad": lambda net, x, v: _without_gradients(net, x),
     "beside": lambda net, x, v: _kept(net, x, x @ net.w),
     "size": lambda net, x, v: x @ net.w if x.shape[0] % (v + 1) else x + 1,
-    "reduction": lambda net, x, v: [x - x.mean(), x / (1 + x.norm()), x.softmax(1), x.cumsum(0), x * x.std(), x + x.amax()][v],
+    "reduction": lambda net, x, v: [
+        x - x.mean(), x / (1 + x.norm()), x.softmax(1), x.cumsum(0), x * x.std(), x + x.amax()
+    ][v],
     "hook": lambda net, x, v: _hooked(net, x * 1, v),
     "other": lambda net, x, v: x + net.other @ net.w if v % 2 else x * net.other,
     "inner_gradient": lambda net, x, v: _inner_gradient(net, x, v),

@@ -102,8 +102,8 @@ def _given(parameter: inspect.Parameter, named: Mapping[str, Any]) -> Any:
 def resized(example: Any, size: int, device: torch.device) -> Any:
     """The example with `size` samples in dimension 0 of every tensor, its own again and again; the rest as it is.
 
-    Whether a tensor needs a gradient, is a leaf, has hooks, how it lies in memory, and which tensor comes twice is as in
-    the example. Raises ValueError if its tensors do not agree in dimension 0, or have no rectangular form.
+    Whether a tensor needs a gradient, is a leaf, has hooks, how it lies in memory, and which comes twice is as in the
+    example. Raises ValueError if its tensors do not agree in dimension 0, or have no rectangular form.
     """
     for leaf in tree_leaves(example):
         check_dense(leaf)
