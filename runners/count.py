@@ -156,7 +156,7 @@ def _answer(model: str, size: int, recording: Recording, rows: Sequence[FlopCoun
     from analysis.kinds import cost, not_understood
     from cleaning.accounts.backward import backward
     from cleaning.accounts.causes import CAUSES
-    from cleaning.accounts.reconcile import PHASES, at_least, reconcile, unknown_calls
+    from cleaning.accounts.reconcile import PHASES, at_least, exact, reconcile, unknown_calls
     from reports.accounts import Counted
 
     table = recording.training or recording.operations
@@ -167,7 +167,7 @@ def _answer(model: str, size: int, recording: Recording, rows: Sequence[FlopCoun
         model=model,
         batch_size=size,
         parameters=recording.parameters,
-        exact={name: None if unknown[name] else at_least(recording, members) for name, members in phases.items()},
+        exact={name: exact(recording, name, members) for name, members in phases.items()},
         other_flop={
             name: sum(int(cost(operation).other_flop) for operation in table if operation.phase in members)
             for name, members in phases.items()

@@ -28,7 +28,7 @@ SETTINGS = {
     "database": None,
     "suppress_health_check": list(HealthCheck),
 }
-NOT_RUN = ("mutated", "extra time", "should return None")
+NOT_RUN = ("mutated", "extra time", "should return None", "not found in storage")
 """In what PyTorch says of a net that it cannot train."""
 
 

@@ -41,10 +41,14 @@ def reconcile(model: str, batch_size: int, recording: Recording, rows: Iterable[
     return accounts, causes
 
 
-def exact(recording: Recording, phase: str) -> int | None:
+def exact(recording: Recording, phase: str, members: Sequence[str] | None = None) -> int | None:
     """Model FLOP of one pass of a training step; of the recorded evaluation where no step could be trained. None where
-    a call of the pass has no rule: its total is not known."""
-    return None if unknown_calls(recording, PHASES[phase]) else at_least(recording, PHASES[phase])
+    a call of the pass has no rule: its total is not known.
+
+    members: the step's phases that belong to it; None: those of PHASES.
+    """
+    phases = PHASES[phase] if members is None else members
+    return None if unknown_calls(recording, phases) else at_least(recording, phases)
 
 
 def at_least(recording: Recording, phases: Sequence[str]) -> int:
