@@ -10,7 +10,8 @@ has them; footprints are of storages, each counted once:
 * *input and output*: the batch and its targets;
 * *eager* and *minimal footprint*: the peaks of live bytes, which `analysis/footprint_formula.py` finds.
 
-A quantity that has no formula is None (`Derived.without`: all FLOP, and what hangs on them).
+A quantity that has no formula is None (`Derived.without`: all FLOP, and what hangs on them), and so are model FLOP and
+all FLOP of a step with an operation that no rule understands: `at_least` has those of its other operations.
 """
 
 from __future__ import annotations
@@ -47,6 +48,8 @@ QUANTITIES = {
 
 COSTS = ("model_flop", "all_flop", "bytes_accessed", "made_bytes", "calls")
 """What there is of each phase, kind, module and operation. made_bytes: of the storages that it makes."""
+
+FLOP = ("model_flop", "all_flop")
 
 PART = (*COSTS, "operational_intensity")
 """The same, with all FLOP ÷ bytes accessed."""
@@ -110,9 +113,18 @@ def totals(
             if term.quantity == quantity:
                 whole[name] += term.expression
     whole["all_flop"] = None if derived.without else whole["all_flop"]
+    if derived.not_understood:
+        whole.update(dict.fromkeys(FLOP))
     whole["operational_intensity"] = _intensity(whole)
     whole.update(peaks)
     return {name: whole.get(name) for name in QUANTITIES}
+
+
+def at_least(derived: Derived) -> dict[str, Expr]:
+    """Model FLOP and all FLOP of the operations that a rule understands, where there are others; else nothing."""
+    if not derived.not_understood:
+        return {}
+    return {name: expression(_cost(derived, name, lambda place: isinstance(place, Place))) for name in FLOP}
 
 
 def parts(derived: Derived, by: str) -> dict[str, dict[str, Expr]]:
@@ -127,6 +139,9 @@ def parts(derived: Derived, by: str) -> dict[str, dict[str, Expr]]:
     }
     for place, _ in derived.without:
         found[label(place)]["all_flop"] = None
+    for place in dict.fromkeys(place for place, _ in derived.counts if isinstance(place, Place)):
+        if not place.kind:  # not understood
+            found[label(place)].update(dict.fromkeys(FLOP))
     return {name: {**costs, "operational_intensity": _intensity(costs)} for name, costs in found.items()}
 
 

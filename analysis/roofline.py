@@ -199,6 +199,8 @@ def against(
     bytes_per_s: float | None,
 ) -> Against:
     """Utilization, attainable ratio and unfused estimate over one set of peaks."""
+    if unknown := sum(not operation.understood for operation in operations):
+        return Against(reason=f"{unknown} operations have no rule, and the FLOP of the step are not known")
     products = [operation for operation in operations if operation.model_flop]
     if not products:
         return Against(reason="the step has no model FLOP")

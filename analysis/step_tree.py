@@ -11,7 +11,7 @@ beside those of another.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
@@ -33,6 +33,8 @@ class Node:
     """One module with all below it. Times are None where none of its operations was timed.
 
     counted_parameters: of it and below, those that no module before it had; they add up over modules that are apart.
+    unknown_calls: pass, or "recompute" → operations that no rule counts: its FLOP are of the others alone, and no rate
+    follows from them. unknown_time_s: what these took; None where that was not timed.
     """
 
     module: str
@@ -57,6 +59,8 @@ class Node:
     utilization_ratio: float | None = None
     bound: str = ""
     time_by_bound_s: Mapping[str, float] = field(default_factory=dict)
+    unknown_calls: Mapping[str, int] = field(default_factory=dict)
+    unknown_time_s: float | None = 0.0
 
     @property
     def name(self) -> str:
@@ -67,6 +71,19 @@ class Node:
     def model_flop(self) -> int:
         """Of all but what is calculated again."""
         return self.forward_flop + self.backward_flop + self.optimizer_flop
+
+    def unknown(self, *passes: str) -> int:
+        """Operations of these passes that no rule counts; of all but what is calculated again if none is named."""
+        return sum(self.unknown_calls.get(each, 0) for each in passes or ("forward", "backward", OPTIMIZER))
+
+    def at_least(self, *passes: str) -> str:
+        """What stands before the FLOP of these passes where they are not all."""
+        return "≥ " if self.unknown(*passes) else ""
+
+    @property
+    def unknown_time_ratio(self) -> float | None:
+        """Share of the time of its operations that those without a count took; None where nothing was timed."""
+        return None if self.unknown_time_s is None or not self.time_s else self.unknown_time_s / self.time_s
 
     @property
     def forward_mac(self) -> int:
@@ -83,8 +100,8 @@ class Node:
 
     @property
     def flop_per_s(self) -> float | None:
-        """Achieved: model FLOP ÷ time of its operations."""
-        return self.model_flop / self.time_s if self.time_s else None
+        """Achieved: model FLOP ÷ time of its operations; None where some have no count."""
+        return self.model_flop / self.time_s if self.time_s and not self.unknown() else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -214,8 +231,19 @@ def _node(
         utilization_ratio=_utilization(operations, machine),
         bound=main_bound(by_bound),
         time_by_bound_s=by_bound,
+        unknown_calls=Counter(_pass(operation.phase) for operation in operations if not operation.understood),
+        unknown_time_s=_time_of([operation for operation in operations if not operation.understood]),
         **{f"{side}_time_s": time_s for side, time_s in times.items()},
     )
+
+
+def _time_of(operations: Sequence[StepOperation]) -> float | None:
+    times = [operation.time_s for operation in operations if operation.time_s is not None]
+    return sum(times) if len(times) == len(operations) else None
+
+
+def _pass(phase: str) -> str:
+    return phase if phase == RECOMPUTE else SIDES.get(phase, OPTIMIZER)
 
 
 def _times(operations: Iterable[StepOperation]) -> dict[str, float | None]:
@@ -229,9 +257,11 @@ def _times(operations: Iterable[StepOperation]) -> dict[str, float | None]:
 
 
 def _utilization(operations: Sequence[StepOperation], machine: Machine) -> float | None:
-    """None without a time, or where the peak of a unit is not known."""
+    """None without a time, or where the peak of a unit or the FLOP of an operation is not known."""
     products = [operation for operation in operations if operation.model_flop and operation.phase != RECOMPUTE]
     if any(not machine.peak_by_unit.get(operation.unit) for operation in products):
+        return None
+    if any(not operation.understood and operation.phase != RECOMPUTE for operation in operations):
         return None
     taken_s = sum((o.time_s or 0.0) + (o.waited_s or 0.0) for o in operations if o.time_s is not None)
     if not taken_s or not machine.peak_by_unit:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
@@ -220,8 +221,9 @@ def to_fake(tree: Any, mode: FakeTensorMode) -> Any:
     """A module, in place, or a tree of tensors, turned into fake CPU tensors of this mode.
 
     The module may have been built on meta, or really; its parameters and buffers are replaced, with their sizes,
-    strides, dtypes and requires_grad, and gradients are dropped. Tensors that are shared stay shared. What a module
-    keeps outside of parameters and buffers is replaced where it is a tensor, or a list, tuple or dict of tensors.
+    strides, dtypes, requires_grad and hooks on gradients; the gradients that they hold are dropped. Tensors that
+    are shared stay shared. What a module keeps outside of parameters and buffers is replaced where it is a tensor,
+    or a list, tuple or dict of tensors.
     """
     if not isinstance(tree, torch.nn.Module):
         return tree_map(_faker(mode), tree)
@@ -259,7 +261,36 @@ def _faker(mode: FakeTensorMode) -> Callable[[Any], Any]:
 def _fake_like(tensor: torch.Tensor, mode: FakeTensorMode) -> torch.Tensor:
     bare = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
     fake = mode.wrapped(bare) if isinstance(mode, FakeMode) else FakeTensor(mode, bare, _CPU)
-    fake.requires_grad_(tensor.requires_grad)
+    fake = as_given(fake, tensor.requires_grad, tensor)
     if isinstance(tensor, torch.nn.Parameter):
         fake._is_param = True  # all that torch.nn.Parameter makes of a tensor subclass
+    for hook in (tensor._backward_hooks or {}).values():
+        fake.register_hook(_on_fake(hook))
+    for hook in (tensor._post_accumulate_grad_hooks or {}).values():
+        fake.register_post_accumulate_grad_hook(_on_fake(hook))
     return fake
+
+
+def as_given(made: torch.Tensor, needs_gradient: bool, given: torch.Tensor) -> torch.Tensor:
+    """`made`, needing a gradient or not; no leaf, so that it may be written in place, if what was given is none."""
+    made.requires_grad_(needs_gradient)
+    if not needs_gradient or given.is_leaf:
+        return made
+    with torch.enable_grad():
+        return made.clone(memory_format=torch.preserve_format)
+
+
+def _on_fake(hook: Callable[..., Any]) -> Callable[..., Any]:
+    """A hook on a gradient that says so where it cannot run on fake tensors (one that looks for the real parameter)."""
+
+    @functools.wraps(hook)
+    def run(*given: Any) -> Any:
+        try:
+            return hook(*given)
+        except NOT_ON_FAKE:
+            raise
+        except Exception as fault:
+            reason = " ".join(f"{type(fault).__name__}: {fault}".split())
+            raise Unavailable(f"a hook on gradients cannot run on fake tensors: {reason}") from fault
+
+    return run

@@ -16,10 +16,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from analysis import kinds
 from measure.collector import collector_off
@@ -30,10 +31,11 @@ from measure.predict import whole
 from measure.predict.alike import Likeness
 from measure.predict.blocks import Blocks, Replay
 from measure.predict.calls import watched
+from measure.predict.checkpoints import check_predicted, check_unhooked, computed_again, hooks_set
 from measure.predict.executed import traced
 from measure.predict.mode import EngineRan, PredictMode, Tape
 from measure.predict.randomness import kept_random
-from measure.predict.reach import Walk, edges_of, phase
+from measure.predict.reach import NotPredicted, Walk, edges_of
 from measure.predict.settled import prepared
 from measure.predict.untouched import Parts, kept, on_meta
 from results.errors import Unavailable
@@ -41,6 +43,7 @@ from results.errors import Unavailable
 __all__ = ["FastCount", "Row", "clear_cache", "fast_count"]
 
 Loss = Callable[[Any], Any]
+PHASES = ("forward", "backward", "recompute")
 
 
 @dataclass(frozen=True)
@@ -57,18 +60,22 @@ class Row:
 class FastCount:
     """Model FLOP of one step. recompute_flop: what activation checkpointing computes again, in neither of the others.
 
-    not_understood: operator → calls of those that no rule counts. rows: by module, if asked for. replayed: blocks that
-    were not run. executed: whether the executed trace counted instead; the notes then begin with the reason.
+    The total of a phase with a call that no rule counts is None: at_least_flop has the sum of the others, phase →
+    FLOP, and unknown_calls how many there are, phase → calls. not_understood: operator → such calls of all phases.
+    rows: by module, if asked for. replayed: blocks that were not run. executed: whether the executed trace counted
+    instead; the notes then begin with the reason.
     """
 
-    forward_flop: int
-    backward_flop: int
-    recompute_flop: int = 0
+    forward_flop: int | None
+    backward_flop: int | None
+    recompute_flop: int | None = 0
     not_understood: Mapping[str, int] = field(default_factory=dict)
     rows: tuple[Row, ...] = ()
     notes: tuple[str, ...] = ()
     replayed: int = 0
     executed: bool = False
+    at_least_flop: Mapping[str, int] = field(default_factory=dict)
+    unknown_calls: Mapping[str, int] = field(default_factory=dict)
 
 
 def fast_count(
@@ -92,6 +99,8 @@ def fast_count(
     task = _Task(model, inputs, dict(kwargs or {}), train, grad_inputs, loss_of, rows)
     try:
         return _predicted(task, reuse)
+    except NotPredicted as fault:
+        return _executed(task, str(fault))
     except Exception as fault:  # noqa: BLE001  a model's own code may raise anything; it is told, and the trace asked
         return _executed(task, f"{type(fault).__name__}: {' '.join(str(fault).split())[:200]}")
 
@@ -119,6 +128,7 @@ def _predicted(task: _Task, reuse: bool) -> FastCount:
     """One forward pass; again without replays where those cannot be trusted."""
     known_code = reuse and task.loss_of is None and not _global_hooks()
     parts, alike = prepared(task.model, task.train, known_code)
+    check_unhooked(task.model, tree_leaves((task.inputs, task.kwargs)), modules_too=not parts.settled)
     try:
         found, replayed, drawn = _kept_pass(parts, task, reuse, alike)
     except EngineRan:
@@ -128,7 +138,7 @@ def _predicted(task: _Task, reuse: bool) -> FastCount:
     if replayed:
         found, _, _ = _kept_pass(parts, task, False)
     note = "the model drew random numbers while it ran: one of its courses is counted"
-    return FastCount(**{**vars(found), "notes": (*found.notes, note)})
+    return replace(found, notes=(*found.notes, note))
 
 
 def _kept_pass(parts: Parts, task: _Task, reuse: bool, alike: Likeness | None = None) -> tuple[FastCount, bool, bool]:
@@ -147,27 +157,15 @@ def _pass(
     paths = ModulePaths(model) if task.rows else None
     inputs, kwargs = on_meta((task.inputs, task.kwargs), task.grad_inputs)
     with watched(mode, blocks, paths):
+        before = hooks_set()
         with mode, torch.enable_grad():
             outputs = model(*inputs, **kwargs)
             loss = outputs if task.loss_of is None else task.loss_of(outputs)
+        check_predicted(mode, before)
         walk = Walk(mode) if blocks is None else Walk(mode, beyond=blocks.found)
         walk.go(edges_of(tensors(loss)))
-        _computed_again(walk, tape, mode)
+        computed_again(walk, mode)
     return _summed(tape, walk, blocks, task.rows), blocks
-
-
-def _computed_again(walk: Walk, tape: Tape, mode: PredictMode) -> None:
-    """Run what each checkpoint under the walk computes again, by asking for one tensor that it did not save."""
-    if not tape.hooks:
-        return
-    numbers = {node._sequence_nr(): node for node in walk.found.nodes}
-    for group in tape.hooks.values():
-        nodes = [numbers[number] for number in group if number in numbers]
-        if nodes:
-            with phase(mode, "recompute", ""):
-                for name in dir(nodes[0]):
-                    if name.startswith("_saved_") and isinstance(getattr(nodes[0], name), torch.Tensor):
-                        break
 
 
 def _summed(tape: Tape, walk: Walk, blocks: Blocks | None, by_module: bool) -> FastCount:
@@ -180,13 +178,25 @@ def _summed(tape: Tape, walk: Walk, blocks: Blocks | None, by_module: bool) -> F
     totals["backward"] += sum([replay.backward_flop() for replay in replays])
     for name, _, _, flop in tape.executed:
         totals[name] += flop
+    found = _with_totals(totals, tape.not_understood)
+    return replace(found, rows=_rows(tape, walk, replays) if by_module else (), replayed=len(replays))
+
+
+def _with_totals(totals: Mapping[str, int], unknown: Mapping[tuple[str, str], int]) -> FastCount:
+    """The totals of the phases, None where a call of the phase is unknown. unknown: (phase, operator) → calls."""
+    calls: Counter[str] = Counter()
+    names: Counter[str] = Counter()
+    for (phase, name), count in unknown.items():
+        calls[phase] += count
+        names[name] += count
+    forward, backward, recompute = (None if calls[phase] else totals[phase] for phase in PHASES)
     return FastCount(
-        totals["forward"],
-        totals["backward"],
-        totals["recompute"],
-        dict(tape.not_understood),
-        _rows(tape, walk, replays) if by_module else (),
-        replayed=len(replays),
+        forward,
+        backward,
+        recompute,
+        dict(names.most_common()),
+        at_least_flop={phase: totals[phase] for phase in PHASES},
+        unknown_calls={phase: calls[phase] for phase in PHASES},
     )
 
 
@@ -221,7 +231,8 @@ def _below(path: str, where: str) -> str:
 def _global_hooks() -> bool:
     """Whether hooks on all modules are there, which replays would not call."""
     module = torch.nn.modules.module
-    return bool(module._global_forward_hooks or module._global_forward_pre_hooks or module._global_backward_hooks)
+    forward = module._global_forward_hooks or module._global_forward_pre_hooks
+    return bool(forward or module._global_backward_hooks or module._global_backward_pre_hooks)
 
 
 def _executed(task: _Task, reason: str) -> FastCount:
@@ -241,18 +252,17 @@ def _executed(task: _Task, reason: str) -> FastCount:
         raise Unavailable(f"neither predicted ({reason}) nor traced on fake tensors ({again})") from fault
     table: Counter[tuple[str, str, str]] = Counter()
     totals: Counter[str] = Counter()
+    unknown: Counter[tuple[str, str]] = Counter()
     for operation in trace.operations:
         flop = int(kinds.cost(operation).model_flop)
         name = "forward" if operation.phase == "loss" else operation.phase
         totals[name] += flop
+        unknown[name, operation.name] += kinds.bucket_of(operation.name) == "not_understood"
         if flop and task.rows:
             table[name, operation.module, operation.kind] += flop
-    return FastCount(
-        totals["forward"],
-        totals["backward"],
-        totals["recompute"],
-        kinds.not_understood(trace.operations),
-        tuple(Row(*key, flop) for key, flop in table.items()),
-        (f"counted by the executed trace: {reason}",),
+    return replace(
+        _with_totals(totals, unknown),
+        rows=tuple(Row(*key, flop) for key, flop in table.items()),
+        notes=(f"counted by the executed trace: {reason}",),
         executed=True,
     )

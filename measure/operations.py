@@ -8,16 +8,18 @@ real ones on any device (to confirm what a device really runs). `trace` tries th
 What it records is what reaches the dispatcher below autograd and autocast: one Operation per ATen call, views
 included; an operator that a kernel decomposes inside itself stays whole. It does not time anything and does not see
 kernels; trace a model before torch.compile gets it. Recomputation (activation checkpointing) is
-what module forwards, or torch's checkpoint with gradients on, run while the engine is inside a node; a checkpoint of
-one's own over a plain function is taken for backward. Garbage collection is off while a step is recorded, so that
+what module forwards, or torch's checkpoint, run while the engine is inside a node; a checkpoint of one's own over a
+plain function is taken for backward. Garbage collection is off while a step is recorded, so that
 what only the collector frees counts as alive, in every trace alike.
 """
 
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import CodeType
 from typing import Any
 
 import torch
@@ -126,6 +128,7 @@ class Recorder:
         self._numbers = self._storages.numbers
         self._forward_began = 0
         self._depth = 0
+        self._step: CodeType | None = None
         self._marked = False
         self._mode: FakeMode | None = None
         self._storages.claim(self._parameters, "weight")
@@ -173,7 +176,7 @@ class Recorder:
         elif phase == "backward":
             self._storages.keep(self._forward_began, "activation")
             self._links.backward_begins()
-            self._depth = self._paths.depth
+            self._depth, self._step = self._paths.depth, sys._getframe(1).f_code
         elif phase == "end":
             self.active = False
             self._storages.claim(self._state(), "optimizer_state")
@@ -276,7 +279,7 @@ class Recorder:
         return self._links.made(len(self._rows), seen)
 
     def _recomputes(self) -> bool:
-        return self._paths.depth > self._depth or (torch.is_grad_enabled() and in_checkpoint())
+        return self._paths.depth > self._depth or in_checkpoint(self._step)
 
     def _input(self, tensor: torch.Tensor) -> int:
         try:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from threading import get_ident
 from types import CodeType
 from typing import Any
@@ -158,14 +159,31 @@ class _Numbers:
 
 
 _CHECKPOINT_FILE = torch.utils.checkpoint.__file__
+_ENGINE: CodeType = torch.autograd.graph._engine_run_backward.__code__
+_STARTING = (
+    torch.autograd.__file__, torch.autograd.graph.__file__, torch._tensor.__file__,
+    str(Path(__file__).parent / "predict" / "calls.py"),
+)  # fmt: skip
+"""The files between whoever starts autograd's engine and the engine."""
 
 
-def in_checkpoint() -> bool:
-    """Whether torch's checkpointing is on the stack of this thread."""
+def in_checkpoint(within: CodeType | None = None) -> bool:
+    """Whether torch's checkpointing runs on this thread, and not merely the backward pass that it starts itself.
+
+    within: the code of a function that is known to be on the stack, outside of all checkpoints: none is looked for
+    beyond it.
+    """
     frame = sys._getframe()
+    by_engine = False
     while frame is not None:
         code: CodeType = frame.f_code
-        if code.co_filename == _CHECKPOINT_FILE:
-            return True
+        if code is within:
+            return False
+        if code is _ENGINE:
+            by_engine = True
+        elif code.co_filename == _CHECKPOINT_FILE:
+            return not by_engine
+        elif code.co_filename not in _STARTING:
+            by_engine = False
         frame = frame.f_back  # type: ignore[assignment]
     return False

@@ -43,15 +43,16 @@ def operation_rows(
 ) -> tuple[tuple[StepOperation, ...], Counter[str]]:
     """A row for each operation, numbered anew; and those that no rule understands, with how often they are called."""
     places = {operation.index: place for place, operation in enumerate(operations)}
-    unknown = Counter(kinds.not_understood(operations))
+    unknown: Counter[str] = Counter()
     times = _times(operations, steps)
     rows = []
     for place, operation in enumerate(operations):
+        understood = kinds.bucket_of(operation.name) != "not_understood"
         try:
             cost = kinds.cost(operation)
         except ValueError:
-            cost = Cost()
-            unknown[operation.name] += 1
+            cost, understood = Cost(), False
+        unknown[operation.name] += not understood
         dtype = input_dtype(operation)
         rows.append(
             StepOperation(
@@ -69,10 +70,11 @@ def operation_rows(
                 other_flop=int(cost.other_flop),
                 read_bytes=int(cost.read_bytes),
                 written_bytes=int(cost.written_bytes),
+                understood=understood,
                 **times.get(operation.index, {}),
             )
         )
-    return tuple(rows), unknown
+    return tuple(rows), +unknown
 
 
 def in_groups(rows: Sequence[StepOperation], groups: Sequence[tuple[int | None, int]]) -> tuple[StepOperation, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
@@ -29,6 +29,9 @@ PHASES = ("forward", "backward")
 class Counted:
     """One model at one batch size: exact FLOP of a training step by pass, and every counter's account.
 
+    exact: None where a call of the pass has no rule; at_least_flop has the sum of the others, and unknown_calls how
+    many there are, both by pass.
+
     optimizer_flop: model FLOP of the optimizer. other_flop: pass → arithmetic that is no product. not_understood:
     operator → calls that the exact count has no rule for. notes: what must be said beside it.
     backward: the training step's backward pass against its forward pass; None where no step was recorded.
@@ -37,7 +40,7 @@ class Counted:
     model: str
     batch_size: int
     parameters: int | None
-    exact: dict[str, int]
+    exact: dict[str, int | None]
     other_flop: dict[str, int]
     not_understood: dict[str, int]
     accounts: Sequence[Account]
@@ -45,6 +48,8 @@ class Counted:
     words: dict[str, str]
     notes: tuple[str, ...] = ()
     backward: Backward | None = None
+    at_least_flop: dict[str, int] = field(default_factory=dict)
+    unknown_calls: dict[str, int] = field(default_factory=dict)
 
     @property
     def counters(self) -> list[str]:
@@ -83,13 +88,22 @@ def to_text(
 def heading(counted: Counted) -> list[str]:
     """The model and its exact count."""
     size = "" if counted.parameters is None else f", {si(counted.parameters, '').strip()} parameters"
+    return [f"{counted.model}, batch {counted.batch_size}{size}", f"exact: {_totals(counted)}"]
+
+
+def _totals(counted: Counted) -> str:
+    """Both passes in words: "at least" where a call of the pass has no rule, and nothing derived from it."""
     forward, backward = (counted.exact.get(phase, 0) for phase in PHASES)
+    words = ", ".join(f"{_total(counted, phase)} {phase}" for phase in PHASES)
+    if forward is None or backward is None:
+        return words
     ratio = f", {digits(backward / forward, 4)} × forward" if forward else ""
-    return [
-        f"{counted.model}, batch {counted.batch_size}{size}",
-        f"exact: {si(forward, 'FLOP')} forward, {si(backward, 'FLOP')} backward{ratio}; "
-        f"3 × forward is {_deviation(3 * forward, forward + backward)}",
-    ]
+    return f"{words}{ratio}; 3 × forward is {_deviation(3 * forward, forward + backward)}"
+
+
+def _total(counted: Counted, phase: str) -> str:
+    flop = counted.exact.get(phase, 0)
+    return si(flop, "FLOP") if flop is not None else f"at least {si(counted.at_least_flop[phase], 'FLOP')}"
 
 
 def _deviation(estimate: int, truth: int) -> str:
@@ -135,6 +149,8 @@ def _cells(counted: Counted, counter: str) -> list[Any]:
 
 
 def _numbers(account: Account | None) -> tuple[str, str]:
+    if account is not None and account.flop is None and account.at_least_flop is not None:
+        return f"≥ {si(account.at_least_flop, '')}", ""
     if account is None or account.flop is None:
         return "–", ""
     return si(account.flop, ""), "" if account.flop_ratio is None else digits(account.flop_ratio, 4)
@@ -146,6 +162,8 @@ def _cause_words(counted: Counted, accounts: Sequence[Account]) -> str:
     for cause in counted.causes:
         if cause.counter == accounts[0].counter and cause.cause != CONVENTION:
             sums[cause.cause] = sums.get(cause.cause, Fraction(0)) + Fraction(cause.flop)
+    if not sums and accounts[0].exact_flop is None:
+        return "unknown: the exact count is partial"
     if not sums:
         return "counts a multiply-add as 1" if any(a.native_unit == "mac" for a in accounts) else "none: it is exact"
     name = max(sums, key=lambda each: abs(sums[each]))
@@ -158,7 +176,7 @@ def closing(counted: Counted) -> list[str]:
     lines = []
     if counted.not_understood:
         names = ", ".join(f"{name} ({calls})" for name, calls in counted.not_understood.items())
-        lines.append(f"The exact count does not understand {names}: it may be too small.")
+        lines.append(f"The exact count does not understand {names}: what it has is part of the total.")
     left = [account for account in ok if account.unexplained_flop]
     if left:
         names = ", ".join(dict.fromkeys(account.counter for account in left))
@@ -223,6 +241,9 @@ def document(counted: Counted) -> dict[str, Any]:
             "backward_flop": counted.exact.get("backward"),
             "optimizer_flop": counted.exact.get("optimizer"),
             "recompute_flop": counted.exact.get("recompute"),
+            "at_least_flop": {phase: _at_least(counted, phase) for phase in counted.exact},
+            "unknown_calls": {phase: counted.unknown_calls.get(phase, 0) for phase in counted.exact},
+            "unknown_time_ratio": None,  # nothing is timed
             "other_flop": counted.other_flop,
             "not_understood": sorted(counted.not_understood),
         },
@@ -230,6 +251,10 @@ def document(counted: Counted) -> dict[str, Any]:
         "counters": [_counter(counted, counter) for counter in counted.counters],
         "notes": list(counted.notes),
     }
+
+
+def _at_least(counted: Counted, phase: str) -> int | None:
+    return counted.at_least_flop.get(phase) if counted.exact[phase] is None else counted.exact[phase]
 
 
 def _counter(counted: Counted, counter: str) -> dict[str, Any]:

@@ -72,7 +72,8 @@ class Answer:
     """All that a command has to tell of one model. point: of the values; checked: where the count is the formula's.
 
     pieces: footprint → where its peak is as the batch grows, other symbols as at the point. minimal_proven: no order
-    needs less than the minimal footprint there.
+    needs less than the minimal footprint there. at_least: quantity without a total, as the step has operations that no
+    rule understands → that of the others.
     """
 
     model: str
@@ -99,6 +100,7 @@ class Answer:
     notes: tuple[str, ...] = ()
     pieces: Mapping[str, tuple[Piece, ...]] = field(default_factory=dict)
     minimal_proven: bool | None = None
+    at_least: Mapping[str, Expr] = field(default_factory=dict)
 
 
 def to_text(answer: Answer, form: str) -> str:
@@ -125,6 +127,10 @@ def document(answer: Answer) -> dict[str, Any]:
         **formulas,
         "at": dict(answer.point),
         "values": {name: _number(_at(answer.totals[name], answer.point)) for name in QUANTITIES},
+        "at_least": {name: plain(formula) for name, formula in answer.at_least.items()},
+        "at_least_values": {name: _number(_at(each, answer.point)) for name, each in answer.at_least.items()},
+        "unknown_calls": sum(answer.not_understood.values()),
+        "unknown_time_ratio": None,
         "minimal_footprint_proven": answer.minimal_proven,
         "pieces": [_piece(name, piece) for name, found in answer.pieces.items() for piece in found],
         "by": answer.by or None,
@@ -201,9 +207,11 @@ def _csv(answer: Answer) -> str:
         return as_csv(answer.swept)
     rows = [("", name, answer.totals[name]) for name in QUANTITIES]
     rows += [(part, name, costs[name]) for part, costs in answer.parts.items() for name in PART]
+    rows += [("", f"at_least_{name}", formula) for name, formula in answer.at_least.items()]
     lines = [f"{answer.by or 'part'},quantity,formula,value"]
     for part, name, formula in rows:
-        cells = (part, name, _plain(formula) or "", _number(_at(formula, answer.point)))
+        value_here = _number(_at(formula, answer.point))
+        cells = (part, name, _plain(formula) or "", "" if value_here is None else value_here)
         lines.append(",".join(_quoted(str(cell)) for cell in cells))
     return "\n".join(lines) + "\n"
 
@@ -245,12 +253,15 @@ def _lines(answer: Answer) -> Iterator[str]:
     )
     yield ""
     for name, label in QUANTITIES.items():
-        yield from _formula(label, answer.totals[name], answer.point, name)
+        if name in answer.at_least:
+            yield from _formula(f"{label}, at least", answer.at_least[name], answer.point, name)
+        else:
+            yield from _formula(label, answer.totals[name], answer.point, name)
     for part, costs in answer.parts.items():
         yield ""
         yield f"{answer.by} {part}"
         for name in ("model_flop", "all_flop", "bytes_accessed", "operational_intensity"):
-            if costs[name] != 0:
+            if costs[name] is None or costs[name] != 0:
                 yield from _formula(QUANTITIES[name], costs[name], answer.point, name)
     for lines in (
         _peaks(answer),
@@ -385,7 +396,7 @@ def _said(answer: Answer) -> str:
         words.append(f"{len(answer.terms)} terms of the convention are in the totals: --format json names them.")
     if answer.not_understood:
         names = ", ".join(answer.not_understood)
-        words.append(f"Not understood, and without FLOP here: {names}.")
+        words.append(f"Not understood, so that FLOP are at least those of the rest: {names}.")
     return " ".join(words)
 
 

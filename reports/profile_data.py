@@ -18,7 +18,7 @@ from analysis.statistics import means
 from analysis.step_tree import Node, conservation, tree
 from reports.profile_summary import latencies
 from results.rows import to_text
-from results.step_profile import StepProfile
+from results.step_profile import StepOperation, StepProfile
 
 PLACED = (
     "intensity", "arithmetic_s", "memory_s", "launch_s", "roof_flop_per_s", "datasheet_roof_flop_per_s",
@@ -59,10 +59,7 @@ def module_row(node: Node) -> dict[str, Any]:
         "depth": node.depth,
         "settings": node.settings,
         "parameters": node.parameters,
-        "model_flop": node.model_flop,
-        "forward_flop": node.forward_flop,
-        "backward_flop": node.backward_flop,
-        "recompute_flop": node.recompute_flop,
+        **_flop(node),
         "other_flop": node.other_flop,
         "moved_bytes": node.moved_bytes,
         "operations": node.operations,
@@ -74,13 +71,38 @@ def module_row(node: Node) -> dict[str, Any]:
         "flop_per_s": node.flop_per_s,
         "utilization_ratio": node.utilization_ratio,
         "bound": node.bound or None,
+        **_unknown(node),
+    }
+
+
+def _flop(node: Node) -> dict[str, int | None]:
+    """Model FLOP by pass; None where an operation of the pass has no rule."""
+    return {
+        "model_flop": None if node.unknown() else node.model_flop,
+        "forward_flop": None if node.unknown("forward") else node.forward_flop,
+        "backward_flop": None if node.unknown("backward") else node.backward_flop,
+        "recompute_flop": None if node.unknown("recompute") else node.recompute_flop,
+    }
+
+
+def _unknown(node: Node) -> dict[str, float | None]:
+    """What is known beside: FLOP of the operations that have a rule, how many have none, their share of the time."""
+    return {
+        "at_least_flop": node.model_flop,
+        "unknown_calls": node.unknown(),
+        "unknown_time_ratio": node.unknown_time_ratio,
     }
 
 
 def operation_rows(profile: StepProfile) -> list[dict[str, Any]]:
     """One dict an operation: its record and its place under the roof."""
     found = zip(profile.operations, places(profile), strict=True)
-    return [{**vars(operation), **_placed(its)} for operation, its in found]
+    return [{**vars(operation), **_known(operation), **_placed(its)} for operation, its in found]
+
+
+def _known(operation: StepOperation) -> dict[str, Any]:
+    """Nothing in place of FLOP that no rule counts."""
+    return {} if operation.understood else {"model_flop": None, "other_flop": None}
 
 
 def modules_csv(profile: StepProfile) -> str:
@@ -114,10 +136,7 @@ def _step(profile: StepProfile, nodes: Mapping[str, Node]) -> dict[str, Any]:
         "backward_latency_s": passes["backward"],
         "optimizer_latency_s": passes["optimizer"],
         "samples_per_s": profile.samples / roof.step_s if profile.samples and roof.step_s else None,
-        "model_flop": root.model_flop,
-        "forward_flop": root.forward_flop,
-        "backward_flop": root.backward_flop,
-        "recompute_flop": root.recompute_flop,
+        **_flop(root),
         "recompute_fwd_factor": profile.recompute_fwd_factor,
         "other_flop": root.other_flop,
         "parameters": profile.parameters,
@@ -132,6 +151,7 @@ def _step(profile: StepProfile, nodes: Mapping[str, Node]) -> dict[str, Any]:
         "datasheet_attainable_ratio": roof.datasheet.attainable_ratio,
         "time_by_bound_s": {bound or "unknown": time_s for bound, time_s in roof.time_by_bound_s.items()},
         "conserved": sums.holds,
+        **_unknown(root),
     }
 
 

@@ -112,7 +112,8 @@ def _tip(node: Node, step_s: float) -> str:
     lines = [
         f"{node.module or 'the whole step'}: {node.type}",
         f"{si_time(time_s)} in operations, {percent(time_s / step_s)} of the step",
-        f"{si(node.model_flop, 'FLOP')}, {si(node.moved_bytes, 'B')} moved, {si(node.parameters, 'parameters')}",
+        f"{node.at_least()}{si(node.model_flop, 'FLOP')}",
+        f"{si(node.moved_bytes, 'B')} moved, {si(node.parameters, 'parameters')}",
         f"utilization {ratio(node.utilization_ratio)}, bound by {node.bound or 'what is not known'}",
     ]
     return "\n".join(lines)

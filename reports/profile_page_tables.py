@@ -104,8 +104,10 @@ def _module_row(node: Node, root: Node) -> Row:
     cells = (
         Cell(f"{node.name}: {node.type}" if node.module else node.type),
         _of(si(node.parameters, ""), node.parameters, root.parameters),
-        Cell(si(node.forward_mac, ""), node.forward_mac),
-        _of(si(node.model_flop, ""), node.model_flop, root.model_flop),
+        Cell(f"{node.at_least('forward')}{si(node.forward_mac, '')}", node.forward_mac),
+        _of(
+            f"{node.at_least()}{si(node.model_flop, '')}", node.model_flop, None if root.unknown() else root.model_flop
+        ),
         Cell(si(node.moved_bytes, "B"), node.moved_bytes),
         _of(time(node.forward_time_s), node.forward_time_s, root.forward_time_s),
         _of(time(node.backward_time_s), node.backward_time_s, root.backward_time_s),

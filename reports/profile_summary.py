@@ -82,18 +82,21 @@ def _size_lines(profile: StepProfile) -> list[Line]:
 
 
 def _flop_lines(root: Node, together: int) -> list[Line]:
-    lines = [("forward", f"{si(root.forward_mac, 'MAC')} = {si(root.forward_flop, 'FLOP')}")]
+    before, more = root.at_least("forward"), root.at_least("forward", "backward")
+    lines = [("forward", f"{before}{si(root.forward_mac, 'MAC')} = {before}{si(root.forward_flop, 'FLOP')}")]
     if together > 1:
-        whole = f"{si(root.forward_mac * together, 'MAC')} = {si(root.forward_flop * together, 'FLOP')}"
-        lines += [(f"forward of the model (× {together})", whole)]
+        mac, flop = si(root.forward_mac * together, "MAC"), si(root.forward_flop * together, "FLOP")
+        lines += [(f"forward of the model (× {together})", f"{before}{mac} = {before}{flop}")]
     if root.backward_flop:
-        lines += [("backward", f"{si(root.backward_flop, 'FLOP')}{_times(root.backward_flop, root.forward_flop)}")]
+        ratio = "" if more else _times(root.backward_flop, root.forward_flop)
+        lines += [("backward", f"{root.at_least('backward')}{si(root.backward_flop, 'FLOP')}{ratio}")]
     if root.recompute_flop:
-        again = f"{si(root.recompute_flop, 'FLOP')}{_times(root.recompute_flop, root.forward_flop)}"
-        lines += [("calculated again in it", again)]
-    lines += [("a step", si(root.model_flop, "FLOP"))]
+        before = root.at_least("recompute")
+        ratio = "" if before or more else _times(root.recompute_flop, root.forward_flop)
+        lines += [("calculated again in it", f"{before}{si(root.recompute_flop, 'FLOP')}{ratio}")]
+    lines += [("a step", f"{root.at_least()}{si(root.model_flop, 'FLOP')}")]
     if together > 1:
-        lines += [(f"a step of the model (× {together})", si(root.model_flop * together, "FLOP"))]
+        lines += [(f"a step of the model (× {together})", f"{root.at_least()}{si(root.model_flop * together, 'FLOP')}")]
     return [*lines, ("other arithmetic", si(root.other_flop, "FLOP"))]
 
 
@@ -104,7 +107,7 @@ def _times(part: int, whole: int) -> str:
 def _time_lines(profile: StepProfile, root: Node) -> list[Line]:
     flop = {"forward": root.forward_flop, "backward": root.backward_flop, OPTIMIZER: root.optimizer_flop}
     return [
-        (f"{SIDE_WORDS[side]} latency", f"{time(time_s)}{_rate(flop[side], time_s)}")
+        (f"{SIDE_WORDS[side]} latency", f"{time(time_s)}{'' if root.unknown(side) else _rate(flop[side], time_s)}")
         for side, time_s in latencies(profile, root).items()
         if time_s is not None
     ]
@@ -113,6 +116,8 @@ def _time_lines(profile: StepProfile, root: Node) -> list[Line]:
 def _recompute_lines(profile: StepProfile, root: Node) -> list[Line]:
     """Rates of all that ran: with what was recorded as calculated again, and with what the caller takes it to be."""
     factor, found = profile.recompute_fwd_factor, latencies(profile, root)
+    if root.unknown() or root.unknown("recompute"):
+        return []
     back_s, step_s = found["backward"], _mean(profile.step_times_s)
     lines = []
     if root.recompute_flop and back_s:
@@ -129,11 +134,12 @@ def _recompute_lines(profile: StepProfile, root: Node) -> list[Line]:
 
 def _step_lines(profile: StepProfile, root: Node) -> list[Line]:
     recorded, alone = profile.step_times_s, profile.unprofiled_times_s
-    lines = [("step latency, profiled", f"{_steps(recorded)}{_rate(root.model_flop, _mean(recorded))}")]
+    flop = 0 if root.unknown() else root.model_flop  # no rate of a part of the work
+    lines = [("step latency, profiled", f"{_steps(recorded)}{_rate(flop, _mean(recorded))}")]
     if alone:
         more = fmean(recorded) / fmean(alone) - 1 if recorded else 0.0
         said = f"profiled steps took {percent(abs(more))} {'more' if more >= 0 else 'less'}"
-        lines += [("step latency, not profiled", f"{_steps(alone)}{_rate(root.model_flop, _mean(alone))}; {said}")]
+        lines += [("step latency, not profiled", f"{_steps(alone)}{_rate(flop, _mean(alone))}; {said}")]
     if profile.samples and (step_s := _mean(alone or recorded)):
         lines += [("samples a second", digits(profile.samples / step_s))]
     return lines

@@ -48,10 +48,16 @@ def _of(written: Callable[[Any], str], amount: Callable[[Node], Any]) -> Callabl
     return lambda node, root: f"{written(amount(node))} {_share(amount(node), amount(root))}"
 
 
+def _flop(node: Node, root: Node) -> str:
+    """Model FLOP with their share of the root's; no share of what is not known."""
+    share = "" if root.unknown() else f" {_share(node.model_flop, root.model_flop)}"
+    return f"{node.at_least()}{si(node.model_flop, '')}{share}"
+
+
 COLUMNS = (
     Column("parameters", 11, 3, _of(lambda value: si(value, ""), lambda node: node.parameters)),
-    Column("MAC", 6, 5, lambda node, _: si(node.forward_mac, "")),
-    Column("FLOP", 11, 2, _of(lambda value: si(value, ""), lambda node: node.model_flop)),
+    Column("MAC", 6, 5, lambda node, _: f"{node.at_least('forward')}{si(node.forward_mac, '')}"),
+    Column("FLOP", 11, 2, lambda node, root: _flop(node, root)),
     Column("forward", 12, 0, _of(time, lambda node: node.forward_time_s)),
     Column("backward", 12, 1, _of(time, lambda node: node.backward_time_s)),
     Column("FLOP/s", 6, 4, lambda node, _: UNKNOWN if node.flop_per_s is None else si(node.flop_per_s, "")),

@@ -64,7 +64,7 @@ def remarks(profile: StepProfile, root: Node) -> list[str]:
     lines = [*(f"note: {note}" for note in profile.notes), *conservation_lines(profile, root)]
     if profile.not_understood:
         names = ", ".join(f"{name} ({calls})" for name, calls in profile.not_understood.items())
-        lines.append(f"not understood, so without FLOP: {names}")
+        lines.append(f'not understood, so without FLOP, and totals with them are "at least" (≥): {names}')
     return lines
 
 
@@ -128,10 +128,10 @@ def cells(node: Node, root: Node) -> tuple[str, ...]:
         name,
         si(node.parameters, ""),
         _share(node.parameters, root.parameters),
-        si(node.forward_mac, ""),
-        _share(node.forward_mac, root.forward_mac),
-        si(node.model_flop, ""),
-        _share(node.model_flop, root.model_flop),
+        f"{node.at_least('forward')}{si(node.forward_mac, '')}",
+        "" if root.unknown("forward") else _share(node.forward_mac, root.forward_mac),
+        f"{node.at_least()}{si(node.model_flop, '')}",
+        "" if root.unknown() else _share(node.model_flop, root.model_flop),
         time(node.forward_time_s),
         _share(node.forward_time_s, root.forward_time_s),
         time(node.backward_time_s),

@@ -123,7 +123,8 @@ def listed(names: Sequence[str]) -> str:
 
 def _used(profile: StepProfile, root: Node, roof: StepRoof) -> str:
     denominator, against = headline(roof)
-    work = f"A step of {profile.model}{_batch(profile)} has {si(root.model_flop, 'FLOP')} of useful arithmetic"
+    flop = f"{_at_least(root)}{si(root.model_flop, 'FLOP')}"
+    work = f"A step of {profile.model}{_batch(profile)} has {flop} of useful arithmetic"
     if against.utilization_ratio is None or not roof.step_s:
         return f"{work}. What share of the device that uses is not known: {against.reason}."
     needed_s = against.utilization_ratio * roof.step_s
@@ -133,6 +134,10 @@ def _used(profile: StepProfile, root: Node, roof: StepRoof) -> str:
         f"convolutions and matrix products, forward and backward). At the {_RATE[denominator]}, {rate}, that takes "
         f"{si_time(needed_s)}; the step took {si_time(roof.step_s)}. The quotient of the two is the utilization."
     )
+
+
+def _at_least(root: Node) -> str:
+    return "at least " if root.unknown() else ""
 
 
 def _batch(profile: StepProfile) -> str:

@@ -33,6 +33,8 @@ class Account(Record):
     not_understood: Json = field(default_factory=dict)  # operator → calls that the counter has no rule for
     duration_s: float | None = None  # of its count, both passes
     peak_memory_bytes: int | None = None
+    at_least_flop: int | None = None  # where exact_flop is not known: of the calls of this pass that have a rule
+    unknown_calls: int | None = None  # of this pass in a training step: calls that the exact count has no rule for
 
 
 @dataclass(frozen=True, kw_only=True)

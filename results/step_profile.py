@@ -41,6 +41,7 @@ class StepOperation(Record):
     high_time_s: float | None = None
     host_time_s: float | None = None  # mean, of its call on the host
     waited_s: float | None = None  # mean, before it: the device idle, or the host between two operations
+    understood: bool = True  # False: no rule counts it, so that nobody knows its FLOP
 
 
 @dataclass(frozen=True, kw_only=True)

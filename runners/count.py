@@ -132,16 +132,16 @@ def _exactly(model: str, hyper: dict[str, Any], options: Namespace, sizes: Seque
     passing(f"{model}: counting")
     registry = {EXACT: (FAST, "")}
     rows = count_isolated(EXACT, model, hyper, sizes, options.timeout, factory=FACTORY, registry=registry)
-    if any(row.status != "ok" for row in rows):
+    if any(row.status != "ok" or row.not_understood for row in rows):
         return []
     return [
         Counted(
             model=model,
             batch_size=size,
             parameters=mine[0].parameters,
-            exact={row.phase: row.flop or 0 for row in mine} | {"optimizer": 0},
+            exact={row.phase: row.flop for row in mine} | {"optimizer": 0},
             other_flop={},
-            not_understood=dict(mine[0].not_understood),
+            not_understood={},
             accounts=(),
             causes=(),
             words=CAUSES,
@@ -156,12 +156,13 @@ def _answer(model: str, size: int, recording: Recording, rows: Sequence[FlopCoun
     from analysis.kinds import cost, not_understood
     from cleaning.accounts.backward import backward
     from cleaning.accounts.causes import CAUSES
-    from cleaning.accounts.reconcile import PHASES, exact, reconcile
+    from cleaning.accounts.reconcile import PHASES, at_least, exact, reconcile, unknown_calls
     from reports.accounts import Counted
 
     table = recording.training or recording.operations
     accounts, causes = reconcile(model, size, recording, rows)
     phases = {**PHASES, "optimizer": ("optimizer",), "recompute": ("recompute",)}
+    unknown = {name: unknown_calls(recording, members) for name, members in phases.items()}
     return Counted(
         model=model,
         batch_size=size,
@@ -176,7 +177,11 @@ def _answer(model: str, size: int, recording: Recording, rows: Sequence[FlopCoun
         causes=causes,
         words=CAUSES,
         notes=tuple(_notes(recording)),
-        backward=backward(model, size, recording.training, accounts) if recording.training else None,
+        backward=backward(model, size, recording.training, accounts)
+        if recording.training and not any(unknown.values())
+        else None,
+        at_least_flop={name: at_least(recording, members) for name, members in phases.items()},
+        unknown_calls=unknown,
     )
 
 

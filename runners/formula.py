@@ -122,7 +122,8 @@ def answer(options: Namespace) -> Answer:
         not_understood=dict(derived.not_understood),
         parts=formula.parts(derived, options.by) if options.by else {},
         by=options.by or "",
-        **asked.answered(whole, point, peaks.why),
+        at_least=formula.at_least(derived),
+        **asked.answered(whole, point, {**peaks.why, **_unknown(derived)}),
     )
 
 
@@ -165,6 +166,14 @@ def _formulas(subject: Subject, symbols: Sequence[str], looked_at: Any, conventi
         raise Unfitted(repeated(fault, subject, where, looked_at)) from fault
     except NotBuilt as fault:
         raise alone(fault, where, looked_at) from fault
+
+
+def _unknown(derived: Any) -> dict[str, str]:
+    """Quantity → why it has no formula: operations that no rule understands."""
+    from analysis.formula import FLOP
+
+    names = ", ".join(derived.not_understood)
+    return dict.fromkeys(FLOP, f"no rule understands {names}") if names else {}
 
 
 def _without(derived: Any) -> tuple[str, ...]:

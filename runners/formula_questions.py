@@ -133,7 +133,8 @@ class Asked:
             from analysis.symbols import rational
 
             peak, bandwidth = self.rates.peak_flop_per_s, self.rates.bandwidth_bytes_per_s
-            found["time"] = time_bound(whole["model_flop"], whole["bytes_accessed"], peak, bandwidth)
+            if whole["model_flop"] is not None:
+                found["time"] = time_bound(whole["model_flop"], whole["bytes_accessed"], peak, bandwidth)
             found["ridge"] = rational(self.rates.ridge)
         return found
 

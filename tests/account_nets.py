@@ -54,7 +54,7 @@ NETS: Mapping[str, Net] = {
     **_nets(structure, "complex_numbers checkpointed_linear checkpointed_attention data_decides", TOKENS),
     **_nets(structure, "checkpointed_with_reentry timm_attention vision_block in_autocast keywords", TOKENS),
     **_nets(structure, "module_keywords weight_normed wrapped residual Auxiliary EvaluatedOnly outside", TOKENS),
-    **_nets(odd, "constants unused applied checkpointed_twice line_without_batch", TOKENS),
+    **_nets(odd, "constants unused applied calculated_weight checkpointed_twice line_without_batch", TOKENS),
     **_nets(odd, "without_batch warped", IMAGE),
     **_nets(structure, "embeddings tied", (5,), below=11),
     **_nets(structure, "several_inputs", TOKENS, TOKENS),

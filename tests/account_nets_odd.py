@@ -88,6 +88,11 @@ def warped():
     return Lambda(_warped, place=nn.Linear(3, 6))
 
 
+def calculated_weight():
+    """A layer whose weight is divided by its largest singular value each time: two products, and then its own."""
+    return nn.Sequential(nn.utils.parametrizations.spectral_norm(nn.Linear(12, 9)), nn.GELU(), nn.Linear(9, 12))
+
+
 def checkpointed_twice():
     """A layer that runs in two checkpoints that enter the engine again."""
 

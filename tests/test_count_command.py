@@ -97,6 +97,7 @@ class TestAnswers:
         assert set(first) == {"model", "batch_size", "parameters", "exact", "backward", "counters", "notes"}
         assert set(first["exact"]) == {
             "forward_flop", "backward_flop", "optimizer_flop", "recompute_flop", "other_flop", "not_understood",
+            "at_least_flop", "unknown_calls", "unknown_time_ratio",
         }  # fmt: skip
         assert (first["batch_size"], first["parameters"]) == (2, 131)
         exact = first["exact"]

@@ -78,11 +78,34 @@ def test_an_example_is_brought_to_a_batch_size():
     assert (larger["scale"], larger["mode"]) == (2.0, "mean")
     assert resized(example, 1, CPU)["ids"].tolist() == [[1, 2]]
     more = resized((torch.ones(2, 3, requires_grad=True),), 5, CPU)[0]
-    assert (more.shape, more.requires_grad) == ((5, 3), False)
+    assert (more.shape, more.requires_grad) == ((5, 3), True)
     with pytest.raises(ValueError, match="dimension 0 is the batch, all the same; got 1 and 3"):
         resized((torch.ones(1, 4), torch.ones(3)), 2, CPU)
     with pytest.raises(ValueError, match="one sample or more"):
         resized(torch.ones(0, 4), 2, CPU)
+
+
+def test_an_example_is_used_as_it_was_given():
+    """Whether it needs a gradient, is a leaf, has hooks, how it lies in memory, and which tensor comes twice."""
+    leaf = torch.ones(2, 3, requires_grad=True)
+    leaf.register_hook(lambda gradient: gradient)
+    image = torch.ones(2, 3, 4, 4).to(memory_format=torch.channels_last)
+    for size in (2, 5):
+        one, again, derived, seen = resized((leaf, leaf, leaf * 2, image), size, CPU)
+        assert one is again
+        assert one.is_leaf
+        assert len(one._backward_hooks) == 1
+        assert (derived.requires_grad, derived.is_leaf) == (True, False)
+        assert seen.is_contiguous(memory_format=torch.channels_last)
+        assert seen.shape[0] == one.shape[0] == size
+
+
+def test_what_has_no_rectangular_form_is_refused_with_what_to_give():
+    rows = [torch.ones(3, 8), torch.ones(5, 8)]
+    with pytest.raises(ValueError, match=r"a nested tensor is not counted.*give them padded"):
+        resized((torch.nested.nested_tensor(rows, layout=torch.jagged),), 2, CPU)
+    with pytest.raises(ValueError, match=r"layout torch\.sparse_coo is not counted: give a dense one"):
+        resized((torch.eye(4).to_sparse(),), 4, CPU)
 
 
 class Pair(NamedTuple):

@@ -179,7 +179,8 @@ def test_the_verdict_and_what_to_change_are_told() -> None:
 
 def test_what_was_not_understood_is_told() -> None:
     text = tree_text(profile(not_understood={"aten.mystery": 3}))
-    assert line(text, "not understood") == "not understood, so without FLOP: aten.mystery (3)"
+    told = 'not understood, so without FLOP, and totals with them are "at least" (≥): aten.mystery (3)'
+    assert line(text, "not understood") == told
 
 
 def test_nothing_timed_is_dashes_and_a_reason() -> None:

@@ -102,8 +102,11 @@ def _given(parameter: inspect.Parameter, named: Mapping[str, Any]) -> Any:
 def resized(example: Any, size: int, device: torch.device) -> Any:
     """The example with `size` samples in dimension 0 of every tensor, its own again and again; the rest as it is.
 
-    Raises ValueError if its tensors do not agree in dimension 0.
+    Whether a tensor needs a gradient, is a leaf, has hooks, how it lies in memory, and which comes twice is as in the
+    example. Raises ValueError if its tensors do not agree in dimension 0, or have no rectangular form.
     """
+    for leaf in tree_leaves(example):
+        check_dense(leaf)
     batches = {leaf.shape[0] for leaf in tree_leaves(example) if isinstance(leaf, torch.Tensor) and leaf.dim()}
     if len(batches) > 1:
         sizes = " and ".join(str(batch) for batch in sorted(batches))
@@ -111,10 +114,49 @@ def resized(example: Any, size: int, device: torch.device) -> Any:
     if batches == {0}:
         raise ValueError("expected inputs of one sample or more in dimension 0; got none")
 
+    fitted: dict[int, Any] = {}
+
     def fit(leaf: Any) -> Any:
         if not isinstance(leaf, torch.Tensor):
             return leaf
-        moved = leaf.detach().to(device)
-        return moved[torch.arange(size, device=device) % leaf.shape[0]] if leaf.dim() else moved
+        if id(leaf) not in fitted:
+            fitted[id(leaf)] = _given_again(leaf, _of_size(leaf.detach().to(device), size))
+        return fitted[id(leaf)]
 
     return tree_map(fit, example)
+
+
+def check_dense(value: Any) -> None:
+    """Raises ValueError, one line with what to do, for a tensor that is nested or sparse: what is computed with it
+    depends on its values, which no count knows."""
+    if not isinstance(value, torch.Tensor) or (value.layout is torch.strided and not value.is_nested):
+        return
+    if value.is_nested:
+        raise ValueError(
+            "a nested tensor is not counted, because its rows differ in length: give them padded to one length, "
+            "or one row as a batch of its own"
+        )
+    raise ValueError(f"a tensor of layout {value.layout} is not counted: give a dense one (value.to_dense())")
+
+
+def _of_size(example: torch.Tensor, size: int) -> torch.Tensor:
+    """The example with so many samples, its own again and again, in its order of dimensions in memory."""
+    if not example.dim() or example.shape[0] == size:
+        return example
+    chosen = example[torch.arange(size, device=example.device) % example.shape[0]]
+    order = sorted(range(example.dim()), key=lambda dimension: -example.stride(dimension))
+    made = torch.empty_permuted(chosen.shape, order, dtype=chosen.dtype, device=chosen.device)
+    return made.copy_(chosen)
+
+
+def _given_again(example: torch.Tensor, fitted: torch.Tensor) -> torch.Tensor:
+    """The fitted tensor, to be used as the example would be."""
+    if not example.requires_grad:
+        return fitted
+    fitted = fitted.requires_grad_()
+    if not example.is_leaf:
+        with torch.enable_grad():
+            fitted = fitted.clone(memory_format=torch.preserve_format)
+    for hook in (example._backward_hooks or {}).values():
+        fitted.register_hook(hook)
+    return fitted

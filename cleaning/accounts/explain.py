@@ -17,6 +17,9 @@ from cleaning.accounts.items import Item, Native, exact_flop, is_complex, real_f
 from results.calls import Recording
 from results.records import Operation
 
+WEIGHT = "weight_calculation_not_seen"
+"""The cause for products that a layer's call runs before the layer's own."""
+
 FLOP_PER_UNIT = {"flop": 1, "mac": 2}
 
 Key = tuple[str, str, str]
@@ -38,11 +41,21 @@ def explain(
     for operation in uncovered:
         account[missed(operation), operation.kind, operation.module] -= exact_flop(operation)
     for item, operations in covered:
-        _product(account, item, operations, FLOP_PER_UNIT[unit])
+        own = _own(item, operations, FLOP_PER_UNIT[unit]) if phase == "forward" else operations
+        for operation in operations[: len(operations) - len(own)]:
+            account[WEIGHT, operation.kind, operation.module] -= exact_flop(operation)
+        _product(account, item, own, FLOP_PER_UNIT[unit])
     for item in items:
         if item.cause != PRODUCT:
             account[item.cause, item.kind, item.module] += item.native
     return {key: native for key, native in account.items() if native}
+
+
+def _own(item: Item, operations: Sequence[Operation], per_unit: int) -> Sequence[Operation]:
+    """The products that an item counts: its last one alone, where that is its number to the last FLOP and more ran
+    before. So a layer looks whose weight is calculated each time (a parametrization, spectral norm)."""
+    last = operations[-1:]
+    return last if len(operations) > 1 and item.native * per_unit == exact_flop(last[0]) else operations
 
 
 def _product(account: defaultdict[Key, Native], item: Item, operations: Sequence[Operation], per_unit: int) -> None:

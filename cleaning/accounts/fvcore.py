@@ -39,7 +39,8 @@ def count(recording: Recording, phase: str) -> Counted:
 def _is_seen(recording: Recording, call: Call, alive: set[int]) -> bool:
     """Whether it is in the graph: what nothing uses is left out, and a function with a backward pass of its own is one
     node, whatever it calls."""
-    if call.first < call.last and alive.isdisjoint(range(call.first, call.last)):
+    under = recording.operations[call.first : call.last]
+    if alive.isdisjoint(range(call.first, call.last)) and any(operation.kind != "view" for operation in under):
         return False
     return all(around.name != APPLIED for around in recording.around(call))
 
@@ -99,7 +100,10 @@ def _addmm(call: Call) -> Iterator[Item]:
 
 def _einsum(call: Call) -> Iterator[Item]:
     equation, operands = call.arguments[0], list(tensors(call.arguments[1:]))
-    yield product(call, _contraction(equation, operands), fault="rounded_path")
+    if len(operands) == 1:
+        yield other(call, "contraction_of_one", _contraction(equation, operands), "matmul")
+    else:
+        yield product(call, _contraction(equation, operands), fault="rounded_path")
 
 
 def _contraction(equation: str, operands: list[Sized]) -> int:

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from analysis.kinds import not_understood
 from cleaning.accounts.items import exact_flop
-from cleaning.accounts.reconcile import PHASES
+from cleaning.accounts.reconcile import OWN, PHASES
 from cleaning.batch_law import Law, Series, culprits, law_of, listed
 from results.accounts import AccountLaw
 from results.calls import Recording
@@ -29,6 +30,11 @@ def exact_laws(model: str, recordings: Mapping[int, Recording], asked: Sequence[
         return [AccountLaw(model=model, counter=EXACT, phase="forward", status="unavailable", reason=reason)]
     laws = []
     for phase, members in PHASES.items():
+        if unknown := not_understood(o for each in traced.values() for o in each.training if o.phase in members):
+            why = f"no rule counts {', '.join(unknown)}"
+            blank = AccountLaw(model=model, counter=EXACT, phase=phase, status="unavailable", reason=why)
+            laws.append(blank)
+            continue
         series: dict[str, Series] = {"": {}}
         for size, recording in traced.items():
             series[""][size] = 0
@@ -60,6 +66,10 @@ def counter_laws(model: str, rows: Iterable[FlopCount]) -> list[AccountLaw]:
     laws = []
     for phase in dict.fromkeys(row.phase for row in counted):
         mine = [row for row in counted if row.phase == phase]
+        unknown = {name for row in mine if row.counter == OWN for name in row.not_understood}
+        if unknown:
+            laws.append(_blank(model, mine[0], status="unavailable", reason=f"no rule counts {', '.join(unknown)}"))
+            continue
         batches = tuple(sorted({row.batch_size for row in mine}))
         laws += _counter_phase(_blank(model, mine[0], batches=batches), mine, reasons)
     return laws

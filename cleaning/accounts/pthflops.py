@@ -17,6 +17,9 @@ from results.records import Operation
 
 UNIT = "mac"
 
+ROOT = 0
+"""Serial of the model itself, which torch.fx looks into whatever its class."""
+
 ADDED = ("torch.add", "Tensor.__add__", "Tensor.__radd__", "Tensor.__iadd__")
 MULTIPLIED = ("torch.mul", "Tensor.__mul__", "Tensor.__rmul__", "Tensor.__imul__")
 MATMUL = ("torch.matmul", "Tensor.__matmul__", "Tensor.__rmatmul__")
@@ -44,7 +47,7 @@ def count(recording: Recording, phase: str) -> Counted:
             continue
         if call.what == MODULE:
             module = recording.modules[call.serial]
-            if _is_leaf(module):
+            if _is_leaf(module) and call.serial != ROOT:
                 leaves.append(call)
                 traced.leaf(call)
                 found += _module(module, call)

@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 
+from analysis.kinds import bucket_of
 from cleaning.accounts.causes import CONVENTION
 from cleaning.accounts.explain import Account as Causes
 from cleaning.accounts.explain import explain
@@ -17,10 +18,12 @@ from cleaning.accounts.items import Native, exact_flop
 from cleaning.accounts.registry import RULES, rule_of
 from results.accounts import Account, AccountCause
 from results.calls import Recording
-from results.records import WHOLE, FlopCount
+from results.records import WHOLE, FlopCount, Operation
 
 PHASES: Mapping[str, tuple[str, ...]] = {"forward": ("forward", "loss"), "backward": ("backward",)}
 """Pass → phases of a training step that belong to it."""
+
+OWN = "flopledger"
 
 Accounts = tuple[list[Account], list[AccountCause]]
 
@@ -38,25 +41,43 @@ def reconcile(model: str, batch_size: int, recording: Recording, rows: Iterable[
     return accounts, causes
 
 
-def exact(recording: Recording, phase: str, members: Sequence[str] | None = None) -> int:
-    """Model FLOP of one pass of a training step; of the recorded evaluation where no step could be trained.
+def exact(recording: Recording, phase: str, members: Sequence[str] | None = None) -> int | None:
+    """Model FLOP of one pass of a training step; of the recorded evaluation where no step could be trained. None where
+    a call of the pass has no rule: its total is not known.
 
     members: the step's phases that belong to it; None: those of PHASES.
     """
-    table = recording.training or recording.operations
     phases = PHASES[phase] if members is None else members
-    return sum(exact_flop(operation) for operation in table if operation.phase in phases)
+    return None if unknown_calls(recording, phases) else at_least(recording, phases)
+
+
+def at_least(recording: Recording, phases: Sequence[str]) -> int:
+    """Model FLOP of the calls that have a rule, of some phases of a step."""
+    return sum(exact_flop(operation) for operation in _table(recording) if operation.phase in phases)
+
+
+def unknown_calls(recording: Recording, phases: Sequence[str]) -> int:
+    """How many calls of these phases have no rule, so that nobody knows what products they hold."""
+    return sum(
+        bucket_of(operation.name) == "not_understood" for operation in _table(recording) if operation.phase in phases
+    )
+
+
+def _table(recording: Recording) -> Sequence[Operation]:
+    return recording.training or recording.operations
 
 
 def _account(model: str, recording: Recording, row: FlopCount) -> tuple[Account, list[AccountCause]]:
     native = row.native_value if row.printed is None else row.printed
     known = exact(recording, row.phase) if row.phase in PHASES else None
     causes: Causes | None = None
-    if row.status == "ok" and native is not None and row.counter in RULES:
+    partial = known is None and row.phase in PHASES
+    if row.status == "ok" and native is not None and row.counter in RULES and not partial:
         causes = _causes(recording, row)
     left = None
     if causes is not None and known is not None and native is not None:
         left = Fraction(native) - known - sum(causes.values(), Fraction(0))
+    ours = partial and row.counter == OWN  # it stands on the same calls, and has no total either
     account = Account(
         model=model,
         batch_size=row.batch_size,
@@ -65,8 +86,8 @@ def _account(model: str, recording: Recording, row: FlopCount) -> tuple[Account,
         status=row.status,
         reason=row.reason,
         native_unit=row.native_unit,
-        native_value=native,
-        flop=row.flop,
+        native_value=None if ours else native,
+        flop=None if ours else row.flop,
         exact_flop=known,
         flop_ratio=None if row.flop is None or not known else row.flop / known,
         unexplained_flop=None if left is None else _number(left),
@@ -76,6 +97,8 @@ def _account(model: str, recording: Recording, row: FlopCount) -> tuple[Account,
         not_understood=row.not_understood,
         duration_s=row.duration_s,
         peak_memory_bytes=row.peak_memory_bytes,
+        at_least_flop=at_least(recording, PHASES[row.phase]) if partial else None,
+        unknown_calls=unknown_calls(recording, PHASES[row.phase]) if row.phase in PHASES else None,
     )
     return account, [] if causes is None else _rows(account, causes)
 

@@ -64,8 +64,8 @@ class Likeness:
 
     They are taken once, at the beginning, if all code of the model is known to leave its modules as they are
     (`fixed`); else again at each call, because what ran before may have changed a module. repeated: modules with
-    children that were built like another one; no other can be replayed. on_meta: whether all tensors are; it is only
-    known of a model that is fixed. modes: what the modules' `training` is.
+    children that were built like another one; no other can be replayed. on_meta: whether all tensors are, and have
+    no hooks; it is only known of a model that is fixed. modes: what the modules' `training` is.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -156,7 +156,9 @@ class Likeness:
 
 
 def _is_on_meta(value: Any) -> bool:
-    return not isinstance(value, torch.Tensor) or value.is_meta
+    return not isinstance(value, torch.Tensor) or (
+        value.is_meta and not (value._backward_hooks or value._post_accumulate_grad_hooks)
+    )
 
 
 @functools.cache
@@ -225,7 +227,15 @@ def _held(own: dict[str, Any]) -> list[Any]:
             if tensor is None:
                 parts.append(None)
             else:
-                parts += (tensor.shape, tensor.stride(), tensor.dtype, tensor.requires_grad, tensor.is_meta)
+                hooks = tensor._backward_hooks or tensor._post_accumulate_grad_hooks
+                parts += (
+                    tensor.shape,
+                    tensor.stride(),
+                    tensor.dtype,
+                    tensor.requires_grad,
+                    tensor.is_meta,
+                    bool(hooks),
+                )
     return parts
 
 

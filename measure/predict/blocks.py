@@ -86,7 +86,7 @@ class Blocks:
         """Run the block, and keep a draft of it if it qualifies."""
         tape, start = self._mode.tape, _next_number()
         began, before = len(tape.products), Counter(tape.not_understood)
-        replayed, executed = len(self.replays), len(tape.executed)
+        replayed, before_it = len(self.replays), (len(tape.executed), len(tape.frames))
         versions = [tensor._version for tensor in tensors]
         lists = [list(value) for value in (*args, *kwargs.values()) if isinstance(value, (list, tuple))]
         inputs = [edge_of(tensor) for tensor in tensors]
@@ -94,7 +94,8 @@ class Blocks:
         self._templates[key] = None
         now = [list(value) for value in (*args, *kwargs.values()) if isinstance(value, (list, tuple))]
         untouched = versions == [tensor._version for tensor in tensors] and _same(lists, now)
-        if not untouched or len(tape.executed) != executed or self._alike.of(module) != key[0]:
+        beyond_it = before_it != (len(tape.executed), len(tape.frames))
+        if not untouched or beyond_it or self._alike.of(module) != key[0]:
             return out
         leaves, tree = tree_flatten(out)
         outputs = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]

@@ -19,6 +19,7 @@ import torch
 
 from measure.places import ModulePaths
 from measure.predict.blocks import Blocks
+from measure.predict.checkpoints import Checkpoints
 from measure.predict.mode import PredictMode
 from measure.predict.passed import PASSED
 from measure.predict.whole import PATCHES
@@ -57,6 +58,14 @@ def _exchanges(mode: PredictMode, reuse: bool) -> list[Exchange]:
         (where, name, lambda run, instead=instead: _here(run, instead(run))) for where, name, instead in PATCHES
     ]
     found.append((torch.autograd, "_engine_run_backward", lambda run: _here(run, _told(run, mode))))
+    checkpoints = Checkpoints(mode)
+    found += [
+        (torch._C._autograd, name, lambda run, with_=with_: _here(run, with_(run)))
+        for name, with_ in (
+            ("_push_saved_tensors_default_hooks", checkpoints.begins),
+            ("_pop_saved_tensors_default_hooks", checkpoints.ends),
+        )
+    ]
     if reuse:
         found += [
             (where, name, lambda run, passing=passing: _here(run, passing(run, mode)))

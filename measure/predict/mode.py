@@ -29,7 +29,6 @@ from measure.schemas import Plan
 _next_number = torch._C._autograd._get_sequence_nr
 _current_node = torch._C._current_autograd_node
 _grad = torch.is_grad_enabled
-_top_hooks = torch._C._autograd._top_saved_tensors_default_hooks
 
 LARGEST_REAL = 2**16
 """Elements that a tensor may have which a model makes on another device; larger ones are made on meta."""
@@ -42,27 +41,38 @@ class EngineRan(Exception):
 
 
 @dataclass
+class Frame:
+    """One checkpoint: the numbers of the nodes that were made in it, from and to; whether it computed them again."""
+
+    begin: int
+    end: int = 0
+    asked: bool = False
+
+
+@dataclass
 class Tape:
     """What a pass ran. products: (form, module); numbered: number of an autograd node → its place among products.
 
     executed: shares of what ran in nodes whose gradients cannot be predicted, (phase, module, kind, model FLOP).
-    places: number of a node → the module it belongs to, kept where rows are asked for. hooks: id of the hooks on saved
-    tensors (a checkpoint's) → numbers of the products' nodes made under them. wrote_unsafely: whether an operator was
-    run in place whose backward pass may hold products.
+    not_understood: (phase, operator) → calls.
+    places: number of a node → the module it belongs to, kept where rows are asked for. frames: of the
+    checkpoints. wrote_unsafely: whether an operator was run
+    in place whose backward pass may hold products.
     """
 
     products: list[tuple[Form, str]] = field(default_factory=list)
     numbered: dict[int, int] = field(default_factory=dict)
     executed: list[tuple[str, str, str, int]] = field(default_factory=list)
-    not_understood: Counter[str] = field(default_factory=Counter)
+    not_understood: Counter[tuple[str, str]] = field(default_factory=Counter)
     places: dict[int, str] = field(default_factory=dict)
-    hooks: dict[int, list[int]] = field(default_factory=dict)
+    frames: list[Frame] = field(default_factory=list)
     wrote_unsafely: bool = False
 
 
 class PredictMode(TorchDispatchMode):
     """See the module. phase: "forward", or "backward" while a node is run by itself. depth: modules running inside.
-    left_out: whether anything was not run that autograd's engine would need."""
+    left_out: whether anything was not run that autograd's engine would need. unpredicted: why the
+    backward pass cannot be known without running it; "" if it can."""
 
     def __init__(self, tape: Tape, keep_places: bool = False) -> None:
         super().__init__()
@@ -72,6 +82,7 @@ class PredictMode(TorchDispatchMode):
         self.depth = 0
         self.left_out = False
         self.engine_ran = False
+        self.unpredicted = ""
         self.before_model_code: Callable[[], None] = lambda: None
         self._keep_places = keep_places
         self._known = _KNOWN.setdefault(torch.get_default_dtype(), {})
@@ -99,6 +110,11 @@ class PredictMode(TorchDispatchMode):
             if self.left_out:
                 raise EngineRan
 
+    def runs_in(self) -> str:
+        """The phase of what runs now."""
+        again = self.phase != "forward" and (self.depth or in_checkpoint())
+        return "recompute" if again else self.phase
+
     def note(self, form: Form) -> None:
         """A product ran."""
         tape, path = self.tape, self.path
@@ -106,15 +122,11 @@ class PredictMode(TorchDispatchMode):
             path = tape.places.get(node._sequence_nr(), path)
         if self.phase != "forward":
             kind, flop = form.forward
-            phase = "recompute" if self.depth or (_grad() and in_checkpoint()) else self.phase
-            tape.executed.append((phase, path, kind, flop))
+            tape.executed.append((self.runs_in(), path, kind, flop))
             return
         if _grad():
             number = _next_number() - 1
             tape.numbered.setdefault(number, len(tape.products))  # one without a node finds the number of another
-            hooks = _top_hooks(True)
-            if hooks is not None:
-                tape.hooks.setdefault(id(hooks[0]), []).append(number)
         tape.products.append((form, path))
 
 
@@ -168,7 +180,7 @@ def _unsafely(run: Run) -> Run:
 
 def _not_understood(name: str, run: Run) -> Run:
     def counted(mode: PredictMode, func: Any, args: Any, kwargs: Any) -> Any:
-        mode.tape.not_understood[name] += 1
+        mode.tape.not_understood[mode.runs_in(), name] += 1
         return run(mode, func, args, kwargs)
 
     return counted

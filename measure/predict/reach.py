@@ -5,7 +5,7 @@ can be predicted adds them; nodes of operators without products (SAFE) add nothi
 meta gradients, its products recorded, and edges that it returns no gradient for are not followed. Nodes are run in
 the order of the engine, last made first, because all gradients of their outputs must be known.
 
-Hooks on gradients are not run, and gradients are taken to be dense.
+Gradients are taken to be dense. A graph with hooks on gradients is not for a walk: what they do is not known.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Reached:
 
 
 class NotPredicted(Exception):
-    """A walk met a node that would have to be run, and must not run any."""
+    """The backward pass is not known without running it; a walk met a node that must not be run by itself."""
 
 
 class Walk:
@@ -152,6 +152,8 @@ class Walk:
     def _run(self, node: Any) -> list[Edge]:
         """Run one node on meta gradients; the edges along which it returns one."""
         mode, wanted = self._mode, self._wanted[node]
+        if any(frame.begin <= node._sequence_nr() < frame.end for frame in mode.tape.frames):
+            raise NotPredicted(f"{type(node).__name__} in a checkpoint")  # what it needs would be computed again for it
         custom = isinstance(node, torch.autograd.function.BackwardCFunction)
         with phase(mode, "backward", mode.tape.places.get(node._sequence_nr(), "")):
             gradients = [
@@ -160,12 +162,28 @@ class Walk:
             ]
             returned = node.apply(*gradients) if custom else node(*gradients)
         given = list(returned) if isinstance(returned, (tuple, list)) else [returned]
+        edges = list(node.next_functions)
         if custom:  # its edges are of tensors alone, its answers of all arguments
-            edges = [edge for edge in node.next_functions if edge[0] is not None]
+            edges = [edge for edge in edges if edge[0] is not None]
             given = [gradient for gradient, asked in zip(given, node.needs_input_grad, strict=False) if asked]
-            return [edge for edge, gradient in zip(edges, given, strict=True) if gradient is not None]
-        following = zip(node.next_functions, given, strict=True)
-        return [edge for edge, gradient in following if edge[0] is not None and gradient is not None]
+        pairs = [(edge, gradient) for edge, gradient in zip(edges, given, strict=True) if edge[0] is not None]
+        if any(gradient is None and _leads_to_function(edge) for edge, gradient in pairs):
+            raise NotPredicted("a function of its own behind one that returns no gradient: it is run with zeros")
+        return [edge for edge, gradient in pairs if gradient is not None]
+
+
+def _leads_to_function(edge: Edge) -> bool:
+    """Whether a function with a backward pass of its own is behind an edge."""
+    stack, passed = [edge[0]], set()
+    while stack:
+        node = stack.pop()
+        if node is None or node in passed:
+            continue
+        if isinstance(node, torch.autograd.function.BackwardCFunction):
+            return True
+        passed.add(node)
+        stack += [each[0] for each in node.next_functions]
+    return False
 
 
 @contextlib.contextmanager

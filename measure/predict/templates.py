@@ -21,7 +21,7 @@ class Template:
     originals: outputs that need a gradient, by their places, of which each replay has a copy."""
 
     products: tuple[tuple[Form, str], ...]
-    not_understood: Counter[str]
+    not_understood: Counter[tuple[str, str]]
     outputs: tuple[tuple[Any, ...], ...]
     rest: tuple[Any, Any]
     reached: tuple[tuple[frozenset[tuple[int, Mask]], frozenset[int]], ...]
@@ -76,4 +76,4 @@ class Draft:
     start: int
     products: tuple[int, int]
     nested: list[Replay]
-    not_understood: Counter[str]
+    not_understood: Counter[tuple[str, str]]

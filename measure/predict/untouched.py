@@ -19,6 +19,8 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
+from measure.fake import as_given
+
 _SAVED = (list, dict, set)
 _BARE = frozenset(vars(torch.nn.Module()))
 _UNHELD = _BARE - {"_parameters", "_buffers"}
@@ -26,14 +28,20 @@ _HOLDERS = (list, tuple, dict, OrderedDict)
 
 
 def on_meta(tree: Any, grad: bool | None = None) -> Any:
-    """Inputs in any nesting, by their sizes. grad: whether floating-point ones need a gradient; None: as they do."""
+    """Inputs in any nesting, by their sizes; one that comes twice comes twice, and one that is no leaf is none.
+
+    grad: whether floating-point ones need a gradient; None: as they do.
+    """
+    known: dict[int, torch.Tensor] = {}
 
     def turned(value: Any) -> Any:
         if not isinstance(value, torch.Tensor):
             return value
-        made = _meta_like(value)
-        wants = value.requires_grad if grad is None else grad
-        return made.requires_grad_() if wants and (made.is_floating_point() or made.is_complex()) else made
+        if id(value) not in known:
+            made = _meta_like(value)
+            wants = value.requires_grad if grad is None else grad
+            known[id(value)] = as_given(made, wants and (made.is_floating_point() or made.is_complex()), value)
+        return known[id(value)]
 
     return tree_map(turned, tree)
 
