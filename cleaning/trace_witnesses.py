@@ -73,11 +73,9 @@ class Outputs:
 
         What has as many channels as data may be data after pooling or scaling, which have no parameters.
         """
-        if sizes in self._data:
+        if sizes in self._data or sizes[1] in {each[1] for each in self._data}:
             return None
-        if at_once:
-            return True
-        return None if self._is_frozen or sizes[1] in {each[1] for each in self._data if len(each) > 1} else True
+        return True if at_once or not self._is_frozen else None
 
     @cached_property
     def _data(self) -> set[Sizes]:

@@ -1,7 +1,8 @@
 """Of random nets, recorded here and stripped to what torch 1.8 kept, each count is right or unknown, never another.
 
 Right is what the same recording says with its settings, which other tests hold against our exact count. Every tensor of
-a net goes into a later call, as `analysis/inferred.py` assumes; data has other sizes than any tensor of the net.
+a net goes into a later call, as `analysis/inferred.py` assumes; data has other sizes than any tensor of the net, but
+what pooling makes of it may have the sizes of others.
 """
 
 from __future__ import annotations
@@ -36,10 +37,10 @@ def nets(draw: st.DrawFn) -> nn.Module:
     add("layer", 0, 0, nn.Conv2d(3, 4, 3, padding=1), (4, 8))
     for _ in range(draw(st.integers(2, 9))):
         at = draw(st.integers(1, len(live) - 1)) if draw(st.booleans()) else len(live) - 1
+        kind = draw(st.sampled_from(KINDS))
+        if kind in ("pool", "up") and draw(st.booleans()):
+            at = 0  # data without parameters before it: a convolution of it has no gradient of its input
         channels, size = live[at]
-        kind = draw(
-            st.sampled_from(["conv", "conv", "depthwise", "turned", "norm", "relu", "pool", "up", "add", "cat"])
-        )
         same = [i for i in range(1, len(live)) if live[i] == live[at]]
         if kind in ("conv", "depthwise"):
             kernel, stride = draw(st.sampled_from([1, 3])), draw(st.sampled_from([1, 1, 2]))
@@ -73,11 +74,13 @@ def _net(layers: list[tuple[str, int, int, Any]], ends: list[int]) -> nn.Module:
                 live.append(live[at] + live[other] if kind == "add" else torch.cat([live[at], live[other]], 1))
         return torch.stack([F.adaptive_avg_pool2d(live[at], 1).flatten(1).mean(1) for at in ends])
 
-    return Calls(forward, layers=nn.ModuleList([module for *_, module in layers if module is not None]))
+    net = Calls(forward, layers=nn.ModuleList([module for *_, module in layers if module is not None]))
+    net.has_branches_of_data = sum(0 in (at, other) for _, at, other, _ in layers) > 1
+    return net
 
 
 @settings(
-    max_examples=40,
+    max_examples=60,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
@@ -95,5 +98,5 @@ def test_of_random_nets_each_count_is_right_or_unknown(
     full, old = both(train(net, images) if trains else infer, tmp_path, inner=inner, number=number)
     for right, found in zip(counts(full), old, strict=True):
         assert found.expected_flop in (right, None), (found, right)
-    if trains:
+    if trains and not net.has_branches_of_data:
         assert None not in counts(old)
