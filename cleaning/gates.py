@@ -13,7 +13,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from cleaning import gates_counts, gates_device, gates_kept, gates_times
+from cleaning import (
+    gates_asked,
+    gates_ceilings,
+    gates_counters,
+    gates_counts,
+    gates_device,
+    gates_kept,
+    gates_summary,
+    gates_times,
+    gates_values,
+)
 from cleaning.evidence import Evidence
 from cleaning.found import RUN, Found
 from results.verdicts import FAIL, OPEN, PASS, Verdict
@@ -33,11 +43,17 @@ class Gate:
     after: tuple[str, ...] = ()
 
 
-_TABLE = ("committed", "operations_once")
+_TABLE = ("values", "committed", "operations_once", "table")
 _COUNTED = (*_TABLE, "batch", "executed", "backward_forward")
-_TIMED = ("committed", "synchronised", "possible_time")
+_TIMED = ("values", "committed", "synchronised", "blocks", "possible_time")
 
 GATES: tuple[Gate, ...] = (
+    Gate(
+        "values",
+        "every value is one that its column can hold: no null, no impossible sign, no unknown word",
+        gates_values.values,
+        "a row",
+    ),
     Gate(
         "committed",
         "every row is committed, and is what was committed",
@@ -51,6 +67,34 @@ GATES: tuple[Gate, ...] = (
         "a sitting",
     ),
     Gate(
+        "cell_id",
+        "each cell's id is that of its parameters",
+        gates_asked.cell_id,
+        "a cell",
+        ("values",),
+    ),
+    Gate(
+        "asked",
+        "cells are those that the manifest asks for, all of them, measured as it asks",
+        gates_asked.asked,
+        "the options of a sweep in the manifest",
+        ("values",),
+    ),
+    Gate(
+        "machine",
+        "sittings, cells, ceilings and manifest say the same of the machine and of each other",
+        gates_asked.machine,
+        "a sitting",
+        ("values",),
+    ),
+    Gate(
+        "peak_row",
+        "the row of peaks is the one of the device's own name, with its figures",
+        gates_asked.peak_row,
+        "a sitting",
+        ("values",),
+    ),
+    Gate(
         "flags",
         "flags read back before and after each cell are those of its precision, and so are its units",
         gates_device.flags,
@@ -62,6 +106,20 @@ GATES: tuple[Gate, ...] = (
         gates_counts.operations_once,
         "an operation table",
         ("committed",),
+    ),
+    Gate(
+        "table",
+        "an operation table's rows, links and storages fit each other",
+        gates_summary.table,
+        "an operation table",
+        ("operations_once",),
+    ),
+    Gate(
+        "parameters",
+        "a cell's parameters are the weights of its table, and what counters saw",
+        gates_summary.parameters,
+        "weights or a counter",
+        _TABLE,
     ),
     Gate(
         "batch",
@@ -106,6 +164,20 @@ GATES: tuple[Gate, ...] = (
         (*_COUNTED, "counts_repeat"),
     ),
     Gate(
+        "counters",
+        "each counter's rows are of the cell's model, in FLOP by their unit, totals as their operators",
+        gates_counters.counters,
+        "a counter",
+        ("values",),
+    ),
+    Gate(
+        "counter_law",
+        "a counter says the same of one model in all cells, and stays on one line in the batch",
+        gates_counters.counter_law,
+        "a counter",
+        ("counters",),
+    ),
+    Gate(
         "conventions",
         "no counter's forward products are twice or half the exact count: a multiply-add is 2 FLOP",
         gates_counts.conventions,
@@ -120,11 +192,56 @@ GATES: tuple[Gate, ...] = (
         _COUNTED,
     ),
     Gate(
+        "profile",
+        "a profile has the works of its row, calls inside of each other and in order",
+        gates_summary.profile,
+        "a profile",
+        ("values",),
+    ),
+    Gate(
         "synchronised",
         "blocks do not overlap, none ends before its device work, all lie in the window",
         gates_times.synchronised,
         "timed blocks",
         ("committed",),
+    ),
+    Gate(
+        "blocks",
+        "blocks are numbered, after a warm-up, with the device time that the host saw",
+        gates_summary.blocks,
+        "timed blocks",
+        ("values", "synchronised"),
+    ),
+    Gate(
+        "summary",
+        "window, warm-up, waits and memory of a row are what its blocks and polls give",
+        gates_summary.summary,
+        "a measured cell",
+        ("values", "synchronised", "blocks"),
+    ),
+    Gate(
+        "ceiling_rate",
+        "each ceiling's rate is the FLOP of its shape over the median of its calls",
+        gates_ceilings.ceiling_rate,
+        "a ceiling",
+    ),
+    Gate(
+        "ceiling_limit",
+        "no ceiling is above its unit's peak, but by a fast algorithm for convolutions",
+        gates_ceilings.ceiling_limit,
+        "a ceiling on a device with a datasheet's peak",
+    ),
+    Gate(
+        "ceiling_load",
+        "the calls of a ceiling scatter as on a device that does nothing else",
+        gates_ceilings.ceiling_load,
+        "a ceiling",
+    ),
+    Gate(
+        "ceilings_agree",
+        "the same kernel is as fast in every sitting, within the spread of its calls",
+        gates_ceilings.ceilings_agree,
+        "the same kernel twice",
     ),
     Gate(
         "possible_time",
@@ -146,6 +263,20 @@ GATES: tuple[Gate, ...] = (
         gates_times.converged,
         "timed blocks",
         ("committed", "synchronised"),
+    ),
+    Gate(
+        "statuses",
+        "ok is narrow by the raw blocks, anything else has a reason",
+        gates_values.statuses,
+        "a cell",
+        ("values", "synchronised", "blocks"),
+    ),
+    Gate(
+        "warnings",
+        "the warnings that a cell's rows demand are there",
+        gates_values.warnings,
+        "a measured cell",
+        ("values", "synchronised", "blocks"),
     ),
     Gate(
         "repeats",
@@ -189,6 +320,13 @@ GATES: tuple[Gate, ...] = (
         ("committed",),
     ),
     Gate(
+        "polls",
+        "polls are in the order of time, and a clock that fell made steps slower",
+        gates_summary.polls,
+        "telemetry of a GPU",
+        ("values", "clock"),
+    ),
+    Gate(
         "throttling",
         "what held clocks down is in the cell's warnings, and no clock fell without a reason",
         gates_device.throttling,
@@ -215,6 +353,13 @@ GATES: tuple[Gate, ...] = (
         gates_kept.rebuilt,
         "a utilization.csv",
         ("committed", "peak", "throttling"),
+    ),
+    Gate(
+        "derived",
+        "every other derived table of the run is what its raw rows give",
+        gates_kept.derived,
+        "a derived table",
+        ("committed", "peak", "throttling", "rebuilt"),
     ),
 )
 

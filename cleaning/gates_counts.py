@@ -52,7 +52,7 @@ def batch(evidence: Evidence) -> Iterator[Found]:
     for run in evidence.measured:
         if run.items_per_step is None:
             continue
-        items, size = first.setdefault(_sizes(run), (run.items_per_step, run.batch_size))
+        items, size = first.setdefault(sizes_of(run), (run.items_per_step, run.batch_size))
         holds = run.items_per_step * size == items * run.batch_size
         words = f"{run.items_per_step} items at a batch of {run.batch_size}, elsewhere {items} at {size}"
         yield Found(run.cell_id, holds, "" if holds else words)
@@ -85,7 +85,7 @@ def counts_repeat(evidence: Evidence) -> Iterator[Found]:
     first: dict[tuple[str, int], tuple[str, int]] = {}
     seen: set[tuple[str, int]] = set()
     for run, facts in _traced(evidence):
-        place = (_sizes(run), run.batch_size)
+        place = (sizes_of(run), run.batch_size)
         cell_id, flop = first.setdefault(place, (run.cell_id, facts.model_flop))
         if cell_id == run.cell_id:
             continue
@@ -100,10 +100,10 @@ def affine(evidence: Evidence) -> Iterator[Found]:
     cells: dict[str, list[str]] = {}
     profiled = _profiled(evidence)
     for run, facts in _traced(evidence):
-        points = series.setdefault(_sizes(run), {})
+        points = series.setdefault(sizes_of(run), {})
         points |= {size: flop for size, flop in profiled.get(key_of(run), {}).items() if size not in points}
         points[run.batch_size] = facts.model_flop
-        cells.setdefault(_sizes(run), []).append(run.cell_id)
+        cells.setdefault(sizes_of(run), []).append(run.cell_id)
     for sizes, points in series.items():
         if len(points) < ENOUGH:
             continue
@@ -154,6 +154,6 @@ def profiles(evidence: Evidence) -> Iterator[Found]:
         yield Found(row.cell_id, holds, "" if holds else words)
 
 
-def _sizes(run: Run) -> str:
+def sizes_of(run: Run) -> str:
     """What decides a model's counts beside the batch."""
     return to_text([run.model, run.image_size, run.num_classes, dict(run.hyper)])

@@ -12,11 +12,9 @@ from analysis.precisions import PRECISIONS, unit_of
 from analysis.utilization import limits_seen
 from cleaning.evidence import Evidence
 from cleaning.found import RUN, Found
+from cleaning.targets import BUSY_RATIO
 from results.layout import key_of
 from results.records import Run, Telemetry
-
-BUSY_RATIO = 0.05
-"""Share of all processors that others may take while blocks are timed."""
 
 IDLE_RATIO = 0.3
 """A mean clock below this share of the device's highest is that of an idle device."""
