@@ -46,6 +46,7 @@ class Gate:
 _TABLE = ("values", "committed", "operations_once", "table")
 _COUNTED = (*_TABLE, "batch", "executed", "backward_forward")
 _TIMED = ("values", "committed", "synchronised", "blocks", "possible_time")
+_DEVICE = (*_TIMED, "statuses", "record", "losses", "alone", "clock", "polls", "throttling", "energy")
 
 GATES: tuple[Gate, ...] = (
     Gate(
@@ -258,13 +259,6 @@ GATES: tuple[Gate, ...] = (
         ("flags", "conventions", *_COUNTED, *_TIMED),
     ),
     Gate(
-        "converged",
-        "each interval is as narrow as was asked for, over enough blocks, by the raw samples",
-        gates_times.converged,
-        "timed blocks",
-        ("committed", "synchronised"),
-    ),
-    Gate(
         "statuses",
         "ok is narrow by the raw blocks, anything else has a reason",
         gates_values.statuses,
@@ -272,11 +266,11 @@ GATES: tuple[Gate, ...] = (
         ("values", "synchronised", "blocks"),
     ),
     Gate(
-        "warnings",
-        "the warnings that a cell's rows demand are there",
-        gates_values.warnings,
-        "a measured cell",
-        ("values", "synchronised", "blocks"),
+        "converged",
+        "each interval is as narrow as was asked for, over enough blocks, by the raw samples",
+        gates_times.converged,
+        "timed blocks",
+        ("committed", "synchronised", "statuses"),
     ),
     Gate(
         "repeats",
@@ -339,6 +333,13 @@ GATES: tuple[Gate, ...] = (
         gates_device.energy,
         "an energy counter or polled power",
         ("committed",),
+    ),
+    Gate(
+        "warnings",
+        "the warnings that a cell's rows demand are there",
+        gates_values.warnings,
+        "a measured cell",
+        _DEVICE,
     ),
     Gate(
         "peak",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -78,29 +78,39 @@ def assembled(
 
     A cell whose own row holds what it cannot, or of which nothing can be derived, is left out and named.
     """
-    from cleaning.evidence import Evidence, all_facts, counts_of, profile_facts, samples_and_telemetry
     from cleaning.values import faults
 
     malformed = {run.cell_id: "; ".join(words) for run in data.runs if (words := faults(run))}
     data = replace(data, runs=[run for run in data.runs if run.cell_id not in malformed])
     data, built = _built(data, read_table, read_profile, read_recording, malformed)
-    samples, telemetry = samples_and_telemetry(data)
-    evidence = Evidence(
-        data=data,
-        facts=all_facts(data.runs, read_table),
+    evidence = replace(
+        raw_evidence(data, read_table, read_profile, malformed),
         rebuilt=built.utilization,
         published=[row for row in published or () if row.cell_id not in malformed],
         keeps_utilization=published is not None,
         profile_counts=built.profile_counts,
         agreement=built.agreement,
         batch_laws=built.batch_laws,
+    )
+    return evidence, built
+
+
+def raw_evidence(
+    data: RunData, read_table: ReadTable, read_profile: ReadProfile, malformed: Mapping[str, str]
+) -> Evidence:
+    """The evidence of a run's raw rows alone. malformed: cells of which it has none, and why."""
+    from cleaning.evidence import Evidence, all_facts, counts_of, profile_facts, samples_and_telemetry
+
+    samples, telemetry = samples_and_telemetry(data)
+    return Evidence(
+        data=data,
+        facts=all_facts(data.runs, read_table),
         samples=samples,
         telemetry=telemetry,
         counts=counts_of(data),
         profiles=profile_facts(data.runs, read_profile),
         malformed=malformed,
     )
-    return evidence, built
 
 
 def _built(

@@ -1,0 +1,162 @@
+"""All raw rows of a run in memory, so that one of them can be another, and the verdicts on what came of it.
+
+There are no checksums here to be recomputed: what is asked of these rows is asked of a run whose seals all fit.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from cleaning.evidence import Evidence
+from cleaning.gates import GATES, judge
+from cleaning.raw import records
+from results.layout import Key, key_of
+from results.manifest import Manifest
+from results.reading import RunData
+from results.records import (
+    Ceiling,
+    FlopCount,
+    Operation,
+    ProfiledOperation,
+    Run,
+    Sample,
+    Sitting,
+    Storage,
+    Telemetry,
+    Utilization,
+    header,
+)
+from results.store import read_operations, read_profile, read_run
+from results.verdicts import FAIL, Verdict
+from runners.checked import assembled, raw_evidence
+
+CELL_FILES = {"samples.csv": Sample, "telemetry.csv": Telemetry, "flop_counts.csv": FlopCount}
+
+
+@dataclass
+class Rows:
+    """File → its rows. manifest.json is one row; tables of operations, storages and profiles are by trace or attempt.
+
+    utilization: of a lie in utilization.csv; None: it is what the other rows give, lies and all.
+    """
+
+    manifest: Manifest
+    sittings: list[Sitting]
+    ceilings: list[Ceiling]
+    runs: list[Run]
+    samples: list[Sample]
+    telemetry: list[Telemetry]
+    flop_counts: list[FlopCount]
+    operations: dict[str, list[Operation]]
+    storages: dict[str, list[Storage]]
+    profiles: dict[Key, list[ProfiledOperation]] = field(default_factory=dict)
+    utilization: list[Utilization] | None = None
+
+    def copy(self) -> Rows:
+        """The same rows in lists of their own."""
+        lists = {name: list(getattr(self, name)) for name in LISTS}
+        tables = {name: {key: list(rows) for key, rows in getattr(self, name).items()} for name in TABLES}
+        return replace(self, **lists, **tables, utilization=self.utilization and list(self.utilization))
+
+
+LISTS = ("sittings", "ceilings", "runs", "samples", "telemetry", "flop_counts")
+TABLES = ("operations", "storages", "profiles")
+
+
+def load(path: Path, keep: Sequence[str] = ()) -> Rows:
+    """The rows of a run directory; of the cells `keep`, if any are named."""
+    data = read_run(path)
+    assert not data.problems, data.problems
+    runs = [run for run in data.runs if not keep or run.cell_id in keep]
+    keys, traces = {key_of(run) for run in runs}, dict.fromkeys(run.trace_id for run in runs)
+    tables = {trace_id: read_operations(path, trace_id) for trace_id in traces}
+    manifest = data.manifest if not keep else replace(data.manifest, options={})
+    return Rows(
+        manifest=manifest,
+        sittings=[each for each in data.sittings if each.sitting in {run.sitting for run in runs}],
+        ceilings=[each for each in data.ceilings if each.sitting in {run.sitting for run in runs}],
+        runs=runs,
+        samples=[row for row in records(data.samples, Sample) if key_of(row) in keys],
+        telemetry=[row for row in records(data.telemetry, Telemetry) if key_of(row) in keys],
+        flop_counts=[row for row in records(data.flop_counts, FlopCount) if key_of(row) in keys],
+        operations={trace_id: table for trace_id, (table, _) in tables.items()},
+        storages={trace_id: rows for trace_id, (_, rows) in tables.items()},
+        profiles={key_of(run): read_profile(path, run.cell_id, run.attempt) for run in runs if run.profiled},
+    )
+
+
+def evidence_of(rows: Rows, derived: bool = True) -> Evidence:
+    """What `--check` would ask of these rows, were they on a disk with every seal made anew.
+
+    derived: whether everything that is derived from them is there, too.
+    """
+    keys = {key_of(run) for run in rows.runs}
+    frames, problems = {}, _problems(rows, keys)
+    for file, record in CELL_FILES.items():
+        mine = [row for row in getattr(rows, file.removesuffix(".csv")) if key_of(row) in keys]
+        frames[file] = pd.DataFrame({n: pd.Series([getattr(r, n) for r in mine], dtype=object) for n in header(record)})
+    data = RunData(
+        Path("made-up"), rows.manifest, rows.runs, rows.runs, rows.sittings, rows.ceilings, frames, problems
+    )
+    if not derived:
+        return raw_evidence(data, _reader(rows), _profiles(rows), {})
+    found, built = assembled(data, _reader(rows), _profiles(rows), None, rows.utilization or ())
+    published = built.utilization if rows.utilization is None else rows.utilization
+    return replace(found, published=published, keeps_utilization=True)
+
+
+def _problems(rows: Rows, keys: set[Key]) -> list[str]:
+    """What reading would say: rows of no attempt, one attempt twice, a sitting that is not there."""
+    told = []
+    for file in CELL_FILES:
+        lost = sum(key_of(row) not in keys for row in getattr(rows, file.removesuffix(".csv")))
+        told += [f"{file}: {lost} rows are not committed, left out"] if lost else []
+    told += [f"attempt {key} again" for key, times in Counter(map(key_of, rows.runs)).items() if times > 1]
+    names = {sitting.sitting for sitting in rows.sittings}
+    return told + [f"no sitting {run.sitting}" for run in rows.runs if run.sitting not in names]
+
+
+def _reader(rows: Rows) -> Any:
+    def read(trace_id: str) -> tuple[list[Operation], list[Storage]]:
+        if trace_id not in rows.operations:
+            raise ValueError(f"the run has no operations/{trace_id}.csv.gz")
+        return rows.operations[trace_id], rows.storages[trace_id]
+
+    return read
+
+
+def _profiles(rows: Rows) -> Any:
+    def read(cell_id: str, attempt: int) -> list[ProfiledOperation]:
+        if (cell_id, attempt) not in rows.profiles:
+            raise ValueError(f"the run has no profile of {cell_id}-{attempt}")
+        return rows.profiles[cell_id, attempt]
+
+    return read
+
+
+def failures(rows: Rows) -> dict[str, Verdict]:
+    """The gates that fail."""
+    return {verdict.gate: verdict for verdict in judge(evidence_of(rows)) if verdict.verdict == FAIL}
+
+
+BY_MARKS = ("throttling",)
+"""Gates that ask what derived rows are marked with, which a first look has not."""
+
+
+def caught(rows: Rows) -> str:
+    """The first gate that a run fails, empty for one that passes them all.
+
+    What needs nothing derived is asked first: most lies are caught there, in a third of the time.
+    """
+    bare = [gate for gate in GATES if gate.name not in BY_MARKS]
+    for evidence, gates in ((lambda: evidence_of(rows, derived=False), bare), (lambda: evidence_of(rows), GATES)):
+        found = next((v.gate for v in judge(evidence(), gates) if v.verdict == FAIL), "")
+        if found:
+            return found
+    return ""
