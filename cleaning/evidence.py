@@ -42,6 +42,10 @@ TWO_FACTORS = ("convolution", "matmul")
 """Kinds whose every product has two factors, of which each that needs a gradient costs one more product."""
 
 
+FAULTS = (Inconsistent, ValueError, LookupError, TypeError, AttributeError, ArithmeticError)
+"""What a table of somebody else's may be stumbled over by: each becomes the words of a fault."""
+
+
 @dataclass(frozen=True)
 class TraceFacts:
     """What one operation table says of itself. fault: why it could not be read; the rest is then empty.
@@ -173,8 +177,8 @@ def all_facts(
     for trace_id in dict.fromkeys(run.trace_id for run in runs if run.trace_id):
         try:
             found[trace_id] = facts_of(*read(trace_id))
-        except (Inconsistent, ValueError) as fault:
-            found[trace_id] = TraceFacts(fault=" ".join(str(fault).split()))
+        except FAULTS as fault:
+            found[trace_id] = TraceFacts(fault=f"{type(fault).__name__}: {' '.join(str(fault).split())}")
     return found
 
 
@@ -187,7 +191,7 @@ def profile_facts(
         try:
             calls = read(run.cell_id, run.attempt)
             found[key_of(run)] = ProfileFacts(tuple(dict.fromkeys(c.work for c in calls)), tuple(profile_faults(calls)))
-        except (Inconsistent, ValueError) as fault:
+        except FAULTS as fault:
             found[key_of(run)] = ProfileFacts(contradictions=(" ".join(str(fault).split()),))
     return found
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -9,7 +11,8 @@ from typing import Any
 from analysis import peaks
 from cleaning.evidence import Evidence
 from cleaning.found import RUN, Found
-from results.records import Cell, Run, Sitting
+from cleaning.values import date_fault
+from results.records import MEASURED, Cell, Run, Sitting
 
 SINGLE = (
     "device",
@@ -69,16 +72,18 @@ def _grids(options: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 def _differing(run: Run, grid: Mapping[str, Any]) -> list[str]:
     """Names of the parameters that this sweep did not ask for."""
-    wrong = [name for name in SINGLE if name in grid and grid[name] != _plain(getattr(run, name))]
+    default = Cell(model="", batch_size=1, device="")  # what an option that is not there means
+    wrong = [name for name in SINGLE if grid.get(name, getattr(default, name)) != _plain(getattr(run, name))]
     many = {"model": "models", "precision": "precisions", "batch_size": "batch_sizes"}
     for name, option in many.items():
         offered = _batches(run, grid) if name == "batch_size" else grid.get(option)
-        wrong += [name] if offered and getattr(run, name) not in offered else []
-    wrong += ["repeat"] if isinstance(grid.get("repeat"), int) and not run.repeat < grid["repeat"] else []
-    if "methods" in grid:
-        wrong += ["methods"] if sorted(run.methods) != sorted(grid["methods"] or ()) else []
-        counters = grid.get("counters", ()) if "theory" in run.methods else ()
-        wrong += ["counters"] if sorted(run.counters) != sorted(counters or ()) else []
+        its_own = name == "batch_size" and offered == [] and "batch_sizes" in grid
+        wrong += [name] if not its_own and getattr(run, name) not in (offered or ()) else []
+    times = grid.get("repeat", 1)
+    wrong += ["repeat"] if isinstance(times, int) and not run.repeat < times else []
+    wrong += ["methods"] if sorted(run.methods) != sorted(grid.get("methods") or ()) else []
+    counters = grid.get("counters", ()) if "theory" in run.methods else ()
+    wrong += ["counters"] if sorted(run.counters) != sorted(counters or ()) else []
     images = grid.get("epoch_images") if "epoch" in run.methods else Cell.epoch_images
     return wrong + (["epoch_images"] if images is not None and run.epoch_images != images else [])
 
@@ -150,6 +155,7 @@ def machine(evidence: Evidence) -> Iterator[Found]:
     for sitting in _used(evidence):
         words = "; ".join(_machine(sitting))
         yield Found(RUN, not words, f"{sitting.sitting}: {words}" if words else "")
+    lasted = dict(_overlapping(evidence.data.runs))
     for run in evidence.data.runs:
         home = sittings.get(run.sitting)
         words = "" if home is not None else f"its sitting {run.sitting!r} is not there"
@@ -157,10 +163,32 @@ def machine(evidence: Evidence) -> Iterator[Found]:
             words = f"on {run.device}, its sitting on {home.device}"
         if home is not None and run.started_at and home.started_at and run.started_at < home.started_at:
             words = f"began at {run.started_at}, its sitting at {home.started_at}"
+        words = words or lasted.get(run.cell_id, "")
         yield Found(run.cell_id, not words, words)
     told = list(dict.fromkeys(_of_ceilings(evidence, sittings)))
     yield Found(RUN, not told, "; ".join(told[:3]))
     yield from _manifest(evidence)
+
+
+def _overlapping(runs: Sequence[Run]) -> Iterator[tuple[str, str]]:
+    """(cell id, words) of measured cells that say no time, or one that reaches into the next cell's."""
+    for run in runs:
+        if run.duration_s is None and run.status in MEASURED:
+            yield run.cell_id, "nothing is said of how long it took"
+    timed = [run for run in runs if run.duration_s is not None and not date_fault("", run.started_at)]
+    ordered = sorted(timed, key=lambda run: (run.sitting, run.started_at))
+    for run, after in itertools.pairwise(ordered):
+        length_s = (_seconds(after.started_at) - _seconds(run.started_at)).total_seconds()
+        if run.sitting == after.sitting and (run.duration_s or 0.0) > length_s + SECOND:
+            yield run.cell_id, f"took {run.duration_s:.4g} s, the next cell began {length_s:.4g} s after it"
+
+
+def _seconds(date: str) -> datetime.datetime:
+    return datetime.datetime.fromisoformat(date.removesuffix("Z"))
+
+
+SECOND = 1.5
+"""Times in words are whole seconds."""
 
 
 def _of_ceilings(evidence: Evidence, sittings: Mapping[str, Sitting]) -> Iterator[str]:
@@ -175,12 +203,25 @@ def _of_ceilings(evidence: Evidence, sittings: Mapping[str, Sitting]) -> Iterato
         yield from (
             f"a ceiling's {name} is {own!r}, of its sitting {other!r}"
             for name, own, other in pairs
-            if own not in ("", None) and own != other
+            if own != other and (name == "device" or own not in ("", None))
         )
+
+
+TOLD = ("name", "torch", "harness_version", "device")
+"""What every sitting says of its machine."""
+
+TOLD_CUDA = ("driver", "compute_capability", "multiprocessors", "clock_hz")
+PREFLIGHT_CUDA = ("other_processes", "sm_clock_max_hz", "power_limit_w")
+"""What a sitting on a GPU says beside that, if only that the device does not."""
 
 
 def _machine(sitting: Sitting) -> Iterator[str]:
     facts = sitting.environment
+    on_cuda = not sitting.device.startswith("cpu")
+    told = (*((name, facts) for name in (*TOLD, *(TOLD_CUDA if on_cuda else ()))),)
+    told += tuple((name, sitting.preflight) for name in PREFLIGHT_CUDA if on_cuda)
+    if missing := [name for name, where in told if name not in where]:
+        yield f"nothing is said of {', '.join(missing)}"
     pairs = {"name": sitting.device_name, "torch": sitting.torch_version, "driver": sitting.driver}
     pairs |= {"device": sitting.device, "uuid_hash": sitting.device_uuid}
     for name, own in pairs.items():
@@ -211,6 +252,9 @@ def _manifest(evidence: Evidence) -> Iterator[Found]:
     version = first.environment.get("harness_version")
     if version and manifest.harness_version and version != manifest.harness_version:
         words.append(f"manifest of {manifest.harness_version}, its first sitting of {version}")
+    words += filter(None, (date_fault("created_at", manifest.created_at),))
+    words += ["no command"] if not manifest.commands else []
+    words += ["no version"] if not manifest.harness_version else []
     if manifest.created_at and first.started_at and first.started_at < manifest.created_at:
         words.append(f"made at {manifest.created_at}, its first sitting began at {first.started_at}")
     yield Found(RUN, not words, "; ".join(words))

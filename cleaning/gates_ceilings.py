@@ -18,6 +18,9 @@ from results.records import Ceiling
 SAME = 1e-6
 """Relative difference of two numbers that are one division apart."""
 
+TIMED = 3
+"""Schema version from which on ceilings say their fastest call and the mean."""
+
 SLOW_MEDIAN = 0.6
 """The fastest call ÷ the median of all: below this most calls waited for somebody else."""
 
@@ -45,7 +48,9 @@ def ceiling_rate(evidence: Evidence) -> Iterator[Found]:
     """Each row: FLOP of its shape, FLOP ÷ median, fastest ≤ median, its unit that of its precision, a status that fits."""
     for row in evidence.data.ceilings:
         if row.operation in PRODUCTS:
-            words = "; ".join(_rate(row))
+            lacking = row.status == "ok" and (row.best_s is None or row.mean_s is None)
+            told = ["no fastest call or no mean"] if lacking and evidence.data.manifest.schema_version >= TIMED else []
+            words = "; ".join((*_rate(row), *told))
             yield Found(RUN, not words, f"{_name(row)}: {words}" if words else "")
 
 
@@ -61,6 +66,11 @@ def _rate(row: Ceiling) -> Iterator[str]:
         return
     if not math.isclose(row.flop_per_s, row.flop / row.median_s, rel_tol=SAME):
         yield f"{row.flop_per_s:.6g} FLOP/s, {row.flop} FLOP in {row.median_s:.6g} s are {row.flop / row.median_s:.6g}"
+    if row.operation == "convolution" and row.layout not in ("channels_first", "channels_last"):
+        yield f"layout {row.layout!r}"
+    sides = _MATMUL.fullmatch(row.shape) if row.operation == "matmul" else None
+    if sides is not None and row.best_s is not None and (row.family == "square") != _square(row.shape):
+        yield f"family {row.family!r}"
     flop = flop_of(row)
     if flop != row.flop:
         yield f"{row.flop} FLOP, its shape has {flop}" if flop is not None else "its shape is none that is measured"
@@ -68,6 +78,12 @@ def _rate(row: Ceiling) -> Iterator[str]:
     if policy is not None and row.unit != unit_of(policy.autocast or "float32", policy, row.device):
         yield f"unit {row.unit or 'none'} under {row.precision}"
     yield from _calls(row)
+
+
+def _square(shape: str) -> bool:
+    """Whether a product is one of equal sides that are a power of two."""
+    sides = {int(side) for side in shape.split("x")} if " of " not in shape else set()
+    return len(sides) == 1 and all(side & (side - 1) == 0 for side in sides)
 
 
 def flop_of(row: Ceiling) -> int | None:

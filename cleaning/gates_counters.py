@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 
 from analysis.affine import affine, line
 from analysis.numerators import OWN
-from analysis.theory import FLOP_PER_NATIVE, OPERATORS
+from analysis.kinds import PRODUCTS
+from analysis.theory import FLOP_PER_NATIVE, OPERATORS, kind_of_operator
 from cleaning.batch_law import ENOUGH
 from cleaning.evidence import Evidence
 from cleaning.found import Found
@@ -82,6 +83,14 @@ def _totals(rows: Sequence[FlopCount]) -> Iterator[str]:
             flop = sum(row.flop or 0 for row in parts)
             if parts and total.flop is not None and total.flop != flop:
                 yield f"{counter} {phase} batch {size}: {total.flop} FLOP, its operators have {flop}"
+            if not parts and counter in OPERATORS and total.flop:
+                yield f"{counter} {phase} batch {size}: a total without operators"
+            named = [kind_of_operator(counter, row.operator, row.native_unit) in PRODUCTS for row in parts]
+            if counter in OPERATORS and parts and not any(named) and total.flop:
+                yield f"{counter} {phase} batch {size}: no convolution or matrix product among its operators"
+            own = {row.native_unit for row in parts}
+            if len(own) == 1 and total.native_unit not in own:
+                yield f"{counter} {phase} batch {size}: in {total.native_unit}, its operators in {', '.join(own)}"
             units = {row.native_unit for row in (*parts, total)}
             native = sum(row.native_value or 0 for row in parts)
             if parts and len(units) == 1 and not math.isclose(total.native_value or 0, native, rel_tol=1e-9):
@@ -99,7 +108,9 @@ def _here(run: Run, rows: Sequence[FlopCount]) -> Iterator[str]:
         for row in (row for row in mine if row.extrapolated):
             alike = [other for other in mine if (other.phase, other.operator) == (row.phase, row.operator)]
             points = {(o.batch_size, o.flop) for o in alike if not o.extrapolated and o.flop is not None}
-            if len(points) >= 2 and affine(points, row.batch_size) != row.flop:
+            if len(points) < 2:
+                yield f"{counter} {row.phase}: extrapolated from {len(points)} counted batches"
+            elif affine(points, row.batch_size) != row.flop:
                 yield f"{counter} {row.phase} {row.operator or WHOLE}: {row.flop} at {row.batch_size}, counted are {points}"
 
 
@@ -113,8 +124,24 @@ def counter_law(evidence: Evidence) -> Iterator[Found]:
                 series = (sizes_of(run), row.counter, row.phase, row.scope, row.operator)
                 pooled.setdefault(series, {}).setdefault(row.batch_size, Counter())[row.flop] += 1
                 cells.setdefault(series, {}).setdefault((row.batch_size, row.flop), run.cell_id)
+    yield from _operators(evidence)
     for series, points in pooled.items():
         yield from _law(series, points, cells[series])
+
+
+def _operators(evidence: Evidence) -> Iterator[Found]:
+    """One counter names the same operators of one model in every cell."""
+    first: dict[tuple[str, str], tuple[str, frozenset[tuple[str, str]]]] = {}
+    for run in evidence.data.runs:
+        named: dict[str, set[tuple[str, str]]] = {}
+        for row in evidence.counts.get(key_of(run), ()):
+            if row.status == "ok" and row.scope == WHOLE:
+                named.setdefault(row.counter, set()).add((row.phase, row.operator))
+        for counter, names in named.items():
+            where, usual = first.setdefault((sizes_of(run), counter), (run.cell_id, frozenset(names)))
+            other = sorted({name for _, name in names ^ usual})
+            words = f"{counter}: operators other than in cell {where}: {', '.join(other)}" if other else ""
+            yield Found(run.cell_id, not other, words)
 
 
 def _law(series: Series, points: dict[int, Counter[int]], cells: dict[tuple[int, int], str]) -> Iterator[Found]:

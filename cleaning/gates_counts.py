@@ -10,7 +10,7 @@ from cleaning.batch_law import ENOUGH
 from cleaning.evidence import Evidence, TraceFacts
 from cleaning.found import Found
 from results.layout import Key, key_of
-from results.records import Agreement, Run
+from results.records import MEASURED, Agreement, Run
 from results.rows import to_text
 
 FACTOR = 2.0
@@ -48,9 +48,12 @@ def batch(evidence: Evidence) -> Iterator[Found]:
             fits = facts.leading == run.batch_size
             words = f"the table begins with a batch of {facts.leading}, the cell says {run.batch_size}"
             yield Found(run.cell_id, fits, "" if fits else words)
+            if run.status in MEASURED and run.items_per_step != run.batch_size:
+                yield Found(run.cell_id, False, f"{run.items_per_step} images a step at a batch of {run.batch_size}")
     first: dict[str, tuple[int, int]] = {}
     for run in evidence.measured:
         if run.items_per_step is None:
+            yield Found(run.cell_id, False, "nothing is said of the items in a step")
             continue
         items, size = first.setdefault(sizes_of(run), (run.items_per_step, run.batch_size))
         holds = run.items_per_step * size == items * run.batch_size
@@ -62,6 +65,8 @@ def executed(evidence: Evidence) -> Iterator[Found]:
     """The real step's FLOP, by kind where the dtypes are the device's own choice, and in all."""
     for run, facts in _traced(evidence):
         if not run.executed:
+            if run.status in MEASURED:
+                yield Found(run.cell_id, False, "executed is empty: no real step was counted")
             continue
         real, own = dict(run.executed), facts.executed
         differing = sorted(name for name in {*real, *own} if real.get(name, 0) != own.get(name, 0))

@@ -14,7 +14,7 @@ from cleaning.evidence import Evidence
 from cleaning.found import Found
 from cleaning.targets import HOST_BOUND_RATIO, kind_of
 from results.layout import key_of
-from results.records import Run, Sample, Telemetry
+from results.records import MEASURED, PHASES, Run, Sample, Telemetry
 
 SAME = 1e-6
 """Relative difference of two numbers that are one sum apart."""
@@ -22,7 +22,7 @@ SAME = 1e-6
 LEAD_IN_STEPS = 1
 """Untimed steps of a CUDA block, whose device work the host may still wait for while the block is timed."""
 
-LATENCY_S = 0.05
+LATENCY_S = 0.005
 """What starting and ending a block may take beside its device work."""
 
 FALLEN = 0.85
@@ -49,22 +49,34 @@ def _blocks(run: Run, rows: Sequence[Sample]) -> Iterator[str]:
         yield "its blocks are not numbered from 0 without a gap"
     on_cuda = kind_of(run) == "cuda"
     for row in rows:
-        if row.part == "phase" or row.work == "epoch":
-            if (row.part == "phase") != bool(row.phase):
-                yield f"block {row.index}: part {row.part} of phase {row.phase!r}"
-            continue
-        if row.phase:
-            yield f"block {row.index}: part {row.part} of phase {row.phase!r}"
-        if (row.device_s is not None) != on_cuda or (row.device_s is None) != (row.sync_wait_s is None):
-            yield f"block {row.index}: device time {row.device_s} and wait {row.sync_wait_s} on {run.device}"
-        elif row.device_s is not None and row.part == "measure":
-            lead_in_s = row.device_s / row.steps * LEAD_IN_STEPS
-            if row.wall_s > row.device_s + lead_in_s + LATENCY_S:
-                yield f"block {row.index} took {row.wall_s:.4g} s on the host, {row.device_s:.4g} s on the device"
-            if row.sync_wait_s is not None and row.sync_wait_s > row.wall_s * (1 + SAME):
-                yield f"block {row.index} waited {row.sync_wait_s:.4g} s of {row.wall_s:.4g} s"
+        yield from (f"block {row.index}: {words}" for words in _block(row, on_cuda, first=row is rows[0]))
+    if any(after.start_s < before.start_s for before, after in itertools.pairwise(rows)):
+        yield "its blocks are not in the order of time"
+    span_s = rows[-1].start_s - rows[0].start_s
+    if run.duration_s is not None and span_s > run.duration_s * (1 + SAME):
+        yield f"its blocks begin over {span_s:.4g} s, the cell took {run.duration_s:.4g} s"
     yield from _order(run, rows)
     yield from _phases(run, rows)
+
+
+def _block(row: Sample, on_cuda: bool, first: bool) -> Iterator[str]:
+    """One block by itself. first: of the warm-up, which may compile and search algorithms."""
+    if (row.part == "phase") != bool(row.phase):
+        yield f"part {row.part} of phase {row.phase!r}"
+    if (row.device_s is not None) != on_cuda:
+        yield f"device time {row.device_s} on a {'GPU' if on_cuda else 'CPU'}"
+    if row.part == "profiled" and row.steps != 1:
+        yield f"{row.steps} steps under a profiler, which takes one at a time"
+    if row.part == "phase" or row.work == "epoch" or row.device_s is None:
+        return
+    if row.sync_wait_s is None:
+        yield "no wait for the device"
+    elif row.sync_wait_s > row.wall_s * (1 + SAME):
+        yield f"waited {row.sync_wait_s:.4g} s of {row.wall_s:.4g} s"
+    lead_in_s = row.device_s / row.steps * LEAD_IN_STEPS if row.part == "measure" else 0.0
+    late = row.wall_s > 1.02 * row.device_s + lead_in_s + LATENCY_S and not first and row.part != "profiled"
+    if late or row.device_s > 1.02 * row.wall_s:
+        yield f"{row.wall_s:.4g} s on the host, {row.device_s:.4g} s on the device"
 
 
 def _order(run: Run, rows: Sequence[Sample]) -> Iterator[str]:
@@ -98,17 +110,25 @@ def _phases(run: Run, rows: Sequence[Sample]) -> Iterator[str]:
     whole = whole_steps(rows)
     if not split or not whole:
         return
-    names = {row.phase for row in split}
-    if not {"forward", "backward"} <= names:
-        yield f"phases {', '.join(sorted(names))} alone"
-    means = {name: block_means([row for row in split if row.phase == name])[1] for name in names}
-    total_s, step_s = sum(sum(each) / len(each) for each in means.values()), median(block_means(whole)[1])
-    low, high = PHASES_SUM[kind_of(run)]
-    if not low * step_s <= total_s <= high * step_s:
-        yield f"its phases take {total_s:.4g} s together, a step {step_s:.4g} s"
+    step_s, (low, high) = median(block_means(whole)[1]), PHASES_SUM[kind_of(run)]
+    passes: dict[float, list[Sample]] = {}
+    for row in split:
+        passes.setdefault(row.start_s, []).append(row)
+    order = [row.phase for row in next(iter(passes.values()))]
+    later = order[1:] + order[:1] if order[0] == "optimizer" else order  # zeroing gradients is of the optimizer
+    if not {"forward", "backward"} <= set(order) or later != sorted(order, key=PHASES.index):
+        yield f"phases in the order {', '.join(order)}"
+    for each in passes.values():
+        if [row.phase for row in each] != order or len({row.steps for row in each}) > 1:
+            yield f"block {each[0].index}: phases {', '.join(row.phase for row in each)}"
+        total_s = sum(map(_device_s, each)) / each[0].steps
+        if not low * step_s <= total_s <= high * step_s:
+            yield f"its phases take {total_s:.4g} s together, a step {step_s:.4g} s"
+    if len(passes) > 1 and len(split) != len(passes) * len(order):
+        yield "its phases are not as many in each block"
 
 
-PHASES_SUM = {"cuda": (0.7, 1.5), "cpu": (0.3, 3.0)}
+PHASES_SUM = {"cuda": (0.8, 1.25), "cpu": (0.3, 3.0)}
 """What the phases of a step may take together, in steps: their marks cost a little, a shared CPU varies by more."""
 
 
@@ -209,7 +229,9 @@ def table(evidence: Evidence) -> Iterator[Found]:
     """An operation table's rows, links and storages against each other."""
     for run in evidence.data.runs:
         facts = evidence.facts.get(run.trace_id)
-        if facts is not None and not facts.fault:
+        if facts is None and "exact" in run.methods and run.status in MEASURED:
+            yield Found(run.cell_id, False, f"no operation table {run.trace_id}".rstrip())
+        elif facts is not None and not facts.fault:
             words = "; ".join(facts.contradictions[:3])
             yield Found(run.cell_id, not words, words)
 
@@ -231,6 +253,7 @@ def _polls(evidence: Evidence, run: Run, rows: Sequence[Telemetry]) -> Iterator[
     gaps = [after - before for before, after in itertools.pairwise(times)]
     if gaps and max(gaps) > LARGEST_GAP * median(gaps):
         yield f"no poll for {max(gaps):.3g} s, the median gap is {median(gaps):.3g} s"
+    yield from _columns(evidence, run, rows)
     for name in ("sm_clock_hz", "power_w", "energy_j", "memory_clock_hz", "temperature_c", "memory_used_bytes"):
         lacking = sum(getattr(row, name) is None for row in rows)
         if 0 < lacking < len(rows):
@@ -241,6 +264,39 @@ def _polls(evidence: Evidence, run: Run, rows: Sequence[Telemetry]) -> Iterator[
             yield f"{name} from {min(values)} to {max(values)}"
     yield from _halves(run, rows, whole_steps(evidence.samples.get(key_of(run), ())))
 
+
+def _columns(evidence: Evidence, run: Run, rows: Sequence[Telemetry]) -> Iterator[str]:
+    """What a GPU offers is there; no clock beyond the highest, no temperature that no chip has, no idle device."""
+    sitting = evidence.sitting(run)
+    preflight = sitting.preflight if sitting is not None else {}
+    for name in OFFERED:
+        if all(getattr(row, name) is None for row in rows) and name not in (preflight.get("absent") or {}):
+            yield f"no {name} in any poll, and nothing says why"
+    highest_hz = preflight.get("sm_clock_max_hz")
+    clocks = [row.sm_clock_hz for row in rows if row.sm_clock_hz is not None]
+    if isinstance(highest_hz, (int, float)) and clocks and max(clocks) > 1.01 * highest_hz:
+        yield f"a poll at {max(clocks) / 1e6:.0f} MHz of at most {highest_hz / 1e6:.0f}"
+    warm = [row.temperature_c for row in rows if row.temperature_c is not None]
+    if warm and not (TEMPERATURES_C[0] <= min(warm) and max(warm) <= TEMPERATURES_C[1]):
+        yield f"{min(warm):g} to {max(warm):g} °C"
+    idle = sum("gpu_idle" in (row.event_reasons or ()) for row in rows)
+    if idle > len(rows) / 2 and not run.host_bound:
+        yield f"the device was idle in {idle} of {len(rows)} polls"
+
+
+OFFERED = (
+    "sm_clock_hz",
+    "memory_clock_hz",
+    "power_w",
+    "energy_j",
+    "temperature_c",
+    "event_reasons",
+    "memory_used_bytes",
+)
+"""Columns of telemetry.csv that a GPU fills, or `preflight` says why not."""
+
+TEMPERATURES_C = (5.0, 110.0)
+"""Between a cold room and where every GPU has switched off."""
 
 LARGEST_GAP = 10.0
 """Longest time without a poll, in median gaps."""

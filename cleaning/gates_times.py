@@ -175,6 +175,8 @@ def record(evidence: Evidence) -> Iterator[Found]:
 def losses(evidence: Evidence) -> Iterator[Found]:
     """The last loss; where it is unknown, whether a warning says that it was not finite."""
     for run in evidence.measured:
+        if run.first_loss is None:
+            yield Found(run.cell_id, False, "the first loss is unknown")
         if run.last_loss is not None:
             yield Found(run.cell_id, math.isfinite(run.last_loss))
             continue

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
+import re
 import typing
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -45,6 +46,8 @@ WORDS: Mapping[str, Sequence[str]] = {
     "native_unit": ("", "mac", "flop"),
     "kind": ("", *KINDS),
     "role": ("weight", "buffer", "gradient", "optimizer_state", "input", "activation", "temporary"),
+    "operation": ("matmul", "convolution", "copy", "triad", "launch", "call"),
+    "family": ("", "square", "near", "area", "deep", "batch", "memory", "cache"),
 }
 """Column → every word that it may hold."""
 
@@ -65,6 +68,14 @@ _OF: Mapping[str, type | tuple[type, ...]] = {
 }
 """Column → what the values of its mapping are."""
 
+DATES = ("started_at", "created_at")
+"""Columns of a time: UTC, ISO 8601, to the second."""
+
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}Z")
+
+_FILLED = ("scope", "counter", "workload", "model")
+"""Columns of words that are never empty."""
+
 _TEXTS = ("warnings", "methods", "counters", "profiled", "event_reasons")
 """Columns that are lists of words."""
 
@@ -79,7 +90,7 @@ def _columns(record: type[Record]) -> tuple[tuple[str, bool], ...]:
     """(column, whether it holds numbers), of the columns that are asked."""
     hints = typing.get_type_hints(record)
     numbers = {name: bool({int, float} & set(kinds_of(hint))) for name, hint in hints.items()}
-    asked = {*WORDS, *_OF, *_TEXTS, "phase"}
+    asked = {*WORDS, *_OF, *_TEXTS, *DATES, *_FILLED, "phase"}
     return tuple((name, number) for name, number in numbers.items() if number or name in asked)
 
 
@@ -90,12 +101,22 @@ def _fault(row: Record, name: str, number: bool) -> str:
     words = _PHASES.get(type(row).__name__) if name == "phase" else WORDS.get(name)
     if words is not None:
         return "" if value in words else f"{name} is {value!r}, which is none of its words"
+    if name in DATES:
+        return date_fault(name, value)
+    if name in _FILLED:
+        return "" if value else f"{name} is empty"
     if name in _OF:
         return next(_entries(name, value), "")
     if name in _TEXTS:
         holds = value is None or all(isinstance(each, str) for each in value)
         return "" if holds else f"{name} is {value!r}, expected a list of words"
     return ""
+
+
+def date_fault(name: str, value: Any) -> str:
+    """What is wrong with a time in words."""
+    holds = isinstance(value, str) and _DATE.fullmatch(value)
+    return "" if holds else f"{name} is {value!r}, expected UTC as 2026-01-02T03:04:05Z"
 
 
 def _number(name: str, value: Any) -> str:

@@ -13,9 +13,10 @@ from typing import Any
 
 import pandas as pd
 
-from cleaning.evidence import Evidence
+from cleaning.evidence import Evidence, all_facts, by_cell, profile_facts
 from cleaning.gates import GATES, judge
 from cleaning.raw import records
+from cleaning.values import faults
 from results.layout import Key, key_of
 from results.manifest import Manifest
 from results.reading import RunData
@@ -34,7 +35,7 @@ from results.records import (
 )
 from results.store import read_operations, read_profile, read_run
 from results.verdicts import FAIL, Verdict
-from runners.checked import assembled, raw_evidence
+from runners.checked import assembled
 
 CELL_FILES = {"samples.csv": Sample, "telemetry.csv": Telemetry, "flop_counts.csv": FlopCount}
 
@@ -58,15 +59,14 @@ class Rows:
     profiles: dict[Key, list[ProfiledOperation]] = field(default_factory=dict)
     utilization: list[Utilization] | None = None
 
-    def copy(self) -> Rows:
-        """The same rows in lists of their own."""
-        lists = {name: list(getattr(self, name)) for name in LISTS}
-        tables = {name: {key: list(rows) for key, rows in getattr(self, name).items()} for name in TABLES}
-        return replace(self, **lists, **tables, utilization=self.utilization and list(self.utilization))
+    def copy(self, *files: str) -> Rows:
+        """The same rows, those of some files in lists of their own."""
+        held = {file: getattr(self, file) for file in files}
+        return replace(self, **{file: _listed(rows) for file, rows in held.items()})
 
 
-LISTS = ("sittings", "ceilings", "runs", "samples", "telemetry", "flop_counts")
-TABLES = ("operations", "storages", "profiles")
+def _listed(held: Any) -> Any:
+    return {key: list(rows) for key, rows in held.items()} if isinstance(held, dict) else list(held)
 
 
 def load(path: Path, keep: Sequence[str] = ()) -> Rows:
@@ -97,18 +97,52 @@ def evidence_of(rows: Rows, derived: bool = True) -> Evidence:
     derived: whether everything that is derived from them is there, too.
     """
     keys = {key_of(run) for run in rows.runs}
-    frames, problems = {}, _problems(rows, keys)
+    problems = _problems(rows, keys)
+    if not derived:
+        return _raw(rows, problems)
+    frames = {}
     for file, record in CELL_FILES.items():
         mine = [row for row in getattr(rows, file.removesuffix(".csv")) if key_of(row) in keys]
         frames[file] = pd.DataFrame({n: pd.Series([getattr(r, n) for r in mine], dtype=object) for n in header(record)})
     data = RunData(
         Path("made-up"), rows.manifest, rows.runs, rows.runs, rows.sittings, rows.ceilings, frames, problems
     )
-    if not derived:
-        return raw_evidence(data, _reader(rows), _profiles(rows), {})
     found, built = assembled(data, _reader(rows), _profiles(rows), None, rows.utilization or ())
     published = built.utilization if rows.utilization is None else rows.utilization
     return replace(found, published=published, keeps_utilization=True)
+
+
+def _raw(rows: Rows, problems: list[str]) -> Evidence:
+    """The evidence without what is derived, and without tables of pandas: facts of tables that are as they were are
+    worked out once."""
+    malformed = {run.cell_id: "; ".join(words) for run in rows.runs if (words := faults(run))}
+    runs = [run for run in rows.runs if run.cell_id not in malformed]
+    data = RunData(Path("made-up"), rows.manifest, runs, rows.runs, rows.sittings, rows.ceilings, {}, problems)
+    facts, profiles = {}, {}
+    for run in runs:
+        tables = rows.operations.get(run.trace_id), rows.storages.get(run.trace_id)
+        if run.trace_id:
+            facts[run.trace_id] = _once(tables, lambda run=run: all_facts([run], _reader(rows))[run.trace_id])
+        if run.profiled:
+            calls = (rows.profiles.get(key_of(run)),)
+            profiles[key_of(run)] = _once(calls, lambda run=run: profile_facts([run], _profiles(rows))[key_of(run)])
+    held = {name: by_cell(getattr(rows, file)) for name, file in BY_CELL.items()}
+    return Evidence(data=data, facts=facts, profiles=profiles, malformed=malformed, **held)
+
+
+BY_CELL = {"samples": "samples", "telemetry": "telemetry", "counts": "flop_counts"}
+
+_FACTS: dict[tuple[int, ...], tuple[Any, Any]] = {}
+
+
+def _once(tables: tuple[Any, ...], facts: Any) -> Any:
+    """Facts of tables, by their identity: the tables are kept, so that no other gets it."""
+    key = tuple(map(id, tables))
+    if None in tables:
+        return facts()
+    if key not in _FACTS:
+        _FACTS[key] = tables, facts()
+    return _FACTS[key][1]
 
 
 def _problems(rows: Rows, keys: set[Key]) -> list[str]:

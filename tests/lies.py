@@ -248,7 +248,7 @@ def _other(rows: Sequence[Any], i: int, name: str, fits: Callable[[Any], bool]) 
 
 def _told(base: Rows, file: str, name: str, changes: Mapping[int, Any]) -> Rows:
     """The rows with other values of one field."""
-    made = base.copy()
+    made = base.copy(*COPIED.get(file, (file,)))
     held = getattr(made, file)
     if isinstance(held, Manifest):
         return replace(made, manifest=_set(held, name, changes[0]))
@@ -265,12 +265,19 @@ def _told(base: Rows, file: str, name: str, changes: Mapping[int, Any]) -> Rows:
     return made
 
 
+CHILDREN = ("samples", "telemetry", "flop_counts")
+"""Files whose rows carry the id of their cell."""
+
+COPIED: dict[str, tuple[str, ...]] = {"manifest": (), "runs": ("runs", *CHILDREN)}
+"""File → the lists that a lie about it changes, where that is not its own."""
+
+
 def _sealed(rows: Rows, run: Run) -> Run:
     """The cell under the id that its parameters give now, in every file."""
     old, new = key_of(run), run.cell.cell_id
-    for file in ("samples", "telemetry", "flop_counts"):
+    for file in CHILDREN:
         held = getattr(rows, file)
         held[:] = [replace(row, cell_id=new) if key_of(row) == old else row for row in held]
     if old in rows.profiles:
-        rows.profiles[new, run.attempt] = rows.profiles.pop(old)
+        rows.profiles = {(new, run.attempt) if key == old else key: each for key, each in rows.profiles.items()}
     return replace(run, cell_id=new)

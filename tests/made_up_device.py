@@ -125,11 +125,11 @@ def around(run: Run, blocks: list[Sample]) -> list[Sample]:
     if not blocks:
         return []
     step_s = sum(block.device_s or 0.0 for block in blocks) / sum(block.steps for block in blocks)
-    warm, start_s = [], 90.0
+    warm, start_s = [], blocks[0].start_s - 11 * 1.002 * step_s
     for steps in (1, 5, 5):
         warm.append(_sample(blocks[0], "warmup", steps, start_s, steps * step_s))
         start_s += 1.001 * steps * step_s
-    after, end_s = [], blocks[-1].start_s + 2 * blocks[-1].wall_s
+    after, end_s = [], blocks[-1].start_s + 1.001 * blocks[-1].wall_s
     for number in range(2):
         for phase, share in (("forward", 0.3), ("backward", 0.6), ("optimizer", 0.1)):
             one = _sample(blocks[0], "phase", 5, end_s + number * 6 * step_s, 5 * share * step_s)

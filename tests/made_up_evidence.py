@@ -7,6 +7,7 @@ SHARE × batch ÷ (batch + 4) of the datasheet's peak.
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -123,12 +124,14 @@ def write(path: Path, plant: Callable[[Parts], object] | None = None, made: Part
         for each in made.sittings:
             store.append_sitting(each)
         store.append_ceilings(made.ceilings)
+        began = datetime.datetime.fromisoformat(STARTED_AT.removesuffix("Z"))
         for number, part in enumerate(made.cells.values()):
             trace_id = f"trace-{number}"
             store.write_operations(trace_id, part.operations, part.storages)
             sealed = store.write_profile(part.run.cell_id, 1, part.profile) if part.profile else {}
             samples = device.around(part.run, part.samples)
-            run = device.summarised(part.run, samples)
+            run = device.summarised(replace(part.run, started_at=f"{began.isoformat()}Z"), samples)
+            began += datetime.timedelta(seconds=int(run.duration_s or 0) + 1)
             rows = {"samples.csv": samples, "telemetry.csv": part.telemetry, "flop_counts.csv": part.counts}
             store.commit(replace(run, trace_id=trace_id, committed=sealed), rows)
     return path
@@ -199,7 +202,7 @@ def samples(run: Run, step: float) -> list[Sample]:
                 start_s=start_s,
                 wall_s=device_s * 1.0005,
                 device_s=device_s,
-                sync_wait_s=device_s / 10,
+                sync_wait_s=device_s / (10 + run.batch_size + run.repeat),
             )
         )
         start_s += device_s * 1.001
@@ -245,7 +248,6 @@ def _part(precision: str, batch_size: int, repeat: int) -> Part:
         flags_before=flags(precision),
         flags_after=flags(precision),
         executed=dict(facts_of(operations, ()).executed),
-        started_at="2026-01-02T03:05:00Z",
         parameters=PARAMETERS,
         first_loss=2.4,
         last_loss=2.3,
