@@ -11,7 +11,7 @@ in `tests/test_gates.py` that it alone catches. Passing all of them proves no nu
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cleaning import (
     gates_asked,
@@ -24,7 +24,7 @@ from cleaning import (
     gates_times,
     gates_values,
 )
-from cleaning.evidence import Evidence
+from cleaning.evidence import FAULTS, Evidence
 from cleaning.found import RUN, Found
 from results.verdicts import FAIL, OPEN, PASS, Verdict
 
@@ -34,13 +34,14 @@ Check = Callable[[Evidence], Iterable[Found]]
 @dataclass(frozen=True)
 class Gate:
     """name; checks: what must hold, in words; check: asks it; needs: what an open gate lacks; after: the gates whose
-    failures leave a cell out of this one."""
+    failures leave a cell out of this one; on: kinds of device whose published runs it must not be open for."""
 
     name: str
     checks: str
     check: Check
     needs: str
     after: tuple[str, ...] = ()
+    on: tuple[str, ...] = ("cuda", "cpu")
 
 
 _TABLE = ("values", "committed", "operations_once", "table")
@@ -191,6 +192,7 @@ GATES: tuple[Gate, ...] = (
         gates_counts.profiles,
         "a profile beside an exact count",
         _COUNTED,
+        on=(),
     ),
     Gate(
         "profile",
@@ -198,6 +200,7 @@ GATES: tuple[Gate, ...] = (
         gates_summary.profile,
         "a profile",
         ("values",),
+        on=(),
     ),
     Gate(
         "synchronised",
@@ -231,6 +234,7 @@ GATES: tuple[Gate, ...] = (
         "no ceiling is above its unit's peak, but by a fast algorithm for convolutions",
         gates_ceilings.ceiling_limit,
         "a ceiling on a device with a datasheet's peak",
+        on=("cuda",),
     ),
     Gate(
         "ceiling_load",
@@ -243,6 +247,7 @@ GATES: tuple[Gate, ...] = (
         "the same kernel is as fast in every sitting, within the spread of its calls",
         gates_ceilings.ceilings_agree,
         "the same kernel twice",
+        on=(),
     ),
     Gate(
         "possible_time",
@@ -257,6 +262,7 @@ GATES: tuple[Gate, ...] = (
         gates_times.at_most_one,
         "a utilization of a datasheet's peak or the user's",
         ("flags", "conventions", *_COUNTED, *_TIMED),
+        on=("cuda",),
     ),
     Gate(
         "statuses",
@@ -292,6 +298,7 @@ GATES: tuple[Gate, ...] = (
         gates_times.record,
         "resnet50 at 224 pixels on a GPU with a record",
         _TIMED,
+        on=(),
     ),
     Gate(
         "losses",
@@ -312,6 +319,7 @@ GATES: tuple[Gate, ...] = (
         gates_device.clock,
         "telemetry of a GPU",
         ("committed",),
+        on=("cuda",),
     ),
     Gate(
         "polls",
@@ -319,6 +327,7 @@ GATES: tuple[Gate, ...] = (
         gates_summary.polls,
         "telemetry of a GPU",
         ("values", "clock"),
+        on=("cuda",),
     ),
     Gate(
         "throttling",
@@ -326,6 +335,7 @@ GATES: tuple[Gate, ...] = (
         gates_device.throttling,
         "event reasons of a GPU",
         ("committed", "clock"),
+        on=("cuda",),
     ),
     Gate(
         "energy",
@@ -333,6 +343,7 @@ GATES: tuple[Gate, ...] = (
         gates_device.energy,
         "an energy counter or polled power",
         ("committed",),
+        on=("cuda",),
     ),
     Gate(
         "warnings",
@@ -347,6 +358,7 @@ GATES: tuple[Gate, ...] = (
         gates_kept.peak,
         "a datasheet's peak or the user's",
         ("one_machine",),
+        on=("cuda",),
     ),
     Gate(
         "rebuilt",
@@ -361,20 +373,30 @@ GATES: tuple[Gate, ...] = (
         gates_kept.derived,
         "a derived table",
         ("committed", "peak", "throttling", "rebuilt"),
+        on=(),
     ),
 )
 
 
 def judge(evidence: Evidence, gates: Iterable[Gate] = GATES) -> list[Verdict]:
     """One verdict a gate, in their order."""
+    kind = "cuda" if any(each.device.startswith("cuda") for each in evidence.data.sittings) else "cpu"
     failed: dict[str, set[str]] = {}
     verdicts = []
     for gate in gates:
         out = set[str]().union(*(failed.get(name, set()) for name in gate.after))
-        verdict = _verdict(gate, list(gate.check(evidence.without(out))), len(out))
+        verdict = replace(_verdict(gate, _asked(gate, evidence.without(out)), len(out)), needed=kind in gate.on)
         failed[gate.name] = set(verdict.cell_ids) if verdict.verdict == FAIL else set()
         verdicts.append(verdict)
     return verdicts
+
+
+def _asked(gate: Gate, evidence: Evidence) -> list[Found]:
+    """What a gate finds; of rows that it stumbles over, that it did."""
+    try:
+        return list(gate.check(evidence))
+    except FAULTS as fault:
+        return [Found(RUN, False, f"cannot be asked: {type(fault).__name__}: {fault}")]
 
 
 def _verdict(gate: Gate, found: list[Found], left_out: int) -> Verdict:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 
 from analysis import formulas, peaks
-from analysis.comparison import MARGIN_RATIO
+from analysis.ceiling_doubts import disagreement, kernel, loaded
 from analysis.precisions import PRECISIONS, TENSOR_UNITS, unit_of
 from cleaning.evidence import Evidence
 from cleaning.found import RUN, Found
@@ -20,12 +20,6 @@ SAME = 1e-6
 
 TIMED = 3
 """Schema version from which on ceilings say their fastest call and the mean."""
-
-SLOW_MEDIAN = 0.6
-"""The fastest call ÷ the median of all: below this most calls waited for somebody else."""
-
-SLOW_MEAN = 1.5
-"""The mean of all calls ÷ their median: above this some calls waited for long."""
 
 FAST_KERNELS = ("convolution",)
 """Operations for which a fast algorithm is known that needs fewer multiplications than are counted (Winograd, FFT)."""
@@ -59,7 +53,7 @@ def _rate(row: Ceiling) -> Iterator[str]:
         if row.flop_per_s is not None:
             yield f"{row.status} with {row.flop_per_s:.4g} FLOP/s"
         return
-    if row.reason:
+    if row.reason and not row.reason.startswith("note:"):
         yield f"ok with a reason: {row.reason}"
     if row.flop is None or row.median_s is None or row.flop_per_s is None or not row.median_s:
         yield "ok without a time, a count or a rate"
@@ -118,17 +112,6 @@ def ceiling_load(evidence: Evidence) -> Iterator[Found]:
         yield Found(RUN, not words, f"{_name(row)}: {words}" if words else "")
 
 
-def loaded(row: Ceiling) -> str:
-    """By which of its own numbers a ceiling was measured beside other work; empty for one that was not, or has none."""
-    if not row.median_s:
-        return ""
-    if row.best_s is not None and row.best_s < SLOW_MEDIAN * row.median_s:
-        return f"its fastest call took {100 * row.best_s / row.median_s:.3g} % of the median"
-    if row.mean_s is not None and row.mean_s > SLOW_MEAN * row.median_s:
-        return f"the mean of its calls is {row.mean_s / row.median_s:.3g} × their median"
-    return ""
-
-
 def ceiling_limit(evidence: Evidence) -> Iterator[Found]:
     """Each rate against the sheet's, at the highest clock; convolutions of vector units have a fast algorithm."""
     sittings = {sitting.sitting: sitting for sitting in evidence.data.sittings}
@@ -160,20 +143,5 @@ def ceilings_agree(evidence: Evidence) -> Iterator[Found]:
 def _same_kernels(evidence: Evidence) -> dict[str, list[Ceiling]]:
     groups: dict[str, list[Ceiling]] = {}
     for row in _measured(evidence):
-        key = f"{row.device} {row.precision} {row.operation} {row.shape} {row.layout}".rstrip()
-        groups.setdefault(key, []).append(row)
+        groups.setdefault(" ".join(filter(None, kernel(row))), []).append(row)
     return groups
-
-
-def disagreement(first: Ceiling, second: Ceiling) -> tuple[float, float]:
-    """(how far apart two rates are, how far they may be): natural logarithms of ratios."""
-    a, b = first.flop_per_s or math.nan, second.flop_per_s or math.nan
-    margin = MARGIN_RATIO["cuda" if first.device.startswith("cuda") else "cpu"]
-    apart = abs(math.log(a / b)) if a > 0 and b > 0 else math.inf
-    return apart, margin + math.hypot(_spread(first), _spread(second))
-
-
-def _spread(row: Ceiling) -> float:
-    if not row.median_s or row.best_s is None:
-        return 0.0
-    return max(0.0, 1 - row.best_s / row.median_s)

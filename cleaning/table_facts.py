@@ -157,6 +157,7 @@ def _storages(table: Sequence[Operation], known: Mapping[int, Storage]) -> Itera
     for operation in table:
         for each in {*operation.reads, *operation.writes}:
             used.setdefault(each, []).append(operation.index)
+    read = _largest_reads(table)
     for storage in known.values():
         places, died = used.get(storage.id, []), storage.died_index
         if storage.born_index < -1 or storage.role not in WORDS["role"]:
@@ -169,8 +170,21 @@ def _storages(table: Sequence[Operation], known: Mapping[int, Storage]) -> Itera
             )
         elif storage.born_index >= 0 and not _writes(table, storage):
             yield f"storage {storage.id} begins with operation {storage.born_index}, which does not write it"
+        elif storage.role == "input" and read.get(storage.id, storage.nbytes) != int(storage.nbytes):
+            yield f"storage {storage.id} has {storage.nbytes} bytes, {read[storage.id]} of it are read"
         elif storage.born_index < 0 and storage.role not in BEFORE and places:
             yield f"storage {storage.id} of role {storage.role} is older than the step"
+
+
+def _largest_reads(table: Sequence[Operation]) -> dict[int, int]:
+    """Storage → bytes of the largest tensor that a product reads of it."""
+    read: dict[int, int] = {}
+    for operation in (each for each in table if each.kind in kinds.PRODUCTS):
+        for shape, dtype, storage in zip(
+            operation.input_shapes, operation.input_dtypes, operation.reads, strict=False
+        ):
+            read[storage] = max(read.get(storage, 0), _bytes(shape, dtype) or 0)
+    return read
 
 
 def _writes(table: Sequence[Operation], storage: Storage) -> bool:
@@ -202,8 +216,12 @@ def _nesting(calls: Sequence[ProfiledOperation]) -> Iterator[str]:
         before_s = call.start_s
         if len({len(call.input_shapes), len(call.input_dtypes), len(call.concrete_inputs)}) > 1:
             yield f"{name}: shapes, dtypes and values are not as many"
-        if not call.name or call.time_s < 0 or call.start_s < 0 or _negative(call.input_shapes):
-            yield f"{name}: {call.time_s:g} s from {call.start_s:g}, sizes {call.input_shapes}"
+        if not call.name or _negative((call.time_s, call.start_s, call.thread, call.sequence_nr, call.found_flop)):
+            yield f"{name}: {call.time_s:g} s from {call.start_s:g} on thread {call.thread}, below 0"
+        if _negative(call.input_shapes):
+            yield f"{name}: sizes {call.input_shapes}"
+        if call.name == "aten::convolution_backward":
+            yield from (f"{name}: {words}" for words in _geometry(call))
         if call.parent is not None:
             yield from (f"{name} {words}" for words in _inside(call, calls))
         link = call.forward_index
@@ -234,6 +252,18 @@ def _apart(calls: Sequence[ProfiledOperation]) -> Iterator[str]:
         if before is not None and before.start_s + before.time_s > call.start_s + CLOCK_S:
             yield f"call {before.index} ({before.name}) ends after call {call.index} began"
         last[call.thread, call.parent] = call
+
+
+def _geometry(call: ProfiledOperation) -> Iterator[str]:
+    """Gradient, image and weight of a convolution against its stride, padding and dilation, as they were recorded."""
+    grad, image, weight = call.input_shapes[:3]
+    stride, padding, dilation, transposed = call.concrete_inputs[4:8]
+    parts = (image[2:], weight[2:], stride, padding, dilation)
+    if transposed or not all(isinstance(part, (tuple, list)) for part in parts) or len({*map(len, parts)}) > 1:
+        return
+    out = [(i + 2 * p - d * (k - 1) - 1) // s + 1 if s > 0 else 0 for i, k, s, p, d in zip(*parts, strict=True)]
+    if list(grad[2:]) != out:
+        yield f"a gradient of {list(grad)}, these sizes give {out}"
 
 
 SAME_CALL = {("aten::conv2d", "aten::convolution"): (2, slice(3, 6))}

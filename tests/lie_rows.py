@@ -6,7 +6,7 @@ There are no checksums here to be recomputed: what is asked of these rows is ask
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ from results.records import (
     header,
 )
 from results.store import read_operations, read_profile, read_run
-from results.verdicts import FAIL, Verdict
+from results.verdicts import FAIL, OPEN, Verdict
 from runners.checked import assembled
 
 CELL_FILES = {"samples.csv": Sample, "telemetry.csv": Telemetry, "flop_counts.csv": FlopCount}
@@ -174,23 +174,37 @@ def _profiles(rows: Rows) -> Any:
     return read
 
 
-def failures(rows: Rows) -> dict[str, Verdict]:
-    """The gates that fail."""
-    return {verdict.gate: verdict for verdict in judge(evidence_of(rows)) if verdict.verdict == FAIL}
-
-
 BY_MARKS = ("throttling",)
 """Gates that ask what derived rows are marked with, which a first look has not."""
 
 
-def caught(rows: Rows) -> str:
-    """The first gate that a run fails, empty for one that passes them all.
+def caught(rows: Rows, before: frozenset[tuple[str, str]] = frozenset()) -> str:
+    """The first gate that fails where it did not `before`, or is open and must not be; empty where there is none.
 
-    What needs nothing derived is asked first: most lies are caught there, in a third of the time.
+    What needs nothing derived is asked first: most lies are caught there, in a fraction of the time.
     """
     bare = [gate for gate in GATES if gate.name not in BY_MARKS]
-    for evidence, gates in ((lambda: evidence_of(rows, derived=False), bare), (lambda: evidence_of(rows), GATES)):
-        found = next((v.gate for v in judge(evidence(), gates) if v.verdict == FAIL), "")
-        if found:
-            return found
-    return ""
+    return _first(judge(evidence_of(rows, derived=False), bare), before, (FAIL,)) or _first(
+        judge(evidence_of(rows)), before, (FAIL, OPEN)
+    )
+
+
+def failed(rows: Rows) -> frozenset[tuple[str, str]]:
+    """(gate, cell id) of what fails in a run that nobody lied about, and ("gate", "open") of what is open."""
+    return frozenset(place for verdict in judge(evidence_of(rows)) for place in _places(verdict))
+
+
+def _first(verdicts: Iterable[Verdict], before: frozenset[tuple[str, str]], bad: tuple[str, ...]) -> str:
+    fresh = (v.gate for v in verdicts if v.verdict in bad and not set(_places(v)) <= before)
+    return next(fresh, "")
+
+
+def _places(verdict: Verdict) -> list[tuple[str, str]]:
+    if verdict.verdict == OPEN and verdict.needed:
+        return [(verdict.gate, OPEN)]
+    return [(verdict.gate, cell) for cell in verdict.found] if verdict.verdict == FAIL else []
+
+
+def options_of(path: Path) -> dict[str, Any]:
+    """The options in a run's manifest."""
+    return dict(read_run(path).manifest.options)

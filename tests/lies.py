@@ -8,7 +8,7 @@ all checksums (`tests/lie_rows.py`), so that only what the rows mean can show it
 from __future__ import annotations
 
 import typing
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -159,9 +159,9 @@ class Lie:
         return f"{self.file}{target} {self.field} {self.kind} {self.scope}"
 
 
-def lies(base: Rows) -> Iterator[Lie]:
-    """Every lie about a run that its rows can be told, by file, field, kind and scope."""
-    for file in _files(base):
+def lies(base: Rows, files: Iterable[str] = ()) -> Iterator[Lie]:
+    """Every lie about a run that its rows can be told, by file, field, kind and scope. files: about these alone."""
+    for file in (file for file in _files(base) if not files or file in files):
         for target, fits in TARGETS.get(file, {"": lambda row: True}).items():
             rows = [row for row in _rows(base, file) if fits(row)]
             if not rows:
