@@ -96,7 +96,10 @@ def _load(sitting: Sitting | None) -> str:
 
 
 def marked(
-    rows: Sequence[Utilization], runs: Mapping[tuple[str, int], Run], ceilings: Sequence[Ceiling], sittings: Iterable[Sitting]
+    rows: Sequence[Utilization],
+    runs: Mapping[tuple[str, int], Run],
+    ceilings: Sequence[Ceiling],
+    sittings: Iterable[Sitting],
 ) -> Iterator[Utilization]:
     """The rows, those of a ceiling with a mark where it is doubtful. runs: attempt → its row."""
     known = {sitting.sitting: sitting for sitting in sittings}
@@ -116,14 +119,18 @@ def marked(
         yield replace(row, warnings=(*row.warnings, f"{CODE}: {'; '.join(why)}")) if why else row
 
 
-def _beaten(
-    rows: Iterable[Utilization], runs: Mapping[tuple[str, int], Run]
-) -> dict[tuple[str, str, float], float]:
+def _beaten(rows: Iterable[Utilization], runs: Mapping[tuple[str, int], Run]) -> dict[tuple[str, str, float], float]:
     """Ceilings that a cell's exact count is above: sitting, device and rate → the highest fraction of it."""
     found: dict[tuple[str, str, float], float] = {}
     for row in rows:
         run, ratio = runs.get((row.cell_id, row.attempt)), row.utilization_ratio
-        if row.denominator == "ceiling" and row.method == "exact" and run is not None and ratio is not None and ratio > 1:
+        if (
+            row.denominator == "ceiling"
+            and row.method == "exact"
+            and run is not None
+            and ratio is not None
+            and ratio > 1
+        ):
             key = (run.sitting, run.device, row.peak_flop_per_s or 0.0)
             found[key] = max(ratio, found.get(key, 0.0))
     return found

@@ -163,11 +163,21 @@ def machine(evidence: Evidence) -> Iterator[Found]:
             words = f"on {run.device}, its sitting on {home.device}"
         if home is not None and run.started_at and home.started_at and run.started_at < home.started_at:
             words = f"began at {run.started_at}, its sitting at {home.started_at}"
-        words = words or lasted.get(run.cell_id, "")
+        words = words or lasted.get(run.cell_id, "") or _threads(run, home)
         yield Found(run.cell_id, not words, words)
     told = list(dict.fromkeys(_of_ceilings(evidence, sittings)))
     yield Found(RUN, not told, "; ".join(told[:3]))
     yield from _manifest(evidence)
+
+
+def _threads(run: Run, home: Sitting | None) -> str:
+    """Where a cell's own threads are not those of its sitting."""
+    facts = home.environment if home is not None else {}
+    for flag, fact in (("num_threads", "torch_threads"), ("num_interop_threads", "torch_interop_threads")):
+        own, other = run.flags_before.get(flag), facts.get(fact)
+        if own is not None and other is not None and own != other:
+            return f"{flag} {own}, in its sitting {other}"
+    return ""
 
 
 def _overlapping(runs: Sequence[Run]) -> Iterator[tuple[str, str]]:
@@ -179,6 +189,9 @@ def _overlapping(runs: Sequence[Run]) -> Iterator[tuple[str, str]]:
     ordered = sorted(timed, key=lambda run: (run.sitting, run.started_at))
     for run, after in itertools.pairwise(ordered):
         length_s = (_seconds(after.started_at) - _seconds(run.started_at)).total_seconds()
+        clocks = run.window_start_s, after.window_start_s
+        if run.sitting == after.sitting and None not in clocks and clocks[0] > clocks[1]:  # type: ignore[operator]
+            yield run.cell_id, f"began before cell {after.cell_id}, and was timed after it"
         if run.sitting == after.sitting and (run.duration_s or 0.0) > length_s + SECOND:
             yield run.cell_id, f"took {run.duration_s:.4g} s, the next cell began {length_s:.4g} s after it"
 
@@ -192,12 +205,15 @@ SECOND = 1.5
 
 
 def _of_ceilings(evidence: Evidence, sittings: Mapping[str, Sitting]) -> Iterator[str]:
+    precisions = {run.precision for run in evidence.data.all_runs}
     for row in evidence.data.ceilings:
         home = sittings.get(row.sitting)
         if home is None:
             yield f"a ceiling of sitting {row.sitting!r}, which is not there"
             continue
         threads = home.environment.get("torch_threads")
+        if row.precision not in precisions:
+            yield f"a ceiling of {row.precision}, which no cell has"
         pairs = [("device", row.device, home.device), ("device_name", row.device_name, home.device_name)]
         pairs += [("threads", row.threads, threads)] if threads is not None else []
         yield from (
@@ -215,6 +231,15 @@ PREFLIGHT_CUDA = ("other_processes", "sm_clock_max_hz", "power_limit_w")
 """What a sitting on a GPU says beside that, if only that the device does not."""
 
 
+TWICE = {
+    "cpu_logical": "logical_cores",
+    "cpu_physical": "physical_cores",
+    "threads": "torch_threads",
+    "cpu_isa": "isa",
+}
+"""Facts that an environment has under two names, where the device is its processor."""
+
+
 def _machine(sitting: Sitting) -> Iterator[str]:
     facts = sitting.environment
     on_cuda = not sitting.device.startswith("cpu")
@@ -227,7 +252,13 @@ def _machine(sitting: Sitting) -> Iterator[str]:
     for name, own in pairs.items():
         if facts.get(name) is not None and str(facts[name]) != own:
             yield f"{name} {own!r}, by its environment {facts[name]!r}"
-    known = peaks.lookup(sitting.device_name) if not sitting.device.startswith("cpu") else None
+    for one, other in TWICE.items():
+        if facts.get(one) is not None and facts.get(other) is not None and facts[one] != facts[other]:
+            yield f"{one} {facts[one]!r}, {other} {facts[other]!r}"
+    usable = sitting.preflight.get("cpu_usable")
+    if usable is not None and facts.get("cpu_usable") not in (None, usable):
+        yield f"{usable} usable processors, {facts['cpu_usable']} by its environment"
+    known = peaks.lookup(sitting.device_name) if on_cuda else None
     if known is None:
         return
     capability, clock_hz = facts.get("compute_capability"), facts.get("clock_hz")
@@ -258,4 +289,3 @@ def _manifest(evidence: Evidence) -> Iterator[Found]:
     if manifest.created_at and first.started_at and first.started_at < manifest.created_at:
         words.append(f"made at {manifest.created_at}, its first sitting began at {first.started_at}")
     yield Found(RUN, not words, "; ".join(words))
-

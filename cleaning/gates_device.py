@@ -50,6 +50,14 @@ def flags(evidence: Evidence) -> Iterator[Found]:
             for what, unit in (("convolution", run.convolution_unit), ("matmul", run.matmul_unit))
             if unit != named
         ]
+        both = [name for name in run.flags_before if run.flags_before[name] != run.flags_after.get(name)]
+        both += [name for name in run.flags_after if name not in run.flags_before]
+        if run.flags_before and run.flags_after:
+            wrong += [
+                f"{name} was {run.flags_before.get(name)} before and {run.flags_after.get(name)} after" for name in both
+            ]
+        else:
+            wrong.append("flags were read once")
         yield Found(run.cell_id, not wrong, "; ".join(wrong))
 
 

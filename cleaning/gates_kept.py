@@ -23,6 +23,7 @@ PEAK_SLACK = 1.02
 SAME = 1e-9
 """Relative difference of two derived numbers that are the same."""
 
+
 def committed(evidence: Evidence) -> Iterator[Found]:
     """What the reader left out or could not match with a checksum; a cell where its line names one."""
     data = evidence.data

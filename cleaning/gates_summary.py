@@ -112,6 +112,7 @@ def _phases(run: Run, rows: Sequence[Sample]) -> Iterator[str]:
         return
     step_s, (low, high) = median(block_means(whole)[1]), PHASES_SUM[kind_of(run)]
     passes: dict[float, list[Sample]] = {}
+    totals: list[float] = []
     for row in split:
         passes.setdefault(row.start_s, []).append(row)
     order = [row.phase for row in next(iter(passes.values()))]
@@ -122,13 +123,16 @@ def _phases(run: Run, rows: Sequence[Sample]) -> Iterator[str]:
         if [row.phase for row in each] != order or len({row.steps for row in each}) > 1:
             yield f"block {each[0].index}: phases {', '.join(row.phase for row in each)}"
         total_s = sum(map(_device_s, each)) / each[0].steps
-        if not low * step_s <= total_s <= high * step_s:
+        totals.append(total_s)
+        if kind_of(run) == "cuda" and not low * step_s <= total_s <= high * step_s:
             yield f"its phases take {total_s:.4g} s together, a step {step_s:.4g} s"
+    if not low * step_s <= median(totals) <= high * step_s:
+        yield f"its phases take {median(totals):.4g} s together, a step {step_s:.4g} s"
     if len(passes) > 1 and len(split) != len(passes) * len(order):
         yield "its phases are not as many in each block"
 
 
-PHASES_SUM = {"cuda": (0.8, 1.25), "cpu": (0.3, 3.0)}
+PHASES_SUM = {"cuda": (0.8, 1.25), "cpu": (0.6, 1.7)}
 """What the phases of a step may take together, in steps: their marks cost a little, a shared CPU varies by more."""
 
 
@@ -212,16 +216,25 @@ def profile(evidence: Evidence) -> Iterator[Found]:
         asked = [work for work in works_of(run) if work != "epoch"]
         if not asked:
             if run.profiled or run.unprofiled:
-                yield Found(run.cell_id, False, f"profiled {', '.join((*run.profiled, *run.unprofiled))}, not asked for")
+                yield Found(
+                    run.cell_id, False, f"profiled {', '.join((*run.profiled, *run.unprofiled))}, not asked for"
+                )
             continue
         facts = evidence.profiles.get(key_of(run))
         works = set(facts.works) if facts is not None else set()
         words = list(facts.contradictions[:3]) if facts is not None else []
+        timed = {row.work or "batch" for row in evidence.samples.get(key_of(run), ()) if row.part == "profiled"}
+        if timed - works:
+            words.append(f"steps of {', '.join(sorted(timed - works))} were timed under a profiler, and not recorded")
+        if works - timed:
+            words.append(f"no profiled step of {', '.join(sorted(works - timed))}")
         if works != set(run.profiled):
             words.append(f"its row says {', '.join(run.profiled) or 'nothing'}, its profile {', '.join(sorted(works))}")
-        words += [f"{work} has neither a profile nor a reason" for work in asked if not (
-            work in works or any(name.endswith(work) for name in run.unprofiled)
-        )]
+        words += [
+            f"{work} has neither a profile nor a reason"
+            for work in asked
+            if not (work in works or any(name.endswith(work) for name in run.unprofiled))
+        ]
         yield Found(run.cell_id, not words, "; ".join(words))
 
 

@@ -110,4 +110,3 @@ def _unsteady(run: Run, samples: Sequence[Sample]) -> str:
     apart = abs(after_s / before_s - 1) if before_s > 0 else 0.0
     allowed = WARM_RATIO[kind_of(run)]
     return f"the last blocks of its warm-up differ by {100 * apart:.2g} %" if apart > allowed else ""
-

@@ -70,7 +70,10 @@ def _row(operation: Operation, table: Sequence[Operation], known: Mapping[int, S
         yield from _convolution(operation)
 
 
-CONVOLUTIONS = {"aten.convolution": ("input", "weight", None), "aten.convolution_backward": ("input", "weight", "grad_output")}
+CONVOLUTIONS = {
+    "aten.convolution": ("input", "weight", None),
+    "aten.convolution_backward": ("input", "weight", "grad_output"),
+}
 """Name → names of its image, of its weight, and of what the forward call gave; None: that is its own output."""
 
 _GIVEN = ("stride", "padding", "dilation", "groups", "transposed", "output_padding")
@@ -180,9 +183,7 @@ def _largest_reads(table: Sequence[Operation]) -> dict[int, int]:
     """Storage → bytes of the largest tensor that a product reads of it."""
     read: dict[int, int] = {}
     for operation in (each for each in table if each.kind in kinds.PRODUCTS):
-        for shape, dtype, storage in zip(
-            operation.input_shapes, operation.input_dtypes, operation.reads, strict=False
-        ):
+        for shape, dtype, storage in zip(operation.input_shapes, operation.input_dtypes, operation.reads, strict=False):
             read[storage] = max(read.get(storage, 0), _bytes(shape, dtype) or 0)
     return read
 
@@ -284,6 +285,8 @@ def _inside(call: ProfiledOperation, calls: Sequence[ProfiledOperation]) -> Iter
     if (outer.name, call.name) in SAME_CALL:
         operands, values = SAME_CALL[outer.name, call.name]
         shapes = [each.input_shapes[:operands] for each in (call, outer)]
-        given = [[list(v) if isinstance(v, (tuple, list)) else v for v in e.concrete_inputs[values]] for e in (call, outer)]
+        given = [
+            [list(v) if isinstance(v, (tuple, list)) else v for v in e.concrete_inputs[values]] for e in (call, outer)
+        ]
         if shapes[0] != shapes[1] or given[0] != given[1]:
             yield f"of {shapes[0]} {given[0]}, the call around it of {shapes[1]} {given[1]}"

@@ -28,7 +28,7 @@ HOST_BOUND_RATIO = 0.05
 
 
 def kind_of(run: Parameters) -> str:
-    """"cuda" or "cpu"."""
+    """ "cuda" or "cpu"."""
     return "cuda" if run.device.startswith("cuda") else "cpu"
 
 

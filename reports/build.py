@@ -223,7 +223,10 @@ def _joined(data: RunData, cleaned: Cleaned, cells: Sequence[_Cell], problems: S
     runs = {key_of(run): run for run in data.runs}
     divided = [row for cell in cells for row in cell.view.fractions]
     fractions = _by_cell(ceiling_doubts.marked(divided, runs, data.ceilings, data.sittings))
-    cells = [replace(cell, view=replace(cell.view, fractions=tuple(fractions.get(key_of(cell.view.run), ())))) for cell in cells]
+    cells = [
+        replace(cell, view=replace(cell.view, fractions=tuple(fractions.get(key_of(cell.view.run), ()))))
+        for cell in cells
+    ]
 
     return Built(
         cleaned=replace(cleaned, log=cleaned.log + rows_of("log")),

@@ -104,9 +104,7 @@ def evidence_of(rows: Rows, derived: bool = True) -> Evidence:
     for file, record in CELL_FILES.items():
         mine = [row for row in getattr(rows, file.removesuffix(".csv")) if key_of(row) in keys]
         frames[file] = pd.DataFrame({n: pd.Series([getattr(r, n) for r in mine], dtype=object) for n in header(record)})
-    data = RunData(
-        Path("made-up"), rows.manifest, rows.runs, rows.runs, rows.sittings, rows.ceilings, frames, problems
-    )
+    data = RunData(Path("made-up"), rows.manifest, rows.runs, rows.runs, rows.sittings, rows.ceilings, frames, problems)
     found, built = assembled(data, _reader(rows), _profiles(rows), None, rows.utilization or ())
     published = built.utilization if rows.utilization is None else rows.utilization
     return replace(found, published=published, keeps_utilization=True)

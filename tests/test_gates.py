@@ -22,6 +22,7 @@ from runners.checked import evidence_of
 from tests import made_up_evidence as made
 from tests import run_fixture as fixture
 from tests.commands import refused, running
+from tests.lie_proofs import PROOFS
 from tests.made_up_evidence import Part, Parts
 
 PUBLISHED = Path(__file__).parents[1] / "results" / "published"
@@ -297,7 +298,10 @@ PLANTS: dict[str, tuple[str, Plant]] = {
     "a host clock that did not wait": ("synchronised", every_sample(TF32, only_issued)),
     "times without synchronisation": ("possible_time", times(0.004, TF32)),
     "a numerator far too high": ("at_most_one", too_many_products),
-    "an interval wider than it says": ("statuses", lambda parts: (every_sample(TF32, scattered)(parts), ended(parts.cells[TF32]))),
+    "an interval wider than it says": (
+        "statuses",
+        lambda parts: (every_sample(TF32, scattered)(parts), ended(parts.cells[TF32])),
+    ),
     "too few blocks": ("statuses", few_blocks),
     "an interval that is wide": ("converged", not_converged),
     "a repeat that is slower": ("repeats", times(1.2, AGAIN)),
@@ -399,16 +403,20 @@ def test_a_limit_is_where_it_says(limit: str, tmp_path: Path) -> None:
     assert set(failing(planted(tmp_path / "outside", outside))) == {gate}
 
 
+OPEN_HERE = {"ceilings_agree", "derived"}
+"""The made-up run has one sitting, and no derived table beside utilization.csv."""
+
+
 def test_a_run_without_fault_passes_every_gate(clean: Path) -> None:
     found = verdicts(clean)
     assert list(found) == [gate.name for gate in GATES]
-    assert {name for name, verdict in found.items() if verdict.verdict != PASS} == set()
-    assert all(verdict.asked for verdict in found.values())
+    assert {name for name, verdict in found.items() if verdict.verdict != PASS} == OPEN_HERE
+    assert all(verdict.asked for name, verdict in found.items() if name not in OPEN_HERE)
 
 
 def test_every_gate_has_a_planted_fault() -> None:
-    on_disk = {"committed", "rebuilt"}
-    assert {gate for gate, _ in PLANTS.values()} | on_disk == {gate.name for gate in GATES}
+    on_disk = {"committed", "rebuilt", "derived"}
+    assert {gate for gate, _ in PLANTS.values()} | on_disk | {*PROOFS} == {gate.name for gate in GATES}
     assert len(PLANTS) >= 20
 
 
@@ -524,7 +532,8 @@ def test_a_gate_without_data_is_open_and_says_what_it_needs(tmp_path: Path) -> N
     path = made.write(tmp_path / "run", made=made.parts((FP32,)))
     found = verdicts(path)
     still_open = {name: verdict.reason for name, verdict in found.items() if verdict.verdict == OPEN}
-    assert set(still_open) == {"counts_repeat", "affine", "profiles", "repeats", "by_batch", "rebuilt"}
+    lacks = {"counts_repeat", "affine", "profiles", "profile", "repeats", "by_batch", "rebuilt", *OPEN_HERE}
+    assert set(still_open) == lacks
     assert still_open["affine"] == "needs three batches of one model"
 
 
@@ -563,7 +572,7 @@ def test_exit_codes_and_formats(clean: Path, tmp_path: Path, capsys: pytest.Capt
     code, out, err = run(clean, "--check")
     assert (code, err) == (0, "")
     assert max(map(len, out.splitlines())) <= 100
-    assert out.splitlines()[-1] == "26 gates: 26 passed, 0 failed, 0 open"
+    assert out.splitlines()[-1] == f"{len(GATES)} gates: {len(GATES) - 2} passed, 0 failed, 2 open"
     assert {path: path.read_bytes() for path in clean.rglob("*") if path.is_file()} == before, "nothing is written"
     wrong = made.write(tmp_path / "wrong", flag(FP32, "cudnn.conv.fp32_precision", "tf32"))
     code, out, _ = run(wrong, "--check")
@@ -575,19 +584,35 @@ def test_exit_codes_and_formats(clean: Path, tmp_path: Path, capsys: pytest.Capt
     assert [row["gate"] for row in rows if row["verdict"] == "fail"] == ["flags"]
     code, out, _ = run(wrong, "--check", "--format", "json")
     documents = json.loads(out)
-    assert [d["cell_ids"] for d in documents if d["verdict"] == "fail"] == [[rows[2]["cell_ids"][2:-2]]]
+    (failed,) = (row for row in rows if row["verdict"] == "fail")
+    assert [d["cell_ids"] for d in documents if d["verdict"] == "fail"] == [[failed["cell_ids"][2:-2]]]
     refused(run(tmp_path / "nowhere", "--check"), "expected the directory of a run")
     refused(run(clean, "--chek"), "nearest --check")
 
 
 EXPLAINED = {
-    "amd-epyc-2-cores-2026-11-20": {"converged"},
+    "amd-epyc-2-cores-2026-11-20": {"converged", "rebuilt"},
     "amd-epyc-2-cores-2026-11-21": {"converged"},
-    "intel-xeon-2-cores-2026-11-22": {"converged", "alone"},
+    "intel-xeon-2-cores-2026-11-22": {"converged", "alone", "ceilings_agree", "rebuilt"},
 }
 """Published run → gates that it is known to fail. All are of shared virtual machines. Two are quick: 9 of 26 and 11 of
 13 cells did not narrow to 3 % within 6 s; of the third 15 of 21 did not within 30 s, though nothing of ours ran beside
-it, and in two of these others took 5.4 and 16 % of the processors. Each says so (`not_converged`, `busy`)."""
+it, and in two of these others took 5.4 and 16 % of the processors. Each says so (`not_converged`, `busy`).
+
+`ceilings_agree`: sitting s1 of the third run, 13 minutes after s0 on the same machine, reached 49 to 76 % of what nine
+kernels reached in s0 (293 against 183 GFLOP/s of a convolution): logarithms of 0.27 to 0.72 where the spread of their
+calls allows 0.15 to 0.26. The machine has other guests. `rebuilt`: only warnings differ, which later versions say in
+other words or add: that ptflops has no rule for SiLU and Sigmoid (two cells of the first), and that a ceiling is
+doubtful (a load of 3.6 on two processors before the first; s1 of the third)."""
+
+NOT_ASKED = {
+    "amd-epyc-2-cores-2026-11-20": {"counts_repeat", "affine", "repeats"},
+    "amd-epyc-2-cores-2026-11-21": {"counts_repeat", "repeats", "by_batch"},
+    "intel-xeon-2-cores-2026-11-22": {"repeats"},
+}
+"""Published run → gates that are open and should not be: these were measured before gates were needed, once each and
+the first two at two batches or one, so that nothing can be held against a repeat or a third batch. The next run is
+measured as docs/evidence.md says."""
 
 
 def published() -> list[Any]:
@@ -599,8 +624,13 @@ def published() -> list[Any]:
 
 @pytest.mark.parametrize("name", published())
 def test_a_published_run_passes_but_for_what_is_explained(name: str) -> None:
-    found = failing(PUBLISHED / name)
+    every = verdicts(PUBLISHED / name)
+    found = {gate: verdict for gate, verdict in every.items() if verdict.verdict == FAIL}
     assert set(found) == EXPLAINED.get(name, set())
+    still_open = {gate for gate, verdict in every.items() if verdict.verdict == OPEN and verdict.needed}
+    assert still_open == NOT_ASKED.get(name, set())
+    for words in found["rebuilt"].found.values() if "rebuilt" in found else ():
+        assert all(" is " not in part or ": warnings is" in part for part in words.split("; theory over")[:1]), words
     if "converged" in found:
         said = {run.cell_id for run in read_run(PUBLISHED / name).runs if run.status == "not_converged"}
         assert set(found["converged"].cell_ids) == said, "each of them says so itself"
