@@ -53,8 +53,8 @@ class TraceFacts:
     forward_flop (with the loss), backward_flop: model FLOP. expected_backward_flop: what the forward pass implies; None
     where that is not known. executed: "kind/dtype" → model FLOP of the whole step. gaps: indices that are missing or
     there twice. repeated: products that read and write what another one does. leading: the first size of what the first
-    product reads; images: whether that is a convolution over images. weight_bytes: of all weights. contradictions: where
-    rows and storages do not fit each other.
+    product reads; images: whether that is a convolution over images. weight_bytes: of all weights.
+    contradictions: where rows and storages do not fit each other.
     """
 
     forward_flop: int = 0

@@ -214,7 +214,10 @@ def _of_ceilings(evidence: Evidence, sittings: Mapping[str, Sitting]) -> Iterato
         threads = home.environment.get("torch_threads")
         if row.precision not in precisions:
             yield f"a ceiling of {row.precision}, which no cell has"
-        pairs = [("device", row.device, home.device), ("device_name", row.device_name, home.device_name)]
+        pairs: list[tuple[str, Any, Any]] = [
+            ("device", row.device, home.device),
+            ("device_name", row.device_name, home.device_name),
+        ]
         pairs += [("threads", row.threads, threads)] if threads is not None else []
         yield from (
             f"a ceiling's {name} is {own!r}, of its sitting {other!r}"
@@ -270,9 +273,9 @@ def _machine(sitting: Sitting) -> Iterator[str]:
     for name, value in (("clock_hz", clock_hz), ("sm_clock_max_hz", highest_hz)):
         if isinstance(value, (int, float)) and not BOOST[0] <= value / known.boost_hz <= BOOST[1]:
             yield f"{name} {value / 1e6:.0f} MHz, the sheet's boost is {known.boost_hz / 1e6:.0f}"
-    both = isinstance(clock_hz, (int, float)) and isinstance(highest_hz, (int, float))
-    if both and not math.isclose(clock_hz, highest_hz, rel_tol=CLOCKS_APART):
-        yield f"the highest clock is {clock_hz / 1e6:.0f} MHz by torch and {highest_hz / 1e6:.0f} by NVML"
+    if isinstance(clock_hz, (int, float)) and isinstance(highest_hz, (int, float)):
+        if not math.isclose(clock_hz, highest_hz, rel_tol=CLOCKS_APART):
+            yield f"the highest clock is {clock_hz / 1e6:.0f} MHz by torch and {highest_hz / 1e6:.0f} by NVML"
 
 
 def _manifest(evidence: Evidence) -> Iterator[Found]:

@@ -1,4 +1,4 @@
-"""Gates of the denominator: what single kernels reached, by themselves, beside the sheet, and from sitting to sitting."""
+"""Gates of the denominator: what kernels reached, by themselves, beside the sheet, and from sitting to sitting."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _name(row: Ceiling) -> str:
 
 
 def ceiling_rate(evidence: Evidence) -> Iterator[Found]:
-    """Each row: FLOP of its shape, FLOP ÷ median, fastest ≤ median, its unit that of its precision, a status that fits."""
+    """Each row: FLOP of its shape, FLOP ÷ median, fastest ≤ median, the unit of its precision, a status that fits."""
     for row in evidence.data.ceilings:
         if row.operation in PRODUCTS:
             lacking = row.status == "ok" and (row.best_s is None or row.mean_s is None)
@@ -135,7 +135,7 @@ def ceilings_agree(evidence: Evidence) -> Iterator[Found]:
             apart, allowed = disagreement(first, second)
             words = (
                 f"{key}: {first.flop_per_s or 0:.4g} FLOP/s in {first.sitting}, {second.flop_per_s or 0:.4g} in "
-                f"{second.sitting}: {100 * apart:.3g} % apart, at most {100 * allowed:.3g} % by the spread of their calls"
+                f"{second.sitting}: {100 * apart:.3g} % apart, at most {100 * allowed:.3g} % by their calls' spread"
             )
             yield Found(RUN, apart <= allowed, "" if apart <= allowed else words)
 

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from analysis.affine import affine, line
-from analysis.numerators import OWN
 from analysis.kinds import PRODUCTS
+from analysis.numerators import OWN
 from analysis.theory import FLOP_PER_NATIVE, OPERATORS, kind_of_operator
 from cleaning.batch_law import ENOUGH
 from cleaning.evidence import Evidence
@@ -94,13 +94,14 @@ def _totals(rows: Sequence[FlopCount]) -> Iterator[str]:
             units = {row.native_unit for row in (*parts, total)}
             native = sum(row.native_value or 0 for row in parts)
             if parts and len(units) == 1 and not math.isclose(total.native_value or 0, native, rel_tol=1e-9):
-                yield f"{counter} {phase} batch {size}: {total.native_value} {total.native_unit}, its operators {native}"
+                own_value = f"{total.native_value} {total.native_unit}"
+                yield f"{counter} {phase} batch {size}: {own_value}, its operators {native}"
         if parts and len(parts) == len(group):
             yield f"{counter} {phase} batch {size}: operators without a total"
 
 
 def _here(run: Run, rows: Sequence[FlopCount]) -> Iterator[str]:
-    """Each counter that counted has a number at the cell's own batch; an extrapolated one is on the line of the others."""
+    """Each counter that counted has a number at the cell's batch; an extrapolated one is on the line of the others."""
     for counter in dict.fromkeys(row.counter for row in rows if row.status == "ok"):
         mine = [row for row in rows if row.counter == counter and row.status == "ok" and row.scope == WHOLE]
         if not any(row.batch_size == run.batch_size and not row.operator for row in mine):
@@ -111,7 +112,8 @@ def _here(run: Run, rows: Sequence[FlopCount]) -> Iterator[str]:
             if len(points) < 2:
                 yield f"{counter} {row.phase}: extrapolated from {len(points)} counted batches"
             elif affine(points, row.batch_size) != row.flop:
-                yield f"{counter} {row.phase} {row.operator or WHOLE}: {row.flop} at {row.batch_size}, counted are {points}"
+                name = f"{counter} {row.phase} {row.operator or WHOLE}"
+                yield f"{name}: {row.flop} at {row.batch_size}, counted are {points}"
 
 
 def counter_law(evidence: Evidence) -> Iterator[Found]:

@@ -327,10 +327,9 @@ def _halves(run: Run, rows: Sequence[Telemetry], timed: Sequence[Sample]) -> Ite
         middle_s = start_s + share * (end_s - start_s)
         clocks = [_clock(rows, *part) for part in ((start_s, middle_s), (middle_s, end_s))]
         means = [_mean_s(timed, *part) for part in ((start_s, middle_s), (middle_s, end_s))]
-        if None in clocks or None in means:
-            continue
         (first, second), (before_s, after_s) = clocks, means
-        assert first is not None and second is not None and before_s is not None and after_s is not None
+        if first is None or second is None or before_s is None or after_s is None:
+            continue
         fall = math.log(max(first, second) / min(first, second))
         felt = math.log(after_s / before_s) * (1 if first > second else -1)
         if fall > -math.log(FALLEN) and felt < FELT * fall:

@@ -31,8 +31,8 @@ def values(evidence: Evidence) -> Iterator[Found]:
         yield Found(RUN, not found, _some(found))
     for run in evidence.data.runs:
         key = key_of(run)
-        rows: tuple[Sequence[Record], ...] = ([run], evidence.samples.get(key, ()), evidence.telemetry.get(key, ()))
-        found = [words for part in (*rows, evidence.counts.get(key, ())) for row in part for words in faults(row)]
+        parts: tuple[Sequence[Record], ...] = ([run], evidence.samples.get(key, ()), evidence.telemetry.get(key, ()))
+        found = [words for part in (*parts, evidence.counts.get(key, ())) for row in part for words in faults(row)]
         yield Found(run.cell_id, not found, _some(found))
 
 
@@ -101,7 +101,7 @@ def _demanded(evidence: Evidence, run: Run) -> Iterator[tuple[str, str]]:
 
 
 def _unsteady(run: Run, samples: Sequence[Sample]) -> str:
-    """How far apart the last two blocks of the warm-up are, where that is too far; the first block counts for nothing."""
+    """How far apart the last two blocks of the warm-up are, where that is too far; the first block does not count."""
     blocks = [s for s in samples if s.part == "warmup" and not s.work and s.steps > 0][1:]
     if len(blocks) < 2:
         return "" if not blocks else "its warm-up has one block beside the first"

@@ -1,4 +1,4 @@
-"""What a value of a raw row can be: finite, not below its least, a word of its column's vocabulary, JSON of the right kind.
+"""What a value of a raw row can be: finite, not below its least, a word of its column, JSON of the right kind.
 
 Says nothing of whether a value is true. `cleaning/gates_values.py` asks; a cell whose own row fails is kept from
 everything that would stumble over it.
@@ -6,7 +6,6 @@ everything that would stumble over it.
 
 from __future__ import annotations
 
-import functools
 import math
 import re
 import typing
@@ -82,10 +81,15 @@ _TEXTS = ("warnings", "methods", "counters", "profiled", "event_reasons")
 
 def faults(row: Record) -> list[str]:
     """What is wrong with the values of one row, each with its column."""
-    return [words for name, signed in _columns(type(row)) if (words := _fault(row, name, signed))]
+    record = type(row)
+    if record not in _COLUMNS:
+        _COLUMNS[record] = _columns(record)
+    return [words for name, number in _COLUMNS[record] if (words := _fault(row, name, number))]
 
 
-@functools.cache
+_COLUMNS: dict[type[Record], tuple[tuple[str, bool], ...]] = {}
+
+
 def _columns(record: type[Record]) -> tuple[tuple[str, bool], ...]:
     """(column, whether it holds numbers), of the columns that are asked."""
     hints = typing.get_type_hints(record)

@@ -15,6 +15,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -40,17 +41,21 @@ class Answer:
     """One lie, and the gate that catches it; empty: none does."""
 
     base: str
-    lie: lies.Lie
+    file: str
+    target: str
+    field: str
+    kind: str
+    scope: str
     gate: str
 
     @property
     def place(self) -> Place:
-        return self.base, self.lie.file, self.lie.field
+        return self.base, self.file, self.field
 
     @property
     def word(self) -> str:
         """The lie within its field."""
-        return ":".join(filter(None, (self.lie.target, self.lie.kind, self.lie.scope)))
+        return ":".join(filter(None, (self.target, self.kind, self.scope)))
 
 
 def gpu(path: Path) -> Rows:
@@ -73,7 +78,8 @@ def answers(base: str, rows: Rows, files: Iterable[str] = (), scopes: Iterable[s
     before = lie_rows.failed(rows)
     for lie in lies.lies(rows, files):
         if not scopes or lie.scope in scopes:
-            yield Answer(base, lie, lie_rows.caught(lie.apply(), before))
+            gate = lie_rows.caught(lie.apply(), before)
+            yield Answer(base, lie.file, lie.target, lie.field, lie.kind, lie.scope, gate)
 
 
 def read_uncaught() -> dict[Place, tuple[set[str], str]]:
@@ -126,8 +132,8 @@ def _matrix(found: list[Answer]) -> Iterator[str]:
     yield "| --- | --- |" + " --- |" * len(kinds)
     cells: dict[tuple[str, str], dict[str, dict[str, None]]] = {}
     for answer in found:
-        field = cells.setdefault((answer.lie.file, answer.lie.field), {})
-        field.setdefault(answer.lie.kind, {})[answer.gate or "–"] = None
+        field = cells.setdefault((answer.file, answer.field), {})
+        field.setdefault(answer.kind, {})[answer.gate or "–"] = None
     for (file, name), gates in cells.items():
         told = [", ".join(gates.get(kind, {})) for kind in kinds]
         yield f"| {FILES[file]} | `{name}` | {' | '.join(told)} |"
@@ -157,17 +163,23 @@ This page is generated, with `tests/lies_uncaught.csv`: `python -m tests.lie_mat
 """
 
 
+def _of_file(base: str, file: str) -> list[Answer]:
+    """Every lie about one file of one run."""
+    with tempfile.TemporaryDirectory() as directory:
+        return list(answers(base, gpu(Path(directory) / "run") if base == "gpu" else cpu(), (file,)))
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.lie_matrix", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--write", action="store_true", help="write the page and the table of what is not caught")
     parser.add_argument("--files", nargs="*", default=(), help="lie about these alone")
     parser.add_argument("--base", choices=BASES, help="about this run alone")
+    parser.add_argument("--processes", type=int, default=2)
     options = parser.parse_args(arguments)
-    found: list[Answer] = []
-    with tempfile.TemporaryDirectory() as directory:
-        for base, rows in (("gpu", lambda: gpu(Path(directory) / "run")), ("cpu", cpu)):
-            if options.base in (None, base):
-                found += answers(base, rows(), options.files)
+    bases = [base for base in BASES if options.base in (None, base)]
+    tasks = [(base, file) for base in bases for file in options.files or FILES]
+    with ProcessPoolExecutor(options.processes) as pool:
+        found = [answer for some in pool.map(_of_file, *zip(*tasks, strict=True)) for answer in some]
     whys = {(file, field): why for (_, file, field), (_, why) in read_uncaught().items()} if UNCAUGHT.exists() else {}
     text = csv_of(uncaught(found), whys)
     if options.write:

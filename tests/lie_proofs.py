@@ -87,7 +87,7 @@ def _double_convolution(rows: Rows) -> Rows:
     """A convolution of twice as many images, whose sizes and storages fit."""
     trace_id = rows.runs[-1].trace_id
     table = list(rows.operations[trace_id])
-    twice = [tuple([2 * shape[0], *shape[1:]]) for shape in (table[1].input_shapes[0], table[1].output_shapes[0])]
+    twice = [(2 * shape[0], *shape[1:]) for shape in (table[1].input_shapes[0], table[1].output_shapes[0])]
     weight = table[1].input_shapes[1]
     table[1] = replace(table[1], input_shapes=(twice[0], weight), output_shapes=(twice[1],))
     sizes = {table[1].reads[0]: 2, table[1].writes[0]: 2}
