@@ -10,8 +10,8 @@ in `tests/test_gates.py` that it alone catches. Passing all of them proves no nu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import replace
 
 from cleaning import (
     gates_asked,
@@ -26,23 +26,8 @@ from cleaning import (
 )
 from cleaning.evidence import FAULTS, Evidence
 from cleaning.found import RUN, Found
+from cleaning.gate import Gate
 from results.verdicts import FAIL, OPEN, PASS, Verdict
-
-Check = Callable[[Evidence], Iterable[Found]]
-
-
-@dataclass(frozen=True)
-class Gate:
-    """name; checks: what must hold, in words; check: asks it; needs: what an open gate lacks; after: the gates whose
-    failures leave a cell out of this one; on: kinds of device whose published runs it must not be open for."""
-
-    name: str
-    checks: str
-    check: Check
-    needs: str
-    after: tuple[str, ...] = ()
-    on: tuple[str, ...] = ("cuda", "cpu")
-
 
 _TABLE = ("values", "committed", "operations_once", "table")
 _COUNTED = (*_TABLE, "batch", "executed", "backward_forward")

@@ -273,9 +273,10 @@ def _machine(sitting: Sitting) -> Iterator[str]:
     for name, value in (("clock_hz", clock_hz), ("sm_clock_max_hz", highest_hz)):
         if isinstance(value, (int, float)) and not BOOST[0] <= value / known.boost_hz <= BOOST[1]:
             yield f"{name} {value / 1e6:.0f} MHz, the sheet's boost is {known.boost_hz / 1e6:.0f}"
-    if isinstance(clock_hz, (int, float)) and isinstance(highest_hz, (int, float)):
-        if not math.isclose(clock_hz, highest_hz, rel_tol=CLOCKS_APART):
-            yield f"the highest clock is {clock_hz / 1e6:.0f} MHz by torch and {highest_hz / 1e6:.0f} by NVML"
+    if not isinstance(clock_hz, (int, float)) or not isinstance(highest_hz, (int, float)):
+        return
+    if not math.isclose(clock_hz, highest_hz, rel_tol=CLOCKS_APART):
+        yield f"the highest clock is {clock_hz / 1e6:.0f} MHz by torch and {highest_hz / 1e6:.0f} by NVML"
 
 
 def _manifest(evidence: Evidence) -> Iterator[Found]:

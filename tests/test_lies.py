@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
+from pathlib import Path
 
 import pytest
 
 from cleaning.gates import GATES, judge
 from results.verdicts import FAIL
+from runners import report
+from runners.checked import evidence_of
 from runners.derived import compared
 from tests import lie_matrix, lie_rows, lies
+from tests import made_up_evidence as made
 from tests.lie_matrix import PAGE, answers, read_uncaught, uncaught
 from tests.lie_proofs import PROOFS
 from tests.lie_rows import Rows
@@ -77,7 +82,7 @@ def test_a_gate_that_is_taken_out_is_missed(gpu: Rows) -> None:
     assert set(PROOFS) - alone <= SEVERAL
 
 
-SEVERAL = {"machine", "blocks", "counters"}
+SEVERAL = {"machine", "blocks", "counters", "ceiling_rate", "profile"}
 """Gates each of whose lies another gate finds as well: a device's name is also the one of its peaks."""
 
 
@@ -88,6 +93,39 @@ def test_a_derived_table_is_compared_in_every_column() -> None:
         assert [words for _, words in compared([{**row, name: lie}], [row])] != []
     assert [words for _, words in compared([], [row])] == ["0 rows, the raw rows give 1"]
     assert list(compared([{**row, "ratio": "0.5000000000001", "old": "1"}], [row])) == [], "rounding, another version"
+
+
+BAD = ("null", "[]", "{}", "x", "-1", "nan", "1e400", '{"a":null}', '{"a":[1]}', "[null]", "")
+
+
+@pytest.mark.parametrize("file", ["runs.csv", "sittings.csv", "ceilings.csv"])
+def test_no_value_of_a_row_ends_in_a_traceback(
+    file: str, tmp_path_factory: pytest.TempPathFactory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each column of a row with each of these: a gate fails or the command says in a line why not."""
+    path = made.write(tmp_path_factory.mktemp("bad") / "run", made=made.parts((("fp32", 8, 0),)))
+    before = (path / file).read_text(encoding="utf-8")
+    head, *rows = list(csv.reader(before.splitlines()))
+    for column in range(len(head)):
+        bad = BAD[column % 3 :: 3] if head[column] not in ("executed", "warnings", "environment") else BAD
+        for text in bad:
+            changed = [[*rows[0][:column], text, *rows[0][column + 1 :]], *rows[1:]]
+            with (path / file).open("w", encoding="utf-8", newline="") as out:
+                csv.writer(out, lineterminator="\n").writerows([head, *changed])
+            with contextlib.suppress(SystemExit):
+                assert report.main([str(path), "--check"]) in (0, 1)
+            assert "Traceback" not in capsys.readouterr().err
+
+
+def test_executed_that_is_null_is_a_gates_failure(gpu: Rows, tmp_path: Path) -> None:
+    path = made.write(tmp_path / "run")
+    text = (path / "runs.csv").read_text(encoding="utf-8")
+    start = text.index('"{""convolution/bfloat16""')
+    end = text.index('}"', start) + 2
+    (path / "runs.csv").write_text(text[:start] + "null" + text[end:], encoding="utf-8")
+    found = {v.gate: v for v in judge(evidence_of(path)) if v.verdict == FAIL}
+    assert "executed" in found["committed"].found["run"]
+    assert "got 'null'" in found["committed"].found["run"]
 
 
 def test_the_page_names_every_gate_and_every_field_that_it_knows() -> None:
