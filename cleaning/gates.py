@@ -4,8 +4,7 @@
 that one fault turns one gate red, its cause, and not everything that was calculated with it. A gate that finds
 nothing to ask is open, never passed: a CPU has no clock telemetry, a run of one batch no law in the batch.
 
-To add one: a function from `Evidence` to `Found` in one of the files beside this, a line in GATES, and a planted fault
-in `tests/test_gates.py` that it alone catches. Passing all of them proves no number right; each is a fault excluded.
+How to add one is in CONTRIBUTING.md. Passing all of them proves no number right; each is a fault excluded.
 """
 
 from __future__ import annotations

@@ -132,7 +132,9 @@ def no_input_gradient(parts: Parts) -> None:
     part = parts.cells[TF32]
     call = part.operations[6]
     mask = {**call.attributes, "output_mask": [False, True, False]}
-    part.operations[6] = replace(call, attributes=mask, output_shapes=call.output_shapes[1:], writes=(12,))
+    part.operations[6] = replace(
+        call, attributes=mask, output_shapes=call.output_shapes[1:], output_dtypes=call.output_dtypes[1:], writes=(12,)
+    )
     part.operations[7] = replace(part.operations[7], reads=(14, 0, 1))
     recounted(part)
 
