@@ -15,6 +15,7 @@ from analysis import kinds
 from analysis.numerators import input_dtype
 from cleaning.instances import FORWARD
 from cleaning.raw import records
+from cleaning.table_facts import profile_faults, table_faults, weight_bytes
 from results.errors import Inconsistent
 from results.layout import Key, key_of
 from results.reading import RunData
@@ -22,8 +23,10 @@ from results.records import (
     MEASURED,
     Agreement,
     BatchLaw,
+    FlopCount,
     Operation,
     ProfileCount,
+    ProfiledOperation,
     Record,
     Run,
     Sample,
@@ -39,6 +42,10 @@ TWO_FACTORS = ("convolution", "matmul")
 """Kinds whose every product has two factors, of which each that needs a gradient costs one more product."""
 
 
+FAULTS = (Inconsistent, ValueError, LookupError, TypeError, AttributeError, ArithmeticError)
+"""What a table of somebody else's may be stumbled over by: each becomes the words of a fault."""
+
+
 @dataclass(frozen=True)
 class TraceFacts:
     """What one operation table says of itself. fault: why it could not be read; the rest is then empty.
@@ -46,7 +53,8 @@ class TraceFacts:
     forward_flop (with the loss), backward_flop: model FLOP. expected_backward_flop: what the forward pass implies; None
     where that is not known. executed: "kind/dtype" → model FLOP of the whole step. gaps: indices that are missing or
     there twice. repeated: products that read and write what another one does. leading: the first size of what the first
-    product reads; images: whether that is a convolution over images.
+    product reads; images: whether that is a convolution over images. weight_bytes: of all weights.
+    contradictions: where rows and storages do not fit each other.
     """
 
     forward_flop: int = 0
@@ -58,6 +66,8 @@ class TraceFacts:
     leading: int | None = None
     images: bool = False
     fault: str = ""
+    weight_bytes: int = 0
+    contradictions: tuple[str, ...] = ()
 
     @property
     def model_flop(self) -> int:
@@ -65,9 +75,28 @@ class TraceFacts:
 
 
 @dataclass(frozen=True)
+class ProfileFacts:
+    """What one profile says of itself. works: those that it has calls of. contradictions: as of `TraceFacts`."""
+
+    works: tuple[str, ...] = ()
+    contradictions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A row of a derived table that is not what the raw rows give. words: what it says and what they do."""
+
+    file: str
+    cell_id: str
+    words: str
+
+
+@dataclass(frozen=True)
 class Evidence:
     """A run and what is derived from it. facts: by trace id. rebuilt: utilization.csv from the raw rows; published: the
-    one that lies in the run's directory; keeps_utilization: whether there is one."""
+    one that lies in the run's directory; keeps_utilization: whether there is one. counts: as they were counted, not
+    cleaned. malformed: cell id (or RUN) → why a row was left out of everything else. changed: where other derived
+    tables of the directory are not what the raw rows give now."""
 
     data: RunData
     facts: Mapping[str, TraceFacts] = field(default_factory=dict)
@@ -79,6 +108,10 @@ class Evidence:
     batch_laws: Sequence[BatchLaw] = ()
     samples: Mapping[Key, Sequence[Sample]] = field(default_factory=dict)
     telemetry: Mapping[Key, Sequence[Telemetry]] = field(default_factory=dict)
+    counts: Mapping[Key, Sequence[FlopCount]] = field(default_factory=dict)
+    profiles: Mapping[Key, ProfileFacts] = field(default_factory=dict)
+    malformed: Mapping[str, str] = field(default_factory=dict)
+    changed: Sequence[Difference] = ()
 
     def without(self, cell_ids: Collection[str]) -> Evidence:
         """The same without some cells: every row of theirs is gone."""
@@ -96,6 +129,7 @@ class Evidence:
             profile_counts=others(self.profile_counts),
             agreement=others(self.agreement),
             batch_laws=others(self.batch_laws),
+            changed=[each for each in self.changed if each.cell_id not in cell_ids],
         )
 
     @property
@@ -130,6 +164,11 @@ def samples_and_telemetry(data: RunData) -> tuple[dict[Key, list[Sample]], dict[
     return by_cell(records(data.samples, Sample)), by_cell(records(data.telemetry, Telemetry))
 
 
+def counts_of(data: RunData) -> dict[Key, list[FlopCount]]:
+    """What counters said, as they said it, by cell."""
+    return by_cell(records(data.flop_counts, FlopCount))
+
+
 def all_facts(
     runs: Iterable[Run], read: Callable[[str], tuple[Sequence[Operation], Sequence[Storage]]]
 ) -> dict[str, TraceFacts]:
@@ -138,8 +177,22 @@ def all_facts(
     for trace_id in dict.fromkeys(run.trace_id for run in runs if run.trace_id):
         try:
             found[trace_id] = facts_of(*read(trace_id))
-        except (Inconsistent, ValueError) as fault:
-            found[trace_id] = TraceFacts(fault=" ".join(str(fault).split()))
+        except FAULTS as fault:
+            found[trace_id] = TraceFacts(fault=f"{type(fault).__name__}: {' '.join(str(fault).split())}")
+    return found
+
+
+def profile_facts(
+    runs: Iterable[Run], read: Callable[[str, int], Sequence[ProfiledOperation]]
+) -> dict[Key, ProfileFacts]:
+    """Attempt → the facts of its profile, of those that have one; of one that cannot be read why."""
+    found: dict[Key, ProfileFacts] = {}
+    for run in (run for run in runs if run.profiled):
+        try:
+            calls = read(run.cell_id, run.attempt)
+            found[key_of(run)] = ProfileFacts(tuple(dict.fromkeys(c.work for c in calls)), tuple(profile_faults(calls)))
+        except FAULTS as fault:
+            found[key_of(run)] = ProfileFacts(contradictions=(" ".join(str(fault).split()),))
     return found
 
 
@@ -163,6 +216,8 @@ def facts_of(table: Sequence[Operation], storages: Sequence[Storage]) -> TraceFa
         repeated=_repeated(products),
         leading=int(shape[0]) if shape else None,
         images=first is not None and first.kind == "convolution" and len(shape) == 4,
+        weight_bytes=weight_bytes(storages),
+        contradictions=tuple(table_faults(table, storages)),
     )
 
 

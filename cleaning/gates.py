@@ -4,40 +4,42 @@
 that one fault turns one gate red, its cause, and not everything that was calculated with it. A gate that finds
 nothing to ask is open, never passed: a CPU has no clock telemetry, a run of one batch no law in the batch.
 
-To add one: a function from `Evidence` to `Found` in one of the files beside this, a line in GATES, and a planted fault
-in `tests/test_gates.py` that it alone catches. Passing all of them proves no number right; each is a fault excluded.
+How to add one is in CONTRIBUTING.md. Passing all of them proves no number right; each is a fault excluded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import replace
 
-from cleaning import gates_counts, gates_device, gates_kept, gates_times
-from cleaning.evidence import Evidence
+from cleaning import (
+    gates_asked,
+    gates_ceilings,
+    gates_counters,
+    gates_counts,
+    gates_device,
+    gates_kept,
+    gates_summary,
+    gates_times,
+    gates_values,
+)
+from cleaning.evidence import FAULTS, Evidence
 from cleaning.found import RUN, Found
+from cleaning.gate import Gate
 from results.verdicts import FAIL, OPEN, PASS, Verdict
 
-Check = Callable[[Evidence], Iterable[Found]]
-
-
-@dataclass(frozen=True)
-class Gate:
-    """name; checks: what must hold, in words; check: asks it; needs: what an open gate lacks; after: the gates whose
-    failures leave a cell out of this one."""
-
-    name: str
-    checks: str
-    check: Check
-    needs: str
-    after: tuple[str, ...] = ()
-
-
-_TABLE = ("committed", "operations_once")
+_TABLE = ("values", "committed", "operations_once", "table")
 _COUNTED = (*_TABLE, "batch", "executed", "backward_forward")
-_TIMED = ("committed", "synchronised", "possible_time")
+_TIMED = ("values", "committed", "synchronised", "blocks", "possible_time")
+_DEVICE = (*_TIMED, "statuses", "record", "losses", "alone", "clock", "polls", "throttling", "energy")
 
 GATES: tuple[Gate, ...] = (
+    Gate(
+        "values",
+        "every value is one that its column can hold: no null, no impossible sign, no unknown word",
+        gates_values.values,
+        "a row",
+    ),
     Gate(
         "committed",
         "every row is committed, and is what was committed",
@@ -51,6 +53,34 @@ GATES: tuple[Gate, ...] = (
         "a sitting",
     ),
     Gate(
+        "cell_id",
+        "each cell's id is that of its parameters",
+        gates_asked.cell_id,
+        "a cell",
+        ("values",),
+    ),
+    Gate(
+        "asked",
+        "cells are those that the manifest asks for, all of them, measured as it asks",
+        gates_asked.asked,
+        "the options of a sweep in the manifest",
+        ("values",),
+    ),
+    Gate(
+        "machine",
+        "sittings, cells, ceilings and manifest say the same of the machine and of each other",
+        gates_asked.machine,
+        "a sitting",
+        ("values",),
+    ),
+    Gate(
+        "peak_row",
+        "the row of peaks is the one of the device's own name, with its figures",
+        gates_asked.peak_row,
+        "a sitting",
+        ("values",),
+    ),
+    Gate(
         "flags",
         "flags read back before and after each cell are those of its precision, and so are its units",
         gates_device.flags,
@@ -62,6 +92,20 @@ GATES: tuple[Gate, ...] = (
         gates_counts.operations_once,
         "an operation table",
         ("committed",),
+    ),
+    Gate(
+        "table",
+        "an operation table's rows, links and storages fit each other",
+        gates_summary.table,
+        "an operation table",
+        ("operations_once",),
+    ),
+    Gate(
+        "parameters",
+        "a cell's parameters are the weights of its table, and what counters saw",
+        gates_summary.parameters,
+        "weights or a counter",
+        _TABLE,
     ),
     Gate(
         "batch",
@@ -106,6 +150,20 @@ GATES: tuple[Gate, ...] = (
         (*_COUNTED, "counts_repeat"),
     ),
     Gate(
+        "counters",
+        "each counter's rows are of the cell's model, in FLOP by their unit, totals as their operators",
+        gates_counters.counters,
+        "a counter",
+        ("values",),
+    ),
+    Gate(
+        "counter_law",
+        "a counter says the same of one model in all cells, and stays on one line in the batch",
+        gates_counters.counter_law,
+        "a counter",
+        ("counters",),
+    ),
+    Gate(
         "conventions",
         "no counter's forward products are twice or half the exact count: a multiply-add is 2 FLOP",
         gates_counts.conventions,
@@ -118,6 +176,15 @@ GATES: tuple[Gate, ...] = (
         gates_counts.profiles,
         "a profile beside an exact count",
         _COUNTED,
+        on=(),
+    ),
+    Gate(
+        "profile",
+        "a profile has the works of its row, calls inside of each other and in order",
+        gates_summary.profile,
+        "a profile",
+        ("values",),
+        on=(),
     ),
     Gate(
         "synchronised",
@@ -125,6 +192,46 @@ GATES: tuple[Gate, ...] = (
         gates_times.synchronised,
         "timed blocks",
         ("committed",),
+    ),
+    Gate(
+        "blocks",
+        "blocks are numbered, after a warm-up, with the device time that the host saw",
+        gates_summary.blocks,
+        "timed blocks",
+        ("values", "synchronised"),
+    ),
+    Gate(
+        "summary",
+        "window, warm-up, waits and memory of a row are what its blocks and polls give",
+        gates_summary.summary,
+        "a measured cell",
+        ("values", "synchronised", "blocks"),
+    ),
+    Gate(
+        "ceiling_rate",
+        "each ceiling's rate is the FLOP of its shape over the median of its calls",
+        gates_ceilings.ceiling_rate,
+        "a ceiling",
+    ),
+    Gate(
+        "ceiling_limit",
+        "no ceiling is above its unit's peak, but by a fast algorithm for convolutions",
+        gates_ceilings.ceiling_limit,
+        "a ceiling on a device with a datasheet's peak",
+        on=("cuda",),
+    ),
+    Gate(
+        "ceiling_load",
+        "the calls of a ceiling scatter as on a device that does nothing else",
+        gates_ceilings.ceiling_load,
+        "a ceiling",
+    ),
+    Gate(
+        "ceilings_agree",
+        "the same kernel is as fast in every sitting, within the spread of its calls",
+        gates_ceilings.ceilings_agree,
+        "the same kernel twice",
+        on=(),
     ),
     Gate(
         "possible_time",
@@ -139,13 +246,21 @@ GATES: tuple[Gate, ...] = (
         gates_times.at_most_one,
         "a utilization of a datasheet's peak or the user's",
         ("flags", "conventions", *_COUNTED, *_TIMED),
+        on=("cuda",),
+    ),
+    Gate(
+        "statuses",
+        "ok is narrow by the raw blocks, anything else has a reason",
+        gates_values.statuses,
+        "a cell",
+        ("values", "synchronised", "blocks"),
     ),
     Gate(
         "converged",
         "each interval is as narrow as was asked for, over enough blocks, by the raw samples",
         gates_times.converged,
         "timed blocks",
-        ("committed", "synchronised"),
+        ("committed", "synchronised", "statuses"),
     ),
     Gate(
         "repeats",
@@ -167,6 +282,7 @@ GATES: tuple[Gate, ...] = (
         gates_times.record,
         "resnet50 at 224 pixels on a GPU with a record",
         _TIMED,
+        on=(),
     ),
     Gate(
         "losses",
@@ -187,6 +303,15 @@ GATES: tuple[Gate, ...] = (
         gates_device.clock,
         "telemetry of a GPU",
         ("committed",),
+        on=("cuda",),
+    ),
+    Gate(
+        "polls",
+        "polls are in the order of time, and a clock that fell made steps slower",
+        gates_summary.polls,
+        "telemetry of a GPU",
+        ("values", "clock"),
+        on=("cuda",),
     ),
     Gate(
         "throttling",
@@ -194,6 +319,7 @@ GATES: tuple[Gate, ...] = (
         gates_device.throttling,
         "event reasons of a GPU",
         ("committed", "clock"),
+        on=("cuda",),
     ),
     Gate(
         "energy",
@@ -201,6 +327,14 @@ GATES: tuple[Gate, ...] = (
         gates_device.energy,
         "an energy counter or polled power",
         ("committed",),
+        on=("cuda",),
+    ),
+    Gate(
+        "warnings",
+        "the warnings that a cell's rows demand are there",
+        gates_values.warnings,
+        "a measured cell",
+        _DEVICE,
     ),
     Gate(
         "peak",
@@ -208,6 +342,7 @@ GATES: tuple[Gate, ...] = (
         gates_kept.peak,
         "a datasheet's peak or the user's",
         ("one_machine",),
+        on=("cuda",),
     ),
     Gate(
         "rebuilt",
@@ -216,19 +351,36 @@ GATES: tuple[Gate, ...] = (
         "a utilization.csv",
         ("committed", "peak", "throttling"),
     ),
+    Gate(
+        "derived",
+        "every other derived table of the run is what its raw rows give",
+        gates_kept.derived,
+        "a derived table",
+        ("committed", "peak", "throttling", "rebuilt"),
+        on=(),
+    ),
 )
 
 
 def judge(evidence: Evidence, gates: Iterable[Gate] = GATES) -> list[Verdict]:
     """One verdict a gate, in their order."""
+    kind = "cuda" if any(each.device.startswith("cuda") for each in evidence.data.sittings) else "cpu"
     failed: dict[str, set[str]] = {}
     verdicts = []
     for gate in gates:
         out = set[str]().union(*(failed.get(name, set()) for name in gate.after))
-        verdict = _verdict(gate, list(gate.check(evidence.without(out))), len(out))
+        verdict = replace(_verdict(gate, _asked(gate, evidence.without(out)), len(out)), needed=kind in gate.on)
         failed[gate.name] = set(verdict.cell_ids) if verdict.verdict == FAIL else set()
         verdicts.append(verdict)
     return verdicts
+
+
+def _asked(gate: Gate, evidence: Evidence) -> list[Found]:
+    """What a gate finds; of rows that it stumbles over, that it did."""
+    try:
+        return list(gate.check(evidence))
+    except FAULTS as fault:
+        return [Found(RUN, False, f"cannot be asked: {type(fault).__name__}: {fault}")]
 
 
 def _verdict(gate: Gate, found: list[Found], left_out: int) -> Verdict:

@@ -10,7 +10,7 @@ from cleaning.batch_law import ENOUGH
 from cleaning.evidence import Evidence, TraceFacts
 from cleaning.found import Found
 from results.layout import Key, key_of
-from results.records import Agreement, Run
+from results.records import MEASURED, Agreement, Run
 from results.rows import to_text
 
 FACTOR = 2.0
@@ -48,11 +48,14 @@ def batch(evidence: Evidence) -> Iterator[Found]:
             fits = facts.leading == run.batch_size
             words = f"the table begins with a batch of {facts.leading}, the cell says {run.batch_size}"
             yield Found(run.cell_id, fits, "" if fits else words)
+            if run.status in MEASURED and run.items_per_step != run.batch_size:
+                yield Found(run.cell_id, False, f"{run.items_per_step} images a step at a batch of {run.batch_size}")
     first: dict[str, tuple[int, int]] = {}
     for run in evidence.measured:
         if run.items_per_step is None:
+            yield Found(run.cell_id, False, "nothing is said of the items in a step")
             continue
-        items, size = first.setdefault(_sizes(run), (run.items_per_step, run.batch_size))
+        items, size = first.setdefault(sizes_of(run), (run.items_per_step, run.batch_size))
         holds = run.items_per_step * size == items * run.batch_size
         words = f"{run.items_per_step} items at a batch of {run.batch_size}, elsewhere {items} at {size}"
         yield Found(run.cell_id, holds, "" if holds else words)
@@ -62,6 +65,8 @@ def executed(evidence: Evidence) -> Iterator[Found]:
     """The real step's FLOP, by kind where the dtypes are the device's own choice, and in all."""
     for run, facts in _traced(evidence):
         if not run.executed:
+            if run.status in MEASURED:
+                yield Found(run.cell_id, False, "executed is empty: no real step was counted")
             continue
         real, own = dict(run.executed), facts.executed
         differing = sorted(name for name in {*real, *own} if real.get(name, 0) != own.get(name, 0))
@@ -85,7 +90,7 @@ def counts_repeat(evidence: Evidence) -> Iterator[Found]:
     first: dict[tuple[str, int], tuple[str, int]] = {}
     seen: set[tuple[str, int]] = set()
     for run, facts in _traced(evidence):
-        place = (_sizes(run), run.batch_size)
+        place = (sizes_of(run), run.batch_size)
         cell_id, flop = first.setdefault(place, (run.cell_id, facts.model_flop))
         if cell_id == run.cell_id:
             continue
@@ -100,10 +105,10 @@ def affine(evidence: Evidence) -> Iterator[Found]:
     cells: dict[str, list[str]] = {}
     profiled = _profiled(evidence)
     for run, facts in _traced(evidence):
-        points = series.setdefault(_sizes(run), {})
+        points = series.setdefault(sizes_of(run), {})
         points |= {size: flop for size, flop in profiled.get(key_of(run), {}).items() if size not in points}
         points[run.batch_size] = facts.model_flop
-        cells.setdefault(_sizes(run), []).append(run.cell_id)
+        cells.setdefault(sizes_of(run), []).append(run.cell_id)
     for sizes, points in series.items():
         if len(points) < ENOUGH:
             continue
@@ -154,6 +159,6 @@ def profiles(evidence: Evidence) -> Iterator[Found]:
         yield Found(row.cell_id, holds, "" if holds else words)
 
 
-def _sizes(run: Run) -> str:
+def sizes_of(run: Run) -> str:
     """What decides a model's counts beside the batch."""
     return to_text([run.model, run.image_size, run.num_classes, dict(run.hyper)])

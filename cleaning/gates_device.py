@@ -12,11 +12,9 @@ from analysis.precisions import PRECISIONS, unit_of
 from analysis.utilization import limits_seen
 from cleaning.evidence import Evidence
 from cleaning.found import RUN, Found
+from cleaning.targets import BUSY_RATIO
 from results.layout import key_of
 from results.records import Run, Telemetry
-
-BUSY_RATIO = 0.05
-"""Share of all processors that others may take while blocks are timed."""
 
 IDLE_RATIO = 0.3
 """A mean clock below this share of the device's highest is that of an idle device."""
@@ -50,8 +48,16 @@ def flags(evidence: Evidence) -> Iterator[Found]:
         wrong += [
             f"{what} unit {unit}, of {run.precision} it is {named}"
             for what, unit in (("convolution", run.convolution_unit), ("matmul", run.matmul_unit))
-            if unit and unit != named
+            if unit != named
         ]
+        both = [name for name in run.flags_before if run.flags_before[name] != run.flags_after.get(name)]
+        both += [name for name in run.flags_after if name not in run.flags_before]
+        if run.flags_before and run.flags_after:
+            wrong += [
+                f"{name} was {run.flags_before.get(name)} before and {run.flags_after.get(name)} after" for name in both
+            ]
+        else:
+            wrong.append("flags were read once")
         yield Found(run.cell_id, not wrong, "; ".join(wrong))
 
 
@@ -76,7 +82,9 @@ def alone(evidence: Evidence) -> Iterator[Found]:
             yield Found(RUN, others == 0, f"{sitting.sitting}: {others} other processes on the GPU" if others else "")
     for run in evidence.measured:
         share = run.others_cpu_ratio
-        if share is not None:
+        if share is None:
+            yield Found(run.cell_id, False, "nobody looked whether others used the processors")
+        else:
             words = f"others used {100 * share:.2g} % of the processors"
             yield Found(run.cell_id, share < BUSY_RATIO, "" if share < BUSY_RATIO else words)
 
@@ -144,6 +152,10 @@ def _energy_faults(
     evidence: Evidence, run: Run, polls: Sequence[Telemetry], window: tuple[float, float]
 ) -> Iterator[str]:
     again = telemetry.energy(polls, *window)
+    if run.energy_j is None and again.joules is not None:
+        yield f"no energy in its row, {again.joules:.4g} J by its polls"
+    elif run.energy_j is not None and not run.energy_method:
+        yield "an energy without its method"
     if run.energy_j is not None and again.joules is not None:
         if not math.isclose(run.energy_j, again.joules, rel_tol=ENERGY_APART):
             yield f"{run.energy_j:.4g} J in its row, {again.joules:.4g} J by its polls"

@@ -12,7 +12,7 @@ from cleaning.evidence import Evidence
 from cleaning.found import RUN, Found
 from results.layout import key_of
 from results.manifest import comparable
-from results.records import Run, Sitting, Utilization
+from results.records import Run, Sitting, Utilization, header
 
 DIRTY = ".dirty"
 """What `results.manifest.harness_version` ends with where the code was not committed."""
@@ -22,17 +22,6 @@ PEAK_SLACK = 1.02
 
 SAME = 1e-9
 """Relative difference of two derived numbers that are the same."""
-
-_NUMBERS = (
-    "model_flop",
-    "time_s",
-    "time_low_s",
-    "time_high_s",
-    "peak_flop_per_s",
-    "utilization_ratio",
-    "items_per_s",
-    "energy_per_item_j",
-)
 
 
 def committed(evidence: Evidence) -> Iterator[Found]:
@@ -128,10 +117,16 @@ def rebuilt(evidence: Evidence) -> Iterator[Found]:
         if other is None:
             yield Found(row.cell_id, False, f"{row.method} over {row.denominator}: the raw rows give no such row")
             continue
-        changed = [name for name in _NUMBERS if not _same(getattr(row, name), getattr(other, name))]
+        changed = [name for name in header(Utilization) if not _same(getattr(row, name), getattr(other, name))]
         words = ", ".join(f"{name} is {getattr(row, name)}, not {getattr(other, name)}" for name in changed)
         told = f"{row.method} over {row.denominator}: {words}" if changed else ""
         yield Found(row.cell_id, not changed, told)
+
+
+def derived(evidence: Evidence) -> Iterator[Found]:
+    """Each row of the other derived tables that lie in the run beside what its raw rows give now."""
+    for each in evidence.changed:
+        yield Found(each.cell_id or RUN, not each.words, f"{each.file}: {each.words}" if each.words else "")
 
 
 def _place(row: Utilization) -> tuple[str, int, str, str, str]:

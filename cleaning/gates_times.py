@@ -19,16 +19,9 @@ from analysis.step_times import block_means, whole_steps
 from cleaning.evidence import Evidence
 from cleaning.found import Found
 from cleaning.gates_kept import units_of
+from cleaning.targets import kind_of, narrowness
 from results.layout import key_of
 from results.records import Run, Sample, Utilization
-
-TARGET_CI_RATIO = {"cuda": 0.005, "cpu": 0.03}
-"""Half width of the 95 % interval ÷ mean at which measuring stops (docs/conventions.md)."""
-
-MIN_BLOCKS = {"cuda": 10, "cpu": 5}
-"""Blocks that are measured at least; of a quick cell a fifth."""
-
-QUICK = 5
 
 CLOCKS_APART = 0.02
 """Device events and the host's clock may differ by this much over one block."""
@@ -132,14 +125,7 @@ def converged(evidence: Evidence) -> Iterator[Found]:
         blocks = whole_steps(evidence.samples.get(key_of(run), ()))
         if not blocks:
             continue
-        kind = _kind(run)
-        target = TARGET_CI_RATIO[kind] if run.target_ci_ratio is None else run.target_ci_ratio
-        fewest = max(2, math.ceil(MIN_BLOCKS[kind] / (QUICK if run.quick else 1)))
-        summary = summarise(block_means(blocks)[1], [block.steps for block in blocks])
-        width = summary.half_width_ratio
-        narrow = width is not None and width <= target and len(blocks) >= fewest
-        shown = "no interval" if width is None else f"±{100 * width:.2g} %"
-        words = f"{shown} from {len(blocks)} blocks, asked for ±{100 * target:.2g} % from {fewest}"
+        narrow, words = narrowness(run, blocks)
         yield Found(run.cell_id, narrow, "" if narrow else words)
 
 
@@ -152,7 +138,7 @@ def repeats(evidence: Evidence) -> Iterator[Found]:
     for group in groups.values():
         for (first, a_s, a_half), (run, b_s, b_half) in itertools.combinations(group, 2):
             apart = abs(math.log(a_s / b_s))
-            allowed = MARGIN_RATIO[_kind(run)] + math.hypot(a_half, b_half)
+            allowed = MARGIN_RATIO[kind_of(run)] + math.hypot(a_half, b_half)
             words = f"{100 * apart:.2g} % from repeat {first.repeat}, at most {100 * allowed:.2g} % by noise"
             yield Found(run.cell_id, apart <= allowed, "" if apart <= allowed else words)
 
@@ -189,6 +175,8 @@ def record(evidence: Evidence) -> Iterator[Found]:
 def losses(evidence: Evidence) -> Iterator[Found]:
     """The last loss; where it is unknown, whether a warning says that it was not finite."""
     for run in evidence.measured:
+        if run.first_loss is None:
+            yield Found(run.cell_id, False, "the first loss is unknown")
         if run.last_loss is not None:
             yield Found(run.cell_id, math.isfinite(run.last_loss))
             continue
@@ -204,7 +192,3 @@ def _mean(evidence: Evidence, run: Run) -> tuple[float, float] | None:
         return None
     summary = summarise(block_means(blocks)[1], [block.steps for block in blocks])
     return summary.mean, math.inf if summary.half_width_ratio is None else summary.half_width_ratio
-
-
-def _kind(run: Run) -> str:
-    return "cuda" if run.device.startswith("cuda") else "cpu"

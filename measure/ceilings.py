@@ -26,6 +26,7 @@ from analysis.ceilings import best
 from analysis.precisions import Precision
 from measure import precision as flags
 from measure.clocks import Clock
+from measure.neighbours import Neighbours, warning
 from measure.trials import PARTS, SPENT, Trial, shapes, titled
 from results.records import Ceiling
 
@@ -59,7 +60,10 @@ def measure_ceilings(sitting: str, device: str, precision: Precision, clock: Clo
         bench = Bench(device, DTYPES[precision.autocast], clock, math.inf)
         rate = bench.probe()
         bench.deadline_s = clock.wall_s() + budget_s
-        return _rows(blank, bench, shapes(bench.device.type, rate), precision)
+        others = Neighbours()
+        rows = _rows(blank, bench, shapes(bench.device.type, rate), precision)
+        busy = warning(others.used_ratio()).removeprefix("busy: ")
+        return [replace(row, reason=f"note: {busy}") if busy and row.status == "ok" else row for row in rows]
 
 
 def _rows(blank: Ceiling, bench: Bench, trials: list[Trial], precision: Precision) -> list[Ceiling]:

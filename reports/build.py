@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from analysis import post2021
+from analysis import ceiling_doubts, post2021
 from analysis.denominators import Denominator, datasheet, denominators
 from analysis.numerators import (
     PROFILED_METHODS,
@@ -219,6 +219,14 @@ def _joined(data: RunData, cleaned: Cleaned, cells: Sequence[_Cell], problems: S
 
     def rows_of(name: str) -> tuple[Any, ...]:
         return tuple(row for cell in cells for row in getattr(cell, name))
+
+    runs = {key_of(run): run for run in data.runs}
+    divided = [row for cell in cells for row in cell.view.fractions]
+    fractions = _by_cell(ceiling_doubts.marked(divided, runs, data.ceilings, data.sittings))
+    cells = [
+        replace(cell, view=replace(cell.view, fractions=tuple(fractions.get(key_of(cell.view.run), ()))))
+        for cell in cells
+    ]
 
     return Built(
         cleaned=replace(cleaned, log=cleaned.log + rows_of("log")),

@@ -66,7 +66,9 @@ def _interval(row: Utilization) -> str:
 
 def _peak(row: Utilization) -> str:
     source = f": {row.peak_source}" if row.peak_source else ""
-    return f"{OF_WHAT[row.denominator]} of {row.precision}, {si(row.peak_flop_per_s or 0.0, 'FLOP/s')}{source}"
+    marks = [mark for mark in row.warnings if mark.startswith("ceiling_")]
+    doubt = f" ({'; '.join(marks)})" if marks else ""
+    return f"{OF_WHAT[row.denominator]} of {row.precision}, {si(row.peak_flop_per_s or 0.0, 'FLOP/s')}{source}{doubt}"
 
 
 def _nothing(views: Sequence[View]) -> str:

@@ -22,7 +22,7 @@ def name_of(run: Run) -> str:
 
 def to_text(verdicts: Sequence[Verdict], names: Mapping[str, str]) -> str:
     """The table: a line a gate, below a failing one its cells. names: cell id → what a person calls it."""
-    heads = columns([[v.gate, _MARKS[v.verdict], str(v.asked)] for v in verdicts], left={0, 1})
+    heads = columns([[v.gate, _mark(v), str(v.asked)] for v in verdicts], left={0, 1})
     indent = max(map(len, heads), default=0)
     lines = []
     for head, verdict in zip(heads, verdicts, strict=True):
@@ -35,8 +35,14 @@ def closing(verdicts: Sequence[Verdict]) -> str:
     """One sentence: how many gates, what became of them."""
     count = {name: sum(verdict.verdict == name for verdict in verdicts) for name in _MARKS}
     failing = ", ".join(verdict.gate for verdict in verdicts if verdict.verdict == FAIL)
+    needed = ", ".join(verdict.gate for verdict in verdicts if verdict.verdict == OPEN and verdict.needed)
     said = f"{len(verdicts)} gates: {count[PASS]} passed, {count[FAIL]} failed, {count[OPEN]} open"
-    return f"{said}; failed: {failing}" if failing else said
+    more = (f"failed: {failing}" if failing else "", f"open, and needed to publish: {needed}" if needed else "")
+    return "; ".join((said, *filter(None, more)))
+
+
+def _mark(verdict: Verdict) -> str:
+    return "OPEN" if verdict.verdict == OPEN and verdict.needed else _MARKS[verdict.verdict]
 
 
 def _below(verdict: Verdict, names: Mapping[str, str]) -> list[str]:

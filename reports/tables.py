@@ -185,8 +185,9 @@ def peak_lines(views: Iterable[View]) -> list[str]:
         row = view.headline
         if row is not None and row.peak_flop_per_s is not None:
             key = (SHORT[row.denominator], row.peak_source)
+            doubt = next((f"; {mark}" for mark in row.warnings if mark.startswith("ceiling_doubtful")), "")
             found[key] = (
-                f"{key[0]}: {OF_WHAT[row.denominator]}, {si(row.peak_flop_per_s, 'FLOP/s')} ({row.peak_source})"
+                f"{key[0]}: {OF_WHAT[row.denominator]}, {si(row.peak_flop_per_s, 'FLOP/s')} ({row.peak_source}){doubt}"
             )
     return list(found.values())
 

@@ -37,6 +37,7 @@ MARK_WORDS = {
     "profile_differs": "profile and count differ",
     "not_understood": "count may be too low",
     "ceiling_too_low": "beats the measured ceiling",
+    "ceiling_doubtful": "ceiling under load?",
     "busy": "others were busy here",
 }
 """Code of a warning ("above_one: …") → its place in a verdict, the gravest first."""
@@ -111,6 +112,7 @@ def verdict(view: View) -> str:
     told = view.headline or view.timed
     rows = [row for row in view.fractions if told is None or (row.method, row.numerator_source) == _counted_by(told)]
     codes = {mark.split(":")[0] for row in rows for mark in row.warnings}
+    codes -= {"ceiling_doubtful"} if told is not None and told.denominator != "ceiling" else set()
     parts += [words for code, words in MARK_WORDS.items() if code in codes]
     limited = ["clock held down"] if "clock_limited" in codes else []
     return "; ".join((parts or [_placed(view), *limited])[:2])

@@ -177,6 +177,8 @@ def _parse(text: str, kind: Any) -> Any:
     if kind is float:
         return float(text)
     value = json.loads(text)
+    if kind is not Any and not isinstance(value, list if kind is tuple else kind):
+        raise ValueError(f"expected JSON of a {getattr(kind, '__name__', kind)}, got {text}")  # "null" is no mapping
     return _tuples(value) if kind is tuple else value
 
 

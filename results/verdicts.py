@@ -24,3 +24,9 @@ class Verdict(Record):
     cell_ids: tuple[str, ...] = ()  # of a fail the cells that fail, of a pass those that were asked
     found: Json = field(default_factory=dict)  # cell id ("run": the whole run) → what was found there, with its numbers
     reason: str = ""  # of an open gate: what is missing; of cells left out: why
+    needed: bool = False  # whether a published run of this kind of device must be asked
+
+
+def stands(verdict: Verdict) -> bool:
+    """Whether a run may be published by this gate: it passes, or is open and not needed."""
+    return verdict.verdict == PASS or (verdict.verdict == OPEN and not verdict.needed)

@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from runners.exits import FAILED, Mistake
 
 if TYPE_CHECKING:
     from cleaning.evidence import Evidence
+    from reports.build import Built
+    from results.records import Operation, ProfiledOperation, Storage, Utilization
+    from results.store import RunData
+
+ReadTable = Callable[[str], "tuple[Sequence[Operation], Sequence[Storage]]"]
+ReadProfile = Callable[[str, int], "Sequence[ProfiledOperation]"]
 
 
 def told(path: Path, form: str) -> int:
-    """Prints the verdicts on the run `path`. 0: all gates pass or are open; 1: one fails. Raises Mistake."""
+    """Prints the verdicts on the run `path`. 0: no gate fails, and none that a published run needs is open; else 1.
+
+    Raises Mistake.
+    """
     from cleaning.gates import judge
     from reports import gates
     from reports.tables import to_csv, to_json
     from results.errors import Inconsistent
-    from results.verdicts import FAIL, Verdict
+    from results.verdicts import Verdict, stands
 
     try:
         evidence = evidence_of(path)
@@ -31,7 +42,7 @@ def told(path: Path, form: str) -> int:
         print(to_json(verdicts), end="")
     else:
         print(gates.to_text(verdicts, {run.cell_id: gates.name_of(run) for run in evidence.data.runs}), end="")
-    return FAILED if any(verdict.verdict == FAIL for verdict in verdicts) else 0
+    return 0 if all(map(stands, verdicts)) else FAILED
 
 
 def evidence_of(path: Path) -> Evidence:
@@ -39,33 +50,85 @@ def evidence_of(path: Path) -> Evidence:
 
     Raises ValueError if it holds no run, or none with a committed cell.
     """
-    from cleaning.evidence import Evidence, all_facts, samples_and_telemetry
     from cleaning.raw import records
-    from reports.build import build
     from reports.gallery import UTILIZATION, read
     from results.records import Utilization
     from results.store import read_operations, read_profile, read_run
+    from runners.derived import differences
     from runners.report import recording
 
     data = read_run(path)
     if not data.all_runs:
         raise ValueError(f"expected a run with measured cells, got {path}, which has no committed cell")
-    built = build(
-        data,
-        lambda trace_id: read_operations(path, trace_id)[0],
-        partial(read_profile, path),
-        partial(recording, path),
+    published = records(read(path / UTILIZATION, Utilization), Utilization) if (path / UTILIZATION).is_file() else None
+    found, built = assembled(
+        data, partial(read_operations, path), partial(read_profile, path), partial(recording, path), published
     )
-    samples, telemetry = samples_and_telemetry(data)
-    return Evidence(
-        data=data,
-        facts=all_facts(data.runs, partial(read_operations, path)),
+    return replace(found, changed=differences(path, built))
+
+
+def assembled(
+    data: RunData,
+    read_table: ReadTable,
+    read_profile: ReadProfile,
+    read_recording: Any = None,
+    published: Sequence[Utilization] | None = None,
+) -> tuple[Evidence, Built]:
+    """The evidence of a run that was read, and what was derived on the way. published: its utilization.csv, if any.
+
+    A cell whose own row holds what it cannot, or of which nothing can be derived, is left out and named.
+    """
+    from cleaning.values import faults
+
+    malformed = {run.cell_id: "; ".join(words) for run in data.runs if (words := faults(run))}
+    data = replace(data, runs=[run for run in data.runs if run.cell_id not in malformed])
+    data, built = _built(data, read_table, read_profile, read_recording, malformed)
+    evidence = replace(
+        raw_evidence(data, read_table, read_profile, malformed),
         rebuilt=built.utilization,
-        published=records(read(path / UTILIZATION, Utilization), Utilization),
-        keeps_utilization=(path / UTILIZATION).is_file(),
+        published=[row for row in published or () if row.cell_id not in malformed],
+        keeps_utilization=published is not None,
         profile_counts=built.profile_counts,
         agreement=built.agreement,
         batch_laws=built.batch_laws,
+    )
+    return evidence, built
+
+
+def raw_evidence(
+    data: RunData, read_table: ReadTable, read_profile: ReadProfile, malformed: Mapping[str, str]
+) -> Evidence:
+    """The evidence of a run's raw rows alone. malformed: cells of which it has none, and why."""
+    from cleaning.evidence import Evidence, all_facts, counts_of, profile_facts, samples_and_telemetry
+
+    samples, telemetry = samples_and_telemetry(data)
+    return Evidence(
+        data=data,
+        facts=all_facts(data.runs, read_table),
         samples=samples,
         telemetry=telemetry,
+        counts=counts_of(data),
+        profiles=profile_facts(data.runs, read_profile),
+        malformed=malformed,
     )
+
+
+def _built(
+    data: RunData, read_table: ReadTable, read_profile: ReadProfile, read_recording: Any, malformed: dict[str, str]
+) -> tuple[RunData, Built]:
+    """What is derived from all cells; from those alone of which something can be, the others go to `malformed`."""
+    from reports.build import build
+
+    def derived(some: RunData) -> Built:
+        return build(some, lambda trace_id: read_table(trace_id)[0], read_profile, read_recording)
+
+    try:
+        return data, derived(data)
+    except Exception:  # noqa: BLE001 - rows of others: whatever they stumble over is told of their cell
+        for run in data.runs:
+            try:
+                derived(replace(data, runs=[run]))
+            except Exception as fault:  # noqa: BLE001
+                malformed[run.cell_id] = f"nothing can be derived: {type(fault).__name__}: {fault}"
+    data = replace(data, runs=[run for run in data.runs if run.cell_id not in malformed])
+    return data, derived(data)

@@ -159,7 +159,7 @@ def write(built: Built, out: Path, manifest: Manifest | None = None, ceilings: S
     manifest, ceilings: what the page also tells of. Returns a line for each figure or page that could not be made;
     files of an earlier report in its place stay. Raises StoreFault.
     """
-    for file, content in _tables(built):
+    for file, content in derived_tables(built):
         put(out / file, content, KEPT)
     faults: list[str] = []
     drawn = attempt("figures", lambda: _drawn(out), faults) or {}
@@ -173,7 +173,7 @@ def write(built: Built, out: Path, manifest: Manifest | None = None, ceilings: S
     return faults
 
 
-def _tables(built: Built) -> Iterable[tuple[str, bytes]]:
+def derived_tables(built: Built) -> Iterable[tuple[str, bytes]]:
     """(file, content) of every derived table; one without rows is its header alone."""
     from reports.tables import to_csv
     from results import records

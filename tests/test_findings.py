@@ -84,7 +84,7 @@ def gpu(tmp_path_factory: pytest.TempPathFactory) -> list[Published]:
         built = build(
             read_run(each), lambda t, p=each: read_operations(p, t)[0], lambda c, a, p=each: read_profile(p, c, a)
         )
-        for file, content in report._tables(built):
+        for file, content in report.derived_tables(built):
             put(each / file, content)
     row = Ceiling(
         sitting="",

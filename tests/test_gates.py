@@ -22,6 +22,7 @@ from runners.checked import evidence_of
 from tests import made_up_evidence as made
 from tests import run_fixture as fixture
 from tests.commands import refused, running
+from tests.lie_proofs import PROOFS
 from tests.made_up_evidence import Part, Parts
 
 PUBLISHED = Path(__file__).parents[1] / "results" / "published"
@@ -70,7 +71,7 @@ def preflight(**facts: object) -> Plant:
 
 def option(name: str, value: object) -> Plant:
     def plant(parts: Parts) -> None:
-        parts.manifest = replace(parts.manifest, options={name: value})
+        parts.manifest = replace(parts.manifest, options={**parts.manifest.options, name: value})
 
     return plant
 
@@ -85,10 +86,12 @@ def dirty_code(parts: Parts) -> None:
     first = parts.sittings[0]
     version = f"{first.environment['harness_version']}.dirty"
     parts.sittings[0] = replace(first, environment={**first.environment, "harness_version": version})
+    parts.manifest = replace(parts.manifest, harness_version=version)
 
 
 def recounted(part: Part) -> None:
     """The real step did what the table says: the fault is in both, so that only the table's own laws can show it."""
+    part.storages = made.storages_of(part.operations)
     part.run = replace(part.run, executed=dict(facts_of(part.operations, part.storages).executed))
 
 
@@ -120,7 +123,7 @@ def half_executed(parts: Parts) -> None:
 
 def float32_in_autocast(parts: Parts) -> None:
     part = parts.cells[AGAIN]
-    part.operations = [replace(each, input_dtypes=("float32",) * len(each.input_dtypes)) for each in part.operations]
+    part.operations = made.table(8, "fp32")
     recounted(part)
 
 
@@ -129,7 +132,10 @@ def no_input_gradient(parts: Parts) -> None:
     part = parts.cells[TF32]
     call = part.operations[6]
     mask = {**call.attributes, "output_mask": [False, True, False]}
-    part.operations[6] = replace(call, attributes=mask)
+    part.operations[6] = replace(
+        call, attributes=mask, output_shapes=call.output_shapes[1:], output_dtypes=call.output_dtypes[1:], writes=(12,)
+    )
+    part.operations[7] = replace(part.operations[7], reads=(14, 0, 1))
     recounted(part)
 
 
@@ -142,6 +148,9 @@ def wider(part: Part, classes: int) -> None:
         out = [tuple(classes if size == shapes[4] else size for size in shape) for shape in call.output_shapes]
         part.operations[index] = replace(call, input_shapes=tuple(change), output_shapes=tuple(out))
     recounted(part)
+    more = made.PARAMETERS + (classes - shapes[4]) * 33
+    part.run = replace(part.run, parameters=more)
+    part.counts = [replace(row, parameters=row.parameters and more) for row in part.counts]
 
 
 def another_count_in_one_precision(parts: Parts) -> None:
@@ -153,17 +162,18 @@ def bent_law(parts: Parts) -> None:
 
 
 def mac_taken_for_flop(parts: Parts) -> None:
-    part = parts.cells[TF32]
-    counts = [replace(each, native_unit="flop") if each.counter == "fvcore" else each for each in part.counts]
-    part.counts = counts
+    of_every_cell(parts, "fvcore", lambda row: replace(row, native_unit="flop", flop=row.native_value))
 
 
 def flop_taken_for_mac(parts: Parts) -> None:
-    part = parts.cells[TF32]
-    part.counts = [
-        replace(each, native_value=2 * (each.native_value or 0)) if each.counter == "fvcore" else each
-        for each in part.counts
-    ]
+    double = {"native_value": lambda row: 2 * row.native_value, "flop": lambda row: 2 * row.flop}
+    of_every_cell(parts, "fvcore", lambda row: replace(row, **{name: each(row) for name, each in double.items()}))
+
+
+def of_every_cell(parts: Parts, counter: str, change: Callable[[Any], Any]) -> None:
+    """What one counter says in all cells is another: its own law holds."""
+    for part in parts.cells.values():
+        part.counts = [change(row) if row.counter == counter else row for row in part.counts]
 
 
 def duplicated_in_the_profile(parts: Parts) -> None:
@@ -190,7 +200,8 @@ def times(factor: float, *keys: tuple[str, int, int]) -> Plant:
             run = part.run
             blocks = made.samples(run, made.step_s(run.precision, run.batch_size) * factor)
             end_s = blocks[-1].start_s + blocks[-1].wall_s
-            part.run = replace(run, window_end_s=end_s, energy_j=made.POWER_W * (end_s - 100.0))
+            short = ("energy: window is shorter than 5 s",) if end_s < 105.0 else ()
+            part.run = replace(run, window_end_s=end_s, energy_j=made.POWER_W * (end_s - 100.0), warnings=short)
             part.samples, part.telemetry = blocks, made.telemetry(run, end_s)
 
     return plant
@@ -207,20 +218,31 @@ def only_issued(sample: Any, index: int) -> Any:
 
 def scattered(sample: Any, index: int) -> Any:
     factor = 0.93 if index % 2 else 1.0
-    return replace(sample, device_s=sample.device_s * factor)
+    return replace(sample, device_s=sample.device_s * factor, wall_s=sample.wall_s * factor)
 
 
 def few_blocks(parts: Parts) -> None:
-    parts.cells[TF32].samples = parts.cells[TF32].samples[:4]
+    part = parts.cells[TF32]
+    part.samples = part.samples[:4]
+    ended(part)
+
+
+def ended(part: Part) -> None:
+    """The window, and the energy in it, end with the last block."""
+    end_s = part.samples[-1].start_s + part.samples[-1].wall_s
+    part.run = replace(part.run, window_end_s=end_s, energy_j=made.POWER_W * (end_s - 100.0))
+
+
+def not_converged(parts: Parts) -> None:
+    """Wide, and it says so."""
+    every_sample(TF32, scattered)(parts)
+    ended(parts.cells[TF32])
+    run_with(TF32, status="not_converged", reason="stopped at the cap of 60 s")(parts)
 
 
 def too_many_products(parts: Parts) -> None:
     """A counter that sees everything 200 times: no unit is mistaken, and no device does that."""
-    part = parts.cells[TF32]
-    part.counts = [
-        replace(each, native_value=200 * (each.native_value or 0)) if each.counter == "ptflops" else each
-        for each in part.counts
-    ]
+    of_every_cell(parts, "ptflops", lambda row: replace(row, native_value=200 * row.native_value, flop=200 * row.flop))
 
 
 def polls(key: tuple[str, int, int], change: Callable[[Any, int], Any]) -> Plant:
@@ -246,7 +268,7 @@ def stalled(poll: Any, index: int) -> Any:
 
 
 def backwards(poll: Any, index: int) -> Any:
-    return replace(poll, energy_j=poll.energy_j - 10_000 * (index > 10))
+    return replace(poll, energy_j=poll.energy_j - 2000 * (index > 10))
 
 
 def double_power(poll: Any, index: int) -> Any:
@@ -278,8 +300,12 @@ PLANTS: dict[str, tuple[str, Plant]] = {
     "a host clock that did not wait": ("synchronised", every_sample(TF32, only_issued)),
     "times without synchronisation": ("possible_time", times(0.004, TF32)),
     "a numerator far too high": ("at_most_one", too_many_products),
-    "an interval wider than it says": ("converged", every_sample(TF32, scattered)),
-    "too few blocks": ("converged", few_blocks),
+    "an interval wider than it says": (
+        "statuses",
+        lambda parts: (every_sample(TF32, scattered)(parts), ended(parts.cells[TF32])),
+    ),
+    "too few blocks": ("statuses", few_blocks),
+    "an interval that is wide": ("converged", not_converged),
     "a repeat that is slower": ("repeats", times(1.2, AGAIN)),
     "the times of another batch": ("by_batch", times(2.0, LARGE)),
     "faster than the record": ("record", times(0.5, BF16, AGAIN, LARGE, ("amp-bf16", 16, 0))),
@@ -322,9 +348,13 @@ def spread(size: float) -> Plant:
 
     def change(sample: Any, index: int) -> Any:
         mean_s = made.STEPS * made.step_s("tf32", 8)
-        return replace(sample, device_s=mean_s * (1 + (size if index % 2 else -size)), wall_s=1.01 * mean_s)
+        return replace(sample, device_s=mean_s * (1 + (size if index % 2 else -size)), wall_s=1.001 * mean_s)
 
-    return every_sample(TF32, change)
+    def plant(parts: Parts) -> None:
+        every_sample(TF32, change)(parts)
+        ended(parts.cells[TF32])
+
+    return plant
 
 
 def of_no_record(factor: float) -> Plant:
@@ -332,7 +362,7 @@ def of_no_record(factor: float) -> Plant:
 
     def plant(parts: Parts) -> None:
         times(factor, TF32)(parts)
-        run_with(TF32, model="resnet18")(parts)
+        made.renamed(parts, TF32, "resnet18")
 
     return plant
 
@@ -347,7 +377,7 @@ def energy_times(factor: float) -> Plant:
 
 EDGES: dict[str, tuple[str, Plant, Plant]] = {
     "1.25 × a ceiling of 380 TFLOP/s": ("possible_time", of_no_record(0.0071), of_no_record(0.0068)),
-    "0.5 % of the mean": ("converged", spread(0.0064), spread(0.0069)),
+    "0.5 % of the mean": ("statuses", spread(0.0064), spread(0.0069)),
     "3 % between repeats": ("repeats", times(1.028, AGAIN), times(1.036, AGAIN)),
     "0.8 of the items a second": ("by_batch", times(1.37, LARGE), times(1.41, LARGE)),
     "7952 images/s": ("record", times(0.61, LARGE), times(0.59, LARGE)),
@@ -375,16 +405,20 @@ def test_a_limit_is_where_it_says(limit: str, tmp_path: Path) -> None:
     assert set(failing(planted(tmp_path / "outside", outside))) == {gate}
 
 
+OPEN_HERE = {"ceilings_agree", "derived"}
+"""The made-up run has one sitting, and no derived table beside utilization.csv."""
+
+
 def test_a_run_without_fault_passes_every_gate(clean: Path) -> None:
     found = verdicts(clean)
     assert list(found) == [gate.name for gate in GATES]
-    assert {name for name, verdict in found.items() if verdict.verdict != PASS} == set()
-    assert all(verdict.asked for verdict in found.values())
+    assert {name for name, verdict in found.items() if verdict.verdict != PASS} == OPEN_HERE
+    assert all(verdict.asked for name, verdict in found.items() if name not in OPEN_HERE)
 
 
 def test_every_gate_has_a_planted_fault() -> None:
-    on_disk = {"committed", "rebuilt"}
-    assert {gate for gate, _ in PLANTS.values()} | on_disk == {gate.name for gate in GATES}
+    on_disk = {"committed", "rebuilt", "derived"}
+    assert {gate for gate, _ in PLANTS.values()} | on_disk | {*PROOFS} == {gate.name for gate in GATES}
     assert len(PLANTS) >= 20
 
 
@@ -427,7 +461,7 @@ def test_a_time_edited_by_hand_is_not_what_was_committed(copy: Path) -> None:
     (cell_id, *_) = (run.cell_id for run in read_run(copy).runs if run.precision == "tf32")
     path = copy / "samples.csv"
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-    at = next(i for i, line in enumerate(lines) if line.startswith(cell_id))
+    at = next(i for i, line in enumerate(lines) if line.startswith(cell_id) and ",measure," in line)
     lines[at] = lines[at].replace(",measure,", ",warmup,")
     path.write_text("".join(lines), encoding="utf-8")
     (utilization,) = [copy / "utilization.csv"]
@@ -455,7 +489,7 @@ def test_sittings_that_do_not_belong_together(tmp_path: Path, field: str, value:
     assert set(failing(path)) == set()
     edit(path / "sittings.csv", lambda row: row.update({field: value}), lambda row: row["sitting"] == "s2")
     found = failing(path)
-    assert set(found) == {"one_machine"}
+    assert set(found) - {"machine", "peak_row"} == {"one_machine"}, "the others hold it against its environment"
     assert f"s1 and s2 differ in {field}" in found["one_machine"].found["run"]
 
 
@@ -500,14 +534,16 @@ def test_a_gate_without_data_is_open_and_says_what_it_needs(tmp_path: Path) -> N
     path = made.write(tmp_path / "run", made=made.parts((FP32,)))
     found = verdicts(path)
     still_open = {name: verdict.reason for name, verdict in found.items() if verdict.verdict == OPEN}
-    assert set(still_open) == {"counts_repeat", "affine", "profiles", "repeats", "by_batch", "rebuilt"}
+    lacks = {"counts_repeat", "affine", "profiles", "profile", "repeats", "by_batch", "rebuilt", *OPEN_HERE}
+    assert set(still_open) == lacks
     assert still_open["affine"] == "needs three batches of one model"
 
 
 def test_fp32_above_one_is_allowed_where_it_is_marked(tmp_path: Path) -> None:
     """Winograd: vector units seem faster than they are, up to 4 times; the row says so."""
     parts = made.parts((FP32,))
-    parts.ceilings = [replace(each, flop_per_s=90e12) for each in parts.ceilings]  # a convolution's, so fast as well
+    fast = [each for each in parts.ceilings if each.operation == "convolution"]  # so fast as well
+    parts.ceilings = [made.device.at_rate(each, 90e12) if each.unit == "fp32" else each for each in fast]
     path = made.write(tmp_path / "run", times(0.025, FP32), parts)
     rows = [row for row in evidence_of(path).rebuilt if row.denominator == "datasheet" and row.method == "exact"]
     assert rows[0].utilization_ratio == pytest.approx(0.05 * 8 / 12 / 0.025)
@@ -538,7 +574,7 @@ def test_exit_codes_and_formats(clean: Path, tmp_path: Path, capsys: pytest.Capt
     code, out, err = run(clean, "--check")
     assert (code, err) == (0, "")
     assert max(map(len, out.splitlines())) <= 100
-    assert out.splitlines()[-1] == "26 gates: 26 passed, 0 failed, 0 open"
+    assert out.splitlines()[-1] == f"{len(GATES)} gates: {len(GATES) - 2} passed, 0 failed, 2 open"
     assert {path: path.read_bytes() for path in clean.rglob("*") if path.is_file()} == before, "nothing is written"
     wrong = made.write(tmp_path / "wrong", flag(FP32, "cudnn.conv.fp32_precision", "tf32"))
     code, out, _ = run(wrong, "--check")
@@ -550,19 +586,35 @@ def test_exit_codes_and_formats(clean: Path, tmp_path: Path, capsys: pytest.Capt
     assert [row["gate"] for row in rows if row["verdict"] == "fail"] == ["flags"]
     code, out, _ = run(wrong, "--check", "--format", "json")
     documents = json.loads(out)
-    assert [d["cell_ids"] for d in documents if d["verdict"] == "fail"] == [[rows[2]["cell_ids"][2:-2]]]
+    (failed,) = (row for row in rows if row["verdict"] == "fail")
+    assert [d["cell_ids"] for d in documents if d["verdict"] == "fail"] == [[failed["cell_ids"][2:-2]]]
     refused(run(tmp_path / "nowhere", "--check"), "expected the directory of a run")
     refused(run(clean, "--chek"), "nearest --check")
 
 
 EXPLAINED = {
-    "amd-epyc-2-cores-2026-11-20": {"converged"},
+    "amd-epyc-2-cores-2026-11-20": {"converged", "rebuilt"},
     "amd-epyc-2-cores-2026-11-21": {"converged"},
-    "intel-xeon-2-cores-2026-11-22": {"converged", "alone"},
+    "intel-xeon-2-cores-2026-11-22": {"converged", "alone", "ceilings_agree", "rebuilt"},
 }
 """Published run → gates that it is known to fail. All are of shared virtual machines. Two are quick: 9 of 26 and 11 of
 13 cells did not narrow to 3 % within 6 s; of the third 15 of 21 did not within 30 s, though nothing of ours ran beside
-it, and in two of these others took 5.4 and 16 % of the processors. Each says so (`not_converged`, `busy`)."""
+it, and in two of these others took 5.4 and 16 % of the processors. Each says so (`not_converged`, `busy`).
+
+`ceilings_agree`: sitting s1 of the third run, 13 minutes after s0 on the same machine, reached 49 to 76 % of what nine
+kernels reached in s0 (293 against 183 GFLOP/s of a convolution): logarithms of 0.27 to 0.72 where the spread of their
+calls allows 0.15 to 0.26. The machine has other guests. `rebuilt`: only warnings differ, which later versions say in
+other words or add: that ptflops has no rule for SiLU and Sigmoid (two cells of the first), and that a ceiling is
+doubtful (a load of 3.6 on two processors before the first; s1 of the third)."""
+
+NOT_ASKED = {
+    "amd-epyc-2-cores-2026-11-20": {"counts_repeat", "affine", "repeats"},
+    "amd-epyc-2-cores-2026-11-21": {"counts_repeat", "repeats", "by_batch"},
+    "intel-xeon-2-cores-2026-11-22": {"repeats"},
+}
+"""Published run → gates that are open and should not be: these were measured before gates were needed, once each and
+the first two at two batches or one, so that nothing can be held against a repeat or a third batch. The next run is
+measured as docs/evidence.md says."""
 
 
 def published() -> list[Any]:
@@ -574,8 +626,13 @@ def published() -> list[Any]:
 
 @pytest.mark.parametrize("name", published())
 def test_a_published_run_passes_but_for_what_is_explained(name: str) -> None:
-    found = failing(PUBLISHED / name)
+    every = verdicts(PUBLISHED / name)
+    found = {gate: verdict for gate, verdict in every.items() if verdict.verdict == FAIL}
     assert set(found) == EXPLAINED.get(name, set())
+    still_open = {gate for gate, verdict in every.items() if verdict.verdict == OPEN and verdict.needed}
+    assert still_open == NOT_ASKED.get(name, set())
+    for words in found["rebuilt"].found.values() if "rebuilt" in found else ():
+        assert all(" is " not in part or ": warnings is" in part for part in words.split("; theory over")[:1]), words
     if "converged" in found:
         said = {run.cell_id for run in read_run(PUBLISHED / name).runs if run.status == "not_converged"}
         assert set(found["converged"].cell_ids) == said, "each of them says so itself"

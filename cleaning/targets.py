@@ -1,0 +1,51 @@
+"""By which numbers a cell is measured until it is done (`measure/protocols.py`), as its rows can be asked for them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from analysis.statistics import summarise
+from analysis.step_times import block_means
+from results.records import Parameters, Run, Sample
+
+TARGET_CI_RATIO = {"cuda": 0.005, "cpu": 0.03}
+"""Half width of the 95 % interval ÷ mean at which measuring stops (docs/conventions.md)."""
+
+MIN_BLOCKS = {"cuda": 10, "cpu": 5}
+"""Blocks that are measured at least; of a quick cell a fifth."""
+
+QUICK = 5
+
+WARM_RATIO = {"cuda": 0.01, "cpu": 0.05}
+"""How near the last two blocks of a warm-up must be."""
+
+BUSY_RATIO = 0.05
+"""Share of all processors that others may take while blocks are timed."""
+
+HOST_BOUND_RATIO = 0.05
+"""A wait of at most this share of a step is that of a device which had caught up with its host."""
+
+
+def kind_of(run: Parameters) -> str:
+    """ "cuda" or "cpu"."""
+    return "cuda" if run.device.startswith("cuda") else "cpu"
+
+
+def target_of(run: Parameters) -> float:
+    """The half width ÷ mean that was asked for."""
+    return TARGET_CI_RATIO[kind_of(run)] if run.target_ci_ratio is None else run.target_ci_ratio
+
+
+def fewest_blocks(run: Parameters) -> int:
+    """How many blocks there must be."""
+    return max(2, math.ceil(MIN_BLOCKS[kind_of(run)] / (QUICK if run.quick else 1)))
+
+
+def narrowness(run: Run, blocks: Sequence[Sample]) -> tuple[bool, str]:
+    """Whether the blocks' interval is as narrow as was asked for, from enough of them; and that in words."""
+    summary = summarise(block_means(blocks)[1], [block.steps for block in blocks])
+    width, target, fewest = summary.half_width_ratio, target_of(run), fewest_blocks(run)
+    shown = "no interval" if width is None else f"±{100 * width:.2g} %"
+    words = f"{shown} from {len(blocks)} blocks, asked for ±{100 * target:.2g} % from {fewest}"
+    return width is not None and width <= target and len(blocks) >= fewest, words

@@ -1,0 +1,83 @@
+"""Derived tables that lie in a run beside those that its raw rows give now, row by row and column by column.
+
+Columns that only one of them has are of another version, and are not compared. Reads alone.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from results.layout import decompress
+
+if TYPE_CHECKING:
+    from cleaning.evidence import Difference
+    from reports.build import Built
+
+SAME = 1e-9
+"""Relative difference of two numbers that are the same."""
+
+Row = dict[str, str]
+
+
+def differences(path: Path, built: Built) -> list[Difference]:
+    """What differs, and one entry without words for each table that is as it should be."""
+    from cleaning.evidence import Difference
+    from reports.gallery import UTILIZATION
+    from runners.report import derived_tables
+
+    found = []
+    for file, content in derived_tables(built):
+        if file == UTILIZATION or not (path / file).is_file():
+            continue
+        try:
+            there = _rows((path / file).read_bytes(), file)
+        except (ValueError, OSError, EOFError, csv.Error) as fault:
+            found.append(Difference(file, "", f"cannot be read: {fault}"))
+            continue
+        told = [Difference(file, cell_id, words) for cell_id, words in compared(there, _rows(content, file))]
+        found += told or [Difference(file, "", "")]
+    return found
+
+
+def compared(there: list[Row], now: list[Row]) -> Iterator[tuple[str, str]]:
+    """(cell id or empty, what differs) of two tables."""
+    if len(there) != len(now):
+        yield "", f"{len(there)} rows, the raw rows give {len(now)}"
+        return
+    for number, (old, new) in enumerate(zip(there, now, strict=True), start=2):
+        for name in (name for name in old if name in new):
+            if not _same(old[name], new[name]):
+                yield new.get("cell_id", ""), f"line {number}: {name} is {old[name]!r}, not {new[name]!r}"
+                break
+
+
+def _rows(content: bytes, file: str) -> list[Row]:
+    text = (decompress(content) if file.endswith(".gz") else content).decode()
+    csv.field_size_limit(1 << 30)
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def _same(old: str, new: str) -> bool:
+    return old == new or _close(_value(old), _value(new))
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (TypeError, ValueError):
+        return text
+
+
+def _close(old: Any, new: Any) -> bool:
+    if isinstance(old, float) or isinstance(new, float):
+        numbers = isinstance(old, (int, float)) and isinstance(new, (int, float))
+        return numbers and math.isclose(old, new, rel_tol=SAME)
+    if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        return all(map(_close, old, new))
+    return bool(old == new)
