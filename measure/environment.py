@@ -21,6 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from analysis.peaks import is_stand_in
 from results.errors import Unavailable
 
 ROOT = Path("/")
@@ -240,6 +241,7 @@ def torch_cuda_build() -> str | None:
 _DEVICE_KEYS = (
     "device",
     "name",
+    "stand_in",
     "compute_capability",
     "multiprocessors",
     "memory_bytes",
@@ -259,6 +261,7 @@ _DEVICE_KEYS = (
 def _cpu_facts() -> dict[str, Any]:
     return {
         "name": cpu_name(),
+        "stand_in": False,
         "memory_bytes": _memory_bytes(),
         "physical_cores": physical_cores(),
         "logical_cores": os.cpu_count(),
@@ -277,6 +280,7 @@ def _cuda_facts(device: str) -> dict[str, Any]:
     uuid = getattr(properties, "uuid", None)
     return {
         "name": properties.name,
+        "stand_in": is_stand_in(properties.name),
         "compute_capability": f"{properties.major}.{properties.minor}",
         "multiprocessors": properties.multi_processor_count,
         "memory_bytes": properties.total_memory,
