@@ -1,8 +1,8 @@
 """The stand-in device: its libraries, built with gcc, and the environment that gives them to a process.
 
-`build(folder)` compiles `device/*.c` against the public headers that torch's wheels bring; nothing of NVIDIA's is copied
-into the repository. Names that a real library exports and ours does not are filled up with functions that answer "not
-supported" and write their name into a file, so that a test which calls one fails by it.
+`build(folder)` compiles `device/*.c` against the public headers that torch's wheels bring; nothing of NVIDIA's is
+copied into the repository. Names that a real library exports and ours does not are filled up with functions that answer
+"not supported" and write their name into a file, so that a test which calls one fails by it.
 
 `StandIn(libraries, folder, plan)` is one device: `environment()` for its processes, `state()` for what they did,
 `missing()` for what they asked for in vain. Raises ValueError for a quantity that `plan.def` does not know.
@@ -15,12 +15,14 @@ import re
 import shutil
 import struct
 import subprocess
+import sys
 import sysconfig
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
 SOURCES = Path(__file__).parent / "device"
+ROOT = Path(__file__).parents[2]
 UNITS = ("fp32", "tf32", "half", "fp64")
 """`Unit` of standin.h, in its order."""
 
@@ -123,17 +125,12 @@ def wanted_names(library: Library, includes: list[Path]) -> set[str]:
     """What a program may ask of the real library: the names that it exports, or, for the driver's, those of its header
     and of pynvml, which are all that can be known where there is no driver."""
     if library.real:
-        return {
-            name for name in defined_names("-D", str(site() / "nvidia" / library.real / library.soname)) if _ours(name)
-        }
+        exported = defined_names("-D", str(site() / "nvidia" / library.real / library.soname))
+        return {name for name in exported if re.match(r"(__)?(cuda|cublas|cudnn|cupti)", name)}
     if "cuda" in library.soname:
         header = next(path for path in (folder / "cuda.h" for folder in includes) if path.is_file())
         return set(re.findall(r"CUDAAPI (cu[A-Z]\w+)\(", header.read_text(errors="replace")))
     return set(re.findall(r'_nvmlGetFunctionPointer\("(\w+)"\)', (site() / "pynvml.py").read_text(errors="replace")))
-
-
-def _ours(name: str) -> bool:
-    return re.match(r"(__)?(cuda|cublas|cudnn|cupti)", name) is not None
 
 
 def defined_names(*arguments: str) -> set[str]:
@@ -229,6 +226,8 @@ class StandIn:
             "STANDIN_PLAN": str(self.plan_file),
             "STANDIN_STATE": str(self.folder / "state"),
             "STANDIN_MISSING": str(self.folder / "missing"),
+            "PYTHONPATH": str(ROOT),
+            "COLUMNS": "100",
             "CUDA_MODULE_LOADING": "LAZY",
             "OMP_NUM_THREADS": "1",
         }
@@ -239,6 +238,16 @@ class StandIn:
         return subprocess.run(
             command, cwd=cwd or self.folder, env=environment, capture_output=True, text=True, timeout=timeout_s
         )
+
+    def sweep(self, *words: object, timeout_s: float = 300) -> subprocess.CompletedProcess[str]:
+        """`runners.sweep` on the device, into the folder `run` beside its plan."""
+        arguments = ("--device", "cuda", "--out", self.out, *words)
+        return self.run(sys.executable, "-m", "runners.sweep", *map(str, arguments), timeout_s=timeout_s)
+
+    @property
+    def out(self) -> Path:
+        """The run that `sweep` writes."""
+        return self.folder / "run"
 
     def state(self) -> State:
         """What has been done on it until now; all zero before the first process."""

@@ -1,7 +1,8 @@
-"""Run as a program on a stand-in device: one training step of each model, and the FLOP that the device was given.
+"""Run as a program on a stand-in device: training steps of each model, and what the device was given.
 
-Arguments: batch size, image size, models. Prints {"model": [forward, backward]} as JSON: FLOP of what cuDNN and cuBLAS
-were asked for, by their descriptors and arguments (and of torch's own depthwise kernels, by theirs).
+Arguments: batch size, image size, models. Prints {"model": [forward, backward, launches]} as JSON: FLOP of what cuDNN
+and cuBLAS were asked for, by their descriptors and arguments (and of torch's own depthwise kernels, by theirs), and the
+kernels of a whole step with its optimizer, SGD with momentum, as it is once everything is allocated.
 """
 
 from __future__ import annotations
@@ -14,25 +15,31 @@ import sys
 import torch
 import torchvision
 
-FLOP_AT, UNITS = 16, 4  # `State` of standin.h: magic and launches come first
+LAUNCHES_AT, UNITS = 8, 4  # `State` of standin.h: magic, launches, FLOP by unit
 
 
-def given_flop() -> int:
-    """All FLOP that the device was given until now."""
+def given() -> tuple[int, int]:
+    """Kernels and FLOP that the device was given until now."""
     with open(os.environ["STANDIN_STATE"], "rb") as file:
-        return sum(struct.unpack_from(f"{UNITS}Q", file.read(FLOP_AT + 8 * UNITS), FLOP_AT))
+        launches, *flop = struct.unpack_from(f"{1 + UNITS}Q", file.read(LAUNCHES_AT + 8 * (1 + UNITS)), LAUNCHES_AT)
+    return launches, sum(flop)
 
 
 def of_a_step(name: str, batch: int, pixels: int) -> list[int]:
-    """FLOP of the forward pass and of the backward pass."""
+    """FLOP of the forward pass and of the backward pass, and kernels of a whole step, the second one."""
     with torch.device("cuda"):
         model = torchvision.models.get_model(name)
         images, labels = torch.zeros(batch, 3, pixels, pixels), torch.zeros(batch, dtype=torch.long)
-    before = given_flop()
-    loss = torch.nn.functional.cross_entropy(model(images), labels)
-    between = given_flop()
-    loss.backward()
-    return [between - before, given_flop() - between]
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    for _ in range(2):
+        launches, before = given()
+        optimizer.zero_grad()
+        loss = torch.nn.functional.cross_entropy(model(images), labels)
+        between = given()[1]
+        loss.backward()
+        after = given()[1]
+        optimizer.step()
+    return [between - before, after - between, given()[0] - launches]
 
 
 if __name__ == "__main__":
