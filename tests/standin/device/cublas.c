@@ -56,7 +56,7 @@ API cublasStatus_t cublasGetVersion_v2(cublasHandle_t handle, int *version) {
     *version = CUBLAS_VERSION;
     return CUBLAS_STATUS_SUCCESS;
 }
-API const char *cublasGetStatusString(cublasStatus_t s) { return s ? "stand-in: execution failed" : "CUBLAS_STATUS_SUCCESS"; }
+API const char *cublasGetStatusString(cublasStatus_t s) { return s ? "CUBLAS_STATUS_EXECUTION_FAILED" : "CUBLAS_STATUS_SUCCESS"; }
 
 #define SIZES cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, int m, int n, int k
 #define FLOP (2.0 * m * n * k)

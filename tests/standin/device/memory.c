@@ -39,11 +39,8 @@ static void add(Block block) {
 
 static int planned_refusal(void) {
     static uint64_t allocations;
-    const Plan *plan = standin_plan();
-    allocations++;
     __sync_add_and_fetch(&standin_state()->allocations, 1);
-    int meets = !plan->fault_context || plan->fault_context == standin_context();
-    return plan->fail_allocation && (uint64_t)plan->fail_allocation == allocations && meets;
+    return ++allocations == (uint64_t)standin_plan()->fail_allocation;
 }
 /* Takes `bytes` of the device's memory; 0 if there are not so many. */
 static int take(size_t bytes) {

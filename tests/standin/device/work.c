@@ -41,18 +41,25 @@ cudaError_t ready(void) {
     return sticky;
 }
 
-static int meets(void) { return !standin_plan()->fault_context || standin_plan()->fault_context == standin_context(); }
-static int hits(double planned, uint64_t launches) { return planned && (uint64_t)planned == launches && meets(); }
-static void plan_fault(uint64_t launches, double *lasts) {
+/* Launches that count for faults: all of a process's, or those from its first backward convolution on. */
+static uint64_t counted(const Work *work) {
+    static uint64_t count;
+    static int training;
+    training |= !standin_plan()->fault_in_training || strstr(work->name, "wgrad") != NULL;
+    return training ? ++count : 0;
+}
+static int meets(double planned) { return planned == -1 || planned == standin_context(); }
+static void plan_fault(const Work *work, double *lasts) {
     const Plan *plan = standin_plan();
-    if (hits(plan->fail_launch, launches)) sticky = (cudaError_t)plan->fail_code;
-    if (hits(plan->lost_launch, launches)) {
-        standin_state()->lost = 1;
-        sticky = cudaErrorUnknown;
-    }
-    if (hits(plan->endless_launch, launches)) *lasts = INFINITY;
-    if (hits(plan->kill_launch, launches)) kill(getpid(), SIGKILL);
-    while (hits(plan->hang_launch, launches)) pause();
+    if (counted(work) != (uint64_t)plan->fault_launch) return;
+    if (meets(plan->illegal_address_in)) sticky = cudaErrorIllegalAddress;
+    if (meets(plan->launch_failure_in)) sticky = cudaErrorLaunchFailure;
+    if (meets(plan->ecc_error_in)) sticky = cudaErrorECCUncorrectable;
+    if (meets(plan->unknown_error_in) || meets(plan->lost_in)) sticky = cudaErrorUnknown;
+    if (meets(plan->lost_in)) standin_state()->lost = 1;
+    if (meets(plan->endless_in)) *lasts = INFINITY;
+    if (meets(plan->kill_in)) kill(getpid(), SIGKILL);
+    while (meets(plan->hang_in)) pause();
 }
 
 /* ---- how long a work lasts ---- */
@@ -93,7 +100,7 @@ static void place(Stream *stream, Work *work) {
     standin_call();
     if (work->kind == KERNEL) launches++;
     double lasts = duration(work, launches), start = stream->end + standin_plan()->gap_ns;
-    if (work->kind == KERNEL) plan_fault(launches, &lasts);
+    if (work->kind == KERNEL) plan_fault(work, &lasts);
     if (start < standin_host() + LATENCY_NS) start = standin_host() + LATENCY_NS;
     work->start = start;
     work->end = stream->end = start + lasts;
