@@ -2,7 +2,8 @@
 
 The history is `torch.cuda.memory._snapshot()["device_traces"][i]`, recorded from before the model was made, with
 stacks: entries with action, addr, size (as it was asked for, without rounding) and frames. A workspace is what a
-function of cuBLAS's or cuDNN's asked for: one of the frames says so. Pure: made-up recordings will do.
+function of cuBLAS's or cuDNN's asked the allocator for: one of the frames says so. What came through `empty` is a
+tensor, also where torch's own `cudnn_convolution` made it, its output. Pure: made-up recordings will do.
 
 Not claimed: that each version of torch keeps the names of these functions. What has no symbols is taken for a tensor's.
 """
@@ -17,6 +18,10 @@ from typing import Any
 _WORKSPACE = re.compile(r"workspace|cudnn|cublas", re.IGNORECASE)
 _KEPT = re.compile(r"at::native::cudnn_batch_norm|_cudnn_rnn|reserve", re.IGNORECASE)
 """Functions of cuDNN whose outputs are tensors."""
+_EMPTY = re.compile(r"at::(detail|native)::empty|at::empty")
+"""The functions by which torch makes every tensor; libraries' own memory does not come through them."""
+_PRODUCTS = "at::cuda::blas::"
+"""What makes its workspace as a tensor, of bytes: no output is made there."""
 
 ALLOCATED, FREED = "alloc", "free_completed"
 
@@ -54,10 +59,12 @@ def _changed(tensors: int, workspaces: int, size: int, is_workspace: bool) -> tu
 
 def _is_workspace(frames: Sequence[Mapping[str, Any]]) -> bool:
     """Whether a library asked: the innermost frames up to the operator's own, which is at::native's or at::_ops'."""
-    for frame in frames:
-        name = str(frame.get("name", ""))
+    names = [str(frame.get("name", "")) for frame in frames]
+    if any(map(_EMPTY.search, names)):
+        return any(name.startswith(_PRODUCTS) for name in names)
+    for name in names:
         if name.startswith(("at::_ops::", "at::meta::", "torch::autograd::")):
             return False
-        if _WORKSPACE.search(name) and not _KEPT.search(name) and "at::empty" not in name:
+        if _WORKSPACE.search(name) and not _KEPT.search(name):
             return True
     return False

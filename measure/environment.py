@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.peaks import is_stand_in
-from results.errors import Unavailable
+from results.errors import Unavailable, one_line
 
 ROOT = Path("/")
 """Where /proc, /sys and /etc are read; tests point it elsewhere."""
@@ -348,4 +348,4 @@ def _scaled(value: float | None, factor: int) -> int | None:
 
 def _line(fault: BaseException) -> str:
     """An exception as one line."""
-    return " ".join(f"{type(fault).__name__}: {fault}".split())[:300]
+    return one_line(f"{type(fault).__name__}: {fault}", 300)

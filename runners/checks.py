@@ -14,16 +14,17 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from analysis import peaks
+from analysis.utilization import HARMLESS_REASONS
 from measure import environment
 from measure.counters.registry import COUNTERS, install_line
-from measure.nvml import open_nvml
-from results.errors import Unavailable
+from measure.nvml import driver_version, open_nvml
+from results.errors import Unavailable, one_line
 from runners.devices import BUSY_LOAD_RATIO
 
 STATES = ("ok", "warn", "missing")
@@ -71,7 +72,7 @@ def all_checks(runs: Path) -> list[Check]:
     lines = [*python_checks(), *torch_checks(torch), torchvision_check()]
     for device in [f"cuda:{index}" for index in gpus] or ["cpu"]:
         lines += device_checks(environment.device_facts(device))
-    lines += [*driver_checks(host["driver"], bool(torch["cuda_available"])), *states]
+    lines += [*driver_checks(host["driver"] or nvml_driver(), bool(torch["cuda_available"])), *states]
     lines += [*host_checks(host), *override_checks(environment.overrides())]
     lines += [*counter_checks(), *tool_checks(), permission_check(), *folder_checks(runs)]
     return lines
@@ -143,10 +144,20 @@ def device_checks(facts: Mapping[str, Any]) -> Iterator[Check]:
         yield Check("peaks", "ok", f"{row.source} ({row.verification})")
 
 
+def nvml_driver(ask: Callable[[], str] = driver_version) -> str | None:
+    """The driver's version as NVML says it: in containers and WSL2 /proc shows none. None where NVML does not say."""
+    try:
+        return ask()
+    except Unavailable:
+        return None
+
+
 def driver_checks(version: str | None, usable: bool) -> Iterator[Check]:
     """NVIDIA's kernel driver; one without a GPU that torch can use is worth a line."""
-    if version is None:
-        yield Check("driver", "missing", "no NVIDIA driver in /proc", "no NVIDIA GPU can be measured")
+    if version is None and usable:
+        yield Check("driver", "warn", "version unknown, but torch uses a GPU", "the manifest cannot say which driver")
+    elif version is None:
+        yield Check("driver", "missing", "no NVIDIA driver in /proc, none in NVML", "no NVIDIA GPU can be measured")
     elif not usable:
         yield Check("driver", "warn", f"{version}, but torch sees no GPU", "cells run on the CPU")
     else:
@@ -211,7 +222,7 @@ def permission_check(parameters: Path = Path("/proc/driver/nvidia/params")) -> C
     try:
         text = parameters.read_text(encoding="utf-8")
     except OSError:
-        return Check("permission", "missing", "no NVIDIA driver", "no hardware counts")
+        return Check("permission", "missing", f"unknown: no {parameters}", "no hardware counts, as far as is known")
     if os.geteuid() == 0 or "RmProfilingAdminOnly: 0" in text:
         return Check("permission", "ok", "performance counters may be read")
     return Check(
@@ -258,9 +269,15 @@ def state_checks(state: Mapping[str, Any]) -> Iterator[Check]:
         yield Check("other users", "warn", "unknown", "work of others on this GPU cannot be seen")
     else:
         cost = "they share the device: times and power are not ours alone" if others else ""
-        yield Check("other users", "warn" if others else "ok", f"{others} compute processes on the GPU", cost)
+        yield Check(
+            "other users",
+            "warn" if others else "ok",
+            f"{others} compute process{'' if others == 1 else 'es'} on the GPU",
+            cost,
+        )
     if state["mig"]:
         yield Check("mig", "warn", "on", "a slice has no datasheet peak, and power is the whole GPU's")
+    yield from throttle_check(state["event_reasons"])
     limit, default = state["power_limit_w"], state["power_limit_default_w"]
     if limit is not None:
         lowered = default is not None and limit < default
@@ -277,6 +294,18 @@ def state_checks(state: Mapping[str, Any]) -> Iterator[Check]:
         yield Check("ecc", "ok", "on" if state["ecc"] else "off")
 
 
+def throttle_check(reasons: Sequence[str] | None) -> Iterator[Check]:
+    """What holds the clock down at this moment, before anything of ours runs; no line where the GPU does not say."""
+    if reasons is None:
+        return
+    limits = [reason for reason in reasons if reason not in HARMLESS_REASONS]
+    if limits:
+        cost = "times are those of a slower device; a cell that meets it is marked"
+        yield Check("throttling", "warn", ", ".join(limits), cost)
+    else:
+        yield Check("throttling", "ok", "nothing holds the clock down")
+
+
 def _found(package: str) -> bool:
     try:
         return importlib.util.find_spec(package.replace("-", "_")) is not None
@@ -285,4 +314,4 @@ def _found(package: str) -> bool:
 
 
 def _short(fault: BaseException) -> str:
-    return " ".join(f"{type(fault).__name__}: {fault}".split())[:160]
+    return one_line(f"{type(fault).__name__}: {fault}", 160)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from measure.processes import redirect
-from results.errors import Inconsistent, Unavailable
+from results.errors import Inconsistent, Unavailable, one_line
 from runners.launch import Fault
 
 OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "cannot allocate memory", "ALLOC_FAILED", "bad_alloc")
@@ -61,10 +61,10 @@ def classify(fault: BaseException) -> Fault:
     name = type(fault).__name__
     detail = "".join(traceback.format_exception(fault))
     if isinstance(fault, Unavailable):
-        return Fault("unavailable", text[:LONGEST_REASON], detail)
+        return Fault("unavailable", one_line(text, LONGEST_REASON), detail)
     if isinstance(fault, (ValueError, Inconsistent)):
-        return Fault("invalid", text[:LONGEST_REASON], detail)
-    line = f"{name}: {text}"[:LONGEST_REASON]
+        return Fault("invalid", one_line(text, LONGEST_REASON), detail)
+    line = one_line(f"{name}: {text}", LONGEST_REASON)
     if isinstance(fault, MemoryError) or "OutOfMemory" in name or any(sign in text for sign in OUT_OF_MEMORY):
         return Fault("out_of_memory", line, detail)
     if name == "AcceleratorError" or any(sign in text for sign in DEVICE):

@@ -73,6 +73,9 @@ def test_the_reason_names_the_exception_where_its_text_alone_would_not_do():
 
 
 def test_a_long_reason_is_cut_and_the_detail_is_not():
+    words = classify(RuntimeError("illegal " * 100)).reason
+    assert words.endswith("illegal …"), "never cut inside a word"
+    assert len(words) <= LONGEST_REASON
     found = classify(RuntimeError("x" * 5000))
     assert len(found.reason) == LONGEST_REASON
     assert "x" * 5000 in found.detail
