@@ -28,7 +28,8 @@ ALLOCATED, FREED = "alloc", "free_completed"
 
 @dataclass(frozen=True)
 class Rows:
-    """Bytes asked for at the highest moment. peak_bytes: their sum."""
+    """Bytes asked for. peak_bytes, workspaces_bytes: at the moment when both together are highest; tensors_bytes: the
+    highest of tensors alone, which may be another moment, as that of `measure.allocations.Allocated` is."""
 
     peak_bytes: int
     tensors_bytes: int
@@ -36,10 +37,10 @@ class Rows:
 
 
 def rows(history: Sequence[Mapping[str, Any]], since: int = 0) -> Rows:
-    """The highest moment from entry `since` on; of several with the same bytes the first."""
+    """The highest moments from entry `since` on; of several with the same bytes the first."""
     living: dict[int, tuple[int, bool]] = {}
     tensors = workspaces = 0
-    highest = Rows(0, 0, 0)
+    peak, workspaces_there, most_tensors = 0, 0, 0
     for position, entry in enumerate(history):
         if entry["action"] == ALLOCATED:
             is_workspace = _is_workspace(entry.get("frames", ()))
@@ -48,9 +49,12 @@ def rows(history: Sequence[Mapping[str, Any]], since: int = 0) -> Rows:
         elif entry["action"] == FREED and entry["addr"] in living:
             size, is_workspace = living.pop(entry["addr"])
             tensors, workspaces = _changed(tensors, workspaces, -size, is_workspace)
-        if position >= since and tensors + workspaces > highest.peak_bytes:
-            highest = Rows(tensors + workspaces, tensors, workspaces)
-    return highest
+        if position < since:
+            continue
+        most_tensors = max(most_tensors, tensors)
+        if tensors + workspaces > peak:
+            peak, workspaces_there = tensors + workspaces, workspaces
+    return Rows(peak, most_tensors, workspaces_there)
 
 
 def _changed(tensors: int, workspaces: int, size: int, is_workspace: bool) -> tuple[int, int]:

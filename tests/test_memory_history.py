@@ -72,6 +72,17 @@ def test_the_output_of_a_convolution_is_a_tensor_and_a_products_bytes_are_a_work
     assert rows(history) == Rows(735, 700, 35)
 
 
+def test_tensors_alone_may_be_highest_at_another_moment() -> None:
+    """100 of tensors with 64 of a workspace are 164; later 150 of tensors without it."""
+    history = [
+        entry("alloc", 1, 100, TENSOR),
+        entry("alloc", 2, 64, CONVOLUTION),
+        entry("free_completed", 2, 64),
+        entry("alloc", 3, 50, TENSOR),
+    ]
+    assert rows(history) == Rows(164, 150, 64)
+
+
 def test_what_was_made_before_the_history_began_is_not_counted_as_negative() -> None:
     assert rows([entry("free_completed", 9, 500), entry("alloc", 1, 8, TENSOR)]) == Rows(8, 8, 0)
 
