@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import sys
+from pathlib import Path
+
 import pytest
 from stand_in import StandIn
 
@@ -70,3 +74,31 @@ def test_a_lost_device_is_a_row_with_its_cause(standin):
     runs = read_run(device.out).runs
     assert runs[0].status == "device_error"
     assert {run.status for run in runs} == {"device_error"}
+
+
+HERE = Path(__file__).parent
+ALLOCATIONS = range(1, 35)
+"""A first run of the cell asks for device memory 34 times: see the state of a device that refuses none."""
+
+
+def refused_from(device, allocations):
+    """{number of the allocation: (status, reason)} of a cell, device memory being refused from there on."""
+    for number in allocations:
+        (device.folder / f"{number}.plan").write_text(f"kernel_ns {KERNEL_NS}\nfail_allocation {number}\n")
+    done = device.run(sys.executable, str(HERE / "cell_out_of_memory.py"), str(device.folder))
+    assert done.returncode == 0, done.stderr
+    return {int(number): outcome for number, outcome in json.loads(done.stdout).items()}
+
+
+def test_memory_that_runs_out_is_a_row_that_says_so(standin):
+    """In the model, in a convolution whose workspaces do not fit any more, and in the optimizer; then not at all."""
+    outcomes = refused_from(standin(), (1, 9, 20, 1000))
+    assert [status for status, _ in outcomes.values()] == ["out_of_memory"] * 3 + ["ok"]
+    assert "no workspace fitted" in outcomes[9][1]
+
+
+@pytest.mark.slow
+def test_each_allocation_of_a_step_may_be_the_one_that_fails(standin):
+    outcomes = refused_from(standin(), ALLOCATIONS)
+    assert {status for status, _ in outcomes.values()} == {"out_of_memory"}
+    assert all(reason for _, reason in outcomes.values())
