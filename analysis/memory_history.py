@@ -2,7 +2,8 @@
 
 The history is `torch.cuda.memory._snapshot()["device_traces"][i]`, recorded from before the model was made, with
 stacks: entries with action, addr, size (as it was asked for, without rounding) and frames. A workspace is what a
-function of cuBLAS's or cuDNN's asked for: one of the frames says so. Pure: made-up recordings will do.
+function of cuBLAS's or cuDNN's asked the allocator for: one of the frames says so. What came through `empty` is a
+tensor, also where torch's own `cudnn_convolution` made it, its output. Pure: made-up recordings will do.
 
 Not claimed: that each version of torch keeps the names of these functions. What has no symbols is taken for a tensor's.
 """
@@ -17,13 +18,18 @@ from typing import Any
 _WORKSPACE = re.compile(r"workspace|cudnn|cublas", re.IGNORECASE)
 _KEPT = re.compile(r"at::native::cudnn_batch_norm|_cudnn_rnn|reserve", re.IGNORECASE)
 """Functions of cuDNN whose outputs are tensors."""
+_EMPTY = re.compile(r"at::(detail|native)::empty|at::empty")
+"""The functions by which torch makes every tensor; libraries' own memory does not come through them."""
+_PRODUCTS = "at::cuda::blas::"
+"""What makes its workspace as a tensor, of bytes: no output is made there."""
 
 ALLOCATED, FREED = "alloc", "free_completed"
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Bytes asked for at the highest moment. peak_bytes: their sum."""
+    """Bytes asked for. peak_bytes, workspaces_bytes: at the moment when both together are highest; tensors_bytes: the
+    highest of tensors alone, which may be another moment, as that of `measure.allocations.Allocated` is."""
 
     peak_bytes: int
     tensors_bytes: int
@@ -31,10 +37,10 @@ class Rows:
 
 
 def rows(history: Sequence[Mapping[str, Any]], since: int = 0) -> Rows:
-    """The highest moment from entry `since` on; of several with the same bytes the first."""
+    """The highest moments from entry `since` on; of several with the same bytes the first."""
     living: dict[int, tuple[int, bool]] = {}
     tensors = workspaces = 0
-    highest = Rows(0, 0, 0)
+    peak, workspaces_there, most_tensors = 0, 0, 0
     for position, entry in enumerate(history):
         if entry["action"] == ALLOCATED:
             is_workspace = _is_workspace(entry.get("frames", ()))
@@ -43,9 +49,12 @@ def rows(history: Sequence[Mapping[str, Any]], since: int = 0) -> Rows:
         elif entry["action"] == FREED and entry["addr"] in living:
             size, is_workspace = living.pop(entry["addr"])
             tensors, workspaces = _changed(tensors, workspaces, -size, is_workspace)
-        if position >= since and tensors + workspaces > highest.peak_bytes:
-            highest = Rows(tensors + workspaces, tensors, workspaces)
-    return highest
+        if position < since:
+            continue
+        most_tensors = max(most_tensors, tensors)
+        if tensors + workspaces > peak:
+            peak, workspaces_there = tensors + workspaces, workspaces
+    return Rows(peak, most_tensors, workspaces_there)
 
 
 def _changed(tensors: int, workspaces: int, size: int, is_workspace: bool) -> tuple[int, int]:
@@ -54,10 +63,12 @@ def _changed(tensors: int, workspaces: int, size: int, is_workspace: bool) -> tu
 
 def _is_workspace(frames: Sequence[Mapping[str, Any]]) -> bool:
     """Whether a library asked: the innermost frames up to the operator's own, which is at::native's or at::_ops'."""
-    for frame in frames:
-        name = str(frame.get("name", ""))
+    names = [str(frame.get("name", "")) for frame in frames]
+    if any(map(_EMPTY.search, names)):
+        return any(name.startswith(_PRODUCTS) for name in names)
+    for name in names:
         if name.startswith(("at::_ops::", "at::meta::", "torch::autograd::")):
             return False
-        if _WORKSPACE.search(name) and not _KEPT.search(name) and "at::empty" not in name:
+        if _WORKSPACE.search(name) and not _KEPT.search(name):
             return True
     return False

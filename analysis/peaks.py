@@ -34,6 +34,10 @@ VERIFICATIONS = ("retrieved", "derived", "memory")
 
 DERIVED_LABEL = "derived upper bound (no datasheet figure)"
 
+STAND_IN = "stand-in of "
+"""How the name of a stand-in device begins (docs/standin.md): it has the peaks of the device whose name follows, and
+nothing measured on it is evidence of anything but this program."""
+
 FLOP_PER_FMA = 2
 
 FMA_PER_CLOCK: Mapping[str, Mapping[str, int]] = {
@@ -107,9 +111,15 @@ class Device:
 
 
 def normalise(name: str) -> str:
-    """A driver's name without the vendor's first word, with single spaces, in lower case."""
-    words = name.casefold().split()
+    """A driver's name without the vendor's first word, with single spaces, in lower case; of a stand-in, the name of
+    the device that it stands in for."""
+    words = name.casefold().removeprefix(STAND_IN).split()
     return " ".join(words[1:] if len(words) > 1 and words[0] == "nvidia" else words)
+
+
+def is_stand_in(name: str) -> bool:
+    """Whether this is the name of a stand-in device: no hardware, whatever its figures."""
+    return name.casefold().startswith(STAND_IN)
 
 
 def lookup(name: str, multiprocessors: int | None = None) -> Device | None:
@@ -127,8 +137,11 @@ def lookup(name: str, multiprocessors: int | None = None) -> Device | None:
 def spelling(device: Device, name: str) -> str:
     """The device's own name as the table writes it; of a row for several devices, not the row's name.
 
-    name: what the driver or the caller calls it, which led to this row. Another name gives the row's.
+    name: what the driver or the caller calls it, which led to this row. Another name gives the row's; a stand-in keeps
+    its own.
     """
+    if is_stand_in(name):
+        return name
     wanted = normalise(name)
     return next((each for each in (*device.names, device.name) if normalise(each) == wanted), device.name)
 

@@ -25,6 +25,9 @@ from results.records import MEASURED, WORKS, Run, Sample, Telemetry, Utilization
 
 __all__ = ["Measurement", "StepTime", "limits_seen", "measurement", "rows", "step_time", "variant"]
 
+EXACT = "exact"
+"""The method whose count is the step's own."""
+
 DRIFT_RATIO = 0.01
 """Relative change of the step time within a cell from which it is worth a note."""
 
@@ -135,10 +138,12 @@ def rows(
     measured: Measurement, numerators: Iterable[Numerator], denominators: Sequence[Denominator]
 ) -> list[Utilization]:
     """utilization.csv of one cell: each numerator over each denominator, in order."""
-    return [_row(measured, over, under) for over in numerators for under in denominators]
+    numerators = list(numerators)
+    exact = next((each for each in numerators if each.method == EXACT and each.model_flop), None)
+    return [_row(measured, over, under, exact) for over in numerators for under in denominators]
 
 
-def _row(measured: Measurement, over: Numerator, under: Denominator) -> Utilization:
+def _row(measured: Measurement, over: Numerator, under: Denominator, exact: Numerator | None) -> Utilization:
     run, time = measured.run, _time_of(measured, over.method)
     row = identity(run, Utilization)
     row |= {"variant": variant(run), "method": over.method, "numerator_source": over.source}
@@ -148,7 +153,7 @@ def _row(measured: Measurement, over: Numerator, under: Denominator) -> Utilizat
     if time is not None and run.status in MEASURED:
         row |= _rates(measured, over.method, time)
     status, reason, fraction = _fraction(measured, over, under)
-    marks = (*_cell_marks(measured, over.method), *over.warnings, *_surprises(fraction, over, under))
+    marks = (*_cell_marks(measured, over.method), *over.warnings, *_surprises(measured, fraction, over, under, exact))
     return Utilization(**{**row, **fraction, "status": status, "reason": reason, "warnings": marks})
 
 
@@ -248,11 +253,21 @@ def _peak(over: Numerator, under: Denominator) -> tuple[float | None, str, str]:
         return None, "", str(fault)
 
 
-def _surprises(fraction: dict[str, float | str | None], over: Numerator, under: Denominator) -> tuple[str, ...]:
-    """What a ratio above 1 means."""
+def _surprises(
+    measured: Measurement,
+    fraction: Mapping[str, float | str | None],
+    over: Numerator,
+    under: Denominator,
+    exact: Numerator | None,
+) -> tuple[str, ...]:
+    """What a ratio above 1 means: the counter's fault where the exact count of the same steps stays at or below 1."""
     ratio = fraction.get("utilization_ratio")
     if not isinstance(ratio, float) or ratio <= 1:
         return ()
+    by_exact = None if exact is None else _fraction(measured, exact, under)[2].get("utilization_ratio")
+    if over is not exact and isinstance(by_exact, float) and by_exact <= 1:
+        counts = f"by its count the cell reaches {ratio:.4g} × this peak, by the exact count {by_exact:.4g} ×"
+        return (f"counter_too_high: {over.source}: {counts}",)
     if under.name == "ceiling":
         return (f"ceiling_too_low: the cell reaches {ratio:.3g} × the measured ceiling",)
     tensor = [unit for unit in TENSOR_UNITS if over.flop_by_unit.get(unit)]

@@ -64,10 +64,12 @@ def tracked(make: Make) -> int:
 
 def on_cuda(make: Make, device: Any) -> tuple[dict[str, int], Any]:
     """(the allocator's counters, its history and segments as `torch.cuda.memory._snapshot` gives them) of the second
-    step on a CUDA device. `analysis.memory_history` reads the latter."""
+    step on a CUDA device. `analysis.memory_history` reads the latter. Tensors that this process held
+    before are not counted."""
     cuda: Any = torch.cuda
     gc.collect()
     cuda.empty_cache()
+    held = int(cuda.memory_allocated(device))
     cuda.memory._record_memory_history(max_entries=10**7, context="alloc", stacks="all")
     try:
         built = warm(make)
@@ -79,11 +81,9 @@ def on_cuda(make: Make, device: Any) -> tuple[dict[str, int], Any]:
         snapshot = cuda.memory._snapshot(device)
     finally:
         cuda.memory._record_memory_history(enabled=None)
-    stats = cuda.memory_stats(device)
     return {
-        "allocated_bytes": int(cuda.max_memory_allocated(device)),
-        "reserved_bytes": int(cuda.max_memory_reserved(device)),
-        "requested_bytes": int(stats["requested_bytes.all.peak"]),
+        "allocated_bytes": int(cuda.max_memory_allocated(device)) - held,
+        "reserved_bytes": int(cuda.max_memory_reserved(device)) - held,
         "entries_before": marked,
     }, snapshot
 

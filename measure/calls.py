@@ -24,7 +24,7 @@ from measure.fake import NOT_ON_FAKE, FakeMode, fake_copy, fake_mode
 from measure.operations import Recorder
 from measure.unwatched import plain_calls
 from results.calls import APPLIED, FUNCTION, MODULE, Call, ModuleInfo, Recording, Sized
-from results.errors import Unavailable
+from results.errors import Unavailable, one_line
 
 FUNCTIONAL = (
     "linear bilinear conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d "
@@ -74,7 +74,7 @@ def record(model: torch.nn.Module, inputs: tuple[Any, ...], *, plain: bool = Tru
             copied, fakes = fake_copy(model, inputs, mode)
             found = _record(copied, fakes, mode)
         except NOT_ON_FAKE as fault:
-            note = f"recorded on real tensors: {' '.join(str(fault).split())[:200]}"
+            note = f"recorded on real tensors: {one_line(str(fault), 200)}"
             found = dataclasses.replace(_record(model, inputs, None), note=note)
     return dataclasses.replace(found, plain=unwatched)
 

@@ -21,7 +21,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from results.errors import Unavailable
+from analysis.peaks import is_stand_in
+from results.errors import Unavailable, one_line
 
 ROOT = Path("/")
 """Where /proc, /sys and /etc are read; tests point it elsewhere."""
@@ -237,6 +238,7 @@ def torch_build(field: str) -> str | None:
 _DEVICE_KEYS = (
     "device",
     "name",
+    "stand_in",
     "compute_capability",
     "multiprocessors",
     "memory_bytes",
@@ -256,6 +258,7 @@ _DEVICE_KEYS = (
 def _cpu_facts() -> dict[str, Any]:
     return {
         "name": cpu_name(),
+        "stand_in": False,
         "memory_bytes": _memory_bytes(),
         "physical_cores": physical_cores(),
         "logical_cores": os.cpu_count(),
@@ -274,6 +277,7 @@ def _cuda_facts(device: str) -> dict[str, Any]:
     uuid = getattr(properties, "uuid", None)
     return {
         "name": properties.name,
+        "stand_in": is_stand_in(properties.name),
         "compute_capability": f"{properties.major}.{properties.minor}",
         "multiprocessors": properties.multi_processor_count,
         "memory_bytes": properties.total_memory,
@@ -341,4 +345,4 @@ def _scaled(value: float | None, factor: int) -> int | None:
 
 def _line(fault: BaseException) -> str:
     """An exception as one line."""
-    return " ".join(f"{type(fault).__name__}: {fault}".split())[:300]
+    return one_line(f"{type(fault).__name__}: {fault}", 300)

@@ -38,7 +38,7 @@ from measure.predict.randomness import kept_random
 from measure.predict.reach import NotPredicted, Walk, edges_of
 from measure.predict.settled import prepared
 from measure.predict.untouched import Parts, kept, on_meta
-from results.errors import Unavailable
+from results.errors import Unavailable, one_line
 
 __all__ = ["FastCount", "Row", "clear_cache", "fast_count"]
 
@@ -102,7 +102,7 @@ def fast_count(
     except NotPredicted as fault:
         return _executed(task, str(fault))
     except Exception as fault:  # noqa: BLE001  a model's own code may raise anything; it is told, and the trace asked
-        return _executed(task, f"{type(fault).__name__}: {' '.join(str(fault).split())[:200]}")
+        return _executed(task, f"{type(fault).__name__}: {one_line(str(fault), 200)}")
 
 
 def clear_cache() -> None:
@@ -248,7 +248,7 @@ def _executed(task: _Task, reason: str) -> FastCount:
                 loss_of=task.loss_of,
             )
     except Exception as fault:
-        again = " ".join(str(fault).split())[:200]
+        again = one_line(str(fault), 200)
         raise Unavailable(f"neither predicted ({reason}) nor traced on fake tensors ({again})") from fault
     table: Counter[tuple[str, str, str]] = Counter()
     totals: Counter[str] = Counter()

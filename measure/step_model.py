@@ -19,6 +19,7 @@ from measure.counters.running import summed
 from measure.fake import FakeMode, fake_copy, fake_mode, quiet
 from measure.operations import Trace, trace_step
 from measure.step_state import leaves
+from results.errors import one_line
 
 MODES = ("train", "forward", "generate")
 
@@ -100,7 +101,7 @@ def on_fakes(run: Callable[[FakeMode], Trace]) -> tuple[Trace | None, str]:
         with quiet():
             return replace(run(fake_mode()), notes=("operations of a step on fake CPU tensors",)), ""
     except Exception as fault:  # noqa: BLE001  a model's own code may raise anything on them; the real step tells
-        return None, f"no fake tensors: {type(fault).__name__}: {' '.join(str(fault).split())[:200]}"
+        return None, f"no fake tensors: {type(fault).__name__}: {one_line(str(fault), 200)}"
 
 
 def _traced(step: ModelStep, mode: FakeMode) -> Trace:

@@ -38,6 +38,7 @@ MARK_WORDS = {
     "not_understood": "count may be too low",
     "ceiling_too_low": "beats the measured ceiling",
     "ceiling_doubtful": "ceiling under load?",
+    "counter_too_high": "a counter counts too much",
     "busy": "others were busy here",
 }
 """Code of a warning ("above_one: …") → its place in a verdict, the gravest first."""
@@ -63,8 +64,14 @@ def digits(value: float, count: int = 3) -> str:
     return f"{value:.{max(0, count - whole)}f}"
 
 
+LEAST_SHOWN_RATIO = 1e-6
+"""Below it a ratio is shown as smaller than this: an interval of 2e-16 is the rounding of a sum, no measurement."""
+
+
 def percent(ratio: float) -> str:
-    """0.4123 → "41 %", 0.0723 → "7.2 %", 0.0004 → "0.040 %"."""
+    """0.4123 → "41 %", 0.0723 → "7.2 %", 0.0004 → "0.040 %", 2e-16 → "< 0.0001 %"."""
+    if 0 < ratio < LEAST_SHOWN_RATIO:
+        return f"< {digits(100 * LEAST_SHOWN_RATIO, 1)} %"
     return f"{digits(100 * ratio, 2)} %"
 
 

@@ -1,4 +1,4 @@
-"""The two faults that measuring meets, beside `ValueError` (the caller's mistake).
+"""The faults that measuring meets, beside `ValueError` (the caller's mistake), and a fault's message on one line.
 
 Nothing here decides what happens next: a command turns `Unavailable` into a row with a reason and goes on,
 and stops the one analysis that met `Inconsistent`.
@@ -19,3 +19,15 @@ class Inconsistent(Exception):
 
 class StoreFault(Exception):
     """The run directory could not be written; whole rows are kept and the run can be resumed."""
+
+
+def one_line(text: str, longest: int) -> str:
+    """The text on one line of at most `longest` characters, cut between two words where it is longer.
+
+    A word that fills more than half of it (a path, a mangled name) is cut inside.
+    """
+    words = " ".join(text.split())
+    if len(words) <= longest:
+        return words
+    kept, _, _ = words[: longest - 1].rpartition(" ")
+    return f"{kept} …" if len(kept) >= longest // 2 else f"{words[: longest - 1]}…"

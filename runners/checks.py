@@ -14,7 +14,7 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,8 +24,9 @@ from analysis.telemetry import EVENT_REASONS
 from analysis.utilization import HARMLESS_REASONS
 from measure import environment
 from measure.counters.registry import COUNTERS, install_line
+from measure.nvml import driver_version
 from measure.telemetry import DeviceTelemetry, open_device
-from results.errors import Unavailable
+from results.errors import Unavailable, one_line
 from runners.devices import BUSY_LOAD_RATIO
 
 STATES = ("ok", "warn", "missing")
@@ -78,7 +79,7 @@ def all_checks(runs: Path) -> list[Check]:
     lines = [*python_checks(), *torch_checks(torch), torchvision_check()]
     for device in [f"cuda:{index}" for index in gpus] or ["cpu"]:
         lines += device_checks(environment.device_facts(device))
-    lines += [*driver_checks(host["driver"], bool(torch["cuda_available"])), *states]
+    lines += [*driver_checks(host["driver"] or nvml_driver(), bool(torch["cuda_available"])), *states]
     lines += [*host_checks(host), *override_checks(environment.overrides())]
     lines += [*counter_checks(), *tool_checks(), permission_check(), *folder_checks(runs)]
     return lines
@@ -150,10 +151,20 @@ def device_checks(facts: Mapping[str, Any]) -> Iterator[Check]:
         yield Check("peaks", "ok", f"{row.source} ({row.verification})")
 
 
+def nvml_driver(ask: Callable[[], str] = driver_version) -> str | None:
+    """The driver's version as NVML says it: in containers and WSL2 /proc shows none. None where NVML does not say."""
+    try:
+        return ask()
+    except Unavailable:
+        return None
+
+
 def driver_checks(version: str | None, usable: bool) -> Iterator[Check]:
     """NVIDIA's kernel driver; one without a GPU that torch can use is worth a line."""
-    if version is None:
-        yield Check("driver", "missing", "no NVIDIA driver in /proc", "no NVIDIA GPU can be measured")
+    if version is None and usable:
+        yield Check("driver", "warn", "version unknown, but torch uses a GPU", "the manifest cannot say which driver")
+    elif version is None:
+        yield Check("driver", "missing", "no NVIDIA driver in /proc, none in NVML", "no NVIDIA GPU can be measured")
     elif not usable:
         yield Check("driver", "warn", f"{version}, but torch sees no GPU", "cells run on the CPU")
     else:
@@ -218,7 +229,7 @@ def permission_check(parameters: Path = Path("/proc/driver/nvidia/params")) -> C
     try:
         text = parameters.read_text(encoding="utf-8")
     except OSError:
-        return Check("permission", "missing", "no NVIDIA driver", "no hardware counts")
+        return Check("permission", "missing", f"unknown: no {parameters}", "no hardware counts, as far as is known")
     if os.geteuid() == 0 or "RmProfilingAdminOnly: 0" in text:
         return Check("permission", "ok", "performance counters may be read")
     return Check(
@@ -269,19 +280,21 @@ def state_checks(state: Mapping[str, Any]) -> Iterator[Check]:
         yield Check("other users", "warn", "unknown", "work of others on this GPU cannot be seen")
     else:
         cost = "they share the device: times and power are not ours alone" if others else ""
-        yield Check("other users", "warn" if others else "ok", f"{others} compute processes on the GPU", cost)
+        yield Check(
+            "other users",
+            "warn" if others else "ok",
+            f"{others} compute process{'' if others == 1 else 'es'} on the GPU",
+            cost,
+        )
     if state["mig"]:
         yield Check("mig", "warn", "on", "a slice has no datasheet peak, and power is the whole GPU's")
+    yield from throttle_check(state["event_reasons"])
     limit, default = state["power_limit_w"], state["power_limit_default_w"]
     if limit is not None:
         lowered = default is not None and limit < default
         cost = "clocks fall sooner than on a card as sold" if lowered else ""
         fact = f"{limit:.0f} W, default {'unknown' if default is None else f'{default:.0f} W'}"
         yield Check("power limit", "warn" if lowered else "ok", fact, cost)
-    held = [reason for reason in state["event_reasons"] or () if reason not in HARMLESS_REASONS]
-    if held:
-        meaning = "; ".join(EVENT_REASONS.get(reason, reason) for reason in held)
-        yield Check("throttling", "warn", ", ".join(held), f"clocks are held before anything runs: {meaning}")
     celsius = state["temperature_c"]
     if celsius is not None:
         hot = celsius >= HOT_CELSIUS
@@ -292,6 +305,18 @@ def state_checks(state: Mapping[str, Any]) -> Iterator[Check]:
         yield Check("ecc", "ok", "on" if state["ecc"] else "off")
 
 
+def throttle_check(reasons: Sequence[str] | None) -> Iterator[Check]:
+    """What holds the clock down at this moment, before anything of ours runs; no line where the GPU does not say."""
+    if reasons is None:
+        return
+    limits = [reason for reason in reasons if reason not in HARMLESS_REASONS]
+    if limits:
+        meaning = "; ".join(EVENT_REASONS.get(reason, reason) for reason in limits)
+        yield Check("throttling", "warn", ", ".join(limits), f"clocks are held before anything runs: {meaning}")
+    else:
+        yield Check("throttling", "ok", "nothing holds the clock down")
+
+
 def _found(package: str) -> bool:
     try:
         return importlib.util.find_spec(package.replace("-", "_")) is not None
@@ -300,4 +325,4 @@ def _found(package: str) -> bool:
 
 
 def _short(fault: BaseException) -> str:
-    return " ".join(f"{type(fault).__name__}: {fault}".split())[:160]
+    return one_line(f"{type(fault).__name__}: {fault}", 160)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from results.errors import one_line
 from results.footprint import Checked
 from runners.footprint_steps import Asked, parts, traced
 
@@ -46,7 +47,7 @@ def check(asked: Asked, batch_size: int, device: str) -> Checked:
     try:
         tracked, reason = allocations.tracked(make), ""
     except Exception as fault:  # noqa: BLE001  a peer's fault is a row's reason
-        tracked, reason = None, f"MemTracker: {type(fault).__name__}: {' '.join(str(fault).split())}"[:200]
+        tracked, reason = None, one_line(f"MemTracker: {type(fault).__name__}: {fault}", 200)
     return Checked(
         model=asked.model,
         batch_size=batch_size,

@@ -18,10 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from measure.processes import redirect
-from results.errors import Inconsistent, Unavailable
+from results.errors import Inconsistent, Unavailable, one_line
 from runners.launch import Fault
 
 OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "cannot allocate memory", "ALLOC_FAILED", "bad_alloc")
+NO_ENGINE = "unable to find an engine to execute this computation"
+"""What torch says where every algorithm of cuDNN's failed, be it that none can do it or that no workspace fitted."""
+
 DEVICE = ("CUDA error", "cuDNN error", "CUDNN_STATUS", "CUBLAS_STATUS", "CUFFT", "NCCL error", "device-side assert")
 LONGEST_REASON = 400
 
@@ -61,15 +64,24 @@ def classify(fault: BaseException) -> Fault:
     name = type(fault).__name__
     detail = "".join(traceback.format_exception(fault))
     if isinstance(fault, Unavailable):
-        return Fault("unavailable", text[:LONGEST_REASON], detail)
+        return Fault("unavailable", one_line(text, LONGEST_REASON), detail)
     if isinstance(fault, (ValueError, Inconsistent)):
-        return Fault("invalid", text[:LONGEST_REASON], detail)
-    line = f"{name}: {text}"[:LONGEST_REASON]
+        return Fault("invalid", one_line(text, LONGEST_REASON), detail)
+    line = one_line(f"{name}: {text}", LONGEST_REASON)
     if isinstance(fault, MemoryError) or "OutOfMemory" in name or any(sign in text for sign in OUT_OF_MEMORY):
+        return Fault("out_of_memory", line, detail)
+    if NO_ENGINE in text and _memory_was_refused():
+        line = one_line(f"{line} (no workspace fitted: the device refused memory)", LONGEST_REASON)
         return Fault("out_of_memory", line, detail)
     if name == "AcceleratorError" or any(sign in text for sign in DEVICE):
         return Fault("device_error", line, detail)
     return Fault("crashed", line, detail)
+
+
+def _memory_was_refused() -> bool:
+    """Whether a CUDA device of this process has refused memory to torch."""
+    torch = sys.modules.get("torch")
+    return torch is not None and torch.cuda.is_initialized() and bool(torch.cuda.memory_stats().get("num_ooms"))
 
 
 def _send(connection: Connection, answer: Any) -> bool:

@@ -15,7 +15,7 @@ PROCESSES = 2
 def pytest_cmdline_main(config: pytest.Config) -> None:
     """Take two processes for the whole suite, unless the command line says how many (`-n`) or wants to look inside."""
     options = config.option
-    whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS and options.markexpr == "not slow"
+    whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS and options.markexpr == "not slow and not standin"
     asked = options.keyword or options.usepdb or options.collectonly or getattr(options, "numprocesses", 0) is not None
     if whole and not asked and (os.cpu_count() or 1) >= PROCESSES and not hasattr(config, "workerinput"):
         options.numprocesses, options.dist = PROCESSES, "worksteal"

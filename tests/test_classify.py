@@ -72,7 +72,18 @@ def test_the_reason_names_the_exception_where_its_text_alone_would_not_do():
     assert classify(ValueError("expected 2,\n  got 3")).reason == "expected 2, got 3"
 
 
+@pytest.mark.parametrize(("refused", "status"), [(0, "crashed"), (3, "out_of_memory")])
+def test_no_engine_is_no_memory_where_the_device_refused_some(monkeypatch, refused, status):
+    """torch swallows the refusals of workspaces, tries cuDNN's next algorithm, and at last finds none."""
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "memory_stats", lambda: {"num_ooms": refused})
+    assert classify(RuntimeError("FIND was unable to find an engine to execute this computation")).status == status
+
+
 def test_a_long_reason_is_cut_and_the_detail_is_not():
+    words = classify(RuntimeError("illegal " * 100)).reason
+    assert words.endswith("illegal …"), "never cut inside a word"
+    assert len(words) <= LONGEST_REASON
     found = classify(RuntimeError("x" * 5000))
     assert len(found.reason) == LONGEST_REASON
     assert "x" * 5000 in found.detail

@@ -216,10 +216,23 @@ def test_a_cpu_has_no_datasheet_peak() -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "usable", "state"), [(None, False, "missing"), ("580.1", False, "warn"), ("580.1", True, "ok")]
+    ("version", "usable", "state"),
+    [(None, False, "missing"), (None, True, "warn"), ("580.1", False, "warn"), ("580.1", True, "ok")],
 )
 def test_driver(version: str | None, usable: bool, state: str) -> None:
     assert states(checks.driver_checks(version, usable)) == [("driver", state)]
+
+
+def test_a_driver_that_proc_does_not_show_is_asked_of_nvml() -> None:
+    """In containers and WSL2 there is no /proc/driver/nvidia, and the GPU works."""
+
+    def absent() -> str:
+        raise Unavailable("NVML: driver not loaded")
+
+    assert checks.nvml_driver(lambda: "580.1") == "580.1"
+    assert checks.nvml_driver(absent) is None
+    (line,) = checks.driver_checks(None, usable=True)
+    assert "no NVIDIA GPU can be measured" not in line.cost, "torch uses one"
 
 
 STATE: dict[str, Any] = {
@@ -236,7 +249,9 @@ STATE: dict[str, Any] = {
     "power_limit_default_w": 700.0,
 }
 
-CALM = {"telemetry": "ok", "other users": "ok", "power limit": "ok", "temperature": "ok", "ecc": "ok"}
+CALM = {"telemetry": "ok", "other users": "ok", "power limit": "ok", "temperature": "ok", "ecc": "ok"} | {
+    "throttling": "ok"
+}
 
 
 class Gpu:
@@ -277,12 +292,29 @@ class Gpu:
         ({"persistence": False}, {"persistence": "warn"}),
         ({"event_reasons": ["gpu_idle", "hw_thermal_slowdown"]}, {"throttling": "warn"}),
         ({"event_reasons": ["0x800"]}, {"throttling": "warn"}),  # what NVML does not name
+        ({"event_reasons": ["gpu_idle", "sw_power_cap"]}, {"throttling": "warn"}),
     ],
 )
 def test_the_state_of_a_gpu(change: dict[str, Any], difference: dict[str, str]) -> None:
     lines = list(checks.telemetry_checks("cuda:0", lambda device: Gpu({**STATE, **change})))
     assert dict(states(lines)) == CALM | difference
     assert all(bool(line.cost) == (line.state != "ok") for line in lines)
+
+
+def test_what_holds_the_clock_down_is_named_and_processes_are_counted_in_english() -> None:
+    def facts(**change: Any) -> dict[str, str]:
+        return {line.topic: line.fact for line in checks.state_checks({**STATE, **change})}
+
+    assert facts(event_reasons=["hw_thermal_slowdown", "sw_power_cap"])["throttling"] == (
+        "hw_thermal_slowdown, sw_power_cap"
+    )
+    assert "throttling" not in facts(event_reasons=None), "the GPU does not say"
+    counted = [facts(other_processes=number)["other users"] for number in (0, 1, 2)]
+    assert counted == [
+        "0 compute processes on the GPU",
+        "1 compute process on the GPU",
+        "2 compute processes on the GPU",
+    ]
 
 
 def test_the_state_that_is_checked_is_the_one_that_nvml_reads() -> None:

@@ -26,6 +26,24 @@ TENSOR = [
 """What cuDNN's operator makes for its output is asked for through `empty`, which comes first."""
 
 
+OUTPUT = [
+    {"name": "c10::cuda::CUDACachingAllocator::Native::NativeCachingAllocator::allocate(unsigned long)"},
+    {"name": "at::detail::empty_generic(c10::ArrayRef<long>, ...)"},
+    {"name": "at::detail::empty_cuda(c10::ArrayRef<long>, ...)"},
+    {"name": "at::native::cudnn_convolution(at::Tensor const&, ...)"},
+    {"name": "at::_ops::cudnn_convolution::call(...)"},
+]
+"""The output of a convolution, as torch 2.15 records it: `empty` without its operator."""
+
+PRODUCTS_OWN = [
+    {"name": "at::detail::empty_cuda(...)"},
+    {"name": "at::empty(...)"},
+    {"name": "at::cuda::blas::gemm_and_bias<float>(...)"},
+    {"name": "at::native::addmm_out_cuda_impl(...)"},
+]
+"""A workspace of cuBLASLt's that torch makes as a tensor of bytes."""
+
+
 def entry(action: str, addr: int, size: int, frames=()) -> dict:
     return {"action": action, "addr": addr, "size": size, "frames": list(frames), "stream": 0, "time_us": 0}
 
@@ -47,6 +65,22 @@ def test_tensors_and_workspaces_by_hand() -> None:
     assert rows(history, 3) == Rows(254, 190, 64)
     assert rows(history[:7], 3) == Rows(234, 140, 94)
     assert rows(history[:3], 0) == Rows(164, 100, 64)
+
+
+def test_the_output_of_a_convolution_is_a_tensor_and_a_products_bytes_are_a_workspace() -> None:
+    history = [entry("alloc", 1, 700, OUTPUT), entry("alloc", 2, 30, CONVOLUTION), entry("alloc", 3, 5, PRODUCTS_OWN)]
+    assert rows(history) == Rows(735, 700, 35)
+
+
+def test_tensors_alone_may_be_highest_at_another_moment() -> None:
+    """100 of tensors with 64 of a workspace are 164; later 150 of tensors without it."""
+    history = [
+        entry("alloc", 1, 100, TENSOR),
+        entry("alloc", 2, 64, CONVOLUTION),
+        entry("free_completed", 2, 64),
+        entry("alloc", 3, 50, TENSOR),
+    ]
+    assert rows(history) == Rows(164, 150, 64)
 
 
 def test_what_was_made_before_the_history_began_is_not_counted_as_negative() -> None:

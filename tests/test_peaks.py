@@ -325,6 +325,16 @@ def test_nearest_names_are_of_the_table_and_alike() -> None:
     assert peaks.nearest("Xeon") == []
 
 
+def test_a_stand_in_has_the_peaks_of_its_device_and_keeps_its_own_name() -> None:
+    name = "Stand-in of NVIDIA H100 80GB HBM3"
+    device = peaks.lookup(name, 132)
+    assert device is not None
+    assert device == peaks.lookup("NVIDIA H100 80GB HBM3", 132)
+    assert peaks.spelling(device, name) == name, "the mark is never lost"
+    assert [peaks.is_stand_in(each) for each in (name, device.name, "A Stand-in of")] == [True, False, False]
+    assert peaks.lookup("Stand-in of a device that nobody knows") is None
+
+
 def test_digests_name_the_row_and_the_table() -> None:
     ids = [row.row_id for row in ROWS.values()]
     assert len(set(ids)) == len(ids)

@@ -93,6 +93,7 @@ def test_prefixes_percent_and_durations() -> None:
     assert si(66.9e12, "FLOP/s") == "66.9 TFLOP/s"
     assert si(999.9e9, "FLOP/s") == "1.00 TFLOP/s"
     assert si(12.0, "B") == "12.0 B"
+    assert (percent(1.9e-16), percent(1e-6), percent(0.0)) == ("< 0.0001 %", "0.00010 %", "0 %")
     assert (percent(0.4123), percent(0.0723), percent(1.5), percent(0.0004)) == ("41 %", "7.2 %", "150 %", "0.040 %")
     assert (si_time(1.2345), si_time(0.0381), si_time(0.000412)) == ("1.23 s", "38.1 ms", "412 µs")
 

@@ -441,6 +441,22 @@ def test_above_one_is_kept_and_explained() -> None:
     assert fraction(FP32, "datasheet", 10.0).warnings == ()  # exactly 1 is not above 1
 
 
+def test_a_ratio_above_one_by_one_counter_alone_is_that_counters_fault() -> None:
+    """1 s, a ceiling of 10 FLOP/s: 10 FLOP by the exact count are all of it; fvcore's 12 cannot be."""
+    measured = Measurement(RUN, StepTime(1.0, 0.9, 1.1, 10))
+    ceiling = Denominator("ceiling", {"fp32": 10.0})
+    exact, counter = Numerator("exact", "flopledger", {"fp32": 10}), Numerator("theory", "fvcore", {"fp32": 12})
+    by_counter, by_us = rows(measured, [counter, exact], [ceiling])
+    assert by_counter.utilization_ratio == 1.2  # never clamped
+    (mark,) = by_counter.warnings
+    assert mark == "counter_too_high: fvcore: by its count the cell reaches 1.2 × this peak, by the exact count 1 ×"
+    assert by_us.warnings == ()
+    (alone,) = rows(measured, [counter], [ceiling])
+    assert alone.warnings[0].startswith("ceiling_too_low"), "nothing says that the counter is wrong"
+    both = rows(measured, [counter, Numerator("exact", "flopledger", {"fp32": 11})], [ceiling])
+    assert [row.warnings[0].partition(":")[0] for row in both] == ["ceiling_too_low"] * 2
+
+
 def test_warnings_of_the_cell_come_along() -> None:
     assert fraction(FP32, "user", 80.0, warnings=("foreign_process: 1",)).warnings == ("foreign_process: 1",)
 

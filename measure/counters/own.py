@@ -21,6 +21,7 @@ from measure.counters.running import evaluating, summed
 from measure.fake import NOT_ON_FAKE
 from measure.operations import Trace, trace_step
 from measure.predict.executed import traced
+from results.errors import one_line
 from results.records import FlopCount, Operation
 
 NAME = "flopledger"
@@ -71,7 +72,7 @@ def _trace(model: torch.nn.Module, inputs: tuple[Any, ...]) -> tuple[Trace, str]
     try:
         return traced(model, inputs, {}, train=None, grad_inputs=None, loss_of=None), ""
     except NOT_ON_FAKE as fault:
-        reason = " ".join(str(fault).split())[:200]
+        reason = one_line(str(fault), 200)
     trace = trace_step(_step(model, inputs), model=model, inputs=inputs, steps_before=0)
     return trace, f"note: counted on real tensors: {reason}"
 

@@ -31,7 +31,7 @@ from measure.counters.recurrent import recurrent_multiply_adds
 from measure.counters.rows import Counted, rows, spread
 from measure.counters.running import evaluating
 from measure.places import ModulePaths
-from results.errors import Inconsistent
+from results.errors import Inconsistent, one_line
 from results.records import FlopCount
 
 NAME = "ptflops"
@@ -114,7 +114,7 @@ def ask(
         )
     if printed is None:
         lines = [line for line in said.getvalue().splitlines() if line.strip()]
-        raise Inconsistent(f"ptflops gave no number: {' '.join(lines)[:300]}")
+        raise Inconsistent(f"ptflops gave no number: {one_line(' '.join(lines), 300)}")
     return int(printed), int(parameters)
 
 

@@ -1,0 +1,49 @@
+"""Fixtures of the stand-in device. `standin` makes devices; each test fails by any call that the stand-in has not."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from stand_in import Absent, StandIn, build
+
+Make = Callable[..., StandIn]
+
+
+@pytest.fixture(scope="session")
+def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The libraries, built once a session. Skipped with the reason where they cannot be; never in .ci/run."""
+    try:
+        return build(tmp_path_factory.mktemp("standin"))
+    except Absent as absent:
+        if os.environ.get("FLOPLEDGER_CI"):
+            pytest.fail(f"continuous integration needs the stand-in device: {absent}")
+        pytest.skip(f"no stand-in device: {absent}")
+
+
+@pytest.fixture(scope="module")
+def standin_of_module(libraries: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Make]:
+    """Makes devices that live as long as the module's tests; none may have been asked for what it has not."""
+    made: list[StandIn] = []
+
+    def make(**plan: float | str) -> StandIn:
+        made.append(StandIn(libraries, tmp_path_factory.mktemp("device"), plan))
+        return made[-1]
+
+    yield make
+    assert [name for device in made for name in device.missing()] == []
+
+
+@pytest.fixture
+def standin(libraries: Path, tmp_path: Path) -> Iterator[Make]:
+    """Makes devices for one test; none may have been asked for what it has not."""
+    made: list[StandIn] = []
+
+    def make(**plan: float | str) -> StandIn:
+        made.append(StandIn(libraries, tmp_path / f"device{len(made)}", plan))
+        return made[-1]
+
+    yield make
+    assert [name for device in made for name in device.missing()] == []

@@ -1,0 +1,21 @@
+"""Run as a program on a stand-in device: predicted footprints beside what the CUDA allocator recorded.
+
+Arguments: pairs of model and batch size. Prints {"model": {"predicted_bytes", "tensors_bytes"}} as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from runners.footprint_check import check
+from runners.footprint_steps import Asked
+
+if __name__ == "__main__":
+    words = sys.argv[1:]
+    found = {
+        model: check(Asked(model, "fp32", "sgd", "cuda"), int(batch), "cuda")
+        for model, batch in zip(words[::2], words[1::2], strict=True)
+    }
+    names = ("predicted_bytes", "tensors_bytes")
+    print(json.dumps({model: {name: getattr(each, name) for name in names} for model, each in found.items()}))

@@ -1,0 +1,131 @@
+"""What was planted in a stand-in comes out of `runners.sweep`: utilization, ceilings, clock, energy, step time."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from results.store import read_run
+
+pytestmark = pytest.mark.standin
+
+HERE = Path(__file__).parent
+CELL = ("--quick", "--models", "resnet18", "--batch-sizes", 8, "--image-size", 64, "--methods", "exact")
+CELL += ("--counters", "flopledger")
+
+EFFICIENCY = 0.0005
+PEAKS = {"fp32": 66.9e12, "tf32": 494.7e12, "amp-bf16": 989.4e12, "amp-fp16": 989.4e12}
+"""The H100's datasheet, which the plan's defaults repeat."""
+
+SHEET_MHZ = {"fp32": 1980, "tf32": 1830, "amp-bf16": 1830, "amp-fp16": 1830}
+"""The clocks that the sheet's figures imply: 132 multiprocessors × 128 or 1024 (2048) multiply-adds × 2 × clock."""
+
+MHZ = 1485
+WATT = 300
+POWER_CAP = 0x4  # nvmlClocksEventReasonSwPowerCap
+
+
+def sweep(device, *words):
+    """The run of a sweep that must succeed."""
+    done = device.sweep(*CELL, *words)
+    assert done.returncode == 0, done.stderr
+    return read_run(device.out)
+
+
+def utilization(device, precision, denominator):
+    with open(device.out / "utilization.csv", newline="") as file:
+        (row,) = [
+            row for row in csv.DictReader(file) if (row["precision"], row["denominator"]) == (precision, denominator)
+        ]
+    return float(row["utilization_ratio"])
+
+
+@pytest.fixture(scope="module")
+def slow_clock(standin_of_module):
+    """A device that runs everything at EFFICIENCY of its peaks, at three quarters of its clock, under a power cap."""
+    device = standin_of_module(
+        efficiency=EFFICIENCY, kernel_ns=10, call_ns=10, sm_mhz=MHZ, event_reasons=POWER_CAP,
+        idle_w=WATT, busy_w=WATT, power_limit_w=500,
+    )  # fmt: skip
+    return device, sweep(device, "--precisions", ",".join(PEAKS))
+
+
+@pytest.mark.parametrize("precision", PEAKS)
+def test_planted_utilization_is_found(slow_clock, precision):
+    device, _ = slow_clock
+    assert utilization(device, precision, "datasheet") == pytest.approx(EFFICIENCY, rel=0.002)
+    assert utilization(device, precision, "clock") == pytest.approx(EFFICIENCY * SHEET_MHZ[precision] / MHZ, rel=0.002)
+    assert utilization(device, precision, "ceiling") == pytest.approx(1, rel=0.002)
+
+
+@pytest.mark.parametrize("precision", PEAKS)
+def test_the_ceiling_is_the_planted_one(slow_clock, precision):
+    _, data = slow_clock
+    rates = [row.flop_per_s for row in data.ceilings if row.precision == precision and row.flop_per_s]
+    assert max(rates) == pytest.approx(EFFICIENCY * PEAKS[precision], rel=0.002)
+
+
+def test_energy_is_the_planted_power_times_the_window(slow_clock):
+    _, data = slow_clock
+    for run in data.runs:
+        assert run.energy_j == pytest.approx(WATT * (run.window_end_s - run.window_start_s), rel=0.02), run.precision
+
+
+def test_clock_power_limit_and_throttling_are_told(slow_clock):
+    _, data = slow_clock
+    (sitting,) = data.sittings
+    assert sitting.preflight["power_limit_w"] == 500
+    assert set(data.telemetry["sm_clock_hz"]) == {MHZ * 1e6}
+    assert all("sw_power_cap" in reasons for reasons in data.telemetry["event_reasons"])
+
+
+def test_rows_say_that_no_hardware_was_measured(slow_clock):
+    device, data = slow_clock
+    (sitting,) = data.sittings
+    assert sitting.device_name == "Stand-in of NVIDIA H100 80GB HBM3"
+    assert sitting.environment["stand_in"] is True
+    assert "Stand-in of NVIDIA H100" in (device.out / "report.html").read_text()
+
+
+KERNEL_NS = 200_000
+
+
+@pytest.fixture(scope="module")
+def device_bound(standin_of_module):
+    device = standin_of_module(kernel_ns=KERNEL_NS)
+    return device, sweep(device, "--precisions", "fp32")
+
+
+def test_launches_times_duration_is_the_step_time(device_bound, standin):
+    """Copies and memsets of a step take a few microseconds more: 0.1 % of 186 launches."""
+    _, data = device_bound
+    done = standin().run(sys.executable, str(HERE / "steps_on_device.py"), "8", "64", "resnet18")
+    assert done.returncode == 0, done.stderr
+    launches = json.loads(done.stdout)["resnet18"][2]
+    rows = data.samples[data.samples["part"] == "measure"]
+    step_s = rows["device_s"].sum() / rows["steps"].sum()
+    assert step_s == pytest.approx(launches * KERNEL_NS * 1e-9, rel=0.001)
+
+
+def test_the_phases_are_the_step(device_bound):
+    _, data = device_bound
+    rows = data.samples
+    step_s = {
+        part: rows[rows["part"] == part]["device_s"].sum() / rows[rows["part"] == part]["steps"].sum()
+        for part in ("measure", "phase")
+    }
+    phases = rows[rows["part"] == "phase"].groupby("phase").agg({"device_s": "sum", "steps": "sum"})
+    assert set(phases.index) == {"forward", "loss", "backward", "optimizer"}
+    assert (phases["device_s"] / phases["steps"]).sum() == pytest.approx(step_s["measure"], rel=0.001)
+
+
+def test_a_step_whose_device_waits_is_host_bound(device_bound, standin):
+    """Calls that take the host 50 times as long as a kernel takes the device, against the reverse."""
+    _, data = device_bound
+    assert [run.host_bound for run in data.runs] == [False]
+    waiting = standin(kernel_ns=1000, call_ns=50_000)
+    assert [run.host_bound for run in sweep(waiting, "--precisions", "fp32").runs] == [True]
