@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 from analysis.telemetry import Reading, decode_event_reasons
-from measure.environment import hashed
+from results.digests import hashed
 from results.errors import Unavailable
 
 Processes = tuple[tuple[int, int | None], ...]

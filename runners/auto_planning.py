@@ -63,8 +63,8 @@ def free_bytes(kernel: Path = Path("/proc/meminfo"), group: Path = Path("/sys/fs
 
 def _asking(worker: Any, grid: Grid, probed: Probed, bytes_: int, margin: float) -> Callable[[str, str], Fitting | str]:
     """What asks a `launch.Worker` for a model and precision of this grid."""
+    from runners.fault import Fault
     from runners.footprint_steps import Asked
-    from runners.launch import Fault
 
     def ask(model: str, precision: str) -> Fitting | str:
         passing(f"{model} {precision}: which batches fit")

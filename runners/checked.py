@@ -45,7 +45,7 @@ def evidence_of(path: Path) -> Evidence:
     from reports.gallery import UTILIZATION, read
     from results.records import Utilization
     from results.store import read_operations, read_profile, read_run
-    from runners.report import recording
+    from runners.report_recordings import recording
 
     data = read_run(path)
     if not data.all_runs:

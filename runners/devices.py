@@ -27,7 +27,7 @@ def check_name(device: str) -> None:
 
 def probe(worker: Any, device: str) -> Probed:
     """What the device is, asked of a `launch.Worker`. Raises Mistake for one that is not there."""
-    from runners.launch import Fault
+    from runners.fault import Fault
 
     passing("looking at the device")
     answer = worker.call("runners.cell:probe", device, timeout_s=PROBE_TIMEOUT_S)

@@ -22,7 +22,7 @@ from results.errors import Unavailable
 from results.layout import QUICK, compress
 from results.records import Cell, non_default
 from runners import nvtx_step
-from runners.launch import Fault
+from runners.fault import Fault
 from runners.passes import Found
 
 SOURCE = "nsys"

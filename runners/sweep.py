@@ -232,7 +232,8 @@ def _check_data(grid: Grid) -> None:
 
 def _asked(task: str, *arguments: Any) -> Any:
     """The answer of a process that ends again. Raises ValueError if it has none."""
-    from runners.launch import Fault, Worker
+    from runners.fault import Fault
+    from runners.launch import Worker
 
     worker = Worker("probe")
     try:

@@ -19,7 +19,7 @@ from typing import Any
 
 from measure.processes import redirect
 from results.errors import Inconsistent, Unavailable
-from runners.launch import Fault
+from runners.fault import Fault
 
 OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "cannot allocate memory", "ALLOC_FAILED", "bad_alloc")
 DEVICE = ("CUDA error", "cuDNN error", "CUDNN_STATUS", "CUBLAS_STATUS", "CUFFT", "NCCL error", "device-side assert")

@@ -18,9 +18,9 @@ from results.store import read_run
 from runners import auto_batches, auto_planning
 from runners.auto_batches import Fitting, batches_up_to, corrected, envelope, largest_below, needed_bytes, resolved
 from runners.cell import Probed
+from runners.fault import Fault
 from runners.footprint_fit import fitting
 from runners.footprint_steps import Asked
-from runners.launch import Fault
 from runners.plan import Grid, auto_key, cells, remaining
 from runners.sweep_options import as_options, grid_of, parser, stored_options
 
