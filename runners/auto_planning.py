@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from results.records import Cell, Run
-from runners.auto_batches import Fitting, corrected, resolved
-from runners.footprint_options import MARGIN_RATIO
+from runners.arguments import MARGIN_RATIO
+from runners.auto_batches import corrected, resolved
+from runners.footprint_fit import Fitting
 from runners.plan import Grid, cells
 from runners.progress import passing
 from runners.sweep_options import as_options, union
@@ -20,7 +21,7 @@ from workloads.catalogue import hyper_of
 
 if TYPE_CHECKING:
     from results.store import Store
-    from runners.cell import Probed
+    from runners.probe import Probed
 
 TIMEOUT_S = 600.0
 

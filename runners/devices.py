@@ -9,7 +9,7 @@ from runners.exits import Mistake
 from runners.progress import passing
 
 if TYPE_CHECKING:
-    from runners.cell import Probed
+    from runners.probe import Probed
 
 PROBE_TIMEOUT_S = 180.0
 
@@ -30,7 +30,7 @@ def probe(worker: Any, device: str) -> Probed:
     from runners.fault import Fault
 
     passing("looking at the device")
-    answer = worker.call("runners.cell:probe", device, timeout_s=PROBE_TIMEOUT_S)
+    answer = worker.call("runners.probe:probe", device, timeout_s=PROBE_TIMEOUT_S)
     if isinstance(answer, Fault):
         raise Mistake(answer.reason)
     found: Probed = answer

@@ -22,7 +22,7 @@ from runners.progress import passing
 if TYPE_CHECKING:
     from results.records import Ceiling
     from results.step_profile import Machine, StepProfile
-    from runners.cell import Probed
+    from runners.probe import Probed
 
 OTHERS = "times hold others' work, too"
 

@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from runners.arguments import Parser, add_format, choice_error, names, number
+from runners.arguments import CONVENTIONS, Parser, add_format, choice_error, names, number
 from runners.exits import UNWRITABLE, Mistake, exit_code, guarded
 from runners.files import attempt, put, remove_others
 from runners.report_recordings import recording
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from results.manifest import Manifest
     from results.records import Ceiling
 
-CONVENTIONS = ("flop", "post2021")
-"""How the answer is shown: in FLOP over the right peak, or by the arithmetic of the post of 2021."""
 
 UTILIZATION = "utilization.csv"
 PAGE = "report.html"
