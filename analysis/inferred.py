@@ -2,17 +2,21 @@
 
 torch.profiler before 2.0 kept the sizes of a call's tensors and no other argument: no stride, padding, groups, nor
 which gradients were asked for. A convolution's multiply-adds need none of them once the size of its output is known,
-and that stands beside the call: its gradient goes into the backward call, the output itself into the next call. Groups
-are those that channels of input and weight leave. Which gradients were asked for is told by the calls inside, where old
-PyTorch makes one for each.
+and that is recorded elsewhere: in calls inside the convolution, in the call that calculates its gradients, in later
+calls that take the output. Groups are those that channels of input and weight leave. Which gradients were asked for is
+told by the calls inside, where old PyTorch makes one for each.
 
-Where two readings give different counts the convolution is `Unavailable`, with why: nothing is guessed.
+Each witness allows some counts. All must agree: where they allow no common count, or several, the convolution is
+`Unavailable`, with why. Nothing is guessed.
+
+Assumed: what a convolution returns goes into a recorded call of the same pass, if later calls are all that is known.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from math import prod
 
 from analysis import formulas
@@ -24,6 +28,9 @@ from results.records import ProfiledOperation
 
 MOST_DILATION = 8
 """Dilations that are tried when an output is held against its input."""
+
+LEAST_DIMENSIONS = 3
+"""Of a convolution's input, weight and output: two, and one of positions."""
 
 _TELLS_NOTHING = frozenset(
     (
@@ -37,19 +44,70 @@ _TELLS_NOTHING = frozenset(
 """Operators that are a convolution or a transposed one, by an argument."""
 
 
-def forward_flop(call: ProfiledOperation, inside: Sequence[str], outputs: Sequence[Sizes]) -> int:
+@dataclass(frozen=True, slots=True)
+class Witnesses:
+    """What a recording holds of the output of one convolution, beside the call itself.
+
+    output: sizes of the output itself, from calls inside and from its gradient. taken: the different sizes of all
+    tensors that later calls of the pass take. next_taken: of those, without what a later call is known to take from
+    another call; empty where the call right after the convolution takes nothing that fits. inside_flop: FLOP of the
+    products inside the call, by their own sizes.
+    """
+
+    output: tuple[Sizes, ...] = ()
+    taken: tuple[Sizes, ...] = ()
+    next_taken: tuple[Sizes, ...] = ()
+    inside_flop: int | None = None
+
+
+def forward_flop(call: ProfiledOperation, inside: Sequence[str], witnesses: Witnesses) -> int:
     """Model FLOP of a convolution's forward pass of which tensors' sizes were recorded, and nothing else.
 
-    inside: names of the calls in it. outputs: sizes that its output may have, the surest first: of its gradient, of the
-    next call's input. Raises Unavailable, with why, for what is no convolution or where the sizes do not decide.
+    inside: names of the calls in it. Raises Unavailable, with why, for what is no convolution, or where the witnesses
+    do not decide or contradict each other.
     """
     tensors = _tensors(call)
     inputs, weight = _of(tensors, call, "input", "self"), _of(tensors, call, "weight")
     _check(call, inputs, weight)
     transposed = is_transposed([call.name, *inside])
+
+    def counts(*outputs: Sizes) -> frozenset[int]:
+        return frozenset(flop for sizes in outputs for flop in _readings(inputs, weight, sizes, transposed))
+
+    spoken = [counts(sizes) for sizes in witnesses.output]
+    if not all(spoken):
+        raise Unavailable(f"{call.name}: what was recorded of its output, {witnesses.output}, cannot come out of it")
+    if witnesses.inside_flop is not None:
+        spoken.append(frozenset((witnesses.inside_flop,)))
+    if transposed:
+        spoken.append(frozenset((_turned(weight, inputs),)))
+    else:
+        spoken.append(counts(*witnesses.taken))
+    allowed = _common(call, spoken)
+    if len(allowed) > 1:
+        allowed = _common(call, [allowed, counts(*witnesses.next_taken)])
+    if not allowed and not transposed and {*inputs[2:], *weight[2:]} == {1}:  # of these sizes only one output can come
+        allowed = counts((inputs[0], weight[0], *inputs[2:]))
+    return _only(call, allowed, transposed)
+
+
+def _common(call: ProfiledOperation, spoken: Iterable[frozenset[int]]) -> frozenset[int]:
+    """The counts that all witnesses allow which say anything; none: nobody said anything. Raises Unavailable."""
+    heard = [counts for counts in spoken if counts]
+    common = frozenset.intersection(*heard) if heard else frozenset()
+    if heard and not common:
+        raise Unavailable(f"{call.name}: what was recorded of its output does not agree")
+    return common
+
+
+def _only(call: ProfiledOperation, allowed: frozenset[int], transposed: bool | None) -> int:
+    if len(allowed) == 1:
+        return next(iter(allowed))
     if transposed is None:
-        return _either(call, inputs, weight, outputs)
-    return _flop(call, inputs, weight, outputs, transposed)
+        raise Unavailable(f"{call.name}: the recording does not say whether it is transposed, or what comes out of it")
+    if allowed:
+        raise Unavailable(f"{call.name}: later calls take tensors of {len(allowed)} sizes that could come out of it")
+    raise Unavailable(f"{call.name}: the recording says neither its stride nor what comes out of it")
 
 
 def gradient_flop(call: ProfiledOperation, names: Sequence[str]) -> int:
@@ -96,6 +154,26 @@ def grad_output(call: ProfiledOperation) -> Sizes | None:
         return _tensors(call).get("grad_output")
     except Unavailable:
         return None
+
+
+def operands(call: ProfiledOperation) -> tuple[Sizes, Sizes] | None:
+    """(input, weight) of a convolution or of a call that calculates its gradients; None: not recorded."""
+    try:
+        tensors = _tensors(call)
+        return _of(tensors, call, "input", "self"), _of(tensors, call, "weight")
+    except Unavailable:
+        return None
+
+
+def is_readable(call: ProfiledOperation) -> bool:
+    """Whether the recorded sizes are of a batch of a convolution."""
+    both = operands(call)
+    return both is not None and len(both[0]) == len(both[1]) >= LEAST_DIMENSIONS
+
+
+def can_return(inputs: Sizes, weight: Sizes, transposed: bool | None, sizes: Sizes) -> bool:
+    """Whether a convolution of these operands can return a tensor of these sizes; transposed None: of either kind."""
+    return bool(_readings(inputs, weight, sizes, transposed))
 
 
 def window(call: ProfiledOperation) -> tuple[Sizes, Sizes, int]:
@@ -148,7 +226,7 @@ def _of(tensors: dict[str, Sizes], call: ProfiledOperation, *arguments: str) -> 
 
 
 def _check(call: ProfiledOperation, inputs: Sizes, weight: Sizes) -> None:
-    if len(weight) < 3 or len(inputs) != len(weight):
+    if len(weight) < LEAST_DIMENSIONS or len(inputs) != len(weight):
         raise Unavailable(
             f"{call.name}: an input of {inputs} and a weight of {weight} are of no batch of a convolution"
         )
@@ -157,25 +235,11 @@ def _check(call: ProfiledOperation, inputs: Sizes, weight: Sizes) -> None:
 # --- counts ----------------------------------------------------------------------------------------------------------
 
 
-def _flop(call: ProfiledOperation, inputs: Sizes, weight: Sizes, outputs: Sequence[Sizes], transposed: bool) -> int:
-    if transposed:
-        return _turned(weight, inputs)
-    fitting = [output for output in outputs if _fits(inputs, weight, output)]
-    if fitting:
-        return _straight(weight, fitting[0])
-    if {*inputs[2:], *weight[2:]} == {1}:  # the only sizes of which one alone can come
-        return _straight(weight, (inputs[0], weight[0], *inputs[2:]))
-    raise Unavailable(f"{call.name}: the recording says neither its stride nor what comes out of it")
-
-
-def _either(call: ProfiledOperation, inputs: Sizes, weight: Sizes, outputs: Sequence[Sizes]) -> int:
-    """Of a call that may be transposed or not: the count on which all readings that fit agree."""
-    counts = {_straight(weight, output) for output in outputs if _fits(inputs, weight, output)}
-    if any(_fits(output, weight, inputs) for output in outputs):
-        counts.add(_turned(weight, inputs))
-    if len(counts) != 1:
-        raise Unavailable(f"{call.name}: the recording does not say whether it is transposed, or what comes out of it")
-    return counts.pop()
+def _readings(inputs: Sizes, weight: Sizes, output: Sizes, transposed: bool | None) -> tuple[int, ...]:
+    """The counts of a convolution, and of a transposed one, that can return such an output."""
+    straight = transposed is not True and _fits(inputs, weight, output)
+    turned = transposed is not False and _fits(output, weight, inputs)
+    return (*((_straight(weight, output),) if straight else ()), *((_turned(weight, inputs),) if turned else ()))
 
 
 def _straight(weight: Sizes, output: Sizes) -> int:
@@ -188,7 +252,12 @@ def _turned(weight: Sizes, inputs: Sizes) -> int:
 
 def _fits(inputs: Sizes, weight: Sizes, output: Sizes) -> bool:
     """Whether a convolution of `inputs` with `weight` can return `output`: batch, channels, groups and positions."""
-    if len(output) != len(inputs) or output[:2] != (inputs[0], weight[0]) or not weight[1] or inputs[1] % weight[1]:
+    if (
+        not len(output) == len(inputs) == len(weight)
+        or output[:2] != (inputs[0], weight[0])
+        or not weight[1]
+        or inputs[1] % weight[1]
+    ):
         return False
     groups = inputs[1] // weight[1]
     if not groups or weight[0] % groups:

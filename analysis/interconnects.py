@@ -27,6 +27,7 @@ ACHIEVED = 0.8
 WITHIN: Mapping[str, str] = {
     "Tesla P100-SXM2-16GB": "PCIe 3 x16",
     "Tesla V100-SXM2-16GB": "NVLink 2",
+    "Tesla V100-DGXS-32GB": "NVLink 2",
     "NVIDIA A100-SXM4-40GB": "NVLink 3",
     "NVIDIA A100-SXM4-80GB": "NVLink 3",
     "NVIDIA H100 80GB HBM3": "NVLink 4",

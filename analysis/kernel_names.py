@@ -3,7 +3,7 @@
 PyProf gives each kernel of a recognised name the whole operation's FLOP. Its lists are those of NVIDIA/PyProf
 pyprof/prof/conv.py and linear.py (commit 218dcc1, 2021-05-14); they were made for cuDNN 7, so that names of cuDNN 8 and
 later, of cuBLASLt and of AMD's libraries are in none. The lists are here so that its numbers can be reproduced, not
-because they are right. The families beside them are ours, of names seen in recordings of V100, A100, H100 and MI300X.
+because they are right. The families beside them are ours (`kernel_families.py`).
 
 Not claimed: that a name tells what a kernel does. A kernel of an unknown name is of the family "", and helps nobody.
 """
@@ -13,6 +13,10 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Sequence
+
+from analysis.kernel_families import HELPER as HELPER
+from analysis.kernel_families import NO_PRODUCTS, NOISE, TABLE
+from analysis.kernel_families import REDUCTION as REDUCTION
 
 # --- PyProf's lists: parts of short names, first list that has one decides -------------------------------------------
 
@@ -119,40 +123,7 @@ def _has(name: str, parts: Sequence[str]) -> bool:
 
 # --- families: which algorithm's work a kernel is --------------------------------------------------------------------
 
-HELPER, REDUCTION = "helper", "reduction"
-
-FAMILIES: tuple[tuple[str, str], ...] = (
-    (
-        HELPER,
-        r"OffsetsKernel|nchwToNhwc|nhwcToNchw|generateWinogradTiles|winograd(?:Forward|Wgrad)(?:Data|Filter|Output|Delta)"
-        r"|fft[12]d_(?:r2c|c2r)|flip_filter|scaleTensor|scalePackedTensor|im2col|col2im|compute_gemm_pointers"
-        r"|SubTensorOp|elementwise|batched_transpose|[Tt]ranspose_(?:NCHW|CNHW|readWrite)|tensorTransform|memset",
-    ),
-    (REDUCTION, r"split[Kk]_?[Rr]educe|reduce_kernel|reduce_1Block|PostGSU"),
-    (
-        "fft",
-        r"[_c]gcgemm_|_cgemm_|fermiPlusCgemm|pointwise_mult_and_sum_complex",
-    ),
-    ("winograd", r"_winograd_|winograd3x3|xmma_.*winograd|miopenSp3AsmConv|Winograd"),
-    ("explicit_gemm", r"explicit_convolve"),
-    ("implicit_gemm", r"implicit_convolve"),
-    (
-        "direct",
-        r"[dw]grad_\w*engine|dgrad2d_alg1|wgrad2d|grouped_direct|dgrad_1x1|[Dd]irect[Cc]onv|naive_conv",
-    ),
-    ("depthwise", r"[Dd]epthwise"),
-    (
-        "implicit_precomputed_gemm",
-        r"_s\w*cudnn_|cudnn_\w*(?:fprop|dgrad|wgrad)|cudnn_generated|xmma_(?:fprop|dgrad|wgrad)|_(?:fprop|dgrad|wgrad)_"
-        r"|convolve|grouped_conv|conv_(?:fwd|bwd)|igemm_|bwd_weight|bwd_data|conv2d_\w*kernel",
-    ),
-    ("attention", r"fmha|flash_(?:fwd|bwd)|attn_(?:fwd|bwd)|flash_attn|scaled_dot_product"),
-    ("recurrent", r"(?:LSTM|GRU|RNN)_(?:elementWise|block)|persistRNN"),
-    ("gemm", r"gemm|GEMM|gemv|Cijk_|cutlass|nvjet|xmma|dot_kernel|triton_tem_"),
-)  # fmt: skip
-"""Family → what the names of its kernels have; the first that fits. HELPER and REDUCTION make no product."""
-
-_FAMILIES = tuple((family, re.compile(pattern)) for family, pattern in FAMILIES)
+_FAMILIES = tuple((row.family, re.compile(row.pattern, re.IGNORECASE)) for row in TABLE)
 
 AFTER = re.compile(r"winograd(?:Forward|Wgrad)Output|_c2r|nhwcToNchw|educe|transpose_CNHW2NCHW|PostGSU")
 """In the names of helpers that run after the product which they help."""
@@ -160,14 +131,21 @@ AFTER = re.compile(r"winograd(?:Forward|Wgrad)Output|_c2r|nhwcToNchw|educe|trans
 
 @functools.cache
 def family(name: str) -> str:
-    """The algorithm whose work a kernel is; HELPER, REDUCTION, or "" if the name says nothing."""
-    return next((word for word, pattern in _FAMILIES if pattern.search(name)), "")
+    """The algorithm whose work a kernel is; one of NO_PRODUCTS if it makes no product, "" if the name says nothing."""
+    bare = NOISE.sub("", name)
+    return next((word for word, pattern in _FAMILIES if pattern.search(bare)), "")
 
 
 @functools.cache
 def makes_products(name: str) -> bool:
     """Whether the name is that of a kernel which does multiply-adds of a convolution, matrix product or attention."""
-    return family(name) not in ("", HELPER, REDUCTION)
+    return family(name) not in ("", *NO_PRODUCTS)
+
+
+@functools.cache
+def says_nothing(name: str) -> bool:
+    """Whether the name does not tell what the kernel does: it may make products or not."""
+    return not family(name)
 
 
 # --- how many kernels an algorithm takes -----------------------------------------------------------------------------

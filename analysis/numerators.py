@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from analysis import kinds
 from analysis.precisions import PRECISIONS, unit_of
@@ -35,7 +36,8 @@ _FLOATS = ("float", "bfloat", "half", "double")
 class Numerator:
     """Model FLOP of one step by arithmetic unit, or the reason why there is no count.
 
-    all_flop adds every operation that is no convolution or matrix product, where the method knows them.
+    all_flop adds every operation that is no convolution or matrix product, where the method knows them. Of a profile
+    with products that have no count: at_least_flop of those that have one, how many have none, their share of the time.
     """
 
     method: str
@@ -44,6 +46,9 @@ class Numerator:
     all_flop: int | None = None
     reason: str = ""
     warnings: tuple[str, ...] = ()
+    at_least_flop: int | None = None
+    unknown_calls: int = 0
+    unknown_time_ratio: float | None = None
 
     @property
     def model_flop(self) -> int | None:
@@ -165,14 +170,44 @@ def _of_profile(
     method: str, source: str, counts: Sequence[ProfileCount], operations: Sequence[CleanedOperation], run: Run
 ) -> Numerator:
     mine = [count for count in counts if (count.work, count.source) == (method, source)]
+    products = [op for op in operations if op.source == source]
     try:
         flop = sum(_cleaned(count) for count in _both_phases(mine, method, run))
-        units = _units_of_work(method, [op for op in operations if op.source == source], run)
+        _check_whole(mine, products, method, run)
+        units = _units_of_work(method, products, run)
         if sum(units.values()) != flop:
             raise Inconsistent(f"operations of the profile add up to {sum(units.values())} FLOP, its counts to {flop}")
     except (Unavailable, Inconsistent, ValueError) as fault:
-        return Numerator(method, source, reason=str(fault))
+        return Numerator(method, source, reason=str(fault), **_known_part(mine))
     return Numerator(method, source, units, warnings=_profile_marks(mine))
+
+
+def _check_whole(mine: Sequence[ProfileCount], products: Sequence[CleanedOperation], method: str, run: Run) -> None:
+    """A numerator over the time of a whole work must hold all of its products. Raises Unavailable.
+
+    Kernels without a recorded call and products of no phase are in no phase's total, but in the time.
+    """
+    if outside := max((count.outside_time_ratio or 0.0 for count in mine), default=0.0):
+        raise Unavailable(f"{100 * outside:.2g} % of the time of kernels that make products is in no recorded call")
+    works = _parts(method, run)
+    if lost := sum(op.work in works and not op.phase for op in products):
+        raise Unavailable(f"{lost} products are in no phase: forward and backward are not all of the {method}")
+
+
+def _known_part(mine: Sequence[ProfileCount]) -> dict[str, Any]:
+    """What is known of a work whose phases are not whole."""
+    known = [count.at_least_flop for count in mine if count.at_least_flop is not None]
+    shares = {count.unknown_time_ratio for count in mine}
+    return {
+        "at_least_flop": sum(known) if known else None,
+        "unknown_calls": sum(count.unknown_calls for count in mine),
+        "unknown_time_ratio": shares.pop() if len(shares) == 1 else None,
+    }
+
+
+def _parts(work: str, run: Run) -> Mapping[str, int]:
+    """The works that were recorded of a work, and how often each is in it."""
+    return epoch_parts(run) if work == "epoch" else {work: 1}
 
 
 def _both_phases(mine: Sequence[ProfileCount], method: str, run: Run) -> list[ProfileCount]:
@@ -193,7 +228,7 @@ def _cleaned(count: ProfileCount) -> int:
 
 def _units_of_work(work: str, operations: Sequence[CleanedOperation], run: Run) -> dict[str, int]:
     """Cleaned FLOP of a work by the unit that runs them; an epoch is full batches × their number + the last one."""
-    parts = epoch_parts(run) if work == "epoch" else {work: 1}
+    parts = _parts(work, run)
     units: Counter[str] = Counter()
     for operation in operations:
         times = parts.get(operation.work, 0)

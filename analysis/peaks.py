@@ -124,6 +124,15 @@ def lookup(name: str, multiprocessors: int | None = None) -> Device | None:
     return fitting[0] if fitting else None
 
 
+def spelling(device: Device, name: str) -> str:
+    """The device's own name as the table writes it; of a row for several devices, not the row's name.
+
+    name: what the driver or the caller calls it, which led to this row. Another name gives the row's.
+    """
+    wanted = normalise(name)
+    return next((each for each in (*device.names, device.name) if normalise(each) == wanted), device.name)
+
+
 def nearest(name: str, n: int = 3) -> list[str]:
     """Up to n names of the table that look like this one, best first; for messages, never for a peak."""
     wanted = normalise(name)

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from analysis.peaks import Device, lookup
+from analysis.peaks import Device, lookup, spelling
 from analysis.precisions import PRECISIONS
 
 TABLE = Path(__file__).with_name("published_utilization.csv")
@@ -131,7 +131,7 @@ def ours(row: Mapping[str, str], device_name: str, run: str) -> Observation | st
     return Observation(
         family=family,
         model=row["model"],
-        device=device.name,
+        device=spelling(device, device_name),
         generation=generation(device),
         precision=row["precision"],
         precision_class=precision_class(row["precision"]),
@@ -164,7 +164,7 @@ def _observation(row: Mapping[str, str]) -> Observation:
     return Observation(
         family=row["family"],
         model=row["model"],
-        device=device.name,
+        device=spelling(device, row["device"]),
         generation=generation(device),
         precision=row["precision"],
         precision_class=CLASS_OF_UNIT[unit],

@@ -28,20 +28,23 @@ DISAGREEMENT_RATIO = 0.2
 """Counter and integrated power that differ by more are both doubtful (5 % is what either claims)."""
 
 EVENT_REASONS = {
-    0x001: "gpu_idle",
-    0x002: "applications_clocks_setting",
-    0x004: "sw_power_cap",
-    0x008: "hw_slowdown",
-    0x010: "sync_boost",
-    0x020: "sw_thermal_slowdown",
-    0x040: "hw_thermal_slowdown",
-    0x080: "hw_power_brake_slowdown",
-    0x100: "display_clock_setting",
-    0x200: "board_limit",
-    0x400: "reliability",
+    "gpu_idle": "nothing to do",
+    "applications_clocks_setting": "a clock that the user set",
+    "sw_power_cap": "the power limit, held by the driver or the firmware",
+    "hw_slowdown": "the hardware's own protection: heat, power or current",
+    "sync_boost": "the clocks of several GPUs are held equal",
+    "sw_thermal_slowdown": "heat, held by the driver",
+    "hw_thermal_slowdown": "heat, held by the hardware",
+    "hw_power_brake_slowdown": "a brake of the power supply",
+    "display_clock_setting": "a clock that a display needs",
+    "board_limit": "a limit of the board",
+    "reliability": "the voltage at which the chip is reliable",
+    "vr_thermal_slowdown": "heat of the voltage regulators",
+    "memory_thermal_slowdown": "heat of the memory",
+    "unspecified_slowdown": "the device says that clocks are held, not why",
 }
-"""Bits of nvmlDeviceGetCurrentClocksEventReasons (NVML reference, nvmlClocksEventReasons; the last two from the older
-list of throttle reasons)."""
+"""Why clocks are held → what that means: one vocabulary for all vendors, NVML's names where NVML has one. Each adapter
+maps its own reasons to these words; one that it does not know keeps the vendor's name."""
 
 
 class Sampled(Protocol):
@@ -83,12 +86,6 @@ class Energy(NamedTuple):
 
 Points = Sequence[tuple[float, float]]
 """(time_s, value) in order of time."""
-
-
-def decode_event_reasons(mask: int) -> tuple[str, ...]:
-    """Names of the bits set, lowest first; a bit that NVML does not document reads "0x…"."""
-    bits = (1 << i for i in range(mask.bit_length()))
-    return tuple(EVENT_REASONS.get(bit, hex(bit)) for bit in bits if mask & bit)
 
 
 def energy(readings: Sequence[Sampled], start_s: float, end_s: float) -> Energy:

@@ -143,6 +143,8 @@ def _row(measured: Measurement, over: Numerator, under: Denominator) -> Utilizat
     row = identity(run, Utilization)
     row |= {"variant": variant(run), "method": over.method, "numerator_source": over.source}
     row |= {"denominator": under.name, "model_flop": over.model_flop, "all_flop": over.all_flop}
+    row |= {"at_least_flop": over.at_least_flop, "unknown_calls": over.unknown_calls}
+    row |= {"unknown_time_ratio": over.unknown_time_ratio}
     if time is not None and run.status in MEASURED:
         row |= _rates(measured, over.method, time)
     status, reason, fraction = _fraction(measured, over, under)

@@ -7,8 +7,9 @@ here, and no product is left out in silence: one without a count makes its phase
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from analysis import kinds
 from analysis.numerators import PROFILER
@@ -35,15 +36,27 @@ from results.records import (
 PHASES: tuple[tuple[str, tuple[str, ...]], ...] = (("forward", FORWARD), ("backward", ("backward",)))
 """Phases of a count, and the recorded phases that each is the sum of."""
 
+AT_LEAST = {
+    "found": "found_at_least_flop",
+    "deduplicated": "deduplicated_at_least_flop",
+    "cleaned": "at_least_flop",
+}
+"""State → the field that has what is known of its total, at least."""
+
 ProfileStep = Callable[[tuple[Instance, ...]], Outcome[Instance]]
 
 
 @dataclass(frozen=True)
 class CleanedProfile:
-    """One row a product, and what cleaning changed."""
+    """One row a product, and what cleaning changed.
+
+    outside_time_ratio: of the time of kernels that make products, the share of those in no recorded call; None: the
+    recording has no kernels.
+    """
 
     operations: tuple[CleanedOperation, ...]
     log: tuple[CleaningLog, ...]
+    outside_time_ratio: float | None = None
 
 
 def beside_the_step(products: tuple[Instance, ...]) -> Outcome[Instance]:
@@ -94,17 +107,22 @@ def why_unprofiled(run: Run, work: str) -> str:
 
 
 def profile_counts(
-    run: Run, operations: Sequence[CleanedOperation], table: Sequence[Operation] | None, source: str = PROFILER
+    run: Run,
+    operations: Sequence[CleanedOperation],
+    table: Sequence[Operation] | None,
+    source: str = PROFILER,
+    outside: Mapping[str, float | None] | None = None,
 ) -> tuple[ProfileCount, ...]:
     """Model FLOP of forward and backward of each work that has a profile or should have one, and of an epoch.
 
     operations: those of this run's profile, all of one source. table: its own trace, of one batch. An epoch is counted
-    if the method was asked for: its full batches and the last one.
+    if the method was asked for: its full batches and the last one. outside: work → CleanedProfile.outside_time_ratio.
     """
     asked = {"one": "one" in run.methods, "batch": bool({"batch", "epoch"} & set(run.methods))}
     asked["last"] = "epoch" in run.methods and "last" in epoch_parts(run)
     works = [work for work in asked if asked[work] or work in run.profiled or work in run.unprofiled]
-    rows = {(work, phase): _count(run, operations, table, work, phase) for work in works for phase, _ in PHASES}
+    counted = {(work, phase): _count(run, operations, table, work, phase) for work in works for phase, _ in PHASES}
+    rows = {key: replace(row, outside_time_ratio=(outside or {}).get(row.work)) for key, row in counted.items()}
     if "epoch" in run.methods:
         rows.update({("epoch", phase): _epoch(run, rows, phase) for phase, _ in PHASES})
     return tuple(replace(row, source=source) for row in rows.values())
@@ -131,17 +149,36 @@ def _count(
     same_batch = table is not None and items == run.batch_size
     return replace(
         blank,
-        found_flop=known_sum(row.found_flop for row in rows),
-        deduplicated_flop=known_sum(row.deduplicated_flop for row in rows),
-        cleaned_flop=whole_sum(row.cleaned_flop for row in rows) if rows else None,
+        **_sums(rows),
         exact_flop=traced_flop(table or (), dict(PHASES)[phase]) if same_batch else None,
         operations=len(rows),
         removed=sum(row.found_flop != row.deduplicated_flop for row in rows),
         repaired=sum(row.cleaned_flop not in (None, row.deduplicated_flop) for row in rows),
         unknown=sum(row.cleaned_flop is None for row in rows),
+        unknown_calls=sum(row.cleaned_flop is None for row in rows),
+        unknown_time_ratio=_unknown_time(rows),
         status="ok" if rows and all(row.cleaned_flop is not None for row in rows) else "unavailable",
         reason="; ".join(_doubts(recorded, rows, phase)),
     )
+
+
+def _sums(rows: Sequence[CleanedOperation]) -> dict[str, Any]:
+    """A total of each state, unknown if one product has no number in it, and beside it the sum of those that have."""
+    found: dict[str, Any] = {}
+    for state, at_least in AT_LEAST.items():
+        numbers = [getattr(row, f"{state}_flop") for row in rows]
+        found[f"{state}_flop"] = whole_sum(numbers) if rows else None
+        found[at_least] = (known_sum(numbers) or 0) if rows else None
+    return found
+
+
+def _unknown_time(rows: Sequence[CleanedOperation]) -> float | None:
+    """Of the products' time the share of those without a count; None where one of theirs was not recorded."""
+    lost = [row.time_s for row in rows if row.cleaned_flop is None]
+    whole = sum(row.time_s or 0.0 for row in rows)
+    if not lost:
+        return 0.0 if rows else None
+    return sum(time_s or 0.0 for time_s in lost) / whole if all(lost) else None
 
 
 def _doubts(recorded: Sequence[CleanedOperation], rows: Sequence[CleanedOperation], phase: str) -> list[str]:
@@ -160,26 +197,36 @@ def _doubts(recorded: Sequence[CleanedOperation], rows: Sequence[CleanedOperatio
 def _epoch(run: Run, rows: dict[tuple[str, str], ProfileCount], phase: str) -> ProfileCount:
     parts = [(rows[work, phase], times) for work, times in epoch_parts(run).items()]
     blank = _blank(run, "epoch", phase, run.epoch_images)
-    found = whole_sum(_times(part.found_flop, times) for part, times in parts)
+    sums: dict[str, Any] = {f"{state}_flop": whole_sum(_of_all(parts, f"{state}_flop")) for state in AT_LEAST}
+    sums |= {name: known_sum(_of_all(parts, name)) for name in AT_LEAST.values()}
     only_full = not any(part.work == "last" for part, _ in parts)
     reasons = dict.fromkeys(f"{part.work}: {part.reason}" for part, _ in parts if part.reason)
     return replace(
         blank,
-        found_flop=found,
-        deduplicated_flop=whole_sum(_times(part.deduplicated_flop, times) for part, times in parts),
-        cleaned_flop=whole_sum(_times(part.cleaned_flop, times) for part, times in parts),
-        exact_flop=whole_sum(_times(part.exact_flop, times) for part, times in parts) if only_full else None,
+        **sums,
+        exact_flop=whole_sum(_of_all(parts, "exact_flop")) if only_full else None,
         operations=sum(part.operations * times for part, times in parts),
         removed=sum(part.removed * times for part, times in parts),
         repaired=sum(part.repaired * times for part, times in parts),
         unknown=sum(part.unknown * times for part, times in parts),
+        unknown_calls=sum(part.unknown_calls * times for part, times in parts),
+        unknown_time_ratio=_one_or_none(part.unknown_time_ratio for part, _ in parts),
+        outside_time_ratio=_one_or_none(part.outside_time_ratio for part, _ in parts),
         status=next((part.status for part, _ in parts if part.status != "ok"), "ok"),
         reason="; ".join(reasons),
     )
 
 
-def _times(value: int | None, times: int) -> int | None:
-    return None if value is None else value * times
+def _of_all(parts: Sequence[tuple[ProfileCount, int]], name: str) -> list[int | None]:
+    """One number of each work of an epoch, times how often the work is in it."""
+    values = [(getattr(part, name), times) for part, times in parts]
+    return [None if value is None else value * times for value, times in values]
+
+
+def _one_or_none(shares: Iterable[float | None]) -> float | None:
+    """The share of time that all works of an epoch have; None where they differ: their times are not in a count."""
+    known = set(shares)
+    return known.pop() if len(known) == 1 else None
 
 
 def _blank(run: Run, work: str, phase: str, items: int) -> ProfileCount:

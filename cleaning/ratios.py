@@ -8,7 +8,7 @@ other FLOP. From the counters that have a backward pass: their totals, in whatev
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from analysis import kinds
@@ -122,12 +122,7 @@ def _of_profile(run: Run, operations: Sequence[CleanedOperation], source: str) -
             yield from (replace(broken, state=state) for state in STATES)
             continue
         for state in STATES:
-            yield from _rows(replace(blank, state=state), _profile_sides(operations, parts, state), _sum_of(state))
-
-
-def _sum_of(state: str) -> Callable[[Iterable[int | None]], int | None]:
-    """As found: what the recorder gave, gaps and all. Cleaned: unknown if anything in it is."""
-    return known_sum if state == "found" else whole_sum
+            yield from _rows(replace(blank, state=state), _profile_sides(operations, parts, state))
 
 
 def _profile_sides(operations: Sequence[CleanedOperation], parts: Mapping[str, int], state: str) -> Table:
@@ -168,7 +163,7 @@ def _of_table(run: Run, table: Sequence[Operation]) -> Iterator[Ratio]:
         if product:
             names |= {"model": "", "module": operation.module or owner.module}
         _add(sides, names, operation.phase in FORWARD, flop)
-    yield from _rows(replace(_blank(run, OWN, ""), state="cleaned"), sides, whole_sum)
+    yield from _rows(replace(_blank(run, OWN, ""), state="cleaned"), sides)
 
 
 def _linked(operation: Operation) -> int:
@@ -211,12 +206,20 @@ def _add(table: Table, names: Mapping[str, str], is_forward: bool, flop: int | N
         (sides.forward if is_forward else sides.backward).append(flop)
 
 
-def _rows(blank: Ratio, table: Table, total: Callable[[Iterable[int | None]], int | None]) -> Iterator[Ratio]:
-    """A row a key, in the order of LEVELS and of first appearance."""
+def _rows(blank: Ratio, table: Table) -> Iterator[Ratio]:
+    """A row a key, in the order of LEVELS and of first appearance. A side with a call without a count has no total."""
     for level, name in sorted(table, key=lambda key: LEVELS.index(key[0])):
         sides = table[level, name]
-        forward, backward = (total(counts) if counts else None for counts in (sides.forward, sides.backward))
-        yield _divided(replace(blank, level=level, name=name), forward, backward, sides)
+        forward, backward = (whole_sum(counts) if counts else None for counts in (sides.forward, sides.backward))
+        row = replace(
+            blank,
+            level=level,
+            name=name,
+            forward_at_least_flop=(known_sum(sides.forward) or 0) if sides.forward else None,
+            backward_at_least_flop=(known_sum(sides.backward) or 0) if sides.backward else None,
+            unknown_calls=[*sides.forward, *sides.backward].count(None),
+        )
+        yield _divided(row, forward, backward, sides)
 
 
 def _divided(row: Ratio, forward: int | None, backward: int | None, sides: Sides | None = None) -> Ratio:

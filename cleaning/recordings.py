@@ -15,17 +15,40 @@ import pandas as pd
 from analysis.kinds import PRODUCTS
 from analysis.recorded import floating_dtype, is_product
 from cleaning.profiles import CleanedProfile, said_beside
+from cleaning.trace_totals import UNKNOWN_OPERATOR, UnknownCall
 from cleaning.traces import CleanedTrace, clean
 from results.layout import recording_file
 from results.records import CleanedOperation, CleaningLog, OperationInstance, Run
 
 
 def clean_recording(run: Run, work: str, calls: pd.DataFrame, kernels: pd.DataFrame, source: str) -> CleanedProfile:
-    """One row a product of one work's recording, attributed and cut to one step. Raises Inconsistent."""
+    """One row a product of one work's recording, attributed and cut to one step. Raises Inconsistent.
+
+    A call of an operator that is not known, whose kernels make products, is a row without a count.
+    """
     trace = clean(calls, kernels, source)
     dtypes = _dtypes(calls, trace)
-    rows = (_row(run, work, source, found, dtypes) for found in trace.instances if found.kind in PRODUCTS)
-    return CleanedProfile(tuple(map(said_beside, rows)), tuple(_log(run, work, source, trace)))
+    rows = [_row(run, work, source, found, dtypes) for found in trace.instances if found.kind in PRODUCTS]
+    rows += [_unknown(run, work, source, at, call) for at, call in enumerate(trace.unknown_calls, len(trace.instances))]
+    log = tuple(_log(run, work, source, trace))
+    return CleanedProfile(tuple(map(said_beside, rows)), log, trace.outside_time_ratio)
+
+
+def _unknown(run: Run, work: str, source: str, index: int, call: UnknownCall) -> CleanedOperation:
+    return CleanedOperation(
+        cell_id=run.cell_id,
+        attempt=run.attempt,
+        source=source,
+        work=work,
+        index=index,
+        name=call.name,
+        kind="",
+        phase=call.phase,
+        module=call.module,
+        verdict="unknown",
+        reason=UNKNOWN_OPERATOR,
+        time_s=call.time_ns * 1e-9,
+    )
 
 
 def _row(run: Run, work: str, source: str, found: OperationInstance, dtypes: Mapping[int, str]) -> CleanedOperation:

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from analysis.recorded import is_product
+from analysis.recorded import is_product, kind_of_call
 from results.errors import Inconsistent
 from results.records import ProfiledOperation
 
@@ -65,7 +65,7 @@ class Calls:
     @cached_property
     def owner(self) -> Ints:
         """Position of the owner of each call; NONE outside of all."""
-        product, operator = self._outermost(is_product), self._outermost(lambda name: bool(OPERATOR.fullmatch(name)))
+        product, operator = self._outermost(is_product), self._outermost(_is_operator)
         return np.where(product >= 0, product, operator)
 
     @cached_property
@@ -80,6 +80,16 @@ class Calls:
         for at in np.flatnonzero((self.parent >= 0) & (self.product[self.owner])).tolist():
             found.setdefault(int(self.parent[at]), []).append(at)
         return found
+
+    @cached_property
+    def topmost(self) -> NDArray[np.bool_]:
+        """Which calls are operators with no operator around them."""
+        return np.asarray(self._outermost(_is_operator) == np.arange(len(self)), bool)
+
+    def products_of(self, kind: str) -> list[int]:
+        """Positions of the outermost products of a kind, in order."""
+        of_kind = self._flags(lambda name: kind_of_call(name) == kind)
+        return np.flatnonzero(of_kind & (self.owner == np.arange(len(self)))).tolist()
 
     def call(self, at: int) -> ProfiledOperation:
         """One call as a record. What was not recorded of its arguments is empty."""
@@ -137,6 +147,10 @@ class Calls:
             around = self.parent[around]
             rows, around = rows[around >= 0], around[around >= 0]
         raise Inconsistent(f"{len(rows)} calls of a recording are inside themselves")
+
+
+def _is_operator(name: str) -> bool:
+    return bool(OPERATOR.fullmatch(name))
 
 
 def in_order(kernels: pd.DataFrame) -> pd.DataFrame:

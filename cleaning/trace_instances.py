@@ -16,10 +16,10 @@ import pandas as pd
 
 from analysis.recorded import kind_of_call
 from cleaning.instances import FORWARD
-from cleaning.sums import known_sum
+from cleaning.trace_counts import count_of
 from cleaning.trace_frames import NONE, Calls, by_owner, in_order, twins, whole_numbers
 from cleaning.trace_products import UNTOLD, Part, Product
-from cleaning.trace_repairs import lacks_kernels, repaired_flop
+from cleaning.trace_repairs import lacks_kernels
 from cleaning.trace_sizes import Size, Sizing
 from results.records import OperationInstance
 
@@ -223,15 +223,15 @@ def _record(
 
 def _counts(product: Product) -> dict[str, Any]:
     """What cleaning made of a product."""
-    raw = known_sum(part.found for part in product.parts)
+    raw = count_of(product, "raw")
     verdict, reason = _verdict(product, raw)
     return {
         "units": product.units,
         "unit_flop": product.unit_flop,
         "expected_flop": product.expected,
         "raw_flop": raw,
-        "deduplicated_flop": known_sum(part.deduplicated for part in product.parts),
-        "repaired_flop": repaired_flop(product),
+        "deduplicated_flop": count_of(product, "deduplicated"),
+        "repaired_flop": count_of(product, "repaired"),
         "verdict": verdict,
         "reason": reason,
     }

@@ -21,7 +21,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from analysis.kernel_names import HELPER, REDUCTION, family, is_renamed, pyprof_convolution, pyprof_linear
+from analysis.kernel_families import NO_PRODUCTS, OTHER
+from analysis.kernel_names import family, is_renamed, pyprof_convolution, pyprof_linear
 from cleaning.sums import known_sum
 from cleaning.trace_products import UNTOLD, Cleaned, Part, Product, entry
 from results.records import CleaningLog
@@ -97,7 +98,7 @@ def _receiver(parts: list[Part], mine: list[int], lacking: int) -> int:
             parts[at].makes_products and not parts[at].repaired,
             parts[at].makes_products,
             not parts[at].repaired,
-            family(parts[at].name) not in (HELPER, REDUCTION),
+            family(parts[at].name) not in NO_PRODUCTS,
             parts[at].time_ns,
             -at,
         ),
@@ -115,9 +116,7 @@ def _reason(product: Product, parts: list[Part], at: int, had: int) -> str:
         return "split_k" if product.kind == "matmul" and took else "no_marker"
     if is_renamed(part.name):
         return "renamed_kernel"
-    return (
-        "unlisted_kernel" if part.makes_products else "unknown_kernel" if not family(part.name) else "unlisted_kernel"
-    )
+    return "unknown_kernel" if family(part.name) in ("", OTHER) else "unlisted_kernel"
 
 
 def _known(product: Product, part: Part) -> bool:

@@ -1,9 +1,13 @@
 """How much each product of a recording must count: units, and the FLOP of one, by whatever the recording holds.
 
-In this order: the sizes and settings of the call itself; what `analysis/inferred.py` finds for a convolution whose
-settings were not recorded; the products inside it; for a gradient the forward call. A gradient counts once for each of
-input and weight that was asked for: by the output_mask, by the calls inside, else by both, but for the first product of
-a forward pass, whose input is data. Where nothing gives a count, the reason is kept.
+In this order: the sizes and settings of the call itself; for a convolution whose settings were not recorded, its
+witnesses (`trace_witnesses.py`), which `analysis/inferred.py` holds against each other; the products inside it; for a
+gradient the forward call. A gradient counts once for each of input and weight that was asked for: by the output_mask,
+by the calls inside, else by both, but for the first product of a forward pass, whose input is data.
+
+Each call is judged by itself: two calls of equal operands need not be equal, since what was not recorded of them may
+differ. Where products inside have counts of their own, by recorded sizes, nothing inferred stands against them: what
+does not agree has no count. Where nothing gives a count, the reason is kept.
 
 Not claimed: that a gradient which was asked for is told where neither mask nor calls tell it (frozen weights).
 """
@@ -13,23 +17,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from analysis.inferred import forward_flop, grad_output, gradient_flop, gradients_asked, is_transposed, window
+from analysis.inferred import forward_flop, gradient_flop, gradients_asked, is_readable, is_transposed, window
 from analysis.kernel_names import fft_tiles
-from analysis.operands import Sizes
 from analysis.recorded import kind_of_call, product_flop, to_operation
 from cleaning.sums import known_sum
 from cleaning.trace_frames import Calls
+from cleaning.trace_witnesses import Outputs
 from results.errors import Unavailable
 from results.records import ProfiledOperation
 
 BOTH = 2
 """Gradients of a product: of its input and of its weight."""
-
-LOOK_AHEAD = 64
-"""Calls after a convolution among which the one is looked for that takes its output."""
-
-TAKES_THE_OUTPUT = ("normalization", "activation")
-"""Kinds of calls whose first tensor, right after a convolution, is its output."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,71 +42,107 @@ class Size:
 
 
 class Sizing:
-    """The sizes of a recording's products; equal calls are worked out once."""
+    """The sizes of a recording's products, each worked out once."""
 
     def __init__(self, calls: Calls, forward_of: Mapping[int, int], first: frozenset[int]) -> None:
         """forward_of: gradient's position → forward product's. first: positions of products whose input is data."""
         self._calls = calls
         self._forward_of = forward_of
-        self._gradient_of = {forward: gradient for gradient, forward in reversed(list(forward_of.items()))}
+        self._outputs = Outputs(calls, forward_of, first)
         self._first = first
-        self._known: dict[object, Size] = {}
+        self._sizes: dict[int, Size] = {}
+        self._own: dict[object, int | str] = {}  # what a call holds → FLOP, or why there are none
 
     def size(self, at: int) -> Size:
         """What the product at a position must count."""
-        key = self._key(at)
-        if key not in self._known:
-            self._known[key] = self._size(at)
-        return self._known[key]
+        if at not in self._sizes:
+            self._sizes[at] = self._size(at)
+        return self._sizes[at]
 
     def flop_of(self, at: int) -> int | None:
         """What one call's own sizes give; None if nothing."""
-        call = self._calls.call(at)
-        key = ("own", *_signature(call))
-        if key not in self._known:
-            try:
-                self._known[key] = Size(unit_flop=product_flop(call))
-            except Unavailable as fault:
-                self._known[key] = Size(why=str(fault))
-        return self._known[key].unit_flop
+        flop = self._own_flop(self._calls.call(at))
+        return flop if isinstance(flop, int) else None
 
-    def _key(self, at: int) -> object:
-        """Whatever decides the count of a product."""
-        forward = self._forward_of.get(at)
-        own = (*_signature(self._calls.call(at)), self._inside(at), self._outputs(at))
-        return own if forward is None else (*own, forward in self._first, self._key(forward))
+    def _own_flop(self, call: ProfiledOperation) -> int | str:
+        """FLOP by a call's own sizes and settings, or why there are none. Calls that hold the same are equal in it."""
+        key = (call.name, call.input_shapes, call.input_dtypes, repr(call.concrete_inputs))  # (1,) == (True,)
+        if key not in self._own:
+            try:
+                self._own[key] = product_flop(call)
+            except Unavailable as fault:
+                self._own[key] = str(fault)
+        return self._own[key]
 
     def _size(self, at: int) -> Size:
         call, forward = self._calls.call(at), self._forward_of.get(at)
         try:
             units, flop = self._by_sizes(at, call)
         except Unavailable as fault:
-            if forward is None:
-                return Size(why=str(fault))
-            partner = self.size(forward)
-            why = "" if partner.unit_flop is not None else str(fault)
-            return replace(partner, units=self._units(at, call) if not why else None, why=why)
+            return self._of_forward(at, call, forward, str(fault))
         groups, tiles = _kernels_taken(call, self._inside(at))
         return Size(units, flop, groups, tiles)
 
+    def _of_forward(self, at: int, call: ProfiledOperation, forward: int | None, why: str) -> Size:
+        """A gradient's size by its forward call's, unless products inside have other counts. why: none itself."""
+        if forward is None:
+            return Size(why=why)
+        partner = self.size(forward)
+        if partner.unit_flop is None:
+            return replace(partner, units=None, why=why)
+        if self._least_inside(at) not in (0, partner.unit_flop, BOTH * partner.unit_flop):
+            return Size(why=f"{call.name}: the products inside do not agree with its forward call")
+        try:
+            return replace(partner, units=self._units(at, call))
+        except Unavailable as fault:
+            return Size(why=str(fault))
+
     def _by_sizes(self, at: int, call: ProfiledOperation) -> tuple[int, int]:
         """(units, FLOP of one). Raises Unavailable."""
-        try:
-            flop, asked = product_flop(call), _asked(call)
-        except Unavailable as fault:
-            return self._without_settings(at, call, fault)
+        flop = self._own_flop(call)
+        if isinstance(flop, str):
+            units, flop = self._without_settings(at, call, flop)
+            if self._least_inside(at) > units * flop:
+                raise Unavailable(f"{call.name}: the products inside are more than what was inferred of it")
+            return units, flop
+        asked = _asked(call)
         return (asked, flop // asked) if asked else (1 if asked is None else 0, flop)
 
-    def _without_settings(self, at: int, call: ProfiledOperation, fault: Unavailable) -> tuple[int, int]:
+    def _without_settings(self, at: int, call: ProfiledOperation, why: str) -> tuple[int, int]:
+        inside = self._flop_inside(at)
+        if kind_of_call(call.name) == "convolution":
+            if not _is_gradient(call):
+                return 1, self._forward_convolution(at, call, inside)
+            flop = self._gradient(at, call)
+            if isinstance(flop, int):
+                return self._gradients_made(at, call, flop, inside), flop
+            why = flop
         units = self._units(at, call)
+        if inside is None or not units or inside % units:
+            raise Unavailable(why)
+        return units, inside // units
+
+    def _forward_convolution(self, at: int, call: ProfiledOperation, inside: int | None) -> int:
+        if inside is not None and not is_readable(call):
+            return inside
+        return forward_flop(call, self._inside(at), self._outputs.of(at, inside))
+
+    def _gradient(self, at: int, call: ProfiledOperation) -> int | str:
+        """FLOP of one gradient of a convolution, or why there are none."""
+        forward = self._outputs.forward_of.get(at)
+        names = () if forward is None else (self._calls.names[forward], *self._inside(forward))
         try:
-            return units, self._inferred(at, call)
-        except Unavailable as other:
-            fault = other if kind_of_call(call.name) == "convolution" else fault
-        flop = self._flop_inside(at)
-        if flop is None:
-            raise fault
-        return units, flop // units
+            return gradient_flop(call, (*self._inside(at), *names))
+        except Unavailable as fault:
+            return str(fault)
+
+    def _gradients_made(self, at: int, call: ProfiledOperation, flop: int, inside: int | None) -> int:
+        """How many gradients of so many FLOP a call makes: as many as the products inside are, if they have a count."""
+        if inside is None or not flop:
+            return self._units(at, call)
+        if inside not in (flop, BOTH * flop):
+            raise Unavailable(f"{call.name}: the products inside do not agree with its sizes")
+        return inside // flop
 
     def _flop_inside(self, at: int) -> int | None:
         """What the outermost products inside a call that can be counted are together; None if one is lacking."""
@@ -128,45 +162,35 @@ class Sizing:
         numbers = [known[child] for child in self._calls.inside.get(at, ()) if child in known]
         return None if None in numbers else known_sum(numbers)
 
-    def _inferred(self, at: int, call: ProfiledOperation) -> int:
-        if not _is_gradient(call):
-            return forward_flop(call, self._inside(at), self._outputs(at))
-        forward = self._forward_of.get(at)
-        names = () if forward is None else (self._calls.names[forward], *self._inside(forward))
-        return gradient_flop(call, (*self._inside(at), *names))
+    def _least_inside(self, at: int) -> int:
+        """FLOP of the products inside that have a count, of one in another the outer."""
+        found, seen = 0, {at}
+        for inner in self._calls.within(at):
+            if int(self._calls.parent[inner]) not in seen:
+                continue
+            flop = self.flop_of(inner) if self._calls.product[inner] else None
+            found += flop or 0
+            if flop is None:
+                seen.add(inner)
+        return found
 
     def _units(self, at: int, call: ProfiledOperation) -> int:
-        """How many products the call makes, as far as its own mask does not say."""
+        """How many products the call makes, as far as its own mask does not say. Raises Unavailable."""
         if not _is_gradient(call):
             return 1
         asked = gradients_asked((call.name, *self._inside(at)))
         if asked is not None:
             return asked
+        taken = self._outputs.gradients_taken(at, call)
+        if taken is not None:
+            if None in taken:
+                raise Unavailable(f"{call.name}: the recording does not say which gradients were asked for")
+            return sum(map(bool, taken))
         return 1 if self._forward_of.get(at) in self._first else BOTH
 
     def _inside(self, at: int) -> tuple[str, ...]:
         """Names of the calls inside, each once."""
         return tuple(dict.fromkeys(self._calls.names[inner] for inner in self._calls.within(at)))
-
-    def _outputs(self, at: int) -> tuple[Sizes, ...]:
-        """What a convolution's output may have for sizes, where its settings do not tell: its gradient's first."""
-        call = self._calls.call(at)
-        if kind_of_call(call.name) != "convolution" or _is_gradient(call) or call.concrete_inputs:
-            return ()
-        gradient = self._gradient_of.get(at)
-        sizes = None if gradient is None else grad_output(self._calls.call(gradient))
-        return tuple(size for size in (sizes, self._next_input(at)) if size)
-
-    def _next_input(self, at: int) -> Sizes | None:
-        """First tensor of the next call beside this one, if that call is one to take the output."""
-        calls = self._calls
-        thread = calls.column("thread")
-        for other in range(at + 1, min(at + LOOK_AHEAD, len(calls))):
-            if thread[other] == thread[at] and calls.parent[other] == calls.parent[at]:
-                takes = kind_of_call(calls.names[other]) in TAKES_THE_OUTPUT
-                shapes = calls.column("input_shapes")[other] if takes else None
-                return tuple(shapes[0]) if shapes else None
-        return None
 
 
 def _is_gradient(call: ProfiledOperation) -> bool:
@@ -188,8 +212,3 @@ def _kernels_taken(call: ProfiledOperation, inside: tuple[str, ...]) -> tuple[in
     except Unavailable:
         return 1, 0
     return groups, fft_tiles(spatial, kernel)
-
-
-def _signature(call: ProfiledOperation) -> tuple[object, ...]:
-    """What of a call decides its count. repr: (1,) and (True,) are equal, and not the same settings."""
-    return call.name, call.input_shapes, repr(call.concrete_inputs)

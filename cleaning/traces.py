@@ -5,25 +5,35 @@ From the calls and kernels of a recording to products with their kernels, by sma
 forward pass (loss included), the backward pass, and what checkpointing recalculates; an optimizer's products and those
 of no phase are in none. No kernel is dropped, and no product is left out in silence.
 
+A total is of all calls of its phase or unknown (`trace_totals.py`).
+
 Not claimed: FLOP of what is no product; that a product without a kernel ran; anything of time, but which share of it
 is spent in kernels that look like a product's and are none of any.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 
 import pandas as pd
 
-from analysis.kernel_names import makes_products
 from cleaning.instances import FORWARD
-from cleaning.sums import known_sum
 from cleaning.trace_duplicates import deduplicated
 from cleaning.trace_found import found
-from cleaning.trace_instances import Table, read_table, records, with_flop
+from cleaning.trace_instances import read_table, records, with_flop
 from cleaning.trace_products import Cleaned, Product
-from cleaning.trace_repairs import lacks_kernels, repaired, repaired_flop
+from cleaning.trace_repairs import lacks_kernels, repaired
+from cleaning.trace_totals import (
+    UNKNOWN_OPERATOR,
+    PhaseTotal,
+    UnknownCall,
+    Unnamed,
+    phase_total,
+    product_time,
+    unknown_calls,
+    unnamed,
+)
 from results.records import CleaningLog, OperationInstance
 
 STATES = ("raw", "deduplicated", "repaired")
@@ -48,8 +58,12 @@ class CleanedTrace:
     kernels: the table that came in, by start, with found_flop, deduplicated_flop, repaired_flop (Int64), instance (-1:
     none) and fault. Rows with the fault "duplicate_launch" or "autotune" are no part of a step's time.
     faults: (reason, operations, FLOP that repair changed: raw + the sum over faults is repaired). totals: state →
-    phase → FLOP; None where nothing of the phase is known. unexplained_time_ratio: of the time of kernels that make
-    products by their name, the share in no product with a count; None: there are none.
+    phase → FLOP; None where a call of it has no count, or nothing of the phase was recorded. phase_totals: the same
+    with what is known at least, and the calls without a count. unknown_calls: those of operators that are not known.
+
+    Of the time of kernels that make products, by their names or as those of a product's call (None: there are none):
+    unexplained_time_ratio is the share in no call with a count, outside_time_ratio that in no recorded call,
+    product_time_s the whole.
     """
 
     instances: tuple[OperationInstance, ...]
@@ -58,6 +72,11 @@ class CleanedTrace:
     log: tuple[CleaningLog, ...]
     totals: Totals
     unexplained_time_ratio: float | None
+    phase_totals: Mapping[str, Mapping[str, PhaseTotal]]
+    unknown_calls: tuple[UnknownCall, ...]
+    outside_time_ratio: float | None
+    unnamed: Unnamed
+    product_time_s: float
 
 
 def clean(calls: pd.DataFrame, kernels: pd.DataFrame, source: str) -> CleanedTrace:
@@ -72,31 +91,28 @@ def clean(calls: pd.DataFrame, kernels: pd.DataFrame, source: str) -> CleanedTra
         outcome = step(products)
         products = outcome.products
         log.extend(outcome.log)
+    unknown = unknown_calls(table)
+    totals = {
+        state: {name: phase_total(products, unknown, state, phases) for name, phases in PHASES.items()}
+        for state in STATES
+    }
+    time = product_time(table, products)
+    lacking = {call.instance for call in unknown}
     return CleanedTrace(
-        instances=records(table, products),
+        instances=tuple(
+            replace(row, reason=UNKNOWN_OPERATOR) if row.index in lacking else row for row in records(table, products)
+        ),
         kernels=with_flop(table, products),
         faults=_faults(products),
         log=tuple(log),
-        totals=_totals(products),
-        unexplained_time_ratio=_unexplained(table, products),
+        totals={state: {name: total.flop for name, total in of.items()} for state, of in totals.items()},
+        unexplained_time_ratio=time.unexplained_ratio,
+        phase_totals=totals,
+        unknown_calls=unknown,
+        outside_time_ratio=time.outside_ratio,
+        unnamed=unnamed(table),
+        product_time_s=time.whole * 1e-9,
     )
-
-
-def instance_flop(product: Product, state: str) -> int | None:
-    """FLOP of a product in one of STATES."""
-    if state == "repaired":
-        return repaired_flop(product)
-    return known_sum(part.found if state == "raw" else part.deduplicated for part in product.parts)
-
-
-def _totals(products: Sequence[Product]) -> Totals:
-    return {
-        state: {
-            name: known_sum(instance_flop(product, state) for product in products if product.phase in phases)
-            for name, phases in PHASES.items()
-        }
-        for state in STATES
-    }
 
 
 def _faults(products: Iterable[Product]) -> tuple[Fault, ...]:
@@ -113,15 +129,3 @@ def _faults(products: Iterable[Product]) -> tuple[Fault, ...]:
                 more = (part.repaired or 0) - (part.found or 0)
                 changed[product.index] = changed.get(product.index, 0) + more
     return tuple((reason, len(changed), sum(changed.values())) for reason, changed in of.items())
-
-
-def _unexplained(table: Table, products: Sequence[Product]) -> float | None:
-    """Share of the time of kernels that make products in which no product with a count is."""
-    explained = {part.row for product in products if product.expected is not None for part in product.parts}
-    rows = zip(table.kernels["name"], table.kernels["what"], table.kernels["time_ns"], table.twins, strict=True)
-    whole = lost = 0
-    for row, (name, what, time_ns, twin) in enumerate(rows):
-        if not twin and (makes_products(name) if what == "kernel" else row in table.product_calls):
-            whole += time_ns
-            lost += 0 if row in explained else time_ns
-    return lost / whole if whole else None

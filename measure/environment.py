@@ -115,17 +115,9 @@ def device_facts(device: str) -> dict[str, Any]:
     return {**facts, **(_cpu_facts() if device.startswith("cpu") else _cuda_facts(device))}
 
 
-def preflight(device: str) -> dict[str, Any]:
-    """The device's state before a run: NVML's reading for CUDA, load and governor for a CPU.
-
-    Raises Unavailable where NVML cannot be reached (results.errors).
-    """
-    if device.startswith("cpu"):
-        return {"load_1min": load_average(), "governor": governor(), "cpu_usable": _usable_cpus()}
-    from measure.nvml import open_nvml
-
-    with open_nvml(int(device.partition(":")[2] or 0)) as gpu:
-        return gpu.preflight()
+def host_state() -> dict[str, Any]:
+    """What makes times on this host scatter, as of now: load, governor, and how many processors may be used."""
+    return {"load_1min": load_average(), "governor": governor(), "cpu_usable": _usable_cpus()}
 
 
 def overrides() -> list[str]:
@@ -226,6 +218,11 @@ def package_version(name: str) -> str | None:
 
 def torch_cuda_build() -> str | None:
     """The CUDA version that torch was built for, read from its files; None for a CPU-only build or no torch."""
+    return torch_build("cuda")
+
+
+def torch_build(field: str) -> str | None:
+    """A field of `torch.version` that is a text ("cuda", "hip"), read from torch's files; None if unset or no torch."""
     try:
         spec = importlib.util.find_spec("torch")
     except (ImportError, ValueError):
@@ -233,7 +230,7 @@ def torch_cuda_build() -> str | None:
     if spec is None or spec.origin is None:
         return None
     text = _text(Path(spec.origin).with_name("version.py"))
-    found = re.search(r"^cuda\b[^=\n]*=\s*'([^']+)'", text, re.MULTILINE)
+    found = re.search(rf"^{field}\b[^=\n]*=\s*'([^']+)'", text, re.MULTILINE)
     return found.group(1) if found else None
 
 

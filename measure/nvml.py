@@ -1,8 +1,8 @@
 """NVML, thinly: one device's clocks, power, energy, temperature and state, in SI units.
 
-`open_nvml` finds the card that CUDA calls by this number or UUID; `Nvml.poll` is one `Reading`, `Nvml.preflight` the
-state before a run. Errors are mapped here, once: one that ends everything is `Unavailable` with its cause; what a
-device does not offer is None, with the reason in `Nvml.reasons`. Nothing here changes a setting.
+The adapter of NVIDIA's GPUs (`measure/telemetry.py`). `open_nvml` finds the card that CUDA calls by this number or
+UUID. Errors are mapped here, once: one that ends everything is `Unavailable` with its cause (`DeviceLost` if the card
+is gone); what a device does not offer is None, with the reason in `Nvml.reasons`. Nothing here changes a setting.
 
 Not claimed: NVML's power is an average (1 s on most boards since Ampere); a value of 0 for power, clock, temperature or
 energy is taken as "not offered" (virtual GPUs fill with zeros). On a MIG slice all but memory is the whole GPU's. In a
@@ -13,16 +13,13 @@ from __future__ import annotations
 
 import os
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
-from analysis.telemetry import Reading, decode_event_reasons
+from analysis.telemetry import Reading
+from measure.telemetry import DeviceFacts, Processes, state_before
 from results.digests import hashed
-from results.errors import Unavailable
-
-Processes = tuple[tuple[int, int | None], ...]
-"""(pid, bytes of device memory or None) of each compute process that NVML shows."""
+from results.errors import DeviceLost, Unavailable
 
 PERMANENT = frozenset((2, 3, 4, 13, 25, 26))
 """nvmlReturn_t after which a field is not asked for again: invalid argument, not supported, no permission, function not
@@ -31,6 +28,25 @@ found, argument version mismatch, deprecated."""
 FATAL = frozenset((1, 9, 12, 15, 16, 18))
 """nvmlReturn_t after which nothing can be asked: uninitialized, driver not loaded, library not found, GPU lost, reset
 required, library and driver of different versions."""
+
+LOST = frozenset((15, 16))
+"""Those of them that end a sitting: GPU lost, reset required. The others may be NVML's own trouble."""
+
+EVENT_REASONS = {
+    0x001: "gpu_idle",
+    0x002: "applications_clocks_setting",
+    0x004: "sw_power_cap",
+    0x008: "hw_slowdown",
+    0x010: "sync_boost",
+    0x020: "sw_thermal_slowdown",
+    0x040: "hw_thermal_slowdown",
+    0x080: "hw_power_brake_slowdown",
+    0x100: "display_clock_setting",
+    0x200: "board_limit",
+    0x400: "reliability",
+}
+"""Bits of nvmlDeviceGetCurrentClocksEventReasons (NVML reference, nvmlClocksEventReasons; the last two from the older
+list of throttle reasons) → the vocabulary of `analysis.telemetry.EVENT_REASONS`, which has NVML's names."""
 
 Ask = tuple[tuple[str, ...], tuple[Any, ...], Callable[[Any], Any]]
 """Functions to try in order, further arguments (a name of a pynvml constant, or a number), and what becomes of the
@@ -47,6 +63,12 @@ def _hz(mhz: int) -> int | None:
 
 def _thousandth(milli: int) -> float | None:
     return milli / 1000 or None
+
+
+def decode_event_reasons(mask: int) -> tuple[str, ...]:
+    """Names of the bits set, lowest first; a bit that NVML does not document reads "0x…"."""
+    bits = (1 << i for i in range(mask.bit_length()))
+    return tuple(EVENT_REASONS.get(bit, hex(bit)) for bit in bits if mask & bit)
 
 
 POLLED: Mapping[str, Ask] = {
@@ -84,7 +106,7 @@ STATE: Mapping[str, Ask] = {
     "sm_clock_max_hz": (("nvmlDeviceGetMaxClockInfo",), ("NVML_CLOCK_SM",), _hz),
     "memory_clock_max_hz": (("nvmlDeviceGetMaxClockInfo",), ("NVML_CLOCK_MEM",), _hz),
 }
-"""Key of `Nvml.preflight` → how to ask for it."""
+"""Field of `DeviceFacts` → how to ask for it; the driver is asked without a device."""
 
 OF_THE_SLICE = ("memory_used_bytes",)
 """What a MIG slice knows of itself; the rest is asked of the GPU it is cut from."""
@@ -95,6 +117,9 @@ class Nvml:
 
     whole: handle of the GPU that a slice is cut from. clock: host time that readings carry.
     """
+
+    adapter = "nvml"
+    polls = True
 
     def __init__(self, nvml: Any, handle: Any, whole: Any = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._nvml = nvml
@@ -111,22 +136,13 @@ class Nvml:
         time_s = self._clock()
         return Reading(time_s=time_s, **{field: self._ask(field, *how) for field, how in POLLED.items()})
 
-    def preflight(self, baseline: Processes | None = None) -> dict[str, Any]:
-        """State before a run, JSON-able; None where the device does not say, with the reason under "absent".
+    def facts(self) -> DeviceFacts:
+        """What the device is and is set to. Raises Unavailable when the device or its driver is gone."""
+        return DeviceFacts(**{key: self._ask(key, *how) for key, how in STATE.items()}, driver=self._driver())
 
-        baseline: `processes()` of before any context of ours (None: now). "other_processes" counts it: all of them are
-        somebody else's. "processes_since" counts what came after; one for each worker of ours is expected.
-        """
-        state = {key: self._ask(key, *how) for key, how in STATE.items()}
-        state["driver"] = self._driver()
-        state |= {key: value for key, value in vars(self.poll()).items() if key != "time_s"}
-        now = self.processes()
-        baseline = now if baseline is None else baseline
-        known = now is not None and baseline is not None
-        state["other_processes"] = len(baseline) if baseline is not None else None
-        state["processes_since"] = _appeared(baseline or (), now or ()) if known else None
-        state["event_reasons"] = None if state["event_reasons"] is None else list(state["event_reasons"])
-        return state | {"absent": dict(self.reasons)}
+    def preflight(self, baseline: Processes | None = None) -> dict[str, Any]:
+        """State before a run: `measure.telemetry.state_before`."""
+        return state_before(self, baseline)
 
     def processes(self) -> Processes | None:
         """Compute processes that NVML shows on this device, in its own numbering of them; None if it does not say."""
@@ -279,15 +295,9 @@ def _mapped(nvml: Any, function: Callable[..., Any], *arguments: Any) -> Any:
 
 def _code_unless_fatal(fault: Any) -> int:
     if fault.value in FATAL:
-        raise Unavailable(f"NVML: {fault}") from fault
+        raise (DeviceLost if fault.value in LOST else Unavailable)(f"NVML: {fault}") from fault
     return int(fault.value)
 
 
 def _listed(processes: Sequence[Any]) -> Processes:
     return tuple(sorted(((int(p.pid), p.usedGpuMemory) for p in processes), key=lambda known: known[0]))
-
-
-def _appeared(before: Processes, now: Processes) -> int:
-    """How many are there that were not: by number of processes a pid, since a container may show one pid for all."""
-    fresh = Counter(pid for pid, _ in now) - Counter(pid for pid, _ in before)
-    return sum(fresh.values())

@@ -313,6 +313,7 @@ def _recorded(run: Run, raw: _Raw, table: Sequence[Operation] | None) -> _Profil
     operations: list[CleanedOperation] = []
     log: list[CleaningLog] = []
     lost: dict[str, str] = {}
+    outside: dict[str, float | None] = {}
     works = [work for work in WORKS if work != "epoch" and (work in run.profiled or work in run.unprofiled)]
     for work in works:
         file = recording_file(run.cell_id, run.attempt, work, run.profile)
@@ -329,11 +330,12 @@ def _recorded(run: Run, raw: _Raw, table: Sequence[Operation] | None) -> _Profil
             continue
         operations.extend(cleaned.operations)
         log.extend(cleaned.log)
+        outside[work] = cleaned.outside_time_ratio
     seen = replace(run, profiled=tuple(work for work in works if work not in lost), unprofiled=lost)
     rows = tuple(operations)
     return _Profile(
         rows,
-        profile_counts(seen, rows, table, run.profile),
+        profile_counts(seen, rows, table, run.profile, outside),
         tuple(log),
         raw.rows_or_problem("ratios", run, lambda: profile_ratios(seen, rows, table, run.profile)),
     )

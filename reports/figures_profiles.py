@@ -1,8 +1,9 @@
 """What a profiler recorded and what cleaning made of it: FLOP per image by batch size, and operation by operation.
 
 Drawn from cleaned/profile_counts.csv and cleaned/profiled_operations.csv.gz alone. As found: what the profiler itself
-counted; as cleaned: after duplicates were taken out and gaps filled from the recorded shapes. Counts are exact: equal
-ones of several cells are one mark, different ones are marks of their own, never a mean.
+counted; as cleaned: after duplicates were taken out and gaps filled from the recorded shapes. Where the profiler gives
+some products no number its sum is no total: its mark is a triangle, "at least". Counts are exact: equal ones of several
+cells are one mark, different ones are marks of their own, never a mean.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ _MOST_BARS = 54
 _LEAST_GROUPS = 16
 _MOST_FIGURES = 3
 _BAR_IN = 0.145
+_AT_LEAST: dict[str, Any] = {"marker": "^", "markerfacecolor": "none", "markersize": 6}
+"""A sum that leaves products out."""
 
 
 # --- FLOP per image by batch size ----------------------------------------------------------------------------------
@@ -43,7 +46,9 @@ def by_batch(frame: pd.DataFrame, variants: Mapping[str, str]) -> dict[str, Figu
     rows = panels.one_source(frame[frame["work"].isin(WORKS) & frame["phase"].isin(PHASES)])
     if rows.empty:
         return {}
-    rows = rows.assign(label=_labels(rows, variants), **{name: _per_image(rows, name) for name in ("found", "cleaned")})
+    states = {name: _per_image(rows, name) for name in ("found", "found_at_least", "cleaned")}
+    states["found_at_least"] = states["found_at_least"].where(states["found"].isna())
+    rows = rows.assign(label=_labels(rows, variants), **states)
     models = [str(label) for label in rows["label"].unique()]
     pages = panels.pages(models, _MOST_PANELS)
     return panels.named(BY_BATCH, [("", _batch_figure(rows, page)) for page in pages])
@@ -68,25 +73,28 @@ def _batch_figure(rows: pd.DataFrame, models: Sequence[str]) -> Figure:
     rows = rows[rows["label"].isin(models)]
     items = sorted(int(size) for size in rows["items"].unique())
     ticks = panels.roomy({int(size) for size in rows["batch_size"].unique()} & set(items) or items, items)
-    scale, prefix = _prefix(float(rows[["found", "cleaned"]].max().max()))
+    scale, prefix = _prefix(float(rows[["found", "found_at_least", "cleaned"]].max().max()))
     figure, drawn, spare = panels.grid(len(models), 4, 2.0 if len(models) <= 4 else 1.55, share_y=False)
     for axes, model in zip(drawn, models, strict=True):
         _batch_panel(axes, rows[rows["label"] == model], scale)
         panels.title(axes, model, len(models))
         panels.batch_axis(axes, ticks, (items[0], items[-1]))
     panels.plain(drawn, spare)
-    panels.legend(figure, _batch_marks())
+    panels.legend(figure, _batch_marks(bool(rows["found_at_least"].notna().any())))
     figure.supylabel(f"{prefix}FLOP per image", fontsize=style.LABEL_PT)
     panels.say_below(figure, "images in a step", "lines: the affine law a·b + c through the cleaned counts, per image")
     return figure
 
 
-def _batch_marks() -> list[Any]:
+def _batch_marks(partial: bool) -> list[Any]:
+    """partial: whether a sum as found leaves products out."""
     marks = []
     for phase, (colour, marker) in style.phase_looks().items():
         hollow = {"markerfacecolor": "none", "markersize": 6.5}
         marks.append(panels.mark(f"{phase}, as found", color=colour, marker=marker, **hollow))
         marks.append(panels.mark(f"{phase}, cleaned", color=colour, marker=marker, markersize=3.2))
+    if partial:
+        marks.append(panels.mark("as found, at least", color=panels.GREY, **_AT_LEAST))
     return marks
 
 
@@ -96,15 +104,15 @@ def _batch_panel(axes: Axes, rows: pd.DataFrame, scale: float) -> None:
     highest = 0.0
     for phase, (colour, marker) in style.phase_looks().items():
         mine = rows[rows["phase"] == phase]
-        for state, look in (("found", {"markerfacecolor": "none", "markersize": 6}), ("cleaned", {"markersize": 2.8})):
+        looks = {"found": {"markerfacecolor": "none", "markersize": 6}, "found_at_least": _AT_LEAST}
+        for state, look in {**looks, "cleaned": {"markersize": 2.8}}.items():
             points = mine.dropna(subset=[state]).drop_duplicates(subset=["items", state])
             if points.empty:
                 continue
             y = points[state] / scale
             highest = max(highest, float(y.max()))
-            axes.plot(
-                points["items"], y, marker=marker, color=colour, linestyle="none", clip_on=False, zorder=3, **look
-            )
+            drawn = {"marker": marker, "color": colour, "linestyle": "none", "clip_on": False, "zorder": 3, **look}
+            axes.plot(points["items"], y, **drawn)
         _law(axes, mine, colour, scale)
         known = set(mine.dropna(subset=["cleaned"])["items"])
         lost = mine[~mine["items"].isin(known)].drop_duplicates(subset=["items", "status"])

@@ -128,7 +128,7 @@ def _by_kind(rows: pd.DataFrame) -> Figure:
             lost = mine[(mine["state"] == "found") & mine["ratio"].isna()]
             if not lost.empty and not (mine["ratio"] < _CLOSE).any():
                 status = str(lost["status"].iloc[0])
-                words = "nothing counted" if status == "unavailable" else panels.why(status)
+                words = _why_no_ratio(lost) if status == "unavailable" else panels.why(status)
                 panels.write_word(axes, f"as found: {words}", 0, y + place, colour)
     axes.set_yticks(range(len(kinds)), kinds)
     _finish(axes, len(kinds))
@@ -137,6 +137,13 @@ def _by_kind(rows: pd.DataFrame) -> Figure:
     what = "a mark for each value" if rows["model"].nunique() > 1 else f"of {rows['model'].iloc[0]}"
     panels.say_below(figure, f"backward FLOP ÷ forward FLOP of a kind of operation; {what}", _source(rows))
     return figure
+
+
+def _why_no_ratio(rows: pd.DataFrame) -> str:
+    """Whether the recorder counted a part of the calls, or none."""
+    least = panels.floats(rows, ("forward_at_least_flop", "backward_at_least_flop"))
+    known = least["forward_at_least_flop"].fillna(0) + least["backward_at_least_flop"].fillna(0)
+    return "not all counted" if bool((known > 0).any()) else "nothing counted"
 
 
 def _kinds(rows: pd.DataFrame) -> list[str]:

@@ -2,7 +2,8 @@
 
 As found: what kernels (on a CPU: operator calls) get by PyProf's rule; deduplicated: each multiply-add once, what
 the post did by hand; repaired: gaps filled from sizes. A stroke is our own count, where the cell has one of that batch.
-Of kept recordings alone (`--profile`), one recorder a figure. Equal counts of several cells are one mark, never a mean.
+A sum that leaves products without a count out is a triangle, "at least". Of kept recordings alone (`--profile`), one
+recorder a figure. Equal counts of several cells are one mark, never a mean.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from cleaning.profiles import AT_LEAST
 from reports import panels, style
 from reports.words import fitting
 from results.records import RECORDERS
@@ -53,8 +55,11 @@ def states(frame: pd.DataFrame, variants: Mapping[str, str]) -> dict[str, Figure
 def _per_image(rows: pd.DataFrame, variants: Mapping[str, str]) -> pd.DataFrame:
     """FLOP an image of one work of each model, with a label."""
     rows = rows.assign(variant=[variants.get(cell, "") for cell in rows["cell_id"]])
-    numbers = panels.floats(rows, (*(f"{name}_flop" for name in (*STATES, "exact")), "items"))
-    images = {name: numbers[f"{name}_flop"] / numbers["items"] for name in (*STATES, "exact")}
+    columns = {name: f"{name}_flop" for name in (*STATES, "exact")}
+    columns |= {f"{state} at least": name for state, name in AT_LEAST.items()}
+    numbers = panels.floats(rows, (*columns.values(), "items"))
+    images = {name: numbers[column] / numbers["items"] for name, column in columns.items()}
+    images |= {f"{state} at least": images[f"{state} at least"].where(images[state].isna()) for state in STATES}
     rows = rows.assign(label=panels.labels(rows), place=rows["work"].map(WORKS.index), **images)
     first = rows.groupby(["source", "label"])["place"].transform("min")
     return rows[rows["place"] == first]
@@ -79,6 +84,8 @@ def _figure(rows: pd.DataFrame, models: Sequence[str]) -> Figure:
         for state, (words, marker, look) in STATES.items()
     ]
     stroke = panels.mark("our own count", color="0.1", marker="|", markersize=8)
+    if rows[[f"{state} at least" for state in STATES]].notna().any(axis=None):
+        marks.append(panels.mark("at least", color=panels.GREY, marker="^", markerfacecolor="none"))
     panels.legend(figure, [*marks, stroke])
     panels.say_below(figure, "FLOP per image", f"recorded by {rows['source'].iloc[0]}")
     return figure
@@ -96,7 +103,8 @@ def _row(axes: Axes, rows: pd.DataFrame, y: int, colours: Mapping[str, Any]) -> 
     known = 0
     for state, (_, marker, look) in STATES.items():
         values = sorted(set(rows[state].dropna()))
-        known += len(values)
+        least = sorted(set(rows[f"{state} at least"].dropna()))
+        known += len(values) + len(least)
         style_of = {
             "marker": marker,
             "color": colours[state],
@@ -106,6 +114,7 @@ def _row(axes: Axes, rows: pd.DataFrame, y: int, colours: Mapping[str, Any]) -> 
             **look,
         }
         axes.plot(values, [y] * len(values), **style_of)
+        axes.plot(least, [y] * len(least), **{**style_of, "marker": "^"})
     if not known:
         words = panels.why(str(rows["status"].iloc[0])) if len(rows) else "unknown"
         axes.annotate(words, (0, y), (3, 0), xycoords=axes.get_yaxis_transform(), va="center_baseline", **panels.WORDS)
@@ -115,7 +124,8 @@ def _across(axes: Axes, rows: pd.DataFrame) -> None:
     """The axis that both panels share: from zero, or logarithmic where models differ by far."""
     from matplotlib.ticker import EngFormatter
 
-    numbers = [value for name in (*STATES, "exact") for value in rows[name].dropna()]
+    names = [*STATES, "exact", *(f"{state} at least" for state in STATES)]
+    numbers = [value for name in names for value in rows[name].dropna()]
     above = [value for value in numbers if value > 0]
     if above and min(numbers) > 0 and max(above) / min(above) > _FAR:
         axes.set_xscale("log")

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from analysis.recorded import PRODUCTS
+from cleaning.trace_totals import UNKNOWN_OPERATOR
 from reports import gallery, panels, style
 from reports.figures_trace_counts import PHASES, counted
 from reports.words import PREFIXES, digits
@@ -44,12 +46,19 @@ def figures(directory: Path) -> dict[str, Figure]:
     """
     instances = gallery.read(directory / INSTANCES, OperationInstance)
     kernels = gallery.read(directory / KERNELS, Kernel)
-    products = instances[_known(instances, "expected_flop") | _known(instances, "raw_flop")]
-    drawn = counted(products)
+    known = _known(instances, "expected_flop") | _known(instances, "raw_flop")
+    products = instances[known | _without_count(instances)]
+    drawn = counted(instances[known])
     drawn |= _flop_per_step(products)
     drawn |= _ratios(products)
     drawn |= _timeline(instances, kernels)
     return drawn
+
+
+def _without_count(frame: pd.DataFrame) -> pd.Series[bool]:
+    """Operations that make products, by their kind or by their kernels, and have no count after repair."""
+    makes = frame["kind"].isin(PRODUCTS) | (frame["reason"] == UNKNOWN_OPERATOR)
+    return makes & frame["repaired_flop"].isna()
 
 
 def _known(frame: pd.DataFrame, name: str) -> pd.Series[bool]:
@@ -83,7 +92,7 @@ def _flop_per_step(products: pd.DataFrame) -> dict[str, Figure]:
     figure, (axes,), _ = panels.grid(1, 1, 1.2, width_in=style.PAGE_IN)
     for y, parts in enumerate(sums.values()):
         _stack(axes, y, {phase: flop / scale for phase, flop in parts.items()}, highest / scale)
-    axes.set_yticks(range(len(STATES)), STATES)
+    axes.set_yticks(range(len(STATES)), [_state(rows, state) for state in STATES])
     axes.set_ylim(len(STATES) - 0.4, -0.6)
     axes.set_xlim(0, highest / scale * 1.02 or 1.0)
     axes.grid(axis="y", visible=False)
@@ -93,6 +102,11 @@ def _flop_per_step(products: pd.DataFrame) -> dict[str, Figure]:
     what = f"a step, mean of {steps}" if rows["step"].notna().any() else "the recording"
     panels.say_below(figure, f"{prefix}FLOP of {what}: as found, without double counts, with gaps filled from shapes")
     return {"flop_per_step": figure}
+
+
+def _state(rows: pd.DataFrame, state: str) -> str:
+    """The state, and whether a product of it has no count, so that its bar is no total."""
+    return f"{state}\nat least" if state in _gaps(rows) else state
 
 
 def _stack(axes: Axes, y: int, parts: Mapping[str, float], highest: float) -> None:
@@ -131,11 +145,13 @@ def _ratios(products: pd.DataFrame) -> dict[str, Figure]:
     rows = products[products["phase"].isin(("forward", "backward"))]
     both = rows[rows["kind"].isin(rows.loc[rows["phase"] == "backward", "kind"])]
     kinds = panels.in_order(both["kind"], ("convolution", "matmul", "attention", "recurrent"))
-    found = {kind or "other": _pair(rows[rows["kind"] == kind]) for kind in kinds}
+    rows = rows.assign(kind=rows["kind"].replace("", "other"))
+    found = {kind: _pair(rows[rows["kind"] == kind]) for kind in (kind or "other" for kind in kinds)}
     if len(found) > 1:
         found["all"] = _pair(rows)
-    found = {kind: pair for kind, pair in found.items() if pair["repaired"] is not None or pair["raw"]}
-    if not found:
+    gaps = {kind: _gaps(rows if kind == "all" else rows[rows["kind"] == kind]) for kind in found}
+    found = {kind: pair for kind, pair in found.items() if pair["repaired"] is not None or pair["raw"] or gaps[kind]}
+    if not any(value is not None for pair in found.values() for value in pair.values()):
         return {}
     figure, (axes,), _ = panels.grid(1, 1, 0.35 + 0.42 * len(found), width_in=style.PAGE_IN)
     colour = _colour("forward")
@@ -143,11 +159,11 @@ def _ratios(products: pd.DataFrame) -> dict[str, Figure]:
         "raw": {"facecolor": "white", "edgecolor": "0.4", "hatch": "xxxx", "linewidth": 0.6},
         "repaired": {"facecolor": colour, "edgecolor": colour, "linewidth": 0},
     }
-    for y, pair in enumerate(found.values()):
+    for y, (kind, pair) in enumerate(found.items()):
         for aside, state in ((-0.19, "raw"), (0.19, "repaired")):
             value = pair[state]
             if value is None:
-                panels.write_word(axes, "no forward count", 0, y + aside)
+                panels.write_word(axes, "not all counted" if state in gaps[kind] else "no forward count", 0, y + aside)
                 continue
             axes.barh(y + aside, value, height=0.34, **looks[state])
             box = {"facecolor": "white", "edgecolor": "none", "pad": 0.4}
@@ -180,10 +196,18 @@ def _ratio_legend(figure: Figure, looks: Mapping[str, dict[str, Any]]) -> None:
     panels.legend(figure, [*(Patch(label=words[state], **look) for state, look in looks.items()), rule])
 
 
+def _gaps(rows: pd.DataFrame) -> set[str]:
+    """The states in which a product has no count."""
+    return {state for state in STATES if rows[f"{state}_flop"].isna().any()}
+
+
 def _pair(rows: pd.DataFrame) -> dict[str, float | None]:
-    """State → backward ÷ forward; None without a forward count, or where a cleaned one is unknown."""
+    """State → backward ÷ forward; None without a forward count, or where one of the counts is unknown."""
     found: dict[str, float | None] = {}
     for state in ("raw", "repaired"):
+        if state in _gaps(rows):
+            found[state] = None
+            continue
         sums = [_numbers(rows[rows["phase"] == phase], f"{state}_flop").sum() for phase in ("forward", "backward")]
         found[state] = sums[1] / sums[0] if sums[0] else None
     return found

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from statistics import median
 
+from cleaning.sums import known_sum, whole_sum
 from reports.cell_names import model_name
 from reports.findings_data import Published, largest_batch, widest
 from reports.findings_words import IN_PART, OPEN, SETTLED, Section, cells, link, named, picture, table, times
@@ -77,13 +78,21 @@ def _operation_table(cell: Run, phase: str, products: Sequence[CleanedOperation]
         mine = [product for product in products if product.name == name]
         verdicts = Counter(product.verdict for product in mine)
         told = ", ".join(f"{count} {verdict}" for verdict, count in verdicts.items())
-        found, cleaned = (sum(getattr(p, field) or 0 for p in mine) for field in ("found_flop", "cleaned_flop"))
-        rows.append((f"`{name}`", str(len(mine)), _flop(found), _flop(cleaned), told))
-    found, cleaned = (sum(getattr(p, field) or 0 for p in products) for field in ("found_flop", "cleaned_flop"))
-    rows.append(("all", str(len(products)), _flop(found), _flop(cleaned), ""))
+        rows.append((f"`{name}`", str(len(mine)), *_found_and_cleaned(mine), told))
+    rows.append(("all", str(len(products)), *_found_and_cleaned(products), ""))
     of = f"{cell.model}, batch {cell.batch_size}, by torch.profiler {cells([cell.cell_id])}"
     head = f"{phase.capitalize()} pass of {of}:"
     return f"{head}\n\n{table(('operation', 'calls', 'as found', 'cleaned', 'as found it is'), rows)}"
+
+
+def _found_and_cleaned(products: Sequence[CleanedOperation]) -> tuple[str, str]:
+    """The sums of what was found and of what is cleaned; with a product without a number, what they are at least."""
+    sums = []
+    for field in ("found_flop", "cleaned_flop"):
+        numbers = [getattr(product, field) for product in products]
+        whole, known = whole_sum(numbers), known_sum(numbers)
+        sums.append("unknown" if known is None else _flop(known) if whole is not None else f"at least {_flop(known)}")
+    return sums[0], sums[1]
 
 
 def _flop(value: int) -> str:
@@ -181,7 +190,7 @@ def backward_forward(runs: Sequence[Published], folder: str) -> Section:
     note = (
         "*Exact* is our own count of the step; *2 − first ÷ all* is worked out from the forward pass alone; "
         "*cleaned* is torch.profiler's recording of a batch after duplicates and gaps are repaired from recorded "
-        "shapes."
+        "shapes; *as found* there is no ratio where the recorder gives calls no number."
     )
     return Section(title, SETTLED, answer, (f"From {run.name}, batch {size}.", table(heads, rows), note))
 
@@ -201,6 +210,11 @@ def _exact(run: Published, cell: Run) -> float | None:
     return row.ratio if row else None
 
 
+def _of_a_part(row: Ratio) -> bool:
+    """Whether a side of a ratio lacks calls: what older runs wrote of a recorder that leaves calls out."""
+    return row.unknown_calls > 0 or "have no count" in row.reason
+
+
 def _ratios_of(run: Published, cell: Run) -> tuple[str, ...] | None:
     own = _of(run, cell, OWN, "", "cleaned")
     if own is None or own.ratio is None:
@@ -211,5 +225,5 @@ def _ratios_of(run: Published, cell: Run) -> tuple[str, ...] | None:
         _of(run, cell, "flop_counter_mode", "", "found"),
     ]
     closed = "–" if own.exact_ratio is None else f"{own.exact_ratio:.6f}"
-    told = ["–" if row is None or row.ratio is None else f"{row.ratio:.6g}" for row in others]
+    told = ["–" if row is None or row.ratio is None or _of_a_part(row) else f"{row.ratio:.6g}" for row in others]
     return (model_name(cell), cells([cell.cell_id]), f"{own.ratio:.6f}", closed, *told)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 from statistics import median
 
 from reports.findings_data import Published, alike, bandwidth, widest
 from reports.findings_traffic import Traffic, rank_correlation, traffic, traffic_table
 from reports.findings_words import IN_PART, OPEN, SETTLED, Section, link, named, picture, share
 from reports.words import digits, percent, si
+from results.records import Run, Utilization
 
 LOW = ("mobilenet_v2", "efficientnet_b0")
 """The models whose utilization the post could not explain."""
@@ -39,16 +41,18 @@ def low_utilization(runs: Sequence[Published], folder: str) -> Section:
     bound = any(t.attainable_ratio is not None for t in found)
     elsewhere = None if bound else bounded(runs)
     still_open = "" if bound else f" The attainable bound{_but_for(elsewhere)}, and every GPU, are open."
+    reached = " and ".join(_said(t, repeated(runs, run, t)) for t in low)
     answer = (
-        f"Real, on {run.device_name}: by the exact count {' and '.join(_said(t) for t in low)} of the peak, at most "
-        f"1/{gap:.2g} of the median of the other {len(others)} models, and no miscount explains it.{still_open}"
+        f"Real, on {run.device_name}: by the exact count {reached}, "
+        f"at most 1/{gap:.2g} of the median of the other {len(others)} models of the run, and no miscount explains it."
+        f"{still_open}"
     )
     missing = (
         "**Open**: achieved DRAM bandwidth (of a GPU that has such counters), and the attainable bound: no memory "
         "bandwidth of this device is published (`python -m runners.ceiling --out results/published/NAME`)."
     )
     body = (
-        "\n".join((*_not_the_count(runs, low), *_the_bytes(found, low))),
+        "\n".join((*_not_the_count(runs, low), *_the_bytes(found, low), *_between_runs(runs, run, low))),
         picture("Utilization against FLOP for each byte that operations move, one dot a model", f"images/{PICTURE}"),
         traffic_table(run, found),
         *(() if elsewhere is None else _with_bounds(elsewhere)),
@@ -56,6 +60,25 @@ def low_utilization(runs: Sequence[Published], folder: str) -> Section:
         *(() if bound else (missing,)),
     )
     return Section(title, SETTLED if bound and run.on_gpu else IN_PART, answer, body)
+
+
+def repeated(runs: Sequence[Published], run: Published, each: Traffic) -> list[Utilization]:
+    """The fractions of the same cell in other runs on a device of the same name, the oldest run first."""
+    own = each.run
+    rows = []
+    for other in sorted(runs, key=lambda other: other.data.manifest.created_at):
+        same = [
+            cell
+            for cell in other.measured
+            if other is not run and other.device_name == run.device_name and _conditions(cell) == _conditions(own)
+        ]
+        rows += [row for cell in same if (row := other.headline(cell)) is not None]
+    return rows
+
+
+def _conditions(cell: Run) -> tuple[object, ...]:
+    """What decides a training step of a cell. Repeats and what else was asked of it do not."""
+    return cell.model, cell.batch_size, cell.precision, cell.layout, cell.compile, cell.optimizer, cell.hyper
 
 
 def bounded(runs: Sequence[Published]) -> Published | None:
@@ -118,8 +141,39 @@ def _steadiest(run: Published) -> int:
     return min(sizes, key=lambda size: (-len(sizes[size]), max(sizes[size])))
 
 
-def _said(each: Traffic) -> str:
-    return f"{each.run.model} {share(each.row)} % [`{each.run.cell_id}`]"
+def _said(each: Traffic, others: Sequence[Utilization]) -> str:
+    own = f"{each.run.model} {share(each.row)} % of the peak [`{each.run.cell_id}`]"
+    if not others:
+        return own
+    elsewhere = " and ".join(f"{share(row)} % [`{row.cell_id}`]" for row in others)
+    return f"{own} (in another run {elsewhere})"
+
+
+def _between_runs(runs: Sequence[Published], run: Published, low: Sequence[Traffic]) -> list[str]:
+    """What the intervals do not hold, with the runs of one machine that show it."""
+    apart = []
+    for each in low:
+        for row in repeated(runs, run, each):
+            peaks = (each.row.peak_flop_per_s, row.peak_flop_per_s)
+            ceilings = " and ".join(si(peak, "FLOP/s") for peak in peaks if peak)
+            verdict = "overlap" if _overlap(each.row, row) else "do not overlap"
+            apart.append(f"of {each.run.model} {share(each.row)} and {share(row)} % {verdict} (peaks: {ceilings})")
+    shown = f" The intervals {'; those '.join(apart)}." if apart else ""
+    return [
+        "* **Between runs.** An interval is of the timed blocks of one process against one ceiling. What runs, "
+        f"processes and ceilings differ by is not in it.{shown} {named(each.run.cell_id for each in low)}"
+    ]
+
+
+def _overlap(a: Utilization, b: Utilization) -> bool:
+    """Whether two intervals have a point in common; without both ends an interval is taken as without end."""
+
+    def ends(row: Utilization) -> tuple[float, float]:
+        low, high = row.utilization_low_ratio, row.utilization_high_ratio
+        return (0.0 if low is None else low), (inf if high is None else high)
+
+    (low_a, high_a), (low_b, high_b) = ends(a), ends(b)
+    return low_a <= high_b and low_b <= high_a
 
 
 def _not_the_count(runs: Sequence[Published], low: Sequence[Traffic]) -> list[str]:

@@ -137,7 +137,7 @@ def profile_counts(rows: Sequence[ProfileCount]) -> Table | None:
     for (model, source), mine in sorted(models.items(), key=lambda item: natural(item[0][0])):
         work = next(name for name in ("batch", "one", mine[0].work) if any(row.work == name for row in mine))
         of = {phase: [r for r in mine if (r.work, r.phase) == (work, phase)] for phase in ("forward", "backward")}
-        flop = (span(map(_of_an_image(state), of[phase]), _flop_text) for phase in of for state in _STATES)
+        flop = (_images_text(state, of[phase]) for phase in of for state in _STATES)
         cleaned = (
             " + ".join(span((getattr(row, name) for row in of[phase]), str) for phase in of) for name in _CLEANED
         )
@@ -242,6 +242,15 @@ def _found_and_cleaned(rows: Sequence[Ratio]) -> str:
     if found == UNKNOWN or all(row.state == "found" for row in rows):
         return cleaned if found == UNKNOWN else found
     return found if found == cleaned else f"{found} → {cleaned}"
+
+
+def _images_text(state: str, rows: Sequence[ProfileCount]) -> str:
+    """FLOP an image of a state; of one in which a product has no number what it is at least."""
+    whole = span(map(_of_an_image(state), rows), _flop_text)
+    partial = [row for row in rows if row.found_flop is None and row.found_at_least_flop is not None and row.items]
+    if state != "found" or not partial:
+        return whole
+    return f"at least {span(((row.found_at_least_flop or 0) / row.items for row in partial), _flop_text)}"
 
 
 def _of_an_image(state: str) -> Callable[[ProfileCount], float | None]:

@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.peaks import Device
 from analysis.recorded import PRODUCTS
+from cleaning.sums import whole_sum
 from reports.columns import WIDTH
-from reports.trace_rates import FAST_ALGORITHM, IMPOSSIBLE, Rate, rates, together
-from reports.words import PREFIXES, digits, fitting, percent, si, si_time
+from reports.trace_lines import impossible as impossible
+from reports.trace_lines import kernel_counts, partial_lines, rate_lines, unexplained_lines, without_count
+from reports.words import PREFIXES, digits, fitting, si_time
 from results.records import Kernel, OperationInstance, header
 from results.rows import to_text as text_of
 
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from rich.table import Table
 
+    from cleaning.trace_totals import PhaseTotal
     from cleaning.traces import CleanedTrace
 
 STATES = {"raw": "as found", "deduplicated": "each multiply-add once", "repaired": "gaps filled from shapes, too"}
@@ -88,21 +91,28 @@ def document(trace: Trace) -> dict[str, Any]:
     """The JSON document: FLOP of the whole recording, not of a step; None for unknown."""
     cleaned = trace.cleaned
     return {
-        "totals": {state: {f"{phase}_flop": _total(trace, state, phase) for phase in PHASES} for state in STATES},
+        "totals": {state: {f"{phase}_flop": _total(trace, state, phase).flop for phase in PHASES} for state in STATES},
         "steps": trace.steps,
         "kernels": kernel_counts(cleaned.kernels),
         "faults": [
             {"reason": reason, "operations": operations, "flop": flop} for reason, operations, flop in cleaned.faults
         ],
         "unexplained_time_ratio": cleaned.unexplained_time_ratio,
+        "at_least": _by_phase(trace, "at_least"),
+        "unknown_calls": _by_phase(trace, "unknown_calls"),
+        "unknown_time_ratio": _by_phase(trace, "unknown_time_ratio"),
+        "outside_time_ratio": cleaned.outside_time_ratio,
+        "unnamed_time_ratio": cleaned.unnamed.time_ratio,
+        "unnamed_kernels": [{"name": name, "time_s": time_s} for name, time_s in cleaned.unnamed.longest],
     }
 
 
-def kernel_counts(kernels: pd.DataFrame) -> dict[str, int]:
-    """Kernels (of a recording without a device: operator calls) that were read, and how many found their operation."""
-    mine = kernels[kernels["what"].isin(("kernel", "call"))]
-    attributed = int(((mine["call"] >= 0) | (mine["instance"] >= 0)).sum())
-    return {"read": len(mine), "attributed": attributed, "unattributed": len(mine) - attributed}
+def _by_phase(trace: Trace, what: str) -> dict[str, dict[str, Any]]:
+    """State → phase → one field of its total: the shape of the totals."""
+    found = trace.cleaned.phase_totals
+    return {
+        state: {f"{phase}_flop": getattr(found[state][f"{phase}_flop"], what) for phase in PHASES} for state in STATES
+    }
 
 
 def kernels_csv(trace: Trace) -> str:
@@ -132,9 +142,8 @@ def _texts(column: pd.Series[Any]) -> list[str]:
     return ["" if gap else text_of(value) for gap, value in zip(unknown, column.tolist(), strict=True)]
 
 
-def _total(trace: Trace, state: str, phase: str) -> int | None:
-    flop: int | None = trace.cleaned.totals[state][f"{phase}_flop"]
-    return flop
+def _total(trace: Trace, state: str, phase: str) -> PhaseTotal:
+    return trace.cleaned.phase_totals[state][f"{phase}_flop"]
 
 
 # --- text ------------------------------------------------------------------------------------------------------------
@@ -150,6 +159,8 @@ def to_text(trace: Trace, device: Device | None = None, width: int = WIDTH, colo
     for line in heading(trace):
         console.print(Text(line, style="bold"))
     console.print(totals_table(trace))
+    for line in partial_lines(trace):
+        console.print(Text(line))
     if (ratios := ratios_table(trace)).row_count:
         console.print(ratios)
     if trace.cleaned.faults:
@@ -187,18 +198,26 @@ def has_products(trace: Trace) -> bool:
 
 
 def totals_table(trace: Trace) -> Table:
-    """FLOP a step of each state by phase, with backward ÷ forward."""
+    """FLOP a step of each state by phase, with backward ÷ forward; "at least" where a call of it has no count."""
     of = "a step" if trace.steps else "in all"
-    shown = [phase for phase in PHASES if phase != "recompute" or _total(trace, "repaired", phase)]
-    table = _table(f"FLOP {of}", "", *shown, "backward ÷ forward")
+    again = _total(trace, "repaired", "recompute")
+    shown = [phase for phase in PHASES if phase != "recompute" or again.flop or again.unknown_calls]
+    table = _table(f"FLOP {of}")
+    table.add_column("", overflow="fold")
+    for name in (*shown, "backward ÷ forward"):
+        table.add_column(name, justify="right", no_wrap=True)
     for state, meaning in STATES.items():
-        flop = [_total(trace, state, phase) for phase in shown]
-        table.add_row(state, meaning, *(_flop(each, trace.steps) for each in flop), _ratio(flop[1], flop[0]))
+        totals = [_total(trace, state, phase) for phase in shown]
+        cells = (_at_least(total, trace.steps) for total in totals)
+        table.add_row(state, meaning, *cells, _ratio(totals[1].flop, totals[0].flop))
     return table
 
 
 def ratios_table(trace: Trace) -> Table:
-    """Backward ÷ forward by kind of operation, as found and as cleaned, beside the rule of thumb of 2 to 1."""
+    """Backward ÷ forward by kind of operation, as found and as cleaned, beside the rule of thumb of 2 to 1.
+
+    A ratio of which a side has a call without a count is unknown.
+    """
     table = _table("backward ÷ forward", "forward", "backward", "found", "cleaned", "rule")
     for kind, instances in by_kind(trace.cleaned.instances).items():
         sides = {phase: [i for i in instances if i.phase in phases] for phase, phases in SIDES.items()}
@@ -211,12 +230,12 @@ def ratios_table(trace: Trace) -> Table:
 
 
 def by_kind(instances: Iterable[OperationInstance]) -> dict[str, list[OperationInstance]]:
-    """Kind → operations that count as products, the largest kind first."""
+    """Kind → operations that count as products, or have no count, the largest kind first."""
     found: dict[str, list[OperationInstance]] = {}
     for instance in instances:
-        if instance.expected_flop or instance.raw_flop:
+        if instance.expected_flop or instance.raw_flop or without_count(instance):
             found.setdefault(instance.kind or "other", []).append(instance)
-    return dict(sorted(found.items(), key=lambda item: -(_sum(item[1], "repaired") or 0)))
+    return dict(sorted(found.items(), key=lambda item: -sum(i.repaired_flop or 0 for i in item[1])))
 
 
 def faults_table(trace: Trace) -> Table:
@@ -273,57 +292,6 @@ def times(instance: OperationInstance) -> str:
     return f"{digits(instance.raw_flop / instance.expected_flop)} ×"
 
 
-def unexplained_lines(trace: Trace) -> list[str]:
-    """The share of time that nothing explains, and what is not counted."""
-    ratio = trace.cleaned.unexplained_time_ratio
-    lost = [i for i in trace.cleaned.instances if i.kind in PRODUCTS and i.expected_flop is None]
-    share = "unknown" if ratio is None else f"{percent(ratio)} of the time of kernels that make products by their name"
-    told = [f"unexplained: {share}"]
-    if lost:
-        names = list(dict.fromkeys(i.name for i in lost))
-        told.append(f"no count from sizes: {len(lost)} operations ({', '.join(names[:3])}{', …' * (len(names) > 3)})")
-    return told
-
-
-def rate_lines(trace: Trace, device: Device | None) -> list[str]:
-    """How fast the products ran, and what was faster than it can be."""
-    if device is None:
-        name = trace.device_name
-        return [f"no rate: analysis/peaks.csv has no {name}; --device names one that it has"] if name else []
-    cleaned = trace.cleaned
-    found = rates(cleaned.instances, cleaned.kernels, device)
-    share = together(found, int(cleaned.kernels["time_ns"].sum()) / 1e9)
-    if share is None:
-        return [f"no rate: no product has a count, a time of its kernels and a peak of {device.name}"]
-    told = [f"{percent(share)} of the dense peak while kernels ran ({device.name}: {device.source})"]
-    lost = kernel_counts(cleaned.kernels)["unattributed"]
-    return told + [_rate_line(rate, lost) for rate in found]
-
-
-def impossible(trace: Trace, device: Device | None) -> list[str]:
-    """A line for each tensor unit whose products ran faster than its dense peak.
-
-    None where kernels found no operation: some of these products' time may be theirs.
-    """
-    if device is None or kernel_counts(trace.cleaned.kernels)["unattributed"]:
-        return []
-    found = rates(trace.cleaned.instances, trace.cleaned.kernels, device)
-    return [_rate_line(rate) for rate in found if rate.mark == IMPOSSIBLE]
-
-
-def _rate_line(rate: Rate, lost: int = 0) -> str:
-    """lost: kernels without an operation."""
-    peak = f"{si(rate.peak_flop_per_s, 'FLOP/s')}"
-    said = f"{rate.unit}: {si(rate.flop / rate.time_s, 'FLOP/s')} in its products, {percent(rate.ratio)} of {peak}"
-    if not rate.mark:
-        return said
-    many = f"{len(rate.above)} of {rate.operations} operations are above the peak"
-    why = "Winograd or FFT need fewer multiplications"
-    if rate.mark != FAST_ALGORITHM:
-        why = f"some of the {lost} kernels without an operation may be theirs" if lost else "which cannot be"
-    return f"{said}; {rate.mark}: {many}, {why}"
-
-
 # --- cells -----------------------------------------------------------------------------------------------------------
 
 
@@ -352,5 +320,12 @@ def _ratio(above: int | None, below: int | None) -> str:
 
 
 def _sum(instances: Sequence[OperationInstance], state: str) -> int | None:
-    known = [flop for i in instances if (flop := getattr(i, f"{state}_flop")) is not None]
-    return sum(known) if known else None
+    """The sum of a state's counts; None where there are none, or one of them is unknown."""
+    return whole_sum(getattr(i, f"{state}_flop") for i in instances) if instances else None
+
+
+def _at_least(total: PhaseTotal, steps: int | None) -> str:
+    """A total; of one that leaves calls out what it is at least."""
+    if total.flop is None and total.at_least is not None:
+        return f"at least {_flop(total.at_least, steps)}" if total.at_least else "unknown"
+    return _flop(total.flop, steps)

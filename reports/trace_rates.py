@@ -1,8 +1,9 @@
 """How fast the products of a recorded profile ran against the datasheet's dense peak of the unit that ran them.
 
-FLOP are the repaired ones, recomputation included, since the device did them; time is that of kernels, so idle time
-between them is not in it: this is no utilization of a training step. A ratio above 1 cannot be on tensor units: then a
-count, a time or the peak is wrong. On IEEE fp32 a fast algorithm (Winograd, FFT) does with fewer multiplications.
+FLOP are the repaired ones, recomputation included, since the device did them; time is that of the kernels of the very
+calls that are counted, so that a call without a count is in neither. Idle time and other kernels are not in it: this is
+no utilization of a training step. A ratio above 1 cannot be on tensor units: then a count, a time or the peak is wrong.
+On IEEE fp32 a fast algorithm (Winograd, FFT) does with fewer multiplications.
 
 Not claimed: that the clock was the one the peak is quoted for, nor which unit ran an fp32 product whose kernels' names
 do not say so.
@@ -11,10 +12,11 @@ do not say so.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from analysis.kernel_names import makes_products
 from analysis.peaks import Device
 from analysis.precisions import PRECISIONS, TENSOR_UNITS, unit_of
 from analysis.recorded import torch_dtype
@@ -44,6 +46,7 @@ class Rate:
     peak_flop_per_s: float
     operations: int
     above: tuple[int, ...] = ()  # indices of operations faster than the peak
+    indices: tuple[int, ...] = ()  # of all of its operations
 
     @property
     def ratio(self) -> float:
@@ -70,10 +73,21 @@ def rates(instances: Sequence[OperationInstance], kernels: pd.DataFrame, device:
     return tuple(sorted(made, key=lambda rate: -rate.flop))
 
 
-def together(rates: Iterable[Rate], time_s: float) -> float | None:
-    """Σ FLOP ÷ peak of each unit, over `time_s`: the whole share of the peak; None without anything."""
+def together(rates: Sequence[Rate]) -> float | None:
+    """Σ FLOP ÷ peak of each unit, over the time of the kernels of the same products; None without any."""
+    time_s = sum(rate.time_s for rate in rates)
     ideal_s = sum(rate.flop / rate.peak_flop_per_s for rate in rates)
     return ideal_s / time_s if ideal_s and time_s > 0 else None
+
+
+def product_time_s(rates: Sequence[Rate], kernels: pd.DataFrame) -> float:
+    """Time of the kernels that make products in the calls that rates are of: by their names, else all of a call's."""
+    mine = {index for rate in rates for index in rate.indices}
+    rows = kernels[kernels["instance"].isin(mine) & (kernels["what"] == "kernel")]
+    rows = rows[rows["fault"] != "duplicate_launch"]
+    makes = rows["name"].map(makes_products).astype(bool)
+    named = rows["instance"].isin(rows.loc[makes, "instance"])
+    return float(rows.loc[makes | ~named, "time_ns"].sum()) * 1e-9
 
 
 def _rate(unit: str, instances: Sequence[OperationInstance], peaks: Mapping[str, float]) -> Rate:
@@ -84,6 +98,7 @@ def _rate(unit: str, instances: Sequence[OperationInstance], peaks: Mapping[str,
         time_s=sum(instance.kernel_time_s or 0.0 for instance in instances),
         peak_flop_per_s=peak,
         operations=len(instances),
+        indices=tuple(i.index for i in instances),
         above=tuple(i.index for i in instances if (i.repaired_flop or 0) > peak * _most_s(i)),
     )
 

@@ -9,6 +9,10 @@ class Unavailable(Exception):
     """Something this machine or installation does not offer: no GPU, no permission, no such counter."""
 
 
+class DeviceLost(Unavailable):
+    """The device is gone for good, or must be reset: nothing more can be measured on it in this sitting."""
+
+
 class Inconsistent(Exception):
     """The data contradict each other, so that no number can be given from them."""
 

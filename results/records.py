@@ -340,6 +340,9 @@ class Utilization(Record):
     warnings: tuple[str, ...] = ()
     variant: str = ""  # what else sets the cell apart: "layout=channels_last, compile=true"
     repeat: int = 0
+    at_least_flop: int | None = None  # of one step, what is known where model_flop is not, from a profile
+    unknown_calls: int = 0  # products of the profile without a count
+    unknown_time_ratio: float | None = None  # the share of their time in that of the products
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -449,6 +452,12 @@ class ProfileCount(Record):
     unknown: int = 0  # operations whose recorded shapes give no count
     status: str = "ok"
     reason: str = ""
+    at_least_flop: int | None = None  # sum of the products that have a count; cleaned_flop is None if one has none
+    unknown_calls: int = 0  # products without a count: unknown
+    unknown_time_ratio: float | None = None  # of the time of the products, the share of those without a count
+    found_at_least_flop: int | None = None  # sum of what was found; found_flop is None if a product has no number
+    deduplicated_at_least_flop: int | None = None
+    outside_time_ratio: float | None = None  # of the time of kernels that make products, the share of no recorded call
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -471,6 +480,9 @@ class Ratio(Record):
     exact_ratio: float | None = None  # of the model: 2 - share of the first operation, whose input needs no gradient
     status: str = "ok"
     reason: str = ""
+    forward_at_least_flop: int | None = None  # sum of the calls that have a count; forward_flop is None if one has none
+    backward_at_least_flop: int | None = None
+    unknown_calls: int = 0  # calls without a count, of both sides
 
 
 @dataclass(frozen=True, kw_only=True)

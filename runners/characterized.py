@@ -268,13 +268,11 @@ def _alone(asked: Recording, step: ModelStep) -> tuple[AloneTime, ...]:
 
 def _energy_of(device: str) -> Any:
     """A reader of the device's energy counter in J; one of None where there is none."""
-    if not device.startswith("cuda"):
-        return lambda: None
-    from measure.telemetry import open_nvml
+    from measure.telemetry import open_device
     from results.errors import Unavailable
 
     try:
-        counter = open_nvml(int(device.partition(":")[2] or 0))
+        counter = open_device(device)
     except Unavailable:
         return lambda: None
     return lambda: counter.poll().energy_j

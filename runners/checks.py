@@ -20,9 +20,11 @@ from pathlib import Path
 from typing import Any
 
 from analysis import peaks
+from analysis.telemetry import EVENT_REASONS
+from analysis.utilization import HARMLESS_REASONS
 from measure import environment
 from measure.counters.registry import COUNTERS, install_line
-from measure.nvml import open_nvml
+from measure.telemetry import DeviceTelemetry, open_device
 from results.errors import Unavailable
 from runners.devices import BUSY_LOAD_RATIO
 
@@ -44,7 +46,11 @@ TELEMETRY = {
     "temperature_c": "temperature",
     "event_reasons": "why clocks fell",
 }
-"""What the sampler polls → what is lost without it."""
+"""What the sampler polls of a GPU → what is lost without it."""
+
+CPU_TELEMETRY = {"energy_j": "the processor's energy", "temperature_c": "the processor's temperature"}
+
+NO_TELEMETRY = "no clock, power, energy, throttle reasons or other users"
 
 TOOLS = {
     "nsys": ("Nsight Systems", "no --profile nsys, and no timeline beside that of torch's own profiler"),
@@ -67,7 +73,8 @@ def all_checks(runs: Path) -> list[Check]:
     """Every line for this machine. runs: the folder that sweeps write into. Imports torch and torchvision."""
     host, torch = environment.host_facts(), environment.torch_facts()
     gpus = range(torch["cuda_devices"] or 0)
-    states = [line for index in gpus or [0] for line in telemetry_checks(index)]  # before a context of ours is there
+    devices = [f"cuda:{index}" for index in gpus] or ["cuda", "cpu"]
+    states = [line for each in devices for line in telemetry_checks(each)]  # before a context of ours is there
     lines = [*python_checks(), *torch_checks(torch), torchvision_check()]
     for device in [f"cuda:{index}" for index in gpus] or ["cpu"]:
         lines += device_checks(environment.device_facts(device))
@@ -235,24 +242,28 @@ def folder_checks(runs: Path) -> Iterator[Check]:
     yield Check("disk", "warn" if low else "ok", f"{free / 1e9:.1f} GB free", cost)
 
 
-def telemetry_checks(index: int = 0, open_device: Callable[[int], Any] = open_nvml) -> Iterator[Check]:
-    """What NVML tells of one GPU, and the state it is in."""
+def telemetry_checks(device: str = "cuda:0", opens: Callable[[str], DeviceTelemetry] = open_device) -> Iterator[Check]:
+    """Which adapter tells of a device and what, and the state that a GPU is in."""
+    polled = CPU_TELEMETRY if device.startswith("cpu") else TELEMETRY
     try:
-        with open_device(index) as gpu:
-            state = gpu.preflight()
+        with opens(device) as opened:
+            adapter, state, reading = opened.adapter, opened.preflight(), vars(opened.poll())
+            reasons = dict(opened.reasons)
     except Unavailable as fault:
-        cost = "no clock, power, energy, throttle reasons or other users"
-        yield Check("telemetry", "missing", " ".join(str(fault).split()), cost)
+        yield Check("telemetry", "missing", f"{device}: {' '.join(str(fault).split())}", NO_TELEMETRY)
         return
-    absent = [field for field in TELEMETRY if state[field] is None]
-    told = ", ".join(field for field in TELEMETRY if field not in absent) or "nothing"
-    cost = f"stays empty: {', '.join(TELEMETRY[field] for field in absent)}" if absent else ""
-    yield Check("telemetry", "warn" if absent else "ok", told, cost)
-    yield from state_checks(state)
+    absent = [field for field in polled if reading[field] is None]
+    told = ", ".join(field for field in polled if field not in absent) or "nothing"
+    cost = f"stays empty: {', '.join(polled[field] for field in absent)}" if absent else ""
+    why = "; ".join(reasons[field] for field in absent if field in reasons)
+    fact = f"{device} by {adapter}: {told}" + (f" ({why})" if why else "")
+    yield Check("telemetry", "warn" if absent else "ok", fact, cost)
+    if not device.startswith("cpu"):
+        yield from state_checks(state)
 
 
 def state_checks(state: Mapping[str, Any]) -> Iterator[Check]:
-    """The GPU's state before a run, by the keys of `measure.nvml.Nvml.preflight`; what it does not tell has no line."""
+    """The GPU's state before a run, by the keys of `measure.telemetry.state_before`; what is not known has no line."""
     others = state["other_processes"]
     if others is None:
         yield Check("other users", "warn", "unknown", "work of others on this GPU cannot be seen")
@@ -267,6 +278,10 @@ def state_checks(state: Mapping[str, Any]) -> Iterator[Check]:
         cost = "clocks fall sooner than on a card as sold" if lowered else ""
         fact = f"{limit:.0f} W, default {'unknown' if default is None else f'{default:.0f} W'}"
         yield Check("power limit", "warn" if lowered else "ok", fact, cost)
+    held = [reason for reason in state["event_reasons"] or () if reason not in HARMLESS_REASONS]
+    if held:
+        meaning = "; ".join(EVENT_REASONS.get(reason, reason) for reason in held)
+        yield Check("throttling", "warn", ", ".join(held), f"clocks are held before anything runs: {meaning}")
     celsius = state["temperature_c"]
     if celsius is not None:
         hot = celsius >= HOT_CELSIUS

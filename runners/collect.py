@@ -1,7 +1,7 @@
 """One sitting of a sweep: each planned cell is counted, traced, measured in a worker, and committed.
 
 The only place that joins store, workers and telemetry. A fault in one cell costs one row; only a store that cannot be
-written, the caller's Ctrl-C and a used-up time budget end a sitting, and what was committed by then stays.
+written, the caller's Ctrl-C, a used-up time budget and a lost device end a sitting, and what was committed stays.
 """
 
 from __future__ import annotations
@@ -86,7 +86,8 @@ class Sitting:
         self._traces: dict[str, tuple[str, ...]] = {}  # id → what was unusual about it, as far as this sitting knows
 
     def collect(self, cells: Sequence[Cell], replan: Replan | None = None) -> list[Run]:
-        """Measure these cells in this order; the rows committed. Fewer than asked if the time budget ran out.
+        """Measure these cells in this order; the rows committed. Fewer than asked if the time budget ran out, or the
+        device was lost.
 
         replan: a row and the cells still to be measured → those that are to be measured after it.
         """
@@ -101,12 +102,22 @@ class Sitting:
                     self.progress.say(f"time budget: {left} of {planned} cells not started; --resume goes on")
                     break
                 runs.append(self._one(cell))
+                if waiting and self._is_lost(runs[-1], len(waiting)):
+                    break
                 if replan is not None and (changed := replan(runs[-1], waiting)) is not waiting:
                     waiting = list(changed)
                     self._ask(waiting)
         finally:
             self.close()
         return runs
+
+    def _is_lost(self, run: Run, waiting: int) -> bool:
+        """Whether the device is gone for good, which is said. Telemetry is asked once more after a cell that failed."""
+        lost = self.watch.loss(ask=run.status not in MEASURED)
+        if lost:
+            rest = f"{waiting} cell{'s' * (waiting != 1)} not started; --resume goes on when the device is back"
+            self.progress.say(f"the device is lost ({lost}): {rest}")
+        return bool(lost)
 
     def _ask(self, cells: Sequence[Cell]) -> None:
         """Say which cells there will be to count."""
@@ -269,8 +280,10 @@ class Sitting:
         )
 
     def _failed(self, fault: Fault, warnings: list[str], rows: Rows) -> Outcome:
+        """The row of a cell that has none of its own; a device that is gone, as its telemetry says, is why."""
         self._say(fault)
-        return fault.status, fault.reason, warnings, rows
+        lost = self.watch.loss(ask=True)
+        return fault.status, fault.reason, [*warnings, lost] if lost else warnings, rows
 
     def _kept(
         self, cell: Cell, attempt: int, measured: Measured, found: dict[str, Any], warnings: list[str], rows: Rows

@@ -87,9 +87,8 @@ def print_peaks(parser: Parser, name: str, form: str) -> int:
 def peaks_answer(device: peaks.Device, asked: str) -> dict[str, Any]:
     """The JSON document of `--peaks`: FLOP/s by unit, None where the sheet gives no figure."""
     units = (*UNITS, *peaks.EXTRA_UNITS)
-    spellings = {peaks.normalise(spelling): spelling for spelling in (device.name, *device.names)}
     return {
-        "device": spellings[peaks.normalise(asked)],
+        "device": peaks.spelling(device, asked),
         "peaks": {unit: device.peaks.get(unit) for unit in units},
         "bandwidth_bytes_per_s": device.bandwidth_bytes_per_s,
         "source": device.source,

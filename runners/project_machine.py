@@ -142,9 +142,10 @@ def _machine(
     guess: Predicted | None = None,
     left_out: Mapping[str, int] | None = None,
 ) -> Reached:
+    from analysis import peaks
     from reports.project_words import Reached
 
-    name = device.name if device else options.device
+    name = peaks.spelling(device, options.device) if device else options.device
     family = options.family or ""
     return Reached(name, options.precision, unit, peak, source, family, utilization, guess, left_out or {})
 
@@ -168,9 +169,12 @@ def _peak(options: Namespace, device: Device | None, unit: str) -> tuple[float, 
         return options.peak, "given"
     assert device is not None
     if unit not in device.peaks:
+        from analysis import peaks
+
         fitting = [name for name, each in PRECISIONS.items() if each.matmul_unit in device.peaks]
+        name = peaks.spelling(device, options.device)
         raise Mistake(
-            f"--precision: {device.name} has no {unit} peak: expected {' or '.join(fitting)}, got {options.precision}; "
+            f"--precision: {name} has no {unit} peak: expected {' or '.join(fitting)}, got {options.precision}; "
             "or give its --peak in FLOP/s"
         )
     return device.peaks[unit], device.source

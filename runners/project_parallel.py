@@ -132,7 +132,8 @@ def _cluster(options: Namespace) -> Cluster:
         raise Mistake(f"--device: expected a name as its driver prints it, got {options.device!r}, nearest: {near}")
     unit = PRECISIONS[options.precision].matmul_unit
     if unit not in device.peaks:
-        raise Mistake(f"--precision: {device.name} has no {unit} peak, got {options.precision}")
+        name = peaks.spelling(device, options.device)
+        raise Mistake(f"--precision: {name} has no {unit} peak, got {options.precision}")
     made = Cluster(device.peaks[unit], device.bandwidth_bytes_per_s, _memory(options), within(device), between(device))
     given = {"node": options.node, "achieved": options.link_ratio, "reachable": options.reachable}
     given |= {side: _link(side, getattr(options, side)) for side in ("within", "between")}

@@ -1,6 +1,6 @@
 """Telemetry beside a sweep: one sampler in the parent process, and what it saw while a cell was timed.
 
-Where the device offers none (a CPU, no NVML, no permission) every answer is empty and `reason` says why.
+Where the device offers none (most CPUs, no library, no permission) every answer is empty and `reason` says why.
 """
 
 from __future__ import annotations
@@ -8,41 +8,38 @@ from __future__ import annotations
 from typing import Any
 
 from analysis.telemetry import Reading, energy
-from measure import environment
-from measure.telemetry import Nvml, Sampler, open_nvml
-from results.errors import Unavailable
+from measure.telemetry import DeviceTelemetry, Sampler, open_device
+from results.errors import DeviceLost, Unavailable
 
 
 class Watch:
-    """Polls one device from `open` to `close`. device: "cpu", "cuda" or "cuda:1"."""
+    """Polls one device from `open` to `close`. device: as torch calls it ("cpu", "cuda", "cuda:1").
+
+    reason: why there is no telemetry; empty if there is, and of a device that offers nothing to poll.
+    """
 
     def __init__(self, device: str) -> None:
-        self._device = device
         self.reason = ""
-        self._nvml: Nvml | None = None
+        self._telemetry: DeviceTelemetry | None = None
         self._sampler: Sampler | None = None
-        if not device.startswith("cuda"):
-            return
         try:
-            self._nvml = open_nvml(int(device.partition(":")[2] or 0))
+            self._telemetry = open_device(device)
         except Unavailable as fault:
             self.reason = f"telemetry: {fault}"
 
     def preflight(self) -> dict[str, Any]:
         """The device's state; call it while no process of ours uses the device. Empty where it says nothing."""
-        if self._device.startswith("cpu"):
-            return environment.preflight(self._device)
-        if self._nvml is None:
+        if self._telemetry is None:
             return {"absent": {"telemetry": self.reason}}
         try:
-            return self._nvml.preflight(self._nvml.processes())
+            return self._telemetry.preflight(self._telemetry.processes())
         except Unavailable as fault:
             return {"absent": {"preflight": str(fault)}}
 
     def start(self) -> None:
-        """Begin to poll."""
-        if self._nvml is not None:
-            self._sampler = Sampler(self._nvml)
+        """Begin to poll, if that gives anything."""
+        if self._telemetry is not None and self._telemetry.polls:
+            self._sampler = Sampler(self._telemetry)
             self._sampler.start()
 
     def window(self, start_s: float, end_s: float) -> list[Reading]:
@@ -62,11 +59,27 @@ class Watch:
             warnings.append(f"energy: {used.reason}")
         return {"energy_j": used.joules, "energy_method": used.method}, warnings
 
+    def loss(self, ask: bool = False) -> str:
+        """Why the device is gone for good, as its telemetry says; empty while it is there, or nobody can tell.
+
+        ask: also poll now, since a cell may fail sooner than the sampler's next poll.
+        """
+        if self._sampler is not None and self._sampler.lost:
+            return f"telemetry: {self._sampler.fault}"
+        if ask and self._sampler is not None and self._telemetry is not None:
+            try:
+                self._telemetry.poll()
+            except DeviceLost as fault:
+                return f"telemetry: {type(fault).__name__}: {fault}"
+            except Unavailable:
+                return ""
+        return ""
+
     def close(self) -> None:
         """End polling and let go of the device."""
         sampler, self._sampler = self._sampler, None
         if sampler is not None:
             sampler.stop()
-        nvml, self._nvml = self._nvml, None
-        if nvml is not None:
-            nvml.close()
+        opened, self._telemetry = self._telemetry, None
+        if opened is not None:
+            opened.close()

@@ -66,10 +66,11 @@ class FakeWorker:
 
 
 class FakeWatch:
-    """Readings of a steady 100 W; `fault` is raised by `findings`."""
+    """Readings of a steady 100 W; `fault` is raised by `findings`, `lost` is why the device is gone."""
 
     def __init__(self) -> None:
         self.fault: BaseException | None = None
+        self.lost = ""
         self.windows: list[tuple[float, float]] = []
 
     def window(self, start_s: float, end_s: float) -> list[Reading]:
@@ -80,6 +81,9 @@ class FakeWatch:
         if self.fault is not None:
             raise self.fault
         return {"energy_j": 100.0 * (end_s - start_s), "energy_method": "polled"}, ["energy: made up"]
+
+    def loss(self, ask: bool = False) -> str:
+        return self.lost
 
 
 class Scene:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pandas as pd
 
+from cleaning.trace_totals import PhaseTotal, Unnamed
 from reports.trace import PHASES, STATES, Trace
 from results.records import CleaningLog, OperationInstance
 
@@ -106,6 +107,9 @@ def trace(made: tuple[OperationInstance, ...] | None = None, **more: Any) -> Tra
         }
         for state in STATES
     }
+    phase_totals = {
+        state: {name: PhaseTotal(flop, flop, 0, 0.0) for name, flop in of.items()} for state, of in totals.items()
+    }
     log = CleaningLog(
         step="deduplicated",
         file="kernels.csv.gz",
@@ -124,6 +128,11 @@ def trace(made: tuple[OperationInstance, ...] | None = None, **more: Any) -> Tra
         log=(log,),
         totals=totals,
         unexplained_time_ratio=0.015,
+        phase_totals=phase_totals,
+        unknown_calls=(),
+        outside_time_ratio=0.0,
+        unnamed=Unnamed(),
+        product_time_s=0.05,
     )
     fields: dict[str, Any] = {
         "path": "trace.json.gz",

@@ -14,6 +14,7 @@ from recorded_nets import NETS
 from recordings import Tensor, a_run, call, mm, recorded, table_flop
 from small_steps import real_trace
 
+from analysis.numerators import profiled
 from analysis.recorded import is_product
 from analysis.work_times import epoch_parts
 from cleaning.duplicates import counted_once
@@ -424,7 +425,9 @@ def test_an_epoch_is_its_full_batches_and_the_last() -> None:
     }  # fmt: skip
     for (_, phase), c in counts.items():
         whole = c.items * 2 * 12 * (2 if phase == "backward" else 1)
-        assert (c.found_flop, c.cleaned_flop) == (c.items * 24, whole)
+        assert c.found_flop == (None if phase == "backward" else c.items * 24)  # half of it has no number
+        assert (c.found_at_least_flop, c.cleaned_flop) == (c.items * 24, whole)
+        assert (c.at_least_flop, c.unknown_calls, c.unknown_time_ratio) == (whole, 0, 0.0)
         assert (c.exact_flop, c.status, c.unknown) == (None, "ok", 0)
     epoch = counts["epoch", "backward"]
     assert (epoch.operations, epoch.repaired, epoch.removed) == (6, 3, 0)
@@ -475,10 +478,35 @@ def test_a_work_without_a_profile_is_a_row_with_its_reason() -> None:
     }  # fmt: skip
 
 
+def test_a_numerator_holds_all_products_of_its_work_or_is_none() -> None:
+    """Over the time of a whole step: not without the products of no phase, nor the kernels of no call."""
+    step = [mm(2, 3, 4), mm(2, 4, 3, 1, phase="backward", forward_index=0)]
+    rows = clean_profile(a_run(), step).operations
+    (whole,) = profiled("batch", profile_counts(a_run(), rows, None), rows, a_run())
+    assert (whole.model_flop, whole.reason) == (2 * 48, "")
+    counts = profile_counts(a_run(), rows, None, outside={"batch": 0.25})
+    assert {(count.outside_time_ratio, count.status, count.cleaned_flop) for count in counts} == {(0.25, "ok", 48)}
+    (outside,) = profiled("batch", counts, rows, a_run())
+    assert (outside.model_flop, outside.at_least_flop) == (None, 2 * 48)
+    assert outside.reason == "25 % of the time of kernels that make products is in no recorded call"
+    rows = clean_profile(a_run(), [*step, mm(1, 1, 1, 2, phase="")]).operations
+    (homeless,) = profiled("batch", profile_counts(a_run(), rows, None), rows, a_run())
+    assert homeless.model_flop is None
+    assert homeless.reason.startswith("1 products are in no phase")
+
+
 def test_one_unknown_product_makes_its_phase_unknown() -> None:
-    calls = [mm(2, 3, 4), call("aten::_grouped_mm", Tensor(2, 3), Tensor(3, 4), index=1, module="experts")]
-    forward, _ = profile_counts(a_run(), clean_profile(a_run(), calls).operations, None)
-    assert (forward.found_flop, forward.cleaned_flop, forward.unknown, forward.status) == (48, None, 1, "unavailable")
+    grouped = call("aten::_grouped_mm", Tensor(2, 3), Tensor(3, 4), index=1, module="experts", time_s=3.0)
+    rows = clean_profile(a_run(), [mm(2, 3, 4, time_s=1.0), grouped]).operations
+    forward, backward = profile_counts(a_run(), rows, None)
+    found = forward.found_flop, forward.deduplicated_flop, forward.cleaned_flop
+    assert (*found, forward.unknown, forward.status) == (None, None, None, 1, "unavailable")
+    known = forward.found_at_least_flop, forward.deduplicated_at_least_flop, forward.at_least_flop
+    assert (*known, forward.unknown_calls, forward.unknown_time_ratio) == (48, 48, 48, 1, 0.75)
+    assert (backward.at_least_flop, backward.unknown_calls, backward.unknown_time_ratio) == (None, 0, None)
+    (numerator,) = profiled("batch", (forward, backward), rows, a_run())
+    assert (numerator.model_flop, numerator.at_least_flop, numerator.unknown_calls) == (None, 48, 1)
+    assert "1 of 2 products have no count" in numerator.reason
     assert forward.reason.startswith(
         "1 of 2 products have no count, the first aten::_grouped_mm experts: nothing was counted"
     )

@@ -31,11 +31,15 @@ from made_up_kernels import (
     fft,
     gradients,
 )
-from recordings import Tensor
+from recordings import Tensor, a_run
 
+from analysis.numerators import Numerator, profiled
+from cleaning.profiles import profile_counts
+from cleaning.recordings import clean_recording
+from cleaning.trace_totals import UNKNOWN_OPERATOR, PhaseTotal, Unnamed
 from cleaning.traces import PHASES, STATES, CleanedTrace, clean
 from results.errors import Inconsistent
-from results.records import OperationInstance
+from results.records import OperationInstance, Run
 
 INPUT, WEIGHT, OUTPUT = (32, 64, 56, 56), (64, 64, 3, 3), (32, 64, 56, 56)
 CONV = 2 * 32 * 64 * 56 * 56 * 64 * 3 * 3
@@ -246,6 +250,16 @@ def test_what_counters_measured_is_no_attribution() -> None:
     assert (only(found).verdict, only(found).reason) == ("over", "measured")  # more was executed than is asked for
 
 
+def test_counters_of_fp32_do_not_see_tensor_units() -> None:
+    """AMPERE rounds to TF32: what was measured of it is its conversions alone."""
+    made = MadeUp()
+    made.kernel(convolution(made, INPUT, WEIGHT), SCUDNN, source_flop=CONV)
+    made.kernel(made.call("aten::conv2d"), AMPERE, source_flop=1000)
+    found = cleaned(made, "cupti")
+    assert states(found) == [None] * 3
+    assert found.phase_totals["raw"]["forward_flop"].at_least == CONV + 1000
+
+
 # --- too seldom ------------------------------------------------------------------------------------------------------
 
 
@@ -420,10 +434,17 @@ def test_a_gradient_without_sizes_has_those_of_its_forward_call() -> None:
 
 
 def test_the_next_call_tells_what_came_out() -> None:
-    for next_call, flop in (("aten::batch_norm", CONV // 4), ("aten::conv2d", None)):
+    """Also with the counter of batch norm between, a tensor without sizes; no size at all tells nothing."""
+    for next_call, sizes, flop in (
+        ("aten::batch_norm", (32, 64, 28, 28), CONV // 4),
+        ("aten::conv2d", (32, 64, 28, 28), CONV // 4),
+        ("aten::add", (), None),
+        ("aten::linear", (32, 64), None),
+    ):
         made = MadeUp()
         made.kernel(made.call("aten::conv2d", Tensor(*INPUT), Tensor(*WEIGHT), settings=False), SCUDNN)
-        made.call(next_call, Tensor(32, 64, 28, 28), Tensor(64), settings=False)
+        made.call("aten::add", Tensor(), None, settings=False)
+        made.call(next_call, Tensor(*sizes), Tensor(64), settings=False)
         found = cleaned(made)
         assert found.instances[0].expected_flop == flop, next_call
 
@@ -438,11 +459,13 @@ def test_without_sizes_the_gap_stays_and_is_told() -> None:
     made.kernel(-1, SGEMM, time_ns=100)
     made.kernel(-1, POINTWISE, time_ns=500)
     found = cleaned(made)
-    assert states(found) == [CONV] * 3
+    assert states(found) == [None] * 3
+    assert [found.phase_totals[state]["forward_flop"] for state in STATES] == [PhaseTotal(None, CONV, 1, 30 / 100)] * 3
     assert (found.instances[0].verdict, found.instances[0].repaired_flop) == ("unknown", None)
     assert "no sizes" in found.instances[0].reason
     assert found.faults == (("no_sizes", 1, 0),)
     assert found.unexplained_time_ratio == 130 / 200
+    assert found.outside_time_ratio == 100 / 200  # the kernel of no call: in no phase, and told apart
 
 
 def test_a_number_without_sizes_counts_once() -> None:
@@ -459,8 +482,87 @@ def test_nothing_known_of_a_phase_is_unknown_and_not_zero() -> None:
     made = MadeUp()
     made.kernel(made.call("aten::conv2d", phase="backward"), SCUDNN, source_flop=0)
     found = cleaned(made, "pyprof")
-    assert states(found, "backward") == [0, 0, None]
+    assert states(found, "backward") == [None, None, None]  # 0 is what PyProf writes for what it cannot count
     assert states(found, "forward") == [None, None, None]
+    assert found.phase_totals["repaired"]["backward_flop"] == PhaseTotal(None, 0, 1, 1.0)
+    assert found.phase_totals["repaired"]["forward_flop"] == PhaseTotal()
+
+
+def test_one_call_without_a_count_is_enough_in_its_phase_alone() -> None:
+    made = MadeUp()
+    made.kernel(made.call("aten::conv2d"), SCUDNN, time_ns=1)
+    for _ in range(999):
+        made.kernel(convolution(made, INPUT, WEIGHT), SCUDNN, time_ns=1)
+    made.kernel(convolution(made, INPUT, WEIGHT, phase="backward"), SCUDNN)
+    found = cleaned(made)
+    assert found.phase_totals["repaired"]["forward_flop"] == PhaseTotal(None, 999 * CONV, 1, 0.001)
+    assert found.phase_totals["repaired"]["backward_flop"] == PhaseTotal(CONV, CONV, 0, 0.0)
+
+
+def test_a_product_of_which_the_recording_counts_a_part_has_no_count() -> None:
+    """Two products inside one call, one of them without a number: their sum is none."""
+    made = MadeUp()
+    outer = made.call("aten::matmul", settings=False)
+    inner = made.call("aten::mm", Tensor(4, 8), Tensor(8, 16), parent=outer)
+    blind = made.call("aten::mm", parent=outer)
+    for call in (inner, blind):
+        made.kernel(call, made.calls[call]["name"], what="call")
+    found = cleaned(made)
+    assert only(found).repaired_flop is None
+    assert [found.phase_totals[state]["forward_flop"].at_least for state in STATES] == [1024] * 3
+    assert states(found) == [None] * 3
+
+
+def test_a_call_without_a_count_whose_kernels_were_not_recorded_has_no_known_time() -> None:
+    made = MadeUp()
+    made.call("aten::conv2d")
+    made.kernel(convolution(made, INPUT, WEIGHT), SCUDNN)
+    found = cleaned(made)
+    assert found.phase_totals["repaired"]["forward_flop"] == PhaseTotal(None, CONV, 1, None)
+
+
+FMHA = "_ZN7ck_tile6kentryILi2ENS_38FmhaBatchPrefillWithPagedKVCacheKernelINS_40BlockFmhaBatchPrefillPipelineE"
+
+
+@pytest.mark.parametrize("name", ["vllm::unified_attention_with_output", "FlashAttnFunc"])
+def test_an_operator_that_is_not_known_and_makes_products_is_a_call_without_a_count(name: str) -> None:
+    made = MadeUp()
+    made.kernel(convolution(made, INPUT, WEIGHT), SCUDNN, time_ns=60)
+    made.kernel(made.call(name, Tensor(2, 3)), FMHA, POINTWISE, time_ns=40)
+    made.kernel(made.call("mine::add", Tensor(2)), POINTWISE)
+    found = cleaned(made)
+    assert [found.phase_totals[state]["forward_flop"] for state in STATES] == [PhaseTotal(None, CONV, 1, 0.4)] * 3
+    assert [call.name for call in found.unknown_calls] == [name]
+    assert (found.unexplained_time_ratio, found.outside_time_ratio) == (0.4, 0.0)
+    told = {i.name: i.reason for i in found.instances}
+    assert (told.get(name, UNKNOWN_OPERATOR), told["mine::add"]) == (UNKNOWN_OPERATOR, "")
+
+
+def test_an_operator_that_says_itself_that_it_is_a_product_is_one_without_kernels_too() -> None:
+    """A graph that is being captured launches nothing: its attention has no count all the same."""
+    made = MadeUp()
+    made.kernel(convolution(made, INPUT, WEIGHT), SCUDNN)
+    made.call("vllm::unified_attention_with_output", Tensor(2, 3))
+    made.call("vllm::reshape_and_cache_flash", Tensor(2, 3))  # round an attention, and none
+    outer = made.call("mine::matmul_with_bias", Tensor(2, 3))  # a frame round what is counted
+    made.kernel(made.call("aten::mm", Tensor(4, 8), Tensor(8, 16), parent=outer), SGEMM)
+    pointwise = made.call("mine::flash_attn_mask", Tensor(2, 3))
+    made.kernel(pointwise, POINTWISE)
+    found = cleaned(made)
+    assert [call.name for call in found.unknown_calls] == ["vllm::unified_attention_with_output"]
+    assert found.phase_totals["repaired"]["forward_flop"] == PhaseTotal(None, CONV + 1024, 1, None)
+
+
+def test_kernels_of_a_product_without_a_count_are_unexplained_whatever_their_names() -> None:
+    """36 calls of an attention whose kernels' names say nothing: not "unexplained 0 %"."""
+    made = MadeUp()
+    made.kernel(convolution(made, INPUT, WEIGHT), SCUDNN, time_ns=64)
+    for _ in range(36):
+        made.kernel(made.call("aten::scaled_dot_product_attention"), UNKNOWN, time_ns=1)
+    found = cleaned(made)
+    assert found.unexplained_time_ratio == 0.36
+    assert found.phase_totals["repaired"]["forward_flop"].unknown_calls == 36
+    assert found.unnamed == Unnamed(0.36, ((UNKNOWN, pytest.approx(36e-9)),))
 
 
 def test_gradients_of_each_other_are_of_none() -> None:
@@ -635,3 +737,33 @@ def test_calls_nested_deeper_than_python_recurses() -> None:
     inner = made.call("aten::mm", Tensor(4, 8), Tensor(8, 16), parent=at)
     made.kernel(inner, "aten::mm", what="call")
     assert states(cleaned(made)) == [2 * 4 * 8 * 16] * 3
+
+
+# --- in a sweep ------------------------------------------------------------------------------------------------------
+
+
+def test_a_sweeps_recording_with_a_call_without_a_count_gives_no_numerator() -> None:
+    """A product of 1024 FLOP forward, one of an operator that is not known, and a kernel of no call."""
+    made = MadeUp()
+    made.kernel(made.call("aten::mm", Tensor(4, 8), Tensor(8, 16)), SGEMM, time_ns=60)
+    back = made.call("aten::mm", Tensor(8, 4), Tensor(4, 16), phase="backward")
+    made.kernel(back, SGEMM, time_ns=100)
+    run = a_run(methods=("batch",))
+    assert numerator(made, run).model_flop == 2 * 1024
+    made.kernel(made.call("FlashAttnFunc"), FMHA, time_ns=20)
+    lost = numerator(made, run)
+    assert (lost.model_flop, lost.at_least_flop, lost.unknown_calls) == (None, 2 * 1024, 1)
+    assert "1 of 2 products have no count, the first FlashAttnFunc" in lost.reason
+    del made.calls[-1], made.kernels[-1]
+    made.kernel(-1, HOPPER, time_ns=40)
+    outside = numerator(made, run)
+    assert (outside.model_flop, outside.unknown_calls) == (None, 0)
+    assert outside.reason == "20 % of the time of kernels that make products is in no recorded call"
+
+
+def numerator(made: MadeUp, run: Run) -> Numerator:
+    """The numerator of a batch by this recording."""
+    found = clean_recording(run, "batch", *made.tables(), "kineto")
+    counts = profile_counts(run, found.operations, None, "kineto", {"batch": found.outside_time_ratio})
+    (made_of,) = profiled("batch", counts, found.operations, run)
+    return made_of

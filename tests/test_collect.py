@@ -708,6 +708,36 @@ def test_telemetry_is_that_of_each_cells_own_window(scene):
         assert mine["time_s"].tolist() == [start_s, start_s + 3.0]
 
 
+class TestALostDevice:
+    LOST = "telemetry: DeviceLost: NVML: GPU is lost"
+
+    def test_a_lost_device_ends_the_sitting_and_its_cause_is_in_the_row(self, scene):
+        def dies():
+            scene.watch.lost = self.LOST
+            return Fault("device_error", "AcceleratorError: CUDA error: unspecified launch failure")
+
+        scene.answers[MEASURE] = lambda cell, protocol: dies() if cell.model == "vgg11" else measured()
+        runs = scene.sitting().collect([cell(), cell("vgg11"), cell("resnet34"), cell("alexnet")])
+        assert [run.status for run in runs] == ["ok", "device_error"]
+        assert [run.warnings for run in runs] == [("energy: made up",), (self.LOST,)]
+        assert runs[1].reason == "AcceleratorError: CUDA error: unspecified launch failure"
+        assert statuses(scene) == {"resnet18": "ok", "vgg11": "device_error"}
+        last = scene.stream.getvalue().splitlines()[-1]
+        assert self.LOST in last
+        assert "2 cells not started; --resume goes on" in last
+
+    def test_a_device_that_is_lost_behind_a_measured_cell_starts_no_other(self, scene):
+        scene.watch.lost = self.LOST
+        runs = scene.sitting().collect([cell(), cell("vgg11")])
+        assert [run.status for run in runs] == ["ok"]
+
+    def test_a_cell_that_fails_on_a_device_that_is_there_costs_one_row(self, scene):
+        scene.answers[MEASURE] = in_turn(Fault("device_error", "CUDA error"), measured())
+        runs = scene.sitting().collect([cell(), cell("vgg11")])
+        assert [run.status for run in runs] == ["device_error", "ok"]
+        assert runs[0].warnings == ()
+
+
 def test_each_cell_is_told_when_it_is_committed(scene):
     scene.answers[MEASURE] = in_turn(measured(), Fault("timeout", "killed at its limit"))
     scene.sitting().collect([cell(), cell("vgg11")])

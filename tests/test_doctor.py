@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import subprocess
@@ -12,7 +13,9 @@ from typing import Any
 
 import pytest
 
+from analysis.telemetry import Reading
 from measure.counters.registry import COUNTERS
+from measure.cpu_energy import open_cpu
 from measure.nvml import POLLED
 from measure.nvml import STATE as READ
 from results.errors import Unavailable
@@ -239,8 +242,11 @@ CALM = {"telemetry": "ok", "other users": "ok", "power limit": "ok", "temperatur
 class Gpu:
     """A device with this state, in place of NVML's."""
 
+    adapter = "nvml"
+
     def __init__(self, state: dict[str, Any]) -> None:
         self.state = state
+        self.reasons: dict[str, str] = {"energy_j": "Not Supported"}
 
     def __enter__(self) -> Gpu:
         return self
@@ -250,6 +256,10 @@ class Gpu:
 
     def preflight(self) -> dict[str, Any]:
         return self.state
+
+    def poll(self) -> Reading:
+        fields = {field.name for field in dataclasses.fields(Reading)} & self.state.keys()
+        return Reading(time_s=1.0, **{field: self.state[field] for field in fields})
 
 
 @pytest.mark.parametrize(
@@ -265,10 +275,12 @@ class Gpu:
         ({"temperature_c": 80.0}, {"temperature": "warn"}),
         ({"temperature_c": 79.0}, {}),
         ({"persistence": False}, {"persistence": "warn"}),
+        ({"event_reasons": ["gpu_idle", "hw_thermal_slowdown"]}, {"throttling": "warn"}),
+        ({"event_reasons": ["0x800"]}, {"throttling": "warn"}),  # what NVML does not name
     ],
 )
 def test_the_state_of_a_gpu(change: dict[str, Any], difference: dict[str, str]) -> None:
-    lines = list(checks.telemetry_checks(0, lambda index: Gpu({**STATE, **change})))
+    lines = list(checks.telemetry_checks("cuda:0", lambda device: Gpu({**STATE, **change})))
     assert dict(states(lines)) == CALM | difference
     assert all(bool(line.cost) == (line.state != "ok") for line in lines)
 
@@ -277,13 +289,34 @@ def test_the_state_that_is_checked_is_the_one_that_nvml_reads() -> None:
     assert STATE.keys() <= {*READ, *POLLED, "other_processes"}
 
 
+def test_the_line_names_the_adapter_and_why_a_field_stays_empty() -> None:
+    (line, *_) = checks.telemetry_checks("cuda:1", lambda device: Gpu(STATE))
+    assert line.fact == "cuda:1 by nvml: sm_clock_hz, power_w, energy_j, temperature_c, event_reasons"
+    (line, *_) = checks.telemetry_checks("cuda:1", lambda device: Gpu({**STATE, "energy_j": None}))
+    assert line.fact == "cuda:1 by nvml: sm_clock_hz, power_w, temperature_c, event_reasons (Not Supported)"
+    assert line.cost == "stays empty: energy by the device's own counter"
+
+
 def test_without_nvml_the_line_says_why() -> None:
-    def absent(index: int) -> Gpu:
+    def absent(device: str) -> Gpu:
         raise Unavailable("NVML: nvmlInit: Driver Not Loaded")
 
-    (line,) = checks.telemetry_checks(0, absent)
-    assert (line.state, line.fact) == ("missing", "NVML: nvmlInit: Driver Not Loaded")
+    (line,) = checks.telemetry_checks("cuda:0", absent)
+    assert (line.state, line.fact) == ("missing", "cuda:0: NVML: nvmlInit: Driver Not Loaded")
     assert "energy" in line.cost
+
+
+def test_a_processor_tells_energy_where_it_may_be_read_and_has_no_state_of_a_gpu(tmp_path: Path) -> None:
+    package = tmp_path / "sys/class/powercap/intel-rapl:0"
+    package.mkdir(parents=True)
+    for name, text in (("name", "package-0"), ("energy_uj", "5000000"), ("max_energy_range_uj", "262143328850")):
+        (package / name).write_text(text)
+    (line,) = checks.telemetry_checks("cpu", lambda device: open_cpu(root=tmp_path))
+    assert (line.state, line.fact.partition(" (")[0]) == ("warn", "cpu by rapl: energy_j")
+    assert line.cost == "stays empty: the processor's temperature"
+    (line,) = checks.telemetry_checks("cpu", lambda device: open_cpu(root=tmp_path / "empty"))
+    assert (line.state, line.fact.partition(" (")[0]) == ("warn", "cpu by rapl: nothing")
+    assert line.cost == "stays empty: the processor's energy, the processor's temperature"
 
 
 def test_each_counter_of_the_registry_has_a_line() -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from measure import environment
+from measure.telemetry import open_device
 from results.digests import hashed
 from results.errors import Unavailable
 
@@ -198,14 +199,14 @@ def test_an_absent_cuda_device_has_every_key_and_says_why() -> None:
 
 
 def test_the_state_of_a_cpu_before_a_run() -> None:
-    state = environment.preflight("cpu")
+    state = environment.host_state()
     assert state["cpu_usable"] >= 1
     assert state["load_1min"] >= 0
 
 
 def test_the_state_of_an_absent_gpu_is_unavailable() -> None:
     with pytest.raises(Unavailable):
-        environment.preflight("cuda:99")
+        open_device("cuda:99")
 
 
 @pytest.mark.gpu

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -307,6 +308,22 @@ def test_rings_are_what_was_found_and_dots_what_cleaning_left_per_image(frame: A
     assert sorted(hollow(axes, yes=False)) == [(1, 3), (5, 3), (8, 3), (8, 6)]
     assert figure.get_supylabel() == "GFLOP per image"
     assert axes.get_ylim()[0] == 0
+
+
+def test_a_sum_that_leaves_products_out_is_a_triangle_that_says_at_least(frame: Any) -> None:
+    """8 images: 24 GFLOP forward as found, and of the backward pass at least 8 of 48."""
+    known = {"found_at_least_flop": 8 * 10**9, "at_least_flop": 48 * 10**9}
+    rows = [counted(8, 24 * 10**9, 24 * 10**9), counted(8, None, 48 * 10**9, "backward", **known)]
+    (figure,) = figures_profiles.by_batch(frame(*rows), {}).values()
+    triangles = [line for line in figure.axes[0].lines if line.get_marker() == "^"]
+    assert [(line.get_xdata()[0], line.get_ydata()[0]) for line in triangles] == [(8, 1)]
+    assert "as found, at least" in words(figure)
+    (whole,) = figures_profiles.by_batch(frame(rows[0]), {}).values()
+    assert "as found, at least" not in words(whole)
+    (figure,) = figures_states.states(frame(*(replace(row, source="kineto") for row in rows)), {}).values()
+    triangles = [line for line in figure.axes[1].lines if line.get_marker() == "^" and len(line.get_xdata())]
+    assert [line.get_xdata()[0] for line in triangles] == [10**9]
+    assert "at least" in words(figure)
 
 
 def test_the_line_is_the_affine_law_of_the_cleaned_counts(frame: Any) -> None:

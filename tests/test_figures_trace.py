@@ -178,6 +178,19 @@ def test_a_state_without_any_count_says_so(drawn: Any) -> None:
     assert "of the recording" in figure.get_supxlabel()
 
 
+def test_a_bar_that_leaves_a_call_out_says_at_least_and_its_ratio_is_a_word(drawn: Any) -> None:
+    """An attention without a count: the bars of the convolutions are no totals, and the ratio of all is none."""
+    attention = made.instance(12, "forward", None, 1, kind="attention", name="aten::scaled_dot_product_attention")
+    back = made.instance(13, "backward", None, 1, kind="attention", forward_index=12)
+    drawings = drawn(*made.instances(), attention, back)
+    labels = [label.get_text() for label in drawings["flop_per_step"].axes[0].get_yticklabels()]
+    assert labels == ["raw\nat least", "deduplicated\nat least", "repaired\nat least"]
+    ratios = drawings["backward_forward_by_kind"]
+    assert [t.get_text() for t in ratios.axes[0].get_yticklabels()] == ["convolution", "attention", "all"]
+    assert [t.get_text() for t in texts(ratios)].count("not all counted") == 4
+    assert len(bars(ratios)) == 2
+
+
 def test_ratios_by_kind_before_and_after_beside_two(drawn: Any) -> None:
     linear = [
         made.instance(12, "forward", G, 2, kind="matmul"),

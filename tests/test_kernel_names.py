@@ -8,8 +8,9 @@ from pathlib import Path
 
 import made_up_kernels as names
 import pytest
+from kernel_names_by_library import NO_PRODUCTS, PRODUCTS, RECORDED
 
-from analysis import kernel_names
+from analysis import kernel_families, kernel_names
 from analysis.kernel_names import (
     CONVOLUTION,
     CONVOLUTION_HELPERS,
@@ -20,6 +21,7 @@ from analysis.kernel_names import (
     pyprof_convolution,
     pyprof_linear,
     pyprof_matmul,
+    says_nothing,
     short_name,
 )
 
@@ -107,15 +109,39 @@ def test_renamed(name: str, renamed: bool) -> None:
         (names.IM2COL, "helper"),
         ("batched_transpose_32x32_half", "helper"),
         ("void cudnn::winograd_nonfused::winogradForwardData4x4<float, float>(int)", "helper"),
-        ("void cudnn::bn_fw_tr_1C11_singleread<float, 512, true, 1, 2, 0>(int)", ""),
-        ("ncclDevKernel_Generic(ncclDevKernelArgsStorage<4096ul>)", ""),
-        ("triton_poi_fused_addmm_relu_0", ""),  # what is fused behind a product, not the product
+        ("void cudnn::bn_fw_tr_1C11_singleread<float, 512, true, 1, 2, 0>(int)", "other"),
+        ("ncclDevKernel_Generic(ncclDevKernelArgsStorage<4096ul>)", "other"),
+        ("triton_poi_fused_addmm_relu_0", "other"),  # what is fused behind a product, not the product
+        ("fused_mlp_gelu_kernel", ""),  # an activation behind products, or alone: the name does not say
         (names.UNKNOWN, ""),
     ],
 )
 def test_families(name: str, expected: str) -> None:
     assert family(name) == expected
-    assert makes_products(name) is (expected not in ("", "helper", "reduction"))
+    assert makes_products(name) is (expected not in ("", "helper", "reduction", "other"))
+
+
+def _of(table: dict[str, dict[str, tuple[str, ...]]]) -> list[tuple[str, str]]:
+    return [(name, word) for word, libraries in table.items() for names_ in libraries.values() for name in names_]
+
+
+@pytest.mark.parametrize(("name", "expected"), _of(PRODUCTS))
+def test_what_makes_products_is_recognised_in_every_library(name: str, expected: str) -> None:
+    assert (family(name), makes_products(name), says_nothing(name)) == (expected, True, False)
+
+
+@pytest.mark.parametrize(("name", "expected"), _of(NO_PRODUCTS))
+def test_what_makes_none_is_told_apart_from_what_says_nothing(name: str, expected: str) -> None:
+    assert (family(name), makes_products(name), says_nothing(name)) == (expected, False, expected == "")
+
+
+@pytest.mark.parametrize("at", [at for at, row in enumerate(kernel_families.TABLE) if row.family])
+def test_every_pattern_decides_a_name_of_the_tests(at: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without one row some name of the tests is of another family: no row is there for nothing."""
+    every = [*_of(PRODUCTS), *_of(NO_PRODUCTS), *_of(RECORDED)]
+    less = kernel_names._FAMILIES[:at] + kernel_names._FAMILIES[at + 1 :]
+    monkeypatch.setattr(kernel_names, "_FAMILIES", less)
+    assert any(family.__wrapped__(name) != word for name, word in every)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import test_ratios as ratio
 import test_recorded as recorded
 from naive import Convolution
 
-from analysis import formulas, recorded_forms, recorded_sizes
+from analysis import formulas, numerators, recorded_forms, recorded_sizes
 from analysis import recorded as reading
 from analysis.recorded import floating_dtype
 from cleaning import duplicates, instances, profiles, ratios, undercounts
@@ -92,6 +92,11 @@ def everything(_function: Function) -> Function:
 def first_call(_function: Function) -> Function:
     """The dtype of the outer call, before autocast casts."""
     return lambda node: floating_dtype(node.call.input_shapes, node.call.input_dtypes)
+
+
+def unchecked(original: Function) -> Function:
+    """Whether a numerator is whole is not asked."""
+    return lambda *_: None
 
 
 def known_only(_function: Function) -> Function:
@@ -191,6 +196,7 @@ MUTATIONS: tuple[tuple[Any, str, Function, Function], ...] = (
     (undercounts, "product_flop", doubled, a_recording("small")),
     (undercounts, "product_flop", nothing, a_recording("cnn")),
     (undercounts, "product_flop", nothing, from_shapes_alone),
+    (numerators, "_check_whole", unchecked, clean.test_a_numerator_holds_all_products_of_its_work_or_is_none),
     (profiles, "whole_sum", known_only, clean.test_one_unknown_product_makes_its_phase_unknown),
     (profiles, "epoch_parts", no_last, clean.test_an_epoch_is_its_full_batches_and_the_last),
     (profiles, "epoch_parts", round_up, clean.test_an_epoch_is_its_full_batches_and_the_last),

@@ -15,17 +15,25 @@ import pytest
 import test_clean_traces as clean
 import test_inferred as inferring
 import test_kernel_names as names
+import test_trace_report as report
+import test_trace_witnesses as witnesses
 
 from analysis import inferred, kernel_names
 from cleaning import (
+    trace_counts,
     trace_duplicates,
     trace_found,
     trace_frames,
     trace_instances,
     trace_repairs,
     trace_sizes,
+    trace_totals,
+    trace_witnesses,
     traces,
 )
+from cleaning.sums import known_sum
+from reports import trace as trace_report
+from reports import trace_lines
 
 Function = Callable[..., Any]
 
@@ -52,6 +60,24 @@ def first_kernel(parts: Any, mine: Any, lacking: int) -> int:
     return int(mine[0])
 
 
+def over_all_kernels(rates: Any) -> float:
+    """A rate over the time of all kernels, those without a count too."""
+    return float(sum(rate.flop / rate.peak_flop_per_s for rate in rates) / 44e-3)
+
+
+def any_of_them(call: Any, spoken: Any) -> frozenset[int]:
+    """Without agreement: what the first one says."""
+    return next((counts for counts in spoken if counts), frozenset())
+
+
+def remembered(sizing: Any, at: int) -> int | None:
+    """Without the calls inside in the key: equal operands, equal count."""
+    key = (sizing._calls.names[at], sizing._calls.column("input_shapes")[at])
+    known: dict[Any, int | None] = sizing.__dict__.setdefault("remembered", {})
+    return known[key] if key in known else known.setdefault(key, INSIDE(sizing, at))
+
+
+INSIDE = trace_sizes.Sizing._flop_inside
 ROOM, CONVOLUTION = trace_duplicates._room, trace_found._convolution
 STANDS_IN = {"forward_flop": ("forward",), "backward_flop": ("backward",), "recompute_flop": ("recompute",)}
 
@@ -60,6 +86,12 @@ last = partial(clean.test_the_run_is_what_comes_last)
 unlisted = partial(clean.test_a_kernel_that_pyprof_does_not_know, clean.AMPERE, "unlisted_kernel")
 pieces = partial(last, [*clean.fft(4), clean.IM2COL, clean.EXPLICIT, clean.IM2COL, clean.EXPLICIT], 4)
 halves = partial(last, [clean.IMPLICIT, *clean.fft(4), *clean.fft(4)], len(clean.fft(4)))
+unknown_operator = partial(
+    clean.test_an_operator_that_is_not_known_and_makes_products_is_a_call_without_a_count, "FlashAttnFunc"
+)
+nameless = clean.test_kernels_of_a_product_without_a_count_are_unexplained_whatever_their_names
+no_ratio = report.test_a_total_with_an_unknown_part_is_at_least_and_has_no_ratio_in_the_text
+own_time = report.test_a_rate_is_over_the_kernels_of_the_calls_that_are_counted_and_says_how_much_that_is
 alone = partial(last, [*clean.fft(4), clean.OFFSETS, clean.SCUDNN, clean.AMPERE, clean.OFFSETS, clean.SCUDNN], 2)
 
 ROWS: list[tuple[Any, str, Any, Function]] = [
@@ -102,13 +134,32 @@ ROWS: list[tuple[Any, str, Any, Function]] = [
     (trace_sizes, "BOTH", 1, clean.test_a_gradient_without_sizes_has_those_of_its_forward_call),
     (trace_sizes, "_asked", always(None), clean.test_each_unit_is_repaired_on_a_kernel_of_its_own),
     (trace_sizes, "gradients_asked", always(None), clean.test_the_calls_inside_tell_which_gradients_were_asked_for),
-    (trace_sizes, "grad_output", always(None), clean.test_old_recordings_without_settings),
-    (trace_sizes, "TAKES_THE_OUTPUT", ("convolution",), clean.test_the_next_call_tells_what_came_out),
+    (trace_witnesses, "grad_output", always(None), clean.test_old_recordings_without_settings),
+    (trace_witnesses, "by_order", always({}), witnesses.test_gradients_without_numbers_belong_in_reverse_order),
+    (trace_witnesses, "_is_pooled", always(True), witnesses.test_a_pooling_call_does_not_explain_a_larger_tensor),
+    (trace_witnesses.Takers, "after", always(((), ())), clean.test_the_next_call_tells_what_came_out),
+    (trace_witnesses.Outputs, "_inside", always(()), witnesses.test_witnesses_that_agree),
+    (
+        trace_sizes.Sizing,
+        "_flop_inside",
+        always(None),
+        witnesses.test_products_inside_tell_how_many_gradients,
+    ),
+    (trace_sizes.Sizing, "_flop_inside", remembered, witnesses.test_equal_calls_are_counted_by_what_is_inside_each),
+    (inferred, "_common", any_of_them, witnesses.test_a_gradient_that_contradicts_the_next_call_gives_no_count),
     (traces, "PHASES", STANDS_IN, clean.test_totals_by_phase),
     (traces, "lacks_kernels", always(False), clean.test_a_call_that_launched_nothing_counts_and_no_kernel_does),
-    (traces, "makes_products", always(True), clean.test_without_sizes_the_gap_stays_and_is_told),
-    (inferred, "_fits", always(True), inferring.test_an_output_that_cannot_be_is_left_out),
-    (inferred, "can_come_out", always(True), inferring.test_an_output_that_cannot_be_is_left_out),
+    (trace_totals, "makes_products", always(True), clean.test_without_sizes_the_gap_stays_and_is_told),
+    (trace_totals, "whole_sum", known_sum, clean.test_one_call_without_a_count_is_enough_in_its_phase_alone),
+    (trace_totals, "kind_of_call", always("matmul"), unknown_operator),
+    (trace_totals, "_nameless", always(()), nameless),
+    (trace_totals, "says_nothing", always(False), nameless),
+    (trace_counts, "is_product", always(False), clean.test_a_product_of_which_the_recording_counts_a_part_has_no_count),
+    (trace_counts, "TENSOR_UNITS", re.compile("$x"), clean.test_counters_of_fp32_do_not_see_tensor_units),
+    (trace_report, "whole_sum", known_sum, no_ratio),
+    (trace_lines, "together", over_all_kernels, own_time),
+    (inferred, "_fits", always(True), inferring.test_a_later_tensor_that_cannot_come_out_is_left_out),
+    (inferred, "can_come_out", always(True), inferring.test_a_later_tensor_that_cannot_come_out_is_left_out),
 ]
 """Module, name, what takes its place, check."""
 

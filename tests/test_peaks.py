@@ -29,6 +29,8 @@ NAMES: dict[str, str | None] = {
     "NVIDIA A100 80GB PCIe": "NVIDIA A100 80GB PCIe",
     "Tesla V100-SXM2-16GB": "Tesla V100-SXM2-16GB",
     "Tesla V100-SXM2-32GB": "Tesla V100-SXM2-16GB",
+    "Tesla V100-DGXS-32GB": "Tesla V100-DGXS-32GB",
+    "Tesla V100-DGXS-16GB": "Tesla V100-DGXS-32GB",
     "Tesla V100-PCIE-32GB": "Tesla V100-PCIE-16GB",
     "Tesla V100S-PCIE-32GB": "Tesla V100S-PCIE-32GB",
     "Tesla P100-PCIE-16GB": "Tesla P100-PCIE-16GB",
@@ -47,6 +49,9 @@ NAMES: dict[str, str | None] = {
     "Quadro RTX 6000": "Quadro RTX 6000",
     "Quadro RTX 8000": "Quadro RTX 8000",
     "RTX A6000": "NVIDIA RTX A6000",
+    "RTX A4000": "NVIDIA RTX A4000",
+    "NVIDIA RTX A4000": "NVIDIA RTX A4000",
+    "NVIDIA A100-PG509-200": "NVIDIA A100-PG509-200",
     "NVIDIA RTX A6000": "NVIDIA RTX A6000",
     "NVIDIA RTX 6000 Ada Generation": "NVIDIA RTX 6000 Ada Generation",
     "NVIDIA A10": "NVIDIA A10",
@@ -71,6 +76,9 @@ NAMES: dict[str, str | None] = {
     MAX_Q: MAX_Q,
     "NVIDIA RTX PRO 6000 Blackwell Server Edition": "NVIDIA RTX PRO 6000 Blackwell Server Edition",
     "AMD Instinct MI300X": "AMD Instinct MI300X",
+    "AMD Instinct MI300X VF": "AMD Instinct MI300X",
+    "AMD Instinct MI300X HF": "AMD Instinct MI300X",
+    "AMD Instinct MI210": "AMD Instinct MI210",
     "AMD Instinct MI250X / MI250": "AMD Instinct MI250X / MI250",
     # namesakes, slices and other chips that a substring would take for one of the above
     "NVIDIA GeForce RTX 3080 Laptop GPU": None,
@@ -92,7 +100,10 @@ NAMES: dict[str, str | None] = {
     "GRID A100-40C": None,
     "NVIDIA A10-24Q": None,
     "NVIDIA A16": None,
-    "NVIDIA RTX A4000": None,
+    "NVIDIA RTX 4000 Ada Generation": None,
+    "NVIDIA RTX A4000 Laptop GPU": None,
+    "Quadro RTX 4000": None,
+    "NVIDIA PG509-210": None,
     "NVIDIA RTX A6000-48Q": None,
     "NVIDIA RTX 6000": None,
     "NVIDIA RTX 5000 Ada Generation": None,
@@ -108,7 +119,7 @@ NAMES: dict[str, str | None] = {
     "Tesla K40m": None,
     "TITAN V": None,
     "AMD Instinct MI300A": None,
-    "AMD Instinct MI210": None,
+    "AMD Instinct MI308X": None,
     "AMD EPYC": None,
     "Apple M3 Max": None,
     "NVIDIA": None,
@@ -132,6 +143,9 @@ SHEETS = {
     "NVIDIA GeForce RTX 3090": {"fp32": 35.6, "fp16": 71},
     "NVIDIA GeForce RTX 4080": {"fp32": 48.7, "fp16": 97.5},
     "NVIDIA GeForce RTX 4090": {"fp32": 82.6, "fp16": 165.2, "fp8": 330.3},
+    "NVIDIA RTX A4000": {"fp32": 19.2, "fp16": 153.4 / 2, "bf16": 153.4 / 2},  # the sheet's tensor figure is sparse
+    "AMD Instinct MI210": {"fp64": 22.6, "fp32": 45.3, "fp16": 181, "bf16": 181, "int8": 181},
+    "Tesla V100-DGXS-32GB": {"fp16": 500 / 4},  # a DGX Station has four
     "NVIDIA RTX A6000": {"fp32": 38.7, "tf32": 77.4, "bf16": 154.8},
     "NVIDIA RTX 6000 Ada Generation": {"fp32": 91.1, "fp8": 1457 / 2},
     "NVIDIA H20": {"fp32": 44, "tf32": 74, "bf16": 148, "fp8": 296},
@@ -185,6 +199,19 @@ def test_every_printed_name_leads_back_to_its_row() -> None:
     for row in ROWS.values():
         for spelling in row.names:
             assert peaks.lookup(spelling, row.multiprocessors) is row
+
+
+def test_a_device_is_shown_by_its_own_name() -> None:
+    """A row may serve several devices: a V100 with 32 GB is not shown as the one with 16."""
+    row = peaks.lookup("Tesla V100-SXM2-32GB")
+    assert row is not None
+    assert row.name == "Tesla V100-SXM2-16GB"
+    assert peaks.spelling(row, " tesla v100-sxm2-32gb") == "Tesla V100-SXM2-32GB"
+    assert peaks.spelling(row, row.name) == row.name
+    assert peaks.spelling(row, "another") == row.name
+    for each in ROWS.values():
+        for name in each.names:
+            assert peaks.spelling(each, name.removeprefix("NVIDIA ").upper()) == name
 
 
 def test_one_printed_name_for_two_parts_is_told_apart_by_the_count() -> None:
@@ -256,6 +283,7 @@ def test_every_row_says_where_it_is_from() -> None:
         assert row.peaks.keys() <= {*UNITS, *peaks.EXTRA_UNITS}
     from_memory = {row.name for row in ROWS.values() if row.verification == "memory"}
     assert from_memory == {
+        "Tesla V100-DGXS-32GB",
         "Tesla V100S-PCIE-32GB",
         "NVIDIA A30",
         "NVIDIA GH200 144G HBM3e",

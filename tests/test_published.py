@@ -8,7 +8,7 @@ import math
 import pytest
 
 from analysis import published
-from analysis.peaks import lookup
+from analysis.peaks import lookup, spelling
 from analysis.published import RATE_AS_PRINTED, RATIO_AS_PRINTED, RECOMPUTED, left_out, observations
 
 with published.TABLE.open(encoding="utf-8", newline="") as file:
@@ -74,7 +74,7 @@ def test_kinds_and_devices() -> None:
     for row in observations():
         device = lookup(row.device)
         assert device is not None
-        assert device.name == row.device
+        assert spelling(device, row.device) == row.device
     generations = {row.device: row.generation for row in observations()}
     assert generations["NVIDIA GeForce RTX 3090"] == "8.6 GeForce"
     assert generations["NVIDIA A10"] == "8.6"

@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 
-from measure import environment, nvml
+from analysis.telemetry import Reading
+from measure import amdsmi, environment, nvml
+from measure.telemetry import DeviceFacts, open_device
 from reports import words
 from results import records
 from results.layout import RECORDS, operation_files
@@ -224,8 +226,11 @@ def test_environment_and_preflight_are_listed() -> None:
     told, _, state = _section("Environment and preflight").partition("`preflight`")
     facts = {*environment.environment(), *environment.device_facts("cpu"), "torch_error", "harness_version"}
     assert facts == set(re.findall(r"`(\w+)`", told)) - {"environment", "null"}
-    asked = {*nvml.STATE, *nvml.POLLED, "driver", "other_processes", "processes_since", "absent"}
-    assert asked == set(re.findall(r"`(\w+)`", state))
+    gpu = {field.name for record in (DeviceFacts, Reading) for field in dataclasses.fields(record)} - {"time_s"}
+    cpu = open_device("cpu").preflight().keys()
+    assert gpu | cpu | {"other_processes", "processes_since"} == set(re.findall(r"`(\w+)`", state))
+    assert {*nvml.STATE, *nvml.POLLED, "driver"} == gpu, "NVML says all of it"
+    assert {*amdsmi.STATE, *amdsmi.POLLED} < gpu
 
 
 def _section(title: str) -> str:

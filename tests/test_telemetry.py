@@ -14,16 +14,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis.telemetry import (
+    EVENT_REASONS,
     Reading,
-    decode_event_reasons,
     energy,
     event_shares,
     mean_power_w,
     mean_sm_clock_hz,
 )
 from measure import nvml as adapter
-from measure.telemetry import Sampler, open_nvml
-from results.errors import Unavailable
+from measure.nvml import decode_event_reasons, open_nvml
+from measure.telemetry import Sampler
+from results.errors import DeviceLost, Unavailable
 from results.records import Telemetry
 
 # --- readings ---
@@ -170,6 +171,7 @@ def test_event_reasons_are_nvmls_names():
     assert decode_event_reasons(0) == ()
     assert decode_event_reasons(0x45) == ("gpu_idle", "sw_power_cap", "hw_thermal_slowdown")
     assert decode_event_reasons(0x800) == ("0x800",)
+    assert set(adapter.EVENT_REASONS.values()) <= EVENT_REASONS.keys(), "the vocabulary of every vendor"
 
 
 def test_the_decoder_agrees_with_pynvmls_constants():
@@ -378,6 +380,8 @@ def test_a_lost_device_is_unavailable_with_its_cause(code):
     with pytest.raises(Unavailable, match="NVML: ") as raised:
         device.poll()
     assert raised.value.__cause__.value == code
+    # nvml.h: GPU_IS_LOST 15, RESET_REQUIRED 16; the others may be trouble of the library alone
+    assert isinstance(raised.value, DeviceLost) == (code in (15, 16))
 
 
 def test_no_driver_and_no_pynvml_are_unavailable(monkeypatch):
@@ -512,17 +516,18 @@ def test_closing_gives_nvml_back():
 
 
 class Polled:
-    """A device whose n-th poll is n seconds; raises at `fails_at`."""
+    """A device whose n-th poll is n seconds; raises `fault` at `fails_at`."""
 
-    def __init__(self, fails_at: int | None = None) -> None:
+    def __init__(self, fails_at: int | None = None, fault: Exception | None = None) -> None:
         self.polls = 0
+        self.fault = fault or Unavailable("NVML: GPU is lost")
         self.fails_at = fails_at
         self.enough = threading.Event()
 
     def poll(self) -> Reading:
         self.polls += 1
         if self.polls == self.fails_at:
-            raise Unavailable("NVML: GPU is lost")
+            raise self.fault
         if self.polls == 5:
             self.enough.set()
         return Reading(time_s=float(self.polls))
@@ -555,6 +560,13 @@ def test_a_fault_ends_sampling_and_nothing_else():
     sampler = sampled(Polled(fails_at=3))
     assert [r.time_s for r in sampler.stop()] == [1, 2]
     assert sampler.fault == "Unavailable: NVML: GPU is lost"
+    assert not sampler.lost
+
+
+def test_a_device_that_is_gone_is_told_apart_from_telemetry_that_ended():
+    sampler = sampled(Polled(fails_at=3, fault=DeviceLost("NVML: GPU is lost")))
+    assert sampler.lost
+    assert sampler.fault == "DeviceLost: NVML: GPU is lost"
 
 
 def test_the_sampler_waits_its_interval():
@@ -578,7 +590,8 @@ def test_a_real_sampler_stops_at_once():
 
 
 def test_telemetry_imports_neither_torch_nor_pynvml():
-    code = "import sys, measure.telemetry, analysis.telemetry; assert not {'torch', 'pynvml'} & set(sys.modules)"
+    loaded = "{'torch', 'pynvml', 'amdsmi', 'measure.nvml', 'measure.amdsmi'} & set(sys.modules)"
+    code = f"import sys, measure.telemetry, analysis.telemetry; assert not {loaded}"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

@@ -94,7 +94,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
 @pytest.mark.parametrize("name", sorted(path.name for path in OURS.parent.glob("kineto_*.json.gz")))
 def test_our_own_recordings_have_the_counts_of_their_layers(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     answer = told(capsys, OURS.parent / name)
-    assert list(answer) == ["totals", "steps", "kernels", "faults", "unexplained_time_ratio"]
+    assert list(answer)[:5] == ["totals", "steps", "kernels", "faults", "unexplained_time_ratio"]
     per_step = {"forward_flop": FORWARD, "backward_flop": BACKWARD, "recompute_flop": NET["grouped"]}
     assert answer["steps"] == 2
     assert answer["totals"]["repaired"] == {phase: 2 * flop for phase, flop in per_step.items()}

@@ -12,7 +12,9 @@ from types import SimpleNamespace
 import pytest
 
 from analysis import peaks
+from cleaning.trace_totals import PhaseTotal, Unnamed
 from reports import trace as report
+from reports.trace import Trace
 from reports.trace_rates import rates, together
 from results.records import Kernel, header
 from tests import made_up_trace as made
@@ -71,7 +73,10 @@ def test_the_whole_text_of_a_recording_with_one_fault_of_each_sort() -> None:
 
 def test_the_document_has_the_keys_of_the_issue_and_no_other() -> None:
     told = report.document(made.trace())
-    assert list(told) == ["totals", "steps", "kernels", "faults", "unexplained_time_ratio"]
+    first = ["totals", "steps", "kernels", "faults", "unexplained_time_ratio"]
+    beside = ["at_least", "unknown_calls", "unknown_time_ratio", "outside_time_ratio"]
+    assert list(told) == [*first, *beside, "unnamed_time_ratio", "unnamed_kernels"]
+    assert told["at_least"] == told["totals"]  # every call has a count
     assert told["totals"] == {
         "raw": {"forward_flop": 21 * G, "backward_flop": 22 * G, "recompute_flop": 0},
         "deduplicated": {"forward_flop": 6 * G, "backward_flop": 22 * G, "recompute_flop": 0},
@@ -86,7 +91,8 @@ def test_the_document_has_the_keys_of_the_issue_and_no_other() -> None:
 def test_what_is_unknown_is_null_in_the_document_and_a_dash_in_the_text() -> None:
     trace = made.trace(steps=None, device_name="")
     unknown = {"forward_flop": None, "backward_flop": None, "recompute_flop": None}
-    cleaned = SimpleNamespace(**{**vars(trace.cleaned), "totals": dict.fromkeys(report.STATES, unknown), "faults": ()})
+    nothing = dict.fromkeys(report.STATES, dict.fromkeys(unknown, PhaseTotal()))
+    cleaned = SimpleNamespace(**{**vars(trace.cleaned), "phase_totals": nothing, "faults": ()})
     cleaned.unexplained_time_ratio = None
     trace = replace(trace, cleaned=cleaned)
     told = report.document(trace)
@@ -168,6 +174,72 @@ def test_every_reason_has_a_row_in_the_documents() -> None:
     assert given | {"no_sizes"} == set(report.REASONS)
 
 
+# --- what has no total -----------------------------------------------------------------------------------------------
+
+
+def partial() -> Trace:
+    """The recording with a convolution of unknown sizes in its forward pass: 9 ms of 12 + 22 + 9."""
+    lost = made.instance(12, "forward", None, 1, kernel_time_s=9e-3, module="lost")
+    trace = made.trace((*made.instances(), lost))
+    totals = {state: dict(of) for state, of in trace.cleaned.phase_totals.items()}
+    for state, known in {"raw": 21, "deduplicated": 6, "repaired": 12}.items():
+        totals[state]["forward_flop"] = PhaseTotal(None, known * G, 1, 0.3)
+    more = {"phase_totals": totals, "outside_time_ratio": 0.25, "unnamed": Unnamed(0.5, (("mystery_kernel_7", 2e-3),))}
+    return replace(trace, cleaned=SimpleNamespace(**{**vars(trace.cleaned), **more}))
+
+
+def test_a_total_with_an_unknown_part_is_null_with_what_is_known_beside_it() -> None:
+    told = report.document(partial())
+    assert told["totals"]["repaired"] == {"forward_flop": None, "backward_flop": 22 * G, "recompute_flop": 0}
+    assert told["at_least"]["repaired"] == {"forward_flop": 12 * G, "backward_flop": 22 * G, "recompute_flop": 0}
+    assert told["at_least"]["raw"]["forward_flop"] == 21 * G
+    assert told["unknown_calls"]["raw"] == {"forward_flop": 1, "backward_flop": 0, "recompute_flop": 0}
+    assert told["unknown_time_ratio"]["repaired"]["forward_flop"] == 0.3
+    assert (told["outside_time_ratio"], told["unnamed_time_ratio"]) == (0.25, 0.5)
+    assert told["unnamed_kernels"] == [{"name": "mystery_kernel_7", "time_s": 2e-3}]
+
+
+def test_a_total_with_an_unknown_part_is_at_least_and_has_no_ratio_in_the_text() -> None:
+    text = report.to_text(partial(), V100)
+    for row in ("raw .* at least 10.500 G  11.000 G +–$", "repaired .* at least 6.0000 G  11.000 G +–$"):
+        assert re.search(row, text, re.MULTILINE)
+    assert "forward has no total: 1 call has no count, 30 % of its time" in text
+    assert re.search(r"convolution +7 +6 +– +– +2$", text, re.MULTILINE)
+    assert "no count from sizes: 1 operations (aten::conv2d)" in text
+    assert "outside of recorded calls: 25 % of that time" in text
+    assert "50 % of the time of kernels; the longest:\n  mystery_kernel_7 2.00 ms" in text
+    assert max(map(len, text.splitlines())) <= report.WIDTH
+
+
+def test_at_least_in_every_phase_fits_the_page() -> None:
+    trace = partial()
+    least = {name: PhaseTotal(None, 123456 * G, 1, 0.5) for name in trace.cleaned.phase_totals["raw"]}
+    totals = dict.fromkeys(report.STATES, least)
+    text = report.to_text(replace(trace, cleaned=SimpleNamespace(**{**vars(trace.cleaned), "phase_totals": totals})))
+    assert text.count("at least 61.728 T") == 9
+    assert max(map(len, text.splitlines())) <= report.WIDTH
+
+
+def test_a_rate_is_over_the_kernels_of_the_calls_that_are_counted_and_says_how_much_that_is() -> None:
+    """12 + 22 GFLOP in 16 + 5 + 10 ms by fp32 (15.7 TFLOP/s): 7.0 %, whatever else ran; 9 ms have no count."""
+    trace = partial()
+    share = 34 * G / 31e-3 / 15.7e12
+    lines = report.rate_lines(trace, V100)
+    whole_s = trace.cleaned.kernels["time_ns"].sum() / 1e9
+    assert lines[0].startswith(f"{100 * share:.1f} % of the dense peak in the calls that are counted")
+    products = f"{100 * 31e-3 / 50e-3:.0f} % of the time of kernels that make products"  # of 50 ms
+    assert (
+        lines[1]
+        == f"it is of {products}, {100 * 31e-3 / whole_s:.0f} % of all kernels' time; of the rest it says nothing"
+    )
+
+
+def test_without_a_call_that_is_counted_there_is_no_rate() -> None:
+    lost = made.instance(0, "forward", None, 1, kernel_time_s=9e-3)
+    (line,) = report.rate_lines(made.trace((lost,)), V100)
+    assert line.startswith("no rate: no product has a count")
+
+
 # --- rates -----------------------------------------------------------------------------------------------------------
 
 
@@ -179,8 +251,8 @@ def one(flop: int, time_s: float, dtype: str = "float", kernel: str = "implicit_
 def test_a_rate_is_flop_over_the_time_of_their_kernels() -> None:
     (rate,) = rates(*one(7_850_000_000, 1e-3), V100)  # half of 15.7 TFLOP/s
     assert (rate.unit, rate.ratio, rate.mark) == ("fp32", pytest.approx(0.5), "")
-    assert together([rate], 2e-3) == pytest.approx(0.25)
-    assert together([], 1.0) is None
+    assert together([rate]) == pytest.approx(0.5)
+    assert together([]) is None
 
 
 @pytest.mark.parametrize(

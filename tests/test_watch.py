@@ -7,7 +7,8 @@ import time
 import pytest
 
 from analysis.telemetry import Reading
-from results.errors import Unavailable
+from measure.cpu_energy import open_cpu
+from results.errors import DeviceLost, Unavailable
 from runners import watch as module
 from runners.watch import Watch
 
@@ -16,6 +17,9 @@ WATTS = 400.0
 
 class Card:
     """A device of constant power; `fault` is raised by every question from when it is set."""
+
+    adapter = "card"
+    polls = True
 
     def __init__(self, power_w: float | None = WATTS) -> None:
         self.power_w = power_w
@@ -46,7 +50,7 @@ class Card:
 @pytest.fixture
 def card(monkeypatch):
     made = Card()
-    monkeypatch.setattr(module, "open_nvml", lambda index: made)
+    monkeypatch.setattr(module, "open_device", lambda device: made)
     return made
 
 
@@ -59,30 +63,50 @@ def polled(watch: Watch, for_s: float = 0.45) -> tuple[float, float]:
     return start_s, end_s
 
 
-def test_a_cpu_has_no_telemetry_and_no_complaint(monkeypatch):
-    monkeypatch.setattr(module, "open_nvml", lambda index: pytest.fail("no NVML for a CPU"))
+def test_a_cpu_without_readable_energy_has_no_telemetry_and_no_complaint(monkeypatch, tmp_path):
+    monkeypatch.setattr("measure.nvml.open_nvml", lambda index: pytest.fail("no NVML for a CPU"))
+    monkeypatch.setattr(module, "open_device", lambda device: open_cpu(root=tmp_path))
     watch = Watch("cpu")
     watch.start()
     assert watch.reason == ""
     assert watch.preflight()["load_1min"] >= 0.0, "the host's state is all there is"
     assert watch.window(0.0, 1.0) == []
     assert watch.findings(0.0, 1.0) == ({}, [])
+    assert watch.loss(ask=True) == ""
     watch.close()
 
 
-@pytest.mark.parametrize(("device", "index"), [("cuda", 0), ("cuda:0", 0), ("cuda:3", 3)])
-def test_the_device_decides_which_card_is_asked(monkeypatch, device, index):
+def test_a_cpu_whose_energy_can_be_read_has_it_in_its_rows(monkeypatch, tmp_path):
+    package = tmp_path / "sys/class/powercap/intel-rapl:0"
+    package.mkdir(parents=True)
+    for name, text in (("name", "package-0"), ("energy_uj", "7000000"), ("max_energy_range_uj", "262143328850")):
+        (package / name).write_text(text)
+    monkeypatch.setattr(module, "open_device", lambda device: open_cpu(root=tmp_path))
+    watch = Watch("cpu")
+    watch.start()
+    start_s, _ = polled(watch, 0.3)
+    (package / "energy_uj").write_text("9000000")
+    time.sleep(0.3)
+    rows = watch.window(start_s, time.monotonic())
+    watch.close()
+    assert rows[0].energy_j == 7.0
+    assert rows[-1].energy_j == 9.0
+    assert {(row.sm_clock_hz, row.power_w, row.event_reasons) for row in rows} == {(None, None, None)}
+
+
+@pytest.mark.parametrize("device", ["cuda", "cuda:0", "cuda:3", "cpu"])
+def test_the_device_decides_which_one_is_asked(monkeypatch, device):
     asked = []
-    monkeypatch.setattr(module, "open_nvml", lambda index: asked.append(index) or Card())
+    monkeypatch.setattr(module, "open_device", lambda device: asked.append(device) or Card())
     Watch(device).close()
-    assert asked == [index]
+    assert asked == [device]
 
 
 def test_no_nvml_is_a_reason_in_every_row(monkeypatch):
-    def refused(index):
+    def refused(device):
         raise Unavailable("NVML: nvmlInit: Driver Not Loaded")
 
-    monkeypatch.setattr(module, "open_nvml", refused)
+    monkeypatch.setattr(module, "open_device", refused)
     watch = Watch("cuda")
     watch.start()
     reason = "telemetry: NVML: nvmlInit: Driver Not Loaded"
@@ -129,7 +153,27 @@ def test_the_state_before_a_run_counts_other_processes_of_now(card):
     watch.close()
 
 
-def test_a_card_that_is_lost_ends_telemetry_and_not_the_sweep(card):
+def test_a_card_that_is_gone_is_known_before_the_next_poll(card):
+    watch = Watch("cuda")
+    assert watch.loss(ask=True) == "", "nobody polls yet"
+    watch.start()
+    time.sleep(0.05)
+    assert watch.loss(ask=True) == ""
+    card.fault = Unavailable("NVML: Uninitialized")
+    assert watch.loss(ask=True) == "", "trouble of the library is no lost card"
+    watch.close()
+    card.fault = None
+    watch = Watch("cuda")
+    watch.start()
+    time.sleep(0.05)
+    card.fault = DeviceLost("NVML: GPU is lost")
+    assert watch.loss(ask=True) == "telemetry: DeviceLost: NVML: GPU is lost"
+    time.sleep(0.3)
+    assert watch.loss() == "telemetry: DeviceLost: NVML: GPU is lost", "the sampler met it, too"
+    watch.close()
+
+
+def test_telemetry_that_ends_does_not_end_the_sweep(card):
     watch = Watch("cuda")
     watch.start()
     start_s, end_s = polled(watch, 0.3)

@@ -1,0 +1,167 @@
+"""Telemetry of any vendor: the registry, and a made-up vendor through the whole path of a sweep."""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import ModuleType, SimpleNamespace
+
+import pytest
+
+from analysis.telemetry import Reading
+from measure import environment, telemetry
+from measure.telemetry import Adapter, DeviceFacts, open_device, state_before
+from results.errors import Unavailable
+from runners import checks
+from runners.characterized import _energy_of
+from runners.watch import Watch
+
+# --- a vendor of ours: one file, one line ---
+
+
+class Turbine:
+    """The one class of a vendor's file: a device of 250 W."""
+
+    adapter = "turbine"
+    polls = True
+
+    def __init__(self, which: int | str) -> None:
+        self.which = which
+        self.begun_s = time.monotonic()
+        self.reasons = {"temperature_c": "no sensor"}
+        self.open = True
+
+    def facts(self):
+        return DeviceFacts(name="Turbine 9", power_limit_w=300.0, driver="1.2")
+
+    def poll(self):
+        now_s = time.monotonic()
+        return Reading(time_s=now_s, power_w=250.0, energy_j=250.0 * (now_s - self.begun_s), event_reasons=())
+
+    def processes(self):
+        return ((7, None), (8, None))
+
+    def preflight(self, baseline=None):
+        return state_before(self, baseline)
+
+    def close(self):
+        self.open = False
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *fault):
+        self.close()
+
+
+@pytest.fixture
+def vendor(monkeypatch):
+    """The file, and its line in the registry."""
+    made = ModuleType("made_up_vendor")
+    made.opened = []
+    made.open_turbine = lambda which: made.opened.append(Turbine(which)) or made.opened[-1]
+    monkeypatch.setitem(sys.modules, "made_up_vendor", made)
+    line = {"turbine": Adapter("npu", "made_up_vendor:open_turbine")}
+    monkeypatch.setattr(telemetry, "ADAPTERS", {**telemetry.ADAPTERS, **line})
+    return made
+
+
+def test_one_line_in_the_registry_gives_a_vendors_samples_to_a_sweep(vendor):
+    watch = Watch("npu:1")
+    state = watch.preflight()
+    watch.start()
+    time.sleep(0.05)
+    start_s = time.monotonic()
+    time.sleep(0.3)
+    end_s = time.monotonic()
+    time.sleep(0.15)
+    found, warnings = watch.findings(start_s, end_s)
+    rows = watch.window(start_s, end_s)
+    watch.close()
+    assert state["name"] == "Turbine 9"
+    assert (state["power_limit_w"], state["driver"], state["other_processes"]) == (300.0, "1.2", 2)
+    assert (state["temperature_c"], state["absent"]) == (None, {"temperature_c": "no sensor"})
+    assert found == {"energy_j": pytest.approx(250.0 * (end_s - start_s), rel=0.01), "energy_method": "counter"}
+    assert warnings == [f"energy: window of {end_s - start_s:.2f} s is shorter than 5 s"]
+    assert {row.power_w for row in rows} == {250.0}
+    assert {row.temperature_c for row in rows} == {None}
+    (device,) = vendor.opened
+    assert (device.which, device.open) == (1, False)
+
+
+def test_doctor_and_characterize_ask_the_same_registry(vendor):
+    line, *state = checks.telemetry_checks("npu")
+    assert line.fact == "npu by turbine: power_w, energy_j, event_reasons (no sensor)"
+    assert line.cost == "stays empty: utilization at the observed clock, temperature"
+    assert [each.topic for each in state] == ["other users", "power limit"]
+    assert _energy_of("npu:0")() >= 0.0
+    assert [device.which for device in vendor.opened] == [0, 0]
+    assert _energy_of("abacus")() is None
+
+
+# --- which adapter ---
+
+
+@pytest.fixture
+def two_vendors(monkeypatch):
+    """Two adapters of one kind; each is there or says why not."""
+    said = {"red": "red", "blue": "blue"}
+
+    def opener(name):
+        def opens(which):
+            if said[name].startswith("no "):
+                raise Unavailable(said[name])
+            return f"{name} {which}"
+
+        return opens
+
+    made = ModuleType("two_vendors")
+    made.red, made.blue = opener("red"), opener("blue")
+    monkeypatch.setitem(sys.modules, "two_vendors", made)
+    registry = {name: Adapter("cuda", f"two_vendors:{name}", name) for name in said}
+    monkeypatch.setattr(telemetry, "ADAPTERS", registry)
+    return said
+
+
+@pytest.mark.parametrize(
+    ("device", "build", "opened"),
+    [
+        ("cuda", (), "red 0"),  # a torch for no GPU: the first that is there
+        ("cuda:1", ("blue",), "blue 1"),  # ROCm's torch calls AMD's GPUs cuda: the NVIDIA card 1 is another device
+        ("cuda:GPU-12ab", ("red", "blue"), "red GPU-12ab"),
+    ],
+)
+def test_the_vendor_that_torch_was_built_for_is_asked(two_vendors, device, build, opened):
+    assert open_device(device, lambda field: "1" if field in build else None) == opened
+
+
+def test_every_reason_is_told_where_nothing_opens(two_vendors):
+    two_vendors["red"] = "no red"
+    assert open_device("cuda", lambda field: None) == "blue 0"
+    two_vendors["blue"] = "no blue"
+    with pytest.raises(Unavailable, match=r"^red: no red; blue: no blue$"):
+        open_device("cuda", lambda field: None)
+    with pytest.raises(Unavailable, match=r"^no blue$"):
+        open_device("cuda", lambda field: "1" if field == "blue" else None)
+    with pytest.raises(Unavailable, match="'abacus:1': expected one of cuda"):
+        open_device("abacus:1")
+
+
+def test_the_registry_names_functions_that_are_there():
+    for name, adapter in telemetry.ADAPTERS.items():
+        assert callable(telemetry._load(adapter)), name
+
+
+@pytest.mark.parametrize(
+    ("text", "cuda", "hip"),
+    [
+        ("cuda: Optional[str] = '12.8'\nhip: Optional[str] = None\n", "12.8", None),
+        ("cuda: Optional[str] = None\nhip: Optional[str] = '6.4.4'\n", None, "6.4.4"),
+    ],
+)
+def test_the_build_is_read_from_torchs_files(monkeypatch, tmp_path, text, cuda, hip):
+    (tmp_path / "version.py").write_text(text)
+    spec = SimpleNamespace(origin=str(tmp_path / "__init__.py"))
+    monkeypatch.setattr(environment.importlib.util, "find_spec", lambda name: spec)
+    assert (environment.torch_build("cuda"), environment.torch_build("hip")) == (cuda, hip)
+    assert environment.torch_cuda_build() == cuda
