@@ -3,16 +3,17 @@
 `derive` asks for tables at a base, along each symbol's axis and in between, until every size has a form that also holds
 at points which no form was fitted to. Where the operations themselves change (layers, an unrolled loop)
 that is told by `Restructured`, a size without a form by `Unfitted`. It builds no model: `sample_at` does.
+
+Tables of one step at several points side by side: every size as its values at the points.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
 
-from analysis.columns import columns
 from analysis.fitting import Fitter, Form, Point, Values, number_of, told
 from results.records import Operation, Storage
 
@@ -246,3 +247,46 @@ def _words(samples: Sequence[Sample], unfitted: Sequence[Values]) -> str:
                         f"{rows[0].name} in {rows[0].module or 'the model'}: no formula goes through a size ({seen}, …)"
                     )
     return "no formula goes through the bytes of a tensor"
+
+
+def columns(samples: Sequence[Sample]) -> list[Values]:
+    """Every size of the tables as its values in all samples, each such tuple once."""
+    shapes, attributes = set(), []
+    for rows in _unlike(samples):
+        shapes.add(tuple([row.input_shapes for row in rows]))
+        shapes.add(tuple([row.output_shapes for row in rows]))
+        attributes.append([row.attributes for row in rows])
+    for each in zip(*(sample.parameters for sample in samples), strict=True):
+        shapes.add(tuple((shape,) for _, shape in each))
+    found: dict[Values, None] = {}
+    for tables in sorted(shapes):
+        for forms in zip(*tables, strict=True):
+            found.update(dict.fromkeys(zip(*forms, strict=True)))
+    for each in zip(*(sample.storages for sample in samples), strict=True):
+        found[tuple(storage.nbytes for storage in each)] = None
+    for each_attributes in attributes:
+        joined(each_attributes, lambda values: found.setdefault(values))
+    return list(found)
+
+
+def _unlike(samples: Sequence[Sample]) -> Iterable[tuple[Operation, ...]]:
+    """The rows of tables side by side, of those that are known to be equal the first alone: the tracer keeps one object
+    of each kind for all calls of a signature."""
+    unlike: dict[tuple[int, ...], tuple[Operation, ...]] = {}
+    for rows in zip(*(sample.operations for sample in samples), strict=True):
+        key = tuple([id(part) for row in rows for part in (row.input_shapes, row.output_shapes, row.attributes)])
+        unlike.setdefault(key, rows)
+    return unlike.values()
+
+
+def joined(values: Sequence[Any], size: Callable[[Values], Any]) -> Any:
+    """One nested value in place of several that differ in whole numbers: each of those by `size`. Where something else
+    differs (a scale that is a root of a size), the first's is kept."""
+    first = values[0]
+    if all(value is first or value == first for value in values):
+        return first
+    if isinstance(first, Mapping):
+        return {key: joined([value.get(key) for value in values], size) for key in first}
+    if isinstance(first, (list, tuple)) and len({len(value) for value in values}) == 1:
+        return type(first)(joined(each, size) for each in zip(*values, strict=True))
+    return size(tuple(values)) if all(type(value) is int for value in values) else first

@@ -20,10 +20,9 @@ from sympy.polys.rings import ring
 
 from analysis import kinds
 from analysis.alike import Alike, alike
-from analysis.columns import joined
 from analysis.fitting import Form, Monomial, Point, number_of, told
 from analysis.operands import numel
-from analysis.sampling import Sample, Sizes, Unfitted
+from analysis.sampling import Sample, Sizes, Unfitted, joined
 from results.records import Operation
 
 FOOTPRINT = "footprint_bytes"

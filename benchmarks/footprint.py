@@ -109,7 +109,8 @@ def _published(path: Path) -> int:
 
 
 def _measure(options: argparse.Namespace) -> None:
-    from runners.launch import Fault, Worker
+    from runners.fault import Fault
+    from runners.launch import Worker
 
     done = {(row.model, row.batch_size, row.precision, row.optimizer) for row in read(options.out)}
     for asked, batch_size in _steps(options):

@@ -24,8 +24,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Self
 
 from analysis.telemetry import Reading
-from measure.environment import hashed
 from measure.telemetry import DeviceFacts, Processes, state_before
+from results.digests import hashed
 from results.errors import DeviceLost, Unavailable
 
 PERMANENT = frozenset((1, 2, 3, 5, 10, 49))

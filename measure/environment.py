@@ -11,7 +11,6 @@ hashed, and variables that may hold a secret are left out.
 
 from __future__ import annotations
 
-import hashlib
 import importlib.metadata
 import importlib.util
 import os
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.peaks import is_stand_in
+from results.digests import hashed
 from results.errors import Unavailable, one_line
 
 ROOT = Path("/")
@@ -189,7 +189,7 @@ def driver_version() -> str | None:
     found = re.search(r"Kernel Module.*?\s(\d+\.\d+(?:\.\d+)?)\s", _read("proc/driver/nvidia/version"))
     if found:
         return found.group(1)
-    from measure import nvml  # which needs `hashed` from here
+    from measure import nvml
 
     try:
         return nvml.driver_version()
@@ -287,14 +287,6 @@ def _cuda_facts(device: str) -> dict[str, Any]:
         "memory_bus_bits": getattr(properties, "memory_bus_width", None),
         "uuid_hash": hashed(str(uuid)) if uuid else None,
     }
-
-
-def hashed(identity: str) -> str:
-    """16 hex digits that stand for a serial number or uuid: equal for the same card, and not the card's own.
-
-    NVML writes "GPU-" before a uuid and torch does not; both give the same digits.
-    """
-    return hashlib.sha256(identity.removeprefix("GPU-").casefold().encode()).hexdigest()[:16]
 
 
 def _os_name() -> str | None:

@@ -17,8 +17,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 from analysis.telemetry import Reading
-from measure.environment import hashed
 from measure.telemetry import DeviceFacts, Processes, state_before
+from results.digests import hashed
 from results.errors import DeviceLost, Unavailable
 
 PERMANENT = frozenset((2, 3, 4, 13, 25, 26))

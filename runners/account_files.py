@@ -10,20 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from results import disk
-from results.errors import StoreFault
 from runners.files import put
 
 if TYPE_CHECKING:
     from results.accounts import Account, AccountCause, AccountRatio
-
-
-def make(out: Path) -> None:
-    """The directory, before anything is counted for it. Raises StoreFault."""
-    try:
-        disk.make_directory(disk.DISK, out)
-    except OSError as fault:
-        raise StoreFault(f"--out {out} could not be made: {fault.strerror or fault}") from fault
 
 
 def write(

@@ -17,6 +17,12 @@ from runners.exits import MISTAKE, instructed
 FORMATS = ("table", "csv", "json")
 """How a command that has data prints it."""
 
+CONVENTIONS = ("flop", "post2021")
+"""How the answer is shown: in FLOP over the right peak, or by the arithmetic of the post of 2021."""
+
+MARGIN_RATIO = 0.1
+"""Of the memory: for the device's context, libraries' workspaces and what the allocator cannot use."""
+
 SHOWN = 8
 """How many valid names a message lists before it says how many more there are."""
 
@@ -136,3 +142,13 @@ class _Formatter(argparse.HelpFormatter):
     def __init__(self, prog: str, **settings: Any) -> None:
         width = min(shutil.get_terminal_size((100, 24)).columns, 100)
         super().__init__(prog, **{**settings, "width": width, "max_help_position": 32})
+
+
+def number_of_bytes(text: str) -> int:
+    """A `type=` for amounts of memory."""
+    from analysis.memories import parse_bytes
+
+    try:
+        return parse_bytes(text)
+    except ValueError as fault:
+        raise argparse.ArgumentTypeError(str(fault)) from fault

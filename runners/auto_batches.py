@@ -11,13 +11,14 @@ takes and the lines (bytes without a sample, bytes a sample) of which the highes
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-from analysis.largest_batch import MOST, Lines
+from analysis.largest_batch import MOST
 from analysis.precisions import PRECISIONS
 from analysis.requests import amount
 from results.records import Cell
+from runners.footprint_fit import Fitting
 from runners.plan import Grid, auto_key
 
 RAISED_RATIO = 0.05
@@ -26,36 +27,12 @@ RAISED_RATIO = 0.05
 LARGEST_MARGIN_RATIO = 0.9
 
 
-@dataclass(frozen=True)
-class Fitting:
-    """What is found of one model and precision. largest: 0 where none fits; least: the smallest that the model takes;
-    lines: see above."""
-
-    largest: int
-    least: int
-    lines: tuple[tuple[int, int], ...]
-
-
 def batches_up_to(largest: int, least: int = 1) -> list[int]:
     """Powers of two from `least` to `largest`, and that one; the least alone where nothing fits, whose row says so."""
     if largest < least:
         return [least]
     powers = [2**exponent for exponent in range(largest.bit_length())]
     return sorted({*(power for power in powers if least <= power <= largest), largest})
-
-
-def envelope(lines: Lines) -> tuple[tuple[int, int], ...]:
-    """(bytes without a sample, bytes a sample), rounded up, of the moments that may be the highest at some batch."""
-    (one, low), (other, high) = lines.first, lines.second
-    starts: dict[int, int] = {}
-    for a, b in zip(low, high, strict=True):
-        slope = -((a - b) // (other - one))
-        starts[slope] = max(starts.get(slope, a - slope * one), a - slope * one)
-    kept: list[tuple[int, int]] = []
-    for slope in sorted(starts, reverse=True):
-        if not kept or starts[slope] > kept[-1][0]:
-            kept.append((starts[slope], slope))
-    return tuple(kept)
 
 
 def needed_bytes(lines: Iterable[Sequence[int]], batch_size: int) -> int:

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from results.records import Cell, Run
-from runners.auto_batches import Fitting, corrected, resolved
-from runners.footprint_options import MARGIN_RATIO
+from runners.arguments import MARGIN_RATIO
+from runners.auto_batches import corrected, resolved
+from runners.footprint_fit import Fitting
 from runners.plan import Grid, cells
 from runners.progress import passing
 from runners.sweep_options import as_options, union
@@ -20,7 +21,7 @@ from workloads.catalogue import hyper_of
 
 if TYPE_CHECKING:
     from results.store import Store
-    from runners.cell import Probed
+    from runners.probe import Probed
 
 TIMEOUT_S = 600.0
 
@@ -63,8 +64,8 @@ def free_bytes(kernel: Path = Path("/proc/meminfo"), group: Path = Path("/sys/fs
 
 def _asking(worker: Any, grid: Grid, probed: Probed, bytes_: int, margin: float) -> Callable[[str, str], Fitting | str]:
     """What asks a `launch.Worker` for a model and precision of this grid."""
+    from runners.fault import Fault
     from runners.footprint_steps import Asked
-    from runners.launch import Fault
 
     def ask(model: str, precision: str) -> Fitting | str:
         passing(f"{model} {precision}: which batches fit")

@@ -21,7 +21,7 @@ from runners.progress import passing
 
 if TYPE_CHECKING:
     from reports.ceilings import Seen
-    from runners.cell import Probed
+    from runners.probe import Probed
 
 BUDGET_S = 120.0
 DIED = ("crashed", "timeout", "device_error", "invalid")
@@ -42,12 +42,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(options: argparse.Namespace) -> int:
     """Everything after parsing. Raises Mistake, StoreFault, KeyboardInterrupt."""
-    from runners import account_files, ceiling_files
+    from runners import ceiling_files, files
     from runners.launch import Worker, prepare
 
     _check_device(options)
     if options.out is not None:
-        account_files.make(options.out)
+        files.make(options.out)
     prepare()
     worker = Worker("ceiling", quiet=not options.debug)
     try:

@@ -16,7 +16,8 @@ from analysis.telemetry import Reading, mean_sm_clock_hz
 from measure.trials import CACHE, ESSENTIAL, SPENT, Trial, titled
 from results.records import Ceiling
 from runners.ceiling_tasks import Timed
-from runners.launch import Fault, Stopwatch
+from runners.fault import Fault
+from runners.launch import Stopwatch
 
 TASKS = "runners.ceiling_tasks"
 PLAN_TIMEOUT_S = 300.0

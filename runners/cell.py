@@ -1,4 +1,4 @@
-"""What is done for one cell inside a worker process: probe the device, trace the step, find ceilings, measure.
+"""What is done for one cell inside a worker process: trace the step, find ceilings, measure.
 
 Each function is a task that `launch.Worker` calls by name: picklable in, picklable out, and any exception becomes the
 cell's row. torch is imported inside them, because the parent imports this module for its types.
@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from analysis.precisions import PRECISIONS, Precision
-from results.errors import Unavailable
 from results.records import Ceiling, Cell, Operation, ProfiledOperation, Storage
 from runners import passes
 from runners.batches import Batches, in_layout
@@ -26,15 +25,6 @@ if TYPE_CHECKING:
     from measure.operations import FakeMode, StepParts, Trace
     from measure.protocols import Protocol
     from workloads.base import Batch, Workload
-
-
-@dataclass(frozen=True)
-class Probed:
-    """What a device is. refused: precision → why it cannot be measured here."""
-
-    device: str
-    environment: dict[str, Any]
-    refused: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -65,36 +55,6 @@ class Traced:
 
 _LEFT: list[passes.Subject] = []
 """What this process measured last, for its other works: one at most."""
-
-
-def probe(device: str) -> Probed:
-    """The device that "auto" means here, and its facts. Raises ValueError for a device that torch does not see."""
-    import torch
-
-    from measure import environment, precision
-
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    if device.startswith("cuda"):
-        device = _cuda_device(device)
-    refused = {}
-    for name, policy in PRECISIONS.items():
-        try:
-            precision.supported(policy, device)
-        except Unavailable as reason:
-            refused[name] = str(reason)
-    return Probed(device, {**environment.environment(), **environment.device_facts(device)}, refused)
-
-
-def _cuda_device(device: str) -> str:
-    import torch
-
-    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    index = torch.device(device).index or 0
-    if index >= count:
-        seen = f"{count} of them, numbered from 0" if count else "none; --device cpu measures on the processor"
-        raise ValueError(f"--device: expected a CUDA device that torch sees, got {device}; it sees {seen}")
-    return f"cuda:{index}" if index else "cuda"
 
 
 def ceilings(sitting: str, device: str, precision: str, budget_s: float) -> list[Ceiling]:

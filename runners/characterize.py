@@ -161,7 +161,7 @@ def _one(worker: Any, request: Request, options: Namespace, *, only: bool) -> Ch
 
     Raises Mistake for one that cannot be, where it is the only workload.
     """
-    from runners.launch import Fault
+    from runners.fault import Fault
 
     start_s = time.monotonic()
     answer = worker.call("runners.characterized:record", request, timeout_s=options.timeout)

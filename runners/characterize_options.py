@@ -9,14 +9,13 @@ from analysis.precisions import PRECISIONS
 from results.characterization import EXECUTIONS, MODES
 from runners.arguments import Parser, add_format, names, number, sizes
 from runners.characterized import OWN
-from runners.model_options import MODEL
+from runners.model_options import LAYOUTS, MODEL
 from workloads.catalogue import OPTIMIZERS, SUITES
 from workloads.fathom.table import AS_CODED, AS_PAPER
 
 BOTH = "both"
 VARIANTS = (AS_CODED, AS_PAPER, BOTH)
 SCALES = ("own", "small")
-LAYOUTS = ("channels_first", "channels_last")
 REPRODUCED = ("fathom",)
 
 STEPS = 12

@@ -55,7 +55,7 @@ def evidence_of(path: Path) -> Evidence:
     from results.records import Utilization
     from results.store import read_operations, read_profile, read_run
     from runners.derived import differences
-    from runners.report import recording
+    from runners.report_recordings import recording
 
     data = read_run(path)
     if not data.all_runs:

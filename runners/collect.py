@@ -22,7 +22,8 @@ from results.store import Store, read_operations
 from runners import nsight
 from runners.cell import Measured
 from runners.counts import Counts
-from runners.launch import Fault, Stopwatch, Worker, uninterrupted
+from runners.fault import Fault
+from runners.launch import Stopwatch, Worker, uninterrupted
 from runners.passes import Found, together
 from runners.plan import hyper, reason_against, worker_key
 from runners.progress import Progress, title

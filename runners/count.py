@@ -50,10 +50,10 @@ def _run(options: Namespace) -> int:
     check_models(options.models, options)
     counters = _counters(options.counters)
     from measure.counters.isolate import prepare
-    from runners import account_files, count_told
+    from runners import count_told, files
 
     if options.out is not None:
-        account_files.make(options.out)
+        files.make(options.out)
     prepare()
     answer, tell = (_laws, count_told.laws) if options.law else (_accounts, count_told.accounts)
     answers, failed = [], 0

@@ -9,7 +9,7 @@ from runners.exits import Mistake
 from runners.progress import passing
 
 if TYPE_CHECKING:
-    from runners.cell import Probed
+    from runners.probe import Probed
 
 PROBE_TIMEOUT_S = 180.0
 
@@ -27,10 +27,10 @@ def check_name(device: str) -> None:
 
 def probe(worker: Any, device: str) -> Probed:
     """What the device is, asked of a `launch.Worker`. Raises Mistake for one that is not there."""
-    from runners.launch import Fault
+    from runners.fault import Fault
 
     passing("looking at the device")
-    answer = worker.call("runners.cell:probe", device, timeout_s=PROBE_TIMEOUT_S)
+    answer = worker.call("runners.probe:probe", device, timeout_s=PROBE_TIMEOUT_S)
     if isinstance(answer, Fault):
         raise Mistake(answer.reason)
     found: Probed = answer

@@ -23,6 +23,14 @@ def writing(path: Path, beside: str = "") -> Iterator[None]:
         raise StoreFault(f"{path} could not be written: {fault.strerror or fault}{beside}") from fault
 
 
+def make(out: Path) -> None:
+    """The directory, before anything is counted for it. Raises StoreFault."""
+    try:
+        disk.make_directory(disk.DISK, out)
+    except OSError as fault:
+        raise StoreFault(f"--out {out} could not be made: {fault.strerror or fault}") from fault
+
+
 def reserve(path: Path) -> None:
     """Make sure, before it is worth anything, that a file can be put here. Raises StoreFault."""
     with writing(path):

@@ -8,13 +8,13 @@ taken where there is room: with `room` they have to fit, too.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from analysis.cudnn_workspaces import with_workspaces
 from analysis.footprint import BEFORE, footprint, live_bytes
 from analysis.largest_batch import SMALL, Fit, Lines, largest_batch
 from analysis.workspaces import allowance
-from runners.auto_batches import Fitting, envelope
 from runners.batches import FEW_BATCHES, MORE_BATCHES, SMALL_BATCH_BYTES
 from runners.exits import Mistake
 
@@ -23,6 +23,16 @@ if TYPE_CHECKING:
 
 LEAST = (1, 2, 4, 8, 16, 32, 64)
 """The smallest batches that are tried: batch normalisation of single values needs two, a graph may have one alone."""
+
+
+@dataclass(frozen=True)
+class Fitting:
+    """What is found of one model and precision. largest: 0 where none fits; least: the smallest that the model takes;
+    lines: (bytes without a sample, bytes a sample), of which the highest is what a batch needs."""
+
+    largest: int
+    least: int
+    lines: tuple[tuple[int, int], ...]
 
 
 def fit(
@@ -114,3 +124,17 @@ def _least(step_at: Callable[[int], Traced]) -> int:
             continue
         return batch_size
     raise faults[1]
+
+
+def envelope(lines: Lines) -> tuple[tuple[int, int], ...]:
+    """(bytes without a sample, bytes a sample), rounded up, of the moments that may be the highest at some batch."""
+    (one, low), (other, high) = lines.first, lines.second
+    starts: dict[int, int] = {}
+    for a, b in zip(low, high, strict=True):
+        slope = -((a - b) // (other - one))
+        starts[slope] = max(starts.get(slope, a - slope * one), a - slope * one)
+    kept: list[tuple[int, int]] = []
+    for slope in sorted(starts, reverse=True):
+        if not kept or starts[slope] > kept[-1][0]:
+            kept.append((starts[slope], slope))
+    return tuple(kept)

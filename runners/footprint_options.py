@@ -5,21 +5,16 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from analysis.memories import parse_bytes
 from analysis.precisions import PRECISIONS
-from runners.arguments import Parser, add_format, number
+from runners.arguments import MARGIN_RATIO, Parser, add_format, number, number_of_bytes
 from runners.footprint_steps import NONE
-from runners.model_options import MODEL, add_model
-from runners.profile_options import LAYOUTS
+from runners.model_options import LAYOUTS, MODEL, add_model
 from workloads.catalogue import OPTIMIZERS, OWN
 
 BATCH_SIZE = 32
 """Where neither a batch nor a memory is said."""
 
 DEVICES = ("cuda", "cpu")
-
-MARGIN_RATIO = 0.1
-"""Of the memory: for the device's context, libraries' workspaces and what the allocator cannot use."""
 
 TOP = 8
 
@@ -94,11 +89,3 @@ def _name(text: str) -> str:
     if not text.strip():
         raise argparse.ArgumentTypeError(f"expected the name that the driver prints, got {text!r}")
     return text
-
-
-def number_of_bytes(text: str) -> int:
-    """A `type=` for amounts of memory."""
-    try:
-        return parse_bytes(text)
-    except ValueError as fault:
-        raise argparse.ArgumentTypeError(str(fault)) from fault

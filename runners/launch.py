@@ -15,12 +15,12 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from multiprocessing import resource_tracker
 from multiprocessing.connection import wait
 from typing import Any
 
 from measure import processes
+from runners.fault import Fault
 
 REAP_S = 10.0
 """How long a dead worker's exit status is waited for."""
@@ -30,15 +30,6 @@ DYING_S = 0.2
 
 GRACE_S = 5.0
 """How long an idle worker may take to end by itself."""
-
-
-@dataclass(frozen=True)
-class Fault:
-    """Why a call gave no result. status: one of results.records.STATUSES. detail: a traceback, where there is one."""
-
-    status: str
-    reason: str
-    detail: str = ""
 
 
 def prepare() -> None:

@@ -21,8 +21,7 @@ from measure import nsight
 from results.errors import Unavailable
 from results.layout import QUICK, compress
 from results.records import Cell, non_default
-from runners import nvtx_step
-from runners.launch import Fault
+from runners.fault import Fault
 from runners.passes import Found
 
 SOURCE = "nsys"
@@ -32,6 +31,9 @@ LIMIT_S = 300.0
 
 SHORTEST_S = 2.0
 """Of the cell's limit, without which no recording is begun."""
+
+PARENT = "FLOPLEDGER_PARENT"
+"""Variable with the number of the process without which a recorded step ends: nsys may put it into another session."""
 
 GRACE_S = 15.0
 """How much later than the recording its worker is killed: by then it has said why."""
@@ -94,7 +96,7 @@ def record_work(words: Sequence[str], folder: str, limit_s: float) -> bytes:
     """A worker's task: runs a recording's command; its export, gzipped. Raises Unavailable or ValueError."""
     root = str(Path(__file__).resolve().parents[1])
     path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH", ""))))
-    environ = {"PYTHONPATH": path, nvtx_step.PARENT: str(os.getpid())}
+    environ = {"PYTHONPATH": path, PARENT: str(os.getpid())}
     export = nsight.record(words, Path(folder), limit_s, environ)
     _check(export)
     return compress(export.read_bytes(), QUICK)

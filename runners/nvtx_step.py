@@ -18,9 +18,7 @@ from collections.abc import Sequence
 from results.records import WORKS, Cell
 from runners.arguments import Parser
 from runners.exits import FAILED
-
-PARENT = "FLOPLEDGER_PARENT"
-"""Variable with the number of the process without which this one ends: nsys may put it into a session of its own."""
+from runners.nsight import PARENT
 
 LOOK_EVERY_S = 0.5
 

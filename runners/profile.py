@@ -22,7 +22,7 @@ from runners.progress import passing
 if TYPE_CHECKING:
     from results.records import Ceiling
     from results.step_profile import Machine, StepProfile
-    from runners.cell import Probed
+    from runners.probe import Probed
 
 OTHERS = "times hold others' work, too"
 
@@ -133,7 +133,7 @@ def _probe(worker: Any, options: Namespace) -> Probed:
 def _machine(worker: Any, options: Namespace, probed: Probed, rows: list[Ceiling] | None) -> Machine:
     """What the step is held against. Ceilings that could not be found are told, and cost their own figures alone."""
     from analysis.machines import machine_of
-    from runners.launch import Fault
+    from runners.fault import Fault
 
     facts = probed.environment
     if rows is None and options.ceiling_budget:
@@ -154,7 +154,7 @@ def _machine(worker: Any, options: Namespace, probed: Probed, rows: list[Ceiling
 
 def _profile(worker: Any, options: Namespace, probed: Probed, machine: Machine) -> StepProfile:
     """Raises Mistake where the model cannot be built or fails, Unprofiled where the worker does."""
-    from runners.launch import Fault
+    from runners.fault import Fault
     from runners.profiled import Request
 
     passing(f"{options.model}: profiling")

@@ -7,13 +7,12 @@ from pathlib import Path
 
 from analysis.precisions import PRECISIONS
 from runners.arguments import Parser, add_format, names, number
-from runners.model_options import MODEL, add_model
+from runners.model_options import LAYOUTS, MODEL, add_model
 from runners.profile_settings import DEFAULTS
 from runners.profiled import NONE
 from workloads.catalogue import OPTIMIZERS, OWN
 
 MODES = ("train", "forward", "generate")
-LAYOUTS = ("channels_first", "channels_last")
 
 TIMEOUT_S = 1800.0
 COMPARED = 4

@@ -10,19 +10,17 @@ from __future__ import annotations
 import argparse
 import re
 from argparse import Namespace
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from runners.arguments import Parser, choice_error, number
 from runners.exits import Mistake, guarded
 from runners.project_machine import add_expenses, add_machine, expenses, machine, positive
-from runners.project_told import add_output, reserve_all, tell
+from runners.project_told import FLOP, HOURS, add_output, reserve_all, tell
 
 if TYPE_CHECKING:
     from reports.project_budget import Told
 
-HOURS: Mapping[str, float] = {"GPU-hours": 1.0, "GPU-days": 24.0, "GPU-weeks": 168.0, "GPU-years": 8766.0}
-FLOP = "FLOP"
 
 TRANSFORMER = "transformer"
 
@@ -96,23 +94,3 @@ def told(options: Namespace) -> Told:
         if getattr(options, name) is not None:
             raise Mistake(f"--{name}: expected with --domain transformer, got {options.domain!r}")
     return of_domain(options)
-
-
-def spent(options: Namespace, peak_flop_per_s: float, draws: Mapping[str, Any]) -> tuple[Any, Any]:
-    """(FLOP, GPU-hours) of the budget for draws of the utilization."""
-    from analysis.compute import flop_of, gpu_hours_of
-
-    amount, unit = options.budget
-    if unit == FLOP:
-        flop = amount + 0 * draws["utilization"]
-        return flop, gpu_hours_of(flop, peak_flop_per_s, draws["utilization"])
-    hours = amount * HOURS[unit] + 0 * draws["utilization"]
-    return flop_of(hours, peak_flop_per_s, draws["utilization"]), hours
-
-
-def asked(options: Namespace) -> dict[str, float | str]:
-    """What was asked, as JSON has it."""
-    if options.budget is None:
-        return {"loss": options.reach}
-    amount, unit = options.budget
-    return {"budget": amount, "unit": unit}

@@ -21,9 +21,8 @@ from analysis.uncertain import Input, answers, tornado
 from reports.project_budget import Told
 from runners.arguments import choice_error
 from runners.exits import Mistake
-from runners.project_budget import asked, spent
 from runners.project_machine import expenses, machine
-from runners.project_told import told_given
+from runners.project_told import asked, spent, told_given
 
 
 def told(options: Namespace) -> Told:

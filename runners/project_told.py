@@ -6,7 +6,7 @@ import math
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from runners.arguments import Parser, add_format
 from runners.exits import Mistake
@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from analysis.uncertain import Answer, Swing, Uncertain
 
 ENDINGS = (".png", ".svg")
+
+HOURS: Mapping[str, float] = {"GPU-hours": 1.0, "GPU-days": 24.0, "GPU-weeks": 168.0, "GPU-years": 8766.0}
+FLOP = "FLOP"
 
 
 def add_output(made: Parser) -> None:
@@ -64,3 +67,23 @@ def tell(options: Namespace, text: str, answers: Mapping[str, Answer], swings: M
 
 def _ends(answer: Answer, swings: Sequence[Swing]) -> bool:
     return all(map(math.isfinite, (answer.low, answer.high, *(end for s in swings for end in (s.low, s.high)))))
+
+
+def spent(options: Namespace, peak_flop_per_s: float, draws: Mapping[str, Any]) -> tuple[Any, Any]:
+    """(FLOP, GPU-hours) of the budget for draws of the utilization."""
+    from analysis.compute import flop_of, gpu_hours_of
+
+    amount, unit = options.budget
+    if unit == FLOP:
+        flop = amount + 0 * draws["utilization"]
+        return flop, gpu_hours_of(flop, peak_flop_per_s, draws["utilization"])
+    hours = amount * HOURS[unit] + 0 * draws["utilization"]
+    return flop_of(hours, peak_flop_per_s, draws["utilization"]), hours
+
+
+def asked(options: Namespace) -> dict[str, float | str]:
+    """What was asked, as JSON has it."""
+    if options.budget is None:
+        return {"loss": options.reach}
+    amount, unit = options.budget
+    return {"budget": amount, "unit": unit}

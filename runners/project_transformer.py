@@ -17,8 +17,7 @@ from reports.project_budget import Fit, Told
 from reports.project_words import Reached, amount
 from runners.arguments import choice_error
 from runners.exits import Mistake
-from runners.project_budget import asked, spent
-from runners.project_told import told_given
+from runners.project_told import asked, spent, told_given
 
 if TYPE_CHECKING:
     from analysis.parallelism import Cluster

@@ -17,22 +17,19 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from runners.arguments import Parser, add_format, choice_error, names, number
+from runners.arguments import CONVENTIONS, Parser, add_format, choice_error, names, number
 from runners.exits import UNWRITABLE, Mistake, exit_code, guarded
 from runners.files import attempt, put, remove_others
+from runners.report_recordings import recording
 
 if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Iterable
 
-    from pandas import DataFrame
-
     from reports.build import Built
     from results.manifest import Manifest
     from results.records import Ceiling
 
-CONVENTIONS = ("flop", "post2021")
-"""How the answer is shown: in FLOP over the right peak, or by the arithmetic of the post of 2021."""
 
 UTILIZATION = "utilization.csv"
 PAGE = "report.html"
@@ -139,18 +136,6 @@ def _rebuilt(path: Path, out: Path | None) -> tuple[Built, list[str]]:
     )
     faults = write(built, out or path, data.manifest, data.ceilings)
     return replace(built, problems=(*built.problems, *faults)), faults
-
-
-def recording(path: Path, file: str) -> tuple[DataFrame, DataFrame]:
-    """Calls and kernels of the last step of a recording in the run `path`. Raises ValueError if it is damaged."""
-    from measure.traces.last_step import last_step
-    from runners.trace import MALFORMED, recorded
-
-    try:
-        recording = recorded(path / file, last_step)
-    except MALFORMED as fault:
-        raise ValueError(f"{file}: {type(fault).__name__}: {' '.join(str(fault).split())}") from fault
-    return recording.calls, recording.kernels
 
 
 def write(built: Built, out: Path, manifest: Manifest | None = None, ceilings: Sequence[Ceiling] = ()) -> list[str]:

@@ -38,8 +38,8 @@ from runners.sweep_options import (
 if TYPE_CHECKING:
     from results.records import Cell
     from results.store import Store
-    from runners.cell import Probed
     from runners.collect import Replan
+    from runners.probe import Probed
     from runners.watch import Watch
 
 PROBE_TIMEOUT_S = 180.0
@@ -213,7 +213,7 @@ def _cautions(facts: dict[str, Any], watch: Any) -> list[str]:
 
 def _probe(device: str) -> Probed:
     """What the device is, asked in a process that ends again. Raises ValueError for one that is not there."""
-    found: Probed = _asked("runners.cell:probe", device)
+    found: Probed = _asked("runners.probe:probe", device)
     return found
 
 
@@ -232,7 +232,8 @@ def _check_data(grid: Grid) -> None:
 
 def _asked(task: str, *arguments: Any) -> Any:
     """The answer of a process that ends again. Raises ValueError if it has none."""
-    from runners.launch import Fault, Worker
+    from runners.fault import Fault
+    from runners.launch import Worker
 
     worker = Worker("probe")
     try:

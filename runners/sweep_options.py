@@ -15,16 +15,24 @@ from typing import TYPE_CHECKING, Any
 from analysis.precisions import PRECISIONS
 from measure.counters.registry import COUNTERS
 from results.records import RECORDERS
-from runners.arguments import Parser, add_format, choice_error, names, number, sizes
+from runners.arguments import (
+    CONVENTIONS,
+    MARGIN_RATIO,
+    Parser,
+    add_format,
+    choice_error,
+    names,
+    number,
+    number_of_bytes,
+    sizes,
+)
 from runners.devices import check_name
-from runners.footprint_options import MARGIN_RATIO, number_of_bytes
 from runners.plan import DEFAULT_METHODS, METHODS, Grid, cells, check_profile
-from runners.report import CONVENTIONS
 from workloads.catalogue import ENTRIES, OPTIMIZERS, OWN, SUITES, hyper_of
 
 if TYPE_CHECKING:
     from results.records import Cell
-    from runners.cell import Probed
+    from runners.probe import Probed
 
 RUNS = Path("results/runs")
 DEFAULT_MODELS = ("resnet18", "mobilenet_v2")

@@ -19,7 +19,7 @@ from typing import Any
 
 from measure.processes import redirect
 from results.errors import Inconsistent, Unavailable, one_line
-from runners.launch import Fault
+from runners.fault import Fault
 
 OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "cannot allocate memory", "ALLOC_FAILED", "bad_alloc")
 NO_ENGINE = "unable to find an engine to execute this computation"

@@ -17,7 +17,7 @@ from results.records import Ceiling, Cell, FlopCount
 from results.store import Store
 from runners import collect, counts
 from runners.cell import Measured, Traced
-from runners.launch import Fault
+from runners.fault import Fault
 from runners.passes import Found
 from runners.progress import Progress
 

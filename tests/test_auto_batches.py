@@ -16,12 +16,12 @@ from analysis.largest_batch import Lines
 from results.manifest import read_manifest
 from results.store import read_run
 from runners import auto_batches, auto_planning
-from runners.auto_batches import Fitting, batches_up_to, corrected, envelope, largest_below, needed_bytes, resolved
-from runners.cell import Probed
-from runners.footprint_fit import fitting
+from runners.auto_batches import batches_up_to, corrected, largest_below, needed_bytes, resolved
+from runners.fault import Fault
+from runners.footprint_fit import Fitting, envelope, fitting
 from runners.footprint_steps import Asked
-from runners.launch import Fault
 from runners.plan import Grid, auto_key, cells, remaining
+from runners.probe import Probed
 from runners.sweep_options import as_options, grid_of, parser, stored_options
 
 MB = 10**6

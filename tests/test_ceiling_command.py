@@ -21,8 +21,8 @@ from results.records import Ceiling, header
 from runners import ceiling, ceiling_files, ceiling_search, devices, launch
 from runners.ceiling_search import Search
 from runners.ceiling_tasks import Timed
-from runners.cell import Probed
-from runners.launch import Fault
+from runners.fault import Fault
+from runners.probe import Probed
 
 ROOT = Path(__file__).parents[1]
 

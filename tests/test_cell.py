@@ -19,6 +19,7 @@ from measure.protocols import CPU_PROTOCOL, CUDA_PROTOCOL, Protocol
 from results.records import Cell
 from runners import batches as sources
 from runners import cell as inside
+from runners.probe import _cuda_device, probe
 from workloads.base import Batch
 from workloads.synthetic import answer
 from workloads.training import TrainingStep
@@ -41,7 +42,7 @@ def measure(of: Cell):
 
 class TestProbe:
     def test_a_cpu_and_what_it_lacks(self):
-        probed = inside.probe("cpu")
+        probed = probe("cpu")
         assert probed.device == probed.environment["device"] == "cpu"
         assert probed.environment["torch"] == torch.__version__
         assert "fp32" not in probed.refused
@@ -57,16 +58,16 @@ class TestProbe:
 
     @pytest.mark.parametrize(("asked", "found"), [("cuda", "cuda"), ("cuda:0", "cuda"), ("cuda:1", "cuda:1")])
     def test_one_card_has_one_name(self, cuda, asked, found):
-        assert inside._cuda_device(asked) == found
+        assert _cuda_device(asked) == found
 
     def test_a_card_that_is_not_there(self, cuda):
         with pytest.raises(ValueError, match="expected a CUDA device that torch sees, got cuda:2; it sees 2 of them"):
-            inside._cuda_device("cuda:2")
+            _cuda_device("cuda:2")
 
     def test_no_card_at_all(self, monkeypatch):
         monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
         with pytest.raises(ValueError, match="it sees none; --device cpu"):
-            inside._cuda_device("cuda")
+            _cuda_device("cuda")
 
 
 class TestReferenceTrace:

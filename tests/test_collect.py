@@ -32,7 +32,7 @@ from results.layout import profile_file, recording_file
 from results.records import STATUSES, Cell, ProfiledOperation
 from results.store import read_operations, read_profile, read_run
 from runners.collect import CEILING_BUDGET_S, QUICK_CEILING_S, SPARE_RATIO, failed, least_s, trace_id
-from runners.launch import Fault
+from runners.fault import Fault
 from runners.passes import Found
 
 FAULTS = ("unavailable", "out_of_memory", "timeout", "device_error", "crashed", "invalid")

@@ -12,6 +12,7 @@ import pytest
 
 from measure import environment
 from measure.telemetry import open_device
+from results.digests import hashed
 from results.errors import Unavailable
 
 REPOSITORY = Path(__file__).parents[1]
@@ -138,7 +139,7 @@ def test_only_variables_that_matter_are_kept_and_no_secret_or_uuid(
     monkeypatch.setenv("TORCH_TOKEN", "secret")
     monkeypatch.setenv("HOMEPAGE", "x")
     assert environment.variables() == {
-        "CUDA_VISIBLE_DEVICES": f"GPU-{environment.hashed(uuid)}",
+        "CUDA_VISIBLE_DEVICES": f"GPU-{hashed(uuid)}",
         "OMP_NUM_THREADS": "4",
         "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True",
     }
@@ -146,9 +147,9 @@ def test_only_variables_that_matter_are_kept_and_no_secret_or_uuid(
 
 def test_a_card_has_one_hash_in_the_spellings_of_nvml_and_torch() -> None:
     uuid = "01234567-89ab-cdef-0123-456789abcdef"
-    assert environment.hashed(f"GPU-{uuid}") == environment.hashed(uuid.upper())
-    assert uuid[:8] not in environment.hashed(uuid)
-    assert len(environment.hashed(uuid)) == 16
+    assert hashed(f"GPU-{uuid}") == hashed(uuid.upper())
+    assert uuid[:8] not in hashed(uuid)
+    assert len(hashed(uuid)) == 16
 
 
 def test_overrides_are_listed_while_set(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:

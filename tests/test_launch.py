@@ -15,7 +15,8 @@ import pytest
 
 from measure import processes
 from runners import launch
-from runners.launch import Fault, Worker, uninterrupted
+from runners.fault import Fault
+from runners.launch import Worker, uninterrupted
 
 ROOT = Path(__file__).parents[1]
 SOON_S = 60.0

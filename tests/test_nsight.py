@@ -23,7 +23,7 @@ from measure import nsight as tool
 from results.errors import Unavailable
 from results.records import Cell, non_default
 from runners import nsight, nvtx_step
-from runners.launch import Fault
+from runners.fault import Fault
 from runners.passes import Found
 
 CUDA = Cell(model="synthetic_convolution", batch_size=2, device="cuda", methods=("batch",), profile="nsys")

@@ -21,9 +21,9 @@ from reports.tables import to_csv
 from results.records import Ceiling
 from runners import launch, profile_options, profile_settings
 from runners import profile as command
-from runners.cell import Probed
 from runners.exits import Mistake
-from runners.launch import Fault
+from runners.fault import Fault
+from runners.probe import Probed
 from runners.profiled import Request
 from runners.profiled import profile as task
 from runners.worker import run as worker_run

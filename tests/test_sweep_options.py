@@ -9,8 +9,8 @@ import pytest
 
 from measure.counters.registry import COUNTERS
 from runners import report, sweep, sweep_options
-from runners.cell import Probed
 from runners.plan import Grid, cells, check
+from runners.probe import Probed
 
 CPU = Probed("cpu", {}, {"tf32": "tf32 on cpu: a CPU has none"})
 H100 = Probed("cuda", {}, {})

@@ -11,7 +11,7 @@ from analysis.fitting import Atom, times
 from analysis.sampling import Axis, Unfitted
 from analysis.symbolic import formulas
 from measure.collector import collector_off
-from runners import formula_steps
+from runners import formula_points
 
 
 def layered(point, k=lambda point: 4):
@@ -45,12 +45,12 @@ def test_a_size_that_only_more_layers_have_otherwise_is_not_told():
 
 def test_garbage_is_collected_after_many_points_alone_and_then_as_before(monkeypatch):
     collected = []
-    monkeypatch.setattr(formula_steps.gc, "collect", lambda: collected.append(1))
+    monkeypatch.setattr(formula_points.gc, "collect", lambda: collected.append(1))
     with collector_off():
         assert not gc.isenabled()
-        for points in range(1, 2 * formula_steps.COLLECTED + 2):
-            formula_steps.tidied(points)
+        for points in range(1, 2 * formula_points.COLLECTED + 2):
+            formula_points.tidied(points)
     assert gc.isenabled()
     assert len(collected) == 2
-    formula_steps.tidied(formula_steps.COLLECTED)  # Python does so itself
+    formula_points.tidied(formula_points.COLLECTED)  # Python does so itself
     assert len(collected) == 2

@@ -1,0 +1,48 @@
+"""What the device is: asked in a worker process, since the parent never imports torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from analysis.precisions import PRECISIONS
+from results.errors import Unavailable
+
+
+@dataclass(frozen=True)
+class Probed:
+    """What a device is. refused: precision → why it cannot be measured here."""
+
+    device: str
+    environment: dict[str, Any]
+    refused: dict[str, str]
+
+
+def probe(device: str) -> Probed:
+    """The device that "auto" means here, and its facts. Raises ValueError for a device that torch does not see."""
+    import torch
+
+    from measure import environment, precision
+
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    if device.startswith("cuda"):
+        device = _cuda_device(device)
+    refused = {}
+    for name, policy in PRECISIONS.items():
+        try:
+            precision.supported(policy, device)
+        except Unavailable as reason:
+            refused[name] = str(reason)
+    return Probed(device, {**environment.environment(), **environment.device_facts(device)}, refused)
+
+
+def _cuda_device(device: str) -> str:
+    import torch
+
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    index = torch.device(device).index or 0
+    if index >= count:
+        seen = f"{count} of them, numbered from 0" if count else "none; --device cpu measures on the processor"
+        raise ValueError(f"--device: expected a CUDA device that torch sees, got {device}; it sees {seen}")
+    return f"cuda:{index}" if index else "cuda"

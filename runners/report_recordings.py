@@ -1,0 +1,21 @@
+"""Recordings that a sweep kept beside its rows, read for a report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+
+def recording(path: Path, file: str) -> tuple[DataFrame, DataFrame]:
+    """Calls and kernels of the last step of a recording in the run `path`. Raises ValueError if it is damaged."""
+    from measure.traces.last_step import last_step
+    from runners.trace import MALFORMED, recorded
+
+    try:
+        recording = recorded(path / file, last_step)
+    except MALFORMED as fault:
+        raise ValueError(f"{file}: {type(fault).__name__}: {' '.join(str(fault).split())}") from fault
+    return recording.calls, recording.kernels
