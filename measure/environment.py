@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.peaks import is_stand_in
+from measure.torch_build import torch_build
 from results.digests import hashed
 from results.errors import Unavailable, one_line
 
@@ -220,19 +221,6 @@ def package_version(name: str) -> str | None:
 def torch_cuda_build() -> str | None:
     """The CUDA version that torch was built for, read from its files; None for a CPU-only build or no torch."""
     return torch_build("cuda")
-
-
-def torch_build(field: str) -> str | None:
-    """A field of `torch.version` that is a text ("cuda", "hip"), read from torch's files; None if unset or no torch."""
-    try:
-        spec = importlib.util.find_spec("torch")
-    except (ImportError, ValueError):
-        return None
-    if spec is None or spec.origin is None:
-        return None
-    text = _text(Path(spec.origin).with_name("version.py"))
-    found = re.search(rf"^{field}\b[^=\n]*=\s*'([^']+)'", text, re.MULTILINE)
-    return found.group(1) if found else None
 
 
 _DEVICE_KEYS = (

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
 from analysis.telemetry import Reading
-from measure.environment import torch_build
+from measure.torch_build import torch_build
 from results.errors import DeviceLost, Unavailable
 
 __all__ = ["ADAPTERS", "Adapter", "DeviceFacts", "DeviceTelemetry", "Reading", "Sampler", "open_device", "state_before"]

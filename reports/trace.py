@@ -10,7 +10,6 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +17,9 @@ from analysis.peaks import Device
 from analysis.recorded import PRODUCTS
 from cleaning.sums import whole_sum
 from reports.columns import WIDTH
+from reports.trace_data import Trace, kernel_counts
 from reports.trace_lines import impossible as impossible
-from reports.trace_lines import kernel_counts, partial_lines, rate_lines, unexplained_lines, without_count
+from reports.trace_lines import partial_lines, rate_lines, unexplained_lines, without_count
 from reports.words import PREFIXES, digits, fitting, si_time
 from results.records import Kernel, OperationInstance, header
 from results.rows import to_text as text_of
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from cleaning.trace_totals import PhaseTotal
-    from cleaning.traces import CleanedTrace
 
 STATES = {"raw": "as found", "deduplicated": "each multiply-add once", "repaired": "gaps filled from shapes, too"}
 """State of the counts → what it is. The second is what the 2021 post did by hand."""
@@ -69,19 +68,6 @@ _LARGEST = 12
 _UNKNOWN = "–"
 _SHAPES_LETTERS = 34
 _NAME_LETTERS = 26
-
-
-@dataclass(frozen=True)
-class Trace:
-    """One recording, cleaned. begin_ns: its first event on its own clock; -1: it keeps no times of day."""
-
-    path: str
-    source: str
-    device_name: str
-    steps: int | None
-    begin_ns: int
-    problems: tuple[str, ...]
-    cleaned: CleanedTrace
 
 
 # --- data ------------------------------------------------------------------------------------------------------------

@@ -12,25 +12,17 @@ from typing import TYPE_CHECKING
 from analysis.peaks import Device
 from analysis.recorded import PRODUCTS
 from cleaning.trace_totals import UNKNOWN_OPERATOR, PhaseTotal
+from reports.trace_data import kernel_counts
 from reports.trace_rates import FAST_ALGORITHM, IMPOSSIBLE, Rate, product_time_s, rates, together
 from reports.words import fitting, percent, si, si_time
 from results.records import OperationInstance
 
 if TYPE_CHECKING:
-    import pandas as pd
-
-    from reports.trace import Trace
+    from reports.trace_data import Trace
 
 _KERNEL_LETTERS = 70
 _LEAST_UNNAMED = 0.001
 """Share of time from which kernels whose names say nothing are told in the text; the document has any."""
-
-
-def kernel_counts(kernels: pd.DataFrame) -> dict[str, int]:
-    """Kernels (of a recording without a device: operator calls) that were read, and how many found their operation."""
-    mine = kernels[kernels["what"].isin(("kernel", "call"))]
-    attributed = int(((mine["call"] >= 0) | (mine["instance"] >= 0)).sum())
-    return {"read": len(mine), "attributed": attributed, "unattributed": len(mine) - attributed}
 
 
 def partial_lines(trace: Trace) -> list[str]:

@@ -24,7 +24,6 @@ from analysis.telemetry import EVENT_REASONS
 from analysis.utilization import HARMLESS_REASONS
 from measure import environment
 from measure.counters.registry import COUNTERS, install_line
-from measure.nvml import driver_version
 from measure.telemetry import DeviceTelemetry, open_device
 from results.errors import Unavailable, one_line
 from runners.devices import BUSY_LOAD_RATIO
@@ -79,7 +78,7 @@ def all_checks(runs: Path) -> list[Check]:
     lines = [*python_checks(), *torch_checks(torch), torchvision_check()]
     for device in [f"cuda:{index}" for index in gpus] or ["cpu"]:
         lines += device_checks(environment.device_facts(device))
-    lines += [*driver_checks(host["driver"] or nvml_driver(), bool(torch["cuda_available"])), *states]
+    lines += [*driver_checks(host["driver"], bool(torch["cuda_available"])), *states]
     lines += [*host_checks(host), *override_checks(environment.overrides())]
     lines += [*counter_checks(), *tool_checks(), permission_check(), *folder_checks(runs)]
     return lines
@@ -149,14 +148,6 @@ def device_checks(facts: Mapping[str, Any]) -> Iterator[Check]:
         yield Check("peaks", "warn", f"{row.source} (memory)", "the figures were never read in a document")
     else:
         yield Check("peaks", "ok", f"{row.source} ({row.verification})")
-
-
-def nvml_driver(ask: Callable[[], str] = driver_version) -> str | None:
-    """The driver's version as NVML says it: in containers and WSL2 /proc shows none. None where NVML does not say."""
-    try:
-        return ask()
-    except Unavailable:
-        return None
 
 
 def driver_checks(version: str | None, usable: bool) -> Iterator[Check]:

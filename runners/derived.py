@@ -9,7 +9,7 @@ import csv
 import io
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +29,6 @@ def differences(path: Path, built: Built) -> list[Difference]:
     """What differs, and one entry without words for each table that is as it should be."""
     from cleaning.evidence import Difference
     from reports.gallery import UTILIZATION
-    from runners.report import derived_tables
 
     found = []
     for file, content in derived_tables(built):
@@ -43,6 +42,31 @@ def differences(path: Path, built: Built) -> list[Difference]:
         told = [Difference(file, cell_id, words) for cell_id, words in compared(there, _rows(content, file))]
         found += told or [Difference(file, "", "")]
     return found
+
+
+def derived_tables(built: Built) -> Iterable[tuple[str, bytes]]:
+    """(file, content) of every derived table; one without rows is its header alone."""
+    from reports.gallery import UTILIZATION
+    from reports.tables import to_csv
+    from results import records
+    from results.layout import compress
+
+    derived = {
+        UTILIZATION: (built.utilization, records.Utilization),
+        "utilization_post2021.csv": (built.post2021, records.Utilization),
+        "step_times.csv": (built.step_times, records.StepTime),
+        "work_times.csv": (built.work_times, records.WorkTime),
+        "cleaned/profiled_operations.csv.gz": (built.cleaned_operations, records.CleanedOperation),
+        "cleaned/profile_counts.csv": (built.profile_counts, records.ProfileCount),
+        "cleaned/ratios.csv": (built.ratios, records.Ratio),
+        "cleaned/agreement.csv": (built.agreement, records.Agreement),
+        "cleaned/batch_law.csv": (built.batch_laws, records.BatchLaw),
+        "cleaned/flop_counts.csv": (built.cleaned.flop_counts, records.FlopCount),
+        "cleaned/cleaning_log.csv": (built.cleaned.log, records.CleaningLog),
+    }
+    for file, (rows, record) in derived.items():
+        content = to_csv(rows, record).encode()
+        yield file, compress(content) if file.endswith(".gz") else content
 
 
 def compared(there: list[Row], now: list[Row]) -> Iterator[tuple[str, str]]:

@@ -24,7 +24,6 @@ from runners.report_recordings import recording
 
 if TYPE_CHECKING:
     from argparse import Namespace
-    from collections.abc import Iterable
 
     from reports.build import Built
     from results.manifest import Manifest
@@ -144,6 +143,8 @@ def write(built: Built, out: Path, manifest: Manifest | None = None, ceilings: S
     manifest, ceilings: what the page also tells of. Returns a line for each figure or page that could not be made;
     files of an earlier report in its place stay. Raises StoreFault.
     """
+    from runners.derived import derived_tables
+
     for file, content in derived_tables(built):
         put(out / file, content, KEPT)
     faults: list[str] = []
@@ -156,30 +157,6 @@ def write(built: Built, out: Path, manifest: Manifest | None = None, ceilings: S
     if page is not None:
         put(out / PAGE, page, KEPT)
     return faults
-
-
-def derived_tables(built: Built) -> Iterable[tuple[str, bytes]]:
-    """(file, content) of every derived table; one without rows is its header alone."""
-    from reports.tables import to_csv
-    from results import records
-    from results.layout import compress
-
-    derived = {
-        UTILIZATION: (built.utilization, records.Utilization),
-        "utilization_post2021.csv": (built.post2021, records.Utilization),
-        "step_times.csv": (built.step_times, records.StepTime),
-        "work_times.csv": (built.work_times, records.WorkTime),
-        "cleaned/profiled_operations.csv.gz": (built.cleaned_operations, records.CleanedOperation),
-        "cleaned/profile_counts.csv": (built.profile_counts, records.ProfileCount),
-        "cleaned/ratios.csv": (built.ratios, records.Ratio),
-        "cleaned/agreement.csv": (built.agreement, records.Agreement),
-        "cleaned/batch_law.csv": (built.batch_laws, records.BatchLaw),
-        "cleaned/flop_counts.csv": (built.cleaned.flop_counts, records.FlopCount),
-        "cleaned/cleaning_log.csv": (built.cleaned.log, records.CleaningLog),
-    }
-    for file, (rows, record) in derived.items():
-        content = to_csv(rows, record).encode()
-        yield file, compress(content) if file.endswith(".gz") else content
 
 
 def _drawn(out: Path) -> dict[str, bytes]:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from analysis.peaks import Device
     from measure.traces.recording import Recording
-    from reports.trace import Trace
+    from reports.trace_data import Trace
 
 KERNELS = "kernels.csv.gz"
 INSTANCES = "operation_instances.csv.gz"
@@ -107,7 +107,7 @@ def recorded(path: Path, part: Callable[[Recording], Recording] | None = None) -
 def cleaned(recording: Recording) -> Trace:
     """An attributed recording, cleaned. Raises Inconsistent for one that contradicts itself."""
     from cleaning.traces import clean
-    from reports.trace import Trace
+    from reports.trace_data import Trace
 
     starts = [start for frame in (recording.calls, recording.kernels) for start in frame["start_ns"].tolist()]
     return Trace(
@@ -232,14 +232,24 @@ def _device(parser: Parser, name: str | None) -> Device | None:
     if device is None:
         near = ", ".join(peaks.nearest(name)) or "none alike"
         parser.fail(f"no peaks for this device: expected a name as its driver prints it, got {name!r}, nearest: {near}")
-    return device
+    return _by_own_name(device, name)
 
 
 def _known(name: str) -> Device | None:
     """The peaks of the device that the recording names, if the table has them."""
     from analysis import peaks
 
-    return peaks.lookup(name) if name else None
+    device = peaks.lookup(name) if name else None
+    return None if device is None else _by_own_name(device, name)
+
+
+def _by_own_name(device: Device, name: str) -> Device:
+    """The peaks as those of the device that was asked for: a row may serve several."""
+    from dataclasses import replace
+
+    from analysis import peaks
+
+    return replace(device, name=peaks.spelling(device, name))
 
 
 def _impossible(trace: Trace, device: Device | None) -> list[str]:

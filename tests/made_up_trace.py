@@ -11,7 +11,8 @@ from typing import Any
 import pandas as pd
 
 from cleaning.trace_totals import PhaseTotal, Unnamed
-from reports.trace import PHASES, STATES, Trace
+from reports.trace import PHASES, STATES
+from reports.trace_data import Trace
 from results.records import CleaningLog, OperationInstance
 
 G = 10**9

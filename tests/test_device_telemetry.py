@@ -11,6 +11,7 @@ import pytest
 from analysis.telemetry import Reading
 from measure import environment, telemetry
 from measure.telemetry import Adapter, DeviceFacts, open_device, state_before
+from measure.torch_build import torch_build
 from results.errors import Unavailable
 from runners import checks
 from runners.characterized import _energy_of
@@ -93,7 +94,7 @@ def test_doctor_and_characterize_ask_the_same_registry(vendor):
     line, *state = checks.telemetry_checks("npu")
     assert line.fact == "npu by turbine: power_w, energy_j, event_reasons (no sensor)"
     assert line.cost == "stays empty: utilization at the observed clock, temperature"
-    assert [each.topic for each in state] == ["other users", "power limit"]
+    assert [each.topic for each in state] == ["other users", "throttling", "power limit"]
     assert _energy_of("npu:0")() >= 0.0
     assert [device.which for device in vendor.opened] == [0, 0]
     assert _energy_of("abacus")() is None
@@ -163,5 +164,5 @@ def test_the_build_is_read_from_torchs_files(monkeypatch, tmp_path, text, cuda, 
     (tmp_path / "version.py").write_text(text)
     spec = SimpleNamespace(origin=str(tmp_path / "__init__.py"))
     monkeypatch.setattr(environment.importlib.util, "find_spec", lambda name: spec)
-    assert (environment.torch_build("cuda"), environment.torch_build("hip")) == (cuda, hip)
+    assert (torch_build("cuda"), torch_build("hip")) == (cuda, hip)
     assert environment.torch_cuda_build() == cuda

@@ -223,14 +223,7 @@ def test_driver(version: str | None, usable: bool, state: str) -> None:
     assert states(checks.driver_checks(version, usable)) == [("driver", state)]
 
 
-def test_a_driver_that_proc_does_not_show_is_asked_of_nvml() -> None:
-    """In containers and WSL2 there is no /proc/driver/nvidia, and the GPU works."""
-
-    def absent() -> str:
-        raise Unavailable("NVML: driver not loaded")
-
-    assert checks.nvml_driver(lambda: "580.1") == "580.1"
-    assert checks.nvml_driver(absent) is None
+def test_a_driver_of_unknown_version_is_no_reason_to_measure_nothing() -> None:
     (line,) = checks.driver_checks(None, usable=True)
     assert "no NVIDIA GPU can be measured" not in line.cost, "torch uses one"
 

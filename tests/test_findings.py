@@ -19,6 +19,7 @@ from reports.tables import to_csv
 from results.records import Ceiling
 from results.store import read_operations, read_profile, read_run
 from runners import report
+from runners.derived import derived_tables
 from runners.files import put
 from runners.findings_page import made as page_and_pictures
 from runners.findings_page import published
@@ -84,7 +85,7 @@ def gpu(tmp_path_factory: pytest.TempPathFactory) -> list[Published]:
         built = build(
             read_run(each), lambda t, p=each: read_operations(p, t)[0], lambda c, a, p=each: read_profile(p, c, a)
         )
-        for file, content in report.derived_tables(built):
+        for file, content in derived_tables(built):
             put(each / file, content)
     row = Ceiling(
         sitting="",

@@ -14,7 +14,7 @@ import pytest
 from analysis import peaks
 from cleaning.trace_totals import PhaseTotal, Unnamed
 from reports import trace as report
-from reports.trace import Trace
+from reports.trace_data import Trace
 from reports.trace_rates import rates, together
 from results.records import Kernel, header
 from tests import made_up_trace as made

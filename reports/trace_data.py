@@ -1,0 +1,31 @@
+"""One recording, cleaned, as the text, the document and the figures of `python -m runners.trace` take it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from cleaning.traces import CleanedTrace
+
+
+@dataclass(frozen=True)
+class Trace:
+    """One recording, cleaned. begin_ns: its first event on its own clock; -1: it keeps no times of day."""
+
+    path: str
+    source: str
+    device_name: str
+    steps: int | None
+    begin_ns: int
+    problems: tuple[str, ...]
+    cleaned: CleanedTrace
+
+
+def kernel_counts(kernels: pd.DataFrame) -> dict[str, int]:
+    """Kernels (of a recording without a device: operator calls) that were read, and how many found their operation."""
+    mine = kernels[kernels["what"].isin(("kernel", "call"))]
+    attributed = int(((mine["call"] >= 0) | (mine["instance"] >= 0)).sum())
+    return {"read": len(mine), "attributed": attributed, "unattributed": len(mine) - attributed}
