@@ -19,6 +19,7 @@ from measure.fast_count import fast_count
 pytestmark = [
     pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad=True"),  # a checkpoint in a reentrant one
     pytest.mark.filterwarnings("ignore:Full backward hook is firing"),  # on a layer whose input needs no gradient
+    pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN"),
 ]
 OPTIONS = st.tuples(st.booleans(), st.booleans())
 SETTINGS = {
