@@ -102,21 +102,28 @@ def input_dtype(operation: Operation) -> str:
 
 
 def exact(counted: Counted, run: Run) -> Numerator:
-    """Our own count of this very step, each product on the unit that its dtype and the precision policy name."""
+    """Our own count of this very step, each product on the unit that its dtype and the precision policy name.
+
+    With operations that have no formula there is no count, but what the others have at least.
+    """
     units: Counter[str] = Counter()
     try:
         for (_kind, dtype), flop in counted.flop_by_kind_dtype.items():
             units[unit_of(dtype, PRECISIONS[run.precision], run.device)] += flop
     except ValueError as fault:
         return Numerator("exact", OWN, reason=str(fault))
-    everything = counted.model_flop + counted.other_flop
-    return Numerator("exact", OWN, dict(units), everything, warnings=(*_gaps(counted), *_executed(counted, run)))
+    warnings = _executed(counted, run)
+    if counted.not_understood:
+        reason = f"not_understood: {_calls(counted.not_understood)} have no formula"
+        return _partial("exact", OWN, reason, counted.model_flop, counted.not_understood, warnings)
+    return Numerator("exact", OWN, dict(units), counted.model_flop + counted.other_flop, warnings=warnings)
 
 
 def theory(counts: Iterable[FlopCount], run: Run, counter: str) -> Numerator:
     """3 × forward, the forward being a counter's convolutions and matrix products, cleaned to FLOP.
 
-    A counter that names no operators gives its whole total, which the row is marked with.
+    A counter that names no operators gives its whole total, which the row is marked with. One that has no rule for
+    operators that may be products gives no total, but what the others have at least.
     """
     try:
         total, operators = _forward(counts, run, counter)
@@ -126,11 +133,23 @@ def theory(counts: Iterable[FlopCount], run: Run, counter: str) -> Numerator:
     for count in operators:
         kind = kind_of_operator(counter, count.operator) or ""
         units[unit_of_kind(kind, run)] += TRAINING_PER_FORWARD * _flop(count)
-    warnings = _counter_gaps(total)
+    warnings = _extrapolated(total)
     if counter not in OPERATORS:
         units[unit_of_kind("", run)] += TRAINING_PER_FORWARD * _flop(total)
         warnings += (f"convention: {counter} adds bias, normalisation, activation and pooling to its multiply-adds",)
+    products = {name: calls for name, calls in total.not_understood.items() if _may_hold_products(name)}
+    if products:
+        reason = f"not_understood: {counter} has no rule for {_calls(products)}"
+        return _partial("theory", counter, reason, sum(units.values()), products, warnings)
     return Numerator("theory", counter, dict(units), warnings=warnings)
+
+
+def _partial(
+    method: str, source: str, reason: str, at_least_flop: int, unknown: Mapping[str, int], warnings: tuple[str, ...]
+) -> Numerator:
+    """No count, and what is known at least. unknown: operator → calls without a count; when they run is not known."""
+    calls = sum(unknown.values())
+    return Numerator(method, source, reason=reason, warnings=warnings, at_least_flop=at_least_flop, unknown_calls=calls)
 
 
 def theory_as_published(counts: Iterable[FlopCount], run: Run, counter: str = "fvcore") -> Numerator:
@@ -279,20 +298,10 @@ def _flop(count: FlopCount) -> int:
     return count.flop or 0
 
 
-def _gaps(counted: Counted) -> tuple[str, ...]:
-    if not counted.not_understood:
+def _extrapolated(total: FlopCount) -> tuple[str, ...]:
+    if not total.extrapolated:
         return ()
-    return (f"not_understood: {_calls(counted.not_understood)} have no formula, the count may be too low",)
-
-
-def _counter_gaps(total: FlopCount) -> tuple[str, ...]:
-    marks: tuple[str, ...] = ()
-    products = {name: calls for name, calls in total.not_understood.items() if _may_hold_products(name)}
-    if products:
-        marks += (f"not_understood: {total.counter} has no rule for {_calls(products)}",)
-    if total.extrapolated:
-        marks += (f"extrapolated: {total.counter} counted smaller batches, this one by an affine law",)
-    return marks
+    return (f"extrapolated: {total.counter} counted smaller batches, this one by an affine law",)
 
 
 def _may_hold_products(name: str) -> bool:

@@ -35,7 +35,6 @@ MARK_WORDS = {
     "above_one": "above 1: see warnings",
     "executed_differs": "trace and real step differ",
     "profile_differs": "profile and count differ",
-    "not_understood": "count may be too low",
     "ceiling_too_low": "beats the measured ceiling",
     "ceiling_doubtful": "ceiling under load?",
     "counter_too_high": "a counter counts too much",

@@ -211,8 +211,10 @@ def test_a_dtype_without_unit_is_a_reason_not_a_partial_sum() -> None:
 def test_operations_without_a_formula_are_named() -> None:
     table = made.operations("resnet18", 1, "fp32")
     strange = dataclasses.replace(table[-1], name="custom.secret_product", kind="", phase="forward")
-    warnings = exact(count_table([*table, strange, strange]), RUN).warnings
-    assert any("not_understood" in mark and "custom.secret_product × 2" in mark for mark in warnings)
+    numerator = exact(count_table([*table, strange, strange]), RUN)
+    assert "custom.secret_product × 2" in numerator.reason
+    assert (numerator.model_flop, numerator.all_flop, numerator.unknown_calls) == (None, None, 2)
+    assert numerator.at_least_flop == exact(count_table(table), RUN).model_flop
 
 
 def test_a_real_step_that_differs_from_the_trace_is_a_warning() -> None:
@@ -299,9 +301,11 @@ def test_theory_without_a_whole_count_is_a_reason(counts: list[FlopCount], why: 
 
 def test_what_a_counter_did_not_understand_and_what_it_extrapolated_is_told() -> None:
     total = count("", 10, not_understood={"aten::scaled_dot_product_attention": 12}, extrapolated=True)
-    warnings = theory(cleaned(count("conv", 10), total), RUN, "fvcore").warnings
-    assert any("aten::scaled_dot_product_attention × 12" in mark for mark in warnings)
-    assert any(mark.startswith("extrapolated") for mark in warnings)
+    numerator = theory(cleaned(count("conv", 10), total), RUN, "fvcore")
+    assert "aten::scaled_dot_product_attention × 12" in numerator.reason
+    assert (numerator.model_flop, numerator.unknown_calls) == (None, 12)
+    assert numerator.at_least_flop == 3 * 2 * 10  # fvcore counts multiply-adds
+    assert any(mark.startswith("extrapolated") for mark in numerator.warnings)
 
 
 @pytest.mark.parametrize(
@@ -316,10 +320,11 @@ def test_what_a_counter_did_not_understand_and_what_it_extrapolated_is_told() ->
         ("their.own_product", True),  # unknown to us
     ],
 )
-def test_only_what_may_be_a_product_is_warned_of(name: str, told: bool) -> None:
+def test_only_what_may_be_a_product_leaves_no_total(name: str, told: bool) -> None:
     total = count("", 10, not_understood={name: 3})
-    warnings = theory(cleaned(count("conv", 10), total), RUN, "fvcore").warnings
-    assert any(f"no rule for {name} × 3" in mark for mark in warnings) == told
+    numerator = theory(cleaned(count("conv", 10), total), RUN, "fvcore")
+    assert (f"no rule for {name} × 3" in numerator.reason) == told
+    assert (numerator.model_flop is None) == told
 
 
 # --- denominators ------------------------------------------------------------------------------------------------
