@@ -120,6 +120,7 @@ class _Reader:
             groups=size.groups,
             tiles=size.tiles,
             why_unknown=size.why,
+            assumed=size.assumed,
         )
 
     def product_calls(self) -> frozenset[int]:

@@ -63,6 +63,7 @@ class Product:
     tiles: int = 0  # launches of the convolution by FFT_TILING; 0: not known
     why_unknown: str = ""
     measured: bool = False  # its kernels' numbers are what the device executed, not attributed
+    assumed: bool = False  # the recording does not say which gradients were asked for
 
     @property
     def expected(self) -> int | None:

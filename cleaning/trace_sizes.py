@@ -32,13 +32,17 @@ BOTH = 2
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """What a product must count, and what decides how many kernels it takes. `why`: why there is no count."""
+    """What a product must count, and what decides how many kernels it takes. `why`: why there is no count.
+
+    assumed: the recording does not say which gradients were asked for; both are counted, of the first layer one.
+    """
 
     units: int | None = None
     unit_flop: int | None = None
     groups: int = 1
     tiles: int = 0
     why: str = ""
+    assumed: bool = False
 
 
 class Sizing:
@@ -51,12 +55,14 @@ class Sizing:
         self._outputs = Outputs(calls, forward_of, first)
         self._first = first
         self._sizes: dict[int, Size] = {}
+        self._assumed: set[int] = set()
         self._own: dict[object, int | str] = {}  # what a call holds → FLOP, or why there are none
 
     def size(self, at: int) -> Size:
         """What the product at a position must count."""
         if at not in self._sizes:
-            self._sizes[at] = self._size(at)
+            size = self._size(at)
+            self._sizes[at] = replace(size, assumed=at in self._assumed and size.unit_flop is not None)
         return self._sizes[at]
 
     def flop_of(self, at: int) -> int | None:
@@ -186,6 +192,7 @@ class Sizing:
             if None in taken:
                 raise Unavailable(f"{call.name}: the recording does not say which gradients were asked for")
             return sum(map(bool, taken))
+        self._assumed.add(at)
         return 1 if self._forward_of.get(at) in self._first else BOTH
 
     def _inside(self, at: int) -> tuple[str, ...]:

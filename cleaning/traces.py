@@ -61,6 +61,9 @@ class CleanedTrace:
     phase → FLOP; None where a call of it has no count, or nothing of the phase was recorded. phase_totals: the same
     with what is known at least, and the calls without a count. unknown_calls: those of operators that are not known.
 
+    assumed_gradients: calls of which the recording does not say for what gradients were asked; both are counted, of a
+    first layer that of the weight.
+
     Of the time of kernels that make products, by their names or as those of a product's call (None: there are none):
     unexplained_time_ratio is the share in no call with a count, outside_time_ratio that in no recorded call,
     product_time_s the whole.
@@ -77,6 +80,7 @@ class CleanedTrace:
     outside_time_ratio: float | None
     unnamed: Unnamed
     product_time_s: float
+    assumed_gradients: int = 0
 
 
 def clean(calls: pd.DataFrame, kernels: pd.DataFrame, source: str) -> CleanedTrace:
@@ -111,6 +115,7 @@ def clean(calls: pd.DataFrame, kernels: pd.DataFrame, source: str) -> CleanedTra
         unknown_calls=unknown,
         outside_time_ratio=time.outside_ratio,
         unnamed=unnamed(table),
+        assumed_gradients=sum(product.assumed for product in products),
         product_time_s=time.whole * 1e-9,
     )
 

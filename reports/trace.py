@@ -88,6 +88,7 @@ def document(trace: Trace) -> dict[str, Any]:
         "unknown_calls": _by_phase(trace, "unknown_calls"),
         "unknown_time_ratio": _by_phase(trace, "unknown_time_ratio"),
         "outside_time_ratio": cleaned.outside_time_ratio,
+        "assumed_gradients": cleaned.assumed_gradients,
         "unnamed_time_ratio": cleaned.unnamed.time_ratio,
         "unnamed_kernels": [{"name": name, "time_s": time_s} for name, time_s in cleaned.unnamed.longest],
     }

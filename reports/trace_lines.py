@@ -32,7 +32,15 @@ def partial_lines(trace: Trace) -> list[str]:
         for name, total in totals.items():
             if total.unknown_calls:
                 said.setdefault(name, _without_count(total, state, name.removesuffix("_flop")))
-    return list(said.values())
+    return [*said.values(), *_assumed(trace.cleaned.assumed_gradients)]
+
+
+def _assumed(calls: int) -> list[str]:
+    """What the backward total rests on where the recording does not say which gradients were asked for."""
+    if not calls:
+        return []
+    many = "1 backward call" if calls == 1 else f"{calls} backward calls"
+    return [f"assumed: no layer is frozen; the recording does not say which gradients {many} were asked for"]
 
 
 def _without_count(total: PhaseTotal, state: str, phase: str) -> str:

@@ -431,6 +431,8 @@ def test_a_gradient_without_sizes_has_those_of_its_forward_call() -> None:
     found = cleaned(made)
     assert [i.units for i in found.instances] == [1, 1, 2, 1]  # the network's input needs no gradient
     assert states(found, "backward") == [2 * CONV, 2 * CONV, 3 * CONV]
+    assert found.assumed_gradients == 2  # nothing says that neither layer is frozen
+    assert cleaned(old_step(weight=[WGRAD])).assumed_gradients == 0  # the calls inside say it
 
 
 def test_the_next_call_tells_what_came_out() -> None:

@@ -75,7 +75,7 @@ def test_the_document_has_the_keys_of_the_issue_and_no_other() -> None:
     told = report.document(made.trace())
     first = ["totals", "steps", "kernels", "faults", "unexplained_time_ratio"]
     beside = ["at_least", "unknown_calls", "unknown_time_ratio", "outside_time_ratio"]
-    assert list(told) == [*first, *beside, "unnamed_time_ratio", "unnamed_kernels"]
+    assert list(told) == [*first, *beside, "assumed_gradients", "unnamed_time_ratio", "unnamed_kernels"]
     assert told["at_least"] == told["totals"]  # every call has a count
     assert told["totals"] == {
         "raw": {"forward_flop": 21 * G, "backward_flop": 22 * G, "recompute_flop": 0},
@@ -197,6 +197,14 @@ def test_a_total_with_an_unknown_part_is_null_with_what_is_known_beside_it() -> 
     assert told["unknown_time_ratio"]["repaired"]["forward_flop"] == 0.3
     assert (told["outside_time_ratio"], told["unnamed_time_ratio"]) == (0.25, 0.5)
     assert told["unnamed_kernels"] == [{"name": "mystery_kernel_7", "time_s": 2e-3}]
+
+
+def test_what_a_backward_total_assumes_is_said_below_it() -> None:
+    trace = made.trace()
+    assert "assumed" not in report.to_text(trace)
+    some = replace(trace, cleaned=SimpleNamespace(**{**vars(trace.cleaned), "assumed_gradients": 3}))
+    assert "which gradients 3 backward calls were asked for" in " ".join(report.to_text(some).split())
+    assert report.document(some)["assumed_gradients"] == 3
 
 
 def test_a_total_with_an_unknown_part_is_at_least_and_has_no_ratio_in_the_text() -> None:
