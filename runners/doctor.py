@@ -20,7 +20,7 @@ from analysis import peaks
 from analysis.precisions import UNITS
 from reports.columns import WIDTH
 from runners.arguments import Parser, add_format
-from runners.exits import FAILED, exit_code, guarded
+from runners.exits import FAILED, Mistake, exit_code, guarded
 
 if TYPE_CHECKING:
     from runners.checks import Check
@@ -97,7 +97,7 @@ def print_peaks(parser: Parser, name: str, form: str) -> int:
 
 
 def print_self_test(device: str, form: str) -> int:
-    """Print the checks of known work on a device; FAILED where one fails. Raises ValueError for no such device."""
+    """Print the checks of known work on a device; FAILED where one fails. Raises Mistake for no such device."""
     from runners.self_test import self_test
 
     answer = self_test(_device(device), lambda line: print(line, file=sys.stderr))
@@ -118,15 +118,16 @@ def _shown(found: float | None) -> str:
 
 
 def _device(name: str) -> str:
-    """The device that is meant; "auto" is the first GPU, else the CPU. Raises ValueError where there is none such."""
+    """The device that is meant; "auto" is the first GPU, else the CPU. Raises Mistake where there is none such."""
     import torch
 
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if name == "auto":
         return "cuda" if count else "cpu"
     kind, _, index = name.partition(":")
-    if name != "cpu" and (kind != "cuda" or not (index or "0").isdecimal() or int(index or 0) >= count):
-        raise ValueError(f"expected cpu, cuda or cuda:N of {count} devices, got {name}")
+    there = name == "cpu" or (kind == "cuda" and (index or "0").isdecimal() and int(index or 0) < count)
+    if not there:
+        raise Mistake(f"no such device: expected cpu, cuda or cuda:N of {count} CUDA devices, got {name}")
     return name
 
 

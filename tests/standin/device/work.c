@@ -77,7 +77,8 @@ static double duration(const Work *work, uint64_t launches) {
     if (work->kind != KERNEL) ns = moved * work->bytes / (over_bus ? plan->host_gbps : plan->memory_gbps);
     else if (work->flop > 0 && plan->efficiency > 0) ns = work->flop / flop_rate(work->unit);
     else if (work->bytes > 0 && plan->elementwise_gbps > 0) ns = work->bytes / plan->elementwise_gbps;
-    if (plan->slow_after && launches > plan->slow_after) ns *= plan->slow_factor;
+    int slower = plan->wave_launches > 0 && launches / (uint64_t)plan->wave_launches % 2;
+    if (slower) ns *= 1 + plan->wave_ratio;
     return ns * (1 + plan->drift_per_launch * (double)launches);
 }
 
