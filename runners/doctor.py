@@ -3,6 +3,7 @@
 Prints one line a fact: device, driver, torch, counters, telemetry, permissions, other users of the GPU. It changes no
 setting and measures nothing. `--peaks NAME` prints the datasheet's dense peaks of a device instead, each with its
 source and how it was verified, or exits with 2 for a name that the table does not hold: a device is never guessed.
+`--self-test` runs known work on the device and says whether numbers of this program may be believed there.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from analysis import peaks
 from analysis.precisions import UNITS
 from reports.columns import WIDTH
 from runners.arguments import Parser, add_format
-from runners.exits import FAILED, exit_code, guarded
+from runners.exits import FAILED, Mistake, exit_code, guarded
 
 if TYPE_CHECKING:
     from runners.checks import Check
@@ -39,6 +40,11 @@ UNIT_NOTES = {
 """What a unit means where its name does not say so; the others are tensor units with fp32 accumulation."""
 
 
+SELF_TEST_SAYS = {
+    "ok": "No check failed: what was known came out. Those that are unavailable say what is not known here.",
+    "failed": "A check failed: numbers that depend on it must not be believed on this device.",
+}
+
 PEAKS_SAY = "Utilization divides by the dense peak of the unit that runs an operation; a multiply-add is 2 FLOP."
 
 
@@ -53,6 +59,8 @@ def _answered(parser: Parser, options: Namespace) -> int:
     """Prints what was asked for; the exit code."""
     if options.peaks is not None:
         return print_peaks(parser, options.peaks, options.format)
+    if options.self_test:
+        return print_self_test(options.device, options.format)
     from runners.checks import all_checks, is_fit
 
     lines = all_checks(options.out)
@@ -63,6 +71,10 @@ def _answered(parser: Parser, options: Namespace) -> int:
 def _parser() -> Parser:
     parser = Parser(prog="python -m runners.doctor", description=DESCRIPTION)
     parser.add_argument("--peaks", metavar="NAME", help='print the dense peaks of a device, e.g. "NVIDIA L40S"')
+    parser.add_argument(
+        "--self-test", action="store_true", help="known work: may numbers be believed here? (3 minutes)"
+    )
+    parser.add_argument("--device", default="auto", help="of --self-test: auto, cuda, cuda:1 or cpu (auto)")
     add_format(parser)
     parser.add_argument("--out", type=Path, default=RUNS, metavar="DIR", help=f"where runs are kept (default: {RUNS})")
     return parser
@@ -82,6 +94,41 @@ def print_peaks(parser: Parser, name: str, form: str) -> int:
     else:
         peaks_table(answer)
     return 0
+
+
+def print_self_test(device: str, form: str) -> int:
+    """Print the checks of known work on a device; FAILED where one fails. Raises Mistake for no such device."""
+    from runners.self_test import self_test
+
+    answer = self_test(_device(device), lambda line: print(line, file=sys.stderr))
+    checks: list[dict[str, Any]] = answer["checks"]
+    if form == "json":
+        print(json.dumps(answer, indent=2, ensure_ascii=False))
+    elif form == "csv":
+        _write_csv(checks)
+    else:
+        told = [(c["check"], c["verdict"], _shown(c["found"]), c["expected"], c["reason"]) for c in checks]
+        _table(f"{answer['device']}: known work", ("check", "verdict", "found", "expected", "reason"), told)
+        print(f"\n{SELF_TEST_SAYS[answer['verdict']]}")
+    return FAILED if answer["verdict"] == "failed" else 0
+
+
+def _shown(found: float | None) -> str:
+    return "" if found is None else f"{found:.5g}"
+
+
+def _device(name: str) -> str:
+    """The device that is meant; "auto" is the first GPU, else the CPU. Raises Mistake where there is none such."""
+    import torch
+
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if name == "auto":
+        return "cuda" if count else "cpu"
+    kind, _, index = name.partition(":")
+    there = name == "cpu" or (kind == "cuda" and (index or "0").isdecimal() and int(index or 0) < count)
+    if not there:
+        raise Mistake(f"no such device: expected cpu, cuda or cuda:N of {count} CUDA devices, got {name}")
+    return name
 
 
 def peaks_answer(device: peaks.Device, asked: str) -> dict[str, Any]:
@@ -204,7 +251,14 @@ def _table(title: str, header: Iterable[str], rows: Iterable[Iterable[str]]) -> 
     print("\n".join(line.rstrip() for line in drawn.get().splitlines()))
 
 
-_STYLES = {"ok": "green", "warn": "yellow", "missing": "red", "memory": "yellow"}
+_STYLES = {
+    "ok": "green",
+    "failed": "red",
+    "unavailable": "yellow",
+    "warn": "yellow",
+    "missing": "red",
+    "memory": "yellow",
+}
 
 
 def _paragraph(label: str, text: str) -> None:

@@ -71,10 +71,15 @@ def site() -> Path:
     return Path(sysconfig.get_path("purelib"))
 
 
-def include_folders() -> list[Path]:
-    """Where CUDA's and cuDNN's public headers are. Raises Absent with what is missing."""
+def include_folders(written: Path) -> list[Path]:
+    """Where CUDA's and cuDNN's public headers are. written: a folder of ours for what wheels lack. Raises Absent."""
     folders = [site() / "nvidia/cu13/include", site() / "nvidia/cudnn/include"]
     folders.append(site() / "triton/backends/nvidia/include")  # cuda.h, where the runtime's wheel has none
+    # Some wheels' cuda_fp16.h include nv/target, a header for device code that they do not bring: an empty one will do.
+    if not any((path / "nv/target").is_file() for path in folders):
+        (written / "nv").mkdir(parents=True, exist_ok=True)
+        (written / "nv/target").touch()
+        folders.append(written)
     for name in ("cuda_runtime_api.h", "cublas_v2.h", "cublasLt.h", "cudnn.h", "cupti.h", "cuda.h"):
         if not any((folder / name).is_file() for folder in folders):
             raise Absent(f"no header {name} under site-packages/nvidia (a CUDA 13 build of torch brings it)")
@@ -86,8 +91,8 @@ def build(folder: Path) -> Path:
     for tool in ("gcc", "nm"):
         if shutil.which(tool) is None:
             raise Absent(f"no {tool} on PATH")
-    includes = include_folders()
     folder.mkdir(parents=True, exist_ok=True)
+    includes = include_folders(folder / "include")
     for library in LIBRARIES:
         _build_one(library, folder, includes)
     return folder

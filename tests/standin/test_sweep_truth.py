@@ -18,6 +18,10 @@ CELL = ("--quick", "--models", "resnet18", "--batch-sizes", 8, "--image-size", 6
 CELL += ("--counters", "flopledger")
 
 EFFICIENCY = 0.0005
+PLANTED = {"fp32": 5 * EFFICIENCY, "tf32": EFFICIENCY, "amp-bf16": EFFICIENCY, "amp-fp16": EFFICIENCY}
+"""Of the datasheet's peaks. In fp32 five times as much, as a probe of its ceiling would take half a minute; still less
+than in tf32, or a search for the fastest algorithm would rightly take the one in fp32 there."""
+
 PEAKS = {"fp32": 66.9e12, "tf32": 494.7e12, "amp-bf16": 989.4e12, "amp-fp16": 989.4e12}
 """The H100's datasheet, which the plan's defaults repeat."""
 
@@ -46,9 +50,9 @@ def utilization(device, precision, denominator):
 
 @pytest.fixture(scope="module")
 def slow_clock(standin_of_module):
-    """A device that runs everything at EFFICIENCY of its peaks, at three quarters of its clock, under a power cap."""
+    """A device that runs everything at PLANTED shares of its peaks, at 3/4 of its clock, under a power cap."""
     device = standin_of_module(
-        efficiency=EFFICIENCY, kernel_ns=10, call_ns=10, sm_mhz=MHZ, event_reasons=POWER_CAP,
+        efficiency=EFFICIENCY, fp32_tflops=5 * 66.9, kernel_ns=10, call_ns=10, sm_mhz=MHZ, event_reasons=POWER_CAP,
         idle_w=WATT, busy_w=WATT, power_limit_w=500,
     )  # fmt: skip
     return device, sweep(device, "--precisions", ",".join(PEAKS))
@@ -57,8 +61,10 @@ def slow_clock(standin_of_module):
 @pytest.mark.parametrize("precision", PEAKS)
 def test_planted_utilization_is_found(slow_clock, precision):
     device, _ = slow_clock
-    assert utilization(device, precision, "datasheet") == pytest.approx(EFFICIENCY, rel=0.002)
-    assert utilization(device, precision, "clock") == pytest.approx(EFFICIENCY * SHEET_MHZ[precision] / MHZ, rel=0.002)
+    assert utilization(device, precision, "datasheet") == pytest.approx(PLANTED[precision], rel=0.002)
+    assert utilization(device, precision, "clock") == pytest.approx(
+        PLANTED[precision] * SHEET_MHZ[precision] / MHZ, rel=0.002
+    )
     assert utilization(device, precision, "ceiling") == pytest.approx(1, rel=0.002)
 
 
@@ -66,7 +72,7 @@ def test_planted_utilization_is_found(slow_clock, precision):
 def test_the_ceiling_is_the_planted_one(slow_clock, precision):
     _, data = slow_clock
     rates = [row.flop_per_s for row in data.ceilings if row.precision == precision and row.flop_per_s]
-    assert max(rates) == pytest.approx(EFFICIENCY * PEAKS[precision], rel=0.002)
+    assert max(rates) == pytest.approx(PLANTED[precision] * PEAKS[precision], rel=0.002)
 
 
 def test_energy_is_the_planted_power_times_the_window(slow_clock):

@@ -58,6 +58,7 @@ typedef struct {
     double flop;                 /* 0: not known */
     Unit unit;
     double bytes;
+    double asked_ns; /* a kernel that sleeps: for so long */
     void *to;
     const void *from;
     int value;

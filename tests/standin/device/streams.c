@@ -126,7 +126,7 @@ API cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to
     int timed = !((start->flags | end->flags) & cudaEventDisableTiming);
     if (!start->recorded || !end->recorded || !timed) return failed(cudaErrorInvalidResourceHandle);
     if (start->at > standin_host() || end->at > standin_host()) return cudaErrorNotReady;
-    *ms = (float)((end->at - start->at) * standin_plan()->time_scale / 1e6);
+    *ms = (float)(((end->at - start->at) * standin_plan()->time_scale + standin_plan()->event_offset_ns) / 1e6);
     return cudaSuccess;
 }
 API cudaError_t cudaStreamWaitEvent(cudaStream_t waits, cudaEvent_t which, unsigned flags) {

@@ -73,10 +73,12 @@ static double duration(const Work *work, uint64_t launches) {
     int over_bus = work->copy_kind == cudaMemcpyHostToDevice || work->copy_kind == cudaMemcpyDeviceToHost;
     double ns = plan->kernel_ns;
     int moved = work->kind == COPY && !over_bus ? 2 : 1; /* a copy on the device reads and writes */
+    if (work->asked_ns > 0) return work->asked_ns;
     if (work->kind != KERNEL) ns = moved * work->bytes / (over_bus ? plan->host_gbps : plan->memory_gbps);
     else if (work->flop > 0 && plan->efficiency > 0) ns = work->flop / flop_rate(work->unit);
     else if (work->bytes > 0 && plan->elementwise_gbps > 0) ns = work->bytes / plan->elementwise_gbps;
-    if (plan->slow_after && launches > plan->slow_after) ns *= plan->slow_factor;
+    int slower = plan->wave_launches > 0 && launches / (uint64_t)plan->wave_launches % 2;
+    if (slower) ns *= 1 + plan->wave_ratio;
     return ns * (1 + plan->drift_per_launch * (double)launches);
 }
 
