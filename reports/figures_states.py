@@ -113,8 +113,9 @@ def _row(axes: Axes, rows: pd.DataFrame, y: int, colours: Mapping[str, Any]) -> 
             "zorder": 3,
             **look,
         }
-        axes.plot(values, [y] * len(values), **style_of)
-        axes.plot(least, [y] * len(least), **{**style_of, "marker": "^"})
+        for numbers, shape in ((values, marker), (least, "^")):
+            if numbers:  # an empty line that is not clipped has no box, and no figure gets a layout with it
+                axes.plot(numbers, [y] * len(numbers), **{**style_of, "marker": shape})
     if not known:
         words = panels.why(str(rows["status"].iloc[0])) if len(rows) else "unknown"
         axes.annotate(words, (0, y), (3, 0), xycoords=axes.get_yaxis_transform(), va="center_baseline", **panels.WORDS)
