@@ -290,13 +290,19 @@ def launched(
     """What ran on the device (kernels, copies, fills) for a step, with the innermost frame that launched it.
 
     An event of the device names the innermost event of the host that launched it. Annotations are mirrored there. One
-    without a recorded call is told, with None, if it began in the step or after it and before `end_ns`.
+    without a recorded call is told, with None, if it began in the step or after it and before `end_ns`. One that was
+    recorded twice, alike in name, launch, start and duration, is told once.
     """
     by_number = {frame.event.correlation_id(): frame for frame in frames}
     annotations = {frame.name for frame in frames if frame.scope == ANNOTATION}
+    told: set[tuple[Any, ...]] = set()
     for event in events:
         if event.device_type() == DeviceType.CPU or event.is_user_annotation() or event.name() in annotations:
             continue
+        record = (event.name(), event.correlation_id(), event.start_ns(), event.duration_ns())
+        if record in told:
+            continue
+        told.add(record)
         frame = by_number.get(event.linked_correlation_id())
         outside = event.start_ns() < frames[0].start_ns or (end_ns is not None and event.start_ns() >= end_ns)
         if frame is not None or not outside:

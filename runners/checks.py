@@ -139,7 +139,9 @@ def device_checks(facts: Mapping[str, Any]) -> Iterator[Check]:
         yield Check("peaks", "warn", "no datasheet gives a CPU's peak", "utilization against the measured ceiling only")
         return
     size = f"{facts['multiprocessors']} multiprocessors, {facts['memory_bytes'] / 1e9:.0f} GB"
-    yield Check("device", "ok", f"{facts['device']}: {name}, {facts['compute_capability']}, {size}")
+    fact = f"{facts['device']}: {name}, {facts['compute_capability']}, {size}"
+    cost = "no hardware: what is measured on it is evidence of nothing but this program"
+    yield Check("device", "warn", fact, cost) if peaks.is_stand_in(name) else Check("device", "ok", fact)
     row = peaks.lookup(name, facts["multiprocessors"])
     if row is None:
         cost = "no datasheet denominator: the measured ceiling, or --peak-tflops"

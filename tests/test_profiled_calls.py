@@ -146,6 +146,15 @@ def test_device_time_is_of_all_kernels_inside():
     assert all(row.device_time_s is None for row in recording.rows(cuda=False))
 
 
+def test_a_kernel_that_was_recorded_twice_is_one():
+    recording, launches = a_step_on_cuda()
+    recording.kernel("dgrad", 900, 950, by=launches["backward"])
+    event = recording._events[-1]
+    recording._events.append(event)
+    recording.kernel("dgrad", 950, 1000, by=launches["backward"])  # another launch of the same name
+    assert sum(row.device_time_s for row in recording.rows(cuda=True)) == pytest.approx(1e-7)
+
+
 def test_mirrored_ranges_and_earlier_steps_are_no_kernels():
     recording, launches = a_step_on_cuda()
     recording.kernel("dgrad", 900, 950, by=launches["backward"])

@@ -26,6 +26,7 @@ def test_the_doctor_names_what_is_planted_and_does_not_contradict_itself(standin
     lines = {line["topic"]: line for line in answer["checks"]}
     assert answer["fit"]
     assert lines["driver"]["state"] == "ok"
+    assert lines["device"]["state"] == "warn", "no hardware"
     assert lines["device"]["fact"].startswith("cuda:0: Stand-in of NVIDIA H100 80GB HBM3")
     assert lines["throttling"]["fact"] == "sw_power_cap, sw_thermal_slowdown"
     assert lines["other users"]["fact"] == "1 compute process on the GPU"
@@ -56,10 +57,12 @@ def test_ceilings_of_products_and_memory_are_the_planted_ones(standin):
 KERNEL_NS = 200_000
 
 
-def test_a_profile_finds_each_kernel_by_its_call(standin):
-    """An operator's time is the planted duration × its kernels, of which memsets take almost none."""
+@pytest.mark.parametrize("twice", [0, 1])
+def test_a_profile_finds_each_kernel_by_its_call(standin, twice):
+    """An operator's time is the planted duration × its kernels, of which memsets take almost none; a kernel that CUPTI
+    recorded twice is one."""
     words = ("resnet18", "--batch-size", "4", "--image-size", "64", "--device", "cuda", "--ceiling-budget", "0")
-    answer = command(standin(kernel_ns=KERNEL_NS), "profile", *words, "--steps", "2")
+    answer = command(standin(kernel_ns=KERNEL_NS, cupti_twice=twice), "profile", *words, "--steps", "2")
     rows = [row for row in answer["operations"] if row["kernels"] and row["time_s"]]
     convolutions = [row for row in rows if row["kind"] == "convolution" and row["phase"] == "forward"]
     assert len(convolutions) == 20  # resnet18 has 20 convolutions, its shortcuts' three among them
