@@ -210,13 +210,13 @@ def _energy(asked: Asked) -> Checked:
     """Energy by the board's counter ÷ polled power × time, while products run."""
     from analysis.telemetry import mean_power_w
     from measure.clocks import clock_for
-    from measure.telemetry import Sampler, open_nvml
+    from measure.telemetry import Sampler, open_device
 
     if not asked.is_cuda:
         raise Unavailable("no energy counter is read on a CPU")
     product, _ = _long_product(asked)
     clock = clock_for(asked.device)
-    with open_nvml(int(asked.device.partition(":")[2] or 0)) as board, Sampler(board) as sampler:
+    with open_device(asked.device) as board, Sampler(board) as sampler:
         begun_s = clock.wall_s()
         while clock.wall_s() < begun_s + BUSY_S:
             product()
