@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from analysis.roofline import BETWEEN, Place, StepRoof, groups, moved_bytes, places, step_roof
-from results.step_profile import Machine, StepOperation, StepProfile
+from results.records.step_profile import Machine, StepOperation, StepProfile
 
 MOST = 3
 """Sentences about one step."""

@@ -13,7 +13,7 @@ from analysis.fathom_groups import FATHOM, Grouping
 from analysis.mix import Mix, labels, mix, step_s, steps_of, vectors
 from analysis.similarity import Merge, centroid_linkage
 from analysis.stationarity import Stationarity, stationarity
-from results.characterization import PLAIN, Characterization, Recording
+from results.records.characterization import PLAIN, Characterization, Recording
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from analysis.statistics import CONFIDENCE, Summary, summarise, t_quantile
-from results.comparisons import FASTER, SAME, SLOWER, UNKNOWN
+from results.records.comparisons import FASTER, SAME, SLOWER, UNKNOWN
 
 PROCESSES, BLOCKS = "processes", "blocks"
 

@@ -7,7 +7,7 @@ it is, or how weights and data were drawn; a cell's id is made of all of them.
 from __future__ import annotations
 
 from results.records import Parameters, Run, header
-from results.rows import to_text
+from results.records.rows import to_text
 
 ASKED = ("methods", "counters", "target_ci_ratio", "quick", "repeat", "seed", "epoch_images", "profile")
 """Parameters that leave the training step as it is."""

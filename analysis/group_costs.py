@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from analysis.characterized import ok
 from analysis.fathom_groups import FATHOM, OPERATIONS, STEP, Grouping, group_of, type_of
-from results.characterization import Characterization, OperationCost
+from results.records.characterization import Characterization, OperationCost
 
 
 @dataclass(frozen=True)

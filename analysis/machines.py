@@ -13,7 +13,7 @@ from analysis import denominators, peaks
 from analysis.ceilings import best
 from analysis.precisions import UNITS
 from results.records import Ceiling
-from results.step_profile import Machine
+from results.records.step_profile import Machine
 
 MOVES = ("copy", "triad")
 LAUNCHES = {"cuda": "launch", "cpu": "call"}

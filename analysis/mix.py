@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from analysis.fathom_groups import FATHOM, GROUPS, OPERATIONS, UNCLASSIFIED, Grouping, group_of, type_of
 from analysis.statistics import median_interval
-from results.characterization import PLAIN, PROFILED, Characterization, OperationTime, RecordedStep, Recording
+from results.records.characterization import PLAIN, PROFILED, Characterization, OperationTime, RecordedStep, Recording
 
 BETWEEN = "between operations"
 """The type that group H consists of."""

@@ -15,7 +15,7 @@ from analysis.amdahl import Amdahl, amdahl
 from analysis.characterized import ok
 from analysis.fathom_groups import FATHOM, Grouping, group_of, type_of
 from analysis.mix import Mix, mix, steps_of
-from results.characterization import PLAIN, PROFILED, Characterization, Recording
+from results.records.characterization import PLAIN, PROFILED, Characterization, Recording
 
 LEAST_TYPES_RATIO = 0.01
 """Of the step: operation types below this are not told apart in parallelism."""

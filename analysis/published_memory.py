@@ -22,7 +22,7 @@ from analysis.caching_allocator import replay, rounded
 from analysis.cudnn_workspaces import with_workspaces
 from analysis.footprint import BEFORE, live_bytes, lives
 from results.records import Operation, Storage
-from results.rows import Record
+from results.records.rows import Record
 
 TABLE = Path(__file__).with_name("published_memory.csv")
 

@@ -15,7 +15,7 @@ from analysis.characterized import ok
 from analysis.fathom_groups import FATHOM, OPERATIONS, STEP, Grouping, group_of
 from analysis.kinds import kind_of
 from analysis.mix import step_s, steps_of
-from results.characterization import PROFILED, AloneTime, Characterization, Recording
+from results.records.characterization import PROFILED, AloneTime, Characterization, Recording
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from analysis.cudnn_workspaces import INDICES_BYTES, PASSES, TF32, Convolution, allowance_bytes
-from results.rows import Record
+from results.records.rows import Record
 
 TABLE = Path(__file__).with_name("recorded_workspaces.csv")
 

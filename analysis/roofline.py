@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from results.errors import Inconsistent
-from results.step_profile import Machine, StepOperation, StepProfile
+from results.records.step_profile import Machine, StepOperation, StepProfile
 
 BOUNDS = ("arithmetic", "memory", "launch", "host")
 """What an operation can be bound by, in the order in which equals are told apart."""

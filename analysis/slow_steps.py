@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import median
 
-from results.characterization import WARM_UP, Characterization, RecordedStep, Recording
+from results.records.characterization import WARM_UP, Characterization, RecordedStep, Recording
 
 TIMES = 2.0
 """As long as the median of the others: longer is slow."""

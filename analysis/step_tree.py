@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from statistics import fmean
 
 from analysis.roofline import RECOMPUTE, Place, main_bound, moved_bytes, places, time_by_bound
-from results.step_profile import Machine, StepModule, StepOperation, StepProfile
+from results.records.step_profile import Machine, StepModule, StepOperation, StepProfile
 
 SIDES = {"forward": "forward", "loss": "forward", "backward": "backward", "recompute": "backward"}
 """Phase → the pass that it is told with; any other is the optimizer's."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from analysis.characterized import ok
 from analysis.mix import steps_of
 from analysis.statistics import summarise
-from results.characterization import PLAIN, Characterization, Recording
+from results.records.characterization import PLAIN, Characterization, Recording
 
 
 @dataclass(frozen=True)

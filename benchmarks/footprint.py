@@ -29,8 +29,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from analysis.precisions import PRECISIONS
-from results.footprint import Checked, Predicted
-from results.rows import Record, header
+from results.records.footprint import Checked, Predicted
+from results.records.rows import Record, header
 from runners.footprint_steps import Asked
 from workloads.catalogue import ENTRIES, OPTIMIZERS, SUITES
 

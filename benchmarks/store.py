@@ -14,10 +14,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from results.disk import DISK, Disk
-from results.manifest import Manifest
 from results.records import Run, Sample, Sitting, Telemetry
-from results.store import Store, read_run
+from results.store.disk import DISK, Disk
+from results.store.manifest import Manifest
+from results.store.store import Store, read_run
 
 
 class Unsynced(Disk):

@@ -33,7 +33,7 @@ from pathlib import Path
 
 from cleaning.raw import records
 from results.records import Cell, FlopCount, Run, Sample, Sitting
-from results.store import RunData, read_run
+from results.store.store import RunData, read_run
 
 GOAL_RATIO = 1.5
 

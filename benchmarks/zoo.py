@@ -26,8 +26,8 @@ from multiprocessing import forkserver
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from results.accounts import Account, AccountCause
-from results.rows import header
+from results.records.accounts import Account, AccountCause
+from results.records.rows import header
 
 if TYPE_CHECKING:
     from reports.accounts import Counted

@@ -17,8 +17,6 @@ from cleaning.instances import FORWARD
 from cleaning.raw import records
 from cleaning.table_facts import profile_faults, table_faults, weight_bytes
 from results.errors import Inconsistent
-from results.layout import Key, key_of
-from results.reading import RunData
 from results.records import (
     MEASURED,
     Agreement,
@@ -35,6 +33,8 @@ from results.records import (
     Telemetry,
     Utilization,
 )
+from results.store.layout import Key, key_of
+from results.store.reading import RunData
 
 R = TypeVar("R", bound=Record)
 

@@ -26,7 +26,7 @@ from cleaning import (
 from cleaning.evidence import FAULTS, Evidence
 from cleaning.found import RUN, Found
 from cleaning.gate import Gate
-from results.verdicts import FAIL, OPEN, PASS, Verdict
+from results.records.verdicts import FAIL, OPEN, PASS, Verdict
 
 _TABLE = ("values", "committed", "operations_once", "table")
 _COUNTED = (*_TABLE, "batch", "executed", "backward_forward")

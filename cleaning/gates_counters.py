@@ -14,8 +14,8 @@ from cleaning.batch_law import ENOUGH
 from cleaning.evidence import Evidence
 from cleaning.found import Found
 from cleaning.gates_counts import sizes_of
-from results.layout import key_of
 from results.records import WHOLE, FlopCount, Run
+from results.store.layout import key_of
 
 SHOWN = 3
 

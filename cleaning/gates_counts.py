@@ -9,9 +9,9 @@ from analysis.numerators import OWN
 from cleaning.batch_law import ENOUGH
 from cleaning.evidence import Evidence, TraceFacts
 from cleaning.found import Found
-from results.layout import Key, key_of
 from results.records import MEASURED, Agreement, Run
-from results.rows import to_text
+from results.records.rows import to_text
+from results.store.layout import Key, key_of
 
 FACTOR = 2.0
 """What a multiply-add is worth: the factor by which a counter's number is off if its unit is mistaken."""

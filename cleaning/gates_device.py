@@ -13,8 +13,8 @@ from analysis.utilization import limits_seen
 from cleaning.evidence import Evidence
 from cleaning.found import RUN, Found
 from cleaning.targets import BUSY_RATIO
-from results.layout import key_of
 from results.records import Run, Telemetry
+from results.store.layout import key_of
 
 IDLE_RATIO = 0.3
 """A mean clock below this share of the device's highest is that of an idle device."""

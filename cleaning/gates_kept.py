@@ -10,12 +10,12 @@ from analysis import peaks
 from analysis.precisions import UNITS
 from cleaning.evidence import Evidence
 from cleaning.found import RUN, Found
-from results.layout import key_of
-from results.manifest import comparable
 from results.records import Run, Sitting, Utilization, header
+from results.store.layout import key_of
+from results.store.manifest import comparable
 
 DIRTY = ".dirty"
-"""What `results.manifest.harness_version` ends with where the code was not committed."""
+"""What `results.store.manifest.harness_version` ends with where the code was not committed."""
 
 PEAK_SLACK = 1.02
 """A datasheet rounds: its figure may lie this much above multiprocessors × rate × highest clock."""

@@ -13,8 +13,8 @@ from analysis.work_times import works_of
 from cleaning.evidence import Evidence
 from cleaning.found import Found
 from cleaning.targets import HOST_BOUND_RATIO, kind_of
-from results.layout import key_of
 from results.records import MEASURED, PHASES, Run, Sample, Telemetry
+from results.store.layout import key_of
 
 SAME = 1e-6
 """Relative difference of two numbers that are one sum apart."""

@@ -20,8 +20,8 @@ from cleaning.evidence import Evidence
 from cleaning.found import Found
 from cleaning.gates_kept import units_of
 from cleaning.targets import kind_of, narrowness
-from results.layout import key_of
 from results.records import Run, Sample, Utilization
+from results.store.layout import key_of
 
 CLOCKS_APART = 0.02
 """Device events and the host's clock may differ by this much over one block."""

@@ -12,8 +12,8 @@ from cleaning.evidence import Evidence
 from cleaning.found import RUN, Found
 from cleaning.targets import BUSY_RATIO, WARM_RATIO, kind_of, narrowness
 from cleaning.values import faults
-from results.layout import key_of
 from results.records import MEASURED, Record, Run, Sample
+from results.store.layout import key_of
 
 SHOWN = 3
 """Faults of one cell that its words name."""

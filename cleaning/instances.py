@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 
 from analysis.recorded import floating_dtype, is_product, kind_of_call
 from results.errors import Inconsistent
-from results.layout import profile_file
 from results.records import WORKS, CleanedOperation, CleaningLog, ProfiledOperation, Record, Run, to_text
+from results.store.layout import profile_file
 
 FORWARD = ("forward", "loss")
 """The phases of the forward pass."""

@@ -17,7 +17,7 @@ from cleaning.selection import model_operators
 from cleaning.steps import Step
 from results.errors import Inconsistent
 from results.records import CleaningLog, FlopCount
-from results.store import RunData
+from results.store.store import RunData
 
 STEPS: tuple[Step, ...] = (
     Step("one_convention", FLOP_COUNTS, one_convention),

@@ -21,7 +21,6 @@ from cleaning.steps import Outcome
 from cleaning.sums import known_sum, whole_sum
 from cleaning.undercounts import repaired
 from results.errors import Inconsistent
-from results.layout import profile_file
 from results.records import (
     CleanedOperation,
     CleaningLog,
@@ -32,6 +31,7 @@ from results.records import (
     identity,
     to_text,
 )
+from results.store.layout import profile_file
 
 PHASES: tuple[tuple[str, tuple[str, ...]], ...] = (("forward", FORWARD), ("backward", ("backward",)))
 """Phases of a count, and the recorded phases that each is the sum of."""

@@ -1,6 +1,6 @@
 """The rows of a raw table as records again, so that a cleaning step sees one typed value a field.
 
-The inverse of what `results.tables` does to columns: a gap is None, nested values are opened. Changes no value.
+The inverse of what `results.store.tables` does to columns: a gap is None, nested values are opened. Changes no value.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ R = TypeVar("R", bound=Record)
 
 
 def records(frame: pd.DataFrame, record: type[R]) -> tuple[R, ...]:
-    """One record a row of a table that `results.tables` typed. Raises ValueError for text that a field cannot hold."""
+    """One record a row of a table that `results.store.tables` typed. Raises ValueError for text that a field cannot
+    hold."""
     hints = typing.get_type_hints(record)
     columns = {name: [_value(value, hints[name]) for value in frame[name].tolist()] for name in header(record)}
     return tuple(record(**dict(zip(columns, row, strict=True))) for row in zip(*columns.values(), strict=True))

@@ -17,8 +17,8 @@ from analysis.recorded import floating_dtype, is_product
 from cleaning.profiles import CleanedProfile, said_beside
 from cleaning.trace_totals import UNKNOWN_OPERATOR, UnknownCall
 from cleaning.traces import CleanedTrace, clean
-from results.layout import recording_file
 from results.records import CleanedOperation, CleaningLog, OperationInstance, Run
+from results.store.layout import recording_file
 
 
 def clean_recording(run: Run, work: str, calls: pd.DataFrame, kernels: pd.DataFrame, source: str) -> CleanedProfile:

@@ -15,7 +15,7 @@ from typing import Any
 from analysis.kinds import KINDS
 from analysis.precisions import PRECISIONS, UNITS
 from results.records import PHASES, RECORDERS, STATUSES, WORKS, Record
-from results.rows import kinds_of
+from results.records.rows import kinds_of
 
 LEAST: Mapping[str, float] = {
     "batch_size": 1,

@@ -23,8 +23,8 @@ from measure.counters.running import evaluating, summed, tensors
 from measure.fake import NOT_ON_FAKE, FakeMode, fake_copy, fake_mode
 from measure.operations import Recorder
 from measure.unwatched import plain_calls
-from results.calls import APPLIED, FUNCTION, MODULE, Call, ModuleInfo, Recording, Sized
 from results.errors import Unavailable, one_line
+from results.records.calls import APPLIED, FUNCTION, MODULE, Call, ModuleInfo, Recording, Sized
 
 FUNCTIONAL = (
     "linear bilinear conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d "

@@ -30,7 +30,7 @@ from measure.step_model import MODES, ModelStep, traced_on_fakes
 from measure.step_recording import read
 from measure.step_state import left_as_found, naming_faults, paths_below
 from measure.step_table import between, in_groups, module_rows, operation_rows
-from results.step_profile import StepProfile
+from results.records.step_profile import StepProfile
 
 Step = Callable[[Callable[[str], None]], Any]
 

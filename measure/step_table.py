@@ -19,7 +19,7 @@ from analysis.numerators import input_dtype
 from analysis.precisions import PRECISIONS, unit_of
 from analysis.statistics import means
 from results.records import Operation
-from results.step_profile import StepModule, StepOperation
+from results.records.step_profile import StepModule, StepOperation
 
 
 @dataclass(frozen=True)

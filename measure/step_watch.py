@@ -30,7 +30,7 @@ from measure.ranges import DOMAIN
 from measure.step_model import on_fakes
 from measure.step_profile import Told, batch_size_of, expect_module, table_of, world_size
 from measure.step_state import left_as_found, naming_faults, paths_below
-from results.step_profile import StepProfile
+from results.records.step_profile import StepProfile
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from measure.counters.running import evaluating, summed
 from measure.module_ranges import MODULE, ModuleRanges
-from results.calls import PlainCall
+from results.records.calls import PlainCall
 
 NAMES = frozenset(("aten::add", "aten::mul"))
 PRODUCTS = frozenset(("aten::conv2d", "aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm"))

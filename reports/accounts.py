@@ -17,7 +17,7 @@ from cleaning.accounts.causes import CONVENTION
 from reports import backward as told
 from reports.columns import WIDTH
 from reports.words import STATUS_WORDS, digits, fitting, si
-from results.accounts import Account, AccountCause
+from results.records.accounts import Account, AccountCause
 
 SHOWN_CAUSES = 12
 """Lines of causes by kind for one pass of one counter."""

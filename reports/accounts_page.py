@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from cleaning.accounts.causes import CAUSES
 from reports.words import digits, si
-from results.accounts import Account, AccountCause
+from results.records.accounts import Account, AccountCause
 
 PASSES = ("forward", "backward")
 NOT_TRIED = re.compile(r"^not tried after a batch of \d+: ")

@@ -9,7 +9,7 @@ from typing import Any
 
 from cleaning.accounts.backward import EXACT, INPUT, REASONS, Backward, Missing
 from reports.words import digits, fitting, si
-from results.accounts import AccountRatio
+from results.records.accounts import AccountRatio
 
 RULE = 2
 """The rule of thumb."""

@@ -34,7 +34,6 @@ from cleaning.profiles import clean_profile, profile_counts, why_unprofiled
 from cleaning.ratios import profile_ratios, ratios
 from cleaning.raw import records
 from results.errors import Inconsistent, Unavailable
-from results.layout import Key, key_of, profile_file, recording_file
 from results.records import (
     MEASURED,
     WORKS,
@@ -56,7 +55,8 @@ from results.records import (
     Utilization,
     WorkTime,
 )
-from results.store import RunData
+from results.store.layout import Key, key_of, profile_file, recording_file
+from results.store.store import RunData
 
 if TYPE_CHECKING:
     import pandas as pd

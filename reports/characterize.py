@@ -27,7 +27,7 @@ from analysis.reconstructed import Reconstructed, reconstructed
 from analysis.similarity import Merge
 from analysis.stationarity import Stationarity
 from analysis.variants import Moved, moved, pictures
-from results.characterization import Characterization, Recording
+from results.records.characterization import Characterization, Recording
 
 SUFFICIENT = 0.9
 """The part of the time in operations that "types for 90 %" is about."""

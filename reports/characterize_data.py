@@ -15,8 +15,8 @@ from analysis.mix import Mix
 from analysis.similarity import Merge
 from reports import characterize_variants
 from reports.characterize import Seen, types_told
-from results.characterization import Recording
-from results.rows import to_text
+from results.records.characterization import Recording
+from results.records.rows import to_text
 
 Row = dict[str, Any]
 

@@ -18,7 +18,7 @@ from reports.characterize import Seen, paper_label, paper_name, types_told
 from reports.characterize_words import UNKNOWN, in_range, ratio, times, whole
 from reports.columns import WIDTH, columns
 from reports.words import STATUS_WORDS, percent, si, si_time
-from results.characterization import WARM_UP, Characterization, Recording
+from results.records.characterization import WARM_UP, Characterization, Recording
 
 REASONS = {
     None: "",

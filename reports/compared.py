@@ -14,11 +14,11 @@ from analysis.conditions import OF_A_STEP, conditions
 from analysis.step_times import block_means, whole_steps
 from analysis.work_times import variant
 from cleaning.evidence import samples_and_telemetry
-from results.comparisons import ONLY_A, ONLY_B, UNKNOWN, Comparison
-from results.layout import key_of
-from results.manifest import driver_branch
-from results.reading import RunData
 from results.records import MEASURED, Run, Sample, Sitting
+from results.records.comparisons import ONLY_A, ONLY_B, UNKNOWN, Comparison
+from results.store.layout import key_of
+from results.store.manifest import driver_branch
+from results.store.reading import RunData
 
 OF_A_MACHINE = ("device_name", "driver_branch", "torch_version", "torch_threads", "power_limit_w")
 """What must be equal of where two runs were measured; what neither says is equal."""

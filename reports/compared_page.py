@@ -18,8 +18,8 @@ from reports.page_figures import picture
 from reports.page_tables import UNKNOWN as DASH
 from reports.page_tables import Names, Table, natural
 from reports.words import STATUS_WORDS, digits, fitting, percent
-from results.comparisons import FASTER, ONLY_A, ONLY_B, SAME, SLOWER, UNKNOWN, Comparison
-from results.reading import RunData
+from results.records.comparisons import FASTER, ONLY_A, ONLY_B, SAME, SLOWER, UNKNOWN, Comparison
+from results.store.reading import RunData
 
 _NAME_LETTERS = 60
 _ALONE = (ONLY_A, ONLY_B)

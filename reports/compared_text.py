@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from reports.columns import columns, wrapped
 from reports.words import digits, percent, si_time
-from results.comparisons import FASTER, ONLY_A, ONLY_B, SAME, SLOWER, UNKNOWN, Comparison
+from results.records.comparisons import FASTER, ONLY_A, ONLY_B, SAME, SLOWER, UNKNOWN, Comparison
 
 SHOWN = 12
 """Unmatched cells of each run that are named; csv and json have all."""

@@ -49,7 +49,7 @@ Looks = dict[str, tuple[Any, str]]
 
 def read(path: Path) -> pd.DataFrame:
     """utilization.csv with the types of its record. Raises ValueError for a file that is none."""
-    from results.tables import table
+    from results.store.tables import table
 
     with path.open(encoding="utf-8", newline="") as file:
         names, *rows = list(csv.reader(file)) or [[]]

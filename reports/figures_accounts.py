@@ -15,7 +15,7 @@ from cleaning.accounts.causes import CONVENTION
 from reports import panels, style
 from reports.waterfall import UNEXPLAINED, Lane, Step, lane, near
 from reports.words import STATUS_WORDS, digits, fitting, si
-from results.accounts import Account, AccountCause
+from results.records.accounts import Account, AccountCause
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -15,7 +15,7 @@ from analysis.stationarity import Stationarity
 from reports import panels, style
 from reports.characterize import Seen, paper_label, paper_name
 from reports.words import fitting, si_time
-from results.characterization import MODES, PLAIN, Recording
+from results.records.characterization import MODES, PLAIN, Recording
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from reports import panels, style
 from reports.compared_text import cell_names
 from reports.words import percent
-from results.comparisons import FASTER, SAME, SLOWER, UNKNOWN, Comparison
+from results.records.comparisons import FASTER, SAME, SLOWER, UNKNOWN, Comparison
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -16,7 +16,7 @@ from reports import style
 from reports.bounds import COLOURS, WORDS
 from reports.profile_operations import Alike, alike
 from reports.words import percent, si
-from results.step_profile import Machine, StepProfile
+from results.records.step_profile import Machine, StepProfile
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

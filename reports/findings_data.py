@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, TypeVar
 
 from cleaning.raw import records
 from reports.gallery import AGREEMENT, POST2021, PROFILED, RATIOS, UTILIZATION, WORK_TIMES, read
-from results.layout import CEILINGS
-from results.reading import RunData
 from results.records import (
     MEASURED,
     Agreement,
@@ -27,6 +25,8 @@ from results.records import (
     Utilization,
     WorkTime,
 )
+from results.store.layout import CEILINGS
+from results.store.reading import RunData
 
 if TYPE_CHECKING:
     import pandas as pd

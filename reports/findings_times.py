@@ -13,9 +13,9 @@ from cleaning.evidence import samples_and_telemetry
 from reports.findings_data import Published, widest
 from reports.findings_words import IN_PART, OPEN, SETTLED, Section, cells, link, named, share, table
 from reports.words import digits
-from results.layout import Key, key_of
 from results.records import Run, Sample, Utilization
-from results.rows import to_text
+from results.records.rows import to_text
+from results.store.layout import Key, key_of
 
 Blocks = Mapping[Key, Sequence[Sample]]
 

@@ -13,7 +13,7 @@ from reports.findings_data import Published, alike, bandwidth, largest_batch
 from reports.findings_words import OPEN, cells, share, table
 from reports.words import digits, percent, si
 from results.records import Operation, Run, Utilization
-from results.store import read_operations
+from results.store.store import read_operations
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from statistics import median
 
 from analysis.requests import amount
 from reports.words import digits
-from results.footprint import Checked
+from results.records.footprint import Checked
 
 HEAD = """# Footprint
 

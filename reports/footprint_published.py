@@ -10,7 +10,7 @@ from analysis.published_memory import ALLOCATED, PROCESS, REQUESTED, RESERVED, R
 from analysis.recorded_workspaces import Recorded, as_allowed, recorded
 from analysis.requests import amount
 from reports.footprint_trainings import trainings
-from results.footprint import Predicted
+from results.records.footprint import Predicted
 
 TITLE = "## Against what others measured on GPUs"
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import linear_regression, median
 
 from analysis.published_memory import Published
-from results.footprint import Predicted
+from results.records.footprint import Predicted
 
 SOURCE = "https://github.com/Stone-ResearchLife/xMem"
 

@@ -74,7 +74,7 @@ def _column(frame: pd.DataFrame, name: str) -> dict[str, str]:
 
 def read(path: Path, record: type[Record]) -> pd.DataFrame:
     """A derived table (.csv or .csv.gz) with the types of its record; no rows where the file is missing or empty."""
-    from results.tables import table
+    from results.store.tables import table
 
     names, *rows = list(csv.reader(io.StringIO(_text(path)))) or [[]]
     if not rows:

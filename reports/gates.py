@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from reports.columns import WIDTH, columns
 from results.records import Run
-from results.verdicts import FAIL, OPEN, PASS, Verdict
+from results.records.verdicts import FAIL, OPEN, PASS, Verdict
 
 SHOWN = 4
 """Cells of a failing gate that the table names; csv and json have all."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from reports.columns import WIDTH
 from reports.words import STATUS_WORDS, fitting
-from results.accounts import AccountLaw
+from results.records.accounts import AccountLaw
 
 PARTS = 6
 """Parts of one law that the table has without `detail`."""

@@ -21,7 +21,7 @@ from reports.words import OF_WHAT, fitting, percent
 from results.records import Ceiling
 
 if TYPE_CHECKING:
-    from results.manifest import Manifest
+    from results.store.manifest import Manifest
 
 _NAME_LETTERS = 60
 

@@ -17,8 +17,8 @@ from analysis.roofline import Against, Place, StepRoof, places, step_roof
 from analysis.statistics import means
 from analysis.step_tree import Node, conservation, tree
 from reports.profile_summary import latencies
-from results.rows import to_text
-from results.step_profile import StepOperation, StepProfile
+from results.records.rows import to_text
+from results.records.step_profile import StepOperation, StepProfile
 
 PLACED = (
     "intensity", "arithmetic_s", "memory_s", "launch_s", "roof_flop_per_s", "datasheet_roof_flop_per_s",

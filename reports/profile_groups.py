@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from analysis.roofline import RECOMPUTE, groups, moved_bytes, step_time
-from results.step_profile import Machine, StepOperation, StepProfile
+from results.records.step_profile import Machine, StepOperation, StepProfile
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from analysis.step_tree import OPTIMIZER, Node
 from reports.bounds import COLOURS
 from reports.profile_summary import ratio
 from reports.words import percent, si, si_time
-from results.step_profile import StepOperation, StepProfile
+from results.records.step_profile import StepOperation, StepProfile
 
 WIDTH = 1160
 ROW = 26

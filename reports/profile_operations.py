@@ -13,7 +13,7 @@ from analysis.roofline import Place, main_bound, moved_bytes, places, time_by_bo
 from reports.columns import columns
 from reports.profile_summary import UNKNOWN, time
 from reports.words import digits, fitting, percent, si
-from results.step_profile import StepOperation, StepProfile
+from results.records.step_profile import StepOperation, StepProfile
 
 COLUMNS = ("operation", "phase", "sizes", "times", "FLOP", "bytes", "time", "share", "attained", "bound")
 WORDS = (0, 1, 2, 9)

@@ -23,7 +23,7 @@ from reports.profile_page_tables import kernel_rows, module_rows, operation_rows
 from reports.profile_summary import conservation_lines, summary_lines
 from reports.profile_words import advised, explained, verdict
 from reports.words import digits, percent, si_time
-from results.step_profile import StepProfile
+from results.records.step_profile import StepProfile
 
 TEMPLATE = "profile.html.j2"
 SCRIPT = "profile.js"

@@ -13,7 +13,7 @@ from reports.profile_summary import UNKNOWN, ratio, time
 from reports.profile_tree import shown
 from reports.profile_words import name_of
 from reports.words import digits, percent, si
-from results.step_profile import StepProfile
+from results.records.step_profile import StepProfile
 
 MOST = 40
 """Rows of operations and of kernels; all of them are in operations.csv."""

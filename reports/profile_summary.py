@@ -12,7 +12,7 @@ from statistics import fmean, median
 from analysis.roofline import Against, StepRoof, step_roof
 from analysis.step_tree import OPTIMIZER, SIDES, Conservation, Node, conservation
 from reports.words import digits, percent, si, si_time
-from results.step_profile import StepProfile
+from results.records.step_profile import StepProfile
 
 UNKNOWN = "–"
 

@@ -20,7 +20,7 @@ from reports.profile_operations import cells as operation_cells
 from reports.profile_summary import UNKNOWN, summary_lines, time
 from reports.profile_tree import EXPLAINED, closing, heading, rankings, remarks
 from reports.words import digits, si
-from results.step_profile import StepProfile
+from results.records.step_profile import StepProfile
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -16,7 +16,7 @@ from reports.columns import columns
 from reports.profile_summary import UNKNOWN, conservation_lines, ratio, summary_lines, time
 from reports.profile_words import advised, verdict
 from reports.words import percent, si
-from results.step_profile import StepProfile
+from results.records.step_profile import StepProfile
 
 Amount = Callable[[Node], float | None]
 

@@ -15,7 +15,7 @@ from analysis.step_tree import Node, tree
 from reports.profile_data import headline
 from reports.profile_groups import Ladder, grouped, kernels, ladder, rates
 from reports.words import digits, percent, si, si_time
-from results.step_profile import StepOperation, StepProfile
+from results.records.step_profile import StepOperation, StepProfile
 
 KIND_WORDS: Mapping[str, str] = {
     "convolution": "convolutions", "matmul": "matrix products", "attention": "attention",

@@ -31,8 +31,8 @@ from reports.words import (
     skeleton,
     verdict,
 )
-from results.layout import key_of
 from results.records import Record, Utilization, WorkTime, header
+from results.store.layout import key_of
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -22,7 +22,7 @@ from reports.trace_lines import impossible as impossible
 from reports.trace_lines import partial_lines, rate_lines, unexplained_lines, without_count
 from reports.words import PREFIXES, digits, fitting, si_time
 from results.records import Kernel, OperationInstance, header
-from results.rows import to_text as text_of
+from results.records.rows import to_text as text_of
 
 if TYPE_CHECKING:
     import pandas as pd

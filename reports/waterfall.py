@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from cleaning.accounts.causes import CONVENTION
-from results.accounts import Account, AccountCause
+from results.records.accounts import Account, AccountCause
 
 UNEXPLAINED = "unexplained"
 

@@ -1,0 +1,1 @@
+"""Records and how they are kept: the room below all others."""

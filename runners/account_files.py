@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from runners.files import put
 
 if TYPE_CHECKING:
-    from results.accounts import Account, AccountCause, AccountRatio
+    from results.records.accounts import Account, AccountCause, AccountRatio
 
 
 def write(
@@ -22,7 +22,7 @@ def write(
     """accounts.csv, causes.csv, ratios.csv; a waterfall of each model and pass, PNG and SVG. Raises StoreFault."""
     from reports import figures_accounts, style
     from reports.tables import to_csv
-    from results.accounts import Account, AccountCause, AccountRatio
+    from results.records.accounts import Account, AccountCause, AccountRatio
 
     tables = {"accounts": to_csv(accounts, Account), "causes": to_csv(causes, AccountCause)}
     tables |= {"ratios": to_csv(ratios, AccountRatio)}

@@ -20,7 +20,7 @@ from runners.sweep_options import as_options, union
 from workloads.catalogue import hyper_of
 
 if TYPE_CHECKING:
-    from results.store import Store
+    from results.store.store import Store
     from runners.probe import Probed
 
 TIMEOUT_S = 600.0

@@ -8,8 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from results.layout import CEILINGS
 from results.records import Ceiling
+from results.store.layout import CEILINGS
 from runners.files import put
 
 if TYPE_CHECKING:

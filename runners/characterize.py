@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from results.characterization import Characterization, Recording
+from results.records.characterization import Characterization, Recording
 from runners import characterize_files, characterize_options, characterize_plan, devices
 from runners.exits import FAILED, INTERRUPTED, MISTAKE, Mistake, exit_code, guarded
 from runners.progress import passing

@@ -13,7 +13,7 @@ import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from results.characterization import FILES, Characterization
+from results.records.characterization import FILES, Characterization
 from runners.exits import Mistake
 from runners.files import put, reserve
 

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from analysis.precisions import PRECISIONS
-from results.characterization import EXECUTIONS, MODES
+from results.records.characterization import EXECUTIONS, MODES
 from runners.arguments import Parser, add_format, names, number, sizes
 from runners.characterized import OWN
 from runners.model_options import LAYOUTS, MODEL

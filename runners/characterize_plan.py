@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from results.characterization import Recording
 from results.errors import Unavailable
+from results.records.characterization import Recording
 from runners.characterize_options import BATCH, BOTH
 from runners.characterized import OWN, Request
 from runners.exits import Mistake

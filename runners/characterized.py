@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from results.characterization import (
+from results.records.characterization import (
     PLAIN,
     PROFILED,
     WARM_UP,

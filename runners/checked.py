@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from cleaning.evidence import Evidence
     from reports.build import Built
     from results.records import Operation, ProfiledOperation, Storage, Utilization
-    from results.store import RunData
+    from results.store.store import RunData
 
 ReadTable = Callable[[str], "tuple[Sequence[Operation], Sequence[Storage]]"]
 ReadProfile = Callable[[str, int], "Sequence[ProfiledOperation]"]
@@ -29,7 +29,7 @@ def told(path: Path, form: str) -> int:
     from reports import gates
     from reports.tables import to_csv, to_json
     from results.errors import Inconsistent
-    from results.verdicts import Verdict, stands
+    from results.records.verdicts import Verdict, stands
 
     try:
         evidence = evidence_of(path)
@@ -53,7 +53,7 @@ def evidence_of(path: Path) -> Evidence:
     from cleaning.raw import records
     from reports.gallery import UTILIZATION, read
     from results.records import Utilization
-    from results.store import read_operations, read_profile, read_run
+    from results.store.store import read_operations, read_profile, read_run
     from runners.derived import differences
     from runners.report_recordings import recording
 

@@ -16,9 +16,9 @@ from analysis.precisions import PRECISIONS, unit_of
 from analysis.work_times import works_of
 from measure.protocols import Protocol
 from results.errors import Inconsistent, StoreFault
-from results.layout import profile_file
 from results.records import MEASURED, Cell, ProfiledOperation, Record, Run, Sample, Telemetry, digest
-from results.store import Store, read_operations
+from results.store.layout import profile_file
+from results.store.store import Store, read_operations
 from runners import nsight
 from runners.cell import Measured
 from runners.counts import Counts

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from reports.compared_page import Side
-    from results.comparisons import Comparison
-    from results.reading import RunData
+    from results.records.comparisons import Comparison
+    from results.store.reading import RunData
 
 TABLE = "comparison.csv"
 PAGE = "report.html"
@@ -55,7 +55,7 @@ def told(
 def _print(rows: Sequence[Comparison], sides: tuple[Side, Side], form: str, across: Sequence[str]) -> None:
     from reports import compared_text
     from reports.tables import to_csv, to_json
-    from results.comparisons import Comparison
+    from results.records.comparisons import Comparison
 
     if form == "csv":
         print(to_csv(rows, Comparison), end="")
@@ -69,7 +69,7 @@ def _write(rows: Sequence[Comparison], sides: tuple[Side, Side], across: Sequenc
     """The table, then what is drawn of it, then the page; a line for each that could not be made. Raises StoreFault."""
     from reports import compared_page, figures_compared, style
     from reports.tables import to_csv
-    from results.comparisons import Comparison
+    from results.records.comparisons import Comparison
 
     put(out / TABLE, to_csv(rows, Comparison))
     faults: list[str] = []
@@ -87,14 +87,14 @@ def _write(rows: Sequence[Comparison], sides: tuple[Side, Side], across: Sequenc
 
 def _check_no_run(out: Path) -> None:
     """Raises Mistake where the files would stand among those of a run, in the place of its own."""
-    from results.manifest import MANIFEST
+    from results.store.manifest import MANIFEST
 
     if (out / MANIFEST).is_file():
         raise Mistake(f"--out: expected a directory of its own for the comparison, got {out}, which is a run")
 
 
 def _read(path: Path) -> RunData:
-    from results.store import read_run
+    from results.store.store import read_run
 
     data = read_run(path)
     if not data.runs:

@@ -21,9 +21,9 @@ from runners.progress import passing
 
 if TYPE_CHECKING:
     from reports.accounts import Counted
-    from results.accounts import AccountLaw
-    from results.calls import Recording
     from results.records import FlopCount
+    from results.records.accounts import AccountLaw
+    from results.records.calls import Recording
 
 EXACT = "exact"
 OWN = "flopledger"

@@ -15,7 +15,7 @@ from runners.progress import passing
 
 if TYPE_CHECKING:
     from reports.accounts import Counted
-    from results.accounts import Account, AccountCause, AccountLaw, AccountRatio
+    from results.records.accounts import Account, AccountCause, AccountLaw, AccountRatio
 
 Laws = Sequence[tuple[str, Sequence["AccountLaw"]]]
 """(model, its laws)."""
@@ -45,7 +45,7 @@ def accounts_text(answers: Sequence[Counted], options: Namespace, colour: bool) 
     """The accounts in the format that was asked for."""
     from reports.accounts import document, to_text
     from reports.tables import to_csv
-    from results.accounts import Account, AccountCause, AccountRatio
+    from results.records.accounts import Account, AccountCause, AccountRatio
 
     if options.format == "json":
         return _json([document(answer) for answer in answers], options)
@@ -84,7 +84,7 @@ def laws_text(answers: Laws, options: Namespace, colour: bool) -> str:
 
 def _laws_csv(answers: Laws) -> str:
     from reports.tables import to_csv
-    from results.accounts import AccountLaw
+    from results.records.accounts import AccountLaw
 
     return to_csv([law for _, found in answers for law in found], AccountLaw)
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from results.layout import decompress
+from results.store.layout import decompress
 
 if TYPE_CHECKING:
     from cleaning.evidence import Difference
@@ -49,7 +49,7 @@ def derived_tables(built: Built) -> Iterable[tuple[str, bytes]]:
     from reports.gallery import UTILIZATION
     from reports.tables import to_csv
     from results import records
-    from results.layout import compress
+    from results.store.layout import compress
 
     derived = {
         UTILIZATION: (built.utilization, records.Utilization),

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
-from results import disk
 from results.errors import StoreFault
+from results.store import disk
 
 T = TypeVar("T")
 

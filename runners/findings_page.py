@@ -57,8 +57,8 @@ def drawn(name: str, run: Published) -> dict[str, bytes]:
 def published(folder: Path) -> list[Published]:
     """The runs of a folder, in the order of their making. Raises ValueError where there is none."""
     from reports.findings_data import Published
-    from results.manifest import MANIFEST
-    from results.store import read_run
+    from results.store.manifest import MANIFEST
+    from results.store.store import read_run
 
     paths = sorted(path.parent for path in folder.glob(f"*/{MANIFEST}"))
     if not paths:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from results.errors import one_line
-from results.footprint import Checked
+from results.records.footprint import Checked
 from runners.footprint_steps import Asked, parts, traced
 
 

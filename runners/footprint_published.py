@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from analysis.published_memory import MATERIALIZED, Published, as_measured, predicted_bytes
-from results.footprint import Predicted
+from results.records.footprint import Predicted
 from runners.footprint_steps import Asked, traced
 
 

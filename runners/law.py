@@ -13,7 +13,7 @@ from results.errors import Unavailable
 from runners.counted import FACTORY, TRAINER
 
 if TYPE_CHECKING:
-    from results.accounts import AccountLaw
+    from results.records.accounts import AccountLaw
 
 BATCHES = (1, 2, 4)
 """That the line is drawn through."""

@@ -19,8 +19,8 @@ from typing import Any
 
 from measure import nsight
 from results.errors import Unavailable
-from results.layout import QUICK, compress
 from results.records import Cell, non_default
+from results.store.layout import QUICK, compress
 from runners.fault import Fault
 from runners.passes import Found
 

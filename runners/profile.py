@@ -21,7 +21,7 @@ from runners.progress import passing
 
 if TYPE_CHECKING:
     from results.records import Ceiling
-    from results.step_profile import Machine, StepProfile
+    from results.records.step_profile import Machine, StepProfile
     from runners.probe import Probed
 
 OTHERS = "times hold others' work, too"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from runners.files import put, reserve
 
 if TYPE_CHECKING:
-    from results.step_profile import StepProfile
+    from results.records.step_profile import StepProfile
 
 PAGE = "profile.html"
 PICTURE = "roofline"

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from results.step_profile import StepProfile
+from results.records.step_profile import StepProfile
 
 if TYPE_CHECKING:
     import torch

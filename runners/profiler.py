@@ -20,7 +20,7 @@ from measure.step_profile import expect_module, profile_step
 from measure.step_watch import Watch
 from reports.profile_tree import aggregated_text, tree_text
 from reports.words import si
-from results.step_profile import StepProfile
+from results.records.step_profile import StepProfile
 
 Number = int | float | str
 Ignored = Collection[type | str] | None

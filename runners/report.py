@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from argparse import Namespace
 
     from reports.build import Built
-    from results.manifest import Manifest
     from results.records import Ceiling
+    from results.store.manifest import Manifest
 
 
 UTILIZATION = "utilization.csv"
@@ -121,7 +121,7 @@ def rebuild(path: Path, out: Path | None = None) -> Built:
 def _rebuilt(path: Path, out: Path | None) -> tuple[Built, list[str]]:
     """What was derived, with its faults among the problems, and the faults."""
     from reports.build import build
-    from results.store import read_operations, read_profile, read_run
+    from results.store.store import read_operations, read_profile, read_run
 
     data = read_run(path)
     if not data.runs:

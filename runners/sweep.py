@@ -37,7 +37,7 @@ from runners.sweep_options import (
 
 if TYPE_CHECKING:
     from results.records import Cell
-    from results.store import Store
+    from results.store.store import Store
     from runners.collect import Replan
     from runners.probe import Probed
     from runners.watch import Watch
@@ -89,7 +89,7 @@ def _stopped(code: int) -> int:
 
 def _sweep(options: argparse.Namespace, command: str) -> int:
     """Everything after parsing. Raises ValueError for a mistake, StoreFault, OSError, KeyboardInterrupt."""
-    from results.store import check_vacant
+    from results.store.store import check_vacant
     from runners.launch import prepare
 
     resumed = resumed_run(options)
@@ -133,8 +133,8 @@ def _sweep(options: argparse.Namespace, command: str) -> int:
 
 def _sit_down(store: Store, probed: Probed) -> Watch:
     """Begins a sitting. Raises ValueError if this machine may not go on with the run."""
-    from results.manifest import harness_version
     from results.records import Sitting as SittingRow
+    from results.store.manifest import harness_version
     from runners.collect import utc_now
     from runners.watch import Watch
 
@@ -255,8 +255,8 @@ def _check_budget(budget_s: float | None, first: Cell) -> None:
 
 def _store(options: argparse.Namespace, resumed: Path | None, grid: Grid, probed: Probed, command: str) -> Store:
     """The run directory, new or gone on with. Raises ValueError if it cannot be had."""
-    from results.manifest import Manifest, harness_version
-    from results.store import Store
+    from results.store.manifest import Manifest, harness_version
+    from results.store.store import Store
     from runners.collect import utc_now
 
     if resumed is not None:

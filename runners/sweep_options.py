@@ -252,7 +252,7 @@ def stored_options(resumed: Path | None) -> dict[str, Any]:
     """What the run was asked for before; empty for a new one. Raises ValueError if it is no run."""
     if resumed is None:
         return {}
-    from results.manifest import read_manifest
+    from results.store.manifest import read_manifest
 
     return dict(read_manifest(resumed).options)
 

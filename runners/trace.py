@@ -171,8 +171,8 @@ def write(trace: Trace, out: Path) -> list[str]:
     """
     from reports.tables import to_csv
     from reports.trace import kernels_csv
-    from results.layout import QUICK, compress
     from results.records import CleaningLog, OperationInstance
+    from results.store.layout import QUICK, compress
 
     put(out / KERNELS, compress(kernels_csv(trace).encode(), QUICK))
     put(out / INSTANCES, compress(to_csv(trace.cleaned.instances, OperationInstance).encode(), QUICK))

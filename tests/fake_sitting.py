@@ -12,9 +12,9 @@ from made_up_runs import MANIFEST, SITTING, Unsynced, operations, storages
 
 from analysis.telemetry import Reading
 from measure.timing import Block
-from results.disk import Disk
 from results.records import Ceiling, Cell, FlopCount
-from results.store import Store
+from results.store.disk import Disk
+from results.store.store import Store
 from runners import collect, counts
 from runners.cell import Measured, Traced
 from runners.fault import Fault

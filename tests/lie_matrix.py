@@ -65,7 +65,7 @@ def gpu(path: Path) -> Rows:
 
 def cpu() -> Rows:
     """The rows of some published cells; the manifest asks for those alone."""
-    from results.store import read_run
+    from results.store.store import read_run
 
     runs = [run for run in read_run(PUBLISHED).runs if run.model == MODEL and run.layout == "channels_first"]
     rows = lie_rows.load(PUBLISHED, [run.cell_id for run in runs if run.precision == "fp32"])

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from results.layout import key_of
+from results.store.layout import key_of
 from tests import made_up_device as device
 from tests.lie_rows import Rows
 

@@ -17,9 +17,6 @@ from cleaning.evidence import Evidence, all_facts, by_cell, profile_facts
 from cleaning.gates import GATES, judge
 from cleaning.raw import records
 from cleaning.values import faults
-from results.layout import Key, key_of
-from results.manifest import Manifest
-from results.reading import RunData
 from results.records import (
     Ceiling,
     FlopCount,
@@ -33,8 +30,11 @@ from results.records import (
     Utilization,
     header,
 )
-from results.store import read_operations, read_profile, read_run
-from results.verdicts import FAIL, OPEN, Verdict
+from results.records.verdicts import FAIL, OPEN, Verdict
+from results.store.layout import Key, key_of
+from results.store.manifest import Manifest
+from results.store.reading import RunData
+from results.store.store import read_operations, read_profile, read_run
 from runners.checked import assembled
 
 CELL_FILES = {"samples.csv": Sample, "telemetry.csv": Telemetry, "flop_counts.csv": FlopCount}

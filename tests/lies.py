@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from results.layout import key_of
-from results.manifest import Manifest
 from results.records import Parameters, Run, header
+from results.store.layout import key_of
+from results.store.manifest import Manifest
 from tests.lie_rows import Rows
 
 NO = object()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from results.characterization import (
+from results.records.characterization import (
     PLAIN,
     PROFILED,
     WARM_UP,

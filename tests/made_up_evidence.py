@@ -16,7 +16,6 @@ from typing import Any
 from analysis import peaks
 from analysis.theory import FLOP_PER_NATIVE
 from cleaning.evidence import facts_of
-from results.manifest import Manifest
 from results.records import (
     Ceiling,
     Cell,
@@ -29,7 +28,8 @@ from results.records import (
     Storage,
     Telemetry,
 )
-from results.store import Store
+from results.store.manifest import Manifest
+from results.store.store import Store
 from tests import made_up_device as device
 from tests import run_fixture as fixture
 from tests.made_up_device import HIGHEST_HZ, STARTED_AT, VERSION

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from results.step_profile import Machine, StepModule, StepOperation, StepProfile
+from results.records.step_profile import Machine, StepModule, StepOperation, StepProfile
 
 MS = 1e-3
 

@@ -6,10 +6,10 @@ import errno
 import os
 from pathlib import Path
 
-from results.disk import Disk
-from results.manifest import Manifest
 from results.records import FlopCount, Operation, Record, Run, Sample, Sitting, Storage, Telemetry
-from results.store import Store
+from results.store.disk import Disk
+from results.store.manifest import Manifest
+from results.store.store import Store
 
 MANIFEST = Manifest(name="made-up", created_at="2026-01-02T03:04:05Z", commands=("sweep --out here",))
 SITTING = Sitting(

@@ -22,7 +22,6 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from results.manifest import Manifest
 from results.records import (
     Ceiling,
     Cell,
@@ -35,7 +34,8 @@ from results.records import (
     Storage,
     Telemetry,
 )
-from results.store import Store
+from results.store.manifest import Manifest
+from results.store.store import Store
 from tests.made_up_runs import Unsynced
 
 PIXELS = 224 * 224

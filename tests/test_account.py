@@ -22,8 +22,8 @@ from cleaning.accounts.reconcile import by_cause, exact, largest, reconcile
 from cleaning.accounts.registry import RULES, rule_of
 from measure.calls import record
 from measure.counters.registry import COUNTERS
-from results.calls import Recording
 from results.records import FlopCount
+from results.records.calls import Recording
 
 BATCH = 2
 

@@ -10,7 +10,7 @@ from torch import nn
 from cleaning.accounts.explain import _first_time
 from cleaning.accounts.flow import Traced, used
 from measure.calls import record
-from results.calls import APPLIED, MODULE
+from results.records.calls import APPLIED, MODULE
 
 
 def recorded(function, **parts):

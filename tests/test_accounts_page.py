@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from reports.accounts_page import page
-from results.accounts import Account, AccountCause
+from results.records.accounts import Account, AccountCause
 
 
 def account(model: str, size: int, counter: str, value: int | None, **more: object) -> Account:

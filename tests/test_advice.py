@@ -10,7 +10,7 @@ import pytest
 from made_up_profile import step_of
 
 from analysis.advice import advise
-from results.step_profile import Machine, StepOperation, StepProfile
+from results.records.step_profile import Machine, StepOperation, StepProfile
 
 MACHINE = Machine(
     device="cuda", peak_by_unit={"fp32": 10.0, "bf16": 40.0}, bytes_per_s=1.0, launch_s=0.1, datasheet_by_unit={}

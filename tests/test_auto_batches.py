@@ -13,8 +13,8 @@ from fake_sitting import MEASURE, Scene, measured
 from real_sweeps import QUICK, sweep
 
 from analysis.largest_batch import Lines
-from results.manifest import read_manifest
-from results.store import read_run
+from results.store.manifest import read_manifest
+from results.store.store import read_run
 from runners import auto_batches, auto_planning
 from runners.auto_batches import batches_up_to, corrected, largest_below, needed_bytes, resolved
 from runners.fault import Fault

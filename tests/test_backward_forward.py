@@ -13,8 +13,8 @@ from rich.console import Console
 
 from cleaning.accounts.backward import FACTOR, INPUT, LOOSE, OTHER, WEIGHT, Backward, backward
 from reports import backward as told
-from results.accounts import Account
 from results.records import Operation
+from results.records.accounts import Account
 from runners import count
 from tests.made_up_operations import operation
 

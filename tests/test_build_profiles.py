@@ -23,7 +23,7 @@ from reports.build import Built, build
 from reports.tables import to_text
 from results.errors import Inconsistent
 from results.records import CleanedOperation, Operation, ProfileCount, ProfiledOperation, Run, Utilization, WorkTime
-from results.store import read_operations, read_profile, read_run
+from results.store.store import read_operations, read_profile, read_run
 from runners import report
 from tests import run_fixture as made
 

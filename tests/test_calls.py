@@ -17,8 +17,8 @@ from torch.nn.functional import relu as imported_earlier
 from measure import calls
 from measure.calls import WATCHED, record
 from measure.unwatched import plain_calls
-from results.calls import FUNCTION, MODULE, Sized, tensors
 from results.errors import Unavailable
+from results.records.calls import FUNCTION, MODULE, Sized, tensors
 
 torch.fx.wrap("doubled")
 

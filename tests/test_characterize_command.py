@@ -16,7 +16,7 @@ import pytest
 from reports import characterize_data, figures_characterize, style
 from reports.characterize import look
 from reports.characterize_text import to_text
-from results.characterization import FILES, RecordedStep
+from results.records.characterization import FILES, RecordedStep
 from runners import characterize, characterize_files, characterized
 from tests.made_up_characterization import together
 

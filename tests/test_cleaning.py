@@ -17,7 +17,7 @@ from cleaning.selection import model_operators
 from cleaning.steps import Outcome, Step
 from results.errors import Inconsistent
 from results.records import FlopCount, Sample, Telemetry
-from results.store import read_run
+from results.store.store import read_run
 from tests import run_fixture as made
 
 

@@ -28,9 +28,9 @@ from test_passes import operation
 from measure.protocols import Protocol
 from measure.timing import Block
 from results.errors import StoreFault
-from results.layout import profile_file, recording_file
 from results.records import STATUSES, Cell, ProfiledOperation
-from results.store import read_operations, read_profile, read_run
+from results.store.layout import profile_file, recording_file
+from results.store.store import read_operations, read_profile, read_run
 from runners.collect import CEILING_BUDGET_S, QUICK_CEILING_S, SPARE_RATIO, failed, least_s, trace_id
 from runners.fault import Fault
 from runners.passes import Found

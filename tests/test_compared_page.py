@@ -12,7 +12,7 @@ from commands import refused, running
 from page_reader import Reader
 
 from reports.compared_page import sentence
-from results.comparisons import FASTER, ONLY_B, SAME, SLOWER, UNKNOWN, Comparison
+from results.records.comparisons import FASTER, ONLY_B, SAME, SLOWER, UNKNOWN, Comparison
 from runners import report
 from tests import made_up_evidence as made
 from tests.test_comparison import REPEATED, slower

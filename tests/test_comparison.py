@@ -15,8 +15,8 @@ from scipy import stats
 from analysis.comparison import Difference, difference, holm, verdict
 from analysis.statistics import effective_size, t_quantile
 from reports.compared import ACROSS, compared
-from results.comparisons import FASTER, ONLY_A, ONLY_B, SAME, SLOWER, UNKNOWN
-from results.store import read_run
+from results.records.comparisons import FASTER, ONLY_A, ONLY_B, SAME, SLOWER, UNKNOWN
+from results.store.store import read_run
 from runners import report
 from tests import made_up_evidence as made
 from tests.commands import refused, running

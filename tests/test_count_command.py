@@ -16,8 +16,8 @@ import pytest
 from commands import refused, running
 
 from measure.counters.registry import COUNTERS
-from results.accounts import Account, AccountCause
 from results.records import header
+from results.records.accounts import Account, AccountCause
 from runners import count as command
 
 ROOT = Path(__file__).parents[1]

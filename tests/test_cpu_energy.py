@@ -15,8 +15,8 @@ from cleaning import gates_device
 from measure import cpu_energy, environment
 from measure.cpu_energy import open_cpu
 from measure.telemetry import open_device
-from results.layout import key_of
 from results.records import Telemetry
+from results.store.layout import key_of
 
 RANGE_UJ = 262_143_328_850  # 2**32 counts of 61.04 µJ
 """Of most processors since Haswell; a round takes 262 s at 1,000 W."""

@@ -21,7 +21,7 @@ from measure.step_model import ModelStep, traced_on_fakes
 from measure.step_profile import profile_step
 from measure.step_table import module_rows, operation_rows
 from reports.profile_tree import tree_text
-from results.step_profile import StepModule, StepOperation
+from results.records.step_profile import StepModule, StepOperation
 
 
 def tables(model: nn.Module, *inputs: torch.Tensor) -> tuple[tuple[StepOperation, ...], tuple[StepModule, ...]]:

@@ -17,7 +17,7 @@ from reports.citation import cited
 from reports.document import TEMPLATES, Section, Verdict, document, seen
 from reports.page_tables import Table, sort_value
 from reports.profile_icicle import DARK
-from results.manifest import Manifest
+from results.store.manifest import Manifest
 from tests import made_up_page as made
 
 ROOT = Path(__file__).parents[1]

@@ -17,7 +17,7 @@ from analysis.mix import Mix
 from reports import characterize_variants
 from reports.characterize import Seen, look, paper_name
 from reports.characterize_text import to_text
-from results.characterization import PROFILED
+from results.records.characterization import PROFILED
 from runners import characterize_files
 from workloads.catalogue import entry
 from workloads.fathom import table

@@ -17,8 +17,8 @@ from matplotlib.patches import Rectangle
 from cleaning.accounts.causes import CONVENTION
 from reports import figures_accounts, style
 from reports.waterfall import MOST_CAUSES, UNEXPLAINED, lane, near
-from results.accounts import Account, AccountCause
 from results.errors import StoreFault
+from results.records.accounts import Account, AccountCause
 from runners import account_files
 
 

@@ -17,7 +17,7 @@ from reports.findings_data import Published, alike, bandwidth, largest_batch, wi
 from reports.findings_words import IN_PART, OPEN, SETTLED, table
 from reports.tables import to_csv
 from results.records import Ceiling
-from results.store import read_operations, read_profile, read_run
+from results.store.store import read_operations, read_profile, read_run
 from runners import report
 from runners.derived import derived_tables
 from runners.files import put

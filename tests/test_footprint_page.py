@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks.footprint import MACHINE, ROWS, SUITE, _append, main, read
 from reports.footprint_page import GOAL_ALL, GOAL_TENSORS, error, page, peer_error, signed, tensors_error, unmeasured
-from results.footprint import Checked
+from results.records.footprint import Checked
 
 ROOT = Path(__file__).parents[1]
 PUBLISHED = Path("results/published/footprint-2026-11-22")

@@ -10,7 +10,7 @@ import pytest
 from analysis.published_memory import Published, published
 from benchmarks.footprint import read_published
 from reports.footprint_trainings import SOURCE, by_the_others, line, trainings
-from results.footprint import Predicted
+from results.records.footprint import Predicted
 
 PREDICTED = read_published(Path(__file__).parents[1] / "results/published/footprint-2026-11-22")
 ROWS = [row for row in published() if row.source == SOURCE]

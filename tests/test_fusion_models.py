@@ -13,7 +13,7 @@ from analysis.fusion import fused
 from measure.operations import Trace, trace
 from measure.step_table import in_groups, operation_rows
 from reports.profile_words import DEPTHWISE, explained, movers
-from results.step_profile import StepProfile
+from results.records.step_profile import StepProfile
 from runners.counted import _parts
 from workloads.anything import get
 

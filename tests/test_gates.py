@@ -15,8 +15,8 @@ import pytest
 from analysis import peaks
 from cleaning.evidence import facts_of
 from cleaning.gates import GATES, judge
-from results.store import read_run
-from results.verdicts import FAIL, OPEN, PASS, Verdict
+from results.records.verdicts import FAIL, OPEN, PASS, Verdict
+from results.store.store import read_run
 from runners import report
 from runners.checked import evidence_of
 from tests import made_up_evidence as made

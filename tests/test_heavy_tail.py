@@ -10,7 +10,7 @@ import pytest
 from analysis.functions import function_of, labels_of_types
 from analysis.heavy_tail import Fit, survival, tail
 from analysis.reconstructed import reconstructed
-from results.characterization import AloneTime, Characterization, OperationCost
+from results.records.characterization import AloneTime, Characterization, OperationCost
 from tests.made_up_characterization import NET, recording, rows
 
 

@@ -11,9 +11,9 @@ import pytest
 
 from cleaning.accounts.law import counter_laws, exact_laws
 from reports import laws as told
-from results.accounts import AccountLaw
-from results.calls import Recording
 from results.records import FlopCount, Operation
+from results.records.accounts import AccountLaw
+from results.records.calls import Recording
 from runners import count, count_told, exits, law
 from tests.made_up_operations import operation
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cleaning.gates import GATES, judge
-from results.verdicts import FAIL
+from results.records.verdicts import FAIL
 from runners import report
 from runners.checked import evidence_of
 from runners.derived import compared

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_up_runs import MANIFEST, SITTING, Failing
 
-from results import manifest as manifests
 from results.errors import StoreFault
-from results.manifest import (
+from results.store import manifest as manifests
+from results.store.manifest import (
     ROOT,
     Manifest,
     check_comparable,

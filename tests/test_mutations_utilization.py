@@ -18,7 +18,7 @@ from analysis.precisions import TENSOR_UNITS
 from cleaning import conventions, selection
 from reports.build import Built, build
 from results.records import Operation
-from results.store import RunData, read_operations, read_profile, read_run
+from results.store.store import RunData, read_operations, read_profile, read_run
 from tests import run_fixture as made
 
 Patch = pytest.MonkeyPatch

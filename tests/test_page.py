@@ -22,8 +22,8 @@ from reports.page import page
 from reports.page_figures import FIGURES
 from reports.page_tables import Names, Table, natural
 from reports.words import merged, skeleton
-from results.manifest import Manifest
 from results.records import Agreement, BatchLaw, Ceiling, CleaningLog, ProfileCount, Ratio, WorkTime
+from results.store.manifest import Manifest
 from tests import made_up_page as made
 
 ROOT = Path(__file__).parents[1]

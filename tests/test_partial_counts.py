@@ -15,7 +15,7 @@ from analysis.step_tree import tree
 from measure.fast_count import fast_count
 from reports.profile_data import document
 from reports.profile_tree import tree_text
-from results.step_profile import StepModule, StepOperation, StepProfile
+from results.records.step_profile import StepModule, StepOperation, StepProfile
 from runners import count as command
 
 NETS = """

@@ -18,7 +18,7 @@ from analysis.utilization import Measurement, StepTime
 from reports.build import Built, build
 from reports.tables import to_text
 from results.records import Ceiling, Run, Utilization
-from results.store import read_operations, read_profile, read_run
+from results.store.store import read_operations, read_profile, read_run
 from tests import run_fixture as made
 
 EXACT = made.EXACT_FLOP["resnet18"]

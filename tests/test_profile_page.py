@@ -14,7 +14,7 @@ from browser import looked_at
 from made_up_profile import MODULES, OPERATIONS, PROFILE, profile, untimed
 
 from reports.profile_page import page
-from results.step_profile import StepModule, StepProfile
+from results.records.step_profile import StepModule, StepProfile
 
 HOSTILE = '<script>alert("x")</script>&amp;\'><img src=http://example.org/x onerror=1>'
 PLOT = '<svg width="360pt" height="216pt" viewBox="0 0 360 216" xmlns="http://www.w3.org/2000/svg"><text>x</text></svg>'

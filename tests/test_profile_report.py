@@ -35,7 +35,7 @@ from reports.profile_icicle import WIDTH, boxes, icicle
 from reports.profile_operations import alike, operations_text
 from reports.profile_tree import aggregated_text, tree_text
 from reports.profile_words import DEPTHWISE, OPTIMIZER, USES, advised, explained, movers, name_of
-from results.step_profile import Machine, StepModule, StepProfile
+from results.records.step_profile import Machine, StepModule, StepProfile
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -10,7 +10,7 @@ from made_up_profile import MACHINE, MODULES, MS, OPERATIONS, PROFILE, profile, 
 
 from analysis.step_tree import tree
 from reports.profile_terminal import COLUMNS, fitting_columns, guided, terminal_text
-from results.step_profile import StepModule
+from results.records.step_profile import StepModule
 
 LONG = StepModule(
     module="body.2", type="AModuleOfAVeryLongNameIndeed" * 3, settings="[red]1[/red], kernel_size=(3, 3)" * 9

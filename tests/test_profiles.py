@@ -24,7 +24,7 @@ from measure.profiled_calls import FLOP_RULES, to_operations
 from measure.profiles import Profile, profile_step
 from results.errors import Unavailable
 from results.records import Operation, ProfiledOperation
-from results.rows import header, to_values
+from results.records.rows import header, to_values
 
 Calls_ = tuple[ProfiledOperation, ...]
 

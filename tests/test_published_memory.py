@@ -13,8 +13,8 @@ from analysis.footprint import BEFORE
 from analysis.published_memory import Published, as_measured, predicted_bytes, published
 from benchmarks.footprint import main, read_published
 from reports.footprint_published import section
-from results.footprint import Predicted
 from results.records import Storage
+from results.records.footprint import Predicted
 from runners.footprint_published import predict
 from runners.footprint_steps import Asked, traced
 

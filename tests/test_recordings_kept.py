@@ -25,9 +25,9 @@ from measure.traces.last_step import STEP, last_step
 from measure.traces.read import read
 from measure.traces.recording import Recording, calls_table, flows_table, kernels_table, ranges_table
 from reports.build import Built, build
-from results.layout import profile_file, recording_file
 from results.records import CleanedOperation
-from results.store import read_operations, read_profile, read_run
+from results.store.layout import profile_file, recording_file
+from results.store.store import read_operations, read_profile, read_run
 from runners.trace import recorded
 from tests import run_fixture
 

@@ -18,9 +18,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from results import layout, records
+from results import records
 from results.records import Cell, FlopCount, Operation, Record, Run, Sample, Sitting, Storage, Telemetry, header
-from results.rows import from_text, to_text, to_values
+from results.records.rows import from_text, to_text, to_values
+from results.store import layout
 
 KINDS = sorted(
     (

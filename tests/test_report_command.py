@@ -18,7 +18,7 @@ import pytest
 from reports import page_figures
 from results import records
 from results.records import CleaningLog, FlopCount, Utilization, header
-from results.store import Store
+from results.store.store import Store
 from runners import report
 from tests import made_up_runs
 from tests import run_fixture as made

@@ -23,7 +23,7 @@ from analysis.roofline import (
     time_by_bound,
 )
 from results.errors import Inconsistent
-from results.step_profile import Machine, StepOperation
+from results.records.step_profile import Machine, StepOperation
 
 MACHINE = Machine(
     device="cuda",

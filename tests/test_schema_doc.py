@@ -17,9 +17,6 @@ from measure import amdsmi, environment, nvml
 from measure.telemetry import DeviceFacts, open_device
 from reports import words
 from results import records
-from results.layout import RECORDS, operation_files
-from results.manifest import MANIFEST, Manifest
-from results.migrations import MIGRATIONS
 from results.records import (
     SCHEMA_VERSION,
     STATUSES,
@@ -37,6 +34,9 @@ from results.records import (
     Utilization,
     WorkTime,
 )
+from results.store.layout import RECORDS, operation_files
+from results.store.manifest import MANIFEST, Manifest
+from results.store.migrations import MIGRATIONS
 from runners.plan import Grid
 
 DOCUMENT = (Path(__file__).parents[1] / "docs" / "schema.md").read_text(encoding="utf-8")

@@ -9,7 +9,7 @@ import pytest
 
 from analysis.slow_steps import slow_steps
 from reports.characterize_text import REASONS, _slow
-from results.characterization import PLAIN, PROFILED, WARM_UP, Characterization, RecordedStep
+from results.records.characterization import PLAIN, PROFILED, WARM_UP, Characterization, RecordedStep
 from runners.characterize_files import read_rows
 from tests.made_up_characterization import together
 

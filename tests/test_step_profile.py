@@ -20,7 +20,7 @@ from measure.fast_count import fast_count
 from measure.operations import trace_step
 from measure.step_profile import Told, profile_ready, profile_step
 from measure.step_state import ModelFailed
-from results.step_profile import StepModule, StepOperation, StepProfile
+from results.records.step_profile import StepModule, StepOperation, StepProfile
 from workloads.base import Batch
 from workloads.training import TrainingStep
 

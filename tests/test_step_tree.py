@@ -8,7 +8,7 @@ import pytest
 from made_up_profile import ATTRIBUTED_MS, BETWEEN_MS, MODEL_FLOP, MODULES, MS, OPERATIONS, PROFILE, profile, untimed
 
 from analysis.step_tree import conservation, tree
-from results.step_profile import StepModule
+from results.records.step_profile import StepModule
 
 
 def test_a_module_has_what_is_below_it() -> None:

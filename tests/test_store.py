@@ -28,9 +28,9 @@ from made_up_runs import (
 )
 
 from results.errors import StoreFault
-from results.manifest import read_manifest, write_manifest
 from results.records import Ceiling, FlopCount, header
-from results.store import FAILED, Store, read_run
+from results.store.manifest import read_manifest, write_manifest
+from results.store.store import FAILED, Store, read_run
 
 
 def run_of(path: Path, cells: tuple[str, ...] = ("a", "b")) -> Path:
@@ -354,7 +354,7 @@ def test_a_second_sweep_is_refused_by_pid(tmp_path):
     message = rf"is being written by another sweep \(pid {os.getpid()} on "
     with pytest.raises(ValueError, match=message):
         Store.resume(tmp_path / "run")
-    code = "import sys; from results.store import Store; Store.resume(sys.argv[1])"
+    code = "import sys; from results.store.store import Store; Store.resume(sys.argv[1])"
     other = subprocess.run([sys.executable, "-c", code, str(tmp_path / "run")], capture_output=True, text=True)
     assert re.search(message, other.stderr), "another process is told so too"
     read_run(tmp_path / "run")  # reading needs no lock
@@ -366,7 +366,7 @@ def test_a_second_sweep_is_refused_by_pid(tmp_path):
 
 
 def test_importing_the_store_imports_no_pandas():
-    code = "import sys, results.store; print({'pandas', 'numpy', 'torch', 'subprocess'} & set(sys.modules))"
+    code = "import sys, results.store.store; print({'pandas', 'numpy', 'torch', 'subprocess'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
 

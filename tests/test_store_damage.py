@@ -17,10 +17,10 @@ from made_up_runs import (
     storages,
 )
 
-from results.manifest import read_manifest
-from results.migrations import MIGRATIONS
 from results.records import SCHEMA_VERSION
-from results.store import Store, read_operations, read_run
+from results.store.manifest import read_manifest
+from results.store.migrations import MIGRATIONS
+from results.store.store import Store, read_operations, read_run
 
 
 def run_of(path: Path, cells: tuple[str, ...] = ("a", "b")) -> Path:

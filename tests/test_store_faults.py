@@ -18,9 +18,9 @@ from made_up_runs import (
     samples,
 )
 
-from results import disk as disks
 from results.errors import StoreFault
-from results.store import Store, read_run
+from results.store import disk as disks
+from results.store.store import Store, read_run
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO, errno.EROFS, errno.EDQUOT, errno.EFBIG])
@@ -109,9 +109,9 @@ FILL = """
 import resource, sys
 sys.path[:0] = sys.argv[2:]
 from made_up_runs import MANIFEST, SITTING, a_run, samples
-from results import disk as disks
+from results.store import disk as disks
 from results.errors import StoreFault
-from results.store import Store, read_run
+from results.store.store import Store, read_run
 if BYTES:
     resource.setrlimit(resource.RLIMIT_FSIZE, (BYTES, BYTES))
 store = Store.create(sys.argv[1], MANIFEST)

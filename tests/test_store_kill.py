@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from made_up_runs import MANIFEST, SITTING, Died, Mortal, a_run, new_store, operations, rows_of, storages
 
-from results.store import Store, read_operations, read_run
+from results.store.store import Store, read_operations, read_run
 
 PARTS = (None, 0.3, 0.999)
 """How much of a dying write still reaches the disk: the call is not made, cut within the rows, cut within the last."""
@@ -137,7 +137,7 @@ WRITER = """
 import sys
 sys.path[:0] = sys.argv[3:]
 from made_up_runs import MANIFEST, SITTING, a_run, operations, rows_of, samples, storages
-from results.store import Store
+from results.store.store import Store
 path, cells = sys.argv[1], int(sys.argv[2])
 try:
     store = Store.create(path, MANIFEST)

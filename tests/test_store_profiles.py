@@ -10,7 +10,7 @@ from made_up_runs import MANIFEST, SITTING, Died, Mortal, Unsynced, a_run, new_s
 
 from results.errors import Inconsistent
 from results.records import ProfiledOperation
-from results.store import Store, read_profile, read_run
+from results.store.store import Store, read_profile, read_run
 
 CALLS = [
     ProfiledOperation(

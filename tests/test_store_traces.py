@@ -16,7 +16,7 @@ from made_up_runs import (
 )
 
 from results.errors import Inconsistent
-from results.store import Store, read_operations, read_run
+from results.store.store import Store, read_operations, read_run
 
 
 def test_a_trace_is_read_back_and_kept_once(tmp_path):

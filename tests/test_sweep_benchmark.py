@@ -20,7 +20,7 @@ from benchmarks.sweep import (
     stages,
 )
 from results.records import FlopCount, Sample
-from results.store import Store, read_run
+from results.store.store import Store, read_run
 from tests import made_up_runs as made
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from test_cifar import made
 
-from results.manifest import Manifest, write_manifest
+from results.store.manifest import Manifest, write_manifest
 from runners.plan import Grid
 
 ROOT = Path(__file__).parents[1]
@@ -202,7 +202,7 @@ def test_images_that_are_not_cifars_are_refused_before_anything_is_measured(plac
 def test_a_run_of_another_machine_is_refused_and_stays_as_it_was(place):
     """A sitting of a GPU in the run; here is none. Its manifest must not become that of this machine."""
     from results.records import Sitting
-    from results.store import Store
+    from results.store.store import Store
 
     with Store.resume(place / "run") as store:
         store.append_sitting(

@@ -14,7 +14,7 @@ import pytest
 from real_sweeps import ENVIRON, QUICK, sweep
 
 from results.records import MEASURED, Run, StepTime, Utilization, header
-from results.store import RunData, read_operations, read_run
+from results.store.store import RunData, read_operations, read_run
 
 BATCH = 2
 WIDTH, DEPTH = 1024, 4

@@ -9,7 +9,7 @@ import pytest
 from real_sweeps import sweep
 
 from results.records import MEASURED, Run
-from results.store import RunData, read_profile, read_run
+from results.store.store import RunData, read_profile, read_run
 
 pytestmark = pytest.mark.gpu
 

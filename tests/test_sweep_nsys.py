@@ -23,8 +23,8 @@ from fake_nsys import VERSION
 from real_sweeps import ENVIRON, ROOT, WORKS, Sweep, lives, sweep
 from test_sweep_end_to_end import WITHOUT_TORCH
 
-from results.layout import command_file, recording_file
-from results.store import read_run
+from results.store.layout import command_file, recording_file
+from results.store.store import read_run
 
 BATCH = 2
 CONVOLUTION = 2 * 64**2 * 9 * 64**2  # of one image, a multiply-add being 2; its input needs no gradient

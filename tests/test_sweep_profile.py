@@ -14,8 +14,8 @@ import pytest
 from real_sweeps import ENVIRON, ROOT, WORKS, sweep
 from test_sweep_end_to_end import WITHOUT_TORCH
 
-from results.layout import recording_file
-from results.store import read_run
+from results.store.layout import recording_file
+from results.store.store import read_run
 
 BATCH = 2
 SIDE, CHANNELS = 64, 64

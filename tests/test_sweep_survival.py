@@ -16,9 +16,9 @@ import pytest
 from made_up_runs import MANIFEST, SITTING
 from real_sweeps import QUICK, TINY, WORKS, Sweep, sweep
 
-from results.layout import profile_file
 from results.records import MEASURED, Cell, Run
-from results.store import RunData, Store, read_profile, read_run
+from results.store.layout import profile_file
+from results.store.store import RunData, Store, read_profile, read_run
 from runners import collect
 from runners.collect import Limits, Sitting
 from runners.launch import Worker, prepare

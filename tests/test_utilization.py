@@ -16,7 +16,7 @@ from cleaning.selection import model_operators
 from reports.build import Built, View, build
 from results.errors import Unavailable
 from results.records import Ceiling, FlopCount, Operation, Run, Sample, Telemetry, Utilization
-from results.store import read_operations, read_profile, read_run
+from results.store.store import read_operations, read_profile, read_run
 from tests import run_fixture as made
 
 CELL = {"model": "resnet18", "batch_size": 8, "device": "cuda", "precision": "fp32"}

@@ -11,7 +11,7 @@ from analysis.variants import moved, pictures
 from reports import characterize_variants, style
 from reports.characterize import look
 from reports.characterize_text import to_text
-from results.characterization import Characterization
+from results.records.characterization import Characterization
 from tests.made_up_characterization import NET, TALK, recording, rows
 
 TURNED = {call: {2.0: 0.0, 4.0: 0.0, 1.0: 4.0}.get(time, time) for call, time in NET.items()}

@@ -28,7 +28,7 @@ from measure.profiles import profile_step
 from measure.protocols import Protocol
 from measure.timing import clock_for, measure_blocks, step_time_s, warm_up
 from results.records import Cell, Run
-from results.store import read_run
+from results.store.store import read_run
 from runners import cell as inside
 from runners.collect import _joined
 from runners.passes import together

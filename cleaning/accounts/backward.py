@@ -15,8 +15,8 @@ from cleaning.accounts.flop_counter_mode import ATTENTION_BACKWARD, attention_ba
 from cleaning.accounts.items import exact_flop
 from cleaning.instances import FORWARD
 from cleaning.ratios import Closed, closed_form, ratios
-from results.accounts import Account, AccountRatio
 from results.records import Operation, Run
+from results.records.accounts import Account, AccountRatio
 
 EXACT = "exact"
 

@@ -10,7 +10,7 @@ from math import prod
 from cleaning.accounts import hooks, patched
 from cleaning.accounts.deepspeed import MODULES, SHARED
 from cleaning.accounts.items import FUSED_NOT_SEEN, Counted, Item, bound, missed_by, other, product
-from results.calls import Call, Recording
+from results.records.calls import Call, Recording
 
 UNIT = "flop"
 

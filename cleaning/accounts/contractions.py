@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from results.calls import Sized
+from results.records.calls import Sized
 
 
 def printed_flop(equation: str, operands: Sequence[Sized]) -> float:

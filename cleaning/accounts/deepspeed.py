@@ -10,7 +10,7 @@ from math import prod
 from cleaning.accounts import hooks, patched, recurrent
 from cleaning.accounts.hooks import nn
 from cleaning.accounts.items import FUSED_NOT_SEEN, Counted, Item, bound, missed_by, other, product
-from results.calls import Call, ModuleInfo, Recording
+from results.records.calls import Call, ModuleInfo, Recording
 
 UNIT = "flop"
 

@@ -14,8 +14,8 @@ from fractions import Fraction
 
 from cleaning.accounts.causes import CONVENTION, PRODUCT
 from cleaning.accounts.items import Item, Native, exact_flop, is_complex, real_flop
-from results.calls import Recording
 from results.records import Operation
+from results.records.calls import Recording
 
 WEIGHT = "weight_calculation_not_seen"
 """The cause for products that a layer's call runs before the layer's own."""

@@ -17,8 +17,8 @@ from cleaning.accounts.items import (
     of_operation,
     real_flop,
 )
-from results.calls import Recording
 from results.records import Operation
+from results.records.calls import Recording
 
 UNIT = "flop"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cleaning.accounts.items import Counted, exact_flop, in_phase, missed_by, of_operation
-from results.calls import Recording
+from results.records.calls import Recording
 
 UNIT = "flop"
 

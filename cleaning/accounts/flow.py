@@ -6,7 +6,7 @@ nothing uses (torch.jit leaves it out). Both are told by storages: a view belong
 
 from __future__ import annotations
 
-from results.calls import Call, Recording, Sized, tensors
+from results.records.calls import Call, Recording, Sized, tensors
 
 
 class Traced:

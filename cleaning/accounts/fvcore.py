@@ -15,8 +15,8 @@ from cleaning.accounts import hooks, recurrent
 from cleaning.accounts.contractions import printed_flop
 from cleaning.accounts.flow import used
 from cleaning.accounts.items import Counted, Item, bound, first_tensor, missed_by, other, product
-from results.calls import APPLIED, FUNCTION, Call, ModuleInfo, Recording, Sized, tensors
 from results.records import Operation
+from results.records.calls import APPLIED, FUNCTION, Call, ModuleInfo, Recording, Sized, tensors
 
 UNIT = "mac"
 

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 
 from cleaning.accounts.items import Item, first_tensor
-from results.calls import MODULE, Call, ModuleInfo, Recording
 from results.records import Operation
+from results.records.calls import MODULE, Call, ModuleInfo, Recording
 
 NN = "torch.nn.modules."
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from analysis.kinds import cost, kind_of
 from cleaning.accounts.causes import PRODUCT
-from results.calls import Call, Recording, Sized, tensors
 from results.records import Operation
+from results.records.calls import Call, Recording, Sized, tensors
 
 Native = int | Fraction
 

@@ -14,9 +14,9 @@ from analysis.kinds import not_understood
 from cleaning.accounts.items import exact_flop
 from cleaning.accounts.reconcile import OWN, PHASES
 from cleaning.batch_law import Law, Series, culprits, law_of, listed
-from results.accounts import AccountLaw
-from results.calls import Recording
 from results.records import WHOLE, FlopCount
+from results.records.accounts import AccountLaw
+from results.records.calls import Recording
 
 EXACT = "exact"
 

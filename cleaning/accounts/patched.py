@@ -13,7 +13,7 @@ from typing import Any
 from cleaning.accounts.contractions import printed_flop
 from cleaning.accounts.items import Item, bound, first_tensor, other, product
 from cleaning.accounts.recurrent import Recurrent
-from results.calls import FUNCTION, Call, Recording, Sized, tensors
+from results.records.calls import FUNCTION, Call, Recording, Sized, tensors
 
 Rule = Callable[[Call], Iterator[Item]]
 

@@ -15,7 +15,7 @@ from math import prod
 from cleaning.accounts import hooks, patched, recurrent
 from cleaning.accounts.hooks import nn
 from cleaning.accounts.items import Counted, Item, bound, in_and_out, other, product
-from results.calls import MODULE, Call, ModuleInfo, Recording, tensors
+from results.records.calls import MODULE, Call, ModuleInfo, Recording, tensors
 
 UNIT = "mac"
 

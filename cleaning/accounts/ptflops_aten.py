@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from math import prod
 
 from cleaning.accounts.items import FUSED_NOT_SEEN, Counted, Item, in_phase, missed_by, of_operation, real_flop
-from results.calls import Recording
+from results.records.calls import Recording
 
 UNIT = "mac"
 

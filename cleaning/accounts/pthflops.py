@@ -12,8 +12,8 @@ from cleaning.accounts import hooks
 from cleaning.accounts.flow import Traced
 from cleaning.accounts.hooks import NN
 from cleaning.accounts.items import Counted, Item, first_tensor, other, product
-from results.calls import APPLIED, MODULE, Call, ModuleInfo, Recording, tensors
 from results.records import Operation
+from results.records.calls import APPLIED, MODULE, Call, ModuleInfo, Recording, tensors
 
 UNIT = "mac"
 

@@ -16,9 +16,9 @@ from cleaning.accounts.explain import Account as Causes
 from cleaning.accounts.explain import explain
 from cleaning.accounts.items import Native, exact_flop
 from cleaning.accounts.registry import RULES, rule_of
-from results.accounts import Account, AccountCause
-from results.calls import Recording
 from results.records import WHOLE, FlopCount, Operation
+from results.records.accounts import Account, AccountCause
+from results.records.calls import Recording
 
 PHASES: Mapping[str, tuple[str, ...]] = {"forward": ("forward", "loss"), "backward": ("backward",)}
 """Pass → phases of a training step that belong to it."""

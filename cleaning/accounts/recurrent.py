@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 
-from results.calls import Call, ModuleInfo, tensors
+from results.records.calls import Call, ModuleInfo, tensors
 
 GATES = {"RNN": 1, "RNNCell": 1, "GRU": 3, "GRUCell": 3, "LSTM": 4, "LSTMCell": 4}
 """Class → rows of its weights in units of the hidden size."""

@@ -10,7 +10,7 @@ from math import prod
 from cleaning.accounts import hooks, recurrent
 from cleaning.accounts.hooks import nn
 from cleaning.accounts.items import Counted, Item, in_and_out, other, product
-from results.calls import Call, ModuleInfo, Recording, tensors
+from results.records.calls import Call, ModuleInfo, Recording, tensors
 
 UNIT = "mac"
 

@@ -24,8 +24,8 @@ from cleaning.accounts.items import (
     product,
     real_flop,
 )
-from results.calls import FUNCTION, Call, PlainCall, Recording
 from results.records import Operation
+from results.records.calls import FUNCTION, Call, PlainCall, Recording
 
 UNIT = "flop"
 

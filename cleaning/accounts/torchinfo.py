@@ -9,7 +9,7 @@ from math import prod
 
 from cleaning.accounts.hooks import NN, fault_of_convolution, missed
 from cleaning.accounts.items import Counted, Item, first_tensor, other, product
-from results.calls import MODULE, Call, ModuleInfo, Recording
+from results.records.calls import MODULE, Call, ModuleInfo, Recording
 
 UNIT = "mac"
 

@@ -21,9 +21,9 @@ from typing import Any
 
 from measure.counters.registry import install_line
 from measure.processes import LAST_WORDS, redirect
-from results.calls import Recording
 from results.errors import Inconsistent, Unavailable
 from results.records import WHOLE, FlopCount
+from results.records.calls import Recording
 
 THREADS = 1
 """Of torch in the child. Counting is many small operations and few seconds of arithmetic: on a busy machine threads

@@ -22,8 +22,8 @@ from measure.counters.batch_law import extrapolate
 from measure.counters.child import Failure, Task, run
 from measure.counters.registry import COUNTERS, Registry, check_counter
 from measure.processes import PRELOAD, context, end_of, last_words, prepare
-from results.calls import Recording
 from results.records import FlopCount
+from results.records.calls import Recording
 
 __all__ = ["batches_to_count", "count_isolated", "extrapolate", "prepare", "record_isolated"]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from stand_in import StandIn
 
-from results.store import read_run
+from results.store.store import read_run
 
 pytestmark = pytest.mark.standin
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from results.store import read_run
+from results.store.store import read_run
 
 pytestmark = [pytest.mark.standin, pytest.mark.slow]
 

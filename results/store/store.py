@@ -15,15 +15,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from results import disk as disks
-from results import layout
-from results.disk import DISK, Disk, faults
 from results.errors import Inconsistent
-from results.layout import CEILINGS, CELL_FILES, OPERATIONS, PROFILES, RUNS, SITTINGS
-from results.manifest import MANIFEST, Manifest, check_comparable, read_manifest, write_manifest
-from results.migrations import check_appendable
-from results.reading import RunData, read_operations, read_profile, read_run, scan
 from results.records import STATUSES, Ceiling, Operation, ProfiledOperation, Record, Run, Sitting, Storage, header
+from results.store import disk as disks
+from results.store import layout
+from results.store.disk import DISK, Disk, faults
+from results.store.layout import CEILINGS, CELL_FILES, OPERATIONS, PROFILES, RUNS, SITTINGS
+from results.store.manifest import MANIFEST, Manifest, check_comparable, read_manifest, write_manifest
+from results.store.migrations import check_appendable
+from results.store.reading import RunData, read_operations, read_profile, read_run, scan
 
 __all__ = ["FAILED", "Store", "RunData", "read_operations", "read_profile", "read_run"]
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from results.records import Json
-from results.rows import Record
+from results.records.rows import Record
+from results.records.vocabulary import Json
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from results.rows import Record
+from results.records.rows import Record
 
 FASTER, SLOWER, SAME, UNKNOWN = "faster", "slower", "same", "cannot tell"
 ONLY_A, ONLY_B = "only in A", "only in B"

@@ -26,7 +26,7 @@ from results.records import (
     Telemetry,
     header,
 )
-from results.rows import to_values
+from results.records.rows import to_values
 
 CELL_FILES: dict[str, type[Record]] = {
     "samples.csv": Sample,

@@ -14,12 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from results import layout
-from results.disk import read
 from results.errors import Inconsistent
-from results.layout import CEILINGS, CELL_FILES, RUNS, SITTINGS, Key
-from results.manifest import Manifest, read_manifest
-from results.migrations import migrate
 from results.records import (
     SCHEMA_VERSION,
     Ceiling,
@@ -31,6 +26,11 @@ from results.records import (
     Storage,
     header,
 )
+from results.store import layout
+from results.store.disk import read
+from results.store.layout import CEILINGS, CELL_FILES, RUNS, SITTINGS, Key
+from results.store.manifest import Manifest, read_manifest
+from results.store.migrations import migrate
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -43,8 +43,9 @@ class RunData:
     """One run, as far as it is committed and intact.
 
     runs: the last committed attempt of each cell, in the order of their commits. all_runs: every row of runs.csv that
-    can be read, older and damaged attempts too. frames: file → the rows of `runs`, as `results.tables` types them.
-    problems: what was left out and why, a line each. damaged: profiles and recordings that are not what was committed.
+    can be read, older and damaged attempts too. frames: file → the rows of `runs`, as `results.store.tables` types
+    them. problems: what was left out and why, a line each. damaged: profiles and recordings that are not what was
+    committed.
     """
 
     path: Path
@@ -109,7 +110,7 @@ def read_run(path: Path | str) -> RunData:
 
     Raises ValueError if it is no run or of a schema that cannot be read here.
     """
-    from results.tables import table
+    from results.store.tables import table
 
     found = scan(Path(path))
     runs = found.last_runs()

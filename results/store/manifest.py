@@ -15,14 +15,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from results.disk import DISK, Disk, faults, read, replace
-from results.migrations import check_readable, migrate
 from results.records import SCHEMA_VERSION, Json, Sitting
-from results.rows import json_default
+from results.records.rows import json_default
+from results.store.disk import DISK, Disk, faults, read, replace
+from results.store.migrations import check_readable, migrate
 
 MANIFEST = "manifest.json"
 PROJECT = "flopledger"
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from results.records import Json
-from results.rows import Record
+from results.records.rows import Record
+from results.records.vocabulary import Json
 
 MODES = ("training", "inference")
 

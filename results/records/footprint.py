@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from results.rows import Record
+from results.records.rows import Record
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from results.migrations import migrate
 from results.records import SCHEMA_VERSION
-from results.rows import Record, from_text, header, kinds_of, to_text
+from results.records.rows import Record, from_text, header, kinds_of, to_text
+from results.store.migrations import migrate
 
 _INT64 = np.iinfo(np.int64)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
-from results.records import Operation
+from results.records.operations import Operation
 
 MODULE, FUNCTION = "module", "function"
 """What a call is of."""

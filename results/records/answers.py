@@ -1,0 +1,103 @@
+"""What a run answers: times and utilization."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from results.records.rows import Record
+
+
+@dataclass(frozen=True, kw_only=True)
+class Utilization(Record):
+    """utilization.csv: one fraction, with its numerator, its denominator and its time; rebuilt from raw rows."""
+
+    cell_id: str
+    attempt: int
+    model: str
+    batch_size: int
+    precision: str
+    device: str
+    method: str  # theory, theory_as_published, exact, …
+    numerator_source: str  # fvcore, ptflops, flopledger
+    denominator: str  # datasheet, clock, ceiling, user
+    model_flop: int | None = None  # of one step
+    all_flop: int | None = None
+    time_s: float | None = None
+    time_low_s: float | None = None
+    time_high_s: float | None = None
+    achieved_flop_per_s: float | None = None
+    peak_flop_per_s: float | None = None  # of mixed units: ΣF / Σ(F/P)
+    peak_source: str = ""
+    utilization_ratio: float | None = None
+    utilization_low_ratio: float | None = None
+    utilization_high_ratio: float | None = None
+    items_per_s: float | None = None
+    energy_per_item_j: float | None = None
+    status: str = "ok"
+    reason: str = ""
+    warnings: tuple[str, ...] = ()
+    variant: str = ""  # what else sets the cell apart: "layout=channels_last, compile=true"
+    repeat: int = 0
+    at_least_flop: int | None = None  # of one step, what is known where model_flop is not, from a profile
+    unknown_calls: int = 0  # products of the profile without a count
+    unknown_time_ratio: float | None = None  # the share of their time in that of the products
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepTime(Record):
+    """step_times.csv: how long one step of a cell takes, or one phase of it, over the timed blocks; from raw rows."""
+
+    cell_id: str
+    attempt: int
+    model: str
+    batch_size: int
+    precision: str
+    device: str
+    phase: str = ""  # empty: the whole step; phases are of a pass of their own
+    clock: str  # device or wall: what the times are of
+    mean_s: float  # total time ÷ total steps
+    median_s: float  # this and the next two are of the blocks
+    p5_s: float
+    p95_s: float
+    low_s: float | None = None  # 95 % interval of the mean
+    high_s: float | None = None
+    blocks: int
+    effective_blocks: float  # independent ones that would be as informative
+    steps: int
+    drift_ratio: float | None = None  # last third ÷ first third - 1
+    outliers: int  # blocks beyond 3 MAD; they stay in every other number
+    share_ratio: float | None = None  # of the phases' sum
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkTime(Record):
+    """work_times.csv: how long one sample, one batch, the last batch and an epoch take; from raw rows.
+
+    The epoch's time is its full batches' mean × their number + the last batch's mean. `profiled_*`: the same under
+    torch.profiler. `real_*`: an epoch that was run from end to end, where that was short enough.
+    """
+
+    cell_id: str
+    attempt: int
+    model: str
+    batch_size: int
+    precision: str
+    device: str
+    work: str  # one, batch, last, epoch
+    items: int | None = None  # images in it
+    steps: int | None = None  # training steps in it
+    time_s: float | None = None
+    low_s: float | None = None  # 95 % interval of the mean
+    high_s: float | None = None
+    profiled_time_s: float | None = None
+    profiled_low_s: float | None = None
+    profiled_high_s: float | None = None
+    overhead_ratio: float | None = None  # profiled ÷ unprofiled - 1
+    real_time_s: float | None = None
+    real_low_s: float | None = None
+    real_high_s: float | None = None
+    agrees: bool | None = None  # the intervals of time_s and real_time_s have a point in common
+    status: str = "ok"
+    reason: str = ""
+    variant: str = ""
+    repeat: int = 0

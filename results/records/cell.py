@@ -1,0 +1,117 @@
+"""What is asked for, what became of it, and under which circumstances."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from results.records.rows import Record, header
+from results.records.vocabulary import IDENTITY, Json, digest, non_default
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parameters(Record):
+    """Everything that decides what is measured; the first columns of runs.csv.
+
+    Add a parameter only with a default that means what cells did before it: `Cell.cell_id` leaves defaults out, so
+    that old identifiers stay.
+    """
+
+    model: str
+    batch_size: int
+    device: str  # "cpu", "cuda" (index 0) or "cuda:1", …
+    precision: str = "fp32"
+    layout: str = "channels_first"
+    compile: bool = False
+    optimizer: str = "sgd"
+    image_size: int | None = None  # None: the workload's own
+    num_classes: int | None = None  # None: the workload's own
+    hyper: Json = field(default_factory=dict)  # other sizes by name; the rest are the workload's own
+    methods: tuple[str, ...] = ("theory", "exact")
+    counters: tuple[str, ...] = ("fvcore", "ptflops")
+    data: str = "synthetic"
+    cudnn_benchmark: bool = True
+    deterministic: bool = False
+    target_ci_ratio: float | None = None  # half width of the 95 % interval ÷ mean; None: the device's own
+    quick: bool = False
+    repeat: int = 0
+    seed: int = 0
+    epoch_images: int = 10_000  # of the method epoch
+    input_pipeline: bool = False  # each step takes its batch from a DataLoader, not from the device's memory
+    profile: str = ""  # "kineto", "nsys": each work's recording is kept as this recorder writes it; empty: none is
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell(Parameters):
+    """One point of the grid."""
+
+    @property
+    def cell_id(self) -> str:
+        """16 hex digits of SHA-256 over the sorted JSON of all non-default parameters."""
+        return digest(non_default(self))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run(Parameters):
+    """runs.csv: one attempt at one cell. Written last, it commits the cell's rows in every other file."""
+
+    cell_id: str
+    attempt: int
+    sitting: str
+    status: str
+    reason: str = ""
+    warnings: tuple[str, ...] = ()
+    started_at: str = ""  # UTC, ISO 8601
+    duration_s: float | None = None
+    trace_id: str = ""
+    items_per_step: int | None = None
+    parameters: int | None = None
+    convolution_unit: str = ""  # the unit whose peak applies: fp32, tf32, fp16, bf16
+    matmul_unit: str = ""
+    flags_before: Json = field(default_factory=dict)
+    flags_after: Json = field(default_factory=dict)
+    executed: Json = field(default_factory=dict)  # "kind/dtype" → model FLOP of one real step
+    first_loss: float | None = None
+    last_loss: float | None = None
+    compile_s: float | None = None
+    warmup_steps: int | None = None
+    warmup_s: float | None = None
+    window_start_s: float | None = None  # monotonic clock of the host, as in telemetry.csv
+    window_end_s: float | None = None
+    others_cpu_ratio: float | None = None  # share of all processors that others used in the window
+    sync_wait_ratio: float | None = None  # median wait of a block's last synchronise ÷ step time
+    host_bound: bool | None = None
+    peak_memory_bytes: int | None = None
+    reserved_memory_bytes: int | None = None
+    energy_j: float | None = None  # over the window
+    energy_method: str = ""  # counter, polled, or empty with the reason in warnings
+    profiled: tuple[str, ...] = ()  # works with rows in the attempt's profile
+    unprofiled: Json = field(default_factory=dict)  # work (or "nsys WORK") → why it has no profile or no time
+    committed: Json = field(default_factory=dict)  # file → [rows, checksum]
+
+    @property
+    def cell(self) -> Cell:
+        """The parameters alone."""
+        return Cell(**{name: getattr(self, name) for name in header(Cell)})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sitting(Record):
+    """sittings.csv: one stretch of collecting on one machine."""
+
+    sitting: str
+    started_at: str
+    host: str
+    device: str
+    device_name: str
+    device_uuid: str = ""  # a hash, not the card's own
+    driver: str = ""
+    torch_version: str = ""
+    peak_row: str = ""  # the row of analysis/peaks.csv whose peaks this device has; empty: none
+    environment: Json = field(default_factory=dict)
+    preflight: Json = field(default_factory=dict)  # other processes, MIG, ECC, power limit, temperature
+
+
+def identity(run: Run, record: type[Record]) -> dict[str, Any]:
+    """The fields of a derived record that say which cell and attempt it is of, with the run's values."""
+    return {name: getattr(run, name) for name in IDENTITY if name in header(record)}

@@ -1,0 +1,67 @@
+"""What clocks and devices said."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from results.records.rows import Record
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sample(Record):
+    """samples.csv: one timed block of steps (or of one phase of steps). Every one is kept, warm-up too."""
+
+    cell_id: str
+    attempt: int
+    index: int
+    part: str  # warmup, measure, phase, profiled
+    phase: str = ""  # empty: the whole step
+    steps: int
+    start_s: float  # monotonic clock of the host
+    wall_s: float
+    device_s: float | None = None  # between CUDA events; None on a CPU
+    sync_wait_s: float | None = None  # how long the block's last synchronise took
+    work: str = ""  # one, last, epoch; empty: a training step of the cell's own batch
+
+
+@dataclass(frozen=True, kw_only=True)
+class Telemetry(Record):
+    """telemetry.csv: one poll of the device, from the parent process. What it does not offer is None."""
+
+    cell_id: str
+    attempt: int
+    time_s: float  # monotonic clock of the host
+    sm_clock_hz: int | None = None
+    memory_clock_hz: int | None = None
+    power_w: float | None = None
+    energy_j: float | None = None  # the device's own counter since its driver was loaded
+    temperature_c: float | None = None
+    event_reasons: tuple[str, ...] | None = None
+    memory_used_bytes: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ceiling(Record):
+    """ceilings.csv: what one kernel (or copy, or launch) reached on this device in this sitting."""
+
+    sitting: str
+    device: str
+    precision: str
+    unit: str  # the unit whose ceiling this is: fp32, tf32, fp16, bf16; empty: none
+    operation: str  # matmul, convolution, copy, triad, launch, call
+    shape: str
+    layout: str = ""
+    repeats: int | None = None
+    median_s: float | None = None
+    flop: int | None = None
+    flop_per_s: float | None = None
+    status: str = "ok"
+    reason: str = ""
+    mean_s: float | None = None
+    best_s: float | None = None  # the fastest call
+    family: str = ""  # of a product: square, near, area, deep, batch; of a copy: memory, cache
+    moved_bytes: int | None = None  # of one call of copy or triad
+    bytes_per_s: float | None = None
+    threads: int | None = None  # torch's, on a CPU
+    sm_clock_hz: float | None = None  # mean while it was timed
+    device_name: str = ""

@@ -1,0 +1,62 @@
+"""Words and values that records share, and their digest."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from results.records.rows import Record, json_default
+
+SCHEMA_VERSION = 3
+
+STATUSES = (
+    "ok",
+    "not_converged",
+    "unavailable",
+    "out_of_memory",
+    "timeout",
+    "device_error",
+    "crashed",
+    "interrupted",
+    "invalid",
+)
+"""What can become of a cell. The first two are results; the others are rows with a reason."""
+
+MEASURED = ("ok", "not_converged")
+
+RECORDERS = ("kineto", "nsys")
+"""What a sweep can keep recordings of: the values of `Parameters.profile` beside none."""
+
+PHASES = ("forward", "loss", "backward", "optimizer", "recompute")
+
+WORKS = ("one", "batch", "last", "epoch")
+"""What is profiled: forward and backward of one sample; a training step of the cell's batch; one of the epoch's last,
+smaller batch; a whole epoch."""
+
+IDENTITY = ("cell_id", "attempt", "model", "batch_size", "precision", "device", "repeat")
+"""Fields of a run that derived rows repeat, those of them that the record has."""
+
+WHOLE = "total"
+"""The scope of counts of the whole model; every other scope is the path of a module."""
+
+Json = Mapping[str, Any]
+
+
+def non_default(record: Record) -> dict[str, Any]:
+    """The fields of a record whose value is not the field's default."""
+    kept = {}
+    for f in dataclasses.fields(record):  # type: ignore[arg-type]
+        default = f.default_factory() if f.default_factory is not dataclasses.MISSING else f.default
+        value = getattr(record, f.name)
+        if default is dataclasses.MISSING or value != default:
+            kept[f.name] = value
+    return kept
+
+
+def digest(value: Any) -> str:
+    """16 hex digits of SHA-256 over the sorted compact JSON of a value."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), default=json_default)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,0 +1,1 @@
+"""How rows are kept and read: append-only, committed, checked"""
