@@ -1,0 +1,1 @@
+"""What numbers mean: formulas, peaks, statistics, utilization. Pure functions."""

@@ -18,7 +18,8 @@ from typing import Any
 
 import torch
 
-from analysis import catamount, kinds
+from analysis.catamount import rules as catamount
+from analysis.operators import registry as kinds
 from measure.operations import StepParts, Trace, to_fake, trace
 from reports.catamount_page import Model, overview, page
 from workloads.catalogue import factory

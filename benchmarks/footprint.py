@@ -12,7 +12,7 @@ Each step runs in a process of its own: predicted on fake tensors, then run twic
 (`measure/allocations.py`), then again under MemTracker. Rows go to checked.csv as they come; one that was stopped goes
 on. Bytes repeat exactly, whatever else the machine does. `--write` makes the page from the rows of DIR. `--again` makes
 the predictions of DIR's rows again, with the code as it is, and names those that differ. `--published` makes the
-predictions of what others measured (`analysis/published_memory.csv`) and writes published.csv.
+predictions of what others measured (`analysis/footprint/step/published_memory.csv`) and writes published.csv.
 `--speed` tells what the analysis takes beyond the trace: processor seconds, least of three.
 """
 
@@ -28,7 +28,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from analysis.precisions import PRECISIONS
+from analysis.devices.precisions import PRECISIONS
 from results.records.footprint import Checked, Predicted
 from results.records.rows import Record, header
 from runners.footprint_steps import Asked
@@ -83,7 +83,7 @@ def _rows(path: Path) -> list[dict[str, str]]:
 
 
 def _page(directory: Path, others: Path | None = None) -> str:
-    from analysis.published_memory import published
+    from analysis.footprint.step.published import published
     from reports.footprint_page import page
     from reports.footprint_published import section
 
@@ -96,7 +96,7 @@ def _page(directory: Path, others: Path | None = None) -> str:
 
 def _published(path: Path) -> int:
     """Our predictions of what others measured, into a file of their own."""
-    from analysis.published_memory import published
+    from analysis.footprint.step.published import published
     from runners.footprint_published import predict
 
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -134,7 +134,7 @@ def _measure(options: argparse.Namespace) -> None:
 
 def _again(rows: Sequence[Checked]) -> int:
     """How many predictions are still what the rows have; 1 where one is not."""
-    from analysis.footprint import footprint
+    from analysis.footprint.step.live_bytes import footprint
     from runners.footprint_steps import traced
 
     differ = 0
@@ -158,11 +158,11 @@ def _asked(model: str, precision: str, optimizer: str, device: str) -> Asked:
 
 def _speed() -> int:
     """Processor seconds of trace and analysis of two large steps; 1 where a goal is missed."""
-    from analysis.caching_allocator import replay
-    from analysis.cudnn_workspaces import with_workspaces
-    from analysis.footprint import footprint
-    from analysis.ordering import minimal
-    from analysis.workspaces import where_there_is_room
+    from analysis.footprint.schedule.minimum import minimal
+    from analysis.footprint.step.caching_allocator import replay
+    from analysis.footprint.step.cudnn_workspaces import with_workspaces
+    from analysis.footprint.step.live_bytes import footprint
+    from analysis.footprint.step.workspaces import where_there_is_room
     from runners.footprint_steps import traced
 
     missed = 0

@@ -74,8 +74,9 @@ class Timing:
 
 def analysed(model: str, clock: Callable[[], float]) -> Timing:
     """One analysis in this process, which should be a new one."""
-    from analysis import formula, symbolic
-    from analysis.evaluation import rows
+    from analysis.formula.algebra.evaluate import rows
+    from analysis.formula.derivation import derive as symbolic
+    from analysis.formula.derivation import totals as formula
     from measure.collector import collector_off
     from runners.counted import get
     from runners.formula_points import Subject, axes, limits, names_of, sampler, smallest

@@ -1,6 +1,7 @@
-"""analysis/frontier_formulas.csv: the formulas of the five domains' models, so that projecting them needs no torch.
+"""analysis/project/frontier/frontier_formulas.csv: the formulas of the five domains' models, so that projecting them
+needs no torch.
 
-    python -m benchmarks.frontier --write analysis/frontier_formulas.csv
+    python -m benchmarks.frontier --write analysis/project/frontier/frontier_formulas.csv
 
 makes all of them again (eight minutes); --models wordlm only these. Every formula is `runners.formula`'s, with the
 optimizer of Catamount's graph, once by Catamount's rules and once by our own, and was checked there at points that it
@@ -17,9 +18,9 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from analysis.catamount import optimizer_of
-from analysis.shipped_formulas import FILE, RULES
-from analysis.symbols import plain
+from analysis.catamount.rules import optimizer_of
+from analysis.formula.algebra.expressions import plain
+from analysis.project.frontier.shipped_formulas import FILE, RULES
 from runners import formula_options
 from runners.formula import answer
 

@@ -1,4 +1,5 @@
-"""The covariance of analysis/language_laws.py: a law of loss fitted to points, again and again to resamplings of them.
+"""The covariance of analysis/project/compute/scaling_laws.py: a law of loss fitted to points, again and again to
+resamplings of them.
 
     python -m benchmarks.loss_law svg_extracted_data.csv
 

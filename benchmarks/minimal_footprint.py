@@ -13,11 +13,11 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from analysis import symbolic
-from analysis.checkpointing import checkpointed, curve, stretches_of
-from analysis.footprint_formula import Piece, footprints, pieces
-from analysis.ordering import minimal
-from analysis.ordering_graph import graph, live_bytes
+from analysis.footprint.schedule.dependencies import graph, live_bytes
+from analysis.footprint.schedule.minimum import minimal
+from analysis.footprint.step.checkpointing import checkpointed, curve, stretches_of
+from analysis.formula.derivation import derive as symbolic
+from analysis.formula.derivation.footprint import Piece, footprints, pieces
 from reports.minimal_page import Curve, Model, overview, page
 from results.records import Operation, Storage
 from runners.counted import get

@@ -24,7 +24,7 @@ from statistics import median
 
 import torch
 
-from analysis.statistics import median_interval
+from analysis.stats.summary import median_interval
 from measure.clocks import Clock, clock_for
 from measure.environment import cpu_name, package_version
 from measure.protocols import Protocol

@@ -33,7 +33,7 @@ from contextlib import contextmanager
 import torch
 import torchvision
 
-from analysis.precisions import PRECISIONS
+from analysis.devices.precisions import PRECISIONS
 from measure.fake import fake_copy, fake_mode
 from measure.step_model import ModelStep, traced_on_fakes
 from measure.step_profile import profile_step

@@ -1,4 +1,5 @@
-"""Models of published measurements that no name of the catalogue means, for `analysis/published_memory.csv`.
+"""Models of published measurements that no name of the catalogue means, for
+`analysis/footprint/step/published_memory.csv`.
 
     python -m runners.footprint benchmarks.published_models:deit --batch-size 2
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-from analysis.numerators import OWN
-from analysis.theory import OPERATORS
+from analysis.utilization.counter_operators import OPERATORS
+from analysis.utilization.numerators import OWN
 from cleaning.profiles import traced_flop
 from cleaning.selection import by_counter_and_phase, is_model_flop, of_the_model
 from results.records import Agreement, FlopCount, Operation, Run, identity, to_text

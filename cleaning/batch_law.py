@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from analysis.affine import line
+from analysis.stats.affine import line
 from cleaning.selection import by_counter_and_phase, of_the_model
 from results.records import BatchLaw, FlopCount, Run, identity
 

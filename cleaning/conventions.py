@@ -9,8 +9,8 @@ from __future__ import annotations
 import dataclasses
 import math
 
-from analysis.affine import affine
-from analysis.theory import FLOP_PER_NATIVE, OPERATORS
+from analysis.stats.affine import affine
+from analysis.utilization.counter_operators import FLOP_PER_NATIVE, OPERATORS
 from cleaning.steps import Outcome
 from results.records import WHOLE, CleaningLog, FlopCount, to_text
 

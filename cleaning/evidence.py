@@ -11,8 +11,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from analysis import kinds
-from analysis.numerators import input_dtype
+from analysis.operators import registry as kinds
+from analysis.utilization.numerators import input_dtype
 from cleaning.instances import FORWARD
 from cleaning.raw import records
 from cleaning.table_facts import profile_faults, table_faults, weight_bytes

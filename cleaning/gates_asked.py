@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from analysis import peaks
+from analysis.devices import peaks
 from cleaning.evidence import Evidence
 from cleaning.found import RUN, Found
 from cleaning.values import date_fault

@@ -7,9 +7,10 @@ import math
 import re
 from collections.abc import Iterator
 
-from analysis import formulas, peaks
-from analysis.ceiling_doubts import disagreement, kernel, loaded
-from analysis.precisions import PRECISIONS, TENSOR_UNITS, unit_of
+from analysis.devices import peaks
+from analysis.devices.precisions import PRECISIONS, TENSOR_UNITS, unit_of
+from analysis.operators import products as formulas
+from analysis.utilization.ceiling_doubts import disagreement, kernel, loaded
 from cleaning.evidence import Evidence
 from cleaning.found import RUN, Found
 from cleaning.gates_times import FAST_ALGORITHM

@@ -6,10 +6,10 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from analysis.affine import affine, line
-from analysis.kinds import PRODUCTS
-from analysis.numerators import OWN
-from analysis.theory import FLOP_PER_NATIVE, OPERATORS, kind_of_operator
+from analysis.operators.registry import PRODUCTS
+from analysis.stats.affine import affine, line
+from analysis.utilization.counter_operators import FLOP_PER_NATIVE, OPERATORS, kind_of_operator
+from analysis.utilization.numerators import OWN
 from cleaning.batch_law import ENOUGH
 from cleaning.evidence import Evidence
 from cleaning.found import Found

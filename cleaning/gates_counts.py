@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from analysis.affine import line
-from analysis.numerators import OWN
+from analysis.stats.affine import line
+from analysis.utilization.numerators import OWN
 from cleaning.batch_law import ENOUGH
 from cleaning.evidence import Evidence, TraceFacts
 from cleaning.found import Found

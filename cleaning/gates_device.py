@@ -6,10 +6,10 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 
-from analysis import telemetry
-from analysis.precision_flags import disagreements
-from analysis.precisions import PRECISIONS, unit_of
-from analysis.utilization import limits_seen
+from analysis.devices import telemetry
+from analysis.devices.precision_flags import disagreements
+from analysis.devices.precisions import PRECISIONS, unit_of
+from analysis.utilization.utilization import limits_seen
 from cleaning.evidence import Evidence
 from cleaning.found import RUN, Found
 from cleaning.targets import BUSY_RATIO

@@ -6,8 +6,8 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator
 
-from analysis import peaks
-from analysis.precisions import UNITS
+from analysis.devices import peaks
+from analysis.devices.precisions import UNITS
 from cleaning.evidence import Evidence
 from cleaning.found import RUN, Found
 from results.records import Run, Sitting, Utilization, header

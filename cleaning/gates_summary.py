@@ -7,9 +7,9 @@ import math
 from collections.abc import Iterator, Sequence
 from statistics import median
 
-from analysis import telemetry
-from analysis.step_times import block_means, whole_steps
-from analysis.work_times import works_of
+from analysis.devices import telemetry
+from analysis.utilization.step_times import block_means, whole_steps
+from analysis.utilization.work_times import works_of
 from cleaning.evidence import Evidence
 from cleaning.found import Found
 from cleaning.targets import HOST_BOUND_RATIO, kind_of

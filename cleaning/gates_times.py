@@ -10,12 +10,12 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 
-from analysis import peaks
-from analysis.comparison import MARGIN_RATIO
-from analysis.conditions import conditions
-from analysis.precisions import TENSOR_UNITS
-from analysis.statistics import summarise
-from analysis.step_times import block_means, whole_steps
+from analysis.devices import peaks
+from analysis.devices.precisions import TENSOR_UNITS
+from analysis.stats.comparison import MARGIN_RATIO
+from analysis.stats.conditions import conditions
+from analysis.stats.summary import summarise
+from analysis.utilization.step_times import block_means, whole_steps
 from cleaning.evidence import Evidence
 from cleaning.found import Found
 from cleaning.gates_kept import units_of

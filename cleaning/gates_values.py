@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from analysis import telemetry
-from analysis.step_times import block_means, whole_steps
-from analysis.work_times import blocks_of
+from analysis.devices import telemetry
+from analysis.utilization.step_times import block_means, whole_steps
+from analysis.utilization.work_times import blocks_of
 from cleaning.evidence import Evidence
 from cleaning.found import RUN, Found
 from cleaning.targets import BUSY_RATIO, WARM_RATIO, kind_of, narrowness

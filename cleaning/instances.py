@@ -2,7 +2,7 @@
 
 A convolution is recorded five times over (aten::conv2d → aten::convolution → aten::_convolution → …): the outermost of
 the nest is the product that the model asked for, and one instance. Everything here holds for any recorder that tells
-which call ran inside which. What a call costs is in `analysis/recorded.py`; nothing is cleaned here.
+which call ran inside which. What a call costs is in `analysis/trace/operations.py`; nothing is cleaned here.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from analysis.recorded import floating_dtype, is_product, kind_of_call
+from analysis.trace.operations import floating_dtype, is_product, kind_of_call
 from results.errors import Inconsistent
 from results.records import WORKS, CleanedOperation, CleaningLog, ProfiledOperation, Record, Run, to_text
 from results.store.layout import profile_file

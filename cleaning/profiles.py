@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from analysis import kinds
-from analysis.numerators import PROFILER
-from analysis.recorded import kind_of_call
-from analysis.work_times import epoch_parts, images_of
+from analysis.operators import registry as kinds
+from analysis.trace.operations import kind_of_call
+from analysis.utilization.numerators import PROFILER
+from analysis.utilization.work_times import epoch_parts, images_of
 from cleaning.duplicates import counted_once
 from cleaning.instances import FORWARD, STEP, Instance, Node, forest, instances, no_products
 from cleaning.steps import Outcome

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from analysis import kinds
-from analysis.numerators import OWN, PROFILER
-from analysis.work_times import epoch_parts
+from analysis.operators import registry as kinds
+from analysis.utilization.numerators import OWN, PROFILER
+from analysis.utilization.work_times import epoch_parts
 from cleaning.instances import FORWARD, STEP
 from cleaning.profiles import why_unprofiled
 from cleaning.sums import known_sum, whole_sum

@@ -12,8 +12,8 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from analysis.kinds import PRODUCTS
-from analysis.recorded import floating_dtype, is_product
+from analysis.operators.registry import PRODUCTS
+from analysis.trace.operations import floating_dtype, is_product
 from cleaning.profiles import CleanedProfile, said_beside
 from cleaning.trace_totals import UNKNOWN_OPERATOR, UnknownCall
 from cleaning.traces import CleanedTrace, clean

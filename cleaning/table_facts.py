@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from analysis import kinds
+from analysis.operators import registry as kinds
 from cleaning.values import WORDS
 from results.records import Operation, ProfiledOperation, Storage
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from analysis.statistics import summarise
-from analysis.step_times import block_means
+from analysis.stats.summary import summarise
+from analysis.utilization.step_times import block_means
 from results.records import Parameters, Run, Sample
 
 TARGET_CI_RATIO = {"cuda": 0.005, "cpu": 0.03}

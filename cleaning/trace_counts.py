@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 
-from analysis.kernel_names import makes_products
-from analysis.recorded import is_product
+from analysis.trace.kernel_names import makes_products
+from analysis.trace.operations import is_product
 from cleaning.sums import known_sum
 from cleaning.trace_products import Part, Product
 from cleaning.trace_repairs import repaired_flop

@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from analysis.kernel_names import AFTER, REDUCTION, family
+from analysis.trace.kernel_names import AFTER, REDUCTION, family
 from cleaning.sums import known_sum
 from cleaning.trace_products import UNTOLD, Cleaned, Part, Product, entry
 from results.records import CleaningLog

@@ -1,9 +1,9 @@
 """What a recording gives each kernel before anything is cleaned: its own number, else what PyProf would have given.
 
 PyProf gives every kernel of a recognised name the FLOP of the whole operation (NVIDIA/PyProf pyprof/prof/conv.py,
-linear.py, blas.py, commit 218dcc1; its lists are in `analysis/kernel_names.py`). That is wrong in both directions, and
-is repeated here so that the numbers of its users can be. On a recording without a device each product's own call gets
-what its sizes give.
+linear.py, blas.py, commit 218dcc1; its lists are in `analysis/trace/kernel_names.py`). That is wrong in both
+directions, and is repeated here so that the numbers of its users can be. On a recording without a device each product's
+own call gets what its sizes give.
 
 Not claimed: PyProf's numbers for what is no product; the FLOP of bias kernels inside a product, which are no model
 FLOP; nor that PyProf could have read the recording.
@@ -14,12 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from analysis.kernel_names import (
-    pyprof_all_groups,
-    pyprof_convolution,
-    pyprof_linear,
-    pyprof_matmul,
-)
+from analysis.trace.kernel_names import pyprof_all_groups, pyprof_convolution, pyprof_linear, pyprof_matmul
 from cleaning.trace_products import Part, Product
 
 LINEAR = ("linear", "mkldnn_linear", "linear_backward", "mkldnn_linear_backward")

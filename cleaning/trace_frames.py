@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from analysis.recorded import is_product, kind_of_call
+from analysis.trace.operations import is_product, kind_of_call
 from results.errors import Inconsistent
 from results.records import ProfiledOperation
 

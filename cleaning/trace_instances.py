@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.recorded import kind_of_call
+from analysis.trace.operations import kind_of_call
 from cleaning.instances import FORWARD
 from cleaning.trace_counts import count_of
 from cleaning.trace_frames import NONE, Calls, by_owner, in_order, twins, whole_numbers

@@ -21,8 +21,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from analysis.kernel_families import NO_PRODUCTS, OTHER
-from analysis.kernel_names import family, is_renamed, pyprof_convolution, pyprof_linear
+from analysis.trace.kernel_families import NO_PRODUCTS, OTHER
+from analysis.trace.kernel_names import family, is_renamed, pyprof_convolution, pyprof_linear
 from cleaning.sums import known_sum
 from cleaning.trace_products import UNTOLD, Cleaned, Part, Product, entry
 from results.records import CleaningLog

@@ -1,9 +1,9 @@
 """How much each product of a recording must count: units, and the FLOP of one, by whatever the recording holds.
 
 In this order: the sizes and settings of the call itself; for a convolution whose settings were not recorded, its
-witnesses (`trace_witnesses.py`), which `analysis/inferred.py` holds against each other; the products inside it; for a
-gradient the forward call. A gradient counts once for each of input and weight that was asked for: by the output_mask,
-by the calls inside, else by both, but for the first product of a forward pass, whose input is data.
+witnesses (`trace_witnesses.py`), which `analysis/trace/conv_inference.py` holds against each other; the products inside
+it; for a gradient the forward call. A gradient counts once for each of input and weight that was asked for: by the
+output_mask, by the calls inside, else by both, but for the first product of a forward pass, whose input is data.
 
 Each call is judged by itself: two calls of equal operands need not be equal, since what was not recorded of them may
 differ. Where products inside have counts of their own, by recorded sizes, nothing inferred stands against them: what
@@ -17,9 +17,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from analysis.inferred import forward_flop, gradient_flop, gradients_asked, is_readable, is_transposed, window
-from analysis.kernel_names import fft_tiles
-from analysis.recorded import kind_of_call, product_flop, to_operation
+from analysis.trace.conv_inference import (
+    forward_flop,
+    gradient_flop,
+    gradients_asked,
+    is_readable,
+    is_transposed,
+    window,
+)
+from analysis.trace.kernel_names import fft_tiles
+from analysis.trace.operations import kind_of_call, product_flop, to_operation
 from cleaning.sums import known_sum
 from cleaning.trace_frames import Calls
 from cleaning.trace_witnesses import Outputs

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analysis.kernel_families import NO_PRODUCTS
-from analysis.kernel_names import family, makes_products, says_nothing
-from analysis.recorded import kind_of_call
+from analysis.trace.kernel_families import NO_PRODUCTS
+from analysis.trace.kernel_names import family, makes_products, says_nothing
+from analysis.trace.operations import kind_of_call
 from cleaning.sums import known_sum, whole_sum
 from cleaning.trace_counts import count_of, known_part
 from cleaning.trace_frames import NONE

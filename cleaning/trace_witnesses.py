@@ -7,9 +7,9 @@
 
 Which gradients were asked for is told by the same calls: each goes into a later call of the pass.
 
-Not claimed: that a tensor of a later call is the output because it has the right sizes; `analysis/inferred.py` asks
-which counts they leave. Nor that a gradient was asked for where input and data, or what is made of data without
-parameters, have the sizes of other tensors.
+Not claimed: that a tensor of a later call is the output because it has the right sizes;
+`analysis/trace/conv_inference.py` asks which counts they leave. Nor that a gradient was asked for where input and data,
+or what is made of data without parameters, have the sizes of other tensors.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from itertools import islice
 from math import prod
 from typing import Any
 
-from analysis.inferred import LEAST_DIMENSIONS, Witnesses, can_return, grad_output, is_transposed, operands
-from analysis.operands import Sizes
-from analysis.recorded import kind_of_call
+from analysis.operators.operands import Sizes
+from analysis.trace.conv_inference import LEAST_DIMENSIONS, Witnesses, can_return, grad_output, is_transposed, operands
+from analysis.trace.operations import kind_of_call
 from cleaning.instances import FORWARD
 from cleaning.trace_frames import NONE, Calls
 from results.records import ProfiledOperation

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from analysis.recorded import is_product, product_flop
+from analysis.trace.operations import is_product, product_flop
 from cleaning.instances import Instance, Node, entry
 from cleaning.steps import Outcome
 from results.errors import Unavailable

@@ -12,8 +12,8 @@ import typing
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from analysis.kinds import KINDS
-from analysis.precisions import PRECISIONS, UNITS
+from analysis.devices.precisions import PRECISIONS, UNITS
+from analysis.operators.registry import KINDS
 from results.records import PHASES, RECORDERS, STATUSES, WORKS, Record
 from results.records.rows import kinds_of
 

@@ -64,7 +64,7 @@ def tracked(make: Make) -> int:
 
 def on_cuda(make: Make, device: Any) -> tuple[dict[str, int], Any]:
     """(the allocator's counters, its history and segments as `torch.cuda.memory._snapshot` gives them) of the second
-    step on a CUDA device. `analysis.memory_history` reads the latter. Tensors that this process held
+    step on a CUDA device. `analysis.footprint.step.allocator_history` reads the latter. Tensors that this process held
     before are not counted."""
     cuda: Any = torch.cuda
     gc.collect()

@@ -18,7 +18,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from analysis.kinds import kind_of
+from analysis.operators.registry import kind_of
 from measure.clocks import Clock, clock_for
 from measure.ranges import unheard
 

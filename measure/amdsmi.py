@@ -23,7 +23,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Self
 
-from analysis.telemetry import Reading
+from analysis.devices.telemetry import Reading
 from measure.telemetry import DeviceFacts, Processes, state_before
 from results.digests import hashed
 from results.errors import DeviceLost, Unavailable
@@ -46,7 +46,8 @@ RESIDENCIES = {
     "vr_thm_residency_acc": "vr_thermal_slowdown",
     "hbm_thm_residency_acc": "memory_thermal_slowdown",
 }
-"""Residency of the metrics → `analysis.telemetry.EVENT_REASONS`. PPT: package power tracking; PROCHOT: too hot."""
+"""Residency of the metrics → `analysis.devices.telemetry.EVENT_REASONS`. PPT: package power tracking; PROCHOT: too
+hot."""
 
 UNSUPPORTED = (0xFFFF, 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF)
 """Largest values of C's types, with which the library fills what is not supported; its Python part misses some."""

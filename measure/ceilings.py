@@ -2,7 +2,7 @@
 
 Operands are random normal, never zeros (an H200 multiplies zeros 13 % faster: less power, higher clock). On CUDA the
 L2 cache is overwritten before each call. Every shape (`measure/trials.py`) is a row with median, mean and fastest of
-its calls; the ceiling of a unit is the best median of them (`analysis.ceilings.best`).
+its calls; the ceiling of a unit is the best median of them (`analysis.devices.ceilings.best`).
 
 Convolutions count their direct multiply-adds. An algorithm that needs fewer (Winograd, FFT; IEEE fp32 only) may exceed
 the unit's peak: that is a fast algorithm, and belongs in a ceiling for networks that use it.
@@ -22,8 +22,8 @@ from typing import Any
 
 import torch
 
-from analysis.ceilings import best
-from analysis.precisions import Precision
+from analysis.devices.ceilings import best
+from analysis.devices.precisions import Precision
 from measure import precision as flags
 from measure.clocks import Clock
 from measure.neighbours import Neighbours, warning

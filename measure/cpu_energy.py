@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from analysis.telemetry import Reading
+from analysis.devices.telemetry import Reading
 from measure import environment
 from measure.telemetry import DeviceFacts, Processes
 from results.errors import Unavailable

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from analysis.peaks import is_stand_in
+from analysis.devices.peaks import is_stand_in
 from measure.torch_build import torch_build
 from results.digests import hashed
 from results.errors import Unavailable, one_line

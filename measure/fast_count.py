@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
-from analysis import kinds
+from analysis.operators import registry as kinds
 from measure.collector import collector_off
 from measure.counters.running import tensors
 from measure.places import ModulePaths

@@ -1,7 +1,7 @@
 """What a profile holds a step against, measured within seconds: a short list of kernels, one size of copies, launches.
 
 For the process that measures, before it builds a model. `runners.ceiling` looks longer and finds more; a profile takes
-its ceilings.csv instead (`analysis.machines`). Not claimed: the best of the device, only that of a short list.
+its ceilings.csv instead (`analysis.profile.machine`). Not claimed: the best of the device, only that of a short list.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import torch
 
-from analysis.precisions import PRECISIONS
+from analysis.devices.precisions import PRECISIONS
 from measure import bandwidth, environment, launches
 from measure import precision as flags
 from measure.ceilings import Bench, measure_ceilings
@@ -30,8 +30,8 @@ COPIES = 2
 
 
 def measure_machine(device: str, precisions: Sequence[str], clock: Clock, budget_s: float) -> list[Ceiling]:
-    """Rows for `analysis.machines.machine_of`: products and convolutions of these precisions and of fp32, copies,
-    launches.
+    """Rows for `analysis.profile.machine.machine_of`: products and convolutions of these precisions and of fp32,
+    copies, launches.
 
     What this device refuses is a row with its reason. Raises ValueError for a budget that is not above 0.
     """

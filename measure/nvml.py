@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
-from analysis.telemetry import Reading
+from analysis.devices.telemetry import Reading
 from measure.telemetry import DeviceFacts, Processes, state_before
 from results.digests import hashed
 from results.errors import DeviceLost, Unavailable
@@ -46,7 +46,7 @@ EVENT_REASONS = {
     0x400: "reliability",
 }
 """Bits of nvmlDeviceGetCurrentClocksEventReasons (NVML reference, nvmlClocksEventReasons; the last two from the older
-list of throttle reasons) → the vocabulary of `analysis.telemetry.EVENT_REASONS`, which has NVML's names."""
+list of throttle reasons) → the vocabulary of `analysis.devices.telemetry.EVENT_REASONS`, which has NVML's names."""
 
 Ask = tuple[tuple[str, ...], tuple[Any, ...], Callable[[Any], Any]]
 """Functions to try in order, further arguments (a name of a pynvml constant, or a number), and what becomes of the

@@ -20,8 +20,8 @@ from typing import Any
 
 import torch
 
-from analysis.precision_flags import OVERRIDES, disagreements, overriding
-from analysis.precisions import Precision
+from analysis.devices.precision_flags import OVERRIDES, disagreements, overriding
+from analysis.devices.precisions import Precision
 from results.errors import Unavailable
 
 CUBLAS_WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from analysis.kinds import kind_of
+from analysis.operators.registry import kind_of
 from measure.sizes import plain, sizes
 
 NOT_RECORDED = ("prim", "profiler")

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from analysis.precisions import Precision
+from analysis.devices.precisions import Precision
 from measure.counters.running import summed
 from measure.fake import FakeMode, fake_copy, fake_mode, quiet
 from measure.operations import Trace, trace_step

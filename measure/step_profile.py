@@ -17,8 +17,8 @@ from typing import Any
 
 import torch
 
-from analysis.fusion import fused
-from analysis.precisions import PRECISIONS
+from analysis.devices.precisions import PRECISIONS
+from analysis.profile.fusion import fused
 from measure import precision as flags
 from measure.clocks import clock_for
 from measure.counters.running import tensors
@@ -37,7 +37,7 @@ Step = Callable[[Callable[[str], None]], Any]
 
 @dataclass(frozen=True)
 class Told:
-    """What a profile says of itself: device as torch names it, precision as in `analysis.precisions`."""
+    """What a profile says of itself: device as torch names it, precision as in `analysis.devices.precisions`."""
 
     model: str
     batch_size: int | None
@@ -69,11 +69,11 @@ def profile_step(
     inputs: a tensor, a tuple or list of arguments, or a mapping of them by name; None: what input_constructor makes.
     kwargs: further arguments by name. mode: "train" (forward, loss, backward, and the optimizer's step where one is
     given), "forward" (without gradients) or "generate" (model.generate). loss: of the output, and of the target where
-    that is not None; None: the sum of all outputs that have a gradient. precision: a name of `analysis.precisions`, no
-    loss being scaled. compare_steps: as many are timed without the profiler, half of them before and half after.
-    ignore_modules: classes, their names, or paths, whose operations and parameters are left out of everything.
-    Raises ValueError for what cannot be asked, ModelFailed (a ValueError) where the model fails, Unavailable where
-    nothing can be recorded.
+    that is not None; None: the sum of all outputs that have a gradient. precision: a name of
+    `analysis.devices.precisions`, no loss being scaled. compare_steps: as many are timed without the profiler, half of
+    them before and half after. ignore_modules: classes, their names, or paths, whose operations and parameters are left
+    out of everything. Raises ValueError for what cannot be asked, ModelFailed (a ValueError) where the model fails,
+    Unavailable where nothing can be recorded.
     """
     _check(mode, precision, warm_up, steps, compare_steps, model)
     _check_training(model, target, loss, optimizer)

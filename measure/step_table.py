@@ -13,11 +13,11 @@ from typing import Any
 
 import torch
 
-from analysis import kinds
-from analysis.cost import Cost
-from analysis.numerators import input_dtype
-from analysis.precisions import PRECISIONS, unit_of
-from analysis.statistics import means
+from analysis.devices.precisions import PRECISIONS, unit_of
+from analysis.operators import registry as kinds
+from analysis.operators.cost import Cost
+from analysis.stats.summary import means
+from analysis.utilization.numerators import input_dtype
 from results.records import Operation
 from results.records.step_profile import StepModule, StepOperation
 
@@ -78,7 +78,7 @@ def operation_rows(
 
 
 def in_groups(rows: Sequence[StepOperation], groups: Sequence[tuple[int | None, int]]) -> tuple[StepOperation, ...]:
-    """The rows with what ideal fusion makes of them (`analysis.fusion.fused`), one pair a row."""
+    """The rows with what ideal fusion makes of them (`analysis.profile.fusion.fused`), one pair a row."""
     return tuple(
         replace(row, group=group, fused_bytes=nbytes) for row, (group, nbytes) in zip(rows, groups, strict=True)
     )

@@ -7,7 +7,7 @@ open is gone. What a device does not offer is None, with the reason in `reasons`
 
 `Sampler` polls from a thread of the parent process, so that a worker's timing and interpreter lock are left alone;
 readings carry the host's monotonic clock, which both processes share. Not claimed: what readings add up to is in
-`analysis/telemetry.py`. Nothing here changes a setting or imports torch.
+`analysis/devices/telemetry.py`. Nothing here changes a setting or imports torch.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
-from analysis.telemetry import Reading
+from analysis.devices.telemetry import Reading
 from measure.torch_build import torch_build
 from results.errors import DeviceLost, Unavailable
 

@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any, NamedTuple
 
-from analysis.statistics import Summary, summarise
+from analysis.stats.summary import Summary, summarise
 from measure.clocks import Clock, CpuClock, CudaClock, clock_for
 from measure.protocols import Protocol
 from results.errors import Inconsistent

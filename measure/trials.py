@@ -13,8 +13,8 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
-from analysis import formulas
-from analysis.precisions import Precision
+from analysis.devices.precisions import Precision
+from analysis.operators import products as formulas
 from results.records import Ceiling
 
 CALL_S = {"cpu": 0.01, "cuda": 0.01}

@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from analysis.kinds import kind_of
+from analysis.operators.registry import kind_of
 from measure.profiled_calls import ANNOTATION, Frame, launched, step_frames
 from measure.step_shares import Interval, shares
 

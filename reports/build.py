@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from analysis import ceiling_doubts, post2021
-from analysis.denominators import Denominator, datasheet, denominators
-from analysis.numerators import (
+from analysis.utilization import ceiling_doubts, post2021
+from analysis.utilization.denominators import Denominator, datasheet, denominators
+from analysis.utilization.numerators import (
     PROFILED_METHODS,
     Counted,
     Numerator,
@@ -24,9 +24,9 @@ from analysis.numerators import (
     theory,
     theory_as_published,
 )
-from analysis.step_times import step_times
-from analysis.utilization import Measurement, measurement, rows
-from analysis.work_times import works_of
+from analysis.utilization.step_times import step_times
+from analysis.utilization.utilization import Measurement, measurement, rows
+from analysis.utilization.work_times import works_of
 from cleaning.agreement import agreement
 from cleaning.batch_law import batch_laws
 from cleaning.pipeline import Cleaned, clean

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import sympy
 
-from analysis.catamount_terms import FIXED, QUANTITIES, Term, terms
+from analysis.catamount.graph_terms import FIXED, QUANTITIES, Term, terms
 
 Numbers = tuple[int, ...]
 """parameters, FLOP, bytes, total footprint."""
@@ -36,13 +36,13 @@ numbers can be had from PyTorch. It is a compatibility mode: use the default rul
 
 A number is made of two parts.
 
-* **Rules** (`analysis/catamount.py`): each ATen operation of a training step becomes the nodes that a TensorFlow graph
-  of 2018 would have in its place, and these are counted by Catamount's rules (`analysis/catamount_nodes.py`): a sigmoid
+* **Rules** (`analysis/catamount/rules.py`): each ATen operation of a training step becomes the nodes that a TensorFlow graph
+  of 2018 would have in its place, and these are counted by Catamount's rules (`analysis/catamount/graph_nodes.py`): a sigmoid
   is 4, a tanh 6, a batch normalisation 6N + 3C, a view is a copy, an LSTM layer is a while loop whose weights' gradient
-  is added up step by step (`analysis/catamount_loops.py`).
-* **Terms** (`analysis/catamount_terms.py`): what its graphs do that a step of PyTorch does not, and the other way
-  round. A term is a list of nodes (`analysis/catamount_graphs.csv`, read off the graphs in Catamount's repository;
-  `analysis/catamount_residual.py` for the ResNets); its formulas follow from the rules, and nothing is fitted.
+  is added up step by step (`analysis/catamount/while_loops.py`).
+* **Terms** (`analysis/catamount/graph_terms.py`): what its graphs do that a step of PyTorch does not, and the other way
+  round. A term is a list of nodes (`analysis/catamount/catamount_graphs.csv`, read off the graphs in Catamount's repository;
+  `analysis/catamount/resnet_terms.py` for the ResNets); its formulas follow from the rules, and nothing is fitted.
 
 The optimizer is the graph's: `sgd` with momentum for the ResNets, `sgd-plain` for the others. "Not explained"
 is published − rules − terms. Tests hold these tables to the code, the totals to traces at base sizes, and at other
@@ -65,7 +65,7 @@ sizes to the formulas that Catamount prints.
 * One of speech's constants has four filters whatever their number is; here it has as many as there are.
 
 ## All models
-"""
+"""  # noqa: E501
 
 TITLES = dict(zip(QUANTITIES, ("parameters", "FLOP", "bytes", "total footprint"), strict=True))
 

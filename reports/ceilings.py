@@ -12,10 +12,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from analysis import achievable, denominators, peaks
-from analysis.ceilings import best
-from analysis.machines import LAUNCHES, MOVES, bandwidth, launch_cost
-from analysis.precisions import UNITS
+from analysis.devices import peaks, published_ceilings
+from analysis.devices.ceilings import best
+from analysis.devices.precisions import UNITS
+from analysis.profile.machine import LAUNCHES, MOVES, bandwidth, launch_cost
+from analysis.utilization import denominators
 from reports.columns import WIDTH
 from reports.words import STATUS_WORDS, digits, percent, si, si_time
 from results.records import Ceiling
@@ -161,7 +162,7 @@ def _beside(seen: Seen) -> list[str]:
     lines = [f"sheet: dense {', '.join(printed)} ({known.source})"] if known and printed else []
     lines += [f"sheet: {seen.sheet.reason}"] if seen.sheet.reason else []
     for unit in units:
-        for figure in achievable.figures(seen.device_name, unit):
+        for figure in published_ceilings.figures(seen.device_name, unit):
             lines.append(f"others: {unit} {si(figure.flop_per_s, 'FLOP/s')} on {figure.accelerator} ({figure.source})")
     return lines
 
@@ -200,7 +201,7 @@ def document(seen: Seen) -> dict[str, Any]:
         "achievable": [
             {"unit": figure.unit, "flop_per_s": figure.flop_per_s, "source": figure.source}
             for unit in UNITS
-            for figure in achievable.figures(seen.device_name, unit)
+            for figure in published_ceilings.figures(seen.device_name, unit)
         ],
         "rows": [asdict(row) for row in seen.rows],
         "notes": list(seen.notes),

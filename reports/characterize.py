@@ -8,7 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from analysis.characterized import (
+from analysis.characterize.fathom_groups import FATHOM, Grouping
+from analysis.characterize.group_costs import Density, GroupCost, densities, group_costs
+from analysis.characterize.heavy_tail import Tail, tail
+from analysis.characterize.operation_mix import Mix, types_for
+from analysis.characterize.similarity import Merge
+from analysis.characterize.stationarity import Stationarity
+from analysis.characterize.step_reconstruction import Reconstructed, reconstructed
+from analysis.characterize.summary import (
     Against,
     Launching,
     compared,
@@ -18,15 +25,8 @@ from analysis.characterized import (
     steadiness,
     training_against_inference,
 )
-from analysis.fathom_groups import FATHOM, Grouping
-from analysis.group_costs import Density, GroupCost, densities, group_costs
-from analysis.heavy_tail import Tail, tail
-from analysis.mix import Mix, types_for
-from analysis.over_threads import Scaling, over_batch, parallelism
-from analysis.reconstructed import Reconstructed, reconstructed
-from analysis.similarity import Merge
-from analysis.stationarity import Stationarity
-from analysis.variants import Moved, moved, pictures
+from analysis.characterize.thread_scaling import Scaling, over_batch, parallelism
+from analysis.characterize.variants import Moved, moved, pictures
 from results.records.characterization import Characterization, Recording
 
 SUFFICIENT = 0.9

@@ -10,9 +10,9 @@ import io
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from analysis.fathom_groups import GROUPS
-from analysis.mix import Mix
-from analysis.similarity import Merge
+from analysis.characterize.fathom_groups import GROUPS
+from analysis.characterize.operation_mix import Mix
+from analysis.characterize.similarity import Merge
 from reports import characterize_variants
 from reports.characterize import Seen, types_told
 from results.records.characterization import Recording

@@ -8,10 +8,10 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator
 
-from analysis.fathom_figure3 import figure3_groups
-from analysis.fathom_groups import GROUPS, MOST_UNCLASSIFIED_RATIO, OPERATIONS
-from analysis.similarity import inverted
-from analysis.slow_steps import slow_steps
+from analysis.characterize.fathom_figure3 import figure3_groups
+from analysis.characterize.fathom_groups import GROUPS, MOST_UNCLASSIFIED_RATIO, OPERATIONS
+from analysis.characterize.outlier_steps import slow_steps
+from analysis.characterize.similarity import inverted
 from reports import characterize_text_costs as costs
 from reports import characterize_variants as variants
 from reports.characterize import Seen, paper_label, paper_name, types_told

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from analysis.amdahl import Amdahl
-from analysis.fathom_groups import GROUPS
-from analysis.ways import step_energy_j, ways
+from analysis.characterize.amdahl import Amdahl
+from analysis.characterize.execution_modes import step_energy_j, ways
+from analysis.characterize.fathom_groups import GROUPS
 from reports.characterize import Seen
 from reports.characterize_words import UNKNOWN, in_range, joules, ratio, times, whole
 from reports.columns import columns

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from analysis.fathom_figure3 import figure3
-from analysis.similarity import Merge, centroid_linkage, matrix
+from analysis.characterize.fathom_figure3 import figure3
+from analysis.characterize.similarity import Merge, centroid_linkage, matrix
 from reports import panels
 from reports.characterize import Seen
 from reports.columns import columns

@@ -1,7 +1,7 @@
 """Two runs, cell by cell: which cells are the same one, what may not be compared, and a row for each.
 
-Cells are matched by what decides a step (`analysis/conditions.py`), not by their ids, which also know what else was
-asked of them. What may differ is named by the caller; anything else that does is refused by name. Pure.
+Cells are matched by what decides a step (`analysis/stats/conditions.py`), not by their ids, which also know what else
+was asked of them. What may differ is named by the caller; anything else that does is refused by name. Pure.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from analysis.comparison import MARGIN_RATIO, difference, holm, verdict
-from analysis.conditions import OF_A_STEP, conditions
-from analysis.step_times import block_means, whole_steps
-from analysis.work_times import variant
+from analysis.stats.comparison import MARGIN_RATIO, difference, holm, verdict
+from analysis.stats.conditions import OF_A_STEP, conditions
+from analysis.utilization.step_times import block_means, whole_steps
+from analysis.utilization.work_times import variant
 from cleaning.evidence import samples_and_telemetry
 from results.records import MEASURED, Run, Sample, Sitting
 from results.records.comparisons import ONLY_A, ONLY_B, UNKNOWN, Comparison
@@ -143,7 +143,7 @@ def _row(a: Group, b: Group, margin_ratio: float | None) -> Comparison:
 
 
 def _mean_s(group: Group) -> float:
-    from analysis.statistics import summarise
+    from analysis.stats.summary import summarise
 
     means = [summarise(times).mean for times in group.times]
     return sum(means) / len(means)

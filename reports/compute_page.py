@@ -9,13 +9,13 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from analysis import language_laws as laws
-from analysis.compute import TooFew, left_out, predicted
-from analysis.interconnects import links
-from analysis.parallelism import Cluster, Plan, step
-from analysis.published import left_out as unused
-from analysis.published import observations
-from analysis.transformer import Transformer
+from analysis.devices.interconnects import links
+from analysis.project.compute import scaling_laws as laws
+from analysis.project.compute.gpu_hours import TooFew, left_out, predicted
+from analysis.project.compute.published_runs import left_out as unused
+from analysis.project.compute.published_runs import observations
+from analysis.project.parallelism.step import Cluster, Plan, step
+from analysis.project.parallelism.transformer import Transformer
 from reports.project_words import amount
 
 MEGATRON: Sequence[tuple[str, Transformer, int, int, float, float]] = (
@@ -28,7 +28,7 @@ MEGATRON: Sequence[tuple[str, Transformer, int, int, float, float]] = (
 seconds a step with full and with selective recomputation. Tensor parallelism 8, one replica, A100-80GB."""
 
 A100 = Cluster(312e12, 2.039e12, 80e9, links()["NVLink 3"], links()["InfiniBand HDR"], reachable=271.2 / 312)
-"""0.87 of the peak: what stas00/ml-engineering reached in matrix products (analysis/achievable.csv)."""
+"""0.87 of the peak: what stas00/ml-engineering reached in matrix products (analysis/devices/achievable.csv)."""
 
 BUDGETS = (1e20, 1e21, 1e22, 1e23, 1e24, 1e25)
 
@@ -48,8 +48,8 @@ This page is made by `python -m benchmarks.compute --write docs/compute.md`. Not
 
 METHOD = """
 FLOP = devices × hours × peak × utilization. The peak is the datasheet's, dense, of the unit that the precision runs on
-(`analysis/peaks.csv`). The utilization of a run that nobody measured is *predicted*, as the outcome of **one new run by
-somebody else**, from published runs (`analysis/published_utilization.csv`) and our own. An interval of the mean of the
+(`analysis/devices/peaks.csv`). The utilization of a run that nobody measured is *predicted*, as the outcome of **one new run by
+somebody else**, from published runs (`analysis/project/compute/published_utilization.csv`) and our own. An interval of the mean of the
 old runs would be far too narrow for that.
 
 * Each ratio is recomputed: items a second × FLOP an item ÷ peak. FLOP of images are our own exact count; FLOP of tokens
@@ -73,7 +73,7 @@ waiting are not in any of these ratios.
 
 A row for each generation that has runs; `–`: too few stacks for an interval. `seen` is from the lowest to the highest.
 
-"""
+"""  # noqa: E501
 
 COVERAGE = """
 ### What the intervals are worth
@@ -145,16 +145,16 @@ those, [frontier](frontier.md)) inverts that domain's own learning curve instead
 
 `--parallel` goes through every way to split a step over devices that divides evenly and fits, the fastest first. Ring
 and tree collectives, ZeRO's stages, pipelines, activations and their recomputation are the formulas of their papers,
-named in `analysis/collectives.py`, `analysis/parallelism.py` and `analysis/transformer.py`, each held by tests against
+named in `analysis/project/parallelism/collectives.py`, `analysis/project/parallelism/step.py` and `analysis/project/parallelism/transformer.py`, each held by tests against
 the papers' own numbers and against rings, shards and pipelines that are walked step by step. Links are
-`analysis/interconnects.csv`: half of what datasheets print for both directions, of which 0.8 is assumed to be reached.
+`analysis/devices/interconnects.csv`: half of what datasheets print for both directions, of which 0.8 is assumed to be reached.
 
 The time is a **floor**: a roofline of products and memory, plus what of the communication nothing hides. Beside what
 Megatron-LM measured on A100 (seconds a step; full: all of a block recomputed):
 
 | model | measured, full | floor, full | measured | floor | floor ÷ measured | full ÷ not, measured | floor |
 | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
-"""
+"""  # noqa: E501
 
 TAIL = """
 Not claimed: experts, context parallelism, fp8, uneven stages, contention in a network, links that differ within a node.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from analysis.machines import IN_MEMORY, MOVES
+from analysis.profile.machine import IN_MEMORY, MOVES
 from reports import panels, style
 from reports.words import PREFIXES, fitting
 from results.records import Ceiling

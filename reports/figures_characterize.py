@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from analysis.fathom_groups import GROUPS
-from analysis.mix import Mix, cumulative
+from analysis.characterize.fathom_groups import GROUPS
+from analysis.characterize.operation_mix import Mix, cumulative
 from reports import characterize_variants as variants
 from reports import figures_characterize_ways as ways
 from reports import panels, style

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from analysis.fathom_figure3 import figure3_groups
-from analysis.fathom_groups import GROUPS
-from analysis.functions import labels_of_types
-from analysis.heavy_tail import survival
-from analysis.mix import steps_of
-from analysis.over_threads import Scaling
-from analysis.stationarity import Stationarity
+from analysis.characterize.fathom_figure3 import figure3_groups
+from analysis.characterize.fathom_groups import GROUPS
+from analysis.characterize.heavy_tail import survival
+from analysis.characterize.layer_functions import labels_of_types
+from analysis.characterize.operation_mix import steps_of
+from analysis.characterize.stationarity import Stationarity
+from analysis.characterize.thread_scaling import Scaling
 from reports import panels, style
 from reports.characterize import Seen, paper_label, paper_name
 from reports.words import fitting, si_time

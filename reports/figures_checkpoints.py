@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from analysis.requests import amount
+from analysis.formula.algebra.constraints import amount
 from reports.figures_footprint import SCALES
 from reports.footprint import Answer
 from reports.style import PAGE_IN

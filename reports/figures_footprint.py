@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from analysis.footprint import CATEGORIES
+from analysis.footprint.step.live_bytes import CATEGORIES
 from reports.footprint import WORDS, Answer
 from reports.style import PAGE_IN
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from analysis.affine import line
+from analysis.stats.affine import line
 from reports import panels, style
 from reports.words import PREFIXES, digits, fitting
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from analysis.numerators import OWN
+from analysis.utilization.numerators import OWN
 from reports import panels, style
 from reports.words import digits, fitting
 

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from analysis.roofline import BOUNDS
+from analysis.profile.roofline import BOUNDS
 from reports import style
 from reports.bounds import COLOURS, WORDS
 from reports.profile_operations import Alike, alike

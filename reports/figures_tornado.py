@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from analysis.uncertain import Answer, Swing
+from analysis.stats.intervals import Answer, Swing
 from reports import panels, style
 from reports.project_words import amount
 from reports.words import digits

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from analysis import compute, published
-from analysis.published import Observation
+from analysis.project.compute import gpu_hours
+from analysis.project.compute import published_runs as published
+from analysis.project.compute.published_runs import Observation
 from reports.findings_data import Published
 from reports.findings_words import IN_PART, OPEN, Section, cells, table
 from reports.words import fitting
@@ -78,7 +79,7 @@ def to_assume(runs: Sequence[Published], folder: str) -> Section:
     told = next((row for row in rows if row[:3] == ("cnn", "half", GENERATIONS["9.0"])), rows[0])
     answer = f"For a CNN in 16 bit on an H100 or H200: {told[3]} %, {told[4]} with 80 % confidence, of the dense peak."
     note = (
-        "The outcome of one new run by somebody else (`analysis/compute.py`), a random effect of who ran which "
+        "The outcome of one new run by somebody else (`analysis/project/compute/gpu_hours.py`), a random effect of who ran which "  # noqa: E501
         "software; from published runs"
         + (" and ours." if any(run.on_gpu for run in runs) else "; none of ours, as no run on a GPU is published.")
     )
@@ -100,8 +101,8 @@ def _ours(runs: Sequence[Published]) -> list[Observation]:
 def _row(found: Sequence[Observation], family: str, precision: str, generation: str) -> tuple[str, ...]:
     place = (family, precision, GENERATIONS[generation])
     try:
-        where = compute.predicted(found, family, generation, precision)
-    except compute.TooFew as fault:
+        where = gpu_hours.predicted(found, family, generation, precision)
+    except gpu_hours.TooFew as fault:
         return (*place, OPEN, "–", "–", str(fault))
     low, high = where.utilization.interval(CONFIDENCE)
     middle = sum(where.utilization.interval(0.01)) / 2

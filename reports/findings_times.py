@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 
-from analysis.comparison import MARGIN_RATIO, difference
-from analysis.conditions import conditions
-from analysis.precisions import PRECISIONS
-from analysis.step_times import block_means, whole_steps
+from analysis.devices.precisions import PRECISIONS
+from analysis.stats.comparison import MARGIN_RATIO, difference
+from analysis.stats.conditions import conditions
+from analysis.utilization.step_times import block_means, whole_steps
 from cleaning.evidence import samples_and_telemetry
 from reports.findings_data import Published, widest
 from reports.findings_words import IN_PART, OPEN, SETTLED, Section, cells, link, named, share, table

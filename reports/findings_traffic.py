@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from analysis import kinds
-from analysis.fusion import fused
-from analysis.numerators import count_table
+from analysis.operators import registry as kinds
+from analysis.profile.fusion import fused
+from analysis.utilization.numerators import count_table
 from reports.findings_data import Published, alike, bandwidth, largest_batch
 from reports.findings_words import OPEN, cells, share, table
 from reports.words import digits, percent, si

@@ -10,12 +10,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from analysis.caching_allocator import Reserved
-from analysis.footprint import BEFORE, CATEGORIES, Footprint, Held, place
-from analysis.largest_batch import Fit
-from analysis.memories import Memory
-from analysis.requests import amount
-from analysis.workspaces import Workspace
+from analysis.devices.memory import Memory
+from analysis.footprint.step.caching_allocator import Reserved
+from analysis.footprint.step.largest_batch import Fit
+from analysis.footprint.step.live_bytes import BEFORE, CATEGORIES, Footprint, Held, place
+from analysis.footprint.step.workspaces import Workspace
+from analysis.formula.algebra.constraints import amount
 from reports import footprint_checkpoints
 from reports.columns import WIDTH
 from reports.footprint_checkpoints import Checkpoints

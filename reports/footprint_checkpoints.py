@@ -1,6 +1,7 @@
 """What checkpointing would bring a step, as lines of a table, rows of CSV and JSON: each choice with its largest batch.
 
-Text around the choices of `analysis.checkpointing.curve`. It says nothing of the time that recomputation takes.
+Text around the choices of `analysis.footprint.step.checkpointing.curve`. It says nothing of the time that recomputation
+takes.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from analysis.checkpointing import Choice
-from analysis.requests import amount
+from analysis.footprint.step.checkpointing import Choice
+from analysis.formula.algebra.constraints import amount
 from reports.words import fitting, percent
 
 SHOWN = 4

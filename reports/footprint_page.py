@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import median
 
-from analysis.requests import amount
+from analysis.formula.algebra.constraints import amount
 from reports.words import digits
 from results.records.footprint import Checked
 
@@ -38,7 +38,7 @@ on fake tensors, which have sizes and no memory. `--format table|csv|json`; `--o
   keeps a mask of a byte an element (`measure/cuda_rules.py`); `--device cpu`: one parameter after the other, and a
   CPU's autocast and dropout.
 * **Allocated** and **reserved**: the storages taken through the published rules of PyTorch's caching allocator
-  (blocks of 512 bytes, segments of 2 and 20 MiB; `analysis/caching_allocator.py`): bounds above the live bytes.
+  (blocks of 512 bytes, segments of 2 and 20 MiB; `analysis/footprint/step/caching_allocator.py`): bounds above the live bytes.
 * **Workspaces**: cuBLAS has one for each thread that calls it, 8,519,680 bytes, or 32 MiB from compute capability 9.0
   on (torch's default of `CUBLAS_WORKSPACE_CONFIG`; "CUDA semantics" in its documentation). **cuDNN's** come and go with
   each convolution, and are taken where there is room: with an allowance for them, learnt from published histories
@@ -47,7 +47,7 @@ on fake tensors, which have sizes and no memory. `--format table|csv|json`; `--o
 
 ## The largest batch that fits
 
-`--fit NAME` takes the device's memory from `analysis/memories.csv`, each row with its source: datasheets' gigabytes,
+`--fit NAME` takes the device's memory from `analysis/devices/memories.csv`, each row with its source: datasheets' gigabytes,
 read as 10⁹ bytes, and how it was verified. `--memory-bytes 80e9` or `24GiB` says it otherwise. What has to fit is the
 eager peak with cuBLAS's workspaces; `--margin` of the memory (0.1) stays free for the device's context, the rounding of
 blocks and what the allocator cannot use. *With room for cuDNN's workspaces* is the largest batch at which it need not
@@ -71,7 +71,7 @@ of batches 2 and 4 and not traced. `--out` writes `checkpoints.csv` and `checkpo
 choice. How the choices are found, and that others may be better: [minimal footprint](minimal-footprint.md).
 
 ## Against real allocators
-"""
+"""  # noqa: E501
 
 TAIL = """## Not claimed
 

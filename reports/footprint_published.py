@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from statistics import median
 
-from analysis.cudnn_workspaces import PASSES, allowance_bytes
-from analysis.published_memory import ALLOCATED, PROCESS, REQUESTED, RESERVED, RISEN, TENSORS, Published
-from analysis.recorded_workspaces import Recorded, as_allowed, recorded
-from analysis.requests import amount
+from analysis.footprint.step.cudnn_observations import Recorded, as_allowed, recorded
+from analysis.footprint.step.cudnn_workspaces import PASSES, allowance_bytes
+from analysis.footprint.step.published import ALLOCATED, PROCESS, REQUESTED, RESERVED, RISEN, TENSORS, Published
+from analysis.formula.algebra.constraints import amount
 from reports.footprint_trainings import trainings
 from results.records.footprint import Predicted
 
@@ -29,12 +29,12 @@ WORDS_OF_PASSES: Mapping[str, str] = {
     "weight": "gradient of the weights",
 }
 
-INTRODUCTION = """**None of these measurements is ours, and no GPU was asked by us.** `analysis/published_memory.csv`
+INTRODUCTION = """**None of these measurements is ours, and no GPU was asked by us.** `analysis/footprint/step/published_memory.csv`
 has what others published with conditions enough to predict the same number, each row read at its source, with what is
 assumed. It is what was found, no sample. `python -m benchmarks.footprint --published DIR` makes the predictions, with
 today's torch and on no device: with an allowance for cuDNN's workspaces where they are in the count, of a process
 without the device's context. Errors are predicted ÷ measured − 1; *without* is the same without the allowance: the two
-are the ends of what is predicted."""
+are the ends of what is predicted."""  # noqa: E501
 
 LESSONS = """What they show, as far as they go:
 
@@ -61,11 +61,11 @@ LESSONS = """What they show, as far as they go:
 
 OF_CUDNN = """### Workspaces of cuDNN
 
-`analysis/recorded_workspaces.csv` has what cuDNN took in histories that tell it for each convolution, all of them
-channels_first and published by others, and `analysis/cudnn_workspaces.py` the allowance that follows. The two of the
+`analysis/footprint/step/recorded_workspaces.csv` has what cuDNN took in histories that tell it for each convolution, all of them
+channels_first and published by others, and `analysis/footprint/step/cudnn_workspaces.py` the allowance that follows. The two of the
 V100 are two recordings of the same step, in which cuDNN seems to have tried its algorithms (`cudnn.benchmark`). *As the
 allowance* is how many calls took all of its bytes; where the history has bytes of blocks, up to 1 MiB beyond them. None
-took more."""
+took more."""  # noqa: E501
 
 
 def section(rows: Sequence[Published], predicted: Mapping[str, Predicted]) -> list[str]:

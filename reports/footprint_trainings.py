@@ -13,7 +13,7 @@ import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from statistics import linear_regression, median
 
-from analysis.published_memory import Published
+from analysis.footprint.step.published import Published
 from results.records.footprint import Predicted
 
 SOURCE = "https://github.com/Stone-ResearchLife/xMem"

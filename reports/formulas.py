@@ -13,18 +13,18 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
-from analysis.evaluation import value
-from analysis.fitting import told
-from analysis.footprint_formula import Piece
-from analysis.forms import shortest
-from analysis.formula import PART, QUANTITIES, Term
-from analysis.pretty import pretty
-from analysis.requests import amount
-from analysis.sampling import Axis
-from analysis.solving import Solution
-from analysis.spread import Padded, Spread
-from analysis.sweeps import as_csv
-from analysis.symbols import plain
+from analysis.formula.algebra.constraints import amount
+from analysis.formula.algebra.evaluate import value
+from analysis.formula.algebra.expressions import plain
+from analysis.formula.algebra.format import pretty
+from analysis.formula.algebra.length_cost import Padded, Spread
+from analysis.formula.algebra.parameter_grid import as_csv
+from analysis.formula.algebra.simplify import shortest
+from analysis.formula.algebra.solve import Solution
+from analysis.formula.derivation.footprint import Piece
+from analysis.formula.derivation.interpolate import told
+from analysis.formula.derivation.sampling import Axis
+from analysis.formula.derivation.totals import PART, QUANTITIES, Term
 from reports.columns import WIDTH
 
 MOST_LINES = 4

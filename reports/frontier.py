@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, fields
 from itertools import groupby
 
-from analysis.paper import ASSUMED, BETWEEN, NOT, PAPERS, REPRODUCED, VERDICTS, Cell, count
-from analysis.printed import amount
+from analysis.project.papers.results import ASSUMED, BETWEEN, NOT, PAPERS, REPRODUCED, VERDICTS, Cell, count
+from analysis.stats.printed_numbers import amount
 from reports.columns import WIDTH, columns
 
 MARKS = {REPRODUCED: "=", ASSUMED: "≈", NOT: "✗"}

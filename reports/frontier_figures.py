@@ -10,11 +10,14 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from analysis import domain as domains
-from analysis import frontier, frontier_laws, paper, ppopp2019, ppopp2019_case, scaling
-from analysis.accelerator import Accelerator, SubBatches
-from analysis.domain import Domain
-from analysis.shipped_formulas import Formulas, shipped
+from analysis.project.frontier import domain as domains
+from analysis.project.frontier import frontier, frontier_laws
+from analysis.project.frontier import learning_curves as scaling
+from analysis.project.frontier.accelerator import Accelerator, SubBatches
+from analysis.project.frontier.domain import Domain
+from analysis.project.frontier.shipped_formulas import Formulas, shipped
+from analysis.project.papers import ppopp2019, ppopp2019_case_study
+from analysis.project.papers import results as paper
 from reports import style
 from reports.panels import plain
 
@@ -153,7 +156,7 @@ def sub_batch(domain: Domain, formulas: Formulas, target: Accelerator, word_lm: 
     above.annotate("achievable ridge point", (sizes[-1], target.ridge), (0, 3), **_words("right"))
     below.plot(sizes, steps, color="C0", label="roofline of the whole step")
     if word_lm:
-        models = [ppopp2019_case.plain_model({domain.model: formulas}, grown, size) for size in sizes]
+        models = [ppopp2019_case_study.plain_model({domain.model: formulas}, grown, size) for size in sizes]
         apart = [model.step_s(target, None) / model.batch for model in models]
         below.plot(sizes, apart, color="C1", label="each operation at its own")
         below.legend(loc="upper right")
@@ -179,10 +182,10 @@ def _marked(above: Axes, below: Axes, chosen: int, found: SubBatches, most: int)
 def data_parallel(target: Accelerator) -> Figure:
     """Days of an epoch and utilization over workers, as figure 12 of the paper."""
     given, assumed = paper.inputs("ppopp2019"), paper.assumptions("ppopp2019")
-    model = ppopp2019_case.model_of(given, assumed, shipped())
+    model = ppopp2019_case_study.model_of(given, assumed, shipped())
     samples = ppopp2019.samples_of(ppopp2019.ROWS[0], given, assumed) or math.nan
     workers = [2**power for power in range(15)]
-    steps = [ppopp2019_case.data_parallel_s(model, target, count, assumed) for count in workers]
+    steps = [ppopp2019_case_study.data_parallel_s(model, target, count, assumed) for count in workers]
     days = [samples / model.batch / n * step / frontier.DAY_S for n, step in zip(workers, steps, strict=True)]
     shares = [100 * model.flop() / step / target.peak_flop_per_s for step in steps]
     figure, (above, below) = _grid(2, 1, 2.0)

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from analysis import domain as domains
-from analysis import frontier, frontier_laws, paper, ppopp2019
-from analysis.accelerator import Accelerator
-from analysis.domain import Domain
-from analysis.paper import Cell, count
-from analysis.printed import amount
-from analysis.shipped_formulas import Formulas, shipped
+from analysis.project.frontier import domain as domains
+from analysis.project.frontier import frontier, frontier_laws
+from analysis.project.frontier.accelerator import Accelerator
+from analysis.project.frontier.domain import Domain
+from analysis.project.frontier.shipped_formulas import Formulas, shipped
+from analysis.project.papers import ppopp2019
+from analysis.project.papers import results as paper
+from analysis.project.papers.results import Cell, count
+from analysis.stats.printed_numbers import amount
 from reports.frontier import to_markdown
 
 TEMPLATE = Path(__file__).with_name("templates") / "frontier.md.j2"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from analysis.numerators import PROFILER
+from analysis.utilization.numerators import PROFILER
 from reports.page_tables import (
     CELL,
     UNKNOWN,

@@ -12,8 +12,8 @@ import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from analysis.numerators import PROFILER
-from analysis.precisions import PRECISIONS
+from analysis.devices.precisions import PRECISIONS
+from analysis.utilization.numerators import PROFILER
 from reports import style
 from reports.cell_names import variant_lines
 from reports.words import STATUS_WORDS, fitting

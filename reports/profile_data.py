@@ -12,10 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from analysis.advice import advise
-from analysis.roofline import Against, Place, StepRoof, places, step_roof
-from analysis.statistics import means
-from analysis.step_tree import Node, conservation, tree
+from analysis.profile.advice import advise
+from analysis.profile.module_tree import Node, conservation, tree
+from analysis.profile.roofline import Against, Place, StepRoof, places, step_roof
+from analysis.stats.summary import means
 from reports.profile_summary import latencies
 from results.records.rows import to_text
 from results.records.step_profile import StepOperation, StepProfile

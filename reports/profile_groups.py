@@ -2,7 +2,7 @@
 from pure arithmetic to the measured step.
 
 Least times are sums of max(arithmetic, memory) over operations or over groups, at the machine's rates; they are a
-model's (`analysis/fusion.py`), not a compiler's.
+model's (`analysis/profile/fusion.py`), not a compiler's.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from analysis.roofline import RECOMPUTE, groups, moved_bytes, step_time
+from analysis.profile.roofline import RECOMPUTE, groups, moved_bytes, step_time
 from results.records.step_profile import Machine, StepOperation, StepProfile
 
 

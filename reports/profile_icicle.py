@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from html import escape
 
-from analysis.roofline import main_bound, places, time_by_bound
-from analysis.step_tree import OPTIMIZER, Node
+from analysis.profile.module_tree import OPTIMIZER, Node
+from analysis.profile.roofline import main_bound, places, time_by_bound
 from reports.bounds import COLOURS
 from reports.profile_summary import ratio
 from reports.words import percent, si, si_time

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from analysis.roofline import Place, main_bound, moved_bytes, places, time_by_bound
+from analysis.profile.roofline import Place, main_bound, moved_bytes, places, time_by_bound
 from reports.columns import columns
 from reports.profile_summary import UNKNOWN, time
 from reports.words import digits, fitting, percent, si

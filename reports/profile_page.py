@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from analysis.roofline import BETWEEN, BOUNDS, StepRoof, step_roof
-from analysis.step_tree import Node, tree
+from analysis.profile.module_tree import Node, tree
+from analysis.profile.roofline import BETWEEN, BOUNDS, StepRoof, step_roof
 from reports.bounds import COLOURS, WORDS
 from reports.document import TABLES_SCRIPT, rendered
 from reports.page_figures import data_uri, natural_size

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from analysis.step_tree import Node
+from analysis.profile.module_tree import Node
 from reports.bounds import COLOURS
 from reports.profile_groups import Kernel, kernels
 from reports.profile_operations import Alike, alike, sizes

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import fmean, median
 
-from analysis.roofline import Against, StepRoof, step_roof
-from analysis.step_tree import OPTIMIZER, SIDES, Conservation, Node, conservation
+from analysis.profile.module_tree import OPTIMIZER, SIDES, Conservation, Node, conservation
+from analysis.profile.roofline import Against, StepRoof, step_roof
 from reports.words import digits, percent, si, si_time
 from results.records.step_profile import StepProfile
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from analysis.step_tree import Node, tree
+from analysis.profile.module_tree import Node, tree
 from reports.bounds import COLOURS
 from reports.columns import WIDTH
 from reports.profile_operations import Alike, alike, operations_heading

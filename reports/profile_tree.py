@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from analysis.step_tree import Node, tree
+from analysis.profile.module_tree import Node, tree
 from reports.columns import columns
 from reports.profile_summary import UNKNOWN, conservation_lines, ratio, summary_lines, time
 from reports.profile_words import advised, verdict

@@ -1,7 +1,8 @@
 """A profiled step explained to somebody who never heard of rooflines: what was used, what was possible, and why.
 
 Every sentence is made of the profile's own numbers; where one is not known its sentence is not there. Bytes are
-counted from shapes (`analysis/fusion.py`), not read from the device: sentences say "at least" and "would", not "did".
+counted from shapes (`analysis/profile/fusion.py`), not read from the device: sentences say "at least" and "would", not
+"did".
 """
 
 from __future__ import annotations
@@ -9,9 +10,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from analysis.advice import advise
-from analysis.roofline import BETWEEN, BOUNDS, RECOMPUTE, Against, StepRoof, moved_bytes, places, step_roof
-from analysis.step_tree import Node, tree
+from analysis.profile.advice import advise
+from analysis.profile.module_tree import Node, tree
+from analysis.profile.roofline import BETWEEN, BOUNDS, RECOMPUTE, Against, StepRoof, moved_bytes, places, step_roof
 from reports.profile_data import headline
 from reports.profile_groups import Ladder, grouped, kernels, ladder, rates
 from reports.words import digits, percent, si, si_time

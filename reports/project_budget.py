@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from analysis.parallelism import Plan, Step
-from analysis.transformer import Transformer
-from analysis.uncertain import Answer, Swing
+from analysis.project.parallelism.step import Plan, Step
+from analysis.project.parallelism.transformer import Transformer
+from analysis.stats.intervals import Answer, Swing
 from reports import project_words as words
 from reports.columns import wrapped
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from analysis.uncertain import Answer, Swing
+from analysis.stats.intervals import Answer, Swing
 from reports import project_words as words
 from reports.columns import wrapped
 

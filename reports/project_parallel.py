@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from analysis.parallelism import Cluster, Plan, Step
-from analysis.transformer import Transformer
+from analysis.project.parallelism.step import Cluster, Plan, Step
+from analysis.project.parallelism.transformer import Transformer
 from reports.columns import wrapped
 from reports.project_budget import plan_words
 from reports.project_words import amount

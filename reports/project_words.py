@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from analysis.compute import RULES_OF_THUMB, Predicted
-from analysis.published import Observation
-from analysis.uncertain import Answer, Swing, Uncertain
+from analysis.project.compute.gpu_hours import RULES_OF_THUMB, Predicted
+from analysis.project.compute.published_runs import Observation
+from analysis.stats.intervals import Answer, Swing, Uncertain
 from reports.columns import wrapped
 from reports.words import digits, si
 

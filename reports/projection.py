@@ -10,11 +10,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from analysis.accelerator import Accelerator, SubBatches
-from analysis.domain import Domain
-from analysis.first_order import Fit
-from analysis.frontier import DAY_S, Spread
-from analysis.printed import amount
+from analysis.project.frontier.accelerator import Accelerator, SubBatches
+from analysis.project.frontier.domain import Domain
+from analysis.project.frontier.first_order import Fit
+from analysis.project.frontier.frontier import DAY_S, Spread
+from analysis.stats.printed_numbers import amount
 from reports import projection_timed
 from reports.columns import WIDTH, columns
 from reports.project_words import amount as of_any_size

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from analysis.printed import amount
-from analysis.uncertain import Answer, Swing
+from analysis.stats.intervals import Answer, Swing
+from analysis.stats.printed_numbers import amount
 from reports import project_words as words
 
 EXTRA: Mapping[str, tuple[str, str]] = {

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analysis.peaks import Device
-from analysis.recorded import PRODUCTS
+from analysis.devices.peaks import Device
+from analysis.trace.operations import PRODUCTS
 from cleaning.sums import whole_sum
 from reports.columns import WIDTH
 from reports.trace_data import Trace, kernel_counts

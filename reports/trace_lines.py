@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from analysis.peaks import Device
-from analysis.recorded import PRODUCTS
+from analysis.devices.peaks import Device
+from analysis.trace.operations import PRODUCTS
 from cleaning.trace_totals import UNKNOWN_OPERATOR, PhaseTotal
 from reports.trace_data import kernel_counts
 from reports.trace_rates import FAST_ALGORITHM, IMPOSSIBLE, Rate, product_time_s, rates, together
@@ -90,7 +90,7 @@ def rate_lines(trace: Trace, device: Device | None) -> list[str]:
     """How fast the products ran that have a count, of which share of the time that is, and what cannot be so fast."""
     if device is None:
         name = trace.device_name
-        return [f"no rate: analysis/peaks.csv has no {name}; --device names one that it has"] if name else []
+        return [f"no rate: analysis/devices/peaks.csv has no {name}; --device names one that it has"] if name else []
     cleaned = trace.cleaned
     found = rates(cleaned.instances, cleaned.kernels, device)
     share = together(found)

@@ -16,10 +16,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from analysis.kernel_names import makes_products
-from analysis.peaks import Device
-from analysis.precisions import PRECISIONS, TENSOR_UNITS, unit_of
-from analysis.recorded import torch_dtype
+from analysis.devices.peaks import Device
+from analysis.devices.precisions import PRECISIONS, TENSOR_UNITS, unit_of
+from analysis.trace.kernel_names import makes_products
+from analysis.trace.operations import torch_dtype
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -146,7 +146,7 @@ class _Formatter(argparse.HelpFormatter):
 
 def number_of_bytes(text: str) -> int:
     """A `type=` for amounts of memory."""
-    from analysis.memories import parse_bytes
+    from analysis.devices.memory import parse_bytes
 
     try:
         return parse_bytes(text)

@@ -14,9 +14,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from analysis.largest_batch import MOST
-from analysis.precisions import PRECISIONS
-from analysis.requests import amount
+from analysis.devices.precisions import PRECISIONS
+from analysis.footprint.step.largest_batch import MOST
+from analysis.formula.algebra.constraints import amount
 from results.records import Cell
 from runners.footprint_fit import Fitting
 from runners.plan import Grid, auto_key

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analysis.precisions import PRECISIONS
+from analysis.devices.precisions import PRECISIONS
 from runners import devices
 from runners.arguments import Parser, add_format, names, number
 from runners.exits import FAILED, INTERRUPTED, Mistake, exit_code, guarded
@@ -66,8 +66,8 @@ def _run(options: argparse.Namespace) -> int:
 
 def failed(seen: Seen) -> int:
     """0, or 1 where a worker died or a unit, memory or launches have no number."""
-    from analysis.ceilings import best
-    from analysis.machines import bandwidth, launch_cost
+    from analysis.devices.ceilings import best
+    from analysis.profile.machine import bandwidth, launch_cost
 
     for threads in seen.threads:
         mine = seen.of(threads)

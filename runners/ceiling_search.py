@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from analysis.precisions import PRECISIONS
-from analysis.telemetry import Reading, mean_sm_clock_hz
+from analysis.devices.precisions import PRECISIONS
+from analysis.devices.telemetry import Reading, mean_sm_clock_hz
 from measure.trials import CACHE, ESSENTIAL, SPENT, Trial, titled
 from results.records import Ceiling
 from runners.ceiling_tasks import Timed

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from analysis.precisions import PRECISIONS
+from analysis.devices.precisions import PRECISIONS
 from measure.trials import Move, Trial, moves, sweep
 from results.records import Ceiling
 

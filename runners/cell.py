@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from analysis.precisions import PRECISIONS, Precision
+from analysis.devices.precisions import PRECISIONS, Precision
 from results.records import Ceiling, Cell, Operation, ProfiledOperation, Storage
 from runners import passes
 from runners.batches import Batches, in_layout
@@ -313,7 +313,7 @@ def _compile(step: Any, clock: Any) -> float:
 
 def _executed(traced: Trace) -> dict[str, int]:
     """ "kind/dtype" → model FLOP of a real step: what `Run.executed` holds."""
-    from analysis.numerators import count_table
+    from analysis.utilization.numerators import count_table
 
     by_kind = count_table(traced.operations).flop_by_kind_dtype
     return {f"{kind}/{dtype}": flop for (kind, dtype), flop in sorted(by_kind.items())}

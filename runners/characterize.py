@@ -55,7 +55,7 @@ def _run(options: Namespace) -> int:
 
 
 def _grouping(options: Namespace) -> Any:
-    from analysis.fathom_groups import FATHOM
+    from analysis.characterize.fathom_groups import FATHOM
 
     try:
         return FATHOM.moved(options.place)
@@ -67,7 +67,7 @@ def _peaks(options: Namespace) -> dict[str, float]:
     """Unit → the best FLOP/s that --ceilings has, of the threads that the shares are of; empty without a file."""
     if options.ceilings is None:
         return {}
-    from analysis.ceilings import best
+    from analysis.devices.ceilings import best
     from runners import ceiling_files
 
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from analysis.precisions import PRECISIONS
+from analysis.devices.precisions import PRECISIONS
 from results.records.characterization import EXECUTIONS, MODES
 from runners.arguments import Parser, add_format, names, number, sizes
 from runners.characterized import OWN

@@ -62,7 +62,7 @@ def record(request: Request) -> Characterization:
     """The rows of one recording. Raises ValueError where the workload cannot be built or fails."""
     import torch
 
-    from analysis.precisions import PRECISIONS
+    from analysis.devices.precisions import PRECISIONS
     from measure import precision as flags
     from measure.recorded_steps import record as recorded
     from measure.step_state import naming_faults
@@ -154,7 +154,7 @@ def _compiled(step: ModelStep, asked: Recording) -> ModelStep:
 
 def _traced(step: ModelStep) -> tuple[Any, int | None, str]:
     """The exact operations of the step, the most bytes that live at once, and what there is to say of them."""
-    from analysis.footprint import footprint
+    from analysis.footprint.step.live_bytes import footprint
     from measure.operations import trace_step
     from measure.step_model import traced_on_fakes
 
@@ -213,7 +213,7 @@ def _plain(number: int, part: str, timed: tuple[Timed, ...]) -> Iterator[Recorde
 
 def _usual(steps: Sequence[RecordedStep]) -> list[int]:
     """The places of the profiled steps that are joined with the exact operations."""
-    from analysis.mix import kept
+    from analysis.characterize.operation_mix import kept
 
     mine = kept([step for step in steps if step.part == PROFILED])
     middle = statistics.median(step.time_s for step in mine)

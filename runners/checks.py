@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from analysis import peaks
-from analysis.telemetry import EVENT_REASONS
-from analysis.utilization import HARMLESS_REASONS
+from analysis.devices import peaks
+from analysis.devices.telemetry import EVENT_REASONS
+from analysis.utilization.utilization import HARMLESS_REASONS
 from measure import environment
 from measure.counters.registry import COUNTERS, install_line
 from measure.telemetry import DeviceTelemetry, open_device

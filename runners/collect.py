@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from analysis.precisions import PRECISIONS, unit_of
-from analysis.work_times import works_of
+from analysis.devices.precisions import PRECISIONS, unit_of
+from analysis.utilization.work_times import works_of
 from measure.protocols import Protocol
 from results.errors import Inconsistent, StoreFault
 from results.records import MEASURED, Cell, ProfiledOperation, Record, Run, Sample, Telemetry, digest

@@ -153,7 +153,7 @@ def _exactly(model: str, hyper: dict[str, Any], options: Namespace, sizes: Seque
 
 
 def _answer(model: str, size: int, recording: Recording, rows: Sequence[FlopCount]) -> Counted:
-    from analysis.kinds import cost, not_understood
+    from analysis.operators.registry import cost, not_understood
     from cleaning.accounts.backward import backward
     from cleaning.accounts.causes import CAUSES
     from cleaning.accounts.reconcile import PHASES, at_least, exact, reconcile, unknown_calls

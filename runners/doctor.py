@@ -16,8 +16,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analysis import peaks
-from analysis.precisions import UNITS
+from analysis.devices import peaks
+from analysis.devices.precisions import UNITS
 from reports.columns import WIDTH
 from runners.arguments import Parser, add_format
 from runners.exits import FAILED, Mistake, exit_code, guarded

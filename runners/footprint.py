@@ -19,7 +19,7 @@ from runners.model_options import check_models, hyper_of
 from runners.progress import passing
 
 if TYPE_CHECKING:
-    from analysis.memories import Memory
+    from analysis.devices.memory import Memory
     from reports.footprint import Answer, Fitted
     from reports.footprint_checkpoints import Checkpoints
     from runners.footprint_steps import Asked, Traced
@@ -113,7 +113,7 @@ class Steps:
 
 def memory_of(name: str, memory_bytes: int | None) -> Memory | None:
     """The memory that is to be fitted into; None: none was asked for. Raises Mistake for a device of unknown memory."""
-    from analysis import memories
+    from analysis.devices import memory as memories
 
     if not name and memory_bytes is None:
         return None
@@ -128,7 +128,7 @@ def memory_of(name: str, memory_bytes: int | None) -> Memory | None:
 
 
 def _fitted(steps: Steps, options: Namespace, memory: Memory) -> Fitted:
-    from analysis.cudnn_workspaces import convolves
+    from analysis.footprint.step.cudnn_workspaces import convolves
     from reports.footprint import Fitted
     from runners.footprint_fit import fit
 
@@ -140,11 +140,11 @@ def _fitted(steps: Steps, options: Namespace, memory: Memory) -> Fitted:
 
 
 def _answer(steps: Steps, options: Namespace, fitted: Fitted | None) -> Answer:
-    from analysis.caching_allocator import replay
-    from analysis.cudnn_workspaces import with_workspaces
-    from analysis.footprint import footprint
-    from analysis.ordering import minimal
-    from analysis.workspaces import allowance, unforeseen, where_there_is_room
+    from analysis.footprint.schedule.minimum import minimal
+    from analysis.footprint.step.caching_allocator import replay
+    from analysis.footprint.step.cudnn_workspaces import with_workspaces
+    from analysis.footprint.step.live_bytes import footprint
+    from analysis.footprint.step.workspaces import allowance, unforeseen, where_there_is_room
     from reports.footprint import Answer
     from runners.footprint_fit import capability
 
@@ -201,7 +201,7 @@ def _notes(options: Namespace, found: Any) -> list[str]:
 
 def too_large(model: str, fitted: Fitted) -> str:
     """That not even the smallest batch fits, in one line."""
-    from analysis.requests import amount
+    from analysis.formula.algebra.constraints import amount
 
     least, available = fitted.least_batch, fitted.fit.available_bytes
     needed = amount(fitted.fit.needed[least], "B")

@@ -17,9 +17,9 @@ def check(asked: Asked, batch_size: int, device: str) -> Checked:
     """Raises what the step raises; MemTracker's own faults are the row's reason."""
     import torch
 
-    from analysis.caching_allocator import replay
-    from analysis.footprint import footprint
-    from analysis.workspaces import allowance, where_there_is_room
+    from analysis.footprint.step.caching_allocator import replay
+    from analysis.footprint.step.live_bytes import footprint
+    from analysis.footprint.step.workspaces import allowance, where_there_is_room
     from measure import allocations
 
     step = traced(asked, batch_size)
@@ -65,7 +65,7 @@ def check(asked: Asked, batch_size: int, device: str) -> Checked:
 
 
 def _on_cuda(make: Any, device: str) -> dict[str, Any]:
-    from analysis.memory_history import rows
+    from analysis.footprint.step.allocator_history import rows
     from measure.allocations import on_cuda
 
     counters, snapshot = on_cuda(make, device)

@@ -1,7 +1,7 @@
 """What checkpointing would bring a step, and the largest batch that would fit: no step with checkpoints is traced.
 
-The choices are those of `analysis.checkpointing.curve` at the batch that is asked for. The largest batch of each is
-where the lines of two small batches, changed in the same way, cross the memory.
+The choices are those of `analysis.footprint.step.checkpointing.curve` at the batch that is asked for. The largest batch
+of each is where the lines of two small batches, changed in the same way, cross the memory.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from analysis.checkpointing import Choice, checkpointed, curve, stretches_of
-from analysis.largest_batch import MOST, SMALL, Fit, Lines
+from analysis.footprint.step.checkpointing import Choice, checkpointed, curve, stretches_of
+from analysis.footprint.step.largest_batch import MOST, SMALL, Fit, Lines
 from reports.footprint_checkpoints import Checkpoints
 from runners.footprint_fit import capability, moments
 

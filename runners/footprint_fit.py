@@ -1,4 +1,5 @@
-"""The largest batch of a step that fits into a memory: traces at the batches that `analysis.largest_batch` asks for.
+"""The largest batch of a step that fits into a memory: traces at the batches that
+`analysis.footprint.step.largest_batch` asks for.
 
 What has to fit is the highest moment's live bytes and the workspaces that it cannot do without. What the margin is for
 is not counted: the device's context, the rounding of blocks and what the allocator cannot use. cuDNN's workspaces are
@@ -11,10 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from analysis.cudnn_workspaces import with_workspaces
-from analysis.footprint import BEFORE, footprint, live_bytes
-from analysis.largest_batch import SMALL, Fit, Lines, largest_batch
-from analysis.workspaces import allowance
+from analysis.footprint.step.cudnn_workspaces import with_workspaces
+from analysis.footprint.step.largest_batch import SMALL, Fit, Lines, largest_batch
+from analysis.footprint.step.live_bytes import BEFORE, footprint, live_bytes
+from analysis.footprint.step.workspaces import allowance
 from runners.batches import FEW_BATCHES, MORE_BATCHES, SMALL_BATCH_BYTES
 from runners.exits import Mistake
 
@@ -107,7 +108,7 @@ def _lying(step: Traced) -> int:
 
 def capability(name: str) -> str | None:
     """The compute capability of a device of the table of peaks; None for any other."""
-    from analysis.peaks import lookup
+    from analysis.devices.peaks import lookup
 
     known = lookup(name) if name else None
     return known.compute_capability if known else None

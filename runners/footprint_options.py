@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from analysis.precisions import PRECISIONS
+from analysis.devices.precisions import PRECISIONS
 from runners.arguments import MARGIN_RATIO, Parser, add_format, number, number_of_bytes
 from runners.footprint_steps import NONE
 from runners.model_options import LAYOUTS, MODEL, add_model

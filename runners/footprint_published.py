@@ -11,15 +11,15 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from analysis.published_memory import MATERIALIZED, Published, as_measured, predicted_bytes
+from analysis.footprint.step.published import MATERIALIZED, Published, as_measured, predicted_bytes
 from results.records.footprint import Predicted
 from runners.footprint_steps import Asked, traced
 
 
 def predict(row: Published) -> Predicted:
     """Our prediction of one published number. Raises what the step raises."""
-    from analysis.footprint import footprint
-    from analysis.workspaces import allowance
+    from analysis.footprint.step.live_bytes import footprint
+    from analysis.footprint.step.workspaces import allowance
 
     asked = Asked(
         row.model, row.precision, row.optimizer, accumulate=row.accumulate, hyper=dict(row.hyper or {}), loop=row.loop

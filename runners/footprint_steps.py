@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from analysis.precisions import PRECISIONS
+from analysis.devices.precisions import PRECISIONS
 from results.errors import Unavailable
 from results.records import Operation, Storage
 from runners.counted import LARGEST_REAL

@@ -22,9 +22,9 @@ from runners.model_options import check_models, hyper_of
 from runners.progress import passing
 
 if TYPE_CHECKING:
-    from analysis.formula import Term
-    from analysis.symbolic import Derived
-    from analysis.symbolic_table import Convention
+    from analysis.formula.derivation.derive import Derived
+    from analysis.formula.derivation.symbolic_table import Convention
+    from analysis.formula.derivation.totals import Term
     from reports.formulas import Answer
     from runners.formula_points import Subject
 
@@ -43,8 +43,8 @@ def _run(options: Namespace) -> int:
         from runners.files import reserve
 
         reserve(options.out)
-    from analysis.sampling import Unfitted
-    from analysis.solving import NoSolution
+    from analysis.formula.algebra.solve import NoSolution
+    from analysis.formula.derivation.sampling import Unfitted
     from measure.collector import collector_off
     from runners.formula_points import NotBuilt
 
@@ -77,8 +77,8 @@ def _tell(found: Answer, options: Namespace) -> int:
 
 def answer(options: Namespace) -> Answer:
     """Everything that is asked of the model's formulas. Raises Mistake, NotBuilt, Unfitted or NoSolution."""
-    from analysis import formula
-    from analysis.sampling import Restructured, Unfitted
+    from analysis.formula.derivation import totals as formula
+    from analysis.formula.derivation.sampling import Restructured, Unfitted
     from reports.formulas import Answer
     from runners import formula_questions as questions
     from runners.formula_branches import branched
@@ -152,8 +152,8 @@ def _derived(
 
 def _formulas(subject: Subject, symbols: Sequence[str], looked_at: Any, convention: Any) -> Derived:
     """The formulas in these symbols. Raises Alone for one that the model takes one value of."""
-    from analysis import symbolic
-    from analysis.sampling import Restructured, Unfitted
+    from analysis.formula.derivation import derive as symbolic
+    from analysis.formula.derivation.sampling import Restructured, Unfitted
     from runners.formula_branches import branched, repeated
     from runners.formula_points import NotBuilt, alone, axes
 
@@ -170,7 +170,7 @@ def _formulas(subject: Subject, symbols: Sequence[str], looked_at: Any, conventi
 
 def _unknown(derived: Any) -> dict[str, str]:
     """Quantity → why it has no formula: operations that no rule understands."""
-    from analysis.formula import FLOP
+    from analysis.formula.derivation.totals import FLOP
 
     names = ", ".join(derived.not_understood)
     return dict.fromkeys(FLOP, f"no rule understands {names}") if names else {}
@@ -186,7 +186,7 @@ def _without(derived: Any) -> tuple[str, ...]:
 
 def _idle(whole: Mapping[str, Any], symbols: Sequence[str]) -> tuple[str, ...]:
     """A note on symbols that change nothing."""
-    from analysis.symbols import names
+    from analysis.formula.algebra.expressions import names
 
     seen = set().union(*(names(formula) for formula in whole.values() if formula is not None))
     idle = [name for name in symbols if name not in seen]
@@ -195,7 +195,7 @@ def _idle(whole: Mapping[str, Any], symbols: Sequence[str]) -> tuple[str, ...]:
 
 def _subject(options: Namespace) -> Subject:
     """The model with its sizes. Raises Mistake where it cannot be what it says."""
-    from analysis.precisions import PRECISIONS
+    from analysis.devices.precisions import PRECISIONS
     from runners.counted import get
     from runners.formula_points import Subject, limits, names_of, smallest
 
@@ -220,7 +220,7 @@ def _subject(options: Namespace) -> Subject:
 
 def _optimizer(options: Namespace) -> str:
     if options.rules == CATAMOUNT:
-        from analysis.catamount import optimizer_of
+        from analysis.catamount.rules import optimizer_of
 
         return optimizer_of(options.model)
     return "sgd"
@@ -244,21 +244,21 @@ def _fixed(options: Namespace) -> Mapping[str, int]:
     """Sizes that the convention knows one value of."""
     if options.rules != CATAMOUNT:
         return {}
-    from analysis.catamount_terms import FIXED
+    from analysis.catamount.graph_terms import FIXED
 
     return FIXED.get(options.model, {})
 
 
 def _convention(options: Namespace, subject: Subject, symbols: Sequence[str]) -> tuple[Convention, list[Term]]:
     """What is counted how, and what the convention adds to this model beside its operations."""
-    from analysis.symbolic_table import OWN, Convention
+    from analysis.formula.derivation.symbolic_table import OWN, Convention
 
     if options.rules != CATAMOUNT:
         return OWN, []
-    from analysis.catamount import KEPT, RULES, footprint
-    from analysis.catamount_terms import terms
-    from analysis.formula import Term
-    from analysis.symbols import parse, symbol
+    from analysis.catamount.graph_terms import terms
+    from analysis.catamount.rules import KEPT, RULES, footprint
+    from analysis.formula.algebra.expressions import parse, symbol
+    from analysis.formula.derivation.totals import Term
 
     names = {size: name for name, size in subject.symbols.items()}
     sizes = {**subject.sizes, BATCH: subject.batch_size}

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
-from analysis.branches import change
-from analysis.fitting import Point
-from analysis.sampling import Axis, Restructured, Sample
-from analysis.symbolic import Uninterpolated
+from analysis.formula.derivation.branches import change
+from analysis.formula.derivation.derive import Uninterpolated
+from analysis.formula.derivation.interpolate import Point
+from analysis.formula.derivation.sampling import Axis, Restructured, Sample
 from runners.formula_lines import parted_at
 from runners.formula_points import NotBuilt, Subject, step_at
 

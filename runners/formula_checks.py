@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from analysis.branches import difference
-from analysis.fitting import value_of
-from analysis.sampling import Restructured, Unfitted
-from analysis.symbolic_table import check
+from analysis.formula.derivation.branches import difference
+from analysis.formula.derivation.interpolate import value_of
+from analysis.formula.derivation.sampling import Restructured, Unfitted
+from analysis.formula.derivation.symbolic_table import check
 from runners.exits import Mistake
 from runners.formula_points import BATCH, NotBuilt
 

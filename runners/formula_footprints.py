@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from analysis import footprint_formula
-from analysis.fitting import Point, told, value_of
-from analysis.footprint import footprint
-from analysis.footprint_forms import peak_of
-from analysis.formula import Expr
-from analysis.ordering import minimal
-from analysis.sampling import Sample
-from analysis.symbolic import Derived
+from analysis.footprint.schedule.minimum import minimal
+from analysis.footprint.step.live_bytes import footprint
+from analysis.formula.derivation import footprint as footprint_formula
+from analysis.formula.derivation.derive import Derived
+from analysis.formula.derivation.footprint_terms import peak_of
+from analysis.formula.derivation.interpolate import Point, told, value_of
+from analysis.formula.derivation.sampling import Sample
+from analysis.formula.derivation.totals import Expr
 from runners.formula_points import BATCH, NotBuilt
 
 EAGER, MINIMAL = footprint_formula.QUANTITIES

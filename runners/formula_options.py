@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from analysis.precisions import PRECISIONS
+from analysis.devices.precisions import PRECISIONS
 from runners.arguments import Parser, add_format, names
 from runners.model_options import MODEL, add_model
 from workloads.catalogue import OPTIMIZERS, OWN

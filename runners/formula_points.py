@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from analysis.fitting import Point, told
-from analysis.sampling import Axis, NoSample, Sample, spread
+from analysis.formula.derivation.interpolate import Point, told
+from analysis.formula.derivation.sampling import Axis, NoSample, Sample, spread
 from results.errors import Unavailable
 
 BATCH = "batch"

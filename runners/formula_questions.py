@@ -11,17 +11,17 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from analysis.evaluation import rows
-from analysis.formula import QUANTITIES
-from analysis.growth import derivative, elasticity, leading, limit
-from analysis.lengths import Lengths, named, read
-from analysis.precisions import PRECISIONS
-from analysis.requests import request
-from analysis.solving import solve
-from analysis.spread import padded, spread
-from analysis.sweeps import MOST_POINTS, axes, points
-from analysis.sweeps import point as parse_point
-from analysis.symbols import Expr, names, symbol
+from analysis.devices.precisions import PRECISIONS
+from analysis.formula.algebra.asymptotics import derivative, elasticity, leading, limit
+from analysis.formula.algebra.constraints import request
+from analysis.formula.algebra.evaluate import rows
+from analysis.formula.algebra.expressions import Expr, names, symbol
+from analysis.formula.algebra.length_cost import padded, spread
+from analysis.formula.algebra.length_distribution import Lengths, named, read
+from analysis.formula.algebra.parameter_grid import MOST_POINTS, axes, points
+from analysis.formula.algebra.parameter_grid import point as parse_point
+from analysis.formula.algebra.solve import solve
+from analysis.formula.derivation.totals import QUANTITIES
 from reports.formulas import Growth, Solved, Varied, measure
 from runners.arguments import choice_error
 from runners.exits import Mistake
@@ -129,8 +129,8 @@ class Asked:
         known = {name: formula for name, formula in whole.items() if formula is not None}
         found = {**known, **{short: known[name] for short, name in SHORT.items() if name in known}}
         if self.rates is not None:
-            from analysis.bounds import time_bound
-            from analysis.symbols import rational
+            from analysis.formula.algebra.expressions import rational
+            from analysis.formula.derivation.bounds import time_bound
 
             peak, bandwidth = self.rates.peak_flop_per_s, self.rates.bandwidth_bytes_per_s
             if whole["model_flop"] is not None:
@@ -254,7 +254,7 @@ def _lengths(text: str) -> Lengths:
 
 
 def _rates(device: str, precision: str) -> Any:
-    from analysis.bounds import rates
+    from analysis.formula.derivation.bounds import rates
 
     try:
         return rates(device, PRECISIONS[precision].matmul_unit)

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from analysis.work_times import images_of
+from analysis.utilization.work_times import images_of
 from measure.protocols import TIMED_WORKS, Protocol
 from results.errors import Unavailable
 from results.records import Cell, ProfiledOperation

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from analysis.precisions import PRECISIONS
+from analysis.devices.precisions import PRECISIONS
 from results.errors import Unavailable
 
 

@@ -89,7 +89,7 @@ def _width(options: Namespace) -> int | None:
 
 def _conserved(profile: StepProfile) -> int:
     """0; 1 with a line where the parts are not the whole, which no profile should show."""
-    from analysis.step_tree import conservation, tree
+    from analysis.profile.module_tree import conservation, tree
     from reports.profile_summary import conservation_lines
 
     nodes = tree(profile)
@@ -132,7 +132,7 @@ def _probe(worker: Any, options: Namespace) -> Probed:
 
 def _machine(worker: Any, options: Namespace, probed: Probed, rows: list[Ceiling] | None) -> Machine:
     """What the step is held against. Ceilings that could not be found are told, and cost their own figures alone."""
-    from analysis.machines import machine_of
+    from analysis.profile.machine import machine_of
     from runners.fault import Fault
 
     facts = probed.environment

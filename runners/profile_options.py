@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from analysis.precisions import PRECISIONS
+from analysis.devices.precisions import PRECISIONS
 from runners.arguments import Parser, add_format, names, number
 from runners.model_options import LAYOUTS, MODEL, add_model
 from runners.profile_settings import DEFAULTS

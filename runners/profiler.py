@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from analysis.step_tree import tree
+from analysis.profile.module_tree import tree
 from measure.counters.running import evaluating
 from measure.step_profile import expect_module, profile_step
 from measure.step_watch import Watch

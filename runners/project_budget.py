@@ -1,7 +1,7 @@
 """`python -m runners.project --budget "64 GPU-days"`, and `--reach LOSS`: what a budget buys, and what a loss takes.
 
-For a transformer by a law of loss in parameters and tokens (`analysis/language_laws.py`), for a domain of
-`analysis/domains/` or a file like those by its own learning curve; on a device by its peak and the utilization that
+For a transformer by a law of loss in parameters and tokens (`analysis/project/compute/scaling_laws.py`), for a domain
+of `analysis/domains/` or a file like those by its own learning curve; on a device by its peak and the utilization that
 published runs predict. With every input that has an interval the answers have one, by Monte Carlo with a fixed seed.
 """
 

@@ -1,7 +1,8 @@
 """`python -m runners.project --compute`: training compute from GPU-hours, or GPU-hours from FLOP, with an interval.
 
-Peak × hours × utilization, the last predicted from published runs and our own (`analysis/compute.py`), and what the
-hours cost at the caller's prices. Nothing is trained, timed or downloaded.
+Peak × hours × utilization, the last predicted from published runs and our own
+(`analysis/project/compute/gpu_hours.py`), and what the hours cost at the caller's prices. Nothing is trained, timed or
+downloaded.
 """
 
 from __future__ import annotations
@@ -60,9 +61,9 @@ def _run(options: Namespace) -> int:
 
 def told(options: Namespace, device: Reached, given: dict[str, Any]) -> Told:
     """The answers of the options on this device."""
-    from analysis.compute import flop_of, gpu_hours_of
-    from analysis.expenses import expenses as costs
-    from analysis.uncertain import Uncertain, answers, exactly, tornado
+    from analysis.project.compute.gpu_hours import flop_of, gpu_hours_of
+    from analysis.project.frontier.prices import expenses as costs
+    from analysis.stats.intervals import Uncertain, answers, exactly, tornado
     from reports.project_compute import Told
 
     hours, flop = options.gpu_hours, options.flop

@@ -8,16 +8,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from analysis import accelerator, frontier, memories
-from analysis import domain as domains
-from analysis.accelerator import Accelerator
-from analysis.domain import Domain
-from analysis.domain_budget import Curve
-from analysis.domain_draws import inputs as domain_inputs
-from analysis.expenses import expenses as costs
-from analysis.published import family_of
-from analysis.shipped_formulas import Formulas, shipped
-from analysis.uncertain import Input, answers, tornado
+from analysis.devices import memory as memories
+from analysis.project.compute.budget import Curve
+from analysis.project.compute.published_runs import family_of
+from analysis.project.frontier import accelerator, frontier
+from analysis.project.frontier import domain as domains
+from analysis.project.frontier.accelerator import Accelerator
+from analysis.project.frontier.domain import Domain
+from analysis.project.frontier.monte_carlo import inputs as domain_inputs
+from analysis.project.frontier.prices import expenses as costs
+from analysis.project.frontier.shipped_formulas import Formulas, shipped
+from analysis.stats.intervals import Input, answers, tornado
 from reports.project_budget import Told
 from runners.arguments import choice_error
 from runners.exits import Mistake

@@ -10,8 +10,8 @@ from runners.exits import FAILED, Mistake
 from runners.progress import passing
 
 if TYPE_CHECKING:
-    from analysis.domain import Domain
-    from analysis.shipped_formulas import Formulas
+    from analysis.project.frontier.domain import Domain
+    from analysis.project.frontier.shipped_formulas import Formulas
 
 BATCH = "batch"
 
@@ -21,8 +21,8 @@ def derived(domain: Domain, rules: str) -> Formulas | int:
 
     The exit code, after one line on stderr, where it has none. Raises Mistake for a model or size that cannot be.
     """
-    from analysis.sampling import Unfitted
-    from analysis.shipped_formulas import Formulas
+    from analysis.formula.derivation.sampling import Unfitted
+    from analysis.project.frontier.shipped_formulas import Formulas
     from results.errors import Unavailable
     from runners import formula_options
     from runners.exits import Mistake as Wrong

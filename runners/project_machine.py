@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from analysis.precisions import PRECISIONS, TENSOR_UNITS
+from analysis.devices.precisions import PRECISIONS, TENSOR_UNITS
 from runners.arguments import Parser, choice_error, number
 from runners.exits import Mistake
 
 if TYPE_CHECKING:
-    from analysis.compute import Predicted
-    from analysis.peaks import Device
-    from analysis.uncertain import Uncertain
+    from analysis.devices.peaks import Device
+    from analysis.project.compute.gpu_hours import Predicted
+    from analysis.stats.intervals import Uncertain
     from reports.project_words import Reached
 
 LEAST, MOST = 1e-9, 1e60
@@ -101,8 +101,8 @@ def reached_of(options: Namespace, device: Device | None, unit: str, peak: float
     """What of this peak a training reaches: as the options give it, else as runs predict it. Raises Mistake."""
     if options.utilization is not None:
         return _machine(options, device, unit, peak, source, _utilization(options, unit))
-    from analysis import published
-    from analysis.compute import TooFew, predicted
+    from analysis.project.compute import published_runs as published
+    from analysis.project.compute.gpu_hours import TooFew, predicted
     from runners.project_runs import own_runs
 
     if unit not in published.CLASS_OF_UNIT:
@@ -142,7 +142,7 @@ def _machine(
     guess: Predicted | None = None,
     left_out: Mapping[str, int] | None = None,
 ) -> Reached:
-    from analysis import peaks
+    from analysis.devices import peaks
     from reports.project_words import Reached
 
     name = peaks.spelling(device, options.device) if device else options.device
@@ -152,7 +152,7 @@ def _machine(
 
 def _device(options: Namespace) -> Device | None:
     """The row of the table; None for another device whose peak the caller gives."""
-    from analysis import peaks
+    from analysis.devices import peaks
 
     device = peaks.lookup(options.device)
     if device is None and options.peak is None:
@@ -169,7 +169,7 @@ def _peak(options: Namespace, device: Device | None, unit: str) -> tuple[float, 
         return options.peak, "given"
     assert device is not None
     if unit not in device.peaks:
-        from analysis import peaks
+        from analysis.devices import peaks
 
         fitting = [name for name, each in PRECISIONS.items() if each.matmul_unit in device.peaks]
         name = peaks.spelling(device, options.device)
@@ -190,6 +190,6 @@ def _utilization(options: Namespace, unit: str) -> Uncertain:
 
 def _given(given: Range, confidence: float, scale: str) -> Uncertain:
     """The caller's number or interval."""
-    from analysis.uncertain import between, exactly
+    from analysis.stats.intervals import between, exactly
 
     return exactly(given.low) if given.low == given.high else between(given.low, given.high, confidence, scale)

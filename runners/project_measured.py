@@ -13,9 +13,9 @@ from runners.exits import Mistake
 from runners.project_replicas import reduction
 
 if TYPE_CHECKING:
-    from analysis.accelerator import Accelerator
-    from analysis.domain import Domain
-    from analysis.shipped_formulas import Formulas
+    from analysis.project.frontier.accelerator import Accelerator
+    from analysis.project.frontier.domain import Domain
+    from analysis.project.frontier.shipped_formulas import Formulas
     from reports.project_words import Reached
     from reports.projection_timed import Timed
 
@@ -36,8 +36,8 @@ def add_measured(made: Parser) -> None:
 
 def timed(options: Namespace, domain: Domain, target: Accelerator, formulas: Formulas) -> Timed | None:
     """The answers by draws, None where nothing asks for them. Raises Mistake or ValueError."""
-    from analysis import domain_draws
-    from analysis.uncertain import Uncertain, answers, tornado
+    from analysis.project.frontier import monte_carlo
+    from analysis.stats.intervals import Uncertain, answers, tornado
     from reports.projection_timed import Timed
     from runners.project_machine import expenses
     from runners.project_told import told_given
@@ -48,9 +48,9 @@ def timed(options: Namespace, domain: Domain, target: Accelerator, formulas: For
         raise Mistake("--rows: expected --measured with it")
     if not (reached or given or options.tornado or options.epochs != 1 or reduce_s):
         return None
-    inputs = {**domain_draws.inputs(domain), **({"utilization": reached.utilization} if reached else {}), **given}
-    training = domain_draws.Training(options.devices, options.epochs, reduce_s)
-    function = domain_draws.projected(domain, formulas, target, training)
+    inputs = {**monte_carlo.inputs(domain), **({"utilization": reached.utilization} if reached else {}), **given}
+    training = monte_carlo.Training(options.devices, options.epochs, reduce_s)
+    function = monte_carlo.projected(domain, formulas, target, training)
     found = answers(function, inputs, options.confidence)
     if found["steps"].value < 1:
         batch = options.devices * domain.sub_batch
@@ -77,8 +77,8 @@ def _reached(options: Namespace, domain: Domain, target: Accelerator) -> Reached
     for name in ("compute_ratio", "memory_ratio"):
         if getattr(options, name) is not None:
             raise Mistake(f"--{name.replace('_', '-')}: expected without --{asked[0]}, which takes its place")
-    from analysis import peaks
-    from analysis.published import family_of
+    from analysis.devices import peaks
+    from analysis.project.compute.published_runs import family_of
     from runners.project_machine import reached_of
 
     known = family_of(domain.model)

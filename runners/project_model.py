@@ -15,9 +15,9 @@ from runners.project_replicas import add_replicas
 from runners.project_told import add_output, reserve_all, tell
 
 if TYPE_CHECKING:
-    from analysis.accelerator import Accelerator
-    from analysis.domain import Domain
-    from analysis.shipped_formulas import Formulas
+    from analysis.project.frontier.accelerator import Accelerator
+    from analysis.project.frontier.domain import Domain
+    from analysis.project.frontier.shipped_formulas import Formulas
     from reports.projection import Told
 
 RULES = ("catamount", "flopledger")
@@ -112,7 +112,7 @@ def _run(options: Namespace) -> int:
 
 def answer(domain: Domain, target: Accelerator, formulas: Formulas, must_fit: bool = False) -> Told:
     """The whole projection. Raises ValueError for what cannot be, and for a sub-batch that does not fit if it must."""
-    from analysis import frontier, frontier_laws
+    from analysis.project.frontier import frontier, frontier_laws
     from reports.projection import Told
 
     spread = frontier.spread(domain, formulas, target)
@@ -140,7 +140,9 @@ def answer(domain: Domain, target: Accelerator, formulas: Formulas, must_fit: bo
 
 def target_of(options: Namespace) -> Accelerator:
     """The accelerator that the options say. Raises ValueError for one that cannot be."""
-    from analysis import accelerator, paper, ppopp2019
+    from analysis.project.frontier import accelerator
+    from analysis.project.papers import ppopp2019
+    from analysis.project.papers import results as paper
 
     target = ppopp2019.target_of(paper.inputs("ppopp2019"))
     if options.device:
@@ -164,7 +166,7 @@ def target_of(options: Namespace) -> Accelerator:
 
 def _domain(options: Namespace) -> Domain:
     """The file's domain, with what the options change. Raises ValueError or Mistake."""
-    from analysis import domain as domains
+    from analysis.project.frontier import domain as domains
 
     path = _path(options.file)
     tables = _tables(path)
@@ -180,7 +182,7 @@ def _domain(options: Namespace) -> Domain:
 
 
 def _path(file: str | None) -> Path:
-    from analysis import domain as domains
+    from analysis.project.frontier import domain as domains
 
     names = domains.shipped_names()
     if file is None:
@@ -207,7 +209,7 @@ def _tables(path: Path) -> dict[str, object]:
 def _formulas(domain: Domain, rules: str | None) -> Formulas | int:
     """Those that are shipped, else the model's own; the exit code where it has none. rules: None for Catamount's where
     these are shipped, else ours."""
-    from analysis.shipped_formulas import shipped
+    from analysis.project.frontier.shipped_formulas import shipped
 
     known = shipped(rules or RULES[0]).get(domain.model)
     if known is not None and not set(domain.sizes) - set(known.sizes):

@@ -6,7 +6,7 @@ from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
-from analysis.paper import PAPERS
+from analysis.project.papers.results import PAPERS
 from runners.arguments import Parser, add_format
 from runners.exits import guarded
 
@@ -33,7 +33,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _run(options: Namespace) -> int:
-    from analysis.ppopp2019_case import reproduced
+    from analysis.project.papers.ppopp2019_case_study import reproduced
     from reports import frontier
     from runners.files import put, reserve
 

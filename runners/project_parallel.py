@@ -1,7 +1,7 @@
 """`python -m runners.project --parallel`: a transformer's training step over many devices, split every way that fits.
 
-Memory, communication and a floor for the step's time of each way (`analysis/parallelism.py`), the fastest first.
-Nothing is run.
+Memory, communication and a floor for the step's time of each way (`analysis/project/parallelism/step.py`), the fastest
+first. Nothing is run.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analysis.precisions import PRECISIONS
+from analysis.devices.precisions import PRECISIONS
 from runners.arguments import Parser, add_format, choice_error, number
 from runners.exits import Mistake, guarded
 from runners.project_machine import positive
 
 if TYPE_CHECKING:
-    from analysis.parallelism import Cluster
-    from analysis.transformer import Transformer
+    from analysis.project.parallelism.step import Cluster
+    from analysis.project.parallelism.transformer import Transformer
 
 EXAMPLES = """examples:
   python -m runners.project --parallel --parameters 70e9 --devices 64 --batch 512 --device "NVIDIA H100 80GB HBM3"
@@ -68,7 +68,7 @@ def _add_cluster(made: Parser) -> None:
 
 
 def _add_plan(made: Parser) -> None:
-    from analysis.transformer import RECOMPUTE
+    from analysis.project.parallelism.transformer import RECOMPUTE
 
     group = made.add_argument_group("only plans with")
     for name, words in (("tensor", "devices a matrix"), ("pipeline", "stages"), ("micro", "sequences at once")):
@@ -84,7 +84,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _run(options: Namespace) -> int:
-    from analysis.parallel_plans import plans
+    from analysis.project.parallelism.plans import plans
     from reports.project_parallel import Told, to_text
     from runners.files import put, reserve
 
@@ -105,7 +105,7 @@ def _run(options: Namespace) -> int:
 
 
 def _model(options: Namespace) -> Transformer:
-    from analysis.transformer import Transformer
+    from analysis.project.parallelism.transformer import Transformer
     from runners.project_transformer import shape
 
     sizes = [options.layers, options.width, options.heads]
@@ -122,9 +122,9 @@ def _cluster(options: Namespace) -> Cluster:
     """The devices. Raises Mistake."""
     from dataclasses import replace
 
-    from analysis import peaks
-    from analysis.interconnects import between, within
-    from analysis.parallelism import Cluster
+    from analysis.devices import peaks
+    from analysis.devices.interconnects import between, within
+    from analysis.project.parallelism.step import Cluster
 
     device = peaks.lookup(options.device)
     if device is None or device.bandwidth_bytes_per_s is None:
@@ -141,7 +141,7 @@ def _cluster(options: Namespace) -> Cluster:
 
 
 def _memory(options: Namespace) -> float:
-    from analysis import memories
+    from analysis.devices import memory as memories
     from runners.project_transformer import SPARE
 
     if options.memory is not None:
@@ -156,7 +156,7 @@ def _memory(options: Namespace) -> float:
 
 
 def _link(side: str, name: str | None) -> Any:
-    from analysis.interconnects import links
+    from analysis.devices.interconnects import links
 
     if name is None:
         return None
@@ -169,7 +169,7 @@ def _nothing(options: Namespace, model: Transformer, cluster: Cluster, fixed: di
     """Why there is no plan: none divides, or none fits."""
     from dataclasses import replace
 
-    from analysis.parallel_plans import plans
+    from analysis.project.parallelism.plans import plans
 
     roomy = plans(model, options.devices, options.batch, replace(cluster, memory_bytes=float("inf")), fixed)
     if not roomy:

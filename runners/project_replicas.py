@@ -10,10 +10,10 @@ from runners.arguments import Parser, choice_error, number
 from runners.exits import Mistake
 
 if TYPE_CHECKING:
-    from analysis.accelerator import Accelerator
-    from analysis.collectives import Group
-    from analysis.interconnects import Link
-    from analysis.peaks import Device
+    from analysis.devices.interconnects import Link
+    from analysis.devices.peaks import Device
+    from analysis.project.frontier.accelerator import Accelerator
+    from analysis.project.parallelism.collectives import Group
 
 OF_LINKS = ("within", "between", "node", "link_ratio")
 
@@ -38,7 +38,7 @@ def reduction(options: Namespace, target: Accelerator) -> tuple[Callable[[float]
             if getattr(options, name) is not None:
                 raise Mistake(f"--{name.replace('_', '-')}: expected --devices of 2 or more with it")
         return None, ""
-    from analysis.collectives import all_reduce_s
+    from analysis.project.parallelism.collectives import all_reduce_s
 
     group = _group(options)
     words = group.slowest().name
@@ -50,8 +50,8 @@ def reduction(options: Namespace, target: Accelerator) -> tuple[Callable[[float]
 
 def _group(options: Namespace) -> Group:
     """The devices and their links. Raises Mistake."""
-    from analysis import interconnects, peaks
-    from analysis.collectives import Group
+    from analysis.devices import interconnects, peaks
+    from analysis.project.parallelism.collectives import Group
 
     node = min(options.node or interconnects.NODE_DEVICES, options.devices)
     if options.devices % node:
@@ -69,7 +69,7 @@ def _link(
     side: str, options: Namespace, device: Device | None, own: Callable[[Device], Link], needed: bool
 ) -> Link | None:
     """The one that the options name, else the device's own. Raises Mistake where there is none and it is needed."""
-    from analysis.interconnects import links
+    from analysis.devices.interconnects import links
 
     name = getattr(options, side)
     if name is not None:

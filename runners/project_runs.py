@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from analysis.published import Observation, ours
+from analysis.project.compute.published_runs import Observation, ours
 from results.records import MEASURED
 from runners.exits import Mistake
 

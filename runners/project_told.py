@@ -12,7 +12,7 @@ from runners.arguments import Parser, add_format
 from runners.exits import Mistake
 
 if TYPE_CHECKING:
-    from analysis.uncertain import Answer, Swing, Uncertain
+    from analysis.stats.intervals import Answer, Swing, Uncertain
 
 ENDINGS = (".png", ".svg")
 
@@ -71,7 +71,7 @@ def _ends(answer: Answer, swings: Sequence[Swing]) -> bool:
 
 def spent(options: Namespace, peak_flop_per_s: float, draws: Mapping[str, Any]) -> tuple[Any, Any]:
     """(FLOP, GPU-hours) of the budget for draws of the utilization."""
-    from analysis.compute import flop_of, gpu_hours_of
+    from analysis.project.compute.gpu_hours import flop_of, gpu_hours_of
 
     amount, unit = options.budget
     if unit == FLOP:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from analysis import language_laws as laws
-from analysis.expenses import expenses as costs
-from analysis.transformer import Transformer
-from analysis.uncertain import Input, Uncertain, answers, medians, tornado
+from analysis.project.compute import scaling_laws as laws
+from analysis.project.frontier.prices import expenses as costs
+from analysis.project.parallelism.transformer import Transformer
+from analysis.stats.intervals import Input, Uncertain, answers, medians, tornado
 from reports.project_budget import Fit, Told
 from reports.project_words import Reached, amount
 from runners.arguments import choice_error
@@ -20,7 +20,7 @@ from runners.exits import Mistake
 from runners.project_told import asked, spent, told_given
 
 if TYPE_CHECKING:
-    from analysis.parallelism import Cluster
+    from analysis.project.parallelism.step import Cluster
 
 HEAD = 128
 ASPECT = 128
@@ -93,7 +93,7 @@ def _function(options: Namespace, law: laws.Law, peak: float) -> Callable[[Mappi
     """What the answers are of draws of the inputs."""
 
     def of(draws: Mapping[str, Any]) -> dict[str, Any]:
-        from analysis.compute import gpu_hours_of
+        from analysis.project.compute.gpu_hours import gpu_hours_of
 
         constants = {name: draws.get(name, value) for name, value in law.constants().items()}
         size = None if options.parameters is None else options.parameters + 0 * draws["utilization"]
@@ -188,7 +188,7 @@ def _fit(options: Namespace, parameters: float, critical_tokens: float) -> Fit |
     cluster = _cluster(options)
     if cluster is None or not (math.isfinite(parameters) and math.isfinite(critical_tokens)):
         return None
-    from analysis.parallel_plans import plans
+    from analysis.project.parallelism.plans import plans
 
     model = shape(parameters, options.sequence, options.vocabulary)
     if model.parameters > MOST_OVER * parameters:
@@ -208,8 +208,8 @@ def _batch(sequences: float, devices: int) -> int:
 
 def _least(model: Transformer, critical_tokens: float, options: Namespace, cluster: Cluster) -> int | None:
     """The fewest in powers of two; weights alone say how many it takes at least."""
-    from analysis.parallel_plans import plans
-    from analysis.parallelism import WEIGHT_BYTES
+    from analysis.project.parallelism.plans import plans
+    from analysis.project.parallelism.step import WEIGHT_BYTES
 
     devices = 2 ** max(0, math.ceil(math.log2(WEIGHT_BYTES * model.parameters / cluster.memory_bytes)))
     while devices <= MOST_DEVICES:
@@ -221,10 +221,11 @@ def _least(model: Transformer, critical_tokens: float, options: Namespace, clust
 
 
 def _cluster(options: Namespace) -> Cluster | None:
-    from analysis import memories, peaks
-    from analysis.interconnects import between, within
-    from analysis.parallelism import Cluster
-    from analysis.precisions import PRECISIONS
+    from analysis.devices import memory as memories
+    from analysis.devices import peaks
+    from analysis.devices.interconnects import between, within
+    from analysis.devices.precisions import PRECISIONS
+    from analysis.project.parallelism.step import Cluster
 
     device, memory = peaks.lookup(options.device), memories.lookup(options.device)
     if device is None or memory is None or device.bandwidth_bytes_per_s is None:

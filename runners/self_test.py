@@ -17,8 +17,8 @@ from dataclasses import asdict, dataclass, replace
 from statistics import fmean
 from typing import Any
 
-from analysis import peaks
-from analysis.precisions import PRECISIONS
+from analysis.devices import peaks
+from analysis.devices.precisions import PRECISIONS
 from results.errors import Unavailable, one_line
 
 OK, FAILED_CHECK, NOT_AVAILABLE = "ok", "failed", "unavailable"
@@ -191,7 +191,7 @@ def _count(asked: Asked) -> Checked:
     """The exact count of a step, on fake tensors ÷ PyTorch's own count of the operations that the device ran."""
     from torch.utils.flop_counter import FlopCounterMode
 
-    from analysis.kinds import cost
+    from analysis.operators.registry import cost
     from runners.footprint_steps import Asked as Step
     from runners.footprint_steps import parts, traced
 
@@ -208,7 +208,7 @@ def _count(asked: Asked) -> Checked:
 
 def _energy(asked: Asked) -> Checked:
     """Energy by the board's counter ÷ polled power × time, while products run."""
-    from analysis.telemetry import mean_power_w
+    from analysis.devices.telemetry import mean_power_w
     from measure.clocks import clock_for
     from measure.telemetry import Sampler, open_device
 
@@ -258,7 +258,7 @@ def _ieee(asked: Asked) -> Checked:
 
 def _intervals(asked: Asked) -> Checked:
     """How many of eight 95 % intervals cover the mean of all blocks."""
-    from analysis.statistics import summarise
+    from analysis.stats.summary import summarise
     from measure.clocks import clock_for
 
     product, times = _long_product(asked)

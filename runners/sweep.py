@@ -275,8 +275,8 @@ def _store(options: argparse.Namespace, resumed: Path | None, grid: Grid, probed
 
 
 def _peak_row(facts: dict[str, Any]) -> dict[str, Any] | None:
-    """A copy of the device's row of analysis/peaks.csv; None where it has none."""
-    from analysis.peaks import lookup
+    """A copy of the device's row of analysis/devices/peaks.csv; None where it has none."""
+    from analysis.devices.peaks import lookup
 
     device = lookup(str(facts.get("name") or ""), facts.get("multiprocessors"))
     if device is None:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analysis.precisions import PRECISIONS
+from analysis.devices.precisions import PRECISIONS
 from measure.counters.registry import COUNTERS
 from results.records import RECORDERS
 from runners.arguments import (

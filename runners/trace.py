@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Callable
 
-    from analysis.peaks import Device
+    from analysis.devices.peaks import Device
     from measure.traces.recording import Recording
     from reports.trace_data import Trace
 
@@ -226,7 +226,7 @@ def _device(parser: Parser, name: str | None) -> Device | None:
     """The peaks of a device that the caller names, which must be known."""
     if name is None:
         return None
-    from analysis import peaks
+    from analysis.devices import peaks
 
     device = peaks.lookup(name)
     if device is None:
@@ -237,7 +237,7 @@ def _device(parser: Parser, name: str | None) -> Device | None:
 
 def _known(name: str) -> Device | None:
     """The peaks of the device that the recording names, if the table has them."""
-    from analysis import peaks
+    from analysis.devices import peaks
 
     device = peaks.lookup(name) if name else None
     return None if device is None else _by_own_name(device, name)
@@ -247,7 +247,7 @@ def _by_own_name(device: Device, name: str) -> Device:
     """The peaks as those of the device that was asked for: a row may serve several."""
     from dataclasses import replace
 
-    from analysis import peaks
+    from analysis.devices import peaks
 
     return replace(device, name=peaks.spelling(device, name))
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from made_up_runs import MANIFEST, SITTING, Unsynced, operations, storages
 
-from analysis.telemetry import Reading
+from analysis.devices.telemetry import Reading
 from measure.timing import Block
 from results.records import Ceiling, Cell, FlopCount
 from results.store.disk import Disk

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from analysis import kinds
+from analysis.operators import registry as kinds
 from measure.fast_count import FastCount, fast_count
 from measure.predict.executed import traced
 

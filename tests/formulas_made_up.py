@@ -8,7 +8,7 @@ from typing import Any
 import sympy
 from hypothesis import strategies as st
 
-from analysis.symbols import symbol
+from analysis.formula.algebra.expressions import symbol
 
 NAMES = ("batch", "hidden", "seq")
 SYMBOLS = tuple(symbol(name) for name in NAMES)

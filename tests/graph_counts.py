@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from analysis.kinds import not_understood, total
+from analysis.operators.registry import not_understood, total
 from measure.fake import fake_mode, to_fake
 from measure.operations import trace_step
 from results.records import Operation, Storage

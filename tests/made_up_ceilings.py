@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from analysis.precisions import PRECISIONS
+from analysis.devices.precisions import PRECISIONS
 from measure.trials import moves, sweep, titled
 from reports.ceilings import Seen
 from results.records import Ceiling

@@ -7,7 +7,7 @@ from dataclasses import replace
 from statistics import median
 from typing import Any
 
-from analysis import peaks
+from analysis.devices import peaks
 from results.records import Ceiling, Operation, ProfiledOperation, Run, Sample, Storage, header
 from results.records import Parameters as Asked
 

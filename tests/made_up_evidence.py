@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from analysis import peaks
-from analysis.theory import FLOP_PER_NATIVE
+from analysis.devices import peaks
+from analysis.utilization.counter_operators import FLOP_PER_NATIVE
 from cleaning.evidence import facts_of
 from results.records import (
     Ceiling,

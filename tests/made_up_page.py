@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-from analysis.numerators import Counted
+from analysis.utilization.numerators import Counted
 from cleaning.conventions import FILE as FLOP_COUNTS
 from cleaning.pipeline import Cleaned
 from reports.build import Built, View

@@ -17,7 +17,7 @@ import pytest
 from nsys_export import Export
 from real_sweeps import ENVIRON, ROOT
 
-from analysis.recorded import is_product
+from analysis.trace.operations import is_product
 from measure.traces.nvtx_names import parse
 
 SOURCE = Path(__file__).with_suffix(".c")

@@ -57,6 +57,6 @@ def recorded(build: Any, work: str = "batch") -> tuple[ProfiledOperation, ...]:
 
 def table_flop(table: Sequence[Operation], *phases: str) -> int:
     """Model FLOP of some phases of a trace."""
-    from analysis.kinds import total
+    from analysis.operators.registry import total
 
     return int(total(o for o in table if o.phase in phases).model_flop)

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from analysis.recorded import is_product
+from analysis.trace.operations import is_product
 from cleaning.traces import CleanedTrace, clean
 from measure.traces.attribute import attribute
 from measure.traces.read import read

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from made_up_profile import step_of
 
-from analysis.advice import advise
+from analysis.profile.advice import advise
 from results.records.step_profile import Machine, StepOperation, StepProfile
 
 MACHINE = Machine(

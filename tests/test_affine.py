@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import pytest
 
-from analysis.affine import affine, line
+from analysis.stats.affine import affine, line
 
 
 def test_a_line_goes_through_every_point_to_the_unit() -> None:

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from analysis.telemetry import EVENT_REASONS, Reading
+from analysis.devices.telemetry import EVENT_REASONS, Reading
 from measure import amdsmi
 from measure.amdsmi import open_amdsmi
 from results.errors import DeviceLost, Unavailable

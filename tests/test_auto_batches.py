@@ -12,7 +12,7 @@ import pytest
 from fake_sitting import MEASURE, Scene, measured
 from real_sweeps import QUICK, sweep
 
-from analysis.largest_batch import Lines
+from analysis.footprint.step.largest_batch import Lines
 from results.store.manifest import read_manifest
 from results.store.store import read_run
 from runners import auto_batches, auto_planning

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from analysis.machines import machine_of
+from analysis.profile.machine import machine_of
 from measure import bandwidth, launches
 from measure.ceilings import Bench
 from measure.clocks import CpuClock, CudaClock

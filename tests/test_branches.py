@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from analysis.branches import change, difference
-from analysis.fitting import value_of
-from analysis.sampling import Axis, Restructured, Sample, derive
+from analysis.formula.derivation.branches import change, difference
+from analysis.formula.derivation.interpolate import value_of
+from analysis.formula.derivation.sampling import Axis, Restructured, Sample, derive
 from results.records import Operation, Storage
 from runners.formula_lines import is_own, parted_at, raised_at
 

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 from scipy import stats
 
-from analysis import numerators, work_times
-from analysis.numerators import profiled
+from analysis.utilization import numerators, work_times
+from analysis.utilization.numerators import profiled
 from reports.build import Built, build
 from reports.tables import to_text
 from results.errors import Inconsistent

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import pytest
 
-from analysis.caching_allocator import Pools
-from analysis.workspaces import HOPPER_BYTES
+from analysis.footprint.step.caching_allocator import Pools
+from analysis.footprint.step.workspaces import HOPPER_BYTES
 
 SIZES = {
     "weight": 10_000 * 50_000 * 4,

@@ -10,9 +10,10 @@ import pytest
 import sympy
 from made_up_operations import operation
 
-from analysis import catamount, kinds
-from analysis.catamount_loops import backward_step, forward_step
-from analysis.catamount_nodes import SCALAR, Node, Tensor, flop, footprint_of, parameters, pooled, traffic
+from analysis.catamount import rules as catamount
+from analysis.catamount.graph_nodes import SCALAR, Node, Tensor, flop, footprint_of, parameters, pooled, traffic
+from analysis.catamount.while_loops import backward_step, forward_step
+from analysis.operators import registry as kinds
 from results.records import Operation
 
 SQUARE, ROW = Tensor((4, 6)), Tensor((6,))

@@ -7,9 +7,9 @@ import csv
 import pytest
 import sympy
 
-from analysis.catamount_residual import CLASSES, DEPTHS, IMAGE, WIDTH
-from analysis.catamount_residual import sums as layers
-from analysis.catamount_terms import FIXED, GRAPHS, QUANTITIES, WHY, Term, nodes, terms
+from analysis.catamount.graph_terms import FIXED, GRAPHS, QUANTITIES, WHY, Term, nodes, terms
+from analysis.catamount.resnet_terms import CLASSES, DEPTHS, IMAGE, WIDTH
+from analysis.catamount.resnet_terms import sums as layers
 from workloads.catalogue import entry
 
 MODELS = ("wordlm", "charlm", "nmt", "speech", *DEPTHS)

@@ -13,8 +13,8 @@ from typing import Any
 import made_up_ceilings
 import pytest
 
-from analysis.machines import machine_of
-from analysis.telemetry import Reading
+from analysis.devices.telemetry import Reading
+from analysis.profile.machine import machine_of
 from measure.trials import ESSENTIAL, moves, sweep
 from reports.ceilings import Seen
 from results.records import Ceiling, header

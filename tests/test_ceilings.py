@@ -7,8 +7,8 @@ import itertools
 import pytest
 import torch
 
-from analysis.ceilings import best
-from analysis.precisions import PRECISIONS
+from analysis.devices.ceilings import best
+from analysis.devices.precisions import PRECISIONS
 from measure import ceilings as under_test
 from measure import trials
 from measure.ceilings import Bench, measure_ceilings

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from analysis.precisions import PRECISIONS
+from analysis.devices.precisions import PRECISIONS
 from measure.recorded_steps import record
 from measure.typed_steps import TypedStep, typed_steps
 from runners import characterize, characterize_files, characterize_options, characterize_plan, characterized

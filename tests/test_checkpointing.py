@@ -11,10 +11,10 @@ import pytest
 from checkpoint_nets import BLOCKS, NETS, Stretches
 from small_steps import check_laws, fake_trace, parts
 
-from analysis import kinds
-from analysis.checkpointing import checkpointed, curve, stretches_of, units
-from analysis.footprint import footprint, live_bytes
-from analysis.ordering import minimal
+from analysis.footprint.schedule.minimum import minimal
+from analysis.footprint.step.checkpointing import checkpointed, curve, stretches_of, units
+from analysis.footprint.step.live_bytes import footprint, live_bytes
+from analysis.operators import registry as kinds
 from measure.operations import Trace
 
 ALL = tuple((number, number) for number in range(BLOCKS))

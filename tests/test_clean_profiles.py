@@ -14,9 +14,9 @@ from recorded_nets import NETS
 from recordings import Tensor, a_run, call, mm, recorded, table_flop
 from small_steps import real_trace
 
-from analysis.numerators import profiled
-from analysis.recorded import is_product
-from analysis.work_times import epoch_parts
+from analysis.trace.operations import is_product
+from analysis.utilization.numerators import profiled
+from analysis.utilization.work_times import epoch_parts
 from cleaning.duplicates import counted_once
 from cleaning.instances import forest, instances, no_products
 from cleaning.profiles import PROFILE_STEPS, clean_instances, clean_profile, profile_counts

@@ -33,7 +33,7 @@ from made_up_kernels import (
 )
 from recordings import Tensor, a_run
 
-from analysis.numerators import Numerator, profiled
+from analysis.utilization.numerators import Numerator, profiled
 from cleaning.profiles import profile_counts
 from cleaning.recordings import clean_recording
 from cleaning.trace_totals import UNKNOWN_OPERATOR, PhaseTotal, Unnamed

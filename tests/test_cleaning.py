@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.kinds import PRODUCTS, TABLE, kind_of
-from analysis.theory import OPERATORS
+from analysis.operators.registry import PRODUCTS, TABLE, kind_of
+from analysis.utilization.counter_operators import OPERATORS
 from cleaning.conventions import extrapolation_checked, one_convention
 from cleaning.pipeline import FLOP_COUNTS, STEPS, clean, clean_records
 from cleaning.raw import records
@@ -180,7 +180,7 @@ def test_the_operators_of_torchs_own_counters_are_in_the_table() -> None:
 
 def test_model_kinds_are_those_whose_operations_are_model_flop() -> None:
     """By the rules themselves: model FLOP comes from the readers of products alone."""
-    products = {rule.kind for rule in TABLE.values() if "readers_products" in module_of(rule.reader)}
+    products = {rule.kind for rule in TABLE.values() if "read_products" in module_of(rule.reader)}
     assert products == set(PRODUCTS)
 
 

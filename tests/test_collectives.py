@@ -8,9 +8,17 @@ import math
 import numpy as np
 import pytest
 
-from analysis.collectives import Group, all_reduce_bytes, all_reduce_s, half_s, ring_bytes, send_s, tree_bytes
-from analysis.interconnects import Link, between, links, within
-from analysis.peaks import lookup
+from analysis.devices.interconnects import Link, between, links, within
+from analysis.devices.peaks import lookup
+from analysis.project.parallelism.collectives import (
+    Group,
+    all_reduce_bytes,
+    all_reduce_s,
+    half_s,
+    ring_bytes,
+    send_s,
+    tree_bytes,
+)
 
 FAST = Link("fast", "nvlink", 100.0, 2.0)
 SLOW = Link("slow", "network", 10.0, 3.0)

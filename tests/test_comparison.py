@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from analysis.comparison import Difference, difference, holm, verdict
-from analysis.statistics import effective_size, t_quantile
+from analysis.stats.comparison import Difference, difference, holm, verdict
+from analysis.stats.summary import effective_size, t_quantile
 from reports.compared import ACROSS, compared
 from results.records.comparisons import FASTER, ONLY_A, ONLY_B, SAME, SLOWER, UNKNOWN
 from results.store.store import read_run

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from analysis.peaks import all_devices
+from analysis.devices.peaks import all_devices
 from measure.traces.read import READERS
 
 ROOT = Path(__file__).parents[1]

@@ -7,9 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from analysis.compute import Spread, TooFew, flop_of, gpu_hours_of, left_out, pooled, predicted
-from analysis.published import Observation, observations
-from analysis.uncertain import Uncertain
+from analysis.project.compute.gpu_hours import Spread, TooFew, flop_of, gpu_hours_of, left_out, pooled, predicted
+from analysis.project.compute.published_runs import Observation, observations
+from analysis.stats.intervals import Uncertain
 
 
 def run(ratio: float, stack: str, generation: str = "8.0", family: str = "cnn", kind: str = "half") -> Observation:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from analysis.published import observations
+from analysis.project.compute.published_runs import observations
 from benchmarks.compute import made
 from reports import compute_page
 

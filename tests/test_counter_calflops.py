@@ -22,7 +22,7 @@ from counted_nets import (
 )
 from torch import nn
 
-from analysis.theory import OPERATORS
+from analysis.utilization.counter_operators import OPERATORS
 from measure.counters import calflops
 from measure.counters.wrapped import TORCH, Listener, _names
 from measure.places import ModulePaths

@@ -23,7 +23,7 @@ from counted_nets import (
 from deepspeed.profiling.flops_profiler import get_model_profile, profiler
 from torch import nn
 
-from analysis.theory import OPERATORS, kind_of_operator
+from analysis.utilization.counter_operators import OPERATORS, kind_of_operator
 from measure.counters import deepspeed
 from measure.counters.wrapped import TORCH, Listener, _names
 from measure.places import ModulePaths

@@ -12,8 +12,8 @@ from ptflops import get_model_complexity_info
 from ptflops.aten_ops import ATEN_OPS_MAPPING
 from torch import nn
 
-from analysis.kinds import PRODUCTS
-from analysis.theory import OPERATORS, kind_of_operator
+from analysis.operators.registry import PRODUCTS
+from analysis.utilization.counter_operators import OPERATORS, kind_of_operator
 from measure.counters import ptflops_aten
 from results.errors import Inconsistent
 from tests.module_walk import build, statistics

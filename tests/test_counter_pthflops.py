@@ -7,8 +7,8 @@ import torch
 from pthflops import count_ops, ops_fx
 from torch import nn
 
-from analysis.kinds import PRODUCTS
-from analysis.theory import OPERATORS, kind_of_operator
+from analysis.operators.registry import PRODUCTS
+from analysis.utilization.counter_operators import OPERATORS, kind_of_operator
 from measure.counters import pthflops
 from results.errors import Inconsistent, Unavailable
 from tests.module_walk import build, statistics

@@ -20,8 +20,8 @@ from counted_nets import (
 )
 from torch import nn
 
-from analysis.kinds import PRODUCTS
-from analysis.theory import OPERATORS
+from analysis.operators.registry import PRODUCTS
+from analysis.utilization.counter_operators import OPERATORS
 from measure.counters import thop as adapter
 from measure.counters.thop import profile, register_hooks  # thop itself warns when imported
 from results.errors import Inconsistent

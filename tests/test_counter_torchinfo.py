@@ -25,7 +25,7 @@ from counted_nets import (
 from torch import nn
 from torch.nn.utils import prune
 
-from analysis.theory import OPERATORS, kind_of_operator
+from analysis.utilization.counter_operators import OPERATORS, kind_of_operator
 from measure.counters import torchinfo as adapter
 from results.errors import Inconsistent
 

@@ -12,8 +12,8 @@ from ptflops import get_model_complexity_info
 from ptflops.pytorch_ops import FUNCTIONAL_MAPPING, TENSOR_OPS_MAPPING
 from torch import nn
 
-from analysis.kinds import PRODUCTS
-from analysis.theory import OPERATORS
+from analysis.operators.registry import PRODUCTS
+from analysis.utilization.counter_operators import OPERATORS
 from measure.counters import fvcore, ptflops
 from results.errors import Inconsistent
 from workloads import vision

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import pytest
 from made_up_runs import a_run
 
-from analysis.telemetry import Reading, energy
-from analysis.utilization import measurement
+from analysis.devices.telemetry import Reading, energy
+from analysis.utilization.utilization import measurement
 from cleaning import gates_device
 from measure import cpu_energy, environment
 from measure.cpu_energy import open_cpu

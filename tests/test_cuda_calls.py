@@ -14,7 +14,7 @@ from collections import Counter
 import pytest
 import torch
 
-from analysis.work_times import work_times, works_of
+from analysis.utilization.work_times import work_times, works_of
 from cleaning.profiles import clean_profile, profile_counts
 from measure import profiles
 from measure.clocks import CudaClock

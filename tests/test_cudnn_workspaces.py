@@ -9,13 +9,21 @@ from pathlib import Path
 import pytest
 from made_up_operations import operation
 
-from analysis import recorded_workspaces
-from analysis.caching_allocator import replay
-from analysis.cudnn_workspaces import FORWARD, INPUT, WEIGHT, Convolution, allowance_bytes, convolves, with_workspaces
-from analysis.footprint import BEFORE, live_bytes
-from analysis.recorded_workspaces import as_allowed
-from analysis.recorded_workspaces import recorded as histories
-from analysis.workspaces import where_there_is_room
+from analysis.footprint.step import cudnn_observations
+from analysis.footprint.step.caching_allocator import replay
+from analysis.footprint.step.cudnn_observations import as_allowed
+from analysis.footprint.step.cudnn_observations import recorded as histories
+from analysis.footprint.step.cudnn_workspaces import (
+    FORWARD,
+    INPUT,
+    WEIGHT,
+    Convolution,
+    allowance_bytes,
+    convolves,
+    with_workspaces,
+)
+from analysis.footprint.step.live_bytes import BEFORE, live_bytes
+from analysis.footprint.step.workspaces import where_there_is_room
 from reports.footprint_published import workspaces
 from results.records import Storage
 
@@ -185,8 +193,8 @@ def test_the_page_has_a_line_a_kind() -> None:
 
 @pytest.mark.parametrize("change", [("forward", "backward"), ("https://", "http://"), ("fp32", "fp8")])
 def test_a_row_that_is_none(change: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lines = recorded_workspaces.TABLE.read_text(encoding="utf-8").splitlines()[:2]
+    lines = cudnn_observations.TABLE.read_text(encoding="utf-8").splitlines()[:2]
     (tmp_path / "rows.csv").write_text("\n".join(lines).replace(*change), encoding="utf-8")
-    monkeypatch.setattr(recorded_workspaces, "TABLE", tmp_path / "rows.csv")
+    monkeypatch.setattr(cudnn_observations, "TABLE", tmp_path / "rows.csv")
     with pytest.raises(ValueError, match="expected one of"):
         histories.__wrapped__()

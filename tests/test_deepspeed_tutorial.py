@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from analysis.precisions import PRECISIONS
+from analysis.devices.precisions import PRECISIONS
 from measure.step_model import ModelStep, traced_on_fakes
 from measure.step_profile import profile_step
 from measure.step_table import module_rows, operation_rows

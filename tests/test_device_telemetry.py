@@ -8,7 +8,7 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from analysis.telemetry import Reading
+from analysis.devices.telemetry import Reading
 from measure import environment, telemetry
 from measure.telemetry import Adapter, DeviceFacts, open_device, state_before
 from measure.torch_build import torch_build

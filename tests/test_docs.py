@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from analysis.peaks import all_devices
-from analysis.precisions import PRECISIONS
+from analysis.devices.peaks import all_devices
+from analysis.devices.precisions import PRECISIONS
 from measure.protocols import CPU_PROTOCOL, CUDA_PROTOCOL
 from reports.words import digits, si, si_time
 from runners.__main__ import installed

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from analysis.telemetry import Reading
+from analysis.devices.telemetry import Reading
 from measure.counters.registry import COUNTERS
 from measure.cpu_energy import open_cpu
 from measure.nvml import POLLED

@@ -8,8 +8,8 @@ import numpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analysis.envelopes import Basis, above, largest
-from analysis.fitting import ONE, Atom, Form, value_of
+from analysis.formula.derivation.envelopes import Basis, above, largest
+from analysis.formula.derivation.interpolate import ONE, Atom, Form, value_of
 
 LEAST = {"batch": 1, "image": 5}
 ATOMS = (

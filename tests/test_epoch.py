@@ -13,7 +13,7 @@ import torch
 from test_cifar import IMAGES, made
 from torchvision.transforms import Compose
 
-from analysis.work_times import works_of
+from analysis.utilization.work_times import works_of
 from measure.protocols import Protocol
 from results.records import MEASURED, Cell
 from runners import batches as sources

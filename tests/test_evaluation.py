@@ -15,8 +15,8 @@ import sympy
 from formulas_made_up import NAMES, SYMBOLS, formulas, points
 from hypothesis import assume, given, settings
 
-from analysis.evaluation import partly, rows, value, values
-from analysis.symbols import names, symbol
+from analysis.formula.algebra.evaluate import partly, rows, value, values
+from analysis.formula.algebra.expressions import names, symbol
 
 B, H, S = SYMBOLS
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from analysis.fathom_groups import FATHOM, GROUPS, bare, group_of, type_of
-from analysis.kinds import KINDS
+from analysis.characterize.fathom_groups import FATHOM, GROUPS, bare, group_of, type_of
+from analysis.operators.registry import KINDS
 
 EXPECTED = {
     "A": "aten::add_ aten::mul aten::relu aten::sigmoid_backward aten::_softmax aten::_softmax_backward_data "

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from analysis.fathom_figure3 import figure3_groups
-from analysis.fathom_groups import FATHOM, GROUPS, MOST_UNCLASSIFIED_RATIO
-from analysis.mix import Mix
+from analysis.characterize.fathom_figure3 import figure3_groups
+from analysis.characterize.fathom_groups import FATHOM, GROUPS, MOST_UNCLASSIFIED_RATIO
+from analysis.characterize.operation_mix import Mix
 from reports import characterize_variants
 from reports.characterize import Seen, look, paper_name
 from reports.characterize_text import to_text

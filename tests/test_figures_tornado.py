@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from analysis.uncertain import Answer, Swing
+from analysis.stats.intervals import Answer, Swing
 from reports import style
 from reports.figures_tornado import tornadoes
 

@@ -8,7 +8,7 @@ import sympy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analysis.fitting import ONE, Atom, Fitter, plus, scaled, solve, through, times, value_of
+from analysis.formula.derivation.interpolate import ONE, Atom, Fitter, plus, scaled, solve, through, times, value_of
 
 B, W, IMAGE = Atom("b"), Atom("w"), Atom("i")
 POINTS = [

@@ -9,8 +9,8 @@ import pytest
 import sympy
 from made_up_operations import operation
 
-from analysis.footprint import BEFORE, CAST, CATEGORIES, Footprint, Held, Place, footprint
-from analysis.step_table import Table
+from analysis.footprint.step.live_bytes import BEFORE, CAST, CATEGORIES, Footprint, Held, Place, footprint
+from analysis.optables.builder import Table
 from results.errors import Inconsistent
 from results.records import Operation, Storage
 

@@ -15,7 +15,7 @@ from allocated import Moment, moments, peak_allocated, tracked
 from memory_steps import NETS, accumulated, met
 from small_steps import Build, fake_trace, parts, real_trace
 
-from analysis.footprint import footprint, live_bytes
+from analysis.footprint.step.live_bytes import footprint, live_bytes
 from measure.operations import Trace
 
 LOSS_BEFORE, NUMBER = 4, 8

@@ -300,8 +300,8 @@ def test_what_checkpoints_bring(nets: str, tmp_path: Path, capsys: pytest.Captur
     The first choice is the step as it is. The largest batch of another is that of brute force over its lines: the steps
     of that batch and of the next, traced and changed in the same way.
     """
-    from analysis.checkpointing import checkpointed, stretches_of
-    from analysis.footprint import footprint
+    from analysis.footprint.step.checkpointing import checkpointed, stretches_of
+    from analysis.footprint.step.live_bytes import footprint
     from runners.footprint_checkpoints import checkpoints
     from runners.footprint_fit import fit
     from runners.footprint_steps import Asked, Traced, traced

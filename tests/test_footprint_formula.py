@@ -10,19 +10,19 @@ from itertools import pairwise
 import pytest
 import sympy
 
-from analysis import symbolic
-from analysis.evaluation import partly
-from analysis.evaluation import value as value_at
-from analysis.fitting import ONE, Atom
-from analysis.footprint import footprint
-from analysis.footprint_formula import QUANTITIES, Footprints, Labelled, footprints, pieces, value
-from analysis.formula import expression
-from analysis.monotone import direction
-from analysis.ordering import minimal
-from analysis.requests import request
-from analysis.solving import solve
-from analysis.symbolic_table import Place
-from analysis.symbols import names, symbol
+from analysis.footprint.schedule.minimum import minimal
+from analysis.footprint.step.live_bytes import footprint
+from analysis.formula.algebra.constraints import request
+from analysis.formula.algebra.evaluate import partly
+from analysis.formula.algebra.evaluate import value as value_at
+from analysis.formula.algebra.expressions import names, symbol
+from analysis.formula.algebra.monotonicity import direction
+from analysis.formula.algebra.solve import solve
+from analysis.formula.derivation import derive as symbolic
+from analysis.formula.derivation.footprint import QUANTITIES, Footprints, Labelled, footprints, pieces, value
+from analysis.formula.derivation.interpolate import ONE, Atom
+from analysis.formula.derivation.symbolic_table import Place
+from analysis.formula.derivation.totals import expression
 from runners.counted import get
 from runners.formula_footprints import UNKNOWN
 from runners.formula_footprints import footprints as told_of

@@ -6,8 +6,8 @@ import pytest
 from memory_steps import NETS, accumulated
 from small_steps import fake_trace, parts, product, run
 
-from analysis.caching_allocator import replay
-from analysis.footprint import Footprint, Place, footprint
+from analysis.footprint.step.caching_allocator import replay
+from analysis.footprint.step.live_bytes import Footprint, Place, footprint
 from measure.operations import Trace
 
 ALWAYS = ("weight", "buffer", "optimizer_state")

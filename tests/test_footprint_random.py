@@ -13,8 +13,8 @@ import torch
 from small_steps import fake_trace, parts
 from torch import nn
 
-from analysis.footprint import Footprint, footprint
-from analysis.largest_batch import largest_batch
+from analysis.footprint.step.largest_batch import largest_batch
+from analysis.footprint.step.live_bytes import Footprint, footprint
 from measure.fake import fake_mode, to_fake
 from measure.operations import Trace, trace_step
 from workloads.training import OPTIMIZERS

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy
 import pytest
 
-from analysis.published_memory import Published, published
+from analysis.footprint.step.published import Published, published
 from benchmarks.footprint import read_published
 from reports.footprint_trainings import SOURCE, by_the_others, line, trainings
 from results.records.footprint import Predicted

@@ -11,9 +11,9 @@ from formulas_made_up import NAMES, SYMBOLS, formulas, polynomials
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analysis.forms import by_power, collected, expanded, factored, monomials, shortest
-from analysis.pretty import degree, pretty
-from analysis.symbols import names, parse, plain, symbol
+from analysis.formula.algebra.expressions import names, parse, plain, symbol
+from analysis.formula.algebra.format import degree, pretty
+from analysis.formula.algebra.simplify import by_power, collected, expanded, factored, monomials, shortest
 
 B, H, S = SYMBOLS
 L, V = symbol("layers"), symbol("vocab")

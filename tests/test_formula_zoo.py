@@ -9,11 +9,11 @@ import random
 import pytest
 import sympy
 
-from analysis import kinds
-from analysis.evaluation import value
-from analysis.formula import parts, totals
-from analysis.operands import numel
-from analysis.symbolic import formulas
+from analysis.formula.algebra.evaluate import value
+from analysis.formula.derivation.derive import formulas
+from analysis.formula.derivation.totals import parts, totals
+from analysis.operators import registry as kinds
+from analysis.operators.operands import numel
 from runners.counted import get
 from runners.formula_points import Subject, axes, limits, names_of, sampler, smallest
 

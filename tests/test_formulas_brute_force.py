@@ -16,8 +16,9 @@ import torch
 import torch.nn.functional as F
 from made_up_operations import operation
 
-from analysis import formulas, kinds
-from analysis import recurrent as recurrent_formulas
+from analysis.operators import products as formulas
+from analysis.operators import recurrent as recurrent_formulas
+from analysis.operators import registry as kinds
 
 MASKS = list(itertools.product((False, True), repeat=3))
 SHAPES_EACH = 34

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from analysis import domain as domains
-from analysis import first_order, frontier, frontier_laws
-from analysis.accelerator import Accelerator
-from analysis.domain import Domain
-from analysis.shipped_formulas import Formulas, shipped
-from analysis.symbols import parse
+from analysis.formula.algebra.expressions import parse
+from analysis.project.frontier import domain as domains
+from analysis.project.frontier import first_order, frontier, frontier_laws
+from analysis.project.frontier.accelerator import Accelerator
+from analysis.project.frontier.domain import Domain
+from analysis.project.frontier.shipped_formulas import Formulas, shipped
 
 TARGET = Accelerator("a", 1e12, 1e10, memory_bytes=5e6, compute_ratio=0.5, memory_ratio=0.5)
 

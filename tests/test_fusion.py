@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_up_operations import operation
 
-from analysis import kinds
-from analysis.fusion import fused
+from analysis.operators import registry as kinds
+from analysis.profile.fusion import fused
 from results.records import Operation, Storage
 
 X, W, Y = (2, 3, 8, 8), (5, 3, 3, 3), (2, 5, 8, 8)

@@ -8,8 +8,8 @@ from functools import cache
 import pytest
 from made_up_profile import MACHINE, PROFILE
 
-from analysis import kinds
-from analysis.fusion import fused
+from analysis.operators import registry as kinds
+from analysis.profile.fusion import fused
 from measure.operations import Trace, trace
 from measure.step_table import in_groups, operation_rows
 from reports.profile_words import DEPTHWISE, explained, movers

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from analysis import peaks
+from analysis.devices import peaks
 from cleaning.evidence import facts_of
 from cleaning.gates import GATES, judge
 from results.records.verdicts import FAIL, OPEN, PASS, Verdict

@@ -12,9 +12,19 @@ from formulas_made_up import NAMES, SYMBOLS, atoms, formulas, points, polynomial
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from analysis.evaluation import value
-from analysis.growth import Leading, Reaction, derivative, difference, elasticity, leading, limit, reactions, smooth
-from analysis.symbols import parse, symbol
+from analysis.formula.algebra.asymptotics import (
+    Leading,
+    Reaction,
+    derivative,
+    difference,
+    elasticity,
+    leading,
+    limit,
+    reactions,
+    smooth,
+)
+from analysis.formula.algebra.evaluate import value
+from analysis.formula.algebra.expressions import parse, symbol
 
 B, H, S = SYMBOLS
 

@@ -7,9 +7,9 @@ import random
 
 import pytest
 
-from analysis.functions import function_of, labels_of_types
-from analysis.heavy_tail import Fit, survival, tail
-from analysis.reconstructed import reconstructed
+from analysis.characterize.heavy_tail import Fit, survival, tail
+from analysis.characterize.layer_functions import function_of, labels_of_types
+from analysis.characterize.step_reconstruction import reconstructed
 from results.records.characterization import AloneTime, Characterization, OperationCost
 from tests.made_up_characterization import NET, recording, rows
 

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from recordings import Tensor, call
 
-from analysis import inferred
-from analysis.inferred import (
+from analysis.trace import conv_inference
+from analysis.trace.conv_inference import (
     Witnesses,
     can_come_out,
     can_return,
@@ -24,7 +24,7 @@ from analysis.inferred import (
     operands,
     window,
 )
-from analysis.recorded import product_flop
+from analysis.trace.operations import product_flop
 from results.errors import Unavailable
 from results.records import ProfiledOperation
 
@@ -107,7 +107,7 @@ def test_the_only_possible_output_needs_nothing_else() -> None:
 def test_what_can_come_out_is_what_brute_force_finds() -> None:
     for size, kernel in product((1, 2, 5, 9), (1, 2, 3)):
         found = set()
-        for dilation, stride in product(range(1, inferred.MOST_DILATION + 1), range(1, size + 40)):
+        for dilation, stride in product(range(1, conv_inference.MOST_DILATION + 1), range(1, size + 40)):
             for padding in range(dilation * (kernel - 1) + 1):
                 starts = range(0, size + 2 * padding - dilation * (kernel - 1), stride)
                 found.add(len(starts))

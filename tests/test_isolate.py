@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.theory import kind_of_operator
+from analysis.utilization.counter_operators import kind_of_operator
 from measure.counters import child, isolate
 from measure.counters.batch_law import extrapolate
 from measure.counters.isolate import batches_to_count, count_isolated

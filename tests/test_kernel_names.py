@@ -10,8 +10,8 @@ import made_up_kernels as names
 import pytest
 from kernel_names_by_library import NO_PRODUCTS, PRODUCTS, RECORDED
 
-from analysis import kernel_families, kernel_names
-from analysis.kernel_names import (
+from analysis.trace import kernel_families, kernel_names
+from analysis.trace.kernel_names import (
     CONVOLUTION,
     CONVOLUTION_HELPERS,
     family,

@@ -13,8 +13,9 @@ import torch
 from made_up_operations import operation
 from torch import nn
 
-from analysis import kinds, traffic
-from analysis.cost import Cost
+from analysis.operators import registry as kinds
+from analysis.operators import traffic
+from analysis.operators.cost import Cost
 from measure.operations import trace_step
 
 NAMES = [

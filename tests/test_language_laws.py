@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize_scalar
 
-from analysis.language_laws import (
+from analysis.project.compute.scaling_laws import (
     LAWS,
     Unreachable,
     critical_batch_tokens,
@@ -19,7 +19,7 @@ from analysis.language_laws import (
     optimum,
     tokens_for,
 )
-from analysis.uncertain import drawn
+from analysis.stats.intervals import drawn
 
 
 def of(value: float) -> np.ndarray:

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from analysis.largest_batch import Lines, largest_batch
+from analysis.footprint.step.largest_batch import Lines, largest_batch
 
 
 def brute(need, available: int, most: int) -> int:

@@ -16,10 +16,10 @@ from formulas_made_up import NAMES, SYMBOLS, formulas, polynomials
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analysis.evaluation import value
-from analysis.lengths import MOST, Lengths, named, of, quantile_place, read
-from analysis.spread import mean, padded, spread
-from analysis.symbols import symbol
+from analysis.formula.algebra.evaluate import value
+from analysis.formula.algebra.expressions import symbol
+from analysis.formula.algebra.length_cost import mean, padded, spread
+from analysis.formula.algebra.length_distribution import MOST, Lengths, named, of, quantile_place, read
 
 B, H, S = SYMBOLS
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from analysis import memories
-from analysis.peaks import all_devices
+from analysis.devices import memory as memories
+from analysis.devices.peaks import all_devices
 
 UNKNOWN = {"NVIDIA B300 SXM6 AC"}
 

@@ -5,7 +5,7 @@ That real devices record these names is for a GPU to say.
 
 from __future__ import annotations
 
-from analysis.memory_history import Rows, rows
+from analysis.footprint.step.allocator_history import Rows, rows
 
 PRODUCT = [
     {"name": "c10::cuda::CUDACachingAllocator::Native::NativeCachingAllocator::allocate(unsigned long)"},

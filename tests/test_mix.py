@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from analysis.characterized import compared, launching, linkage, mixes, steadiness, training_against_inference
-from analysis.fathom_groups import FATHOM
-from analysis.group_costs import densities, group_costs
-from analysis.mix import cumulative, labels, mix, types_for, vectors
-from analysis.over_threads import parallelism
-from analysis.ways import ratio_of_means, ways
+from analysis.characterize.execution_modes import ratio_of_means, ways
+from analysis.characterize.fathom_groups import FATHOM
+from analysis.characterize.group_costs import densities, group_costs
+from analysis.characterize.operation_mix import cumulative, labels, mix, types_for, vectors
+from analysis.characterize.summary import compared, launching, linkage, mixes, steadiness, training_against_inference
+from analysis.characterize.thread_scaling import parallelism
 from tests.made_up_characterization import NET, TALK, recording, rows, together
 
 
@@ -71,7 +71,7 @@ def test_types_for_a_part():
 )  # fmt: skip
 def test_the_papers_rows_need_as_many_types_as_counted_by_hand(workload: str, expected: int):
     """Of what is printed, as in memnet's 33 + 13 + 12 + 9 + 9 + 5 + 4 = 85 of 94."""
-    from analysis.fathom_figure3 import figure3
+    from analysis.characterize.fathom_figure3 import figure3
 
     assert types_for(figure3()[workload].values()) == expected
 

@@ -15,8 +15,10 @@ import test_kinds as table
 import test_readers as readers
 import test_traffic as bytes_of
 
-from analysis import arithmetic, formulas, kinds, recurrent, traffic
-from analysis.cost import Cost
+from analysis.operators import nonproducts, recurrent, traffic
+from analysis.operators import products as formulas
+from analysis.operators import registry as kinds
+from analysis.operators.cost import Cost
 
 Function = Callable[..., Any]
 
@@ -149,22 +151,22 @@ MUTATIONS: tuple[tuple[Any, str, Function, Function], ...] = (
     (recurrent, "recurrent_backward", doubled, recurrent_layers),
     (recurrent, "recurrent_cells", doubled, goldens.test_scalar_work_of_cells),
     (recurrent, "recurrent_cells_backward", nothing, a_reader("aten._thnn_fused_gru_cell_backward")),
-    (arithmetic, "batch_norm", doubled, a_reader("aten.native_batch_norm")),
-    (arithmetic, "batch_norm_backward", doubled, a_reader("aten.cudnn_batch_norm_backward")),
-    (arithmetic, "layer_norm", nothing, a_reader("aten.native_layer_norm")),
-    (arithmetic, "group_norm", doubled, a_reader("aten.native_group_norm")),
-    (arithmetic, "rms_norm", doubled, a_reader("aten._fused_rms_norm")),
-    (arithmetic, "log_softmax", doubled, a_reader("aten._log_softmax")),
-    (arithmetic, "nll_loss", nothing, a_training_step),
-    (arithmetic, "max_pool", doubled, a_reader("aten.max_pool2d_with_indices")),
-    (arithmetic, "avg_pool", doubled, a_reader("aten.avg_pool3d_backward")),
-    (arithmetic, "adaptive_avg_pool", doubled, a_reader("aten._adaptive_avg_pool2d")),
-    (arithmetic, "interpolate", doubled, a_reader("aten.upsample_bicubic2d")),
-    (arithmetic, "roi_align", doubled, a_reader("torchvision.roi_align")),
-    (arithmetic, "sgd", doubled, a_reader("aten._fused_sgd_")),
-    (arithmetic, "adam", doubled, a_reader("aten._fused_adamw_")),
-    (arithmetic, "ctc_loss", doubled, a_reader("aten._ctc_loss")),
-    (arithmetic, "fft", doubled, a_reader("aten._fft_c2r")),
+    (nonproducts, "batch_norm", doubled, a_reader("aten.native_batch_norm")),
+    (nonproducts, "batch_norm_backward", doubled, a_reader("aten.cudnn_batch_norm_backward")),
+    (nonproducts, "layer_norm", nothing, a_reader("aten.native_layer_norm")),
+    (nonproducts, "group_norm", doubled, a_reader("aten.native_group_norm")),
+    (nonproducts, "rms_norm", doubled, a_reader("aten._fused_rms_norm")),
+    (nonproducts, "log_softmax", doubled, a_reader("aten._log_softmax")),
+    (nonproducts, "nll_loss", nothing, a_training_step),
+    (nonproducts, "max_pool", doubled, a_reader("aten.max_pool2d_with_indices")),
+    (nonproducts, "avg_pool", doubled, a_reader("aten.avg_pool3d_backward")),
+    (nonproducts, "adaptive_avg_pool", doubled, a_reader("aten._adaptive_avg_pool2d")),
+    (nonproducts, "interpolate", doubled, a_reader("aten.upsample_bicubic2d")),
+    (nonproducts, "roi_align", doubled, a_reader("torchvision.roi_align")),
+    (nonproducts, "sgd", doubled, a_reader("aten._fused_sgd_")),
+    (nonproducts, "adam", doubled, a_reader("aten._fused_adamw_")),
+    (nonproducts, "ctc_loss", doubled, a_reader("aten._ctc_loss")),
+    (nonproducts, "fft", doubled, a_reader("aten._fft_c2r")),
     (traffic, "itemsize", doubled, bytes_moved),
 )
 

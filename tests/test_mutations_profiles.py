@@ -15,9 +15,12 @@ import test_ratios as ratio
 import test_recorded as recorded
 from naive import Convolution
 
-from analysis import formulas, numerators, recorded_forms, recorded_sizes
-from analysis import recorded as reading
-from analysis.recorded import floating_dtype
+from analysis.operators import products as formulas
+from analysis.trace import operations as reading
+from analysis.trace import output_shapes
+from analysis.trace import signatures as recorded_forms
+from analysis.trace.operations import floating_dtype
+from analysis.utilization import numerators
 from cleaning import duplicates, instances, profiles, ratios, undercounts
 from results.records import ProfiledOperation
 
@@ -184,8 +187,8 @@ MUTATIONS: tuple[tuple[Any, str, Function, Function], ...] = (
     (formulas, "convolution_backward", other_mask, its_gradients),
     (formulas, "convolution_backward", whole_mask, its_gradients),
     (formulas, "convolution_backward", whole_mask, clean.test_a_small_cnn_product_by_product),
-    (recorded_sizes, "window", without_dilation, a_convolution),
-    (recorded_sizes, "window", one_padding, a_convolution),
+    (output_shapes, "window", without_dilation, a_convolution),
+    (output_shapes, "window", one_padding, a_convolution),
     (reading, "_ALL", swapped, backends),
     (reading, "_ALL", careless, a_missing_mask),
     (instances, "number_of", everything, clean.test_calls_side_by_side_add_up),

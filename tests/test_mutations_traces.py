@@ -18,7 +18,7 @@ import test_kernel_names as names
 import test_trace_report as report
 import test_trace_witnesses as witnesses
 
-from analysis import inferred, kernel_names
+from analysis.trace import conv_inference, kernel_names
 from cleaning import (
     trace_counts,
     trace_duplicates,
@@ -146,7 +146,7 @@ ROWS: list[tuple[Any, str, Any, Function]] = [
         witnesses.test_products_inside_tell_how_many_gradients,
     ),
     (trace_sizes.Sizing, "_flop_inside", remembered, witnesses.test_equal_calls_are_counted_by_what_is_inside_each),
-    (inferred, "_common", any_of_them, witnesses.test_a_gradient_that_contradicts_the_next_call_gives_no_count),
+    (conv_inference, "_common", any_of_them, witnesses.test_a_gradient_that_contradicts_the_next_call_gives_no_count),
     (traces, "PHASES", STANDS_IN, clean.test_totals_by_phase),
     (traces, "lacks_kernels", always(False), clean.test_a_call_that_launched_nothing_counts_and_no_kernel_does),
     (trace_totals, "makes_products", always(True), clean.test_without_sizes_the_gap_stays_and_is_told),
@@ -158,8 +158,8 @@ ROWS: list[tuple[Any, str, Any, Function]] = [
     (trace_counts, "TENSOR_UNITS", re.compile("$x"), clean.test_counters_of_fp32_do_not_see_tensor_units),
     (trace_report, "whole_sum", known_sum, no_ratio),
     (trace_lines, "together", over_all_kernels, own_time),
-    (inferred, "_fits", always(True), inferring.test_a_later_tensor_that_cannot_come_out_is_left_out),
-    (inferred, "can_come_out", always(True), inferring.test_a_later_tensor_that_cannot_come_out_is_left_out),
+    (conv_inference, "_fits", always(True), inferring.test_a_later_tensor_that_cannot_come_out_is_left_out),
+    (conv_inference, "can_come_out", always(True), inferring.test_a_later_tensor_that_cannot_come_out_is_left_out),
 ]
 """Module, name, what takes its place, check."""
 

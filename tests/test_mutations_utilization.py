@@ -13,8 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from analysis import denominators, kinds, numerators, peaks, utilization
-from analysis.precisions import TENSOR_UNITS
+from analysis.devices import peaks
+from analysis.devices.precisions import TENSOR_UNITS
+from analysis.operators import registry as kinds
+from analysis.utilization import denominators, numerators, utilization
 from cleaning import conventions, selection
 from reports.build import Built, build
 from results.records import Operation

@@ -14,7 +14,7 @@ import pytest
 from nvtx_listener import export, listened, listener
 from recordings import a_run
 
-from analysis.kinds import cost
+from analysis.operators.registry import cost
 from cleaning.recordings import clean_recording
 from measure.traces.last_step import STEP, last_step
 from measure.traces.phases import OWN

@@ -25,7 +25,7 @@ from small_steps import (
 )
 from torch import nn
 
-from analysis.kinds import total
+from analysis.operators.registry import total
 from measure.fake import fake_mode, to_fake
 from measure.operations import StepParts, Trace, trace_step
 from results.records import Storage

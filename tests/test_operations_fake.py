@@ -23,7 +23,7 @@ from small_steps import (
 )
 from torch import nn
 
-from analysis.kinds import total
+from analysis.operators.registry import total
 from measure.fake import fake_mode, to_fake
 from measure.operations import StepParts, Trace, clear_cache, trace, trace_step
 from measure.sizes import plain, symbol

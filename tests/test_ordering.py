@@ -12,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_up_steps import Step, least_peak, ledger, operation, orders, peak_of, steps, tied
 
-from analysis import ordering, ordering_bound
-from analysis.footprint import footprint
-from analysis.ordering import Minimal, minimal
+from analysis.footprint.schedule import lower_bound
+from analysis.footprint.schedule import minimum as ordering
+from analysis.footprint.schedule.minimum import Minimal, minimal
+from analysis.footprint.step.live_bytes import footprint
 
 FEW = settings(max_examples=60, deadline=None)
 
@@ -202,7 +203,7 @@ def test_steps_that_are_too_large_to_search_have_both_ends_too(step: Step) -> No
     found = of(step)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ordering, "MOST_SEARCHED", 0)
-        patch.setattr(ordering_bound, "MOST_REACHED", 0)
+        patch.setattr(lower_bound, "MOST_REACHED", 0)
         large = of(step)
     assert large.lower_bound_bytes <= found.lower_bound_bytes
     assert found.minimal_bytes <= large.minimal_bytes <= found.eager_bytes
@@ -212,7 +213,7 @@ def test_steps_that_are_too_large_to_search_have_both_ends_too(step: Step) -> No
 TIED = """
 import random
 from made_up_steps import ledger, operation
-from analysis.ordering import minimal
+from analysis.footprint.schedule.minimum import minimal
 
 dice = random.Random(5)
 rows = [operation(n, dice.sample(range(n + 2), 2), [n + 2]) for n in range(60)]

@@ -12,9 +12,9 @@ from replayed import recorded
 from small_steps import fake_trace, parts, product, run
 from torch import nn
 
-from analysis.ordering import Minimal, minimal
-from analysis.ordering_graph import graph, with_views
-from analysis.ordering_lists import PREFERENCES, listed
+from analysis.footprint.schedule.dependencies import graph, with_views
+from analysis.footprint.schedule.list_scheduling import PREFERENCES, listed
+from analysis.footprint.schedule.minimum import Minimal, minimal
 from measure.operations import Trace
 from results.errors import Inconsistent
 

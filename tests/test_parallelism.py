@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from analysis.collectives import all_reduce_bytes
-from analysis.interconnects import Link
-from analysis.parallel_plans import candidates, plans
-from analysis.parallelism import Cluster, Plan, Unfit, groups, held, step, tensor_bytes, zero_bytes
-from analysis.published import observations
-from analysis.transformer import Transformer
+from analysis.devices.interconnects import Link
+from analysis.project.compute.published_runs import observations
+from analysis.project.parallelism.collectives import all_reduce_bytes
+from analysis.project.parallelism.plans import candidates, plans
+from analysis.project.parallelism.step import Cluster, Plan, Unfit, groups, held, step, tensor_bytes, zero_bytes
+from analysis.project.parallelism.transformer import Transformer
 
 GPT3 = Transformer(96, 12288, 96, 2048, 51200)
 A100 = Cluster(

@@ -10,8 +10,8 @@ from fast_nets import agree
 from random_nets import Net
 from torch import nn
 
-from analysis.roofline import against
-from analysis.step_tree import tree
+from analysis.profile.module_tree import tree
+from analysis.profile.roofline import against
 from measure.fast_count import fast_count
 from reports.profile_data import document
 from reports.profile_tree import tree_text

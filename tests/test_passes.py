@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_timing import FakeClock
 
-from analysis.work_times import works_of
+from analysis.utilization.work_times import works_of
 from measure.protocols import Protocol
 from measure.timing import Block, step_time_s
 from results.errors import Unavailable

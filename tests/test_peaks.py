@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from analysis import peaks
-from analysis.precisions import UNITS
+from analysis.devices import peaks
+from analysis.devices.precisions import UNITS
 
 T = 1e12
 ROOT = Path(__file__).parents[1]
@@ -351,6 +351,8 @@ def test_a_row_with_an_unknown_mark_is_refused() -> None:
 
 
 def test_import_needs_neither_torch_nor_pandas() -> None:
-    code = "import sys, analysis.peaks as p; p.lookup('x'); print({'torch', 'pandas', 'numpy'} & set(sys.modules))"
+    code = (
+        "import sys, analysis.devices.peaks as p; p.lookup('x'); print({'torch', 'pandas', 'numpy'} & set(sys.modules))"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout.strip() == "set()"

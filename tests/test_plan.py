@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.work_times import works_of
+from analysis.utilization.work_times import works_of
 from measure.counters.registry import COUNTERS
 from results.records import Cell, Run, header
 from runners.plan import (

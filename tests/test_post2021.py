@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from analysis import post2021
-from analysis.denominators import Denominator, ceiling_of, datasheet, user
-from analysis.numerators import Numerator
-from analysis.peaks import lookup
-from analysis.post2021 import CONVENTION, fp32_peak, numerators
-from analysis.utilization import Measurement, StepTime
+from analysis.devices.peaks import lookup
+from analysis.utilization import post2021
+from analysis.utilization.denominators import Denominator, ceiling_of, datasheet, user
+from analysis.utilization.numerators import Numerator
+from analysis.utilization.post2021 import CONVENTION, fp32_peak, numerators
+from analysis.utilization.utilization import Measurement, StepTime
 from reports.build import Built, build
 from reports.tables import to_text
 from results.records import Ceiling, Run, Utilization
@@ -233,5 +233,11 @@ def test_the_second_table_too() -> None:
 
 def test_the_document_names_the_files_and_options_that_exist(built: Built) -> None:
     text = DOCUMENT.read_text(encoding="utf-8")
-    for name in ("utilization_post2021.csv", "--convention post2021", "analysis/peaks.csv", "peak_source", "above_one"):
+    for name in (
+        "utilization_post2021.csv",
+        "--convention post2021",
+        "analysis/devices/peaks.csv",
+        "peak_source",
+        "above_one",
+    ):
         assert name in text

@@ -8,14 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from analysis import domain as domains
-from analysis import paper, ppopp2019, ppopp2019_case
-from analysis.accelerator import Accelerator
-from analysis.paper import ASSUMED, NOT, REPRODUCED, Cell, Ours
-from analysis.printed import Printed, amount, box
-from analysis.projected_lm import ProjectedLM
-from analysis.shipped_formulas import shipped
-from analysis.tiled import time_s
+from analysis.project.frontier import domain as domains
+from analysis.project.frontier.accelerator import Accelerator
+from analysis.project.frontier.cache_tiling import time_s
+from analysis.project.frontier.shipped_formulas import shipped
+from analysis.project.papers import ppopp2019, ppopp2019_case_study
+from analysis.project.papers import results as paper
+from analysis.project.papers.projected_lstm_lm import ProjectedLM
+from analysis.project.papers.results import ASSUMED, NOT, REPRODUCED, Cell, Ours
+from analysis.stats.printed_numbers import Printed, amount, box
 from reports.frontier import deviation, to_csv, to_json, to_markdown, to_text
 from reports.frontier_page import page
 
@@ -24,7 +25,7 @@ ROOT = Path(__file__).parents[1]
 
 @pytest.fixture(scope="module")
 def cells() -> dict[tuple[str, str, str], Cell]:
-    return {(cell.table, cell.row, cell.column): cell for cell in ppopp2019_case.reproduced()}
+    return {(cell.table, cell.row, cell.column): cell for cell in ppopp2019_case_study.reproduced()}
 
 
 def test_ours_stays_as_it_is_without_the_printed_results(
@@ -38,7 +39,7 @@ def test_ours_stays_as_it_is_without_the_printed_results(
         writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
         writer.writeheader()
         writer.writerows({**row, "value": ""} for row in rows)
-    without = ppopp2019_case.reproduced(tmp_path / "papers")
+    without = ppopp2019_case_study.reproduced(tmp_path / "papers")
     assert [cell.ours for cell in without] == [cell.ours for cell in cells.values()]
     assert {cell.paper for cell in without} == {None}
 

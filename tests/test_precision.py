@@ -9,8 +9,8 @@ import sys
 import pytest
 import torch
 
-from analysis.precision_flags import expected_cuda
-from analysis.precisions import PRECISIONS
+from analysis.devices.precision_flags import expected_cuda
+from analysis.devices.precisions import PRECISIONS
 from measure import precision as under_test
 from measure.precision import apply, check, read_flags, session, supported
 from results.errors import Unavailable
@@ -120,8 +120,8 @@ def test_mixed_setters_are_reported_and_do_not_raise():
     # in a process of its own: once mixed, legacy reads raise for good
     code = """
 import torch
-from analysis.precision_flags import expected_cuda
-from analysis.precisions import PRECISIONS
+from analysis.devices.precision_flags import expected_cuda
+from analysis.devices.precisions import PRECISIONS
 from measure.precision import apply, check, read_flags
 apply(PRECISIONS["fp32"], "cuda")
 torch.backends.cuda.matmul.fp32_precision = "tf32"

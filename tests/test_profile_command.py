@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from made_up_profile import MACHINE, PROFILE, profile
 
-from analysis.roofline import step_roof
-from analysis.step_tree import conservation, tree
+from analysis.profile.module_tree import conservation, tree
+from analysis.profile.roofline import step_roof
 from reports.tables import to_csv
 from results.records import Ceiling
 from runners import launch, profile_options, profile_settings

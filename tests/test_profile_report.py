@@ -27,7 +27,7 @@ from made_up_profile import (
     untimed,
 )
 
-from analysis.step_tree import tree
+from analysis.profile.module_tree import tree
 from reports import figures_roofline, profile_data, style
 from reports.columns import columns
 from reports.profile_groups import kernels, ladder

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from made_up_profile import MACHINE, MODULES, MS, OPERATIONS, PROFILE, profile, untimed
 
-from analysis.step_tree import tree
+from analysis.profile.module_tree import tree
 from reports.profile_terminal import COLUMNS, fitting_columns, guided, terminal_text
 from results.records.step_profile import StepModule
 

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from analysis import domain as domains
-from analysis import frontier
-from analysis.accelerator import Accelerator
-from analysis.domain_budget import Curve, at_data
-from analysis.language_laws import LAWS, loss, optimum
-from analysis.shipped_formulas import shipped
+from analysis.project.compute.budget import Curve, at_data
+from analysis.project.compute.scaling_laws import LAWS, loss, optimum
+from analysis.project.frontier import domain as domains
+from analysis.project.frontier import frontier
+from analysis.project.frontier.accelerator import Accelerator
+from analysis.project.frontier.shipped_formulas import shipped
 from runners import project
 from runners.project_transformer import shape
 from tests.test_project_compute import refused, told

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from analysis import domain as domains
-from analysis.shipped_formulas import Formulas, shipped
+from analysis.project.frontier import domain as domains
+from analysis.project.frontier.shipped_formulas import Formulas, shipped
 from reports import frontier_figures
 from runners import project, project_model
 
@@ -105,7 +105,7 @@ def test_a_file_of_ten_lines_is_projected_without_shipped_formulas(
     with_rows = json.loads(told(capsys, str(file), "--format", "json"))
     assert with_rows["rules"] == "catamount"
     assert "no confidence interval" in " ".join(told(capsys, str(file)).split())
-    monkeypatch.setattr("analysis.shipped_formulas.shipped", lambda _rules: {})
+    monkeypatch.setattr("analysis.project.frontier.shipped_formulas.shipped", lambda _rules: {})
     derived = json.loads(told(capsys, str(file), "--format", "json"))
     assert derived["rules"] == "flopledger"
     ours, theirs = (each["projection"] for each in (derived, with_rows))
@@ -198,7 +198,7 @@ def test_a_model_without_formulas_ends_with_1(
         raise NotBuilt("it cannot be built")
 
     monkeypatch.setattr("runners.formula.answer", fail)
-    monkeypatch.setattr("analysis.shipped_formulas.shipped", lambda _rules: {})
+    monkeypatch.setattr("analysis.project.frontier.shipped_formulas.shipped", lambda _rules: {})
     file = tmp_path / "mine.toml"
     file.write_text(TEN_LINES)
     assert project.main([str(file)]) == 1
@@ -224,7 +224,8 @@ def test_a_projection_needs_no_torch() -> None:
 
 def test_figures_are_drawn_for_a_domain_and_for_the_paper(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Drawn without rendering: what each panel has."""
-    from analysis import paper, ppopp2019
+    from analysis.project.papers import ppopp2019
+    from analysis.project.papers import results as paper
 
     target = ppopp2019.target_of(paper.inputs("ppopp2019"))
     found: list[tuple[Any, Formulas]] = [
@@ -265,8 +266,8 @@ def test_figures_land_in_their_folder(
 
 
 def test_the_parsers_units_are_those_of_the_table_of_peaks() -> None:
-    from analysis.accelerator import ELEMENT_BYTES
-    from analysis.precisions import UNITS
+    from analysis.devices.precisions import UNITS
+    from analysis.project.frontier.accelerator import ELEMENT_BYTES
 
     assert project_model.UNITS == UNITS == tuple(ELEMENT_BYTES)
 

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from analysis import domain as domains
-from analysis import domain_draws, frontier
-from analysis.accelerator import Accelerator
-from analysis.domain_draws import Training
-from analysis.scale_out import ring_all_reduce_s
-from analysis.shipped_formulas import shipped
-from analysis.uncertain import Ends, answers
+from analysis.project.frontier import domain as domains
+from analysis.project.frontier import frontier, monte_carlo
+from analysis.project.frontier.accelerator import Accelerator
+from analysis.project.frontier.data_parallel import ring_all_reduce_s
+from analysis.project.frontier.monte_carlo import Training
+from analysis.project.frontier.shipped_formulas import shipped
+from analysis.stats.intervals import Ends, answers
 from runners import project
 from tests.test_project_command import TEN_LINES, refused, told
 from tests.test_project_compute import run_of
@@ -49,7 +49,7 @@ def test_draws_are_the_projection_at_the_files_own_numbers(name: str) -> None:
     """And at others, as near as reading between sizes that are √2 apart is."""
     domain = domains.shipped(name)
     formulas = shipped()[domain.model]
-    function = domain_draws.projected(domain, formulas, TARGET, Training())
+    function = monte_carlo.projected(domain, formulas, TARGET, Training())
     for share, near in ((1.0, 1e-9), (1.07, 3e-3), (0.9, 3e-3)):
         numbers = {**domain.values(), "error_target": share * domain.values()["error_target"]}
         exact = frontier.project(domain, formulas, TARGET, numbers)
@@ -67,8 +67,8 @@ def test_draws_of_alpha_are_the_learning_curves_where_nobody_says_today() -> Non
     domain = domains.from_tables(tomllib.loads(TEN_LINES), "mine")
     formulas = shipped()[domain.model]
     domain_box = frontier.spread(domain, formulas, TARGET)
-    function = domain_draws.projected(domain, formulas, TARGET, Training())
-    found = answers(function, domain_draws.inputs(domain), 0.9)
+    function = monte_carlo.projected(domain, formulas, TARGET, Training())
+    found = answers(function, monte_carlo.inputs(domain), 0.9)
     assert "data_scale" not in found
     assert found["data"].value == pytest.approx((0.2 / 15) ** (1 / -0.3))
     # 5 % of the draws of beta_g are beyond the tenth of the way from each end to the value

@@ -7,9 +7,15 @@ import math
 
 import pytest
 
-from analysis import published
-from analysis.peaks import lookup, spelling
-from analysis.published import RATE_AS_PRINTED, RATIO_AS_PRINTED, RECOMPUTED, left_out, observations
+from analysis.devices.peaks import lookup, spelling
+from analysis.project.compute import published_runs as published
+from analysis.project.compute.published_runs import (
+    RATE_AS_PRINTED,
+    RATIO_AS_PRINTED,
+    RECOMPUTED,
+    left_out,
+    observations,
+)
 
 with published.TABLE.open(encoding="utf-8", newline="") as file:
     ROWS = list(csv.DictReader(file))

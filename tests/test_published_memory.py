@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from made_up_operations import operation
 
-from analysis import published_memory
-from analysis.footprint import BEFORE
-from analysis.published_memory import Published, as_measured, predicted_bytes, published
+from analysis.footprint.step import published as published_memory
+from analysis.footprint.step.live_bytes import BEFORE
+from analysis.footprint.step.published import Published, as_measured, predicted_bytes, published
 from benchmarks.footprint import main, read_published
 from reports.footprint_published import section
 from results.records import Storage

@@ -11,8 +11,9 @@ import pytest
 import sympy
 from made_up_operations import operation
 
-from analysis import arithmetic, kinds, recurrent
-from analysis.cost import ZERO, Cost
+from analysis.operators import nonproducts, recurrent
+from analysis.operators import registry as kinds
+from analysis.operators.cost import ZERO, Cost
 
 CONV = {"self": (2, 4, 8, 8), "weight": (6, 2, 3, 3)}
 CONV_OUT = (2, 6, 8, 8)
@@ -123,7 +124,7 @@ READ: list[tuple[str, dict[str, Any], list[Any], dict[str, Any], Cost]] = [
     ("aten.upsample_bicubic2d", {"self": (1, 2, 4, 4)}, [(1, 2, 8, 8)], {}, Cost(0, 128 * 31)),
     ("aten._upsample_bilinear2d_aa", {"self": (1, 2, 8, 8)}, [(1, 2, 4, 4)], {}, Cost(0, 32 * 2 * 8)),  # 4 taps twice
     ("aten.grid_sampler_2d", {"input": (1, 3, 4, 4), "grid": (1, 5, 2, 2)}, [(1, 3, 5, 2)],
-     {"interpolation_mode": 0}, arithmetic.grid_sample(30, 10, 2)),
+     {"interpolation_mode": 0}, nonproducts.grid_sample(30, 10, 2)),
     ("torchvision.roi_align", {"input": (1, 2, 8, 8), "rois": (3, 5)}, [(3, 2, 7, 7)], {"sampling_ratio": 2},
      Cost(0, 294 * 33)),
     ("torchvision.nms", {"dets": (5, 4), "scores": (5,)}, [(2,)], {}, Cost(0, 130)),

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from naive import Convolution
 from recordings import Tensor, call, mm
 
-from analysis.kinds import TABLE, cost
-from analysis.recorded import PRODUCTS, is_product, kind_of_call, product_flop, to_operation, torch_dtype
-from analysis.recorded_forms import FORMS, GONE
-from analysis.recorded_sizes import broadcast, spread, window
+from analysis.operators.registry import TABLE, cost
+from analysis.trace.operations import PRODUCTS, is_product, kind_of_call, product_flop, to_operation, torch_dtype
+from analysis.trace.output_shapes import broadcast, spread, window
+from analysis.trace.signatures import FORMS, GONE
 from results.errors import Unavailable
 
 # --- the table -------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from typing import Any
 import matplotlib as mpl
 import pytest
 
-from analysis.numerators import Counted
+from analysis.utilization.numerators import Counted
 from reports import figures, style
 from reports.build import Built, View
 from reports.cell_names import variant_lines

@@ -7,8 +7,8 @@ from fractions import Fraction
 
 import pytest
 
-from analysis.requests import UNITS, Candidates, amount, request
-from analysis.symbols import parse, plain, rational, symbol
+from analysis.formula.algebra.constraints import UNITS, Candidates, amount, request
+from analysis.formula.algebra.expressions import parse, plain, rational, symbol
 
 QUANTITIES = {
     "footprint": parse("16*hidden^2 + 4*batch*hidden"),

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torchvision.models import get_model
 
-from analysis.kinds import total
+from analysis.operators.registry import total
 from measure.fake import to_fake
 from measure.operations import StepParts, trace
 from workloads import vision

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from made_up_profile import step_of
 
-from analysis.roofline import (
+from analysis.profile.roofline import (
     BETWEEN,
     BOUNDS,
     against,

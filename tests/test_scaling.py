@@ -8,10 +8,10 @@ import math
 import numpy as np
 import pytest
 
-from analysis import first_order, scaling, tiled
-from analysis.first_order import Laws, Point
-from analysis.scaling import LearningCurve, ModelSize
-from analysis.tiled import Product
+from analysis.project.frontier import cache_tiling, first_order, learning_curves
+from analysis.project.frontier.cache_tiling import Product
+from analysis.project.frontier.first_order import Laws, Point
+from analysis.project.frontier.learning_curves import LearningCurve, ModelSize
 
 
 def test_an_error_and_its_data_are_inverse() -> None:
@@ -38,15 +38,15 @@ def test_the_three_regions_meet_at_their_edges() -> None:
 def test_a_data_scale_is_the_ratio_of_two_inverses_whatever_alpha_is() -> None:
     for alpha in (3.0, 40.0):
         curve = LearningCurve(alpha, -0.2, floor=0.1)
-        assert scaling.data_scale(0.9, 0.3, -0.2, 0.1) == pytest.approx(curve.samples(0.3) / curve.samples(0.9))
-    assert scaling.data_scale(0.8, 0.4, -0.5) == pytest.approx(4.0), "half the error by the root of the data"
+        assert learning_curves.data_scale(0.9, 0.3, -0.2, 0.1) == pytest.approx(curve.samples(0.3) / curve.samples(0.9))
+    assert learning_curves.data_scale(0.8, 0.4, -0.5) == pytest.approx(4.0), "half the error by the root of the data"
 
 
 def test_parameters_and_their_data_are_inverse() -> None:
     size = ModelSize(sigma=940.0, beta_p=0.5)
     assert size.parameters(1e10) == pytest.approx(940 * 1e5)
     assert size.samples(size.parameters(123.0)) == pytest.approx(123)
-    assert scaling.model_scale(16.0, 0.75) == pytest.approx(8.0)
+    assert learning_curves.model_scale(16.0, 0.75) == pytest.approx(8.0)
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_parameters_and_their_data_are_inverse() -> None:
         (lambda: ModelSize(1.0, 0.4), "beta_p"),
         (lambda: LearningCurve(1.0, -0.1, floor=0.2).samples(0.2), "expected an error above 0.2"),
         (lambda: LearningCurve(1.0, -0.1, guess=3.0).samples(3.5), "at most 3, the best guess"),
-        (lambda: scaling.data_scale(0.3, 0.1, -0.2, 0.1), "above 0.1"),
+        (lambda: learning_curves.data_scale(0.3, 0.1, -0.2, 0.1), "above 0.1"),
         (lambda: LearningCurve(1.0, -0.1).error(0), "samples: expected a number above 0"),
         (lambda: first_order.fit([Point(1, 1, 1, 1)]), "two sizes"),
     ],
@@ -147,5 +147,5 @@ def test_a_backward_pass_has_two_products_of_as_many_flop() -> None:
 
 
 def test_three_of_the_largest_tile_fit_the_cache() -> None:
-    side = tiled.largest_tile(6e6)
+    side = cache_tiling.largest_tile(6e6)
     assert 3 * 4 * side**2 <= 6e6 < 3 * 4 * (side + 1) ** 2

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from analysis.telemetry import Reading
+from analysis.devices.telemetry import Reading
 from measure import amdsmi, environment, nvml
 from measure.telemetry import DeviceFacts, open_device
 from reports import words

@@ -8,7 +8,7 @@ import pytest
 import torch
 from sequence_formulas import BASE_PARAMETERS, PARAMETERS, PRODUCTS, TINY
 
-from analysis.kinds import not_understood, total
+from analysis.operators.registry import not_understood, total
 from measure.fake import to_fake
 from measure.fast_count import fast_count
 from measure.operations import StepParts, trace

@@ -8,8 +8,15 @@ import random
 
 import pytest
 
-from analysis.fathom_figure3 import COLUMNS_OF_GROUPS, figure3, figure3_groups
-from analysis.similarity import centroid_linkage, cosine_distance, distances, inverted, matrix, nearest_other
+from analysis.characterize.fathom_figure3 import COLUMNS_OF_GROUPS, figure3, figure3_groups
+from analysis.characterize.similarity import (
+    centroid_linkage,
+    cosine_distance,
+    distances,
+    inverted,
+    matrix,
+    nearest_other,
+)
 
 HEIGHTS = (0.0029, 0.0150, 0.0262, 0.0422, 0.1100, 0.4365, 0.9226)
 """Of the merges of Figure 3's rows; computed by numpy from cluster means before this code was written."""

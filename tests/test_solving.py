@@ -13,13 +13,13 @@ from formulas_made_up import SYMBOLS, formulas, polynomials
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from analysis import monotone
-from analysis.bounds import Rates, rates, time_bound
-from analysis.evaluation import value
-from analysis.monotone import HOLDS, direction, runs
-from analysis.requests import Candidates, request
-from analysis.solving import NoSolution, Solution, crossing, ridge_batch, solve
-from analysis.symbols import parse, plain, symbol
+from analysis.formula.algebra import monotonicity as monotone
+from analysis.formula.algebra.constraints import Candidates, request
+from analysis.formula.algebra.evaluate import value
+from analysis.formula.algebra.expressions import parse, plain, symbol
+from analysis.formula.algebra.monotonicity import HOLDS, direction, runs
+from analysis.formula.algebra.solve import NoSolution, Solution, crossing, ridge_batch, solve
+from analysis.formula.derivation.bounds import Rates, rates, time_bound
 
 B, H, S = SYMBOLS
 N = 300

@@ -8,7 +8,7 @@ import statistics
 
 import pytest
 
-from analysis.stationarity import kendall_s, mann_kendall, sen_slope, stationarity
+from analysis.characterize.stationarity import kendall_s, mann_kendall, sen_slope, stationarity
 
 
 def test_the_exact_probability_is_a_count_of_all_orders():

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.statistics import autocorrelation, effective_size, means, median_interval, summarise, t_quantile
+from analysis.stats.summary import autocorrelation, effective_size, means, median_interval, summarise, t_quantile
 
 
 def ar1(rng: np.random.Generator, n: int, r: float, rows: int) -> np.ndarray:

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 import sympy
 
-from analysis.kinds import total
-from analysis.step_table import StepTable, Table
-from analysis.table_edits import insert, remove, replaced
+from analysis.operators.registry import total
+from analysis.optables.builder import StepTable, Table
+from analysis.optables.edits import insert, remove, replaced
 
 B, H, V = sympy.symbols("batch hidden vocabulary", integer=True, positive=True)
 

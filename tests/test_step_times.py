@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from analysis.step_times import step_times
+from analysis.utilization.step_times import step_times
 from results.records import Run, Sample, header
 from results.records import StepTime as Row
 

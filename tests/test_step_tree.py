@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from made_up_profile import ATTRIBUTED_MS, BETWEEN_MS, MODEL_FLOP, MODULES, MS, OPERATIONS, PROFILE, profile, untimed
 
-from analysis.step_tree import conservation, tree
+from analysis.profile.module_tree import conservation, tree
 from results.records.step_profile import StepModule
 
 

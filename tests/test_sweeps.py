@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.evaluation import rows
-from analysis.sweeps import as_csv, axes, point, points, span
-from analysis.symbols import parse
+from analysis.formula.algebra.evaluate import rows
+from analysis.formula.algebra.expressions import parse
+from analysis.formula.algebra.parameter_grid import as_csv, axes, point, points, span
 
 
 @pytest.mark.parametrize(

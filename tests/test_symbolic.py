@@ -6,12 +6,12 @@ from dataclasses import replace
 import pytest
 import sympy
 
-from analysis import kinds
-from analysis.fitting import value_of
-from analysis.formula import COSTS, Term, expression, parts, totals
-from analysis.sampling import Axis, Sample, Unfitted, derive
-from analysis.symbolic import formulas
-from analysis.symbolic_table import Convention, Place
+from analysis.formula.derivation.derive import formulas
+from analysis.formula.derivation.interpolate import value_of
+from analysis.formula.derivation.sampling import Axis, Sample, Unfitted, derive
+from analysis.formula.derivation.symbolic_table import Convention, Place
+from analysis.formula.derivation.totals import COSTS, Term, expression, parts, totals
+from analysis.operators import registry as kinds
 from results.records import Operation, Storage
 from runners.counted import get
 from runners.formula_points import NotBuilt, Subject, axes, names_of, sampler

@@ -7,9 +7,9 @@ from fractions import Fraction
 import pytest
 from test_symbolic import product
 
-from analysis.fitting import Atom, times
-from analysis.sampling import Axis, Unfitted
-from analysis.symbolic import formulas
+from analysis.formula.derivation.derive import formulas
+from analysis.formula.derivation.interpolate import Atom, times
+from analysis.formula.derivation.sampling import Axis, Unfitted
 from measure.collector import collector_off
 from runners import formula_points
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import sympy
 
-from analysis.step_table import Table
-from analysis.symbolic_roofline import BANDWIDTH, PEAK, RIDGE, symbolic_roofline
+from analysis.formula.derivation.roofline import BANDWIDTH, PEAK, RIDGE, symbolic_roofline
+from analysis.optables.builder import Table
 
 B, N, K = sympy.symbols("batch n k", integer=True, positive=True)
 

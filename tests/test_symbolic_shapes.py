@@ -4,10 +4,10 @@ import sympy
 import torch
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-from analysis import kinds
-from analysis.formula import totals
-from analysis.sampling import Axis
-from analysis.symbolic import formulas
+from analysis.formula.derivation.derive import formulas
+from analysis.formula.derivation.sampling import Axis
+from analysis.formula.derivation.totals import totals
+from analysis.operators import registry as kinds
 from measure.fake import fake_mode, to_fake
 from measure.operations import trace_step
 from measure.sizes import symbol

@@ -11,7 +11,7 @@ import sympy
 from formulas_made_up import NAMES, SYMBOLS, formulas
 from hypothesis import given, settings
 
-from analysis.symbols import names, parse, plain, rational, symbol, unknown
+from analysis.formula.algebra.expressions import names, parse, plain, rational, symbol, unknown
 
 B, H, S = SYMBOLS
 

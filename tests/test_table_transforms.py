@@ -13,11 +13,11 @@ from made_up_operations import operation
 from test_step_table import check_whole
 from torch import nn
 
-from analysis.fused_chains import FUSED, fuse_pointwise, with_fused
-from analysis.kinds import not_understood, total
-from analysis.lstm_projection import project_lstm
-from analysis.lstm_split import split_lstm
-from analysis.step_table import StepTable, Table
+from analysis.operators.registry import not_understood, total
+from analysis.optables.builder import StepTable, Table
+from analysis.optables.fuse_pointwise import FUSED, fuse_pointwise, with_fused
+from analysis.optables.lstm_projection import project_lstm
+from analysis.optables.lstm_unroll import split_lstm
 from results.records import Storage
 
 pytestmark = pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN:UserWarning")

@@ -13,14 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.telemetry import (
-    EVENT_REASONS,
-    Reading,
-    energy,
-    event_shares,
-    mean_power_w,
-    mean_sm_clock_hz,
-)
+from analysis.devices.telemetry import EVENT_REASONS, Reading, energy, event_shares, mean_power_w, mean_sm_clock_hz
 from measure import nvml as adapter
 from measure.nvml import decode_event_reasons, open_nvml
 from measure.telemetry import Sampler
@@ -591,7 +584,7 @@ def test_a_real_sampler_stops_at_once():
 
 def test_telemetry_imports_neither_torch_nor_pynvml():
     loaded = "{'torch', 'pynvml', 'amdsmi', 'measure.nvml', 'measure.amdsmi'} & set(sys.modules)"
-    code = f"import sys, measure.telemetry, analysis.telemetry; assert not {loaded}"
+    code = f"import sys, measure.telemetry, analysis.devices.telemetry; assert not {loaded}"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

@@ -242,7 +242,7 @@ def test_a_noisy_step_goes_on_until_its_interval_is_narrow_enough():
 
 
 def _width(blocks: tuple[Block, ...]) -> float:
-    from analysis.statistics import summarise
+    from analysis.stats.summary import summarise
 
     return summarise([step_time_s(b) for b in blocks]).half_width_ratio
 

@@ -6,11 +6,11 @@ from fractions import Fraction
 import pytest
 from test_symbolic import product
 
-from analysis.fitting import ONE, Atom, value_of
-from analysis.roundings import roundings
-from analysis.sampling import Axis, NoSample
-from analysis.symbolic import formulas
-from analysis.together import Together, derive_together
+from analysis.formula.derivation.derive import formulas
+from analysis.formula.derivation.interpolate import ONE, Atom, value_of
+from analysis.formula.derivation.joint_interpolation import Together, derive_together
+from analysis.formula.derivation.rounding import roundings
+from analysis.formula.derivation.sampling import Axis, NoSample
 from results.records import Operation
 
 AXES = [Axis("n", 3), Axis("k", 5)]

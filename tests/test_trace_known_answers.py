@@ -16,7 +16,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from analysis.kernel_names import fft_tiles
+from analysis.trace.kernel_names import fft_tiles
 from cleaning.traces import STATES, CleanedTrace, clean
 from measure.traces.attribute import attribute
 from measure.traces.read import read

@@ -1,8 +1,8 @@
 """Of random nets, recorded here and stripped to what torch 1.8 kept, each count is right or unknown, never another.
 
 Right is what the same recording says with its settings, which other tests hold against our exact count. Every tensor of
-a net goes into a later call, as `analysis/inferred.py` assumes; data has other sizes than any tensor of the net, but
-what pooling makes of it may have the sizes of others.
+a net goes into a later call, as `analysis/trace/conv_inference.py` assumes; data has other sizes than any tensor of the
+net, but what pooling makes of it may have the sizes of others.
 """
 
 from __future__ import annotations

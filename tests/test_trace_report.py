@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from analysis import peaks
+from analysis.devices import peaks
 from cleaning.trace_totals import PhaseTotal, Unnamed
 from reports import trace as report
 from reports.trace_data import Trace
@@ -61,7 +61,7 @@ The largest operations; found: how often each of its products was counted, 1 is 
  layer0     forward   2×3×224×224, 64×3×7×7      1  1.00 G  1.00 ×
 
 unexplained: 1.5 % of the time of kernels that make products by their name
-no rate: analysis/peaks.csv has no Abacus 1; --device names one that it has
+no rate: analysis/devices/peaks.csv has no Abacus 1; --device names one that it has
 no concrete inputs
 """
 
@@ -145,7 +145,9 @@ def test_equal_operations_are_one_line_and_unequal_counts_are_not() -> None:
 
 
 def test_a_device_without_peaks_is_named_and_one_that_was_not_recorded_is_not() -> None:
-    assert "no rate: analysis/peaks.csv has no Abacus 1; --device" in report.to_text(made.trace(device_name="Abacus 1"))
+    assert "no rate: analysis/devices/peaks.csv has no Abacus 1; --device" in report.to_text(
+        made.trace(device_name="Abacus 1")
+    )
     assert "no rate" not in report.to_text(made.trace(device_name=""))
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from analysis.kinds import not_understood, total
+from analysis.operators.registry import not_understood, total
 from measure.fake import FakeMode, to_fake
 from measure.operations import StepParts, Trace, trace
 from workloads import vision

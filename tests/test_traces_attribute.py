@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from analysis.recorded import is_product
+from analysis.trace.operations import is_product
 from benchmarks import traces as benchmark
 from measure.traces import kineto, phases
 from measure.traces.attribute import attribute

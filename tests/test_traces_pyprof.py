@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from analysis.recorded import product_flop
+from analysis.trace.operations import product_flop
 from measure.traces import pyprof, pyprof_arguments
 from measure.traces.read import detect
 from measure.traces.recording import CALL_COLUMNS, KERNEL_COLUMNS, Recording

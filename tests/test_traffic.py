@@ -9,7 +9,8 @@ import pytest
 import torch
 from made_up_operations import operation
 
-from analysis import kinds, traffic
+from analysis.operators import registry as kinds
+from analysis.operators import traffic
 
 
 @pytest.mark.parametrize(

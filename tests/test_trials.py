@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from analysis.precisions import PRECISIONS
+from analysis.devices.precisions import PRECISIONS
 from measure.trials import ESSENTIAL, FAMILIES, Move, Trial, moves, shapes, sweep, titled
 from results.records import Ceiling
 

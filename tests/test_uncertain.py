@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from analysis.uncertain import Block, Uncertain, answers, between, drawn, exactly, hypercube, medians, tornado
+from analysis.stats.intervals import Block, Uncertain, answers, between, drawn, exactly, hypercube, medians, tornado
 
 Z = 1.959963984540054  # the normal's 0.975 quantile
 

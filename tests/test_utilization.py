@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from analysis.denominators import Denominator, at_clock, ceiling_of, datasheet, user
-from analysis.numerators import Numerator, count_table, exact, input_dtype, theory, theory_as_published
-from analysis.utilization import Measurement, StepTime, limits_seen, measurement, rows, step_time, variant
+from analysis.utilization.denominators import Denominator, at_clock, ceiling_of, datasheet, user
+from analysis.utilization.numerators import Numerator, count_table, exact, input_dtype, theory, theory_as_published
+from analysis.utilization.utilization import Measurement, StepTime, limits_seen, measurement, rows, step_time, variant
 from cleaning.conventions import one_convention
 from cleaning.selection import model_operators
 from reports.build import Built, View, build

@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from analysis.characterized import compared, mixes
-from analysis.variants import moved, pictures
+from analysis.characterize.summary import compared, mixes
+from analysis.characterize.variants import moved, pictures
 from reports import characterize_variants, style
 from reports.characterize import look
 from reports.characterize_text import to_text

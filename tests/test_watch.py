@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from analysis.telemetry import Reading
+from analysis.devices.telemetry import Reading
 from measure.cpu_energy import open_cpu
 from results.errors import DeviceLost, Unavailable
 from runners import watch as module

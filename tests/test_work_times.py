@@ -8,8 +8,8 @@ import math
 import pytest
 from scipy import stats
 
-from analysis import work_times as module
-from analysis.work_times import epoch_of, variant, work_times, works_of
+from analysis.utilization import work_times as module
+from analysis.utilization.work_times import epoch_of, variant, work_times, works_of
 from results.records import Run, Sample, WorkTime
 
 RUN = Run(

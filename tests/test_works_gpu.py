@@ -19,9 +19,9 @@ from small_steps import fake_trace, parts
 from test_cifar import made
 from torch import nn
 
-from analysis.kinds import cost
-from analysis.precisions import PRECISIONS
-from analysis.work_times import works_of
+from analysis.devices.precisions import PRECISIONS
+from analysis.operators.registry import cost
+from analysis.utilization.work_times import works_of
 from cleaning.profiles import clean_profile, profile_counts
 from measure.precision import session
 from measure.profiles import profile_step

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from made_up_operations import operation
 
-from analysis.workspaces import allowance, unforeseen
+from analysis.footprint.step.workspaces import allowance, unforeseen
 
 PRODUCT = replace(operation("aten.mm", {"self": (2, 3), "mat2": (3, 4)}, [(2, 4)]), kind="matmul")
 BACK = replace(PRODUCT, phase="backward")

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from analysis.formulas import attention_backward_executed
-from analysis.kinds import shape
+from analysis.operators.products import attention_backward_executed
+from analysis.operators.registry import shape
 from cleaning.accounts.items import (
     FUSED_NOT_SEEN,
     Counted,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from analysis.kinds import cost, kind_of
+from analysis.operators.registry import cost, kind_of
 from cleaning.accounts.causes import PRODUCT
 from results.records import Operation
 from results.records.calls import Call, Recording, Sized, tensors

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from analysis.kinds import not_understood
+from analysis.operators.registry import not_understood
 from cleaning.accounts.items import exact_flop
 from cleaning.accounts.reconcile import OWN, PHASES
 from cleaning.batch_law import Law, Series, culprits, law_of, listed

@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 
-from analysis.kinds import bucket_of
+from analysis.operators.registry import bucket_of
 from cleaning.accounts.causes import CONVENTION
 from cleaning.accounts.explain import Account as Causes
 from cleaning.accounts.explain import explain

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from analysis.affine import affine
+from analysis.stats.affine import affine
 from results.records import WHOLE, FlopCount
 
 Series = dict[int, FlopCount]

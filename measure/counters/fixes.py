@@ -8,8 +8,8 @@
 
 PyTorch's counter multiplies the gradient of a grouped convolution's weight by the groups, and has no formula for LSTMs
 on the CPU, for the fused paths of attention in evaluation, nor for mv, dot, addmv, addbmm, in-place addmm and more
-(`docs/counter-faults.md`). Here each gets the formula that `analysis/kinds.py` has for it; none is written twice. The
-rest is PyTorch's: the table it prints, its rows by module. PyTorch itself is not patched.
+(`docs/counter-faults.md`). Here each gets the formula that `analysis/operators/registry.py` has for it; none is written
+twice. The rest is PyTorch's: the table it prints, its rows by module. PyTorch itself is not patched.
 
 Not claimed: rows by module, which PyTorch attributes and sometimes wrongly (totals are right); custom and quantised
 operators, which have no formula in either; sparse matrices, which count as dense or not at all; work in other threads.
@@ -24,8 +24,10 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
-from analysis import formulas, kinds, names
-from analysis.operands import numel, shape
+from analysis.operators import names
+from analysis.operators import products as formulas
+from analysis.operators import registry as kinds
+from analysis.operators.operands import numel, shape
 from measure.schemas import Plan, tensors_in
 from results.records import Operation
 

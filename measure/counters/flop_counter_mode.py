@@ -4,7 +4,8 @@ It counts at the dispatcher, 2 FLOP a multiply-add, convolutions, matrix product
 as they are: its backward pass of a grouped convolution is (1 + groups) times the forward pass (seen in torch 2.11 to
 2.15; two times would be right), and attention whose scores are computed again counts 2.5 times. An operator without a
 formula adds nothing and is not told by it: a second mode below sees every operator that it passed on, and those that
-`analysis.kinds` takes for products, or does not know, are listed as not understood; other arithmetic as ignored.
+`analysis.operators.registry` takes for products, or does not know, are listed as not understood; other arithmetic as
+ignored.
 
 Its modules of a backward pass are best effort by its own words. One that returns its input (Dropout in eval mode) is
 given the work of all that the engine runs after it, and one on a branch (a shortcut) what the engine runs of the other

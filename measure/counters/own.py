@@ -1,4 +1,5 @@
-"""Our own count as a counter among the others: the operation table of this very model and input, by `analysis.kinds`.
+"""Our own count as a counter among the others: the operation table of this very model and input, by
+`analysis.operators.registry`.
 
 Model FLOP alone, convolutions and matrix products: 2 a multiply-add, taps on zero padding included, no bias, nothing an
 element; what it leaves out is listed as ignored. It runs on fake tensors, so that it needs no memory and no time to
@@ -15,7 +16,7 @@ from typing import Any
 
 import torch
 
-from analysis import kinds
+from analysis.operators import registry as kinds
 from measure.counters.rows import rows, spread
 from measure.counters.running import evaluating, summed
 from measure.fake import NOT_ON_FAKE

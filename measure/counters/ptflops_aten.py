@@ -7,8 +7,8 @@ adapter listens to each, asks it again without the bias to tell the two units ap
 print. "aten.convolution" holds multiply-adds (`mac`), "aten.convolution elementwise" bias additions (`flop`).
 
 Calls without a rule are those that ptflops itself says it treats as zero: ignored if they do no arithmetic (views,
-copies, by `analysis/kinds.py`), else not understood. ptflops leaves hooks on the model; they are taken off again.
-Forward only.
+copies, by `analysis/operators/registry.py`), else not understood. ptflops leaves hooks on the model; they are taken off
+again. Forward only.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from ptflops.aten_ops import ATEN_OPS_MAPPING
 
-from analysis import kinds
+from analysis.operators import registry as kinds
 from measure.counters.ptflops import ask
 from measure.counters.rows import rows, spread
 from measure.counters.running import evaluating, left_as_found

@@ -26,7 +26,7 @@ import torch
 from pthflops import count_ops, ops_fx
 from torch.fx import Node
 
-from analysis.kinds import bucket_of
+from analysis.operators.registry import bucket_of
 from measure.counters.rows import rows, spread
 from measure.counters.running import evaluating, tensors
 from results.errors import Inconsistent, Unavailable

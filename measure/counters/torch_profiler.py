@@ -3,7 +3,7 @@
 Its FLOP are what it computes from the recorded arguments of a few operators: conv2d, addmm, mm, bmm and baddbmm at 2 a
 multiply-add, and each element of add and mul (not of add_), one FLOP, from the first argument's size. It has no formula
 for the backward pass of a convolution, for other convolutions or for fused attention; those it ran are listed as not
-understood, as are operators that `analysis.kinds` does not know: of nested calls (conv2d, convolution,
+understood, as are operators that `analysis.operators.registry` does not know: of nested calls (conv2d, convolution,
 mkldnn_convolution) the outermost, once. To repair them from recorded shapes is the cleaning's work. Forward counts are
 told by module, backward ones are not.
 """
@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from analysis.kinds import PRODUCTS, bucket_of, kind_of
+from analysis.operators.registry import PRODUCTS, bucket_of, kind_of
 from measure.counters.rows import rows, spread
 from measure.counters.running import evaluating, summed
 from measure.module_ranges import MODULE, ModuleRanges

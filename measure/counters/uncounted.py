@@ -1,7 +1,7 @@
 """The calls that a counter passed over: arithmetic that it leaves out, and what it should have counted.
 
-By `analysis.kinds` alone: a product, or an operator that no table knows, is not understood; other arithmetic is
-ignored; views and copies are neither. Nothing here says how much was missed.
+By `analysis.operators.registry` alone: a product, or an operator that no table knows, is not understood; other
+arithmetic is ignored; views and copies are neither. Nothing here says how much was missed.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from analysis.kinds import PRODUCTS, bucket_of, kind_of
+from analysis.operators.registry import PRODUCTS, bucket_of, kind_of
 
 NO_OPERATOR = ("prim.", "profiler.")
 """Begin names of what the dispatcher calls beside operators."""

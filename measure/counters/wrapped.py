@@ -23,7 +23,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from analysis.theory import ELEMENTS
+from analysis.utilization.counter_operators import ELEMENTS
 from measure.counters.recurrent import recurrent_multiply_adds
 from measure.counters.uncounted import Unseen, uncounted
 from measure.places import ModulePaths

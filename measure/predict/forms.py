@@ -2,8 +2,8 @@
 
 A product's backward pass is products again, one for each operand that needs a gradient. For the operators of GRADIENTS
 they are predicted, as the rows that a trace of the backward pass would record, and counted by the same table
-(`analysis.kinds`); no size is multiplied here. Every other product has None for a prediction: its node of the autograd
-graph has to be run (`measure/predict/reach.py`). Elementwise work is in no number: model FLOP alone.
+(`analysis.operators.registry`); no size is multiplied here. Every other product has None for a prediction: its node of
+the autograd graph has to be run (`measure/predict/reach.py`). Elementwise work is in no number: model FLOP alone.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any
 
 import torch
 
-from analysis import kinds
-from analysis.operands import output, shape
+from analysis.operators import registry as kinds
+from analysis.operators.operands import output, shape
 from measure.schemas import Description, Plan, tensors_in
 from results.records import Operation
 

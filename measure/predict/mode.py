@@ -4,8 +4,8 @@ The pass runs on meta tensors with autograd on, so that autograd itself says wha
 An operator that reaches the mode is run in one of five ways: a view by its own kernel; an in-place operator returns its
 argument; what `outputs.SHORT` knows is made; what ran before with the same signature is made again; anything else runs.
 A product's form (`forms.py`) is noted with the number of its autograd node. An operator that no rule of
-`analysis.kinds` understands is counted by name. Tensors that a model makes on another device than meta join in by their
-sizes. Values are nowhere: an operator that needs one raises what PyTorch raises.
+`analysis.operators.registry` understands is counted by name. Tensors that a model makes on another device than meta
+join in by their sizes. Values are nowhere: an operator that needs one raises what PyTorch raises.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass_type
 
-from analysis import kinds
+from analysis.operators import registry as kinds
 from measure.places import in_checkpoint
 from measure.predict.forms import MAY_HOLD_PRODUCTS, Form, Share, form_of, shapes_before
 from measure.predict.outputs import META, SHORT

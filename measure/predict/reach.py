@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from analysis.kinds import TABLE
+from analysis.operators.registry import TABLE
 from measure.predict.forms import MAY_HOLD_PRODUCTS, Mask
 from measure.predict.mode import PredictMode
 

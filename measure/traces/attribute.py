@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from analysis.recorded import is_product
+from analysis.trace.operations import is_product
 from measure.traces import nesting, phases
 from measure.traces.makers import forward_calls, makers, starting_at
 from measure.traces.nesting import FORWARD_ONLY, NODE, OPERATOR, Flags, Ints, Place

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from analysis.recorded import is_product
+from analysis.trace.operations import is_product
 from measure.traces.nesting import NODE
 from measure.traces.pyprof_arguments import (
     LINEAR,

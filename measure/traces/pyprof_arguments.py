@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from analysis.recorded import kind_of_call
-from analysis.recorded_forms import FORMS
+from analysis.trace.operations import kind_of_call
+from analysis.trace.signatures import FORMS
 
 CONVOLUTIONS = frozenset(("conv1d", "conv2d", "conv3d"))
 LINEAR = frozenset(("linear", "bias"))

@@ -107,7 +107,7 @@ class Sitting(Record):
     device_uuid: str = ""  # a hash, not the card's own
     driver: str = ""
     torch_version: str = ""
-    peak_row: str = ""  # the row of analysis/peaks.csv whose peaks this device has; empty: none
+    peak_row: str = ""  # the row of analysis/devices/peaks.csv whose peaks this device has; empty: none
     environment: Json = field(default_factory=dict)
     preflight: Json = field(default_factory=dict)  # other processes, MIG, ECC, power limit, temperature
 

@@ -40,7 +40,7 @@ class Checked(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class Predicted(Record):
-    """What we predict of a number that others measured (`analysis.published_memory`), by its name.
+    """What we predict of a number that others measured (`analysis.footprint.step.published`), by its name.
 
     predicted_bytes: of the quantity that was measured; without_bytes: the same without cuDNN's workspaces; live_bytes:
     the eager footprint alone, and where its peak is.

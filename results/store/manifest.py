@@ -27,7 +27,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """What one run is. `peak_row` is a copy of the row of analysis/peaks.csv, None where the device has none."""
+    """What one run is. `peak_row` is a copy of the row of analysis/devices/peaks.csv, None where the device has
+    none."""
 
     name: str
     created_at: str  # UTC, ISO 8601

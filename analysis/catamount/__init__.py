@@ -1,0 +1,1 @@
+"""What would Catamount have counted?"""

@@ -1,0 +1,195 @@
+"""Catamount's counting rules, on TensorFlow's own operations: what one node of a graph costs.
+
+Source: github.com/baidu-research/catamount at 4591f79 (2019-08-05), `catamount/ops`: the rules, not its text. A node is
+an operation by Catamount's name for it ("Add" is TensorFlow's Add, BiasAdd and AssignAdd) and the sizes of its tensors.
+Arithmetic on whole numbers and truth values counts as that on floats does. What has no rule here computes nothing and
+reads and writes each of its tensors once: Reshape, Concat, Split, Slice, Transpose, Cast, Pad, Tile, OneHot, ….
+
+Faults that are kept, since its numbers hold them: an L2 loss is 3 whatever its length; a mean has no division; a
+convolution's padding does not exist, and its gradients are counted as if the stride divided the input. Kept apart in
+one respect: a convolution's gradients are counted by the gradient that comes in, which is the same where the stride
+does divide it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from analysis.operators.cost import ZERO, Cost, Size
+from analysis.operators.operands import Sizes, numel
+from analysis.operators.products import multiply_adds, scalars
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """Sizes, and bytes of one element; () is a scalar."""
+
+    sizes: Sizes = ()
+    itemsize: int = 4
+
+    @property
+    def numel(self) -> Size:
+        """Elements."""
+        return numel(self.sizes)
+
+    @property
+    def nbytes(self) -> Size:
+        """Bytes of all elements."""
+        return self.numel * self.itemsize
+
+
+SCALAR = Tensor()
+
+
+@dataclass(frozen=True)
+class Node:
+    """An operation of a TensorFlow graph, by Catamount's name, `times` times.
+
+    Operands of a product are written as they are multiplied: (…, m, k) and (…, k, n). A filter is (out, in, height,
+    width).
+    """
+
+    name: str
+    inputs: tuple[Tensor, ...] = ()
+    outputs: tuple[Tensor, ...] = ()
+    times: Size = 1
+
+
+def _product(node: Node) -> Cost:
+    return multiply_adds(node.outputs[0].numel * node.inputs[0].sizes[-1])
+
+
+def _convolution(data: int, weight: int) -> Callable[[Node], Cost]:
+    """A multiply-add for each element of tensor `data` and each weight of one of the filters in tensor `weight`."""
+
+    def count(node: Node) -> Cost:
+        tensors = node.inputs + node.outputs
+        return multiply_adds(tensors[data].numel * numel(tensors[weight].sizes[1:]))
+
+    return count
+
+
+def _each_output(each: int) -> Callable[[Node], Cost]:
+    return lambda node: scalars(each * node.outputs[0].numel)
+
+
+def _each_input(each: int, position: int = 0) -> Callable[[Node], Cost]:
+    return lambda node: scalars(each * node.inputs[position].numel)
+
+
+def _added(node: Node) -> Cost:
+    return scalars((len(node.inputs) - 1) * node.outputs[0].numel)
+
+
+def _normalised(channels: int) -> Callable[[Node], Cost]:
+    """6 for each element and `channels` for each channel: the first input is the batch, the third one a channel's."""
+    return lambda node: scalars(6 * node.inputs[0].numel + channels * node.inputs[2].numel)
+
+
+POINTWISE = {
+    1: """
+        Add Sub Mul Div BasePointwise Neg Reciprocal Square Sqrt Exp Log Erf Pow Floor FloorDiv FloorMod Maximum Minimum
+        Equal NotEqual Greater GreaterEqual Less LessEqual LogicalAnd LogicalOr LogicalNot Relu ReluGrad
+    """,
+    2: "Rsqrt RsqrtGrad SqrtGrad Log1p SquaredDifference",
+    3: "SigmoidGrad TanhGrad",
+    4: "Sigmoid",
+    6: "Tanh",
+}
+"""FLOP for each element of the output → names. A sigmoid is -, exp, +, ÷; a tanh -, two exp, +, -, ÷."""
+
+FLOP: dict[str, Callable[[Node], Cost]] = {
+    **{name: _each_output(each) for each, listed in POINTWISE.items() for name in listed.split()},
+    "MatMul": _product,
+    "BatchMatMul": _product,
+    "Conv2D": _convolution(2, 1),  # x, filter → y
+    "Conv2DGradInput": _convolution(2, 1),  # sizes of x, filter, dy → dx
+    "Conv2DGradFilter": _convolution(2, 3),  # x, sizes of the filter, dy → its gradient
+    "FusedBatchNorm": _normalised(3),  # mean, centre, variance (2), scale, offset; ÷, ÷, √ for each channel
+    "FusedBatchNormGrad": _normalised(1),
+    "Reduce": _each_input(1),  # sum, mean, product, largest, any; BiasAddGrad
+    "AddN": _added,
+    "Softmax": _each_input(3),  # exp, sum, ÷; log-softmax, too
+    "SparseSoftmaxCrossEntropyWithLogits": _each_input(3),
+    "L2Loss": lambda _node: scalars(3),
+    "Select": _each_input(1),  # of the condition
+    "Where": _each_input(1),
+    "ScatterUpdate": _each_input(1, 2),  # of the updates
+    "UnsortedSegmentSum": _each_input(1),
+    "ApplyGradientDescent": _each_input(2),
+    "ApplyMomentumDecay": _each_output(1),  # these two and ApplyGradientDescent of the momentum are ApplyMomentum
+    "ApplyMomentumAdd": _each_output(1),
+    "CandidateSampler": lambda node: scalars(node.outputs[1].numel),
+    "Multinomial": lambda node: scalars(5 * node.inputs[0].numel),  # of one sample for each row
+    "ScalarFlop": lambda _node: scalars(1),  # one operation on scalars, whose bytes are in a row of their own
+}
+"""Name → its FLOP; what is not here has none. MaxPool and its gradient need a window: `pooled`."""
+
+IN_PLACE = ("ScatterUpdate", "ApplyGradientDescent")
+"""What adds nothing to a footprint: its output is a variable that is there already."""
+
+PARTS = ("ApplyMomentumDecay", "ApplyMomentumAdd")
+"""What writes nothing either: parts of a node whose variables the part that follows reads and writes."""
+
+UNCOUNTED = (
+    "Identity", "Enter", "Exit", "Switch", "Merge", "NextIteration", "Stack", "TensorArray", "NoOp",
+    "Variable", "Buffer",
+)  # fmt: skip
+"""What reads and writes nothing."""
+
+
+VARIABLES = ("Variable", "Buffer")
+"""What is only held; a Variable is a parameter, too."""
+
+
+def parameters(nodes: Iterable[Node]) -> Size:
+    """Elements of the variables among some nodes."""
+    return sum(node.outputs[0].numel * node.times for node in nodes if node.name == "Variable")
+
+
+def flop(nodes: Iterable[Node]) -> Cost:
+    """FLOP of some nodes: products and convolutions apart from all else."""
+    return sum((FLOP[node.name](node) * node.times for node in nodes if node.name in FLOP), ZERO)
+
+
+def traffic(nodes: Iterable[Node]) -> tuple[Size, Size]:
+    """(bytes read, bytes written): each input and each output once, but for those of `_moved`."""
+    moved = [(_moved(node), node.times) for node in nodes]
+    return sum(read * times for (read, _), times in moved), sum(written * times for (_, written), times in moved)
+
+
+def footprint_of(nodes: Iterable[Node]) -> Size:
+    """What nodes add to Catamount's total footprint: all that they write, unless it is there already."""
+    held = [node for node in nodes if node.name not in IN_PLACE]
+    return sum((_bytes(node.outputs) if node.name in VARIABLES else _moved(node)[1]) * node.times for node in held)
+
+
+def _moved(node: Node) -> tuple[Size, Size]:
+    read, written = _bytes(node.inputs), _bytes(node.outputs)
+    if node.name in UNCOUNTED:
+        return 0, 0
+    if node.name in PARTS:
+        return read, 0
+    if node.name == "Gather":  # indices, and of the table as much as is returned
+        return node.inputs[1].nbytes + written, written
+    if node.name == "ScatterUpdate":  # indices, updates, and of the table as much as these: read and written
+        updates = node.inputs[2].nbytes
+        return node.inputs[1].nbytes + 2 * updates, updates
+    if node.name == "Select":  # one of the two branches
+        return node.inputs[0].nbytes + node.inputs[1].nbytes, written
+    if node.name == "Softmax":  # a tensor of exponentials is written, too
+        return read, read + written
+    if node.name in ("Shape", "Size", "Rank", "NumLike", "RandomInitializer", "Constant", "Placeholder"):
+        return 0, written
+    return read, written
+
+
+def _bytes(tensors: Iterable[Tensor]) -> Size:
+    return sum(tensor.nbytes for tensor in tensors)
+
+
+def pooled(node: Node, window: Size) -> Cost:
+    """A MaxPool or its gradient: a comparison for each element of the smaller tensor and each place in its window."""
+    smaller = node.outputs[0] if node.name == "MaxPool" else node.inputs[1]
+    return scalars(smaller.numel * window)

@@ -1,0 +1,180 @@
+"""Catamount's counting rules as a second table over this project's vocabulary: pass `RULES` to
+`analysis.operators.registry.cost`.
+
+Each ATen operation is translated to the nodes of a TensorFlow graph (`aten_to_tensorflow.py`), and these are counted
+as Catamount counts them (`graph_nodes.py`): model and other FLOP together are its "algorithmic FLOPs", bytes read
+and written its "algorithmic bytes", `footprint` and `kept` its "total footprint". What an operation has no node for
+(fused attention, layer norm, GELU: TensorFlow 1 composed them) keeps this project's own FLOP, each tensor read and
+written once.
+
+Optimizers: the language models' graphs apply plain gradient descent ("sgd-plain", ApplyGradientDescent, 2 a weight),
+the ResNets' momentum ("sgd", ApplyMomentum, 4 a weight), as `optimizer_of` says; trace the step with that one. An
+embedding's rows are subtracted where its gradient is made, so that its dense update is taken off again by a term.
+
+What a graph does that a step of PyTorch does not is in `graph_terms.py`, to be added on top. Not claimed: that any
+of this is what a device does; that FLOP of whole numbers or of copies mean something.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import partial
+
+from analysis.catamount import aten_to_tensorflow as to
+from analysis.catamount.graph_nodes import POINTWISE, Node, flop, footprint_of, pooled, traffic
+from analysis.operators import names
+from analysis.operators import registry as kinds
+from analysis.operators.cost import Cost, Size
+from analysis.operators.operands import attribute, shape
+from analysis.operators.registry import Rule, Rules
+from results.records import Operation, Storage
+
+KEPT = ("weight", "buffer", "optimizer_state")
+"""Roles of the storages that are variables of a graph."""
+
+
+def _flop(translation: to.Translation, operation: Operation) -> Cost:
+    return flop(translation(operation))
+
+
+def _traffic(translation: to.Translation, operation: Operation) -> tuple[Size, Size]:
+    return traffic(translation(operation))
+
+
+TRANSLATIONS: dict[str, to.Translation] = {
+    "mm bmm": to.product,
+    "addmm": to.added_product,
+    "convolution": to.convolution,
+    "convolution_backward": to.convolution_backward,
+    "mkldnn_rnn_layer": to.recurrent_layer,
+    "mkldnn_rnn_layer_backward": to.recurrent_layer_backward,
+    "native_batch_norm": to.batch_norm,
+    "native_batch_norm_backward": to.batch_norm_backward,
+    "_softmax": to.same("Softmax"),
+    "_softmax_backward_data": to.softmax_backward,
+    "_log_softmax": to.cross_entropy,
+    "_log_softmax_backward_data": to.cross_entropy_backward,
+    "nll_loss_forward": to.mean_loss,
+    "nll_loss_backward": to.mean_loss_backward,
+    "embedding": to.embedding,
+    "embedding_dense_backward": to.embedding_backward,
+    "add": to.added("Add"),
+    "sub": to.added("Sub"),
+    "mul": to.multiplied,
+    "threshold_backward": to.same("ReluGrad"),
+    "sum mean amax amin prod any all argmax argmin": to.same("Reduce"),
+    "cat": to.joined,
+    "split split_with_sizes chunk": to.split,
+    "slice": to.sliced,
+    "view _unsafe_view reshape": to.copied("Reshape"),
+    "transpose": to.turned,
+    "permute": to.copied("Transpose"),
+    "squeeze": to.same("Squeeze"),
+    "unsqueeze": to.expanded,
+    "bernoulli": to.drawn,
+    "expand": to.mean_backward,
+    "zeros zeros_like new_zeros": to.same("NumLike"),
+    "rand rand_like randn randn_like": to.same("RandomInitializer"),
+    "where": to.same("Select"),
+    "multinomial": to.same("Multinomial"),
+    "constant_pad_nd": to.same("Pad"),
+    "select select_backward unbind stack t clone detach alias empty empty_like ones_like": to.nothing,
+    "_to_copy": to.same("Cast"),
+}
+"""ATen names → the nodes in their place. Those of POINTWISE are added by `_pointwise`."""
+
+RENAMED = {
+    "add": "", "sub": "", "mul": "", "base_pointwise": "", "floor_div": "", "floor_mod": "",
+    "neg": "neg negative", "div": "div true_divide", "less": "lt", "less_equal": "le", "greater": "gt",
+    "greater_equal": "ge", "equal": "eq", "not_equal": "ne", "relu_grad": "", "rsqrt_grad": "", "sqrt_grad": "",
+    "sigmoid_grad": "sigmoid_backward", "tanh_grad": "tanh_backward", "squared_difference": "",
+}  # fmt: skip
+"""Nodes in ATen's spelling → the ATen names, where these are not the same."""
+
+
+def _spelled(name: str) -> str:
+    """ATen's way of writing a node's name: SigmoidGrad is sigmoid_grad."""
+    return "".join("_" + c.lower() if c.isupper() else c for c in name).removeprefix("_")
+
+
+def _pointwise() -> dict[str, to.Translation]:
+    found: dict[str, to.Translation] = {}
+    for listed in POINTWISE.values():
+        for node in listed.split():
+            spelled = _spelled(node)
+            found |= {name: to.same(node) for name in RENAMED.get(spelled, spelled).split()}
+    return found
+
+
+def _translated() -> dict[str, to.Translation]:
+    listed = {f"aten.{name}": how for line, how in TRANSLATIONS.items() for name in line.split()}
+    return {f"aten.{name}": how for name, how in _pointwise().items()} | listed
+
+
+NODES: dict[str, to.Translation] = _translated()
+"""ATen operation → its nodes."""
+
+
+def _unknown(operation: Operation) -> to.Nodes:
+    """An operation without a node of its own: every tensor read and written once."""
+    return (Node("Unknown", to.inputs(operation), to.outputs(operation)),)
+
+
+def _pool(backward: bool, operation: Operation) -> Cost:
+    window = attribute(operation, "kernel_size", [1])
+    area: Size = 1
+    for side in window:
+        area = area * side
+    (node,) = _pool_node(backward, operation)
+    return pooled(node, area)
+
+
+def _pool_node(backward: bool, operation: Operation) -> to.Nodes:
+    """MaxPool returns no places; its gradient reads the batch, the result and the gradient, equally large."""
+    if backward:
+        data, gradient = to.tensor(shape(operation, "self")), to.tensor(shape(operation, "grad_output"))
+        return (Node("MaxPoolGrad", (data, gradient, gradient), (data,)),)
+    return (Node("MaxPool", to.inputs(operation), to.outputs(operation)[:1]),)
+
+
+def _rule(name: str, own: Rule) -> Rule:
+    """Catamount's rule for a name of this project's table. The kind stays; only what FLOP and bytes are changes."""
+    if name in _POOLS:
+        backward = name.endswith("backward")
+        return replace(own, reader=partial(_pool, backward), traffic=partial(_traffic, partial(_pool_node, backward)))
+    if name in NODES:
+        how = NODES[name]
+        bucket = "ignored" if how is to.nothing else "counted"
+        return Rule(own.kind, bucket, partial(_flop, how), partial(_traffic, how))
+    if own.kind == "view":
+        return own
+    return replace(own, traffic=partial(_traffic, _unknown))
+
+
+_POOLS = frozenset(f"aten.{name}{end}" for name in names.MAX_POOL.split() for end in ("", "_backward"))
+
+RULES: Rules = {name: _rule(name, own) for name, own in kinds.TABLE.items()}
+"""The convention of Catamount, of every operation that this project's own table knows."""
+
+
+def footprint(operation: Operation) -> Size:
+    """What an operation adds to Catamount's total footprint: its outputs, and what it holds meanwhile; an update of a
+    variable nothing."""
+    if operation.name.removesuffix("_") in _POOLS:
+        return footprint_of(_pool_node(operation.name.endswith("backward"), operation))
+    name = operation.name if operation.name in NODES else operation.name.removesuffix("_")
+    if name in NODES:
+        return footprint_of(NODES[name](operation))
+    rule = kinds.rule_of(operation.name)
+    return 0 if rule is not None and rule.kind == "view" else footprint_of(_unknown(operation))
+
+
+def kept(storages: Iterable[Storage]) -> Size:
+    """Bytes of a graph's variables, which the total footprint has once: weights, running means, momenta."""
+    return sum(storage.nbytes for storage in storages if storage.role in KEPT)
+
+
+def optimizer_of(model: str) -> str:
+    """The optimizer, by the name that `workloads` has for it, of the graph that Catamount counted."""
+    return "sgd" if model.startswith("resnet") else "sgd-plain"

@@ -1,0 +1,216 @@
+"""Fathom's operation groups A to G for the operations of PyTorch, and H for time in which none runs.
+
+Source: Adolf et al., IISWC 2016, Figure 3, whose groups order TensorFlow's operation types; the paper leaves the 1 to
+2 % of a step between operations out, here it is H. An operation is placed by the first of four stages that knows it:
+
+1. scope: whatever an optimizer's `step` calls is F, and whatever its `zero_grad` calls is data movement, G;
+2. table: names placed one by one (`BY_NAME`), then the kind that `analysis/operators/registry.py` gives the name
+(`BY_KIND`); 3. pattern: names of backends and wrappers that no table has (`PATTERNS`);
+4. tag: what torch itself says of the operator (`BY_TAG`), recorded beside its name where torch was at hand.
+
+What none of them knows is unclassified: shown, and never folded into a group.
+
+Choices that could be made otherwise: softmax is A and the logarithm of it, being a part of the cross entropy, is C
+(the paper's columns); pooling and normalisation are C; a look-up in an embedding is G, a bag of them C; fused
+attention and fused recurrent layers, which mix B and A, are B; communication is G. `Grouping.moved` changes any.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from analysis.operators import names
+from analysis.operators.registry import KINDS, kind_of
+
+GROUPS: Mapping[str, str] = {
+    "A": "elementwise arithmetic",
+    "B": "matrix operations",
+    "C": "reduction and expansion",
+    "D": "convolution",
+    "E": "random sampling",
+    "F": "optimization",
+    "G": "data movement",
+    "H": "between operations",
+}
+
+OPERATIONS = "ABCDEFG"
+"""The groups that operations are placed in."""
+
+UNCLASSIFIED = ""
+
+MOST_UNCLASSIFIED_RATIO = 0.01
+"""Of the time in operations: above this a breakdown says which names have no group."""
+
+STEP, ZERO_GRAD = "step", "zero_grad"
+"""Scopes of an optimizer."""
+
+STAGES = ("scope", "table", "pattern", "tag")
+
+BY_KIND: Mapping[str, str] = {
+    "convolution": "D",
+    "matmul": "B",
+    "attention": "B",
+    "recurrent": "B",
+    "embedding": "G",
+    "normalization": "C",
+    "activation": "A",
+    "softmax": "A",
+    "pooling": "C",
+    "reduction": "C",
+    "elementwise": "A",
+    "loss": "C",
+    "random": "E",
+    "copy": "G",
+    "view": "G",
+    "optimizer": "F",
+    "communication": "G",
+}
+
+_MORE_ARITHMETIC = """
+    absolute arccosh arcsinh degrees radians greater less greater_equal less_equal not_equal isclose isreal diff kron
+    _masked_scale
+"""
+_MORE_REDUCTIONS = """
+    cosine_similarity pairwise_distance pdist dist_backward value_selecting_reduction_backward cov corrcoef trapezoid
+    trapz trace_backward unique_consecutive unique_dim_consecutive histogram histogramdd segment_reduce
+    _segment_reduce_backward _logcumsumexp _is_all_true _is_any_true affine_grid_generator_backward stft istft
+    svd pinverse det logdet slogdet geqrf orgqr ormqr triangular_solve
+"""
+_MORE_MOVEMENT = """
+    broadcast_tensors diagflat masked_select_backward _pack_sequence _mkldnn_reshape flatten_dense_tensors
+    unflatten_dense_tensors to_padded_tensor to_dense_backward to_mkldnn_backward device is_leaf is_contiguous
+    is_coalesced is_signed is_conj is_neg can_cast promote_types result_type storage_offset output_nr set_data
+    _nnpack_available cudnn_is_acceptable
+"""
+"""Wrappers that torch's profiler shows around operations, other names of these, and questions."""
+
+BY_NAME: Mapping[str, str] = {
+    **dict.fromkeys(_MORE_ARITHMETIC.split(), "A"),
+    **dict.fromkeys(_MORE_REDUCTIONS.split(), "C"),
+    **dict.fromkeys(_MORE_MOVEMENT.split(), "G"),
+    **dict.fromkeys(["_log_softmax", "log_softmax", "_log_softmax_backward_data"], "C"),  # of the cross entropy
+    **dict.fromkeys(["cumsum", "cumprod", "logcumsumexp", "topk", "sort", "argsort", "kthvalue"], "C"),
+    **dict.fromkeys(names.BAGS.split(), "C"),
+    **dict.fromkeys(["where", "masked_fill"], "G"),  # TensorFlow's Select
+    **dict.fromkeys(names.ACCUMULATE.split(), "G"),
+    **dict.fromkeys((names.NEAREST + names.NEAREST_BACKWARD).split(), "G"),
+    **dict.fromkeys((names.LSTM_GATES_BACKWARD + names.GRU_GATES_BACKWARD).split(), "A"),
+    **dict.fromkeys(["_thnn_fused_lstm_cell", "_thnn_fused_gru_cell", "lstm_cell", "gru_cell"], "A"),
+    **dict.fromkeys(["rnn_tanh_cell", "rnn_relu_cell"], "A"),
+    **dict.fromkeys(["embedding_backward", "embedding_dense_backward", "embedding_sparse_backward"], "G"),
+}
+"""Bare names that their kind would place elsewhere, or that no kind has."""
+
+PATTERNS: tuple[tuple[str, str], ...] = (
+    (r"attention|rnn|lstm|gru|_?mha", "B"),
+    (r"(^|_)conv(olution)?\d?d?($|_)", "D"),
+    (r"(^|_)(mm|bmm|gemm|matmul|linear|addmm|addmv|einsum)($|_)", "B"),
+    (r"dropout|(^|_)(rand|normal|uniform|bernoulli|multinomial)", "E"),
+    (
+        r"loss|pool|norm|softmax|linalg|cholesky|(^|_)lu(_|$)|(^|_)(sum|mean|max|min|prod|var|std|sort|topk|cum\w+)($|_)",
+        "C",
+    ),
+    (r"copy|(^|_)(cat|stack|index|gather|scatter|embedding|pad|view|transpose|permute|expand|split|fill)($|_)", "G"),
+    (r"relu|sigmoid|tanh|gelu|silu|softplus|(^|_)(add|sub|mul|div|pow|exp|log|sqrt|threshold)($|_)", "A"),
+)
+"""Searched in the bare name, in this order."""
+
+BY_TAG: Mapping[str, str] = {"nondeterministic_seeded": "E", "reduction": "C", "pointwise": "A", "alias": "G"}
+"""What torch says of an operator (`torch.Tag`; "alias": it gives a view) → group, in this order."""
+
+_FOREACH = "_foreach_"
+
+TYPES: Mapping[str, str] = {
+    **dict.fromkeys((names.CONVOLUTION + names.CONVOLUTION_RELU).split(), "convolution"),
+    **dict.fromkeys(names.CONVOLUTION_BACKWARD.split(), "convolution_backward"),
+    **dict.fromkeys(["mkldnn_convolution_backward"], "convolution_backward"),
+    **dict.fromkeys((names.PRODUCT + " addmm addmv baddbmm addbmm _addmm_activation").split(), "matmul"),
+    **dict.fromkeys(["linear_backward", "mkldnn_linear_backward"], "matmul"),
+}
+"""Bare names that are one operation type: of backends and wrappers, and products as TensorFlow's MatMul has them."""
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A group, or "" for none, and the stage that placed the operation there."""
+
+    group: str
+    stage: str
+
+
+@dataclass(frozen=True)
+class Grouping:
+    """Which names and kinds go where. The patterns, tags and scopes are the same for all."""
+
+    by_name: Mapping[str, str]
+    by_kind: Mapping[str, str]
+
+    def moved(self, places: Mapping[str, str]) -> Grouping:
+        """The same but for these: a kind or a bare name → group. A kind takes with it the names that are placed alone.
+
+        Raises ValueError for a group that there is none of, and for a name that is neither a kind nor an operation;
+        one with a namespace of its own ("mylib.spin") may be any.
+        """
+        for name, group in places.items():
+            if name not in KINDS and "." not in name.replace("::", ".") and not group_of(name).group:
+                raise ValueError(f"expected a kind ({', '.join(KINDS)}) or an operation, got {name!r}")
+            if group not in OPERATIONS:
+                raise ValueError(f"expected a group from {OPERATIONS[0]} to {OPERATIONS[-1]}, got {group!r}")
+        kinds = {name: group for name, group in places.items() if name in KINDS}
+        alone = {name: group for name, group in self.by_name.items() if kind_of(f"aten.{name}") not in kinds}
+        others = {bare(name): group for name, group in places.items() if name not in KINDS}
+        return replace(self, by_name={**alone, **others}, by_kind={**self.by_kind, **kinds})
+
+
+FATHOM = Grouping(BY_NAME, BY_KIND)
+
+
+def bare(name: str) -> str:
+    """ "aten::add_" and "aten.add" as "add"; "torchvision::nms" as "torchvision.nms"; "_foreach_mul_" as "mul"."""
+    plain = name.replace("::", ".").removeprefix("aten.")
+    short = plain.removesuffix("_") if not plain.endswith("__") else plain
+    return short.removeprefix(_FOREACH)
+
+
+def group_of(name: str, scope: str = "", tags: Sequence[str] = (), grouping: Grouping = FATHOM) -> Placed:
+    """The group of an operation by its name, as torch's profiler or our tracer has it.
+
+    scope: "step" or "zero_grad" of an optimizer around it, or "". tags: see `BY_TAG`.
+    """
+    if scope == STEP:
+        return Placed("F", "scope")
+    if scope == ZERO_GRAD:
+        return Placed("G", "scope")
+    if found := _by_table(bare(name), grouping):
+        return Placed(found, "table")
+    if found := _by_pattern(bare(name)):
+        return Placed(found, "pattern")
+    tagged = next((group for tag, group in BY_TAG.items() if tag in tags), UNCLASSIFIED)
+    return Placed(tagged, "tag" if tagged else "")
+
+
+def _by_table(short: str, grouping: Grouping) -> str:
+    alone = grouping.by_name.get(short)
+    if alone is not None:
+        return alone
+    kind = kind_of(short) or kind_of(f"aten.{short}")
+    return grouping.by_kind.get(kind, UNCLASSIFIED)
+
+
+@functools.cache
+def _by_pattern(short: str) -> str:
+    return next((group for pattern, group in PATTERNS if re.search(pattern, short)), UNCLASSIFIED)
+
+
+def type_of(name: str, scope: str = "", optimizer: str = "") -> str:
+    """The operation type that a call counts as: one for all backends of a convolution and for all matrix products.
+
+    All that an optimizer's step does is one type ("Adam.step"), as an ApplyAdam is in TensorFlow; so is its zero_grad.
+    """
+    if scope:
+        return f"{optimizer or 'optimizer'}.{scope}"
+    short = bare(name)
+    return TYPES.get(short, short)

@@ -1,0 +1,132 @@
+"""What the operations of each group do in a training step: exact FLOP and bytes, beside the time that they take.
+
+Counted by the operation table of the step (`analysis/operators/registry.py`), timed under the profiler. Bytes are the
+unfused sum over operations, so that their rate is what operations asked for, not what memory gave.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from analysis.characterize.fathom_groups import FATHOM, OPERATIONS, STEP, Grouping, group_of, type_of
+from analysis.characterize.summary import ok
+from results.records.characterization import Characterization, OperationCost
+
+
+@dataclass(frozen=True)
+class GroupCost:
+    """What a group's operations do in a step of training. time_s: mean over the joined steps; None where unknown."""
+
+    workload: str
+    group: str
+    calls: int
+    model_flop: int
+    other_flop: int
+    bytes: int
+    time_s: float | None
+    flop_by_unit: Mapping[str, int]  # model FLOP
+
+    @property
+    def flop(self) -> int:
+        return self.model_flop + self.other_flop
+
+    @property
+    def flop_per_byte(self) -> float | None:
+        return self.flop / self.bytes if self.bytes else None
+
+    @property
+    def flop_per_s(self) -> float | None:
+        return self.flop / self.time_s if self.time_s else None
+
+    def utilization_ratio(self, peaks: Mapping[str, float]) -> float | None:
+        """Time that its products would take at their units' peaks (FLOP/s) ÷ the time they took; None without all."""
+        if not self.time_s or not self.model_flop or any(unit not in peaks for unit in self.flop_by_unit):
+            return None
+        return sum(flop / peaks[unit] for unit, flop in self.flop_by_unit.items()) / self.time_s
+
+    @property
+    def bytes_per_s(self) -> float | None:
+        return self.bytes / self.time_s if self.time_s else None
+
+
+def group_costs(data: Characterization, grouping: Grouping = FATHOM) -> list[GroupCost]:
+    """FLOP, bytes and time by group, of every training mix whose operations were counted. All optimizer work is F."""
+    found = []
+    for each in ok(data, "mix"):
+        if each.mode != "training":
+            continue
+        rows = [row for row in data.costs if row.recording == each.recording]
+        for group in OPERATIONS:
+            mine = [row for row in rows if _group_of_cost(row.name, row.phase, grouping) == group]
+            if mine:
+                times = [row.time_s for row in mine if row.time_s is not None]
+                found.append(
+                    GroupCost(
+                        workload=each.workload,
+                        group=group,
+                        calls=sum(row.calls for row in mine),
+                        model_flop=sum(row.model_flop for row in mine),
+                        other_flop=sum(row.other_flop for row in mine),
+                        bytes=sum(row.read_bytes + row.written_bytes for row in mine),
+                        time_s=sum(times) if times else None,
+                        flop_by_unit=_by_unit(mine),
+                    )
+                )
+    return found
+
+
+def _by_unit(rows: Sequence[OperationCost]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for row in rows:
+        if row.model_flop:
+            found[row.unit] = found.get(row.unit, 0) + row.model_flop
+    return found
+
+
+def _group_of_cost(name: str, phase: str, grouping: Grouping) -> str:
+    return group_of(name, STEP if phase == "optimizer" else "", (), grouping).group
+
+
+@dataclass(frozen=True)
+class Density:
+    """FLOP against bytes of one operation type in a training step. share_ratio: of the time in counted operations."""
+
+    workload: str
+    name: str
+    group: str
+    calls: int
+    flop: int
+    bytes: int
+    share_ratio: float | None
+
+
+def densities(data: Characterization, grouping: Grouping = FATHOM) -> list[Density]:
+    """Of every training mix whose operations were counted, the types that take longest first."""
+    found = []
+    for each in ok(data, "mix"):
+        if each.mode == "training":
+            found += _densities(each.workload, [row for row in data.costs if row.recording == each.recording], grouping)
+    return found
+
+
+def _densities(workload: str, rows: list[OperationCost], grouping: Grouping) -> list[Density]:
+    by_type: dict[tuple[str, str], list[OperationCost]] = {}
+    for row in rows:
+        scope = STEP if row.phase == "optimizer" else ""
+        key = (type_of(row.name, scope), group_of(row.name, scope, (), grouping).group)
+        by_type.setdefault(key, []).append(row)
+    total_s = sum(row.time_s or 0.0 for row in rows)
+    made = [
+        Density(
+            workload,
+            name,
+            group,
+            sum(row.calls for row in mine),
+            sum(row.model_flop + row.other_flop for row in mine),
+            sum(row.read_bytes + row.written_bytes for row in mine),
+            sum(row.time_s or 0.0 for row in mine) / total_s if total_s else None,
+        )
+        for (name, group), mine in by_type.items()
+    ]
+    return sorted(made, key=lambda each: (-(each.share_ratio or 0.0), each.name))

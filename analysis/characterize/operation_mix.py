@@ -1,0 +1,247 @@
+"""What a workload's steps are made of: the share of each operation type and of each of Fathom's groups.
+
+A step's time is the time of its operations and the time between them (group H), so that its shares add up to 1. Of the
+profiled steps the first and the last are left out (Fathom's protocol: 12 steps, 10 kept), and a type's share is its
+*median* over the kept steps: one step in which somebody else had the processor moves no median. Medians need not add up
+to 1; they are divided by their sum, which `sum_ratio` tells. Intervals of groups are order statistics over the steps.
+
+Operations of a name are placed by `analysis/characterize/fathom_groups.py`; what has no group is `unclassified`, a
+share of its own.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from analysis.characterize.fathom_groups import FATHOM, GROUPS, OPERATIONS, UNCLASSIFIED, Grouping, group_of, type_of
+from analysis.stats.summary import median_interval
+from results.records.characterization import PLAIN, PROFILED, Characterization, OperationTime, RecordedStep, Recording
+
+BETWEEN = "between operations"
+"""The type that group H consists of."""
+
+
+@dataclass(frozen=True)
+class TypeShare:
+    """One operation type. share_ratio: of the step; time_s, calls, launches: of a step, medians."""
+
+    name: str
+    group: str
+    share_ratio: float
+    time_s: float
+    calls: float
+    launches: float
+
+
+@dataclass(frozen=True)
+class Share:
+    """Of the step, with a 95 % interval of the median over the steps; None below six steps."""
+
+    ratio: float
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True)
+class Mix:
+    """The shares of one recording. types: the largest first, time between operations last. groups: A to H, all.
+
+    unclassified: name → share of the step. sum_ratio: what the medians added up to. step_s: the median step without a
+    profiler, or None; profiled_s: under one.
+    """
+
+    recording: Recording
+    label: str
+    types: tuple[TypeShare, ...]
+    groups: Mapping[str, Share]
+    unclassified: Mapping[str, float]
+    sum_ratio: float
+    steps: int
+    step_s: float | None
+    profiled_s: float
+
+    @property
+    def unclassified_ratio(self) -> float:
+        return sum(self.unclassified.values())
+
+    @property
+    def operations(self) -> tuple[TypeShare, ...]:
+        """The types without the time between them."""
+        return tuple(each for each in self.types if each.group != "H")
+
+    @property
+    def dominant(self) -> str:
+        """The group of operations with the largest share."""
+        return max(OPERATIONS, key=lambda group: self.groups[group].ratio)
+
+
+def kept(steps: Sequence[RecordedStep]) -> list[RecordedStep]:
+    """Without the first and the last, where three are left at least."""
+    ordered = sorted(steps, key=lambda step: step.step)
+    return ordered[1:-1] if len(ordered) >= 5 else ordered
+
+
+def steps_of(data: Characterization, recording: int, part: str) -> list[RecordedStep]:
+    """The steps of one part that count."""
+    return kept([step for step in data.steps if step.recording == recording and step.part == part])
+
+
+def step_s(data: Characterization, recording: int) -> float | None:
+    """The median step without a profiler, or under one where no other was timed; None: there is none at all."""
+    for part in (PLAIN, PROFILED):
+        times = [step.time_s for step in steps_of(data, recording, part)]
+        if times:
+            return statistics.median(times)
+    return None
+
+
+def mix(data: Characterization, recording: Recording, label: str = "", grouping: Grouping = FATHOM) -> Mix | None:
+    """The shares of one recording; None where none of its steps was profiled."""
+    steps = {step.step: step for step in steps_of(data, recording.recording, PROFILED)}
+    rows = [row for row in data.times if row.recording == recording.recording and row.step in steps]
+    if not steps or not rows:
+        return None
+    by_type = _by_type(rows, grouping)
+    lengths = {number: step.time_s for number, step in steps.items()}
+    between = {number: step.time_s - (step.operations_s or 0.0) for number, step in steps.items()}
+    medians = {key: _median_share(cells, lengths) for key, cells in by_type.items()}
+    rest = statistics.median(between[number] / lengths[number] for number in lengths)
+    total = sum(medians.values()) + rest
+    types = [_type_share(key, medians[key] / total, cells, lengths) for key, cells in by_type.items()]
+    types.sort(key=lambda each: (-each.share_ratio, each.name))
+    idle = TypeShare(BETWEEN, "H", rest / total, statistics.median(between.values()), 0.0, 0.0)
+    return Mix(
+        recording=recording,
+        label=label or recording.workload,
+        types=(*types, idle),
+        groups=_groups(by_type, between, lengths, (*types, idle)),
+        unclassified={each.name: each.share_ratio for each in types if each.group == UNCLASSIFIED},
+        sum_ratio=total,
+        steps=len(steps),
+        step_s=statistics.median(plain) if (plain := _times(data, recording)) else None,
+        profiled_s=statistics.median(lengths.values()),
+    )
+
+
+def _times(data: Characterization, recording: Recording) -> list[float]:
+    return [step.time_s for step in steps_of(data, recording.recording, PLAIN)]
+
+
+_Cells = dict[int, list[float]]
+"""Step → (time in s, calls, launches)."""
+
+
+def _by_type(rows: Iterable[OperationTime], grouping: Grouping) -> dict[tuple[str, str], _Cells]:
+    found: dict[tuple[str, str], _Cells] = {}
+    for row in rows:
+        placed = group_of(row.name, row.scope, row.tags, grouping)
+        key = (type_of(row.name, row.scope, row.optimizer), placed.group)
+        cell = found.setdefault(key, {}).setdefault(row.step, [0.0, 0.0, 0.0])
+        for place, value in enumerate((row.time_s, row.calls, row.launches)):
+            cell[place] += value
+    return found
+
+
+def _values(cells: _Cells, lengths: Mapping[int, float], place: int) -> list[float]:
+    return [cells.get(number, [0.0, 0.0, 0.0])[place] for number in lengths]
+
+
+def _median_share(cells: _Cells, lengths: Mapping[int, float]) -> float:
+    times = _values(cells, lengths, 0)
+    return statistics.median(time / length for time, length in zip(times, lengths.values(), strict=True))
+
+
+def _type_share(key: tuple[str, str], ratio: float, cells: _Cells, lengths: Mapping[int, float]) -> TypeShare:
+    time, calls, launches = (statistics.median(_values(cells, lengths, place)) for place in range(3))
+    return TypeShare(key[0], key[1], ratio, time, calls, launches)
+
+
+def _groups(
+    by_type: Mapping[tuple[str, str], _Cells],
+    between: Mapping[int, float],
+    lengths: Mapping[int, float],
+    types: Sequence[TypeShare],
+) -> dict[str, Share]:
+    """A group's share is the sum of its types'; its interval that of the steps' own sums."""
+    each_step: dict[str, dict[int, float]] = {group: defaultdict(float) for group in GROUPS}
+    for (_, group), cells in by_type.items():
+        if group:
+            for number, cell in cells.items():
+                each_step[group][number] += cell[0]
+    each_step["H"] = dict(between)
+    found = {}
+    for group in GROUPS:
+        ratio = sum(each.share_ratio for each in types if each.group == group)
+        interval = median_interval([each_step[group].get(number, 0.0) / lengths[number] for number in lengths])
+        low, high = (None, None) if interval is None else (min(interval[0], ratio), max(interval[2], ratio))
+        found[group] = Share(ratio, low, high)
+    return found
+
+
+def types_for(shares: Iterable[float], ratio: float = 0.9) -> int:
+    """How many operation types, the largest first, make this part of their sum. Raises ValueError without any."""
+    ordered = sorted(shares, reverse=True)
+    total = sum(ordered)
+    if not total > 0:
+        raise ValueError("expected at least one share above 0")
+    reached = 0.0
+    for count, share in enumerate(ordered, 1):
+        reached += share
+        if reached >= ratio * total * (1 - 1e-12):
+            return count
+    return len(ordered)
+
+
+def cumulative(shares: Iterable[float]) -> list[float]:
+    """The part that the largest, the two largest, … make of their sum."""
+    ordered = sorted(shares, reverse=True)
+    total = sum(ordered)
+    reached, found = 0.0, []
+    for share in ordered:
+        reached += share
+        found.append(reached / total)
+    return found
+
+
+def vectors(mixes: Sequence[Mix]) -> dict[str, tuple[float, ...]]:
+    """Label → shares by operation type, time between operations left out as in the paper, for
+    `analysis/characterize/similarity.py`.
+
+    A type has a place of its own for each group, the same for all workloads.
+    """
+    columns = sorted({(each.group, each.name) for mix in mixes for each in mix.operations})
+    found = {}
+    for each in mixes:
+        shares = {(one.group, one.name): one.share_ratio for one in each.operations}
+        found[each.label] = tuple(shares.get(column, 0.0) for column in columns)
+    return found
+
+
+def labels(recordings: Sequence[Recording]) -> dict[int, str]:
+    """Recording → the workload's name, and what sets it apart from others of the same name."""
+    parts = {each.recording: _parts(each) for each in recordings}
+    found = {}
+    for each in recordings:
+        others = [parts[other.recording] for other in recordings if other.workload == each.workload]
+        differing = [key for key, value in parts[each.recording].items() if any(o[key] != value for o in others)]
+        words = [parts[each.recording][key] for key in differing]
+        found[each.recording] = " ".join([each.workload, *filter(None, words)])
+    return found
+
+
+def _parts(recording: Recording) -> dict[str, str]:
+    return {
+        "variant": recording.variant,
+        "mode": recording.mode,
+        "batch_size": f"batch {recording.batch_size}",
+        "device": recording.device,
+        "threads": "" if recording.threads is None else f"{recording.threads} threads",
+        "precision": recording.precision,
+        "layout": recording.layout,
+        "execution": recording.execution,
+        "seed": f"seed {recording.seed}",
+        "repeat": f"repeat {recording.repeat}",
+    }

@@ -1,0 +1,180 @@
+"""Do a workload's steps take the same time all along? Level, spread and trend of a series, each with its certainty.
+
+Fathom's Figure 1 answers with a histogram of 100 steps. Here a series has:
+
+* its median with a 95 % interval by order statistics (`analysis/stats/summary.py`), and its spread (standard deviation
+  ÷ mean) with the interval of a normal sample's: s·√((n-1)/χ²);
+* its trend: the median of the slopes between all pairs of steps (Theil 1950; Sen, J. Am. Stat. Assoc. 63, 1968), with
+  Sen's 95 % interval from the distribution of Kendall's S;
+* a test against a trend: Mann-Kendall (Mann, Econometrica 13, 1945; Kendall, "Rank correlation methods"), exact for
+  up to 50 steps without ties, else normal with the correction for ties and for continuity. It asks nothing of the
+  distribution of the times, so that single slow steps do no harm.
+
+Assumed by the intervals and the test: steps independent of their neighbours. `autocorrelation` is told beside
+them: where it is large, small probabilities are too small. Not claimed: that a series without a trend is stationary in
+every sense, or that a few steps could show a small one; `trend_low`, `trend_high` say what they cannot rule out.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import statistics
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from analysis.stats import summary as blocks
+
+LEVEL = 0.05
+"""Of the test: how often a series without a trend is said to have one."""
+
+EXACT_STEPS = 50
+"""Up to which the distribution of S is counted, not approximated."""
+
+FEWEST = 4
+"""Steps below which no order is so rare that a test could tell."""
+
+
+@dataclass(frozen=True)
+class Stationarity:
+    """Of a series of times in s, in order. low_s, high_s: of the median, None below six steps.
+
+    The spread is a ratio to the mean; trends are ratios to the median, over the whole series, not a step. p_value: how
+    often a series without a trend would look at least as ordered; None below `FEWEST` steps.
+    """
+
+    n: int
+    median_s: float
+    low_s: float | None
+    high_s: float | None
+    spread_ratio: float | None
+    spread_low: float | None
+    spread_high: float | None
+    trend_ratio: float | None
+    trend_low: float | None
+    trend_high: float | None
+    p_value: float | None
+    autocorrelation: float
+
+    @property
+    def verdict(self) -> str:
+        """ "steady", "slower" or "faster" over the series, or "unknown" where a test could not tell."""
+        if self.p_value is None or self.trend_ratio is None:
+            return "unknown"
+        if self.p_value >= LEVEL:
+            return "steady"
+        return "slower" if self.trend_ratio > 0 else "faster"
+
+
+def stationarity(times_s: Sequence[float]) -> Stationarity:
+    """What a series says of itself. Raises ValueError for an empty one, or one that is not finite or not positive."""
+    summary = blocks.summarise(times_s)
+    if not summary.mean > 0:
+        raise ValueError(f"expected times above 0, got a mean of {summary.mean:g} s")
+    n = summary.n
+    spread = _spread(times_s, summary.mean)
+    slope = sen_slope(times_s)
+    trend = (None, None, None) if slope is None else tuple(each * (n - 1) / summary.median for each in slope)
+    level = blocks.median_interval(times_s)
+    return Stationarity(
+        n=n,
+        median_s=summary.median,
+        low_s=None if level is None else level[0],
+        high_s=None if level is None else level[2],
+        spread_ratio=spread[0],
+        spread_low=spread[1],
+        spread_high=spread[2],
+        trend_ratio=trend[0],
+        trend_low=trend[1],
+        trend_high=trend[2],
+        p_value=mann_kendall(times_s),
+        autocorrelation=blocks.autocorrelation(times_s),
+    )
+
+
+def kendall_s(values: Sequence[float]) -> int:
+    """Pairs that rise minus pairs that fall."""
+    return sum(
+        int(later > earlier) - int(later < earlier) for place, later in enumerate(values) for earlier in values[:place]
+    )
+
+
+def mann_kendall(values: Sequence[float]) -> float | None:
+    """The two-sided probability of an S at least as far from 0 without any trend; None below `FEWEST` values."""
+    n = len(values)
+    if n < FEWEST:
+        return None
+    s = abs(kendall_s(values))
+    ties = [count for count in Counter(values).values() if count > 1]
+    if s == 0:
+        return 1.0
+    if n <= EXACT_STEPS and not ties:
+        return min(1.0, 2 * _upper_tail(n, s))
+    z = (s - 1) / math.sqrt(_variance(n, ties)) if s > 1 else 0.0
+    return math.erfc(z / math.sqrt(2))
+
+
+def sen_slope(values: Sequence[float]) -> tuple[float, float, float] | None:
+    """(median, low, high) of the slopes between all pairs, a step: Theil and Sen's, with a 95 % interval.
+
+    The interval holds the slopes of ranks (N ∓ C) ÷ 2, C being the largest S that chance passes 2.5 % of the time.
+    None below `FEWEST` values.
+    """
+    n = len(values)
+    if n < FEWEST:
+        return None
+    slopes = sorted((values[j] - values[i]) / (j - i) for i in range(n) for j in range(i + 1, n))
+    count = len(slopes)
+    reach = _critical(n, [number for number in Counter(values).values() if number > 1])
+    low = max(0, math.floor((count - reach) / 2) - 1)
+    high = min(count - 1, math.ceil((count + reach) / 2))
+    return statistics.median(slopes), slopes[low], slopes[high]
+
+
+def _critical(n: int, ties: Sequence[int]) -> float:
+    """The S that a series without a trend passes in one direction with a probability of 2.5 % at most."""
+    if n <= EXACT_STEPS and not ties:
+        s = n * (n - 1) // 2
+        while s > 0 and _upper_tail(n, s - 2) <= LEVEL / 2:
+            s -= 2
+        return float(s)
+    return 1.959963984540054 * math.sqrt(_variance(n, ties))
+
+
+def _variance(n: int, ties: Sequence[int]) -> float:
+    """Of S without a trend (Kendall): groups of equal values take from it."""
+    return (n * (n - 1) * (2 * n + 5) - sum(t * (t - 1) * (2 * t + 5) for t in ties)) / 18
+
+
+def _upper_tail(n: int, s: int) -> float:
+    """The probability that S is at least s in a random order of n different values."""
+    counts = _inversions(n)
+    pairs = n * (n - 1) // 2
+    fewest = (pairs - s) // 2  # S = pairs - 2 · inversions
+    return sum(counts[: fewest + 1]) / sum(counts) if fewest >= 0 else 0.0
+
+
+@functools.cache
+def _inversions(n: int) -> tuple[int, ...]:
+    """How many orders of n values have 0, 1, … inversions (Mahonian numbers)."""
+    counts = [1]
+    for size in range(2, n + 1):
+        wider = [0] * (len(counts) + size - 1)
+        for place, count in enumerate(counts):
+            for more in range(size):
+                wider[place + more] += count
+        counts = wider
+    return tuple(counts)
+
+
+def _spread(values: Sequence[float], mean: float) -> tuple[float | None, float | None, float | None]:
+    """Standard deviation ÷ mean, and its 95 % interval if the values were normal; None below two values."""
+    n = len(values)
+    if n < 2:
+        return None, None, None
+    from scipy.special import chdtri  # 0.3 s to import: not for a command's --help
+
+    s = statistics.stdev(values) / mean
+    low, high = (s * math.sqrt((n - 1) / float(chdtri(n - 1, tail))) for tail in (0.025, 0.975))
+    return s, low, high

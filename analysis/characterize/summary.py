@@ -1,0 +1,121 @@
+"""What recordings of workloads say side by side: their mixes, likeness, training against inference, parallelism, cost.
+
+Every function takes the rows of a characterization and gives frozen answers; none knows a file or a device. Times of
+steps are medians over the steps that count (`analysis/characterize/operation_mix.py`), without the profiler wherever
+that was timed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from analysis.characterize.fathom_groups import FATHOM, Grouping
+from analysis.characterize.operation_mix import Mix, labels, mix, step_s, steps_of, vectors
+from analysis.characterize.similarity import Merge, centroid_linkage
+from analysis.characterize.stationarity import Stationarity, stationarity
+from results.records.characterization import PLAIN, Characterization, Recording
+
+
+@dataclass(frozen=True)
+class Against:
+    """A workload's step in one mode on one device. ratio: ÷ its training step on the CPU, None without one."""
+
+    workload: str
+    mode: str
+    device: str
+    step_s: float
+    ratio: float | None
+
+
+@dataclass(frozen=True)
+class Launching:
+    """How a step is cut up. between_ratio: of it in which no operation ran; launch_s: an operation's mean time."""
+
+    workload: str
+    launches: float
+    step_s: float
+    launch_s: float
+    between_ratio: float
+    small_ratio: float  # of the launches: those of types whose mean time is below SMALL_S
+
+
+SMALL_S = 10e-6
+"""About what it costs to start a kernel and to see it end: an operation below is hardly worth its launch."""
+
+
+def ok(data: Characterization, *whys: str) -> list[Recording]:
+    """The recordings that were made, for these reasons."""
+    return [each for each in data.recordings if each.status == "ok" and each.why in whys]
+
+
+def mixes(data: Characterization, grouping: Grouping = FATHOM) -> list[Mix]:
+    """Of every recording of a mix, labelled by what sets it apart."""
+    recordings = ok(data, "mix")
+    names = labels(recordings)
+    found = (mix(data, each, names[each.recording], grouping) for each in recordings)
+    return [each for each in found if each is not None]
+
+
+def compared(found: Sequence[Mix]) -> list[Mix]:
+    """The mixes that stand for their workloads: training on the device of the first, else inference there."""
+    if not found:
+        return []
+    modes = {each.recording.mode for each in found}
+    mode = "training" if "training" in modes else "inference"
+    device = found[0].recording.device
+    chosen = [each for each in found if (each.recording.mode, each.recording.device) == (mode, device)]
+    names = labels([each.recording for each in chosen])
+    return [replace(each, label=names[each.recording.recording]) for each in chosen]
+
+
+def linkage(found: Sequence[Mix]) -> list[Merge]:
+    """The clusters of workloads by operation types, of those mixes that have any."""
+    alike = {label: vector for label, vector in vectors(found).items() if any(vector)}
+    return centroid_linkage(alike)
+
+
+def training_against_inference(data: Characterization) -> list[Against]:
+    """Each mode on each device, Fathom's Figure 5: CPU training is 1."""
+    recordings = [(each, step_s(data, each.recording)) for each in ok(data, "mix")]
+    of_cpu = {
+        each.workload: time_s
+        for each, time_s in recordings
+        if each.mode == "training" and each.device == "cpu" and time_s is not None
+    }
+    found = []
+    for each, time_s in recordings:
+        if time_s is not None:
+            base = of_cpu.get(each.workload)
+            found.append(Against(each.workload, each.mode, each.device, time_s, time_s / base if base else None))
+    return found
+
+
+def steadiness(data: Characterization) -> list[tuple[Recording, Stationarity]]:
+    """Of the plain steps of every mix; in order of time, those that count."""
+    found = []
+    for each in ok(data, "mix"):
+        times = [step.time_s for step in steps_of(data, each.recording, PLAIN)]
+        if times:
+            found.append((each, stationarity(times)))
+    return found
+
+
+def launching(found: Sequence[Mix]) -> list[Launching]:
+    """Kernel launches of each mix, on a CPU calls that would be some, and what of the step lies between."""
+    rows = []
+    for each in found:
+        launches = sum(one.launches for one in each.operations)
+        busy_s = sum(one.time_s for one in each.operations)
+        small = sum(one.launches for one in each.operations if one.launches and one.time_s / one.launches < SMALL_S)
+        rows.append(
+            Launching(
+                workload=each.label,
+                launches=launches,
+                step_s=each.profiled_s,
+                launch_s=busy_s / launches if launches else 0.0,
+                between_ratio=each.groups["H"].ratio,
+                small_ratio=small / launches if launches else 0.0,
+            )
+        )
+    return rows

@@ -1,0 +1,1 @@
+"""What can a device do at best, by whose word?"""

@@ -1,0 +1,88 @@
+"""Links between devices, by name, and which a device has within its usual node.
+
+`interconnects.csv` has the rate of one device in one direction, which is half of what datasheets of NVLink print, and
+the time that one step of a ring takes before any byte moves: NCCL's own constants for rings with the simple protocol
+(NVIDIA/nccl, src/graph/tuning.cc at 01afd20). A collective reaches less than the rate: `ACHIEVED` of it is assumed
+where the caller says nothing. On NVLink 4 reduce-scatter was seen at 360 GB/s of 450 (NVIDIA/nccl issue 1281), and for
+NVLink 3 NCCL's tuning caps rings at 235 of 300. Networks are one port a device, without contention between switches.
+"""
+
+from __future__ import annotations
+
+import csv
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from analysis.devices.peaks import Device
+
+TABLE = Path(__file__).with_name("interconnects.csv")
+
+VERIFICATIONS = ("retrieved", "derived", "memory")
+
+ACHIEVED = 0.8
+"""Of a link's rate, in a collective of large messages. Assumed."""
+
+WITHIN: Mapping[str, str] = {
+    "Tesla P100-SXM2-16GB": "PCIe 3 x16",
+    "Tesla V100-SXM2-16GB": "NVLink 2",
+    "Tesla V100-DGXS-32GB": "NVLink 2",
+    "NVIDIA A100-SXM4-40GB": "NVLink 3",
+    "NVIDIA A100-SXM4-80GB": "NVLink 3",
+    "NVIDIA H100 80GB HBM3": "NVLink 4",
+    "NVIDIA H200": "NVLink 4",
+    "NVIDIA H20": "NVLink 4",
+    "NVIDIA B200": "NVLink 5",
+    "NVIDIA GB200": "NVLink 5",
+    "NVIDIA B300 SXM6 AC": "NVLink 5",
+}
+"""Boards that are sold in nodes joined by NVLink. Others are taken to be joined by PCIe of their generation."""
+
+PCIE: Mapping[str, str] = {"6": "PCIe 3 x16", "7": "PCIe 3 x16", "8": "PCIe 4 x16"}
+"""First digit of the compute capability → PCIe; from 9 on PCIe 5."""
+
+BETWEEN: Mapping[str, str] = {"8": "InfiniBand HDR", "9": "InfiniBand NDR", "10": "InfiniBand NDR"}
+"""First number of the compute capability → the port that NVIDIA's own nodes have for each device; before, EDR."""
+
+NODE_DEVICES = 8
+
+
+@dataclass(frozen=True)
+class Link:
+    """One link. bytes_per_s: of one device in one direction; latency_s: of one step of a ring."""
+
+    name: str
+    kind: str
+    bytes_per_s: float
+    latency_s: float
+    source: str = "given"
+    verification: str = "given"
+
+
+@functools.cache
+def links() -> Mapping[str, Link]:
+    """Every link of the table by name. Raises ValueError for a row that cannot be right."""
+    with TABLE.open(encoding="utf-8", newline="") as file:
+        rows = [_link(row) for row in csv.DictReader(file)]
+    return {row.name: row for row in rows}
+
+
+def within(device: Device) -> Link:
+    """What joins devices of one node, where nothing else is said."""
+    major = device.compute_capability.partition(".")[0]
+    return links()[WITHIN.get(device.name, PCIE.get(major, "PCIe 5 x16"))]
+
+
+def between(device: Device) -> Link:
+    """The port of each device to other nodes, where nothing else is said."""
+    return links()[BETWEEN.get(device.compute_capability.partition(".")[0], "InfiniBand EDR")]
+
+
+def _link(row: Mapping[str, str]) -> Link:
+    if row["verification"] not in VERIFICATIONS:
+        raise ValueError(f"{row['name']}: expected verification {VERIFICATIONS}, got {row['verification']!r}")
+    rate, latency = float(row["bytes_per_s"]), float(row["latency_s"])
+    if rate <= 0 or latency <= 0:
+        raise ValueError(f"{row['name']}: expected a rate and a latency above 0, got {rate:g} and {latency:g}")
+    return Link(row["name"], row["kind"], rate, latency, row["source"], row["verification"])

@@ -1,0 +1,239 @@
+"""Datasheet peaks of devices, found by exactly the name that the driver prints.
+
+`peaks.csv` holds one device a row: dense figures only, tensor units with fp32 accumulation, each row with one source
+and with how it was verified: `retrieved` (the figures were read in the source, or in a copy that is named), `memory`
+(nobody looked them up; they are printed so) or `derived` (multiprocessors × rate × clock, where the sheet prints no
+figure). `memory_units` and `derived_units` mark single figures of a row; `evidence` says where they were read.
+
+It does not claim that a device reaches its peak, nor that its clock stays where the sheet quotes it: `clock_hz` is the
+clock that each figure implies, and `Device.at_clock` scales the figure to the clock that was observed. A name that is
+not in the table has no peak: there is no substring match, no default and no guess. `derived_upper_bound` is a formula
+for such devices; what it returns is no datasheet peak and must be labelled with `DERIVED_LABEL`.
+"""
+
+from __future__ import annotations
+
+import csv
+import difflib
+import functools
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from analysis.devices.precisions import UNITS
+from results.records import digest
+
+TABLE = Path(__file__).with_name("peaks.csv")
+
+EXTRA_UNITS = ("fp64_tensor", "fp16_fp16acc", "fp16_cuda_core")
+"""Figures kept for people, never a default denominator: fp64 on tensor units, fp16 with fp16 accumulation (torch
+accumulates in fp32 unless told otherwise) and fp16 outside the tensor units."""
+
+VERIFICATIONS = ("retrieved", "derived", "memory")
+
+DERIVED_LABEL = "derived upper bound (no datasheet figure)"
+
+STAND_IN = "stand-in of "
+"""How the name of a stand-in device begins (docs/standin.md): it has the peaks of the device whose name follows, and
+nothing measured on it is evidence of anything but this program."""
+
+FLOP_PER_FMA = 2
+
+FMA_PER_CLOCK: Mapping[str, Mapping[str, int]] = {
+    "3.7": {"fp64": 64, "fp32": 192},
+    "6.0": {"fp64": 32, "fp32": 64, "fp16_cuda_core": 128},
+    "7.0": {"fp64": 32, "fp32": 64, "fp16": 512, "fp16_fp16acc": 512, "fp16_cuda_core": 128},
+    "7.5 pro": {"fp64": 2, "fp32": 64, "fp16": 512, "int8": 1024, "fp16_fp16acc": 512, "fp16_cuda_core": 128},
+    "7.5 geforce": {"fp64": 2, "fp32": 64, "fp16": 256, "int8": 1024, "fp16_fp16acc": 512, "fp16_cuda_core": 128},
+    "8.0": {"fp64": 32, "fp32": 64, "tf32": 512, "fp16": 1024, "bf16": 1024, "int8": 2048}
+    | {"fp64_tensor": 64, "fp16_fp16acc": 1024, "fp16_cuda_core": 256},
+    "8.6 pro": {"fp64": 2, "fp32": 128, "tf32": 256, "fp16": 512, "bf16": 512, "int8": 1024}
+    | {"fp16_fp16acc": 512, "fp16_cuda_core": 128},
+    "8.6 geforce": {"fp64": 2, "fp32": 128, "tf32": 128, "fp16": 256, "bf16": 256, "int8": 1024}
+    | {"fp16_fp16acc": 512, "fp16_cuda_core": 128},
+    "8.6 a10g": {"fp64": 2, "fp32": 128, "tf32": 128, "fp16": 256, "bf16": 256, "int8": 512}
+    | {"fp16_fp16acc": 256, "fp16_cuda_core": 128},
+    "8.9 pro": {"fp64": 2, "fp32": 128, "tf32": 256, "fp16": 512, "bf16": 512, "fp8": 1024, "int8": 1024}
+    | {"fp16_fp16acc": 512, "fp16_cuda_core": 128},
+    "8.9 l40": {"fp64": 2, "fp32": 128, "tf32": 128, "fp16": 256, "bf16": 256, "fp8": 512, "int8": 512}
+    | {"fp16_cuda_core": 128},
+    "8.9 geforce": {"fp64": 2, "fp32": 128, "tf32": 128, "fp16": 256, "bf16": 256, "fp8": 512, "int8": 1024}
+    | {"fp16_fp16acc": 512, "fp16_cuda_core": 128},
+    "9.0": {"fp64": 64, "fp32": 128, "tf32": 1024, "fp16": 2048, "bf16": 2048, "fp8": 4096, "int8": 4096}
+    | {"fp64_tensor": 128, "fp16_fp16acc": 2048, "fp16_cuda_core": 256},
+    "9.0 h20": {"fp32": 128, "tf32": 256, "fp16": 512, "bf16": 512, "fp8": 1024, "int8": 1024},
+    "10.0": {"fp64": 64, "fp32": 128, "tf32": 2048, "fp16": 4096, "bf16": 4096, "fp8": 8192, "int8": 8192}
+    | {"fp64_tensor": 64, "fp16_fp16acc": 4096, "fp16_cuda_core": 256},
+    "10.3": {"fp64": 2, "fp32": 128, "tf32": 2048, "fp16": 4096, "bf16": 4096, "fp8": 8192},
+    "12.0 pro": {"fp64": 2, "fp32": 128, "tf32": 256, "fp16": 512, "bf16": 512, "fp8": 1024, "int8": 1024}
+    | {"fp16_fp16acc": 512, "fp16_cuda_core": 128},
+    "12.0 geforce": {"fp64": 2, "fp32": 128, "tf32": 128, "fp16": 256, "bf16": 256, "fp8": 512, "int8": 1024}
+    | {"fp16_fp16acc": 512, "fp16_cuda_core": 128},
+    "gfx90a": {"fp64": 64, "fp32": 128, "fp16": 512, "bf16": 512, "int8": 512, "fp64_tensor": 128},
+    "gfx942": {"fp64": 64, "fp32": 128, "tf32": 512, "fp16": 1024, "bf16": 1024, "fp8": 2048, "int8": 2048}
+    | {"fp64_tensor": 128},
+}
+"""Dense multiply-adds per clock and multiprocessor (compute unit), by the `rates` column: the compute capability, and
+after a space the family where one capability has several. GeForce halves products that accumulate in fp32; A10G, L40
+and H20 are parts whose sheets print less than their generation's rate. Sources: the whitepapers of each generation."""
+
+
+@dataclass(frozen=True)
+class Device:
+    """One row of the table. Peaks in FLOP/s (int8: operations/s) by unit; a unit without a figure is absent.
+
+    names: what drivers print for it. clock_hz: by unit, the clock that the figure implies; absent where the rate per
+    clock is not known. verified: by unit, and for "bandwidth", one of VERIFICATIONS. row_id: digest of the whole row,
+    for the manifest.
+    """
+
+    name: str
+    names: tuple[str, ...]
+    compute_capability: str
+    multiprocessors: int
+    boost_hz: float
+    peaks: Mapping[str, float]
+    clock_hz: Mapping[str, float]
+    bandwidth_bytes_per_s: float | None
+    source: str
+    verification: str
+    verified: Mapping[str, str]
+    evidence: str
+    note: str
+    row_id: str
+
+    def at_clock(self, unit: str, clock_hz: float) -> float | None:
+        """The unit's peak in FLOP/s if it ran at this clock; None where the sheet's figure or its clock is unknown."""
+        if unit not in self.peaks or unit not in self.clock_hz:
+            return None
+        return self.peaks[unit] * clock_hz / self.clock_hz[unit]
+
+
+def normalise(name: str) -> str:
+    """A driver's name without the vendor's first word, with single spaces, in lower case; of a stand-in, the name of
+    the device that it stands in for."""
+    words = name.casefold().removeprefix(STAND_IN).split()
+    return " ".join(words[1:] if len(words) > 1 and words[0] == "nvidia" else words)
+
+
+def is_stand_in(name: str) -> bool:
+    """Whether this is the name of a stand-in device: no hardware, whatever its figures."""
+    return name.casefold().startswith(STAND_IN)
+
+
+def lookup(name: str, multiprocessors: int | None = None) -> Device | None:
+    """The row of the device that prints this name, or None: exact after `normalise`, never a part of a name.
+
+    multiprocessors: the count that the device itself reports. With it a row must have that count as well, which tells
+    apart parts that share a name (GeForce RTX 3080 with 10 and with 12 GB) and refuses slices and cut-down parts.
+    Without it a shared name means the row that comes first, whose note says so.
+    """
+    rows = _by_name().get(normalise(name), ())
+    fitting = [row for row in rows if multiprocessors is None or row.multiprocessors == multiprocessors]
+    return fitting[0] if fitting else None
+
+
+def spelling(device: Device, name: str) -> str:
+    """The device's own name as the table writes it; of a row for several devices, not the row's name.
+
+    name: what the driver or the caller calls it, which led to this row. Another name gives the row's; a stand-in keeps
+    its own.
+    """
+    if is_stand_in(name):
+        return name
+    wanted = normalise(name)
+    return next((each for each in (*device.names, device.name) if normalise(each) == wanted), device.name)
+
+
+def nearest(name: str, n: int = 3) -> list[str]:
+    """Up to n names of the table that look like this one, best first; for messages, never for a peak."""
+    wanted = normalise(name)
+    words = _words(wanted)
+
+    def likeness(row: Device) -> tuple[bool, float]:
+        spellings = [normalise(spelling) for spelling in (row.name, *row.names)]
+        whole = any(words <= _words(spelling) for spelling in spellings)
+        return whole, max(difflib.SequenceMatcher(None, wanted, spelling).ratio() for spelling in spellings)
+
+    ranked = sorted(((likeness(row), row.name) for row in all_devices()), key=lambda pair: pair[0], reverse=True)
+    return [spelling for (whole, ratio), spelling in ranked[:n] if whole or ratio >= 0.4]
+
+
+def derived_upper_bound(
+    compute_capability: str, multiprocessors: int, max_clock_hz: float, geforce: bool
+) -> Mapping[str, float]:
+    """Multiprocessors × rate × 2 × clock by unit, in FLOP/s, for a device that the table lacks.
+
+    It is no datasheet peak: it is too high where the sheet quotes tensor units at a lower clock (H100: 7.6 %) and for
+    export and half-rate parts (H20: 4 ×), and where the clock is a board's highest. Label it with DERIVED_LABEL.
+    compute_capability: "8.6". An unknown generation gives an empty mapping. Raises ValueError for impossible sizes.
+    """
+    if multiprocessors < 1 or max_clock_hz <= 0:
+        raise ValueError(f"expected positive sizes, got {multiprocessors} multiprocessors at {max_clock_hz} Hz")
+    family = f"{compute_capability} {'geforce' if geforce else 'pro'}"
+    rates = FMA_PER_CLOCK.get(family) or FMA_PER_CLOCK.get(compute_capability) or {}
+    return {unit: float(multiprocessors * fma * FLOP_PER_FMA * max_clock_hz) for unit, fma in rates.items()}
+
+
+@functools.cache
+def all_devices() -> tuple[Device, ...]:
+    """Every row of the table, in its order. Raises ValueError for a row that cannot be right."""
+    with TABLE.open(encoding="utf-8", newline="") as file:
+        return tuple(_device(row) for row in csv.DictReader(file))
+
+
+def table_digest() -> str:
+    """16 hex digits of SHA-256 over the table's bytes."""
+    return hashlib.sha256(TABLE.read_bytes()).hexdigest()[:16]
+
+
+@functools.cache
+def _by_name() -> Mapping[str, tuple[Device, ...]]:
+    index: dict[str, tuple[Device, ...]] = {}
+    for row in all_devices():
+        for spelling in dict.fromkeys(map(normalise, (*row.names, row.name))):
+            index[spelling] = (*index.get(spelling, ()), row)
+    return index
+
+
+def _device(row: Mapping[str, str]) -> Device:
+    multiprocessors = int(row["multiprocessors"])
+    peaks = {unit: float(row[f"{unit}_flop_per_s"]) for unit in _units(row)}
+    rates = FMA_PER_CLOCK[row["rates"]]
+    per_clock = {unit: multiprocessors * fma * FLOP_PER_FMA for unit, fma in rates.items()}
+    return Device(
+        name=row["name"],
+        names=tuple(row["names"].split("|")),
+        compute_capability=row["rates"].split()[0],
+        multiprocessors=multiprocessors,
+        boost_hz=float(row["boost_hz"]),
+        peaks=peaks,
+        clock_hz={unit: peak / per_clock[unit] for unit, peak in peaks.items() if unit in per_clock},
+        bandwidth_bytes_per_s=float(row["bandwidth_bytes_per_s"]) if row["bandwidth_bytes_per_s"] else None,
+        source=row["source"],
+        verification=row["verification"],
+        verified=_verified(row),
+        evidence=row["evidence"],
+        note=row["note"],
+        row_id=digest(dict(row)),
+    )
+
+
+def _words(spelling: str) -> set[str]:
+    return set(spelling.replace("-", " ").split())
+
+
+def _units(row: Mapping[str, str]) -> list[str]:
+    return [unit for unit in UNITS + EXTRA_UNITS if row[f"{unit}_flop_per_s"]]
+
+
+def _verified(row: Mapping[str, str]) -> dict[str, str]:
+    """How each figure of a row was verified: its own mark, else the row's."""
+    if row["verification"] not in VERIFICATIONS:
+        raise ValueError(f"{row['name']}: expected verification {VERIFICATIONS}, got {row['verification']!r}")
+    figures = [*_units(row), "bandwidth"]
+    marks = {unit: mark for mark in ("memory", "derived") for unit in row[f"{mark}_units"].split()}
+    if not marks.keys() <= set(figures):
+        raise ValueError(f"{row['name']}: a mark for a unit without figure: {sorted(marks.keys() - set(figures))}")
+    return {figure: marks.get(figure, row["verification"]) for figure in figures}

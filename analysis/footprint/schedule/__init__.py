@@ -1,0 +1,1 @@
+"""Which order of the operations needs the least memory?"""

@@ -1,0 +1,1 @@
+"""How much memory does a step need, and which batch fits?"""

@@ -1,0 +1,148 @@
+"""What PyTorch's caching allocator for CUDA would reserve for a step: its published rules run over the ledger.
+
+The rules are those of torch's `c10/cuda/CUDACachingAllocator.cpp` and of "CUDA semantics: memory management" in its
+documentation, with their default settings (no expandable segments, no rounding to powers of two, one stream), the same
+in torch 2.11 and 2.15 (`c10/core/AllocatorConfig.h`). Histories that others recorded on a GPU make the same segments
+(`tests/test_caching_allocator_sequences.py`). The rules:
+
+* a request is rounded up to a multiple of 512 bytes;
+* a request of up to 1 MiB is served from small segments of 2 MiB, one below 10 MiB from large ones of 20 MiB, a larger
+  one from a segment of its own, rounded up to 2 MiB;
+* the smallest free block of the pool that is large enough is taken (the first of equals) and split if 512 bytes (small)
+  or more than 1 MiB (large) are left; what is not split counts as allocated; a freed block joins its free neighbours;
+  a segment stays reserved.
+
+`replay` takes the ledger's storages through these rules: those that were there before the step first, in order of
+number. So live ≤ allocated ≤ reserved. Not claimed: what earlier steps left cached, what kernels and libraries ask for
+themselves, the device's context, and the addresses of segments, which decide among free blocks of one size. A device
+out of memory frees cached segments before it fails: a step that fits may be one whose reserved bytes here do not.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from analysis.footprint.step.live_bytes import BEFORE
+from results.records import Storage
+
+BLOCK = 512
+SMALL = 2**20
+"""Requests of up to this many bytes come from the pool of small segments."""
+SMALL_SEGMENT = 2 * 2**20
+LARGE_SEGMENT = 20 * 2**20
+OWN_SEGMENT = 10 * 2**20
+"""Requests from here on have a segment of their own."""
+OWN_ROUNDING = 2 * 2**20
+
+
+@dataclass(frozen=True)
+class Reserved:
+    """Bytes at their highest. allocated: of blocks (`memory_allocated`); reserved: of segments; segments: how many."""
+
+    allocated_bytes: int
+    reserved_bytes: int
+    segments: int
+
+
+def rounded(nbytes: int) -> int:
+    """The bytes of the smallest block that a request can have; 0 for nothing, which asks for no block."""
+    return -(-nbytes // BLOCK) * BLOCK
+
+
+def segment(nbytes: int) -> int:
+    """The bytes of the segment that a request makes if no free block will do."""
+    if nbytes == 0:
+        return 0
+    if nbytes <= SMALL:
+        return SMALL_SEGMENT
+    if nbytes < OWN_SEGMENT:
+        return LARGE_SEGMENT
+    return -(-nbytes // OWN_ROUNDING) * OWN_ROUNDING
+
+
+class Pools:
+    """Segments, and what of them is free. Every block is known by the number that its caller gave it."""
+
+    def __init__(self) -> None:
+        self.reserved = 0
+        self.segments = 0
+        self.allocated = 0
+        self._free: dict[bool, list[tuple[int, int, int]]] = {True: [], False: []}  # small? → size, segment, start
+        self._begins: dict[tuple[int, int], int] = {}  # segment and start of what is free → size
+        self._ends: dict[tuple[int, int], int] = {}  # segment and end of it → size
+        self._small: list[bool] = []  # of each segment
+        self._blocks: dict[int, tuple[int, int, int]] = {}  # number → segment, start, size
+
+    def take(self, number: int, nbytes: int) -> None:
+        """Give a block to a request of nbytes."""
+        size = rounded(nbytes)
+        if not size:
+            return
+        small = size <= SMALL
+        free = self._free[small]
+        at = bisect_left(free, (size,))
+        found, where, start = free[at] if at < len(free) else self._grow(size, small)
+        self._leave(found, where, start)
+        left = found - size
+        taken = size if (left >= BLOCK if small else left > SMALL) else found
+        if found > taken:
+            self._add(found - taken, where, start + taken)
+        self._blocks[number] = where, start, taken
+        self.allocated += taken
+
+    def place(self, number: int) -> tuple[int, int, int]:
+        """Where a block is: (segment, in the order of their making; its start there; its size). Raises KeyError."""
+        return self._blocks[number]
+
+    def give(self, number: int) -> None:
+        """Take a block back; it joins the free stretches beside it."""
+        if number not in self._blocks:  # of a request of nothing
+            return
+        where, start, size = self._blocks.pop(number)
+        self.allocated -= size
+        if after := self._begins.get((where, start + size)):
+            self._leave(after, where, start + size)
+            size += after
+        if before := self._ends.get((where, start)):
+            start -= before
+            self._leave(before, where, start)
+            size += before
+        self._add(size, where, start)
+
+    def _grow(self, size: int, small: bool) -> tuple[int, int, int]:
+        nbytes, where = segment(size), self.segments
+        self.reserved += nbytes
+        self.segments += 1
+        self._small.append(small)
+        self._add(nbytes, where, 0)
+        return nbytes, where, 0
+
+    def _add(self, size: int, where: int, start: int) -> None:
+        insort(self._free[self._small[where]], (size, where, start))
+        self._begins[where, start] = self._ends[where, start + size] = size
+
+    def _leave(self, size: int, where: int, start: int) -> None:
+        free = self._free[self._small[where]]
+        del free[bisect_left(free, (size, where, start))]
+        del self._begins[where, start], self._ends[where, start + size]
+
+
+def replay(storages: Iterable[Storage], operations: int) -> Reserved:
+    """What a step of so many operations needs of the allocator. Storages of unknown size are left out."""
+    known = sorted((each for each in storages if each.nbytes is not None), key=lambda each: (each.born_index, each.id))
+    pools, allocated = Pools(), 0
+    born: dict[int, list[Storage]] = {}
+    died: dict[int, list[int]] = {}
+    for each in known:
+        born.setdefault(each.born_index, []).append(each)
+        if each.died_index is not None:
+            died.setdefault(each.died_index, []).append(each.id)
+    for index in range(BEFORE, operations):
+        for each in born.get(index, ()):
+            pools.take(each.id, each.nbytes)
+        allocated = max(allocated, pools.allocated)
+        for number in died.get(index, ()):
+            pools.give(number)
+    return Reserved(allocated, pools.reserved, pools.segments)

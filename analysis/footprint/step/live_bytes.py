@@ -1,0 +1,215 @@
+"""How much memory one training step needs as it runs: the bytes of its storages, alive from operation to operation.
+
+`footprint` reads the ledger that the tracer kept (`results.records.Storage`) and gives the live bytes of each moment by
+category, the peak, where it is and what fills it. Views and writes in place share a storage, which counts once, from
+the operation that made it to the last one before its last reference went. A moment is an operation *while it runs*:
+what it reads and what it makes are both there. One exception is autograd's (torch/csrc/autograd/input_buffer.cpp):
+where two gradients of one tensor meet, it adds in place, unless a dispatch mode, such as the tracer's, looks on.
+`settled` takes the ledger back to what runs unwatched. The moment before the first operation is one as well: the
+gradients that zero_grad lets go are still there.
+
+Not claimed. On a CPU the ledger was held against the allocator at each operation (`tests/test_footprint_allocated.py`):
+as an operation begins they agree but for the second and third of these, and while it runs but for the first:
+
+* what a kernel allocates and frees inside itself (repacked operands, scratch, a sum per thread): no tensor shows it;
+* the generator's state that torch's checkpoint saves, and saves again as it recomputes (5,056 bytes each on a CPU);
+* what the step never touches and nobody announced (the loss kept from the step before), and the 8 bytes of a number
+  that a kernel was called with;
+* a storage whose size is not known, which counts as 0 and is named in `unknown`: of a sparse or opaque tensor, and in a
+  trace on fake tensors, the workspace that oneDNN's LSTM keeps for its backward pass. Fake tensors give it no element;
+  a real one can be four times the layer's gates. A trace on real tensors has it.
+
+Reserved memory is `analysis/footprint/step/caching_allocator.py`'s, a better order
+`analysis/footprint/schedule/minimum.py`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+
+from results.errors import Inconsistent
+from results.records import Operation, Storage
+
+CAST = "cast"
+CATEGORIES = ("weight", "buffer", "gradient", "optimizer_state", "input", "activation", CAST, "temporary")
+"""Roles of storages, and of activations and temporaries those that are copies in another dtype: autocast's, mostly. In
+the order in which a picture stacks them."""
+
+_ROLES = tuple(name for name in CATEGORIES if name != CAST)
+_COPIES = ("aten._to_copy",)
+
+BEFORE = -1
+"""The moment before the first operation."""
+
+_OPAQUE = frozenset(("aten.mkldnn_rnn_layer",))
+"""Operations whose last output is a workspace of the library's own size, which fake tensors take for empty."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """An operation of the step. index -1: before the first one; then operation, module and phase are empty."""
+
+    index: int
+    operation: str
+    module: str
+    phase: str
+
+
+@dataclass(frozen=True)
+class Held:
+    """A storage that is alive at the peak, and the operation that made it.
+
+    module: of that operation; of what was there before the step, the first that reads it.
+    """
+
+    storage: int
+    nbytes: int
+    category: str
+    made: Place
+    module: str = ""
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """Live bytes of a step. Each list has a moment an entry: before the first operation, then while each runs.
+
+    timeline: category → bytes. total_bytes: their sum. held: what is alive at the peak, largest first. unknown:
+    storages without a size. ledger: all others, settled.
+    """
+
+    timeline: Mapping[str, tuple[int, ...]]
+    total_bytes: tuple[int, ...]
+    peak_bytes: int
+    peak_at: Place
+    by_category: Mapping[str, int]
+    held: tuple[Held, ...]
+    unknown: tuple[int, ...]
+    ledger: tuple[Storage, ...]
+
+
+def footprint(operations: Sequence[Operation], storages: Iterable[Storage]) -> Footprint:
+    """The eager footprint of a step. Of several moments with the same bytes the first is the peak.
+
+    Raises ValueError for sizes that are expressions (give them values first) and for operations that are not numbered
+    from 0, Inconsistent for a storage that dies before it is born or lives outside of the step.
+    """
+    known, unknown = _checked(operations, tuple(storages))
+    known = settled(operations, known)
+    category = categories(operations, known)
+    timeline = {
+        name: live_bytes((each for each in known if category[each.id] == name), len(operations)) for name in CATEGORIES
+    }
+    total = tuple(map(sum, zip(*timeline.values(), strict=True)))
+    peak = max(total)
+    moment = total.index(peak)
+    index = moment + BEFORE
+    alive = [_held(operations, each, category[each.id]) for each in known if lives(each, index)]
+    return Footprint(
+        timeline=timeline,
+        total_bytes=total,
+        peak_bytes=peak,
+        peak_at=place(operations, index),
+        by_category={name: row[moment] for name, row in timeline.items()},
+        held=_with_readers(operations, sorted(alive, key=lambda each: (-each.nbytes, each.storage))),
+        unknown=unknown,
+        ledger=tuple(known),
+    )
+
+
+def peak_bytes(operations: Sequence[Operation], storages: Iterable[Storage]) -> int:
+    """The peak of `footprint` alone, in a fraction of its time. Raises what it raises."""
+    known, _ = _checked(operations, tuple(storages))
+    return max(live_bytes(settled(operations, known), len(operations)))
+
+
+def categories(operations: Sequence[Operation], storages: Iterable[Storage]) -> dict[int, str]:
+    """Storage → one of CATEGORIES: its role, or CAST for an activation or temporary that is a copy in another dtype."""
+    found = {}
+    for each in storages:
+        found[each.id] = each.role
+        if each.role in ("activation", "temporary") and each.born_index > BEFORE:
+            made = operations[each.born_index]
+            if made.name in _COPIES and made.output_dtypes and made.output_dtypes[0] not in made.input_dtypes[:1]:
+                found[each.id] = CAST
+    return found
+
+
+def settled(operations: Sequence[Operation], storages: Iterable[Storage]) -> list[Storage]:
+    """The storages, of which one that a sum of gradients reads last gives its memory to the sum.
+
+    Such a sum is a plain `add` of two in the backward pass. The first that dies there gives its place, if it is as
+    large and no view was taken of it: a view keeps its base, and autograd writes only where nobody else looks.
+    """
+    given, viewed = {each.id: each for each in storages}, set[int]()
+    for operation in operations:
+        if operation.kind == "view":
+            viewed.update(operation.reads)
+        if operation.name == "aten.add" and operation.phase == "backward" and len(operation.reads) == 2:
+            made = given.get(operation.writes[0])
+            ends = [given[number] for number in operation.reads if number in given and number not in viewed]
+            for each in ends:
+                if made and each.died_index == operation.index == made.born_index and each.nbytes == made.nbytes:
+                    given[each.id] = replace(each, died_index=operation.index - 1)
+                    break
+    return list(given.values())
+
+
+def lives(storage: Storage, index: int) -> bool:
+    """Whether the storage is there while operation `index` runs."""
+    return storage.born_index <= index and (storage.died_index is None or index <= storage.died_index)
+
+
+def live_bytes(storages: Iterable[Storage], operations: int) -> tuple[int, ...]:
+    """Bytes of these storages at each moment of so many operations, as the sum of what comes and what goes."""
+    change = [0] * (operations + 2)
+    for each in storages:
+        change[each.born_index - BEFORE] += each.nbytes
+        if each.died_index is not None:
+            change[each.died_index - BEFORE + 1] -= each.nbytes
+    return tuple(accumulate(change[:-1]))
+
+
+def place(operations: Sequence[Operation], index: int) -> Place:
+    """Where operation `index` is; -1: nowhere, before the first one."""
+    if index == BEFORE:
+        return Place(BEFORE, "", "", "")
+    found = operations[index]
+    return Place(index, found.name, found.module, found.phase)
+
+
+def _held(operations: Sequence[Operation], storage: Storage, category: str) -> Held:
+    made = place(operations, storage.born_index)
+    return Held(storage.id, storage.nbytes, category, made, made.module)
+
+
+def _with_readers(operations: Sequence[Operation], held: Iterable[Held]) -> tuple[Held, ...]:
+    """The same, those of before the step with the module that reads them first."""
+    readers: dict[int, str] = {}
+    for operation in operations:
+        for number in operation.reads:
+            readers.setdefault(number, operation.module)
+    return tuple(
+        replace(each, module=readers.get(each.storage, "")) if each.made.index == BEFORE else each for each in held
+    )
+
+
+def _checked(operations: Sequence[Operation], storages: Sequence[Storage]) -> tuple[list[Storage], tuple[int, ...]]:
+    """(storages of known size, numbers of the others)."""
+    for position, operation in enumerate(operations):
+        if operation.index != position:
+            raise ValueError(f"expected operations numbered from 0, got {operation.index} at {position}")
+    for each in storages:
+        last = len(operations) - 1 if each.died_index is None else each.died_index
+        if each.role not in _ROLES:
+            raise ValueError(f"expected a role ({', '.join(_ROLES)}) of storage {each.id}, got {each.role!r}")
+        if each.nbytes is not None and not isinstance(each.nbytes, int):
+            raise ValueError(f"expected a number of bytes for storage {each.id}, got {each.nbytes}")
+        if not BEFORE <= each.born_index <= last < len(operations):
+            raise Inconsistent(
+                f"storage {each.id} lives from operation {each.born_index} to {each.died_index} of {len(operations)}"
+            )
+    opaque = {operation.writes[-1] for operation in operations if operation.name in _OPAQUE}
+    unknown = {each.id for each in storages if each.nbytes is None or (each.nbytes == 0 and each.id in opaque)}
+    return [each for each in storages if each.id not in unknown], tuple(sorted(unknown))

@@ -1,0 +1,170 @@
+"""What to solve for, as text: `footprint <= 32 GiB for batch`, `intensity >= ridge for hidden multiple of 64`.
+
+Each side is a formula of quantities (the caller's names for formulas), symbols and numbers, which may carry a unit;
+`for` names the unknown and may say which whole numbers it can be. Units become B, FLOP and s here, exactly. Where the
+caller says in what its quantities are, a bound in another unit is refused. Nothing here solves
+(`analysis.formula.algebra.solve`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from analysis.devices.units import UNITS
+from analysis.formula.algebra.expressions import Expr, names, parse, symbol, unknown
+from analysis.formula.algebra.parameter_grid import span
+
+RELATIONS: Mapping[str, str] = {"<=": "<=", "≤": "<=", ">=": ">=", "≥": ">=", "==": "==", "=": "==", "<": "<", ">": ">"}
+"""As written → as meant."""
+
+EXPECTED = "QUANTITY <= NUMBER UNIT for SYMBOL"
+
+_REQUEST = re.compile(
+    r"\s*(?P<left>[^<>=≤≥]+?)\s*(?P<relation><=|>=|==|=|<|>|≤|≥)\s*(?P<right>[^<>=≤≥]+?)\s+for\s+(?P<for>.+)"
+)
+_FOR = re.compile(r"(?P<name>\w+)\s*(?P<which>.*)")
+_NUMBER = re.compile(r"(?<![\w.])((?>\d[\d_]*(?:\.\d+)?(?:[eE][+-]?\d{1,3}(?!\d))?))\s*([^\W\d_][\w/]*)")
+_MULTIPLE = re.compile(r"multiple of (\d+)")
+_RESIDUE = re.compile(r"(?:=|==|≡)\s*(\d+)\s+mod\s+(\d+)")
+_RANGE = re.compile(r"in\s+(\d+\s*:\s*\d+(?:\s*:\s*\d+)?)")
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """The whole numbers an unknown may be: first, first + step, … up to `last` (None: without end)."""
+
+    first: int = 1
+    step: int = 1
+    last: int | None = None
+
+    def count(self) -> int | None:
+        """How many there are; None: without end."""
+        return None if self.last is None else (self.last - self.first) // self.step + 1
+
+
+@dataclass(frozen=True)
+class Request:
+    """left, right: formulas in symbols, in B, FLOP and s. relation: one of RELATIONS' values. text: as it was asked.
+
+    measure: what both sides are, where a side is a quantity of which that is known: "B", "FLOP", "FLOP/B" or "s".
+    """
+
+    left: Expr
+    relation: str
+    right: Expr
+    unknown: str
+    candidates: Candidates
+    text: str
+    measure: str = ""
+
+
+def request(
+    text: str,
+    quantities: Mapping[str, Expr],
+    symbols: Collection[str] | None = None,
+    measures: Mapping[str, str] | None = None,
+) -> Request:
+    """The request that a text makes.
+
+    quantities: name → formula, in B, FLOP, s or plain numbers. symbols: that may be used (None: those of the
+    quantities). measures: name → "B", "FLOP", "FLOP/B", "s" or "" (a count), for quantities whose bounds are to be
+    checked. Raises ValueError, in one line with the nearest valid name, for anything that cannot be read.
+    """
+    found = _REQUEST.fullmatch(text)
+    if found is None:
+        raise ValueError(f"expected {EXPECTED}, with <=, >=, ==, < or >, got {text!r}")
+    valid = sorted(symbols) if symbols is not None else names(*quantities.values())
+    meanings = {**{name: symbol(name) for name in valid}, **quantities}
+    sides = [found["left"].strip(), found["right"].strip()]
+    for side, other in (sides, sides[::-1]):
+        _check_units(side, other, measures or {})
+    named, candidates = _unknown(found["for"].strip(), valid)
+    return Request(
+        left=parse(_in_base_units(found["left"]), meanings),
+        relation=RELATIONS[found["relation"]],
+        right=parse(_in_base_units(found["right"]), meanings),
+        unknown=named,
+        candidates=candidates,
+        text=" ".join(text.split()),
+        measure=next((measures[side] for side in sides if measures and side in measures), ""),
+    )
+
+
+def amount(number: int | Fraction, measure: str) -> str:
+    """A number of B, FLOP or s (or of nothing) for a person, in the largest unit of which it has at least one."""
+    exact = Fraction(number)
+    for unit in _SHOWN.get(measure, ()):
+        factor = UNITS[unit][1]
+        if abs(exact) >= factor:
+            return f"{float(exact / factor):.4g} {unit}"
+    if exact.denominator == 1 and abs(exact) < 10**15:
+        return f"{exact.numerator:,} {measure}".rstrip()
+    return f"{float(exact):.6g} {measure}".rstrip()
+
+
+_SHOWN: Mapping[str, Sequence[str]] = {
+    "B": ("PiB", "TiB", "GiB", "MiB", "KiB"),
+    "s": ("s", "ms", "us", "ns"),
+    "FLOP": ("EFLOP", "PFLOP", "TFLOP", "GFLOP", "MFLOP", "kFLOP"),
+}
+"""What it measures → units for a person, the largest first."""
+
+
+def _unknown(text: str, valid: Collection[str]) -> tuple[str, Candidates]:
+    found = _FOR.fullmatch(text)
+    if found is None:
+        raise ValueError(f"expected a symbol after for, got {text!r}")
+    if found["name"] not in valid:
+        raise ValueError(unknown("symbol", found["name"], valid))
+    return found["name"], _candidates(found["which"])
+
+
+def _candidates(text: str) -> Candidates:
+    """Which whole numbers: nothing, `multiple of 64`, `= 1 mod 8` or `in 8:1024:8`."""
+    if not text:
+        return Candidates()
+    if found := _MULTIPLE.fullmatch(text):
+        step = int(found[1])
+        return Candidates(_positive(step, text), step)
+    if found := _RESIDUE.fullmatch(text):
+        rest, step = int(found[1]), _positive(int(found[2]), text)
+        return Candidates(rest % step or step, step)
+    if found := _RANGE.fullmatch(text):
+        values = span(found[1].replace(" ", ""))
+        step = values[1] - values[0] if len(values) > 1 else 1
+        return Candidates(values[0], step, values[-1])
+    raise ValueError(
+        f"expected multiple of M, = R mod M, in FIRST:LAST[:STEP] or nothing after the symbol, got {text!r}"
+    )
+
+
+def _positive(number: int, text: str) -> int:
+    if number < 1:
+        raise ValueError(f"expected a step of at least 1, got {text!r}")
+    return number
+
+
+def _in_base_units(text: str) -> str:
+    """Each number with a unit as a product. Raises ValueError for a unit that there is not."""
+
+    def product(found: re.Match[str]) -> str:
+        number, unit = found.groups()
+        if unit not in UNITS:
+            raise ValueError(unknown("unit", unit, UNITS))
+        factor = UNITS[unit][1]
+        return f"({number}*{factor.numerator}/{factor.denominator})"
+
+    return _NUMBER.sub(product, text)
+
+
+def _check_units(side: str, other: str, measures: Mapping[str, str]) -> None:
+    """Raises ValueError where one side is a quantity and the other has units that do not measure it."""
+    if side not in measures:
+        return
+    for _, unit in _NUMBER.findall(other):
+        if unit in UNITS and UNITS[unit][0] not in ("", measures[side]):
+            fitting = ", ".join(known for known, (measure, _) in UNITS.items() if measure == measures[side])
+            raise ValueError(f"expected {side} in {fitting or 'plain numbers'}, got {unit!r}")

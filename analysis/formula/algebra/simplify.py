@@ -1,0 +1,187 @@
+"""Equal forms of one formula: multiplied out, its common factor taken out, collected by a symbol, the shortest.
+
+A form is a sympy expression that need not be in sympy's own normal form (`2·(a + b)` stays so); printed, it keeps its
+shape. Not claimed: `factored` finds sums as factors only where the formula has few terms (`FEW`), because that search
+is slow; of others it takes out the common factor.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterable, Mapping
+from fractions import Fraction
+from typing import Any
+
+import sympy
+
+from analysis.formula.algebra.expressions import Expr, names, rational, symbol, unknown
+from analysis.formula.algebra.format import pretty
+
+Monomial = tuple[tuple[Expr, int], ...]
+"""Factors with their powers, in a fixed order; () is 1."""
+
+FEW = 16
+"""A formula of at most this many terms is searched for sums as factors."""
+
+MANY = 60
+
+
+def monomials(expression: Expr) -> dict[Monomial, Fraction]:
+    """Its terms, multiplied out: product of powers of atoms (symbols, roundings, …) → coefficient.
+
+    Raises ValueError for a coefficient that is not rational.
+    """
+    found: dict[Monomial, Fraction] = {}
+    for term in sympy.Add.make_args(expanded(expression)):
+        number, rest = term.as_coeff_Mul()
+        if not number.is_Rational:
+            raise ValueError(f"expected rational coefficients, got {number} in {term}")
+        if number != 0:
+            found[_monomial(rest)] = Fraction(int(number.p), int(number.q))
+    return found
+
+
+def expanded(expression: Expr) -> Expr:
+    """The sum of its terms, multiplied out."""
+    whole = sympy.sympify(expression)
+    factors = (factor for term in sympy.Add.make_args(whole) for factor in sympy.Mul.make_args(term))
+    return whole if all(map(_is_flat, factors)) else sympy.expand(whole)  # looking is faster than trying
+
+
+def factored(expression: Expr) -> Expr:
+    """Its common factor times the rest, the rest as a product of sums where it is short and is one."""
+    terms = monomials(expression)
+    if len(terms) < 2:
+        return _sum(terms)
+    number, common = _content(terms)
+    rest = {_over(monomial, common): factor / number for monomial, factor in terms.items()}
+    return _joined(number, _product(common), _split(rest))
+
+
+def collected(expression: Expr, by: str) -> Expr:
+    """A sum over the powers of one symbol, each with its factored coefficient.
+
+    The symbol inside a rounding counts as part of the coefficient. Raises ValueError for a symbol it does not have.
+    """
+    if by not in (valid := names(expression)):
+        raise ValueError(unknown("symbol", by, valid))
+    main = symbol(by)
+    by_power: dict[int, dict[Monomial, Fraction]] = {}
+    for monomial, number in monomials(expression).items():
+        power = dict(monomial).get(main, 0)
+        rest = tuple(pair for pair in monomial if pair[0] != main)
+        by_power.setdefault(power, {})[rest] = number
+    parts: list[Expr] = []
+    for power, terms in by_power.items():
+        number, rest = _number_apart(factored(_sum(terms)))
+        whole = _joined(number, main**power, rest)
+        parts += sympy.Add.make_args(whole)  # what is free of the symbol may be a sum
+    return parts[0] if len(parts) == 1 else sympy.Add(*parts, evaluate=False)
+
+
+def shortest(expression: Expr) -> Expr:
+    """Of multiplied out, factored, and collected by each symbol, the form whose text is shortest; of equals the first.
+
+    A formula of more than MANY terms is not collected: that takes seconds and helps nobody to read it.
+    """
+    forms = [expanded(expression), factored(expression)]
+    if len(sympy.Add.make_args(forms[0])) <= MANY:
+        forms += [collected(expression, by) for by in names(expression)]
+    return min(forms, key=lambda form: len(pretty(form)))
+
+
+def by_power(expression: Expr, name: str) -> Mapping[int, Expr]:
+    """Power of a symbol → its coefficient, multiplied out, highest power first.
+
+    Raises ValueError where the symbol is inside a rounding, a maximum or a divisor: there it has no powers.
+    """
+    main = symbol(name)
+    found: dict[int, dict[Monomial, Fraction]] = {}
+    for monomial, number in monomials(expression).items():
+        if any(main in base.free_symbols and base != main for base, _ in monomial):
+            raise ValueError(f"expected a polynomial in {name}, got {pretty(_sum({monomial: number}))}")
+        rest = tuple(pair for pair in monomial if pair[0] != main)
+        found.setdefault(dict(monomial).get(main, 0), {})[rest] = number
+    return {power: _sum(found[power]) for power in sorted(found, reverse=True)}
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_flat(factor: Expr) -> bool:
+    """Whether multiplying out leaves a factor as it is."""
+    return not factor.is_Add and bool(factor.is_Rational or factor.is_Symbol or sympy.expand(factor) == factor)
+
+
+def _monomial(term: Expr) -> Monomial:
+    powers: dict[Any, int] = {}
+    for factor in sympy.Mul.make_args(term):
+        base, power = (factor.base, factor.exp) if isinstance(factor, sympy.Pow) else (factor, sympy.Integer(1))
+        if not power.is_Integer:
+            base, power = factor, 1
+        if base != 1:
+            powers[base] = powers.get(base, 0) + int(power)
+    return tuple(sorted(powers.items(), key=_place))
+
+
+def _place(pair: tuple[Expr, int]) -> str:
+    return _written(pair[0])
+
+
+@functools.lru_cache(maxsize=4096)
+def _written(atom: Expr) -> str:
+    return str(atom)
+
+
+def _content(terms: Mapping[Monomial, Fraction]) -> tuple[Fraction, Monomial]:
+    """The largest number and product of powers that divide every term; the number is negative where all are."""
+    above = math.gcd(*(number.numerator for number in terms.values()))
+    below = math.lcm(*(number.denominator for number in terms.values()))
+    lowest = dict(next(iter(terms)))
+    for monomial in terms:
+        powers = dict(monomial)
+        lowest = {base: min(power, powers[base]) for base, power in lowest.items() if base in powers}
+    common = tuple(sorted(lowest.items(), key=_place))
+    negative = all(number < 0 for number in terms.values())
+    return Fraction(-above if negative else above, below), common
+
+
+def _over(monomial: Monomial, common: Monomial) -> Monomial:
+    taken = dict(common)
+    return tuple((base, power - taken.get(base, 0)) for base, power in monomial if power != taken.get(base, 0))
+
+
+def _split(terms: Mapping[Monomial, Fraction]) -> Expr:
+    """The sum, as a product of sums where it has few terms and is one."""
+    whole = _sum(terms)
+    if len(terms) > FEW or any(power < 0 for monomial in terms for _, power in monomial):
+        return whole
+    return sympy.factor(whole)
+
+
+def _number_apart(form: Expr) -> tuple[Fraction, Expr]:
+    """The form's leading number and the rest, without multiplying it into a sum."""
+    if isinstance(form, sympy.Rational):
+        return Fraction(int(form.p), int(form.q)), sympy.Integer(1)
+    if not isinstance(form, sympy.Mul) or not isinstance(form.args[0], sympy.Rational):
+        return Fraction(1), form
+    rest = form.args[1:]
+    return (
+        Fraction(int(form.args[0].p), int(form.args[0].q)),
+        rest[0] if len(rest) == 1 else sympy.Mul(*rest, evaluate=False),
+    )
+
+
+def _joined(number: Fraction, *parts: Expr) -> Expr:
+    """The product as it is written: a number is not multiplied into a sum."""
+    factors = [part for whole in parts for part in sympy.Mul.make_args(whole) if part != 1]
+    if number != 1 or not factors:
+        factors.insert(0, rational(number))
+    return factors[0] if len(factors) == 1 else sympy.Mul(*factors, evaluate=False)
+
+
+def _sum(terms: Mapping[Monomial, Fraction]) -> Expr:
+    return sympy.Add(*(rational(number) * _product(monomial) for monomial, number in terms.items()))
+
+
+def _product(monomial: Iterable[tuple[Expr, int]]) -> Expr:
+    return sympy.Mul(*(base**power for base, power in monomial))

@@ -1,0 +1,1 @@
+"""What does a step cost, as a formula in its sizes?"""

@@ -1,0 +1,247 @@
+"""The cost of a step as formulas: the operation table with sizes that are expressions, through the same counting rules.
+
+`formulas` takes what makes a table at a point (`sample_at`), and gives every count by phase, kind, module and operation
+as a polynomial in the symbols and their rounded quotients. Symbols that only change sizes come from the forms of those
+sizes, and the rules of `analysis/operators/registry.py` (or another table) do the counting on expressions. Symbols that
+change the operations themselves (layers, an unrolled loop) come from interpolation between such counts, exactly. Either
+way the result must equal the count of whole numbers at points that had no part in it, or `Unfitted` is raised.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import islice
+from typing import Any
+
+from analysis.formula.derivation.interpolate import ONE, Fitter, Form, Point, plus, times, value_of
+from analysis.formula.derivation.joint_interpolation import derive_together
+from analysis.formula.derivation.sampling import (
+    CHECKS,
+    Axis,
+    NoSample,
+    Sample,
+    Sampler,
+    Sizes,
+    Unfitted,
+    derive,
+    spread,
+)
+from analysis.formula.derivation.symbolic_table import OWN, Convention, Counts, Key, counts_of
+from analysis.operators import registry as kinds
+
+TOGETHER = 2
+"""Points at which symbols are changed all at once, but those that are thought to change the operations."""
+
+STRUCTURE_POINTS = 2
+"""Points along a symbol that changes the operations, beside its base, at first."""
+
+STRUCTURE_LONGEST = 12
+"""Points for those symbols together, at most."""
+
+LEVEL_CHECKS = (0, 1)
+"""Points that confirm the forms of sizes at other values of those symbols than the first ones: at first none does, as
+all forms are held against those of one value more, of other sizes; then one."""
+
+STRUCTURE_DEGREE = 3
+"""Of a count in one symbol that changes the operations."""
+
+
+@dataclass(frozen=True)
+class Derived:
+    """Formulas of a step. counts: without zeros. checked: points at which whole-number counts were equal, and none of
+    which a form was fitted to. axes: of the symbols that change sizes; structural: of those that change operations.
+    without: places whose other FLOP are of no known form, though all their sizes are: `OPEN` alone may be so. levels:
+    the tables whose sizes are forms, each with its values of the structural symbols; the last was only checked against.
+    """
+
+    counts: Counts
+    axes: tuple[Axis, ...]
+    structural: tuple[Axis, ...]
+    checked: tuple[Point, ...]
+    samples: int
+    not_understood: Mapping[str, int]
+    without: frozenset[Key] = frozenset()
+    levels: tuple[tuple[Point, Sizes], ...] = ()
+
+    def total(self, quantity: str, keep: Callable[[Any], bool] = lambda _place: True) -> Form:
+        """The sum of a quantity over the places that are kept."""
+        return plus(form for (place, of), form in self.counts.items() if of == quantity and keep(place))
+
+
+class Uninterpolated(Unfitted):
+    """No formula goes through the counts at some values of the symbols that change the operations. axes: of those."""
+
+    def __init__(self, axes: Sequence[Axis]) -> None:
+        self.axes = tuple(axes)
+        super().__init__(f"no formula in {', '.join(axis.symbol for axis in axes)} was found")
+
+
+def formulas(sample_at: Sampler, axes: Sequence[Axis], convention: Convention = OWN) -> Derived:
+    """The formulas of a step in the symbols of all axes. Raises Unfitted where they are of no known form."""
+    seen: dict[tuple[tuple[str, int], ...], Sample] = {}
+
+    def sampled(point: Point) -> Sample:
+        key = tuple(sorted(point.items()))
+        if key not in seen:
+            seen[key] = sample_at(dict(key))
+        return seen[key]
+
+    structural = _structural(sampled, axes)
+    sized = tuple(axis for axis in axes if axis not in structural)
+    level, counts, checked = _levelled(sampled, sized, structural, convention)
+    first = seen[tuple(sorted((axis.symbol, axis.base) for axis in axes))]
+    unknown = kinds.not_understood(first.operations, convention.rules)
+    without, levels = frozenset(level.without), tuple(level.tables)
+    return Derived(counts, sized, structural, checked, len(seen), unknown, without, levels)
+
+
+def _levelled(
+    sampled: Sampler, sized: Sequence[Axis], structural: Sequence[Axis], convention: Convention
+) -> tuple[_Level, Counts, tuple[Point, ...]]:
+    """The tables at all levels, the counts in all symbols, and where they were checked."""
+
+    def found(checks: int) -> tuple[_Level, Counts, tuple[Point, ...]]:
+        level = _Level(sampled, sized, structural, convention, checks)
+        return level, *level.counts()
+
+    at_first, then = LEVEL_CHECKS
+    with contextlib.suppress(Uninterpolated):
+        return found(at_first)
+    return found(then)
+
+
+def _structural(sampled: Sampler, axes: Sequence[Axis]) -> tuple[Axis, ...]:
+    """The axes along which the operations change. Those that are not thought to are looked at all at once, first."""
+    base = {each.symbol: each.base for each in axes}
+    calm = [axis for axis in axes if not axis.loops]
+    try:
+        alike = all(
+            sampled({**base, **point}).structure == sampled(base).structure
+            for point in islice(spread(calm), TOGETHER if calm else 0)
+        )
+    except NoSample:
+        alike = False
+    asked = [axis for axis in axes if axis.loops or not alike]
+    return tuple(axis for axis in axes if axis in asked and _restructures(sampled, base, axis))
+
+
+def _restructures(sampled: Sampler, base: Point, axis: Axis) -> bool:
+    """Whether the operations change along an axis."""
+    there = (sampled({**base, axis.symbol: axis.at(steps)}).structure for steps in (1, 2))
+    return any(structure != sampled(base).structure for structure in there)
+
+
+class _Level:
+    """Counts at points of the structural symbols, each as forms in the others, and forms through those."""
+
+    def __init__(
+        self, sampled: Sampler, sized: Sequence[Axis], structural: Sequence[Axis], convention: Convention, checks: int
+    ) -> None:
+        self._sampled, self._sized, self._structural, self._convention = sampled, sized, structural, convention
+        self._checks = checks
+        self._at: dict[tuple[int, ...], tuple[Counts, tuple[Point, ...]]] = {}
+        self._seen: list[Form] | None = None
+        self.without: set[Key] = set()
+        self.tables: list[tuple[Point, Sizes]] = []
+
+    def counts(self) -> tuple[Counts, tuple[Point, ...]]:
+        """The counts in all symbols, and the points that they were checked at."""
+        if not self._structural:
+            return self._counted({})
+        points: list[Point] = [{axis.symbol: axis.base for axis in self._structural}]
+        points += [
+            {**points[0], axis.symbol: axis.at(steps)}
+            for axis in self._structural
+            for steps in range(1, 1 + STRUCTURE_POINTS)
+        ]
+        for turn in range(STRUCTURE_LONGEST):
+            found = self._fitted(points)
+            late = self._further(found, turn) if isinstance(found, str) else self._apart(turn)
+            if late in points:
+                continue
+            if not isinstance(found, str) and self._agrees(found, late):
+                return found, (*self._counted(points[0])[1], *self._counted(late)[1])
+            points.append(late)
+        raise Uninterpolated(self._structural)
+
+    def _fitted(self, points: Sequence[Point]) -> Counts | str:
+        """Forms through the counts at all points; or the symbol along which there is none ("" where it is between)."""
+        tables = [self._counted(point)[0] for point in points]
+        fitter = Fitter(points, STRUCTURE_DEGREE)
+        found: dict[tuple[Any, str], list[Form]] = defaultdict(list)
+        for key in dict.fromkeys(key for table in tables for key in table if key not in self.without):
+            for monomial in dict.fromkeys(m for table in tables for m in table.get(key, {})):
+                values = tuple([_whole(table.get(key, {}).get(monomial, 0)) for table in tables])
+                form = fitter.fit(values)
+                if form is None:
+                    return next(iter(sorted(fitter.curved(values))), "")
+                found[key].append(times(form, {monomial: Fraction(1)}))
+        return {key: plus(forms) for key, forms in found.items()}
+
+    def _further(self, symbol: str, turn: int) -> Point:
+        """A point that may tell more: along a symbol that is curved, or between all."""
+        base = {axis.symbol: axis.base for axis in self._structural}
+        for axis in self._structural:
+            if axis.symbol == symbol:
+                return {**base, symbol: axis.at(STRUCTURE_POINTS + 1 + turn)}
+        return self._apart(turn)
+
+    def _apart(self, turn: int) -> Point:
+        """A point with all structural symbols changed, not twice in the same proportion; of one symbol, further out."""
+        if len(self._structural) == 1:
+            axis = self._structural[0]
+            return {axis.symbol: axis.at(STRUCTURE_POINTS + 1 + turn)}
+        return {
+            axis.symbol: axis.at(1 + (turn * (place + 1) + place) % 3) for place, axis in enumerate(self._structural)
+        }
+
+    def _agrees(self, found: Counts, late: Point) -> bool:
+        """Whether forms in all symbols are those that are had at another structural point, of other sizes."""
+        there = self._counted(late, skipped=1)[0]
+        here = {key: partly_at(form, late) for key, form in found.items()}
+        keys = (here.keys() | there.keys()) - self.without
+        return all(here.get(key, {}) == there.get(key, {}) for key in keys)
+
+    def _counted(self, fixed: Point, skipped: int = 0) -> tuple[Counts, tuple[Point, ...]]:
+        """The counts at a point of the structural symbols, as forms in the others, and where they were checked."""
+        key = tuple(fixed.values())
+        if key not in self._at:
+            sizes = self._derived(fixed, skipped)
+            self.tables.append((dict(fixed), sizes))
+            counts, points, without = counts_of(sizes, self._convention, merged=bool(fixed))
+            self._at[key] = counts, points
+            self.without |= without
+        return self._at[key]
+
+    def _derived(self, fixed: Point, skipped: int) -> Sizes:
+        """The sizes there: like those at the first point, if they can be."""
+        checks = CHECKS if self._seen is None else self._checks
+        together = (
+            derive_together(self._sampled, self._sized, fixed, self._seen or (), checks, skipped)
+            if self._sized
+            else None
+        )
+        sizes = together or derive(self._sampled, self._sized, fixed)
+        if self._seen is None:
+            forms = (sizes.form(values) for values in sizes.columns)
+            self._seen = [form for form in forms if set(form) - {ONE}]
+        return sizes
+
+
+def _whole(number: int | Fraction) -> int | Fraction:
+    """An int where it is one, which is kept and compared in a fraction of the time."""
+    return number.numerator if number.denominator == 1 else number
+
+
+def partly_at(form: Form, point: Point) -> Form:
+    """A form with some of its symbols at numbers."""
+    parts = []
+    for monomial, coefficient in form.items():
+        kept = tuple((atom, power) for atom, power in monomial if atom.symbol not in point)
+        given = {pair: Fraction(1) for pair in [tuple(pair for pair in monomial if pair not in kept)]}
+        parts.append({kept: coefficient * value_of(given, point)})
+    return plus(parts)

@@ -1,0 +1,208 @@
+"""The footprint of a step as a formula: the largest of a few forms, each what is alive while one operation runs.
+
+* *eager*: the peak of live bytes in the eager order (`analysis/footprint/step/live_bytes.py`). Exact, for all sizes
+  that the step's other formulas hold for.
+* *minimal*: the peak in the order that `analysis/footprint/schedule/minimum.py` finds at the point that is asked for.
+  At that point it is the minimal footprint; at others it is what that order needs, which another order may need less
+  than.
+
+A symbol that changes the operations themselves (layers) is found as in the other formulas: the forms of tables at few
+layers, by the operation that they belong to, are coefficients of a polynomial in it, which must give those of a table
+that had no part in it. Whatever is told equals the footprint of whole numbers at every sample; where it does not, or
+the samples are not alike, it is None and `why` has the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import sympy
+
+from analysis.footprint.step.live_bytes import BEFORE
+from analysis.formula.derivation.derive import STRUCTURE_DEGREE, Derived, partly_at
+from analysis.formula.derivation.footprint_terms import Peak, Table, Unalike, peak_of
+from analysis.formula.derivation.interpolate import Fitter, Form, Point, plus, times, told, value_of
+from analysis.formula.derivation.symbolic_table import Place, place_of
+from analysis.formula.derivation.totals import Expr, expression
+
+BATCH = "batch"
+
+MOST = 200
+"""Forms of one formula, at most."""
+
+QUANTITIES = ("eager_footprint_bytes", "minimal_footprint_bytes")
+
+_FIRST = Place("", "", "", "before the first operation")
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """What is alive while an operation runs. Of modules that a symbol multiplies, the numbers of the place are *."""
+
+    place: Place
+    form: Form
+
+
+@dataclass(frozen=True)
+class Piece:
+    """From this value of a symbol on, up to the next piece, the peak is at an operation; other symbols are fixed."""
+
+    start: int
+    place: Place
+    slope_bytes: Fraction
+    constant_bytes: Fraction
+
+
+@dataclass(frozen=True)
+class Footprints:
+    """peaks: quantity → the forms whose largest it is; why: quantity → why it has no formula. proven: no order has less
+    than the minimal formula at the point that was asked for, or at the few layers that were looked at there."""
+
+    peaks: Mapping[str, tuple[Labelled, ...]]
+    why: Mapping[str, str]
+    proven: bool
+
+    def formula(self, quantity: str) -> Expr:
+        """The quantity as a sympy expression; None where it has none."""
+        found = self.peaks.get(quantity)
+        if not found:
+            return None
+        parts = list(dict.fromkeys(expression(each.form) for each in found))
+        return parts[0] if len(parts) == 1 else sympy.Max(*parts, evaluate=False)
+
+
+def footprints(derived: Derived, point: Point) -> Footprints:
+    """The footprints of a step. point: where its minimal order is looked for, a value of every symbol."""
+    least = {axis.symbol: min(axis.base, point[axis.symbol]) for axis in (*derived.axes, *derived.structural)}
+    least = {symbol: 1 if symbol == BATCH else start for symbol, start in least.items()}
+    tables = [(fixed, Table(sizes, least)) for fixed, sizes in derived.levels]
+    merged = bool(derived.structural)
+    proven: list[bool] = []
+
+    def eager(_fixed: Point, table: Table) -> list[Labelled]:
+        return _labelled(table, table.eager_peaks(), merged)
+
+    def ordered(fixed: Point, table: Table) -> list[Labelled]:
+        peaks, found = table.ordered_peaks({**point, **fixed})
+        proven.append(found.proven)
+        return _labelled(table, peaks, merged)
+
+    peaks: dict[str, tuple[Labelled, ...]] = {}
+    why: dict[str, str] = {}
+    for quantity, of in zip(QUANTITIES, (eager, ordered), strict=True):
+        try:
+            peaks[quantity] = _through(tables, of)
+            if quantity == QUANTITIES[0]:
+                _check(peaks[quantity], tables)
+        except Unalike as fault:
+            peaks.pop(quantity, None)
+            why[quantity] = str(fault)
+    return Footprints(peaks, why, QUANTITIES[1] in peaks and all(proven))
+
+
+def value(peaks: Sequence[Labelled], point: Point) -> Fraction:
+    """The largest of the forms at a point."""
+    return max(value_of(each.form, point) for each in peaks)
+
+
+def pieces(peaks: Sequence[Labelled], symbol: str, point: Point) -> tuple[Piece, ...]:
+    """Where the peak is as one symbol grows from 1, the others as at the point: each line from where it is the largest.
+
+    None (empty) where a form is no line in that symbol.
+    """
+    lines = []
+    for each in peaks:
+        powers: dict[int, Fraction] = {}
+        for monomial, coefficient in each.form.items():
+            power = sum(n for atom, n in monomial if atom.symbol == symbol)
+            if any(atom.symbol == symbol and atom.by != 1 for atom, _ in monomial) or power > 1:
+                return ()
+            rest = tuple(pair for pair in monomial if pair[0].symbol != symbol)
+            powers[power] = powers.get(power, Fraction(0)) + value_of({rest: coefficient}, point)
+        lines.append((powers.get(1, Fraction(0)), powers.get(0, Fraction(0)), each.place))
+    return _envelope(lines)
+
+
+def _envelope(lines: Sequence[tuple[Fraction, Fraction, Place]]) -> tuple[Piece, ...]:
+    """The upper envelope of lines over the whole numbers from 1 on. Of lines that are equal the first."""
+    start, found = 1, list[Piece]()
+    while True:
+        slope, constant, where = max(lines, key=lambda line: (line[0] * start + line[1], line[0]))
+        found.append(Piece(start, where, slope, constant))
+        later = [
+            (constant - other) // (steeper - slope) + 1  # the first whole number at which the steeper line is above
+            for steeper, other, _ in lines
+            if steeper > slope
+        ]
+        if not later:
+            return tuple(found)
+        start = max(start + 1, min(int(each) for each in later))
+
+
+def _labelled(table: Table, peaks: Sequence[Peak], merged: bool) -> list[Labelled]:
+    return [
+        Labelled(_FIRST if each.index == BEFORE else place_of(table.operations[each.index], merged), each.form)
+        for each in peaks
+    ]
+
+
+def _through(
+    tables: Sequence[tuple[Point, Table]], of: Callable[[Point, Table], list[Labelled]]
+) -> tuple[Labelled, ...]:
+    """The peaks of all tables as forms in every symbol. Raises Unalike."""
+    found = [(fixed, of(fixed, table)) for fixed, table in tables]
+    if max(len(peaks) for _, peaks in found) > MOST:
+        raise Unalike(f"more than {MOST} operations can be the peak")
+    if len(found) == 1:
+        return tuple(found[0][1])
+    *fitted, (late, there) = [(fixed, _by_place(peaks)) for fixed, peaks in found]
+    points = [fixed for fixed, _ in fitted]
+    fitter = Fitter(points, STRUCTURE_DEGREE)
+    whole: list[Labelled] = []
+    for key in fitted[0][1]:
+        if all(key in peaks for _, peaks in fitted):
+            form = _interpolated(fitter, [peaks[key] for _, peaks in fitted])
+            if form is not None and Labelled(key[0], form) not in whole:
+                whole.append(Labelled(key[0], form))
+    if not whole:
+        raise Unalike("the peak is at other operations for other numbers of them")
+    for fixed, peaks in (*fitted, (late, there)):
+        here = [partly_at(each.form, fixed) for each in whole]
+        if any(form not in here for form in peaks.values()) or any(form not in peaks.values() for form in here):
+            raise Unalike(f"the peak at {told(fixed)} is at operations that it is not at elsewhere")
+    return tuple(whole)
+
+
+def _by_place(peaks: Sequence[Labelled]) -> dict[tuple[Place, int], Form]:
+    """The forms by place; of several at one place each by its number from the first on (0, 1, …) and by that from the
+    last (-1, -2, …): of two layers the second is the last, and of three it is between."""
+    there: dict[Place, list[Form]] = {}
+    for each in peaks:
+        there.setdefault(each.place, []).append(each.form)
+    return {
+        (place, number): form
+        for place, forms in there.items()
+        for start in (0, -len(forms))
+        for number, form in enumerate(forms, start)
+    }
+
+
+def _interpolated(fitter: Fitter, forms: Sequence[Form]) -> Form | None:
+    parts = []
+    for monomial in dict.fromkeys(monomial for form in forms for monomial in form):
+        through = fitter.fit(tuple(form.get(monomial, Fraction(0)) for form in forms))
+        if through is None:
+            return None
+        parts.append(times(through, {monomial: Fraction(1)}))
+    return plus(parts)
+
+
+def _check(peaks: Sequence[Labelled], tables: Sequence[tuple[Point, Table]]) -> None:
+    """Raises Unalike where the formula is not the footprint of whole numbers at some sample."""
+    for _, table in tables:
+        for sample in table.samples:
+            found, exact = value(peaks, sample.point), peak_of(sample)
+            if found != exact:
+                raise Unalike(f"at {told(sample.point)} the formula gives {found}, the footprint is {exact}")

@@ -1,0 +1,292 @@
+"""Which points of its symbols a step is looked at, so that its sizes can be found: chosen, extended and checked.
+
+`derive` asks for tables at a base, along each symbol's axis and in between, until every size has a form that also holds
+at points which no form was fitted to. Where the operations themselves change (layers, an unrolled loop)
+that is told by `Restructured`, a size without a form by `Unfitted`. It builds no model: `sample_at` does.
+
+Tables of one step at several points side by side: every size as its values at the points.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol
+
+from analysis.formula.derivation.interpolate import Fitter, Form, Point, Values, number_of, told
+from results.records import Operation, Storage
+
+STRIDE = (1, 2, 5, 11, 22, 37, 63, 90, 124, 161, 199, 240, 283, 330)
+"""How far from the base the points of an axis are, in steps of that axis; the first ones always."""
+
+AXIS_POINTS = 2
+"""Points along an axis beside the base, at first."""
+
+CHECKS = 2
+"""Points in a row, all symbols changed, that no form may miss; the last is far from the base."""
+
+FAR = 101
+"""Steps to that one, at least: a size that is rounded to a multiple of 64 is another there."""
+
+REACH = 512
+"""Steps from the base within which two roundings are told apart."""
+
+LONGEST = 60
+"""Points, at most."""
+
+
+@dataclass(frozen=True)
+class Axis:
+    """Where a symbol is looked at: base, base + step, base + 2 step, …
+
+    loops: whether it is thought to change the operations themselves; that is found out, only later where it is not so.
+    """
+
+    symbol: str
+    base: int
+    step: int = 1
+    loops: bool = False
+
+    def at(self, steps: int) -> int:
+        return self.base + steps * self.step
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A step's table at one point. parameters: shape of each by name; not_understood: as of its operations."""
+
+    point: Point
+    operations: tuple[Operation, ...]
+    storages: tuple[Storage, ...]
+    parameters: tuple[tuple[str, tuple[int, ...]], ...]
+
+    @cached_property
+    def structure(self) -> tuple[Any, ...]:
+        """Equal for two tables that differ in sizes alone."""
+        operations = [
+            (o.name, o.phase, *map(len, o.input_shapes), -1, *map(len, o.output_shapes)) for o in self.operations
+        ]
+        parameters = [(name, len(shape)) for name, shape in self.parameters]
+        return operations, parameters, [(s.role, s.born_index) for s in self.storages]
+
+
+class Unfitted(ValueError):
+    """A size, or a count, has no formula of a known form: nothing is told rather than something wrong."""
+
+
+class NoSample(ValueError):
+    """There is no table at a point: the model does not take such sizes."""
+
+
+class Restructured(Unfitted):
+    """At a point the operations are others than at the base, not only their sizes."""
+
+    def __init__(self, base: Point, point: Point, what: str = "") -> None:
+        self.base, self.point = dict(base), dict(point)
+        super().__init__(f"at {told(point)} the operations change" + (f": {what}" if what else ""))
+
+
+Sampler = Callable[[Point], Sample]
+"""The table at a point. Raises NoSample where there is none."""
+
+
+class Fits(Protocol):
+    """What finds forms."""
+
+    def fit(self, values: Values) -> Form | None:
+        """The form of values, one a point; None if there is none."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Samples whose sizes all have a form. fitted: how many of the samples, from the first, forms were fitted to."""
+
+    samples: tuple[Sample, ...]
+    fitted: int
+    fitter: Fits
+
+    @cached_property
+    def columns(self) -> list[Values]:
+        """Every size as its values in all samples."""
+        return columns(self.samples)
+
+    def form(self, values: Values) -> Form:
+        """The form of a size by its values, one a sample. Raises Unfitted for one that has none."""
+        found = self.fitter.fit(values[: self.fitted])
+        if found is None or not self.holds(found, values):
+            raise Unfitted(f"no formula goes through {', '.join(map(str, values[:6]))}, …")
+        return found
+
+    def holds(self, form: Form, values: Values) -> bool:
+        """Whether a form gives the values of the samples that none was fitted to."""
+        late = zip(self.samples[self.fitted :], values[self.fitted :], strict=True)
+        return all(number_of(form, sample.point) == value for sample, value in late)
+
+
+def derive(sample_at: Sampler, axes: Sequence[Axis], fixed: Point) -> Sizes:
+    """Samples, of which all sizes have a form in the axes' symbols. fixed: other symbols, which stay as they are.
+
+    Raises Unfitted.
+    """
+    base = {**{axis.symbol: axis.base for axis in axes}, **fixed}
+    first = sample_at(base)
+    structure = first.structure
+
+    taken: set[tuple[int, ...]] = set()
+
+    def at(point: Point) -> Sample:
+        whole = {**base, **point}
+        taken.add(tuple(whole.values()))
+        found = sample_at(whole)
+        if found.structure != structure:
+            raise Restructured(base, whole)
+        return found
+
+    used = {axis.symbol: AXIS_POINTS for axis in axes}
+    samples = [first]
+    for axis in axes:
+        samples += [at({axis.symbol: axis.at(steps)}) for steps in STRIDE[:AXIS_POINTS]]
+    turns = (point for point in _between(axes) if tuple({**base, **point}.values()) not in taken)
+    late: list[Sample] = []
+    outer = [{axis.symbol: axis.at(FAR + 37 * place)} for place, axis in enumerate(axes)]
+    while True:
+        fitter = Fitter([sample.point for sample in samples])
+        sizes_seen = columns(samples)
+        unfitted = [values for values in sizes_seen if fitter.fit(values) is None]
+        more = _more(fitter, unfitted, used, axes) if unfitted else []
+        doubted = None if more else _doubted(fitter, unfitted or sizes_seen, axes)
+        if doubted:
+            samples += [*late, at(doubted)]
+            late = []
+        elif not unfitted:
+            sizes = Sizes((*samples, *late), len(samples), fitter)
+            wrong = [v for v in columns(sizes.samples) if not sizes.holds(fitter.fit(v[: len(samples)]) or {}, v)]
+            if wrong and len(late) == CHECKS:  # what is rounded changes far out, and on which axis is not known
+                samples += [*late, *(sample for point in outer for sample in _tried(at, point))]
+                late, outer = [], []
+            elif wrong:
+                samples, late = [*samples, *late], []
+            elif len(late) >= CHECKS or not axes:
+                return sizes
+            else:
+                far = {axis.symbol: axis.at(FAR + 37 * i + len(samples)) for i, axis in enumerate(axes)}
+                late += (_tried(at, far) if len(late) == CHECKS - 1 else []) or [at(next(turns))]
+        else:
+            samples += [*late, *(at(point) for point in more or [next(turns)])]
+            late = []
+        if len(samples) > LONGEST:
+            raise Unfitted(_words(samples, unfitted))
+
+
+def _tried(at: Sampler, point: Point) -> list[Sample]:
+    """The sample at a point; none if the model does not take sizes that large."""
+    try:
+        return [at(point)]
+    except Unfitted:
+        raise
+    except ValueError:
+        return []
+
+
+def _doubted(fitter: Fitter, sizes: Sequence[Values], axes: Sequence[Axis]) -> dict[str, int] | None:
+    """Where along an axis to look next, as more than one rounding is possible; None where all is told."""
+    among = {axis.symbol: [axis.at(steps) for steps in range(1, REACH)] for axis in axes}
+    found = (fitter.doubt(values, among) for values in sizes)
+    return next(({symbol: value} for symbol, value in filter(None, found)), None)
+
+
+def _more(
+    fitter: Fitter, unfitted: Sequence[Values], used: dict[str, int], axes: Sequence[Axis]
+) -> list[dict[str, int]]:
+    """Points along the axes on which something is curved; none if that is not it."""
+    curved = set().union(*(fitter.curved(values) for values in unfitted))
+    found: list[dict[str, int]] = []
+    for axis in axes:
+        if axis.symbol in curved and used[axis.symbol] < len(STRIDE):
+            count = used[axis.symbol]
+            used[axis.symbol] = min(len(STRIDE), count + 2)
+            found += [{axis.symbol: axis.at(steps)} for steps in STRIDE[count : used[axis.symbol]]]
+    return found
+
+
+def _between(axes: Sequence[Axis]) -> Iterator[dict[str, int]]:
+    """Points at which all symbols are changed, no two of them by the same number of steps."""
+    turn = 0
+    while True:
+        far = 29 * (turn // 29)
+        yield {
+            axis.symbol: axis.at(1 + far + (5 * turn + 3 * place + turn * place) % 29)
+            for place, axis in enumerate(axes)
+        }
+        turn += 1
+
+
+def spread(axes: Sequence[Axis]) -> Iterator[dict[str, int]]:
+    """Points at which all symbols are changed, each by another number of steps. The first is one more than a multiple
+    of 32 away from the base, so that what is divided by 2, 4, … 32 and rounded is told apart; later ones are not."""
+    turn = 0
+    while True:
+        blocks = ((place + turn * (place + 2 + turn * (3 * place + 1))) % 11 for place in range(len(axes)))
+        yield {
+            axis.symbol: axis.at(1 + 11 * turn % 32 + 32 * (1 + block))
+            for axis, block in zip(axes, blocks, strict=True)
+        }
+        turn += 1
+
+
+def _words(samples: Sequence[Sample], unfitted: Sequence[Values]) -> str:
+    """Which operation has the first size without a form."""
+    missing = set(unfitted)
+    for rows in zip(*(sample.operations for sample in samples), strict=True):
+        for forms in zip(*((*row.input_shapes, *row.output_shapes) for row in rows), strict=True):
+            for values in zip(*forms, strict=True):
+                if values in missing:
+                    seen = ", ".join(map(str, values[:8]))
+                    return (
+                        f"{rows[0].name} in {rows[0].module or 'the model'}: no formula goes through a size ({seen}, …)"
+                    )
+    return "no formula goes through the bytes of a tensor"
+
+
+def columns(samples: Sequence[Sample]) -> list[Values]:
+    """Every size of the tables as its values in all samples, each such tuple once."""
+    shapes, attributes = set(), []
+    for rows in _unlike(samples):
+        shapes.add(tuple([row.input_shapes for row in rows]))
+        shapes.add(tuple([row.output_shapes for row in rows]))
+        attributes.append([row.attributes for row in rows])
+    for each in zip(*(sample.parameters for sample in samples), strict=True):
+        shapes.add(tuple((shape,) for _, shape in each))
+    found: dict[Values, None] = {}
+    for tables in sorted(shapes):
+        for forms in zip(*tables, strict=True):
+            found.update(dict.fromkeys(zip(*forms, strict=True)))
+    for each in zip(*(sample.storages for sample in samples), strict=True):
+        found[tuple(storage.nbytes for storage in each)] = None
+    for each_attributes in attributes:
+        joined(each_attributes, lambda values: found.setdefault(values))
+    return list(found)
+
+
+def _unlike(samples: Sequence[Sample]) -> Iterable[tuple[Operation, ...]]:
+    """The rows of tables side by side, of those that are known to be equal the first alone: the tracer keeps one object
+    of each kind for all calls of a signature."""
+    unlike: dict[tuple[int, ...], tuple[Operation, ...]] = {}
+    for rows in zip(*(sample.operations for sample in samples), strict=True):
+        key = tuple([id(part) for row in rows for part in (row.input_shapes, row.output_shapes, row.attributes)])
+        unlike.setdefault(key, rows)
+    return unlike.values()
+
+
+def joined(values: Sequence[Any], size: Callable[[Values], Any]) -> Any:
+    """One nested value in place of several that differ in whole numbers: each of those by `size`. Where something else
+    differs (a scale that is a root of a size), the first's is kept."""
+    first = values[0]
+    if all(value is first or value == first for value in values):
+        return first
+    if isinstance(first, Mapping):
+        return {key: joined([value.get(key) for value in values], size) for key in first}
+    if isinstance(first, (list, tuple)) and len({len(value) for value in values}) == 1:
+        return type(first)(joined(each, size) for each in zip(*values, strict=True))
+    return size(tuple(values)) if all(type(value) is int for value in values) else first

@@ -1,0 +1,265 @@
+"""An operation table whose sizes are forms: what the counting rules make of it, and whether whole numbers agree.
+
+Sizes are elements of a ring of polynomials over the atoms that occur (`analysis/formula/derivation/interpolate.py`),
+which the readers of `analysis/operators/registry.py` add and multiply as they do numbers. `counts_of` gives every count
+of a table so, by place, after it was found equal to the count of whole numbers at the samples that no form was fitted
+to.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from functools import lru_cache, partial
+from typing import Any, NamedTuple
+
+from sympy import QQ
+from sympy.polys.rings import ring
+
+from analysis.formula.derivation.equivalent_operations import Alike, alike
+from analysis.formula.derivation.interpolate import Form, Monomial, Point, number_of, told
+from analysis.formula.derivation.sampling import Sample, Sizes, Unfitted, joined
+from analysis.operators import registry as kinds
+from analysis.operators.operands import numel
+from results.records import Operation
+
+FOOTPRINT = "footprint_bytes"
+
+
+class Place(NamedTuple):
+    """What counts are kept apart by. Of modules that a symbol multiplies, the numbers are *."""
+
+    phase: str
+    kind: str
+    module: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.name} in {self.module or 'the model itself'} ({self.phase})"
+
+
+Key = tuple[Any, str]
+"""(place, quantity); what is of the whole step has a word in place of a place."""
+
+Counts = dict[Key, Form]
+
+OPEN = "other_flop"
+"""The quantity that may have no formula where everything else has: unequal windows are summed one by one (an adaptive
+pool whose side is no multiple)."""
+
+
+@dataclass(frozen=True)
+class Convention:
+    """What is counted how. made: what an operation adds to the total footprint beside the storages of `kept`; None: the
+    footprint is that of all storages, whatever their role."""
+
+    rules: kinds.Rules = field(default_factory=lambda: kinds.TABLE)
+    made: Callable[[Operation], Any] | None = None
+    kept: Sequence[str] = ()
+
+
+OWN = Convention()
+
+
+def counts_of(sizes: Sizes, convention: Convention, merged: bool) -> tuple[Counts, tuple[Point, ...], set[Key]]:
+    """The counts of a table with sizes as forms, where they were checked, and those of `OPEN` that are left out as they
+    differ from the count of whole numbers. Raises Unfitted where another one does."""
+    table, rows = _Symbolic(sizes), alike(sizes.samples, partial(place_of, merged=merged))
+    sums: dict[tuple[Any, str], list[tuple[Any, int]]] = defaultdict(list)
+    for place, quantity, element, count in table.counted(rows, convention, merged):
+        sums[place, quantity].append((element, count))
+    forms: dict[tuple[int, ...], Form] = {}  # equal layers have the same elements, which live as long as the table
+    counts: Counts = {}
+    for key, elements in sums.items():
+        told_by = tuple([number for element, count in elements for number in (id(element), count)])
+        if told_by not in forms:
+            forms[told_by] = table.form(elements)
+        if forms[told_by]:
+            counts[key] = forms[told_by]
+    late = range(sizes.fitted, len(sizes.samples)) or range(len(sizes.samples))[-1:]
+    found = [(sizes.samples[i], _wrong(counts, sizes.samples[i], convention, merged, rows, i)) for i in late]
+    without = {key for _, wrong in found for key in wrong if key[1] == OPEN}
+    for sample, wrong in found:
+        _refuse(wrong, sample, without)
+    kept = {key: form for key, form in counts.items() if key not in without}
+    return kept, tuple(sample.point for sample, _ in found), without
+
+
+def check(
+    counts: Counts, sample: Sample, convention: Convention, merged: bool, without: Collection[Key] = frozenset()
+) -> None:
+    """Raises Unfitted where a form's value is not the count of the table of whole numbers. without: counts that have
+    no form."""
+    rows = alike((sample,), partial(place_of, merged=merged))
+    _refuse(_wrong(counts, sample, convention, merged, rows, 0), sample, without)
+
+
+def _refuse(wrong: Mapping[Key, tuple[int | Fraction, int]], sample: Sample, without: Collection[Key]) -> None:
+    for key, (found, exact) in wrong.items():
+        if key not in without:
+            raise Unfitted(
+                f"{key[1]} of {key[0]} at {told(sample.point)}: the formula gives {found}, the count {exact}"
+            )
+
+
+def _wrong(
+    counts: Counts, sample: Sample, convention: Convention, merged: bool, rows: Sequence[Alike], which: int
+) -> dict[Key, tuple[int | Fraction, int]]:
+    """The form's value and the count of whole numbers, where these differ. which: the sample's place among the tables
+    that are side by side."""
+    exact: dict[Key, int] = defaultdict(int)
+    for place, quantity, value in _whole_numbers(sample, convention, merged, rows, which):
+        exact[place, quantity] += value
+    known: dict[int, int | Fraction] = {}  # by the form itself: equal layers share one
+    wrong = {}
+    for key in exact.keys() | counts.keys():
+        form = counts.get(key, _NOTHING)
+        if id(form) not in known:
+            known[id(form)] = number_of(form, sample.point)
+        if known[id(form)] != exact.get(key, 0):
+            wrong[key] = known[id(form)], exact.get(key, 0)
+    return wrong
+
+
+_NOTHING: Form = {}
+
+
+def _whole_numbers(
+    sample: Sample, convention: Convention, merged: bool, rows: Sequence[Alike], which: int
+) -> Iterable[tuple[Any, str, int]]:
+    """(place, quantity, value) of a table whose sizes are whole numbers."""
+    known: dict[Any, tuple[tuple[str, Any], ...]] = {}
+    for each in rows:
+        if each.likeness not in known:
+            known[each.likeness] = _costs(each.rows[which], convention)
+        yield from ((each.place, quantity, value * each.calls) for quantity, value in known[each.likeness])
+    for storage in sample.storages:
+        places = _of_storage(storage, sample.operations, convention, merged)
+        yield from ((place, quantity, storage.nbytes) for place, quantity in places)
+    for _, shape in sample.parameters:
+        yield "model", "parameters", numel(shape)
+
+
+def _costs(operation: Operation, convention: Convention) -> tuple[tuple[str, Any], ...]:
+    cost = kinds.cost(operation, convention.rules)
+    made = () if convention.made is None else ((FOOTPRINT, convention.made(operation)),)
+    return (
+        *made,
+        ("model_flop", cost.model_flop),
+        ("other_flop", cost.other_flop),
+        ("read_bytes", cost.read_bytes),
+        ("written_bytes", cost.written_bytes),
+        ("calls", 1),
+    )
+
+
+def _of_storage(
+    storage: Any, operations: Sequence[Operation], convention: Convention, merged: bool
+) -> Iterable[tuple[Any, str]]:
+    """Where a storage's bytes count: by its role, and at the operation that makes it."""
+    yield storage.role, "role_bytes"
+    if convention.made is None or storage.role in convention.kept:
+        yield storage.role, FOOTPRINT
+    if storage.born_index >= 0:
+        yield place_of(operations[storage.born_index], merged), "made_bytes"
+
+
+def place_of(operation: Operation, merged: bool = False) -> Place:
+    """Where an operation counts. merged: of modules, numbers are *."""
+    module = _without_numbers(operation.module) if merged else operation.module
+    return Place(operation.phase, operation.kind, module, operation.name)
+
+
+@lru_cache(maxsize=1 << 16)
+def _without_numbers(module: str) -> str:
+    return re.sub(r"\d+", "*", module)
+
+
+class _Symbolic:
+    """A table whose sizes are elements of a ring of polynomials over the atoms that occur in them."""
+
+    def __init__(self, sizes: Sizes) -> None:
+        self._sizes = sizes
+        forms = [sizes.form(values) for values in sizes.columns]
+        self._atoms = sorted({atom for form in forms for monomial in form for atom, _ in monomial})
+        self._ring, *self._generators = ring([f"a{i}" for i in range(len(self._atoms))] or ["a"], QQ)
+        self._of = dict(zip(self._atoms, self._generators, strict=False))
+        self._kind = type(self._ring.one)
+        self._elements: dict[Any, Any] = {}
+        self._terms: dict[int, tuple[Any, Sequence[tuple[tuple[int, ...], int | Fraction]]]] = {}
+
+    def form(self, elements: Sequence[tuple[Any, int]]) -> Form:
+        """The sum of elements of the ring, or numbers, each as often as it says, as a form."""
+        total: dict[tuple[int, ...], int | Fraction] = {}
+        for element, count in elements:
+            for powers, coefficient in self._terms_of(element):
+                total[powers] = total.get(powers, 0) + coefficient * count
+        return {self._monomial(powers): Fraction(number) for powers, number in total.items() if number}
+
+    def _terms_of(self, element: Any) -> Sequence[tuple[tuple[int, ...], int | Fraction]]:
+        """(powers of the atoms, coefficient) of each term."""
+        if not isinstance(element, self._kind):
+            return (((), element),)
+        if id(element) not in self._terms:  # which lives as long as the table
+            self._terms[id(element)] = (
+                element,
+                [(powers if any(powers) else (), _number(c)) for powers, c in element.items()],
+            )
+        return self._terms[id(element)][1]
+
+    def _monomial(self, powers: tuple[int, ...]) -> Monomial:
+        return tuple([(self._atoms[i], power) for i, power in enumerate(powers) if power])
+
+    def counted(
+        self, rows: Sequence[Alike], convention: Convention, merged: bool
+    ) -> Iterable[tuple[Any, str, Any, int]]:
+        """(place, quantity, element, how often) of all operations, storages and parameters."""
+        samples = self._sizes.samples
+        known: dict[Any, tuple[tuple[str, Any], ...]] = {}
+        for each in rows:
+            if each.likeness not in known:
+                known[each.likeness] = _costs(self._operation(each.rows), convention)
+            yield from ((each.place, quantity, element, each.calls) for quantity, element in known[each.likeness])
+        operations = samples[0].operations
+        for storages in zip(*(sample.storages for sample in samples), strict=True):
+            element = self._element(tuple([storage.nbytes for storage in storages]))
+            places = _of_storage(storages[0], operations, convention, merged)
+            yield from ((place, quantity, element, 1) for place, quantity in places)
+        for shapes in zip(*(sample.parameters for sample in samples), strict=True):
+            yield "model", "parameters", numel(self._shape(tuple(shape for _, shape in shapes))), 1
+
+    def _operation(self, rows: Sequence[Operation]) -> Operation:
+        first = rows[0]
+        return replace(
+            first,
+            input_shapes=tuple(map(self._shape, zip(*(row.input_shapes for row in rows), strict=True))),
+            output_shapes=tuple(map(self._shape, zip(*(row.output_shapes for row in rows), strict=True))),
+            attributes=joined([row.attributes for row in rows], self._element),
+        )
+
+    def _shape(self, shapes: tuple[tuple[int, ...], ...]) -> tuple[Any, ...]:
+        if shapes not in self._elements:
+            self._elements[shapes] = tuple(map(self._element, zip(*shapes, strict=True)))
+        return self._elements[shapes]  # type: ignore[no-any-return]
+
+    def _element(self, values: tuple[int, ...]) -> Any:
+        if len(set(values)) == 1:
+            return values[0]
+        if values not in self._elements:
+            total = self._ring.zero
+            for monomial, coefficient in self._sizes.form(values).items():
+                term = self._ring(QQ(coefficient.numerator, coefficient.denominator))
+                for atom, power in monomial:
+                    term *= self._of[atom] ** power
+                total += term
+            self._elements[values] = total
+        return self._elements[values]
+
+
+def _number(coefficient: Any) -> int | Fraction:
+    """A coefficient of the ring; an int where it has no denominator."""
+    above, below = int(coefficient.numerator), int(coefficient.denominator)
+    return above if below == 1 else Fraction(above, below)

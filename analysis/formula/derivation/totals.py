@@ -1,0 +1,156 @@
+"""The answers that formulas of a step give: totals by name, and the same by phase, kind, module or operation.
+
+Every expression is sympy's, exact, in the symbols asked for. Model FLOP, all FLOP and bytes are as
+`analysis/operators/cost.py` has them; footprints are of storages, each counted once:
+
+* *total footprint*: every storage of the step, weights, gradients and state of the optimizer included, as if none were
+  freed. It is Catamount's total footprint, not what an allocator needs.
+* *kept*: what is alive when the backward pass begins (weights, buffers, state, inputs, activations): no step that keeps
+  its activations needs less.
+* *input and output*: the batch and its targets;
+* *eager* and *minimal footprint*: the peaks of live bytes, which `analysis/formula/derivation/footprint.py` finds.
+
+A quantity that has no formula is None (`Derived.without`: all FLOP, and what hangs on them), and so are model FLOP and
+all FLOP of a step with an operation that no rule understands: `at_least` has those of its other operations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import sympy
+
+from analysis.formula.derivation.derive import Derived
+from analysis.formula.derivation.interpolate import Form, plus
+from analysis.formula.derivation.symbolic_table import FOOTPRINT, Place
+
+Expr = Any
+
+KEPT = ("weight", "buffer", "optimizer_state", "input", "activation")
+"""Roles of storages that are alive when the backward pass begins."""
+
+QUANTITIES = {
+    "parameters": "parameters",
+    "model_flop": "model FLOP",
+    "all_flop": "all FLOP",
+    "bytes_accessed": "bytes accessed",
+    "operational_intensity": "FLOP / byte",
+    "total_footprint_bytes": "total footprint, bytes",
+    "kept_bytes": "kept for backward, bytes",
+    "eager_footprint_bytes": "eager footprint, bytes",
+    "minimal_footprint_bytes": "minimal footprint, bytes",
+    "io_bytes": "input and output, bytes",
+}
+"""Name → what it is called in a table."""
+
+COSTS = ("model_flop", "all_flop", "bytes_accessed", "made_bytes", "calls")
+"""What there is of each phase, kind, module and operation. made_bytes: of the storages that it makes."""
+
+FLOP = ("model_flop", "all_flop")
+
+PART = (*COSTS, "operational_intensity")
+"""The same, with all FLOP ÷ bytes accessed."""
+
+BY: Mapping[str, Callable[[Place], str]] = {
+    "phase": lambda place: place.phase,
+    "kind": lambda place: place.kind or "not understood",
+    "module": lambda place: place.module or "(the model itself)",
+    "operation": lambda place: f"{place.module or '(the model itself)'} {place.name} ({place.phase})",
+}
+
+_PARTS = {
+    "all_flop": ("model_flop", "other_flop"),
+    "bytes_accessed": ("read_bytes", "written_bytes"),
+}
+
+
+@dataclass(frozen=True)
+class Term:
+    """What a counting convention adds that no operation shows. quantity: flop, bytes, footprint or parameters."""
+
+    name: str
+    quantity: str
+    expression: Expr
+    why: str = ""
+
+
+_OF_TERMS = {
+    "parameters": "parameters",
+    "all_flop": "flop",
+    "bytes_accessed": "bytes",
+    "total_footprint_bytes": "footprint",
+}
+
+
+def expression(form: Form) -> Expr:
+    """A form in sympy's terms."""
+    return sympy.Add(
+        *(
+            sympy.Rational(c.numerator, c.denominator) * sympy.Mul(*(atom.expression() ** n for atom, n in monomial))
+            for monomial, c in form.items()
+        )
+    )
+
+
+def totals(
+    derived: Derived, terms: Iterable[Term] = (), peaks: Mapping[str, Expr] = MappingProxyType({})
+) -> dict[str, Expr]:
+    """Every quantity of the whole step, in the order of `QUANTITIES`. peaks: the footprints that have a formula."""
+    roles = {place: form for (place, of), form in derived.counts.items() if of == "role_bytes"}
+    found = {
+        "parameters": derived.total("parameters"),
+        **{name: _cost(derived, name, lambda place: isinstance(place, Place)) for name in COSTS[:3]},
+        "total_footprint_bytes": derived.total(FOOTPRINT),
+        "kept_bytes": plus(form for role, form in roles.items() if role in KEPT),
+        "io_bytes": roles.get("input", {}),
+    }
+    whole = {name: expression(form) for name, form in found.items()}
+    for term in terms:
+        for name, quantity in _OF_TERMS.items():
+            if term.quantity == quantity:
+                whole[name] += term.expression
+    whole["all_flop"] = None if derived.without else whole["all_flop"]
+    if derived.not_understood:
+        whole.update(dict.fromkeys(FLOP))
+    whole["operational_intensity"] = _intensity(whole)
+    whole.update(peaks)
+    return {name: whole.get(name) for name in QUANTITIES}
+
+
+def at_least(derived: Derived) -> dict[str, Expr]:
+    """Model FLOP and all FLOP of the operations that a rule understands, where there are others; else nothing."""
+    if not derived.not_understood:
+        return {}
+    return {name: expression(_cost(derived, name, lambda place: isinstance(place, Place))) for name in FLOP}
+
+
+def parts(derived: Derived, by: str) -> dict[str, dict[str, Expr]]:
+    """Costs by phase, kind, module or operation, in order of the step."""
+    label = BY[by]
+    grouped: dict[str, list[Place]] = {}
+    for place in dict.fromkeys(place for place, _ in derived.counts if isinstance(place, Place)):
+        grouped.setdefault(label(place), []).append(place)
+    found = {
+        name: {cost: expression(_cost(derived, cost, frozenset(places).__contains__)) for cost in COSTS}
+        for name, places in grouped.items()
+    }
+    for place, _ in derived.without:
+        found[label(place)]["all_flop"] = None
+    for place in dict.fromkeys(place for place, _ in derived.counts if isinstance(place, Place)):
+        if not place.kind:  # not understood
+            found[label(place)].update(dict.fromkeys(FLOP))
+    return {name: {**costs, "operational_intensity": _intensity(costs)} for name, costs in found.items()}
+
+
+def _intensity(costs: Mapping[str, Expr]) -> Expr:
+    """FLOP per byte; 0 of what moves nothing; None without a formula of the FLOP."""
+    if costs["all_flop"] is None:
+        return None
+    return costs["all_flop"] / costs["bytes_accessed"] if costs["bytes_accessed"] != 0 else sympy.Integer(0)
+
+
+def _cost(derived: Derived, name: str, keep: Callable[[Any], bool]) -> Form:
+    return plus(derived.total(part, keep) for part in _PARTS.get(name, (name,)))

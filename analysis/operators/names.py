@@ -1,0 +1,172 @@
+"""Operation names by what they do, as literal lists that `analysis/operators/registry.py` gives a kind, a bucket and a
+reader.
+
+ATen names are without "aten."; in-place forms ("add_") need no entry of their own. Names that only one device or one
+PyTorch version has are listed with the others. What costs a constant per element is in
+`analysis/operators/pointwise.py`.
+"""
+
+from __future__ import annotations
+
+# --- convolutions, products, attention, recurrent layers -------------------------------------------------------------
+
+CONVOLUTION = """
+    convolution _convolution _convolution_mode convolution_overrideable conv1d conv2d conv3d cudnn_convolution
+    mkldnn_convolution miopen_convolution miopen_depthwise_convolution _mps_convolution _conv_depthwise2d
+    conv_depthwise3d thnn_conv2d slow_conv3d slow_conv2d_forward _slow_conv2d_forward slow_conv3d_forward
+    slow_conv_dilated2d slow_conv_dilated3d _nnpack_spatial_convolution
+"""
+CONVOLUTION_TRANSPOSE = """
+    conv_transpose1d conv_transpose2d conv_transpose3d cudnn_convolution_transpose miopen_convolution_transpose
+    slow_conv_transpose2d slow_conv_transpose3d _mps_convolution_transpose
+"""
+CONVOLUTION_RELU = """
+    cudnn_convolution_relu cudnn_convolution_add_relu miopen_convolution_relu miopen_convolution_add_relu
+"""
+CONVOLUTION_BACKWARD = """
+    convolution_backward convolution_backward_overrideable _slow_conv2d_backward mps_convolution_backward
+"""
+PRODUCT = """
+    mm bmm mv dot vdot matmul linear mkldnn_linear _scaled_mm _scaled_mm_v2 _int_mm _weight_int8pack_mm inner
+"""
+ATTENTION = """
+    scaled_dot_product_attention _scaled_dot_product_attention_math _scaled_dot_product_attention_math_for_mps
+    _scaled_dot_product_flash_attention _scaled_dot_product_flash_attention_for_cpu
+    _scaled_dot_product_efficient_attention _scaled_dot_product_cudnn_attention
+    _scaled_dot_product_fused_attention_overrideable _cudnn_attention_forward
+"""
+ATTENTION_BACKWARD = """
+    _scaled_dot_product_flash_attention_backward _scaled_dot_product_flash_attention_for_cpu_backward
+    _scaled_dot_product_efficient_attention_backward _scaled_dot_product_cudnn_attention_backward
+    _scaled_dot_product_fused_attention_overrideable_backward _cudnn_attention_backward
+"""
+LSTM_GATES_BACKWARD = """
+    _thnn_fused_lstm_cell_backward _thnn_fused_lstm_cell_backward_impl _thnn_differentiable_lstm_cell_backward
+"""
+GRU_GATES_BACKWARD = "_thnn_fused_gru_cell_backward _thnn_differentiable_gru_cell_backward"
+
+# --- normalisation, softmax, pooling, sampling -----------------------------------------------------------------------
+
+BATCH_NORM = """
+    native_batch_norm batch_norm _native_batch_norm_legit _native_batch_norm_legit_no_training
+    _native_batch_norm_legit_functional _batch_norm_with_update _batch_norm_with_update_functional
+    _batch_norm_no_update _batch_norm_impl_index cudnn_batch_norm miopen_batch_norm
+"""
+BATCH_NORM_BACKWARD = """
+    native_batch_norm_backward batch_norm_backward cudnn_batch_norm_backward miopen_batch_norm_backward
+    _batch_norm_impl_index_backward
+"""
+SOFTMAX_BACKWARD = "_softmax_backward_data _log_softmax_backward_data _masked_softmax_backward"
+MAX_POOL = """
+    max_pool1d max_pool2d max_pool3d max_pool1d_with_indices max_pool2d_with_indices max_pool3d_with_indices
+    mkldnn_max_pool2d mkldnn_max_pool3d fractional_max_pool2d fractional_max_pool3d
+"""
+AVG_POOL = "avg_pool1d avg_pool2d avg_pool3d avg_pool2d_backward avg_pool3d_backward"
+ADAPTIVE_AVG_POOL = """
+    adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d _adaptive_avg_pool2d _adaptive_avg_pool3d
+    _adaptive_avg_pool2d_backward _adaptive_avg_pool3d_backward mkldnn_adaptive_avg_pool2d
+"""
+NEAREST = """
+    upsample_nearest1d upsample_nearest2d upsample_nearest3d _upsample_nearest_exact1d _upsample_nearest_exact2d
+    _upsample_nearest_exact3d max_unpool2d max_unpool3d
+"""
+NEAREST_BACKWARD = """
+    upsample_nearest1d_backward upsample_nearest2d_backward upsample_nearest3d_backward
+    _upsample_nearest_exact1d_backward _upsample_nearest_exact2d_backward _upsample_nearest_exact3d_backward
+"""
+BILINEAR_ANTIALIASED = "_upsample_bilinear2d_aa _upsample_bilinear2d_aa_backward"
+BICUBIC_ANTIALIASED = "_upsample_bicubic2d_aa _upsample_bicubic2d_aa_backward"
+LANCZOS_ANTIALIASED = "_upsample_lanczos2d_aa _upsample_lanczos2d_aa_backward"
+GRID_SAMPLE = "grid_sampler grid_sampler_2d grid_sampler_3d cudnn_grid_sampler"
+GRID_SAMPLE_BACKWARD = "grid_sampler_2d_backward grid_sampler_3d_backward cudnn_grid_sampler_backward"
+
+# --- arithmetic whose count depends on an argument -------------------------------------------------------------------
+
+DROPOUT = "native_dropout _fused_dropout dropout feature_dropout alpha_dropout feature_alpha_dropout"
+SUM = "add sub subtract rsub"
+ACCUMULATE = """
+    index_put _index_put_impl _unsafe_index_put index_add scatter_add scatter_reduce index_reduce
+    _unsafe_masked_index_put_accumulate
+"""
+NORM = "linalg_vector_norm norm linalg_norm frobenius_norm dist"
+FACTORS = "linalg_lu_factor_ex linalg_lu linalg_lu_factor _linalg_det linalg_det _linalg_slogdet linalg_slogdet"
+BAGS = """
+    _embedding_bag _embedding_bag_forward_only embedding_bag _embedding_bag_backward _embedding_bag_dense_backward
+    _embedding_bag_sparse_backward
+"""
+
+# --- no arithmetic ---------------------------------------------------------------------------------------------------
+
+VIEW = """
+    view _unsafe_view view_as reshape reshape_as _reshape_alias _reshape_copy flatten ravel unflatten expand expand_as
+    broadcast_to t transpose swapaxes swapdims permute movedim moveaxis adjoint mT mH matrix_H numpy_T squeeze
+    unsqueeze select slice slice_inverse narrow split split_with_sizes unsafe_split unsafe_split_with_sizes chunk
+    unsafe_chunk tensor_split hsplit vsplit dsplit unbind unfold diagonal linalg_diagonal as_strided alias detach
+    lift_fresh positive real imag view_as_real view_as_complex conj _conj resolve_conj _neg_view resolve_neg
+    contiguous values _values indices _indices crow_indices col_indices ccol_indices row_indices coalesce _coalesced
+    _ncf_view _ncf_unsqueeze _fw_primal _make_dual _unpack_dual _nested_get_values _nested_view_from_jagged
+    _nested_view_from_buffer meshgrid atleast_1d atleast_2d atleast_3d data set requires_grad retain_grad
+"""
+ALLOCATION = """
+    empty empty_like empty_strided new_empty new_empty_strided empty_permuted resize resize_as _efficientzerotensor
+    _sparse_coo_tensor_with_dims _sparse_coo_tensor_with_dims_and_tensors _sparse_coo_tensor_unsafe
+"""
+QUESTION = """
+    sym_size sym_stride sym_numel sym_storage_offset size stride numel dim is_nonzero is_same_size is_floating_point
+    is_complex is_pinned _linalg_check_errors _assert_async _assert_scalar _assert_tensor_metadata sym_constrain_range
+    sym_constrain_range_for_size _fused_sdp_choice _has_compatible_shallow_copy_type _functional_assert_async
+    _use_cudnn_ctc_loss _use_cudnn_rnn_flatten_weight result_type record_stream _debug_has_internal_overlap
+    _nested_get_offsets _nested_get_lengths _nested_get_jagged_dummy _nested_get_ragged_idx _nested_get_min_seqlen
+    _nested_get_max_seqlen equal allclose
+"""
+COPY = """
+    clone copy _copy_from _to_copy to _autocast_to_full_precision _autocast_to_reduced_precision type_as cat concat
+    concatenate stack _stack hstack vstack dstack column_stack roll flip fliplr flipud rot90 repeat repeat_interleave
+    tile gather index _unsafe_index index_select take take_along_dim masked_select scatter index_copy index_fill
+    masked_scatter masked_scatter_backward put diag diag_embed diagonal_copy diagonal_backward diagonal_scatter
+    select_backward select_scatter slice_backward slice_scatter as_strided_scatter as_strided_copy constant_pad_nd pad
+    reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d replication_pad3d im2col
+    unfold_copy pixel_shuffle pixel_unshuffle channel_shuffle native_channel_shuffle tril triu _local_scalar_dense
+    item nonzero nonzero_static argwhere nonzero_numpy lift view_copy expand_copy permute_copy transpose_copy t_copy
+    squeeze_copy unsqueeze_copy select_copy slice_copy split_copy unbind_copy alias_copy detach_copy _chunk_cat
+    split_with_sizes_copy _pack_padded_sequence _pack_padded_sequence_backward _pad_packed_sequence
+    _cudnn_rnn_flatten_weight _cudnn_init_dropout_state to_dense _to_dense to_mkldnn mkldnn_reorder_conv2d_weight
+    mkldnn_reorder_conv3d_weight to_sparse _to_sparse pin_memory _pin_memory cpu cuda polar complex
+    _transform_bias_rescale_qkv _nested_tensor_from_mask nested_to_padded_tensor _jagged_to_padded_dense_forward
+    _padded_dense_to_jagged_forward _fw_primal_copy block_diag tril_indices triu_indices combinations cartesian_prod
+    _conj_physical conj_physical masked_scatter_ _foreach_copy_
+"""
+FILL = """
+    fill zero zeros zeros_like ones ones_like full full_like new_zeros new_ones new_full arange linspace logspace eye
+    scalar_tensor tensor one_hot range vander bartlett_window blackman_window hamming_window hann_window kaiser_window
+"""
+CHOICE = "where masked_fill heaviside bucketize isin"
+BITS = """
+    bitwise_and bitwise_or bitwise_xor bitwise_not bitwise_left_shift bitwise_right_shift __and__ __or__ __xor__
+    __lshift__ __rshift__ __iand__ __ior__ __ixor__ logical_and logical_or logical_not logical_xor gcd lcm
+"""
+RANDOM = """
+    rand randn randint rand_like randn_like randint_like randperm normal normal_functional uniform bernoulli
+    multinomial random exponential poisson geometric cauchy log_normal binomial _standard_gamma _sample_dirichlet
+    _dirichlet_grad
+"""
+
+# --- other namespaces, with their names ------------------------------------------------------------------------------
+
+REDUCING = """
+    c10d.allreduce_ c10d.reduce_ c10d.reduce_scatter_ c10d._reduce_scatter_base_ c10d.allreduce_coalesced_
+    c10d.reduce_scatter_tensor_coalesced_ _c10d_functional.all_reduce _c10d_functional.all_reduce_
+    _c10d_functional.all_reduce_coalesced _c10d_functional.reduce_scatter_tensor
+    _c10d_functional.reduce_scatter_tensor_coalesced
+"""
+TRANSFERRING = """
+    c10d.broadcast_ c10d.allgather_ c10d._allgather_base_ c10d.allgather_coalesced_
+    c10d.allgather_into_tensor_coalesced_ c10d.alltoall_ c10d.alltoall_base_ c10d.gather_ c10d.scatter_ c10d.send
+    c10d.recv_ c10d.recv_any_source_ c10d.barrier _c10d_functional.broadcast _c10d_functional.broadcast_
+    _c10d_functional.all_gather_into_tensor _c10d_functional.all_gather_into_tensor_coalesced
+    _c10d_functional.all_gather_into_tensor_out _c10d_functional.all_to_all_single _c10d_functional.wait_tensor
+"""
+MARKERS = """
+    prim.device profiler._record_function_enter profiler._record_function_enter_new profiler._record_function_exit
+    inductor.accumulate_grad_
+"""

@@ -1,0 +1,204 @@
+"""Shape functions: sizes in, Cost out. The only place where 2·m·n·k is written.
+
+Convention, used everywhere in `analysis/`:
+
+* *model_flop* counts convolutions and matrix products; one multiply-add is 2. Taps on zero padding count, causal
+  attention counts dense, sparsity is not seen.
+* *other_flop* counts scalar arithmetic: each addition, multiplication, division, comparison, maximum, negation, exp,
+  log, erf, tanh, sqrt and rsqrt is 1. A sum, mean or maximum over n elements is n. Choosing (where, masks), copying,
+  rounding the dtype and arithmetic on integers are 0.
+* Sizes are ints or sympy expressions. Where a count needs a decision that an expression cannot answer, the docstring
+  says what is taken.
+
+Nothing here knows an operation's name, a dtype or a byte: readers (`analysis/operators/read_*.py`) take sizes from
+operations, `analysis/operators/traffic.py` counts bytes, `analysis/operators/nonproducts.py` holds what is no product.
+What a kernel really executes (recomputation, Winograd, padding to tiles) is not claimed, but for
+`attention_backward_executed`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+from analysis.operators.cost import ZERO, Cost, Size
+
+Shape = Sequence[Size]
+
+
+def multiply_adds(count: Size) -> Cost:
+    """`count` multiply-adds of a convolution or matrix product: 2 model FLOP each."""
+    return Cost(model_flop=2 * count)
+
+
+def scalars(count: Size) -> Cost:
+    """`count` scalar operations that belong to no product."""
+    return Cost(other_flop=count)
+
+
+def exact_ratio(numerator: Size, denominator: Size) -> Size:
+    """numerator ÷ denominator where the first is a multiple of the second; 0 where both are (an empty tensor)."""
+    if isinstance(numerator, int) and isinstance(denominator, int):
+        return numerator // denominator if denominator else 0
+    return numerator / denominator
+
+
+def convolution(out_numel: Size, weight_shape: Shape, bias: bool = False) -> Cost:
+    """Forward pass of a convolution of any dimension.
+
+    out_numel: elements of the output (N · C_out · spatial). weight_shape: (C_out, C_in / groups, *kernel).
+    Each output element is a sum over C_in / groups · kernel taps; stride, padding and dilation do not appear.
+    """
+    products = multiply_adds(out_numel * prod(weight_shape[1:]))
+    return products + scalars(out_numel) if bias else products
+
+
+def convolution_transpose(in_numel: Size, weight_shape: Shape, bias_numel: Size = 0) -> Cost:
+    """Forward pass of a transposed convolution.
+
+    in_numel: elements of the *input* (N · C_in · spatial). weight_shape: (C_in, C_out / groups, *kernel). Each input
+    element is multiplied with C_out / groups · kernel weights, taps that fall outside the output included.
+    bias_numel: elements of the output if there is a bias, else 0.
+    """
+    return multiply_adds(in_numel * prod(weight_shape[1:])) + scalars(bias_numel)
+
+
+def convolution_backward(forward: Cost, grad_out_numel: Size, output_mask: Sequence[bool]) -> Cost:
+    """Gradients of a convolution or transposed convolution, whatever its groups, stride, padding and dilation.
+
+    forward: the cost of its forward pass. grad_out_numel: elements of the output's gradient.
+    output_mask: which of (input, weight, bias) need a gradient. Input and weight each take the forward pass's
+    multiply-adds, because each pairs every product of the forward pass with one element of the output's gradient.
+    """
+    grad_input, grad_weight, grad_bias = output_mask
+    products = Cost(model_flop=forward.model_flop * (int(grad_input) + int(grad_weight)))
+    return products + scalars(grad_out_numel) if grad_bias else products
+
+
+def matmul(m: Size, n: Size, k: Size, batch: Size = 1) -> Cost:
+    """batch products of an (m, k) with a (k, n) matrix."""
+    return multiply_adds(batch * m * n * k)
+
+
+def addmm(m: Size, n: Size, k: Size, batch: Size = 1, alpha: Any = 1, beta: Any = 1) -> Cost:
+    """beta · C + alpha · (A @ B): the product, an addition, and a multiplication for each factor that is not 1.
+
+    beta = 0 leaves C out, addition and all.
+    """
+    each = int(beta != 0) + int(beta not in (0, 1)) + int(alpha != 1)
+    return matmul(m, n, k, batch) + scalars(batch * m * n * each)
+
+
+def linear(rows: Size, in_features: Size, out_features: Size, bias: bool = False) -> Cost:
+    """x @ W.T + b for `rows` rows."""
+    return addmm(rows, out_features, in_features, beta=int(bias))
+
+
+def linear_backward(rows: Size, in_features: Size, out_features: Size, output_mask: Sequence[bool]) -> Cost:
+    """Gradients of (input, weight, bias) of `linear`, those that the mask asks for."""
+    grad_input, grad_weight, grad_bias = output_mask
+    products = matmul(rows, out_features, in_features) * (int(grad_input) + int(grad_weight))
+    return products + scalars(rows * out_features * int(grad_bias))
+
+
+def trilinear(index_sizes: Shape) -> Cost:
+    """Sum over products of three tensors, as in nn.Bilinear: x1ᵀ W x2.
+
+    index_sizes: sizes of all indices together, each once (for nn.Bilinear N, out, in1, in2). Of the three scalar
+    operations for a point of the index space, two are a multiply-add; the third, one more factor, is other FLOP.
+    """
+    points = prod(index_sizes)
+    return multiply_adds(points) + scalars(points)
+
+
+def einsum(equation: str, shapes: Sequence[Shape]) -> Cost:
+    """A torch.einsum of any number of operands, contracted from left to right, as torch does without a path.
+
+    A pair costs one multiply-add for each point of the space its indices span. One operand alone costs its sum.
+    Raises ValueError for an ellipsis: name the dimensions.
+    """
+    if "..." in equation:
+        raise ValueError(f"expected an einsum equation without an ellipsis, got {equation!r}")
+    left, _, right = equation.replace(" ", "").partition("->")
+    terms = left.split(",")
+    size = {index: n for term, shape in zip(terms, shapes, strict=True) for index, n in zip(term, shape, strict=True)}
+    kept = right if "->" in equation else "".join(i for i in size if left.count(i) == 1)
+    if len(terms) == 1:
+        return scalars(prod(size.values())) if set(size) - set(kept) else ZERO
+    total, done = ZERO, set(terms[0])
+    for position, term in enumerate(terms[1:], start=1):
+        total += multiply_adds(prod(size[index] for index in done | set(term)))
+        done = (done | set(term)) & (set(kept) | set("".join(terms[position + 1 :])))
+    return total
+
+
+def attention(rows: Size, keys: Size, qk_dim: Size, v_dim: Size, masked: bool = False, dropout: bool = False) -> Cost:
+    """softmax(scale · Q Kᵀ + mask) V.
+
+    rows: query rows over all batches and query heads (B · H · L_q; with grouped queries, H of the queries).
+    keys: L_k. qk_dim, v_dim: head sizes. A causal mask changes nothing (dense convention).
+    Other FLOP for each score: scale 1, softmax 5, an additive mask 1, dropout 2.
+    """
+    scores = rows * keys
+    return multiply_adds(scores * (qk_dim + v_dim)) + scalars(scores * (6 + int(masked) + 2 * int(dropout)))
+
+
+def attention_backward(
+    rows: Size, keys: Size, qk_dim: Size, v_dim: Size, mask: Sequence[bool] = (True, True, True, False)
+) -> Cost:
+    """Gradients of `attention`; with all of query, key and value asked for, 2 × the products of the forward pass.
+
+    mask: which of (query, key, value, bias) need a gradient. dP = dO Vᵀ serves query, key and bias; dV = Pᵀ dO,
+    dQ = dS K, dK = dSᵀ Q. Other FLOP for each score: softmax 4, scale 1. Recomputed scores are not model FLOP.
+    """
+    query, key, value, bias = (*mask, False)[:4]
+    scores = rows * keys
+    through_softmax = bool(query or key or bias)
+    widths = v_dim * (int(through_softmax) + int(value)) + qk_dim * (int(query) + int(key))
+    return multiply_adds(scores * widths) + scalars(scores * 5 * int(through_softmax))
+
+
+def attention_backward_executed(rows: Size, keys: Size, qk_dim: Size, v_dim: Size) -> Size:
+    """FLOP that a fused backward kernel executes in products: 2.5 × forward for equal head sizes.
+
+    Hardware FLOP, for columns of their own: the scores are computed again from Q and K (FlashAttention, Dao et al.
+    2022, algorithm 4).
+    """
+    return (attention_backward(rows, keys, qk_dim, v_dim) + multiply_adds(rows * keys * qk_dim)).model_flop
+
+
+def multi_head_attention(
+    batch: Size, queries: Size, keys: Size, width: Size, heads: Size, masked: bool = False
+) -> Cost:
+    """nn.MultiheadAttention's fused forward pass: three projections in, attention, one projection out, with biases.
+
+    batch · queries and batch · keys rows of `width` features. Self-attention has queries == keys.
+    """
+    head = exact_ratio(width, heads)
+    projections = linear(batch * queries, width, width, bias=True) * 2 + linear(batch * keys, width, width, True) * 2
+    return projections + attention(batch * heads * queries, keys, head, head, masked)
+
+
+def deformable_convolution(out_numel: Size, weight_shape: Shape, sampled: Size, mask: bool, bias: bool) -> Cost:
+    """A deformable convolution: the products of the plain one, over taps that are sampled between pixels.
+
+    sampled: taps sampled (N · C_in · kernel · output positions), 7 scalar operations each (4 multiplications and 3
+    additions; the weights are shared by channels and left out), and one more where a mask scales them.
+    """
+    return convolution(out_numel, weight_shape, bias) + scalars(sampled * (7 + int(mask)))
+
+
+def deformable_convolution_backward(
+    grad_out_numel: Size, weight_shape: Shape, sampled: Size, mask: bool, bias: bool
+) -> Cost:
+    """All gradients of a deformable convolution: 2 × its products; the sampled taps pass their gradient to 4 pixels
+    (a multiply-add each: 8), to 2 coordinates (8 each) and to the mask (8)."""
+    products = convolution_backward(convolution(grad_out_numel, weight_shape), grad_out_numel, (True, True, bias))
+    return products + scalars(sampled * (24 + 8 * int(mask)))
+
+
+def euclidean_distance(rows: Size, columns: Size, width: Size, batch: Size = 1) -> Cost:
+    """Distances by |x|² + |y|² - 2 x·y: a product; the norms; and for each pair 2 additions, a maximum, a root."""
+    norms = batch * (rows + columns) * width * 2
+    return matmul(rows, columns, width, batch) + scalars(norms + batch * rows * columns * 4)

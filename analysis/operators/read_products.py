@@ -1,0 +1,345 @@
+"""Readers of convolutions, matrix products, attention and recurrent layers: Operation → the sizes a formula takes.
+
+A reader knows argument names and layouts of one family of ATen operations and calls a shape function of
+`analysis/operators/products.py` or `analysis/operators/recurrent.py`; it multiplies nothing itself but elements of a
+shape. It leaves bytes to `analysis/operators/traffic.py`. Which name has which reader is in
+`analysis/operators/registry.py`.
+"""
+
+from __future__ import annotations
+
+from analysis.operators import nonproducts, recurrent
+from analysis.operators import products as formulas
+from analysis.operators.cost import ZERO, Cost, Size
+from analysis.operators.operands import (
+    Sizes,
+    attribute,
+    first,
+    has,
+    has_any,
+    needed,
+    numel,
+    output,
+    output_mask,
+    shape,
+    shapes_in,
+)
+from results.records import Operation
+
+# --- convolutions ----------------------------------------------------------------------------------------------------
+
+
+def convolution(operation: Operation) -> Cost:
+    """aten.convolution and every backend's own; `transposed` is an argument of some."""
+    if attribute(operation, "transposed", False):
+        return convolution_transpose(operation)
+    return formulas.convolution(numel(output(operation)), shape(operation, "weight"), has(operation, "bias"))
+
+
+def convolution_transpose(operation: Operation) -> Cost:
+    """Operations that are transposed by name."""
+    bias = numel(output(operation)) if has(operation, "bias") else 0
+    return formulas.convolution_transpose(numel(shape(operation, "input", "self")), shape(operation, "weight"), bias)
+
+
+def convolution_relu(operation: Operation) -> Cost:
+    """A convolution fused with an addition of `z`, if there is one, and a ReLU."""
+    extra = 1 + int(has(operation, "z")) + int(attribute(operation, "alpha", 1) != 1)
+    return convolution(operation) + formulas.scalars(numel(output(operation)) * extra)
+
+
+def convolution_backward(operation: Operation) -> Cost:
+    """grad_output, input, weight and the mask of gradients that are asked for."""
+    gradient = numel(shape(operation, "grad_output"))
+    weight = shape(operation, "weight")
+    if attribute(operation, "transposed", False):
+        forward = formulas.convolution_transpose(numel(shape(operation, "input", "self")), weight)
+    else:
+        forward = formulas.convolution(gradient, weight)
+    return formulas.convolution_backward(forward, gradient, output_mask(operation))
+
+
+def deformable_convolution(operation: Operation) -> Cost:
+    """torchvision.deform_conv2d."""
+    out, weight, bias = output(operation), shape(operation, "weight"), numel(shape(operation, "bias")) != 0
+    use_mask = bool(attribute(operation, "use_mask", True))
+    return formulas.deformable_convolution(numel(out), weight, _sampled(operation, out), use_mask, bias)
+
+
+def deformable_convolution_backward(operation: Operation) -> Cost:
+    """torchvision._deform_conv2d_backward: gradients of input, weight, offsets, mask and bias."""
+    gradient, weight = shape(operation, "grad"), shape(operation, "weight")
+    bias, use_mask = numel(shape(operation, "bias")) != 0, bool(attribute(operation, "use_mask", True))
+    sampled = _sampled(operation, gradient)
+    return formulas.deformable_convolution_backward(numel(gradient), weight, sampled, use_mask, bias)
+
+
+def _sampled(operation: Operation, out: Sizes) -> Size:
+    """Taps between pixels: N · C_in · kernel · output positions."""
+    batch, channels = shape(operation, "input")[:2]
+    return batch * channels * numel(shape(operation, "weight")[2:]) * numel(out[2:])
+
+
+# --- matrix products -------------------------------------------------------------------------------------------------
+
+
+def product(operation: Operation) -> Cost:
+    """mm, bmm, mv, dot, matmul, linear and their low-precision forms: the output's elements, each a sum over the last
+    dimension of the first operand; a bias is added."""
+    out = numel(output(operation))
+    return formulas.addmm(out, 1, first(operation)[-1], beta=int(has(operation, "bias")))
+
+
+def added_product(operation: Operation) -> Cost:
+    """addmm, baddbmm, addmv: alpha and beta from the arguments."""
+    left = shape(operation, "mat1", "batch1", "mat")
+    return formulas.addmm(numel(output(operation)), 1, left[-1], 1, *_factors(operation))
+
+
+def added_product_sum(operation: Operation) -> Cost:
+    """addbmm: the batch is summed over too."""
+    batch, _, k = shape(operation, "batch1")
+    return formulas.addmm(numel(output(operation)), 1, batch * k, 1, *_factors(operation))
+
+
+def added_outer_product(operation: Operation) -> Cost:
+    """addr: a product over an inner dimension of 1."""
+    return formulas.addmm(numel(output(operation)), 1, 1, 1, *_factors(operation))
+
+
+def activated_product(operation: Operation) -> Cost:
+    """_addmm_activation: addmm, then ReLU (1) or GELU by tanh (9)."""
+    each = 9 if attribute(operation, "use_gelu", False) else 1
+    return added_product(operation) + formulas.scalars(numel(output(operation)) * each)
+
+
+def grouped_product(operation: Operation) -> Cost:
+    """_grouped_mm: rows of the left or columns of the right operand are divided among the groups."""
+    left, right = shape(operation, "self"), shape(operation, "mat2")
+    if len(left) == 3 and len(right) == 2:
+        return formulas.matmul(left[-2], right[-1], right[-2])
+    return formulas.matmul(numel(left[:-1]), right[-1], left[-1])
+
+
+def listed_products(operation: Operation) -> Cost:
+    """_foreach_mm: a product for each pair of matrices of two lists."""
+    pairs = zip(shapes_in(operation, "self"), shapes_in(operation, "mat2"), strict=True)
+    return sum((formulas.matmul(left[-2], right[-1], left[-1]) for left, right in pairs), ZERO)
+
+
+def tensordot(operation: Operation) -> Cost:
+    """torch.tensordot kept whole (inference mode): a sum over the dimensions that are contracted."""
+    left = shape(operation, "self")
+    contracted = numel(tuple(left[d] for d in needed(operation, "dims_self")))
+    return formulas.matmul(numel(output(operation)), 1, contracted)
+
+
+def linear_backward(operation: Operation) -> Cost:
+    """self, grad_output and weight, by mask."""
+    features_out, features_in = shape(operation, "weight")
+    rows = formulas.exact_ratio(numel(shape(operation, "grad_output")), features_out)
+    return formulas.linear_backward(rows, features_in, features_out, output_mask(operation))
+
+
+def einsum(operation: Operation) -> Cost:
+    """torch.einsum kept whole (inference mode)."""
+    return formulas.einsum(needed(operation, "equation"), shapes_in(operation, "tensors"))
+
+
+def trilinear(operation: Operation) -> Cost:
+    """_trilinear: three tensors whose missing dimensions are listed in expand1, expand2, expand3."""
+    sizes: list[Size] = []
+    for number in (1, 2, 3):
+        missing = set(needed(operation, f"expand{number}"))
+        given = list(shape(operation, f"i{number}"))
+        full = [1 if d in missing else given.pop(0) for d in range(len(given) + len(missing))]
+        sizes = [b if a == 1 else a for a, b in zip(sizes, full, strict=True)] if sizes else full
+    return formulas.trilinear(sizes)
+
+
+def bilinear(operation: Operation) -> Cost:
+    """nn.Bilinear kept whole (inference mode)."""
+    left, right = shape(operation, "input1"), shape(operation, "input2")
+    out = numel(output(operation))
+    bias = formulas.scalars(out if has(operation, "bias") else 0)
+    return formulas.trilinear((out, left[-1], right[-1])) + bias
+
+
+def distances(operation: Operation) -> Cost:
+    """cdist: by a matrix product for p = 2 and more than 25 rows on either side (or if the mode says so), else pair by
+    pair; aten._euclidean_dist is always a product."""
+    left, right = shape(operation, "x1"), shape(operation, "x2")
+    batch = formulas.exact_ratio(numel(output(operation)), left[-2] * right[-2])
+    if "p" not in operation.attributes or _by_product(operation, left[-2], right[-2]):
+        return formulas.euclidean_distance(left[-2], right[-2], left[-1], batch)
+    return nonproducts.pair_distances(numel(output(operation)), left[-1])
+
+
+def _by_product(operation: Operation, rows: Size, columns: Size) -> bool:
+    mode = attribute(operation, "compute_mode", 0)
+    return bool(attribute(operation, "p") == 2 and (mode == 1 or (mode == 0 and (rows > 25 or columns > 25))))
+
+
+def _factors(operation: Operation) -> tuple[object, object]:
+    return attribute(operation, "alpha", 1), attribute(operation, "beta", 1)
+
+
+# --- attention -------------------------------------------------------------------------------------------------------
+
+
+def attention(operation: Operation) -> Cost:
+    """Scaled dot-product attention; query, key and value are (…, heads, length, width)."""
+    keys = shape(operation, "key")[-2]
+    return _attention(operation, keys)
+
+
+def attention_length_first(operation: Operation) -> Cost:
+    """_flash_attention_forward, _efficient_attention_forward: (batch, length, heads, width), or sequences of different
+    lengths packed together, where each query is counted against the longest key sequence: an upper bound."""
+    return _attention(operation, _packed_keys(operation))
+
+
+def attention_backward(operation: Operation) -> Cost:
+    """Backward of `attention`."""
+    return _attention_backward(operation, shape(operation, "key")[-2])
+
+
+def attention_backward_length_first(operation: Operation) -> Cost:
+    """Backward of `attention_length_first`."""
+    return _attention_backward(operation, _packed_keys(operation))
+
+
+def _attention(operation: Operation, keys: Size) -> Cost:
+    query, value = shape(operation, "query"), shape(operation, "value")
+    masked = has_any(operation, "attn_mask", "attn_bias", "bias")
+    dropout = attribute(operation, "dropout_p", 0) != 0
+    return formulas.attention(numel(query[:-1]), keys, query[-1], value[-1], masked, dropout)
+
+
+def _attention_backward(operation: Operation, keys: Size) -> Cost:
+    query, value = shape(operation, "query"), shape(operation, "value")
+    mask = tuple(attribute(operation, "grad_input_mask", (True, True, True, False)))
+    return formulas.attention_backward(numel(query[:-1]), keys, query[-1], value[-1], mask)
+
+
+def _packed_keys(operation: Operation) -> Size:
+    if has_any(operation, "cum_seq_k", "cu_seqlens_k") and numel(shape(operation, "cum_seq_k", "cu_seqlens_k")):
+        return attribute(operation, "max_k") or needed(operation, "max_seqlen_k")
+    return shape(operation, "key")[-3]
+
+
+def multi_head_attention(operation: Operation) -> Cost:
+    """_native_multi_head_attention: nn.MultiheadAttention's fast path in evaluation."""
+    query, key = shape(operation, "query"), shape(operation, "key")
+    return formulas.multi_head_attention(
+        query[0], query[1], key[1], query[2], needed(operation, "num_head"), has(operation, "mask")
+    )
+
+
+def encoder_layer(operation: Operation) -> Cost:
+    """_transformer_encoder_layer_fwd: attention, two linear layers, two normalisations, two additions, ReLU or GELU."""
+    batch, length, width = shape(operation, "src")
+    rows, hidden = batch * length, shape(operation, "ffn_weight_1")[0]
+    heads, masked = needed(operation, "num_heads"), has(operation, "mask")
+    activation = 5 if attribute(operation, "use_gelu", False) else 1
+    return (
+        formulas.multi_head_attention(batch, length, length, width, heads, masked)
+        + formulas.linear(rows, width, hidden, bias=True)
+        + formulas.linear(rows, hidden, width, bias=True)
+        + nonproducts.layer_norm(rows * width, rows) * 2
+        + formulas.scalars(2 * rows * width + activation * rows * hidden)
+    )
+
+
+# --- recurrent layers ------------------------------------------------------------------------------------------------
+
+MODES = ("rnn", "rnn", "lstm", "gru")
+"""What the argument `mode` of cuDNN's and oneDNN's layers means: ReLU, tanh, LSTM, GRU."""
+
+
+def recurrent_layers(operation: Operation) -> Cost:
+    """_cudnn_rnn, miopen_rnn: all layers and directions at once."""
+    return recurrent.recurrent(_tokens(operation), _layers(operation))
+
+
+def recurrent_layers_backward(operation: Operation) -> Cost:
+    """Their backward passes; the mask says which of (input, state, cell, weight) is asked for."""
+    mask = attribute(operation, "output_mask", (True, True, True, True))
+    return recurrent.recurrent_backward(_tokens(operation), _layers(operation), bool(mask[0]), bool(mask[3]))
+
+
+def recurrent_layer(operation: Operation) -> Cost:
+    """mkldnn_rnn_layer: one layer in one direction, whatever its arguments num_layers and bidirectional say."""
+    return recurrent.recurrent(_tokens(operation), _one_layer(operation))
+
+
+def recurrent_layer_backward(operation: Operation) -> Cost:
+    """mkldnn_rnn_layer_backward: always all gradients, that of the network's own input too."""
+    return recurrent.recurrent_backward(_tokens(operation), _one_layer(operation))
+
+
+def recurrent_whole(cell: str, operation: Operation) -> Cost:
+    """aten.lstm, gru, rnn_tanh, rnn_relu kept whole (inference mode): weights are `params`."""
+    matrices = [form for form in shapes_in(operation, "params") if len(form) == 2]
+    hidden = formulas.exact_ratio(matrices[1][0], recurrent.CELLS[cell].gates)
+    net = _network(operation, cell, hidden, state=matrices[1][1])
+    return recurrent.recurrent(_tokens(operation), net)
+
+
+def recurrent_cell(cell: str, operation: Operation) -> Cost:
+    """aten.lstm_cell and its like: one step of one layer."""
+    width = formulas.exact_ratio(shape(operation, "w_ih")[0], recurrent.CELLS[cell].gates)
+    net = recurrent.network(cell, shape(operation, "input")[-1], width, bias=has(operation, "b_ih"))
+    return recurrent.recurrent(_tokens(operation), net)
+
+
+def fused_gates(cell: str, operation: Operation) -> Cost:
+    """_thnn_fused_lstm_cell, _thnn_fused_gru_cell: the scalar work; the products are operations of their own."""
+    net = recurrent.network(cell, 0, 1, bias=has(operation, "input_bias"))
+    return recurrent.recurrent_cells(_states(cell, operation), net)
+
+
+def fused_gates_backward(cell: str, operation: Operation) -> Cost:
+    """Their backward passes."""
+    net = recurrent.network(cell, 0, 1, bias=bool(attribute(operation, "has_bias", has(operation, "input_bias"))))
+    return recurrent.recurrent_cells_backward(_states(cell, operation), net)
+
+
+def _tokens(operation: Operation) -> Size:
+    return numel(shape(operation, "input", "data")[:-1])
+
+
+def _states(cell: str, operation: Operation) -> Size:
+    """Elements of the hidden state: `cx` and `grad_hy` have its shape, `input_gates` that of all gates."""
+    if has_any(operation, "cx", "hx", "grad_hy"):
+        return numel(shape(operation, "cx", "hx", "grad_hy"))
+    return formulas.exact_ratio(numel(shape(operation, "input_gates")), recurrent.CELLS[cell].gates)
+
+
+def _one_layer(operation: Operation) -> recurrent.Network:
+    return recurrent.network(
+        MODES[needed(operation, "mode")],
+        shape(operation, "input")[-1],
+        needed(operation, "hidden_size"),
+        bias=bool(attribute(operation, "has_biases", True)),
+    )
+
+
+def _layers(operation: Operation) -> recurrent.Network:
+    cell, hidden = MODES[needed(operation, "mode")], needed(operation, "hidden_size")
+    projection = attribute(operation, "proj_size", 0)
+    return _network(operation, cell, hidden, state=projection if projection != 0 else hidden)
+
+
+def _network(operation: Operation, cell: str, hidden: Size, state: Size) -> recurrent.Network:
+    layers, directions = needed(operation, "num_layers"), 2 if attribute(operation, "bidirectional", False) else 1
+    per_cell = attribute(operation, "weight_stride0", 4)  # tensors of one cell; 2 and 3 are without biases
+    return recurrent.network(
+        cell,
+        shape(operation, "input", "data")[-1],
+        hidden,
+        layers,
+        directions,
+        projection=0 if state == hidden else state,
+        bias=bool(attribute(operation, "has_biases", per_cell > 3)),
+    )

@@ -1,0 +1,305 @@
+"""What every operation is: a literal table, operation name → (kind, bucket, reader), and what a table says of a trace.
+
+Names are ATen's as an Operation carries them ("aten.convolution"), torchvision's, and those of collective
+communication; backends' own names (cuDNN, oneDNN, MIOpen) are here too, so that a trace of any device is understood.
+An in-place form is found under its bare name. Buckets: *counted*; *ignored* on purpose (views, copies, random
+numbers: no arithmetic, though copies move bytes); and, for a name that is in no table, *not understood*, which is
+listed beside a total and never silently zero.
+
+Another counting convention is another table over the same vocabulary, passed as `rules`. This module multiplies no
+sizes: `readers_*.py` read them and `products.py`, `recurrent.py` and `nonproducts.py` do the counting. Sparse and
+quantised tensors are counted as if dense where they come under a dense operation's name, and are not understood else.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from analysis.operators import names, nonproducts
+from analysis.operators import read_nonproducts as scalar
+from analysis.operators import read_products as products
+from analysis.operators import read_windows as windows
+from analysis.operators.cost import ZERO, Cost, Size
+from analysis.operators.operands import shape
+from analysis.operators.pointwise import FOREACH, PER_INPUT, PER_OUTPUT
+from analysis.operators.traffic import moved, nothing
+from results.records import Operation
+
+__all__ = ["BUCKETS", "KINDS", "TABLE", "Rule", "bucket_of", "cost", "kind_of", "not_understood", "shape", "total"]
+
+KINDS = (
+    "convolution",
+    "matmul",
+    "attention",
+    "recurrent",
+    "embedding",
+    "normalization",
+    "activation",
+    "softmax",
+    "pooling",
+    "reduction",
+    "elementwise",
+    "loss",
+    "random",
+    "copy",
+    "view",
+    "optimizer",
+    "communication",
+)
+
+PRODUCTS = ("convolution", "matmul", "attention", "recurrent")
+"""The kinds whose multiply-adds are model FLOP."""
+
+BUCKETS = ("counted", "ignored", "not_understood")
+
+Reader = Callable[[Operation], Cost]
+Traffic = Callable[[Operation], tuple[Size, Size]]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One line of a table. reader: the FLOP of an operation; traffic: (bytes read, bytes written)."""
+
+    kind: str
+    bucket: str
+    reader: Reader
+    traffic: Traffic = moved
+
+
+Rules = Mapping[str, Rule]
+
+
+def _counted(kind: str, reader: Reader, listed: str, prefix: str = "aten.") -> dict[str, Rule]:
+    return {prefix + name: Rule(kind, "counted", reader) for name in listed.split()}
+
+
+def _ignored(kind: str, listed: str, traffic: Traffic = moved) -> dict[str, Rule]:
+    return {f"aten.{name}": Rule(kind, "ignored", scalar.free, traffic) for name in listed.split()}
+
+
+def _merged(*parts: Rules) -> dict[str, Rule]:
+    """One table of several. Raises ValueError for a name with two rules: the second would hide the first."""
+    table: dict[str, Rule] = {}
+    for part in parts:
+        if twice := set(table) & set(part):
+            raise ValueError(f"two rules for {', '.join(sorted(twice))}")
+        table.update(part)
+    return table
+
+
+_PRODUCTS = _merged(
+    _counted("convolution", products.convolution, names.CONVOLUTION),
+    _counted("convolution", products.convolution_transpose, names.CONVOLUTION_TRANSPOSE),
+    _counted("convolution", products.convolution_relu, names.CONVOLUTION_RELU),
+    _counted("convolution", products.convolution_backward, names.CONVOLUTION_BACKWARD),
+    _counted("matmul", products.product, names.PRODUCT),
+    _counted("matmul", products.added_product, "addmm baddbmm addmv"),
+    _counted("matmul", products.added_product_sum, "addbmm"),
+    _counted("matmul", products.added_outer_product, "addr"),
+    _counted("matmul", products.activated_product, "_addmm_activation"),
+    _counted("matmul", products.grouped_product, "_grouped_mm _scaled_grouped_mm"),
+    _counted("matmul", products.linear_backward, "linear_backward mkldnn_linear_backward"),
+    _counted("matmul", products.listed_products, "_foreach_mm"),
+    _counted("matmul", products.tensordot, "tensordot"),
+    _counted("matmul", products.einsum, "einsum"),
+    _counted("matmul", products.trilinear, "_trilinear"),
+    _counted("matmul", products.bilinear, "bilinear"),
+    _counted("matmul", products.distances, "_euclidean_dist _cdist_forward cdist"),
+    _counted("attention", products.attention, names.ATTENTION),
+    _counted("attention", products.attention_backward, names.ATTENTION_BACKWARD),
+    _counted("attention", products.attention_length_first, "_flash_attention_forward _efficient_attention_forward"),
+    _counted(
+        "attention", products.attention_backward_length_first, "_flash_attention_backward _efficient_attention_backward"
+    ),
+    _counted("attention", products.multi_head_attention, "_native_multi_head_attention _triton_multi_head_attention"),
+    _counted("attention", products.encoder_layer, "_transformer_encoder_layer_fwd"),
+    _counted("recurrent", products.recurrent_layers, "_cudnn_rnn miopen_rnn"),
+    _counted("recurrent", products.recurrent_layers_backward, "_cudnn_rnn_backward miopen_rnn_backward"),
+    _counted("recurrent", products.recurrent_layer, "mkldnn_rnn_layer"),
+    _counted("recurrent", products.recurrent_layer_backward, "mkldnn_rnn_layer_backward"),
+    _counted("recurrent", partial(products.recurrent_whole, "lstm"), "lstm"),
+    _counted("recurrent", partial(products.recurrent_whole, "gru"), "gru"),
+    _counted("recurrent", partial(products.recurrent_whole, "rnn"), "rnn_tanh rnn_relu"),
+    _counted("recurrent", partial(products.recurrent_cell, "lstm"), "lstm_cell"),
+    _counted("recurrent", partial(products.recurrent_cell, "gru"), "gru_cell"),
+    _counted("recurrent", partial(products.recurrent_cell, "rnn"), "rnn_tanh_cell rnn_relu_cell"),
+    _counted("recurrent", partial(products.fused_gates, "lstm"), "_thnn_fused_lstm_cell"),
+    _counted("recurrent", partial(products.fused_gates, "gru"), "_thnn_fused_gru_cell"),
+    _counted("recurrent", partial(products.fused_gates_backward, "lstm"), names.LSTM_GATES_BACKWARD),
+    _counted("recurrent", partial(products.fused_gates_backward, "gru"), names.GRU_GATES_BACKWARD),
+)
+
+_NORMALIZATION = _merged(
+    _counted("normalization", scalar.batch_norm, names.BATCH_NORM),
+    _counted("normalization", scalar.batch_norm_backward, names.BATCH_NORM_BACKWARD),
+    _counted("normalization", scalar.per_statistic, "batch_norm_gather_stats batch_norm_gather_stats_with_counts"),
+    _counted("normalization", scalar.per_statistic, "batch_norm_update_stats"),
+    _counted("normalization", scalar.instance_norm, "instance_norm"),
+    _counted("normalization", scalar.layer_norm, "native_layer_norm layer_norm"),
+    _counted("normalization", scalar.layer_norm_backward, "native_layer_norm_backward"),
+    _counted("normalization", scalar.group_norm, "native_group_norm group_norm"),
+    _counted("normalization", scalar.group_norm_backward, "native_group_norm_backward"),
+    _counted("normalization", scalar.rms_norm, "_fused_rms_norm rms_norm"),
+    _counted("normalization", scalar.rms_norm_backward, "_fused_rms_norm_backward"),
+    _counted("normalization", scalar.weight_norm, "_weight_norm_interface"),
+    _counted("normalization", scalar.weight_norm_backward, "_weight_norm_interface_backward"),
+    _counted("softmax", scalar.softmax, "_softmax _safe_softmax softmax _masked_softmax"),
+    _counted("softmax", scalar.log_softmax, "_log_softmax log_softmax"),
+    _counted("softmax", scalar.softmax_backward, names.SOFTMAX_BACKWARD),
+)
+
+_LOSSES = _merged(
+    _counted("loss", scalar.nll_loss, "nll_loss_forward nll_loss2d_forward nll_loss nll_loss2d nll_loss_nd"),
+    _counted("loss", scalar.nll_loss_backward, "nll_loss_backward nll_loss2d_backward"),
+    _counted("loss", scalar.cross_entropy, "cross_entropy_loss"),
+    _counted("loss", scalar.ctc_loss, "_ctc_loss _ctc_loss_backward _cudnn_ctc_loss miopen_ctc_loss"),
+)
+
+_WINDOWS = _merged(
+    _counted("pooling", windows.max_pool, names.MAX_POOL),
+    _counted("pooling", windows.avg_pool, names.AVG_POOL),
+    _counted("pooling", windows.adaptive_avg_pool, names.ADAPTIVE_AVG_POOL),
+    _counted("pooling", windows.adaptive_max_pool, "adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d"),
+    _counted("pooling", partial(windows.interpolate_backward, 1), names.NEAREST_BACKWARD),
+    _counted("pooling", partial(windows.interpolate, 2), "upsample_linear1d"),
+    _counted("pooling", partial(windows.interpolate_backward, 2), "upsample_linear1d_backward"),
+    _counted("pooling", partial(windows.interpolate, 4), "upsample_bilinear2d"),
+    _counted("pooling", partial(windows.interpolate_backward, 4), "upsample_bilinear2d_backward"),
+    _counted("pooling", partial(windows.interpolate, 8), "upsample_trilinear3d"),
+    _counted("pooling", partial(windows.interpolate_backward, 8), "upsample_trilinear3d_backward"),
+    _counted("pooling", partial(windows.interpolate, 16), "upsample_bicubic2d"),
+    _counted("pooling", partial(windows.interpolate_backward, 16), "upsample_bicubic2d_backward"),
+    _counted("pooling", partial(windows.interpolate_antialiased, 2), names.BILINEAR_ANTIALIASED),
+    _counted("pooling", partial(windows.interpolate_antialiased, 4), names.BICUBIC_ANTIALIASED),
+    _counted("pooling", partial(windows.interpolate_antialiased, 6), names.LANCZOS_ANTIALIASED),
+    _counted("pooling", windows.grid_sample, names.GRID_SAMPLE),
+    _counted("pooling", windows.grid_sample_backward, names.GRID_SAMPLE_BACKWARD),
+    _counted("pooling", windows.affine_grid, "affine_grid_generator"),
+)
+
+_ARITHMETIC = _merged(
+    _counted("activation", scalar.gelu, "gelu"),
+    _counted("activation", scalar.gelu_backward, "gelu_backward"),
+    _counted("random", scalar.dropout, names.DROPOUT),
+    _counted("elementwise", scalar.scaled_sum, names.SUM),
+    _counted("elementwise", scalar.scaled_product_sum, "addcmul addcdiv"),
+    _counted("elementwise", scalar.clamp, "clamp clip"),
+    _counted("elementwise", scalar.accumulated, names.ACCUMULATE),
+    _counted("reduction", scalar.maximum, "max min"),
+    _counted("reduction", scalar.mean, "mean nanmean"),
+    _counted("reduction", partial(scalar.reduction_with_roots, 4), "std std_mean logsumexp"),
+    _counted("reduction", partial(scalar.reduction_with_roots, 2), names.NORM),
+    _counted("reduction", scalar.pair_distances, "_pdist_forward"),
+    _counted("reduction", scalar.pair_distances_backward, "_pdist_backward _cdist_backward"),
+    _counted("reduction", scalar.fft, "_fft_c2c _fft_r2c _fft_c2r"),
+    _counted("reduction", partial(scalar.linear_algebra, nonproducts.cholesky), "linalg_cholesky_ex linalg_cholesky"),
+    _counted("reduction", partial(scalar.linear_algebra, nonproducts.lu), names.FACTORS),
+    _counted("reduction", partial(scalar.linear_algebra, nonproducts.inverse), "linalg_inv_ex inverse linalg_inv"),
+    _counted("reduction", partial(scalar.solve, nonproducts.solve), "_linalg_solve_ex linalg_solve_ex linalg_solve"),
+    _counted("reduction", partial(scalar.solve, nonproducts.triangular_solve), "linalg_solve_triangular"),
+    _counted("reduction", partial(scalar.solve, nonproducts.substitutions), "linalg_lu_solve"),
+    _counted("reduction", scalar.qr, "linalg_qr"),
+    _counted("embedding", scalar.bags, names.BAGS),
+    _counted("optimizer", scalar.scaled_sum, "_foreach_add _foreach_sub"),
+    _counted("optimizer", scalar.scaled_product_sum, "_foreach_addcmul _foreach_addcdiv"),
+    _counted("optimizer", scalar.sgd, "_fused_sgd"),
+    _counted("optimizer", scalar.adam, "_fused_adam"),
+    _counted("optimizer", scalar.adamw, "_fused_adamw"),
+    _counted("optimizer", scalar.adagrad, "_fused_adagrad"),
+    _counted("optimizer", partial(scalar.per_output, 3), "_amp_update_scale"),  # comparison, · factor, tracker + 1
+)
+
+_PER_ELEMENT = _merged(
+    *(_counted(kind, partial(scalar.per_output, each), listed) for kind, each, listed in PER_OUTPUT),
+    *(_counted(kind, partial(scalar.per_input, each), listed) for kind, each, listed in PER_INPUT),
+    *(_counted(kind, partial(scalar.per_list, each), listed, "aten._foreach_") for kind, each, listed in FOREACH),
+)
+
+_IGNORED = _merged(
+    _ignored("view", names.VIEW, nothing),
+    _ignored("view", names.ALLOCATION, nothing),
+    _ignored("view", names.QUESTION, nothing),
+    _ignored("copy", names.COPY),
+    _ignored("copy", names.FILL),
+    _ignored("elementwise", names.CHOICE),
+    _ignored("elementwise", names.BITS),
+    _ignored("random", names.RANDOM),
+    _ignored("embedding", "embedding embedding_renorm"),
+    _ignored("pooling", names.NEAREST),
+    _ignored("optimizer", "_foreach_zero _foreach_copy _foreach_clone"),
+)
+
+_OTHERS: dict[str, Rule] = {
+    "torchvision.deform_conv2d": Rule("convolution", "counted", products.deformable_convolution),
+    "torchvision._deform_conv2d_backward": Rule("convolution", "counted", products.deformable_convolution_backward),
+    "torchvision.roi_align": Rule("pooling", "counted", windows.roi_align),
+    "torchvision._roi_align_backward": Rule("pooling", "counted", windows.roi_align_backward),
+    "torchvision.ps_roi_align": Rule("pooling", "counted", windows.roi_align),
+    "torchvision._ps_roi_align_backward": Rule("pooling", "counted", windows.roi_align_backward),
+    "torchvision.roi_pool": Rule("pooling", "counted", windows.roi_pool),
+    "torchvision._roi_pool_backward": Rule("pooling", "counted", partial(scalar.per_input, 1)),
+    "torchvision.ps_roi_pool": Rule("pooling", "counted", windows.roi_pool),
+    "torchvision._ps_roi_pool_backward": Rule("pooling", "counted", partial(scalar.per_input, 2)),
+    "torchvision.nms": Rule("reduction", "counted", windows.box_suppression),
+    **{name: Rule("communication", "counted", partial(scalar.per_input, 1)) for name in names.REDUCING.split()},
+    **{name: Rule("communication", "ignored", scalar.free) for name in names.TRANSFERRING.split()},
+    **{name: Rule("view", "ignored", scalar.free, nothing) for name in names.MARKERS.split()},
+}
+
+TABLE: Rules = _merged(
+    _PRODUCTS,
+    _NORMALIZATION,
+    _LOSSES,
+    _WINDOWS,
+    _ARITHMETIC,
+    _PER_ELEMENT,
+    _IGNORED,
+    _OTHERS,
+)
+"""The convention of this project: model FLOP, other FLOP and unfused bytes."""
+
+
+def rule_of(name: str, rules: Rules = TABLE) -> Rule | None:
+    """The rule of an operation; an in-place form ("aten.add_") has that of its bare name. None: not understood."""
+    rule = rules.get(name)
+    return rules.get(name.removesuffix("_")) if rule is None else rule
+
+
+def kind_of(name: str, rules: Rules = TABLE) -> str:
+    """The kind of an operation; "" if it is not understood."""
+    rule = rule_of(name, rules)
+    return "" if rule is None else rule.kind
+
+
+def bucket_of(name: str, rules: Rules = TABLE) -> str:
+    """ "counted", "ignored" (on purpose) or "not_understood"."""
+    rule = rule_of(name, rules)
+    return "not_understood" if rule is None else rule.bucket
+
+
+def cost(operation: Operation, rules: Rules = TABLE) -> Cost:
+    """FLOP and bytes of one operation.
+
+    One that is not understood has bytes and no FLOP: ask `bucket_of`, and show `not_understood` beside every total.
+    A multiply-add of complex numbers is four of real ones. Raises ValueError where the record lacks what its formula
+    needs.
+    """
+    rule = rule_of(operation.name, rules)
+    flop = ZERO if rule is None else rule.reader(operation)
+    read, written = moved(operation) if rule is None else rule.traffic(operation)
+    times = 4 if any(dtype.startswith("complex") for dtype in operation.input_dtypes) else 1
+    return Cost(flop.model_flop * times, flop.other_flop, read, written)
+
+
+def total(operations: Iterable[Operation], rules: Rules = TABLE) -> Cost:
+    """The sum over operations. What is not understood adds bytes and no FLOP."""
+    return sum((cost(operation, rules) for operation in operations), ZERO)
+
+
+def not_understood(operations: Iterable[Operation], rules: Rules = TABLE) -> dict[str, int]:
+    """Name → calls of the operations that no rule understands, the most frequent first."""
+    calls = Counter(operation.name for operation in operations if rule_of(operation.name, rules) is None)
+    return dict(calls.most_common())

@@ -1,0 +1,109 @@
+"""Bytes that an operation reads and writes: each input once, each output once, nothing fused and nothing cached.
+
+An estimate of unfused traffic, not what a device's memory sees. Views, allocations and questions move nothing.
+A tensor passed twice (same storage, shape and dtype) is read once. What an operation only overwrites is not read, and
+of a table that it gathers from only as much as it returns.
+"""
+
+from __future__ import annotations
+
+from analysis.operators.cost import Size
+from analysis.operators.operands import numel, output
+from results.records import Operation
+
+Form = tuple[tuple[Size, ...], str]
+"""Shape and dtype of a tensor."""
+
+Piece = tuple[int, Form, Size]
+"""(storage, form of the tensor, bytes) that an operation reads or writes."""
+
+NOWHERE = -1
+"""Storage of an output that the record gives none."""
+
+DTYPE_BYTES = {
+    "bool": 1, "uint8": 1, "int8": 1, "quint8": 1, "qint8": 1,
+    "uint16": 2, "int16": 2, "float16": 2, "bfloat16": 2,
+    "uint32": 4, "int32": 4, "qint32": 4, "float32": 4, "complex32": 4,
+    "uint64": 8, "int64": 8, "float64": 8, "complex64": 8, "complex128": 16,
+    "float8_e4m3fn": 1, "float8_e4m3fnuz": 1, "float8_e5m2": 1, "float8_e5m2fnuz": 1, "float8_e8m0fnu": 1,
+    "float4_e2m1fn_x2": 1,  # two numbers in one element
+}  # fmt: skip
+"""Bytes of one element, by torch's name of the dtype without "torch."."""
+
+OVERWRITES = frozenset((
+    "aten.copy_", "aten._foreach_copy_", "aten._foreach_zero_", "aten.fill_", "aten.zero_", "aten.normal_",
+    "aten.uniform_", "aten.bernoulli_", "aten.random_", "aten.exponential_", "aten.geometric_", "aten.cauchy_",
+    "aten.log_normal_",
+))  # fmt: skip
+"""Operations that write their first argument, `self`, without reading it."""
+
+GATHERS = {
+    "aten.embedding": "weight",
+    "aten._embedding_bag": "weight",
+    "aten._embedding_bag_forward_only": "weight",
+    "aten.index": "self",
+    "aten._unsafe_index": "self",
+    "aten.index_select": "self",
+    "aten.gather": "self",
+    "aten.take": "self",
+}
+"""Operations that read of this argument only what they return."""
+
+
+def itemsize(dtype: str) -> int:
+    """Bytes of one element. Raises ValueError for a dtype that is not in the table."""
+    if dtype not in DTYPE_BYTES:
+        raise ValueError(f"expected a dtype of {', '.join(DTYPE_BYTES)}, got {dtype!r}")
+    return DTYPE_BYTES[dtype]
+
+
+def moved(operation: Operation) -> tuple[Size, Size]:
+    """(bytes read, bytes written) by an operation that moves data."""
+    return sum(size for *_, size in reads(operation)), sum(size for *_, size in writes(operation))
+
+
+def nothing(_operation: Operation) -> tuple[Size, Size]:
+    """(0, 0): of a view, an allocation, a question."""
+    return 0, 0
+
+
+def reads(operation: Operation) -> list[Piece]:
+    """What is read of each storage: a tensor passed twice once, nothing of what is only overwritten."""
+    table = GATHERS.get(operation.name)
+    found: dict[tuple[int, Form], Size] = {}
+    for name, form, dtype, storage in _inputs(operation):
+        if not _only_written(operation, name):
+            found[storage, (form, dtype)] = numel(output(operation) if name == table else form) * itemsize(dtype)
+    return [(storage, form, size) for (storage, form), size in found.items()]
+
+
+def _only_written(operation: Operation, name: str) -> bool:
+    if operation.name in OVERWRITES:
+        return name == "self" or name.startswith("self[")
+    return "out" in str(operation.attributes.get("overload", "")) and name.startswith("out")
+
+
+def writes(operation: Operation) -> list[Piece]:
+    """What is written of each storage: outputs, and inputs written in place, each once: an output that is such an
+    input is not counted again."""
+    written = set(operation.writes)
+    inputs = _inputs(operation)
+    changed = list(dict.fromkeys((s, (form, dtype)) for _, form, dtype, s in inputs if s in written))
+    kept = {storage for storage, _ in changed}
+    fresh = [storage for storage in operation.writes if storage not in kept]
+    outputs = list(zip(operation.output_shapes, operation.output_dtypes, strict=True))
+    returned = len(outputs) - len(fresh)
+    for _, form in changed:
+        if returned > 0 and form in outputs:
+            outputs.remove(form)
+            returned -= 1
+    owners = [*fresh[: len(outputs)], *[fresh[-1] if fresh else NOWHERE] * (len(outputs) - len(fresh))]
+    pieces = [*changed, *zip(owners, outputs, strict=True)]
+    return [(storage, form, numel(form[0]) * itemsize(form[1])) for storage, form in pieces]
+
+
+def _inputs(operation: Operation) -> list[tuple[str, tuple[Size, ...], str, int]]:
+    """(argument, shape, dtype, storage) of each input tensor. A record without storages gets one for each argument."""
+    count = len(operation.input_names)
+    storages = operation.reads if len(operation.reads) == count else tuple(-1 - i for i in range(count))
+    return list(zip(operation.input_names, operation.input_shapes, operation.input_dtypes, storages, strict=True))

@@ -1,0 +1,1 @@
+"""How is a table of operations written and transformed without a model?"""

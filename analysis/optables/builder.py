@@ -1,0 +1,226 @@
+"""A table of operations that is written by hand: what a tracer records of a step, without a model or a device.
+
+    table = Table()
+    x, w = table.input((b, h)), table.weight((h, 4 * h))
+    y = table.relu(table.mm(x, w))
+    total(table.done().operations).model_flop          # 2·b·h·4h
+
+Sizes are ints or sympy expressions. An operation of any name is `call`; the named ones below check their sizes first.
+Storages are linked as a tracer links them: what is written is born there, what is read last dies there. It is a
+description, no program: nothing runs, and no values are known.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any
+
+from analysis.operators.cost import Size
+from analysis.operators.registry import kind_of
+from analysis.operators.traffic import itemsize
+from results.records import PHASES, Operation, Storage
+
+Shape = Sequence[Size]
+
+LASTING = frozenset(("weight", "buffer", "input", "optimizer_state", "gradient"))
+"""Roles of storages that outlive the step."""
+
+
+@dataclass(frozen=True)
+class StepTable:
+    """Operations in order, numbered from 0, and the storages that they read and write."""
+
+    operations: tuple[Operation, ...]
+    storages: tuple[Storage, ...]
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """What an operation reads or gives. maker: index of the operation that made it; None for one that was there."""
+
+    storage: int
+    shape: tuple[Size, ...]
+    dtype: str
+    maker: int | None
+
+
+class Table:
+    """A table that grows. Phase and module are those that were last said. first_storage: where numbers begin."""
+
+    def __init__(self, dtype: str = "float32", first_storage: int = 0) -> None:
+        self.dtype = dtype
+        self._first = first_storage
+        self._operations: list[Operation] = []
+        self._storages: list[Storage] = []
+        self._phase, self._module = "forward", ""
+
+    def input(self, shape: Shape, dtype: str = "") -> Tensor:
+        """A tensor of the batch."""
+        return self._there(shape, dtype, "input")
+
+    def weight(self, shape: Shape, dtype: str = "") -> Tensor:
+        """A tensor that is trained."""
+        return self._there(shape, dtype, "weight")
+
+    def scratch(self, shape: Shape, dtype: str = "") -> Tensor:
+        """A tensor that several operations write parts of, by `into`."""
+        return self._tensor(shape, dtype or self.dtype, "activation", len(self._operations))
+
+    @contextlib.contextmanager
+    def at(self, phase: str = "", module: str = "") -> Iterator[None]:
+        """Operations inside belong to this phase and this module. Raises ValueError for a phase that is none."""
+        if phase and phase not in PHASES:
+            raise ValueError(f"expected a phase of {', '.join(PHASES)}, got {phase!r}")
+        before = self._phase, self._module
+        self._phase, self._module = phase or self._phase, module or self._module
+        try:
+            yield
+        finally:
+            self._phase, self._module = before
+
+    def call(
+        self,
+        name: str,
+        inputs: Mapping[str, Tensor],
+        outputs: Sequence[Shape],
+        *,
+        dtype: str = "",
+        of: Tensor | None = None,
+        into: Tensor | None = None,
+        role: str = "activation",
+        **attributes: Any,
+    ) -> tuple[Tensor, ...]:
+        """Any operation, by its name in `analysis/operators/registry.py`. inputs: by the names of its schema. of: what
+        it is the backward of. into: whose storage its outputs are written to; else each has one of its own. Gives its
+        outputs."""
+        index, kind = len(self._operations), dtype or self.dtype
+        made = tuple(
+            self._tensor(form, kind, role, index) if into is None else Tensor(into.storage, tuple(form), kind, index)
+            for form in outputs
+        )
+        self._operations.append(
+            Operation(
+                index=index,
+                name=name,
+                kind=kind_of(name),
+                phase=self._phase,
+                module=self._module,
+                sequence_nr=None,
+                forward_index=None if of is None else of.maker,
+                input_names=tuple(inputs),
+                input_shapes=tuple(tensor.shape for tensor in inputs.values()),
+                input_dtypes=tuple(tensor.dtype for tensor in inputs.values()),
+                output_shapes=tuple(tensor.shape for tensor in made),
+                output_dtypes=tuple(tensor.dtype for tensor in made),
+                attributes=attributes,
+                reads=tuple(tensor.storage for tensor in inputs.values()),
+                writes=tuple(tensor.storage for tensor in made),
+            )
+        )
+        return made
+
+    def mm(self, left: Tensor, right: Tensor, **more: Any) -> Tensor:
+        """(m, k) by (k, n). Raises ValueError for sizes that do not fit."""
+        _fit("mm", left.shape, right.shape, 2, left.shape[-1], right.shape[0])
+        return self.call("aten.mm", {"self": left, "mat2": right}, [(left.shape[0], right.shape[1])], **more)[0]
+
+    def addmm(self, bias: Tensor, left: Tensor, right: Tensor, **more: Any) -> Tensor:
+        """bias + (m, k) by (k, n)."""
+        _fit("addmm", left.shape, right.shape, 2, left.shape[-1], right.shape[0])
+        inputs = {"self": bias, "mat1": left, "mat2": right}
+        return self.call("aten.addmm", inputs, [(left.shape[0], right.shape[1])], **more)[0]
+
+    def bmm(self, left: Tensor, right: Tensor, **more: Any) -> Tensor:
+        """(b, m, k) by (b, k, n)."""
+        _fit("bmm", left.shape, right.shape, 3, left.shape[-1], right.shape[1])
+        form = (left.shape[0], left.shape[1], right.shape[2])
+        return self.call("aten.bmm", {"self": left, "mat2": right}, [form], **more)[0]
+
+    def embedding(self, weight: Tensor, indices: Tensor, **more: Any) -> Tensor:
+        """Rows of a table, (…) → (…, width)."""
+        form = (*indices.shape, weight.shape[-1])
+        return self.call("aten.embedding", {"weight": weight, "indices": indices}, [form], **more)[0]
+
+    def add(self, left: Tensor, right: Tensor, **more: Any) -> Tensor:
+        """left + right, the right one as wide or broadcast to the left one's sizes."""
+        return self._two("aten.add", left, right, more)
+
+    def mul(self, left: Tensor, right: Tensor, **more: Any) -> Tensor:
+        """left · right, the right one as wide or broadcast to the left one's sizes."""
+        return self._two("aten.mul", left, right, more)
+
+    def relu(self, x: Tensor, **more: Any) -> Tensor:
+        """max(x, 0)."""
+        return self.pointwise("aten.relu", x, **more)
+
+    def sigmoid(self, x: Tensor, **more: Any) -> Tensor:
+        """1 ÷ (1 + exp(-x))."""
+        return self.pointwise("aten.sigmoid", x, **more)
+
+    def tanh(self, x: Tensor, **more: Any) -> Tensor:
+        """tanh(x)."""
+        return self.pointwise("aten.tanh", x, **more)
+
+    def softmax(self, x: Tensor, **more: Any) -> Tensor:
+        """Over the last dimension."""
+        return self.call("aten._softmax", {"self": x}, [x.shape], dim=-1, half_to_float=False, **more)[0]
+
+    def pointwise(self, name: str, x: Tensor, **more: Any) -> Tensor:
+        """Any operation of one tensor that gives one of the same sizes."""
+        return self.call(name, {"self": x}, [x.shape], **more)[0]
+
+    def mm_backward(self, out: Tensor, grad: Tensor, left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
+        """Gradients of both factors of `out = mm(left, right)`: gradᵒᵘᵗ · rightᵀ and leftᵀ · gradᵒᵘᵗ, in the phase
+        backward."""
+        m, n = out.shape
+        k = left.shape[1]
+        turned_right, turned_left = replace(right, shape=(n, k)), replace(left, shape=(k, m))
+        with self.at(phase="backward"):
+            return self.mm(grad, turned_right, of=out), self.mm(turned_left, grad, of=out, role="gradient")
+
+    def done(self) -> StepTable:
+        """The table as it stands, with what each storage lived."""
+        return with_lives(self.operations, self.storages)
+
+    @property
+    def operations(self) -> tuple[Operation, ...]:
+        """What was written so far."""
+        return tuple(self._operations)
+
+    @property
+    def storages(self) -> tuple[Storage, ...]:
+        """What it made so far."""
+        return tuple(self._storages)
+
+    def _two(self, name: str, left: Tensor, right: Tensor, more: Mapping[str, Any]) -> Tensor:
+        for a, b in zip(reversed(left.shape), reversed(right.shape), strict=False):
+            if b != 1 and a != b:
+                raise ValueError(f"{name}: expected sizes that broadcast, got {left.shape} and {right.shape}")
+        return self.call(name, {"self": left, "other": right}, [left.shape], **more)[0]
+
+    def _there(self, shape: Shape, dtype: str, role: str) -> Tensor:
+        return self._tensor(shape, dtype or self.dtype, role, None)
+
+    def _tensor(self, shape: Shape, dtype: str, role: str, maker: int | None) -> Tensor:
+        sizes = tuple(shape)
+        born = -1 if maker is None else maker
+        made = Storage(self._first + len(self._storages), prod(sizes) * itemsize(dtype), role, born, None)
+        self._storages.append(made)
+        return Tensor(made.id, sizes, dtype, maker)
+
+
+def with_lives(operations: tuple[Operation, ...], storages: tuple[Storage, ...]) -> StepTable:
+    """The table with each storage dying at the last operation that reads it, but those that outlive the step: of a
+    lasting role, or never read, which is what the step gives."""
+    last = {storage: operation.index for operation in operations for storage in operation.reads}
+    died = (each if each.role in LASTING else replace(each, died_index=last.get(each.id)) for each in storages)
+    return StepTable(operations, tuple(died))
+
+
+def _fit(name: str, left: Shape, right: Shape, rank: int, inner: Size, other: Size) -> None:
+    same_batch = rank == 2 or left[0] == right[0]
+    if len(left) != rank or len(right) != rank or inner - other != 0 or not same_batch:
+        raise ValueError(f"{name}: expected sizes that fit, got {tuple(left)} by {tuple(right)}")

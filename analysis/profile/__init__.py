@@ -1,0 +1,1 @@
+"""What bounds each operation of a step, and what would help?"""

@@ -1,0 +1,269 @@
+"""A profiled step as its module tree: each module with the operations of its own and of all below it, added up.
+
+What adds up is exact: parameters, each at the first module that has it; FLOP; bytes; the mean times of operations and
+the waits before them. Forward includes the loss, backward what it calculates again (recompute), whose FLOP are in a
+count of their own, as no model FLOP. The root holds every operation of the step, the optimizer's and the loss's, too.
+
+Utilization of a module: Σ model FLOP ÷ peak of its unit, over the time of its operations and of the waits before them,
+under the profiler. Not claimed: that a module took its times from its first line to its last; operations of one may run
+beside those of another.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean
+
+from analysis.profile.roofline import RECOMPUTE, Place, main_bound, moved_bytes, places, time_by_bound
+from results.records.step_profile import Machine, StepModule, StepOperation, StepProfile
+
+SIDES = {"forward": "forward", "loss": "forward", "backward": "backward", "recompute": "backward"}
+"""Phase → the pass that it is told with; any other is the optimizer's."""
+
+OPTIMIZER = "optimizer"
+
+TOLERANCE = 1e-6
+"""Of the step's time, that its parts may miss: nanoseconds, added up in floating point."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Node:
+    """One module with all below it. Times are None where none of its operations was timed.
+
+    counted_parameters: of it and below, those that no module before it had; they add up over modules that are apart.
+    unknown_calls: pass, or "recompute" → operations that no rule counts: its FLOP are of the others alone, and no rate
+    follows from them. unknown_time_s: what these took; None where that was not timed.
+    """
+
+    module: str
+    type: str
+    settings: str = ""
+    depth: int = 0
+    children: tuple[str, ...] = ()
+    parameters: int = 0
+    counted_parameters: int = 0
+    operations: int = 0
+    forward_flop: int = 0
+    backward_flop: int = 0
+    optimizer_flop: int = 0
+    recompute_flop: int = 0
+    other_flop: int = 0
+    moved_bytes: int = 0
+    kernels: float | None = None
+    forward_time_s: float | None = None
+    backward_time_s: float | None = None
+    optimizer_time_s: float | None = None
+    waited_s: float | None = None
+    utilization_ratio: float | None = None
+    bound: str = ""
+    time_by_bound_s: Mapping[str, float] = field(default_factory=dict)
+    unknown_calls: Mapping[str, int] = field(default_factory=dict)
+    unknown_time_s: float | None = 0.0
+
+    @property
+    def name(self) -> str:
+        """The last part of its path."""
+        return self.module.rpartition(".")[2]
+
+    @property
+    def model_flop(self) -> int:
+        """Of all but what is calculated again."""
+        return self.forward_flop + self.backward_flop + self.optimizer_flop
+
+    def unknown(self, *passes: str) -> int:
+        """Operations of these passes that no rule counts; of all but what is calculated again if none is named."""
+        return sum(self.unknown_calls.get(each, 0) for each in passes or ("forward", "backward", OPTIMIZER))
+
+    def at_least(self, *passes: str) -> str:
+        """What stands before the FLOP of these passes where they are not all."""
+        return "≥ " if self.unknown(*passes) else ""
+
+    @property
+    def unknown_time_ratio(self) -> float | None:
+        """Share of the time of its operations that those without a count took; None where nothing was timed."""
+        return None if self.unknown_time_s is None or not self.time_s else self.unknown_time_s / self.time_s
+
+    @property
+    def forward_mac(self) -> int:
+        """Multiply-adds of the forward pass."""
+        return self.forward_flop // 2
+
+    @property
+    def time_s(self) -> float | None:
+        """Of all its operations."""
+        known = [
+            each for each in (self.forward_time_s, self.backward_time_s, self.optimizer_time_s) if each is not None
+        ]
+        return sum(known) if known else None
+
+    @property
+    def flop_per_s(self) -> float | None:
+        """Achieved: model FLOP ÷ time of its operations; None where some have no count."""
+        return self.model_flop / self.time_s if self.time_s and not self.unknown() else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conservation:
+    """What must add up, and whether it does."""
+
+    attributed_s: float | None
+    between_s: float
+    step_s: float | None
+    tree_flop: int
+    step_flop: int
+    tree_parameters: int
+    parameters: int
+
+    @property
+    def times_hold(self) -> bool:
+        """Whether operations and the time between them are the step; True where nothing was timed."""
+        if self.step_s is None or self.attributed_s is None:
+            return True
+        return abs(self.attributed_s + self.between_s - self.step_s) <= TOLERANCE * self.step_s
+
+    @property
+    def holds(self) -> bool:
+        """Whether times, FLOP and parameters of the tree are the step's."""
+        exact = self.tree_flop == self.step_flop and self.tree_parameters == self.parameters
+        return exact and self.times_hold
+
+
+def tree(profile: StepProfile) -> dict[str, Node]:
+    """Path → module, in the profile's order, the root ("") first.
+
+    An operation of a path that is no module counts for the nearest one above it. A profile without modules has a root
+    of the model's name.
+    """
+    modules = profile.modules or (StepModule(module="", type=profile.model, parameters=profile.parameters),)
+    if all(module.module for module in modules):
+        modules = (StepModule(module="", type=profile.model, parameters=profile.parameters), *modules)
+    known = {module.module for module in modules}
+    mine: dict[str, list[int]] = defaultdict(list)
+    for position, operation in enumerate(profile.operations):
+        for path in above(nearest(operation.module, known), known):
+            mine[path].append(position)
+    own: dict[str, int] = defaultdict(int)
+    children: dict[str, list[str]] = defaultdict(list)
+    for module in modules:
+        chain = above(module.module, known)
+        for path in chain:
+            own[path] += module.own_parameters
+        if module.module:
+            children[chain[1]].append(module.module)
+    found, machine = places(profile), profile.machine or Machine()
+    return {
+        module.module: _node(module, known, children, own, profile, found, mine[module.module], machine)
+        for module in modules
+    }
+
+
+def nearest(path: str, known: Iterable[str]) -> str:
+    """The path itself or the nearest above it that is known; at the end the root."""
+    while path and path not in known:
+        path = path.rpartition(".")[0]
+    return path
+
+
+def above(path: str, known: Iterable[str]) -> list[str]:
+    """A module and all modules above it, the root last."""
+    chain = [path]
+    while path:
+        path = nearest(path.rpartition(".")[0], known)
+        chain.append(path)
+    return chain
+
+
+def conservation(profile: StepProfile, nodes: Mapping[str, Node]) -> Conservation:
+    """Whether the tree is the step: its operations added up anew, without the tree."""
+    timed = [operation.time_s for operation in profile.operations if operation.time_s is not None]
+    own: dict[str, int] = {module.module: module.own_parameters for module in profile.modules}
+    root = nodes[""]
+    return Conservation(
+        attributed_s=sum(timed) if timed else None,
+        between_s=sum(profile.between_s.values()),
+        step_s=fmean(profile.step_times_s) if profile.step_times_s else None,
+        tree_flop=root.model_flop,
+        step_flop=sum(o.model_flop for o in profile.operations if o.phase != RECOMPUTE),
+        tree_parameters=sum(own.values()) if own else profile.parameters,
+        parameters=profile.parameters,
+    )
+
+
+def _node(
+    module: StepModule,
+    known: set[str],
+    children: Mapping[str, Sequence[str]],
+    own: Mapping[str, int],
+    profile: StepProfile,
+    found: Sequence[Place],
+    positions: Sequence[int],
+    machine: Machine,
+) -> Node:
+    operations = [profile.operations[position] for position in positions]
+    times = _times(operations)
+    flop: dict[str, int] = defaultdict(int)
+    for operation in operations:
+        flop[operation.phase] += operation.model_flop
+    by_bound = time_by_bound(
+        operations, [found[position] for position in positions], (operation.waited_s or 0.0 for operation in operations)
+    )
+    kernels = [operation.kernels for operation in operations if operation.kernels is not None]
+    waits = [operation.waited_s for operation in operations if operation.waited_s is not None]
+    return Node(
+        module=module.module,
+        type=module.type,
+        settings=module.settings,
+        depth=len(above(module.module, known)) - 1,
+        children=tuple(children.get(module.module, ())),
+        parameters=module.parameters,
+        counted_parameters=own[module.module],
+        operations=len(operations),
+        forward_flop=flop["forward"] + flop["loss"],
+        backward_flop=flop["backward"],
+        optimizer_flop=flop[OPTIMIZER],
+        recompute_flop=flop[RECOMPUTE],
+        other_flop=sum(operation.other_flop for operation in operations),
+        moved_bytes=sum(moved_bytes(operation) for operation in operations),
+        kernels=sum(kernels) if kernels else None,
+        waited_s=sum(waits) if waits else None,
+        utilization_ratio=_utilization(operations, machine),
+        bound=main_bound(by_bound),
+        time_by_bound_s=by_bound,
+        unknown_calls=Counter(_pass(operation.phase) for operation in operations if not operation.understood),
+        unknown_time_s=_time_of([operation for operation in operations if not operation.understood]),
+        **{f"{side}_time_s": time_s for side, time_s in times.items()},
+    )
+
+
+def _time_of(operations: Sequence[StepOperation]) -> float | None:
+    times = [operation.time_s for operation in operations if operation.time_s is not None]
+    return sum(times) if len(times) == len(operations) else None
+
+
+def _pass(phase: str) -> str:
+    return phase if phase == RECOMPUTE else SIDES.get(phase, OPTIMIZER)
+
+
+def _times(operations: Iterable[StepOperation]) -> dict[str, float | None]:
+    """Pass → seconds; None for one without a timed operation."""
+    times: dict[str, float | None] = {"forward": None, "backward": None, OPTIMIZER: None}
+    for operation in operations:
+        if operation.time_s is not None:
+            side = SIDES.get(operation.phase, OPTIMIZER)
+            times[side] = (times[side] or 0.0) + operation.time_s
+    return times
+
+
+def _utilization(operations: Sequence[StepOperation], machine: Machine) -> float | None:
+    """None without a time, or where the peak of a unit or the FLOP of an operation is not known."""
+    products = [operation for operation in operations if operation.model_flop and operation.phase != RECOMPUTE]
+    if any(not machine.peak_by_unit.get(operation.unit) for operation in products):
+        return None
+    if any(not operation.understood and operation.phase != RECOMPUTE for operation in operations):
+        return None
+    taken_s = sum((o.time_s or 0.0) + (o.waited_s or 0.0) for o in operations if o.time_s is not None)
+    if not taken_s or not machine.peak_by_unit:
+        return None
+    return sum(float(o.model_flop / machine.peak_by_unit[o.unit]) for o in products) / taken_s

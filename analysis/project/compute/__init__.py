@@ -1,0 +1,1 @@
+"""What do GPU-hours and budgets buy?"""

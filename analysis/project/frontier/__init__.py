@@ -1,0 +1,1 @@
+"""What does training to a target take, and on which machine?"""

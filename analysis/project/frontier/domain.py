@@ -1,0 +1,195 @@
+"""A domain: what is trained, how its error falls with data, and where it is to go. Made from a TOML file's tables.
+
+A file of ten lines is enough (`analysis/domains/` has five to copy; docs/frontier.md says what each key means):
+
+    model = "wordlm"
+    grows = "hidden"
+    sub_batch = 128
+    learning_curve = { beta_g = -0.066 }
+    model_size = { sigma = 940, beta_p = 0.68 }
+    error = { now = 3.37, target = 2.48 }
+    data = { now = 768e6, per_sample = 25.37 }
+
+Any number may be `[value, low, high]`. Nothing is projected here (`analysis/project/frontier/frontier.py`).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from analysis.formula.algebra.expressions import names, parse, unknown
+from analysis.project.frontier import learning_curves
+
+FOLDER = Path(__file__).with_name("domains")
+ORDER = ("word_lm", "char_lm", "nmt", "speech", "image")
+
+TABLES: Mapping[str, Mapping[str, str]] = {
+    "learning_curve": {"alpha": "alpha", "beta_g": "beta_g", "floor": "floor", "guess": "guess"},
+    "model_size": {"sigma": "sigma", "beta_p": "beta_p"},
+    "error": {"now": "error_now", "target": "error_target"},
+    "data": {"now": "data_now", "per_sample": "per_sample"},
+}
+"""Table of the file → its numbers → their names in `Domain.numbers`."""
+
+WORDS = {"error": "error_unit", "data": "data_unit"}
+"""Table → the name of its `unit`."""
+
+NEEDED = ("beta_g", "sigma", "beta_p", "error_target")
+
+DEFAULTS = {"floor": 0.0, "per_sample": 1.0, "guess": math.inf}
+
+MOST_UNCERTAIN = 6
+"""Numbers with an interval, at most: the corners of their box are all looked at."""
+
+Interval = tuple[float, float, float]
+"""value, low, high."""
+
+
+@dataclass(frozen=True)
+class Domain:
+    """numbers: name → (value, low, high). sizes: of the model, each a number or a formula in the size that grows."""
+
+    name: str
+    model: str
+    grows: str
+    sub_batch: int
+    numbers: Mapping[str, Interval]
+    sizes: Mapping[str, int | str] = field(default_factory=dict)
+    error_unit: str = ""
+    data_unit: str = "sample"
+    source: str = ""
+
+    def values(self) -> dict[str, float]:
+        """Every number without its interval."""
+        return {name: value for name, (value, _, _) in self.numbers.items()}
+
+    def uncertain(self) -> list[str]:
+        """Names of the numbers that have an interval."""
+        return [name for name, (_, low, high) in self.numbers.items() if low < high]
+
+    def corners(self) -> Iterator[dict[str, float]]:
+        """The numbers at each corner of the box of their intervals."""
+        names_ = self.uncertain()
+        for ends in itertools.product((1, 2), repeat=len(names_)):
+            yield {**self.values(), **{name: self.numbers[name][end] for name, end in zip(names_, ends, strict=True)}}
+
+    def sizes_at(self, grown: int) -> dict[str, int]:
+        """Every size that the file gives, where the one that grows has this value."""
+        found = {self.grows: grown}
+        for name, size in self.sizes.items():
+            found[name] = size if isinstance(size, int) else int(parse(size, {self.grows: grown}))
+        return found
+
+
+def from_tables(tables: Mapping[str, Any], name: str) -> Domain:
+    """The domain of a file's tables. name: where the file gives none. Raises ValueError in one line."""
+    known = ("name", "model", "grows", "sub_batch", "sizes", "source", *TABLES)
+    for key in tables:
+        if key not in known:
+            raise ValueError(unknown("key", key, known))
+    for key in ("model", "grows"):
+        if not (isinstance(tables.get(key), str) and tables[key]):
+            raise ValueError(f"{key}: expected a word, got {tables.get(key, 'nothing')!r}")
+    numbers = {key: number for table in TABLES for key, number in _numbers(table, tables.get(table, {}))}
+    for key in NEEDED:
+        if key not in numbers:
+            table, inner = next((t, k) for t, keys in TABLES.items() for k, its in keys.items() if its == key)
+            raise ValueError(f"{table}: expected {inner}, got none")
+    made = Domain(
+        name=_text(tables, "name") or name,
+        model=tables["model"],
+        grows=tables["grows"],
+        sub_batch=_whole("sub_batch", tables.get("sub_batch", 1)),
+        numbers={**{key: (value,) * 3 for key, value in DEFAULTS.items()}, **numbers},
+        sizes=_sizes(tables.get("sizes", {}), tables["grows"]),
+        error_unit=_text(tables.get("error", {}), "unit"),
+        data_unit=_text(tables.get("data", {}), "unit") or "sample",
+        source=_text(tables, "source"),
+    )
+    _check(made)
+    return made
+
+
+def shipped_names() -> list[str]:
+    """The domains that come with the project, in the order of the paper."""
+    return [name for name in ORDER if (FOLDER / f"{name}.toml").is_file()]
+
+
+def shipped(name: str) -> Domain:
+    """One of them."""
+    return from_tables(tomllib.loads((FOLDER / f"{name}.toml").read_text(encoding="utf-8")), name)
+
+
+def _numbers(table: str, found: Any) -> Iterator[tuple[str, Interval]]:
+    if not isinstance(found, Mapping):
+        raise ValueError(f"{table}: expected a table as in {{ {next(iter(TABLES[table]))} = 1.0 }}, got {found!r}")
+    valid = (*TABLES[table], *(("unit",) if table in WORDS else ()))
+    for key, value in found.items():
+        if key not in valid:
+            raise ValueError(unknown(f"key of {table}", key, valid))
+        if key != "unit":
+            yield TABLES[table][key], _interval(f"{table}.{key}", value)
+
+
+def _interval(key: str, value: Any) -> Interval:
+    several = value if isinstance(value, list) else [value] * 3
+    plain = all(isinstance(each, int | float) and not isinstance(each, bool) for each in several)
+    if not (plain and len(several) == 3 and all(math.isfinite(each) for each in several)):
+        raise ValueError(f"{key}: expected a number or [value, low, high], got {value!r}")
+    middle, low, high = map(float, several)
+    if not low <= middle <= high:
+        raise ValueError(f"{key}: expected [value, low, high] with the value between, got {value!r}")
+    return middle, low, high
+
+
+def _sizes(found: Any, grows: str) -> dict[str, int | str]:
+    if not isinstance(found, Mapping):
+        raise ValueError(f"sizes: expected a table as in {{ vocab = 10004 }}, got {found!r}")
+    for name, size in found.items():
+        if isinstance(size, str):
+            if set(names(parse(size))) - {grows}:
+                raise ValueError(f"sizes.{name}: expected a formula in {grows}, got {size!r}")
+        else:
+            _whole(f"sizes.{name}", size)
+        if name == grows:
+            raise ValueError(f"sizes.{name}: expected sizes that do not grow, this one does")
+    return dict(found)
+
+
+def _whole(key: str, value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ValueError(f"{key}: expected a whole number of at least 1, got {value!r}")
+    return value
+
+
+def _text(table: Any, key: str) -> str:
+    value = table.get(key, "") if isinstance(table, Mapping) else ""
+    if not isinstance(value, str):
+        raise ValueError(f"{key}: expected words, got {value!r}")
+    return value
+
+
+def _check(domain: Domain) -> None:
+    """Everything that the numbers must keep, at every corner of their intervals."""
+    if not ("error_now" in domain.numbers and "data_now" in domain.numbers) and "alpha" not in domain.numbers:
+        raise ValueError(
+            "expected error.now and data.now, or learning_curve.alpha: one says how much data a target takes"
+        )
+    if len(domain.uncertain()) > MOST_UNCERTAIN:
+        raise ValueError(f"expected at most {MOST_UNCERTAIN} numbers with an interval, got {len(domain.uncertain())}")
+    for key in ("sigma", "alpha", "error_now", "error_target", "data_now", "per_sample"):
+        if key in domain.numbers and not domain.numbers[key][1] > 0:
+            raise ValueError(f"{key}: expected a number above 0, got {domain.numbers[key][1]:g}")
+    for end in (1, 2):
+        learning_curves.check_beta_g(domain.numbers["beta_g"][end])
+        learning_curves.check_beta_p(domain.numbers["beta_p"][end])
+    target, floor = domain.numbers["error_target"], domain.numbers["floor"]
+    if target[1] <= floor[2]:
+        words = f"expected more than {floor[2]:g}, the irreducible error, got {target[1]:g}"
+        raise ValueError(f"error.target: {words}: no data reaches it")

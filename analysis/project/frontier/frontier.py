@@ -1,0 +1,196 @@
+"""From a learning curve, a model's formulas and a machine to what training to a target error would take.
+
+    target → data (inverse learning curve) → parameters (model size) → width (inverse formula) → FLOP, bytes, footprint
+           → step (roofline) → epoch
+
+Intervals are those of the box: every number with an interval goes to both ends, all combinations, and the least and the
+most of each result are told. That is wider than a confidence interval and takes no correlation into account. Not
+claimed: what no input says, such as how many epochs it takes, or that a curve holds so far out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+
+from analysis.formula.algebra.expressions import unknown
+from analysis.project.frontier import learning_curves
+from analysis.project.frontier.accelerator import Accelerator, SubBatches, sub_batches
+from analysis.project.frontier.domain import Domain
+from analysis.project.frontier.shipped_formulas import Formulas
+
+DAY_S = 86_400
+
+MOST_BATCH = 2**20
+"""Sub-batches are looked for up to here."""
+
+WIDEST = 2**40
+
+
+@dataclass(frozen=True)
+class Projection:
+    """What the target takes. data: in units of the learning curve; grown: the size that grows.
+
+    footprint_bytes: what is kept for the backward pass and a gradient of each parameter; the peak of a framework is
+    another. utilization_ratio: of the nominal peak, by the roofline alone.
+    """
+
+    data_scale: float | None
+    data: float
+    parameters: float
+    grown: int
+    model_parameters: float
+    flop: float
+    moved_bytes: float
+    intensity: float
+    footprint_bytes: float
+    step_s: float
+    bound: str
+    utilization_ratio: float
+    steps: float
+    epoch_s: float
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A projection with the least and the most of each of its numbers over the box of intervals."""
+
+    middle: Projection
+    low: Mapping[str, float]
+    high: Mapping[str, float]
+
+
+def data_needed(numbers: Mapping[str, float]) -> tuple[float | None, float]:
+    """(how many times today's data, the data) of the target. By today's error and data where they are known, else by
+    alpha. Raises ValueError where no data is enough."""
+    floor = numbers["floor"]
+    if "error_now" in numbers and "data_now" in numbers:
+        scale = learning_curves.data_scale(numbers["error_now"], numbers["error_target"], numbers["beta_g"], floor)
+        return scale, numbers["data_now"] * scale
+    curve = learning_curves.LearningCurve(numbers["alpha"], numbers["beta_g"], floor, numbers["guess"])
+    data = curve.samples(numbers["error_target"])
+    return (data / numbers["data_now"] if "data_now" in numbers else None), data
+
+
+def project(
+    domain: Domain, formulas: Formulas, target: Accelerator, numbers: Mapping[str, float] | None = None
+) -> Projection:
+    """The projection at these numbers (the domain's own). Raises ValueError for what cannot be."""
+    numbers = domain.values() if numbers is None else numbers
+    scale, data = data_needed(numbers)
+    parameters = learning_curves.ModelSize(numbers["sigma"], numbers["beta_p"]).parameters(data)
+    grown = grown_for(domain, formulas, parameters)
+    cost = cost_of(domain, formulas, target, grown)
+    step = target.step(cost["flop"], cost["moved_bytes"])
+    steps = data / numbers["per_sample"] / domain.sub_batch
+    return Projection(
+        data_scale=scale,
+        data=data,
+        parameters=parameters,
+        grown=grown,
+        model_parameters=cost["parameters"],
+        flop=cost["flop"],
+        moved_bytes=cost["moved_bytes"],
+        intensity=cost["flop"] / cost["moved_bytes"],
+        footprint_bytes=cost["footprint_bytes"],
+        step_s=step.time_s,
+        bound=step.bound,
+        utilization_ratio=step.utilization_ratio,
+        steps=steps,
+        epoch_s=steps * step.time_s,
+    )
+
+
+def spread(domain: Domain, formulas: Formulas, target: Accelerator) -> Spread:
+    """The projection with its intervals. Raises ValueError as `project` does, at any corner."""
+    middle = project(domain, formulas, target)
+    found = [middle, *(project(domain, formulas, target, corner) for corner in domain.corners())]
+    kept = [name.name for name in fields(Projection) if isinstance(getattr(middle, name.name), int | float)]
+    columns = {name: [float(getattr(each, name)) for each in found] for name in kept}
+    return Spread(
+        middle,
+        {name: min(values) for name, values in columns.items()},
+        {name: max(values) for name, values in columns.items()},
+    )
+
+
+def cost_of(
+    domain: Domain, formulas: Formulas, target: Accelerator, grown: int, batch: int | None = None
+) -> dict[str, float]:
+    """parameters, flop, moved_bytes and footprint_bytes of a step at a size. Numbers take what the target's take."""
+    at = {**domain.sizes_at(grown), "batch": batch or domain.sub_batch}
+    share = target.element_bytes / formulas.element_bytes
+    parameters = formulas.at("parameters", **at)
+    kept = formulas.at("kept_bytes", **at) * share
+    return {
+        "parameters": parameters,
+        "flop": formulas.at("all_flop", **at),
+        "moved_bytes": formulas.at("bytes_accessed", **at) * share,
+        "footprint_bytes": kept + parameters * target.element_bytes,
+    }
+
+
+def grown_for(domain: Domain, formulas: Formulas, parameters: float) -> int:
+    """The size at which the model has as many parameters, to the nearest whole number.
+
+    Raises ValueError for a model that has more parameters even at 1, or whose parameters the size does not change.
+    """
+    if domain.grows not in formulas.sizes:
+        raise ValueError(f"grows: {unknown(f'size of {formulas.model}', domain.grows, formulas.sizes)}")
+
+    def count(size: int) -> float:
+        return formulas.at("parameters", **domain.sizes_at(size))
+
+    least = next((size for size in (1, 2, 4, 8) if all(each > 0 for each in domain.sizes_at(size).values())), 8)
+    if count(least) > parameters:
+        raise ValueError(
+            f"{formulas.model}: expected {count(least):,.0f} parameters or more, those at {domain.grows} {least}, "
+            f"got {parameters:,.0f}"
+        )
+    high = least * 2
+    while count(high) < parameters:
+        high *= 2
+        if high > WIDEST:
+            raise ValueError(f"{formulas.model}: {domain.grows} up to {WIDEST} gives no {parameters:,.0f} parameters")
+    low = high // 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if count(middle) <= parameters else (low, middle)
+    return low if parameters - count(low) <= count(high) - parameters else high
+
+
+def batches(domain: Domain, formulas: Formulas, target: Accelerator, grown: int) -> SubBatches:
+    """Sub-batches of interest at a size (`analysis/project/frontier/accelerator.py`), by the roofline of the whole
+    step."""
+
+    def of(quantity: str) -> Callable[[int], float]:
+        return lambda batch: cost_of(domain, formulas, target, grown, batch)[quantity]
+
+    flop, moved = of("flop"), of("moved_bytes")
+    return sub_batches(
+        flop, moved, lambda batch: target.step(flop(batch), moved(batch)).time_s, target.ridge, MOST_BATCH
+    )
+
+
+def largest_batch(domain: Domain, formulas: Formulas, target: Accelerator, grown: int) -> int:
+    """The largest sub-batch whose footprint the target's memory holds, 0 for none. Raises ValueError without memory."""
+    if target.memory_bytes is None:
+        raise ValueError(f"{target.name}: expected a memory, none is known")
+    memory = target.memory_bytes
+
+    def fits(batch: int) -> bool:
+        return cost_of(domain, formulas, target, grown, batch)["footprint_bytes"] <= memory
+
+    low, high = 0, 1
+    while high <= MOST_BATCH and fits(high):
+        low, high = high, high * 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
+def accelerators_for(footprint_bytes: float, target: Accelerator) -> int | None:
+    """How many of the target it takes to hold so much, evenly divided; None where its memory is not known."""
+    return math.ceil(footprint_bytes / target.memory_bytes) if target.memory_bytes else None

@@ -1,0 +1,1 @@
+"""What follows from a paper's printed inputs, beside its printed results?"""

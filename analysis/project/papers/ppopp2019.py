@@ -1,0 +1,221 @@
+"""What follows from the inputs of "Beyond human-level accuracy" (PPoPP 2019): its tables 1 to 4 and section 5.
+
+    table 1: data and model scales             analysis/project/frontier/learning_curves.py
+    table 2: limits of our formulas            analysis/project/frontier/shipped_formulas.py, under Catamount's rules
+    table 3: parameters by table 1's sigma, the width that has them, its FLOP and bytes, the roofline of the step
+
+Table 3's data and sub-batches are inputs of its other columns; that its data follow from table 1 is a result of its
+own.
+Nothing here reads a printed result. The case study of section 6 is in
+`analysis/project/papers/ppopp2019_case_study.py`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from analysis.project.frontier import learning_curves
+from analysis.project.frontier.accelerator import Accelerator
+from analysis.project.frontier.data_parallel import epoch_s
+from analysis.project.frontier.domain import Domain
+from analysis.project.frontier.frontier import DAY_S, batches, cost_of, grown_for
+from analysis.project.frontier.frontier_laws import asymptote
+from analysis.project.frontier.shipped_formulas import Formulas
+from analysis.project.papers.results import Inputs, Key, Ours
+from analysis.stats.printed_numbers import box
+
+MILLION = 1e6
+YEAR_DAYS = 365.0
+OVER_RIDGE, LANES = 1.5, 32
+"""The chosen sub-batch over that of the ridge, from the paper's section 5.2.1, and a multiple that suits a device."""
+
+TERA_BINARY = 2.0**40 / 1e12
+GIGA_BINARY = 2.0**30 / 1e9
+
+Found = dict[Key, Ours]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A domain as the paper's tables have it. sizes: of the model; asymptotic: those of table 2 where they differ;
+    assumed: keys of the assumptions that its sizes are; sigma: that of the one in place of the printed sigma; samples:
+    that of what an epoch counts, "" where the data are samples, None where nobody says; years: section 5 has them."""
+
+    name: str
+    model: str
+    grows: str
+    sizes: Mapping[str, int | str]
+    asymptotic: Mapping[str, int | str] = field(default_factory=dict)
+    assumed: tuple[str, ...] = ()
+    sigma: str | None = None
+    samples: str | None = None
+    years: bool = False
+
+
+SPEECH: Mapping[str, int | str] = {
+    "attention_hidden": "floor(hidden/2)",
+    "decoder_hidden": "floor(hidden/2)",
+    "keys": 128,
+    "conv_width": 50,
+    "filters": 4,
+    "frames": 300,
+}
+"""The artifact's, with the frames of section 4.2."""
+
+ROWS = (
+    Row("word LM", "wordlm", "hidden", {"vocab": 10004, "seq": 80}, samples="sentences", years=True),
+    Row("character LM", "charlm", "hidden", {"vocab": 98, "seq": 150}, {}, (), "char_sigma", "letters", True),
+    Row("NMT", "nmt", "hidden", {"vocab": 36548, "seq": 50}, {"seq": 26}, ("nmt_seq",), None, "pairs", True),
+    Row("speech", "speech", "hidden", SPEECH),
+    Row("image", "resnet152", "width", {"image": 224, "classes": 1000}, assumed=("layers",), samples=""),
+)
+"""Sizes are the artifact's (github.com/baidu-research/catamount, tests/full) but for those that are assumed."""
+
+COUNTED = {"sentences": "sentences", "letters": "sentences", "pairs": "pairs"}
+"""What an epoch counts → the assumption that has their number today."""
+
+RESNETS = ("resnet50", "resnet101", "resnet152")
+
+
+def target_of(given: Inputs) -> Accelerator:
+    """Table 4."""
+    return Accelerator(
+        name="the paper's target",
+        peak_flop_per_s=given("Table 4", "target", "compute throughput"),
+        bandwidth_bytes_per_s=given("Table 4", "target", "memory bandwidth"),
+        memory_bytes=given("Table 4", "target", "memory capacity"),
+        link_bytes_per_s=given("Table 4", "target", "inter-device bandwidth"),
+        cache_bytes=given("Table 4", "target", "on-chip cache"),
+        compute_ratio=given("Table 4", "target", "achievable compute"),
+        memory_ratio=given("Table 4", "target", "achievable bandwidth"),
+        source="table 4 of Hestness, Ardalani, Diamos (PPoPP 2019)",
+    )
+
+
+def tables(given: Inputs, assumed: Mapping[str, float], formulas: Mapping[str, Formulas]) -> Found:
+    """Tables 1 to 4, and the years of section 5."""
+    target = target_of(given)
+    found: Found = {
+        ("Table 4", "target", "ridge point"): Ours(target.nominal_ridge),
+        ("Table 4", "target", "achievable ridge point"): Ours(target.ridge),
+    }
+    for row in ROWS:
+        found.update(_scales(row, given))
+        found.update(_asymptotes(row, given, formulas))
+        found.update(_requirements(row, given, assumed, formulas, target))
+    gammas = [found["Table 2", row.name, "gamma"].value for row in ROWS]
+    found["Figure 7", "all domains", "least gamma"] = Ours(min(gammas))
+    found["Figure 7", "all domains", "most gamma"] = Ours(max(gammas), ("depths",))
+    return found
+
+
+def domain_of(row: Row, batch: int = 1, sizes: Mapping[str, int | str] | None = None) -> Domain:
+    """A row as a domain: what grows, and its sizes."""
+    return Domain(row.name, row.model, row.grows, batch, {}, {**row.sizes, **(sizes or {})})
+
+
+def sized(
+    row: Row, given: Inputs, assumed: Mapping[str, float], formulas: Mapping[str, Formulas]
+) -> tuple[Domain, int]:
+    """A row of table 3 with its sub-batch, and the width that has its parameters."""
+    domain = domain_of(row, int(given("Table 3", row.name, "sub-batch")))
+    sigma = assumed[row.sigma] if row.sigma else given("Table 1", row.name, "sigma")
+    return domain, grown_for(domain, formulas[row.model], _parameters(row, given, sigma))
+
+
+def _scales(row: Row, given: Inputs) -> Iterator[tuple[Key, Ours]]:
+    """Table 1, and the data of table 3."""
+    now, desired, beta_g, samples, alpha = (
+        given.printed("Table 1", row.name, column)
+        for column in ("current SOTA", "desired SOTA", "beta_g", "current samples", "alpha")
+    )
+    data, beta_p = given.printed("Table 3", row.name, "data"), given.printed("Table 1", row.name, "beta_p")
+
+    def error(a: float, b: float, m: float) -> float:
+        return learning_curves.LearningCurve(a, b).error(m)
+
+    def scale(n: float, d: float, b: float) -> float:
+        return learning_curves.data_scale(n, d, b)
+
+    def models(more: float, less: float, b: float) -> float:
+        return learning_curves.model_scale(more / less, b)
+
+    curve, wanted, sizes = (alpha, beta_g, samples), (now, desired, beta_g), (data, samples, beta_p)
+    more = scale(*(each.value for each in wanted))
+    low, high = box(scale, *wanted)
+    yield ("Table 1", row.name, "SOTA of alpha"), Ours(error(*(e.value for e in curve)), (), *box(error, *curve))
+    yield ("Table 1", row.name, "data scale"), Ours(more, (), low, high)
+    yield ("Table 1", row.name, "model scale"), Ours(models(*(e.value for e in sizes)), (), *box(models, *sizes))
+    least, most = samples.ends
+    yield ("Table 3", row.name, "data of Table 1"), Ours(more * samples.value, (), low * least, high * most)
+
+
+def _asymptotes(row: Row, given: Inputs, formulas: Mapping[str, Formulas]) -> Iterator[tuple[Key, Ours]]:
+    """Table 2: limits as the model grows, at table 3's sub-batch."""
+    batch = int(given("Table 3", row.name, "sub-batch"))
+    models = RESNETS if row.model in RESNETS else (row.model,)
+    limits = [asymptote(domain_of(row, batch, row.asymptotic), formulas[model]) for model in models]
+    mean = {name: sum(limit[name] for limit in limits) / len(limits) for name in limits[0]}
+    mean |= {"lambda/gamma": mean["lambda"] / mean["gamma"], "mu/gamma": mean["mu"] / mean["gamma"]}
+    for name, value in mean.items():
+        yield ("Table 2", row.name, name), Ours(value, ("depths",) if len(models) > 1 else ())
+
+
+def _parameters(row: Row, given: Inputs, sigma: float) -> float:
+    """What the data of table 3 take. sigma: in millions."""
+    data, beta_p = given("Table 3", row.name, "data"), given("Table 1", row.name, "beta_p")
+    return learning_curves.ModelSize(sigma * MILLION, beta_p).parameters(data)
+
+
+def _requirements(
+    row: Row, given: Inputs, assumed: Mapping[str, float], formulas: Mapping[str, Formulas], target: Accelerator
+) -> Iterator[tuple[Key, Ours]]:
+    """Table 3, and the years of section 5."""
+    yield ("Table 3", row.name, "parameters"), _by_sigma(row, given)
+    domain, grown = sized(row, given, assumed, formulas)
+    cost = cost_of(domain, formulas[row.model], target, grown)
+    its = (*((row.sigma,) if row.sigma else ()), *row.assumed)
+    step_s = target.step(cost["flop"], cost["moved_bytes"]).time_s
+    yield ("Table 3", row.name, "sub-batch chosen"), Ours(_chosen(domain, formulas[row.model], target, grown))
+    yield ("Table 3", row.name, "step FLOP"), Ours(cost["flop"], its)
+    yield ("Table 3", row.name, "step bytes"), Ours(cost["moved_bytes"] / TERA_BINARY, (*its, "binary"))
+    yield ("Table 3", row.name, "footprint"), Ours(cost["footprint_bytes"] / GIGA_BINARY, (*its, "binary"))
+    yield ("Table 3", row.name, "step time"), Ours(step_s, its)
+    samples = samples_of(row, given, assumed)
+    if samples is None:
+        return
+    days = epoch_s(samples, domain.sub_batch, 1, step_s) / DAY_S
+    data = given.printed("Table 3", row.name, "data")
+    low, high = (days * end / data.value for end in data.ends)
+    its = (*its, *((row.samples,) if row.samples else ()))
+    yield ("Table 3", row.name, "epoch"), Ours(days, its, low, high)
+    if row.years:
+        years = Ours(days / YEAR_DAYS, its, low / YEAR_DAYS, high / YEAR_DAYS)
+        yield ("Section 5", row.name, "years of an epoch"), years
+
+
+def _by_sigma(row: Row, given: Inputs) -> Ours:
+    """The parameters by the printed sigma, and over what the inputs may have been rounded from."""
+    data, beta_p, sigma = (
+        given.printed(table, row.name, column)
+        for table, column in (("Table 3", "data"), ("Table 1", "beta_p"), ("Table 1", "sigma"))
+    )
+    ends = box(lambda m, b, s: learning_curves.ModelSize(s * MILLION, b).parameters(m), data, beta_p, sigma)
+    return Ours(_parameters(row, given, sigma.value), (), *ends)
+
+
+def _chosen(domain: Domain, formulas: Formulas, target: Accelerator, grown: int) -> int:
+    """`OVER_RIDGE` times the sub-batch at the ridge, as the paper's words have it, up to whole `LANES`."""
+    ridge = batches(domain, formulas, target, grown).ridge
+    assert ridge is not None
+    return math.ceil(OVER_RIDGE * ridge / LANES) * LANES
+
+
+def samples_of(row: Row, given: Inputs, assumed: Mapping[str, float]) -> float | None:
+    """What a step takes sub-batch of: the data over what a sample has of it. None where nobody says."""
+    if row.samples is None:
+        return None
+    data, now = given("Table 3", row.name, "data"), given("Table 1", row.name, "current samples")
+    return data / now * assumed[COUNTED[row.samples]] if row.samples else data

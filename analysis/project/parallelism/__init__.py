@@ -1,0 +1,1 @@
+"""How is a transformer step split over devices?"""

@@ -1,0 +1,1 @@
+"""What is a noisy number worth, and do two of them differ?"""

@@ -1,0 +1,1 @@
+"""What was a recorded call or kernel, as an operation?"""

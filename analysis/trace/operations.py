@@ -1,0 +1,201 @@
+"""Recorded calls as operations: what a profiler wrote of a convolution, product, attention or recurrent layer, made an
+Operation that `analysis/operators/registry.py` can count.
+
+A profiler keeps the sizes of a call's arguments and, if asked, the values of those that are no tensors; it keeps
+neither their names (`signatures.py` has them) nor what came out (`output_shapes.py` derives it). Where a value
+that decides a count was not recorded, the call is `Unavailable`: nothing is guessed. Not claimed: strides, layouts,
+and anything of calls that are no product.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from analysis.operators.operands import Sizes
+from analysis.operators.registry import PRODUCTS as PRODUCTS
+from analysis.operators.registry import TABLE, Rule, cost, kind_of
+from analysis.operators.traffic import nothing
+from analysis.trace.output_shapes import Given
+from analysis.trace.signatures import FORMS, GONE, Form
+from results.errors import Unavailable
+from results.records import Operation, ProfiledOperation
+
+DTYPES = {
+    "double": "float64",
+    "float": "float32",
+    "c10::Half": "float16",
+    "at::Half": "float16",
+    "__half": "float16",
+    "half": "float16",
+    "c10::BFloat16": "bfloat16",
+    "at::BFloat16": "bfloat16",
+    "__nv_bfloat16": "bfloat16",
+    "c10::complex<float>": "complex64",
+    "c10::complex<double>": "complex128",
+    "c10::complex<c10::Half>": "complex32",
+    "c10::Float8_e4m3fn": "float8_e4m3fn",
+    "c10::Float8_e4m3fnuz": "float8_e4m3fnuz",
+    "c10::Float8_e5m2": "float8_e5m2",
+    "c10::Float8_e5m2fnuz": "float8_e5m2fnuz",
+    "c10::Float8_e8m0fnu": "float8_e8m0fnu",
+    "c10::Float4_e2m1fn_x2": "float4_e2m1fn_x2",
+    "long int": "int64",
+    "long": "int64",
+    "long long": "int64",
+    "int": "int32",
+    "short int": "int16",
+    "short": "int16",
+    "signed char": "int8",
+    "unsigned char": "uint8",
+    "c10::qint8": "qint8",
+    "c10::quint8": "quint8",
+    "c10::qint32": "qint32",
+    "bool": "bool",
+}
+"""A recorder's word for a dtype (the C++ type, of host or device) → torch's name."""
+
+_TORCH_DTYPES = frozenset(DTYPES.values()) | {"uint16", "uint32", "uint64"}
+
+_ALL = {**FORMS, **GONE}
+
+_FLOATS = ("float", "bfloat", "complex")
+
+_SIZES_AS_TENSORS = {"self_size": "self", "weight_size": "weight"}
+
+_COUNT_ONLY = {name: Rule(r.kind, r.bucket, r.reader, nothing) for name, r in TABLE.items() if r.kind in PRODUCTS}
+"""The project's table without bytes: a recording without dtypes can be counted."""
+
+_MISFITS = (ValueError, IndexError, KeyError, TypeError, ZeroDivisionError)
+"""What formulas raise for sizes and values that are of no such call."""
+
+
+# --- reading a call --------------------------------------------------------------------------------------------------
+
+
+@functools.cache
+def kind_of_call(name: str) -> str:
+    """The kind of a recorded call ("aten::conv2d" → "convolution"); "" if it is no operator that we know."""
+    return kind_of(_today(name))
+
+
+def is_product(name: str) -> bool:
+    """Whether a recorded call is a convolution, matrix product, attention or recurrent layer."""
+    return kind_of_call(name) in PRODUCTS
+
+
+def torch_dtype(word: str) -> str:
+    """Torch's name of a dtype from a recorder's word for it; "" for what is no dtype that we know."""
+    bare = word.strip().removeprefix("torch.")
+    return DTYPES.get(bare, bare if bare in _TORCH_DTYPES else "")
+
+
+def floating_dtype(shapes: Iterable[object], words: Iterable[str]) -> str:
+    """The first floating dtype among a call's tensors; a value's own type ("double" of a factor) is none."""
+    sized = (torch_dtype(word) for word, shape in zip(words, shapes, strict=False) if shape)
+    return next((dtype for dtype in sized if dtype.startswith(_FLOATS)), "")
+
+
+def to_operation(call: ProfiledOperation) -> Operation:
+    """A recorded product as an Operation. Raises Unavailable, with why, where the recording does not say enough."""
+    form, given = _read(call)
+    shapes = given.shapes
+    dtypes = _dtypes(call, form, shapes)
+    dtype = next((word for word in dtypes if word), "")
+    name = f"aten.{form.name}" if form.name else _today(call.name)
+    try:
+        outputs, attributes = form.outputs(given), _attributes(given, name)
+    except _MISFITS as fault:
+        raise Unavailable(f"{call.name}: recorded sizes {tuple(shapes.values())} are of no such call") from fault
+    return Operation(
+        index=call.index,
+        name=name,
+        kind=kind_of(name),
+        phase=call.phase,
+        module=call.module,
+        sequence_nr=call.sequence_nr,
+        forward_index=call.forward_index,
+        input_names=tuple(shapes),
+        input_shapes=tuple(shapes.values()),
+        input_dtypes=dtypes,
+        output_shapes=outputs,
+        output_dtypes=(dtype,) * len(outputs),
+        attributes=attributes,
+        reads=(),
+        writes=(),
+    )
+
+
+def product_flop(call: ProfiledOperation) -> int:
+    """Model FLOP of a recorded product by its shapes. Raises Unavailable, with why, where they give no count."""
+    operation = to_operation(call)
+    try:
+        return int(cost(operation, _COUNT_ONLY).model_flop)
+    except _MISFITS as fault:
+        raise Unavailable(f"{call.name}: {fault}") from fault
+
+
+def _today(name: str) -> str:
+    """The name of a recorded call as ATen's table has it: "aten::conv2d" → "aten.conv2d"."""
+    space, _, bare = name.partition("::")
+    if space == "aten" and bare in GONE:
+        return f"aten.{GONE[bare][0].name}"
+    return f"{space}.{bare}"
+
+
+def _read(call: ProfiledOperation) -> tuple[Form, Given]:
+    """The form that fits a call, and what was recorded of it by argument."""
+    space, _, bare = call.name.partition("::")
+    choices = (_ALL.get(bare) or _ALL.get(bare.removesuffix("_"))) if space == "aten" else None
+    if not choices:
+        raise Unavailable(f"{call.name}: its arguments are in no table")
+    missing: list[str] = []
+    for form in choices:
+        given = _given(call, form)
+        missing = [argument for argument in form.needs if given.values.get(argument) is None]
+        if not missing:
+            return form, given
+    raise Unavailable(f"{call.name}: the recording does not say its {', '.join(missing)}")
+
+
+def _given(call: ProfiledOperation, form: Form) -> Given:
+    shapes: dict[str, Sizes] = {}
+    values: dict[str, Any] = {}
+    for position, argument in enumerate(form.arguments[: len(call.input_shapes)]):
+        value = call.concrete_inputs[position] if position < len(call.concrete_inputs) else None
+        sizes = tuple(call.input_shapes[position])
+        if sizes and isinstance(sizes[0], Sequence):
+            shapes.update({f"{argument}[{i}]": tuple(each) for i, each in enumerate(sizes)})
+        elif sizes or _word(call, position):
+            shapes[argument] = sizes
+        if value is not None:
+            values[argument] = value
+    values.update(form.fixed)
+    for sized, tensor in _SIZES_AS_TENSORS.items():
+        if isinstance(values.get(sized), tuple | list):
+            shapes.setdefault(tensor, tuple(values[sized]))
+    return Given(shapes, values)
+
+
+def _word(call: ProfiledOperation, position: int) -> str:
+    """The dtype of a tensor without dimensions, which has no sizes to be known by; "" for what is no tensor."""
+    if position < len(call.concrete_inputs) and call.concrete_inputs[position] is not None:
+        return ""
+    return torch_dtype(call.input_dtypes[position]) if position < len(call.input_dtypes) else ""
+
+
+def _dtypes(call: ProfiledOperation, form: Form, shapes: Mapping[str, Sizes]) -> tuple[str, ...]:
+    """The dtype of each tensor; one known by its sizes alone has that of the first tensor."""
+    words = [torch_dtype(word) for word in call.input_dtypes]
+    first = next((word for word in words if word), "")
+    known = dict(zip(form.arguments, words, strict=False))
+    return tuple(known.get(name.partition("[")[0]) or first for name in shapes)
+
+
+def _attributes(given: Given, name: str) -> dict[str, Any]:
+    """The values that are no tensors; a convolution's mask always has three places."""
+    values = {key: tuple(v) if isinstance(v, list) else v for key, v in given.values.items()}
+    if name == "aten.convolution_backward":
+        values["output_mask"] = (*map(bool, values["output_mask"]), False)[:3]
+    return values

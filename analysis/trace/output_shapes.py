@@ -1,0 +1,251 @@
+"""Sizes of what a recorded product returns, by pure functions of the sizes and values that were recorded of it.
+
+A profiler keeps what goes into a call and not what comes out. Each function raises Unavailable where sizes do not fit
+together or were not recorded. Nothing here knows an operator's name or what it costs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from analysis.operators.operands import Sizes
+from results.errors import Unavailable
+
+
+@dataclass(frozen=True)
+class Given:
+    """What was recorded of a call: sizes of tensors by argument ("params[2]" in a list), and the other values."""
+
+    shapes: Mapping[str, Sizes]
+    values: Mapping[str, Any]
+
+    def shape(self, *arguments: str) -> Sizes:
+        """The sizes of the first of these tensors that was passed. Raises Unavailable if none was."""
+        for argument in arguments:
+            if argument in self.shapes:
+                return self.shapes[argument]
+        raise Unavailable(f"no sizes of {' or '.join(arguments)} were recorded")
+
+    def value(self, argument: str, default: Any) -> Any:
+        """The value of an argument that is no tensor; `default` where the operator has no such argument."""
+        return self.values.get(argument, default)
+
+
+_DEFAULTS = (("stride", 1), ("padding", 0), ("dilation", 1))
+
+
+def window(size: int, kernel: int, stride: int, padding: int | str, dilation: int) -> int:
+    """Positions of a convolution's window along one dimension; padding may be "same" or "valid".
+
+    Raises Unavailable if there is none.
+    """
+    reach = dilation * (kernel - 1)
+    both = {"same": reach, "valid": 0}.get(padding) if isinstance(padding, str) else 2 * padding
+    if both is None:
+        raise Unavailable(f"expected a padding of numbers, same or valid, came {padding!r}")
+    positions = (size + both - reach - 1) // stride + 1
+    if positions < 1:
+        raise Unavailable(f"a window of {reach + 1} does not fit into {size} with a padding of {padding}")
+    return positions
+
+
+def spread(size: int, kernel: int, stride: int, padding: int, dilation: int, more: int) -> int:
+    """Positions of a transposed convolution's output along one dimension; `more` is its output_padding."""
+    return (size - 1) * stride - 2 * padding + dilation * (kernel - 1) + more + 1
+
+
+def matmul_shape(left: Sequence[int], right: Sequence[int]) -> Sizes:
+    """What torch.matmul returns for operands of these sizes. Raises Unavailable for sizes that do not fit."""
+    if not left or not right or left[-1] != right[-2 if len(right) > 1 else 0]:
+        raise Unavailable(f"sizes {tuple(left)} and {tuple(right)} do not multiply")
+    batch = broadcast(left[:-2], right[:-2])
+    return (*batch, *left[-2:-1], *(right[-1:] if len(right) > 1 else ()))
+
+
+def broadcast(left: Sequence[int], right: Sequence[int]) -> Sizes:
+    """Sizes after broadcasting. Raises Unavailable for sizes that do not fit."""
+    longest = max(len(left), len(right))
+    wide = [(1,) * (longest - len(sizes)) + tuple(sizes) for sizes in (left, right)]
+    if any(a != b and 1 not in (a, b) for a, b in zip(*wide, strict=True)):
+        raise Unavailable(f"sizes {tuple(left)} and {tuple(right)} do not broadcast")
+    return tuple(b if a == 1 else a for a, b in zip(*wide, strict=True))
+
+
+def convolution(given: Given) -> tuple[Sizes, ...]:
+    if given.value("transposed", False):
+        return transposed(given)
+    inputs, weight = given.shape("input", "self"), given.shape("weight")
+    batch, spatial = _split(inputs, weight)
+    settings = _settings(given, len(spatial))
+    return ((*batch, weight[0], *map(window, spatial, weight[2:], *settings)),)
+
+
+def transposed(given: Given) -> tuple[Sizes, ...]:
+    inputs, weight = given.shape("input", "self"), given.shape("weight")
+    batch, spatial = _split(inputs, weight)
+    settings = (*_settings(given, len(spatial)), _each(given, "output_padding", 0, len(spatial)))
+    channels = weight[1] * given.value("groups", 1)
+    return ((*batch, channels, *map(spread, spatial, weight[2:], *settings)),)
+
+
+def _split(inputs: Sizes, weight: Sizes) -> tuple[Sizes, Sizes]:
+    """(batch or nothing, spatial sizes) of a convolution's input, whose channels stand between."""
+    dimensions = len(weight) - 2
+    if dimensions < 1 or not 0 <= len(inputs) - dimensions - 1 <= 1:
+        raise Unavailable(f"an input of {inputs} and a weight of {weight} are of no convolution")
+    return inputs[: len(inputs) - dimensions - 1], inputs[len(inputs) - dimensions :]
+
+
+def _settings(given: Given, dimensions: int) -> tuple[Sequence[Any], ...]:
+    """Stride, padding and dilation, each of every spatial dimension."""
+    return tuple(_each(given, name, default, dimensions) for name, default in _DEFAULTS)
+
+
+def _each(given: Given, argument: str, default: int, dimensions: int) -> Sequence[Any]:
+    """A setting for each spatial dimension: one number or word stands for all."""
+    value = given.value(argument, default)
+    if isinstance(value, (int, str)):
+        return (value,) * dimensions
+    values = tuple(value)
+    if len(values) not in (1, dimensions):
+        raise Unavailable(f"expected {dimensions} numbers of {argument}, came {len(values)}")
+    return values * dimensions if len(values) == 1 else values
+
+
+def convolution_backward(given: Given) -> tuple[Sizes, ...]:
+    gradient, weight = given.shape("grad_output"), given.shape("weight")
+    _split(gradient, weight)
+    channel = len(gradient) - len(weight) + 1
+    shapes = (given.shapes.get("input", given.shapes.get("self", ())), weight, gradient[channel : channel + 1])
+    return _masked(given.value("output_mask", ()), shapes)
+
+
+def _masked(mask: Iterable[Any], shapes: Iterable[Sizes]) -> tuple[Sizes, ...]:
+    return tuple(shape for asked, shape in zip(mask, shapes, strict=False) if asked)
+
+
+def matmul(given: Given) -> tuple[Sizes, ...]:
+    return (matmul_shape(given.shape("self"), given.shape("mat2", "other", "vec", "tensor")),)
+
+
+def added(given: Given) -> tuple[Sizes, ...]:
+    left, right = given.shape("mat1", "batch1", "mat"), given.shape("mat2", "batch2", "vec")
+    return (matmul_shape(left, right),)
+
+
+def added_sum(given: Given) -> tuple[Sizes, ...]:
+    return (matmul_shape(given.shape("batch1"), given.shape("batch2"))[1:],)
+
+
+def outer(given: Given) -> tuple[Sizes, ...]:
+    return ((*given.shape("vec1"), *given.shape("vec2")),)
+
+
+def inner(given: Given) -> tuple[Sizes, ...]:
+    return ((*given.shape("self")[:-1], *given.shape("other")[:-1]),)
+
+
+def linear(given: Given) -> tuple[Sizes, ...]:
+    inputs, weight = given.shape("input", "self"), given.shape("weight")
+    if not inputs or inputs[-1] != weight[-1]:
+        raise Unavailable(f"an input of {inputs} and a weight of {weight} do not multiply")
+    return ((*inputs[:-1], *weight[:-1]),)
+
+
+def linear_backward(given: Given) -> tuple[Sizes, ...]:
+    weight = given.shape("weight")
+    return _masked(given.value("output_mask", ()), (given.shape("self"), weight, weight[:1]))
+
+
+def tensordot(given: Given) -> tuple[Sizes, ...]:
+    left, right = given.shape("self"), given.shape("other")
+    gone = [
+        {d % len(sizes) for d in given.values[name]} for sizes, name in ((left, "dims_self"), (right, "dims_other"))
+    ]
+    return (
+        tuple(n for sizes, out in zip((left, right), gone, strict=True) for d, n in enumerate(sizes) if d not in out),
+    )
+
+
+def einsum(given: Given) -> tuple[Sizes, ...]:
+    equation = str(given.values["equation"]).replace(" ", "")
+    left, arrow, right = equation.partition("->")
+    terms = left.split(",")
+    shapes = _listed(given, "tensors")
+    if "..." in equation or len(terms) != len(shapes) or any(map(_unequal, zip(terms, shapes, strict=False))):
+        raise Unavailable(f"no sizes for the einsum {equation}: its tensors have {shapes}")
+    size = {index: n for term, shape in zip(terms, shapes, strict=True) for index, n in zip(term, shape, strict=True)}
+    return (tuple(size[index] for index in (right if arrow else sorted(i for i in size if left.count(i) == 1))),)
+
+
+def _unequal(pair: tuple[str, Sizes]) -> bool:
+    return len(pair[0]) != len(pair[1])
+
+
+def _listed(given: Given, argument: str) -> list[Sizes]:
+    """The sizes of the tensors of a list. Raises Unavailable if they were not recorded."""
+    sizes = [shape for name, shape in given.shapes.items() if name.startswith(f"{argument}[")]
+    if not sizes:
+        raise Unavailable(f"no sizes of the tensors in {argument} were recorded")
+    return sizes
+
+
+def bilinear(given: Given) -> tuple[Sizes, ...]:
+    return ((*given.shape("input1")[:-1], given.shape("weight")[0]),)
+
+
+def trilinear(given: Given) -> tuple[Sizes, ...]:
+    full: Sizes = ()
+    for number in (1, 2, 3):
+        missing = set(given.values[f"expand{number}"])
+        sizes = iter(given.shape(f"i{number}"))
+        dimensions = len(missing) + len(given.shape(f"i{number}"))
+        full = broadcast(full, [1 if d in missing else next(sizes) for d in range(dimensions)])
+    summed = set(given.values["sumdim"])
+    return (tuple(n for d, n in enumerate(full) if d not in summed),)
+
+
+def distances(given: Given) -> tuple[Sizes, ...]:
+    left, right = given.shape("x1"), given.shape("x2")
+    return ((*broadcast(left[:-2], right[:-2]), left[-2], right[-2]),)
+
+
+def attention(given: Given) -> tuple[Sizes, ...]:
+    given.shape("key")
+    return ((*given.shape("query")[:-1], given.shape("value")[-1]),)
+
+
+def attention_backward(given: Given) -> tuple[Sizes, ...]:
+    return given.shape("query"), given.shape("key"), given.shape("value")
+
+
+def recurrent(given: Given) -> tuple[Sizes, ...]:
+    state = given.value("proj_size", 0) or given.values["hidden_size"]
+    return ((*given.shape("input")[:-1], state * (1 + bool(given.value("bidirectional", False)))),)
+
+
+def recurrent_layer(given: Given) -> tuple[Sizes, ...]:
+    return ((*given.shape("input")[:-1], given.values["hidden_size"]),)
+
+
+def recurrent_backward(given: Given) -> tuple[Sizes, ...]:
+    return (given.shape("input"),)
+
+
+def recurrent_whole(given: Given) -> tuple[Sizes, ...]:
+    matrices = [sizes for sizes in _listed(given, "params") if len(sizes) == 2]
+    if len(matrices) < 2:
+        raise Unavailable("no sizes of the weights in params were recorded")
+    return ((*given.shape("input", "data")[:-1], matrices[1][1] * (1 + bool(given.value("bidirectional", False)))),)
+
+
+def cell(given: Given) -> tuple[Sizes, ...]:
+    given.shape("w_ih")
+    return ((*given.shape("input")[:-1], given.shape("w_hh")[1]),)
+
+
+def gates(given: Given) -> tuple[Sizes, ...]:
+    given.shape("cx", "hx", "grad_hy")
+    return ()

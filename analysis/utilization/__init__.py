@@ -1,0 +1,1 @@
+"""What fraction of a peak does training reach?"""

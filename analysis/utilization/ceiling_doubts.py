@@ -1,0 +1,136 @@
+"""Whether a ceiling was measured on a device that did something else meanwhile: marks for whoever divides by it.
+
+A ceiling that is too low makes every utilization of it too high, and nothing in the cell's own rows shows it. Said here
+is what the ceiling's own calls, its neighbours, its sitting and the cells show. Not claimed: that a ceiling without a
+mark is the device's limit; load that was equal all the time leaves no trace but the system's own load average.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from analysis.devices.ceilings import best
+from analysis.devices.precisions import UNITS
+from analysis.stats.comparison import MARGIN_RATIO
+from results.records import Ceiling, Run, Sitting, Utilization
+
+CODE = "ceiling_doubtful"
+
+SLOW_MEDIAN = 0.6
+"""The fastest call ÷ the median of all: below this most calls waited for somebody else."""
+
+SLOW_MEAN = 1.5
+"""The mean of all calls ÷ their median: above this some calls waited for long."""
+
+LOADED = 1.0
+"""Load average ÷ processors before a sitting on a CPU, from which on no processor was free."""
+
+
+def loaded(row: Ceiling) -> str:
+    """By which of its own numbers a ceiling was measured beside other work; empty for one that was not, or has none."""
+    if row.reason.startswith("note: others used"):
+        return row.reason.removeprefix("note: ")
+    if not row.median_s:
+        return ""
+    if row.best_s is not None and row.best_s < SLOW_MEDIAN * row.median_s:
+        return f"its fastest call took {100 * row.best_s / row.median_s:.3g} % of the median"
+    if row.mean_s is not None and row.mean_s > SLOW_MEAN * row.median_s:
+        return f"the mean of its calls is {row.mean_s / row.median_s:.3g} × their median"
+    return ""
+
+
+def disagreement(first: Ceiling, second: Ceiling) -> tuple[float, float]:
+    """(how far apart the rates of one kernel are, how far they may be by the spread of its calls and of processes).
+
+    Natural logarithms of ratios.
+    """
+    a, b = first.flop_per_s or math.nan, second.flop_per_s or math.nan
+    margin = MARGIN_RATIO["cuda" if first.device.startswith("cuda") else "cpu"]
+    apart = abs(math.log(a / b)) if a > 0 and b > 0 else math.inf
+    return apart, margin + math.hypot(_spread(first), _spread(second))
+
+
+def _spread(row: Ceiling) -> float:
+    return 0.0 if not row.median_s or row.best_s is None else max(0.0, 1 - row.best_s / row.median_s)
+
+
+def kernel(row: Ceiling) -> tuple[str, ...]:
+    """What two rows have in common that ought to be equally fast."""
+    return row.device, row.precision, row.operation, row.shape, row.layout
+
+
+def doubts(ceilings: Sequence[Ceiling], sitting: Sitting | None, run: Run) -> tuple[str, ...]:
+    """Why the ceilings that a cell is divided by may be too low, in words. ceilings: of the whole run."""
+    here = [row for row in ceilings if row.sitting == run.sitting and row.device == run.device]
+    found = [row for unit in UNITS if unit in (run.convolution_unit, run.matmul_unit) and (row := best(here, unit))]
+    told = [loaded(row) for row in found]
+    told += [_slower(row, ceilings) for row in here if row.precision == run.precision and row.status == "ok"]
+    return tuple(dict.fromkeys(filter(None, (*told, _load(sitting)))))[:SHOWN]
+
+
+SHOWN = 2
+"""Doubts that one row is marked with."""
+
+
+def _slower(row: Ceiling, ceilings: Iterable[Ceiling]) -> str:
+    """Whether another sitting had the same kernel much faster."""
+    others = [other for other in ceilings if other.sitting != row.sitting and kernel(other) == kernel(row)]
+    faster = [other for other in others if other.status == "ok" and (other.flop_per_s or 0) > (row.flop_per_s or 0)]
+    for other in faster:
+        apart, allowed = disagreement(row, other)
+        if apart > allowed:
+            return f"sitting {other.sitting} has kernels that were faster than in this one by more than their spread"
+    return ""
+
+
+def _load(sitting: Sitting | None) -> str:
+    facts: Mapping[str, Any] = sitting.preflight if sitting is not None else {}
+    load, processors = facts.get("load_1min"), facts.get("cpu_usable")
+    if not isinstance(load, (int, float)) or not isinstance(processors, (int, float)) or not processors:
+        return ""
+    loaded = load >= LOADED * processors
+    return f"a load of {load:.2g} on {processors} processors when its sitting began" if loaded else ""
+
+
+def marked(
+    rows: Sequence[Utilization],
+    runs: Mapping[tuple[str, int], Run],
+    ceilings: Sequence[Ceiling],
+    sittings: Iterable[Sitting],
+) -> Iterator[Utilization]:
+    """The rows, those of a ceiling with a mark where it is doubtful. runs: attempt → its row."""
+    known = {sitting.sitting: sitting for sitting in sittings}
+    beaten, cells = _beaten(rows, runs), dict[tuple[str, int], tuple[str, ...]]()
+    for row in rows:
+        run = runs.get((row.cell_id, row.attempt))
+        if row.denominator != "ceiling" or row.peak_flop_per_s is None or run is None:
+            yield row
+            continue
+        key = row.cell_id, row.attempt
+        if key not in cells:
+            cells[key] = doubts(ceilings, known.get(run.sitting), run)
+        why = list(cells[key])
+        above = beaten.get((run.sitting, run.device, row.peak_flop_per_s))
+        if above is not None and (row.utilization_ratio or 0.0) <= 1:
+            why.append(f"another cell reaches {above:.3g} × of it")
+        yield replace(row, warnings=(*row.warnings, f"{CODE}: {'; '.join(why)}")) if why else row
+
+
+def _beaten(rows: Iterable[Utilization], runs: Mapping[tuple[str, int], Run]) -> dict[tuple[str, str, float], float]:
+    """Ceilings that a cell's exact count is above: sitting, device and rate → the highest fraction of it."""
+    found: dict[tuple[str, str, float], float] = {}
+    for row in rows:
+        run, ratio = runs.get((row.cell_id, row.attempt)), row.utilization_ratio
+        if (
+            row.denominator == "ceiling"
+            and row.method == "exact"
+            and run is not None
+            and ratio is not None
+            and ratio > 1
+        ):
+            key = (run.sitting, run.device, row.peak_flop_per_s or 0.0)
+            found[key] = max(ratio, found.get(key, 0.0))
+    return found

@@ -1,0 +1,115 @@
+"""Peaks to divide by, each with its source, side by side: datasheet, datasheet at the observed clock, ceiling, user.
+
+Dense peaks of the unit that really runs an operation, by exact device name. What is not known is absent with a reason;
+there is no default and no partial sum: work on a unit without a peak makes the whole denominator absent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from analysis.devices import ceilings as measured
+from analysis.devices import peaks
+from analysis.devices.precisions import UNITS
+from results.errors import Unavailable
+from results.records import Ceiling, Run
+
+DENOMINATORS = ("datasheet", "clock", "ceiling", "user")
+
+
+@dataclass(frozen=True)
+class Denominator:
+    """FLOP/s by unit. sources: where the peak of a unit comes from. reason: why there is none at all, if so.
+
+    clock_hz: the clock that a datasheet's figure implies, by unit.
+    """
+
+    name: str
+    peak_by_unit: Mapping[str, float] = field(default_factory=dict)
+    sources: Mapping[str, str] = field(default_factory=dict)
+    reason: str = ""
+    clock_hz: Mapping[str, float] = field(default_factory=dict)
+
+    def peak(self, flop_by_unit: Mapping[str, int]) -> float:
+        """ΣF / Σ(F/P) in FLOP/s: the rate of a step whose every part runs at the peak of its own unit.
+
+        Raises Unavailable if there is no peak for a unit that has work, or no work.
+        """
+        work = {unit: flop for unit, flop in flop_by_unit.items() if flop}
+        if not work:
+            raise Unavailable("no model FLOP to divide")
+        if self.reason:
+            raise Unavailable(self.reason)
+        for unit, flop in work.items():
+            if unit not in self.peak_by_unit:
+                known = ", ".join(sorted(self.peak_by_unit)) or "none"
+                raise Unavailable(f"no {self.name} peak for {unit}, which does {flop} FLOP; known units: {known}")
+        return sum(work.values()) / sum(flop / self.peak_by_unit[unit] for unit, flop in work.items())
+
+    def source(self, flop_by_unit: Mapping[str, int]) -> str:
+        """The sources of the peaks that this work needs, each named once."""
+        needed = [self.sources[unit] for unit, flop in sorted(flop_by_unit.items()) if flop and unit in self.sources]
+        return "; ".join(dict.fromkeys(needed))
+
+
+def denominators(
+    run: Run, sheet: Denominator, clock_hz: float | None, ceilings: Iterable[Ceiling], peak_tflops: float | None
+) -> tuple[Denominator, ...]:
+    """The four denominators of one cell, in the order of DENOMINATORS.
+
+    sheet: from `datasheet`. clock_hz: mean SM clock of the window, None if none was observed. peak_tflops: the user's
+    own, in 10^12 FLOP/s.
+    """
+    here = [ceiling for ceiling in ceilings if ceiling.sitting == run.sitting and ceiling.device == run.device]
+    return (sheet, at_clock(sheet, clock_hz), ceiling_of(here), user(peak_tflops))
+
+
+def datasheet(device_name: str, device: str, multiprocessors: int | None = None) -> Denominator:
+    """Dense peaks as printed, by exact name. device: "cpu", "cuda", …; multiprocessors: as the device reports them."""
+    if device.startswith("cpu"):
+        return Denominator("datasheet", reason="a CPU has no datasheet peak here: use the measured ceiling")
+    known = peaks.lookup(device_name, multiprocessors)
+    if known is None:
+        names = ", ".join(peaks.nearest(device_name)) or "none"
+        return Denominator("datasheet", reason=f"no datasheet peak for {device_name!r}; nearest names: {names}")
+    values = {unit: known.peaks[unit] for unit in UNITS if unit in known.peaks}
+    sources = {unit: f"{unit} dense: {known.source}{_memory(known, unit)}" for unit in values}
+    return Denominator("datasheet", values, sources, clock_hz=dict(known.clock_hz))
+
+
+def at_clock(sheet: Denominator, clock_hz: float | None) -> Denominator:
+    """The datasheet's peak × observed SM clock ÷ the clock that the datasheet's own number implies for that unit."""
+    if sheet.reason:
+        return Denominator("clock", reason=sheet.reason)
+    if not clock_hz:
+        return Denominator("clock", reason="no SM clock was observed while this cell was timed")
+    values, sources = {}, {}
+    for unit in (unit for unit in sheet.peak_by_unit if unit in sheet.clock_hz):
+        values[unit] = sheet.peak_by_unit[unit] * clock_hz / sheet.clock_hz[unit]
+        at = f"{clock_hz / 1e6:.0f} of {sheet.clock_hz[unit] / 1e6:.0f} MHz"
+        sources[unit] = f"{sheet.sources[unit]}, at {at}"
+    return Denominator("clock", values, sources)
+
+
+def _memory(device: peaks.Device, unit: str) -> str:
+    return " (figure from memory)" if device.verified.get(unit) == "memory" else ""
+
+
+def ceiling_of(ceilings: Sequence[Ceiling]) -> Denominator:
+    """What matrix products and convolutions reached on this device in this sitting, the best of both by unit."""
+    values, sources = {}, {}
+    for unit in UNITS:
+        best = measured.best(ceilings, unit)
+        if best is not None and best.flop_per_s:
+            values[unit] = best.flop_per_s
+            sources[unit] = f"{unit} {best.operation} {best.shape} {best.layout}".strip() + ", measured here"
+    reason = "" if values else "no ceiling was measured on this device in this sitting"
+    return Denominator("ceiling", values, sources, reason)
+
+
+def user(peak_tflops: float | None) -> Denominator:
+    """The user's own peak, the same for every unit. peak_tflops: 10^12 FLOP/s."""
+    if peak_tflops is None:
+        return Denominator("user", reason="no peak was given (--peak-tflops)")
+    return Denominator("user", dict.fromkeys(UNITS, peak_tflops * 1e12), dict.fromkeys(UNITS, "--peak-tflops"))

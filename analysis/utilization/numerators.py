@@ -1,0 +1,327 @@
+"""How many FLOP one training step needs, by each method that claims to know, split by the unit that runs them.
+
+`exact` is our own count of this very step; `theory` is three times a counter's forward pass; `one`, `batch` and `epoch`
+are the cleaned operations of a profile, forward and backward. Recomputation is no model FLOP and is left out. Nothing
+here measures or divides: `utilization.py` does.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from analysis.devices.precisions import PRECISIONS, unit_of
+from analysis.operators import registry as kinds
+from analysis.utilization.counter_operators import OPERATORS, TRAINING_PER_FORWARD, kind_of_operator
+from analysis.utilization.work_times import epoch_parts
+from results.errors import Inconsistent, Unavailable
+from results.records import WHOLE, CleanedOperation, FlopCount, Operation, ProfileCount, Run, to_text
+
+OWN = "flopledger"
+
+PROFILER = "torch_profiler"
+"""The source of a profile that is not there; one that is names its own."""
+
+PROFILED_METHODS = ("one", "batch", "epoch")
+"""Methods whose numerator is a profile of the work of the same name."""
+
+_PROFILED_PHASES = ("forward", "loss", "backward")
+
+_FLOATS = ("float", "bfloat", "half", "double")
+
+
+@dataclass(frozen=True)
+class Numerator:
+    """Model FLOP of one step by arithmetic unit, or the reason why there is no count.
+
+    all_flop adds every operation that is no convolution or matrix product, where the method knows them. Of a profile
+    with products that have no count: at_least_flop of those that have one, how many have none, their share of the time.
+    """
+
+    method: str
+    source: str
+    flop_by_unit: Mapping[str, int] = field(default_factory=dict)
+    all_flop: int | None = None
+    reason: str = ""
+    warnings: tuple[str, ...] = ()
+    at_least_flop: int | None = None
+    unknown_calls: int = 0
+    unknown_time_ratio: float | None = None
+
+    @property
+    def model_flop(self) -> int | None:
+        """The sum over units; None if the method could not count."""
+        return None if self.reason else sum(self.flop_by_unit.values())
+
+
+@dataclass(frozen=True)
+class Counted:
+    """What one operation table holds: model FLOP by (kind, input dtype), everything else, and bytes.
+
+    read_bytes and written_bytes are the unfused sum over operations: an estimate of traffic, no bound.
+    """
+
+    flop_by_kind_dtype: Mapping[tuple[str, str], int]
+    other_flop: int
+    read_bytes: int
+    written_bytes: int
+    not_understood: Mapping[str, int]
+
+    @property
+    def model_flop(self) -> int:
+        return sum(self.flop_by_kind_dtype.values())
+
+    @property
+    def flop_per_byte(self) -> float | None:
+        """Model FLOP per byte that the operations, each by itself, read and write."""
+        moved = self.read_bytes + self.written_bytes
+        return self.model_flop / moved if moved else None
+
+
+def count_table(operations: Sequence[Operation]) -> Counted:
+    """Adds up one operation table, recomputation left out."""
+    table = [operation for operation in operations if operation.phase != "recompute"]
+    by_kind: Counter[tuple[str, str]] = Counter()
+    other = read = written = 0
+    for operation in table:
+        cost = kinds.cost(operation)
+        if cost.model_flop:
+            by_kind[operation.kind, input_dtype(operation)] += int(cost.model_flop)
+        other += int(cost.other_flop)
+        read += int(cost.read_bytes)
+        written += int(cost.written_bytes)
+    return Counted(dict(by_kind), other, read, written, dict(kinds.not_understood(table)))
+
+
+def input_dtype(operation: Operation) -> str:
+    """The dtype an operation computes in: that of its first floating input, or of its first input if none is."""
+    floating = [dtype for dtype in operation.input_dtypes if dtype.startswith(_FLOATS)]
+    return (floating or list(operation.input_dtypes) or ["none"])[0]
+
+
+def exact(counted: Counted, run: Run) -> Numerator:
+    """Our own count of this very step, each product on the unit that its dtype and the precision policy name.
+
+    With operations that have no formula there is no count, but what the others have at least.
+    """
+    units: Counter[str] = Counter()
+    try:
+        for (_kind, dtype), flop in counted.flop_by_kind_dtype.items():
+            units[unit_of(dtype, PRECISIONS[run.precision], run.device)] += flop
+    except ValueError as fault:
+        return Numerator("exact", OWN, reason=str(fault))
+    warnings = _executed(counted, run)
+    if counted.not_understood:
+        reason = f"not_understood: {_calls(counted.not_understood)} have no formula"
+        return _partial("exact", OWN, reason, counted.model_flop, counted.not_understood, warnings)
+    return Numerator("exact", OWN, dict(units), counted.model_flop + counted.other_flop, warnings=warnings)
+
+
+def theory(counts: Iterable[FlopCount], run: Run, counter: str) -> Numerator:
+    """3 × forward, the forward being a counter's convolutions and matrix products, cleaned to FLOP.
+
+    A counter that names no operators gives its whole total, which the row is marked with. One that has no rule for
+    operators that may be products gives no total, but what the others have at least.
+    """
+    try:
+        total, operators = _forward(counts, run, counter)
+    except Unavailable as fault:
+        return Numerator("theory", counter, reason=str(fault))
+    units: Counter[str] = Counter()
+    for count in operators:
+        kind = kind_of_operator(counter, count.operator) or ""
+        units[unit_of_kind(kind, run)] += TRAINING_PER_FORWARD * _flop(count)
+    warnings = _extrapolated(total)
+    if counter not in OPERATORS:
+        units[unit_of_kind("", run)] += TRAINING_PER_FORWARD * _flop(total)
+        warnings += (f"convention: {counter} adds bias, normalisation, activation and pooling to its multiply-adds",)
+    products = {name: calls for name, calls in total.not_understood.items() if _may_hold_products(name)}
+    if products:
+        reason = f"not_understood: {counter} has no rule for {_calls(products)}"
+        return _partial("theory", counter, reason, sum(units.values()), products, warnings)
+    return Numerator("theory", counter, dict(units), warnings=warnings)
+
+
+def _partial(
+    method: str, source: str, reason: str, at_least_flop: int, unknown: Mapping[str, int], warnings: tuple[str, ...]
+) -> Numerator:
+    """No count, and what is known at least. unknown: operator → calls without a count; when they run is not known."""
+    calls = sum(unknown.values())
+    return Numerator(method, source, reason=reason, warnings=warnings, at_least_flop=at_least_flop, unknown_calls=calls)
+
+
+def theory_as_published(counts: Iterable[FlopCount], run: Run, counter: str = "fvcore") -> Numerator:
+    """3 × the counter's native total, multiply-adds taken for FLOP: the number of the 2021 post, half of the truth."""
+    try:
+        total, _ = _forward(counts, run, counter)
+    except Unavailable as fault:
+        return Numerator("theory_as_published", counter, reason=str(fault))
+    native = round(TRAINING_PER_FORWARD * (total.native_value or 0))
+    warning = f"convention: native {total.native_unit} of {counter}, unconverted"
+    return Numerator("theory_as_published", counter, {unit_of_kind("", run): native}, warnings=(warning,))
+
+
+def profiled(
+    method: str, counts: Sequence[ProfileCount], operations: Sequence[CleanedOperation], run: Run
+) -> list[Numerator]:
+    """The cleaned forward + backward of the work `method` ("one", "batch", "epoch"), one numerator for each source.
+
+    counts, operations: of this cell alone, whatever their work. Without a count there is one numerator with the reason.
+    """
+    sources = dict.fromkeys(count.source for count in counts if count.work == method)
+    return [_of_profile(method, source, counts, operations, run) for source in sources or (PROFILER,)]
+
+
+def unit_of_kind(kind: str, run: Run) -> str:
+    """The unit of the run's policy for what runs as matrix products, and for everything else that of convolutions."""
+    policy = PRECISIONS[run.precision]
+    if kind in _MATRIX_KINDS:
+        return run.matmul_unit or policy.matmul_unit
+    return run.convolution_unit or policy.convolution_unit
+
+
+_MATRIX_KINDS = tuple(kind for kind in kinds.PRODUCTS if kind != "convolution")
+
+
+def _of_profile(
+    method: str, source: str, counts: Sequence[ProfileCount], operations: Sequence[CleanedOperation], run: Run
+) -> Numerator:
+    mine = [count for count in counts if (count.work, count.source) == (method, source)]
+    products = [op for op in operations if op.source == source]
+    try:
+        flop = sum(_cleaned(count) for count in _both_phases(mine, method, run))
+        _check_whole(mine, products, method, run)
+        units = _units_of_work(method, products, run)
+        if sum(units.values()) != flop:
+            raise Inconsistent(f"operations of the profile add up to {sum(units.values())} FLOP, its counts to {flop}")
+    except (Unavailable, Inconsistent, ValueError) as fault:
+        return Numerator(method, source, reason=str(fault), **_known_part(mine))
+    return Numerator(method, source, units, warnings=_profile_marks(mine))
+
+
+def _check_whole(mine: Sequence[ProfileCount], products: Sequence[CleanedOperation], method: str, run: Run) -> None:
+    """A numerator over the time of a whole work must hold all of its products. Raises Unavailable.
+
+    Kernels without a recorded call and products of no phase are in no phase's total, but in the time.
+    """
+    if outside := max((count.outside_time_ratio or 0.0 for count in mine), default=0.0):
+        raise Unavailable(f"{100 * outside:.2g} % of the time of kernels that make products is in no recorded call")
+    works = _parts(method, run)
+    if lost := sum(op.work in works and not op.phase for op in products):
+        raise Unavailable(f"{lost} products are in no phase: forward and backward are not all of the {method}")
+
+
+def _known_part(mine: Sequence[ProfileCount]) -> dict[str, Any]:
+    """What is known of a work whose phases are not whole."""
+    known = [count.at_least_flop for count in mine if count.at_least_flop is not None]
+    shares = {count.unknown_time_ratio for count in mine}
+    return {
+        "at_least_flop": sum(known) if known else None,
+        "unknown_calls": sum(count.unknown_calls for count in mine),
+        "unknown_time_ratio": shares.pop() if len(shares) == 1 else None,
+    }
+
+
+def _parts(work: str, run: Run) -> Mapping[str, int]:
+    """The works that were recorded of a work, and how often each is in it."""
+    return epoch_parts(run) if work == "epoch" else {work: 1}
+
+
+def _both_phases(mine: Sequence[ProfileCount], method: str, run: Run) -> list[ProfileCount]:
+    """The forward and the backward row of one work and source. Raises Unavailable."""
+    broken = next((count for count in mine if count.status != "ok"), None)
+    if broken is not None:
+        raise Unavailable(broken.reason or broken.status)
+    if sorted(count.phase for count in mine) != ["backward", "forward"]:
+        raise Unavailable(str(run.unprofiled.get(method, "")) or f"no profile of {method}")
+    return list(mine)
+
+
+def _cleaned(count: ProfileCount) -> int:
+    if count.cleaned_flop is None:
+        raise Unavailable(f"unknown: {count.unknown} products of {count.phase} whose recorded shapes give no count")
+    return count.cleaned_flop
+
+
+def _units_of_work(work: str, operations: Sequence[CleanedOperation], run: Run) -> dict[str, int]:
+    """Cleaned FLOP of a work by the unit that runs them; an epoch is full batches × their number + the last one."""
+    parts = _parts(work, run)
+    units: Counter[str] = Counter()
+    for operation in operations:
+        times = parts.get(operation.work, 0)
+        if times and operation.phase in _PROFILED_PHASES and operation.cleaned_flop:
+            units[_unit(operation, run)] += times * operation.cleaned_flop
+    return dict(units)
+
+
+def _unit(operation: CleanedOperation, run: Run) -> str:
+    """By the recorded dtype; where none was recorded, by the run's policy."""
+    if not operation.dtype:
+        return unit_of_kind(operation.kind, run)
+    return unit_of(operation.dtype, PRECISIONS[run.precision], run.device)
+
+
+def _profile_marks(mine: Sequence[ProfileCount]) -> tuple[str, ...]:
+    """What cleaning did to a profile, and where it differs from our own count."""
+    products, marks = sum(count.operations for count in mine), []
+    if repaired := sum(count.repaired for count in mine):
+        marks.append(f"repaired: {repaired} of {products} products counted from their recorded shapes")
+    if removed := sum(count.removed for count in mine):
+        marks.append(f"duplicates: {removed} of {products} products were recorded twice and count once")
+    marks += dict.fromkeys(f"profile: {count.reason}" for count in mine if count.reason)
+    differing = [count for count in mine if count.exact_flop is not None and count.exact_flop != count.cleaned_flop]
+    if differing:
+        said = ", ".join(f"{count.phase} {count.cleaned_flop} against {count.exact_flop}" for count in differing)
+        marks.append(f"profile_differs: FLOP of the profile against our own count: {said}")
+    return tuple(marks)
+
+
+def _forward(counts: Iterable[FlopCount], run: Run, counter: str) -> tuple[FlopCount, list[FlopCount]]:
+    """The total and the operators of one counter's forward pass at the run's batch size."""
+    mine = [c for c in counts if (c.cell_id, c.attempt, c.counter) == (run.cell_id, run.attempt, counter)]
+    here = [c for c in mine if c.scope == WHOLE and c.phase == "forward" and c.batch_size == run.batch_size]
+    broken = [c for c in (here or mine) if c.status != "ok" or c.flop is None]
+    if broken:
+        raise Unavailable(f"{counter}: {broken[0].reason or broken[0].status}")
+    totals = [c for c in here if not c.operator]
+    if len(totals) != 1:
+        raise Unavailable(f"{counter}: expected one forward total at batch {run.batch_size}, found {len(totals)}")
+    operators = [c for c in here if c.operator and counter in OPERATORS]
+    if counter in OPERATORS and not operators:
+        raise Unavailable(f"{counter}: no convolution or matrix product among its operators")
+    return totals[0], operators
+
+
+def _flop(count: FlopCount) -> int:
+    return count.flop or 0
+
+
+def _extrapolated(total: FlopCount) -> tuple[str, ...]:
+    if not total.extrapolated:
+        return ()
+    return (f"extrapolated: {total.counter} counted smaller batches, this one by an affine law",)
+
+
+def _may_hold_products(name: str) -> bool:
+    """Could this operator of a counter ("aten::add_", "ReLU6", "Tensor.relu") hold model FLOP? If unknown, it could."""
+    spelt = (name.replace("::", "."), f"aten.{name.rpartition('.')[2].lower()}")
+    kind = next(filter(None, map(kinds.kind_of, spelt)), "")
+    return kind in ("", *kinds.PRODUCTS)
+
+
+def _executed(counted: Counted, run: Run) -> tuple[str, ...]:
+    """The trace against one real step on the device, where the run recorded one: "kind/dtype" → model FLOP."""
+    if not run.executed:
+        return ()
+    traced = {f"{kind}/{dtype}": flop for (kind, dtype), flop in counted.flop_by_kind_dtype.items()}
+    differing = [key for key in sorted({*traced, *run.executed}) if traced.get(key) != run.executed.get(key)]
+    if not differing:
+        return ()
+    said = ", ".join(f"{key} {traced.get(key, 0)} against {run.executed.get(key, 0)}" for key in differing)
+    return (f"executed_differs: FLOP of the trace against one real step: {said}",)
+
+
+def _calls(operators: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} × {to_text(calls)}" for name, calls in sorted(operators.items()))

@@ -1,0 +1,67 @@
+"""How long a step takes, and each of its phases: one summary of a cell's timed blocks for each.
+
+Device time where every block has it, else wall time: one clock for all blocks, never a mixture. Phases were timed in a
+pass of their own, whose marks cost a little: their sum is near the whole step's time, not equal to it. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from analysis.stats.summary import Summary, summarise
+from results.records import PHASES, Run, Sample, StepTime, identity
+
+
+def block_means(blocks: Sequence[Sample]) -> tuple[str, list[float]]:
+    """("device" or "wall", seconds a step of each block)."""
+    on_device = [block.device_s for block in blocks if block.device_s is not None]
+    everywhere = len(on_device) == len(blocks)
+    times = on_device if everywhere else [block.wall_s for block in blocks]
+    means_s = [time_s / block.steps for time_s, block in zip(times, blocks, strict=True)]
+    return ("device" if everywhere else "wall"), means_s
+
+
+def whole_steps(samples: Sequence[Sample]) -> list[Sample]:
+    """The measured blocks of the cell's own whole steps, without those of warm-up, phases and other works."""
+    return [s for s in samples if s.part == "measure" and not s.phase and not s.work and s.steps > 0]
+
+
+def step_times(run: Run, samples: Sequence[Sample]) -> list[StepTime]:
+    """The rows of one cell: the whole step first, then its phases in their order. Empty for a cell without blocks.
+
+    samples: of this attempt alone.
+    """
+    rows = []
+    if blocks := whole_steps(samples):
+        rows.append(_row(run, "", blocks, None))
+    split = [s for s in samples if s.part == "phase" and not s.work and s.steps > 0]
+    timed = {phase: [s for s in split if s.phase == phase] for phase in PHASES}
+    timed = {phase: blocks for phase, blocks in timed.items() if blocks}
+    total_s = sum(_summary(blocks)[1].mean for blocks in timed.values())
+    return rows + [_row(run, phase, blocks, total_s) for phase, blocks in timed.items()]
+
+
+def _summary(blocks: Sequence[Sample]) -> tuple[str, Summary]:
+    clock, means_s = block_means(blocks)
+    return clock, summarise(means_s, [block.steps for block in blocks])
+
+
+def _row(run: Run, phase: str, blocks: Sequence[Sample], total_s: float | None) -> StepTime:
+    clock, summary = _summary(blocks)
+    return StepTime(
+        **identity(run, StepTime),
+        phase=phase,
+        clock=clock,
+        mean_s=summary.mean,
+        median_s=summary.median,
+        p5_s=summary.p5,
+        p95_s=summary.p95,
+        low_s=summary.low,
+        high_s=summary.high,
+        blocks=summary.n,
+        effective_blocks=summary.effective_n,
+        steps=sum(block.steps for block in blocks),
+        drift_ratio=summary.drift_ratio,
+        outliers=summary.outliers,
+        share_ratio=summary.mean / total_s if total_s else None,
+    )

@@ -1,0 +1,276 @@
+"""The fraction of a peak that training reaches: every numerator over every denominator, one row each.
+
+utilization = model FLOP of a step ÷ (step time × peak). Its interval is that of the step time; counts are exact and
+peaks are as published or measured, without an interval of their own. The methods one, batch and epoch divide the FLOP
+of their work by its own time, which was taken without a profiler. A ratio above 1 is kept and explained, never clamped,
+and an absent half of the fraction is a row with its reason. Pure: raw records in, rows out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean, variance
+
+from analysis.devices import telemetry
+from analysis.devices.precisions import TENSOR_UNITS
+from analysis.stats.summary import summarise
+from analysis.utilization.denominators import Denominator
+from analysis.utilization.numerators import PROFILED_METHODS, Numerator
+from analysis.utilization.step_times import block_means, whole_steps
+from analysis.utilization.work_times import WORKS_OF_METHODS, blocks_of, variant, work_times
+from results.errors import Unavailable
+from results.records import MEASURED, WORKS, Run, Sample, Telemetry, Utilization, WorkTime, identity
+
+__all__ = ["Measurement", "StepTime", "limits_seen", "measurement", "rows", "step_time", "variant"]
+
+EXACT = "exact"
+"""The method whose count is the step's own."""
+
+DRIFT_RATIO = 0.01
+"""Relative change of the step time within a cell from which it is worth a note."""
+
+HARMLESS_REASONS = ("gpu_idle", "applications_clocks_setting", "display_clock_setting")
+"""Event reasons that say nothing about a limit the device ran into."""
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """Mean time of one step with its 95 % interval, seconds; None where a single block gives none.
+
+    steps: how many were timed. drift: a note if the step became slower or faster while it was timed, else empty.
+    """
+
+    mean_s: float
+    low_s: float | None
+    high_s: float | None
+    steps: int
+    drift: str = ""
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What was observed of one cell: its row, the time of its step, and what telemetry says about the window.
+
+    power_w: energy of the window ÷ its length. A window also holds steps between the timed blocks, so that energy per
+    step is this power times the step time, never the energy over the timed steps.
+    works: work → its row of work_times.csv, of the works that the run's methods ask for.
+    one_clock_hz: mean SM clock over the blocks of one sample, which have a window of their own.
+    """
+
+    run: Run
+    time: StepTime | None
+    clock_hz: float | None = None
+    power_w: float | None = None
+    notes: tuple[str, ...] = ()
+    works: Mapping[str, WorkTime] = field(default_factory=dict)
+    one_clock_hz: float | None = None
+
+
+def measurement(run: Run, samples: Iterable[Sample], readings: Iterable[Telemetry]) -> Measurement:
+    """Summarises one cell's own samples and telemetry; those of other cells are left out.
+
+    Energy is what the run row says, else what the readings give for its window.
+    """
+    key = (run.cell_id, run.attempt)
+    timed = [sample for sample in samples if (sample.cell_id, sample.attempt) == key]
+    mine = [reading for reading in readings if (reading.cell_id, reading.attempt) == key]
+    time, works = step_time(timed), {row.work: row for row in work_times(run, timed)}
+    one_clock_hz = _clock_of(blocks_of(timed, "one"), mine)
+    start_s, end_s = run.window_start_s, run.window_end_s
+    if start_s is None or end_s is None or not end_s > start_s:
+        return Measurement(run, time, works=works, one_clock_hz=one_clock_hz)
+    clock_hz = telemetry.mean_sm_clock_hz(mine, start_s, end_s)
+    energy_j = run.energy_j if run.energy_j is not None else telemetry.energy(mine, start_s, end_s).joules
+    power_w = None if energy_j is None else energy_j / (end_s - start_s)
+    return Measurement(run, time, clock_hz, power_w, limits_seen(mine, start_s, end_s), works, one_clock_hz)
+
+
+def _clock_of(blocks: Sequence[Sample], readings: Sequence[Telemetry]) -> float | None:
+    """Mean SM clock from the first block's start to the last one's end; None without blocks or readings around them."""
+    if not blocks:
+        return None
+    end_s = max(block.start_s + block.wall_s for block in blocks)
+    return telemetry.mean_sm_clock_hz(readings, min(block.start_s for block in blocks), end_s)
+
+
+def step_time(samples: Sequence[Sample]) -> StepTime | None:
+    """Step time from the measured blocks of whole steps, weighted by their steps; None if there are none.
+
+    Device time where every block has it, else wall time: one clock for all blocks, never a mixture.
+    """
+    blocks = whole_steps(samples)
+    if not blocks:
+        return None
+    _, means_s = block_means(blocks)
+    steps = [block.steps for block in blocks]
+    summary = summarise(means_s, steps)
+    return StepTime(summary.mean, summary.low, summary.high, sum(steps), _drift(means_s, summary.drift_ratio))
+
+
+def _drift(means_s: Sequence[float], drift_ratio: float | None) -> str:
+    """A note on a drift of more than 1 % that stands out of the noise: heat, power or a neighbour.
+
+    Out of the noise: more than three standard errors of the difference between the first and the last third.
+    """
+    third = len(means_s) // 3
+    if drift_ratio is None or third < 2 or abs(drift_ratio) <= DRIFT_RATIO:
+        return ""
+    first, last = means_s[:third], means_s[-third:]
+    error_s = math.sqrt((variance(first) + variance(last)) / third)
+    if abs(fmean(last) - fmean(first)) <= 3 * error_s:
+        return ""
+    return f"drift: the last third of the blocks took {100 * drift_ratio:+.1f} % against the first"
+
+
+def limits_seen(readings: Sequence[Telemetry], start_s: float, end_s: float) -> tuple[str, ...]:
+    """One note for each event (throttle) reason that lowered clocks in the window, with its share of the polls."""
+    shares = telemetry.event_shares(readings, start_s, end_s) or {}
+    return tuple(
+        f"clock_limited: {reason} in {100 * share:.0f} % of polls"
+        for reason, share in shares.items()
+        if reason not in HARMLESS_REASONS
+    )
+
+
+def rows(
+    measured: Measurement, numerators: Iterable[Numerator], denominators: Sequence[Denominator]
+) -> list[Utilization]:
+    """utilization.csv of one cell: each numerator over each denominator, in order."""
+    numerators = list(numerators)
+    exact = next((each for each in numerators if each.method == EXACT and each.model_flop), None)
+    return [_row(measured, over, under, exact) for over in numerators for under in denominators]
+
+
+def _row(measured: Measurement, over: Numerator, under: Denominator, exact: Numerator | None) -> Utilization:
+    run, time = measured.run, _time_of(measured, over.method)
+    row = identity(run, Utilization)
+    row |= {"variant": variant(run), "method": over.method, "numerator_source": over.source}
+    row |= {"denominator": under.name, "model_flop": over.model_flop, "all_flop": over.all_flop}
+    row |= {"at_least_flop": over.at_least_flop, "unknown_calls": over.unknown_calls}
+    row |= {"unknown_time_ratio": over.unknown_time_ratio}
+    if time is not None and run.status in MEASURED:
+        row |= _rates(measured, over.method, time)
+    status, reason, fraction = _fraction(measured, over, under)
+    marks = (*_cell_marks(measured, over.method), *over.warnings, *_surprises(measured, fraction, over, under, exact))
+    return Utilization(**{**row, **fraction, "status": status, "reason": reason, "warnings": marks})
+
+
+def _time_of(measured: Measurement, method: str) -> StepTime | None:
+    """The time that belongs to a method's numerator: of a profiled method that of its work, else that of a step."""
+    if method not in PROFILED_METHODS:
+        return measured.time
+    work = measured.works.get(method)
+    if work is None or work.time_s is None:
+        return None
+    return StepTime(work.time_s, work.low_s, work.high_s, work.steps or 0)
+
+
+def _cell_marks(measured: Measurement, method: str) -> tuple[str, ...]:
+    """The warnings of a run, that it was a quick one, that its steps drifted and what held the clock down.
+
+    The last two were seen while the cell's own steps were timed; they say nothing of one sample. Nor does a warning
+    about one work ("one: …", "profile: last: …") say anything of a method that does not need it.
+    """
+    run, needed = measured.run, WORKS_OF_METHODS.get(method, ())
+    marks = tuple(mark for mark in run.warnings if _about(mark) in ("", *needed))
+    if run.quick and not any(mark.startswith("quick") for mark in marks):
+        marks += ("quick: measured for a fifth of the usual time",)
+    if method == "one":
+        return marks
+    drift = (measured.time.drift,) if measured.time is not None and measured.time.drift else ()
+    return (*marks, *drift, *measured.notes)
+
+
+def _about(mark: str) -> str:
+    """The work that a warning is about; "" if it is about the cell."""
+    word = mark.removeprefix("profile: ").partition(":")[0]
+    return word if word in WORKS else ""
+
+
+def _rates(measured: Measurement, method: str, time: StepTime) -> dict[str, float | None]:
+    """Time, items and energy: what does not depend on a count. Energy was taken over the cell's own steps alone."""
+    items, power_w = _items(measured, method), measured.power_w if method not in ("one", "epoch") else None
+    return {
+        "time_s": time.mean_s,
+        "time_low_s": time.low_s,
+        "time_high_s": time.high_s,
+        "items_per_s": items / time.mean_s if items else None,
+        "energy_per_item_j": power_w * time.mean_s / items if power_w is not None and items else None,
+    }
+
+
+def _items(measured: Measurement, method: str) -> float | None:
+    """Items in what a method counts: as many a sample as a step of the cell has."""
+    run, work = measured.run, measured.works.get(method)
+    if method not in PROFILED_METHODS or run.items_per_step is None:
+        return run.items_per_step
+    return None if work is None or work.items is None else work.items * run.items_per_step / run.batch_size
+
+
+def _fraction(
+    measured: Measurement, over: Numerator, under: Denominator
+) -> tuple[str, str, dict[str, float | str | None]]:
+    """Status, reason and the columns that hold the ratio, as far as its halves are known."""
+    run, time, flop = measured.run, _time_of(measured, over.method), over.model_flop
+    peak, source, absent = _peak(over, under)
+    known: dict[str, float | str | None] = {"peak_flop_per_s": peak, "peak_source": source}
+    if run.status not in MEASURED:
+        return run.status, run.reason, known
+    if time is None:
+        return *_untimed(measured, over.method), known
+    if flop is None:
+        return "unavailable", over.reason, known
+    known["achieved_flop_per_s"] = flop / time.mean_s
+    if peak is None:
+        return "unavailable", absent, known
+    known["utilization_ratio"] = flop / (time.mean_s * peak)
+    known["utilization_low_ratio"] = flop / (time.high_s * peak) if time.high_s else None
+    known["utilization_high_ratio"] = flop / (time.low_s * peak) if time.low_s and time.low_s > 0 else None
+    return *_standing(measured, over.method), known
+
+
+def _standing(measured: Measurement, method: str) -> tuple[str, str]:
+    """Status and reason of a fraction: of a profiled method those of its time, else those of the cell."""
+    work = measured.works.get(method)
+    if method not in PROFILED_METHODS or work is None:
+        return measured.run.status, measured.run.reason
+    return work.status, work.reason if work.status != "ok" else ""
+
+
+def _untimed(measured: Measurement, method: str) -> tuple[str, str]:
+    """Status and reason of a row whose numerator has no time."""
+    work = measured.works.get(method)
+    return ("invalid", "no measured block of steps") if work is None else (work.status, work.reason)
+
+
+def _peak(over: Numerator, under: Denominator) -> tuple[float | None, str, str]:
+    """Peak, its source, and why there is none."""
+    try:
+        return under.peak(over.flop_by_unit), under.source(over.flop_by_unit), ""
+    except Unavailable as fault:
+        return None, "", str(fault)
+
+
+def _surprises(
+    measured: Measurement,
+    fraction: Mapping[str, float | str | None],
+    over: Numerator,
+    under: Denominator,
+    exact: Numerator | None,
+) -> tuple[str, ...]:
+    """What a ratio above 1 means: the counter's fault where the exact count of the same steps stays at or below 1."""
+    ratio = fraction.get("utilization_ratio")
+    if not isinstance(ratio, float) or ratio <= 1:
+        return ()
+    by_exact = None if exact is None else _fraction(measured, exact, under)[2].get("utilization_ratio")
+    if over is not exact and isinstance(by_exact, float) and by_exact <= 1:
+        counts = f"by its count the cell reaches {ratio:.4g} × this peak, by the exact count {by_exact:.4g} ×"
+        return (f"counter_too_high: {over.source}: {counts}",)
+    if under.name == "ceiling":
+        return (f"ceiling_too_low: the cell reaches {ratio:.3g} × the measured ceiling",)
+    tensor = [unit for unit in TENSOR_UNITS if over.flop_by_unit.get(unit)]
+    if tensor:
+        return (f"above_one: {ratio:.3g} on {', '.join(tensor)} is an error in numerator or denominator",)
+    return (f"above_one: {ratio:.3g} without tensor units: a fast algorithm such as Winograd, or an error",)

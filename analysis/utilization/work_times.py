@@ -1,0 +1,216 @@
+"""How long one sample, one batch, the last batch and an epoch take, without a profiler and with one. Pure.
+
+Three times of an epoch stand side by side:
+
+* `time_s`: the full batch's mean × their number n + the last batch's mean. Both means come from blocks of their own,
+  so that their errors are independent: half width = √((n · h)² + l²), h and l being the half widths of the two means.
+  The full batch's error is the same in each of the n batches, which is why it grows with n and not with √n.
+* `profiled_time_s`: the same sum of steps that were timed, one by one, under torch.profiler.
+* `real_time_s`: the sum over the segments of one epoch that was run from end to end. The last segment holds the smaller
+  batch, whose step takes another time: it is in the sum and not in the spread. The other segments have M of the epoch's
+  S steps and a mean step time with half width h; steps that were not in them are taken to scatter as those that were,
+  so that the sum's half width is h · √(M · S), which is h · S for an epoch without a smaller batch.
+
+`agrees` says that two 95 % intervals have a point in common, no more. One clock for all blocks of a cell: device time
+where every one of them has it, else wall time. Not claimed: that an epoch from disk takes as long; see `--data`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from analysis.stats.summary import summarise
+from analysis.utilization.step_times import block_means
+from results.records import MEASURED, WORKS, Parameters, Run, Sample, WorkTime, identity, non_default, to_text
+
+WORKS_OF_METHODS = {"one": ("one",), "batch": ("batch",), "epoch": ("batch", "last", "epoch")}
+"""Method → the works it needs the time of."""
+
+_NO_VARIANT = {"model", "batch_size", "precision", "device", "repeat", "seed", "quick"}
+_NO_VARIANT |= {"methods", "counters", "target_ci_ratio", "epoch_images", "profile"}
+
+
+@dataclass(frozen=True)
+class Mean:
+    """A mean time and half of its 95 % interval, seconds. half_s is None where a single block gives none."""
+
+    mean_s: float
+    half_s: float | None = None
+
+    @property
+    def low_s(self) -> float | None:
+        return None if self.half_s is None else self.mean_s - self.half_s
+
+    @property
+    def high_s(self) -> float | None:
+        return None if self.half_s is None else self.mean_s + self.half_s
+
+
+def works_of(run: Parameters) -> tuple[str, ...]:
+    """The works that a run's methods ask for, in the order of WORKS; no `last` where the batches come out even."""
+    asked = {work for method in run.methods for work in WORKS_OF_METHODS.get(method, ())}
+    full, last = epoch_of(run)
+    absent = {"last"} if not last else set()
+    absent |= {"batch"} if not full and "batch" not in run.methods else set()
+    return tuple(work for work in WORKS if work in asked - absent)
+
+
+def epoch_of(run: Parameters) -> tuple[int, int]:
+    """(number of full batches, images of the last, smaller one; 0: there is none) of the run's epoch."""
+    return divmod(run.epoch_images, run.batch_size)
+
+
+def epoch_parts(run: Parameters) -> dict[str, int]:
+    """Work → how often an epoch does it: its full batches, and the last, smaller one if there is one."""
+    full, last = epoch_of(run)
+    return {work: times for work, times in (("batch", full), ("last", int(last > 0))) if times}
+
+
+def images_of(run: Parameters, work: str) -> int:
+    """Images that a work trains on."""
+    sizes = {"one": 1, "batch": run.batch_size, "last": run.epoch_images % run.batch_size, "epoch": run.epoch_images}
+    return sizes[work]
+
+
+def variant(run: Run) -> str:
+    """What sets this cell apart beside model, batch size, precision and device: "layout=channels_last"; else empty."""
+    other = {name: value for name, value in non_default(run.cell).items() if name not in _NO_VARIANT}
+    other |= other.pop("hyper", {})
+    return ", ".join(f"{name}={to_text(value)}" for name, value in other.items())
+
+
+def work_times(run: Run, samples: Sequence[Sample]) -> list[WorkTime]:
+    """A row for each work that the run's methods ask for; one without a time says why.
+
+    samples: of this attempt alone. Those of the works `one` and `last` name it; the batch's are the cell's own steps.
+    """
+    wanted = works_of(run)
+    if not wanted:
+        return []
+    blocks = _on_one_clock([s for s in samples if s.steps > 0 and not s.phase and s.part in ("measure", "profiled")])
+    plain = _times_of_works(run, [s for s in blocks if s.part == "measure"])
+    profiled = _times_of_works(run, [s for s in blocks if s.part == "profiled"])
+    real = _real_epoch(run, [s for s in blocks if s.part == "measure" and s.work == "epoch"])
+    return [_row(run, work, plain.get(work), profiled.get(work), real if work == "epoch" else None) for work in wanted]
+
+
+def blocks_of(samples: Sequence[Sample], work: str) -> list[Sample]:
+    """The measured blocks of one work, without a profiler."""
+    return [s for s in samples if s.part == "measure" and not s.phase and s.steps > 0 and _work(s) == work]
+
+
+def _work(sample: Sample) -> str:
+    return sample.work or "batch"
+
+
+def _on_one_clock(blocks: Sequence[Sample]) -> list[Sample]:
+    """The blocks with device times if every one has it, else without."""
+    everywhere = all(block.device_s is not None for block in blocks)
+    return list(blocks) if everywhere else [replace(block, device_s=None) for block in blocks]
+
+
+def _times_of_works(run: Run, blocks: Sequence[Sample]) -> dict[str, Mean]:
+    """Work → its mean, of those that have blocks; the epoch from its full and its last batch, if it has those."""
+    means = {}
+    for work in ("one", "batch", "last"):
+        if mine := [block for block in blocks if _work(block) == work]:
+            means[work] = _mean(mine)
+    epoch = _epoch(run, means)
+    return means if epoch is None else {**means, "epoch": epoch}
+
+
+def _mean(blocks: Sequence[Sample]) -> Mean:
+    _, means_s = block_means(blocks)
+    summary = summarise(means_s, [block.steps for block in blocks])
+    return Mean(summary.mean, None if summary.high is None else summary.high - summary.mean)
+
+
+def _epoch(run: Run, means: Mapping[str, Mean]) -> Mean | None:
+    """Full batches × their number + the last one. None if one of the two is needed and not there."""
+    parts = [(count, means.get(work)) for work, count in epoch_parts(run).items()]
+    known = [(count, mean) for count, mean in parts if mean is not None]
+    if not known or len(known) < len(parts):
+        return None
+    halves = [count * mean.half_s for count, mean in known if mean.half_s is not None]
+    half_s = math.hypot(*halves) if len(halves) == len(known) else None
+    return Mean(sum(count * mean.mean_s for count, mean in known), half_s)
+
+
+def _real_epoch(run: Run, segments: Sequence[Sample]) -> Mean | None:
+    """The sum of an epoch's segments, as the module's docstring derives it. None for an epoch that is not whole."""
+    full, last = epoch_of(run)
+    steps = full + bool(last)
+    ordered = sorted(segments, key=lambda segment: segment.index)
+    if not ordered or sum(segment.steps for segment in ordered) != steps:
+        return None
+    _, means_s = block_means(ordered)
+    total_s = sum(mean_s * segment.steps for mean_s, segment in zip(means_s, ordered, strict=True))
+    even = ordered[:-1] if last else ordered
+    half_s = _mean(even).half_s if even else None
+    inside = sum(segment.steps for segment in even)
+    return Mean(total_s, None if half_s is None else half_s * math.sqrt(inside * steps))
+
+
+def _row(run: Run, work: str, plain: Mean | None, profiled: Mean | None, real: Mean | None) -> WorkTime:
+    row = identity(run, WorkTime) | {"work": work, "variant": variant(run)}
+    status, reason = _standing(run, work, plain, profiled)
+    row |= {"status": status, "reason": reason}
+    if run.status not in MEASURED or plain is None:
+        return WorkTime(**row)
+    steps = sum(epoch_parts(run).values()) if work == "epoch" else 1
+    row |= {
+        "items": images_of(run, work),
+        "steps": steps,
+        "time_s": plain.mean_s,
+        "low_s": plain.low_s,
+        "high_s": plain.high_s,
+    }
+    if profiled is not None:
+        row |= {"profiled_time_s": profiled.mean_s, "profiled_low_s": profiled.low_s}
+        row |= {"profiled_high_s": profiled.high_s, "overhead_ratio": profiled.mean_s / plain.mean_s - 1}
+    if real is not None:
+        row |= {"real_time_s": real.mean_s, "real_low_s": real.low_s, "real_high_s": real.high_s}
+        row |= {"agrees": _overlap(plain, real)}
+    return WorkTime(**row)
+
+
+def _standing(run: Run, work: str, plain: Mean | None, profiled: Mean | None) -> tuple[str, str]:
+    """Status and reason of a row: a failed cell's own; `unavailable` without a time; else whether it converged."""
+    if run.status not in MEASURED:
+        return run.status, run.reason
+    if plain is None:
+        return "unavailable", _why_not(run, work) or f"no measured block of {_needs(run, work)}"
+    unrun = f"not run from end to end: {run.unprofiled[work]}" if work == "epoch" and work in run.unprofiled else ""
+    if wide := _wide(run, work):
+        return "not_converged", "; ".join(filter(None, (wide, unrun)))
+    if profiled is None:
+        return "ok", f"note: no profiled time: {_why_not(run, work) or 'no step was timed'}"
+    return "ok", f"note: {unrun}" if unrun else ""
+
+
+def _wide(run: Run, work: str) -> str:
+    """Why a work's time did not converge; "" if it did. The cell tells the batch's, its warnings those of others."""
+    if work == "epoch":
+        return "; ".join(f"{part}: {why}" for part in epoch_parts(run) if (why := _wide(run, part)))
+    if work == "batch":
+        return "" if run.status == "ok" else run.reason or run.status
+    return next((mark.removeprefix(f"{work}: ") for mark in run.warnings if mark.startswith(f"{work}: ")), "")
+
+
+def _why_not(run: Run, work: str) -> str:
+    """What the run says about a work, of an epoch also about the batches that make it."""
+    parts = ("epoch", "batch", "last") if work == "epoch" else (work,)
+    return next((str(run.unprofiled[part]) for part in parts if run.unprofiled.get(part)), "")
+
+
+def _needs(run: Run, work: str) -> str:
+    return "its full or its last batch" if work == "epoch" and epoch_of(run)[1] else work
+
+
+def _overlap(a: Mean, b: Mean) -> bool | None:
+    """Whether two intervals have a point in common; None where one has none."""
+    if a.half_s is None or b.half_s is None:
+        return None
+    return abs(a.mean_s - b.mean_s) <= a.half_s + b.half_s
