@@ -5,11 +5,11 @@
 
 Each count runs in a process of its own, forked from one that has all counters imported, ours too: the least wall time
 of the repeats, without the process's start and the building of the model, and the growth of its peak memory. Ours is
-`measure.fast_count`, forward and backward of the training model; the others count what they can (`passes`), as their
-users run them: on real tensors, and on meta tensors where they run there. Ratios are to ours in the same run. Goal:
-above 1 in both, for every counter that gives both passes too; exits 1 where it is missed. Counters of the forward pass
-alone are listed with the same ratio, and compared with nothing: they leave half of the question out. `--counters both`
-leaves them out, and prints a line a model; `all` are torchvision's classification models.
+`measure.fast_count.fast_count`, forward and backward of the training model; the others count what they can (`passes`),
+as their users run them: on real tensors, and on meta tensors where they run there. Ratios are to ours in the same run.
+Goal: above 1 in both, for every counter that gives both passes too; exits 1 where it is missed. Counters of the forward
+pass alone are listed with the same ratio, and compared with nothing: they leave half of the question out. `--counters
+both` leaves them out, and prints a line a model; `all` are torchvision's classification models.
 
 Not claimed: that they count right, or as much; and the times of a busy machine are only comparable with one another.
 """
@@ -26,10 +26,10 @@ from typing import Any
 
 from benchmarks.overhead import machine
 from benchmarks.zoo import PRELOADED
-from measure import processes
-from measure.counters.isolate import count_isolated
-from measure.counters.registry import COUNTERS
-from measure.fast_count import fast_count
+from measure.counters.harness.isolation import count_isolated
+from measure.counters.harness.registry import COUNTERS
+from measure.device import processes
+from measure.fast_count.fast_count import fast_count
 from results.records import WHOLE, FlopCount
 
 OURS = "fast_count"

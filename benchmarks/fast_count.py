@@ -30,9 +30,9 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.overhead import machine
-from measure.counters.running import summed
-from measure.fast_count import clear_cache, fast_count
-from measure.predict.executed import traced
+from measure.fast_count.fast_count import clear_cache, fast_count
+from measure.fast_count.reference import traced
+from measure.model.run import summed
 from workloads import vision
 from workloads.catalogue import ENTRIES
 

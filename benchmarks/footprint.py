@@ -9,10 +9,10 @@
     python -m benchmarks.footprint --speed
 
 Each step runs in a process of its own: predicted on fake tensors, then run twice and measured in the second
-(`measure/allocations.py`), then again under MemTracker. Rows go to checked.csv as they come; one that was stopped goes
-on. Bytes repeat exactly, whatever else the machine does. `--write` makes the page from the rows of DIR. `--again` makes
-the predictions of DIR's rows again, with the code as it is, and names those that differ. `--published` makes the
-predictions of what others measured (`analysis/footprint/step/published_memory.csv`) and writes published.csv.
+(`measure/profiler/allocations.py`), then again under MemTracker. Rows go to checked.csv as they come; one that was
+stopped goes on. Bytes repeat exactly, whatever else the machine does. `--write` makes the page from the rows of DIR.
+`--again` makes the predictions of DIR's rows again, with the code as it is, and names those that differ. `--published`
+makes the predictions of what others measured (`analysis/footprint/step/published_memory.csv`) and writes published.csv.
 `--speed` tells what the analysis takes beyond the trace: processor seconds, least of three.
 """
 

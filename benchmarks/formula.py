@@ -77,7 +77,7 @@ def analysed(model: str, clock: Callable[[], float]) -> Timing:
     from analysis.formula.algebra.evaluate import rows
     from analysis.formula.derivation import derive as symbolic
     from analysis.formula.derivation import totals as formula
-    from measure.collector import collector_off
+    from measure.model.garbage_collector import collector_off
     from runners.counted import get
     from runners.formula_points import Subject, axes, limits, names_of, sampler, smallest
 
@@ -106,7 +106,7 @@ def _warm() -> None:
     """Imports that torch and sympy put off until something is used: none of a model's own work."""
     import sympy
 
-    from measure.operations import fake_mode, trace_step  # noqa: F401
+    from measure.operations.tracer import fake_mode, trace_step  # noqa: F401
     from workloads.training import OPTIMIZERS, TrainingStep  # noqa: F401
 
     sympy.Add(*sympy.symbols("x y z"))  # imports tensors and permutations

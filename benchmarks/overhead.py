@@ -25,11 +25,11 @@ from statistics import median
 import torch
 
 from analysis.stats.summary import median_interval
-from measure.clocks import Clock, clock_for
-from measure.environment import cpu_name, package_version
-from measure.protocols import Protocol
-from measure.ranges import Ranges
-from measure.timing import measure_blocks, step_time_s, warm_up
+from measure.device.environment import cpu_name, package_version
+from measure.timing.blocks import measure_blocks, step_time_s, warm_up
+from measure.timing.clocks import Clock, clock_for
+from measure.timing.profiler_ranges import Ranges
+from measure.timing.protocols import Protocol
 from workloads import vision
 from workloads.training import OPTIMIZERS, TrainingStep
 

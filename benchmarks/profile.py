@@ -34,10 +34,10 @@ import torch
 import torchvision
 
 from analysis.devices.precisions import PRECISIONS
-from measure.fake import fake_copy, fake_mode
-from measure.step_model import ModelStep, traced_on_fakes
-from measure.step_profile import profile_step
-from measure.step_table import module_rows, operation_rows
+from measure.fake.mode import fake_copy, fake_mode
+from measure.profile.rows import module_rows, operation_rows
+from measure.profile.step_kinds import ModelStep, traced_on_fakes
+from measure.profile.step_profile import profile_step
 
 BESIDE = {
     "ours, forward": "forward, no gradients",

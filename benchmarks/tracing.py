@@ -30,7 +30,7 @@ import torch
 import torchvision
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from measure.operations import StepParts, clear_cache, fake_mode, to_fake, trace_step
+from measure.operations.tracer import StepParts, clear_cache, fake_mode, to_fake, trace_step
 from workloads import vision
 from workloads.training import OPTIMIZERS, TrainingStep
 

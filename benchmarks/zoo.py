@@ -130,8 +130,8 @@ def _rows(directory: Path, pattern: str) -> Iterator[dict[str, str]]:
 
 
 def _count(models: Sequence[str], batches: Sequence[int], options: Namespace) -> None:
-    from measure import processes
-    from measure.counters.registry import COUNTERS
+    from measure.counters.harness.registry import COUNTERS
+    from measure.device import processes
     from runners.count import Uncounted, count
 
     processes.context(PRELOADED)

@@ -1,4 +1,5 @@
-"""By which numbers a cell is measured until it is done (`measure/protocols.py`), as its rows can be asked for them."""
+"""By which numbers a cell is measured until it is done (`measure/timing/protocols.py`), as its rows can be asked for
+them."""
 
 from __future__ import annotations
 

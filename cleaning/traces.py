@@ -84,7 +84,8 @@ class CleanedTrace:
 
 
 def clean(calls: pd.DataFrame, kernels: pd.DataFrame, source: str) -> CleanedTrace:
-    """An attributed recording (columns of measure.traces.recording), cleaned. source: kineto, nsys, pyprof, cupti.
+    """An attributed recording (columns of measure.trace.attribution.recording), cleaned. source: kineto, nsys, pyprof,
+    cupti.
 
     The order of rows does not matter. Raises Inconsistent for calls that contradict each other.
     """

@@ -35,7 +35,7 @@ on fake tensors, which have sizes and no memory. `--format table|csv|json`; `--o
   output lives until the next one is there, as in a loop. `--checkpoint`, `--frozen`: as in [models](models.md).
 * `--device cuda` (the default): optimizers work on all parameters at once (PyTorch's `foreach`), which takes up to
   one more copy of the parameters, autocast takes softmax, normalisation, losses and powers to float32, and dropout
-  keeps a mask of a byte an element (`measure/cuda_rules.py`); `--device cpu`: one parameter after the other, and a
+  keeps a mask of a byte an element (`measure/operations/cuda_dispatch.py`); `--device cpu`: one parameter after the other, and a
   CPU's autocast and dropout.
 * **Allocated** and **reserved**: the storages taken through the published rules of PyTorch's caching allocator
   (blocks of 512 bytes, segments of 2 and 20 MiB; `analysis/footprint/step/caching_allocator.py`): bounds above the live bytes.

@@ -49,7 +49,7 @@ LESSONS = """What they show, as far as they go:
   them; with them it is 5 % more and 1 % less. Not explained is ResNet-50 at batch 1, from a picture without the
   device's name: spikes of 129 MiB where the largest allowance is 37.
 * **Autocast and dropout** keep on CUDA what they do not on a CPU. With a CPU's rules DeiT base came out 35 % too low,
-  with CUDA's (`measure/cuda_rules.py`) 19 %: torch 1.7.1 kept more of attention than today's.
+  with CUDA's (`measure/operations/cuda_dispatch.py`) 19 %: torch 1.7.1 kept more of attention than today's.
 * **Reserved** bytes with the allowance are above what was reserved where nothing ran but the step: by 6 % on the A100,
   whose convolutions of 1 × 1 take less than is allowed for; by 1 % on an AMD device without one; by 23 % after a
   forward pass at batch 1, where a fused kernel ran with less than Winograd's transforms. They are 5 to 7 % below where

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from analysis.devices.precisions import PRECISIONS
 from analysis.devices.telemetry import Reading, mean_sm_clock_hz
-from measure.trials import CACHE, ESSENTIAL, SPENT, Trial, titled
+from measure.ceiling.trials import CACHE, ESSENTIAL, SPENT, Trial, titled
 from results.records import Ceiling
 from runners.ceiling_tasks import Timed
 from runners.fault import Fault

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from analysis.devices.precisions import PRECISIONS
-from measure.trials import Move, Trial, moves, sweep
+from measure.ceiling.trials import Move, Trial, moves, sweep
 from results.records import Ceiling
 
 if TYPE_CHECKING:
-    from measure.ceilings import Bench
+    from measure.ceiling.ceilings import Bench
 
 ANY = "fp32"
 """The flags under which copies and launches are timed; no copy depends on them."""
@@ -45,7 +45,8 @@ def plan(blank: Ceiling) -> list[Trial]:
 
 def copies(device: str) -> list[Move]:
     """Copies and triads to try on this device."""
-    from measure import bandwidth, environment
+    from measure.ceiling import bandwidth
+    from measure.device import environment
 
     memory_bytes = environment.device_facts(device)["memory_bytes"] or 0
     return moves(device.partition(":")[0], bandwidth.last_cache_bytes(device), memory_bytes)
@@ -53,7 +54,7 @@ def copies(device: str) -> list[Move]:
 
 def views(device: str) -> tuple[str, ...]:
     """From where launches are timed on this device."""
-    from measure import launches
+    from measure.ceiling import launch_overhead as launches
 
     return launches.operations(device)
 
@@ -66,7 +67,7 @@ def kernel(blank: Ceiling, trial: Trial, share_s: float) -> Timed:
 
 def copy(blank: Ceiling, move: Move, share_s: float) -> Timed:
     """The row of one copy or triad."""
-    from measure import bandwidth
+    from measure.ceiling import bandwidth
 
     with _bench(blank, share_s) as bench:
         return _timed(bench, bandwidth.row(bench, blank, move, 1))
@@ -74,7 +75,7 @@ def copy(blank: Ceiling, move: Move, share_s: float) -> Timed:
 
 def launch(blank: Ceiling, view: str, share_s: float) -> Timed:
     """The row of launches, seen from the device or from the host."""
-    from measure import launches
+    from measure.ceiling import launch_overhead as launches
 
     with _bench(blank, share_s) as bench:
         return _timed(bench, launches.row(bench, blank, view, 1))
@@ -89,9 +90,9 @@ def _bench(blank: Ceiling, share_s: float) -> Iterator[Bench]:
     """A bench for the blank's device, precision and threads, until its share of time is over."""
     import torch
 
-    from measure import precision as flags
-    from measure.ceilings import DTYPES, Bench
-    from measure.timing import clock_for
+    from measure.ceiling.ceilings import DTYPES, Bench
+    from measure.device import apply_precision as flags
+    from measure.timing.blocks import clock_for
 
     policy, device = PRECISIONS[blank.precision or ANY], blank.device
     flags.supported(policy, device)
@@ -109,8 +110,8 @@ def _bench(blank: Ceiling, share_s: float) -> Iterator[Bench]:
 
 
 def quick(device: str, precisions: tuple[str, ...], budget_s: float) -> list[Ceiling]:
-    """What a profile needs, in one call (measure.machine)."""
-    from measure.clocks import clock_for
-    from measure.machine import measure_machine
+    """What a profile needs, in one call (measure.ceiling.quick)."""
+    from measure.ceiling.quick import measure_machine
+    from measure.timing.clocks import clock_for
 
     return measure_machine(device, precisions, clock_for(device), budget_s)

@@ -22,8 +22,8 @@ from runners.plan import hyper
 if TYPE_CHECKING:
     import torch
 
-    from measure.operations import FakeMode, StepParts, Trace
-    from measure.protocols import Protocol
+    from measure.operations.tracer import FakeMode, StepParts, Trace
+    from measure.timing.protocols import Protocol
     from workloads.base import Batch, Workload
 
 
@@ -59,8 +59,8 @@ _LEFT: list[passes.Subject] = []
 
 def ceilings(sitting: str, device: str, precision: str, budget_s: float) -> list[Ceiling]:
     """What single kernels reach on this device in this precision."""
-    from measure.ceilings import measure_ceilings
-    from measure.timing import clock_for
+    from measure.ceiling.ceilings import measure_ceilings
+    from measure.timing.blocks import clock_for
 
     return measure_ceilings(sitting, device, PRECISIONS[precision], clock_for(device), budget_s)
 
@@ -70,7 +70,7 @@ def reference_trace(cell: Cell) -> Traced:
 
     Raises ValueError if the model cannot take these sizes, RuntimeError if memory or a device gives out.
     """
-    from measure.operations import trace
+    from measure.operations.tracer import trace
     from runners.worker import classify
 
     try:
@@ -88,7 +88,7 @@ def _traced_parts(cell: Cell, mode: FakeMode | None) -> StepParts:
 
     import torch
 
-    from measure.operations import StepParts, to_fake
+    from measure.operations.tracer import StepParts, to_fake
 
     workload = _workload(cell)
     torch.manual_seed(cell.seed)  # what data decides (detection) repeats
@@ -126,8 +126,8 @@ def prepare(cell: Cell) -> Prepared:
     """
     import torch
 
-    from measure import precision as flags
-    from measure.timing import clock_for
+    from measure.device import apply_precision as flags
+    from measure.timing.blocks import clock_for
 
     policy = PRECISIONS[cell.precision]
     device = torch.device(cell.device)
@@ -153,8 +153,8 @@ def prepare(cell: Cell) -> Prepared:
 
 def measure(cell: Cell, protocol: Protocol) -> Measured:
     """Train the cell's model for real, and time it by `protocol`. What it leaves is for `measure_work`."""
-    from measure import precision as flags
-    from measure.operations import trace_step
+    from measure.device import apply_precision as flags
+    from measure.operations.tracer import trace_step
 
     _LEFT.clear()
     made = prepare(cell)
@@ -200,7 +200,7 @@ def measure_work(cell_id: str, work: str) -> passes.Found:
 
 def _step_s(blocks: Iterable[Any]) -> float:
     """The mean time of a step over the measured blocks."""
-    from measure.timing import step_time_s
+    from measure.timing.blocks import step_time_s
 
     timed = [block for block in blocks if block.part == "measure"]
     return float(sum(step_time_s(block) * block.steps for block in timed) / sum(block.steps for block in timed))
@@ -210,9 +210,9 @@ def _timed(cell: Cell, step: Any, clock: Any, protocol: Protocol, found: dict[st
     """Warm up, measure, split into phases; with memory and loss read where nothing is timed."""
     import torch
 
-    from measure import neighbours
-    from measure.ranges import Ranges
-    from measure.timing import measure_blocks, measure_phases, warm_up
+    from measure.device import cpu_contention
+    from measure.timing.blocks import measure_blocks, measure_phases, warm_up
+    from measure.timing.profiler_ranges import Ranges
 
     on_cuda = cell.device.startswith("cuda")
     ranges = Ranges(enabled=on_cuda)
@@ -225,7 +225,7 @@ def _timed(cell: Cell, step: Any, clock: Any, protocol: Protocol, found: dict[st
     with ranges.cell(passes.name_of(cell)):
         warm = warm_up(ranged, clock, protocol)
         retries = _allocation_retries(cell.device)
-        others = neighbours.Neighbours()
+        others = cpu_contention.Neighbours()
         timing = measure_blocks(ranged, clock, protocol, warm.step_s)
         others_ratio = others.used_ratio()
         phases = measure_phases(ranged, clock, protocol, timing.summary.mean)
@@ -234,7 +234,7 @@ def _timed(cell: Cell, step: Any, clock: Any, protocol: Protocol, found: dict[st
         warnings.append(f"not_steady: warming up ended at its cap of {protocol.warm_cap_s:.3g} s")
     if _allocation_retries(cell.device) > retries:
         warnings.append("allocation_retries: the caching allocator freed and asked again while timing")
-    if busy := neighbours.warning(others_ratio):
+    if busy := cpu_contention.warning(others_ratio):
         warnings.append(busy)
     last_loss = _loss(step)
     if not math.isfinite(last_loss):

@@ -30,8 +30,8 @@ from results.records.characterization import (
 if TYPE_CHECKING:
     import torch
 
-    from measure.recorded_steps import Recorded, Timed
-    from measure.step_model import ModelStep
+    from measure.profile.step_kinds import ModelStep
+    from measure.profile.step_series import Recorded, Timed
     from workloads.base import Batch, Workload
 
 JOINED_STEPS = 3
@@ -63,9 +63,9 @@ def record(request: Request) -> Characterization:
     import torch
 
     from analysis.devices.precisions import PRECISIONS
-    from measure import precision as flags
-    from measure.recorded_steps import record as recorded
-    from measure.step_state import naming_faults
+    from measure.device import apply_precision as flags
+    from measure.profile.model_guard import naming_faults
+    from measure.profile.step_series import record as recorded
 
     asked = request.recording
     device = torch.device(asked.device)
@@ -128,7 +128,7 @@ def _built(request: Request, device: torch.device) -> tuple[Workload, torch.nn.M
 
 
 def _step(workload: Workload, model: torch.nn.Module, batch: Batch, request: Request, policy: Any) -> ModelStep:
-    from measure.step_model import ModelStep
+    from measure.profile.step_kinds import ModelStep
     from runners.profiled import DETECTION
     from workloads.training import OPTIMIZERS
 
@@ -155,8 +155,8 @@ def _compiled(step: ModelStep, asked: Recording) -> ModelStep:
 def _traced(step: ModelStep) -> tuple[Any, int | None, str]:
     """The exact operations of the step, the most bytes that live at once, and what there is to say of them."""
     from analysis.footprint.step.live_bytes import footprint
-    from measure.operations import trace_step
-    from measure.step_model import traced_on_fakes
+    from measure.operations.tracer import trace_step
+    from measure.profile.step_kinds import traced_on_fakes
 
     trace, why = traced_on_fakes(step) if step.device_type == "cpu" else (None, "")
     if trace is None:
@@ -171,7 +171,7 @@ def _traced(step: ModelStep) -> tuple[Any, int | None, str]:
 
 
 def _rows(number: int, found: Recorded, cuda: bool) -> Characterization:
-    from measure.typed_steps import tags_of, typed_steps
+    from measure.profile.typed_steps import tags_of, typed_steps
 
     steps = [*_plain(number, WARM_UP, found.warm_up), *_plain(number, PLAIN, found.plain)]
     times = []
@@ -225,7 +225,7 @@ def _costs(
     asked: Recording, found: Recorded, trace: Any, model: torch.nn.Module, joined: Sequence[int]
 ) -> tuple[OperationCost, ...]:
     """The operations of a step, those of one name, phase and module together; their times from the steps `joined`."""
-    from measure.step_profile import Told, table_of
+    from measure.profile.step_profile import Told, table_of
 
     told = Told(asked.workload, asked.batch_size, asked.device, asked.precision)
     profile = table_of(found.profile, trace, model, told, only=joined)
@@ -261,14 +261,14 @@ def _classes(model: torch.nn.Module) -> dict[str, str]:
 
 
 def _alone(asked: Recording, step: ModelStep) -> tuple[AloneTime, ...]:
-    from measure.alone import alone
+    from measure.profile.micro_benchmark import alone
 
     return tuple(AloneTime(recording=asked.recording, **vars(each)) for each in alone(step, asked.device))
 
 
 def _energy_of(device: str) -> Any:
     """A reader of the device's energy counter in J; one of None where there is none."""
-    from measure.telemetry import open_device
+    from measure.device.telemetry import open_device
     from results.errors import Unavailable
 
     try:

@@ -22,9 +22,9 @@ from typing import Any
 from analysis.devices import peaks
 from analysis.devices.telemetry import EVENT_REASONS
 from analysis.utilization.utilization import HARMLESS_REASONS
-from measure import environment
-from measure.counters.registry import COUNTERS, install_line
-from measure.telemetry import DeviceTelemetry, open_device
+from measure.counters.harness.registry import COUNTERS, install_line
+from measure.device import environment
+from measure.device.telemetry import DeviceTelemetry, open_device
 from results.errors import Unavailable, one_line
 from runners.devices import BUSY_LOAD_RATIO
 
@@ -267,7 +267,8 @@ def telemetry_checks(device: str = "cuda:0", opens: Callable[[str], DeviceTeleme
 
 
 def state_checks(state: Mapping[str, Any]) -> Iterator[Check]:
-    """The GPU's state before a run, by the keys of `measure.telemetry.state_before`; what is not known has no line."""
+    """The GPU's state before a run, by the keys of `measure.device.telemetry.state_before`; what is not known has no
+    line."""
     others = state["other_processes"]
     if others is None:
         yield Check("other users", "warn", "unknown", "work of others on this GPU cannot be seen")

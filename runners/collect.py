@@ -14,7 +14,7 @@ from typing import Any
 
 from analysis.devices.precisions import PRECISIONS, unit_of
 from analysis.utilization.work_times import works_of
-from measure.protocols import Protocol
+from measure.timing.protocols import Protocol
 from results.errors import Inconsistent, StoreFault
 from results.records import MEASURED, Cell, ProfiledOperation, Record, Run, Sample, Telemetry, digest
 from results.store.layout import profile_file

@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(options: Namespace) -> int:
     check_models(options.models, options)
     counters = _counters(options.counters)
-    from measure.counters.isolate import prepare
+    from measure.counters.harness.isolation import prepare
     from runners import count_told, files
 
     if options.out is not None:
@@ -85,7 +85,7 @@ def _laws(model: str, options: Namespace, counters: Sequence[str]) -> list[tuple
 
 def _counters(asked: Sequence[str]) -> tuple[str, ...]:
     """The counters in the registry's order; our own for the exact count. Raises Mistake for a name of none."""
-    from measure.counters.registry import COUNTERS
+    from measure.counters.harness.registry import COUNTERS
 
     for name in asked:
         if name not in (*COUNTERS, EXACT, "all"):
@@ -98,7 +98,7 @@ def _counters(asked: Sequence[str]) -> tuple[str, ...]:
 
 def count(model: str, options: Namespace, counters: Sequence[str], sizes: Sequence[int]) -> list[Counted]:
     """The account of one model at each batch size. Raises Uncounted where it cannot be built or run."""
-    from measure.counters.isolate import count_isolated, record_isolated
+    from measure.counters.harness.isolation import count_isolated, record_isolated
 
     hyper = hyper_of(options)
     alone = tuple(counters) == (OWN,) and not (options.ratios or options.detail or options.out)  # these need operations
@@ -126,7 +126,7 @@ def _named(model: str, reason: str) -> str:
 def _exactly(model: str, hyper: dict[str, Any], options: Namespace, sizes: Sequence[int]) -> list[Counted]:
     """The fast count alone; nothing where it does not have the answer, and the model has to be recorded."""
     from cleaning.accounts.causes import CAUSES
-    from measure.counters.isolate import count_isolated
+    from measure.counters.harness.isolation import count_isolated
     from reports.accounts import Counted
 
     passing(f"{model}: counting")

@@ -19,8 +19,8 @@ from results.records import FlopCount, Operation
 if TYPE_CHECKING:
     import torch
 
-    from measure.fake import FakeMode
-    from measure.operations import StepParts
+    from measure.fake.mode import FakeMode
+    from measure.operations.tracer import StepParts
     from workloads.base import Workload
 
 FACTORY, TRAINER, FAST = "runners.counted:get", "runners.counted:training", "runners.counted:exact"
@@ -106,7 +106,7 @@ def exact(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, bat
 
     Raises Unavailable for a model whose course it cannot predict.
     """
-    from measure.fast_count import fast_count
+    from measure.fast_count.fast_count import fast_count
 
     found = fast_count(model, inputs, train=True)
     blank = FlopCount(
@@ -128,8 +128,8 @@ def training(workload: Workload, batch_size: int) -> tuple[Operation, ...]:
 
     Raises Unavailable, ValueError or RuntimeError where the model cannot be trained at this batch.
     """
-    from measure.fake import NOT_ON_FAKE, fake_mode
-    from measure.operations import trace_step
+    from measure.fake.mode import NOT_ON_FAKE, fake_mode
+    from measure.operations.tracer import trace_step
 
     try:
         mode = fake_mode()
@@ -147,8 +147,8 @@ def training(workload: Workload, batch_size: int) -> tuple[Operation, ...]:
 def _parts(workload: Workload, batch_size: int, mode: FakeMode | None) -> StepParts:
     import torch
 
-    from measure.fake import to_fake
-    from measure.operations import StepParts
+    from measure.fake.mode import to_fake
+    from measure.operations.tracer import StepParts
     from workloads.training import OPTIMIZERS, TrainingStep
 
     model = workload.build(**workload.hyper).train()

@@ -5,8 +5,8 @@ Each counter runs in a process of its own. Batches that are too large to count a
 
 from __future__ import annotations
 
-from measure.counters.batch_law import extrapolate
-from measure.counters.isolate import batches_to_count, count_isolated
+from measure.counters.harness.batch_law import extrapolate
+from measure.counters.harness.isolation import batches_to_count, count_isolated
 from results.records import Cell, FlopCount, digest
 from runners.plan import hyper
 from workloads.catalogue import factory

@@ -214,7 +214,7 @@ def checks_csv(lines: list[Check]) -> None:
 
 def checks_json(lines: list[Check]) -> None:
     """One document: the verdict, the lines, and the environment as the manifest records it."""
-    from measure.environment import environment
+    from measure.device.environment import environment
     from runners.checks import is_fit
 
     document = {"fit": is_fit(lines), "checks": [_as_row(line) for line in lines], "environment": environment()}

@@ -17,8 +17,8 @@ from runners.exits import FAILED, exit_code, guarded
 from runners.files import writing
 
 if TYPE_CHECKING:
-    from measure.counters.faults.fault import Fault
-    from measure.counters.faults.running import Outcome
+    from measure.counters.faults.catalogue.fault import Fault
+    from measure.counters.faults.catalogue.running import Outcome
 
 DESCRIPTION = "Which known faults of counters does the installed version of each still have? Needs no GPU."
 EPILOG = "What each fault is, with the right values derived: docs/counter-faults.md"
@@ -27,7 +27,7 @@ EPILOG = "What each fault is, with the right values derived: docs/counter-faults
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command. 0: all was run, or there was nothing to run; 1: a reproduction gave nothing; 2: the caller's
     mistake; 3: the page could not be written."""
-    from measure.counters.faults.catalogue import COUNTERS
+    from measure.counters.faults.catalogue.catalogue import COUNTERS
 
     options = _parser(tuple(COUNTERS)).parse_args(arguments)
     return guarded(lambda: _run(options) if options.write is None else _write(options.write))
@@ -35,8 +35,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(options: Any) -> int:
     """Runs what was asked for and prints it; the exit code."""
-    from measure.counters.faults.catalogue import COUNTERS, faults_of
-    from measure.counters.faults.running import run
+    from measure.counters.faults.catalogue.catalogue import COUNTERS, faults_of
+    from measure.counters.faults.catalogue.running import run
 
     outcomes: list[Outcome] = []
     faults: dict[tuple[str, str], Fault] = {}
@@ -83,8 +83,8 @@ def _show(rows: Sequence[Mapping[str, Any]], form: str, detail: bool) -> None:
 
 def _table(rows: Sequence[Mapping[str, Any]], detail: bool) -> str:
     """A line for each counter; then one for each fault, or for each that is not as the catalogue has it."""
-    from measure.counters.faults.page import value
-    from measure.counters.faults.running import STATUSES
+    from measure.counters.faults.catalogue.page import value
+    from measure.counters.faults.catalogue.running import STATUSES
 
     lines = [f"{'counter':<18} {'version':<20} {'  '.join(STATUSES)}"]
     for counter in dict.fromkeys(row["counter"] for row in rows):
@@ -107,7 +107,7 @@ def _table(rows: Sequence[Mapping[str, Any]], detail: bool) -> str:
 
 def _write(path: Path) -> int:
     """Makes the page, in a directory that is there; runs nothing. Raises StoreFault."""
-    from measure.counters.faults.page import page
+    from measure.counters.faults.catalogue.page import page
 
     with writing(path):
         path.write_text(page(), encoding="utf-8")

@@ -20,7 +20,7 @@ def check(asked: Asked, batch_size: int, device: str) -> Checked:
     from analysis.footprint.step.caching_allocator import replay
     from analysis.footprint.step.live_bytes import footprint
     from analysis.footprint.step.workspaces import allowance, where_there_is_room
-    from measure import allocations
+    from measure.profiler import allocations
 
     step = traced(asked, batch_size)
     found = footprint(step.operations, step.storages)
@@ -66,7 +66,7 @@ def check(asked: Asked, batch_size: int, device: str) -> Checked:
 
 def _on_cuda(make: Any, device: str) -> dict[str, Any]:
     from analysis.footprint.step.allocator_history import rows
-    from measure.allocations import on_cuda
+    from measure.profiler.allocations import on_cuda
 
     counters, snapshot = on_cuda(make, device)
     index = int(device.partition(":")[2] or 0)

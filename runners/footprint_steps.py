@@ -18,8 +18,8 @@ from results.records import Operation, Storage
 from runners.counted import LARGEST_REAL
 
 if TYPE_CHECKING:
-    from measure.fake import FakeMode
-    from measure.operations import StepParts, Trace
+    from measure.fake.mode import FakeMode
+    from measure.operations.tracer import StepParts, Trace
 
 NONE = "none"
 """The optimizer of a step that makes gradients alone."""
@@ -56,8 +56,8 @@ class Traced:
 
 def traced(asked: Asked, batch_size: int) -> Traced:
     """The step at a batch. Raises Unavailable, ValueError or whatever the model raises that cannot be trained so."""
-    from measure.fake import NOT_ON_FAKE, fake_mode, quiet
-    from measure.operations import trace_step
+    from measure.fake.mode import NOT_ON_FAKE, fake_mode, quiet
+    from measure.operations.tracer import trace_step
 
     reason: tuple[str, ...] = ()
     with _quietly(), quiet():
@@ -84,7 +84,7 @@ def traced(asked: Asked, batch_size: int) -> Traced:
 
 def _rules(device: str) -> contextlib.AbstractContextManager[None]:
     """What a device's dispatcher does otherwise than a CPU's."""
-    from measure.cuda_rules import cuda_rules
+    from measure.operations.cuda_dispatch import cuda_rules
 
     return cuda_rules() if device == "cuda" else contextlib.nullcontext()
 
@@ -100,8 +100,8 @@ def parts(asked: Asked, batch_size: int, mode: FakeMode | None, device: str = "c
     """The step on fake tensors of a mode, whose optimizer has its state; without one on real tensors of a device."""
     import torch
 
-    from measure.fake import to_fake
-    from measure.operations import StepParts
+    from measure.fake.mode import to_fake
+    from measure.operations.tracer import StepParts
     from runners.batches import in_layout
     from runners.counted import get
     from workloads.training import GradientStep, TrainingStep, have_state, optimizer_of

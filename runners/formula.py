@@ -45,7 +45,7 @@ def _run(options: Namespace) -> int:
         reserve(options.out)
     from analysis.formula.algebra.solve import NoSolution
     from analysis.formula.derivation.sampling import Unfitted
-    from measure.collector import collector_off
+    from measure.model.garbage_collector import collector_off
     from runners.formula_points import NotBuilt
 
     try:

@@ -8,7 +8,7 @@ One step of a model at one point of its sizes, on fake tensors: its operations, 
 
 Many small tables are made one after the other, and all of them are kept: Python's collector of cycles would look
 through all of them, and all of torch and sympy, again and again, for a fifth of the time. So the command works without
-it (`measure/collector.py`), and `tidied` collects now and then.
+it (`measure/model/garbage_collector.py`), and `tidied` collects now and then.
 """
 
 from __future__ import annotations
@@ -298,8 +298,8 @@ def traced(subject: Subject, sizes: Mapping[str, int], batch_size: int) -> tuple
     """The operations, storages and parameters of a step with these sizes. Raises what the model does."""
     import torch
 
-    from measure.fake import fake_mode, quiet, to_fake
-    from measure.operations import trace_step
+    from measure.fake.mode import fake_mode, quiet, to_fake
+    from measure.operations.tracer import trace_step
     from runners.counted import get
     from workloads.training import TrainingStep, have_state, optimizer_of
 

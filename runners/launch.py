@@ -19,7 +19,7 @@ from multiprocessing import resource_tracker
 from multiprocessing.connection import wait
 from typing import Any
 
-from measure import processes
+from measure.device import processes
 from runners.fault import Fault
 
 REAP_S = 10.0

@@ -39,7 +39,7 @@ def laws(
     its process died or ran past its limit.
     """
     from cleaning.accounts.law import counter_laws, exact_laws
-    from measure.counters.isolate import count_isolated, record_isolated
+    from measure.counters.harness.isolation import count_isolated, record_isolated
 
     sizes = (*BATCHES, EXACT_CHECK)
     say(f"{model}: tracing at {', '.join(map(str, sizes))}")

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from measure import nsight
+from measure.profiler import nsight
 from results.errors import Unavailable
 from results.records import Cell, non_default
 from results.store.layout import QUICK, compress
@@ -104,7 +104,7 @@ def record_work(words: Sequence[str], folder: str, limit_s: float) -> bytes:
 
 def _check(export: Path) -> None:
     """Raises ValueError for an export that cannot be read, or whose step launched no kernel."""
-    from measure.traces.last_step import last_step
+    from measure.trace.attribution.last_step import last_step
     from runners.trace import recorded
 
     try:

@@ -18,14 +18,14 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from analysis.utilization.work_times import images_of
-from measure.protocols import TIMED_WORKS, Protocol
+from measure.timing.protocols import TIMED_WORKS, Protocol
 from results.errors import Unavailable
 from results.records import Cell, ProfiledOperation
 from runners.worker import classify
 
 if TYPE_CHECKING:
-    from measure.clocks import Clock
-    from measure.timing import Block
+    from measure.timing.blocks import Block
+    from measure.timing.clocks import Clock
     from runners.batches import Batches
     from workloads.training import TrainingStep
 
@@ -147,7 +147,7 @@ def steps(subject: Subject, work: str) -> Callable[[Any], Step]:
 
 def _time(subject: Subject, work: str, step: Step, found: Found) -> float:
     """Warm up and measure as the cell's own step was, by shorter rules; a step's time."""
-    from measure.timing import measure_blocks, warm_up
+    from measure.timing.blocks import measure_blocks, warm_up
 
     protocol = _in_time(subject, subject.protocol.for_pass())
     ranged = _ranges(subject).step(step)
@@ -161,7 +161,7 @@ def _time(subject: Subject, work: str, step: Step, found: Found) -> float:
 
 def _profile(subject: Subject, work: str, step: Step, found: Found) -> None:
     """Record the operations of one step, and how long it takes while it is recorded."""
-    from measure.profiles import profile_step
+    from measure.profiler.work_profiles import profile_step
 
     profile = profile_step(
         step,
@@ -184,7 +184,7 @@ def _profile(subject: Subject, work: str, step: Step, found: Found) -> None:
 
 def _run_epoch(subject: Subject, found: Found) -> None:
     """A whole epoch from end to end, unless it would take too long. Raises Unavailable if it has no time at all."""
-    from measure.timing import measure_stretch
+    from measure.timing.blocks import measure_stretch
 
     cell = subject.cell
     whole, rest = divmod(cell.epoch_images, cell.batch_size)
@@ -225,7 +225,7 @@ def _left_s(subject: Subject) -> float:
 
 
 def _ranges(subject: Subject) -> Any:
-    from measure.ranges import Ranges
+    from measure.timing.profiler_ranges import Ranges
 
     return Ranges(enabled=subject.cell.device.startswith("cuda"))
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from measure.counters.registry import COUNTERS
+from measure.counters.harness.registry import COUNTERS
 from results.records import WORKS, Cell
 from workloads.catalogue import IMAGES, OPTIMIZERS, OWN, entry, hyper_of, reason_not_trainable
 from workloads.cifar_files import CLASSES

@@ -22,7 +22,7 @@ def probe(device: str) -> Probed:
     """The device that "auto" means here, and its facts. Raises ValueError for a device that torch does not see."""
     import torch
 
-    from measure import environment, precision
+    from measure.device import apply_precision, environment
 
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -31,7 +31,7 @@ def probe(device: str) -> Probed:
     refused = {}
     for name, policy in PRECISIONS.items():
         try:
-            precision.supported(policy, device)
+            apply_precision.supported(policy, device)
         except Unavailable as reason:
             refused[name] = str(reason)
     return Probed(device, {**environment.environment(), **environment.device_facts(device)}, refused)

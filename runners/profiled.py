@@ -45,7 +45,7 @@ def profile(request: Request) -> StepProfile:
     """Raises ValueError where the model cannot be built or fails, Unavailable where nothing can be recorded."""
     import torch
 
-    from measure.step_profile import profile_step
+    from measure.profile.step_profile import profile_step
     from runners.counted import get
     from workloads.training import optimizer_of
 

@@ -15,9 +15,9 @@ from typing import Any
 import torch
 
 from analysis.profile.module_tree import tree
-from measure.counters.running import evaluating
-from measure.step_profile import expect_module, profile_step
-from measure.step_watch import Watch
+from measure.model.run import evaluating
+from measure.profile.step_profile import expect_module, profile_step
+from measure.profile.watch import Watch
 from reports.profile_tree import aggregated_text, tree_text
 from reports.words import si
 from results.records.step_profile import StepProfile

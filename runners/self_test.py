@@ -64,7 +64,7 @@ class Asked:
 
 def self_test(device: str, say: Callable[[str], None] = lambda line: None) -> dict[str, Any]:
     """The document of `--self-test`: the device, each check, the verdict over all. say: told of each check's start."""
-    from measure.environment import device_facts
+    from measure.device.environment import device_facts
 
     facts = device_facts(device)
     asked = Asked(device, str(facts["name"] or ""), facts["multiprocessors"])
@@ -102,8 +102,8 @@ def _rate(precision: str) -> Callable[[Asked], Checked]:
     """FLOP/s of the best product in this precision, against the datasheet."""
 
     def check(asked: Asked) -> Checked:
-        from measure.ceilings import measure_ceilings
-        from measure.clocks import clock_for
+        from measure.ceiling.ceilings import measure_ceilings
+        from measure.timing.clocks import clock_for
 
         known = peaks.lookup(asked.name, asked.multiprocessors)
         unit = PRECISIONS[precision].matmul_unit
@@ -124,7 +124,7 @@ def _long_product(asked: Asked) -> tuple[Callable[[], Any], int]:
     """A product that is long against its launch, and how many of them take LONG_S."""
     import torch
 
-    from measure.clocks import clock_for
+    from measure.timing.clocks import clock_for
 
     side = 4096 if asked.is_cuda else 512
     a = torch.randn(side, side, device=asked.device)
@@ -140,7 +140,7 @@ def _long_product(asked: Asked) -> tuple[Callable[[], Any], int]:
 
 def _events(asked: Asked) -> Checked:
     """Device time of a long block ÷ its wall time."""
-    from measure.clocks import clock_for
+    from measure.timing.clocks import clock_for
 
     if not asked.is_cuda:
         raise Unavailable("a CPU has no time of its own beside the wall's")
@@ -162,7 +162,7 @@ def _sleep(asked: Asked) -> Checked:
     """A sleep twice as long ÷ a sleep, as this program's clock sees them."""
     import torch
 
-    from measure.clocks import clock_for
+    from measure.timing.clocks import clock_for
 
     clock = clock_for(asked.device)
     spin = getattr(torch.cuda, "_sleep", None)
@@ -209,8 +209,8 @@ def _count(asked: Asked) -> Checked:
 def _energy(asked: Asked) -> Checked:
     """Energy by the board's counter ÷ polled power × time, while products run."""
     from analysis.devices.telemetry import mean_power_w
-    from measure.clocks import clock_for
-    from measure.telemetry import Sampler, open_device
+    from measure.device.telemetry import Sampler, open_device
+    from measure.timing.clocks import clock_for
 
     if not asked.is_cuda:
         raise Unavailable("no energy counter is read on a CPU")
@@ -240,7 +240,7 @@ def _ieee(asked: Asked) -> Checked:
     """Largest error of an fp32 product against fp64, with the flags of an fp32 cell."""
     import torch
 
-    from measure import precision as flags
+    from measure.device import apply_precision as flags
 
     if peaks.is_stand_in(asked.name):
         raise Unavailable("a stand-in computes nothing: there is no rounding to look at")
@@ -259,7 +259,7 @@ def _ieee(asked: Asked) -> Checked:
 def _intervals(asked: Asked) -> Checked:
     """How many of eight 95 % intervals cover the mean of all blocks."""
     from analysis.stats.summary import summarise
-    from measure.clocks import clock_for
+    from measure.timing.clocks import clock_for
 
     product, times = _long_product(asked)
     clock, means_s = clock_for(asked.device), []

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis.devices.precisions import PRECISIONS
-from measure.counters.registry import COUNTERS
+from measure.counters.harness.registry import COUNTERS
 from results.records import RECORDERS
 from runners.arguments import (
     CONVENTIONS,

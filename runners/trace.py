@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from analysis.devices.peaks import Device
-    from measure.traces.recording import Recording
+    from measure.trace.attribution.recording import Recording
     from reports.trace_data import Trace
 
 KERNELS = "kernels.csv.gz"
@@ -87,8 +87,8 @@ def recorded(path: Path, part: Callable[[Recording], Recording] | None = None) -
 
     part: what of it is wanted, as a recording that is not yet attributed; None: all.
     """
-    from measure.traces.attribute import attribute
-    from measure.traces.read import read
+    from measure.trace.attribution.attribute import attribute
+    from measure.trace.readers.read import read
 
     try:
         recording = read(path)

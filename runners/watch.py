@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from analysis.devices.telemetry import Reading, energy
-from measure.telemetry import DeviceTelemetry, Sampler, open_device
+from measure.device.telemetry import DeviceTelemetry, Sampler, open_device
 from results.errors import DeviceLost, Unavailable
 
 

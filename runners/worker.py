@@ -17,7 +17,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from measure.processes import redirect
+from measure.device.processes import redirect
 from results.errors import Inconsistent, Unavailable, one_line
 from runners.fault import Fault
 

@@ -13,9 +13,9 @@ import account_nets
 import torch
 from torch import nn
 
-from measure.calls import record
-from measure.counters.isolate import count_isolated
-from measure.counters.registry import COUNTERS
+from measure.counters.harness.isolation import count_isolated
+from measure.counters.harness.model_calls import record
+from measure.counters.harness.registry import COUNTERS
 from results.records import WHOLE, FlopCount
 from workloads.base import Batch, Workload
 from workloads.outputs import mean_loss
@@ -77,7 +77,7 @@ def _rows(adapter, counter, name, size):
     try:
         with contextlib.redirect_stdout(io.StringIO()):
             rows = adapter(model, inputs, workload=name, batch_size=size)
-    except Exception as fault:  # noqa: BLE001  as in measure.counters.child
+    except Exception as fault:  # noqa: BLE001  as in measure.counters.harness.child
         reason = f"{type(fault).__name__}: {fault}"
         return [
             FlopCount(counter=counter, workload=name, batch_size=size, phase="forward", status="invalid", reason=reason)

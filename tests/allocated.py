@@ -1,4 +1,5 @@
-"""What a CPU really allocates in a training step of a small net, by `measure.allocations` and for each operation."""
+"""What a CPU really allocates in a training step of a small net, by `measure.profiler.allocations` and for each
+operation."""
 
 from __future__ import annotations
 
@@ -8,9 +9,9 @@ from typing import Any
 from small_steps import Build
 from torch._C._profiler import _RecordFunctionFast
 
-from measure import allocations
-from measure.allocations import events, recorded, warm
-from measure.operations import Recorder, Trace
+from measure.operations.tracer import Recorder, Trace
+from measure.profiler import allocations
+from measure.profiler.allocations import events, recorded, warm
 
 _OPERATION = "the measured operation "
 

@@ -1,4 +1,5 @@
-"""Reproductions that hang, die, patch, print and lie: what `measure/counters/faults/running.py` must live through."""
+"""Reproductions that hang, die, patch, print and lie: what `measure/counters/faults/catalogue/running.py` must live
+through."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ import time
 
 import torch.nn.functional as F
 
-from measure.counters.faults.fault import Fault
+from measure.counters.faults.catalogue.fault import Fault
 
 LINEAR = F.linear
 

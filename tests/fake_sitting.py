@@ -11,7 +11,7 @@ from typing import Any
 from made_up_runs import MANIFEST, SITTING, Unsynced, operations, storages
 
 from analysis.devices.telemetry import Reading
-from measure.timing import Block
+from measure.timing.blocks import Block
 from results.records import Ceiling, Cell, FlopCount
 from results.store.disk import Disk
 from results.store.store import Store

@@ -13,8 +13,8 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from analysis.operators import registry as kinds
-from measure.fast_count import FastCount, fast_count
-from measure.predict.executed import traced
+from measure.fast_count.fast_count import FastCount, fast_count
+from measure.fast_count.reference import traced
 
 
 class Made(nn.Module):

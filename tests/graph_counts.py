@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from analysis.operators.registry import not_understood, total
-from measure.fake import fake_mode, to_fake
-from measure.operations import trace_step
+from measure.fake.mode import fake_mode, to_fake
+from measure.operations.tracer import trace_step
 from results.records import Operation, Storage
 from runners.counted import training
 from workloads.base import Batch, Workload

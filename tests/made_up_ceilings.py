@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from analysis.devices.precisions import PRECISIONS
-from measure.trials import moves, sweep, titled
+from measure.ceiling.trials import moves, sweep, titled
 from reports.ceilings import Seen
 from results.records import Ceiling
 

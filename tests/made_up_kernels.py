@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 from recordings import Tensor
 
-from measure.traces.recording import CALL_COLUMNS, KERNEL_COLUMNS, calls_table, kernels_table
+from measure.trace.attribution.recording import CALL_COLUMNS, KERNEL_COLUMNS, calls_table, kernels_table
 
 US = 1000
 

@@ -11,8 +11,8 @@ from small_steps import Build, Calls
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from measure.fake import FakeMode
-from measure.operations import StepParts
+from measure.fake.mode import FakeMode
+from measure.operations.tracer import StepParts
 
 
 class Recurrent(nn.Module):

@@ -18,14 +18,14 @@ from nsys_export import Export
 from real_sweeps import ENVIRON, ROOT
 
 from analysis.trace.operations import is_product
-from measure.traces.nvtx_names import parse
+from measure.trace.readers.nvtx_names import parse
 
 SOURCE = Path(__file__).with_suffix(".c")
 
 WITHOUT_A_DEVICE = """
 import contextlib, sys
 import torch
-from measure import nvtx_step
+from measure.profiler import nvtx_step
 torch.cuda.synchronize = lambda *device: None
 torch.cuda.profiler.profile = contextlib.nullcontext
 captured = nvtx_step._captured

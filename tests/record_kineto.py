@@ -24,9 +24,9 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from measure.module_ranges import ModuleRanges
-from measure.profiles import collector_off
-from measure.ranges import Ranges
+from measure.profiler.module_ranges import ModuleRanges
+from measure.profiler.work_profiles import collector_off
+from measure.timing.profiler_ranges import Ranges
 
 STEPS = 2
 
@@ -71,7 +71,8 @@ def training() -> tuple[nn.Module, Callable[..., Any]]:
 
 
 def with_ranges(path: Path) -> Any:
-    """Two steps as `measure.profiles` runs them, exported to a file; torch's own recording of the same."""
+    """Two steps as `measure.profiler.work_profiles` runs them, exported to a file; torch's own recording of the
+    same."""
     model, step = training()
     ranges = Ranges(True)
     ranged = ranges.step(step)

@@ -12,8 +12,8 @@ from small_steps import Build
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves, tree_map
 
-from measure.operations import Trace, trace_step
-from measure.schemas import Plan
+from measure.dispatch.schemas import Plan
+from measure.operations.tracer import Trace, trace_step
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from measure.fake import FakeMode, fake_mode, to_fake
-from measure.operations import StepParts, Trace, trace_step
+from measure.fake.mode import FakeMode, fake_mode, to_fake
+from measure.operations.tracer import StepParts, Trace, trace_step
 from results.records import Operation, Storage
 from workloads.base import Batch
 from workloads.training import OPTIMIZERS, TrainingStep

@@ -17,8 +17,8 @@ from torch.profiler import ProfilerActivity, profile
 
 from analysis.trace.operations import is_product
 from cleaning.traces import CleanedTrace, clean
-from measure.traces.attribute import attribute
-from measure.traces.read import read
+from measure.trace.attribution.attribute import attribute
+from measure.trace.readers.read import read
 from results.records import OperationInstance
 
 Event = dict[str, Any]

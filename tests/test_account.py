@@ -20,8 +20,8 @@ from cleaning.accounts.explain import FLOP_PER_UNIT, explain
 from cleaning.accounts.items import Item, exact_flop
 from cleaning.accounts.reconcile import by_cause, exact, largest, reconcile
 from cleaning.accounts.registry import RULES, rule_of
-from measure.calls import record
-from measure.counters.registry import COUNTERS
+from measure.counters.harness.model_calls import record
+from measure.counters.harness.registry import COUNTERS
 from results.records import FlopCount
 from results.records.calls import Recording
 

@@ -9,7 +9,7 @@ from torch import nn
 
 from cleaning.accounts.explain import _first_time
 from cleaning.accounts.flow import Traced, used
-from measure.calls import record
+from measure.counters.harness.model_calls import record
 from results.records.calls import APPLIED, MODULE
 
 

@@ -14,7 +14,7 @@ from account_counts import BATCHES, counted, recorded
 from cleaning.accounts.causes import CAUSES
 from cleaning.accounts.reconcile import reconcile
 from cleaning.accounts.registry import RULES, rule_of
-from measure.counters import isolate
+from measure.counters.harness import isolation
 
 UNTRACEABLE = (
     "torch_functions sampling warped subclasses deformable modulated encoder packed in_place data_decides "
@@ -40,7 +40,7 @@ CRASHES_ONCE = {"calflops": {("resizing_by_each_side", 1)}}
 
 @pytest.fixture(autouse=True, scope="module")
 def server():
-    isolate.prepare()
+    isolation.prepare()
 
 
 @functools.cache

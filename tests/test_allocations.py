@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from measure.allocations import Allocated, Block, attributed
+from measure.profiler.allocations import Allocated, Block, attributed
 
 SPANS = [(10, 20, "aten::mm"), (30, 40, "aten::convolution"), (50, 60, "aten::relu")]
 

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from analysis.devices.telemetry import EVENT_REASONS, Reading
-from measure import amdsmi
-from measure.amdsmi import open_amdsmi
+from measure.device import amdsmi
+from measure.device.amdsmi import open_amdsmi
 from results.errors import DeviceLost, Unavailable
 
 

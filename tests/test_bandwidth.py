@@ -11,11 +11,12 @@ import pytest
 import torch
 
 from analysis.profile.machine import machine_of
-from measure import bandwidth, launches
-from measure.ceilings import Bench
-from measure.clocks import CpuClock, CudaClock
-from measure.machine import measure_machine
-from measure.trials import Move
+from measure.ceiling import bandwidth
+from measure.ceiling import launch_overhead as launches
+from measure.ceiling.ceilings import Bench
+from measure.ceiling.quick import measure_machine
+from measure.ceiling.trials import Move
+from measure.timing.clocks import CpuClock, CudaClock
 from results.records import Ceiling
 
 BLANK = Ceiling(sitting="", device="cpu", precision="", unit="", operation="", shape="")
@@ -72,7 +73,7 @@ def test_a_row_in_memory_by_hand(operation: str, operands: int):
 def test_within_a_cache_calls_in_a_row_are_timed_as_one(monkeypatch):
     calls = []
     monkeypatch.setattr(bandwidth, "_prepared", lambda *_: lambda: calls.append(1))
-    monkeypatch.setattr("measure.ceilings.MOST_REPEATS", 1)
+    monkeypatch.setattr("measure.ceiling.ceilings.MOST_REPEATS", 1)
     its = bench(Ticking())
     flushes = []
     its._flush = lambda: flushes.append(1)
@@ -126,10 +127,10 @@ def test_a_spent_budget_is_a_row():
 
 
 def test_what_a_profile_needs_within_seconds(monkeypatch):
-    monkeypatch.setattr("measure.trials.SIDES", {"cpu": (32, 64)})
-    monkeypatch.setattr("measure.ceilings.PROBE_SIDE", {"cpu": 64})
-    monkeypatch.setattr("measure.trials.MOST_IMAGES", 1)
-    monkeypatch.setattr("measure.machine.moves", lambda *_: [Move("copy", 1 << 20, "memory")] * 5)
+    monkeypatch.setattr("measure.ceiling.trials.SIDES", {"cpu": (32, 64)})
+    monkeypatch.setattr("measure.ceiling.ceilings.PROBE_SIDE", {"cpu": 64})
+    monkeypatch.setattr("measure.ceiling.trials.MOST_IMAGES", 1)
+    monkeypatch.setattr("measure.ceiling.quick.moves", lambda *_: [Move("copy", 1 << 20, "memory")] * 5)
     rows = measure_machine("cpu", ("fp32", "tf32"), CpuClock(), 60.0)  # all have their 20 calls long before
     by_status = {row.precision: row.status for row in rows if row.operation == "matmul"}
     assert by_status == {"fp32": "ok", "tf32": "unavailable"}

@@ -13,7 +13,7 @@ from torch import nn
 
 from cleaning.batch_law import LEFT_OUT, batch_laws
 from cleaning.pipeline import FLOP_COUNTS, clean_records
-from measure.counters import fvcore, ptflops_aten, pthflops
+from measure.counters.adapters import fvcore, ptflops_aten, pthflops
 from results.records import BatchLaw, FlopCount, Run
 from tests.module_walk import build
 

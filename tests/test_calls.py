@@ -14,9 +14,9 @@ from counted_nets import Broken
 from torch import nn
 from torch.nn.functional import relu as imported_earlier
 
-from measure import calls
-from measure.calls import WATCHED, record
-from measure.unwatched import plain_calls
+from measure.counters.harness import model_calls as calls
+from measure.counters.harness.model_calls import WATCHED, record
+from measure.profile.unseen_operations import plain_calls
 from results.errors import Unavailable
 from results.records.calls import FUNCTION, MODULE, Sized, tensors
 

@@ -7,8 +7,8 @@ import time
 import pytest
 import torch
 
-from measure import precision
-from measure.trials import Move, Trial
+from measure.ceiling.trials import Move, Trial
+from measure.device import apply_precision as precision
 from results.errors import Unavailable
 from results.records import Ceiling
 from runners import ceiling_tasks
@@ -74,13 +74,13 @@ def test_flags_that_do_not_take_are_refused(monkeypatch):
 
 
 def test_the_plan_is_the_sweep_at_the_rate_that_was_probed(monkeypatch):
-    monkeypatch.setattr("measure.ceilings.Bench.probe", lambda self: 200e9)
+    monkeypatch.setattr("measure.ceiling.ceilings.Bench.probe", lambda self: 200e9)
     assert ceiling_tasks.plan(blank()) == ceiling_tasks.sweep("cpu", 200e9)
 
 
 def test_what_a_profile_needs_in_one_call(monkeypatch):
     asked = []
-    monkeypatch.setattr("measure.machine.measure_machine", lambda *told: asked.append(told) or ["rows"])
+    monkeypatch.setattr("measure.ceiling.quick.measure_machine", lambda *told: asked.append(told) or ["rows"])
     assert ceiling_tasks.quick("cpu", ("amp-bf16",), 3.0) == ["rows"]
     device, precisions, clock, budget_s = asked[0]
     assert (device, precisions, budget_s) == ("cpu", ("amp-bf16",), 3.0)

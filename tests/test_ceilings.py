@@ -9,12 +9,12 @@ import torch
 
 from analysis.devices.ceilings import best
 from analysis.devices.precisions import PRECISIONS
-from measure import ceilings as under_test
-from measure import trials
-from measure.ceilings import Bench, measure_ceilings
-from measure.clocks import CpuClock
-from measure.precision import read_flags
-from measure.trials import Trial, shapes
+from measure.ceiling import ceilings as under_test
+from measure.ceiling import trials
+from measure.ceiling.ceilings import Bench, measure_ceilings
+from measure.ceiling.trials import Trial, shapes
+from measure.device.apply_precision import read_flags
+from measure.timing.clocks import CpuClock
 from results.errors import Unavailable
 from results.records import Ceiling
 
@@ -277,7 +277,7 @@ def test_a_gpus_ceilings_come_in_six_seconds():
     """Needs a CUDA device: every precision that it has, tensor units faster than IEEE fp32."""
     if not torch.cuda.is_available():
         pytest.skip("no CUDA device")
-    from measure.clocks import CudaClock
+    from measure.timing.clocks import CudaClock
 
     ceilings = {}
     for name, precision in PRECISIONS.items():

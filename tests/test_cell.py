@@ -14,8 +14,8 @@ import pytest
 import torch
 from test_timing import FakeClock
 
-from measure import neighbours
-from measure.protocols import CPU_PROTOCOL, CUDA_PROTOCOL, Protocol
+from measure.device import cpu_contention
+from measure.timing.protocols import CPU_PROTOCOL, CUDA_PROTOCOL, Protocol
 from results.records import Cell
 from runners import batches as sources
 from runners import cell as inside
@@ -199,7 +199,9 @@ class TestMeasureOnTheProcessor:
             measure(cell(precision="tf32"))
 
     def test_flags_that_do_not_read_back_stop_it_before(self, monkeypatch):
-        monkeypatch.setattr("measure.precision.apply", lambda *_: torch.set_float32_matmul_precision("high"))
+        monkeypatch.setattr(
+            "measure.device.apply_precision.apply", lambda *_: torch.set_float32_matmul_precision("high")
+        )
         with pytest.raises(ValueError, match=r"flags read back before the cell disagree with the precision: .*high"):
             measure(cell())
 
@@ -272,7 +274,7 @@ class TestMeasureOnASimulatedGpu:
         self, monkeypatch, phases=BUSY, retries=(0, 0), protocol=CUDA_PROTOCOL, loss=1.5, device="cuda", others=0.0
     ):
         self.cuda = FakeCuda(monkeypatch, retries)
-        monkeypatch.setattr(neighbours.Neighbours, "used_ratio", lambda _: others)
+        monkeypatch.setattr(cpu_contention.Neighbours, "used_ratio", lambda _: others)
         clock = FakeClock()
         step = simulated(clock, *phases)
         step.last_loss = torch.tensor(loss)
@@ -359,7 +361,7 @@ class TestMeasureOnASimulatedGpu:
                 opened.append(name)
                 return SimpleContext()
 
-        monkeypatch.setattr("measure.ranges.Ranges", Ranges)
+        monkeypatch.setattr("measure.timing.profiler_ranges.Ranges", Ranges)
         self.timed(monkeypatch)
         of = cell(device="cuda")
         assert opened == [True, f"synthetic_convolution 2 fp32 {of.cell_id}"]

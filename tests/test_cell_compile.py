@@ -7,7 +7,7 @@ import functools
 import pytest
 import torch
 
-from measure.protocols import CPU_PROTOCOL
+from measure.timing.protocols import CPU_PROTOCOL
 from results.records import Cell
 from runners import cell as inside
 

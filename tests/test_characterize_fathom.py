@@ -14,8 +14,8 @@ import pytest
 import torch
 
 from analysis.devices.precisions import PRECISIONS
-from measure.recorded_steps import record
-from measure.typed_steps import TypedStep, typed_steps
+from measure.profile.step_series import record
+from measure.profile.typed_steps import TypedStep, typed_steps
 from runners import characterize, characterize_files, characterize_options, characterize_plan, characterized
 from workloads.fathom import table as fathom
 

@@ -15,7 +15,7 @@ from analysis.footprint.schedule.minimum import minimal
 from analysis.footprint.step.checkpointing import checkpointed, curve, stretches_of, units
 from analysis.footprint.step.live_bytes import footprint, live_bytes
 from analysis.operators import registry as kinds
-from measure.operations import Trace
+from measure.operations.tracer import Trace
 
 ALL = tuple((number, number) for number in range(BLOCKS))
 CHOICES: dict[str, Stretches] = {

@@ -523,8 +523,8 @@ def test_a_cuda_recording_cleaned_is_what_our_own_trace_counts(autocast: str | N
     from recorded_nets import cnn
     from torch import nn
 
-    from measure.clocks import clock_for
-    from measure.profiles import profile_step
+    from measure.profiler.work_profiles import profile_step
+    from measure.timing.clocks import clock_for
     from workloads.base import Batch
     from workloads.training import OPTIMIZERS, TrainingStep
 

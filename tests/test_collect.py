@@ -25,8 +25,8 @@ from fake_sitting import (
 from made_up_runs import Failing, Unsynced, operations
 from test_passes import operation
 
-from measure.protocols import Protocol
-from measure.timing import Block
+from measure.timing.blocks import Block
+from measure.timing.protocols import Protocol
 from results.errors import StoreFault
 from results.records import STATUSES, Cell, ProfiledOperation
 from results.store.layout import profile_file, recording_file

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from analysis.devices.peaks import all_devices
-from measure.traces.read import READERS
+from measure.trace.readers.read import READERS
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from commands import refused, running
 
-from measure.counters.registry import COUNTERS
+from measure.counters.harness.registry import COUNTERS
 from results.records import header
 from results.records.accounts import Account, AccountCause
 from runners import count as command

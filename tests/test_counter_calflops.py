@@ -23,9 +23,9 @@ from counted_nets import (
 from torch import nn
 
 from analysis.utilization.counter_operators import OPERATORS
-from measure.counters import calflops
-from measure.counters.wrapped import TORCH, Listener, _names
-from measure.places import ModulePaths
+from measure.counters.adapters import calflops
+from measure.counters.adapters.wrapped_functions import TORCH, Listener, _names
+from measure.model.module_paths import ModulePaths
 from results.errors import Inconsistent
 
 count = counting(calflops)

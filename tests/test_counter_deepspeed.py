@@ -24,9 +24,9 @@ from deepspeed.profiling.flops_profiler import get_model_profile, profiler
 from torch import nn
 
 from analysis.utilization.counter_operators import OPERATORS, kind_of_operator
-from measure.counters import deepspeed
-from measure.counters.wrapped import TORCH, Listener, _names
-from measure.places import ModulePaths
+from measure.counters.adapters import deepspeed
+from measure.counters.adapters.wrapped_functions import TORCH, Listener, _names
+from measure.model.module_paths import ModulePaths
 from results.errors import Inconsistent
 
 count = counting(deepspeed)

@@ -14,13 +14,13 @@ import pytest
 import torch.utils.flop_counter
 from fake_faults import prints
 
-from measure.counters.faults import running
-from measure.counters.faults.catalogue import COUNTERS, faults_of
-from measure.counters.faults.fault import CAUSES, KINDS, Fault
-from measure.counters.faults.page import page, value
-from measure.counters.fixes import flop_counter_mode
-from measure.counters.registry import COUNTERS as REGISTRY
-from measure.processes import prepare
+from measure.counters.faults.catalogue import running
+from measure.counters.faults.catalogue.catalogue import COUNTERS, faults_of
+from measure.counters.faults.catalogue.fault import CAUSES, KINDS, Fault
+from measure.counters.faults.catalogue.page import page, value
+from measure.counters.harness.corrected import flop_counter_mode
+from measure.counters.harness.registry import COUNTERS as REGISTRY
+from measure.device.processes import prepare
 from runners import exits
 from runners import faults as command
 
@@ -106,7 +106,7 @@ def test_an_entry_says_what_it_is(counter, fault):
 
 def functions(module: str) -> set[str]:
     """The reproductions that a file of the package has."""
-    held = vars(importlib.import_module(f"measure.counters.faults.{module}"))
+    held = vars(importlib.import_module(f"measure.counters.faults.reproductions.{module}"))
     return {n for n, f in held.items() if inspect.isfunction(f) and f.__module__.endswith(f".{module}") and n[0] != "_"}
 
 
@@ -118,10 +118,10 @@ def test_every_reproduction_has_its_entry_and_only_one(counter):
 
 
 def shared_functions() -> set[str]:
-    return functions("several") | functions("patching") | functions("calls")
+    return functions("shared") | functions("patching") | functions("calls")
 
 
-@pytest.mark.parametrize(("shared", "least"), [("several", 2), ("patching", 2), ("calls", 1)])
+@pytest.mark.parametrize(("shared", "least"), [("shared", 2), ("patching", 2), ("calls", 1)])
 def test_a_shared_reproduction_is_used(shared, least):
     uses = Tally(fault.name for _, fault in EVERY if inspect.getmodule(fault.reproduce).__name__.endswith(shared))
     assert set(uses) == functions(shared)

@@ -14,8 +14,8 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 from zero_models import zeroed
 
-from measure.counters import own
-from measure.counters.fixes import flop_counter_mode
+from measure.counters.adapters import own
+from measure.counters.harness.corrected import flop_counter_mode
 
 
 def flop(call, mode=flop_counter_mode, **options):

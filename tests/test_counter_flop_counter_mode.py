@@ -9,7 +9,7 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode, flop_registry
 from zero_models import zeroed
 
-from measure.counters import flop_counter_mode, own
+from measure.counters.adapters import flop_counter_mode, own
 
 
 def count(model, *inputs, batch_size=1, adapter=flop_counter_mode):

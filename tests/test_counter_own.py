@@ -11,7 +11,7 @@ from torch import nn
 from torchvision.models import get_model
 from zero_models import zeroed
 
-from measure.counters import flop_counter_mode, fvcore, own, ptflops
+from measure.counters.adapters import flop_counter_mode, fvcore, own, ptflops
 
 TINY = ("resnet18", "mobilenet_v2", "alexnet", "vgg11")
 

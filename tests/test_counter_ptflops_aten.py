@@ -14,7 +14,7 @@ from torch import nn
 
 from analysis.operators.registry import PRODUCTS
 from analysis.utilization.counter_operators import OPERATORS, kind_of_operator
-from measure.counters import ptflops_aten
+from measure.counters.adapters import ptflops_aten
 from results.errors import Inconsistent
 from tests.module_walk import build, statistics
 from workloads.catalogue import SUITES

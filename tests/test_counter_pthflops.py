@@ -9,7 +9,7 @@ from torch import nn
 
 from analysis.operators.registry import PRODUCTS
 from analysis.utilization.counter_operators import OPERATORS, kind_of_operator
-from measure.counters import pthflops
+from measure.counters.adapters import pthflops
 from results.errors import Inconsistent, Unavailable
 from tests.module_walk import build, statistics
 from workloads.catalogue import SUITES

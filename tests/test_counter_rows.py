@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from torch import nn
 from zero_models import zeroed
 
-from measure.counters.registry import COUNTERS
-from measure.counters.rows import ancestors, rows, spread, whole
-from measure.counters.running import evaluating, left_as_found, summed, tensors
+from measure.counters.harness.registry import COUNTERS
+from measure.counters.harness.rows import ancestors, rows, spread, whole
+from measure.model.run import evaluating, left_as_found, summed, tensors
 from results.records import FlopCount
 
 BLANK = FlopCount(

@@ -22,8 +22,8 @@ from torch import nn
 
 from analysis.operators.registry import PRODUCTS
 from analysis.utilization.counter_operators import OPERATORS
-from measure.counters import thop as adapter
-from measure.counters.thop import profile, register_hooks  # thop itself warns when imported
+from measure.counters.adapters import thop as adapter
+from measure.counters.adapters.thop import profile, register_hooks  # thop itself warns when imported
 from results.errors import Inconsistent
 
 count = counting(adapter)

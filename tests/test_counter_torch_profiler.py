@@ -10,7 +10,7 @@ from torch.nn.modules import module as hooks
 from torch.profiler import ProfilerActivity, profile
 from zero_models import zeroed
 
-from measure.counters import own, torch_profiler
+from measure.counters.adapters import own, torch_profiler
 
 
 def count(model, *inputs, batch_size=1, adapter=torch_profiler):

@@ -26,7 +26,7 @@ from torch import nn
 from torch.nn.utils import prune
 
 from analysis.utilization.counter_operators import OPERATORS, kind_of_operator
-from measure.counters import torchinfo as adapter
+from measure.counters.adapters import torchinfo as adapter
 from results.errors import Inconsistent
 
 count = counting(adapter)

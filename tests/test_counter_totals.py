@@ -37,7 +37,7 @@ FAST = ("squeezenet1_0", "shufflenet_v2_x1_0")
 def test_a_models_total_is_what_the_counter_gave_alone(name, counter):
     model = zeroed(name)
     batch = torch.zeros((1, 3, 16, 112, 112) if name == "r3d_18" else (1, 3, 224, 224))
-    adapter = importlib.import_module(f"measure.counters.{counter}")
+    adapter = importlib.import_module(f"measure.counters.adapters.{counter}")
     (total, *rows) = adapter.count(model, (batch,), workload=name, batch_size=1)
     assert total.native_value == MEASURED[name][COUNTERS.index(counter)]
     operators = [row for row in rows if row.operator and (row.phase, row.scope) == ("forward", "total")]

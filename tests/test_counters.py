@@ -14,7 +14,7 @@ from torch import nn
 
 from analysis.operators.registry import PRODUCTS
 from analysis.utilization.counter_operators import OPERATORS
-from measure.counters import fvcore, ptflops
+from measure.counters.adapters import fvcore, ptflops
 from results.errors import Inconsistent
 from workloads import vision
 from workloads.catalogue import SUITES

@@ -16,9 +16,9 @@ import torch
 
 from analysis.utilization.work_times import work_times, works_of
 from cleaning.profiles import clean_profile, profile_counts
-from measure import profiles
-from measure.clocks import CudaClock
-from measure.protocols import CPU_PROTOCOL, Protocol
+from measure.profiler import work_profiles as profiles
+from measure.timing.clocks import CudaClock
+from measure.timing.protocols import CPU_PROTOCOL, Protocol
 from results.records import Cell, Run, Sample
 from runners import cell as inside
 from runners.collect import _joined
@@ -40,7 +40,7 @@ def test_the_cells_card_becomes_the_current_one(monkeypatch, device, number):
         raise Chosen(index)
 
     monkeypatch.setattr(torch._C, "_cuda_setDevice", choose, raising=False)  # a CPU build has none
-    monkeypatch.setattr("measure.precision.supported", lambda *_: None)
+    monkeypatch.setattr("measure.device.apply_precision.supported", lambda *_: None)
     with pytest.raises(Chosen) as said:
         inside.measure(Cell(model="synthetic_convolution", batch_size=2, device=device), CPU_PROTOCOL)
     assert said.value.args == (number,)
@@ -110,9 +110,9 @@ def driver(monkeypatch):
 
 def installed(monkeypatch) -> Driver:
     made = Driver(monkeypatch)
-    monkeypatch.setattr("measure.timing.clock_for", lambda device: CudaClock("cuda:0"))
-    monkeypatch.setattr("measure.precision.supported", lambda *_: None)
-    monkeypatch.setattr("measure.precision.check", lambda *_: [])
+    monkeypatch.setattr("measure.timing.blocks.clock_for", lambda device: CudaClock("cuda:0"))
+    monkeypatch.setattr("measure.device.apply_precision.supported", lambda *_: None)
+    monkeypatch.setattr("measure.device.apply_precision.check", lambda *_: [])
     from workloads.training import TrainingStep
 
     gradients = TrainingStep.gradients
@@ -267,6 +267,6 @@ def test_an_error_of_the_device_in_a_work_is_the_cells(driver, monkeypatch):
     def broken(*_, **__):
         raise RuntimeError("CUDA error: an illegal memory access was encountered")
 
-    monkeypatch.setattr("measure.profiles.profile_step", broken)
+    monkeypatch.setattr("measure.profiler.work_profiles.profile_step", broken)
     with pytest.raises(RuntimeError, match="illegal memory access"):
         whole(on_cuda(methods=("one",)))

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from measure.cuda_rules import IN_FLOAT32, cuda_rules
+from measure.operations.cuda_dispatch import IN_FLOAT32, cuda_rules
 
 HEADER = Path(torch.__file__).parent / "include" / "ATen" / "autocast_mode.h"
 HALF, WHOLE = torch.bfloat16, torch.float32

@@ -17,9 +17,9 @@ import torch.nn.functional as F
 from torch import nn
 
 from analysis.devices.precisions import PRECISIONS
-from measure.step_model import ModelStep, traced_on_fakes
-from measure.step_profile import profile_step
-from measure.step_table import module_rows, operation_rows
+from measure.profile.rows import module_rows, operation_rows
+from measure.profile.step_kinds import ModelStep, traced_on_fakes
+from measure.profile.step_profile import profile_step
 from reports.profile_tree import tree_text
 from results.records.step_profile import StepModule, StepOperation
 

@@ -9,9 +9,9 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 from analysis.devices.telemetry import Reading
-from measure import environment, telemetry
-from measure.telemetry import Adapter, DeviceFacts, open_device, state_before
-from measure.torch_build import torch_build
+from measure.device import environment, telemetry
+from measure.device.telemetry import Adapter, DeviceFacts, open_device, state_before
+from measure.device.torch_build import torch_build
 from results.errors import Unavailable
 from runners import checks
 from runners.characterized import _energy_of

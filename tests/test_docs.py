@@ -12,7 +12,7 @@ import pytest
 
 from analysis.devices.peaks import all_devices
 from analysis.devices.precisions import PRECISIONS
-from measure.protocols import CPU_PROTOCOL, CUDA_PROTOCOL
+from measure.timing.protocols import CPU_PROTOCOL, CUDA_PROTOCOL
 from reports.words import digits, si, si_time
 from runners.__main__ import installed
 from workloads.catalogue import ENTRIES, SUITES
@@ -139,7 +139,7 @@ def test_paths_in_backquotes_exist(document: Path) -> None:
     """`room/file.py` is a file of this repository."""
     text = document.read_text(encoding="utf-8")
     for path in re.findall(r"`((?:\.\./)?(?:[a-z_]+/)+[a-z_0-9]+\.(?:py|csv))`", text):
-        assert (ROOT / path).is_file() or path.startswith(("cleaned/", "measure/counters/NAME")), path
+        assert (ROOT / path).is_file() or path.startswith(("cleaned/", "measure/counters/adapters/NAME")), path
 
 
 def test_constraints_meet_the_requirements() -> None:

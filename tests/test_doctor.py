@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from analysis.devices.telemetry import Reading
-from measure.counters.registry import COUNTERS
-from measure.cpu_energy import open_cpu
-from measure.nvml import POLLED
-from measure.nvml import STATE as READ
+from measure.counters.harness.registry import COUNTERS
+from measure.device.cpu_energy import open_cpu
+from measure.device.nvml import POLLED
+from measure.device.nvml import STATE as READ
 from results.errors import Unavailable
 from runners import checks, doctor
 from runners.arguments import FORMATS

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from measure import environment
-from measure.telemetry import open_device
+from measure.device import environment
+from measure.device.telemetry import open_device
 from results.digests import hashed
 from results.errors import Unavailable
 
@@ -39,7 +39,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         raise Unavailable("NVML: library not found")
 
     monkeypatch.setattr(environment, "ROOT", tmp_path)
-    monkeypatch.setattr("measure.nvml.driver_version", absent)
+    monkeypatch.setattr("measure.device.nvml.driver_version", absent)
     for name in list(os.environ):
         if name.startswith((*environment.VARIABLE_PREFIXES, "NVIDIA_", "KUBERNETES_")) or name == "container":
             monkeypatch.delenv(name)
@@ -77,7 +77,7 @@ def test_driver_version(machine: Path, text: str, version: str | None) -> None:
 
 
 def test_where_proc_says_nothing_of_the_driver_its_library_does(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("measure.nvml.driver_version", lambda: "580.159.03")
+    monkeypatch.setattr("measure.device.nvml.driver_version", lambda: "580.159.03")
     assert environment.driver_version() == environment.host_facts()["driver"] == "580.159.03"
     put(machine, "proc/driver/nvidia/version", OPEN_DRIVER)
     assert environment.driver_version() == "580.95.05"
@@ -225,7 +225,7 @@ def test_a_gpu_has_name_sizes_and_clock() -> None:
 
 def test_host_and_package_facts_import_no_torch() -> None:
     code = (
-        "import sys; from measure import environment as e; "
+        "import sys; from measure.device import environment as e; "
         "e.host_facts(); e.package_facts(); e.overrides(); print('torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=REPOSITORY)

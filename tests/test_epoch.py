@@ -14,7 +14,7 @@ from test_cifar import IMAGES, made
 from torchvision.transforms import Compose
 
 from analysis.utilization.work_times import works_of
-from measure.protocols import Protocol
+from measure.timing.protocols import Protocol
 from results.records import MEASURED, Cell
 from runners import batches as sources
 from runners import cell as inside

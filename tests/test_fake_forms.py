@@ -9,10 +9,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from measure.fake import FakeMode, fake_mode
-from measure.fake_forms import FORMS, SELF, UNKNOWN
-from measure.fake_forms_joined import JOINED
-from measure.fake_forms_layers import LAYERS
+from measure.fake.mode import FakeMode, fake_mode
+from measure.fake.shape_rules import FORMS, SELF, UNKNOWN
+from measure.fake.shape_rules_joining import JOINED
+from measure.fake.shape_rules_layers import LAYERS
 
 aten = torch.ops.aten
 RULES = FORMS | JOINED | LAYERS
@@ -286,7 +286,7 @@ def worked_out(func: Any, *args: Any) -> bool:
 
 
 def test_every_rule_is_of_a_call_that_may_be_made_again() -> None:
-    from measure.plans import plan_of
+    from measure.dispatch.plans import plan_of
 
     assert [str(func) for func in RULES if not (plan_of(func).again or plan_of(func).returns_self)] == []
 

@@ -13,10 +13,10 @@ from small_steps import Calls, fake_trace, parts, run
 from test_operations_fake import NETS
 from torch import nn
 
-from measure.fake import FakeMode, fake_mode
-from measure.fake_memo import SELF
-from measure.operations import clear_cache
-from measure.plans import plan_of
+from measure.dispatch.plans import plan_of
+from measure.fake.cache import SELF
+from measure.fake.mode import FakeMode, fake_mode
+from measure.operations.tracer import clear_cache
 from results.errors import Unavailable
 
 aten = torch.ops.aten

@@ -15,9 +15,9 @@ import torchvision.models.feature_extraction
 from fast_nets import Made, agree
 from torch import nn
 
-from measure.fast_count import fast_count
-from measure.predict.alike import Likeness
-from measure.predict.harmless import FIXED, NOT_FIXED, leaves_modules_alone
+from measure.fast_count.block_likeness import Likeness
+from measure.fast_count.fast_count import fast_count
+from measure.fast_count.module_purity import FIXED, NOT_FIXED, leaves_modules_alone
 
 
 def test_what_torch_and_torchvision_change_outside_of_building_is_known():

@@ -6,7 +6,7 @@ import pytest
 import torch
 from fast_nets import NETS, agree
 
-from measure.fast_count import fast_count
+from measure.fast_count.fast_count import fast_count
 
 OPTIONS = {
     "as it is": {},

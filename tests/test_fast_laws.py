@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from measure.fast_count import fast_count
+from measure.fast_count.fast_count import fast_count
 from results.errors import Unavailable
 
 

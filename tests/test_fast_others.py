@@ -8,7 +8,7 @@ import torch
 import transformers
 from fast_nets import agree, executed
 
-from measure.fast_count import fast_count
+from measure.fast_count.fast_count import fast_count
 
 TIMM = {
     "vit_tiny_patch16_224": 224,

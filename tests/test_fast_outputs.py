@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from measure.predict import outputs
-from measure.predict.outputs import SHORT
+from measure.fast_count import meta_outputs as outputs
+from measure.fast_count.meta_outputs import SHORT
 
 aten = torch.ops.aten
 

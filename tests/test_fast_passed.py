@@ -13,10 +13,10 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
-from measure.fast_count import clear_cache, fast_count
-from measure.predict import mode as modes
-from measure.predict import passed
-from measure.predict.mode import PredictMode, Tape
+from measure.fast_count import dispatch_mode as modes
+from measure.fast_count import skipped_layers
+from measure.fast_count.dispatch_mode import PredictMode, Tape
+from measure.fast_count.fast_count import clear_cache, fast_count
 from results.errors import Unavailable
 
 
@@ -45,7 +45,7 @@ CALLS = {
 
 
 @pytest.mark.parametrize(
-    ("where", "name", "passing"), passed.PASSED, ids=lambda value: value if type(value) is str else ""
+    ("where", "name", "passing"), skipped_layers.PASSED, ids=lambda value: value if type(value) is str else ""
 )
 def test_an_output_is_the_layers_own(where, name, passing):
     """Sizes, strides, dtype, whether it needs a gradient; in place, the very tensor, and written."""
@@ -285,7 +285,7 @@ MUTATIONS = {
 @pytest.mark.parametrize("name", MUTATIONS)
 def test_a_spoilt_rule_is_noticed(name, monkeypatch):
     part, spoilt, net = MUTATIONS[name]
-    monkeypatch.setattr(passed, part, spoilt)
+    monkeypatch.setattr(skipped_layers, part, spoilt)
     with pytest.raises(AssertionError):
         test_equal_to_the_executed_trace_and_to_counts_by_hand(net)
 

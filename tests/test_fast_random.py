@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, Phase, assume, given, settings
 from random_cases import CASES
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from measure.fast_count import fast_count
+from measure.fast_count.fast_count import fast_count
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad=True"),  # a checkpoint in a reentrant one
@@ -148,10 +148,13 @@ def test_checkpoints_inside_one_another_by_hand():
 @pytest.mark.parametrize(
     ("spoilt", "by"),
     [
-        ("measure.predict.forms.Form.backward_flop", lambda self, mask: 2 * sum(f for _, f in self.backward(mask))),
-        ("measure.fast_count.computed_again", lambda _walk, _mode: None),
-        ("measure.fast_count.check_unhooked", lambda *_a, **_k: None),
-        ("measure.fast_count.check_predicted", lambda *_a: None),
+        (
+            "measure.fast_count.product_cost.Form.backward_flop",
+            lambda self, mask: 2 * sum(f for _, f in self.backward(mask)),
+        ),
+        ("measure.fast_count.fast_count.computed_again", lambda _walk, _mode: None),
+        ("measure.fast_count.fast_count.check_unhooked", lambda *_a, **_k: None),
+        ("measure.fast_count.fast_count.check_predicted", lambda *_a: None),
     ],
 )
 def test_cases_notice_a_spoilt_count(monkeypatch, spoilt, by):

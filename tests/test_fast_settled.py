@@ -11,10 +11,10 @@ import torchvision
 from fast_nets import Made, agree
 from torch import nn
 
-from measure.fast_count import fast_count
-from measure.predict import reach
-from measure.predict.alike import Likeness
-from measure.predict.settled import prepared
+from measure.fast_count import autograd_reach
+from measure.fast_count.block_likeness import Likeness
+from measure.fast_count.fast_count import fast_count
+from measure.fast_count.immutable_models import prepared
 
 
 def _resnet():
@@ -166,4 +166,4 @@ def test_a_likeness_knows_of_modes_and_of_tensors_elsewhere():
     ],
 )
 def test_a_nodes_class_is_by_its_name(name, kind):
-    assert reach._classify(name) == kind
+    assert autograd_reach._classify(name) == kind

@@ -12,7 +12,7 @@ import pytest
 import torch
 from fast_nets import agree
 
-from measure.fast_count import fast_count
+from measure.fast_count.fast_count import fast_count
 from workloads import vision
 from workloads.catalogue import ENTRIES
 

@@ -7,9 +7,9 @@ import torch
 from fathom_formulas import PARAMETERS, PRODUCTS, TINY
 
 from analysis.operators.registry import not_understood, total
-from measure.fake import to_fake
-from measure.fast_count import fast_count
-from measure.operations import StepParts, trace
+from measure.fake.mode import to_fake
+from measure.fast_count.fast_count import fast_count
+from measure.operations.tracer import StepParts, trace
 from workloads.catalogue import ENTRIES, SUITES, entry, factory
 from workloads.fathom import table
 from workloads.fathom.workloads import FAMILIES, get
@@ -204,7 +204,7 @@ def test_a_step_on_fake_tensors_is_understood_and_is_the_real_one(name):
 
 
 def test_labels_in_one_dimension_leave_a_ctc_loss_to_real_tensors():
-    from measure.fake import fake_mode
+    from measure.fake.mode import fake_mode
     from results.errors import Unavailable
 
     with fake_mode():

@@ -70,7 +70,7 @@ def test_the_tables_are_those_of_the_workloads():
 
 @pytest.mark.parametrize("name", COUNTED)
 def test_a_row_that_is_not_by_formula(name):
-    from measure.fast_count import fast_count
+    from measure.fast_count.fast_count import fast_count
 
     workload, size = anything.get(name), entry(name).batch_size
     with torch.device("meta"):

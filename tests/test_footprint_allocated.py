@@ -16,7 +16,7 @@ from memory_steps import NETS, accumulated, met
 from small_steps import Build, fake_trace, parts, real_trace
 
 from analysis.footprint.step.live_bytes import footprint, live_bytes
-from measure.operations import Trace
+from measure.operations.tracer import Trace
 
 LOSS_BEFORE, NUMBER = 4, 8
 GENERATOR = 5056

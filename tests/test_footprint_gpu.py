@@ -6,7 +6,7 @@ import pytest
 import torch
 from test_cuda_rules import dtypes, saved_bytes
 
-from measure.cuda_rules import cuda_rules
+from measure.operations.cuda_dispatch import cuda_rules
 from runners.footprint_check import check
 from runners.footprint_steps import Asked
 

@@ -8,7 +8,7 @@ from small_steps import fake_trace, parts, product, run
 
 from analysis.footprint.step.caching_allocator import replay
 from analysis.footprint.step.live_bytes import Footprint, Place, footprint
-from measure.operations import Trace
+from measure.operations.tracer import Trace
 
 ALWAYS = ("weight", "buffer", "optimizer_state")
 

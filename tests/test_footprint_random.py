@@ -15,8 +15,8 @@ from torch import nn
 
 from analysis.footprint.step.largest_batch import largest_batch
 from analysis.footprint.step.live_bytes import Footprint, footprint
-from measure.fake import fake_mode, to_fake
-from measure.operations import Trace, trace_step
+from measure.fake.mode import fake_mode, to_fake
+from measure.operations.tracer import Trace, trace_step
 from workloads.training import OPTIMIZERS
 
 WIDTH = 24

@@ -10,8 +10,8 @@ from made_up_profile import MACHINE, PROFILE
 
 from analysis.operators import registry as kinds
 from analysis.profile.fusion import fused
-from measure.operations import Trace, trace
-from measure.step_table import in_groups, operation_rows
+from measure.operations.tracer import Trace, trace
+from measure.profile.rows import in_groups, operation_rows
 from reports.profile_words import DEPTHWISE, explained, movers
 from results.records.step_profile import StepProfile
 from runners.counted import _parts

@@ -124,7 +124,7 @@ def test_a_step_is_the_sum_of_its_operations_alone():
 def test_real_operations_are_timed_alone_and_change_nothing():
     import torch
 
-    from measure.alone import alone
+    from measure.profile.micro_benchmark import alone
 
     weight = torch.randn(64, 64)
     before = weight.clone()

@@ -8,7 +8,7 @@ import pytest
 import torch
 from small_configs import CONFIGS, TEXT
 
-from measure.counters import own
+from measure.counters.adapters import own
 from results.errors import Unavailable
 from workloads import hf_models
 from workloads.anything import get

@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis.utilization.counter_operators import kind_of_operator
-from measure.counters import child, isolate
-from measure.counters.batch_law import extrapolate
-from measure.counters.isolate import batches_to_count, count_isolated
-from measure.counters.registry import COUNTERS, check_counter, install_line
-from measure.processes import last_words
+from measure.counters.harness import child, isolation
+from measure.counters.harness.batch_law import extrapolate
+from measure.counters.harness.isolation import batches_to_count, count_isolated
+from measure.counters.harness.registry import COUNTERS, check_counter, install_line
+from measure.device.processes import last_words
 from results.errors import Unavailable
 from results.records import FlopCount
 from workloads import synthetic
@@ -48,7 +48,7 @@ TINY = {"width": 8, "depth": 2}
 
 @pytest.fixture(autouse=True, scope="module")
 def server():
-    isolate.prepare()
+    isolation.prepare()
 
 
 def run(counter, batch_sizes=(1, 2), timeout_s=60.0, registry=FAKES):
@@ -262,7 +262,7 @@ def test_what_a_counter_shares_is_freed_before_its_process_is_ended(tmp_path):
 
 
 def test_a_counter_that_answered_and_does_not_end_is_ended(monkeypatch):
-    monkeypatch.setattr(isolate, "GRACE_S", 0.2)
+    monkeypatch.setattr(isolation, "GRACE_S", 0.2)
     before_s = time.monotonic()
     assert statuses(run("lingering", (1,))) == [(1, "ok")]
     assert time.monotonic() - before_s < 60
@@ -270,7 +270,7 @@ def test_a_counter_that_answered_and_does_not_end_is_ended(monkeypatch):
 
 def test_the_parent_imports_no_torch():
     code = (
-        "import sys, measure.counters.isolate, measure.counters.registry, workloads.catalogue, workloads.cifar_files\n"
+        "import sys, measure.counters.harness.isolation, measure.counters.harness.registry, workloads.catalogue, workloads.cifar_files\n"  # noqa: E501
         "sys.exit([name for name in ('torch', 'torchvision', 'fvcore', 'ptflops') if name in sys.modules] or 0)"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parent.parent, capture_output=True)

@@ -16,7 +16,7 @@ from torch import nn
 from analysis.operators import registry as kinds
 from analysis.operators import traffic
 from analysis.operators.cost import Cost
-from measure.operations import trace_step
+from measure.operations.tracer import trace_step
 
 NAMES = [
     line

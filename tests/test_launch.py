@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from measure import processes
+from measure.device import processes
 from runners import launch
 from runners.fault import Fault
 from runners.launch import Worker, uninterrupted

@@ -10,8 +10,12 @@ import torch
 from fast_nets import NETS, agree
 from test_fast_outputs import test_an_output_is_the_kernels as output_is_the_kernels
 
-from measure import fast_count as count
-from measure.predict import alike, blocks, calls, forms, mode, outputs, reach
+from measure.fast_count import autograd_reach, block_likeness, product_cost
+from measure.fast_count import block_replay as blocks
+from measure.fast_count import dispatch_mode as mode
+from measure.fast_count import fast_count as count
+from measure.fast_count import intercepted_calls as calls
+from measure.fast_count import meta_outputs as outputs
 
 
 def check(name):
@@ -25,8 +29,8 @@ def gradients_of_all(rows):
 
 
 def spoilt_gradients(monkeypatch, name, spoil):
-    node, rows = forms.GRADIENTS[name]
-    monkeypatch.setitem(forms.GRADIENTS, name, (node, spoil(rows)))
+    node, rows = product_cost.GRADIENTS[name]
+    monkeypatch.setitem(product_cost.GRADIENTS, name, (node, spoil(rows)))
 
 
 def unmasked(monkeypatch):
@@ -60,13 +64,15 @@ def _watched_without_patches(watched):
 
 
 def everything_is_safe(monkeypatch):
-    monkeypatch.setattr(reach, "class_of", lambda node: "leaf" if type(node).__name__ == "AccumulateGrad" else "safe")
+    monkeypatch.setattr(
+        autograd_reach, "class_of", lambda node: "leaf" if type(node).__name__ == "AccumulateGrad" else "safe"
+    )
 
 
 def custom_nodes_are_safe(monkeypatch):
-    original = reach.class_of
+    original = autograd_reach.class_of
     monkeypatch.setattr(
-        reach,
+        autograd_reach,
         "class_of",
         lambda node: "safe" if original(node) == "other" and "Doubling" in type(node).__name__ else original(node),
     )
@@ -77,12 +83,12 @@ def slices_are_safe(monkeypatch):
 
 
 def signature_without_settings(monkeypatch):
-    monkeypatch.setattr(alike, "_settings", lambda *args: ())
+    monkeypatch.setattr(block_likeness, "_settings", lambda *args: ())
 
 
 def signature_without_requires_grad(monkeypatch):
-    original = alike._held
-    monkeypatch.setattr(alike, "_held", lambda own: [part for part in original(own) if type(part) is not bool])
+    original = block_likeness._held
+    monkeypatch.setattr(block_likeness, "_held", lambda own: [part for part in original(own) if type(part) is not bool])
 
 
 def inputs_without_gradients(monkeypatch):

@@ -13,8 +13,10 @@ import test_step_join as joining
 import test_step_profile as laws
 import test_step_recording as recording
 
-from measure import step_join, step_model, step_profile, step_recording, step_shares, step_state, step_table, step_watch
-from measure.step_join import Joined
+from measure.profile import alignment, model_guard, operation_times, step_kinds, step_profile, time_shares
+from measure.profile import rows as step_table
+from measure.profile import watch as step_watch
+from measure.profile.alignment import Joined
 
 Function = Callable[..., Any]
 
@@ -70,7 +72,7 @@ def the_outer_twin(outermost: Function) -> Function:
     def spoilt(calls: Any, names: Any, opened: Any) -> Iterator[Any]:
         ends: dict[int, int] = {}
         for frame in calls:
-            if step_join.bare(frame.name) in names and frame.start_ns >= ends.get(frame.thread, 0):
+            if alignment.bare(frame.name) in names and frame.start_ns >= ends.get(frame.thread, 0):
                 ends[frame.thread] = frame.end_ns
                 yield frame
 
@@ -167,16 +169,16 @@ MUTATIONS: tuple[tuple[Any, str, Function, Function], ...] = (
     (joining, "join", shifted, check_join("lstm")),
     (joining, "join", two_swapped, check_join("resnet18")),
     (joining, "join", one_lost, check_join("encoder")),
-    (step_recording, "join", one_lost, check_net("encoder")),
-    (step_join, "_inside", nothing_inside, check_join("gru")),
-    (step_join, "_outermost", never_opened, check_join("operators")),
-    (step_join, "_outermost", the_outer_twin, check_join("operators")),
-    (step_shares, "_spend", first_begun, check_shares),
+    (operation_times, "join", one_lost, check_net("encoder")),
+    (alignment, "_inside", nothing_inside, check_join("gru")),
+    (alignment, "_outermost", never_opened, check_join("operators")),
+    (alignment, "_outermost", the_outer_twin, check_join("operators")),
+    (time_shares, "_spend", first_begun, check_shares),
     (step_profile, "between", without_end, check_net("lstm")),
-    (step_recording, "_times", unsubtracted, check_ignored),
+    (operation_times, "_times", unsubtracted, check_ignored),
     (step_profile, "module_rows", every_time, laws.test_shared_parameters_and_modules_are_counted_once),
     (step_profile, "left_as_found", unkept, check_kept),
-    (step_state, "_place", nameless, laws.test_a_failure_in_the_loss_or_backward_is_told_too),
+    (model_guard, "_place", nameless, laws.test_a_failure_in_the_loss_or_backward_is_told_too),
     (step_watch, "paths_below", paths_alone, lambda: shape.test_ignored_modules_reduce_the_total("2")),
     (step_watch, "table_of", all_forwards, check_other_sizes),
 )
@@ -201,11 +203,11 @@ def test_a_step_that_is_not_trained_on_copies_is_noticed(monkeypatch: pytest.Mon
 
     def on_the_caller(step: Any, mode: Any) -> Any:
         step(lambda phase: None)
-        return step_model._traced_before(step, mode)
+        return step_kinds._traced_before(step, mode)
 
     laws.test_three_steps_of_an_optimizer_are_three_steps()
-    monkeypatch.setattr(step_model, "_traced_before", step_model._traced, raising=False)
-    monkeypatch.setattr(step_model, "_traced", on_the_caller)
+    monkeypatch.setattr(step_kinds, "_traced_before", step_kinds._traced, raising=False)
+    monkeypatch.setattr(step_kinds, "_traced", on_the_caller)
     with pytest.raises(AssertionError):
         laws.test_three_steps_of_an_optimizer_are_three_steps()
 
@@ -213,7 +215,7 @@ def test_a_step_that_is_not_trained_on_copies_is_noticed(monkeypatch: pytest.Mon
 def test_a_time_that_is_another_operations_is_noticed(monkeypatch: pytest.MonkeyPatch):
     """Every law of sums holds where two operations change their times; the pause inside of one does not."""
     laws.test_time_is_that_of_the_operation_that_took_it()
-    monkeypatch.setattr(step_recording, "join", shifted(step_recording.join))
+    monkeypatch.setattr(operation_times, "join", shifted(operation_times.join))
     with pytest.raises((AssertionError, TypeError)):
         laws.test_time_is_that_of_the_operation_that_took_it()
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from measure.neighbours import Neighbours, warning
+from measure.device.cpu_contention import Neighbours, warning
 
 TICKS = os.sysconf("SC_CLK_TCK")
 

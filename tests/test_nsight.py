@@ -19,7 +19,7 @@ from fake_nsys import VERSION
 from fake_sitting import WORK, Scene, cell
 from real_sweeps import ROOT, lives
 
-from measure import nsight as tool
+from measure.profiler import nsight as tool
 from results.errors import Unavailable
 from results.records import Cell, non_default
 from runners import nsight, nvtx_step

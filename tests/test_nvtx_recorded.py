@@ -16,8 +16,8 @@ from recordings import a_run
 
 from analysis.operators.registry import cost
 from cleaning.recordings import clean_recording
-from measure.traces.last_step import STEP, last_step
-from measure.traces.phases import OWN
+from measure.trace.attribution.last_step import STEP, last_step
+from measure.trace.attribution.phases import OWN
 from results.records import Cell, Operation
 from runners.cell import reference_trace
 from runners.trace import recorded

@@ -10,8 +10,8 @@ import pytest
 import torch
 from small_steps import Small, parts
 
-from measure import nvtx_step
-from measure.nvtx_step import WARM_STEPS, record_step
+from measure.profiler import nvtx_step
+from measure.profiler.nvtx_step import WARM_STEPS, record_step
 
 
 @pytest.fixture

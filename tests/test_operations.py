@@ -26,8 +26,8 @@ from small_steps import (
 from torch import nn
 
 from analysis.operators.registry import total
-from measure.fake import fake_mode, to_fake
-from measure.operations import StepParts, Trace, trace_step
+from measure.fake.mode import fake_mode, to_fake
+from measure.operations.tracer import StepParts, Trace, trace_step
 from results.records import Storage
 from workloads.base import Batch
 from workloads.training import OPTIMIZERS, TrainingStep

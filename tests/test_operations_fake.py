@@ -24,9 +24,9 @@ from small_steps import (
 from torch import nn
 
 from analysis.operators.registry import total
-from measure.fake import fake_mode, to_fake
-from measure.operations import StepParts, Trace, clear_cache, trace, trace_step
-from measure.sizes import plain, symbol
+from measure.dispatch.sizes import plain, symbol
+from measure.fake.mode import fake_mode, to_fake
+from measure.operations.tracer import StepParts, Trace, clear_cache, trace, trace_step
 from results.errors import Unavailable
 from results.records import Operation
 from workloads.base import Batch

@@ -27,9 +27,9 @@ from torch.nn.modules import module as module_hooks
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 from torch.utils.checkpoint import checkpoint
 
-from measure.fake import fake_mode, to_fake
-from measure.operations import trace_step
-from measure.places import Links
+from measure.fake.mode import fake_mode, to_fake
+from measure.model.module_paths import Links
+from measure.operations.tracer import trace_step
 from results.records import Operation
 
 

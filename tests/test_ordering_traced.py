@@ -15,7 +15,7 @@ from torch import nn
 from analysis.footprint.schedule.dependencies import graph, with_views
 from analysis.footprint.schedule.list_scheduling import PREFERENCES, listed
 from analysis.footprint.schedule.minimum import Minimal, minimal
-from measure.operations import Trace
+from measure.operations.tracer import Trace
 from results.errors import Inconsistent
 
 KEPT = ("weight", "buffer", "optimizer_state", "input")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.overhead import bare_step_s, harness_step_s, paired_ratios, verdict
-from measure.clocks import CpuClock
-from measure.protocols import Protocol
+from measure.timing.clocks import CpuClock
+from measure.timing.protocols import Protocol
 
 
 class Drifting:

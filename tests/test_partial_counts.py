@@ -12,7 +12,7 @@ from torch import nn
 
 from analysis.profile.module_tree import tree
 from analysis.profile.roofline import against
-from measure.fast_count import fast_count
+from measure.fast_count.fast_count import fast_count
 from reports.profile_data import document
 from reports.profile_tree import tree_text
 from results.records.step_profile import StepModule, StepOperation, StepProfile

@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 from test_timing import FakeClock
 
 from analysis.utilization.work_times import works_of
-from measure.protocols import Protocol
-from measure.timing import Block, step_time_s
+from measure.timing.blocks import Block, step_time_s
+from measure.timing.protocols import Protocol
 from results.errors import Unavailable
 from results.records import WORKS, Cell, ProfiledOperation
 from runners import passes
@@ -92,7 +92,7 @@ def profiler(monkeypatch):
         recording = f"of {work}".encode() if export else b""
         return SimpleNamespace(operations=(operation(work),), blocks=(block,), notes=seen.notes, recording=recording)
 
-    monkeypatch.setattr("measure.profiles.profile_step", profile_step)
+    monkeypatch.setattr("measure.profiler.work_profiles.profile_step", profile_step)
     return seen
 
 
@@ -320,7 +320,7 @@ class TestFailures:
         def fails(*_):
             raise FAULTS[kind][0]
 
-        monkeypatch.setattr("measure.timing.measure_stretch", fails)
+        monkeypatch.setattr("measure.timing.blocks.measure_stretch", fails)
         found = run_all(subject())
         assert found.unprofiled == {"epoch": FAULTS[kind][1]}
         assert found.profiled == ["one", "batch", "last"]
@@ -396,6 +396,6 @@ def test_ranges_are_named_for_cell_and_work(monkeypatch):
         def step(self, step):
             return step
 
-    monkeypatch.setattr("measure.ranges.Ranges", Ranges)
+    monkeypatch.setattr("measure.timing.profiler_ranges.Ranges", Ranges)
     run_all(subject())
     assert opened == [f"resnet18 4 fp32 {CELL.cell_id} {work}" for work in WORKS]

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis.utilization.work_times import works_of
-from measure.counters.registry import COUNTERS
+from measure.counters.harness.registry import COUNTERS
 from results.records import Cell, Run, header
 from runners.plan import (
     METHODS,

@@ -11,8 +11,8 @@ import torch
 
 from analysis.devices.precision_flags import expected_cuda
 from analysis.devices.precisions import PRECISIONS
-from measure import precision as under_test
-from measure.precision import apply, check, read_flags, session, supported
+from measure.device import apply_precision as under_test
+from measure.device.apply_precision import apply, check, read_flags, session, supported
 from results.errors import Unavailable
 
 CLEAN: dict[str, str] = {}
@@ -122,7 +122,7 @@ def test_mixed_setters_are_reported_and_do_not_raise():
 import torch
 from analysis.devices.precision_flags import expected_cuda
 from analysis.devices.precisions import PRECISIONS
-from measure.precision import apply, check, read_flags
+from measure.device.apply_precision import apply, check, read_flags
 apply(PRECISIONS["fp32"], "cuda")
 torch.backends.cuda.matmul.fp32_precision = "tf32"
 torch.backends.mkldnn.conv.fp32_precision = "bf16"

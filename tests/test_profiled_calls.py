@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from torch.autograd import DeviceType
 
-from measure.profiled_calls import to_operations
+from measure.profiler.events import to_operations
 from results.errors import Unavailable
 from results.records import ProfiledOperation
 

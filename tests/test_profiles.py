@@ -17,11 +17,11 @@ from test_timing import FakeClock
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from measure.clocks import CpuClock, clock_for
-from measure.module_ranges import ModuleRanges, is_compiled
-from measure.operations import StepParts, trace_step
-from measure.profiled_calls import FLOP_RULES, to_operations
-from measure.profiles import Profile, profile_step
+from measure.operations.tracer import StepParts, trace_step
+from measure.profiler.events import FLOP_RULES, to_operations
+from measure.profiler.module_ranges import ModuleRanges, is_compiled
+from measure.profiler.work_profiles import Profile, profile_step
+from measure.timing.clocks import CpuClock, clock_for
 from results.errors import Unavailable
 from results.records import Operation, ProfiledOperation
 from results.records.rows import header, to_values
@@ -322,7 +322,7 @@ def test_works(work: str, block_work: str):
 
 def test_ranges_are_named_after_the_work(monkeypatch: pytest.MonkeyPatch):
     """In the order in which Nsight and Kineto see them."""
-    import measure.profiles
+    import measure.profiler.work_profiles
 
     seen: list[str] = []
 
@@ -330,7 +330,7 @@ def test_ranges_are_named_after_the_work(monkeypatch: pytest.MonkeyPatch):
         seen.extend(event.name() for event in recording.events() if event.scope() == 7)
         return to_operations(recording, work, cuda=cuda)
 
-    monkeypatch.setattr(measure.profiles, "to_operations", keep)
+    monkeypatch.setattr(measure.profiler.work_profiles, "to_operations", keep)
     step = made(lambda: Calls(lambda self, x: self.fc(x), fc=nn.Linear(4, 2)), (2, 4))
     profiled(step, work="last")
     ours = [name.removeprefix("flopledger.") for name in seen if name.startswith("flopledger.")]

@@ -89,7 +89,7 @@ def test_kinds_and_devices() -> None:
 def test_flop_of_images_are_our_own_count() -> None:
     """Two of the fifteen, and one that older code builds otherwise; the fast count is held elsewhere."""
     torch, vision = pytest.importorskip("torch"), pytest.importorskip("torchvision")
-    from measure.fast_count import fast_count
+    from measure.fast_count.fast_count import fast_count
 
     def train_flop(model: object, size: int = 224) -> int:
         count = fast_count(model, (torch.empty(1, 3, size, size, device="meta"),), train=True)  # type: ignore[arg-type]

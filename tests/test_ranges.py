@@ -8,7 +8,7 @@ import json
 
 import pytest
 
-from measure.ranges import DOMAIN, Ranges
+from measure.timing.profiler_ranges import DOMAIN, Ranges
 
 PHASES = ("forward", "loss", "backward", "optimizer", "end")
 

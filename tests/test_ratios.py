@@ -20,7 +20,7 @@ from torch import nn
 
 from cleaning.profiles import clean_profile
 from cleaning.ratios import Closed, closed_form, ratios
-from measure.operations import trace
+from measure.operations.tracer import trace
 from results.records import FlopCount, Operation, Ratio
 
 # --- the closed form -------------------------------------------------------------------------------------------------

@@ -19,11 +19,11 @@ from test_profiles import Net
 
 from cleaning.profiles import clean_profile
 from cleaning.recordings import clean_recording
-from measure.clocks import CpuClock
-from measure.profiles import Profile, profile_step
-from measure.traces.last_step import STEP, last_step
-from measure.traces.read import read
-from measure.traces.recording import Recording, calls_table, flows_table, kernels_table, ranges_table
+from measure.profiler.work_profiles import Profile, profile_step
+from measure.timing.clocks import CpuClock
+from measure.trace.attribution.last_step import STEP, last_step
+from measure.trace.attribution.recording import Recording, calls_table, flows_table, kernels_table, ranges_table
+from measure.trace.readers.read import read
 from reports.build import Built, build
 from results.records import CleanedOperation
 from results.store.layout import profile_file, recording_file

@@ -7,8 +7,8 @@ import torch
 from torchvision.models import get_model
 
 from analysis.operators.registry import total
-from measure.fake import to_fake
-from measure.operations import StepParts, trace
+from measure.fake.mode import to_fake
+from measure.operations.tracer import StepParts, trace
 from workloads import vision
 from workloads.catalogue import ENTRIES
 from workloads.residual import BLOCKS, ResNetOfWidth

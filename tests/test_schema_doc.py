@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from analysis.devices.telemetry import Reading
-from measure import amdsmi, environment, nvml
-from measure.telemetry import DeviceFacts, open_device
+from measure.device import amdsmi, environment, nvml
+from measure.device.telemetry import DeviceFacts, open_device
 from reports import words
 from results import records
 from results.records import (

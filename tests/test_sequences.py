@@ -9,9 +9,9 @@ import torch
 from sequence_formulas import BASE_PARAMETERS, PARAMETERS, PRODUCTS, TINY
 
 from analysis.operators.registry import not_understood, total
-from measure.fake import to_fake
-from measure.fast_count import fast_count
-from measure.operations import StepParts, trace
+from measure.fake.mode import to_fake
+from measure.fast_count.fast_count import fast_count
+from measure.operations.tracer import StepParts, trace
 from workloads import sequences
 from workloads.anything import get as anything
 from workloads.catalogue import ENTRIES, factory

@@ -15,15 +15,15 @@ import torch
 from step_nets import NETS, Net
 from torch import nn
 
-from measure import step_join
-from measure.counters.running import summed
-from measure.fake import fake_copy, fake_mode
-from measure.module_ranges import ModuleRanges
-from measure.operations import trace_step
-from measure.profiled_calls import Frame, step_frames
-from measure.ranges import Ranges
-from measure.step_join import bare, common, join
-from measure.step_shares import shares
+from measure.fake.mode import fake_copy, fake_mode
+from measure.model.run import summed
+from measure.operations.tracer import trace_step
+from measure.profile import alignment
+from measure.profile.alignment import bare, common, join
+from measure.profile.time_shares import shares
+from measure.profiler.events import Frame, step_frames
+from measure.profiler.module_ranges import ModuleRanges
+from measure.timing.profiler_ranges import Ranges
 from results.records import Operation
 
 # --- lists of names ---
@@ -58,7 +58,7 @@ def test_names_in_common_are_as_many_as_can_be(seed: int):
 @pytest.mark.parametrize("seed", range(20))
 def test_many_differences_are_taken_a_stretch_at_a_time(seed: int, monkeypatch: pytest.MonkeyPatch):
     """Then the list may be shorter than the longest, but it keeps the order, goes on to the end, and loses little."""
-    monkeypatch.setattr(step_join, "MOST", 6)
+    monkeypatch.setattr(alignment, "MOST", 6)
     draw = random.Random(seed)
     left = "".join(draw.choices("abcdef", k=60))
     right = "".join(each for each in left if draw.random() > 0.3) + "".join(draw.choices("abcdef", k=9))

@@ -15,11 +15,11 @@ import torch.nn.functional as F
 from step_nets import NETS, Checkpointed
 from torch import nn
 
-from measure.clocks import CpuClock
-from measure.fast_count import fast_count
-from measure.operations import trace_step
-from measure.step_profile import Told, profile_ready, profile_step
-from measure.step_state import ModelFailed
+from measure.fast_count.fast_count import fast_count
+from measure.operations.tracer import trace_step
+from measure.profile.model_guard import ModelFailed
+from measure.profile.step_profile import Told, profile_ready, profile_step
+from measure.timing.clocks import CpuClock
 from results.records.step_profile import StepModule, StepOperation, StepProfile
 from workloads.base import Batch
 from workloads.training import TrainingStep
@@ -270,7 +270,9 @@ def test_precision():
 
 
 def test_autocast(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("measure.precision.supported", lambda *_: None)  # whether this CPU is fast at it is no matter
+    monkeypatch.setattr(
+        "measure.device.apply_precision.supported", lambda *_: None
+    )  # whether this CPU is fast at it is no matter
     profile = profile_step(nn.Linear(8, 8), torch.ones(2, 8), precision="amp-bf16", steps=1)
     check_laws(profile)
     row = next(row for row in profile.operations if row.kind == "matmul")
@@ -361,8 +363,8 @@ def test_a_ready_step():
 def test_on_cuda_the_first_step_under_the_profiler_does_not_count(monkeypatch: pytest.MonkeyPatch):
     """The driver is made up and gives no kernel. Steps: the table's, one to warm up, one for CUPTI, two that count."""
     for name, instead in (("check_available", lambda cuda: None), ("kernel_device", lambda cuda: None)):
-        monkeypatch.setattr(f"measure.step_profile.{name}", instead)
-    monkeypatch.setattr("measure.step_profile.clock_for", lambda device: CpuClock())
+        monkeypatch.setattr(f"measure.profile.step_profile.{name}", instead)
+    monkeypatch.setattr("measure.profile.step_profile.clock_for", lambda device: CpuClock())
     model, calls = nn.Linear(4, 4), []
 
     def step(mark: Any) -> None:

@@ -11,9 +11,9 @@ from made_up_operations import operation
 from test_profiled_calls import ENGINE, Recording, a_step_on_cuda
 from torch import nn
 
-from measure.step_profile import profile_step
-from measure.step_recording import Recorded, read
-from measure.step_table import between, operation_rows
+from measure.profile.operation_times import Recorded, read
+from measure.profile.rows import between, operation_rows
+from measure.profile.step_profile import profile_step
 from results.errors import Unavailable
 from results.records import Operation
 

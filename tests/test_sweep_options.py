@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from measure.counters.registry import COUNTERS
+from measure.counters.harness.registry import COUNTERS
 from runners import report, sweep, sweep_options
 from runners.plan import Grid, cells, check
 from runners.probe import Probed

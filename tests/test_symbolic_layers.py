@@ -10,7 +10,7 @@ from test_symbolic import product
 from analysis.formula.derivation.derive import formulas
 from analysis.formula.derivation.interpolate import Atom, times
 from analysis.formula.derivation.sampling import Axis, Unfitted
-from measure.collector import collector_off
+from measure.model.garbage_collector import collector_off
 from runners import formula_points
 
 

@@ -8,9 +8,9 @@ from analysis.formula.derivation.derive import formulas
 from analysis.formula.derivation.sampling import Axis
 from analysis.formula.derivation.totals import totals
 from analysis.operators import registry as kinds
-from measure.fake import fake_mode, to_fake
-from measure.operations import trace_step
-from measure.sizes import symbol
+from measure.dispatch.sizes import symbol
+from measure.fake.mode import fake_mode, to_fake
+from measure.operations.tracer import trace_step
 from runners.counted import get
 from runners.formula_points import Subject, names_of, sampler
 from workloads.base import Batch

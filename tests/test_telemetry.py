@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis.devices.telemetry import EVENT_REASONS, Reading, energy, event_shares, mean_power_w, mean_sm_clock_hz
-from measure import nvml as adapter
-from measure.nvml import decode_event_reasons, open_nvml
-from measure.telemetry import Sampler
+from measure.device import nvml as adapter
+from measure.device.nvml import decode_event_reasons, open_nvml
+from measure.device.telemetry import Sampler
 from results.errors import DeviceLost, Unavailable
 from results.records import Telemetry
 
@@ -583,8 +583,8 @@ def test_a_real_sampler_stops_at_once():
 
 
 def test_telemetry_imports_neither_torch_nor_pynvml():
-    loaded = "{'torch', 'pynvml', 'amdsmi', 'measure.nvml', 'measure.amdsmi'} & set(sys.modules)"
-    code = f"import sys, measure.telemetry, analysis.devices.telemetry; assert not {loaded}"
+    loaded = "{'torch', 'pynvml', 'amdsmi', 'measure.device.nvml', 'measure.device.amdsmi'} & set(sys.modules)"
+    code = f"import sys, measure.device.telemetry, analysis.devices.telemetry; assert not {loaded}"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

@@ -9,8 +9,7 @@ from dataclasses import asdict, fields, replace
 import numpy as np
 import pytest
 
-from measure.protocols import CPU_PROTOCOL, CUDA_PROTOCOL
-from measure.timing import (
+from measure.timing.blocks import (
     Block,
     CpuClock,
     Protocol,
@@ -21,6 +20,7 @@ from measure.timing import (
     step_time_s,
     warm_up,
 )
+from measure.timing.protocols import CPU_PROTOCOL, CUDA_PROTOCOL
 from results.errors import Inconsistent
 from results.records import Sample
 

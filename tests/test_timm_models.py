@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from measure.counters import own
+from measure.counters.adapters import own
 from workloads.anything import get
 from workloads.training import OPTIMIZERS, TrainingStep
 

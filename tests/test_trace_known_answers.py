@@ -18,9 +18,9 @@ import pytest
 
 from analysis.trace.kernel_names import fft_tiles
 from cleaning.traces import STATES, CleanedTrace, clean
-from measure.traces.attribute import attribute
-from measure.traces.read import read
-from measure.traces.recording import Recording
+from measure.trace.attribution.attribute import attribute
+from measure.trace.attribution.recording import Recording
+from measure.trace.readers.read import read
 
 REAL = os.environ.get("FLOPLEDGER_TRACES", "")
 real = pytest.mark.skipif(not REAL, reason="FLOPLEDGER_TRACES is not set")

@@ -30,7 +30,7 @@ from made_up_kernels import (
 from recordings import Tensor
 
 from cleaning.traces import PHASES, STATES, CleanedTrace, clean
-from measure.traces.recording import KERNEL_COLUMNS
+from measure.trace.attribution.recording import KERNEL_COLUMNS
 
 KERNELS = [
     OFFSETS,

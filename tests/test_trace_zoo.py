@@ -15,8 +15,8 @@ import pytest
 import torch
 
 from analysis.operators.registry import not_understood, total
-from measure.fake import FakeMode, to_fake
-from measure.operations import StepParts, Trace, trace
+from measure.fake.mode import FakeMode, to_fake
+from measure.operations.tracer import StepParts, Trace, trace
 from workloads import vision
 from workloads.catalogue import ENTRIES
 from workloads.training import OPTIMIZERS, TrainingStep
@@ -145,7 +145,7 @@ HERE = Path(__file__).parents[1]
 
 MEMORY = """
 from pathlib import Path
-from measure.operations import trace
+from measure.operations.tracer import trace
 from tests.test_trace_zoo import parts
 assert len(trace(parts("resnet152", 64)).operations) > 3000
 print(next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM:")))

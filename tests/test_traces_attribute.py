@@ -18,10 +18,11 @@ from hypothesis import strategies as st
 
 from analysis.trace.operations import is_product
 from benchmarks import traces as benchmark
-from measure.traces import kineto, phases
-from measure.traces.attribute import attribute
-from measure.traces.nesting import NODE, OPERATOR
-from measure.traces.recording import LINKS, Recording, calls_table, flows_table, kernels_table, ranges_table
+from measure.trace.attribution import phases
+from measure.trace.attribution.attribute import attribute
+from measure.trace.attribution.nesting import NODE, OPERATOR
+from measure.trace.attribution.recording import LINKS, Recording, calls_table, flows_table, kernels_table, ranges_table
+from measure.trace.readers import kineto
 from results.records import PHASES
 
 DATA = Path(__file__).parent / "data"
@@ -449,8 +450,8 @@ def test_torchs_frames_name_modules() -> None:
 
 
 def test_a_live_recording_equals_what_profiles_make_of_it(tmp_path: Path) -> None:
-    """The same recording by two roads: its events in the process (measure.profiled_calls), and its exported file."""
-    from measure.profiled_calls import to_operations
+    """The same recording by two roads: its events in the process (measure.profiler.events), and its exported file."""
+    from measure.profiler.events import to_operations
     from tests.record_kineto import STEPS, with_ranges
 
     path = tmp_path / "trace.json"
@@ -480,9 +481,10 @@ def test_a_live_recording_equals_what_profiles_make_of_it(tmp_path: Path) -> Non
 
 
 def test_names_of_ranges_are_those_that_are_opened() -> None:
-    """`measure.traces` imports nothing that imports torch, so it has names of its own."""
-    from measure import module_ranges, profiled_calls
-    from measure import ranges as opened
+    """`measure.trace` imports nothing that imports torch, so it has names of its own."""
+    from measure.profiler import events as profiled_calls
+    from measure.profiler import module_ranges
+    from measure.timing import profiler_ranges as opened
 
     assert f"{opened.DOMAIN}." == phases.OWN
     assert module_ranges.MODULE == phases.OWN_MODULE

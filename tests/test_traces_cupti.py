@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from measure.traces import cupti_ranges
-from measure.traces.attribute import attribute
-from measure.traces.read import detect
-from measure.traces.recording import CALL_COLUMNS, KERNEL_COLUMNS, Recording
+from measure.trace.attribution.attribute import attribute
+from measure.trace.attribution.recording import CALL_COLUMNS, KERNEL_COLUMNS, Recording
+from measure.trace.readers import cupti_counters
+from measure.trace.readers.read import detect
 
 REAL = os.environ.get("FLOPLEDGER_TRACES", "")
 real = pytest.mark.skipif(not REAL, reason="FLOPLEDGER_TRACES is not set")
@@ -29,7 +29,7 @@ FULL = "smsp__sass_thread_inst_executed_op_{}_pred_on.sum"
 
 def counters(**values: int) -> dict[str, int]:
     """A range's arguments with its counters, 0 where not given."""
-    return {FULL.format(name): values.get(name, 0) for name in cupti_ranges.COUNTERS}
+    return {FULL.format(name): values.get(name, 0) for name in cupti_counters.COUNTERS}
 
 
 def measured(name: str, ts: int, dur: int, **values: int) -> dict[str, Any]:
@@ -76,7 +76,7 @@ def write(path: Path, events: Sequence[Any], **header: Any) -> Path:
 def test_counters_are_flop_and_find_their_calls(tmp_path: Path, name: str) -> None:
     path = write(tmp_path / name, EVENTS)
     assert detect(path) == "cupti"
-    recording = attribute(cupti_ranges.read(path))
+    recording = attribute(cupti_counters.read(path))
     assert list(recording.calls.columns) == list(CALL_COLUMNS)
     assert list(recording.kernels.columns) == list(KERNEL_COLUMNS)
     kernels = recording.kernels
@@ -90,16 +90,16 @@ def test_counters_are_flop_and_find_their_calls(tmp_path: Path, name: str) -> No
 
 
 def test_equal_shares_of_time_are_no_times(tmp_path: Path) -> None:
-    recording = cupti_ranges.read(write(tmp_path / "trace.json", EVENTS))
+    recording = cupti_counters.read(write(tmp_path / "trace.json", EVENTS))
     assert recording.kernels["time_ns"].tolist() == [0, 0]
     assert "no times of kernels: the profiler shared the time out evenly" in recording.problems
     events = [*EVENTS[:-1], measured("gemm", 100, 60, fadd=1)]
-    timed = cupti_ranges.read(write(tmp_path / "timed.json", events))
+    timed = cupti_counters.read(write(tmp_path / "timed.json", events))
     assert timed.kernels["time_ns"].tolist() == [60_000, 100_000]
 
 
 def test_ranges_and_launches_that_do_not_match_are_not_paired(tmp_path: Path) -> None:
-    recording = cupti_ranges.read(write(tmp_path / "trace.json", [*EVENTS, launch(50)]))
+    recording = cupti_counters.read(write(tmp_path / "trace.json", [*EVENTS, launch(50)]))
     assert recording.kernels["launch_start_ns"].tolist() == [-1, -1]
     assert "2 kernels with counters, 3 launches: which is whose is not known" in recording.problems
     assert recording.kernels["source_flop"].tolist()[1] == 7
@@ -108,17 +108,17 @@ def test_ranges_and_launches_that_do_not_match_are_not_paired(tmp_path: Path) ->
 def test_a_counter_that_is_missing_gives_no_flop(tmp_path: Path) -> None:
     lacking = measured("k", 100, 100, ffma=5)
     del lacking["args"][FULL.format("fmul")]
-    recording = cupti_ranges.read(write(tmp_path / "trace.json", [lacking]))
+    recording = cupti_counters.read(write(tmp_path / "trace.json", [lacking]))
     assert recording.kernels["source_flop"].tolist() == [None]
     assert any(problem.startswith("not every kernel has the counters") for problem in recording.problems)
     assert "no operator calls in the file" in recording.problems
-    assert cupti_ranges.hardware_flop({"fadd": 1, "fmul": 2, "ffma": 3}) == 1 + 2 + 6
-    assert cupti_ranges.hardware_flop({"fadd": 1, "fmul": 2, "ffma": 3, "dfma": 4}) is None
+    assert cupti_counters.hardware_flop({"fadd": 1, "fmul": 2, "ffma": 3}) == 1 + 2 + 6
+    assert cupti_counters.hardware_flop({"fadd": 1, "fmul": 2, "ffma": 3, "dfma": 4}) is None
 
 
 def test_the_clock_of_the_calls_is_that_of_the_launches(tmp_path: Path) -> None:
     path = write(tmp_path / "trace.json", EVENTS, baseTimeNanoseconds=5_000_000)
-    recording = attribute(cupti_ranges.read(path))
+    recording = attribute(cupti_counters.read(path))
     assert recording.kernels["launch_start_ns"].tolist() == [5_012_000, 5_032_000]
     assert (recording.kernels["call"] >= 0).all()
 
@@ -126,7 +126,7 @@ def test_the_clock_of_the_calls_is_that_of_the_launches(tmp_path: Path) -> None:
 def test_a_trace_without_counters_is_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "trace.json", EVENTS[:3])
     with pytest.raises(ValueError, match=r"no counters of floating point.*profiler_metrics") as found:
-        cupti_ranges.read(path)
+        cupti_counters.read(path)
     assert "\n" not in str(found.value)
 
 
@@ -134,7 +134,7 @@ def test_a_cut_trace_is_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "trace.json.gz", EVENTS)
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(ValueError, match="cut or damaged"):
-        cupti_ranges.read(path)
+        cupti_counters.read(path)
 
 
 # --- AlexNet on an A100 ----------------------------------------------------------------------------------------------
@@ -142,7 +142,7 @@ def test_a_cut_trace_is_refused(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def alexnet() -> Recording:
-    return attribute(cupti_ranges.read(Path(REAL) / ALEXNET))
+    return attribute(cupti_counters.read(Path(REAL) / ALEXNET))
 
 
 def by_operator(recording: Recording, name: str) -> list[int]:
@@ -161,7 +161,7 @@ def test_every_range_of_alexnet_is_kept_and_linked(alexnet: Recording) -> None:
     with open(Path(REAL) / TABLE, newline="") as file:
         rows = list(csv.DictReader(file))
     assert alexnet.kernels["source_flop"].tolist() == [int(row["fp32_flop"]) for row in rows]
-    told = [",".join(f"{name}={row[name]}" for name in cupti_ranges.COUNTERS) for row in rows]
+    told = [",".join(f"{name}={row[name]}" for name in cupti_counters.COUNTERS) for row in rows]
     assert alexnet.kernels["params"].tolist() == told
     assert alexnet.device_name == "NVIDIA A100-PG509-200"
 

@@ -16,10 +16,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from measure.traces import events, kineto
-from measure.traces.launches import LAUNCH_COLUMNS, launch_of, one_each
-from measure.traces.read import READERS, detect, read
-from measure.traces.recording import CALL_COLUMNS, KERNEL_COLUMNS, calls_table, kernels_table
+from measure.trace.attribution.recording import CALL_COLUMNS, KERNEL_COLUMNS, calls_table, kernels_table
+from measure.trace.readers import json_events, kineto
+from measure.trace.readers.kernel_launches import LAUNCH_COLUMNS, launch_of, one_each
+from measure.trace.readers.read import READERS, detect, read
 
 DATA = Path(__file__).parent / "data"
 OWN = sorted(DATA.glob("kineto_torch*.json.gz"))
@@ -173,7 +173,7 @@ def test_the_form_of_a_trace_does_not_matter(form: str, tmp_path: Path) -> None:
 def test_where_chunks_end_does_not_matter(chunk: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path / "t.json", {"a": 12345, "traceEvents": cuda_trace(), "baseTimeNanoseconds": 10**15})
     expected = kineto.read(path)
-    monkeypatch.setattr(events, "CHUNK", chunk)
+    monkeypatch.setattr(json_events, "CHUNK", chunk)
     same(kineto.read(path), expected)
 
 
@@ -206,7 +206,7 @@ def test_memory_does_not_grow_with_what_is_not_kept(tmp_path: Path) -> None:
     ],
 )
 def test_microseconds_become_whole_nanoseconds(written: int | str | None, ns: int) -> None:
-    assert events.to_ns(written) == ns
+    assert json_events.to_ns(written) == ns
 
 
 def test_bytes_and_control_characters_in_names_pass(tmp_path: Path) -> None:

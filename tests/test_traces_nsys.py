@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from nsys_export import ENGINE, MAIN, PROCESS, TABLES, Export
 
-from measure.traces import kineto, nsys, nvtx_names
-from measure.traces.attribute import attribute
-from measure.traces.read import detect
-from measure.traces.recording import CALL_COLUMNS, KERNEL_COLUMNS, Recording
+from measure.trace.attribution.attribute import attribute
+from measure.trace.attribution.recording import CALL_COLUMNS, KERNEL_COLUMNS, Recording
+from measure.trace.readers import kineto, nsys, nvtx_names
+from measure.trace.readers.read import detect
 
 REAL = os.environ.get("FLOPLEDGER_TRACES", "")
 real = pytest.mark.skipif(not REAL, reason="FLOPLEDGER_TRACES is not set")

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from analysis.trace.operations import product_flop
-from measure.traces import pyprof, pyprof_arguments
-from measure.traces.read import detect
-from measure.traces.recording import CALL_COLUMNS, KERNEL_COLUMNS, Recording
+from measure.trace.attribution.recording import CALL_COLUMNS, KERNEL_COLUMNS, Recording
+from measure.trace.readers import pyprof, pyprof_arguments
+from measure.trace.readers.read import detect
 from results.errors import Unavailable
 from results.records import ProfiledOperation
 

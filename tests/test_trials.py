@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from analysis.devices.precisions import PRECISIONS
-from measure.trials import ESSENTIAL, FAMILIES, Move, Trial, moves, shapes, sweep, titled
+from measure.ceiling.trials import ESSENTIAL, FAMILIES, Move, Trial, moves, shapes, sweep, titled
 from results.records import Ceiling
 
 

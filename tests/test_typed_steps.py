@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from measure.recorded_steps import record
-from measure.typed_steps import Typed, tags_of, typed_steps
+from measure.profile.step_series import record
+from measure.profile.typed_steps import Typed, tags_of, typed_steps
 
 
 class Net(torch.nn.Module):

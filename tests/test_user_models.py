@@ -7,7 +7,7 @@ import textwrap
 import pytest
 import torch
 
-from measure.counters import own
+from measure.counters.adapters import own
 from results.errors import Unavailable
 from workloads.anything import get
 from workloads.training import OPTIMIZERS, TrainingStep

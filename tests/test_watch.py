@@ -7,7 +7,7 @@ import time
 import pytest
 
 from analysis.devices.telemetry import Reading
-from measure.cpu_energy import open_cpu
+from measure.device.cpu_energy import open_cpu
 from results.errors import DeviceLost, Unavailable
 from runners import watch as module
 from runners.watch import Watch
@@ -64,7 +64,7 @@ def polled(watch: Watch, for_s: float = 0.45) -> tuple[float, float]:
 
 
 def test_a_cpu_without_readable_energy_has_no_telemetry_and_no_complaint(monkeypatch, tmp_path):
-    monkeypatch.setattr("measure.nvml.open_nvml", lambda index: pytest.fail("no NVML for a CPU"))
+    monkeypatch.setattr("measure.device.nvml.open_nvml", lambda index: pytest.fail("no NVML for a CPU"))
     monkeypatch.setattr(module, "open_device", lambda device: open_cpu(root=tmp_path))
     watch = Watch("cpu")
     watch.start()

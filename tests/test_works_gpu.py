@@ -23,10 +23,10 @@ from analysis.devices.precisions import PRECISIONS
 from analysis.operators.registry import cost
 from analysis.utilization.work_times import works_of
 from cleaning.profiles import clean_profile, profile_counts
-from measure.precision import session
-from measure.profiles import profile_step
-from measure.protocols import Protocol
-from measure.timing import clock_for, measure_blocks, step_time_s, warm_up
+from measure.device.apply_precision import session
+from measure.profiler.work_profiles import profile_step
+from measure.timing.blocks import clock_for, measure_blocks, step_time_s, warm_up
+from measure.timing.protocols import Protocol
 from results.records import Cell, Run
 from results.store.store import read_run
 from runners import cell as inside

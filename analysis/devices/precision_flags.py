@@ -1,7 +1,7 @@
 """What the flags of torch must read under each precision policy, and where flags that were read disagree.
 
-Data and comparison alone, without torch: `measure/precision.py` sets flags and reads them back, `cleaning/gates_device`
-asks rows of the past. Flags are named as `Run.flags_before` names them.
+Data and comparison alone, without torch: `measure/device/apply_precision.py` sets flags and reads them back,
+`cleaning/gates_device` asks rows of the past. Flags are named as `Run.flags_before` names them.
 """
 
 from __future__ import annotations

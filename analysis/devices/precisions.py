@@ -2,7 +2,7 @@
 
 A precision is a policy, not a dtype: under `fp32` every product is IEEE single precision, under `tf32` convolutions
 and matrix products may round their inputs to TF32, under `amp-*` autocast chooses per operation. Data only;
-`measure/precision.py` sets the flags on a device and reads them back.
+`measure/device/apply_precision.py` sets the flags on a device and reads them back.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@ the first argument of add and mul (`computeFlops` in torch/csrc/profiler/util.cp
 
 It counts recorded calls by their name, those inside of operators and of the engine, too. Products are the dispatcher's
 operations, but that a two-dimensional convolution is counted where `conv2d` was called, with numbers for its padding;
-sums and products of elements are those of a plain step (`measure/unwatched.py`).
+sums and products of elements are those of a plain step (`measure/profile/unseen_operations.py`).
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torchvision  # noqa: F401 - imported once, not by each child
 
-from measure.protocols import Protocol
+from measure.timing.protocols import Protocol
 from results.records import Cell
 from runners import cell as inside
 from runners.worker import classify

@@ -29,7 +29,7 @@ ALLOCATED, FREED = "alloc", "free_completed"
 @dataclass(frozen=True)
 class Rows:
     """Bytes asked for. peak_bytes, workspaces_bytes: at the moment when both together are highest; tensors_bytes: the
-    highest of tensors alone, which may be another moment, as that of `measure.allocations.Allocated` is."""
+    highest of tensors alone, which may be another moment, as that of `measure.profiler.allocations.Allocated` is."""
 
     peak_bytes: int
     tensors_bytes: int

@@ -1,0 +1,1 @@
+"""Which faults does each counter have, and how is each seen?"""

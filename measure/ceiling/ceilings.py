@@ -1,0 +1,205 @@
+"""What this device reaches in single kernels: matrix products and 3 × 3 convolutions, in the unit of a precision.
+
+Operands are random normal, never zeros (an H200 multiplies zeros 13 % faster: less power, higher clock). On CUDA the
+L2 cache is overwritten before each call. Every shape (`measure/ceiling/trials.py`) is a row with median, mean and
+fastest of its calls; the ceiling of a unit is the best median of them (`analysis.devices.ceilings.best`).
+
+Convolutions count their direct multiply-adds. An algorithm that needs fewer (Winograd, FFT; IEEE fp32 only) may exceed
+the unit's peak: that is a fast algorithm, and belongs in a ceiling for networks that use it.
+
+Not claimed: the device's limit. More shapes, or libraries that are not torch's, may be faster; and on a machine that
+others use the ceiling is as low as their load is high.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from statistics import fmean, median
+from typing import Any
+
+import torch
+
+from analysis.devices.ceilings import best
+from analysis.devices.precisions import Precision
+from measure.ceiling.trials import PARTS, SPENT, Trial, shapes, titled
+from measure.device import apply_precision as flags
+from measure.device.cpu_contention import Neighbours, warning
+from measure.timing.clocks import Clock
+from results.records import Ceiling
+
+Call = Callable[[], Any]
+
+DTYPES = {None: torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+"""Autocast of a precision → dtype of the operands."""
+
+PROBE_SIDE = {"cpu": 512, "cuda": 4096}
+MOST_REPEATS = 20
+
+FORMATS = {"channels_first": torch.contiguous_format, "channels_last": torch.channels_last}
+
+
+def measure_ceilings(sitting: str, device: str, precision: Precision, clock: Clock, budget_s: float) -> list[Ceiling]:
+    """One row a kernel, in the order tried: products, then convolutions in both layouts, then gradients of the best.
+
+    device: "cpu", "cuda", "cuda:1"; it is what the rows carry. budget_s: for all kernels, from when the device and its
+    libraries have started (seconds in a fresh process, which say nothing of the device); a kernel that finds it spent
+    is a row `unavailable`, one that finds no memory `out_of_memory`. Flags are set for the precision and put back.
+    Raises Unavailable if the device lacks the precision's units, ValueError for a budget that is not above 0.
+    """
+    if not budget_s > 0:
+        raise ValueError(f"expected a budget above 0 s, got {budget_s}")
+    flags.supported(precision, device)
+    with flags.session(precision, device) as found, torch.no_grad():
+        blank = Ceiling(sitting=sitting, device=device, precision=precision.name, unit="", operation="", shape="")
+        if disagreements := flags.check(found, precision, device):
+            invalid = replace(blank, status="invalid", reason="; ".join(disagreements))
+            return [titled(invalid, Trial(kind, (0, 0, 0)), precision) for kind in ("matmul", "convolution")]
+        bench = Bench(device, DTYPES[precision.autocast], clock, math.inf)
+        rate = bench.probe()
+        bench.deadline_s = clock.wall_s() + budget_s
+        others = Neighbours()
+        rows = _rows(blank, bench, shapes(bench.device.type, rate), precision)
+        busy = warning(others.used_ratio()).removeprefix("busy: ")
+        return [replace(row, reason=f"note: {busy}") if busy and row.status == "ok" else row for row in rows]
+
+
+def _rows(blank: Ceiling, bench: Bench, trials: list[Trial], precision: Precision) -> list[Ceiling]:
+    rows = [bench.row(titled(blank, t, precision), t, len(trials) + 2 - i) for i, t in enumerate(trials)]
+    gradients = _gradients(rows, trials, precision)
+    rows += [bench.row(titled(blank, t, precision), t, 2 - i) for i, t in enumerate(gradients)]
+    if bench.device.type == "cuda":
+        torch.cuda.empty_cache()  # the cells that follow report what they reserve themselves
+    return rows
+
+
+class Bench:
+    """Times kernels on one device until a deadline of its clock.
+
+    window_s: host time of the first timed call's start and the last one's end, of the row that was made last.
+    """
+
+    def __init__(self, device: str, dtype: torch.dtype, clock: Clock, deadline_s: float) -> None:
+        self.device, self.dtype, self.clock, self.deadline_s = torch.device(device), dtype, clock, deadline_s
+        self._random = torch.Generator(self.device).manual_seed(0)  # leaves the sweep's own generator alone
+        self._flush: Call = _flush(self.device)
+        self.window_s = (0.0, 0.0)
+
+    def probe(self) -> float:
+        """FLOP/s of a small product at its best: how large the others may be.
+
+        A convolution runs first, so that both libraries have started when the kernels that count begin.
+        """
+        with contextlib.suppress(RuntimeError):  # a library that fails says so in the rows of its kernels
+            self._prepared(Trial("convolution", (1, 64, 8), "channels_last"))()
+        side = PROBE_SIDE[self.device.type]
+        trial = Trial("matmul", (side, side, side))
+        call = self._prepared(trial)
+        call()
+        return trial.flop / min(self._timed(call) for _ in range(5))
+
+    def row(self, blank: Ceiling, trial: Trial, trials_left: int) -> Ceiling:
+        """`blank` with what `trial` reached, in its share of the time that is left."""
+
+        def measured(until_s: float) -> Ceiling:
+            times_s = self.timed(self._prepared(trial), until_s)
+            return replace(blank, flop=trial.flop, flop_per_s=trial.flop / median(times_s), **summary(times_s))
+
+        return self.guarded(blank, trials_left, measured)
+
+    def guarded(self, blank: Ceiling, trials_left: int, measured: Callable[[float], Ceiling]) -> Ceiling:
+        """What `measured` makes of its share of the time that is left; `blank` with why, where it cannot.
+
+        measured: takes the host time until which it may go on. Raises what broke the device.
+        """
+        left_s = self.deadline_s - self.clock.wall_s()
+        if left_s <= 0:
+            return replace(blank, status="unavailable", reason=SPENT)
+        try:
+            return measured(self.clock.wall_s() + left_s / trials_left)
+        except torch.OutOfMemoryError as fault:
+            return replace(blank, status="out_of_memory", reason=str(fault).splitlines()[0])
+        except RuntimeError as fault:
+            if isinstance(fault, torch.AcceleratorError):  # the context is broken: the worker must be replaced
+                raise
+            status = "out_of_memory" if "allocate memory" in str(fault) else "unavailable"
+            return replace(blank, status=status, reason=str(fault).splitlines()[0])
+
+    def timed(self, call: Call, until_s: float, cold: bool = True) -> list[float]:
+        """Seconds of each call, up to a host time but at least one, after one that does not count.
+
+        cold: the last cache is overwritten before each.
+        """
+        call()  # searches algorithms, allocates
+        begun_s = self.clock.wall_s()
+        times_s = [self._timed(call, cold)]
+        while len(times_s) < MOST_REPEATS and self.clock.wall_s() + times_s[-1] < until_s:
+            times_s.append(self._timed(call, cold))
+        self.window_s = (begun_s, self.clock.wall_s())
+        return times_s
+
+    def _timed(self, call: Call, cold: bool = True) -> float:
+        """Seconds of one call: between events, or by the wall where there is no device time."""
+        if cold:
+            self._flush()
+        begun_s, start = self.clock.wall_s(), self.clock.event()
+        call()
+        end = self.clock.event()
+        self.clock.synchronize()
+        device_s = self.clock.between_s(start, end)
+        return self.clock.wall_s() - begun_s if device_s is None else device_s
+
+    def _normal(self, *sizes: int) -> torch.Tensor:
+        return torch.randn(*sizes, generator=self._random, device=self.device, dtype=self.dtype)
+
+    def _prepared(self, trial: Trial) -> Call:
+        """The kernel on its operands; writes into memory that is there already where torch offers it."""
+        if trial.operation == "matmul":
+            m, n, k = trial.sizes
+            many = () if trial.batch == 1 else (trial.batch,)
+            a, b = self._normal(*many, m, k), self._normal(*many, k, n)
+            out = torch.empty(*many, m, n, device=self.device, dtype=self.dtype)
+            return lambda: torch.matmul(a, b, out=out)
+        images, channels, side = trial.sizes
+        layout = FORMATS[trial.layout]
+        x = self._normal(images, channels, side, side).contiguous(memory_format=layout)
+        weight = self._normal(channels, channels, 3, 3).contiguous(memory_format=layout)
+        if trial.part == "forward":
+            return lambda: torch.nn.functional.conv2d(x, weight, padding=1)
+        grad = self._normal(images, channels, side, side).contiguous(memory_format=layout)
+        mask = [trial.part == "grad_input", trial.part == "grad_weight", False]
+        ones = [1, 1]
+        return lambda: torch.ops.aten.convolution_backward(
+            grad, x, weight, None, ones, ones, ones, False, [0, 0], 1, mask
+        )
+
+
+def _gradients(rows: list[Ceiling], trials: list[Trial], precision: Precision) -> list[Trial]:
+    """Both gradients of the fastest convolution; none if no convolution was measured."""
+    convolutions = [row for row in rows if row.operation == "convolution"]
+    fastest = best(convolutions, precision.convolution_unit)
+    if fastest is None:
+        return []
+    trial = trials[rows.index(fastest)]
+    return [replace(trial, part=part) for part in PARTS[1:]]
+
+
+def summary(times_s: list[float]) -> dict[str, Any]:
+    """The fields of a row that say what its calls took."""
+    return {
+        "repeats": len(times_s),
+        "median_s": median(times_s),
+        "mean_s": fmean(times_s),
+        "best_s": min(times_s),
+    }
+
+
+def _flush(device: torch.device) -> Call:
+    """Overwrites four times the L2 cache; on a CPU nothing, since its caches are not emptied in training either."""
+    if device.type != "cuda":
+        return lambda: None
+    nbytes = 4 * torch.cuda.get_device_properties(device).L2_cache_size
+    buffer = torch.empty(max(nbytes, 1), dtype=torch.uint8, device=device)
+    return buffer.zero_

@@ -1,0 +1,68 @@
+"""What a profile holds a step against, measured within seconds: a short list of kernels, one size of copies, launches.
+
+For the process that measures, before it builds a model. `runners.ceiling` looks longer and finds more; a profile takes
+its ceilings.csv instead (`analysis.profile.machine`). Not claimed: the best of the device, only that of a short list.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+
+from analysis.devices.precisions import PRECISIONS
+from measure.ceiling import bandwidth
+from measure.ceiling import launch_overhead as launches
+from measure.ceiling.ceilings import Bench, measure_ceilings
+from measure.ceiling.trials import MEMORY, moves
+from measure.device import apply_precision as flags
+from measure.device import environment
+from measure.timing.clocks import Clock
+from results.errors import Unavailable
+from results.records import Ceiling
+
+ALWAYS = "fp32"
+"""Its cores run what is no product, whatever the precision."""
+
+PARTS_OF_BUDGET = {"products": 0.6, "copies": 0.3, "launches": 0.1}
+COPIES = 2
+"""A copy and a triad of the smallest operands that no cache holds."""
+
+
+def measure_machine(device: str, precisions: Sequence[str], clock: Clock, budget_s: float) -> list[Ceiling]:
+    """Rows for `analysis.profile.machine.machine_of`: products and convolutions of these precisions and of fp32,
+    copies, launches.
+
+    What this device refuses is a row with its reason. Raises ValueError for a budget that is not above 0.
+    """
+    facts = environment.device_facts(device)
+    names = [name for name in PRECISIONS if name in {*precisions, ALWAYS}]
+    rows: list[Ceiling] = []
+    for name in names:
+        try:
+            share_s = budget_s * PARTS_OF_BUDGET["products"] / len(names)
+            rows += measure_ceilings("", device, PRECISIONS[name], clock, share_s)
+        except Unavailable as reason:
+            blank = Ceiling(sitting="", device=device, precision=name, unit="", operation="matmul", shape="")
+            rows.append(replace(blank, status="unavailable", reason=str(reason)))
+    rows += _copies_and_launches(device, facts["memory_bytes"] or 0, clock, budget_s)
+    threads = torch.get_num_threads() if device.startswith("cpu") else None
+    return [replace(row, threads=threads, device_name=str(facts["name"] or "")) for row in rows]
+
+
+def _copies_and_launches(device: str, memory_bytes: int, clock: Clock, budget_s: float) -> list[Ceiling]:
+    blank = Ceiling(sitting="", device=device, precision="", unit="", operation="", shape="")
+    with flags.session(PRECISIONS[ALWAYS], device), torch.no_grad():
+        bench = Bench(device, torch.float32, clock, math.inf)
+        bench.deadline_s = clock.wall_s() + budget_s * PARTS_OF_BUDGET["copies"]
+        planned = moves(bench.device.type, bandwidth.last_cache_bytes(device), memory_bytes)
+        beyond = [move for move in planned if move.family == MEMORY][:COPIES]
+        rows = bandwidth.rows(bench, blank, beyond)
+        views = launches.operations(device)
+        bench.deadline_s = clock.wall_s() + budget_s * PARTS_OF_BUDGET["launches"]
+        rows += [launches.row(bench, blank, view, len(views) - i) for i, view in enumerate(views)]
+    if bench.device.type == "cuda":
+        torch.cuda.empty_cache()
+    return rows

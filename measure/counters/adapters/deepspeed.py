@@ -1,0 +1,78 @@
+"""DeepSpeed's flops profiler, as its users run it beside the runtime: real tensors, eval mode, gradients on.
+
+Its FLOP are 2 a multiply-add of convolutions, matrix products and attention (dense, causal or not), 1 an output for the
+bias of a convolution but none for that of a linear layer, 2 an element of batch norm in eval mode, 5 of other
+normalisations, 1 an input of pooling, of ReLU, GELU and SiLU and of torch.add and torch.mul, none for `a + b`, `a * b`,
+sigmoid or tanh. Only functions that it wraps are seen: `from torch.nn.functional import linear` is not. It also gives
+multiply-adds: half of the product rows here, but none for recurrent layers and einsum, of which `reason` tells. See
+`wrapped_functions.py` for how rows are told apart.
+
+Forward only. The backward pass that its runtime prints is (2 + recompute factor) times this number by decree and left
+out here, as are its times. It is told to use the CPU, else it would hold a GPU that this process has no use for. Its
+warm-up pass is left out: it changes no count. It is put away whatever the model raises.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import torch
+
+os.environ.setdefault("DS_ACCELERATOR", "cpu")  # read when imported
+
+import einops
+from deepspeed.profiling.flops_profiler import profiler
+
+from measure.counters.adapters.wrapped_functions import TORCH, Listener, note_of
+from measure.counters.harness.rows import rows, spread
+from measure.model.module_paths import ModulePaths
+from measure.model.run import evaluating
+from results.errors import Inconsistent
+from results.records import FlopCount
+
+NAME = "deepspeed"
+
+
+def count(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_size: int) -> list[FlopCount]:
+    """The forward pass of model(*inputs): a total and a row for each function, of all and by module.
+
+    Raises Inconsistent if its rules do not add up to what it says, and whatever its rules or the model raise.
+    """
+    with evaluating(model), ModulePaths(model) as paths:
+        listener = Listener(profiler, model, paths, {**TORCH, "einops": einops})
+        with listener.listening(profiler.module_flop_count, profiler.module_mac_count):
+            flop, mac, parameters = _ask(model, inputs, listener)
+    _check(listener, flop, mac)
+    ignored, not_understood = listener.uncounted
+    blank = FlopCount(
+        counter=NAME,
+        workload=workload,
+        batch_size=batch_size,
+        phase="forward",
+        native_unit="flop",
+        ignored=ignored,
+        not_understood=not_understood,
+        reason=note_of(listener, mac),
+        parameters=parameters,
+    )
+    return rows(blank, spread(listener.own))
+
+
+def _ask(model: torch.nn.Module, inputs: tuple[Any, ...], listener: Listener) -> tuple[int, int, int]:
+    """DeepSpeed's FLOP, multiply-adds and parameters."""
+    profile = profiler.FlopsProfiler(model)
+    try:
+        profile.start_profile()
+        with listener.unseen:
+            model(*inputs)
+        return profile.get_total_flops(), profile.get_total_macs(), profile.get_total_params()
+    finally:
+        profile.end_profile()
+
+
+def _check(listener: Listener, flop: int, mac: int) -> None:
+    """It adds up each module once, however many parents have it."""
+    heard = sum(sum(counted.values()) for counted in listener.own.values()), sum(listener.mac.values())
+    if heard != (flop, mac):
+        raise Inconsistent(f"DeepSpeed gave {flop} FLOP and {mac} MAC, its rules {heard[0]} and {heard[1]}")

@@ -1,0 +1,102 @@
+"""PyTorch's FlopCounterMode around one pass forward and back, as its users run it: eval mode, gradients on.
+
+It counts at the dispatcher, 2 FLOP a multiply-add, convolutions, matrix products and attention alone. Its numbers stay
+as they are: its backward pass of a grouped convolution is (1 + groups) times the forward pass (seen in torch 2.11 to
+2.15; two times would be right), and attention whose scores are computed again counts 2.5 times. An operator without a
+formula adds nothing and is not told by it: a second mode below sees every operator that it passed on, and those that
+`analysis.operators.registry` takes for products, or does not know, are listed as not understood; other arithmetic as
+ignored.
+
+Its modules of a backward pass are best effort by its own words. One that returns its input (Dropout in eval mode) is
+given the work of all that the engine runs after it, and one on a branch (a shortcut) what the engine runs of the other
+branch in between. Totals do not suffer.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode
+
+from measure.counters.harness.rows import rows
+from measure.counters.harness.uncounted import uncounted
+from measure.model.run import evaluating, summed
+from results.records import WHOLE, FlopCount
+
+NAME = "flop_counter_mode"
+
+GLOBAL = "Global"
+"""FlopCounterMode's name for everything."""
+
+Counts = Mapping[str, Mapping[Any, int]]
+"""Its modules, the root by the name of its class, → operator → FLOP."""
+
+
+class Seen(TorchDispatchMode):
+    """Counts the calls of every operator that reaches it, by phase; what they do is untouched."""
+
+    supports_higher_order_operators = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.phase = "forward"
+        self.calls: defaultdict[str, Counter[Any]] = defaultdict(Counter)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.calls[self.phase][getattr(func, "overloadpacket", func)] += 1
+        return func(*args, **(kwargs or {}))
+
+
+def count(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_size: int) -> list[FlopCount]:
+    """Forward and backward of model(*inputs): a total and a row for each operator, by module."""
+    counter, seen = FlopCounterMode(display=False), Seen()
+    with evaluating(model), seen, counter:
+        outputs = model(*inputs)
+        forward = counter.get_flop_counts()
+        seen.phase = "loss"
+        total = summed(outputs)
+        seen.phase = "backward"
+        if total is not None:
+            total.backward()
+        both = counter.get_flop_counts()
+    root = type(model).__name__
+    passes = {"forward": forward} if total is None else {"forward": forward, "backward": _difference(both, forward)}
+    found = []
+    for phase, counts in passes.items():
+        calls = {str(operator): n for operator, n in seen.calls[phase].items() if operator not in counter.flop_registry}
+        ignored, not_understood = uncounted(calls)
+        blank = FlopCount(
+            counter=NAME,
+            workload=workload,
+            batch_size=batch_size,
+            phase=phase,
+            native_unit="flop",
+            ignored=ignored,
+            not_understood=not_understood,
+        )
+        found += rows(blank, _scopes(counts, root))
+    return found
+
+
+def _difference(both: Counts, forward: Counts) -> Counts:
+    """What the backward pass added. One mode counts both: its modules of a backward pass are those it saw forward."""
+    return {
+        module: {operator: flop - forward.get(module, {}).get(operator, 0) for operator, flop in counted.items()}
+        for module, counted in both.items()
+    }
+
+
+def _scopes(counts: Counts, root: str) -> dict[str, dict[tuple[str, str], int]]:
+    """Its modules as scopes: "ResNet.layer1.0" is "layer1.0". What is no part of the root has none."""
+    paths = {name: name.removeprefix(f"{root}.") for name in counts if name.startswith(f"{root}.")}
+    modules = {path: _operators(counts[name]) for name, path in paths.items() if path != WHOLE}
+    return {WHOLE: _operators(counts.get(GLOBAL, {})), **modules}
+
+
+def _operators(counted: Mapping[Any, int]) -> dict[tuple[str, str], int]:
+    """Operator → FLOP; one that added nothing is left out."""
+    return {(str(operator), "flop"): flop for operator, flop in counted.items() if flop}

@@ -1,0 +1,103 @@
+"""fvcore's FlopCountAnalysis, as its users run it: a traced forward pass on real tensors, eval mode, gradients on.
+
+Its numbers are in its own convention, and its total mixes two units: multiply-adds of convolutions and matrix products
+count 1, while normalisation (2 an element for batch norm in eval mode, 5 for layer norm), adaptive pooling (1 an
+input) and bilinear resizing (4 an output) count elementary operations. So each operator's row names its unit, `mac` or
+`flop`, and the total's `flop` is the sum of its operators' (2 a multiply-add, 1 an operation); the total's native value
+is fvcore's own, unconverted.
+
+It does not see scaled_dot_product_attention, recurrent layers, baddbmm or padding="same"; those calls are listed as not
+understood, as are residual additions and activations that it has no rule for. Forward only; by module as it tells them.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from measure.counters.harness.rows import Counted, rows
+from measure.model.run import evaluating, tensors
+from results.records import WHOLE, FlopCount
+
+with warnings.catch_warnings():
+    # fvcore scripts its focal loss when imported; torch announces the end of scripting.
+    warnings.filterwarnings("ignore", message="`torch.jit.script` is deprecated", module=r"torch\.jit")
+    from fvcore.nn import FlopCountAnalysis, parameter_count
+
+NAME = "fvcore"
+
+MATRIX_OPERATORS = frozenset({"conv", "linear", "matmul", "mm", "bmm", "addmm", "einsum"})
+"""Operators whose native unit is a multiply-add: fvcore/nn/flop_count.py. All others count elementary operations."""
+
+
+class Analysis(FlopCountAnalysis):
+    """fvcore's analysis that also remembers what it ignored on purpose. Its counts are untouched."""
+
+    def __init__(self, model: torch.nn.Module, inputs: tuple[Any, ...]) -> None:
+        super().__init__(model, inputs)
+        self.ignored: Counter[str] = Counter()
+        self.unsupported_ops_warnings(False)  # they are in the rows
+        self.uncalled_modules_warnings(False)
+
+    def _should_ignore_node(self, node: Any) -> bool:
+        ignored = super()._should_ignore_node(node)
+        if ignored and not node.kind().startswith("prim::"):  # prim: the graph's own bookkeeping
+            self.ignored[node.kind()] += 1
+        return ignored
+
+
+class TensorsOnly(torch.nn.Module):
+    """Gives the model's output as a tuple of tensors: tracing refuses dictionaries. Adds no operation."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, *inputs: Any) -> tuple[torch.Tensor, ...]:
+        return tuple(tensors(self.model(*inputs)))
+
+
+def count(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_size: int) -> list[FlopCount]:
+    """The forward pass of model(*inputs): a total and a row for each operator, of all and of each module."""
+    with evaluating(model):
+        analysis = Analysis(TensorsOnly(model).eval(), inputs)
+        analysis.total()
+    blank = FlopCount(
+        counter=NAME,
+        workload=workload,
+        batch_size=batch_size,
+        phase="forward",
+        native_unit="mac",
+        ignored=dict(analysis.ignored),
+        not_understood=dict(analysis.unsupported_ops()),
+        reason=_uncalled(analysis),
+        parameters=parameter_count(model)[""],
+    )
+    return rows(blank, {WHOLE: _operators(analysis.by_operator()), **_modules(analysis)})
+
+
+def _modules(analysis: Analysis) -> dict[str, Counted]:
+    """Path → operators of the modules that fvcore found work in, by their names in the caller's model."""
+    found = {}
+    for name, counted in analysis.by_module_and_operator().items():
+        path = name.removeprefix("model").removeprefix(".")
+        if path not in ("", WHOLE) and counted:
+            found[path] = _operators(counted)
+    return found
+
+
+def _operators(counted: Mapping[str, float]) -> Counted:
+    return {(name, "mac" if name in MATRIX_OPERATORS else "flop"): value for name, value in sorted(counted.items())}
+
+
+def _uncalled(analysis: Analysis) -> str:
+    """Modules with work of their own that the trace never entered, in words; empty if there are none."""
+    names = sorted(name.removeprefix("model.") for name in analysis.uncalled_modules() if analysis._has_forward(name))
+    if not names:
+        return ""
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return f"note: modules never called: {', '.join(names[:3])}{more}"

@@ -1,0 +1,92 @@
+"""Our own count as a counter among the others: the operation table of this very model and input, by
+`analysis.operators.registry`.
+
+Model FLOP alone, convolutions and matrix products: 2 a multiply-add, taps on zero padding included, no bias, nothing an
+element; what it leaves out is listed as ignored. It runs on fake tensors, so that it needs no memory and no time to
+speak of; where those cannot (a size depends on data), on the real ones, and says so. Eval mode, like its peers: the
+count of a training step is that of `measure.operations.tracer` on the step itself.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from analysis.operators import registry as kinds
+from measure.counters.harness.rows import rows, spread
+from measure.fake.mode import NOT_ON_FAKE
+from measure.fast_count.reference import traced
+from measure.model.run import evaluating, summed
+from measure.operations.tracer import Trace, trace_step
+from results.errors import one_line
+from results.records import FlopCount, Operation
+
+NAME = "flopledger"
+
+
+def count(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_size: int) -> list[FlopCount]:
+    """Forward and backward of model(*inputs): a total and a row for each kind of operation, by module."""
+    with evaluating(model):
+        trace, note = _trace(model, inputs)
+    found = []
+    for phase in ("forward", "backward"):
+        table = [operation for operation in trace.operations if operation.phase == phase]
+        if table:
+            found += _phase(table, phase, note, workload, batch_size)
+    return [dataclasses.replace(found[0], parameters=_parameters(model)), *found[1:]] if found else []
+
+
+def _parameters(model: torch.nn.Module) -> int:
+    """Elements of all parameters, trained or not; one that several modules share counts once."""
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def _phase(table: Sequence[Operation], phase: str, note: str, workload: str, batch_size: int) -> list[FlopCount]:
+    """The rows of one pass."""
+    own: defaultdict[str, Counter[tuple[str, str]]] = defaultdict(Counter)
+    ignored: Counter[str] = Counter()
+    for operation in table:
+        flop = int(kinds.cost(operation).model_flop)
+        if flop:
+            own[operation.module][operation.kind, "flop"] += flop
+        elif kinds.bucket_of(operation.name) == "counted":
+            ignored[operation.name] += 1
+    blank = FlopCount(
+        counter=NAME,
+        workload=workload,
+        batch_size=batch_size,
+        phase=phase,
+        native_unit="flop",
+        ignored=dict(ignored),
+        not_understood=kinds.not_understood(table),
+        reason=note,
+    )
+    return rows(blank, spread(own))
+
+
+def _trace(model: torch.nn.Module, inputs: tuple[Any, ...]) -> tuple[Trace, str]:
+    """The table of one pass forward and back, and what must be said of it."""
+    try:
+        return traced(model, inputs, {}, train=None, grad_inputs=None, loss_of=None), ""
+    except NOT_ON_FAKE as fault:
+        reason = one_line(str(fault), 200)
+    trace = trace_step(_step(model, inputs), model=model, inputs=inputs, steps_before=0)
+    return trace, f"note: counted on real tensors: {reason}"
+
+
+def _step(model: torch.nn.Module, inputs: tuple[Any, ...]) -> Callable[[Callable[[str], None]], None]:
+    def step(mark: Callable[[str], None]) -> None:
+        mark("forward")
+        outputs = model(*inputs)
+        mark("loss")
+        total = summed(outputs)
+        if total is not None:
+            mark("backward")
+            total.backward()
+        mark("end")
+
+    return step

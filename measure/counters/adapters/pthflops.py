@@ -1,0 +1,137 @@
+"""pthflops' count_ops, as its users run it: the torch.fx graph on real tensors, eval mode, gradients on.
+
+It calls its number FLOPs; it is a mixture of multiply-adds and elements. Convolutions and linear layers count a
+multiply-add as 1, convolutions 1 more for each bias element, linear layers their output features once, whatever the
+batch, so that its law in the batch has a constant. Normalisation and ReLU count 2 an element, pooling its window,
+`a + b` and `a * b` one an argument. A transposed convolution is taken for stride² times too much. Its own rules do all
+counting; this adapter listens to its interpreter, node by node, and checks that the nodes add up to its number.
+"Conv2d" holds multiply-adds (`mac`), "Conv2d elementwise" bias additions (`flop`); functions go by their bare names.
+
+It sees no method of tensors (x.matmul), no F.linear, no attention; those are listed as not understood. It takes a
+tuple that a node gives for (value, FLOP, parameters): models that ask a tensor for its size or split it raise whatever
+follows from that, or Inconsistent here. Forward only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+from pthflops import count_ops, ops_fx
+from torch.fx import Node
+
+from analysis.operators.registry import bucket_of
+from measure.counters.harness.rows import rows, spread
+from measure.model.run import evaluating, tensors
+from results.errors import Inconsistent, Unavailable
+from results.records import FlopCount
+
+NAME = "pthflops"
+
+NO_ARITHMETIC = frozenset({"Identity", "Dropout", "Dropout2d", "Dropout3d", "Flatten", "stochastic_depth"})
+"""Modules and functions without a rule that compute nothing in eval mode, beside ATen's views and copies."""
+
+_Convolution = torch.nn.modules.conv._ConvNd
+
+
+@dataclass
+class Tally:
+    """What pthflops' interpreter counted, by path of the module, and its calls without a rule."""
+
+    own: defaultdict[str, Counter[tuple[str, str]]] = field(default_factory=lambda: defaultdict(Counter))
+    ignored: Counter[str] = field(default_factory=Counter)
+    not_understood: Counter[str] = field(default_factory=Counter)
+
+
+class Listener(ops_fx.ProfilingInterpreter):
+    """pthflops' interpreter that also tells what it counted for each call. Its counts are untouched."""
+
+    def __init__(self, *args: Any, tally: Tally, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.tally = tally
+
+    def run_node(self, n: Node) -> Any:
+        value = super().run_node(n)
+        if n.op == "call_method":  # of a tensor: pthflops has no rules for them
+            self._uncounted(f"Tensor.{n.target}", n.target, value)
+        elif n.op in ("call_module", "call_function"):
+            self._called(n, value)
+        return value
+
+    def _called(self, n: Node, value: Any) -> None:
+        """Adds one call of a module or function to the tally."""
+        target = self.fetch_attr(n.target) if n.op == "call_module" else n.target.__name__
+        name = type(target).__name__ if n.op == "call_module" else target
+        if ops_fx.count_operations(target) is ops_fx._undefined_op:
+            self._uncounted(name, name, value)
+            return
+        elements = _elements(target, value, self.flops[n])
+        mac = self.flops[n] - elements
+        found = self.tally.own[_module(n)]
+        if mac:
+            found[name, "mac"] += mac
+        if elements:
+            found[f"{name} elementwise" if mac else name, "flop"] += elements
+
+    def _uncounted(self, name: str, operator: str, value: Any) -> None:
+        """Ignored if the call gives no tensor or does no arithmetic; what cannot be placed is not understood."""
+        free = not list(tensors(value)) or operator in NO_ARITHMETIC or bucket_of(f"aten.{operator}") == "ignored"
+        bucket = self.tally.ignored if free else self.tally.not_understood
+        bucket[name] += 1
+
+
+def count(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_size: int) -> list[FlopCount]:
+    """The forward pass of model(*inputs): a total and a row for each operator, of all and by module.
+
+    Raises Unavailable for several inputs, Inconsistent if pthflops' nodes do not add up to its number, and whatever
+    torch.fx or pthflops' interpreter raises.
+    """
+    if len(inputs) != 1:
+        raise Unavailable(f"pthflops gives a model one input, this one takes {len(inputs)}")
+    tally = Tally()
+    with evaluating(model), _listening(tally):
+        said, _ = count_ops(model, inputs[0], print_readable=False)
+    heard = sum(sum(counted.values()) for counted in tally.own.values())
+    if not isinstance(said, int) or said != heard:
+        raise Inconsistent(f"pthflops said {said}, its rules gave {heard}: it takes a tuple for a count")
+    blank = FlopCount(
+        counter=NAME,
+        workload=workload,
+        batch_size=batch_size,
+        phase="forward",
+        native_unit="mac",
+        ignored=dict(tally.ignored),
+        not_understood=dict(tally.not_understood),
+    )
+    return rows(blank, spread(tally.own))
+
+
+@contextlib.contextmanager
+def _listening(tally: Tally) -> Iterator[None]:
+    """count_ops with an interpreter that is listened to; put back afterwards."""
+    original = ops_fx.ProfilingInterpreter
+    ops_fx.ProfilingInterpreter = partial(Listener, tally=tally)
+    try:
+        yield
+    finally:
+        ops_fx.ProfilingInterpreter = original
+
+
+def _elements(target: Any, value: Any, counted: int) -> int:
+    """How much of what pthflops counted for a call is no multiply-add, by pthflops/ops_fx.py."""
+    if isinstance(target, _Convolution):
+        return 0 if target.bias is None else target.out_channels * value.shape[0] * math.prod(value.shape[2:])
+    if isinstance(target, torch.nn.Linear):
+        return 0 if target.bias is None else int(value.shape[-1])
+    return 0 if target == "matmul" else counted
+
+
+def _module(n: Node) -> str:
+    """The path of the innermost module that this node was traced in; "" outside of all."""
+    return next((path for path, _ in reversed(n.meta.get("nn_module_stack", {}).values())), "")

@@ -1,0 +1,150 @@
+"""thop's profile (pytorch-OpCounter), as its users run it: hooks on modules, real tensors, eval mode, no gradients.
+
+It prints multiply-adds of the whole batch. Convolutions and linear layers are pure: no bias. A transposed convolution
+is taken for stride² times too much (its output's positions). Batch norm, layer norm and instance norm count 4 an
+element with weights, 2 without; softmax 3 an element less one a row; average pooling 1 an output, adaptive pooling its
+window and one more; resizing 1 to 259 an output by its mode; activations nothing. Recurrent layers count weights, gates
+and biases. Its own rules do all counting; this adapter listens to each, and checks that they add up to its number as
+thop adds up: a module once for each parent, which hooks it once each too. "LSTM" holds multiply-adds (`mac`), "LSTM
+elementwise" the rest.
+
+It goes by the exact class of a module: no subclass of Linear, no function, no matmul, no attention. Leaf modules
+without a rule are listed as not understood, as are products that run in no leaf. Its parameters are those of modules
+with a rule. It leaves buffers on the model, and hooks after an exception; they are taken off. Forward only.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from torch import nn
+
+with warnings.catch_warnings():
+    # thop compares versions with distutils, which announces its end.
+    warnings.filterwarnings("ignore", message="distutils Version classes are deprecated", category=DeprecationWarning)
+    warnings.filterwarnings("ignore", message="The distutils package is deprecated", category=DeprecationWarning)
+    from thop import profile, rnn_hooks
+    from thop.profile import register_hooks
+
+from measure.counters.adapters.ptflops import NO_ARITHMETIC
+from measure.counters.harness.rows import Counted, rows, spread
+from measure.counters.harness.uncounted import Unseen, uncounted
+from measure.model.module_paths import ModulePaths
+from measure.model.run import evaluating, left_as_found
+from results.errors import Inconsistent
+from results.records import FlopCount
+
+NAME = "thop"
+
+CELLS = {
+    nn.RNN: (1, rnn_hooks._count_rnn_cell),
+    nn.RNNCell: (1, rnn_hooks._count_rnn_cell),
+    nn.GRU: (3, rnn_hooks._count_gru_cell),
+    nn.GRUCell: (3, rnn_hooks._count_gru_cell),
+    nn.LSTM: (4, rnn_hooks._count_lstm_cell),
+    nn.LSTMCell: (4, rnn_hooks._count_lstm_cell),
+}
+"""Recurrent module → its gates, each a product with the input and one with the state, and thop's rule for one step."""
+
+
+class Listener:
+    """What thop's rules count, by id of the module, and the calls that no rule counts."""
+
+    def __init__(self) -> None:
+        self.tally: defaultdict[int, Counter[tuple[str, str]]] = defaultdict(Counter)
+        self.ignored: Counter[str] = Counter()
+        self.not_understood: Counter[str] = Counter()
+
+    def to(self, rule: Callable[..., None]) -> Callable[..., None]:
+        """thop's rule for one kind of module, listened to."""
+
+        def listen(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
+            before = float(module.total_ops)
+            rule(module, inputs, output)
+            counted = float(module.total_ops) - before
+            name = type(module).__name__
+            mac = _multiply_adds(module, counted)
+            if not counted and not isinstance(module, nn.Sequential):
+                self.ignored[name] += 1
+            if mac:
+                self.tally[id(module)][name, "mac"] += mac
+            if counted != mac:
+                self.tally[id(module)][f"{name} elementwise" if mac else name, "flop"] += counted - mac
+
+        return listen
+
+    def called(self, module: nn.Module, _inputs: Any, _output: Any) -> None:
+        """A leaf without a rule was called."""
+        name = type(module).__name__
+        (self.ignored if name in NO_ARITHMETIC else self.not_understood)[name] += 1
+
+
+def count(model: nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_size: int) -> list[FlopCount]:
+    """The forward pass of model(*inputs): a total and a row for each kind of module, of all and by module.
+
+    Raises Inconsistent if its rules do not add up to its number, and whatever the model raises.
+    """
+    listener = Listener()
+    rules = {kind: listener.to(rule) for kind, rule in register_hooks.items()}
+    left = left_as_found(model, ("total_ops", "total_params"))
+    with evaluating(model), left, ModulePaths(model) as paths:
+        unseen = Unseen(_looks(model, paths))
+        for leaf in [m for m in model.modules() if type(m) not in register_hooks and not list(m.children())]:
+            leaf.register_forward_hook(listener.called)
+        with unseen:
+            said, parameters = profile(model, inputs, custom_ops=rules, verbose=False)
+    own = {path: listener.tally[id(module)] for path, module in _added(model)}
+    _check(said, own)
+    _, not_understood = uncounted(unseen.calls)  # thop's own arithmetic is among what is ignored
+    blank = FlopCount(
+        counter=NAME,
+        workload=workload,
+        batch_size=batch_size,
+        phase="forward",
+        native_unit="mac",
+        ignored=dict(listener.ignored),
+        not_understood={**listener.not_understood, **not_understood},
+        parameters=int(parameters),
+    )
+    return rows(blank, spread(own))
+
+
+def _looks(model: nn.Module, paths: ModulePaths) -> Callable[[], bool]:
+    """Whether the module that runs now is one that thop, or the list of those without a rule, tells of."""
+    leaves = {p for p, m in model.named_modules(remove_duplicate=False) if not list(m.children())}
+    return lambda: paths.current in leaves
+
+
+def _multiply_adds(module: nn.Module, counted: float) -> float:
+    """How much of what thop counted for one call are multiply-adds, by thop/vision/basic_hooks.py and rnn_hooks.py."""
+    if isinstance(module, (nn.modules.conv._ConvNd, nn.Linear)):
+        return counted
+    if type(module) not in CELLS:
+        return 0
+    gates, rule = CELLS[type(module)]
+    hidden = module.hidden_size
+    directions = 2 if getattr(module, "bidirectional", False) else 1
+    sizes = [module.input_size] + (getattr(module, "num_layers", 1) - 1) * [directions * hidden]
+    step = directions * sum(rule(size, hidden, module.bias) for size in sizes)
+    products = directions * sum(gates * hidden * (size + hidden) for size in sizes)
+    return counted * products // step
+
+
+def _added(module: nn.Module, path: str = "") -> Iterator[tuple[str, nn.Module]]:
+    """The modules whose counts thop adds up: it does not look inside one that has a rule, but for Sequential."""
+    yield path, module
+    for name, child in module.named_children():
+        inside = f"{path}.{name}" if path else name
+        if type(child) in register_hooks and not isinstance(child, nn.Sequential):
+            yield inside, child
+        else:
+            yield from _added(child, inside)
+
+
+def _check(said: float, own: dict[str, Counted]) -> None:
+    heard = sum(sum(counted.values()) for counted in own.values())
+    if said != heard:
+        raise Inconsistent(f"thop gave {said}, its rules {heard}")

@@ -1,0 +1,1 @@
+"""How is a FLOP counter run, and what becomes of it?"""

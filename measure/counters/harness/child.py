@@ -1,0 +1,203 @@
+"""What a counter's own process does: build the workload, count at each batch size, send the rows, end. Or record.
+
+It runs in a child of `isolation.py` only: it leaves the caller's session, redirects its output, and sets torch to few
+threads and no initial weights, none of which it puts back. torch is imported when it runs, not before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import importlib
+import os
+import resource
+import signal
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import Any
+
+from measure.counters.harness.registry import install_line
+from measure.device.processes import LAST_WORDS, redirect
+from results.errors import Inconsistent, Unavailable
+from results.records import WHOLE, FlopCount
+from results.records.calls import Recording
+
+THREADS = 1
+"""Of torch in the child. Counting is many small operations and few seconds of arithmetic: on a busy machine threads
+that wait for each other cost more than they bring."""
+
+MODULE_DEPTH = 2
+"""Deepest modules whose totals are kept, those of the smallest batch alone, without operators: "layer1.0", a block, not
+"layer1.0.conv1". Every cell of a run repeats its counters' rows, and ResNet-152 has 423 modules, 60 of them so high."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """What the child process is told."""
+
+    counter: str
+    target: str
+    requirement: str
+    factory: str
+    workload: str
+    hyper: Mapping[str, Any]  # what the factory takes beside the name
+    batch_sizes: tuple[int, ...]
+    timeout_s: float
+    noise_path: str
+    records: bool = False  # send recordings of what the model calls, and count nothing
+    trainer: str = ""  # of a recording: "module:function" with function(workload, batch_size) -> Operations of a step
+    only_training: bool = False  # of a recording: the operations of a training step and nothing else
+    explainer: str = ""  # of a recording: "module:function" with function(model, inputs) -> why they do not fit, or ""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a count did not come to be."""
+
+    status: str
+    reason: str
+
+
+def run(connection: Connection, task: Task) -> None:
+    """Counts, or records, at each batch size and sends what it found, or one Failure and nothing more."""
+    os.setsid()  # so that whatever the counter starts can be killed with it
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.alarm(int(task.timeout_s) + 10)  # ends it even if the parent was killed
+    redirect(task.noise_path)
+    baseline_bytes = _peak_bytes()
+    try:
+        adapter = None if task.records else _adapter(task)
+        workload = _load(task.factory)(task.workload, **task.hyper)
+        with _weights_unset():
+            model = workload.build(**workload.hyper).eval()
+        for size in task.batch_sizes:
+            if task.records:
+                connection.send([_recorded(task, workload, model, size)])
+                continue
+            rows = _count(adapter, workload, model, size, baseline_bytes)
+            connection.send([row for row in rows if _is_kept(row, size == min(task.batch_sizes))])
+    except Exception as fault:  # noqa: BLE001  the edge: anything a counter raises becomes its row
+        connection.send(_failure(fault))
+    finally:
+        connection.close()
+
+
+@contextlib.contextmanager
+def _weights_unset() -> Iterator[None]:
+    """Leaves out torch's initialisation of weights, which takes longer than counting; counters see shapes alone.
+
+    In a process that counts and ends, so that nothing else meets it. Zeros, not what memory held: denormals are slow.
+    Only a detector's work depends on what it detects, and that means nothing with random weights either.
+    """
+    import torch
+
+    names = [name for name in dir(torch.nn.init) if name.endswith("_") and not name.startswith("_")]
+    original = {name: getattr(torch.nn.init, name) for name in names}
+    for name in names:
+        setattr(torch.nn.init, name, _zeros)
+    try:
+        yield
+    finally:
+        for name, function in original.items():
+            setattr(torch.nn.init, name, function)
+
+
+def _zeros(tensor: Any, *_: Any, **__: Any) -> Any:
+    return tensor.detach().zero_()
+
+
+def _count(adapter: Any, workload: Any, model: Any, size: int, baseline_bytes: int) -> list[FlopCount]:
+    """One batch size: the adapter's rows, with its time and the growth of the process's peak memory on the first total:
+    that of the forward pass, for both passes together."""
+    import torch
+
+    torch.set_num_threads(THREADS)
+    inputs = _inputs(workload, size)
+    start_s = time.perf_counter()
+    rows: list[FlopCount] = adapter(model, inputs, workload=workload.name, batch_size=size)
+    duration_s = time.perf_counter() - start_s
+    grown_bytes = max(0, _peak_bytes() - baseline_bytes)
+    if not rows:
+        raise Inconsistent(f"the counter gave no row at a batch of {size}")
+    return [
+        dataclasses.replace(row, duration_s=duration_s, peak_memory_bytes=grown_bytes)
+        if _is_forward_total(row)
+        else row
+        for row in rows
+    ]
+
+
+def _inputs(workload: Any, size: int) -> Any:
+    """What the model is called with: the same in each process."""
+    import torch
+
+    inputs = workload.batch(workload.hyper, size, torch.device("cpu"), torch.Generator().manual_seed(0)).inputs
+    return inputs[:1] if workload.task == "detection" else inputs  # in eval mode it takes images and no targets
+
+
+def _recorded(task: Task, workload: Any, model: Any, size: int) -> Recording:
+    """What the model calls at one batch size, and the operations of a training step where a trainer gives them."""
+    import torch
+
+    from measure.counters.harness.model_calls import record
+
+    torch.set_num_threads(THREADS)
+    if task.only_training:
+        return _with_training(task, workload, size, Recording((), (), (), batch=size))
+    inputs = _inputs(workload, size)
+    try:
+        found = record(model, inputs)
+    except Exception as fault:
+        if task.explainer and (why := _load(task.explainer)(model, inputs)):
+            raise ValueError(why) from fault
+        raise
+    return _with_training(task, workload, size, found) if task.trainer else found
+
+
+def _with_training(task: Task, workload: Any, size: int, found: Recording) -> Recording:
+    """The recording with the operations of a training step, or with why there are none."""
+    try:
+        return dataclasses.replace(found, training=tuple(_load(task.trainer)(workload, size)))
+    except (ValueError, RuntimeError, TypeError, Unavailable) as fault:  # a batch of one that normalisation refuses
+        return dataclasses.replace(found, untrained=" ".join(f"{type(fault).__name__}: {fault}".split())[:LAST_WORDS])
+
+
+def _is_forward_total(row: FlopCount) -> bool:
+    return (row.phase, row.scope, row.operator) == ("forward", WHOLE, "")
+
+
+def _is_kept(row: FlopCount, smallest: bool) -> bool:
+    """Whether a row leaves the process: all of the whole model, few of its modules."""
+    return row.scope == WHOLE or (smallest and not row.operator and row.scope.count(".") < MODULE_DEPTH)
+
+
+def _adapter(task: Task) -> Any:
+    """The counter's function. Raises Unavailable, with what to type, if its package is not installed."""
+    try:
+        return _load(task.target)
+    except ImportError as fault:
+        raise Unavailable(f"{task.counter} cannot be imported ({fault}): {install_line(task.requirement)}") from fault
+
+
+def _load(target: str) -> Any:
+    module, _, function = target.partition(":")
+    return getattr(importlib.import_module(module), function)
+
+
+def _failure(fault: Exception) -> Failure:
+    """What an exception means for the row."""
+    line = " ".join(str(fault).split())[:LAST_WORDS]
+    if isinstance(fault, Unavailable):
+        return Failure("unavailable", line)
+    if isinstance(fault, MemoryError) or "can't allocate memory" in line or "OutOfMemory" in type(fault).__name__:
+        return Failure("out_of_memory", f"{type(fault).__name__}: {line}")
+    return Failure("invalid", f"{type(fault).__name__}: {line}")
+
+
+def _peak_bytes() -> int:
+    """Largest resident set of this process so far; ru_maxrss is in kibibytes on Linux, in bytes on macOS."""
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

@@ -1,0 +1,286 @@
+"""Records what a model calls in a forward pass: modules, the functions that counters watch, the operations under each.
+
+The functions are replaced by listeners in the places where counters replace them (`torch.nn.functional`, `torch`,
+`torch.Tensor`), because that decides what they see: a name that somebody imported earlier is heard by neither. What a
+kernel written in Python calls is not the model's, and is left out. It counts nothing. While it records, the process's
+torch is patched: use it in a process of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import torch
+import torch.fx
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+
+from measure.fake.mode import NOT_ON_FAKE, FakeMode, fake_copy, fake_mode
+from measure.model.run import evaluating, summed, tensors
+from measure.operations.tracer import Recorder
+from measure.profile.unseen_operations import plain_calls
+from results.errors import Unavailable, one_line
+from results.records.calls import APPLIED, FUNCTION, MODULE, Call, ModuleInfo, Recording, Sized
+
+FUNCTIONAL = (
+    "linear bilinear conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d "
+    "relu relu_ prelu elu leaky_relu relu6 silu gelu "
+    "batch_norm layer_norm instance_norm group_norm rms_norm "
+    "avg_pool1d avg_pool2d avg_pool3d max_pool1d max_pool2d max_pool3d adaptive_avg_pool1d adaptive_avg_pool2d "
+    "adaptive_avg_pool3d adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d "
+    "upsample interpolate grid_sample softmax embedding scaled_dot_product_attention multi_head_attention_forward"
+)
+TORCH = (
+    "matmul mm bmm mv dot addmm baddbmm addbmm mul add einsum "
+    "conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d batch_norm layer_norm group_norm"
+)
+METHODS = (
+    "matmul __matmul__ __rmatmul__ mm bmm mv addmm baddbmm mul __mul__ __rmul__ __imul__ mul_ "
+    "add __add__ __radd__ __iadd__ add_"
+)
+
+WATCHED: tuple[tuple[str, Any, str], ...] = (
+    ("F", torch.nn.functional, FUNCTIONAL),
+    ("torch", torch, TORCH),
+    ("Tensor", torch.Tensor, METHODS),
+)
+"""How a function is called in a recording, where it is found, and the names watched there."""
+
+FX = "fx."
+"""How a function is called in a recording that its author wrapped for torch.fx."""
+
+_FUNCTION: Any = torch.autograd.Function
+
+PLAIN = (bool, int, float, str, type(None))
+
+
+def record(model: torch.nn.Module, inputs: tuple[Any, ...], *, plain: bool = True) -> Recording:
+    """model(*inputs) forward, and the backward pass of the sum of its outputs, as counters run them: in eval mode.
+
+    plain: whether to run the model once more, on its real tensors and without listening, for the elementwise calls.
+
+    On fake tensors where the model runs on them, else on the real ones, which the recording says. The model is left as
+    it was. Raises Unavailable for a model with scripted modules, and whatever the model raises.
+    """
+    _look_for_scripted(model)
+    unwatched = plain_calls(model, inputs) if plain else ()
+    with evaluating(model):
+        try:
+            mode = fake_mode()
+            copied, fakes = fake_copy(model, inputs, mode)
+            found = _record(copied, fakes, mode)
+        except NOT_ON_FAKE as fault:
+            note = f"recorded on real tensors: {one_line(str(fault), 200)}"
+            found = dataclasses.replace(_record(model, inputs, None), note=note)
+    return dataclasses.replace(found, plain=unwatched)
+
+
+def _look_for_scripted(model: torch.nn.Module) -> None:
+    for path, module in model.named_modules():
+        if isinstance(module, torch.jit.ScriptModule):
+            raise Unavailable(
+                f"{path or 'the model'} is scripted, and what torch.jit runs nobody can listen to: "
+                "count the module that it was made from"
+            )
+
+
+def _record(model: torch.nn.Module, inputs: tuple[Any, ...], mode: FakeMode | None) -> Recording:
+    with contextlib.nullcontext() if mode is None else mode:
+        recorder = Recorder(model, None, inputs)
+        listener = Listener(model, recorder)
+        sources = listener.storages([*model.parameters(), *tensors(inputs)])
+        with recorder.recording(mode):
+            recorder.mark("forward")
+            with listener.listening():
+                outputs = model(*inputs)
+            results = listener.storages(tensors(outputs))
+            recorder.mark("loss")
+            total = summed(outputs)
+            if total is not None:
+                recorder.mark("backward")
+                total.backward()
+            recorder.mark("end")
+    return Recording(
+        operations=recorder.trace().operations,
+        calls=tuple(listener.calls()),
+        modules=listener.modules,
+        batch=_length(inputs[0]) if inputs else 1,
+        parameters=sum(parameter.numel() for parameter in model.parameters()),
+        sources=sources,
+        results=results,
+    )
+
+
+class Listener:
+    """Hears the calls of all modules of a model and of the watched functions, while it listens."""
+
+    def __init__(self, model: torch.nn.Module, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._serials = {id(module): serial for serial, module in enumerate(model.modules())}
+        self.modules = tuple(_described(model, self._serials))
+        self._paths = dict(model.named_modules(remove_duplicate=False))
+        self._heard: list[dict[str, Any]] = []
+        self._open: list[int] = []
+        self._around: list[tuple[str, int]] = [("", 0)]  # (path, serial) of the modules that run now
+        self._names: dict[int, list[str]] = {}
+        self._sized = functools.partial(_sizes, storage_of=recorder.storage_of)
+        for path, module in self._paths.items():
+            self._names.setdefault(id(module), []).append(path)
+
+    @contextlib.contextmanager
+    def listening(self) -> Iterator[None]:
+        """Modules have hooks and functions are patched inside; both are as they were afterwards."""
+        watched = [(f"{library}.{name}", place, name) for library, place, names in WATCHED for name in names.split()]
+        watched = [(called, place, name) for called, place, name in watched if hasattr(place, name)]
+        if "einops" in sys.modules:  # brought by a counter, and used by a model only if it is imported
+            watched.append(("einops.einsum", sys.modules["einops"], "einsum"))
+        original = [(place, name, vars(place).get(name, _ABSENT)) for _, place, name in watched]
+        original.append((_FUNCTION, "apply", vars(_FUNCTION)["apply"]))
+        wrapped = [(space, name, space[name]) for space, name in _wrapped_for_fx()]
+        handles = [
+            register_module_forward_pre_hook(self._enters_module),
+            register_module_forward_hook(self._leaves_module, always_call=True),
+        ]
+        try:
+            for called, place, name in watched:
+                setattr(place, name, self._listener(called, getattr(place, name)))
+            for space, name, function in wrapped:
+                space[name] = self._listener(f"{FX}{name}", function)
+            _FUNCTION.apply = self._applied(vars(_FUNCTION)["apply"])
+            yield
+        finally:
+            for space, name, function in wrapped:
+                space[name] = function
+            for place, name, function in original:
+                if function is not _ABSENT:
+                    setattr(place, name, function)
+                elif name in vars(place):
+                    delattr(place, name)
+            for handle in handles:
+                handle.remove()
+
+    def calls(self) -> Iterator[Call]:
+        """What was heard."""
+        return (Call(index=index, **heard) for index, heard in enumerate(self._heard))
+
+    def storages(self, found: Iterable[torch.Tensor]) -> frozenset[int]:
+        """The numbers of the storages of these tensors."""
+        numbers = map(self._recorder.storage_of, found)
+        return frozenset(number for number in numbers if number is not None)
+
+    def _listener(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def listen(*arguments: Any, **keywords: Any) -> Any:
+            if self._recorder.busy:
+                return function(*arguments, **keywords)
+            path, serial = self._around[-1]
+            self._begin(FUNCTION, name, path, serial, arguments, keywords)
+            output = None
+            try:
+                output = function(*arguments, **keywords)
+                return output
+            finally:
+                self._end(output)
+
+        return listen
+
+    def _applied(self, original: Any) -> Any:
+        """Listens to functions with a backward pass of their own: `apply` belongs to whatever class it is called on."""
+
+        def apply(kind: type, *arguments: Any, **keywords: Any) -> Any:
+            return self._listener(APPLIED, original.__get__(None, kind))(*arguments, **keywords)
+
+        return classmethod(apply)
+
+    def _enters_module(self, module: torch.nn.Module, inputs: tuple[Any, ...]) -> None:
+        serial = self._serials.get(id(module), -1)
+        path = self._path(module)
+        self._around.append((path, serial))
+        self._begin(MODULE, _type_name(type(module)), path, serial, inputs, {})
+
+    def _leaves_module(self, _module: torch.nn.Module, _inputs: Any, output: Any) -> None:
+        self._end(output)
+        self._around.pop()
+
+    def _path(self, module: torch.nn.Module) -> str:
+        """The name by which the module around calls it, else its first; one that is no part of the model has none."""
+        paths = self._names.get(id(module))
+        if not paths:
+            return self._around[-1][0]
+        caller = self._around[-1][0]
+        return next((path for path in paths if path.startswith(f"{caller}." if caller else "")), paths[0])
+
+    def _begin(self, what: str, name: str, path: str, serial: int, arguments: Any, keywords: Any) -> None:
+        self._heard.append(
+            {
+                "parent": self._open[-1] if self._open else None,
+                "what": what,
+                "name": name,
+                "path": path,
+                "serial": serial,
+                "arguments": self._sized(arguments),
+                "keywords": self._sized(keywords),
+                "output": None,
+                "first": self._recorder.position,
+                "last": -1,
+            }
+        )
+        self._open.append(len(self._heard) - 1)
+
+    def _end(self, output: Any) -> None:
+        heard = self._heard[self._open.pop()]
+        heard["output"], heard["last"] = self._sized(output), self._recorder.position
+
+
+_ABSENT = object()
+"""A class may inherit what is replaced; then there is nothing to put back."""
+
+
+def _wrapped_for_fx() -> list[tuple[dict[str, Any], str]]:
+    """(module's globals, name) of the functions that their authors wrapped for torch.fx: its graphs stop there."""
+    known = getattr(torch.fx._symbolic_trace, "_wrapped_fns_to_patch", {})
+    return [
+        (space, name) for (_, name), space in known.items() if isinstance(space, dict) and callable(space.get(name))
+    ]
+
+
+def _described(model: torch.nn.Module, serials: Mapping[int, int]) -> Iterator[ModuleInfo]:
+    for path, module in model.named_modules():
+        yield ModuleInfo(
+            serial=serials[id(module)],
+            path=path,
+            type=_type_name(type(module)),
+            bases=tuple(_type_name(base) for base in type(module).__mro__[1:-1]),
+            settings={k: v for k, v in vars(module).items() if not k.startswith("_") and _is_plain(v)},
+            parameters={name: tuple(p.shape) for name, p in module.named_parameters(recurse=False)},
+            children=tuple((name, serials[id(child)]) for name, child in module.named_children()),
+        )
+
+
+def _type_name(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _is_plain(value: Any) -> bool:
+    return isinstance(value, PLAIN) or (isinstance(value, tuple) and all(isinstance(part, PLAIN) for part in value))
+
+
+def _sizes(value: Any, storage_of: Callable[[torch.Tensor], int | None]) -> Any:
+    """A value with tensors as their sizes; what is neither plain nor a container is the name of its type."""
+    if isinstance(value, torch.Tensor):
+        return Sized(tuple(int(size) for size in value.shape), storage_of(value))
+    if isinstance(value, PLAIN):
+        return value
+    if isinstance(value, (tuple, list)):
+        return tuple(_sizes(part, storage_of) for part in value)
+    if isinstance(value, Mapping):
+        return {str(name): _sizes(part, storage_of) for name, part in value.items()}
+    return _type_name(type(value))
+
+
+def _length(value: Any) -> int:
+    return len(value) if hasattr(value, "__len__") and len(value) else 1

@@ -1,0 +1,1 @@
+"""What machine is this, and what does it say of itself?"""

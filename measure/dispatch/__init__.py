@@ -1,0 +1,1 @@
+"""What does the dispatcher say about one call of an operator?"""

@@ -1,0 +1,311 @@
+"""What the schema of an operator says about one call: names of its tensors, its other arguments, what it writes.
+
+Reads only `OpOverload._schema`; no table of operators but two short literal ones, for what schemas do not say. A call
+is described once for each signature (shapes, dtypes, other arguments): `Plan.described` is the cache. Sizes stay
+ints, or become sympy expressions where the call was symbolic. Nothing here says what a call costs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, NamedTuple
+
+import torch
+
+from analysis.operators.registry import kind_of
+from measure.dispatch.sizes import plain, sizes
+
+NOT_RECORDED = ("prim", "profiler")
+"""Namespaces of queries and markers that run nothing: prim.device, profiler._record_function_enter_new."""
+
+QUERIES = frozenset(
+    (
+        "aten.dim",
+        "aten.is_contiguous",
+        "aten.is_non_overlapping_and_dense",
+        "aten.is_strides_like_format",
+        "aten.numel",
+        "aten.size",
+        "aten.storage_offset",
+        "aten.stride",
+        "aten.sym_is_contiguous",
+        "aten.sym_numel",
+        "aten.sym_size",
+        "aten.sym_storage_offset",
+        "aten.sym_stride",
+    )
+)
+"""Questions about a tensor's form, which reach a dispatch mode where sizes are symbolic."""
+
+HIDDEN_WRITES = {
+    "aten.native_batch_norm": ("training", ("running_mean", "running_var")),
+    "aten.cudnn_batch_norm": ("training", ("running_mean", "running_var")),
+    "aten.miopen_batch_norm": ("training", ("running_mean", "running_var")),
+    "aten.batch_norm_gather_stats": (None, ("running_mean", "running_var")),
+    "aten.batch_norm_gather_stats_with_counts": (None, ("running_mean", "running_var")),
+}
+"""Operator → (condition, tensors it writes although its schema declares no mutation); the condition is an argument."""
+
+UNMARKED_VIEWS = ("aten._unsafe_view",)
+"""Operators whose result shares the memory of their argument although their schema does not say so."""
+
+NOT_ATTRIBUTES = frozenset(("dtype", "device", "layout", "memory_format", "generator", "pin_memory"))
+
+MOVING = frozenset(("aten.resize_", "aten.resize_as_", "aten.set_"))
+"""Operators that change the size of a storage that exists already, or exchange it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """The part of an Operation that every call of one signature shares."""
+
+    name: str
+    kind: str
+    input_names: tuple[str, ...]
+    input_shapes: tuple[tuple[Any, ...], ...]
+    input_dtypes: tuple[str, ...]
+    output_shapes: tuple[tuple[Any, ...], ...]
+    output_dtypes: tuple[str, ...]
+    attributes: Mapping[str, Any]
+
+
+class Argument(NamedTuple):
+    """One argument of a schema. default: JSON-able. attribute: whether its value is kept where it is no tensor."""
+
+    name: str
+    has_default: bool
+    default: Any
+    takes_tensors: bool
+    takes_lists: bool  # of tensors
+    attribute: bool
+
+
+class Plan:
+    """What is known of one operator before its first call.
+
+    recorded: whether its calls belong in the table. lists: whether an argument is a list of tensors. resizes: whether
+    a storage may have another size afterwards. dynamic: whether the output's form depends on more than the inputs'
+    forms, so that each call is described anew. makes_node: False for detach, whose output autograd does not see.
+    written: (position, name) of the tensor arguments that it writes and does not return; hidden: those of which its
+    schema says nothing; also: whether there are any. returns_self: whether it changes its first argument's values and
+    nothing else. is_view: whether it returns a view, or a list of views, of its first argument, its only tensor. again:
+    whether it writes nothing and returns new tensors alone. mixed: whether an argument is a list whose items need not
+    be of one type. described: the cache of descriptions by signature; made: of what it returned, for fake tensors.
+    """
+
+    __slots__ = (
+        "again",
+        "also",
+        "arguments",
+        "described",
+        "dynamic",
+        "func",
+        "hidden",
+        "is_view",
+        "kind",
+        "lists",
+        "made",
+        "makes_node",
+        "mixed",
+        "name",
+        "overload",
+        "recorded",
+        "resizes",
+        "returns_self",
+        "written",
+    )
+
+    def __init__(self, func: Any) -> None:
+        self.func = func  # kept alive, so that its id stays its own
+        namespace, name, self.overload = _names(func)
+        self.name = f"{namespace}.{name}"
+        self.kind = kind_of(self.name)
+        self.recorded = namespace not in NOT_RECORDED and self.name not in QUERIES
+        schema = getattr(func, "_schema", None)
+        self.arguments = tuple(_argument(a) for a in schema.arguments) if schema is not None else ()
+        self.lists = schema is None or any(a.takes_lists for a in self.arguments)
+        tags = getattr(func, "tags", ())
+        self.resizes = self.name in MOVING or "out" in self.overload
+        self.dynamic = namespace != "aten" or torch.Tag.dynamic_output_shape in tags or self.resizes
+        self.makes_node = name not in ("detach", "detach_", "alias")
+        self.hidden = HIDDEN_WRITES.get(self.name)
+        self.written = _unreturned_writes(schema)
+        self.also = bool(self.written) or self.hidden is not None
+        self.returns_self = _returns_self(schema) and not (
+            self.dynamic or self.resizes or self.also or torch.Tag.inplace_view in tags
+        )
+        self.is_view = self.name in UNMARKED_VIEWS or (namespace == "aten" and _is_view(func))
+        self.again = not self.dynamic and not self.written and _is_functional(schema, tags)
+        self.mixed = schema is None or any(_is_mixed(str(argument.type)) for argument in schema.arguments)
+        self.described: dict[Any, Description] = {}
+        self.made: dict[Any, Any] = {}
+
+    def value(self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """What was passed for the argument `name`; its default, or None, if nothing was."""
+        for position, argument in enumerate(self.arguments):
+            if argument.name == name:
+                return args[position] if position < len(args) else kwargs.get(name, argument.default)
+        return None
+
+    def also_written(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
+        """The input tensors that a call writes and does not return; hidden writes included."""
+        written = [args[position] if position < len(args) else kwargs.get(name) for position, name in self.written]
+        if self.hidden is not None:
+            condition, names = self.hidden
+            if condition is None or self.value(condition, args, kwargs):
+                written += [self.value(name, args, kwargs) for name in names]
+        return tensors_in(written)
+
+    def describe(
+        self, key: Any, args: Sequence[Any], kwargs: Mapping[str, Any], shapes: Sequence[Any], out: Any
+    ) -> Description:
+        """What all calls with this signature, `key`, have in common; kept for the next one.
+
+        shapes: sizes of the input tensors as they were before the call, in the order of the call's arguments, which
+        is that of the schema (the dispatcher passes by position what can be, and the rest in order).
+        """
+        names, tensors, attributes = self._split(args, kwargs)
+        outputs = tensors_in((out,))
+        description = Description(
+            name=self.name,
+            kind=self.kind,
+            input_names=tuple(names),
+            input_shapes=tuple([sizes(shape) for shape, _ in zip(shapes, tensors, strict=True)]),
+            input_dtypes=tuple([dtype_name(tensor.dtype) for tensor in tensors]),
+            output_shapes=tuple([sizes(tensor.shape) for tensor in outputs]),
+            output_dtypes=tuple([dtype_name(tensor.dtype) for tensor in outputs]),
+            attributes=attributes,
+        )
+        if not self.dynamic:
+            self.described[key] = description
+        return description
+
+    def _split(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> tuple[list[str], list[torch.Tensor], dict[str, Any]]:
+        """(names of the input tensors, the tensors, the other arguments as attributes)."""
+        names: list[str] = []
+        tensors: list[torch.Tensor] = []
+        attributes: dict[str, Any] = {}
+        for argument, value, passed in self._passed(args, kwargs):
+            name = argument.name
+            if isinstance(value, torch.Tensor):
+                names.append(name)
+                tensors.append(value)
+            elif argument.takes_tensors and isinstance(value, (list, tuple)):
+                given = [(f"{name}[{i}]", item) for i, item in enumerate(value) if item is not None]
+                names.extend(label for label, _ in given)
+                tensors.extend(item for _, item in given)
+            elif argument.attribute and not (argument.takes_tensors and value is None):
+                attributes[name] = _json_able(value) if passed else value
+        if self.overload not in ("default", "Tensor", ""):
+            attributes["overload"] = self.overload
+        return names, tensors, attributes
+
+    def _passed(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[tuple[Argument, Any, bool]]:
+        """(argument, value, whether it was passed) for each that has a value, in the order of the schema."""
+        arguments = self.arguments or tuple(
+            Argument(f"args[{i}]", False, None, True, True, True) for i in range(len(args))
+        )
+        for position, argument in enumerate(arguments):
+            if position < len(args):
+                yield argument, args[position], True
+            elif argument.name in kwargs:
+                yield argument, kwargs[argument.name], True
+            elif argument.has_default:
+                yield argument, argument.default, False
+
+
+def _argument(argument: Any) -> Argument:
+    default = argument.has_default_value()
+    kind = str(argument.type)
+    takes = "Tensor" in kind
+    value = _json_able(argument.default_value) if default else None
+    return Argument(argument.name, default, value, takes, takes and "List" in kind, argument.name not in NOT_ATTRIBUTES)
+
+
+def _names(func: Any) -> tuple[str, str, str]:
+    """(namespace, name, overload) of an OpOverload, or of a higher-order operator."""
+    if isinstance(func, torch._ops.OpOverload):
+        return func.namespace, func._schema.name.partition("::")[2], func._overloadname
+    return "higher_order", func.name(), ""
+
+
+def _unreturned_writes(schema: Any) -> tuple[tuple[int, str], ...]:
+    if schema is None:
+        return ()
+    returned = {name for r in schema.returns if r.alias_info is not None for name in r.alias_info.before_set}
+    return tuple(
+        (position, argument.name)
+        for position, argument in enumerate(schema.arguments)
+        if (info := argument.alias_info) is not None and info.is_write and not info.before_set & returned
+    )
+
+
+def _returns_self(schema: Any) -> bool:
+    """Whether the one thing returned is the first argument, written in place."""
+    if schema is None or len(schema.returns) != 1 or not schema.arguments:
+        return False
+    taken, returned = schema.arguments[0].alias_info, schema.returns[0].alias_info
+    return bool(
+        taken is not None
+        and returned is not None
+        and taken.is_write
+        and taken.before_set == returned.before_set
+        and str(schema.arguments[0].type) == "Tensor"
+    )
+
+
+def _is_functional(schema: Any, tags: Collection[Any]) -> bool:
+    """Whether nothing is written and all that is returned is new tensors, whose form depends on no value."""
+    if schema is None or torch.Tag.data_dependent_output in tags or torch.Tag.inplace_view in tags:
+        return False
+    aliased = any(each.alias_info is not None for each in (*schema.arguments, *schema.returns))
+    return not aliased and bool(schema.returns) and all("Tensor" in str(each.type) for each in schema.returns)
+
+
+def _is_mixed(kind: str) -> bool:
+    return "List" in kind and not any(f"List[{plain}]" in kind for plain in ("int", "SymInt", "float", "bool"))
+
+
+def _is_view(func: Any) -> bool:
+    """Whether views are made of the only tensor, by a kernel of its own: what is composed may do without one."""
+    schema = func._schema
+    composed = torch._C._dispatch_has_kernel_for_dispatch_key
+    if not func.is_view or composed(func.name(), torch._C.DispatchKey.CompositeImplicitAutograd):
+        return False
+    tensors = [position for position, argument in enumerate(schema.arguments) if "Tensor" in str(argument.type)]
+    return tensors == [0] and [str(r.type) for r in schema.returns] in (["Tensor"], ["List[Tensor]"])
+
+
+@cache
+def dtype_name(dtype: torch.dtype) -> str:
+    """torch's name without "torch."."""
+    return str(dtype).removeprefix("torch.")
+
+
+def tensors_in(values: Iterable[Any]) -> list[torch.Tensor]:
+    """The tensors among some arguments or outputs, in order, those in lists and tuples included."""
+    found: list[torch.Tensor] = []
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            found.append(value)
+        elif isinstance(value, (list, tuple)):
+            found.extend(tensors_in(value))
+    return found
+
+
+_PLAIN = (bool, int, float, str, type(None))
+
+
+def _json_able(value: Any) -> Any:
+    if type(value) in _PLAIN:
+        return value
+    if isinstance(value, (list, tuple)):
+        return [_json_able(item) for item in value]
+    if isinstance(value, torch.dtype):
+        return dtype_name(value)
+    number = plain(value)
+    return number if isinstance(number, _PLAIN) or hasattr(number, "free_symbols") else str(number)

@@ -1,0 +1,1 @@
+"""How does a step run without values, memory or device?"""

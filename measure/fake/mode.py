@@ -1,0 +1,296 @@
+"""Fake CPU tensors: a model and a batch with sizes and dtypes, but no values and no memory.
+
+A step on them dispatches what the same step on a CPU would, autocast included, and attention stays whole. They cannot
+answer what depends on values: such an operation raises Unavailable, with one exception that every fp16 step needs:
+inside the phase "optimizer" a scalar read is answered with 0 (GradScaler's found_inf: a good step), and noted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import functools
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+    FakeTensorMode,
+    UnsupportedFakeTensorException,
+    UnsupportedOperatorException,
+    in_kernel_invocation_manager,
+)
+from torch.utils._pytree import tree_leaves, tree_map
+
+from measure.dispatch.plans import plan_of
+from measure.fake.cache import Memo, Signature
+from measure.fake.missing_kernels import SHAPES
+from results.errors import Unavailable
+
+if TYPE_CHECKING:
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+_NOT_ON_FAKE = (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    UnsupportedFakeTensorException,
+    UnsupportedOperatorException,
+)
+_DEVICE = torch.ops.prim.device.default
+_SCALAR = torch.ops.aten._local_scalar_dense.default
+NOT_ON_FAKE = (Unavailable, RuntimeError, TypeError)
+"""What a model raises that fake tensors cannot run: the mode's own refusal, or torch's (`numpy()`, no kernel)."""
+
+_MODULE_OWN = frozenset(vars(torch.nn.Module()))
+"""Attributes that every module has: its parameters, buffers, children and hooks."""
+_CPU = torch.device("cpu")
+_PROFILER = torch.ops.profiler
+_MARKERS = frozenset((_PROFILER._record_function_enter_new.default, _PROFILER._record_function_exit._RecordFunction))
+"""Operators that mark a range for a profiler and have no tensors; as torch's mode runs them, which takes longer."""
+_VIEW, _UNSAFE_VIEW = torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default
+
+
+_APART = frozenset((torch.ops.aten.mkldnn_rnn_layer_backward.default,))
+"""Operators whose rule for fake tensors returns one tensor twice (both bias gradients), where the kernel makes two, and
+torch's cache of results two from the second call on."""
+
+
+_STATISTICS = {torch.ops.aten.native_batch_norm.default: 1, torch.ops.aten.native_layer_norm.default: 2}
+"""Normalisations → which argument is the weight. Where the input has half precision and the weight does not, the kernel
+gives means and deviations the weight's dtype, and the rule for fake tensors the input's."""
+
+
+class Watcher(Protocol):
+    """What a fake mode shows its operations to."""
+
+    def before(
+        self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], seen: Signature | None
+    ) -> tuple[Any, ...] | None: ...
+
+    def after(self, call: tuple[Any, ...], args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> None: ...
+
+
+class FakeMode(FakeTensorMode):
+    """PyTorch's fake tensor mode, which shows the operations it runs to a watcher.
+
+    One mode in place of two on the stack: a second one costs 5 µs a call. What an operation runs inside itself (a
+    decomposition) is not shown. shortcuts: answer views, calls whose signature is known and calls whose result follows
+    from sizes (`measure/fake/cache.py`) without torch's kernels and bookkeeping; never with symbolic sizes.
+    """
+
+    def __init__(self, shape_env: ShapeEnv | None = None) -> None:
+        super().__init__(allow_non_fake_inputs=True, allow_fallback_kernels=False, shape_env=shape_env)
+        self.phase = "optimizer"
+        self.notes: list[str] = []
+        self.shortcuts = shape_env is None
+        self._watcher: Watcher | None = None
+        self._memo = Memo(self)
+        if self.shortcuts:
+            self.cache_enabled = False  # torch's own cache: its keys cost more than most of what it keeps
+
+    def enter_phase(self, phase: str) -> None:
+        """Say which phase of the step begins."""
+        self.phase = "optimizer" if phase == "end" else phase
+
+    @property
+    def busy(self) -> bool:
+        """Whether an operation runs that the watcher was shown, and nothing is shown until it has ended."""
+        return self._watcher is None
+
+    def wrapped(self, bare: torch.Tensor) -> torch.Tensor:
+        """A fake CPU tensor with the form and the memory of a meta tensor: as the mode itself would, in less time."""
+        return self._memo.wrapped(bare)
+
+    @contextlib.contextmanager
+    def watched_by(self, watcher: Watcher) -> Iterator[None]:
+        """Show all operations to `watcher`."""
+        self._watcher = watcher
+        self.notes.clear()
+        try:
+            yield
+        finally:
+            self._watcher = None
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # nothing is compiled here, and the guard costs more than an operation that is known
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run one operation; called by torch for each that reaches the mode."""
+        if func is _DEVICE and type(args[0]) is FakeTensor:
+            return args[0].fake_device  # asked for about every tensor that autograd handles
+        watcher = self._watcher
+        kwargs = kwargs or {}
+        plan = seen = None
+        if self.shortcuts:
+            if func in _MARKERS:
+                return func(*args, **kwargs)
+            plan = plan_of(func)
+            if plan.again or plan.returns_self or plan.is_view:
+                seen = self._memo.signature(plan, args, kwargs)
+        if watcher is None:
+            return self._answer(plan, seen, func, types, args, kwargs)
+        self._watcher = None
+        try:
+            call = watcher.before(func, args, kwargs, seen)
+            out = self._answer(plan, seen, func, types, args, kwargs)
+            if call is not None and out is not NotImplemented:
+                watcher.after(call, args, kwargs, out)
+            return out
+        finally:
+            self._watcher = watcher
+
+    def _answer(self, plan: Any, seen: Signature | None, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        """The result of an operation: as it was before with this signature; of a view, what the operator's own kernel
+        returns, wrapped; else what torch's mode makes of it."""
+        if seen is None:
+            return self._run(func, types, args, kwargs)
+        made = plan.made.get(seen.key) or self._memo.worked_out(plan, seen, args, kwargs)
+        if made is not None:
+            return self._memo.make(made, args)
+        if plan.is_view:
+            with in_kernel_invocation_manager(self):
+                out = _VIEW(*args, **kwargs) if func is _UNSAFE_VIEW else func(*args, **kwargs)
+            wrapped = self._memo.wrapped
+            return wrapped(out) if isinstance(out, torch.Tensor) else [wrapped(each) for each in out]
+        out = self._run(func, types, args, kwargs)
+        self._memo.remember(plan, seen, args, out)
+        return out
+
+    def _run(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        if func is _UNSAFE_VIEW:  # torch's cache of results gives it a storage of its own (seen in 2.11)
+            func = _VIEW
+        try:
+            out = self.dispatch(func, types, args, kwargs)
+            if func in _STATISTICS and args[_STATISTICS[func]] is not None:
+                return (out[0], *(self._as(tensor, args[_STATISTICS[func]].dtype) for tensor in out[1:]))
+            return self._apart(out) if func in _APART else out
+        except _NOT_ON_FAKE as fault:
+            if func is _SCALAR and self.phase == "optimizer":
+                return self._zero(args[0])
+            if func in SHAPES:
+                return SHAPES[func](*args, **kwargs)
+            raise Unavailable(f"fake tensors cannot run {func}") from fault
+
+    def _apart(self, out: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The same tensors, each but the first of a storage with one of its own."""
+        seen: set[int] = set()
+        found = []
+        for tensor in out:
+            if id(tensor.untyped_storage()) in seen:
+                bare = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
+                tensor = FakeTensor(self, bare, tensor.fake_device)
+            seen.add(id(tensor.untyped_storage()))
+            found.append(tensor)
+        return tuple(found)
+
+    def _as(self, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        """The tensor, or one of its sizes in this dtype."""
+        if tensor.dtype == dtype:
+            return tensor
+        return FakeTensor(self, torch.empty(tensor.shape, dtype=dtype, device="meta"), _CPU)
+
+    def _zero(self, tensor: torch.Tensor) -> int | float:
+        note = "scalars read in the optimizer were taken to be 0"
+        if note not in self.notes:
+            self.notes.append(note)
+        return 0.0 if tensor.is_floating_point() else 0
+
+
+def fake_mode(shape_env: ShapeEnv | None = None) -> FakeMode:
+    """A mode for fake CPU tensors, to be entered with `with`. shape_env: for symbolic sizes."""
+    return FakeMode(shape_env)
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Without what torch logs there: fake tensors tell what they cannot run as an error, with a traceback."""
+    log = logging.getLogger("torch._subclasses.fake_tensor")
+    disabled, log.disabled = log.disabled, True
+    try:
+        yield
+    finally:
+        log.disabled = disabled
+
+
+def to_fake(tree: Any, mode: FakeTensorMode) -> Any:
+    """A module, in place, or a tree of tensors, turned into fake CPU tensors of this mode.
+
+    The module may have been built on meta, or really; its parameters and buffers are replaced, with their sizes,
+    strides, dtypes, requires_grad and hooks on gradients; the gradients that they hold are dropped. Tensors that
+    are shared stay shared. What a module keeps outside of parameters and buffers is replaced where it is a tensor,
+    or a list, tuple or dict of tensors.
+    """
+    if not isinstance(tree, torch.nn.Module):
+        return tree_map(_faker(mode), tree)
+    fake = _faker(mode)
+    for module in tree.modules():
+        for held in (module._parameters, module._buffers):
+            held.update({name: fake(tensor) for name, tensor in held.items()})
+        for name, value in vars(module).items():
+            if name not in _MODULE_OWN and any(isinstance(leaf, torch.Tensor) for leaf in tree_leaves(value)):
+                vars(module)[name] = tree_map(fake, value)
+    return tree
+
+
+def fake_copy(model: torch.nn.Module, tree: Any, mode: FakeTensorMode) -> tuple[torch.nn.Module, Any]:
+    """A copy of the model and of a tree of tensors on fake ones; the caller's are not touched, no data is copied."""
+    held = [leaf for module in model.modules() for leaf in tree_leaves(vars(module)) if isinstance(leaf, torch.Tensor)]
+    *fakes, copied = to_fake([*held, tree], mode)
+    instead = {id(tensor): fake for tensor, fake in zip(held, fakes, strict=True)}
+    return copy.deepcopy(model, instead), copied
+
+
+def _faker(mode: FakeTensorMode) -> Callable[[Any], Any]:
+    made: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}  # holds the originals, so that no id comes twice
+
+    def fake(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return value
+        if id(value) not in made:
+            made[id(value)] = (value, _fake_like(value, mode))
+        return made[id(value)][1]
+
+    return fake
+
+
+def _fake_like(tensor: torch.Tensor, mode: FakeTensorMode) -> torch.Tensor:
+    bare = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
+    fake = mode.wrapped(bare) if isinstance(mode, FakeMode) else FakeTensor(mode, bare, _CPU)
+    fake = as_given(fake, tensor.requires_grad, tensor)
+    if isinstance(tensor, torch.nn.Parameter):
+        fake._is_param = True  # all that torch.nn.Parameter makes of a tensor subclass
+    for hook in (tensor._backward_hooks or {}).values():
+        fake.register_hook(_on_fake(hook))
+    for hook in (tensor._post_accumulate_grad_hooks or {}).values():
+        fake.register_post_accumulate_grad_hook(_on_fake(hook))
+    return fake
+
+
+def as_given(made: torch.Tensor, needs_gradient: bool, given: torch.Tensor) -> torch.Tensor:
+    """`made`, needing a gradient or not; no leaf, so that it may be written in place, if what was given is none."""
+    made.requires_grad_(needs_gradient)
+    if not needs_gradient or given.is_leaf:
+        return made
+    with torch.enable_grad():
+        return made.clone(memory_format=torch.preserve_format)
+
+
+def _on_fake(hook: Callable[..., Any]) -> Callable[..., Any]:
+    """A hook on a gradient that says so where it cannot run on fake tensors (one that looks for the real parameter)."""
+
+    @functools.wraps(hook)
+    def run(*given: Any) -> Any:
+        try:
+            return hook(*given)
+        except NOT_ON_FAKE:
+            raise
+        except Exception as fault:
+            reason = " ".join(f"{type(fault).__name__}: {fault}".split())
+            raise Unavailable(f"a hook on gradients cannot run on fake tensors: {reason}") from fault
+
+    return run

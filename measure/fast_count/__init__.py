@@ -1,0 +1,1 @@
+"""How many FLOP, from one forward pass on meta tensors?"""

@@ -1,0 +1,56 @@
+"""The executed trace of a forward and a backward pass on fake tensors: the oracle of a prediction, and its fallback.
+
+The caller's model is not touched, no data is copied, no real tensor is made. It raises what fake tensors raise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_map
+
+from measure.fake.mode import fake_copy, fake_mode
+from measure.model.run import summed
+from measure.operations.tracer import Trace, trace_step
+
+
+def traced(
+    model: torch.nn.Module,
+    inputs: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    *,
+    train: bool | None,
+    grad_inputs: bool | None,
+    loss_of: Callable[[Any], Any] | None,
+) -> Trace:
+    """The operations of model(*inputs, **kwargs) and of the backward pass of the sum of its outputs, or of what
+    `loss_of` makes of them."""
+    mode = fake_mode()
+    copied, (given, named) = fake_copy(model, (inputs, dict(kwargs)), mode)
+    if train is not None:
+        copied.train(train)
+    if grad_inputs is not None:
+        given, named = tree_map(_asking(grad_inputs), (given, named))
+
+    def step(mark: Callable[[str], None]) -> None:
+        mark("forward")
+        with torch.enable_grad():
+            outputs = copied(*given, **named)
+            loss = outputs if loss_of is None else loss_of(outputs)
+            mark("loss")
+            total = summed(loss)
+        if total is not None:
+            mark("backward")
+            total.backward()
+        mark("end")
+
+    return trace_step(step, model=copied, inputs=(given, named), mode=mode, steps_before=0)
+
+
+def _asking(wanted: bool) -> Callable[[Any], Any]:
+    def asked(value: Any) -> Any:
+        return value.requires_grad_(wanted) if isinstance(value, torch.Tensor) and value.is_floating_point() else value
+
+    return asked

@@ -1,0 +1,1 @@
+"""How is somebody else's model run, and left as it was?"""

@@ -1,0 +1,189 @@
+"""Where in the program an operation runs: in which module, and for which node of the autograd graph.
+
+Forward: global module hooks keep a stack of paths. Backward: the engine's current node carries the sequence number it
+got when a forward operation made it, so that the operation leads back to that one. A module that is reachable by
+several names gets the one by which its caller names it, where its caller is on the stack; else the first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from threading import get_ident
+from types import CodeType
+from typing import Any
+
+import torch
+import torch.utils.checkpoint
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+
+NO_NUMBER = 2**64 - 1
+"""The sequence number of nodes that no forward operation made (AccumulateGrad)."""
+
+_next_number = torch._C._autograd._get_sequence_nr
+
+
+class ModulePaths:
+    """The path of the module whose forward runs now, while this is entered. `current` is "" outside of all."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        self.current = ""
+        self._stack: list[str] = []
+        self._paths: dict[int, list[str]] = {}
+        for path, module in model.named_modules(remove_duplicate=False):
+            self._paths.setdefault(id(module), []).append(path)
+        self._owners = {id(p): path.rpartition(".")[0] for path, p in model.named_parameters()}
+        self._handles: list[Any] = []
+
+    def __enter__(self) -> ModulePaths:
+        self._handles = [
+            register_module_forward_pre_hook(self._enter_module),
+            register_module_forward_hook(self._leave_module, always_call=True),
+        ]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for handle in self._handles:
+            handle.remove()
+
+    @property
+    def depth(self) -> int:
+        """How many modules are running inside one another."""
+        return len(self._stack)
+
+    @contextlib.contextmanager
+    def inside(self, module: torch.nn.Module) -> Iterator[None]:
+        """As if the module's forward ran inside: for who calls it without the hooks of this class."""
+        self._enter_module(module, None)
+        try:
+            yield
+        finally:
+            self._leave_module(module, None, None)
+
+    def of_parameter(self, parameter: Any) -> str:
+        """Path of the module that first names this parameter; "" if none does."""
+        return self._owners.get(id(parameter), "")
+
+    def _enter_module(self, module: torch.nn.Module, _inputs: Any) -> None:
+        self._stack.append(self.current)
+        paths = self._paths.get(id(module))
+        if paths is not None:
+            self.current = paths[0] if len(paths) == 1 else self._called_as(paths)
+
+    def _leave_module(self, _module: torch.nn.Module, _inputs: Any, _output: Any) -> None:
+        self.current = self._stack.pop()
+
+    def _called_as(self, paths: list[str]) -> str:
+        caller = f"{self.current}." if self.current else ""
+        return next((path for path in paths if path.startswith(caller)), paths[0])
+
+
+class Links:
+    """Which operation made which node of the autograd graph. Numbers count from the start of the recording.
+
+    Sequence numbers are per thread: the nodes of a recomputation that runs on autograd's own thread (CUDA, reentrant)
+    have numbers of that thread, and only the inner backward pass, another graph task, asks for them.
+    """
+
+    def __init__(self) -> None:
+        self._home = get_ident()
+        self._threads = {self._home: _Numbers(_next_number())}
+        self._outer_task: int | None = None
+
+    def made(self, index: int, requires_grad: bool) -> int | None:
+        """The number of the node that was made for operation `index`, which is about to run; None if none was.
+
+        requires_grad: whether autograd sees it, and any input does. Of several new numbers the last is this
+        operation's. The others are of the first operation that ran after they were made (inside a function of one's
+        own), or else of the last one that made a node (CopySlices, of an in-place write to a view).
+        """
+        numbers = self._threads.get(get_ident())
+        if numbers is None:  # a thread's first operation: its node, if it has one, is the newest
+            numbers = self._threads[get_ident()] = _Numbers(_next_number() - requires_grad)
+        if requires_grad:
+            return numbers.take(_next_number(), index)
+        numbers.noticed.setdefault(_next_number() - 1, index)
+        return None
+
+    def pending(self) -> bool:
+        """Whether nodes were made that no operation owns yet."""
+        numbers = self._threads.get(get_ident())
+        return numbers is None or numbers.seen != _next_number()
+
+    def follow(self, node: Any) -> tuple[int | None, int | None]:
+        """(sequence number, index of the forward operation) of the node that the engine runs now."""
+        number = node._sequence_nr()
+        if number == NO_NUMBER:
+            return None, None
+        numbers = self._threads[self._home]
+        if len(self._threads) > 1 and get_ident() != self._home and self._is_inner():
+            numbers = self._threads.get(get_ident(), numbers)
+        return number - numbers.base, numbers.owners.get(number)
+
+    def backward_begins(self) -> None:
+        """The next graph task is the outer one."""
+        self._outer_task = None
+
+    def note_task(self) -> None:
+        """Remember the outer graph task: called before a recomputation can begin an inner one."""
+        if self._outer_task is None:
+            self._outer_task = torch._C._current_graph_task_id()
+
+    def _is_inner(self) -> bool:
+        return self._outer_task is not None and torch._C._current_graph_task_id() != self._outer_task
+
+
+class _Numbers:
+    """The sequence numbers of one thread."""
+
+    def __init__(self, base: int) -> None:
+        self.base = base
+        self.seen = base  # the next number when last asked
+        self.owners: dict[int, int] = {}
+        self.noticed: dict[int, int] = {}  # number → operation that ran when it was new, without being its own
+        self._last_index = -1
+
+    def take(self, top: int, index: int) -> int | None:
+        if top == self.seen:
+            return None
+        for number in range(self.seen, top - 1):
+            owner = self.noticed.get(number, self._last_index)
+            if owner >= 0:
+                self.owners[number] = owner
+        self.owners[top - 1] = index
+        self.seen = top
+        self._last_index = index
+        return top - 1 - self.base
+
+
+_CHECKPOINT_FILE = torch.utils.checkpoint.__file__
+_ENGINE: CodeType = torch.autograd.graph._engine_run_backward.__code__
+_STARTING = (
+    torch.autograd.__file__, torch.autograd.graph.__file__, torch._tensor.__file__,
+    str(Path(__file__).parents[1] / "predict" / "calls.py"),
+)  # fmt: skip
+"""The files between whoever starts autograd's engine and the engine."""
+
+
+def in_checkpoint(within: CodeType | None = None) -> bool:
+    """Whether torch's checkpointing runs on this thread, and not merely the backward pass that it starts itself.
+
+    within: the code of a function that is known to be on the stack, outside of all checkpoints: none is looked for
+    beyond it.
+    """
+    frame = sys._getframe()
+    by_engine = False
+    while frame is not None:
+        code: CodeType = frame.f_code
+        if code is within:
+            return False
+        if code is _ENGINE:
+            by_engine = True
+        elif code.co_filename == _CHECKPOINT_FILE:
+            return not by_engine
+        elif code.co_filename not in _STARTING:
+            by_engine = False
+        frame = frame.f_back  # type: ignore[assignment]
+    return False

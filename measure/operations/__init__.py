@@ -1,0 +1,1 @@
+"""Which operations does a training step run?"""

@@ -1,0 +1,118 @@
+"""The ledger of storages: which blocks of memory a step uses, what for, and from which operation to which.
+
+A storage gets a serial number of ours when it is first seen. It is recognised by its Python object, which torch keeps
+for as long as the storage lives, and a weak reference tells when that ends; addresses are never keys. nbytes is what
+the storage holds, not what an allocator reserves for it. Memory that no operation's tensor ever shows (a kernel's
+workspace) is not seen.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from measure.dispatch.sizes import plain
+from results.records import Storage
+
+BEFORE = -1
+"""born_index of a storage that was there before the step."""
+
+
+class _Reference(weakref.ref):  # type: ignore[type-arg]
+    """A weak reference that knows the number and key of what it refers to."""
+
+    __slots__ = ("key", "number")
+    key: int
+    number: int
+
+
+@dataclass(slots=True)
+class _Entry:
+    nbytes: Any
+    role: str  # "": none yet
+    born: int
+    died: int | None = None
+
+
+class Storages:
+    """Storages by number, as they are born and die. `now()` gives the index of the last operation recorded."""
+
+    def __init__(self, now: Callable[[], int]) -> None:
+        self.numbers: dict[int, int] = {}  # id of the living Python object → number
+        self._now = now
+        self._references: list[_Reference] = []
+        self._entries: list[_Entry] = []
+        self._closed = False
+
+    def number(self, tensor: torch.Tensor, born: int, role: str = "") -> int:
+        """The number of the tensor's storage, which is entered as born at operation `born` if it is new.
+
+        A tensor without storage (sparse, opaque) counts as its own, of unknown size.
+        """
+        owner = owner_of(tensor)
+        found = self.numbers.get(id(owner))
+        return self._enter(owner, born, role) if found is None else found
+
+    def claim(self, tensors: Iterable[Any], role: str) -> None:
+        """Give `role` to the storages of these tensors that have none yet; unknown ones were there before."""
+        for tensor in tensors:
+            if isinstance(tensor, torch.Tensor):
+                entry = self._entries[self.number(tensor, BEFORE, role)]
+                entry.role = entry.role or role
+
+    def keep(self, since: int, role: str) -> None:
+        """Give `role` to all living storages born from operation `since` on that have none."""
+        for number in self.numbers.values():
+            entry = self._entries[number]
+            if not entry.role and entry.born >= since:
+                entry.role = role
+
+    def resized(self, tensor: torch.Tensor) -> None:
+        """Read the size of a tensor's storage again: the largest counts."""
+        owner = owner_of(tensor)
+        entry, nbytes = self._entries[self.numbers[id(owner)]], _nbytes(owner)
+        both = isinstance(nbytes, int) and isinstance(entry.nbytes, int)
+        entry.nbytes = max(nbytes, entry.nbytes) if both else nbytes
+
+    def close(self) -> None:
+        """The step is over: what dies from now on outlived it."""
+        self._closed = True
+        self._references.clear()
+
+    def records(self) -> tuple[Storage, ...]:
+        """The ledger, in order of number."""
+        return tuple(
+            Storage(number, entry.nbytes, entry.role or "temporary", entry.born, entry.died)
+            for number, entry in enumerate(self._entries)
+        )
+
+    def _enter(self, owner: Any, born: int, role: str) -> int:
+        number = len(self._entries)
+        reference = _Reference(owner, self._end)
+        reference.key = id(owner)
+        reference.number = number
+        self._references.append(reference)
+        self._entries.append(_Entry(_nbytes(owner), role, born))
+        self.numbers[reference.key] = number
+        return number
+
+    def _end(self, reference: Any) -> None:
+        if not self._closed:
+            del self.numbers[reference.key]
+            self._entries[reference.number].died = self._now()
+
+
+def _nbytes(owner: Any) -> Any:
+    return plain(owner.nbytes()) if isinstance(owner, torch.UntypedStorage) else None
+
+
+def owner_of(tensor: torch.Tensor) -> Any:
+    """The Python object that stands for a tensor's memory: its storage, or itself where it has none."""
+    try:
+        return tensor.untyped_storage()
+    except NotImplementedError:  # sparse and opaque tensors
+        return tensor

@@ -1,0 +1,330 @@
+"""The tracer: one training step as a table of operations and a ledger of storages.
+
+A step is any callable that takes a `mark` function and calls it with "forward", "loss", "backward", "optimizer" and
+"end" as each begins; what runs before the first mark (zero_grad) belongs to the optimizer. `trace_step` runs it once
+under recording, on the tensors it has: fake ones (`measure/fake/mode.py`; no memory, no device, the reference trace) or
+real ones on any device (to confirm what a device really runs). `trace` tries the first and falls back to the second.
+
+What it records is what reaches the dispatcher below autograd and autocast: one Operation per ATen call, views
+included; an operator that a kernel decomposes inside itself stays whole. It does not time anything and does not see
+kernels; trace a model before torch.compile gets it. Recomputation (activation checkpointing) is
+what module forwards, or torch's checkpoint, run while the engine is inside a node; a checkpoint of one's own over a
+plain function is taken for backward. Garbage collection is off while a step is recorded, so that
+what only the collector frees counts as alive, in every trace alike.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import CodeType
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass_type
+from torch.utils._pytree import tree_leaves
+
+from measure.dispatch.plans import clear_cache, plan_of
+from measure.dispatch.schemas import Description, Plan, tensors_in
+from measure.dispatch.sizes import fixed_symbols, plain
+from measure.fake.cache import Signature
+from measure.fake.mode import FakeMode, fake_mode, to_fake
+from measure.model.garbage_collector import collector_off
+from measure.model.module_paths import Links, ModulePaths, in_checkpoint
+from measure.operations.storages import BEFORE, Storages, owner_of
+from results.errors import Unavailable
+from results.records import PHASES, Operation, Storage
+
+__all__ = ["FakeMode", "Recorder", "StepParts", "Trace", "clear_cache", "fake_mode", "to_fake", "trace", "trace_step"]
+
+Step = Callable[[Callable[[str], None]], Any]
+
+_current_node = torch._C._current_autograd_node
+Call = tuple[Plan, Any, Description | None, Any, tuple[int, ...], Any]
+
+
+@dataclass(frozen=True)
+class Trace:
+    """One training step. Operations in order of execution, storages in order of number. Two of one step are equal."""
+
+    operations: tuple[Operation, ...]
+    storages: tuple[Storage, ...]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class StepParts:
+    """What `trace_step` needs: a step and the module, optimizer and input tensors whose storages it works on."""
+
+    step: Step
+    model: torch.nn.Module
+    optimizer: torch.optim.Optimizer | None = None
+    inputs: Any = ()
+
+
+def trace(build: Callable[[FakeMode | None], StepParts]) -> Trace:
+    """The trace of a step on fake tensors, or, where those cannot run it, on real ones.
+
+    build(mode) makes the step on fake tensors of that mode, build(None) a small one on real tensors: its sizes are
+    the caller's choice. The notes of a trace on real tensors begin with the reason.
+    """
+    try:
+        mode = fake_mode()
+        return _trace_parts(build(mode), mode)
+    except Unavailable as reason:
+        real = _trace_parts(build(None), None)
+        return replace(real, notes=(str(reason), *real.notes))
+
+
+def _trace_parts(parts: StepParts, mode: FakeMode | None) -> Trace:
+    return trace_step(parts.step, model=parts.model, optimizer=parts.optimizer, inputs=parts.inputs, mode=mode)
+
+
+def trace_step(
+    step: Step,
+    *,
+    model: torch.nn.Module,
+    optimizer: torch.optim.Optimizer | None = None,
+    inputs: Any = (),
+    mode: FakeMode | None = None,
+    steps_before: int = 1,
+) -> Trace:
+    """Run `step` once and return what it did.
+
+    mode: the fake mode whose tensors the step works on; None for real tensors, on whatever device they are.
+    inputs: tensors of the batch, in any nesting of tuples, lists and dicts. steps_before: steps that are run first and
+    not recorded, so that the recorded one finds its optimizer's state.
+    Raises Unavailable where fake tensors cannot run an operation (its output depends on data), ValueError for a step
+    that announces no phase or an unknown one.
+    """
+    with contextlib.nullcontext() if mode is None else mode:
+        for _ in range(steps_before):
+            step(_ignore if mode is None else mode.enter_phase)
+        recorder = Recorder(model, optimizer, inputs, symbolic=mode is not None and mode.shape_env is not None)
+        with recorder.recording(mode):
+            step(recorder.mark)
+        return recorder.trace()
+
+
+def _ignore(_phase: str) -> None:
+    """The mark of a step that is not recorded."""
+
+
+class Recorder:
+    """Records the operations of one step. A dispatch mode calls `before` and `after` around each."""
+
+    def __init__(self, model: torch.nn.Module, optimizer: Any = None, inputs: Any = (), symbolic: bool = False) -> None:
+        self.phase = "optimizer"
+        self.active = False
+        self._rows: list[tuple[Any, ...]] = []
+        self._parameters = list(model.parameters())
+        self._optimizer = optimizer
+        self._symbolic = symbolic
+        self._paths = ModulePaths(model)
+        self._links = Links()
+        self._storages = Storages(lambda: len(self._rows) - 1)
+        self._numbers = self._storages.numbers
+        self._forward_began = 0
+        self._depth = 0
+        self._step: CodeType | None = None
+        self._marked = False
+        self._mode: FakeMode | None = None
+        self._storages.claim(self._parameters, "weight")
+        self._storages.claim(model.buffers(), "buffer")
+        self._storages.claim([p.grad for p in self._parameters], "gradient")
+        self._storages.claim(self._state(), "optimizer_state")
+        self._storages.claim(tree_leaves(inputs), "input")
+
+    @property
+    def position(self) -> int:
+        """The index that the next operation will have."""
+        return len(self._rows)
+
+    @property
+    def busy(self) -> bool:
+        """Whether an operation runs now: what is called meanwhile is a fake kernel's, and not the step's."""
+        return self._mode is not None and self._mode.busy
+
+    def storage_of(self, tensor: torch.Tensor) -> int | None:
+        """The number of a tensor's storage; None where none is known."""
+        return self._numbers.get(id(owner_of(tensor)))
+
+    @contextlib.contextmanager
+    def recording(self, mode: FakeMode | None) -> Iterator[None]:
+        """Record what runs inside: in this fake mode, which is entered already, or else under a mode of its own."""
+        self._mode = mode
+        with collector_off():
+            try:
+                with self._paths, _Watch(self) if mode is None else mode.watched_by(self):
+                    self.active = True
+                    yield
+            finally:
+                self.active = False
+                self._storages.close()
+
+    def mark(self, phase: str) -> None:
+        """A phase of the step begins; "end" ends the recording. Raises ValueError for a phase that is none."""
+        if phase not in PHASES and phase != "end":
+            raise ValueError(f"expected a phase ({', '.join(PHASES)} or end), got {phase!r}")
+        self._marked = True
+        if self.phase == "backward":
+            self._storages.claim([p.grad for p in self._parameters], "gradient")
+        if phase == "forward":
+            self._forward_began = len(self._rows)
+        elif phase == "backward":
+            self._storages.keep(self._forward_began, "activation")
+            self._links.backward_begins()
+            self._depth, self._step = self._paths.depth, sys._getframe(1).f_code
+        elif phase == "end":
+            self.active = False
+            self._storages.claim(self._state(), "optimizer_state")
+        self.phase = phase
+        if self._mode is not None:
+            self._mode.enter_phase(phase)
+
+    def trace(self) -> Trace:
+        """The records of what was recorded. Raises ValueError if the step announced no phase."""
+        if not self._marked:
+            raise ValueError("expected a step that calls mark('forward'), mark('loss'), …; it announced no phase")
+        operations = tuple(
+            Operation(
+                index, d.name, d.kind, phase, module, number, forward_index, d.input_names, d.input_shapes,
+                d.input_dtypes, d.output_shapes, d.output_dtypes, d.attributes, reads, writes,
+            )
+            for index, (d, (phase, module, number, forward_index), reads, writes) in enumerate(self._rows)
+        )  # fmt: skip
+        return Trace(operations, self._storages.records(), self._notes())
+
+    def before(
+        self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], seen: Signature | None = None
+    ) -> Call | None:
+        """What must be known of a call before it runs; None if it is not recorded. seen: its signature, if it has one
+        already."""
+        plan = plan_of(func)
+        if not plan.recorded or not self.active:
+            return None
+        reads: list[int] = []
+        if seen is not None:
+            key = seen.key
+            for tensor in seen.tensors:
+                reads.append(self._input(tensor))
+        else:
+            parts: list[Any] = []
+            self._read(plan, args, parts, reads)
+            if kwargs:
+                parts.extend(kwargs)
+                self._read(plan, kwargs.values(), parts, reads)
+            key = tuple(parts)
+        described = None if plan.dynamic else plan.described.get(key)
+        shapes = None
+        if described is None:
+            shapes = [tensor.shape for tensor in tensors_in((*args, *kwargs.values()))]
+        return plan, key, described, shapes, tuple(reads), self._place(plan, args)
+
+    def after(self, call: Call, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> None:
+        """Append the call to the table, now that its outputs are there."""
+        plan, key, described, shapes, reads, place = call
+        if isinstance(out, torch.Tensor):
+            writes: tuple[int, ...] = (self._output(out),)
+        else:
+            writes = tuple(dict.fromkeys([self._output(tensor) for tensor in tensors_in((out,))]))
+        if plan.also:
+            also = [self._output(tensor) for tensor in plan.also_written(args, kwargs)]
+            writes = tuple(dict.fromkeys((*writes, *also)))
+        if described is None:
+            described = plan.describe(key, args, kwargs, shapes, out)
+        if plan.resizes:
+            for tensor in tensors_in((out,)):
+                self._storages.resized(tensor)
+        self._rows.append((described, place, reads, writes))
+
+    def _read(self, plan: Plan, values: Any, key: list[Any], reads: list[int]) -> None:
+        """Add to `key` what tells this call's signature from others, and to `reads` the storages of its tensors."""
+        symbolic = self._symbolic
+        for value in values:
+            if isinstance(value, torch.Tensor):
+                key.append(plain(tuple(value.shape)) if symbolic else value.shape)
+                key.append(value.dtype)
+                reads.append(self._input(value))
+            elif isinstance(value, (list, tuple)):
+                if plan.lists:
+                    key.append(len(value))
+                    self._read(plan, value, key, reads)
+                else:
+                    key.append(plain(tuple(value)) if symbolic else tuple(value))
+            else:
+                key.append(plain(value) if symbolic else value)
+                key.append(value.__class__)  # 1, 1.0 and True are equal
+
+    def _place(self, plan: Plan, args: Sequence[Any]) -> tuple[str, str, int | None, int | None]:
+        """(phase, module, sequence number, forward index) of the operation about to run."""
+        node = _current_node()
+        if node is None:
+            return self.phase, self._paths.current, self._made(plan, args), None
+        if self.phase == "backward" and self._recomputes():
+            self._links.note_task()
+            return "recompute", self._paths.current, self._made(plan, args), None
+        number, forward_index = self._links.follow(node)
+        if forward_index is not None:
+            return self.phase, self._rows[forward_index][1][1], number, forward_index
+        parameter = getattr(node, "variable", None) if number is None else None  # AccumulateGrad
+        return self.phase, self._paths.of_parameter(parameter), number, None
+
+    def _made(self, plan: Plan, args: Sequence[Any]) -> int | None:
+        if not self._links.pending():
+            return None
+        seen = plan.makes_node and any(tensor.requires_grad for tensor in tensors_in(args))
+        return self._links.made(len(self._rows), seen)
+
+    def _recomputes(self) -> bool:
+        return self._paths.depth > self._depth or in_checkpoint(self._step)
+
+    def _input(self, tensor: torch.Tensor) -> int:
+        try:
+            return self._numbers[id(tensor.untyped_storage())]
+        except (KeyError, NotImplementedError):
+            return self._storages.number(tensor, BEFORE, self._role_of_unknown())
+
+    def _output(self, tensor: torch.Tensor) -> int:
+        try:
+            return self._numbers[id(tensor.untyped_storage())]
+        except (KeyError, NotImplementedError):
+            return self._storages.number(tensor, len(self._rows))
+
+    def _notes(self) -> tuple[str, ...]:
+        if self._mode is None:
+            devices = sorted({str(p.device) for p in self._parameters})
+            return (f"real tensors ({', '.join(devices)})",)
+        fixed = {} if self._mode.shape_env is None else fixed_symbols(self._mode.shape_env)
+        return (*self._mode.notes, *(f"{name} was fixed to {value}" for name, value in fixed.items()))
+
+    def _role_of_unknown(self) -> str:
+        return "input" if self.phase in ("forward", "loss") else "optimizer_state"
+
+    def _state(self) -> list[Any]:
+        """The tensors that the optimizer keeps from step to step, and those among its settings (a learning rate)."""
+        if self._optimizer is None:
+            return []
+        settings = [{k: v for k, v in group.items() if k != "params"} for group in self._optimizer.param_groups]
+        return tree_leaves([list(self._optimizer.state.values()), settings])
+
+
+class _Watch(TorchDispatchMode):
+    """Shows a recorder the operations on real tensors. Subclasses that hold tensors of their own (DTensor) are asked
+    to run their operation first, so that what is recorded is what runs on this device."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__()
+        self._recorder = recorder
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if any(is_traceable_wrapper_subclass_type(kind) for kind in types):
+            return NotImplemented
+        kwargs = kwargs or {}
+        call = self._recorder.before(func, args, kwargs)
+        out = func(*args, **kwargs)
+        if call is not None:
+            self._recorder.after(call, args, kwargs, out)
+        return out

@@ -1,0 +1,1 @@
+"""What does each operation of a step take?"""

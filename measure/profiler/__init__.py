@@ -1,0 +1,1 @@
+"""What did torch.profiler, NVTX or Nsight record of a step?"""

@@ -1,0 +1,191 @@
+"""What a training step really allocates: on a CPU by the memory events of torch's profiler, on CUDA by the allocator's
+own counters and its history, and on either by torch's MemTracker.
+
+The profiler records from before the model is made, so that every free finds what it frees. It changes no order of
+operations and adds no tensor. Each function makes the step, runs it once so that the optimizer has its state, and
+measures the second run.
+
+Not claimed: memory that a library takes past torch's allocators (malloc inside of oneDNN, a device's context).
+"""
+
+from __future__ import annotations
+
+import gc
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.profiler import ProfilerActivity, profile, record_function
+
+from measure.operations.tracer import StepParts
+
+STEP = "the measured step"
+
+Make = Callable[[], StepParts]
+
+
+@dataclass(frozen=True)
+class Allocated:
+    """A step's bytes at their highest. tensors_bytes: the highest of what outlives the operation that made it;
+    own_bytes: what the operation that runs at the peak took for itself; operation: that one."""
+
+    peak_bytes: int
+    tensors_bytes: int
+    own_bytes: int
+    operation: str
+
+
+def on_cpu(make: Make, names: Collection[str]) -> Allocated:
+    """What the second step allocates on a CPU. names: of the operations that a trace of it has ("aten.mm")."""
+    with recorded() as recording:
+        built = warm(make)
+        with record_function(STEP):
+            built.step(unheard)
+    found = events(recording)
+    (span,) = (each for each in found if each.name == STEP)
+    wanted = {name.replace("aten.", "aten::", 1) for name in names}
+    return attributed(_blocks(found), _outermost(found, wanted), (span.start_time_ns, span.end_time_ns))
+
+
+def tracked(make: Make) -> int:
+    """Bytes of storages at the highest in the second step, by torch's MemTracker. Raises what that raises."""
+    from torch.distributed._tools.mem_tracker import MemTracker
+
+    built = warm(make)
+    tracker = MemTracker()
+    tracker.track_external(built.model, built.optimizer, *_tensors(built.inputs))
+    with tracker:
+        built.step(unheard)
+    snapshot = tracker.get_tracker_snapshot("peak")
+    return max(int(each["Total"]) for each in snapshot.values())
+
+
+def on_cuda(make: Make, device: Any) -> tuple[dict[str, int], Any]:
+    """(the allocator's counters, its history and segments as `torch.cuda.memory._snapshot` gives them) of the second
+    step on a CUDA device. `analysis.footprint.step.allocator_history` reads the latter. Tensors that this process held
+    before are not counted."""
+    cuda: Any = torch.cuda
+    gc.collect()
+    cuda.empty_cache()
+    held = int(cuda.memory_allocated(device))
+    cuda.memory._record_memory_history(max_entries=10**7, context="alloc", stacks="all")
+    try:
+        built = warm(make)
+        cuda.synchronize(device)
+        cuda.reset_peak_memory_stats(device)
+        marked = len(cuda.memory._snapshot(device)["device_traces"][torch.device(device).index or 0])
+        built.step(unheard)
+        cuda.synchronize(device)
+        snapshot = cuda.memory._snapshot(device)
+    finally:
+        cuda.memory._record_memory_history(enabled=None)
+    return {
+        "allocated_bytes": int(cuda.max_memory_allocated(device)) - held,
+        "reserved_bytes": int(cuda.max_memory_reserved(device)) - held,
+        "entries_before": marked,
+    }, snapshot
+
+
+@dataclass(frozen=True)
+class Block:
+    """One allocation. freed_ns: None: it outlives the recording."""
+
+    made_ns: int
+    freed_ns: int | None
+    nbytes: int
+
+
+def attributed(blocks: Sequence[Block], spans: Sequence[tuple[int, int, str]], step: tuple[int, int]) -> Allocated:
+    """The highest moment within `step` (start, end). spans: operations that do not overlap, in order of their start.
+
+    A block is an operation's own if that made it and freed it.
+    """
+    starts = [start for start, _, _ in spans]
+    changes: list[tuple[int, int, int]] = []  # time, bytes, bytes that are an operation's own
+    for block in blocks:
+        place = bisect_right(starts, block.made_ns) - 1
+        ends = spans[place][1] if place >= 0 else -1
+        own = block.freed_ns is not None and block.made_ns <= ends and block.freed_ns <= ends
+        changes.append((block.made_ns, block.nbytes, block.nbytes * own))
+        if block.freed_ns is not None:
+            changes.append((block.freed_ns, -block.nbytes, -block.nbytes * own))
+    live = own_live = 0
+    peak, own_there, when, tensors = 0, 0, step[0], 0
+    for time_ns, nbytes, own_bytes in sorted(changes):  # of one time what goes is first
+        live, own_live = live + nbytes, own_live + own_bytes
+        if step[0] <= time_ns <= step[1]:
+            tensors = max(tensors, live - own_live)
+            if live > peak:
+                peak, own_there, when = live, own_live, time_ns
+    place = bisect_right(starts, when) - 1
+    running = spans[place][2] if place >= 0 and when <= spans[place][1] else ""
+    return Allocated(peak, tensors, own_there, running.replace("aten::", "aten."))
+
+
+def warm(make: Make) -> StepParts:
+    """The step, run once."""
+    built = make()
+    built.step(unheard)
+    return built
+
+
+def recorded() -> profile:
+    """A profiler of memory events. What others left is freed before, not in the middle of the step."""
+    gc.collect()
+    return profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True)
+
+
+def events(recording: profile) -> list[Any]:
+    """All events of a recording."""
+    return list(_flat(recording.profiler.kineto_results.experimental_event_tree()))
+
+
+def allocations(found: Sequence[Any]) -> list[tuple[int, int]]:
+    """(time, bytes that come or go) in order of time."""
+    pairs = [(each.start_time_ns, each.typed[1].alloc_size) for each in found if each.name == "[memory]"]
+    return sorted(pairs, key=lambda pair: pair[0])
+
+
+def unheard(_phase: str) -> None:
+    """The mark of a step that nobody listens to."""
+
+
+def _flat(found: Any) -> Iterator[Any]:
+    waiting = list(found)
+    while waiting:
+        event = waiting.pop()
+        yield event
+        waiting.extend(event.children)
+
+
+def _blocks(found: Sequence[Any]) -> list[Block]:
+    """Every allocation with the free of its address."""
+    living: dict[int, tuple[int, int]] = {}
+    blocks = []
+    memory = [each for each in found if each.name == "[memory]"]
+    for each in sorted(memory, key=lambda each: each.start_time_ns):
+        size, address = each.typed[1].alloc_size, each.typed[1].ptr
+        if size > 0:
+            living[address] = (each.start_time_ns, size)
+        elif address in living:
+            made_ns, nbytes = living.pop(address)
+            blocks.append(Block(made_ns, each.start_time_ns, nbytes))
+    return blocks + [Block(made_ns, None, nbytes) for made_ns, nbytes in living.values()]
+
+
+def _outermost(found: Sequence[Any], names: Collection[str]) -> list[tuple[int, int, str]]:
+    """(start, end, name) of events with these names that are inside of no other of them."""
+    spans = sorted((each.start_time_ns, -each.end_time_ns, each.name) for each in found if each.name in names)
+    kept: list[tuple[int, int, str]] = []
+    for start, negative_end, name in spans:
+        if not kept or start >= kept[-1][1]:
+            kept.append((start, -negative_end, name))
+    return kept
+
+
+def _tensors(inputs: Any) -> list[torch.Tensor]:
+    from torch.utils._pytree import tree_leaves
+
+    return [leaf for leaf in tree_leaves(inputs) if isinstance(leaf, torch.Tensor)]

@@ -1,0 +1,329 @@
+"""The events of torch's profiler as records: each operator call of one step, with its place in the program.
+
+* A call's phase is the range in whose *time* it began, whatever its thread: CUDA's backward pass runs on autograd's own
+  thread. A module's forward that runs inside of an autograd node is recomputation (checkpointing).
+* A call's module is the innermost range of a module around it on its thread; of a backward call, that of the forward
+  call whose gradient it calculates.
+* The forward call is found through the autograd node around the backward call. The node knows its number and the thread
+  that made it. A forward call is recorded with the number that the *next* node of its thread will get, so several carry
+  the same one: calls inside one another, and earlier calls that made no node. The last of them to begin made the node.
+  `forward_index` is that call or the outermost around it, with no range of a module between, that has the same number,
+  made no other node that took part, and has another name: aten::conv2d around aten::convolution; of the two
+  aten::conv2d that autocast makes the inner, with cast arguments; of a linear layer aten::addmm, as its transpose is
+  a node of its own. What the engine does with a node's results (sums over a bias, sums of gradients) belongs to that
+  node, as in the tracer; what AccumulateGrad does belongs to no forward call.
+* Numbers of nodes count from the step's first on each thread, threads from the step's first; both are counters of the
+  process otherwise. A call inside of a node has the node's number.
+* Only calls of operators are kept ("aten::relu"): no ranges, no frames of the engine. A call's parent is the nearest
+  above it that is kept.
+
+Not claimed: a call that raises is recorded like any other (checkpointing breaks one off). Calls that other threads make
+in a kernel's own parallel loop are not recorded by torch, and which kernel a CPU takes, with the calls inside of it,
+may depend on the number of threads. A node that an unrecorded call made is taken for that of the last recorded one
+before it. Recomputing a plain function, without modules, looks like backward.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from torch.autograd import DeviceType
+
+from measure.profiler.module_ranges import MODULE
+from measure.timing.profiler_ranges import DOMAIN
+from results.errors import Unavailable
+from results.records import PHASES, ProfiledOperation
+
+FLOP_RULES = frozenset(f"aten::{name}" for name in ("conv2d", "mm", "addmm", "bmm", "baddbmm", "mul", "add"))
+"""Names that the profiler has a rule for: `computeFlops` in torch/csrc/profiler/util.cpp, the same in 2.11 and 2.15.
+0 is a number that it found for them: it counts a convolution as 0 whose padding is a word ("same")."""
+
+FUNCTION, BACKWARD, ANNOTATION = 0, 1, 7
+"""Scopes of events: FUNCTION, BACKWARD_FUNCTION and USER_SCOPE of at::RecordScope."""
+
+ENGINE = "autograd::engine::"
+_OPERATOR = re.compile(r"(?!profiler::|prim::)\w+::\w+")
+"""Namespace and name. The engine's frames and C++ nodes (torch::autograd::AccumulateGrad) have more parts."""
+
+
+class Frame:
+    """An event on a host thread and where it lies. Times in ns of the recording's clock."""
+
+    __slots__ = (
+        "above", "end_ns", "event", "index", "module", "name", "node", "nodes", "number", "parent", "phase", "scope",
+        "start_ns", "thread",
+    )  # fmt: skip
+
+    def __init__(self, event: Any) -> None:
+        self.event = event
+        self.name: str = event.name()
+        self.scope: int = event.scope()
+        self.thread: int = event.start_thread_id()
+        self.start_ns: int = event.start_ns()
+        self.end_ns: int = self.start_ns + event.duration_ns()
+        self.number: int = event.sequence_nr()  # -1: none
+        self.index: int | None = None  # among the calls that are kept; None: it is none of them
+        self.parent: Frame | None = None
+        self.above: Frame | None = None  # the nearest call above that is kept
+        self.node: Frame | None = None  # the autograd node that runs it; None outside, and where forward is recomputed
+        self.module = ""
+        self.phase = ""
+        self.nodes = 0  # how many nodes that took part in the backward pass were made in it
+
+    @property
+    def inside_of_all(self) -> Iterator[Frame]:
+        """Itself and what is around it, outwards."""
+        frame: Frame | None = self
+        while frame is not None:
+            yield frame
+            frame = frame.parent
+
+
+def to_operations(recording: Any, work: str, *, cuda: bool) -> tuple[tuple[ProfiledOperation, ...], tuple[str, ...]]:
+    """The operator calls of the last step in a recording, in the order of their start, and what it lacks.
+
+    recording: torch's `_ProfilerResult`. Raises Unavailable if it holds no step under `Ranges`.
+    """
+    events = recording.events()
+    (frames,) = step_frames(events, last=True)
+    calls = [frame for frame in frames if frame.index is not None]
+    device_s, notes = _device_times(events, calls, frames) if cuda else ((None,) * len(calls), ())
+    makers, arguments = _Makers(frames), _Arguments(recording)
+    threads: dict[int, int] = {}
+    operations = []
+    for frame, spent_s in zip(calls, device_s, strict=True):
+        maker, forward = makers.of(frame.node)
+        shapes, dtypes, concrete = arguments.of(frame.event)
+        operations.append(
+            ProfiledOperation(
+                work=work,
+                index=frame.index,
+                parent=None if frame.above is None else frame.above.index,
+                name=frame.name,
+                phase=frame.phase,
+                module=frame.module if maker is None else maker.module,
+                sequence_nr=makers.number(frame),
+                forward_index=None if forward is None else forward.index,
+                thread=threads.setdefault(frame.thread, len(threads) + 1),
+                input_shapes=shapes,
+                input_dtypes=dtypes,
+                concrete_inputs=concrete,
+                found_flop=int(frame.event.flops()) if frame.name in FLOP_RULES else None,
+                start_s=(frame.start_ns - frames[0].start_ns) / 1e9,
+                time_s=(frame.end_ns - frame.start_ns) / 1e9,
+                device_time_s=spent_s,
+            )
+        )
+    return tuple(operations), notes
+
+
+def step_frames(events: Sequence[Any], *, last: bool = False) -> list[list[Frame]]:
+    """For each step under `Ranges`: its own frame, then those that begin in its time on any thread, placed.
+
+    By start, the outer first. last: of the last step alone. Raises Unavailable if there is no step.
+    """
+    on_host = [event for event in events if event.device_type() == DeviceType.CPU and not event.is_async()]
+    steps = sorted((Frame(e) for e in on_host if e.name() == f"{DOMAIN}.step"), key=lambda frame: frame.start_ns)
+    if not steps:
+        raise Unavailable("torch's profiler recorded no step")
+    steps = steps[-1:] if last else steps
+    starts, found = [step.start_ns for step in steps], [[step] for step in steps]
+    for event in on_host:
+        at = bisect_right(starts, event.start_ns()) - 1
+        if at >= 0 and event.start_ns() < steps[at].end_ns:
+            frame = Frame(event)
+            if _is_known(frame) and frame.name != steps[at].name:
+                found[at].append(frame)
+    for frames in found:
+        frames[1:] = sorted(frames[1:], key=lambda frame: (frame.start_ns, -frame.end_ns))
+        _place(frames)
+    return found
+
+
+def _is_known(frame: Frame) -> bool:
+    """No call of CUDA's runtime, whose threads and numbers are not torch's."""
+    return frame.scope != FUNCTION or frame.number >= 0 or "::" in frame.name
+
+
+def _place(frames: Sequence[Frame]) -> None:
+    """Give each frame what it lies in: its parent, and with it call, module and node; its phase; calls their index."""
+    spans = [(frame.start_ns, frame.end_ns, phase) for frame in frames if (phase := _phase_named(frame))]
+    starts = [start_ns for start_ns, _, _ in spans]
+    open_frames: dict[int, list[Frame]] = {}
+    calls = 0
+    for frame in frames:
+        stack = open_frames.setdefault(frame.thread, [])
+        while stack and stack[-1].end_ns <= frame.start_ns:
+            stack.pop()
+        latest = bisect_right(starts, frame.start_ns) - 1
+        if latest >= 0 and frame.start_ns < spans[latest][1]:
+            frame.phase = spans[latest][2]
+        _inherit(frame, stack[-1] if stack else None)
+        if frame.scope == FUNCTION and _OPERATOR.fullmatch(frame.name):
+            frame.index = calls
+            calls += 1
+        stack.append(frame)
+
+
+def _phase_named(frame: Frame) -> str:
+    name = frame.name.removeprefix(f"{DOMAIN}.") if frame.scope == ANNOTATION else ""
+    return name if name in PHASES else ""
+
+
+def _inherit(frame: Frame, parent: Frame | None) -> None:
+    recomputed = False
+    if parent is not None:
+        frame.parent = parent
+        frame.above = parent if parent.index is not None else parent.above
+        frame.module, frame.node = parent.module, parent.node
+        recomputed = parent.phase == "recompute"
+    if _is_node(frame):
+        frame.node = frame
+    elif frame.scope == ANNOTATION and frame.name.startswith(MODULE):
+        frame.module = frame.name.removeprefix(MODULE)
+        recomputed = recomputed or frame.node is not None
+        frame.node = None
+    if recomputed:
+        frame.phase = "recompute"
+
+
+def _is_node(frame: Frame) -> bool:
+    """Whether it is a node of the autograd graph at work, or the engine around that. Both have the node's number."""
+    return frame.scope == BACKWARD or frame.name.startswith(ENGINE)
+
+
+class _Makers:
+    """Which forward call made which node of the autograd graph."""
+
+    def __init__(self, frames: Sequence[Frame]) -> None:
+        last: dict[int, dict[int, Frame]] = {}
+        for frame in frames:
+            if frame.scope == FUNCTION and frame.number >= 0 and not _is_node(frame):
+                last.setdefault(frame.thread, {})[frame.number] = frame  # the last to begin stays
+        self._made = {thread: (sorted(of_number), of_number) for thread, of_number in last.items()}
+        nodes = {_key(frame): frame for frame in frames if _is_node(frame)}
+        for node in nodes.values():
+            if (maker := self._maker(node)) is not None:
+                for frame in maker.inside_of_all:
+                    frame.nodes += 1
+
+    def of(self, node: Frame | None) -> tuple[Frame | None, Frame | None]:
+        """The frame that made a node, and the kept call that this amounts to; None where there is none."""
+        maker = None if node is None else self._maker(node)
+        if maker is None or maker.index is None:
+            return maker, None
+        call = maker
+        while (parent := call.parent) is not None and _is_one_call(call, parent):
+            call = parent
+        return maker, call
+
+    def number(self, frame: Frame) -> int | None:
+        """The number of a frame or of the node that runs it, from the thread's first in the step; None: none."""
+        thread, number = (frame.thread, frame.number) if frame.number >= 0 or frame.node is None else _key(frame.node)
+        numbers, _ = self._made.get(thread, ([], {}))
+        return number - numbers[0] if numbers and number >= numbers[0] else None
+
+    def _maker(self, node: Frame) -> Frame | None:
+        thread, number = _key(node)
+        numbers, of_number = self._made.get(thread, ([], {}))
+        place = bisect_right(numbers, number) - 1
+        return of_number[numbers[place]] if place >= 0 else None
+
+
+def _key(node: Frame) -> tuple[int, int]:
+    """The thread that made a node, and its number there."""
+    return node.event.fwd_thread_id(), node.number
+
+
+def _is_one_call(call: Frame, parent: Frame) -> bool:
+    return parent.index is not None and parent.number == call.number and parent.name != call.name and parent.nodes == 1
+
+
+class _Arguments:
+    """Sizes, dtypes and values of a call's arguments."""
+
+    def __init__(self, recording: Any) -> None:
+        self._recording = recording
+        self._inputs: dict[int, Sequence[Any]] | None = None
+
+    def of(self, event: Any) -> tuple[tuple[Any, ...], tuple[str, ...], tuple[Any, ...]]:
+        """(sizes, dtypes, values), one of each an argument."""
+        dtypes = tuple(event.dtypes())
+        if hasattr(event, "structured_input_shapes"):
+            shapes = event.structured_input_shapes()
+        else:
+            shapes = event.shapes()
+            if "TensorList" in dtypes:
+                shapes = self._with_lists(shapes, dtypes, event.correlation_id())
+        return _tuples(shapes), dtypes, _tuples(event.concrete_inputs())
+
+    def _with_lists(self, shapes: Sequence[Any], dtypes: Sequence[str], number: int) -> list[Any]:
+        """torch 2.11's events have no sizes of lists of tensors; its tree of events has the tensors."""
+        if self._inputs is None:
+            self._inputs = dict(_tree_inputs(self._recording.experimental_event_tree()))
+        inputs = self._inputs.get(number, ())
+        return [
+            [tensor.sizes for tensor in inputs[place]] if dtype == "TensorList" and place < len(inputs) else shape
+            for place, (shape, dtype) in enumerate(zip(shapes, dtypes, strict=True))
+        ]
+
+
+def _tree_inputs(roots: Iterable[Any]) -> Iterator[tuple[int, Sequence[Any]]]:
+    todo = list(roots)
+    while todo:
+        node = todo.pop()
+        todo += node.children
+        if "::" in node.name:
+            yield node.correlation_id, getattr(node.extra_fields, "inputs", ())
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(_tuples(item) for item in value) if isinstance(value, (list, tuple)) else value
+
+
+def launched(
+    events: Sequence[Any], frames: Sequence[Frame], end_ns: int | None = None
+) -> Iterator[tuple[Any, Frame | None]]:
+    """What ran on the device (kernels, copies, fills) for a step, with the innermost frame that launched it.
+
+    An event of the device names the innermost event of the host that launched it. Annotations are mirrored there. One
+    without a recorded call is told, with None, if it began in the step or after it and before `end_ns`. One that was
+    recorded twice, alike in name, launch, start and duration, is told once.
+    """
+    by_number = {frame.event.correlation_id(): frame for frame in frames}
+    annotations = {frame.name for frame in frames if frame.scope == ANNOTATION}
+    told: set[tuple[Any, ...]] = set()
+    for event in events:
+        if event.device_type() == DeviceType.CPU or event.is_user_annotation() or event.name() in annotations:
+            continue
+        record = (event.name(), event.correlation_id(), event.start_ns(), event.duration_ns())
+        if record in told:
+            continue
+        told.add(record)
+        frame = by_number.get(event.linked_correlation_id())
+        outside = event.start_ns() < frames[0].start_ns or (end_ns is not None and event.start_ns() >= end_ns)
+        if frame is not None or not outside:
+            yield event, frame
+
+
+def _device_times(
+    events: Sequence[Any], calls: Sequence[Frame], frames: Sequence[Frame]
+) -> tuple[Sequence[float | None], tuple[str, ...]]:
+    """Seconds on the device of what each call launched, and what is missing."""
+    spent_ns, lost_ns = [0] * len(calls), []
+    count = 0
+    for event, frame in launched(events, frames):
+        count += 1
+        call = frame if frame is None or frame.index is not None else frame.above
+        if call is None:
+            lost_ns.append(event.duration_ns())
+        while call is not None:
+            spent_ns[call.index] += event.duration_ns()
+            call = call.above
+    if not count:
+        return (None,) * len(calls), ("no kernels: CUPTI gave the profiler none, so that no call has a device time",)
+    lost = f"{len(lost_ns)} of {count} kernels and copies, {sum(lost_ns) / 1e9:.3g} s, have no recorded call"
+    return [ns / 1e9 for ns in spent_ns], (lost,) if lost_ns else ()

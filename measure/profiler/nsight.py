@@ -1,0 +1,116 @@
+"""Nsight Systems around a command: is it there, what is called, and the export that comes of it.
+
+`nsys profile` starts the command, records between its cudaProfilerStart and cudaProfilerStop, and exports to SQLite.
+Whatever goes wrong (its exit code, its time, a report that is not there) is Unavailable, one line with its last words.
+All of its files go to one folder, that of temporary files included; all that it started bears a mark in its environment
+and is ended with it. No torch is imported here.
+
+Not claimed: that what was exported can be read, which `measure.trace.readers.nsys` says; that options older than 2021.4
+work.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from measure.device.processes import end_of, last_words
+from results.errors import Unavailable
+
+NSYS = "nsys"
+INSTALL = "install NVIDIA Nsight Systems (package nsight-systems-cli of NVIDIA's CUDA repository)"
+VERSION_TIMEOUT_S = 60.0
+REAP_S = 10.0
+
+MARK = "FLOPLEDGER_NSYS"
+"""Variable of all that a recording starts: the recording's folder."""
+
+FAULT = "error: "
+"""How the line begins in which a command that is recorded says why it failed."""
+
+OPTIONS = (
+    "--trace=cuda,nvtx",
+    "--sample=none",  # of the processor, which may need permissions
+    "--cpuctxsw=none",
+    "--capture-range=cudaProfilerApi",
+    "--capture-range-end=stop",  # and the command goes on to its end
+    "--force-overwrite=true",
+    "--export=sqlite",
+)
+
+_PROGRESS = re.compile(r"\[[\d/]+\] \[[^\]]*\]?\s*[^\s%]*%?")
+"""nsys's bars, of which a log holds one after the other."""
+
+
+def find(which: Callable[[str], str | None] = shutil.which) -> tuple[str, str]:
+    """The path and the version of Nsight Systems. Raises Unavailable, which says what to install, or what is wrong."""
+    path = which(NSYS)
+    if path is None:
+        raise Unavailable(f"expected its command {NSYS} on PATH, found none: {INSTALL}")
+    try:
+        answer = subprocess.run(
+            [path, "--version"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=VERSION_TIMEOUT_S
+        )
+    except (OSError, subprocess.SubprocessError) as fault:
+        raise Unavailable(f"expected {path} --version to answer: {' '.join(str(fault).split())}") from fault
+    version = " ".join(answer.stdout.split())
+    if answer.returncode or not version:
+        words = last_words(answer.stdout + answer.stderr)
+        raise Unavailable(f"expected {path} --version to answer, it ended with status {answer.returncode}{words}")
+    return path, version
+
+
+def command(nsys: str, folder: Path, target: Sequence[str]) -> list[str]:
+    """What is run to record `target`: its export is `folder`/report.sqlite."""
+    return [nsys, "profile", *OPTIONS, f"--output={folder / 'report'}", *target]
+
+
+def record(words: Sequence[str], folder: Path, limit_s: float, environ: dict[str, str] | None = None) -> Path:
+    """Runs a `command`; the path of its export. Raises Unavailable. Nothing that it started is left.
+
+    environ: variables for it, beside those of this process.
+    """
+    log = folder / "nsys.log"
+    variables = {**os.environ, **(environ or {}), "TMPDIR": str(folder), MARK: str(folder)}
+    try:
+        with open(log, "wb") as out:
+            process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=variables)
+    except OSError as fault:
+        raise Unavailable(f"{words[0]} could not be started: {fault.strerror or fault}") from fault
+    try:
+        code = process.wait(limit_s)
+    except subprocess.TimeoutExpired as fault:
+        raise Unavailable(f"nsys was killed at its limit of {limit_s:g} s{_said(log)}") from fault
+    finally:
+        process.kill()
+        end_marked(folder)
+        process.wait(REAP_S)
+    if code:
+        how = f"nsys ended with status {code}" if code > 0 else end_of("nsys", code)
+        raise Unavailable(f"{how}{_said(log)}")
+    export = folder / "report.sqlite"
+    if not export.is_file():
+        raise Unavailable(f"nsys ended, and left no export (report.sqlite){_said(log)}")
+    return export
+
+
+def end_marked(folder: Path) -> None:
+    """Ends what bears the mark of a recording, whichever session or parent it gave itself. Linux alone tells."""
+    mark = f"{MARK}={folder}".encode()
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it ended meanwhile, or belongs to somebody else
+            if mark in (entry / "environ").read_bytes().split(b"\0"):
+                os.kill(int(entry.name), signal.SIGKILL)
+
+
+def _said(log: Path) -> str:
+    """Why the command failed, as it says; else the end of what was printed."""
+    text = _PROGRESS.sub("", log.read_text(errors="replace")).replace(f"{log.parent}/", "")
+    faults = [line for line in text.splitlines() if line.startswith(FAULT)]
+    return f": {faults[-1].removeprefix(FAULT)}" if faults else last_words(text)

@@ -1,0 +1,149 @@
+"""One training step under torch.profiler: which operators were called, with what, and what the profiler counted.
+
+The step runs under our ranges (`measure/timing/profiler_ranges.py`, `module_ranges.py`) while torch's own profiler
+records every operator call with its sizes, dtypes, arguments, autograd number and, where it has a rule for the name,
+its FLOP. `events.py` makes records of that. They are raw: what the profiler found, right or wrong. Cleaning is another
+room's work.
+
+Not claimed: a step takes longer under a profiler than without. Each call costs it a microsecond or two, each range of a
+module several, so profiled times are kept to tell that overhead and no utilization is taken from them. A compiled
+model's calls have no module. One profiler can listen at a time, ours or another.
+"""
+
+from __future__ import annotations
+
+import gzip
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from measure.model.garbage_collector import collector_off
+from measure.profiler.events import to_operations
+from measure.profiler.module_ranges import ModuleRanges
+from measure.timing.blocks import Block
+from measure.timing.clocks import Clock
+from measure.timing.profiler_ranges import Ranges
+from results.errors import Unavailable
+from results.records import WORKS, ProfiledOperation
+
+Mark = Callable[[str], None]
+
+COMPRESSION = 6
+"""Of gzip: 9 takes four times as long for a hundredth less."""
+
+
+@dataclass(frozen=True)
+class Profile:
+    """The calls of one recorded step, and the profiled steps' times. notes: what the recording lacks, in words.
+
+    recording: all that the profiler recorded as a Kineto trace, gzipped, where it was asked for and could be had.
+    """
+
+    operations: tuple[ProfiledOperation, ...]
+    blocks: tuple[Block, ...]
+    notes: tuple[str, ...]
+    recording: bytes = b""
+
+
+def profile_step(
+    step: Callable[[Mark], Any],
+    model: torch.nn.Module,
+    clock: Clock,
+    *,
+    work: str,
+    cuda: bool,
+    most_steps: int = 3,
+    most_s: float = 2.0,
+    export: bool = False,
+) -> Profile:
+    """Run `step` under torch's profiler: once untimed, then up to `most_steps` times, each timed alone.
+
+    step: takes a `mark` and announces its phases to it, as `workloads.training.TrainingStep` does. model: what the step
+    trains, and of a compiled step the compiled model; it gets hooks, which are gone afterwards. work: one of `WORKS`,
+    as it goes into the records (the blocks of "batch" have none, like their `Sample`). After the first timed step none
+    begins that would take them over `most_s`. The operations are those of the last step. Starting, stopping and reading
+    the profiler lie outside of the blocks. export: the recording of all these steps is kept, too (`Profile.recording`);
+    which of them is the last, our ranges in it say.
+    Raises Unavailable if nothing can be recorded, ValueError for a step that announces no phase.
+    """
+    if work not in WORKS:
+        raise ValueError(f"expected a work ({', '.join(WORKS)}), got {work!r}")
+    check_available(cuda)
+    announced: set[str] = set()
+    ranges = Ranges(True)
+    ranged = ranges.step(step)
+
+    def run() -> None:
+        with ranges.work(work):
+            ranged(announced.add)
+
+    profiler = torch.autograd.profiler.profile(
+        use_kineto=True, use_device=kernel_device(cuda), record_shapes=True, with_flops=True
+    )  # torch.profiler.profile, without its schedule: on 2.11 that warns, or builds its own table of all steps (5 s)
+    with ModuleRanges(model) as modules, profiler, collector_off():
+        run()
+        blocks = tuple(_timed_steps(run, clock, "" if work == "batch" else work, most_steps, most_s))
+    if not announced:
+        raise ValueError("expected a step that calls mark('forward'), mark('loss'), …; it announced no phase")
+    operations, notes = to_operations(profiler.kineto_results, work, cuda=cuda)
+    if modules.compiled:
+        notes = (*notes, "the model is compiled: its calls have no module")
+    recording, why = _exported(profiler.kineto_results) if export else (b"", "")
+    return Profile(operations, blocks, (*notes, why) if why else notes, recording)
+
+
+def _exported(results: Any) -> tuple[bytes, str]:
+    """The trace that Kineto writes, gzipped; or nothing, and why."""
+    try:
+        with tempfile.TemporaryDirectory(prefix="kineto-") as folder:
+            file = Path(folder) / "trace.json"
+            results.save(str(file))
+            return gzip.compress(file.read_bytes(), COMPRESSION, mtime=0), ""
+    except (OSError, RuntimeError) as fault:
+        return b"", f"its Kineto trace could not be written: {' '.join(str(fault).split())}"
+
+
+def check_available(cuda: bool) -> None:
+    """Raise Unavailable if nothing can be recorded here and now."""
+    if not torch.profiler.kineto_available():
+        raise Unavailable("this build of torch has no Kineto, with which torch.profiler records")
+    if torch._C._autograd._profiler_enabled():
+        raise Unavailable("another profiler is listening in this process, and torch has room for one")
+    if cuda and not torch.cuda.is_available():
+        raise Unavailable("expected a CUDA device to profile, torch sees none")
+
+
+def kernel_device(cuda: bool) -> str | None:
+    """The device that the profiler records kernels of. Without CUPTI it would put a pair of events around each call."""
+    kernels = torch.profiler.ProfilerActivity.CUDA in torch.profiler.supported_activities()
+    return "cuda" if cuda and kernels else None
+
+
+def _timed_steps(run: Callable[[], None], clock: Clock, work: str, most_steps: int, most_s: float) -> Iterator[Block]:
+    spent_s = 0.0
+    for done in range(1, most_steps + 1):
+        block = _timed(run, clock, work)
+        yield block
+        spent_s += block.wall_s
+        if spent_s + spent_s / done > most_s:
+            return
+
+
+def _timed(run: Callable[[], None], clock: Clock, work: str) -> Block:
+    """One step between two synchronises."""
+    clock.synchronize()
+    start_s = clock.wall_s()
+    first = clock.event()
+    run()
+    last = clock.event()
+    issued_s = clock.wall_s()
+    clock.synchronize()
+    end_s = clock.wall_s()
+    device_s = clock.between_s(first, last)
+    return Block(
+        "profiled", "", 1, start_s, end_s - start_s, device_s, None if device_s is None else end_s - issued_s, work
+    )

@@ -1,0 +1,323 @@
+"""Step time by blocks: warm up until steady, measure until the interval is narrow enough, split into phases apart.
+
+The unit of timing is a block: K steps issued without waiting, one event before and one after, one synchronise at the
+end. Waiting after every step would put a launch gap into each of them.
+
+* On a device with time of its own, a step's time is the event pair's ÷ K: it holds no synchronise and no start of an
+  idle queue, so it is what each of many steps in a row takes. Wall time is kept beside it. The gaps of a device that
+  waits for its host are inside both, so the two cannot tell host-bound; `sync_wait_s` can (see `host_bound_ratio`).
+* On a CPU a step's time is wall time ÷ K.
+* Each block begins with `lead_in_steps` untimed steps, so that the first timed step finds a filled queue as the later
+  ones do. They lie before `start_s`; what is left of them on the device is in `wall_s`, never in `device_s`.
+* Python's cyclic collector is off inside blocks, as in the standard library's timeit, so that blocks are comparable;
+  it runs between blocks, so that cycles cannot fill the memory. Its cost in a real loop is not in the step time.
+* Every block is kept, those of the warm-up too.
+
+Not claimed: nothing here looks at clocks, heat or other processes; telemetry does. The interval says how well *this*
+process in *this* window knows its mean, not how processes differ. Stopping when the interval is narrow costs a little
+coverage (simulated: 0.95 for independent blocks, 0.90 for blocks of autocorrelation 0.4).
+
+The numbers of the rules, and their sources, are in `protocols.py`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any, NamedTuple
+
+from analysis.stats.summary import Summary, summarise
+from measure.timing.clocks import Clock, CpuClock, CudaClock, clock_for
+from measure.timing.protocols import Protocol
+from results.errors import Inconsistent
+
+__all__ = [
+    "Block",
+    "Clock",
+    "CpuClock",
+    "CudaClock",
+    "Protocol",
+    "Timing",
+    "WarmUp",
+    "clock_for",
+    "measure_blocks",
+    "measure_phases",
+    "measure_stretch",
+    "step_time_s",
+    "warm_up",
+]
+
+Step = Callable[..., Any]
+
+HOST_BOUND_RATIO = 0.05
+"""A device that is done within this share of a step when the host starts to wait had caught up with the host."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """One timed stretch of `steps` steps; with a `phase`, that phase's share of them. The fields of `Sample`."""
+
+    part: str  # warmup, measure, phase, profiled
+    phase: str  # empty: the whole step
+    steps: int
+    start_s: float
+    wall_s: float
+    device_s: float | None
+    sync_wait_s: float | None
+    work: str = ""  # one, last, epoch; empty: a step of the batch itself
+
+
+class WarmUp(NamedTuple):
+    """Blocks before measuring. steady: the last two agreed within the protocol's tolerance before its cap."""
+
+    blocks: list[Block]
+    steady: bool
+
+    @property
+    def step_s(self) -> float:
+        """The latest estimate of a step's time."""
+        return step_time_s(self.blocks[-1])
+
+
+@dataclass(frozen=True)
+class Timing:
+    """What measuring gave. summary: of the blocks' step times, weighted by steps.
+
+    status: ok, or not_converged with a reason. sync_wait_ratio: median wait of a block's synchronise ÷ step time;
+    host_bound: that is at most 5 %; both None where there is no device time.
+    """
+
+    blocks: tuple[Block, ...]
+    summary: Summary
+    status: str
+    reason: str
+    sync_wait_ratio: float | None
+    host_bound: bool | None
+
+    @property
+    def window(self) -> tuple[float, float]:
+        """Host time of the first block's start and the last one's end."""
+        return self.blocks[0].start_s, self.blocks[-1].start_s + self.blocks[-1].wall_s
+
+
+def step_time_s(block: Block) -> float:
+    """Seconds a step: device time where there is some, else wall time."""
+    return (block.wall_s if block.device_s is None else block.device_s) / block.steps
+
+
+def warm_up(step: Step, clock: Clock, protocol: Protocol) -> WarmUp:
+    """Run steps until two neighbouring blocks agree (see `Protocol`).
+
+    The first block is one step: it may compile, search algorithms and allocate, so it counts towards no limit and
+    predicts nothing; a second block always follows.
+    """
+    blocks = [_block(step, clock, 1, "warmup")]
+    origin_s = clock.wall_s()
+    while True:
+        elapsed_s = clock.wall_s() - origin_s
+        enough = elapsed_s >= protocol.warm_min_s and sum(b.steps for b in blocks) >= protocol.warm_min_steps
+        if enough and _agree(blocks[1:], protocol.warm_tolerance_ratio):
+            return WarmUp(blocks, steady=True)
+        step_s = step_time_s(blocks[-1])
+        steps = _steps_for(protocol.warm_block_s, step_s)
+        if len(blocks) > 1 and elapsed_s + steps * step_s > protocol.warm_cap_s:
+            return WarmUp(blocks, steady=False)
+        blocks.append(_block(step, clock, steps, "warmup"))
+
+
+def measure_blocks(step: Step, clock: Clock, protocol: Protocol, step_s: float | None = None) -> Timing:
+    """Time blocks until the protocol's rules are met or its cap is reached.
+
+    step_s: a step's time as the warm-up saw it (`WarmUp.step_s`), from which K follows; None: one untimed step first.
+    """
+    estimate_s = step_time_s(_block(step, clock, 1, "warmup")) if step_s is None else step_s
+    steps = _steps_for(protocol.block_s, estimate_s)
+    summarise([1.0, 1.0])  # loads what the interval needs, outside of the timed part
+    blocks: list[Block] = []
+    with _collector_off():
+        origin_s = clock.wall_s()  # not before what compiling left was collected, which may take a second
+        while True:
+            begun_s = clock.wall_s()
+            blocks.append(_block(step, clock, steps, "measure", protocol.lead_in_steps))
+            gc.collect()
+            steps = _steps_again(blocks[-1], protocol.block_s)
+            summary = summarise([step_time_s(b) for b in blocks], [b.steps for b in blocks])
+            missing = _missing(blocks, summary, protocol)
+            now_s = clock.wall_s()
+            if not missing or (now_s - origin_s) + (now_s - begun_s) > protocol.cap_s:
+                return _timing(blocks, summary, missing, protocol)
+
+
+def measure_phases(step: Step, clock: Clock, protocol: Protocol, step_s: float | None = None) -> list[Block]:
+    """Time the phases of a step, in a pass of its own.
+
+    step: takes a `mark` and calls it as each phase begins and with "end" after the last. What runs before the first
+    mark (zero_grad) belongs to "optimizer". Returns, for each block of steps, one `Block` a phase: together they are
+    the whole block. device_s: between events; wall_s: how long the host took to issue the phase (on a CPU: to do it).
+    An event at each mark costs the device under 2 µs, so a headline time is never taken from this pass.
+    """
+    estimate_s = step_time_s(_block(step, clock, 1, "warmup")) if step_s is None else step_s
+    steps = _steps_for(protocol.block_s, estimate_s)
+    blocks: list[Block] = []
+    with _collector_off():
+        origin_s = clock.wall_s()
+        for done in range(1, protocol.phase_blocks + 1):
+            blocks += _phase_block(step, clock, steps, protocol.lead_in_steps)
+            gc.collect()
+            elapsed_s = clock.wall_s() - origin_s
+            if elapsed_s + elapsed_s / done > protocol.phase_cap_s:
+                break
+    return blocks
+
+
+def measure_stretch(step: Step, clock: Clock, lengths: Sequence[int], work: str) -> list[Block]:
+    """Run the steps of one work once, from end to end, and time them in consecutive segments of `lengths` steps.
+
+    Nothing waits between two segments: each begins at the event at which the one before ended, so that together they
+    are the whole stretch, and the one synchronise belongs to the last. On a device with time of its own a segment's
+    wall time is how long the host took to issue it, but their sum is that of the whole.
+    """
+    blocks = []
+    with _collector_off():
+        clock.synchronize()
+        points = [(clock.wall_s(), clock.event())]
+        for steps in lengths:
+            for _ in range(steps):
+                step()
+            points.append((clock.wall_s(), clock.event()))
+            gc.collect()
+        issued_s = clock.wall_s()
+        clock.synchronize()
+        end_s = clock.wall_s()
+    for index, ((from_s, start), (to_s, end)) in enumerate(itertools.pairwise(points)):
+        last = index == len(lengths) - 1
+        device_s = clock.between_s(start, end)
+        if device_s is not None and not device_s > 0:
+            raise Inconsistent(f"expected device time to pass in {lengths[index]} steps, got {device_s} s")
+        wait_s = end_s - issued_s if last and device_s is not None else None
+        wall_s = (end_s if last and device_s is not None else to_s) - from_s
+        blocks.append(Block("measure", "", lengths[index], from_s, wall_s, device_s, wait_s, work))
+    return blocks
+
+
+def _block(step: Step, clock: Clock, steps: int, part: str, lead_in_steps: int = 0) -> Block:
+    for _ in range(lead_in_steps):
+        step()
+    start_s = clock.wall_s()
+    first = clock.event()
+    for _ in range(steps):
+        step()
+    last = clock.event()
+    issued_s = clock.wall_s()
+    clock.synchronize()
+    end_s = clock.wall_s()
+    device_s = clock.between_s(first, last)
+    if device_s is not None and not device_s > 0:
+        raise Inconsistent(f"expected device time to pass in a block of {steps} steps, got {device_s} s")
+    return Block(part, "", steps, start_s, end_s - start_s, device_s, None if device_s is None else end_s - issued_s)
+
+
+def _phase_block(step: Step, clock: Clock, steps: int, lead_in_steps: int) -> list[Block]:
+    points: list[tuple[str, float, Any]] = []
+
+    def mark(phase: str) -> None:
+        points.append((phase, clock.wall_s(), clock.event()))
+
+    for _ in range(lead_in_steps):
+        step()
+    mark("end")
+    for _ in range(steps):
+        step(mark)
+    if points[-1][0] != "end":
+        mark("end")
+    clock.synchronize()
+    return _by_phase(points, clock, steps)
+
+
+def _by_phase(points: Sequence[tuple[str, float, Any]], clock: Clock, steps: int) -> list[Block]:
+    wall_s: dict[str, float] = {}
+    device_s: dict[str, float | None] = {}
+    for (name, from_s, start), (_, to_s, end) in itertools.pairwise(points):
+        phase = "optimizer" if name == "end" else name
+        span_s = clock.between_s(start, end)
+        wall_s[phase] = wall_s.get(phase, 0.0) + to_s - from_s
+        device_s[phase] = None if span_s is None else (device_s.get(phase) or 0.0) + span_s
+    return [Block("phase", p, steps, points[0][1], wall_s[p], device_s[p], None) for p in wall_s]
+
+
+def _steps_for(block_s: float, step_s: float) -> int:
+    """Steps of a block that lasts `block_s`, with 5 % to spare for an estimate that is a little off."""
+    return max(1, math.ceil(1.05 * block_s / step_s)) if step_s > 0 else 1
+
+
+def _steps_again(block: Block, block_s: float) -> int:
+    """The same number of steps, unless the block was too short or much too long (2.5 times)."""
+    lasted_s = step_time_s(block) * block.steps
+    return block.steps if block_s <= lasted_s <= 2.5 * block_s else _steps_for(block_s, step_time_s(block))
+
+
+def _agree(blocks: Sequence[Block], tolerance_ratio: float) -> bool:
+    if len(blocks) < 2:
+        return False
+    before_s, after_s = step_time_s(blocks[-2]), step_time_s(blocks[-1])
+    return abs(after_s / before_s - 1) <= tolerance_ratio
+
+
+def _missing(blocks: Sequence[Block], summary: Summary, protocol: Protocol) -> str:
+    """What the stopping rule still lacks; empty if nothing."""
+    if len(blocks) < protocol.min_blocks:
+        return f"{len(blocks)} of at least {protocol.min_blocks} blocks"
+    measured_s = summary.mean * sum(b.steps for b in blocks)
+    if measured_s < protocol.min_time_s:
+        return f"{measured_s:.2f} s of at least {protocol.min_time_s:g} s"
+    ratio = summary.half_width_ratio
+    if ratio is None or ratio > protocol.target_ci_ratio:
+        width = "unknown" if ratio is None else f"±{ratio:.2%}"
+        return f"a 95 % interval of {width}, wider than ±{protocol.target_ci_ratio:.2%}, from {len(blocks)} blocks"
+    return ""
+
+
+def _timing(blocks: Sequence[Block], summary: Summary, missing: str, protocol: Protocol) -> Timing:
+    ratio = host_bound_ratio(blocks, summary.mean)
+    return Timing(
+        blocks=tuple(blocks),
+        summary=summary,
+        status="not_converged" if missing else "ok",
+        reason=f"stopped at the cap of {protocol.cap_s:.3g} s with {missing}" if missing else "",
+        sync_wait_ratio=ratio,
+        host_bound=None if ratio is None else ratio <= HOST_BOUND_RATIO,
+    )
+
+
+def host_bound_ratio(blocks: Sequence[Block], step_s: float) -> float | None:
+    """Median wait of the blocks' synchronise ÷ step time; None without device time.
+
+    A host that runs ahead leaves the device a queue to work off, and waits long; a device that had caught up is done
+    at once. A step that synchronises inside (a gradient scaler reads its overflow flag) looks host-bound, and is.
+    """
+    waits = [b.sync_wait_s for b in blocks if b.sync_wait_s is not None]
+    return median(waits) / step_s if waits else None
+
+
+@contextlib.contextmanager
+def _collector_off() -> Iterator[None]:
+    """No cyclic collection by itself inside; what exists already is set aside, so that collecting by hand is cheap.
+
+    Afterwards nothing is set aside any more, whoever had done so (Python 3.12 does for a few hundred objects, and
+    does so again at its next collection).
+    """
+    was_on = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+        if was_on:
+            gc.enable()

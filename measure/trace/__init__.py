@@ -1,0 +1,1 @@
+"""What does a recorded profile hold, and to what does each kernel belong? Free of torch."""

@@ -1,0 +1,1 @@
+"""Which call, phase and module does each kernel belong to?"""

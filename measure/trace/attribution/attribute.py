@@ -1,0 +1,242 @@
+"""Attribution: which call launched each kernel, and to which phase, module and forward call each call belongs.
+
+A pure function from recording to recording, the same for every recorder, whatever the order of rows. A kernel belongs
+to the innermost call around its launch, in time, on the launching thread. The recorder's "External id" is a second
+choice: it is taken only for kernels without a recorded launch, and only if it says the same as containment for those
+with one (in traces of 2022 to 2024 it does not). Every kernel is kept; one that found no call has the link "none".
+
+On a recording without kernels the calls take their place (`what` is "call"): each product that has no product in it,
+and each other operator that would launch something itself. A row's time is without that of the rows in it.
+
+Not claimed: that a kernel without a recorded launch (CUDA graphs, ROCm, a capture that began too late) can be placed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from analysis.trace.operations import is_product
+from measure.trace.attribution import nesting, phases
+from measure.trace.attribution.autograd_nodes import forward_calls, makers, starting_at
+from measure.trace.attribution.nesting import FORWARD_ONLY, NODE, OPERATOR, Flags, Ints, Place
+from measure.trace.attribution.recording import Recording, kernels_table
+
+SAMPLE = 20
+"""Kernels with both a launch and an external id, from which on their agreement decides."""
+
+AGREEMENT_RATIO = 0.99
+
+LAUNCHES_NOTHING = frozenset(
+    f"aten::{name}"
+    for name in """
+    _local_scalar_dense _reshape_alias _unsafe_view alias as_strided as_strided_ chunk conj contiguous detach detach_
+    empty empty_like empty_strided expand expand_as flatten is_nonzero item lift_fresh narrow permute reshape resize_
+    resolve_conj resolve_neg result_type select set_ slice split squeeze squeeze_ stride t to transpose transpose_
+    unbind unflatten unsqueeze unsqueeze_ view view_as
+    """.split()  # noqa: SIM905
+)
+"""Operators that only allocate memory or look at it in another way, or call others that work."""
+
+
+def attribute(recording: Recording) -> Recording:
+    """The recording with every call and kernel in its place, rows in the order of start and numbered by it.
+
+    What the reader knew of kernels that have no call here (PyProf's phases) stays. Doing it twice changes nothing.
+    """
+    calls, ranges = _in_order(recording.calls), recording.ranges
+    spans, sign = phases.steps(ranges)
+    calls["step"] = phases.within(spans, "step", _ints(calls, "process"), _ints(calls, "start_ns"), -1)
+    is_node = _nodes(calls, recording.flows)
+    place = nesting.place(calls, phases.modules(ranges), is_node, _fresh(calls, recording.source, is_node))
+    made_by = makers(calls, place, is_node, recording.flows)
+    forward = forward_calls(made_by, calls, place, nesting.matches(OPERATOR, calls["name"]))
+    _fill(calls, place, made_by, forward)
+    calls["phase"] = phases.of_calls(calls, ranges, place.node, place.recomputed)
+    count, problems = _steps(recording, len(spans), sign)
+    kernels = recording.kernels[recording.kernels["what"] != "call"]
+    kernels = _linked(kernels, calls, recording) if len(kernels) or not len(calls) else _call_rows(calls)
+    return replace(recording, calls=calls, kernels=kernels, steps=count, problems=problems)
+
+
+def _in_order(calls: pd.DataFrame) -> pd.DataFrame:
+    """The calls by start, the outer first, with no say of the order they come in; numbered anew."""
+    names = np.asarray(pd.factorize(calls["name"], sort=True)[0], np.int64)
+    keys = (_ints(calls, name) for name in ("sequence_nr", "thread", "process", "external_id"))
+    order = np.lexsort((names, *keys, -_ints(calls, "time_ns"), _ints(calls, "start_ns")))
+    sorted_calls = calls.iloc[order].reset_index(drop=True)
+    sorted_calls["index"] = np.arange(len(sorted_calls), dtype=np.int64)
+    return sorted_calls
+
+
+def _nodes(calls: pd.DataFrame, flows: pd.DataFrame) -> Flags:
+    """Which calls are frames of the backward pass: by name, by their forward thread, else by the recorder's flows."""
+    found: Flags = nesting.matches(NODE, calls["name"]) | (_ints(calls, "forward_thread") != 0)
+    if not found.any() and len(flows):
+        names = ("backward_process", "backward_thread", "backward_ns")
+        at = starting_at(calls, *(_ints(flows, name) for name in names))
+        found[at[at >= 0]] = True
+    return found
+
+
+def _fresh(calls: pd.DataFrame, source: str, is_node: Flags) -> Flags:
+    """Which calls, where they lie in a frame of the backward pass, recalculate the forward pass.
+
+    Those that begin a graph of their own: Kineto gives a call a number only if it may make a node. Names decide, too.
+    """
+    found: Flags = calls["name"].isin(FORWARD_ONLY).to_numpy(bool)
+    if source == "kineto":
+        found = found | (_ints(calls, "sequence_nr") >= 0)
+    return found & ~is_node
+
+
+def _fill(calls: pd.DataFrame, place: Place, made_by: Ints, forward: Ints) -> None:
+    """What follows for the columns of calls from where they lie."""
+    in_node = np.flatnonzero(place.node >= 0)
+    node = place.node[in_node]
+    calls["parent"] = place.parent
+    forward_index = np.full(len(calls), -1, np.int64)
+    forward_index[in_node] = forward[node]
+    calls["forward_index"] = forward_index
+    module = place.module.copy()
+    maker = made_by[node]
+    module[in_node[maker >= 0]] = place.module[maker[maker >= 0]]
+    calls["module"] = module
+    number, thread = _ints(calls, "sequence_nr").copy(), _ints(calls, "forward_thread").copy()
+    takes = (number[in_node] < 0) & (thread[node] != 0)
+    thread[in_node[takes]] = thread[node[takes]]
+    number[in_node[takes]] = number[node[takes]]
+    calls["sequence_nr"], calls["forward_thread"] = number, thread
+
+
+def _steps(recording: Recording, count: int, sign: str) -> tuple[int | None, tuple[str, ...]]:
+    """How many training steps, and the recording's problems with how that is known if no step is marked."""
+    if sign:
+        return count, recording.problems
+    if recording.steps is not None:
+        return recording.steps, recording.problems
+    names = recording.ranges["name"]
+    optimizers = int(names.map(lambda name: str(name).startswith("Optimizer.step#")).sum())
+    told = (
+        f"no step is marked (ProfilerStep): {optimizers} by the optimizer's steps"
+        if optimizers
+        else "no step is marked (ProfilerStep): taken for one"
+    )
+    return max(optimizers, 1), (*(p for p in recording.problems if p != told), told)
+
+
+def _linked(kernels: pd.DataFrame, calls: pd.DataFrame, recording: Recording) -> pd.DataFrame:
+    keys = (_ints(kernels, name) for name in ("index", "correlation", "stream", "device"))
+    kernels = kernels.iloc[np.lexsort((*keys, _ints(kernels, "start_ns")))].reset_index(drop=True)
+    kernels["index"] = np.arange(len(kernels), dtype=np.int64)
+    if not len(calls):
+        return kernels
+    launches = pd.DataFrame(
+        {
+            "process": _ints(kernels, "process"),
+            "thread": _ints(kernels, "launch_thread"),
+            "start_ns": _ints(kernels, "launch_start_ns"),
+        }
+    )
+    has_launch = launches["start_ns"].to_numpy(np.int64) >= 0
+    call = np.where(has_launch, nesting.innermost(calls, _ints(calls, "parent"), launches), -1)
+    link = np.where(call >= 0, "containment", "none").astype(object)
+    link[(kernels["link"] == "graph").to_numpy() & has_launch] = "graph"
+    by_id = _by_external_id(kernels, calls, call) if not has_launch.all() else None
+    if by_id is not None:
+        takes = ~has_launch & (by_id >= 0)
+        call[takes], link[takes] = by_id[takes], "external_id"
+    kernels["call"], kernels["link"] = call, link
+    _place_kernels(kernels, calls, launches, has_launch, recording.ranges)
+    return kernels
+
+
+def _by_external_id(kernels: pd.DataFrame, calls: pd.DataFrame, call: Ints) -> Ints | None:
+    """The call that each kernel's external id names; None if these ids do not say what containment says."""
+    known = calls[calls["external_id"] >= 0].drop_duplicates("external_id")
+    wanted = _ints(kernels, "external_id")
+    row = pd.Index(known["external_id"]).get_indexer(pd.Index(wanted))
+    index = _ints(known, "index")
+    named: Ints = np.where(row >= 0, index[np.maximum(row, 0)], -1) if len(index) else np.full(len(row), -1)
+    named[wanted < 0] = -1
+    both = (call >= 0) & (wanted >= 0)
+    if both.sum() < SAMPLE or (named[both] == call[both]).mean() < AGREEMENT_RATIO:
+        return None
+    return named
+
+
+def _place_kernels(
+    kernels: pd.DataFrame, calls: pd.DataFrame, launches: pd.DataFrame, has_launch: Flags, ranges: pd.DataFrame
+) -> None:
+    """Phase and module of kernels: those of their call; without one, of the annotation that the launch lies in."""
+    call = _ints(kernels, "call")
+    linked = call >= 0
+    for name in ("phase", "module"):
+        values = kernels[name].to_numpy(object).copy()
+        values[linked] = calls[name].to_numpy(object)[call[linked]]
+        kernels[name] = values
+    spans = phases.phase_spans(ranges)
+    phase = kernels["phase"].to_numpy(object).copy()
+    lost = has_launch & ~linked
+    if len(spans):
+        at = launches["start_ns"].to_numpy(np.int64)
+        phase[lost] = phases.within(spans, "phase", _ints(kernels, "process"), at, "")[lost]
+    elif lost.any():
+        phase[lost & phases.on_thread(ranges, phases.OPTIMIZER, launches)] = "optimizer"
+    kernels["phase"] = phase
+
+
+def _call_rows(calls: pd.DataFrame) -> pd.DataFrame:
+    """Calls in the place of kernels."""
+    rows, own_ns = _working(calls)
+    chosen = calls.iloc[rows]
+    return kernels_table(
+        name=chosen["name"].tolist(),
+        what=["call"] * len(rows),
+        start_ns=_ints(chosen, "start_ns"),
+        time_ns=own_ns,
+        process=_ints(chosen, "process"),
+        external_id=_ints(chosen, "external_id"),
+        launch_start_ns=_ints(chosen, "start_ns"),
+        launch_end_ns=_ints(chosen, "start_ns") + _ints(chosen, "time_ns"),
+        launch_thread=_ints(chosen, "thread"),
+        call=_ints(chosen, "index"),
+        link=["containment"] * len(rows),
+        phase=chosen["phase"].tolist(),
+        module=chosen["module"].tolist(),
+    )
+
+
+def _working(calls: pd.DataFrame) -> tuple[Ints, Ints]:
+    """Rows of the calls that work themselves, and their time without that of such calls inside."""
+    codes, names = pd.factorize(calls["name"])
+    product = _flags(codes, [is_product(str(name)) for name in names]).tolist()
+    silent = _flags(codes, [str(n) in LAUNCHES_NOTHING or not OPERATOR.fullmatch(str(n)) for n in names]).tolist()
+    node = _flags(codes, [bool(NODE.fullmatch(str(name))) for name in names]).tolist()
+    parent, time_ns = _ints(calls, "parent").tolist(), _ints(calls, "time_ns").tolist()
+    holds_product, holds_work, inside_ns = [False] * len(calls), [False] * len(calls), [0] * len(calls)
+    working, own_ns = [], []
+    for at in range(len(calls) - 1, -1, -1):  # what lies inside comes later
+        works = not (holds_product[at] if product[at] else silent[at] or node[at] or holds_work[at])
+        if works:
+            working.append(at)
+            own_ns.append(max(time_ns[at] - inside_ns[at], 0))
+        above = parent[at]
+        if above >= 0:
+            holds_product[above] = holds_product[above] or holds_product[at] or product[at]
+            holds_work[above] = holds_work[above] or holds_work[at] or works
+            inside_ns[above] += time_ns[at] if works else inside_ns[at]
+    return np.asarray(working[::-1], np.int64), np.asarray(own_ns[::-1], np.int64)
+
+
+def _flags(codes: NDArray[Any], known: list[bool]) -> Flags:
+    flags: Flags = np.asarray(known, bool)[codes] if known else np.zeros(len(codes), bool)
+    return flags
+
+
+def _ints(table: pd.DataFrame, name: str) -> Ints:
+    return table[name].to_numpy(np.int64)

@@ -1,0 +1,124 @@
+"""Steps and phases of a recording by its annotations, and where it has none of ours by what the calls themselves show.
+
+Our own annotations win: "flopledger.forward", "flopledger.backward", … hold for every thread in their time, since
+CUDA's backward pass runs on autograd's own. Without them a call in a frame of autograd is backward, one in the time of
+"Optimizer.…" on its thread is optimizer, one in the data loader is of no phase, and any other is forward (a loss is
+part of it). Forward that is recalculated in the backward pass is recompute, with annotations and without.
+
+Not claimed: that an operator outside of everything is the model's: without annotations it counts as forward.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from measure.trace.attribution.nesting import Flags, Ints, lanes
+from results.records import PHASES
+
+OWN = "flopledger."
+OWN_MODULE = "flopledger.module."
+FRAME = "nn.Module: "
+STEP = re.compile(r"ProfilerStep#(\d+)")
+OPTIMIZER = "Optimizer."
+LOADER = "enumerate(DataLoader)#"
+
+PHASE_OF = {OWN + phase: phase for phase in PHASES}
+
+
+def modules(ranges: pd.DataFrame) -> pd.DataFrame:
+    """The ranges of modules with a column `module`: our own with its path, else torch's frames with their name."""
+    for prefix in (OWN_MODULE, FRAME):
+        mine: pd.DataFrame = ranges[_begins(ranges, prefix)]
+        if len(mine):
+            return mine.assign(module=mine["name"].str.removeprefix(prefix))
+    return ranges.iloc[:0].assign(module="")
+
+
+def steps(ranges: pd.DataFrame) -> tuple[pd.DataFrame, str]:
+    """The ranges of training steps with a column `step`, and by which sign they are told."""
+    number = ranges["name"].map(lambda name: int(found[1]) if (found := STEP.match(name)) else -1).astype(np.int64)
+    if (number >= 0).any():
+        return _in_order(ranges.assign(step=number)[number >= 0]), "ProfilerStep"
+    own = _in_order(ranges[ranges["name"] == f"{OWN}step"])
+    if len(own):
+        return own.assign(step=np.arange(len(own), dtype=np.int64)), "flopledger.step"
+    return own.assign(step=-1), ""
+
+
+def within(spans: pd.DataFrame, column: str, process: Ints, at_ns: Ints, unknown: Any) -> NDArray[Any]:
+    """`column` of the latest span of the same process around each point in time; `unknown` outside of all."""
+    found = np.full(len(at_ns), unknown, object if isinstance(unknown, str) else np.int64)
+    for number in spans["process"].unique():
+        of_process = _in_order(spans[spans["process"] == number])
+        start = of_process["start_ns"].to_numpy(np.int64)
+        end = start + of_process["time_ns"].to_numpy(np.int64)
+        mine = np.flatnonzero(process == number)
+        last = np.searchsorted(start, at_ns[mine], side="right") - 1
+        inside = (last >= 0) & (at_ns[mine] < end[np.maximum(last, 0)])
+        found[mine[inside]] = of_process[column].to_numpy()[last[inside]]
+    return found
+
+
+def on_thread(ranges: pd.DataFrame, prefix: str, points: pd.DataFrame) -> Flags:
+    """Which points in time (process, thread, start_ns) lie in a range of such a name on their own thread."""
+    spans = ranges[_begins(ranges, prefix)]
+    lane_s, lane_p = lanes(spans, points)
+    found = np.zeros(len(points), bool)
+    at = points["start_ns"].to_numpy(np.int64)
+    start = spans["start_ns"].to_numpy(np.int64)
+    end = start + spans["time_ns"].to_numpy(np.int64)
+    for lane in np.unique(lane_s):
+        mine, of_lane = np.flatnonzero(lane_p == lane), np.flatnonzero(lane_s == lane)
+        of_lane = of_lane[np.argsort(start[of_lane], kind="stable")]
+        reach = np.maximum.accumulate(end[of_lane])
+        last = np.searchsorted(start[of_lane], at[mine], side="right") - 1
+        found[mine] = (last >= 0) & (at[mine] <= reach[np.maximum(last, 0)])
+    return found
+
+
+def phase_spans(ranges: pd.DataFrame) -> pd.DataFrame:
+    """Our own ranges of phases, with a column `phase`; none: the recording is not of ours."""
+    spans = ranges[ranges["name"].isin(PHASE_OF)]
+    return spans.assign(phase=spans["name"].map(PHASE_OF))
+
+
+def of_calls(calls: pd.DataFrame, ranges: pd.DataFrame, node: Ints, recomputed: Flags) -> NDArray[Any]:
+    """The phase of every call."""
+    spans = phase_spans(ranges)
+    if len(spans):
+        found = within(spans, "phase", _ints(calls, "process"), _ints(calls, "start_ns"), "")
+    else:
+        found = np.full(len(calls), "forward", object)
+        found[on_thread(ranges, LOADER, calls)] = ""
+        found[on_thread(ranges, OPTIMIZER, calls)] = "optimizer"
+        found[(node >= 0) | _of_the_engine(calls, node, recomputed)] = "backward"
+    found[recomputed] = "recompute"
+    return found
+
+
+def _of_the_engine(calls: pd.DataFrame, node: Ints, recomputed: Flags) -> Flags:
+    """Calls on the engine's own threads: nodes run there, and nothing that made a node outside of them."""
+    (lane,) = lanes(calls)
+    count = int(lane.max(initial=-1)) + 1
+    runs_nodes = np.zeros(count, bool)
+    runs_nodes[lane[node >= 0]] = True
+    made = (_ints(calls, "sequence_nr") >= 0) & (node < 0) & ~recomputed
+    runs_nodes[lane[made]] = False
+    return runs_nodes[lane]
+
+
+def _ints(table: pd.DataFrame, name: str) -> Ints:
+    return table[name].to_numpy(np.int64)
+
+
+def _begins(ranges: pd.DataFrame, prefix: str) -> Any:
+    return ranges["name"].map(lambda name: str(name).startswith(prefix)).astype(bool)
+
+
+def _in_order(ranges: pd.DataFrame) -> pd.DataFrame:
+    return ranges.sort_values(["start_ns", "time_ns", "name"], kind="stable", ignore_index=True)

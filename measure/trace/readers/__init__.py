@@ -1,0 +1,1 @@
+"""What does a profile file of any profiler hold?"""

@@ -1,0 +1,382 @@
+"""A Kineto trace (torch.profiler's JSON) as a `Recording`: of NVIDIA, AMD or a CPU, since torch 1.8, of any size.
+
+Columns are filled event by event while the file streams through, so that memory grows with what is kept: calls,
+kernels, their launches, annotations, frames of modules. Times become ns of the Unix clock where the trace says from
+when it counts (`baseTimeNanoseconds`). "Concrete Inputs" are read as literals, never evaluated.
+
+Not claimed: that two traces number threads alike. A kernel's row says nothing of its host process; it gets that of its
+launch. Annotations mirrored to the device (gpu_user_annotation) are left out.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from array import array
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from measure.trace.attribution.recording import Recording, calls_table, flows_table, kernels_table, ranges_table
+from measure.trace.readers.json_events import HOW_TO_RECORD, events, to_ns
+from measure.trace.readers.kernel_launches import GRAPH, LAUNCH, LAUNCH_COLUMNS, launch_of, one_each
+
+CATEGORIES = {
+    "operator": "call",
+    "cpu_op": "call",
+    "user_annotation": "range",
+    "python_function": "frame",
+    "kernel": "kernel",
+    "memcpy": "memcpy",
+    "gpu_memcpy": "memcpy",
+    "memset": "memset",
+    "gpu_memset": "memset",
+    "runtime": "launch",
+    "cuda_runtime": "launch",
+    "cuda_driver": "launch",
+    "hip_runtime": "launch",
+    "hip_driver": "launch",
+    "cuda_profiler_range": "counters",
+}
+"""Category of an event, in small letters (torch 1.8 wrote "Operator", "Kernel") → what it is to us."""
+
+MODULE_FRAME = "nn.Module: "
+ANNOTATION = re.compile(r"ProfilerStep#|Optimizer\.|flopledger\.|enumerate\(DataLoader\)#|DistributedDataParallel\.")
+"""Names of annotations, which torch 1.8 to 1.10 recorded as operators."""
+
+
+def read(path: str | Path) -> Recording:
+    """The recording in a trace file, .json or .json.gz, not yet attributed.
+
+    Raises ValueError, one line, for a file that cannot be read to its end or holds neither calls nor kernels.
+    """
+    header: dict[str, Any] = {}
+    columns = _Columns()
+    for event in events(path, header):
+        try:
+            columns.take(event)
+        except _MALFORMED as error:
+            words = _line(f"{type(error).__name__}: {error}")
+            raise ValueError(f"{path}: {_told(event)} is not as its recorder writes it ({words})") from error
+    if not len(columns.calls.names) and not len(columns.kernels.names):
+        held = "hardware counters only" if columns.counters else "neither operator calls nor kernels"
+        raise ValueError(f"{path}: the trace holds {held}; {HOW_TO_RECORD}")
+    return _recording(str(path), columns, header)
+
+
+_MALFORMED = (TypeError, ValueError, AttributeError, KeyError, OverflowError, RecursionError)
+"""What the parts of an event that have another type than the profiler gives them lead to."""
+
+
+def _told(event: Mapping[str, Any]) -> str:
+    return f"the event {_line(json.dumps(event))[:80]}"
+
+
+def _line(what: object) -> str:
+    return " ".join(str(what).encode("ascii", "backslashreplace").decode().split())
+
+
+class _Events:
+    """Columns of one kind of event: names and ints as they come."""
+
+    def __init__(self, *ints: str) -> None:
+        self.names: list[str] = []
+        self.ints = {name: array("q") for name in ints}
+        self.objects: dict[str, list[Any]] = {}
+
+    def column(self, name: str) -> Any:
+        return np.frombuffer(self.ints[name], np.int64) if self.ints[name] else np.zeros(0, np.int64)
+
+
+class _Columns:
+    """Everything of a trace that is kept."""
+
+    def __init__(self) -> None:
+        place = ("process", "thread", "start_ns", "time_ns")
+        self.calls = _Events(*place, "external_id", "sequence_nr", "forward_thread")
+        self.kernels = _Events("device", "stream", "start_ns", "time_ns", "correlation", "external_id")
+        self.launches = _Events(*place, "correlation")
+        self.ranges = _Events(*place)
+        self.calls.objects = {"input_shapes": [], "input_dtypes": [], "concrete_inputs": []}
+        self.kernels.objects = {"what": [], "grid": [], "block": []}
+        self.flows: dict[str, dict[Any, tuple[int, int, int]]] = {"s": {}, "f": {}}
+        self.counters = 0
+        self._same: dict[Any, Any] = {}  # one object for equal names and shapes
+        self._values: dict[tuple[str, ...], tuple[Any, ...]] = {}
+        self._numbers: dict[Any, int] = {}
+        self._takes = {
+            "call": self._call,
+            "range": self._range,
+            "frame": self._frame,
+            "launch": self._launch,
+            "kernel": self._kernel,
+            "memcpy": self._kernel,
+            "memset": self._kernel,
+            "counters": self._counter,
+        }
+        self._take_of: dict[Any, Any] = {}
+
+    def take(self, event: dict[str, Any]) -> None:
+        """Keep what is wanted of one event."""
+        category = event.get("cat")
+        if event.get("ph") == "X":
+            take = self._take_of.get(category, self)
+            if take is self:
+                take = self._take_of[category] = self._takes.get(CATEGORIES.get(str(category).lower(), ""))
+            if take is not None:
+                take(event, event.get("args") or {})
+        elif category == "fwdbwd" and event.get("ph") in self.flows:
+            at = (self._number(event.get("pid")), self._number(event.get("tid")), to_ns(event.get("ts")))
+            self.flows[event["ph"]][event.get("id")] = at
+
+    def _call(self, event: dict[str, Any], args: dict[str, Any]) -> None:
+        name = _name(event)
+        if ANNOTATION.match(name):
+            self._range(event, args)
+            return
+        self._place(self.calls, event)
+        ints = self.calls.ints
+        ints["external_id"].append(_int(args.get("External id", args.get("external id"))))
+        ints["sequence_nr"].append(_int(args.get("Sequence number")))
+        ints["forward_thread"].append(max(_int(args.get("Fwd thread id")), 0))
+        objects = self.calls.objects
+        dims = args.get("Input Dims", args.get("Input dims"))
+        objects["input_shapes"].append(None if dims is None else self._one(_tuples(dims)))
+        kinds = args.get("Input type")
+        objects["input_dtypes"].append(None if kinds is None else self._one(tuple(map(str, kinds))))
+        concrete = args.get("Concrete Inputs")
+        objects["concrete_inputs"].append(None if concrete is None else self._values_of(concrete))
+
+    def _range(self, event: dict[str, Any], args: dict[str, Any]) -> None:
+        self._place(self.ranges, event)
+
+    def _frame(self, event: dict[str, Any], args: dict[str, Any]) -> None:
+        if _name(event).startswith(MODULE_FRAME):
+            self._place(self.ranges, event)
+
+    def _launch(self, event: dict[str, Any], args: dict[str, Any]) -> None:
+        if "correlation" in args:
+            self._place(self.launches, event)
+            self.launches.ints["correlation"].append(_int(args["correlation"]))
+
+    def _kernel(self, event: dict[str, Any], args: dict[str, Any]) -> None:
+        kernels, ints = self.kernels, self.kernels.ints
+        kernels.names.append(self._one(_name(event)))
+        ints["device"].append(_int(args.get("device", event.get("pid"))))
+        ints["stream"].append(_int(args.get("stream")))
+        ints["start_ns"].append(_start_ns(event))
+        ints["time_ns"].append(max(to_ns(event.get("dur")), 0))
+        ints["correlation"].append(_int(args.get("correlation")))
+        ints["external_id"].append(_int(args.get("External id", args.get("external id"))))
+        kernels.objects["what"].append(CATEGORIES[str(event["cat"]).lower()])
+        for side in ("grid", "block"):
+            sizes = args.get(side)
+            kernels.objects[side].append(self._one(_tuples(sizes)) if isinstance(sizes, list) else None)
+
+    def _counter(self, event: dict[str, Any], args: dict[str, Any]) -> None:
+        self.counters += 1
+
+    def _place(self, kind: _Events, event: dict[str, Any]) -> None:
+        kind.names.append(self._one(_name(event)))
+        kind.ints["process"].append(self._number(event.get("pid")))
+        kind.ints["thread"].append(self._number(event.get("tid")))
+        kind.ints["start_ns"].append(_start_ns(event))
+        kind.ints["time_ns"].append(max(to_ns(event.get("dur")), 0))
+
+    def _number(self, value: Any) -> int:
+        """A process or thread as a number: torch 1.9 wrote "25738"; of a word, a serial number below -1."""
+        if type(value) is int:
+            return value
+        known = self._numbers.get(value)
+        if known is None:
+            known = _int(value)
+            self._numbers[value] = known = known if known >= 0 else -2 - len(self._numbers)
+        return known
+
+    def _one(self, value: Any) -> Any:
+        return self._same.setdefault(value, value)
+
+    def _values_of(self, texts: list[Any]) -> tuple[Any, ...]:
+        key = tuple(map(str, texts))  # of the texts, since (1,) and (True,) are equal
+        if key not in self._values:
+            self._values[key] = tuple(map(_value, texts))
+        return self._values[key]
+
+
+def _value(text: Any) -> Any:
+    """ "[1, 1]" → (1, 1); "" (a tensor, or nothing) → None; what is no literal stays text."""
+    if not isinstance(text, str):
+        return _tuples(text)
+    try:
+        return _tuples(ast.literal_eval(text.strip())) if text.strip() else None
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return text
+
+
+def _name(event: Mapping[str, Any]) -> str:
+    name = event.get("name", "")
+    if not isinstance(name, str):
+        raise TypeError(f"expected a name, got {name!r}")
+    return name
+
+
+def _start_ns(event: Mapping[str, Any]) -> int:
+    start_ns = to_ns(event.get("ts"))
+    if start_ns < 0:
+        raise ValueError(f"expected a time (ts), got {event.get('ts')!r}")
+    return start_ns
+
+
+def _int(value: Any) -> int:
+    if type(value) is int:
+        return value if -(2**63) <= value < 2**63 else -1
+    return int(value) if isinstance(value, str) and value.isdigit() and len(value) < 19 else -1
+
+
+def _tuples(value: Any) -> Any:
+    if not isinstance(value, list | tuple):
+        return value
+    return tuple([_tuples(item) if isinstance(item, list) else item for item in value])
+
+
+def _recording(path: str, columns: _Columns, header: Mapping[str, Any]) -> Recording:
+    base_ns = max(_int(header.get("baseTimeNanoseconds", 0)), 0)
+    calls = _calls(columns.calls, base_ns)
+    kernels, doubles = _kernels(columns, base_ns)
+    starts = columns.ranges.column("start_ns") + base_ns
+    ranges = ranges_table(
+        name=columns.ranges.names,
+        start_ns=starts,
+        **{name: columns.ranges.column(name) for name in ("thread", "process", "time_ns")},
+    )
+    ranges = ranges.sort_values(["start_ns", "time_ns", "name"], ascending=[True, False, True], ignore_index=True)
+    return Recording(
+        source="kineto",
+        path=path,
+        calls=calls,
+        kernels=kernels,
+        device_name=_device_name(header, kernels),
+        problems=tuple(_problems(calls, kernels, doubles)),
+        ranges=ranges,
+        flows=_flows(columns.flows, base_ns),
+    )
+
+
+def _calls(found: _Events, base_ns: int) -> pd.DataFrame:
+    ints = {name: found.column(name) for name in found.ints}
+    order = np.lexsort((ints["external_id"], -ints["time_ns"], ints["start_ns"]))
+    names = ("process", "thread", "time_ns", "external_id", "sequence_nr", "forward_thread")
+    return calls_table(
+        name=_ordered(found.names, order),
+        start_ns=ints["start_ns"][order] + base_ns,
+        **{name: ints[name][order] for name in names},
+        **{name: _ordered(values, order) for name, values in found.objects.items()},
+    )
+
+
+def _ordered(values: list[Any], order: Any) -> Any:
+    column = np.empty(len(values), object)
+    column[:] = values
+    return column[order]
+
+
+def _kernels(columns: _Columns, base_ns: int) -> tuple[pd.DataFrame, int]:
+    """Kernels in the order of start, each with its launch; and how many rows of launches were one too many."""
+    found = columns.kernels
+    ints = {name: found.column(name) for name in found.ints}
+    order = np.lexsort((ints["correlation"], ints["stream"], ints["device"], ints["start_ns"]))
+    ints = {name: values[order] for name, values in ints.items()}
+    rows = _launch_rows(columns.launches)
+    launches = one_each(rows)
+    doubles = int((rows["correlation"] >= 0).sum()) - len(launches)
+    host = np.full(len(order), -1, np.int64)
+    row = launch_of(launches, host, ints["correlation"], ints["start_ns"])
+    has = row >= 0
+
+    def of_launch(name: str, base_ns: int = 0) -> Any:
+        values = np.full(len(row), -1, np.int64)
+        values[has] = launches[name].to_numpy(np.int64)[row[has]] + base_ns
+        return values
+
+    graph = np.zeros(len(row), bool)
+    graph[has] = launches["graph"].to_numpy(bool)[row[has]]
+    kernels = kernels_table(
+        name=_ordered(found.names, order),
+        start_ns=ints["start_ns"] + base_ns,
+        process=of_launch("process"),
+        launch_start_ns=of_launch("start_ns", base_ns),
+        launch_end_ns=of_launch("end_ns", base_ns),
+        launch_thread=of_launch("thread"),
+        link=np.where(graph, "graph", "none"),
+        **{name: ints[name] for name in ("time_ns", "device", "stream", "correlation", "external_id")},
+        **{name: _ordered(values, order) for name, values in found.objects.items()},
+    )
+    return kernels, doubles
+
+
+def _launch_rows(found: _Events) -> pd.DataFrame:
+    start_ns = found.column("start_ns")
+    known = {name: bool(LAUNCH.search(name)) for name in set(found.names)}
+    graphs = {name: bool(GRAPH.search(name)) for name in set(found.names)}
+    values = {
+        "process": found.column("process"),
+        "correlation": found.column("correlation"),
+        "start_ns": start_ns,
+        "end_ns": start_ns + found.column("time_ns"),
+        "thread": found.column("thread"),
+        "launches": np.fromiter((known[name] for name in found.names), bool, len(found.names)),
+        "graph": np.fromiter((graphs[name] for name in found.names), bool, len(found.names)),
+    }
+    return pd.DataFrame({name: values[name] for name in LAUNCH_COLUMNS})
+
+
+def _flows(found: dict[str, dict[Any, tuple[int, int, int]]], base_ns: int) -> pd.DataFrame:
+    both = sorted((found["s"][number], found["f"][number]) for number in found["s"].keys() & found["f"].keys())
+    names = ("process", "thread", "ns")
+    columns: dict[str, list[int]] = {f"{side}_{name}": [] for side in ("forward", "backward") for name in names}
+    for forward, backward in both:
+        for side, at in (("forward", forward), ("backward", backward)):
+            for name, value in zip(names, at, strict=True):
+                columns[f"{side}_{name}"].append(value + base_ns if name == "ns" else value)
+    return flows_table(**columns)
+
+
+def _device_name(header: Mapping[str, Any], kernels: pd.DataFrame) -> str:
+    """The names of the devices that ran something; of a trace without kernels "", whatever the machine has.
+
+    Kernels may number devices otherwise than the header does: then all must have one name.
+    """
+    properties = header.get("deviceProperties")
+    of_id = {
+        entry.get("id"): str(entry.get("name", ""))
+        for entry in (properties if isinstance(properties, list) else ())
+        if isinstance(entry, dict)
+    }
+    ran = [of_id.get(device, "") for device in sorted(set(kernels["device"].tolist()))]
+    if ran and not any(ran) and len(set(of_id.values())) == 1:
+        ran = list(of_id.values())
+    return ", ".join(dict.fromkeys(name for name in ran if name))
+
+
+def _problems(calls: pd.DataFrame, kernels: pd.DataFrame, doubles: int) -> list[str]:
+    told = []
+    if not len(kernels):
+        told.append("no kernels: operator calls take their place")
+    unlaunched = int((kernels["launch_start_ns"] < 0).sum())
+    if unlaunched:
+        told.append(f"{unlaunched} of {len(kernels)} kernels, copies and fills have no recorded launch")
+    if doubles > 0 and len(kernels):
+        told.append(f"{doubles} rows of launches share their correlation number with another: one of each was kept")
+    if not len(calls):
+        told.append("no operator calls: record with ProfilerActivity.CPU, too")
+    elif not calls["input_shapes"].notna().any():
+        told.append("no shapes: record with record_shapes=True")
+    elif not calls["concrete_inputs"].notna().any():
+        told.append("no concrete inputs (torch 2.0 and earlier record none): strides and groups must be inferred")
+    if len(calls) and not (calls["sequence_nr"] >= 0).any():
+        told.append("no sequence numbers: no backward call finds its forward call (or nothing was trained)")
+    return told

@@ -1,0 +1,136 @@
+"""Tables of an SQLite file that nobody may change: columns by name, whole numbers in numpy, missing ones filled.
+
+Exports of Nsight Systems differ in tables and columns from year to year, and a trimmed one lacks what it does not need:
+a table that is not there has no rows, and a column that is not there holds the default in every row.
+
+A gzipped one, as a sweep keeps it, is unpacked into memory: it needs as much as the file has bytes unpacked.
+
+Not claimed: that the file is what it says; only that all of its pages are there.
+"""
+
+from __future__ import annotations
+
+import functools
+import gzip
+import sqlite3
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from measure.trace.attribution.nesting import Ints
+
+MAGIC = b"SQLite format 3\x00"
+GZIP = b"\x1f\x8b"
+CHUNK = 1 << 16
+"""Rows read at a time."""
+
+
+class Tables:
+    """One open file. Raises sqlite3.DatabaseError where pages are damaged, ValueError for what is no whole SQLite."""
+
+    def __init__(self, path: str | Path, hint: str) -> None:
+        """hint: what to do about a file that cannot be read, put at the end of the message."""
+        packed, problem = _look(path)
+        if problem:
+            raise ValueError(f"{path}: {problem}; {hint}")
+        where = ":memory:" if packed else f"{Path(path).resolve().as_uri()}?{_how(path)}"
+        self._connection = sqlite3.connect(where, uri=True)
+        if packed:
+            self._connection.deserialize(packed)
+        self._connection.text_factory = functools.partial(str, encoding="utf-8", errors="replace")
+        listed = self._connection.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")
+        self.names = frozenset(name for (name,) in listed)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._connection.close()
+
+    def columns(self, table: str) -> frozenset[str]:
+        """Names of a table's columns; none if there is no such table."""
+        if table not in self.names:
+            return frozenset()
+        return frozenset(row[1] for row in self._connection.execute(f'PRAGMA table_info("{table}")'))
+
+    def count(self, table: str) -> int:
+        """Rows of a table, 0 if there is none."""
+        if table not in self.names:
+            return 0
+        (count,) = self._connection.execute(f'SELECT COUNT(*) FROM "{table}"').fetchone()
+        return int(count)
+
+    def rows(
+        self, table: str, wanted: Sequence[str], among: Mapping[str, Sequence[int]] | None = None
+    ) -> Iterator[Any]:
+        """Tuples of the wanted columns, None where a value or the column is missing; in the order of the file.
+
+        among: column → the values that it must have; a column that is not there forbids nothing.
+        """
+        there = self.columns(table)
+        if not there:
+            return
+        listed = ", ".join(f'"{name}"' if name in there else "NULL" for name in wanted)
+        tests = [
+            f'"{name}" IN ({", ".join(str(int(value)) for value in values)})'
+            for name, values in (among or {}).items()
+            if name in there
+        ]
+        where = f" WHERE {' AND '.join(tests)}" if tests else ""
+        cursor = self._connection.execute(f'SELECT {listed} FROM "{table}"{where}')
+        cursor.arraysize = CHUNK
+        while chunk := cursor.fetchmany():
+            yield from chunk
+
+    def ints(
+        self, table: str, wanted: Sequence[str], others: Sequence[str] = ()
+    ) -> tuple[dict[str, Ints], list[tuple[Any, ...]]]:
+        """Columns of whole numbers, -1 where a value or the column is missing; and tuples of the other columns."""
+        there, count = self.columns(table), len(wanted)
+        parts: list[Ints] = [np.zeros((0, count), np.int64)]
+        rest: list[tuple[Any, ...]] = []
+        if there:
+            numbers = [f'COALESCE("{name}", -1)' if name in there else "-1" for name in wanted]
+            values = [f'"{name}"' if name in there else "NULL" for name in others]
+            cursor = self._connection.execute(f'SELECT {", ".join(numbers + values)} FROM "{table}"')
+            while chunk := cursor.fetchmany(CHUNK):
+                parts.append(np.asarray([row[:count] for row in chunk], np.int64))
+                rest += [row[count:] for row in chunk] if others else ()
+        whole = np.concatenate(parts)
+        return {name: np.ascontiguousarray(whole[:, at]) for at, name in enumerate(wanted)}, rest
+
+
+def _look(path: str | Path) -> tuple[bytes, str]:
+    """The bytes of a gzipped file, unpacked (empty: it is none), and what is wrong with it as SQLite ("": nothing)."""
+    try:
+        with open(path, "rb") as file:
+            head = file.read(100)
+            size = file.seek(0, 2)
+        packed = b""
+        if head.startswith(GZIP):
+            packed = gzip.decompress(Path(path).read_bytes())
+            head, size = packed[:100], len(packed)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        return b"", f"the gzip data are cut or damaged ({error})"
+    except OSError as error:
+        return b"", str(error.strerror or error)
+    return packed, _problem(head, size)
+
+
+def _problem(head: bytes, size: int) -> str:
+    """What is wrong with a file as SQLite; "" if it is one and as long as its first page says."""
+    if not head.startswith(MAGIC):
+        return "this is no SQLite file"
+    page = int.from_bytes(head[16:18], "big")
+    pages = int.from_bytes(head[28:32], "big")
+    trusted = head[24:28] == head[92:96]  # else an old SQLite wrote the number of pages
+    if len(head) < 100 or (trusted and size < pages * (65536 if page == 1 else page)):
+        return "the SQLite file is cut: it is shorter than its first page says"
+    return ""
+
+
+def _how(path: str | Path) -> str:
+    """Read only; and beside no log of changes also without locks, which a read-only folder does not allow."""
+    log = Path(f"{path}-wal")
+    return "mode=ro" if log.exists() and log.stat().st_size else "mode=ro&immutable=1"

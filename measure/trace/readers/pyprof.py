@@ -1,0 +1,286 @@
+"""PyProf's output as a `Recording`: the table of its last step (CSV), or the dicts of the one before, a kernel a line.
+
+PyProf tells of each kernel the function that launched it, its sizes, direction and number in the autograd graph, so
+nothing is left to attribute: kernels come with their call (link "sequence"), calls with phase and forward call. A call
+is a run of rows that agree in number, direction, module, function and sizes. `pyprof_rows.py` reads the rows.
+
+Times: PyProf keeps how long a kernel ran, not when. The order of rows is kept in `index`, every start is -1.
+
+Not claimed: that PyProf's direction is right. It takes ReluBackward1 and what runs outside of any known function for
+forward; calls that are backward by name, or by a thread that runs nothing but such, are backward here. Whether the
+gradient of a layer's input was calculated is in no column: it is taken for calculated except for the first product of
+the network, unless a kernel's name says dgrad.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from analysis.trace.operations import is_product
+from measure.trace.attribution.nesting import NODE
+from measure.trace.attribution.recording import Recording, calls_table, kernels_table
+from measure.trace.readers.pyprof_arguments import (
+    LINEAR,
+    Arguments,
+    call_name,
+    gradient_name,
+    linear_of_gradient,
+    of_gradient,
+    of_marker,
+    of_params,
+)
+from measure.trace.readers.pyprof_rows import HOW_TO_MAKE, NOTHING, Row, read_rows
+
+
+@dataclass(slots=True)
+class _Call:
+    """The rows of one call, and what follows from them."""
+
+    first: Row
+    rows: list[int] = field(default_factory=list)
+    numbers: list[int] = field(default_factory=list)  # in the autograd graph, of all rows
+    kernels: list[str] = field(default_factory=list)
+    phase: str = ""
+    name: str = ""
+    arguments: Arguments | None = None
+    forward: int = -1
+    step: int = -1
+
+
+def read(path: str | Path) -> Recording:
+    """The recording in a CSV or dict file, plain or gzip: attributed already.
+
+    Raises ValueError, one line, for a column that is missing, a line that is cut, or a file without kernels.
+    """
+    rows = list(read_rows(str(path)))
+    if not rows:
+        raise ValueError(f"{path}: no kernels in it; {HOW_TO_MAKE}")
+    calls = _calls(rows)
+    steps = _resolve(calls)
+    call_of = {row: at for at, call in enumerate(calls) for row in call.rows}
+    return Recording(
+        source="pyprof",
+        path=str(path),
+        calls=_calls_table(calls),
+        kernels=_kernels_table(rows, calls, [call_of[row] for row in range(len(rows))]),
+        steps=steps,
+        problems=tuple(_problems(rows, calls, steps)),
+    )
+
+
+# --- calls -----------------------------------------------------------------------------------------------------------
+
+
+def _calls(rows: Sequence[Row]) -> list[_Call]:
+    calls: list[_Call] = []
+    counted = any(row.sub > 0 for row in rows)  # else Sub is 0 in every row and marks no beginning
+    before = None
+    for at, row in enumerate(rows):
+        if before is None or not _same_call(calls[-1], before, row, counted):
+            calls.append(_Call(row))
+        call = calls[-1]
+        if call.first.op == "bias" and row.op != "bias":
+            call.first = row
+        call.rows.append(at)
+        call.kernels.append(row.kernel)
+        call.numbers += [number for number in row.sequence if number not in call.numbers]
+        before = row
+    return calls
+
+
+def _same_call(call: _Call, before: Row, row: Row, counted: bool) -> bool:
+    """Whether a row goes on with the call of the row before it. counted: does Sub count the kernels of a call?"""
+    first = call.first
+    if _who(first) != _who(row):
+        return False
+    linear = row.family() == "linear"
+    if first.sequence != row.sequence and not (linear and {*first.numbers()} & {*row.numbers()}):
+        return False
+    if counted and row.sub == 0 and before.op == row.op and before.sequence == row.sequence:
+        return False
+    if linear:  # the Params of its gradients' kernels differ, and so do those of its bias
+        forward = row.direction != "bprop" and "bias" not in (first.op, row.op)
+        return not (forward and first.params != row.params)
+    return first.params == row.params
+
+
+def _who(row: Row) -> tuple[str, str, str, int]:
+    return row.direction, row.module, row.family(), row.thread
+
+
+def _resolve(calls: Sequence[_Call]) -> int | None:
+    """Phase, name, arguments and forward call of every call; and how many steps there are, None if nothing tells."""
+    _phases(calls)
+    for call in calls:
+        if call.phase == "forward":
+            call.name = call_name(call.first.module, call.first.op)
+            call.arguments = _forward_arguments(call)
+    firsts = _firsts(calls)
+    forward_of = _forward_calls(calls)
+    last = _gradients_of_firsts(calls, firsts)
+    for at, call in enumerate(calls):
+        if call.phase != "forward":
+            call.forward = forward_of.get(at, -1)
+            first = call.forward in firsts if call.forward >= 0 else at in last
+            _resolve_gradient(calls, call, first)
+    backward = any(call.phase == "backward" for call in calls)
+    return len(firsts) if backward and firsts else None
+
+
+def _phases(calls: Sequence[_Call]) -> None:
+    """By name, by thread, and else as PyProf says."""
+    named = [_backward_by_name(call.first.op) for call in calls]
+    backward = [by_name or call.first.direction == "bprop" for call, by_name in zip(calls, named, strict=True)]
+    runs = {call.first.thread for call, back in zip(calls, backward, strict=True) if back}
+    makes = {call.first.thread for call, back in zip(calls, backward, strict=True) if not back and _of_forward(call)}
+    engine = {thread for thread in runs - makes if thread >= 0}
+    for call, back in zip(calls, backward, strict=True):
+        call.phase = "backward" if back or call.first.thread in engine else "forward"
+
+
+def _of_forward(call: _Call) -> bool:
+    """Whether a call that is not known to be backward must be forward: it makes a node, or is a layer."""
+    first = call.first
+    return bool(first.sequence) or (first.has_function() and is_product(call_name(first.module, first.op)))
+
+
+def _backward_by_name(op: str) -> bool:
+    return bool(NODE.fullmatch(op)) or (op.startswith("aten::") and "_backward" in op)
+
+
+def _firsts(calls: Sequence[_Call]) -> set[int]:
+    """The first product of each step: one that comes after a backward call, or before all. Numbers the steps."""
+    firsts: set[int] = set()
+    may_begin = True
+    for at, call in enumerate(calls):
+        if call.phase == "backward":
+            may_begin = True
+        elif may_begin and is_product(call.name):
+            firsts.add(at)
+            may_begin = False
+        call.step = max(len(firsts) - 1, 0)
+    return firsts
+
+
+def _gradients_of_firsts(calls: Sequence[_Call], firsts: set[int]) -> set[int]:
+    """The gradient of each step's first product, where no number tells: autograd calculates it last of all products."""
+    first_of = {calls[at].step: calls[at].first for at in firsts}
+    last = {
+        call.step: at
+        for at, call in enumerate(calls)
+        if call.first.direction == "bprop" and call.first.has_function() and is_product(gradient_name(call.first.op))
+    }
+    found = set()
+    for step, at in last.items():
+        row, first = calls[at].first, first_of.get(step)
+        linear = row.family() == "linear"  # the Params of its gradients' kernels are others
+        if first is not None and row.family() == first.family() and (linear or row.params == first.params):
+            found.add(at)
+    return found
+
+
+def _forward_calls(calls: Sequence[_Call]) -> dict[int, int]:
+    """Backward call → the last forward call before it that has its number; of a known function, if there is one."""
+    last: dict[int, int] = {}
+    found = {}
+    for at, call in enumerate(calls):
+        if call.phase == "forward":
+            for number in call.numbers:
+                known = last.get(number)
+                if known is None or call.first.has_function() or not calls[known].first.has_function():
+                    last[number] = at
+            continue
+        for number in call.first.numbers():
+            if number in last:
+                found[at] = last[number]
+                break
+    return found
+
+
+def _forward_arguments(call: _Call) -> Arguments | None:
+    if call.first.marker is not None:
+        return of_marker(call.first.marker)
+    return of_params(call.first.op, call.first.params)
+
+
+def _resolve_gradient(calls: Sequence[_Call], call: _Call, of_first: bool) -> None:
+    op, known = call.first.op, None
+    if call.first.direction != "bprop":  # found by name or thread: it is what it is called
+        call.name = op if _backward_by_name(op) else call_name(call.first.module, op)
+        call.arguments = _forward_arguments(call)
+        return
+    if call.forward >= 0:
+        partner = calls[call.forward]
+        known = partner.arguments
+        if not call.first.has_function() and partner.first.has_function() and not op.startswith("aten::"):
+            op = partner.first.op
+    if not call.first.has_function() and op == call.first.op:
+        call.name = f"{op}Backward" if op not in NOTHING and not _backward_by_name(op) and "::" not in op else op
+        return
+    call.name = gradient_name(op)
+    if known is None:
+        known = linear_of_gradient(call.first.params) if op in LINEAR else of_params(op, call.first.params)
+    of_input = not of_first or any("dgrad" in kernel for kernel in call.kernels)
+    call.arguments = of_gradient(op, known, of_input) if known is not None else None
+
+
+# --- tables ----------------------------------------------------------------------------------------------------------
+
+
+def _calls_table(calls: Sequence[_Call]) -> Any:
+    def of(name: str) -> list[Any]:
+        return [getattr(call.arguments, name) if call.arguments is not None else None for call in calls]
+
+    return calls_table(
+        name=[call.name for call in calls],
+        phase=[call.phase for call in calls],
+        module=[call.first.layer for call in calls],
+        step=[call.step for call in calls],
+        sequence_nr=[call.numbers[-1] if call.numbers else -1 for call in calls],
+        thread=[call.first.thread for call in calls],
+        input_shapes=of("shapes"),
+        input_dtypes=of("dtypes"),
+        concrete_inputs=of("values"),
+        forward_index=[call.forward for call in calls],
+    )
+
+
+def _kernels_table(rows: Sequence[Row], calls: Sequence[_Call], call_of: Sequence[int]) -> Any:
+    return kernels_table(
+        name=[row.kernel for row in rows],
+        time_ns=[row.time_ns for row in rows],
+        device=[row.device for row in rows],
+        stream=[row.stream for row in rows],
+        launch_thread=[row.thread for row in rows],
+        grid=[row.grid for row in rows],
+        block=[row.block for row in rows],
+        call=list(call_of),
+        link=["sequence"] * len(rows),
+        phase=[calls[at].phase for at in call_of],
+        module=[calls[at].first.layer for at in call_of],
+        source_flop=[row.flop for row in rows],
+        params=[row.params if row.marker is None else None for row in rows],
+    )
+
+
+def _problems(rows: Sequence[Row], calls: Sequence[_Call], steps: int | None) -> list[str]:
+    told = ["PyProf keeps no start times: the order of rows stands for it"]
+    if not any(row.sequence for row in rows):
+        told.append("no sequence numbers (-c seq): calls are told apart by their sizes, gradients find no forward call")
+    if not any(row.direction for row in rows):
+        told.append("no directions (-c dir): what is not backward by name or thread counts as forward")
+    if not any(row.time_ns for row in rows):
+        told.append("no times of kernels (-c sil)")
+    if not any(row.kernel for row in rows):
+        told.append("no names of kernels (-c kernel): why a kernel was counted or not cannot be told")
+    if all(row.flop is None for row in rows):
+        told.append("no FLOPs in the file itself (-c flops)")
+    if steps is not None:
+        told.append("steps are told by the first product after a backward pass")
+    renamed = sum(call.phase == "backward" and call.first.direction == "fprop" for call in calls)
+    if renamed:
+        told.append(f"{renamed} calls that PyProf took for forward are backward by name or thread")
+    return told

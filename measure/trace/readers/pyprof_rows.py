@@ -1,0 +1,221 @@
+"""The rows of PyProf's output, one a kernel: of the table of its last step (CSV), or of the dicts of the one before.
+
+Plain or gzip. Dicts and markers are read as literals, never evaluated. A file that is cut, or lacks what is needed, is
+refused in one line that says how to make it again. Not claimed: what rows belong together (`pyprof.py`).
+"""
+
+from __future__ import annotations
+
+import ast
+import csv
+import gzip
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import IO, Any
+
+from measure.trace.attribution.nesting import NODE
+from measure.trace.readers.pyprof_arguments import LINEAR
+
+HOW_TO_MAKE = (
+    "run PyProf's last step again: python -m pyprof.prof --csv "
+    "-c idx,seq,altseq,tid,layer,dir,sub,mod,op,kernel,params,sil,device,stream,grid,block,flops net.dict"
+)
+
+OPTION_OF = {"Op": "op", "Params": "params", "Kernel": "kernel", "FLOPs": "flops"}
+"""A column that is needed → how PyProf is asked for it with -c."""
+
+NOTHING = ("", "-", "na", "None")
+"""PyProf's words for what it does not know."""
+
+
+@dataclass(slots=True)
+class Row:
+    """One kernel as PyProf tells of it."""
+
+    op: str
+    module: str = ""
+    direction: str = ""
+    sub: int = -1
+    sequence: tuple[int, ...] = ()
+    other_sequence: tuple[int, ...] = ()
+    thread: int = -1
+    layer: str = ""
+    kernel: str = ""
+    params: str = ""
+    time_ns: int = 0
+    device: int = -1
+    stream: int = -1
+    grid: tuple[int, ...] | None = None
+    block: tuple[int, ...] | None = None
+    flop: int | None = None
+    marker: Mapping[str, Any] | None = None
+
+    def family(self) -> str:
+        """The function, that of a bias being the layer's."""
+        return "linear" if self.op in LINEAR else self.op
+
+    def has_function(self) -> bool:
+        """Whether PyProf knows which function launched it. A file without the column Module shows it by the name."""
+        if self.module:
+            return self.module not in NOTHING
+        return self.op not in NOTHING and "::" not in self.op and not NODE.fullmatch(self.op)
+
+    def numbers(self) -> tuple[int, ...]:
+        """Its numbers in the autograd graph, also those that PyProf thinks less likely."""
+        return (*self.sequence, *self.other_sequence)
+
+
+def read_rows(path: str) -> Iterator[Row]:
+    """The rows of a file. Raises ValueError, one line."""
+    with _open(path) as file:
+        try:
+            begin = file.read(1)
+            file.seek(0)
+            yield from _dict_rows(file, path) if begin == "{" else _csv_rows(file, path)
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise ValueError(f"{path}: the gzip data are cut or damaged ({error}); {HOW_TO_MAKE}") from error
+
+
+def _open(path: str) -> IO[str]:
+    try:
+        with open(path, "rb") as file:
+            zipped = file.read(2) == b"\x1f\x8b"
+        if zipped:
+            return gzip.open(path, "rt", encoding="utf-8-sig", errors="replace", newline="")
+        return open(path, encoding="utf-8-sig", errors="replace", newline="")
+    except OSError as error:
+        raise ValueError(f"{path}: {error.strerror or error}") from error
+
+
+def _csv_rows(file: IO[str], path: str) -> Iterator[Row]:
+    reader = csv.reader(file, strict=True)
+    try:
+        header = [name.strip() for name in next(reader, [])]
+        _check(header, path)
+        place = {name.lower(): at for at, name in enumerate(header)}
+        for cells in reader:
+            if not cells:
+                continue
+            if len(cells) != len(header):
+                raise ValueError(_misfit(path, reader.line_num, len(cells), len(header)))
+            yield _csv_row(lambda name, cells=cells: cells[place[name]].strip() if name in place else "")  # type: ignore[misc]
+    except csv.Error as error:
+        raise ValueError(f"{path}: line {reader.line_num} is cut or no CSV ({error}); {HOW_TO_MAKE}") from error
+
+
+def _check(header: Sequence[str], path: str) -> None:
+    there = {name.lower() for name in header}
+    missing = [name for name in ("Op", "Params") if name.lower() not in there]
+    if not there & {"kernel", "flops"}:
+        missing.append("Kernel")
+    if missing:
+        asked = ",".join(OPTION_OF[name] for name in missing)
+        raise ValueError(f"{path}: no column {' and no column '.join(missing)} (-c {asked}); {HOW_TO_MAKE}")
+
+
+def _misfit(path: str, line: int, got: int, expected: int) -> str:
+    why = "the file is cut" if got < expected else "fields with commas must stand in quotes"
+    return f"{path}: line {line} has {got} fields instead of {expected}: {why}; {HOW_TO_MAKE}"
+
+
+def _csv_row(cell: Callable[[str], str]) -> Row:
+    return Row(
+        op=cell("op"),
+        module=cell("module"),
+        direction=cell("direction"),
+        sub=_int(cell("sub")),
+        sequence=_ints(cell("seqid")),
+        other_sequence=_ints(cell("altseqid")),
+        thread=_int(cell("tid")),
+        layer=_known(cell("layer")),
+        kernel=cell("kernel"),
+        params=cell("params"),
+        time_ns=max(_int(cell("sil(ns)")), 0),
+        device=_int(cell("device")),
+        stream=_int(cell("stream")),
+        grid=_ints(cell("grid")) or None,
+        block=_ints(cell("block")) or None,
+        flop=_flop(cell("flops")),
+    )
+
+
+def _dict_rows(file: IO[str], path: str) -> Iterator[Row]:
+    for number, line in enumerate(file, 1):
+        if not line.strip():
+            continue
+        try:
+            found = ast.literal_eval(line)
+        except (ValueError, SyntaxError, MemoryError, RecursionError) as error:
+            raise ValueError(f"{path}: line {number} is cut or no dict of pyprof.parse; {_HOW_TO_PARSE}") from error
+        if not isinstance(found, dict) or "kShortName" not in found or "op" not in found:
+            raise ValueError(f"{path}: line {number} lacks kShortName or op; {_HOW_TO_PARSE}")
+        yield _dict_row(found)
+
+
+_HOW_TO_PARSE = "run PyProf's parse step again: python -m pyprof.parse net.sqlite > net.dict"
+
+
+def _dict_row(found: Mapping[str, Any]) -> Row:
+    marker = next((m for m in map(_literal, found.get("marker") or ()) if m is not None), None)
+    return Row(
+        op=str(marker["op"]) if marker else _first(found.get("op")),
+        module=_first(found.get("mod")),
+        direction=str(found.get("dir", "")),
+        sub=_number(found.get("subSeqId")),
+        sequence=_tuple(found.get("seqId")),
+        other_sequence=_tuple(found.get("altSeqId")),
+        thread=_number(found.get("tid")),
+        layer=_known(_first(found.get("layer"))),
+        kernel=str(found.get("kLongName") or found["kShortName"]),
+        params=str(marker) if marker else "",
+        time_ns=max(_number(found.get("kDuration")), 0),
+        device=_number(found.get("device")),
+        stream=_number(found.get("stream")),
+        grid=_tuple(found.get("grid")) or None,
+        block=_tuple(found.get("block")) or None,
+        marker=marker,
+    )
+
+
+def _literal(text: Any) -> Mapping[str, Any] | None:
+    try:
+        found = ast.literal_eval(text)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return None
+    return found if isinstance(found, dict) and "op" in found else None
+
+
+def _known(text: str) -> str:
+    return "" if text in NOTHING else text
+
+
+def _int(text: str) -> int:
+    try:
+        return round(float(text))
+    except (ValueError, OverflowError):
+        return -1
+
+
+def _flop(text: str) -> int | None:
+    found = _int(text) if text not in NOTHING else -1
+    return found if found >= 0 else None
+
+
+def _ints(text: str) -> tuple[int, ...]:
+    parts = text.strip("()[]").replace(" ", "").split(",")
+    return tuple(int(part) for part in parts if part.isdigit())
+
+
+def _tuple(value: Any) -> tuple[int, ...]:
+    return tuple(int(each) for each in value) if isinstance(value, list | tuple) else ()
+
+
+def _number(value: Any) -> int:
+    return int(value) if isinstance(value, int | float) else -1
+
+
+def _first(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return str(value[0]) if value else ""
+    return str(value or "")

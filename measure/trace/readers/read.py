@@ -1,0 +1,106 @@
+"""The recording in a file, whichever profiler wrote it: the format is found by content, not by the file's name.
+
+Not claimed: that a file is whole because its beginning is known; each reader checks its own.
+"""
+
+from __future__ import annotations
+
+import gzip
+import importlib
+import zlib
+from pathlib import Path
+from typing import Any
+
+from measure.trace.attribution.recording import Recording
+from measure.trace.readers.nsys import HOW_TO_RECORD
+
+READERS = {
+    "kineto": "measure.trace.readers.kineto:read",
+    "nsys": "measure.trace.readers.nsys:read",
+    "pyprof": "measure.trace.readers.pyprof:read",
+    "cupti": "measure.trace.readers.cupti_counters:read",
+}
+
+FORMATS = "a Kineto trace (.json, .json.gz), an Nsight Systems export (.sqlite) or PyProf's output (CSV or dict)"
+
+NSIGHT = (".nsys-rep", ".qdrep")
+"""How files end that only Nsight Systems itself can read."""
+
+_SQLITE = b"SQLite format 3\x00"
+_COUNTERS = b'"cuda_profiler_range"'
+_LOOK = 1 << 16
+_CHUNK = 1 << 22
+
+
+def read(path: str | Path) -> Recording:
+    """The recording, not yet attributed. Raises ValueError, one line, for what is no recording or not a whole one."""
+    recording: Recording = load(detect(path))(path)
+    return recording
+
+
+def load(source: str) -> Any:
+    """The reader of one source, a function from path to Recording."""
+    module, _, name = READERS[source].partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+def detect(path: str | Path) -> str:
+    """Which reader a file is for, a key of READERS. Raises ValueError for none."""
+    begin = _begin(path)
+    if begin.startswith(_SQLITE):
+        return "nsys"
+    text = begin.lstrip(b"\xef\xbb\xbf \t\r\n")
+    if not text:
+        raise ValueError(f"{path}: the file is empty; expected {FORMATS}")
+    if text[:1] in b"{[":
+        if text[1:].lstrip()[:1] == b"'":
+            return "pyprof"
+        return "cupti" if _has_counters(path) else "kineto"
+    if b"," in text.splitlines()[0] and b"\x00" not in text:
+        return "pyprof"
+    if Path(path).suffix in NSIGHT:
+        raise ValueError(f"{path}: the profiler's own file, not its export; {HOW_TO_RECORD}")
+    raise ValueError(f"{path}: expected {FORMATS}, it begins with {text[:20]!r}")
+
+
+def _begin(path: str | Path) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            begin = file.read(_LOOK)
+    except OSError as error:
+        raise ValueError(f"{path}: {error.strerror or error}; expected {FORMATS}") from error
+    if begin[:2] == b"\x1f\x8b":
+        return _unzipped(begin)
+    return begin
+
+
+def _unzipped(begin: bytes) -> bytes:
+    """What can be had of a gzip file's beginning; if that is nothing and more should come, its reader will say so."""
+    unzip = zlib.decompressobj(wbits=31)
+    try:
+        text = unzip.decompress(begin, _LOOK)
+    except zlib.error:
+        return b"{"
+    return text if text or unzip.eof else b"{"
+
+
+def _has_counters(path: str | Path) -> bool:
+    """Whether a JSON file has counters of ranges and no kernels, so that its ranges stand for them."""
+    kernels = (b'"cat": "kernel"', b'"cat": "Kernel"', b'"cat":"kernel"', b'"cat":"Kernel"')
+    counters, tail = False, b""
+    with open(path, "rb") as raw:
+        zipped = raw.read(2) == b"\x1f\x8b"
+        raw.seek(0)
+        file = gzip.GzipFile(fileobj=raw) if zipped else raw
+        while True:
+            try:
+                chunk = file.read(_CHUNK)
+            except (EOFError, zlib.error, gzip.BadGzipFile):
+                return False  # the reader says what is wrong with it
+            if not chunk:
+                return counters
+            text = tail + chunk
+            if any(word in text for word in kernels):
+                return False
+            counters = counters or _COUNTERS in text
+            tail = text[-64:]
