@@ -31,7 +31,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cleaning.raw import records
+from cleaning.counts.typed_rows import records
 from results.records import Cell, FlopCount, Run, Sample, Sitting
 from results.store.store import RunData, read_run
 

@@ -1,0 +1,1 @@
+"""Raw records → cleaned records and a log of every change."""

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
-from cleaning.accounts.backward import Backward
-from cleaning.accounts.causes import CONVENTION
+from cleaning.accounts.account.backward_ratio import Backward
+from cleaning.accounts.vocabulary.causes import CONVENTION
 from reports import backward as told
 from reports.columns import WIDTH
 from reports.words import STATUS_WORDS, digits, fitting, si

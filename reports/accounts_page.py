@@ -10,7 +10,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from cleaning.accounts.causes import CAUSES
+from cleaning.accounts.vocabulary.causes import CAUSES
 from reports.words import digits, si
 from results.records.accounts import Account, AccountCause
 

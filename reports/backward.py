@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cleaning.accounts.backward import EXACT, INPUT, REASONS, Backward, Missing
+from cleaning.accounts.account.backward_ratio import EXACT, INPUT, REASONS, Backward, Missing
 from reports.words import digits, fitting, si
 from results.records.accounts import AccountRatio
 

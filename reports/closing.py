@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from reports.build import View
+from cleaning.reconcile.run import View
 from reports.cell_names import cell_name, shared_variant
 from reports.words import OF_WHAT, STATUS_WORDS, digits, fitting, percent, si, si_time
 from results.records import Utilization

@@ -13,7 +13,7 @@ from analysis.stats.comparison import MARGIN_RATIO, difference, holm, verdict
 from analysis.stats.conditions import OF_A_STEP, conditions
 from analysis.utilization.step_times import block_means, whole_steps
 from analysis.utilization.work_times import variant
-from cleaning.evidence import samples_and_telemetry
+from cleaning.gates.evidence import samples_and_telemetry
 from results.records import MEASURED, Run, Sample, Sitting
 from results.records.comparisons import ONLY_A, ONLY_B, UNKNOWN, Comparison
 from results.store.layout import key_of

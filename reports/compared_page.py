@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from cleaning.reconcile.run import View
 from reports import citation, page_cells
-from reports.build import View
 from reports.compared import NO_COUNTERPART
 from reports.compared_text import HEADS, cell_names, closing_lines, row_cells
 from reports.document import Section, Verdict, document

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cleaning.reconcile.run import HEADLINES, METHODS
 from reports import style
-from reports.build import HEADLINES, METHODS
 from reports.panels import (
     GREY,
     WORDS,

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from cleaning.accounts.causes import CONVENTION
+from cleaning.accounts.vocabulary.causes import CONVENTION
 from reports import panels, style
 from reports.waterfall import UNEXPLAINED, Lane, Step, lane, near
 from reports.words import STATUS_WORDS, digits, fitting, si

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from cleaning.profiles import AT_LEAST
+from cleaning.profile.clean import AT_LEAST
 from reports import panels, style
 from reports.words import fitting
 from results.records import RECORDERS

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from analysis.trace.operations import PRODUCTS
-from cleaning.trace_totals import UNKNOWN_OPERATOR
+from cleaning.trace.totals import UNKNOWN_OPERATOR
 from reports import gallery, panels, style
 from reports.figures_trace_counts import PHASES, counted
 from reports.words import PREFIXES, digits

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from statistics import median
 
-from cleaning.sums import known_sum, whole_sum
+from cleaning.counts.sums import known_sum, whole_sum
 from reports.cell_names import model_name
 from reports.findings_data import Published, largest_batch, widest
 from reports.findings_words import IN_PART, OPEN, SETTLED, Section, cells, link, named, picture, table, times

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from cleaning.raw import records
+from cleaning.counts.typed_rows import records
 from reports.gallery import AGREEMENT, POST2021, PROFILED, RATIOS, UTILIZATION, WORK_TIMES, read
 from results.records import (
     MEASURED,

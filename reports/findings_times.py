@@ -9,7 +9,7 @@ from analysis.devices.precisions import PRECISIONS
 from analysis.stats.comparison import MARGIN_RATIO, difference
 from analysis.stats.conditions import conditions
 from analysis.utilization.step_times import block_means, whole_steps
-from cleaning.evidence import samples_and_telemetry
+from cleaning.gates.evidence import samples_and_telemetry
 from reports.findings_data import Published, widest
 from reports.findings_words import IN_PART, OPEN, SETTLED, Section, cells, link, named, share, table
 from reports.words import digits

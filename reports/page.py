@@ -1,7 +1,7 @@
 """report.html of a run: everything that is told of it in one file that needs no other, no network and no script.
 
-Takes what `reports.build` derived and figures as SVG text; writes nothing and asks no clock, so that the same run gives
-the same bytes. What a page is made of is in `reports.document`.
+Takes what `cleaning.reconcile.run` derived and figures as SVG text; writes nothing and asks no clock, so that the same
+run gives the same bytes. What a page is made of is in `reports.document`.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from cleaning.reconcile.run import Built, View
 from reports import citation, page_cells, page_counts
-from reports.build import Built, View
 from reports.cell_names import cell_name, shared_variant
 from reports.closing import basis, closing
 from reports.document import Section, Verdict, document

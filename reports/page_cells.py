@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from reports.build import HEADLINES, View
+from cleaning.reconcile.run import HEADLINES, View
 from reports.page_tables import (
     CELL,
     UNKNOWN,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from reports.build import View
+from cleaning.reconcile.run import View
 from reports.cell_names import cell_name, model_name, shared_variant, variant_lines, variant_of
 
 UNKNOWN = "–"

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from reports.build import Built, View
+from cleaning.reconcile.run import Built, View
 from reports.cell_names import cell_name, model_name, shared_variant, variant_lines, variant_of
 from reports.closing import closing_sentence
 from reports.columns import WIDTH

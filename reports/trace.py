@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.devices.peaks import Device
 from analysis.trace.operations import PRODUCTS
-from cleaning.sums import whole_sum
+from cleaning.counts.sums import whole_sum
 from reports.columns import WIDTH
 from reports.trace_data import Trace, kernel_counts
 from reports.trace_lines import impossible as impossible
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from rich.table import Table
 
-    from cleaning.trace_totals import PhaseTotal
+    from cleaning.trace.totals import PhaseTotal
 
 STATES = {"raw": "as found", "deduplicated": "each multiply-add once", "repaired": "gaps filled from shapes, too"}
 """State of the counts → what it is. The second is what the 2021 post did by hand."""

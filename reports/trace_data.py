@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pandas as pd
 
-    from cleaning.traces import CleanedTrace
+    from cleaning.trace.clean import CleanedTrace
 
 
 @dataclass(frozen=True)

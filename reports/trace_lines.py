@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from analysis.devices.peaks import Device
 from analysis.trace.operations import PRODUCTS
-from cleaning.trace_totals import UNKNOWN_OPERATOR, PhaseTotal
+from cleaning.trace.totals import UNKNOWN_OPERATOR, PhaseTotal
 from reports.trace_data import kernel_counts
 from reports.trace_rates import FAST_ALGORITHM, IMPOSSIBLE, Rate, product_time_s, rates, together
 from reports.words import fitting, percent, si, si_time

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from cleaning.accounts.causes import CONVENTION
+from cleaning.accounts.vocabulary.causes import CONVENTION
 from results.records.accounts import Account, AccountCause
 
 UNEXPLAINED = "unexplained"

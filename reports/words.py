@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Sequence
 
-from reports.build import View
+from cleaning.reconcile.run import View
 from results.records import Utilization
 
 OF_WHAT = {

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from runners.exits import FAILED, Mistake
 
 if TYPE_CHECKING:
-    from cleaning.evidence import Evidence
-    from reports.build import Built
+    from cleaning.gates.evidence import Evidence
+    from cleaning.reconcile.run import Built
     from results.records import Operation, ProfiledOperation, Storage, Utilization
     from results.store.store import RunData
 
@@ -25,7 +25,7 @@ def told(path: Path, form: str) -> int:
 
     Raises Mistake.
     """
-    from cleaning.gates import judge
+    from cleaning.gates.gates import judge
     from reports import gates
     from reports.tables import to_csv, to_json
     from results.errors import Inconsistent
@@ -50,7 +50,7 @@ def evidence_of(path: Path) -> Evidence:
 
     Raises ValueError if it holds no run, or none with a committed cell.
     """
-    from cleaning.raw import records
+    from cleaning.counts.typed_rows import records
     from reports.gallery import UTILIZATION, read
     from results.records import Utilization
     from results.store.store import read_operations, read_profile, read_run
@@ -78,7 +78,7 @@ def assembled(
 
     A cell whose own row holds what it cannot, or of which nothing can be derived, is left out and named.
     """
-    from cleaning.values import faults
+    from cleaning.facts.values import faults
 
     malformed = {run.cell_id: "; ".join(words) for run in data.runs if (words := faults(run))}
     data = replace(data, runs=[run for run in data.runs if run.cell_id not in malformed])
@@ -99,7 +99,7 @@ def raw_evidence(
     data: RunData, read_table: ReadTable, read_profile: ReadProfile, malformed: Mapping[str, str]
 ) -> Evidence:
     """The evidence of a run's raw rows alone. malformed: cells of which it has none, and why."""
-    from cleaning.evidence import Evidence, all_facts, counts_of, profile_facts, samples_and_telemetry
+    from cleaning.gates.evidence import Evidence, all_facts, counts_of, profile_facts, samples_and_telemetry
 
     samples, telemetry = samples_and_telemetry(data)
     return Evidence(
@@ -117,7 +117,7 @@ def _built(
     data: RunData, read_table: ReadTable, read_profile: ReadProfile, read_recording: Any, malformed: dict[str, str]
 ) -> tuple[RunData, Built]:
     """What is derived from all cells; from those alone of which something can be, the others go to `malformed`."""
-    from reports.build import build
+    from cleaning.reconcile.run import build
 
     def derived(some: RunData) -> Built:
         return build(some, lambda trace_id: read_table(trace_id)[0], read_profile, read_recording)

@@ -125,7 +125,7 @@ def _named(model: str, reason: str) -> str:
 
 def _exactly(model: str, hyper: dict[str, Any], options: Namespace, sizes: Sequence[int]) -> list[Counted]:
     """The fast count alone; nothing where it does not have the answer, and the model has to be recorded."""
-    from cleaning.accounts.causes import CAUSES
+    from cleaning.accounts.vocabulary.causes import CAUSES
     from measure.counters.harness.isolation import count_isolated
     from reports.accounts import Counted
 
@@ -154,9 +154,9 @@ def _exactly(model: str, hyper: dict[str, Any], options: Namespace, sizes: Seque
 
 def _answer(model: str, size: int, recording: Recording, rows: Sequence[FlopCount]) -> Counted:
     from analysis.operators.registry import cost, not_understood
-    from cleaning.accounts.backward import backward
-    from cleaning.accounts.causes import CAUSES
-    from cleaning.accounts.reconcile import PHASES, at_least, exact, reconcile, unknown_calls
+    from cleaning.accounts.account.backward_ratio import backward
+    from cleaning.accounts.account.reconcile import PHASES, at_least, exact, reconcile, unknown_calls
+    from cleaning.accounts.vocabulary.causes import CAUSES
     from reports.accounts import Counted
 
     table = recording.training or recording.operations

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 from results.store.layout import decompress
 
 if TYPE_CHECKING:
-    from cleaning.evidence import Difference
-    from reports.build import Built
+    from cleaning.gates.evidence import Difference
+    from cleaning.reconcile.run import Built
 
 SAME = 1e-9
 """Relative difference of two numbers that are the same."""
@@ -27,7 +27,7 @@ Row = dict[str, str]
 
 def differences(path: Path, built: Built) -> list[Difference]:
     """What differs, and one entry without words for each table that is as it should be."""
-    from cleaning.evidence import Difference
+    from cleaning.gates.evidence import Difference
     from reports.gallery import UTILIZATION
 
     found = []

@@ -38,7 +38,7 @@ def laws(
     Raises ValueError for a model that cannot be built, Unavailable where it needs what is not here, RuntimeError where
     its process died or ran past its limit.
     """
-    from cleaning.accounts.law import counter_laws, exact_laws
+    from cleaning.accounts.account.batch_law import counter_laws, exact_laws
     from measure.counters.harness.isolation import count_isolated, record_isolated
 
     sizes = (*BATCHES, EXACT_CHECK)

@@ -25,7 +25,7 @@ from runners.report_recordings import recording
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from reports.build import Built
+    from cleaning.reconcile.run import Built
     from results.records import Ceiling
     from results.store.manifest import Manifest
 
@@ -120,7 +120,7 @@ def rebuild(path: Path, out: Path | None = None) -> Built:
 
 def _rebuilt(path: Path, out: Path | None) -> tuple[Built, list[str]]:
     """What was derived, with its faults among the problems, and the faults."""
-    from reports.build import build
+    from cleaning.reconcile.run import build
     from results.store.store import read_operations, read_profile, read_run
 
     data = read_run(path)

@@ -106,7 +106,7 @@ def recorded(path: Path, part: Callable[[Recording], Recording] | None = None) -
 
 def cleaned(recording: Recording) -> Trace:
     """An attributed recording, cleaned. Raises Inconsistent for one that contradicts itself."""
-    from cleaning.traces import clean
+    from cleaning.trace.clean import clean
     from reports.trace_data import Trace
 
     starts = [start for frame in (recording.calls, recording.kernels) for start in frame["start_ns"].tolist()]

@@ -13,10 +13,10 @@ from typing import Any
 
 import pandas as pd
 
-from cleaning.evidence import Evidence, all_facts, by_cell, profile_facts
-from cleaning.gates import GATES, judge
-from cleaning.raw import records
-from cleaning.values import faults
+from cleaning.counts.typed_rows import records
+from cleaning.facts.values import faults
+from cleaning.gates.evidence import Evidence, all_facts, by_cell, profile_facts
+from cleaning.gates.gates import GATES, judge
 from results.records import (
     Ceiling,
     FlopCount,

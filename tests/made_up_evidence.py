@@ -15,7 +15,7 @@ from typing import Any
 
 from analysis.devices import peaks
 from analysis.utilization.counter_operators import FLOP_PER_NATIVE
-from cleaning.evidence import facts_of
+from cleaning.gates.evidence import facts_of
 from results.records import (
     Ceiling,
     Cell,

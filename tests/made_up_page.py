@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from analysis.utilization.numerators import Counted
-from cleaning.conventions import FILE as FLOP_COUNTS
-from cleaning.pipeline import Cleaned
-from reports.build import Built, View
+from cleaning.counts.conventions import FILE as FLOP_COUNTS
+from cleaning.counts.pipeline import Cleaned
+from cleaning.reconcile.run import Built, View
 from results.records import (
     Agreement,
     BatchLaw,

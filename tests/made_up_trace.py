@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from cleaning.trace_totals import PhaseTotal, Unnamed
+from cleaning.trace.totals import PhaseTotal, Unnamed
 from reports.trace import PHASES, STATES
 from reports.trace_data import Trace
 from results.records import CleaningLog, OperationInstance

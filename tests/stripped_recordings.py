@@ -16,7 +16,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from analysis.trace.operations import is_product
-from cleaning.traces import CleanedTrace, clean
+from cleaning.trace.clean import CleanedTrace, clean
 from measure.trace.attribution.attribute import attribute
 from measure.trace.readers.read import read
 from results.records import OperationInstance

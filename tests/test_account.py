@@ -13,13 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from cleaning.accounts import explain as explaining
-from cleaning.accounts import flop_counter_mode, hooks, patched, ptflops, thop, torchinfo
-from cleaning.accounts.causes import CAUSES, PRODUCT
-from cleaning.accounts.explain import FLOP_PER_UNIT, explain
-from cleaning.accounts.items import Item, exact_flop
-from cleaning.accounts.reconcile import by_cause, exact, largest, reconcile
-from cleaning.accounts.registry import RULES, rule_of
+from cleaning.accounts.account import explain as explaining
+from cleaning.accounts.account.explain import FLOP_PER_UNIT, explain
+from cleaning.accounts.account.reconcile import by_cause, exact, largest, reconcile
+from cleaning.accounts.account.registry import RULES, rule_of
+from cleaning.accounts.rules import flop_counter_mode, ptflops, thop, torchinfo
+from cleaning.accounts.vocabulary import module_hooks, patched_functions
+from cleaning.accounts.vocabulary.causes import CAUSES, PRODUCT
+from cleaning.accounts.vocabulary.items import Item, exact_flop
 from measure.counters.harness.model_calls import record
 from measure.counters.harness.registry import COUNTERS
 from results.records import FlopCount
@@ -240,7 +241,9 @@ class TestMutations:
 
     def test_a_doubled_formula(self, recording, monkeypatch):
         native = native_of("deepspeed", recording)
-        monkeypatch.setitem(rule_of("deepspeed").FUNCTIONS, "F.relu", patched.of_input("activation_counted", "a", 2))
+        monkeypatch.setitem(
+            rule_of("deepspeed").FUNCTIONS, "F.relu", patched_functions.of_input("activation_counted", "a", 2)
+        )
         assert account_of("deepspeed", recording, native)[0].unexplained_flop == -400
 
     def test_a_dropped_rule(self, recording, monkeypatch):
@@ -260,7 +263,7 @@ class TestMutations:
         native = native_of("deepspeed", recording)
 
         def twice(call):
-            return (dataclasses.replace(item, native=2 * item.native) for item in patched.linear(call))
+            return (dataclasses.replace(item, native=2 * item.native) for item in patched_functions.linear(call))
 
         monkeypatch.setitem(rule_of("deepspeed").FUNCTIONS, "F.linear", twice)
         doubled = native_of("deepspeed", recording)
@@ -290,7 +293,7 @@ class TestMutations:
 
     def test_a_module_of_two_parents_taken_for_one(self, tokens, monkeypatch):
         native = native_of("thop", tokens)
-        monkeypatch.setattr(hooks, "multiplied", lambda found, _: (item for _, item in found))
+        monkeypatch.setattr(module_hooks, "multiplied", lambda found, _: (item for _, item in found))
         assert account_of("thop", tokens, native)[0].unexplained_flop == 3 * 2 * 360
 
     def test_a_wrong_batch(self, recording):

@@ -7,8 +7,8 @@ import torch
 from account_nets_layers import Lambda
 from torch import nn
 
-from cleaning.accounts.explain import _first_time
-from cleaning.accounts.flow import Traced, used
+from cleaning.accounts.account.explain import _first_time
+from cleaning.accounts.vocabulary.data_flow import Traced, used
 from measure.counters.harness.model_calls import record
 from results.records.calls import APPLIED, MODULE
 

@@ -11,9 +11,9 @@ import account_nets
 import pytest
 from account_counts import BATCHES, counted, recorded
 
-from cleaning.accounts.causes import CAUSES
-from cleaning.accounts.reconcile import reconcile
-from cleaning.accounts.registry import RULES, rule_of
+from cleaning.accounts.account.reconcile import reconcile
+from cleaning.accounts.account.registry import RULES, rule_of
+from cleaning.accounts.vocabulary.causes import CAUSES
 from measure.counters.harness import isolation
 
 UNTRACEABLE = (

@@ -6,8 +6,8 @@ import dataclasses
 
 import pytest
 
-from cleaning.agreement import agreement
-from cleaning.pipeline import FLOP_COUNTS, clean_records
+from cleaning.counts.pipeline import FLOP_COUNTS, clean_records
+from cleaning.reconcile.agreement import agreement
 from results.records import Agreement, Cell, FlopCount, Run
 from tests import run_fixture as made
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from cleaning.accounts.backward import FACTOR, INPUT, LOOSE, OTHER, WEIGHT, Backward, backward
+from cleaning.accounts.account.backward_ratio import FACTOR, INPUT, LOOSE, OTHER, WEIGHT, Backward, backward
 from reports import backward as told
 from results.records import Operation
 from results.records.accounts import Account

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from ptflops import get_model_complexity_info
 from torch import nn
 
-from cleaning.batch_law import LEFT_OUT, batch_laws
-from cleaning.pipeline import FLOP_COUNTS, clean_records
+from cleaning.counts.pipeline import FLOP_COUNTS, clean_records
+from cleaning.reconcile.batch_law import LEFT_OUT, batch_laws
 from measure.counters.adapters import fvcore, ptflops_aten, pthflops
 from results.records import BatchLaw, FlopCount, Run
 from tests.module_walk import build

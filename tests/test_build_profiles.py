@@ -19,7 +19,7 @@ from scipy import stats
 
 from analysis.utilization import numerators, work_times
 from analysis.utilization.numerators import profiled
-from reports.build import Built, build
+from cleaning.reconcile.run import Built, build
 from reports.tables import to_text
 from results.errors import Inconsistent
 from results.records import CleanedOperation, Operation, ProfileCount, ProfiledOperation, Run, Utilization, WorkTime

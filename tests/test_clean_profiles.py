@@ -17,11 +17,11 @@ from small_steps import real_trace
 from analysis.trace.operations import is_product
 from analysis.utilization.numerators import profiled
 from analysis.utilization.work_times import epoch_parts
-from cleaning.duplicates import counted_once
-from cleaning.instances import forest, instances, no_products
-from cleaning.profiles import PROFILE_STEPS, clean_instances, clean_profile, profile_counts
-from cleaning.steps import Outcome
-from cleaning.undercounts import repaired, shapes_flop
+from cleaning.counts.steps import Outcome
+from cleaning.profile.clean import PROFILE_STEPS, clean_instances, clean_profile, profile_counts
+from cleaning.profile.double_counts import counted_once
+from cleaning.profile.instances import forest, instances, no_products
+from cleaning.profile.undercounts import repaired, shapes_flop
 from results.errors import Inconsistent
 from results.records import CleanedOperation, ProfiledOperation, Run
 

@@ -34,10 +34,10 @@ from made_up_kernels import (
 from recordings import Tensor, a_run
 
 from analysis.utilization.numerators import Numerator, profiled
-from cleaning.profiles import profile_counts
-from cleaning.recordings import clean_recording
-from cleaning.trace_totals import UNKNOWN_OPERATOR, PhaseTotal, Unnamed
-from cleaning.traces import PHASES, STATES, CleanedTrace, clean
+from cleaning.profile.clean import profile_counts
+from cleaning.trace.clean import PHASES, STATES, CleanedTrace, clean
+from cleaning.trace.totals import UNKNOWN_OPERATOR, PhaseTotal, Unnamed
+from cleaning.trace.work_recordings import clean_recording
 from results.errors import Inconsistent
 from results.records import OperationInstance, Run
 

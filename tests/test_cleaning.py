@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from analysis.operators.registry import PRODUCTS, TABLE, kind_of
 from analysis.utilization.counter_operators import OPERATORS
-from cleaning.conventions import extrapolation_checked, one_convention
-from cleaning.pipeline import FLOP_COUNTS, STEPS, clean, clean_records
-from cleaning.raw import records
-from cleaning.selection import model_operators
-from cleaning.steps import Outcome, Step
+from cleaning.counts.conventions import extrapolation_checked, one_convention
+from cleaning.counts.model_operators import model_operators
+from cleaning.counts.pipeline import FLOP_COUNTS, STEPS, clean, clean_records
+from cleaning.counts.steps import Outcome, Step
+from cleaning.counts.typed_rows import records
 from results.errors import Inconsistent
 from results.records import FlopCount, Sample, Telemetry
 from results.store.store import read_run

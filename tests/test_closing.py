@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from reports.build import View
+from cleaning.reconcile.run import View
 from reports.closing import basis, closing
 from reports.style import LABEL_LETTERS, label
 from tests import made_up_page as made

@@ -11,7 +11,7 @@ from made_up_runs import a_run
 
 from analysis.devices.telemetry import Reading, energy
 from analysis.utilization.utilization import measurement
-from cleaning import gates_device
+from cleaning.gates import device as gates_device
 from measure.device import cpu_energy, environment
 from measure.device.cpu_energy import open_cpu
 from measure.device.telemetry import open_device

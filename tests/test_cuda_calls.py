@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from analysis.utilization.work_times import work_times, works_of
-from cleaning.profiles import clean_profile, profile_counts
+from cleaning.profile.clean import clean_profile, profile_counts
 from measure.profiler import work_profiles as profiles
 from measure.timing.clocks import CudaClock
 from measure.timing.protocols import CPU_PROTOCOL, Protocol

@@ -14,7 +14,7 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from cleaning.accounts.causes import CONVENTION
+from cleaning.accounts.vocabulary.causes import CONVENTION
 from reports import figures_accounts, style
 from reports.waterfall import MOST_CAUSES, UNEXPLAINED, lane, near
 from results.errors import StoreFault

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from scipy import stats
 
+from cleaning.reconcile.run import build
 from reports import findings_counts, findings_low, findings_published, findings_times, findings_traffic
-from reports.build import build
 from reports.findings import SECTIONS, page
 from reports.findings_data import Published, alike, bandwidth, largest_batch, widest
 from reports.findings_words import IN_PART, OPEN, SETTLED, table

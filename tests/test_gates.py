@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from analysis.devices import peaks
-from cleaning.evidence import facts_of
-from cleaning.gates import GATES, judge
+from cleaning.gates.evidence import facts_of
+from cleaning.gates.gates import GATES, judge
 from results.records.verdicts import FAIL, OPEN, PASS, Verdict
 from results.store.store import read_run
 from runners import report

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cleaning.accounts.law import counter_laws, exact_laws
+from cleaning.accounts.account.batch_law import counter_laws, exact_laws
 from reports import laws as told
 from results.records import FlopCount, Operation
 from results.records.accounts import AccountLaw

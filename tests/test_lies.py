@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cleaning.gates import GATES, judge
+from cleaning.gates.gates import GATES, judge
 from results.records.verdicts import FAIL
 from runners import report
 from runners.checked import evidence_of

@@ -21,7 +21,9 @@ from analysis.trace import output_shapes
 from analysis.trace import signatures as recorded_forms
 from analysis.trace.operations import floating_dtype
 from analysis.utilization import numerators
-from cleaning import duplicates, instances, profiles, ratios, undercounts
+from cleaning.profile import clean as profiles
+from cleaning.profile import double_counts, instances, undercounts
+from cleaning.reconcile import backward_ratio as ratios
 from results.records import ProfiledOperation
 
 Function = Callable[..., Any]
@@ -82,7 +84,7 @@ def innermost(_function: Function) -> Function:
     """Of a nest the innermost number stays, summed."""
 
     def once(node: Any) -> int:
-        return sum(once(child) for child in node.children) or duplicates.number_of(node) or 0
+        return sum(once(child) for child in node.children) or double_counts.number_of(node) or 0
 
     return once
 
@@ -194,8 +196,8 @@ MUTATIONS: tuple[tuple[Any, str, Function, Function], ...] = (
     (instances, "number_of", everything, clean.test_calls_side_by_side_add_up),
     (instances, "_dtype", first_call, clean.test_autocast_counts_convolutions_twice_and_casts_inside),
     (profiles, "instances", last_lost, a_recording("small")),
-    (duplicates, "once", innermost, clean.test_the_outermost_level_with_a_number_counts),
-    (duplicates, "once", doubled, clean.test_calls_side_by_side_add_up),
+    (double_counts, "once", innermost, clean.test_the_outermost_level_with_a_number_counts),
+    (double_counts, "once", doubled, clean.test_calls_side_by_side_add_up),
     (undercounts, "product_flop", doubled, a_recording("small")),
     (undercounts, "product_flop", nothing, a_recording("cnn")),
     (undercounts, "product_flop", nothing, from_shapes_alone),

@@ -19,19 +19,14 @@ import test_trace_report as report
 import test_trace_witnesses as witnesses
 
 from analysis.trace import conv_inference, kernel_names
-from cleaning import (
-    trace_counts,
-    trace_duplicates,
-    trace_found,
-    trace_frames,
-    trace_instances,
-    trace_repairs,
-    trace_sizes,
-    trace_totals,
-    trace_witnesses,
-    traces,
-)
-from cleaning.sums import known_sum
+from cleaning.counts.sums import known_sum
+from cleaning.trace import clean as traces
+from cleaning.trace import counts as trace_counts
+from cleaning.trace import double_counts, expected_flop, recorded_flop, undercounts
+from cleaning.trace import frames as trace_frames
+from cleaning.trace import instances as trace_instances
+from cleaning.trace import totals as trace_totals
+from cleaning.trace import witnesses as trace_witnesses
 from reports import trace as trace_report
 from reports import trace_lines
 
@@ -77,8 +72,8 @@ def remembered(sizing: Any, at: int) -> int | None:
     return known[key] if key in known else known.setdefault(key, INSIDE(sizing, at))
 
 
-INSIDE = trace_sizes.Sizing._flop_inside
-ROOM, CONVOLUTION = trace_duplicates._room, trace_found._convolution
+INSIDE = expected_flop.Sizing._flop_inside
+ROOM, CONVOLUTION = double_counts._room, recorded_flop._convolution
 STANDS_IN = {"forward_flop": ("forward",), "backward_flop": ("backward",), "recompute_flop": ("recompute",)}
 
 tiles = partial(clean.test_fft_tiles_count_once, 112, 16)
@@ -96,19 +91,19 @@ alone = partial(last, [*clean.fft(4), clean.OFFSETS, clean.SCUDNN, clean.AMPERE,
 
 ROWS: list[tuple[Any, str, Any, Function]] = [
     (kernel_names, "FFT_TILE", 31, partial(names.test_tiles, 30, 3, 1)),
-    (trace_duplicates, "_room", doubled_room, tiles),
-    (trace_duplicates, "_preference", by_time_alone, clean.test_a_split_k_reduction_is_no_second_product),
-    (trace_duplicates, "_trials", always(frozenset()), clean.test_trials_leave_count_and_time),
-    (trace_duplicates, "_many_algorithms", always(False), clean.test_eighty_one_tiles_and_two_trials),
-    (trace_duplicates, "_is_foreign", always(False), clean.test_the_number_of_a_bias_is_not_the_products),
-    (trace_duplicates, "AFTER", re.compile("$x"), pieces),
-    (trace_duplicates, "IN_PIECES", "", pieces),
-    (trace_duplicates, "IN_PIECES", "fft", halves),
-    (trace_duplicates, "LAST_ALONE", (), alone),
-    (trace_found, "GRADIENTS_OF_LINEAR", 3, clean.test_the_gradients_of_a_linear_layer_are_its_first_two_kernels),
-    (trace_found, "pyprof_linear", always(True), clean.test_a_linear_layer_by_a_kernel_of_today),
+    (double_counts, "_room", doubled_room, tiles),
+    (double_counts, "_preference", by_time_alone, clean.test_a_split_k_reduction_is_no_second_product),
+    (double_counts, "_trials", always(frozenset()), clean.test_trials_leave_count_and_time),
+    (double_counts, "_many_algorithms", always(False), clean.test_eighty_one_tiles_and_two_trials),
+    (double_counts, "_is_foreign", always(False), clean.test_the_number_of_a_bias_is_not_the_products),
+    (double_counts, "AFTER", re.compile("$x"), pieces),
+    (double_counts, "IN_PIECES", "", pieces),
+    (double_counts, "IN_PIECES", "fft", halves),
+    (double_counts, "LAST_ALONE", (), alone),
+    (recorded_flop, "GRADIENTS_OF_LINEAR", 3, clean.test_the_gradients_of_a_linear_layer_are_its_first_two_kernels),
+    (recorded_flop, "pyprof_linear", always(True), clean.test_a_linear_layer_by_a_kernel_of_today),
     (
-        trace_found,
+        recorded_flop,
         "RULES",
         {"convolution": whole_operation},
         clean.test_groups_one_kernel_each_are_right_and_fewer_are_too_few,
@@ -128,24 +123,24 @@ ROWS: list[tuple[Any, str, Any, Function]] = [
     (trace_instances, "GRADIENTS", ("?", "?"), clean.test_a_unit_cannot_take_the_place_of_the_other),
     (trace_instances, "_first", always(frozenset()), clean.test_a_gradient_without_sizes_has_those_of_its_forward_call),
     (trace_instances, "_out_of_time", always(set()), clean.test_trials_leave_count_and_time),
-    (trace_repairs, "_receiver", first_kernel, clean.test_of_several_the_longest_that_makes_products_is_repaired),
-    (trace_repairs, "_reason", always("unknown_kernel"), unlisted),
-    (trace_repairs, "_order", always([trace_repairs.UNTOLD]), clean.test_both_units_without_a_number),
-    (trace_sizes, "BOTH", 1, clean.test_a_gradient_without_sizes_has_those_of_its_forward_call),
-    (trace_sizes, "_asked", always(None), clean.test_each_unit_is_repaired_on_a_kernel_of_its_own),
-    (trace_sizes, "gradients_asked", always(None), clean.test_the_calls_inside_tell_which_gradients_were_asked_for),
+    (undercounts, "_receiver", first_kernel, clean.test_of_several_the_longest_that_makes_products_is_repaired),
+    (undercounts, "_reason", always("unknown_kernel"), unlisted),
+    (undercounts, "_order", always([undercounts.UNTOLD]), clean.test_both_units_without_a_number),
+    (expected_flop, "BOTH", 1, clean.test_a_gradient_without_sizes_has_those_of_its_forward_call),
+    (expected_flop, "_asked", always(None), clean.test_each_unit_is_repaired_on_a_kernel_of_its_own),
+    (expected_flop, "gradients_asked", always(None), clean.test_the_calls_inside_tell_which_gradients_were_asked_for),
     (trace_witnesses, "grad_output", always(None), clean.test_old_recordings_without_settings),
     (trace_witnesses, "by_order", always({}), witnesses.test_gradients_without_numbers_belong_in_reverse_order),
     (trace_witnesses, "_is_pooled", always(True), witnesses.test_a_pooling_call_does_not_explain_a_larger_tensor),
     (trace_witnesses.Takers, "after", always(((), ())), clean.test_the_next_call_tells_what_came_out),
     (trace_witnesses.Outputs, "_inside", always(()), witnesses.test_witnesses_that_agree),
     (
-        trace_sizes.Sizing,
+        expected_flop.Sizing,
         "_flop_inside",
         always(None),
         witnesses.test_products_inside_tell_how_many_gradients,
     ),
-    (trace_sizes.Sizing, "_flop_inside", remembered, witnesses.test_equal_calls_are_counted_by_what_is_inside_each),
+    (expected_flop.Sizing, "_flop_inside", remembered, witnesses.test_equal_calls_are_counted_by_what_is_inside_each),
     (conv_inference, "_common", any_of_them, witnesses.test_a_gradient_that_contradicts_the_next_call_gives_no_count),
     (traces, "PHASES", STANDS_IN, clean.test_totals_by_phase),
     (traces, "lacks_kernels", always(False), clean.test_a_call_that_launched_nothing_counts_and_no_kernel_does),

@@ -17,8 +17,8 @@ from analysis.devices import peaks
 from analysis.devices.precisions import TENSOR_UNITS
 from analysis.operators import registry as kinds
 from analysis.utilization import denominators, numerators, utilization
-from cleaning import conventions, selection
-from reports.build import Built, build
+from cleaning.counts import conventions, model_operators
+from cleaning.reconcile.run import Built, build
 from results.records import Operation
 from results.store.store import RunData, read_operations, read_profile, read_run
 from tests import run_fixture as made
@@ -108,11 +108,11 @@ def a_multiply_add_is_one(patch: Patch) -> None:
 
 
 def normalisation_is_model_flop(patch: Patch) -> None:
-    patch.setattr(selection, "PRODUCTS", ("convolution", "matmul", "normalization"))
+    patch.setattr(model_operators, "PRODUCTS", ("convolution", "matmul", "normalization"))
 
 
 def products_are_no_model_flop(patch: Patch) -> None:
-    patch.setattr(selection, "PRODUCTS", ("convolution",))
+    patch.setattr(model_operators, "PRODUCTS", ("convolution",))
 
 
 def wall_time_on_a_gpu(patch: Patch) -> None:

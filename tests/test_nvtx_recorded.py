@@ -15,7 +15,7 @@ from nvtx_listener import export, listened, listener
 from recordings import a_run
 
 from analysis.operators.registry import cost
-from cleaning.recordings import clean_recording
+from cleaning.trace.work_recordings import clean_recording
 from measure.trace.attribution.last_step import STEP, last_step
 from measure.trace.attribution.phases import OWN
 from results.records import Cell, Operation

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from page_reader import Reader
 
+from cleaning.reconcile.run import Built, View
 from reports import page_cells, page_counts
-from reports.build import Built, View
 from reports.closing import closing_sentence
 from reports.page import page
 from reports.page_figures import FIGURES

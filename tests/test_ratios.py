@@ -18,8 +18,8 @@ from small_steps import Calls, parts, real_trace
 from test_trace_zoo import parts as model_parts
 from torch import nn
 
-from cleaning.profiles import clean_profile
-from cleaning.ratios import Closed, closed_form, ratios
+from cleaning.profile.clean import clean_profile
+from cleaning.reconcile.backward_ratio import Closed, closed_form, ratios
 from measure.operations.tracer import trace
 from results.records import FlopCount, Operation, Ratio
 

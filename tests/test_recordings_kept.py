@@ -17,14 +17,14 @@ from recordings import a_run
 from small_steps import Small, parts
 from test_profiles import Net
 
-from cleaning.profiles import clean_profile
-from cleaning.recordings import clean_recording
+from cleaning.profile.clean import clean_profile
+from cleaning.reconcile.run import Built, build
+from cleaning.trace.work_recordings import clean_recording
 from measure.profiler.work_profiles import Profile, profile_step
 from measure.timing.clocks import CpuClock
 from measure.trace.attribution.last_step import STEP, last_step
 from measure.trace.attribution.recording import Recording, calls_table, flows_table, kernels_table, ranges_table
 from measure.trace.readers.read import read
-from reports.build import Built, build
 from results.records import CleanedOperation
 from results.store.layout import profile_file, recording_file
 from results.store.store import read_operations, read_profile, read_run

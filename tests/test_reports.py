@@ -15,8 +15,8 @@ import matplotlib as mpl
 import pytest
 
 from analysis.utilization.numerators import Counted
+from cleaning.reconcile.run import Built, View
 from reports import figures, style
-from reports.build import Built, View
 from reports.cell_names import variant_lines
 from reports.closing import closing_sentence
 from reports.tables import to_csv, to_json, to_text

@@ -17,7 +17,7 @@ import pandas as pd
 import pytest
 
 from analysis.trace.kernel_names import fft_tiles
-from cleaning.traces import STATES, CleanedTrace, clean
+from cleaning.trace.clean import STATES, CleanedTrace, clean
 from measure.trace.attribution.attribute import attribute
 from measure.trace.attribution.recording import Recording
 from measure.trace.readers.read import read

@@ -29,7 +29,7 @@ from made_up_kernels import (
 )
 from recordings import Tensor
 
-from cleaning.traces import PHASES, STATES, CleanedTrace, clean
+from cleaning.trace.clean import PHASES, STATES, CleanedTrace, clean
 from measure.trace.attribution.recording import KERNEL_COLUMNS
 
 KERNELS = [

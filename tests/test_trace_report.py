@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from analysis.devices import peaks
-from cleaning.trace_totals import PhaseTotal, Unnamed
+from cleaning.trace.totals import PhaseTotal, Unnamed
 from reports import trace as report
 from reports.trace_data import Trace
 from reports.trace_rates import rates, together
@@ -169,8 +169,8 @@ def test_every_reason_has_a_row_in_the_documents() -> None:
     rows = re.findall(r"^\| `(\w+)` \| (.*) \|$", said.partition("## The reasons")[2], re.MULTILINE)
     assert dict(rows) == report.REASONS
     given: set[str] = set()
-    for file in ("trace_duplicates", "trace_repairs"):
-        source = (ROOT / "cleaning" / f"{file}.py").read_text(encoding="utf-8")
+    for file in ("double_counts", "undercounts"):
+        source = (ROOT / "cleaning" / "trace" / f"{file}.py").read_text(encoding="utf-8")
         given |= set(re.findall(r"^\* `(\w+)`", source.partition("from __future__")[0], re.MULTILINE))
     assert len(given) > 10
     assert given | {"no_sizes"} == set(report.REASONS)

@@ -21,7 +21,7 @@ from small_steps import Calls
 from stripped_recordings import ENGINE_THREAD, Event, both, counts, products, read_back, recorded, stripped, train
 from torch import nn
 
-from cleaning.traces import clean
+from cleaning.trace.clean import clean
 
 Sizes = tuple[int, ...]
 

@@ -11,9 +11,9 @@ import pytest
 from analysis.utilization.denominators import Denominator, at_clock, ceiling_of, datasheet, user
 from analysis.utilization.numerators import Numerator, count_table, exact, input_dtype, theory, theory_as_published
 from analysis.utilization.utilization import Measurement, StepTime, limits_seen, measurement, rows, step_time, variant
-from cleaning.conventions import one_convention
-from cleaning.selection import model_operators
-from reports.build import Built, View, build
+from cleaning.counts.conventions import one_convention
+from cleaning.counts.model_operators import model_operators
+from cleaning.reconcile.run import Built, View, build
 from results.errors import Unavailable
 from results.records import Ceiling, FlopCount, Operation, Run, Sample, Telemetry, Utilization
 from results.store.store import read_operations, read_profile, read_run

@@ -22,7 +22,7 @@ from torch import nn
 from analysis.devices.precisions import PRECISIONS
 from analysis.operators.registry import cost
 from analysis.utilization.work_times import works_of
-from cleaning.profiles import clean_profile, profile_counts
+from cleaning.profile.clean import clean_profile, profile_counts
 from measure.device.apply_precision import session
 from measure.profiler.work_profiles import profile_step
 from measure.timing.blocks import clock_for, measure_blocks, step_time_s, warm_up

@@ -1,0 +1,1 @@
+"""Why is a counter's number not the exact count?"""

@@ -45,7 +45,7 @@ class AccountCause(Record):
     batch_size: int
     counter: str
     phase: str
-    cause: str  # a word of cleaning/accounts/causes.py
+    cause: str  # a word of cleaning/accounts/vocabulary/causes.py
     kind: str
     module: str = ""
     flop: int | float  # what it adds to the exact count, in the unit of the native value

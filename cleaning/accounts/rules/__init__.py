@@ -1,0 +1,1 @@
+"""How does each counter count, as a rule over what the model called?"""

@@ -1,0 +1,1 @@
+"""What can a counter count, see or miss?"""

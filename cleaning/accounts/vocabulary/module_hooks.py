@@ -1,0 +1,109 @@
+"""What hooks on modules see: which modules a walk over children visits, how often, and why a product had no hook."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping
+
+from cleaning.accounts.vocabulary.items import Item, first_tensor
+from results.records import Operation
+from results.records.calls import MODULE, Call, ModuleInfo, Recording
+
+NN = "torch.nn.modules."
+
+Rule = Callable[[ModuleInfo, Call], Iterator[Item]]
+
+
+def nn(where: str, names: str) -> list[str]:
+    """The full names of torch.nn's classes in one of its modules: nn("conv", "Conv1d Conv2d")."""
+    return [f"{NN}{where}.{name}" for name in names.split()]
+
+
+def items(recording: Recording, rules: Mapping[str, Rule]) -> Iterator[tuple[int, Item]]:
+    """(serial of the module, item) of every call of a module whose very class has a rule."""
+    for call in recording.calls:
+        if call.what == MODULE and call.name in rules and call.serial >= 0:
+            for item in rules[call.name](recording.modules[call.serial], call):
+                yield call.serial, item
+
+
+def visits(recording: Recording, closed: Collection[str] = ()) -> Counter[int]:
+    """Serial → how often a walk from the root comes by: once for each of its parents. closed: classes whose children
+    it leaves out."""
+    seen: Counter[int] = Counter()
+
+    def walk(serial: int) -> None:
+        seen[serial] += 1
+        module = recording.modules[serial]
+        if module.type not in closed:
+            for _, child in module.children:
+                walk(child)
+
+    walk(0)
+    return seen
+
+
+def multiplied(found: Iterator[tuple[int, Item]], times: Mapping[int, int]) -> Iterator[Item]:
+    """The items, and for what a walk meets several times the rest under a cause of its own."""
+    for serial, item in found:
+        yield item
+        more = times.get(serial, 0) - 1
+        if more and item.native:
+            yield Item(more * item.native, "module_used_twice", item.kind, item.module)
+
+
+def fault_of_convolution(module: ModuleInfo, call: Call, otherwise: str = "") -> str:
+    """Why a convolution module's number is not that of its product: its input has no batch, or else `otherwise`."""
+    given, kernel = first_tensor(call.arguments), module.settings.get("kernel_size")
+    bare = given is not None and isinstance(kernel, tuple) and len(given.shape) == len(kernel) + 1
+    return "without_batch" if bare else otherwise
+
+
+def missed(recording: Recording, known: Collection[str]) -> Callable[[Operation], str]:
+    """The cause for a product that no hook saw. known: the classes with a rule."""
+    around = _module_around(recording)
+
+    def why(operation: Operation) -> str:
+        module = around(operation)
+        if module is not None and module.type == f"{NN}activation.MultiheadAttention":
+            return "attention_module_not_seen"
+        if operation.kind == "attention":
+            return "attention_not_seen"
+        if module is not None and module.type not in known and any(base in known for base in module.bases):
+            return "subclass_not_seen"
+        return "functional_not_seen"
+
+    return missed_recurrent(recording, why)
+
+
+def missed_recurrent(recording: Recording, otherwise: Callable[[Operation], str]) -> Callable[[Operation], str]:
+    """The cause for a product in a recurrent layer, which may run as products one by one; `otherwise` for any other."""
+    around = _module_around(recording)
+
+    def why(operation: Operation) -> str:
+        module = around(operation)
+        inside = module is not None and f"{NN}rnn.RNNBase" in module.bases
+        return "recurrent_not_seen" if inside or operation.kind == "recurrent" else otherwise(operation)
+
+    return why
+
+
+def _module_around(recording: Recording) -> Callable[[Operation], ModuleInfo | None]:
+    """Which module of the model an operation of the forward pass ran in, the innermost; None: in none."""
+    calls = [call for call in recording.calls if call.what == MODULE]
+    starts = [call.first for call in calls]
+
+    def find(operation: Operation) -> ModuleInfo | None:
+        nearest = _nearest(operation.index, starts, calls)
+        return None if nearest is None or nearest.serial < 0 else recording.modules[nearest.serial]
+
+    return find
+
+
+def _nearest(index: int, starts: list[int], calls: list[Call]) -> Call | None:
+    """The innermost module call that an operation ran in."""
+    for place in range(bisect_right(starts, index) - 1, -1, -1):
+        if calls[place].last > index:
+            return calls[place]
+    return None

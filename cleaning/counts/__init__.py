@@ -1,0 +1,1 @@
+"""What do counters say in one convention, and where do they disagree?"""

@@ -1,0 +1,148 @@
+"""Gates of the denominator: what kernels reached, by themselves, beside the sheet, and from sitting to sitting."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Iterator
+
+from analysis.devices import peaks
+from analysis.devices.precisions import PRECISIONS, TENSOR_UNITS, unit_of
+from analysis.operators import products as formulas
+from analysis.utilization.ceiling_doubts import disagreement, kernel, loaded
+from cleaning.gates.evidence import Evidence
+from cleaning.gates.finding import RUN, Found
+from cleaning.gates.times import FAST_ALGORITHM
+from results.records import Ceiling
+
+SAME = 1e-6
+"""Relative difference of two numbers that are one division apart."""
+
+TIMED = 3
+"""Schema version from which on ceilings say their fastest call and the mean."""
+
+FAST_KERNELS = ("convolution",)
+"""Operations for which a fast algorithm is known that needs fewer multiplications than are counted (Winograd, FFT)."""
+
+PRODUCTS = ("matmul", "convolution")
+
+_MATMUL = re.compile(r"(?:(\d+) of )?(\d+)x(\d+)x(\d+)")
+_CONVOLUTION = re.compile(r"(?:(?:grad_input|grad_weight) of )?(\d+)x(\d+)x(\d+)x(\d+), (\d+) 3x3 kernels")
+
+
+def _measured(evidence: Evidence) -> list[Ceiling]:
+    return [row for row in evidence.data.ceilings if row.status == "ok" and row.operation in PRODUCTS]
+
+
+def _name(row: Ceiling) -> str:
+    return f"{row.sitting} {row.precision} {row.operation} {row.shape} {row.layout}".rstrip()
+
+
+def ceiling_rate(evidence: Evidence) -> Iterator[Found]:
+    """Each row: FLOP of its shape, FLOP ÷ median, fastest ≤ median, the unit of its precision, a status that fits."""
+    for row in evidence.data.ceilings:
+        if row.operation in PRODUCTS:
+            lacking = row.status == "ok" and (row.best_s is None or row.mean_s is None)
+            told = ["no fastest call or no mean"] if lacking and evidence.data.manifest.schema_version >= TIMED else []
+            words = "; ".join((*_rate(row), *told))
+            yield Found(RUN, not words, f"{_name(row)}: {words}" if words else "")
+
+
+def _rate(row: Ceiling) -> Iterator[str]:
+    if row.status != "ok":
+        if row.flop_per_s is not None:
+            yield f"{row.status} with {row.flop_per_s:.4g} FLOP/s"
+        return
+    if row.reason and not row.reason.startswith("note:"):
+        yield f"ok with a reason: {row.reason}"
+    if row.flop is None or row.median_s is None or row.flop_per_s is None or not row.median_s:
+        yield "ok without a time, a count or a rate"
+        return
+    if not math.isclose(row.flop_per_s, row.flop / row.median_s, rel_tol=SAME):
+        yield f"{row.flop_per_s:.6g} FLOP/s, {row.flop} FLOP in {row.median_s:.6g} s are {row.flop / row.median_s:.6g}"
+    if row.operation == "convolution" and row.layout not in ("channels_first", "channels_last"):
+        yield f"layout {row.layout!r}"
+    sides = _MATMUL.fullmatch(row.shape) if row.operation == "matmul" else None
+    if sides is not None and row.best_s is not None and (row.family == "square") != _square(row.shape):
+        yield f"family {row.family!r}"
+    flop = flop_of(row)
+    if flop != row.flop:
+        yield f"{row.flop} FLOP, its shape has {flop}" if flop is not None else "its shape is none that is measured"
+    policy = PRECISIONS.get(row.precision)
+    if policy is not None and row.unit != unit_of(policy.autocast or "float32", policy, row.device):
+        yield f"unit {row.unit or 'none'} under {row.precision}"
+    yield from _calls(row)
+
+
+def _square(shape: str) -> bool:
+    """Whether a product is one of equal sides that are a power of two."""
+    sides = {int(side) for side in shape.split("x")} if " of " not in shape else set()
+    return len(sides) == 1 and all(side & (side - 1) == 0 for side in sides)
+
+
+def flop_of(row: Ceiling) -> int | None:
+    """FLOP of one call by the row's own shape; None for a shape that cannot be read."""
+    if row.operation == "matmul" and (found := _MATMUL.fullmatch(row.shape)):
+        batch, m, n, k = (int(each or 1) for each in found.groups())
+        return int(formulas.matmul(m, n, k, batch).model_flop)
+    if row.operation == "convolution" and (found := _CONVOLUTION.fullmatch(row.shape)):
+        images, channels, high, wide, kernels = map(int, found.groups())
+        return int(formulas.convolution(images * kernels * high * wide, (kernels, channels, 3, 3)).model_flop)
+    return None
+
+
+def _calls(row: Ceiling) -> Iterator[str]:
+    """Mean, median and fastest of the same calls: half of them take at least the median, none less than the fastest."""
+    if row.best_s is None or row.mean_s is None or row.median_s is None:
+        return
+    if row.best_s > row.median_s * (1 + SAME) or row.best_s > row.mean_s * (1 + SAME):
+        yield f"its fastest call took {row.best_s:.4g} s, the median {row.median_s:.4g} s, the mean {row.mean_s:.4g} s"
+    repeats = row.repeats or 1
+    least_s = (math.ceil(repeats / 2) * row.median_s + repeats // 2 * row.best_s) / repeats
+    if row.mean_s < least_s * (1 - SAME) and repeats > 1:
+        yield f"a mean of {row.mean_s:.4g} s, its fastest call and its median allow {least_s:.4g} s at least"
+    if repeats == 1 and not math.isclose(row.mean_s, row.median_s, rel_tol=SAME):
+        yield f"one call with a mean of {row.mean_s:.4g} s and a median of {row.median_s:.4g} s"
+
+
+def ceiling_load(evidence: Evidence) -> Iterator[Found]:
+    """Calls of one kernel scatter little on a device that nobody else uses."""
+    for row in _measured(evidence):
+        words = loaded(row)
+        yield Found(RUN, not words, f"{_name(row)}: {words}" if words else "")
+
+
+def ceiling_limit(evidence: Evidence) -> Iterator[Found]:
+    """Each rate against the sheet's, at the highest clock; convolutions of vector units have a fast algorithm."""
+    sittings = {sitting.sitting: sitting for sitting in evidence.data.sittings}
+    for row in _measured(evidence):
+        home = sittings.get(row.sitting)
+        known = peaks.lookup(home.device_name) if home is not None and not home.device.startswith("cpu") else None
+        if known is None or home is None or row.unit not in known.peaks or row.flop_per_s is None:
+            continue
+        clock_hz = home.preflight.get("sm_clock_max_hz") or known.boost_hz
+        sheet = max(known.at_clock(row.unit, float(clock_hz)) or 0.0, known.peaks[row.unit])
+        fast = row.operation in FAST_KERNELS and row.unit not in TENSOR_UNITS
+        limit = sheet * (FAST_ALGORITHM if fast else 1.0)
+        words = f"{_name(row)}: {row.flop_per_s:.4g} FLOP/s, its unit has {limit:.4g}"
+        yield Found(RUN, row.flop_per_s <= limit, "" if row.flop_per_s <= limit else words)
+
+
+def ceilings_agree(evidence: Evidence) -> Iterator[Found]:
+    """The same kernel in several sittings, or twice in one: equal but for the spread of its calls and of processes."""
+    for key, group in _same_kernels(evidence).items():
+        for first, second in itertools.combinations(group, 2):
+            apart, allowed = disagreement(first, second)
+            words = (
+                f"{key}: {first.flop_per_s or 0:.4g} FLOP/s in {first.sitting}, {second.flop_per_s or 0:.4g} in "
+                f"{second.sitting}: {100 * apart:.3g} % apart, at most {100 * allowed:.3g} % by their calls' spread"
+            )
+            yield Found(RUN, apart <= allowed, "" if apart <= allowed else words)
+
+
+def _same_kernels(evidence: Evidence) -> dict[str, list[Ceiling]]:
+    groups: dict[str, list[Ceiling]] = {}
+    for row in _measured(evidence):
+        groups.setdefault(" ".join(filter(None, kernel(row))), []).append(row)
+    return groups

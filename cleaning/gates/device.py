@@ -1,0 +1,184 @@
+"""Gates of the device: the precision it really computed in, who else used it, its clock, its heat and its energy."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+
+from analysis.devices import telemetry
+from analysis.devices.precision_flags import disagreements
+from analysis.devices.precisions import PRECISIONS, unit_of
+from analysis.utilization.utilization import limits_seen
+from cleaning.facts.targets import BUSY_RATIO
+from cleaning.gates.evidence import Evidence
+from cleaning.gates.finding import RUN, Found
+from results.records import Run, Telemetry
+from results.store.layout import key_of
+
+IDLE_RATIO = 0.3
+"""A mean clock below this share of the device's highest is that of an idle device."""
+
+FALLEN_RATIO = 0.9
+"""A mean clock below this share of the highest needs a reason that the device gave."""
+
+OVERCLOCKED = 1.01
+
+ENERGY_APART = 0.01
+"""What a row's energy may differ by from what its polls give: both are the same arithmetic."""
+
+ABOVE_LIMIT = 1.1
+"""Mean power of a window ÷ the device's limit: beyond this the counter or the window is wrong."""
+
+_DTYPES = {"fp32": "float32", "tf32": "float32", "amp-bf16": "bfloat16", "amp-fp16": "float16"}
+
+
+def flags(evidence: Evidence) -> Iterator[Found]:
+    """Flags before and after each cell against its precision's policy, and the units that the row names."""
+    for run in evidence.measured:
+        policy = PRECISIONS.get(run.precision)
+        if policy is None or not (run.flags_before or run.flags_after):
+            continue
+        wrong = [
+            f"{when} it {said}"
+            for when, found in (("before", run.flags_before), ("after", run.flags_after))
+            for said in disagreements(found, policy, run.device, run.cudnn_benchmark, run.deterministic)
+        ]
+        named = unit_of(policy.autocast or "float32", policy, run.device)
+        wrong += [
+            f"{what} unit {unit}, of {run.precision} it is {named}"
+            for what, unit in (("convolution", run.convolution_unit), ("matmul", run.matmul_unit))
+            if unit != named
+        ]
+        both = [name for name in run.flags_before if run.flags_before[name] != run.flags_after.get(name)]
+        both += [name for name in run.flags_after if name not in run.flags_before]
+        if run.flags_before and run.flags_after:
+            wrong += [
+                f"{name} was {run.flags_before.get(name)} before and {run.flags_after.get(name)} after" for name in both
+            ]
+        else:
+            wrong.append("flags were read once")
+        yield Found(run.cell_id, not wrong, "; ".join(wrong))
+
+
+def dtypes(evidence: Evidence) -> Iterator[Found]:
+    """Model FLOP of the real step by dtype: of float32 policies all, of autocast most of it."""
+    for run in evidence.measured:
+        wanted, total = _DTYPES.get(run.precision), sum(run.executed.values())
+        if wanted is None or not total:
+            continue
+        share = sum(flop for name, flop in run.executed.items() if name.partition("/")[2] == wanted) / total
+        least = 1.0 if wanted == "float32" else 0.5
+        words = f"{100 * share:.3g} % of model FLOP in {wanted}"
+        yield Found(run.cell_id, share >= least, "" if share >= least else words)
+
+
+def alone(evidence: Evidence) -> Iterator[Found]:
+    """Other processes on the GPU before the first cell of a sitting, and on the host's processors during each cell."""
+    used = {run.sitting for run in evidence.measured}
+    for sitting in (sitting for sitting in evidence.data.sittings if sitting.sitting in used):
+        others = sitting.preflight.get("other_processes")
+        if isinstance(others, int):
+            yield Found(RUN, others == 0, f"{sitting.sitting}: {others} other processes on the GPU" if others else "")
+    for run in evidence.measured:
+        share = run.others_cpu_ratio
+        if share is None:
+            yield Found(run.cell_id, False, "nobody looked whether others used the processors")
+        else:
+            words = f"others used {100 * share:.2g} % of the processors"
+            yield Found(run.cell_id, share < BUSY_RATIO, "" if share < BUSY_RATIO else words)
+
+
+def clock(evidence: Evidence) -> Iterator[Found]:
+    """The mean SM clock of each cell's window: there, not an idle one, not above the highest."""
+    for run in (run for run in evidence.measured if run.device.startswith("cuda")):
+        window, highest = _window(run), _highest_hz(evidence, run)
+        polls = evidence.telemetry.get(key_of(run), [])
+        if window is None or not polls:
+            yield Found(run.cell_id, False, "no telemetry in its window")
+            continue
+        mean_hz = telemetry.mean_sm_clock_hz(polls, *window)
+        if mean_hz is None:
+            yield Found(run.cell_id, False, f"{len(polls)} polls do not cover its window")
+        elif highest is not None:
+            holds = mean_hz <= OVERCLOCKED * highest and (mean_hz >= IDLE_RATIO * highest or bool(run.host_bound))
+            words = f"mean clock {mean_hz / 1e6:.0f} MHz of at most {highest / 1e6:.0f}"
+            yield Found(run.cell_id, holds, "" if holds else words)
+        else:
+            yield Found(run.cell_id, mean_hz > 0)
+
+
+def throttling(evidence: Evidence) -> Iterator[Found]:
+    """Each reason that lowered clocks is among the warnings of the cell's rows; a low clock has a reason."""
+    rows = evidence.published or evidence.rebuilt
+    for run in evidence.measured:
+        window, polls = _window(run), evidence.telemetry.get(key_of(run), [])
+        if window is None or telemetry.event_shares(polls, *window) is None:
+            continue
+        told = {mark for row in rows if key_of(row) == key_of(run) and row.method != "one" for mark in row.warnings}
+        seen = limits_seen(polls, *window)
+        missing = [mark for mark in seen if mark not in told]
+        words = [f"not among its warnings: {mark}" for mark in missing]
+        mean_hz, highest = telemetry.mean_sm_clock_hz(polls, *window), _highest_hz(evidence, run)
+        if mean_hz and highest and mean_hz < FALLEN_RATIO * highest and not seen and not run.host_bound:
+            words.append(f"mean clock {mean_hz / 1e6:.0f} of {highest / 1e6:.0f} MHz, and no reason was given")
+        yield Found(run.cell_id, not words, "; ".join(words))
+
+
+def energy(evidence: Evidence) -> Iterator[Found]:
+    """The energy of each row against its own polls, the counter's steps, polled power and the power limit."""
+    for run in evidence.measured:
+        window, polls = _window(run), evidence.telemetry.get(key_of(run), [])
+        offered = any(poll.energy_j is not None or poll.power_w is not None for poll in polls)
+        if window is None or not offered:
+            continue
+        words = [*_counter_faults(polls), *_energy_faults(evidence, run, polls, window)]
+        yield Found(run.cell_id, not words, "; ".join(dict.fromkeys(words)))
+
+
+def _counter_faults(polls: Sequence[Telemetry]) -> Iterator[str]:
+    counted = [(poll.time_s, poll.energy_j) for poll in polls if poll.energy_j is not None]
+    if any(after < before for (_, before), (_, after) in itertools.pairwise(counted)):
+        yield "the energy counter went backwards"
+    since_s, longest_s = (counted[0][0] if counted else 0.0), 0.0
+    for (_, before), (time_s, after) in itertools.pairwise(counted):
+        since_s = time_s if after != before else since_s
+        longest_s = max(longest_s, time_s - since_s)
+    if longest_s >= telemetry.STALL_S:
+        yield f"the energy counter stood still for {longest_s:.1f} s"
+
+
+def _energy_faults(
+    evidence: Evidence, run: Run, polls: Sequence[Telemetry], window: tuple[float, float]
+) -> Iterator[str]:
+    again = telemetry.energy(polls, *window)
+    if run.energy_j is None and again.joules is not None:
+        yield f"no energy in its row, {again.joules:.4g} J by its polls"
+    elif run.energy_j is not None and not run.energy_method:
+        yield "an energy without its method"
+    if run.energy_j is not None and again.joules is not None:
+        if not math.isclose(run.energy_j, again.joules, rel_tol=ENERGY_APART):
+            yield f"{run.energy_j:.4g} J in its row, {again.joules:.4g} J by its polls"
+        elif run.energy_method and run.energy_method != again.method:
+            yield f"its row says {run.energy_method}, its polls allow {again.method}"
+    if "counter says" in again.reason:
+        yield again.reason
+    sitting = evidence.sitting(run)
+    limit_w = sitting.preflight.get("power_limit_w") if sitting else None
+    mean_w = run.energy_j / (window[1] - window[0]) if run.energy_j is not None else None
+    if isinstance(limit_w, (int, float)) and mean_w is not None and mean_w > ABOVE_LIMIT * limit_w:
+        yield f"a mean of {mean_w:.4g} W, the limit is {limit_w:.4g} W"
+
+
+def _window(run: Run) -> tuple[float, float] | None:
+    start_s, end_s = run.window_start_s, run.window_end_s
+    return (start_s, end_s) if start_s is not None and end_s is not None and end_s > start_s else None
+
+
+def _highest_hz(evidence: Evidence, run: Run) -> float | None:
+    """The device's highest SM clock, as NVML told before the first cell, else as torch does."""
+    sitting = evidence.sitting(run)
+    if sitting is None:
+        return None
+    value = sitting.preflight.get("sm_clock_max_hz") or sitting.environment.get("clock_hz")
+    return float(value) if isinstance(value, (int, float)) else None

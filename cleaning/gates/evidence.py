@@ -1,0 +1,261 @@
+"""What the gates of `cleaning/gates/gates.py` are asked of: a run's raw rows by cell, what was derived from them, and
+facts.
+
+The facts of a trace are taken from its operation table once, so that no two tables are in memory together. What the
+backward pass must be is worked out from the forward pass alone, by following which storages need a gradient. Pure.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+from analysis.operators import registry as kinds
+from analysis.utilization.numerators import input_dtype
+from cleaning.counts.typed_rows import records
+from cleaning.facts.tables import profile_faults, table_faults, weight_bytes
+from cleaning.profile.instances import FORWARD
+from results.errors import Inconsistent
+from results.records import (
+    MEASURED,
+    Agreement,
+    BatchLaw,
+    FlopCount,
+    Operation,
+    ProfileCount,
+    ProfiledOperation,
+    Record,
+    Run,
+    Sample,
+    Sitting,
+    Storage,
+    Telemetry,
+    Utilization,
+)
+from results.store.layout import Key, key_of
+from results.store.reading import RunData
+
+R = TypeVar("R", bound=Record)
+
+TWO_FACTORS = ("convolution", "matmul")
+"""Kinds whose every product has two factors, of which each that needs a gradient costs one more product."""
+
+
+FAULTS = (Inconsistent, ValueError, LookupError, TypeError, AttributeError, ArithmeticError)
+"""What a table of somebody else's may be stumbled over by: each becomes the words of a fault."""
+
+
+@dataclass(frozen=True)
+class TraceFacts:
+    """What one operation table says of itself. fault: why it could not be read; the rest is then empty.
+
+    forward_flop (with the loss), backward_flop: model FLOP. expected_backward_flop: what the forward pass implies; None
+    where that is not known. executed: "kind/dtype" → model FLOP of the whole step. gaps: indices that are missing or
+    there twice. repeated: products that read and write what another one does. leading: the first size of what the first
+    product reads; images: whether that is a convolution over images. weight_bytes: of all weights.
+    contradictions: where rows and storages do not fit each other.
+    """
+
+    forward_flop: int = 0
+    backward_flop: int = 0
+    expected_backward_flop: int | None = None
+    executed: Mapping[str, int] = field(default_factory=dict)
+    gaps: int = 0
+    repeated: tuple[str, ...] = ()
+    leading: int | None = None
+    images: bool = False
+    fault: str = ""
+    weight_bytes: int = 0
+    contradictions: tuple[str, ...] = ()
+
+    @property
+    def model_flop(self) -> int:
+        return sum(self.executed.values())
+
+
+@dataclass(frozen=True)
+class ProfileFacts:
+    """What one profile says of itself. works: those that it has calls of. contradictions: as of `TraceFacts`."""
+
+    works: tuple[str, ...] = ()
+    contradictions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A row of a derived table that is not what the raw rows give. words: what it says and what they do."""
+
+    file: str
+    cell_id: str
+    words: str
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """A run and what is derived from it. facts: by trace id. rebuilt: utilization.csv from the raw rows; published: the
+    one that lies in the run's directory; keeps_utilization: whether there is one. counts: as they were counted, not
+    cleaned. malformed: cell id (or RUN) → why a row was left out of everything else. changed: where other derived
+    tables of the directory are not what the raw rows give now."""
+
+    data: RunData
+    facts: Mapping[str, TraceFacts] = field(default_factory=dict)
+    rebuilt: Sequence[Utilization] = ()
+    published: Sequence[Utilization] = ()
+    keeps_utilization: bool = False
+    profile_counts: Sequence[ProfileCount] = ()
+    agreement: Sequence[Agreement] = ()
+    batch_laws: Sequence[BatchLaw] = ()
+    samples: Mapping[Key, Sequence[Sample]] = field(default_factory=dict)
+    telemetry: Mapping[Key, Sequence[Telemetry]] = field(default_factory=dict)
+    counts: Mapping[Key, Sequence[FlopCount]] = field(default_factory=dict)
+    profiles: Mapping[Key, ProfileFacts] = field(default_factory=dict)
+    malformed: Mapping[str, str] = field(default_factory=dict)
+    changed: Sequence[Difference] = ()
+
+    def without(self, cell_ids: Collection[str]) -> Evidence:
+        """The same without some cells: every row of theirs is gone."""
+        if not cell_ids:
+            return self
+
+        def others(rows: Sequence[R]) -> list[R]:
+            return [row for row in rows if key_of(row)[0] not in cell_ids]
+
+        return replace(
+            self,
+            data=replace(self.data, runs=others(self.data.runs)),
+            rebuilt=others(self.rebuilt),
+            published=others(self.published),
+            profile_counts=others(self.profile_counts),
+            agreement=others(self.agreement),
+            batch_laws=others(self.batch_laws),
+            changed=[each for each in self.changed if each.cell_id not in cell_ids],
+        )
+
+    @property
+    def measured(self) -> list[Run]:
+        """The cells that have a time."""
+        return [run for run in self.data.runs if run.status in MEASURED]
+
+    def sitting(self, run: Run) -> Sitting | None:
+        """Where and when a cell was measured."""
+        return next((sitting for sitting in self.data.sittings if sitting.sitting == run.sitting), None)
+
+    def device_name(self, run: Run) -> str:
+        """What the device of a cell calls itself."""
+        sitting = self.sitting(run)
+        return sitting.device_name if sitting else ""
+
+    def fractions(self, run: Run) -> list[Utilization]:
+        """A cell's rows of utilization.csv, rebuilt."""
+        return [row for row in self.rebuilt if key_of(row) == key_of(run)]
+
+
+def by_cell(rows: Iterable[R]) -> dict[Key, list[R]]:
+    """Attempt → its rows, in their order."""
+    cells: dict[Key, list[R]] = {}
+    for row in rows:
+        cells.setdefault(key_of(row), []).append(row)
+    return cells
+
+
+def samples_and_telemetry(data: RunData) -> tuple[dict[Key, list[Sample]], dict[Key, list[Telemetry]]]:
+    """The timed blocks and the polls of a run, by cell."""
+    return by_cell(records(data.samples, Sample)), by_cell(records(data.telemetry, Telemetry))
+
+
+def counts_of(data: RunData) -> dict[Key, list[FlopCount]]:
+    """What counters said, as they said it, by cell."""
+    return by_cell(records(data.flop_counts, FlopCount))
+
+
+def all_facts(
+    runs: Iterable[Run], read: Callable[[str], tuple[Sequence[Operation], Sequence[Storage]]]
+) -> dict[str, TraceFacts]:
+    """Trace id → its facts, one table after the other."""
+    found: dict[str, TraceFacts] = {}
+    for trace_id in dict.fromkeys(run.trace_id for run in runs if run.trace_id):
+        try:
+            found[trace_id] = facts_of(*read(trace_id))
+        except FAULTS as fault:
+            found[trace_id] = TraceFacts(fault=f"{type(fault).__name__}: {' '.join(str(fault).split())}")
+    return found
+
+
+def profile_facts(
+    runs: Iterable[Run], read: Callable[[str, int], Sequence[ProfiledOperation]]
+) -> dict[Key, ProfileFacts]:
+    """Attempt → the facts of its profile, of those that have one; of one that cannot be read why."""
+    found: dict[Key, ProfileFacts] = {}
+    for run in (run for run in runs if run.profiled):
+        try:
+            calls = read(run.cell_id, run.attempt)
+            found[key_of(run)] = ProfileFacts(tuple(dict.fromkeys(c.work for c in calls)), tuple(profile_faults(calls)))
+        except FAULTS as fault:
+            found[key_of(run)] = ProfileFacts(contradictions=(" ".join(str(fault).split()),))
+    return found
+
+
+def facts_of(table: Sequence[Operation], storages: Sequence[Storage]) -> TraceFacts:
+    """The facts of one operation table. Raises ValueError where it lacks what a formula needs."""
+    step = [operation for operation in table if operation.phase != "recompute"]
+    flop = {id(operation): int(kinds.cost(operation).model_flop) for operation in step}
+    executed: Counter[str] = Counter()
+    for operation in step:
+        if flop[id(operation)]:
+            executed[f"{operation.kind}/{input_dtype(operation)}"] += flop[id(operation)]
+    products = [operation for operation in step if flop[id(operation)]]
+    first = next((o for o in products if o.phase in FORWARD and o.input_shapes), None)
+    shape = first.input_shapes[0] if first is not None else ()
+    return TraceFacts(
+        forward_flop=sum(flop[id(o)] for o in products if o.phase in FORWARD),
+        backward_flop=sum(flop[id(o)] for o in products if o.phase == "backward"),
+        expected_backward_flop=_expected_backward(step, storages),
+        executed=dict(executed),
+        gaps=_gaps(table),
+        repeated=_repeated(products),
+        leading=int(shape[0]) if shape else None,
+        images=first is not None and first.kind == "convolution" and len(shape) == 4,
+        weight_bytes=weight_bytes(storages),
+        contradictions=tuple(table_faults(table, storages)),
+    )
+
+
+def _gaps(table: Sequence[Operation]) -> int:
+    """Rows whose index is not their place: a row is missing, or is there twice."""
+    return sum(operation.index != place for place, operation in enumerate(table))
+
+
+def _repeated(products: Iterable[Operation]) -> tuple[str, ...]:
+    """Products that are another one again: one call reads the same storages and writes the same new ones only once."""
+    calls = Counter((o.name, o.phase, o.module, o.sequence_nr, o.input_shapes, o.reads, o.writes) for o in products)
+    return tuple(f"{name} {module}".strip() for (name, _, module, *_), times in calls.items() if times > 1)
+
+
+def _expected_backward(table: Sequence[Operation], storages: Sequence[Storage]) -> int | None:
+    """One more product for each factor of a forward product that needs a gradient, found from the forward pass alone.
+
+    A storage needs a gradient if it is a weight's, or was written by an operation that read one that does. None where a
+    product of another kind than TWO_FACTORS has work, or no storage is known for a weight's.
+    """
+    needs = {storage.id for storage in storages if storage.role == "weight"}
+    if not needs:
+        return None
+    total = 0
+    for operation in (o for o in table if o.phase in FORWARD):
+        flop = int(kinds.cost(operation).model_flop)
+        if flop and operation.kind not in TWO_FACTORS:
+            return None
+        if flop:
+            total += flop * sum(storage in needs for storage in _factors(operation))
+        if any(storage in needs for storage in operation.reads):
+            needs.update(operation.writes)
+    return total
+
+
+def _factors(operation: Operation) -> list[int]:
+    """The storages of what is multiplied: not of a bias, nor of what `addmm` and `baddbmm` add."""
+    added = {"bias"} | ({"self"} if {"mat1", "batch1"} & set(operation.input_names) else set())
+    pairs = zip(operation.input_names, operation.reads, strict=True)
+    return [storage for name, storage in pairs if name not in added]

@@ -1,0 +1,194 @@
+"""Gates of times: blocks that really ended, steps that the device can do, intervals, repeats, batches, a record.
+
+What is asked here needs no second measurement: a time that was taken without waiting for the device shows in its own
+blocks, or is shorter than the device can calculate.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+
+from analysis.devices import peaks
+from analysis.devices.precisions import TENSOR_UNITS
+from analysis.stats.comparison import MARGIN_RATIO
+from analysis.stats.conditions import conditions
+from analysis.stats.summary import summarise
+from analysis.utilization.step_times import block_means, whole_steps
+from cleaning.facts.targets import kind_of, narrowness
+from cleaning.gates.evidence import Evidence
+from cleaning.gates.finding import Found
+from cleaning.gates.integrity import units_of
+from results.records import Run, Sample, Utilization
+from results.store.layout import key_of
+
+CLOCKS_APART = 0.02
+"""Device events and the host's clock may differ by this much over one block."""
+
+ABOVE_CEILING = 1.25
+"""A ceiling is the best of a few shapes: a whole step may beat it by this much, not by more."""
+
+FAST_ALGORITHM = 4.0
+"""Winograd's F(4 × 4, 3 × 3) needs 36 multiplications where the direct count has 144 (Lavin and Gray 2016,
+arXiv:1509.09308): vector units may seem this much faster than they are. Tensor units have no such algorithm here."""
+
+SLOWER = 0.8
+"""Least share of a smaller batch's items a second that a larger one trains."""
+
+RECORDS = {
+    "h200": 7952.0,
+    "h100 80gb hbm3": 7141.0,
+    "h100 pcie": 4704.0,
+    "a100-sxm4-80gb": 3578.0,
+    "l40s": 2182.0,
+}
+"""Device → images/s of one GPU in the best MLPerf training result for ResNet-50 (v4.0; PCIe and A100: v3.0), fused
+kernels and all: 19.5, 17.5, 15.1, 27.9 and 14.7 % of the dense peak."""
+
+
+def synchronised(evidence: Evidence) -> Iterator[Found]:
+    """Blocks in the order of time, each at least as long as its device work, inside of the cell's window."""
+    for run in evidence.measured:
+        blocks = whole_steps(evidence.samples.get(key_of(run), ()))
+        if blocks:
+            words = _unsynchronised(run, blocks)
+            yield Found(run.cell_id, not words, words)
+
+
+def _unsynchronised(run: Run, blocks: Sequence[Sample]) -> str:
+    for before, after in itertools.pairwise(blocks):
+        ended_s = before.start_s + before.wall_s * (1 - CLOCKS_APART)
+        if after.start_s < ended_s:
+            return f"block {after.index} begins {ended_s - after.start_s:.3g} s before block {before.index} ended"
+    for block in blocks:
+        if block.device_s is not None and block.device_s > block.wall_s * (1 + CLOCKS_APART):
+            return f"block {block.index} took {block.wall_s:.4g} s on the host and {block.device_s:.4g} s on the device"
+    start_s, end_s = run.window_start_s, run.window_end_s
+    total_s = sum(block.wall_s for block in blocks)
+    if start_s is not None and end_s is not None and total_s > (end_s - start_s) * (1 + CLOCKS_APART):
+        return f"{total_s:.4g} s of blocks in a window of {end_s - start_s:.4g} s"
+    return ""
+
+
+def possible_time(evidence: Evidence) -> Iterator[Found]:
+    """The achieved rate of the exact count against the highest clock's peak, and against the ceiling of the sitting."""
+    for run in evidence.measured:
+        rows = [row for row in evidence.fractions(run) if row.method == "exact" and row.achieved_flop_per_s]
+        if not rows:
+            continue
+        rate = rows[0].achieved_flop_per_s or 0.0
+        limits = [("the ceiling measured here", ABOVE_CEILING * peak) for peak in _ceilings(rows)]
+        highest = _highest(evidence, run)
+        if highest is not None:
+            limits.append(("its units at the highest clock", highest))
+        for name, limit in limits:
+            words = f"{rate:.4g} FLOP/s, at most {limit:.4g} by {name}"
+            yield Found(run.cell_id, rate <= limit, "" if rate <= limit else f"{words}: not synchronised?")
+
+
+def _ceilings(rows: Sequence[Utilization]) -> list[float]:
+    return [row.peak_flop_per_s for row in rows if row.denominator == "ceiling" and row.peak_flop_per_s is not None]
+
+
+def _highest(evidence: Evidence, run: Run) -> float | None:
+    """FLOP/s of the cell's fastest unit at the device's highest clock; None for a device without datasheet peak."""
+    sitting = evidence.sitting(run)
+    known = peaks.lookup(sitting.device_name) if sitting is not None else None
+    if known is None or sitting is None:
+        return None
+    clock_hz = sitting.preflight.get("sm_clock_max_hz") or known.boost_hz
+    found = []
+    for unit in units_of(run):
+        value = known.at_clock(unit, float(clock_hz))
+        if value is not None:
+            found.append(value * (1.0 if unit in TENSOR_UNITS else FAST_ALGORITHM))
+    return max(found, default=None)
+
+
+def at_most_one(evidence: Evidence) -> Iterator[Found]:
+    """Each fraction of a peak that is no ceiling: tensor units never pass it, others not without a mark."""
+    for run in evidence.measured:
+        tensor = any(unit in TENSOR_UNITS for unit in units_of(run))
+        for row in evidence.fractions(run):
+            if row.utilization_ratio is None or row.denominator == "ceiling":
+                continue
+            marked = any(mark.startswith("above_one") for mark in row.warnings)
+            holds = row.utilization_ratio <= 1 or (marked and not tensor)
+            words = f"{row.method} by {row.numerator_source} is {row.utilization_ratio:.3g} of {row.denominator}"
+            yield Found(run.cell_id, holds, "" if holds else words)
+
+
+def converged(evidence: Evidence) -> Iterator[Found]:
+    """The interval of the raw blocks, worked out again."""
+    for run in evidence.measured:
+        blocks = whole_steps(evidence.samples.get(key_of(run), ()))
+        if not blocks:
+            continue
+        narrow, words = narrowness(run, blocks)
+        yield Found(run.cell_id, narrow, "" if narrow else words)
+
+
+def repeats(evidence: Evidence) -> Iterator[Found]:
+    """Mean step times of the repeats of a cell, two by two, beside both intervals and what processes differ by."""
+    groups: dict[tuple[str, ...], list[tuple[Run, float, float]]] = {}
+    for run in evidence.measured:
+        if (time := _mean(evidence, run)) is not None:
+            groups.setdefault(conditions(run), []).append((run, *time))
+    for group in groups.values():
+        for (first, a_s, a_half), (run, b_s, b_half) in itertools.combinations(group, 2):
+            apart = abs(math.log(a_s / b_s))
+            allowed = MARGIN_RATIO[kind_of(run)] + math.hypot(a_half, b_half)
+            words = f"{100 * apart:.2g} % from repeat {first.repeat}, at most {100 * allowed:.2g} % by noise"
+            yield Found(run.cell_id, apart <= allowed, "" if apart <= allowed else words)
+
+
+def by_batch(evidence: Evidence) -> Iterator[Found]:
+    """Items a second against those of the next smaller batch of the same cell."""
+    groups: dict[tuple[str, ...], list[tuple[int, float, Run]]] = {}
+    for run in evidence.measured:
+        if (time := _mean(evidence, run)) is not None and run.items_per_step:
+            group = groups.setdefault(conditions(run, "batch_size"), [])
+            group.append((run.batch_size, run.items_per_step / time[0], run))
+    for group in groups.values():
+        group.sort(key=lambda each: each[0])
+        for (small, slow, _), (large, fast, run) in itertools.pairwise(group):
+            if small == large:
+                continue
+            words = f"{fast:.4g} items/s at batch {large}, {slow:.4g} at {small}: is a batch mislabelled?"
+            yield Found(run.cell_id, fast >= SLOWER * slow, "" if fast >= SLOWER * slow else words)
+
+
+def record(evidence: Evidence) -> Iterator[Found]:
+    """Images a second of resnet50 at 224 pixels beside the best that anybody published for one GPU."""
+    for run in evidence.measured:
+        best = RECORDS.get(peaks.normalise(evidence.device_name(run)))
+        time = _mean(evidence, run)
+        if run.model != "resnet50" or best is None or time is None or not run.items_per_step:
+            continue
+        if run.image_size not in (None, 224):
+            continue
+        rate = run.items_per_step / time[0]
+        yield Found(run.cell_id, rate < best, f"{rate:.4g} images/s, the record is {best:.4g}")
+
+
+def losses(evidence: Evidence) -> Iterator[Found]:
+    """The last loss; where it is unknown, whether a warning says that it was not finite."""
+    for run in evidence.measured:
+        if run.first_loss is None:
+            yield Found(run.cell_id, False, "the first loss is unknown")
+        if run.last_loss is not None:
+            yield Found(run.cell_id, math.isfinite(run.last_loss))
+            continue
+        marks = [mark for mark in run.warnings if mark.startswith("loss")]
+        if marks:
+            yield Found(run.cell_id, False, marks[0])
+
+
+def _mean(evidence: Evidence, run: Run) -> tuple[float, float] | None:
+    """Mean step time, s, and half of its interval ÷ it (infinite for a single block)."""
+    blocks = whole_steps(evidence.samples.get(key_of(run), ()))
+    if not blocks:
+        return None
+    summary = summarise(block_means(blocks)[1], [block.steps for block in blocks])
+    return summary.mean, math.inf if summary.half_width_ratio is None else summary.half_width_ratio

@@ -1,0 +1,1 @@
+"""What did a profiler count of each product, once and without gaps?"""

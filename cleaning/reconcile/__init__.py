@@ -1,0 +1,1 @@
+"""Raw rows of a run in, everything derived of it out: do its sources agree?"""

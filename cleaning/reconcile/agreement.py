@@ -1,0 +1,123 @@
+"""Each counter's forward and backward beside our own count of the same batch, with the size of the disagreement.
+
+Model FLOP is compared with model FLOP: a counter's convolutions and matrix products, as far as it tells them apart,
+against ours; its total, whatever it adds to them, stands beside it as a ratio of its own. Counts are exact, so that a
+difference of one is a disagreement. It does not explain a difference; the operators and what is not understood do.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+from analysis.utilization.counter_operators import OPERATORS
+from analysis.utilization.numerators import OWN
+from cleaning.counts.model_operators import by_counter_and_phase, is_model_flop, of_the_model
+from cleaning.profile.clean import traced_flop
+from results.records import Agreement, FlopCount, Operation, Run, identity, to_text
+
+Groups = Mapping[tuple[str, str], Sequence[FlopCount]]
+
+
+def agreement(run: Run, counts: Sequence[FlopCount], table: Sequence[Operation] | None) -> tuple[Agreement, ...]:
+    """One row a counter and phase at the cell's own batch, extrapolated ones marked, failures with their reason.
+
+    counts: this cell's, cleaned, totals among them. table: the operations of the cell's training step, or None.
+
+    `exact_flop` is what our own counter (`flopledger`) counted of the same batch: of the same graph, because all
+    counters run in eval mode. Where there is none it is the operation table, summed over its phase forward (the loss
+    left out) or backward. The two differ where training runs more than evaluation does: auxiliary heads of googlenet
+    and inception_v3; the row of our own counter says so. None where there is neither. Raises ValueError where the table
+    lacks what a formula needs.
+    """
+    groups = by_counter_and_phase(run, counts)
+    exact = {phase: _exact(run, phase, groups, table) for _, phase in groups}
+    rows = []
+    for (counter, phase), found in groups.items():
+        notes = _of_the_table(exact[phase], _traced(table, phase)) if counter == OWN else ""
+        rows.append(_row(run, counter, phase, found, exact[phase], notes))
+    return tuple(rows)
+
+
+def _exact(run: Run, phase: str, groups: Groups, table: Sequence[Operation] | None) -> int | None:
+    """Our own model FLOP of one phase at the cell's batch."""
+    own = _model_flop(OWN, _here(run, groups.get((OWN, phase), ())))
+    return _traced(table, phase) if own is None else own
+
+
+def _traced(table: Sequence[Operation] | None, phase: str) -> int | None:
+    return None if table is None else traced_flop(table, (phase,))
+
+
+def _here(run: Run, counts: Sequence[FlopCount]) -> list[FlopCount]:
+    return [count for count in of_the_model(counts) if count.batch_size == run.batch_size]
+
+
+def _model_flop(counter: str, here: Sequence[FlopCount]) -> int | None:
+    """The sum of a counter's convolutions and matrix products; None if it does not tell them or one is broken.
+
+    A counter that counted and found none gives 0: that is what it says, right or wrong.
+    """
+    products = [count for count in here if is_model_flop(count)]
+    counted = products or [count for count in here if not count.operator]
+    if counter not in OPERATORS or not counted or any(count.status != "ok" for count in counted):
+        return None
+    values = [count.flop for count in products]
+    known = [value for value in values if value is not None]
+    return sum(known) if len(known) == len(values) else None
+
+
+def _row(
+    run: Run, counter: str, phase: str, found: Sequence[FlopCount], exact_flop: int | None, notes: str
+) -> Agreement:
+    here = _here(run, found)
+    totals = [count for count in here if not count.operator]
+    total = totals[0] if len(totals) == 1 else _without_total(run, counter, phase, found, len(totals))
+    model_flop = _model_flop(counter, here)
+    broken = next((count for count in (total, *here) if count.status != "ok"), total)
+    known = total if total.status == "ok" else dataclasses.replace(total, native_value=None, native_unit="", flop=None)
+    return Agreement(
+        **identity(run, Agreement),
+        counter=counter,
+        phase=phase,
+        native_value=known.native_value,
+        native_unit=known.native_unit,
+        total_flop=known.flop,
+        model_flop=model_flop,
+        exact_flop=exact_flop,
+        difference_flop=None if model_flop is None or exact_flop is None else model_flop - exact_flop,
+        ratio=_ratio(model_flop, exact_flop),
+        total_ratio=_ratio(known.flop, exact_flop),
+        extrapolated=total.extrapolated,
+        not_understood=total.not_understood,
+        status=broken.status,
+        reason="; ".join(filter(None, (broken.reason, notes, _unknowns(run, counter, phase, exact_flop)))),
+    )
+
+
+def _without_total(run: Run, counter: str, phase: str, found: Sequence[FlopCount], totals: int) -> FlopCount:
+    """A stand-in where the counter has no row, or several, for the whole model at this batch."""
+    sizes = sorted({count.batch_size for count in of_the_model(found)})
+    reason = f"expected one total at a batch of {run.batch_size}, found {totals}; there are rows at {to_text(sizes)}"
+    status = "invalid" if totals else "unavailable"
+    return FlopCount(
+        counter=counter, workload=run.model, batch_size=run.batch_size, phase=phase, status=status, reason=reason
+    )
+
+
+def _ratio(value: int | None, exact_flop: int | None) -> float | None:
+    return None if value is None or not exact_flop else value / exact_flop
+
+
+def _unknowns(run: Run, counter: str, phase: str, exact_flop: int | None) -> str:
+    """Why a row lacks what others have, in words."""
+    apart = "" if counter in OPERATORS else f"note: {counter} does not tell convolutions and matrix products apart"
+    missing = "" if exact_flop is not None else f"note: no count of our own of {phase} at a batch of {run.batch_size}"
+    return "; ".join(filter(None, (apart, missing)))
+
+
+def _of_the_table(own_flop: int | None, traced_flop: int | None) -> str:
+    """What our own counter's row says where the traced training step has another number."""
+    if own_flop is None or traced_flop is None or own_flop == traced_flop:
+        return ""
+    return f"note: the step in training mode has {traced_flop - own_flop:+d} FLOP (auxiliary heads)"

@@ -1,0 +1,263 @@
+"""FLOP of the backward pass ÷ FLOP of the forward pass: by model, kind, module and operation, and from every source.
+
+The rule of thumb is 2. It is exact for every product but the network's first, whose input needs no gradient, so that a
+model has 2 - (share of its first product), which stands beside each model's ratio. From a profile: as found and as
+cleaned, for one sample, one batch and an epoch. From our own trace: all kinds, products by model FLOP and the rest by
+other FLOP. From the counters that have a backward pass: their totals, in whatever they count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from analysis.operators import registry as kinds
+from analysis.utilization.numerators import OWN, PROFILER
+from analysis.utilization.work_times import epoch_parts
+from cleaning.counts.sums import known_sum, whole_sum
+from cleaning.profile.clean import why_unprofiled
+from cleaning.profile.instances import FORWARD, STEP
+from results.records import WHOLE, CleanedOperation, FlopCount, Operation, Ratio, Run, identity
+
+LEVELS = ("model", "kind", "module", "operation")
+STATES = ("found", "cleaned")
+
+Key = tuple[str, str]
+"""(level, name)."""
+
+
+@dataclass
+class Sides:
+    """The counts of one key, forward and backward; None: one of them is unknown."""
+
+    forward: list[int | None] = field(default_factory=list)
+    backward: list[int | None] = field(default_factory=list)
+
+
+Table = dict[Key, Sides]
+
+
+@dataclass(frozen=True)
+class Closed:
+    """The exact ratio of a model: 2 - first ÷ forward, or why that is not its ratio."""
+
+    ratio: float | None
+    reason: str = ""
+
+
+def ratios(
+    run: Run,
+    operations: Sequence[CleanedOperation],
+    table: Sequence[Operation] | None,
+    counts: Sequence[FlopCount],
+) -> tuple[Ratio, ...]:
+    """All ratios of a run. operations: of its cleaned profile; table: its own trace; counts: of its counters."""
+    rows = [*_of_profile(run, operations, PROFILER), *_of_table(run, table or ()), *_of_counters(run, counts)]
+    return _all_beside(rows, table)
+
+
+def profile_ratios(
+    run: Run, operations: Sequence[CleanedOperation], table: Sequence[Operation] | None, source: str
+) -> tuple[Ratio, ...]:
+    """The ratios of one source's profile alone. operations: of this source; table: the run's own trace."""
+    return _all_beside(_of_profile(run, operations, source), table)
+
+
+def _all_beside(rows: Iterable[Ratio], table: Sequence[Operation] | None) -> tuple[Ratio, ...]:
+    closed = closed_form(table) if table else Closed(None, "no trace of this cell: no exact ratio")
+    return tuple(_beside(row, closed) for row in rows)
+
+
+def closed_form(table: Sequence[Operation]) -> Closed:
+    """2 - (FLOP of the first product) ÷ (FLOP of the forward pass), from the forward pass of a trace alone.
+
+    It holds where one product takes the network's input and every other one is asked for both gradients. The trace's
+    own backward pass is only asked whether that is so, product by product.
+    """
+    costs = {operation.index: int(kinds.cost(operation).model_flop) for operation in table}
+    products = [o for o in table if o.phase in FORWARD and costs[o.index]]
+    if not products:
+        return Closed(None, "no product in the forward pass of the trace")
+    backward: dict[int | None, int] = {}
+    for operation in table:
+        if operation.phase == "backward":
+            backward[operation.forward_index] = backward.get(operation.forward_index, 0) + costs[operation.index]
+    first = min(products, key=lambda operation: operation.index)
+    odd = [o for o in products if backward.get(o.index, 0) != costs[o.index] * (1 if o is first else 2)]
+    unlinked = sum(flop for index, flop in backward.items() if index not in {o.index for o in products})
+    if odd or unlinked:
+        return Closed(None, _why_not(odd, first, backward, costs, unlinked))
+    return Closed(2 - costs[first.index] / sum(costs[o.index] for o in products))
+
+
+def _why_not(
+    odd: Sequence[Operation],
+    first: Operation,
+    backward: Mapping[int | None, int],
+    costs: Mapping[int, int],
+    unlinked: int,
+) -> str:
+    """Where 2 - first ÷ forward does not apply, product by product (three of them named)."""
+    said = []
+    for operation in odd[:3]:
+        times = backward.get(operation.index, 0) / costs[operation.index]
+        said.append(f"{operation.name} {operation.module} has {times:.4g}, not {1 if operation is first else 2}")
+    more = [f"{len(odd) - 3} more"] if len(odd) > 3 else []
+    loose = [f"{unlinked} FLOP of backward belong to no product of forward"] if unlinked else []
+    return "2 - first ÷ forward does not apply: " + "; ".join([*said, *more, *loose])
+
+
+# --- from a profile --------------------------------------------------------------------------------------------------
+
+
+def _of_profile(run: Run, operations: Sequence[CleanedOperation], source: str) -> Iterator[Ratio]:
+    for work in ("one", "batch", "epoch"):
+        parts = {work: 1} if work != "epoch" else epoch_parts(run)
+        if work not in run.methods and (work == "epoch" or work not in run.profiled):
+            continue
+        missing = [f"{part}: {why_unprofiled(run, part)}" for part in parts if part not in run.profiled]
+        blank = _blank(run, operations[0].source if operations else source, work)
+        if missing:
+            broken = replace(blank, status="unavailable", reason="; ".join(missing), level="model")
+            yield from (replace(broken, state=state) for state in STATES)
+            continue
+        for state in STATES:
+            yield from _rows(replace(blank, state=state), _profile_sides(operations, parts, state))
+
+
+def _profile_sides(operations: Sequence[CleanedOperation], parts: Mapping[str, int], state: str) -> Table:
+    forward = {(row.work, row.index): row for row in operations if row.phase in FORWARD}
+    table: Table = {}
+    for row in operations:
+        if row.work not in parts or row.phase not in STEP:
+            continue
+        flop = row.found_flop if state == "found" else row.cleaned_flop
+        flop = None if flop is None else flop * parts[row.work]
+        of = row if row.phase in FORWARD or row.forward_index is None else forward.get((row.work, row.forward_index))
+        owner = of or row
+        names = {"model": "", "kind": owner.kind, "module": row.module or owner.module, "operation": owner.name}
+        _add(table, names, row.phase in FORWARD, flop)
+    return table
+
+
+# --- from our own trace ----------------------------------------------------------------------------------------------
+
+
+def _of_table(run: Run, table: Sequence[Operation]) -> Iterator[Ratio]:
+    if not table:
+        return
+    by_index = {operation.index: operation for operation in table if operation.phase in FORWARD}
+    sides: Table = {}
+    for operation in table:
+        if operation.phase not in STEP:
+            continue
+        cost = kinds.cost(operation)
+        owner = by_index.get(_linked(operation), operation) if operation.phase == "backward" else operation
+        if cost.model_flop and owner.kind not in kinds.PRODUCTS:
+            owner = operation
+        product = owner.kind in kinds.PRODUCTS
+        flop = int(cost.model_flop if product else cost.other_flop)
+        if not flop:
+            continue
+        names = {"kind": owner.kind, "operation": owner.name}
+        if product:
+            names |= {"model": "", "module": operation.module or owner.module}
+        _add(sides, names, operation.phase in FORWARD, flop)
+    yield from _rows(replace(_blank(run, OWN, ""), state="cleaned"), sides)
+
+
+def _linked(operation: Operation) -> int:
+    return -1 if operation.forward_index is None else operation.forward_index
+
+
+# --- from counters ---------------------------------------------------------------------------------------------------
+
+
+def _of_counters(run: Run, counts: Sequence[FlopCount]) -> Iterator[Ratio]:
+    here = [count for count in counts if (count.cell_id, count.attempt) == (run.cell_id, run.attempt)]
+    totals = [count for count in here if (count.scope, count.operator) == (WHOLE, "")]
+    for counter in dict.fromkeys(count.counter for count in totals):
+        mine = [count for count in totals if count.counter == counter]
+        passes = {phase: _nearest(run, [c for c in mine if c.phase == phase]) for phase in ("forward", "backward")}
+        forward, backward = passes["forward"], passes["backward"]
+        if backward is None or forward is None:
+            continue
+        blank = replace(_blank(run, counter, ""), state="found", level="model")
+        broken = [count for count in (forward, backward) if count.status != "ok" or count.flop is None]
+        if forward.batch_size != backward.batch_size:
+            yield replace(blank, status="unavailable", reason="forward and backward are of different batches")
+        elif broken:
+            yield replace(blank, status="unavailable", reason=broken[0].reason or broken[0].status)
+        else:
+            yield _divided(blank, forward.flop, backward.flop)
+
+
+def _nearest(run: Run, counts: Sequence[FlopCount]) -> FlopCount | None:
+    """The count of the run's own batch, else of the largest."""
+    return max(counts, key=lambda count: (count.batch_size == run.batch_size, count.batch_size), default=None)
+
+
+# --- rows ------------------------------------------------------------------------------------------------------------
+
+
+def _add(table: Table, names: Mapping[str, str], is_forward: bool, flop: int | None) -> None:
+    for level, name in names.items():
+        sides = table.setdefault((level, name), Sides())
+        (sides.forward if is_forward else sides.backward).append(flop)
+
+
+def _rows(blank: Ratio, table: Table) -> Iterator[Ratio]:
+    """A row a key, in the order of LEVELS and of first appearance. A side with a call without a count has no total."""
+    for level, name in sorted(table, key=lambda key: LEVELS.index(key[0])):
+        sides = table[level, name]
+        forward, backward = (whole_sum(counts) if counts else None for counts in (sides.forward, sides.backward))
+        row = replace(
+            blank,
+            level=level,
+            name=name,
+            forward_at_least_flop=(known_sum(sides.forward) or 0) if sides.forward else None,
+            backward_at_least_flop=(known_sum(sides.backward) or 0) if sides.backward else None,
+            unknown_calls=[*sides.forward, *sides.backward].count(None),
+        )
+        yield _divided(row, forward, backward, sides)
+
+
+def _divided(row: Ratio, forward: int | None, backward: int | None, sides: Sides | None = None) -> Ratio:
+    """The row with its quotient, or with why there is none; what is missing in a number is said beside it."""
+    gaps = _gaps(sides or Sides([forward], [backward]))
+    row = replace(row, forward_flop=forward, backward_flop=backward, reason=gaps)
+    if forward and backward is not None:
+        return replace(row, ratio=backward / forward)
+    nothing = [] if forward != 0 else ["0 FLOP in forward"]
+    return replace(row, status="unavailable", reason="; ".join([*nothing, *([row.reason] if row.reason else [])]))
+
+
+def _gaps(sides: Sides) -> str:
+    """Where a sum is of fewer calls than there are, or of none."""
+    said = []
+    for phase, counts in (("forward", sides.forward), ("backward", sides.backward)):
+        missing = sum(count is None for count in counts)
+        if not counts:
+            said.append(f"nothing of it in {phase}")
+        elif missing:
+            said.append(f"{missing} of {len(counts)} calls have no count in {phase}")
+    return "; ".join(said)
+
+
+def _blank(run: Run, source: str, work: str) -> Ratio:
+    return Ratio(
+        **identity(run, Ratio),
+        source=source,
+        work=work,
+        state="",
+        level="",
+        name="",
+    )
+
+
+def _beside(row: Ratio, closed: Closed) -> Ratio:
+    """A model's ratio beside its exact value, or why it has none."""
+    if row.level != "model":
+        return row
+    reason = "; ".join(word for word in (row.reason, closed.reason) if word)
+    return replace(row, exact_ratio=closed.ratio, reason=reason)

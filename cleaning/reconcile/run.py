@@ -1,0 +1,399 @@
+"""From the raw rows of a run to everything that is told of it: cleaned records, utilization, times, one view a cell.
+
+Pure: no file is written here, and nothing is measured again. Each cell is told by its last committed attempt. Operation
+tables are large: one is read for all cells of its trace and dropped before the next; of a profile only its cleaned
+products stay, and of the recordings of its works. A table, a profile or a recording that cannot be read is a reason in
+the rows that needed it and a problem of the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from analysis.utilization import ceiling_doubts, post2021
+from analysis.utilization.denominators import Denominator, datasheet, denominators
+from analysis.utilization.numerators import (
+    PROFILED_METHODS,
+    Counted,
+    Numerator,
+    count_table,
+    exact,
+    profiled,
+    theory,
+    theory_as_published,
+)
+from analysis.utilization.step_times import step_times
+from analysis.utilization.utilization import Measurement, measurement, rows
+from analysis.utilization.work_times import works_of
+from cleaning.counts.pipeline import Cleaned, clean
+from cleaning.counts.typed_rows import records
+from cleaning.profile.clean import clean_profile, profile_counts, why_unprofiled
+from cleaning.reconcile.agreement import agreement
+from cleaning.reconcile.backward_ratio import profile_ratios, ratios
+from cleaning.reconcile.batch_law import batch_laws
+from results.errors import Inconsistent, Unavailable
+from results.records import (
+    MEASURED,
+    WORKS,
+    Agreement,
+    BatchLaw,
+    CleanedOperation,
+    CleaningLog,
+    FlopCount,
+    Operation,
+    ProfileCount,
+    ProfiledOperation,
+    Ratio,
+    Record,
+    Run,
+    Sample,
+    Sitting,
+    StepTime,
+    Telemetry,
+    Utilization,
+    WorkTime,
+)
+from results.store.layout import Key, key_of, profile_file, recording_file
+from results.store.store import RunData
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+R = TypeVar("R", bound=Record)
+ReadOperations = Callable[[str], Sequence[Operation]]
+ReadProfile = Callable[[str, int], Sequence[ProfiledOperation]]
+ReadRecording = Callable[[str], "tuple[pd.DataFrame, pd.DataFrame]"]
+"""The path of a recording within the run → its calls and kernels, attributed, of its last step."""
+
+HEADLINES = ("datasheet", "user", "ceiling")
+"""The first of these that is known is what a person is told first."""
+
+METHODS = ("exact", "batch", "epoch", "theory", "one")
+"""The first of these that could count is the numerator a person is told first."""
+
+_FAULTS = (Inconsistent, Unavailable, ValueError)
+"""What stops one analysis of one cell and becomes a problem of the run."""
+
+
+@dataclass(frozen=True)
+class View:
+    """One cell: its row, its fractions, and what its operation table holds (None: no table)."""
+
+    run: Run
+    fractions: tuple[Utilization, ...]
+    counted: Counted | None = None
+
+    @property
+    def measured(self) -> bool:
+        return self.run.status in MEASURED
+
+    @property
+    def headline(self) -> Utilization | None:
+        """The fraction told first: the best numerator over the first known denominator; None without a ratio."""
+        found = (self.fraction(method, denominator) for method in METHODS for denominator in HEADLINES)
+        return next((fraction for fraction in found if fraction is not None), None)
+
+    @property
+    def timed(self) -> Utilization | None:
+        """Any row of the cell that has a time, the best numerator's, with an achieved rate where there is one."""
+        timed = sorted((row for row in self.fractions if row.time_s is not None), key=_place)
+        return next((row for row in timed if row.achieved_flop_per_s is not None), timed[0] if timed else None)
+
+    @property
+    def step(self) -> Utilization | None:
+        """Any row whose time is that of one step of the cell, not of one sample or an epoch."""
+        rows = (row for row in self.fractions if row.method not in ("one", "epoch") and row.time_s is not None)
+        return next(rows, None)
+
+    def fraction(self, method: str, denominator: str) -> Utilization | None:
+        """The row of this method and denominator, if it has a ratio."""
+        for row in self.fractions:
+            if (row.method, row.denominator) == (method, denominator) and row.utilization_ratio is not None:
+                return row
+        return None
+
+
+@dataclass(frozen=True)
+class Built:
+    """Everything derived from one run directory. problems: what was wrong with its files, a line each."""
+
+    cleaned: Cleaned
+    utilization: tuple[Utilization, ...]
+    step_times: tuple[StepTime, ...]
+    views: tuple[View, ...]
+    sittings: tuple[Sitting, ...]
+    problems: tuple[str, ...] = ()
+    work_times: tuple[WorkTime, ...] = ()
+    cleaned_operations: tuple[CleanedOperation, ...] = ()
+    profile_counts: tuple[ProfileCount, ...] = ()
+    ratios: tuple[Ratio, ...] = ()
+    agreement: tuple[Agreement, ...] = ()
+    batch_laws: tuple[BatchLaw, ...] = ()
+    post2021: tuple[Utilization, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Cell:
+    """What is derived from one cell."""
+
+    view: View
+    step_times: tuple[StepTime, ...]
+    work_times: tuple[WorkTime, ...]
+    cleaned_operations: tuple[CleanedOperation, ...]
+    profile_counts: tuple[ProfileCount, ...]
+    ratios: tuple[Ratio, ...]
+    agreement: tuple[Agreement, ...]
+    batch_laws: tuple[BatchLaw, ...]
+    post2021: tuple[Utilization, ...]
+    log: tuple[CleaningLog, ...]
+
+
+@dataclass(frozen=True)
+class _Profile:
+    """The cleaned products of a cell's profile, their sums, and what cleaning changed.
+
+    ratios: of recordings; those of torch.profiler's own numbers need more than the profile.
+    """
+
+    operations: tuple[CleanedOperation, ...] = ()
+    counts: tuple[ProfileCount, ...] = ()
+    log: tuple[CleaningLog, ...] = ()
+    ratios: tuple[Ratio, ...] = ()
+
+
+class _Raw:
+    """The raw rows of a run by cell, how to read what is large, and the problems met on the way."""
+
+    def __init__(
+        self, data: RunData, cleaned: Cleaned, read_profile: ReadProfile, read_recording: ReadRecording | None
+    ) -> None:
+        self.data = data
+        self.read_profile = read_profile
+        self.read_recording = read_recording
+        self.samples = _by_cell(records(data.samples, Sample))
+        self.telemetry = _by_cell(records(data.telemetry, Telemetry))
+        self.counts = _by_cell(cleaned.flop_counts)
+        self.left_out = _by_cell(cleaned.dropped_counts)
+        self.problems: list[str] = []
+
+    def check_whole(self, file: str) -> None:
+        """Raises Inconsistent for a file that is not what its attempt committed."""
+        if file in self.data.damaged:
+            raise Inconsistent(f"{file} is not what was committed")
+
+    def rows_or_problem(self, what: str, run: Run, derive: Callable[[], Iterable[R]]) -> tuple[R, ...]:
+        """What one analysis of one cell gives; nothing and a problem if its data contradict each other."""
+        try:
+            return tuple(derive())
+        except _FAULTS as fault:
+            self.problems.append(f"{what} of cell {run.cell_id}: {fault}")
+            return ()
+
+
+def build(
+    data: RunData,
+    read_operations: ReadOperations,
+    read_profile: ReadProfile,
+    read_recording: ReadRecording | None = None,
+) -> Built:
+    """Cleans the raw rows and divides.
+
+    read_operations: trace id → operation table; read_profile: cell id, attempt → recorded calls; read_recording: None
+    leaves recordings out. All may raise ValueError or Inconsistent, which become reasons in rows.
+    """
+    cleaned = clean(data)
+    raw = _Raw(data, cleaned, read_profile, read_recording)
+    cells: dict[Key, _Cell] = {}
+    for trace_id, runs in _by_trace(data.runs).items():
+        table = _table(trace_id, read_operations, raw)
+        counted = table if isinstance(table, str) else count_table(table)
+        cells |= {key_of(run): _cell(run, raw, None if isinstance(table, str) else table, counted) for run in runs}
+        del table  # before the next one is read
+    return _joined(data, cleaned, [cells[key_of(run)] for run in data.runs], raw.problems)
+
+
+def _joined(data: RunData, cleaned: Cleaned, cells: Sequence[_Cell], problems: Sequence[str]) -> Built:
+    """The cells of a run, in their order, as one."""
+
+    def rows_of(name: str) -> tuple[Any, ...]:
+        return tuple(row for cell in cells for row in getattr(cell, name))
+
+    runs = {key_of(run): run for run in data.runs}
+    divided = [row for cell in cells for row in cell.view.fractions]
+    fractions = _by_cell(ceiling_doubts.marked(divided, runs, data.ceilings, data.sittings))
+    cells = [
+        replace(cell, view=replace(cell.view, fractions=tuple(fractions.get(key_of(cell.view.run), ()))))
+        for cell in cells
+    ]
+
+    return Built(
+        cleaned=replace(cleaned, log=cleaned.log + rows_of("log")),
+        utilization=tuple(row for cell in cells for row in cell.view.fractions),
+        step_times=rows_of("step_times"),
+        views=tuple(cell.view for cell in cells),
+        sittings=tuple(data.sittings),
+        problems=(*data.problems, *problems),
+        work_times=rows_of("work_times"),
+        cleaned_operations=rows_of("cleaned_operations"),
+        profile_counts=rows_of("profile_counts"),
+        ratios=rows_of("ratios"),
+        agreement=rows_of("agreement"),
+        batch_laws=rows_of("batch_laws"),
+        post2021=rows_of("post2021"),
+    )
+
+
+def _by_cell(rows: Iterable[R]) -> dict[Key, list[R]]:
+    cells: dict[Key, list[R]] = {}
+    for row in rows:
+        cells.setdefault(key_of(row), []).append(row)
+    return cells
+
+
+def _by_trace(runs: Iterable[Run]) -> dict[str, list[Run]]:
+    traces: dict[str, list[Run]] = {}
+    for run in runs:
+        traces.setdefault(run.trace_id, []).append(run)
+    return traces
+
+
+def _table(trace_id: str, read: ReadOperations, raw: _Raw) -> Sequence[Operation] | str:
+    """One operation table, or why there is none."""
+    if not trace_id:
+        return "no operation table was recorded for this cell"
+    try:
+        table = read(trace_id)
+        why = "" if table else f"operation table {trace_id} is empty"
+    except (Inconsistent, ValueError) as fault:
+        why = f"operation table {trace_id}: {fault}"
+    if not why:
+        return table
+    raw.problems.append(why)
+    return why
+
+
+def _cell(run: Run, raw: _Raw, table: Sequence[Operation] | None, counted: Counted | str) -> _Cell:
+    """Everything of one cell, while its operation table is at hand."""
+    key = key_of(run)
+    samples, counts, left_out = raw.samples.get(key, []), raw.counts.get(key, []), raw.left_out.get(key, [])
+    measured = measurement(run, samples, raw.telemetry.get(key, []))
+    profile, recorded = _profile(run, raw, table), _recorded(run, raw, table)
+    found = _numerators(run, counts, counted, (profile, recorded))
+    fractions = _fractions(measured, found, raw.data)
+    return _Cell(
+        view=View(run, fractions, None if isinstance(counted, str) else counted),
+        step_times=tuple(step_times(run, samples)),
+        work_times=tuple(measured.works.values()),
+        cleaned_operations=profile.operations + recorded.operations,
+        profile_counts=profile.counts + recorded.counts,
+        ratios=raw.rows_or_problem("ratios", run, lambda: ratios(run, profile.operations, table, counts))
+        + recorded.ratios,
+        agreement=raw.rows_or_problem("agreement", run, lambda: agreement(run, counts, table)),
+        batch_laws=raw.rows_or_problem("batch law", run, lambda: batch_laws(run, (*counts, *left_out))),
+        post2021=tuple(post2021.rows(measured, found, _denominators(run, measured.clock_hz, raw.data))),
+        log=profile.log + recorded.log,
+    )
+
+
+def _profile(run: Run, raw: _Raw, table: Sequence[Operation] | None) -> _Profile:
+    """A cell's profile, cleaned; where it is damaged or absent, its counts are rows with the reason."""
+    try:
+        raw.check_whole(profile_file(run.cell_id, run.attempt))
+        calls = raw.read_profile(run.cell_id, run.attempt) if run.profiled else ()
+        clean = clean_profile(run, calls)
+        return _Profile(tuple(clean.operations), profile_counts(run, clean.operations, table), tuple(clean.log))
+    except _FAULTS as fault:
+        why = f"profile of cell {run.cell_id}: {fault}"
+        raw.problems.append(why)
+        lost = replace(run, profiled=(), unprofiled=dict.fromkeys(WORKS, why))
+        asked = works_of(run)
+        return _Profile(counts=tuple(count for count in profile_counts(lost, (), None) if count.work in asked))
+
+
+def _recorded(run: Run, raw: _Raw, table: Sequence[Operation] | None) -> _Profile:
+    """What the recordings of a cell's works hold, cleaned; one that is damaged or absent is a reason in its counts."""
+    if not run.profile or raw.read_recording is None:
+        return _Profile()
+    from cleaning.trace.work_recordings import clean_recording  # with pandas, which other runs do without
+
+    operations: list[CleanedOperation] = []
+    log: list[CleaningLog] = []
+    lost: dict[str, str] = {}
+    outside: dict[str, float | None] = {}
+    works = [work for work in WORKS if work != "epoch" and (work in run.profiled or work in run.unprofiled)]
+    for work in works:
+        file = recording_file(run.cell_id, run.attempt, work, run.profile)
+        if file not in run.committed:
+            why = why_unprofiled(run, work) or run.unprofiled.get(f"{run.profile} {work}")
+            lost[work] = str(why or f"no {run.profile} recording of it was kept")
+            continue
+        try:
+            raw.check_whole(file)
+            cleaned = clean_recording(run, work, *raw.read_recording(file), run.profile)
+        except _FAULTS as fault:
+            lost[work] = f"recording of {work}: {fault}"
+            raw.problems.append(f"recording of {work} of cell {run.cell_id}: {fault}")
+            continue
+        operations.extend(cleaned.operations)
+        log.extend(cleaned.log)
+        outside[work] = cleaned.outside_time_ratio
+    seen = replace(run, profiled=tuple(work for work in works if work not in lost), unprofiled=lost)
+    rows = tuple(operations)
+    return _Profile(
+        rows,
+        profile_counts(seen, rows, table, run.profile, outside),
+        tuple(log),
+        raw.rows_or_problem("ratios", run, lambda: profile_ratios(seen, rows, table, run.profile)),
+    )
+
+
+def _numerators(
+    run: Run, counts: Sequence[FlopCount], counted: Counted | str, profiles: Sequence[_Profile]
+) -> list[Numerator]:
+    """One for each method of the cell; of theory one for each counter, of a profiled method one for each source."""
+    found = []
+    if "exact" in run.methods:
+        found.append(
+            Numerator("exact", "flopledger", reason=counted) if isinstance(counted, str) else exact(counted, run)
+        )
+    if "theory" in run.methods:
+        found += [theory(counts, run, counter) for counter in run.counters]
+        if "fvcore" in run.counters:
+            found.append(theory_as_published(counts, run))
+    sums = [count for profile in profiles for count in profile.counts]
+    products = [operation for profile in profiles for operation in profile.operations]
+    for method in (method for method in PROFILED_METHODS if method in run.methods):
+        found += profiled(method, sums, products, run)
+    return found
+
+
+def _fractions(measured: Measurement, found: Iterable[Numerator], data: RunData) -> tuple[Utilization, ...]:
+    """Every numerator over every denominator; one sample was timed at a clock of its own."""
+    under = _denominators(measured.run, measured.clock_hz, data)
+    of_one = _denominators(measured.run, measured.one_clock_hz, data)
+    return tuple(row for over in found for row in rows(measured, [over], of_one if over.method == "one" else under))
+
+
+def _denominators(run: Run, clock_hz: float | None, data: RunData) -> tuple[Denominator, ...]:
+    sitting = next((sitting for sitting in data.sittings if sitting.sitting == run.sitting), None)
+    name = sitting.device_name if sitting else ""
+    sheet = datasheet(name, run.device, _multiprocessors(sitting))
+    return denominators(run, sheet, clock_hz, data.ceilings, _peak_tflops(data.manifest.options))
+
+
+def _multiprocessors(sitting: Sitting | None) -> int | None:
+    count = sitting.environment.get("multiprocessors") if sitting else None
+    return count if isinstance(count, int) else None
+
+
+def _peak_tflops(options: Mapping[str, Any]) -> float | None:
+    """What the user passed as --peak-tflops, in 10^12 FLOP/s."""
+    value = options.get("peak_tflops")
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+
+def _place(row: Utilization) -> int:
+    """How early a person is told of this row's method."""
+    return METHODS.index(row.method) if row.method in METHODS else len(METHODS)

@@ -1,0 +1,1 @@
+"""What did a recording count of each kernel, once and without gaps?"""

@@ -1,0 +1,228 @@
+"""How much each product of a recording must count: units, and the FLOP of one, by whatever the recording holds.
+
+In this order: the sizes and settings of the call itself; for a convolution whose settings were not recorded, its
+witnesses (`witnesses.py`), which `analysis/trace/conv_inference.py` holds against each other; the products inside
+it; for a gradient the forward call. A gradient counts once for each of input and weight that was asked for: by the
+output_mask, by the calls inside, else by both, but for the first product of a forward pass, whose input is data.
+
+Each call is judged by itself: two calls of equal operands need not be equal, since what was not recorded of them may
+differ. Where products inside have counts of their own, by recorded sizes, nothing inferred stands against them: what
+does not agree has no count. Where nothing gives a count, the reason is kept.
+
+Not claimed: that a gradient which was asked for is told where neither mask nor calls tell it (frozen weights).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from analysis.trace.conv_inference import (
+    forward_flop,
+    gradient_flop,
+    gradients_asked,
+    is_readable,
+    is_transposed,
+    window,
+)
+from analysis.trace.kernel_names import fft_tiles
+from analysis.trace.operations import kind_of_call, product_flop, to_operation
+from cleaning.counts.sums import known_sum
+from cleaning.trace.frames import Calls
+from cleaning.trace.witnesses import Outputs
+from results.errors import Unavailable
+from results.records import ProfiledOperation
+
+BOTH = 2
+"""Gradients of a product: of its input and of its weight."""
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """What a product must count, and what decides how many kernels it takes. `why`: why there is no count.
+
+    assumed: the recording does not say which gradients were asked for; both are counted, of the first layer one.
+    """
+
+    units: int | None = None
+    unit_flop: int | None = None
+    groups: int = 1
+    tiles: int = 0
+    why: str = ""
+    assumed: bool = False
+
+
+class Sizing:
+    """The sizes of a recording's products, each worked out once."""
+
+    def __init__(self, calls: Calls, forward_of: Mapping[int, int], first: frozenset[int]) -> None:
+        """forward_of: gradient's position → forward product's. first: positions of products whose input is data."""
+        self._calls = calls
+        self._forward_of = forward_of
+        self._outputs = Outputs(calls, forward_of, first)
+        self._first = first
+        self._sizes: dict[int, Size] = {}
+        self._assumed: set[int] = set()
+        self._own: dict[object, int | str] = {}  # what a call holds → FLOP, or why there are none
+
+    def size(self, at: int) -> Size:
+        """What the product at a position must count."""
+        if at not in self._sizes:
+            size = self._size(at)
+            self._sizes[at] = replace(size, assumed=at in self._assumed and size.unit_flop is not None)
+        return self._sizes[at]
+
+    def flop_of(self, at: int) -> int | None:
+        """What one call's own sizes give; None if nothing."""
+        flop = self._own_flop(self._calls.call(at))
+        return flop if isinstance(flop, int) else None
+
+    def _own_flop(self, call: ProfiledOperation) -> int | str:
+        """FLOP by a call's own sizes and settings, or why there are none. Calls that hold the same are equal in it."""
+        key = (call.name, call.input_shapes, call.input_dtypes, repr(call.concrete_inputs))  # (1,) == (True,)
+        if key not in self._own:
+            try:
+                self._own[key] = product_flop(call)
+            except Unavailable as fault:
+                self._own[key] = str(fault)
+        return self._own[key]
+
+    def _size(self, at: int) -> Size:
+        call, forward = self._calls.call(at), self._forward_of.get(at)
+        try:
+            units, flop = self._by_sizes(at, call)
+        except Unavailable as fault:
+            return self._of_forward(at, call, forward, str(fault))
+        groups, tiles = _kernels_taken(call, self._inside(at))
+        return Size(units, flop, groups, tiles)
+
+    def _of_forward(self, at: int, call: ProfiledOperation, forward: int | None, why: str) -> Size:
+        """A gradient's size by its forward call's, unless products inside have other counts. why: none itself."""
+        if forward is None:
+            return Size(why=why)
+        partner = self.size(forward)
+        if partner.unit_flop is None:
+            return replace(partner, units=None, why=why)
+        if self._least_inside(at) not in (0, partner.unit_flop, BOTH * partner.unit_flop):
+            return Size(why=f"{call.name}: the products inside do not agree with its forward call")
+        try:
+            return replace(partner, units=self._units(at, call))
+        except Unavailable as fault:
+            return Size(why=str(fault))
+
+    def _by_sizes(self, at: int, call: ProfiledOperation) -> tuple[int, int]:
+        """(units, FLOP of one). Raises Unavailable."""
+        flop = self._own_flop(call)
+        if isinstance(flop, str):
+            units, flop = self._without_settings(at, call, flop)
+            if self._least_inside(at) > units * flop:
+                raise Unavailable(f"{call.name}: the products inside are more than what was inferred of it")
+            return units, flop
+        asked = _asked(call)
+        return (asked, flop // asked) if asked else (1 if asked is None else 0, flop)
+
+    def _without_settings(self, at: int, call: ProfiledOperation, why: str) -> tuple[int, int]:
+        inside = self._flop_inside(at)
+        if kind_of_call(call.name) == "convolution":
+            if not _is_gradient(call):
+                return 1, self._forward_convolution(at, call, inside)
+            flop = self._gradient(at, call)
+            if isinstance(flop, int):
+                return self._gradients_made(at, call, flop, inside), flop
+            why = flop
+        units = self._units(at, call)
+        if inside is None or not units or inside % units:
+            raise Unavailable(why)
+        return units, inside // units
+
+    def _forward_convolution(self, at: int, call: ProfiledOperation, inside: int | None) -> int:
+        if inside is not None and not is_readable(call):
+            return inside
+        return forward_flop(call, self._inside(at), self._outputs.of(at, inside))
+
+    def _gradient(self, at: int, call: ProfiledOperation) -> int | str:
+        """FLOP of one gradient of a convolution, or why there are none."""
+        forward = self._outputs.forward_of.get(at)
+        names = () if forward is None else (self._calls.names[forward], *self._inside(forward))
+        try:
+            return gradient_flop(call, (*self._inside(at), *names))
+        except Unavailable as fault:
+            return str(fault)
+
+    def _gradients_made(self, at: int, call: ProfiledOperation, flop: int, inside: int | None) -> int:
+        """How many gradients of so many FLOP a call makes: as many as the products inside are, if they have a count."""
+        if inside is None or not flop:
+            return self._units(at, call)
+        if inside not in (flop, BOTH * flop):
+            raise Unavailable(f"{call.name}: the products inside do not agree with its sizes")
+        return inside // flop
+
+    def _flop_inside(self, at: int) -> int | None:
+        """What the outermost products inside a call that can be counted are together; None if one is lacking."""
+        calls = self._calls
+        known: dict[int, int | None] = {}  # call with products in it → their FLOP
+        for inner in [*calls.within(at)][::-1]:
+            known |= self._counted(inner, known)
+        return self._together(at, known)
+
+    def _counted(self, at: int, known: Mapping[int, int | None]) -> dict[int, int | None]:
+        own = self.flop_of(at) if self._calls.product[at] else None
+        holds = self._calls.product[at] or any(child in known for child in self._calls.inside.get(at, ()))
+        return {at: self._together(at, known) if own is None else own} if holds else {}
+
+    def _together(self, at: int, known: Mapping[int, int | None]) -> int | None:
+        """Sum over the calls that one made itself; None where nothing or not everything is known."""
+        numbers = [known[child] for child in self._calls.inside.get(at, ()) if child in known]
+        return None if None in numbers else known_sum(numbers)
+
+    def _least_inside(self, at: int) -> int:
+        """FLOP of the products inside that have a count, of one in another the outer."""
+        found, seen = 0, {at}
+        for inner in self._calls.within(at):
+            if int(self._calls.parent[inner]) not in seen:
+                continue
+            flop = self.flop_of(inner) if self._calls.product[inner] else None
+            found += flop or 0
+            if flop is None:
+                seen.add(inner)
+        return found
+
+    def _units(self, at: int, call: ProfiledOperation) -> int:
+        """How many products the call makes, as far as its own mask does not say. Raises Unavailable."""
+        if not _is_gradient(call):
+            return 1
+        asked = gradients_asked((call.name, *self._inside(at)))
+        if asked is not None:
+            return asked
+        taken = self._outputs.gradients_taken(at, call)
+        if taken is not None:
+            if None in taken:
+                raise Unavailable(f"{call.name}: the recording does not say which gradients were asked for")
+            return sum(map(bool, taken))
+        self._assumed.add(at)
+        return 1 if self._forward_of.get(at) in self._first else BOTH
+
+    def _inside(self, at: int) -> tuple[str, ...]:
+        """Names of the calls inside, each once."""
+        return tuple(dict.fromkeys(self._calls.names[inner] for inner in self._calls.within(at)))
+
+
+def _is_gradient(call: ProfiledOperation) -> bool:
+    return "backward" in call.name and kind_of_call(call.name) in ("convolution", "matmul")
+
+
+def _asked(call: ProfiledOperation) -> int | None:
+    """How many gradients of input and weight a call's own mask asks for; None: it has none."""
+    mask = to_operation(call).attributes.get("output_mask") if _is_gradient(call) else None
+    return None if mask is None else sum(map(bool, mask[:2]))
+
+
+def _kernels_taken(call: ProfiledOperation, inside: tuple[str, ...]) -> tuple[int, int]:
+    """(groups, launches by FFT_TILING) of a convolution; (1, 0) of anything else."""
+    if kind_of_call(call.name) != "convolution" or is_transposed([call.name, *inside]):
+        return 1, 0
+    try:
+        spatial, kernel, groups = window(call)
+    except Unavailable:
+        return 1, 0
+    return groups, fft_tiles(spatial, kernel)

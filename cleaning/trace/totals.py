@@ -1,0 +1,210 @@
+"""Totals of the phases of a recording, which are whole or unknown, and the time of products that nothing explains.
+
+A total is the sum over all calls of its phase, or unknown: one call without a count is enough. Beside it stand the sum
+of what is known ("at least"), how many calls have no count, and the share of the phase's product time that they take.
+An operator that is not known, and makes products by the names of its kernels or its own, is such a call.
+
+Kernels without a recorded call belong to no phase: no total is unknown for them, but their share of the time of all
+kernels that make products is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from analysis.trace.kernel_families import NO_PRODUCTS
+from analysis.trace.kernel_names import family, makes_products, says_nothing
+from analysis.trace.operations import kind_of_call
+from cleaning.counts.sums import known_sum, whole_sum
+from cleaning.trace.counts import count_of, known_part
+from cleaning.trace.frames import NONE
+from cleaning.trace.instances import Table
+from cleaning.trace.products import Product
+
+UNKNOWN_OPERATOR = "it makes products by its name or its kernels', and the operator is not known"
+"""Why a call that is no product has no count."""
+
+LONGEST = 3
+"""Kernels whose names say nothing that are named."""
+
+
+@dataclass(frozen=True)
+class PhaseTotal:
+    """FLOP of a phase. flop: None if a call has no count, or nothing was recorded; at_least: sum of what is known.
+
+    unknown_time_ratio: of the time of the phase's products, the share in calls without a count; None: not recorded.
+    """
+
+    flop: int | None = None
+    at_least: int | None = None
+    unknown_calls: int = 0
+    unknown_time_ratio: float | None = None
+
+
+@dataclass(frozen=True)
+class UnknownCall:
+    """An operator that is not known and launched kernels that make products by their names."""
+
+    name: str
+    phase: str
+    module: str
+    time_ns: int
+    instance: int = NONE  # index of its row among the instances
+
+
+@dataclass(frozen=True)
+class Unnamed:
+    """Kernels whose names do not tell what they do: their share of all kernels' time, and the longest, (name, s)."""
+
+    time_ratio: float | None = None
+    longest: tuple[tuple[str, float], ...] = ()
+
+
+def phase_total(
+    products: Sequence[Product], unknown: Sequence[UnknownCall], state: str, phases: Iterable[str]
+) -> PhaseTotal:
+    """The total of some recorded phases in a state."""
+    mine = [product for product in products if product.phase in phases]
+    others = [call for call in unknown if call.phase in phases]
+    counts = [count_of(product, state) for product in mine]
+    if not mine and not others:
+        return PhaseTotal()
+    apart = [call.time_ns for call in others]
+    lacking = [product for product, count in zip(mine, counts, strict=True) if count is None]
+    return PhaseTotal(
+        flop=None if others else whole_sum(counts),
+        at_least=known_sum(known_part(product, state) for product in mine) or 0,
+        unknown_calls=len(lacking) + len(others),
+        unknown_time_ratio=_time_ratio([*map(_time, lacking), *apart], [*map(_time, mine), *apart]),
+    )
+
+
+def _time_ratio(lacking: Sequence[int], whole: Iterable[int]) -> float | None:
+    """Share of time, in ns; None where a call without a count has no recorded time."""
+    if not lacking:
+        return 0.0
+    return sum(lacking) / sum(whole) if all(lacking) else None
+
+
+def _time(product: Product) -> int:
+    return sum(part.time_ns for part in product.parts if not part.twin)
+
+
+# --- calls of operators that are not known ---------------------------------------------------------------------------
+
+
+def unknown_calls(table: Table) -> tuple[UnknownCall, ...]:
+    """Calls of no known kind that launched kernels which make products, or say so themselves, in the order of start.
+
+    A call says so by its own name ("vllm::unified_attention") where no product was recorded inside it, and no kernel
+    of it says what else it does.
+    """
+    calls, rows = table.calls, table.kernels
+    launched = calls.places(rows["call"].to_numpy(np.int64)).tolist()
+    times_ns: list[int] = rows["time_ns"].tolist()
+    times: dict[int, int] = dict.fromkeys(_named_products(table), 0)
+    for row in _product_kernels(table):
+        at = launched[row]
+        owner = int(calls.owner[at]) if at >= 0 else NONE
+        at = owner if owner >= 0 else at
+        if at >= 0 and not calls.product[at] and not kind_of_call(calls.names[at]):
+            times[at] = times.get(at, 0) + times_ns[row]
+    index_of = {top: index for index, top in enumerate(table.owners)}
+    made = []
+    for at, time_ns in sorted(times.items()):
+        phase, module = calls.column("phase")[at], calls.column("module")[at]
+        made.append(UnknownCall(calls.names[at], phase, module, time_ns, index_of.get(at, NONE)))
+    return tuple(made)
+
+
+def _named_products(table: Table) -> Iterator[int]:
+    """Positions of outermost operators that say by their own names that they are products, and are none that is known.
+
+    Not those in which a product was recorded, nor those of which all kernels do something else by their names.
+    """
+    calls, names = table.calls, table.kernels["name"].tolist()
+    says = {name: makes_products(name) and not kind_of_call(name) for name in set(calls.names)}
+    around: set[int] = set()
+    for at in np.flatnonzero(calls.product).tolist() if any(says.values()) else ():
+        while (at := int(calls.parent[at])) >= 0 and at not in around:
+            around.add(at)
+    for at, name in enumerate(calls.names):
+        if says[name] and calls.owner[at] == at and at not in around:
+            kernels = [family(names[row]) for row in table.owners.get(at, ())]
+            if not kernels or not all(word in NO_PRODUCTS for word in kernels):
+                yield at
+
+
+def _product_kernels(table: Table) -> Iterator[int]:
+    """Rows of the kernels that make products by their names, each launch once."""
+    rows = zip(table.kernels["name"], table.kernels["what"], table.twins, strict=True)
+    return (row for row, (name, what, twin) in enumerate(rows) if not twin and _makes(name, what))
+
+
+def _makes(name: str, what: str) -> bool:
+    return what == "kernel" and makes_products(name)
+
+
+# --- time ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ProductTime:
+    """Time of the kernels that make products, in ns: by their names, or as the kernels of a call that is a product."""
+
+    whole: int = 0
+    unexplained: int = 0  # in no call with a count
+    outside: int = 0  # in no recorded call
+
+    @property
+    def unexplained_ratio(self) -> float | None:
+        """Of the whole; None: there are none."""
+        return self.unexplained / self.whole if self.whole else None
+
+    @property
+    def outside_ratio(self) -> float | None:
+        """Of the whole; None: there are none."""
+        return self.outside / self.whole if self.whole else None
+
+
+def product_time(table: Table, products: Sequence[Product]) -> ProductTime:
+    """How long products ran, and how much of it is explained by a count.
+
+    The kernels of a product are counted in by their names; where none of their names says so, all of them are.
+    """
+    explained = {part.row for product in products if product.expected is not None for part in product.parts}
+    nameless = {row for product in products for row in _nameless(product)}
+    launched = table.kernels["call"].to_numpy(np.int64).tolist()
+    rows = zip(table.kernels["name"], table.kernels["what"], table.kernels["time_ns"], table.twins, strict=True)
+    whole = unexplained = outside = 0
+    for row, (name, what, time_ns, twin) in enumerate(rows):
+        if twin or not (_makes(name, what) or row in nameless or row in table.product_calls):
+            continue
+        whole += time_ns
+        unexplained += 0 if row in explained else time_ns
+        outside += time_ns if launched[row] < 0 else 0
+    return ProductTime(whole, unexplained, outside)
+
+
+def _nameless(product: Product) -> Iterator[int]:
+    """Rows of a product's kernels where no name of them is that of a kernel which makes products."""
+    kernels = [part for part in product.parts if part.what == "kernel"]
+    return iter(() if any(part.makes_products for part in kernels) else (part.row for part in kernels))
+
+
+def unnamed(table: Table) -> Unnamed:
+    """The kernels whose names do not tell what they do, each name once, the longest first."""
+    times: dict[str, int] = {}
+    whole = 0
+    rows = zip(table.kernels["name"], table.kernels["what"], table.kernels["time_ns"], table.twins, strict=True)
+    for name, what, time_ns, twin in rows:
+        if what == "kernel" and not twin:
+            whole += time_ns
+            times[name] = times.get(name, 0) + time_ns
+    lost = {name: time_ns for name, time_ns in times.items() if says_nothing(name)}
+    longest = sorted(lost.items(), key=lambda item: (-item[1], item[0]))[:LONGEST]
+    share = sum(lost.values()) / whole if whole else None
+    return Unnamed(share, tuple((name, time_ns * 1e-9) for name, time_ns in longest))
