@@ -21,7 +21,7 @@ import torch
 from analysis.catamount import rules as catamount
 from analysis.operators import registry as kinds
 from measure.operations.tracer import StepParts, Trace, to_fake, trace
-from reports.catamount_page import Model, overview, page
+from reports.formula.catamount_page import Model, overview, page
 from workloads.catalogue import factory
 from workloads.training import OPTIMIZERS, TrainingStep
 

@@ -13,7 +13,7 @@ import io
 import sys
 from pathlib import Path
 
-from reports.compute_page import page
+from reports.project.compute_page import page
 from runners import project
 
 SHOWN = {

@@ -84,8 +84,8 @@ def _rows(path: Path) -> list[dict[str, str]]:
 
 def _page(directory: Path, others: Path | None = None) -> str:
     from analysis.footprint.step.published import published
-    from reports.footprint_page import page
-    from reports.footprint_published import section
+    from reports.footprint.page import page
+    from reports.footprint.published import section
 
     machine = json.loads((directory / MACHINE).read_text(encoding="utf-8"))
     predicted = read_published(directory)

@@ -18,7 +18,7 @@ from analysis.footprint.schedule.minimum import minimal
 from analysis.footprint.step.checkpointing import checkpointed, curve, stretches_of
 from analysis.formula.derivation import derive as symbolic
 from analysis.formula.derivation.footprint import Piece, footprints, pieces
-from reports.minimal_page import Curve, Model, overview, page
+from reports.footprint.minimum_page import Curve, Model, overview, page
 from results.records import Operation, Storage
 from runners.counted import get
 from runners.formula_points import BATCH, Subject, axes, limits, names_of, sampler, smallest, step_at

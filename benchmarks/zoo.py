@@ -30,7 +30,7 @@ from results.records.accounts import Account, AccountCause
 from results.records.rows import header
 
 if TYPE_CHECKING:
-    from reports.accounts import Counted
+    from reports.count.text import Counted
 
 HERE = Path(__file__).parent
 
@@ -102,7 +102,7 @@ def main() -> int:
     parser.add_argument("directory", nargs="?", type=Path, metavar="DIR")
     options = parser.parse_args()
     if options.write:
-        from reports.accounts_page import page
+        from reports.count.zoo_page import page
 
         accounts, causes = read(options.directory)
         versions = json.loads((options.directory / VERSIONS).read_text(encoding="utf-8"))

@@ -1,0 +1,1 @@
+"""Tables, figures and pages from a run's rows. Sees neither hardware nor models."""

@@ -6,7 +6,7 @@ import sys
 import textwrap
 from pathlib import Path
 
-from reports.columns import WIDTH
+from reports.shared.columns import WIDTH
 from runners.arguments import Parser, choice_error
 from runners.exits import exit_code
 

@@ -20,13 +20,14 @@ def write(
     out: Path, accounts: Sequence[Account], causes: Sequence[AccountCause], ratios: Sequence[AccountRatio]
 ) -> None:
     """accounts.csv, causes.csv, ratios.csv; a waterfall of each model and pass, PNG and SVG. Raises StoreFault."""
-    from reports import figures_accounts, style
-    from reports.tables import to_csv
+    from reports.count import waterfall_figure
+    from reports.shared import figure_style
+    from reports.sweep.answer.table import to_csv
     from results.records.accounts import Account, AccountCause, AccountRatio
 
     tables = {"accounts": to_csv(accounts, Account), "causes": to_csv(causes, AccountCause)}
     tables |= {"ratios": to_csv(ratios, AccountRatio)}
     for name, rows in tables.items():
         put(out / f"{name}.csv", rows)
-    for name, content in style.drawn(lambda: figures_accounts.waterfalls(accounts, causes)).items():
+    for name, content in figure_style.drawn(lambda: waterfall_figure.waterfalls(accounts, causes)).items():
         put(out / name, content)

@@ -20,7 +20,7 @@ from runners.exits import FAILED, INTERRUPTED, Mistake, exit_code, guarded
 from runners.progress import passing
 
 if TYPE_CHECKING:
-    from reports.ceilings import Seen
+    from reports.ceiling.text import Seen
     from runners.probe import Probed
 
 BUDGET_S = 120.0
@@ -81,7 +81,7 @@ def _search(
     worker: Any, options: argparse.Namespace, probed: Probed, precisions: Sequence[str], threads: Sequence[int | None]
 ) -> tuple[Seen, bool]:
     """What was found, and whether Ctrl-C ended it."""
-    from reports.ceilings import Seen
+    from reports.ceiling.text import Seen
     from runners.ceiling_search import Search
     from runners.watch import Watch
 
@@ -142,8 +142,8 @@ def _show(seen: Seen, form: str) -> None:
     """Data on stdout."""
     import json
 
-    from reports.ceilings import document, to_text
-    from reports.tables import to_csv
+    from reports.ceiling.text import document, to_text
+    from reports.sweep.answer.table import to_csv
     from results.records import Ceiling
 
     if form == "json":

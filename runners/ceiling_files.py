@@ -13,16 +13,17 @@ from results.store.layout import CEILINGS
 from runners.files import put
 
 if TYPE_CHECKING:
-    from reports.ceilings import Seen
+    from reports.ceiling.text import Seen
 
 
 def write(seen: Seen, out: Path) -> None:
     """Raises StoreFault."""
-    from reports import figures_ceilings, style
-    from reports.tables import to_csv
+    from reports.ceiling import figures as figures_ceilings
+    from reports.shared import figure_style
+    from reports.sweep.answer.table import to_csv
 
     put(out / CEILINGS, to_csv(seen.rows, Ceiling))
-    for name, content in style.drawn(lambda: figures_ceilings.figures(seen)).items():
+    for name, content in figure_style.drawn(lambda: figures_ceilings.figures(seen)).items():
         put(out / name, content)
 
 

@@ -21,7 +21,7 @@ from runners.exits import FAILED, INTERRUPTED, MISTAKE, Mistake, exit_code, guar
 from runners.progress import passing
 
 if TYPE_CHECKING:
-    from reports.characterize import Seen
+    from reports.characterize.text import Seen
     from runners.characterized import Request
 
 ASKED_WRONGLY = ("invalid", "unavailable")
@@ -47,7 +47,7 @@ def _run(options: Namespace) -> int:
     else:
         _check(options)
         data, notes, interrupted = _recorded(options)
-    from reports.characterize import look
+    from reports.characterize.text import look
 
     seen = look(data, grouping, notes, reproduce=options.reproduce or "", peaks=peaks)
     show(seen, options)
@@ -187,8 +187,8 @@ def show(seen: Seen, options: Namespace) -> None:
     """Data on stdout, and everything where --out says. Raises StoreFault."""
     import json
 
-    from reports import characterize_data
-    from reports.characterize_text import to_text
+    from reports.characterize import data as characterize_data
+    from reports.characterize.text_mix import to_text
 
     if options.format == "json":
         print(json.dumps(characterize_data.document(seen), indent=1, allow_nan=False))

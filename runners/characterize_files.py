@@ -18,7 +18,7 @@ from runners.exits import Mistake
 from runners.files import put, reserve
 
 if TYPE_CHECKING:
-    from reports.characterize import Seen
+    from reports.characterize.text import Seen
 
 FIRST = next(iter(FILES))
 FIGURES = "figures"
@@ -37,7 +37,7 @@ def reserve_new(out: Path) -> None:
 
 def write_rows(data: Characterization, out: Path) -> None:
     """The files of rows. Raises StoreFault."""
-    from reports.tables import to_csv
+    from reports.sweep.answer.table import to_csv
 
     for name, rows in reversed(data.rows().items()):
         text = to_csv(rows, FILES[name]).encode()
@@ -67,12 +67,14 @@ def write_report(seen: Seen, out: Path) -> None:
     """The derived tables, the report, and the figures last, so that a picture that fails loses no table."""
     import json
 
-    from reports import characterize_data, figures_characterize, style
-    from reports.characterize_text import to_text
+    from reports.characterize import data as characterize_data
+    from reports.characterize import figures_mix
+    from reports.characterize.text_mix import to_text
+    from reports.shared import figure_style
 
     for name, text in characterize_data.tables(seen).items():
         put(out / name, text)
     put(out / DATA, json.dumps(characterize_data.document(seen), indent=1, allow_nan=False) + "\n")
     put(out / PAGE, to_text(seen))
-    for name, content in style.drawn(lambda: figures_characterize.figures(seen)).items():
+    for name, content in figure_style.drawn(lambda: figures_mix.figures(seen)).items():
         put(out / FIGURES / name, content)

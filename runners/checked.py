@@ -26,8 +26,8 @@ def told(path: Path, form: str) -> int:
     Raises Mistake.
     """
     from cleaning.gates.gates import judge
-    from reports import gates
-    from reports.tables import to_csv, to_json
+    from reports.sweep.answer import gates
+    from reports.sweep.answer.table import to_csv, to_json
     from results.errors import Inconsistent
     from results.records.verdicts import Verdict, stands
 
@@ -51,7 +51,7 @@ def evidence_of(path: Path) -> Evidence:
     Raises ValueError if it holds no run, or none with a committed cell.
     """
     from cleaning.counts.typed_rows import records
-    from reports.gallery import UTILIZATION, read
+    from reports.sweep.figures.gallery import UTILIZATION, read
     from results.records import Utilization
     from results.store.store import read_operations, read_profile, read_run
     from runners.derived import differences

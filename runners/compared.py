@@ -12,7 +12,7 @@ from runners.files import attempt, put, remove_others
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from reports.compared_page import Side
+    from reports.compare.page import Side
     from results.records.comparisons import Comparison
     from results.store.reading import RunData
 
@@ -33,8 +33,8 @@ def told(
 
     Raises Mistake for runs that cannot be compared and for an `out` that is a run, StoreFault.
     """
-    from reports import compared
-    from reports.compared_page import Side
+    from reports.compare import cells as compared
+    from reports.compare.page import Side
 
     if out is not None:
         _check_no_run(out)
@@ -53,8 +53,8 @@ def told(
 
 
 def _print(rows: Sequence[Comparison], sides: tuple[Side, Side], form: str, across: Sequence[str]) -> None:
-    from reports import compared_text
-    from reports.tables import to_csv, to_json
+    from reports.compare import text as compared_text
+    from reports.sweep.answer.table import to_csv, to_json
     from results.records.comparisons import Comparison
 
     if form == "csv":
@@ -67,13 +67,15 @@ def _print(rows: Sequence[Comparison], sides: tuple[Side, Side], form: str, acro
 
 def _write(rows: Sequence[Comparison], sides: tuple[Side, Side], across: Sequence[str], out: Path) -> list[str]:
     """The table, then what is drawn of it, then the page; a line for each that could not be made. Raises StoreFault."""
-    from reports import compared_page, figures_compared, style
-    from reports.tables import to_csv
+    from reports.compare import figure as figures_compared
+    from reports.compare import page as compared_page
+    from reports.shared import figure_style
+    from reports.sweep.answer.table import to_csv
     from results.records.comparisons import Comparison
 
     put(out / TABLE, to_csv(rows, Comparison))
     faults: list[str] = []
-    drawn = attempt("figures", lambda: style.drawn(lambda: figures_compared.ratios(rows)), faults) or {}
+    drawn = attempt("figures", lambda: figure_style.drawn(lambda: figures_compared.ratios(rows)), faults) or {}
     for name, content in drawn.items():
         put(out / FIGURES / name, content)
     if not faults:

@@ -20,7 +20,7 @@ from runners.model_options import check_models, hyper_of
 from runners.progress import passing
 
 if TYPE_CHECKING:
-    from reports.accounts import Counted
+    from reports.count.text import Counted
     from results.records import FlopCount
     from results.records.accounts import AccountLaw
     from results.records.calls import Recording
@@ -127,7 +127,7 @@ def _exactly(model: str, hyper: dict[str, Any], options: Namespace, sizes: Seque
     """The fast count alone; nothing where it does not have the answer, and the model has to be recorded."""
     from cleaning.accounts.vocabulary.causes import CAUSES
     from measure.counters.harness.isolation import count_isolated
-    from reports.accounts import Counted
+    from reports.count.text import Counted
 
     passing(f"{model}: counting")
     registry = {EXACT: (FAST, "")}
@@ -157,7 +157,7 @@ def _answer(model: str, size: int, recording: Recording, rows: Sequence[FlopCoun
     from cleaning.accounts.account.backward_ratio import backward
     from cleaning.accounts.account.reconcile import PHASES, at_least, exact, reconcile, unknown_calls
     from cleaning.accounts.vocabulary.causes import CAUSES
-    from reports.accounts import Counted
+    from reports.count.text import Counted
 
     table = recording.training or recording.operations
     accounts, causes = reconcile(model, size, recording, rows)

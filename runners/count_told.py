@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from runners.progress import passing
 
 if TYPE_CHECKING:
-    from reports.accounts import Counted
+    from reports.count.text import Counted
     from results.records.accounts import Account, AccountCause, AccountLaw, AccountRatio
 
 Laws = Sequence[tuple[str, Sequence["AccountLaw"]]]
@@ -43,8 +43,8 @@ def laws(answers: Laws, options: Namespace) -> None:
 
 def accounts_text(answers: Sequence[Counted], options: Namespace, colour: bool) -> str:
     """The accounts in the format that was asked for."""
-    from reports.accounts import document, to_text
-    from reports.tables import to_csv
+    from reports.count.text import document, to_text
+    from reports.sweep.answer.table import to_csv
     from results.records.accounts import Account, AccountCause, AccountRatio
 
     if options.format == "json":
@@ -73,7 +73,7 @@ def _ratios(answers: Sequence[Counted]) -> list[AccountRatio]:
 
 def laws_text(answers: Laws, options: Namespace, colour: bool) -> str:
     """The laws in the format that was asked for."""
-    from reports.laws import document, to_text
+    from reports.count.batch_law import document, to_text
 
     if options.format == "json":
         return _json([document(model, found) for model, found in answers], options)
@@ -83,7 +83,7 @@ def laws_text(answers: Laws, options: Namespace, colour: bool) -> str:
 
 
 def _laws_csv(answers: Laws) -> str:
-    from reports.tables import to_csv
+    from reports.sweep.answer.table import to_csv
     from results.records.accounts import AccountLaw
 
     return to_csv([law for _, found in answers for law in found], AccountLaw)

@@ -28,7 +28,7 @@ Row = dict[str, str]
 def differences(path: Path, built: Built) -> list[Difference]:
     """What differs, and one entry without words for each table that is as it should be."""
     from cleaning.gates.evidence import Difference
-    from reports.gallery import UTILIZATION
+    from reports.sweep.figures.gallery import UTILIZATION
 
     found = []
     for file, content in derived_tables(built):
@@ -46,8 +46,8 @@ def differences(path: Path, built: Built) -> list[Difference]:
 
 def derived_tables(built: Built) -> Iterable[tuple[str, bytes]]:
     """(file, content) of every derived table; one without rows is its header alone."""
-    from reports.gallery import UTILIZATION
-    from reports.tables import to_csv
+    from reports.sweep.answer.table import to_csv
+    from reports.sweep.figures.gallery import UTILIZATION
     from results import records
     from results.store.layout import compress
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.devices import peaks
 from analysis.devices.precisions import UNITS
-from reports.columns import WIDTH
+from reports.shared.columns import WIDTH
 from runners.arguments import Parser, add_format
 from runners.exits import FAILED, Mistake, exit_code, guarded
 

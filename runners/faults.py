@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reports.columns import wrapped
+from reports.shared.columns import wrapped
 from runners.arguments import Parser, add_format, names, number
 from runners.exits import FAILED, exit_code, guarded
 from runners.files import writing

@@ -14,7 +14,7 @@ from runners.exits import Mistake
 from runners.files import put
 
 if TYPE_CHECKING:
-    from reports.findings_data import Published
+    from reports.findings.data import Published
 
 PUBLISHED = Path("results/published")
 PAGE = Path("docs/findings.md")
@@ -37,26 +37,29 @@ def told(folder: Path, page: Path) -> int:
 
 def made(folder: Path, page: Path) -> tuple[str, dict[str, bytes]]:
     """The page and its pictures, by name. Raises ValueError where nothing is published."""
-    from reports import findings, findings_low
+    from reports.findings import low_utilization
+    from reports.findings import page as findings
 
     runs = published(folder)
     text = findings.page(runs, Path(os.path.relpath(folder, page.parent)).as_posix())
-    run = findings_low.best_timed(runs)
-    return text, {} if run is None else drawn(findings_low.PICTURE, run)
+    run = low_utilization.best_timed(runs)
+    return text, {} if run is None else drawn(low_utilization.PICTURE, run)
 
 
 def drawn(name: str, run: Published) -> dict[str, bytes]:
     """The figure of one run, as PNG and SVG."""
-    from reports import figures_findings, findings_traffic, style
+    from reports.findings import figure as figures_findings
+    from reports.findings import traffic as findings_traffic
+    from reports.shared import figure_style
 
     stem = name.removesuffix(".png")
     found = findings_traffic.traffic(run)
-    return style.drawn(lambda: {stem: figures_findings.bytes_and_utilization(found, run.device_name)})
+    return figure_style.drawn(lambda: {stem: figures_findings.bytes_and_utilization(found, run.device_name)})
 
 
 def published(folder: Path) -> list[Published]:
     """The runs of a folder, in the order of their making. Raises ValueError where there is none."""
-    from reports.findings_data import Published
+    from reports.findings.data import Published
     from results.store.manifest import MANIFEST
     from results.store.store import read_run
 

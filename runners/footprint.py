@@ -20,8 +20,8 @@ from runners.progress import passing
 
 if TYPE_CHECKING:
     from analysis.devices.memory import Memory
-    from reports.footprint import Answer, Fitted
-    from reports.footprint_checkpoints import Checkpoints
+    from reports.footprint.checkpoints import Checkpoints
+    from reports.footprint.text import Answer, Fitted
     from runners.footprint_steps import Asked, Traced
 
 TABLE = "timeline.csv"
@@ -129,7 +129,7 @@ def memory_of(name: str, memory_bytes: int | None) -> Memory | None:
 
 def _fitted(steps: Steps, options: Namespace, memory: Memory) -> Fitted:
     from analysis.footprint.step.cudnn_workspaces import convolves
-    from reports.footprint import Fitted
+    from reports.footprint.text import Fitted
     from runners.footprint_fit import fit
 
     asked = (steps.at, memory.memory_bytes, options.margin_ratio, options.device, memory.name)
@@ -145,7 +145,7 @@ def _answer(steps: Steps, options: Namespace, fitted: Fitted | None) -> Answer:
     from analysis.footprint.step.cudnn_workspaces import with_workspaces
     from analysis.footprint.step.live_bytes import footprint
     from analysis.footprint.step.workspaces import allowance, unforeseen, where_there_is_room
-    from reports.footprint import Answer
+    from reports.footprint.text import Answer
     from runners.footprint_fit import capability
 
     largest = fitted.largest_batch or fitted.least_batch if fitted else footprint_options.BATCH_SIZE
@@ -213,7 +213,7 @@ def too_large(model: str, fitted: Fitted) -> str:
 
 def _tell(answer: Answer, options: Namespace) -> None:
     """The answer on stdout, and the files of --out. Raises StoreFault."""
-    from reports.footprint import to_text
+    from reports.footprint.text import to_text
 
     if options.out is not None:
         from runners.footprint_files import write

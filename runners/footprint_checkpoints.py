@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from analysis.footprint.step.checkpointing import Choice, checkpointed, curve, stretches_of
 from analysis.footprint.step.largest_batch import MOST, SMALL, Fit, Lines
-from reports.footprint_checkpoints import Checkpoints
+from reports.footprint.checkpoints import Checkpoints
 from runners.footprint_fit import capability, moments
 
 if TYPE_CHECKING:

@@ -11,19 +11,20 @@ from typing import TYPE_CHECKING
 from runners.files import put
 
 if TYPE_CHECKING:
-    from reports.footprint import Answer
+    from reports.footprint.text import Answer
 
 
 def write(answer: Answer, options: Namespace) -> None:
     """Every file; the picture last, so that one that fails loses no table. Raises StoreFault."""
-    from reports import figures_checkpoints, figures_footprint, style
-    from reports.footprint import checkpoints_csv, timeline_csv, to_text
+    from reports.footprint import checkpoints_figure, timeline_figure
+    from reports.footprint.text import checkpoints_csv, timeline_csv, to_text
+    from reports.shared import figure_style
 
     put(options.out / "footprint.json", to_text(answer, "json", options.top))
     put(options.out / "timeline.csv", timeline_csv(answer))
     if answer.checkpoints is not None:
         put(options.out / "checkpoints.csv", checkpoints_csv(answer.checkpoints))
-    with style.theme():
-        put(options.out / "timeline.png", style.render(figures_footprint.timeline(answer))["png"])
+    with figure_style.theme():
+        put(options.out / "timeline.png", figure_style.render(timeline_figure.timeline(answer))["png"])
         if answer.checkpoints is not None:
-            put(options.out / "checkpoints.png", style.render(figures_checkpoints.curve(answer))["png"])
+            put(options.out / "checkpoints.png", figure_style.render(checkpoints_figure.curve(answer))["png"])

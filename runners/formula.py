@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from analysis.formula.derivation.derive import Derived
     from analysis.formula.derivation.symbolic_table import Convention
     from analysis.formula.derivation.totals import Term
-    from reports.formulas import Answer
+    from reports.formula.text import Answer
     from runners.formula_points import Subject
 
 BATCH, CATAMOUNT = "batch", "catamount"
@@ -64,7 +64,7 @@ def _run(options: Namespace) -> int:
 
 
 def _tell(found: Answer, options: Namespace) -> int:
-    from reports.formulas import to_text
+    from reports.formula.text import to_text
 
     text = to_text(found, options.format)
     if options.out is not None:
@@ -79,7 +79,7 @@ def answer(options: Namespace) -> Answer:
     """Everything that is asked of the model's formulas. Raises Mistake, NotBuilt, Unfitted or NoSolution."""
     from analysis.formula.derivation import totals as formula
     from analysis.formula.derivation.sampling import Restructured, Unfitted
-    from reports.formulas import Answer
+    from reports.formula.text import Answer
     from runners import formula_questions as questions
     from runners.formula_branches import branched
     from runners.formula_checks import CHECKED_CALLS, checked_apart

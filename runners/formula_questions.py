@@ -22,7 +22,7 @@ from analysis.formula.algebra.parameter_grid import MOST_POINTS, axes, points
 from analysis.formula.algebra.parameter_grid import point as parse_point
 from analysis.formula.algebra.solve import solve
 from analysis.formula.derivation.totals import QUANTITIES
-from reports.formulas import Growth, Solved, Varied, measure
+from reports.formula.text import Growth, Solved, Varied, measure
 from runners.arguments import choice_error
 from runners.exits import Mistake
 from runners.formula_points import BATCH, Subject
@@ -107,7 +107,7 @@ class Asked:
     def answered(
         self, whole: Mapping[str, Expr], point: Mapping[str, int], why: Mapping[str, str] = MappingProxyType({})
     ) -> dict[str, Any]:
-        """The answers, by field of `reports.formulas.Answer`. why: why quantities have no formula.
+        """The answers, by field of `reports.formula.text.Answer`. why: why quantities have no formula.
 
         Raises NoSolution where one has none, Mistake for what is asked of a quantity without formula.
         """

@@ -90,7 +90,7 @@ def _width(options: Namespace) -> int | None:
 def _conserved(profile: StepProfile) -> int:
     """0; 1 with a line where the parts are not the whole, which no profile should show."""
     from analysis.profile.module_tree import conservation, tree
-    from reports.profile_summary import conservation_lines
+    from reports.profile.summary import conservation_lines
 
     nodes = tree(profile)
     if conservation(profile, nodes).holds:

@@ -27,7 +27,7 @@ def make(options: Namespace) -> None:
 
 def report(profile: StepProfile, options: Namespace, width: int | None = None) -> str:
     """The report as text, CSV or JSON. width: of the terminal that it is for, which gets rich text; None: none."""
-    from reports import profile_data
+    from reports.profile import data as profile_data
 
     if options.format == "json":
         return json.dumps(profile_data.document(profile), indent=1, allow_nan=False) + "\n"
@@ -36,14 +36,17 @@ def report(profile: StepProfile, options: Namespace, width: int | None = None) -
         return made(profile)
     if width is None:
         return _text(profile, options)
-    from reports.profile_terminal import terminal_text
+    from reports.profile.terminal import terminal_text
 
     return terminal_text(profile, **_shown(options), operations=options.operations, width=width)
 
 
 def write(profile: StepProfile, options: Namespace) -> None:
     """Every file of --out. Raises StoreFault."""
-    from reports import figures_roofline, profile_data, profile_page, style
+    from reports.profile import data as profile_data
+    from reports.profile import page as profile_page
+    from reports.profile import roofline_figure
+    from reports.shared import figure_style
 
     out = options.out
     put(out / "profile.json", json.dumps(profile_data.document(profile), indent=1, allow_nan=False) + "\n")
@@ -51,18 +54,18 @@ def write(profile: StepProfile, options: Namespace) -> None:
     put(out / "operations.csv", profile_data.operations_csv(profile))
     put(out / "profile.txt", _text(profile, options))
     drawn: dict[str, bytes] = {}
-    with style.theme():
-        figure = figures_roofline.roofline(profile)
+    with figure_style.theme():
+        figure = roofline_figure.roofline(profile)
         if figure is not None:
-            drawn = style.render(figure)
+            drawn = figure_style.render(figure)
     for ending, content in drawn.items():
         put(out / f"{PICTURE}.{ending}", content)
     put(out / PAGE, profile_page.page(profile, drawn["svg"].decode() if drawn else ""))
 
 
 def _text(profile: StepProfile, options: Namespace) -> str:
-    from reports.profile_operations import operations_text
-    from reports.profile_tree import tree_text
+    from reports.profile.operations import operations_text
+    from reports.profile.tree import tree_text
 
     text = tree_text(profile, **_shown(options))
     return f"{text}\n{operations_text(profile)}" if options.operations else text

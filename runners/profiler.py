@@ -18,8 +18,8 @@ from analysis.profile.module_tree import tree
 from measure.model.run import evaluating
 from measure.profile.step_profile import expect_module, profile_step
 from measure.profile.watch import Watch
-from reports.profile_tree import aggregated_text, tree_text
-from reports.words import si
+from reports.profile.tree import aggregated_text, tree_text
+from reports.shared.numbers import si
 from results.records.step_profile import StepProfile
 
 Number = int | float | str

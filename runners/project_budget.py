@@ -19,7 +19,7 @@ from runners.project_machine import add_expenses, add_machine, expenses, machine
 from runners.project_told import FLOP, HOURS, add_output, reserve_all, tell
 
 if TYPE_CHECKING:
-    from reports.project_budget import Told
+    from reports.project.budget import Told
 
 
 TRANSFORMER = "transformer"
@@ -74,7 +74,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _run(options: Namespace) -> int:
-    from reports.project_budget import to_text
+    from reports.project.budget import to_text
 
     reserve_all(options)
     found = told(options)

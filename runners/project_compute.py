@@ -18,8 +18,8 @@ from runners.project_machine import add_expenses, add_machine, expenses, machine
 from runners.project_told import add_output, reserve_all, tell, told_given
 
 if TYPE_CHECKING:
-    from reports.project_compute import Told
-    from reports.project_words import Reached
+    from reports.project.gpu_hours import Told
+    from reports.project.shared import Reached
 
 EXAMPLES = """examples:
   python -m runners.project --compute --gpu-hours 300 --device "NVIDIA A100-SXM4-80GB" --family cnn
@@ -52,7 +52,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _run(options: Namespace) -> int:
-    from reports.project_compute import to_text
+    from reports.project.gpu_hours import to_text
 
     reserve_all(options)
     found = told(options, machine(options), expenses(options))
@@ -64,7 +64,7 @@ def told(options: Namespace, device: Reached, given: dict[str, Any]) -> Told:
     from analysis.project.compute.gpu_hours import flop_of, gpu_hours_of
     from analysis.project.frontier.prices import expenses as costs
     from analysis.stats.intervals import Uncertain, answers, exactly, tornado
-    from reports.project_compute import Told
+    from reports.project.gpu_hours import Told
 
     hours, flop = options.gpu_hours, options.flop
     inputs: dict[str, Uncertain] = {"utilization": device.utilization, **given}

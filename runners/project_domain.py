@@ -19,7 +19,7 @@ from analysis.project.frontier.monte_carlo import inputs as domain_inputs
 from analysis.project.frontier.prices import expenses as costs
 from analysis.project.frontier.shipped_formulas import Formulas, shipped
 from analysis.stats.intervals import Input, answers, tornado
-from reports.project_budget import Told
+from reports.project.budget import Told
 from runners.arguments import choice_error
 from runners.exits import Mistake
 from runners.project_machine import expenses, machine

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from analysis.devices.peaks import Device
     from analysis.project.compute.gpu_hours import Predicted
     from analysis.stats.intervals import Uncertain
-    from reports.project_words import Reached
+    from reports.project.shared import Reached
 
 LEAST, MOST = 1e-9, 1e60
 """Of any amount that is given."""
@@ -143,7 +143,7 @@ def _machine(
     left_out: Mapping[str, int] | None = None,
 ) -> Reached:
     from analysis.devices import peaks
-    from reports.project_words import Reached
+    from reports.project.shared import Reached
 
     name = peaks.spelling(device, options.device) if device else options.device
     family = options.family or ""

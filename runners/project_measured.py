@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from analysis.project.frontier.accelerator import Accelerator
     from analysis.project.frontier.domain import Domain
     from analysis.project.frontier.shipped_formulas import Formulas
-    from reports.project_words import Reached
-    from reports.projection_timed import Timed
+    from reports.project.monte_carlo import Timed
+    from reports.project.shared import Reached
 
 MOVED = ("gpu_hours", "cost", "energy_kwh", "co2_kg")
 """Answers of which it is told what they hang on."""
@@ -38,7 +38,7 @@ def timed(options: Namespace, domain: Domain, target: Accelerator, formulas: For
     """The answers by draws, None where nothing asks for them. Raises Mistake or ValueError."""
     from analysis.project.frontier import monte_carlo
     from analysis.stats.intervals import Uncertain, answers, tornado
-    from reports.projection_timed import Timed
+    from reports.project.monte_carlo import Timed
     from runners.project_machine import expenses
     from runners.project_told import told_given
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from analysis.project.frontier.accelerator import Accelerator
     from analysis.project.frontier.domain import Domain
     from analysis.project.frontier.shipped_formulas import Formulas
-    from reports.projection import Told
+    from reports.project.text import Told
 
 RULES = ("catamount", "flopledger")
 UNITS = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8")
@@ -80,8 +80,8 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _run(options: Namespace) -> int:
-    from reports import projection
-    from reports.projection_timed import runs_of
+    from reports.project import text as projection
+    from reports.project.monte_carlo import runs_of
     from runners.files import put, reserve
 
     reserve_all(options)
@@ -101,7 +101,7 @@ def _run(options: Namespace) -> int:
         raise Mistake(str(fault)) from fault
     told = replace(told, timed=found, notes=tuple(_notes(target, formulas, found is not None and found.reached)))
     if options.figures:
-        from reports.frontier_figures import of_domain
+        from reports.project.figures import of_domain
 
         for name, content in of_domain(domain, formulas, target).items():
             put(options.figures / name, content)
@@ -113,7 +113,7 @@ def _run(options: Namespace) -> int:
 def answer(domain: Domain, target: Accelerator, formulas: Formulas, must_fit: bool = False) -> Told:
     """The whole projection. Raises ValueError for what cannot be, and for a sub-batch that does not fit if it must."""
     from analysis.project.frontier import frontier, frontier_laws
-    from reports.projection import Told
+    from reports.project.text import Told
 
     spread = frontier.spread(domain, formulas, target)
     grown = spread.middle.grown

@@ -34,7 +34,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def _run(options: Namespace) -> int:
     from analysis.project.papers.ppopp2019_case_study import reproduced
-    from reports import frontier
+    from reports.project import paper as frontier
     from runners.files import put, reserve
 
     for path in (options.page, options.figures and options.figures / "figure"):
@@ -42,11 +42,11 @@ def _run(options: Namespace) -> int:
             reserve(path)
     cells = reproduced()
     if options.page:
-        from reports.frontier_page import page
+        from reports.project.paper_page import page
 
         put(options.page, page(cells))
     if options.figures:
-        from reports.frontier_figures import drawn
+        from reports.project.figures import drawn
 
         for name, content in drawn().items():
             put(options.figures / name, content)

@@ -85,7 +85,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def _run(options: Namespace) -> int:
     from analysis.project.parallelism.plans import plans
-    from reports.project_parallel import Told, to_text
+    from reports.project.parallelism import Told, to_text
     from runners.files import put, reserve
 
     if options.out is not None:

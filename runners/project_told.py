@@ -51,8 +51,8 @@ def tell(options: Namespace, text: str, answers: Mapping[str, Answer], swings: M
     from runners.files import put
 
     if options.tornado is not None:
-        from reports.figures_tornado import tornadoes
-        from reports.style import drawn
+        from reports.project.tornado_figure import tornadoes
+        from reports.shared.figure_style import drawn
 
         moved = {name: (answers[name], each) for name, each in swings.items() if each and _ends(answers[name], each)}
         if not moved:

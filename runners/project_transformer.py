@@ -13,8 +13,8 @@ from analysis.project.compute import scaling_laws as laws
 from analysis.project.frontier.prices import expenses as costs
 from analysis.project.parallelism.transformer import Transformer
 from analysis.stats.intervals import Input, Uncertain, answers, medians, tornado
-from reports.project_budget import Fit, Told
-from reports.project_words import Reached, amount
+from reports.project.budget import Fit, Told
+from reports.project.shared import Reached, amount
 from runners.arguments import choice_error
 from runners.exits import Mistake
 from runners.project_told import asked, spent, told_given

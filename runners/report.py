@@ -82,7 +82,7 @@ def _findings(options: Namespace, parser: Parser) -> int:
 
 
 def _compared(options: Namespace, parser: Parser) -> int:
-    from reports.compared import ACROSS
+    from reports.compare.cells import ACROSS
     from runners import compared
 
     if len(options.runs) > 2:
@@ -161,13 +161,14 @@ def write(built: Built, out: Path, manifest: Manifest | None = None, ceilings: S
 
 def _drawn(out: Path) -> dict[str, bytes]:
     """File name → content of every figure of the tables in `out`."""
-    from reports import gallery, style
+    from reports.shared import figure_style
+    from reports.sweep.figures import gallery
 
-    return style.drawn(lambda: gallery.figures(out))
+    return figure_style.drawn(lambda: gallery.figures(out))
 
 
 def _page(built: Built, drawn: dict[str, bytes], manifest: Manifest | None, ceilings: Sequence[Ceiling]) -> bytes:
-    from reports.page import page
+    from reports.sweep.answer.page import page
 
     pictures = {name.removesuffix(".svg"): svg.decode() for name, svg in drawn.items() if name.endswith(".svg")}
     return page(built, pictures, manifest=manifest, ceilings=ceilings).encode()
@@ -175,7 +176,7 @@ def _page(built: Built, drawn: dict[str, bytes], manifest: Manifest | None, ceil
 
 def show(built: Built, form: str, out: Path, convention: str = "flop") -> None:
     """Data on stdout; where the files are on stderr. convention: of CONVENTIONS, of the rows that are shown."""
-    from reports.tables import to_csv, to_json, to_text
+    from reports.sweep.answer.table import to_csv, to_json, to_text
     from results.records import Utilization
 
     rows = built.utilization if convention == "flop" else built.post2021

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from analysis.devices.peaks import Device
     from measure.trace.attribution.recording import Recording
-    from reports.trace_data import Trace
+    from reports.trace.data import Trace
 
 KERNELS = "kernels.csv.gz"
 INSTANCES = "operation_instances.csv.gz"
@@ -107,7 +107,7 @@ def recorded(path: Path, part: Callable[[Recording], Recording] | None = None) -
 def cleaned(recording: Recording) -> Trace:
     """An attributed recording, cleaned. Raises Inconsistent for one that contradicts itself."""
     from cleaning.trace.clean import clean
-    from reports.trace_data import Trace
+    from reports.trace.data import Trace
 
     starts = [start for frame in (recording.calls, recording.kernels) for start in frame["start_ns"].tolist()]
     return Trace(
@@ -149,8 +149,8 @@ def show(trace: Trace, form: str, device: Device | None = None) -> None:
     """Data on stdout, whatever else there is to say on stderr."""
     import json
 
-    from reports.tables import to_csv
-    from reports.trace import document, to_text
+    from reports.sweep.answer.table import to_csv
+    from reports.trace.text import document, to_text
     from results.records import OperationInstance
 
     if form == "table":
@@ -169,8 +169,8 @@ def write(trace: Trace, out: Path) -> list[str]:
 
     Raises StoreFault.
     """
-    from reports.tables import to_csv
-    from reports.trace import kernels_csv
+    from reports.sweep.answer.table import to_csv
+    from reports.trace.text import kernels_csv
     from results.records import CleaningLog, OperationInstance
     from results.store.layout import QUICK, compress
 
@@ -189,9 +189,10 @@ def write(trace: Trace, out: Path) -> list[str]:
 
 def _drawn(out: Path) -> dict[str, bytes]:
     """File name → content of every figure of the tables in `out`."""
-    from reports import figures_trace, style
+    from reports.shared import figure_style
+    from reports.trace import figures as figures_trace
 
-    return style.drawn(lambda: figures_trace.figures(out))
+    return figure_style.drawn(lambda: figures_trace.figures(out))
 
 
 def _check_file(path: Path) -> None:
@@ -254,7 +255,7 @@ def _by_own_name(device: Device, name: str) -> Device:
 
 def _impossible(trace: Trace, device: Device | None) -> list[str]:
     """A line for each tensor unit whose products ran faster than its dense peak."""
-    from reports.trace import impossible
+    from reports.trace.text import impossible
 
     return impossible(trace, device)
 

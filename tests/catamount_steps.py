@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from benchmarks.catamount import rules, traced
-from reports.catamount_page import Model, sums
+from reports.formula.catamount_page import Model, sums
 
 
 def counted(model: str, batch: int, **hyper: int) -> tuple[int, ...]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from analysis.devices.precisions import PRECISIONS
 from measure.ceiling.trials import moves, sweep, titled
-from reports.ceilings import Seen
+from reports.ceiling.text import Seen
 from results.records import Ceiling
 
 RATES = {"fp32": 50e12, "tf32": 400e12, "amp-bf16": 780e12}

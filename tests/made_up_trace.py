@@ -11,8 +11,8 @@ from typing import Any
 import pandas as pd
 
 from cleaning.trace.totals import PhaseTotal, Unnamed
-from reports.trace import PHASES, STATES
-from reports.trace_data import Trace
+from reports.trace.data import Trace
+from reports.trace.text import PHASES, STATES
 from results.records import CleaningLog, OperationInstance
 
 G = 10**9

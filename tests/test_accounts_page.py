@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reports.accounts_page import page
+from reports.count.zoo_page import page
 from results.records.accounts import Account, AccountCause
 
 

@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from cleaning.accounts.account.backward_ratio import FACTOR, INPUT, LOOSE, OTHER, WEIGHT, Backward, backward
-from reports import backward as told
+from reports.count import backward_ratio as told
 from results.records import Operation
 from results.records.accounts import Account
 from runners import count

@@ -20,7 +20,7 @@ from scipy import stats
 from analysis.utilization import numerators, work_times
 from analysis.utilization.numerators import profiled
 from cleaning.reconcile.run import Built, build
-from reports.tables import to_text
+from reports.sweep.answer.table import to_text
 from results.errors import Inconsistent
 from results.records import CleanedOperation, Operation, ProfileCount, ProfiledOperation, Run, Utilization, WorkTime
 from results.store.store import read_operations, read_profile, read_run

@@ -8,7 +8,7 @@ import pytest
 from catamount_steps import counted
 
 from benchmarks.catamount import PUBLISHED, model_of
-from reports.catamount_page import overview, section, sums
+from reports.formula.catamount_page import overview, section, sums
 
 ROOT = Path(__file__).parents[1]
 QUICK = [name for name in PUBLISHED if name != "charlm"]

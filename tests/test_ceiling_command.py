@@ -16,7 +16,7 @@ import pytest
 from analysis.devices.telemetry import Reading
 from analysis.profile.machine import machine_of
 from measure.ceiling.trials import ESSENTIAL, moves, sweep
-from reports.ceilings import Seen
+from reports.ceiling.text import Seen
 from results.records import Ceiling, header
 from runners import ceiling, ceiling_files, ceiling_search, devices, launch
 from runners.ceiling_search import Search

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from reports.closing import basis, closing
-from reports.tables import peak_lines
+from reports.sweep.answer.headline import basis, closing
+from reports.sweep.answer.table import peak_lines
 from results.records import Ceiling
 from runners import checked
 from runners.report import rebuild

@@ -9,8 +9,9 @@ from xml.etree import ElementTree
 import made_up_ceilings
 import pytest
 
-from reports import figures_ceilings, style
-from reports.ceilings import Seen, bests, document, to_text
+from reports.ceiling import figures as figures_ceilings
+from reports.ceiling.text import Seen, bests, document, to_text
+from reports.shared import figure_style
 
 
 def test_the_best_of_each_unit_and_kind():
@@ -103,7 +104,7 @@ def test_the_document_has_every_key():
 
 @pytest.fixture
 def themed():
-    with style.theme():
+    with figure_style.theme():
         yield
 
 
@@ -157,7 +158,7 @@ def test_each_thread_count_has_a_panel_and_files_are_whole():
             f"Some CPU, {words}" for words in ("1 thread", "2 threads", "4 threads")
         ]
         assert all(inside(axes) for axes in figure.axes)
-        files = style.render(figure)
+        files = figure_style.render(figure)
         assert files["png"].startswith(b"\x89PNG")
         assert ElementTree.fromstring(files["svg"]).tag.endswith("svg")
 

@@ -13,9 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from reports import characterize_data, figures_characterize, style
-from reports.characterize import look
-from reports.characterize_text import to_text
+from reports.characterize import data as characterize_data
+from reports.characterize import figures_mix
+from reports.characterize.text import look
+from reports.characterize.text_mix import to_text
+from reports.shared import figure_style
 from results.records.characterization import FILES, RecordedStep
 from runners import characterize, characterize_files, characterized
 from tests.made_up_characterization import together
@@ -60,7 +62,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[int, Path]:
 @pytest.fixture
 def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is drawn: that takes seconds, and other tests see to it."""
-    monkeypatch.setattr(figures_characterize, "figures", lambda _seen: {})
+    monkeypatch.setattr(figures_mix, "figures", lambda _seen: {})
 
 
 def test_two_workloads_are_recorded_and_every_file_written(recorded):
@@ -285,8 +287,8 @@ def test_every_figure_is_drawn_of_what_it_needs():
     named = tuple(
         replace(one, workload={"net": "fathom-alexnet"}.get(one.workload, one.workload)) for one in data.recordings
     )
-    with style.theme():
-        drawn = figures_characterize.figures(look(replace(data, recordings=named), reproduce="fathom"))
+    with figure_style.theme():
+        drawn = figures_mix.figures(look(replace(data, recordings=named), reproduce="fathom"))
     assert {"groups", "types", "skew", "likeness", "steps", "training_inference", "parallelism", "density"} <= set(
         drawn
     )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from cleaning.reconcile.run import View
-from reports.closing import basis, closing
-from reports.style import LABEL_LETTERS, label
+from reports.shared.figure_style import LABEL_LETTERS, label
+from reports.sweep.answer.headline import basis, closing
 from tests import made_up_page as made
 
 

@@ -11,7 +11,7 @@ import pytest
 from commands import refused, running
 from page_reader import Reader
 
-from reports.compared_page import sentence
+from reports.compare.page import sentence
 from results.records.comparisons import FASTER, ONLY_B, SAME, SLOWER, UNKNOWN, Comparison
 from runners import report
 from tests import made_up_evidence as made
@@ -114,10 +114,11 @@ def test_files_beside_the_page_are_the_rows_and_their_figure(out: Path) -> None:
 def test_the_same_runs_give_the_same_page(
     runs: tuple[Path, Path], out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from reports import figures_compared, style
+    from reports.compare import figure as figures_compared
+    from reports.shared import figure_style
 
     svg = (out / "figures" / "step_time_ratio.svg").read_bytes()
-    monkeypatch.setattr(style, "drawn", lambda _: {"step_time_ratio.svg": svg, "step_time_ratio.png": b""})
+    monkeypatch.setattr(figure_style, "drawn", lambda _: {"step_time_ratio.svg": svg, "step_time_ratio.png": b""})
     assert report.main([*map(str, runs), "--across", "torch_version", "--out", str(tmp_path)]) == 0
     assert (tmp_path / "report.html").read_bytes() == (out / "report.html").read_bytes()
     assert figures_compared.ratios([row(ONLY_B, None)]) == {}

@@ -14,7 +14,7 @@ from scipy import stats
 
 from analysis.stats.comparison import Difference, difference, holm, verdict
 from analysis.stats.summary import effective_size, t_quantile
-from reports.compared import ACROSS, compared
+from reports.compare.cells import ACROSS, compared
 from results.records.comparisons import FASTER, ONLY_A, ONLY_B, SAME, SLOWER, UNKNOWN
 from results.store.store import read_run
 from runners import report

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from analysis.project.compute.published_runs import observations
 from benchmarks.compute import made
-from reports import compute_page
+from reports.project import compute_page
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "compute.md"

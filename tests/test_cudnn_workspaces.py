@@ -24,7 +24,7 @@ from analysis.footprint.step.cudnn_workspaces import (
 )
 from analysis.footprint.step.live_bytes import BEFORE, live_bytes
 from analysis.footprint.step.workspaces import where_there_is_room
-from reports.footprint_published import workspaces
+from reports.footprint.published import workspaces
 from results.records import Storage
 
 MIB = 2**20

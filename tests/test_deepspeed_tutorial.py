@@ -20,7 +20,7 @@ from analysis.devices.precisions import PRECISIONS
 from measure.profile.rows import module_rows, operation_rows
 from measure.profile.step_kinds import ModelStep, traced_on_fakes
 from measure.profile.step_profile import profile_step
-from reports.profile_tree import tree_text
+from reports.profile.tree import tree_text
 from results.records.step_profile import StepModule, StepOperation
 
 

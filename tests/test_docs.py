@@ -13,7 +13,7 @@ import pytest
 from analysis.devices.peaks import all_devices
 from analysis.devices.precisions import PRECISIONS
 from measure.timing.protocols import CPU_PROTOCOL, CUDA_PROTOCOL
-from reports.words import digits, si, si_time
+from reports.shared.numbers import digits, si, si_time
 from runners.__main__ import installed
 from workloads.catalogue import ENTRIES, SUITES
 

@@ -14,9 +14,9 @@ import pytest
 from analysis.characterize.fathom_figure3 import figure3_groups
 from analysis.characterize.fathom_groups import FATHOM, GROUPS, MOST_UNCLASSIFIED_RATIO
 from analysis.characterize.operation_mix import Mix
-from reports import characterize_variants
-from reports.characterize import Seen, look, paper_name
-from reports.characterize_text import to_text
+from reports.characterize import variants as characterize_variants
+from reports.characterize.text import Seen, look, paper_name
+from reports.characterize.text_mix import to_text
 from results.records.characterization import PROFILED
 from runners import characterize_files
 from workloads.catalogue import entry

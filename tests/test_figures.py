@@ -20,18 +20,12 @@ from matplotlib.colors import to_hex
 from matplotlib.container import BarContainer, ErrorbarContainer
 from matplotlib.figure import Figure
 
-from reports import (
-    figures_counts,
-    figures_methods,
-    figures_profiles,
-    figures_ratios,
-    figures_states,
-    figures_times,
-    gallery,
-    panels,
-    style,
-)
-from reports.panels import percent_top
+from reports.shared import figure_panels, figure_style
+from reports.shared.figure_panels import percent_top
+from reports.sweep.figures import backward_ratio, cleaning_stages, epoch_times, gallery
+from reports.sweep.figures import counters as figures_counts
+from reports.sweep.figures import methods as figures_methods
+from reports.sweep.figures import profiles as figures_profiles
 from results.records import (
     Agreement,
     CleanedOperation,
@@ -64,7 +58,7 @@ CELL = {"cell_id": "c", "attempt": 1, "model": "m", "batch_size": 8, "precision"
 
 @pytest.fixture(autouse=True, scope="module")
 def themed() -> Iterator[None]:
-    with style.theme():
+    with figure_style.theme():
         yield
 
 
@@ -109,7 +103,7 @@ def words(figure: Figure) -> list[str]:
     return [t.get_text() for t in figure.findobj(mpl.text.Text) if t.get_text().strip()]
 
 
-def hexes(looks: style.Looks) -> dict[str, str]:
+def hexes(looks: figure_style.Looks) -> dict[str, str]:
     return {name: to_hex(colour) for name, (colour, _) in looks.items()}
 
 
@@ -129,7 +123,7 @@ def test_each_method_has_a_lane_with_its_ratio_in_percent_and_its_interval(frame
     ratios = {"theory": 0.42, "one": 0.1, "batch": 0.41, "epoch": 0.39, "exact": 0.4}
     (figure,) = figures_methods.by_method(frame(*[fraction(r, m) for m, r in ratios.items()])).values()
     (axes,) = figure.axes
-    looks = hexes(style.method_looks(["theory, fvcore", "one", "batch", "epoch", "exact"]))
+    looks = hexes(figure_style.method_looks(["theory, fvcore", "one", "batch", "epoch", "exact"]))
     at = {colour: (x, y) for x, y, colour in marks(axes)}
     lanes = [at[looks[name]] for name in ("theory, fvcore", "one", "batch", "epoch", "exact")]
     assert [x for x, _ in lanes] == pytest.approx([42, 10, 41, 39, 40])
@@ -320,7 +314,7 @@ def test_a_sum_that_leaves_products_out_is_a_triangle_that_says_at_least(frame: 
     assert "as found, at least" in words(figure)
     (whole,) = figures_profiles.by_batch(frame(rows[0]), {}).values()
     assert "as found, at least" not in words(whole)
-    (figure,) = figures_states.states(frame(*(replace(row, source="kineto") for row in rows)), {}).values()
+    (figure,) = cleaning_stages.states(frame(*(replace(row, source="kineto") for row in rows)), {}).values()
     triangles = [line for line in figure.axes[1].lines if line.get_marker() == "^" and len(line.get_xdata())]
     assert [line.get_xdata()[0] for line in triangles] == [10**9]
     assert "at least" in words(figure)
@@ -388,7 +382,7 @@ def test_bars_are_coloured_right_over_and_under(frame: Any) -> None:
     grid = Grid(models=("resnet18",), batches=(8,))
     rows = made.operations(grid, over=(1,), unknown=(4,))
     (figure,) = figures_profiles.by_operation(frame(*rows), {"0000000000000001": "resnet18"}).values()
-    looks = hexes(style.verdict_looks())
+    looks = hexes(figure_style.verdict_looks())
     layers = made.layers("resnet18")
     forward = sum(flop for _, _, flop in layers)
     flop = drawn_flop(figure, 1e9)  # of one image
@@ -471,7 +465,7 @@ def test_of_many_models_the_one_with_most_wrong_numbers_is_drawn(frame: Any) -> 
 
 def test_ratios_found_cleaned_and_exact_of_a_model(frame: Any) -> None:
     """ResNet-18: 2 - 118,013,952 ÷ 1,813,566,464 = 1.934927."""
-    figures = figures_ratios.ratios(frame(*made.ratios(Grid(models=("resnet18",), batches=(8,)))))
+    figures = backward_ratio.ratios(frame(*made.ratios(Grid(models=("resnet18",), batches=(8,)))))
     left, right = figures["backward_forward_by_model"].axes
     exact = 2 - 118_013_952 / 1_813_566_464
     assert [x for x, _ in hollow(left, yes=True)] == pytest.approx([20_480 / (2 * 1_813_566_464)] * 3)
@@ -495,7 +489,7 @@ def test_a_kind_whose_backward_was_not_counted_says_so(frame: Any) -> None:
         Ratio(state="found", forward_flop=9, status="unavailable", reason="20 of 20 calls have no count", **told),
         Ratio(state="cleaned", forward_flop=9, backward_flop=18, ratio=2.0, **told),
     ]
-    (figure,) = figures_ratios.ratios(frame(*rows)).values()
+    (figure,) = backward_ratio.ratios(frame(*rows)).values()
     assert "as found: nothing counted" in words(figure)
     assert hollow(figure.axes[0], yes=False) == [(2.0, 0.0)]
 
@@ -505,7 +499,7 @@ def test_a_ratio_far_off_is_written_at_the_edge_and_a_lost_one_is_a_word(frame: 
         Ratio(source="torch_profiler", work="one", state="cleaned", level="model", name="", ratio=40.84, **CELL),
         Ratio(source="torch_profiler", work="batch", state="found", level="model", name="", status="timeout", **CELL),
     ]
-    figure = figures_ratios.ratios(frame(*rows))["backward_forward_by_model"]
+    figure = backward_ratio.ratios(frame(*rows))["backward_forward_by_model"]
     assert "40.8 →" in words(figure)
     assert words(figure).count("ran past its limit") == 1
     assert all(axes.get_xlim()[1] < 4 for axes in figure.axes)
@@ -524,7 +518,7 @@ def epoch(time_s: float | None, profiled_s: float | None = None, real_s: float |
 
 def test_epoch_times_profiled_and_not_and_run(frame: Any) -> None:
     rows = [epoch(20.0, 30.0, 21.0), epoch(12.0, 14.0, cell_id="d", batch_size=64)]
-    (figure,) = figures_times.epoch_times(frame(*rows)).values()
+    (figure,) = epoch_times.epoch_times(frame(*rows)).values()
     (axes,) = figure.axes
     by_marker = {
         (line.get_marker(), line.get_markerfacecolor() == "white"): list(zip(*line.get_data(), strict=True))
@@ -543,30 +537,30 @@ def test_epoch_times_profiled_and_not_and_run(frame: Any) -> None:
 
 def test_only_epochs_are_drawn_and_repeated_ones_span_their_intervals(frame: Any) -> None:
     batch = epoch(1.0, work="batch", items=8)
-    (figure,) = figures_times.epoch_times(frame(batch, epoch(20.0), epoch(30.0, cell_id="d", repeat=1))).values()
+    (figure,) = epoch_times.epoch_times(frame(batch, epoch(20.0), epoch(30.0, cell_id="d", repeat=1))).values()
     (axes,) = figure.axes
     assert [(x, y) for x, y, _ in marks(axes)] == [(8, 25)]
     ends = [sorted(float(y) for _, y in s) for c in axes.containers for b in c.lines[2] for s in b.get_segments()]
     assert ends == [[19, 32]]
-    assert figures_times.epoch_times(frame(batch)) == {}
+    assert epoch_times.epoch_times(frame(batch)) == {}
 
 
 def test_epochs_that_differ_by_far_get_a_logarithmic_axis(frame: Any) -> None:
-    (figure,) = figures_times.epoch_times(frame(epoch(20.0), epoch(900.0, cell_id="d", batch_size=1))).values()
+    (figure,) = epoch_times.epoch_times(frame(epoch(20.0), epoch(900.0, cell_id="d", batch_size=1))).values()
     assert figure.axes[0].get_yscale() == "log"
 
 
 def test_an_interval_below_zero_leaves_no_room_it_does_not_need(frame: Any) -> None:
     """Two noisy blocks: 5.3 s ± 6 s, on a logarithmic axis."""
     rows = [epoch(102.0), epoch(5.3, cell_id="d", batch_size=64, low_s=-0.7, high_s=11.3)]
-    (figure,) = figures_times.epoch_times(frame(*rows)).values()
+    (figure,) = epoch_times.epoch_times(frame(*rows)).values()
     assert covered(figure) == []  # and no warning of a collapsed layout
     assert figure.axes[0].get_position().height > 0.3
 
 
 def test_an_epoch_without_a_time_is_a_word(frame: Any) -> None:
     rows = [epoch(20.0), epoch(None, cell_id="d", batch_size=64, status="out_of_memory")]
-    (figure,) = figures_times.epoch_times(frame(*rows)).values()
+    (figure,) = epoch_times.epoch_times(frame(*rows)).values()
     assert words(figure).count("out of memory") == 1
     assert all(y > 0 for _, y, _ in marks(figure.axes[0]))
 
@@ -581,7 +575,7 @@ def test_figures_of_profiles_never_mix_recorders(frame: Any) -> None:
     assert [marks(figure.axes[0]) for figure in both.values()] == [marks(figure.axes[0]) for figure in alone.values()]
     told = {"work": "batch", "state": "cleaned", "level": "model", "name": "", **CELL}
     rows = [Ratio(source=source, ratio=ratio, **told) for source, ratio in (("kineto", 1.5), ("torch_profiler", 2.0))]
-    (figure,) = figures_ratios.ratios(frame(*rows)).values()
+    (figure,) = backward_ratio.ratios(frame(*rows)).values()
     assert {x for axes in figure.axes for x, _, _ in marks(axes)} == {2.0}
 
 
@@ -594,7 +588,7 @@ def test_three_states_of_a_recording_beside_our_own_count(frame: Any) -> None:
         counted(1, 10**9, 10**9, work="one", source="kineto"),
         counted(8, 1, 1),
     ]
-    (figure,) = figures_states.states(frame(*rows), {}).values()
+    (figure,) = cleaning_stages.states(frame(*rows), {}).values()
     forward, backward = figure.axes
     assert sorted(hollow(forward, yes=True)) == [(3 * 10**9, 0), (6 * 10**9, 0)]
     assert hollow(forward, yes=False) == [(4 * 10**9, 0)]
@@ -602,7 +596,7 @@ def test_three_states_of_a_recording_beside_our_own_count(frame: Any) -> None:
     assert [list(stroke) for stroke in strokes] == [[4 * 10**9] * 2]
     assert words(figure).count("not available") == 1
     assert marks(backward) == []
-    assert figures_states.states(frame(counted(8, 1, 1)), {}) == {}
+    assert cleaning_stages.states(frame(counted(8, 1, 1)), {}) == {}
 
 
 # --- the gallery -------------------------------------------------------------------------------------------------
@@ -663,14 +657,14 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_same_tables_make_the_same_bytes(tiny: Path) -> None:
     some = ("backward_flops_by_counter", "flops_by_operation", "epoch_time_by_batch")
     drawn = gallery.figures(tiny), gallery.figures(tiny)
-    first, second = ({name: style.render(figures[name]) for name in some} for figures in drawn)
+    first, second = ({name: figure_style.render(figures[name]) for name in some} for figures in drawn)
     assert first == second
     assert all(b"<dc:date>" not in each["svg"] for each in first.values())
 
 
 def test_figures_need_no_torch_and_no_hardware(tiny: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from reports import gallery, style\n"
+        "import sys; from pathlib import Path; from reports.sweep.figures import gallery; from reports.shared import figure_style as style\n"  # noqa: E501
         "with style.theme(): names = set(gallery.figures(Path(sys.argv[1])))\n"
         "assert len(names) == 10, names\n"
         "print({name.partition('.')[0] for name in sys.modules} & {'torch', 'measure', 'workloads', 'pynvml', 'tests'})"
@@ -751,7 +745,7 @@ def test_no_text_of_a_large_sweep_covers_another(tmp_path: Path, crowd: str) -> 
 def test_pages_keep_everything_in_order_and_are_about_even() -> None:
     for count in range(40):
         for most in (1, 3, 16):
-            pages = panels.pages(list(range(count)), most)
+            pages = figure_panels.pages(list(range(count)), most)
             assert [thing for page in pages for thing in page] == list(range(count))
             sizes = [len(page) for page in pages]
             assert max(sizes) <= most or count == 0
@@ -760,28 +754,28 @@ def test_pages_keep_everything_in_order_and_are_about_even() -> None:
 
 
 def test_labels_of_sizes_have_room() -> None:
-    assert panels.roomy([1, 64, 128]) == [1, 64, 128]
-    assert panels.roomy([1, 64, 128], [1, 16, 64, 128]) == [1, 16, 64, 128]
-    assert panels.roomy([2**i for i in range(11)]) == [1, 4, 16, 64, 256, 1024]
-    assert panels.roomy([512], [272, 512]) == [272, 512]
-    assert panels.roomy([8]) == [8]
+    assert figure_panels.roomy([1, 64, 128]) == [1, 64, 128]
+    assert figure_panels.roomy([1, 64, 128], [1, 16, 64, 128]) == [1, 16, 64, 128]
+    assert figure_panels.roomy([2**i for i in range(11)]) == [1, 4, 16, 64, 256, 1024]
+    assert figure_panels.roomy([512], [272, 512]) == [272, 512]
+    assert figure_panels.roomy([8]) == [8]
 
 
 def test_names_of_figures_are_files_and_never_the_same() -> None:
     drawn = [("", 0), ("fp32, 3 × 3", 1), ("fp32, 3 × 3", 2), ("", 3)]
-    assert panels.named("a", drawn) == {"a": 0, "a_fp32_3_3": 1, "a_3": 2, "a_4": 3}
+    assert figure_panels.named("a", drawn) == {"a": 0, "a_fp32_3_3": 1, "a_3": 2, "a_4": 3}
 
 
 def test_a_long_name_keeps_both_ends() -> None:
-    assert panels.fitting("resnet18", 8) == "resnet18"
-    assert panels.fitting(LONG, 22) == "torchvi…very_long_name"
-    assert len(panels.fitting(LONG, 22)) == 22
+    assert figure_panels.fitting("resnet18", 8) == "resnet18"
+    assert figure_panels.fitting(LONG, 22) == "torchvi…very_long_name"
+    assert len(figure_panels.fitting(LONG, 22)) == 22
 
 
 def test_words_that_all_series_share_are_said_once() -> None:
     told = [(1.0, "lost", "red"), (1.0, "lost", "blue"), (2.0, "lost", "red"), (3.0, "a", "red"), (3.0, "b", "blue")]
-    assert panels.merged(told, 2) == [
-        (1.0, "lost", panels.GREY),
+    assert figure_panels.merged(told, 2) == [
+        (1.0, "lost", figure_panels.GREY),
         (2.0, "lost", "red"),
         (3.0, "a", "red"),
         (3.0, "b", "blue"),
@@ -789,10 +783,10 @@ def test_words_that_all_series_share_are_said_once() -> None:
 
 
 def test_looks_can_be_told_apart_without_colour() -> None:
-    methods = style.method_looks(list(figures_methods.ORDER))
+    methods = figure_style.method_looks(list(figures_methods.ORDER))
     assert len({marker for _, marker in methods.values()}) == len(methods)
-    assert len({hatch for _, hatch in style.verdict_looks().values()}) == 4
-    assert len({marker for _, marker in style.phase_looks().values()}) == 2
+    assert len({hatch for _, hatch in figure_style.verdict_looks().values()}) == 4
+    assert len({marker for _, marker in figure_style.phase_looks().values()}) == 2
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,9 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from cleaning.accounts.vocabulary.causes import CONVENTION
-from reports import figures_accounts, style
-from reports.waterfall import MOST_CAUSES, UNEXPLAINED, lane, near
+from reports.count import waterfall_figure
+from reports.count.waterfall import MOST_CAUSES, UNEXPLAINED, lane, near
+from reports.shared import figure_style
 from results.errors import StoreFault
 from results.records.accounts import Account, AccountCause
 from runners import account_files
@@ -24,7 +25,7 @@ from runners import account_files
 
 @pytest.fixture(autouse=True, scope="module")
 def themed() -> Iterator[None]:
-    with style.theme():
+    with figure_style.theme():
         yield
 
 
@@ -120,7 +121,7 @@ def bars(figure: Figure, panel: int) -> list[tuple[float, float, float, str]]:
 
 
 def look(kind: str) -> str:
-    return to_hex(figures_accounts._look(kind)[0])
+    return to_hex(waterfall_figure._look(kind)[0])
 
 
 def words(figure: Figure) -> list[str]:
@@ -129,7 +130,7 @@ def words(figure: Figure) -> list[str]:
 
 
 def drawn(accounts: list[Account], causes: list[AccountCause]) -> dict[str, Figure]:
-    return figures_accounts.waterfalls(accounts, causes)
+    return waterfall_figure.waterfalls(accounts, causes)
 
 
 def test_bars_stand_where_the_numbers_say() -> None:
@@ -164,7 +165,7 @@ def test_numbers_and_shares_are_written() -> None:
 def test_a_counter_twenty_times_off_is_cut_at_the_axis_and_its_number_written() -> None:
     causes = [cause("c", "grouped_backward", 19000), cause("d", "bias_counted", 100)]
     (figure,) = drawn([account("c", 20000), account("d", 1100)], causes).values()
-    assert figure.axes[1].get_xlim()[1] == figures_accounts.END
+    assert figure.axes[1].get_xlim()[1] == waterfall_figure.END
     assert {"20.00 ×", "−19.0 ×", "−10 %"} <= set(words(figure))
     strokes = [line for line in figure.axes[1].lines if to_hex(line.get_color()) == "#ffffff"]
     assert len(strokes) == 2  # its own bar and the step; those of d end before

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from analysis.stats.intervals import Answer, Swing
-from reports import style
-from reports.figures_tornado import tornadoes
+from reports.project.tornado_figure import tornadoes
+from reports.shared import figure_style
 
 FOUND = {
     "loss": (Answer(2.2387, 2.2191, 2.2678), [Swing("utilization", 2.2194, 2.2642), Swing("law", 2.2316, 2.2502)]),
@@ -16,7 +16,7 @@ FOUND = {
 
 
 def test_bars_are_the_swings_and_numbers_fit() -> None:
-    with style.theme():
+    with figure_style.theme():
         figure = tornadoes(FOUND, 0.95)
         loss, carbon, cost = figure.axes
         spans = [(bar.get_x(), bar.get_x() + bar.get_width()) for bar in loss.patches]

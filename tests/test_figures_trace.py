@@ -15,9 +15,10 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.text import Text
 
-from reports import figures_trace, style
-from reports.tables import to_csv
-from reports.trace import kernels_csv
+from reports.shared import figure_style
+from reports.sweep.answer.table import to_csv
+from reports.trace import figures as figures_trace
+from reports.trace.text import kernels_csv
 from results.records import OperationInstance
 from tests import made_up_trace as made
 from tests.made_up_trace import G
@@ -28,7 +29,7 @@ real = pytest.mark.skipif(not REAL, reason="FLOPLEDGER_TRACES is not set")
 
 @pytest.fixture(autouse=True, scope="module")
 def themed() -> Iterator[None]:
-    with style.theme():
+    with figure_style.theme():
         yield
 
 
@@ -73,7 +74,7 @@ def cells(figure: Figure) -> dict[tuple[float, float], tuple[str, str]]:
 
 
 def colour(verdict: str) -> str:
-    return to_hex(style.verdict_looks()[verdict][0])
+    return to_hex(figure_style.verdict_looks()[verdict][0])
 
 
 def bars(figure: Figure) -> list[tuple[float, float, float]]:
@@ -266,7 +267,7 @@ def test_missing_tables_are_no_figures_and_no_error(tmp_path: Path) -> None:
 
 
 def test_equal_tables_give_equal_pictures(drawn: Any) -> None:
-    first, second = (style.render(drawn(*made.instances(1, 1))["counts_by_operation"]) for _ in range(2))
+    first, second = (figure_style.render(drawn(*made.instances(1, 1))["counts_by_operation"]) for _ in range(2))
     assert first == second
 
 

@@ -11,11 +11,15 @@ import pytest
 from scipy import stats
 
 from cleaning.reconcile.run import build
-from reports import findings_counts, findings_low, findings_published, findings_times, findings_traffic
-from reports.findings import SECTIONS, page
-from reports.findings_data import Published, alike, bandwidth, largest_batch, widest
-from reports.findings_words import IN_PART, OPEN, SETTLED, table
-from reports.tables import to_csv
+from reports.findings import counts as findings_counts
+from reports.findings import low_utilization
+from reports.findings import published as findings_published
+from reports.findings import times as findings_times
+from reports.findings import traffic as findings_traffic
+from reports.findings.data import Published, alike, bandwidth, largest_batch, widest
+from reports.findings.page import SECTIONS, page
+from reports.findings.shared import IN_PART, OPEN, SETTLED, table
+from reports.sweep.answer.table import to_csv
 from results.records import Ceiling
 from results.store.store import read_operations, read_profile, read_run
 from runners import report
@@ -109,7 +113,7 @@ def gpu(tmp_path_factory: pytest.TempPathFactory) -> list[Published]:
 
 def test_low_utilization_is_told_of_every_run_of_the_machine() -> None:
     """Two runs of one machine have intervals that do not overlap: the page quotes both and says what is in neither."""
-    section = findings_low.low_utilization(published(RUNS), "")
+    section = low_utilization.low_utilization(published(RUNS), "")
     rows = {
         run.name: row
         for run in published(RUNS)
@@ -133,11 +137,11 @@ def test_the_widest_run_speaks_and_a_bound_is_told_where_a_bandwidth_is_publishe
     runs = published(RUNS)
     assert widest(runs)[0].name == "amd-epyc-2-cores-2026-11-21"
     noisy = next(run for run in runs if run.name == "intel-xeon-2-cores-2026-11-22")
-    assert findings_low.bounded(runs) is noisy
-    assert findings_low.bounded([run for run in runs if run is not noisy]) is None
+    assert low_utilization.bounded(runs) is noisy
+    assert low_utilization.bounded([run for run in runs if run is not noisy]) is None
     plain = {(cell.model, cell.batch_size) for cell in alike(noisy.measured)}
     assert len(alike(noisy.measured)) == len(plain) == 15  # without channels_last and bf16
-    text = findings_low.low_utilization(runs, "").body[3]
+    text = low_utilization.low_utilization(runs, "").body[3]
     rows = {t.run.model: t for t in findings_traffic.traffic(noisy, 4)}
     low = rows["mobilenet_v2"]
     assert low.attainable_ratio is not None
@@ -202,7 +206,7 @@ def test_rank_correlation_is_scipys() -> None:
 def test_without_runs_that_say_it_a_section_is_open(tmp_path: Path) -> None:
     run = Published(made.write(tmp_path / "run", made=made.parts((("fp32", 8, 0),))), read_run(tmp_path / "run"))
     for section in (
-        findings_low.low_utilization,
+        low_utilization.low_utilization,
         findings_counts.counters,
         findings_counts.backward_forward,
         findings_counts.figures_of_the_post,

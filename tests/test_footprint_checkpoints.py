@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from analysis.footprint.step.checkpointing import Choice
-from reports.footprint_checkpoints import LINES, Checkpoints, columns, lines, meaning, modules
+from reports.footprint.checkpoints import LINES, Checkpoints, columns, lines, meaning, modules
 
 GIB = 2**30
 CHOICES = (

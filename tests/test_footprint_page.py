@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.footprint import MACHINE, ROWS, SUITE, _append, main, read
-from reports.footprint_page import GOAL_ALL, GOAL_TENSORS, error, page, peer_error, signed, tensors_error, unmeasured
+from reports.footprint.page import GOAL_ALL, GOAL_TENSORS, error, page, peer_error, signed, tensors_error, unmeasured
 from results.records.footprint import Checked
 
 ROOT = Path(__file__).parents[1]

@@ -9,7 +9,7 @@ import pytest
 
 from analysis.footprint.step.published import Published, published
 from benchmarks.footprint import read_published
-from reports.footprint_trainings import SOURCE, by_the_others, line, trainings
+from reports.footprint.published_trainings import SOURCE, by_the_others, line, trainings
 from results.records.footprint import Predicted
 
 PREDICTED = read_published(Path(__file__).parents[1] / "results/published/footprint-2026-11-22")

@@ -12,7 +12,7 @@ from analysis.operators import registry as kinds
 from analysis.profile.fusion import fused
 from measure.operations.tracer import Trace, trace
 from measure.profile.rows import in_groups, operation_rows
-from reports.profile_words import DEPTHWISE, explained, movers
+from reports.profile.explanation import DEPTHWISE, explained, movers
 from results.records.step_profile import StepProfile
 from runners.counted import _parts
 from workloads.anything import get

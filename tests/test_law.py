@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cleaning.accounts.account.batch_law import counter_laws, exact_laws
-from reports import laws as told
+from reports.count import batch_law as told
 from results.records import FlopCount, Operation
 from results.records.accounts import AccountLaw
 from results.records.calls import Recording

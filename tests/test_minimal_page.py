@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.minimal_footprint import MODELS, curve_of, main, model_of, moved
-from reports.minimal_page import curve, line, moves, overview
+from reports.footprint.minimum_page import curve, line, moves, overview
 
 PAGE = Path(__file__).parents[1] / "docs" / "minimal-footprint.md"
 

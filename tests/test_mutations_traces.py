@@ -27,8 +27,8 @@ from cleaning.trace import frames as trace_frames
 from cleaning.trace import instances as trace_instances
 from cleaning.trace import totals as trace_totals
 from cleaning.trace import witnesses as trace_witnesses
-from reports import trace as trace_report
-from reports import trace_lines
+from reports.trace import lines
+from reports.trace import text as trace_report
 
 Function = Callable[..., Any]
 
@@ -152,7 +152,7 @@ ROWS: list[tuple[Any, str, Any, Function]] = [
     (trace_counts, "is_product", always(False), clean.test_a_product_of_which_the_recording_counts_a_part_has_no_count),
     (trace_counts, "TENSOR_UNITS", re.compile("$x"), clean.test_counters_of_fp32_do_not_see_tensor_units),
     (trace_report, "whole_sum", known_sum, no_ratio),
-    (trace_lines, "together", over_all_kernels, own_time),
+    (lines, "together", over_all_kernels, own_time),
     (conv_inference, "_fits", always(True), inferring.test_a_later_tensor_that_cannot_come_out_is_left_out),
     (conv_inference, "can_come_out", always(True), inferring.test_a_later_tensor_that_cannot_come_out_is_left_out),
 ]

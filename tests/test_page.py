@@ -16,12 +16,12 @@ import pytest
 from page_reader import Reader
 
 from cleaning.reconcile.run import Built, View
-from reports import page_cells, page_counts
-from reports.closing import closing_sentence
-from reports.page import page
-from reports.page_figures import FIGURES
-from reports.page_tables import Names, Table, natural
-from reports.words import merged, skeleton
+from reports.shared.html_figures import FIGURES
+from reports.shared.html_tables import Names, Table, natural
+from reports.shared.numbers import merged, skeleton
+from reports.sweep.answer import page_cells, page_counts
+from reports.sweep.answer.headline import closing_sentence
+from reports.sweep.answer.page import page
 from results.records import Agreement, BatchLaw, Ceiling, CleaningLog, ProfileCount, Ratio, WorkTime
 from results.store.manifest import Manifest
 from tests import made_up_page as made
@@ -134,7 +134,7 @@ def test_sections_come_in_the_order_in_which_they_are_asked_for(whole: str) -> N
 
 
 def test_torch_is_not_imported() -> None:
-    code = "import sys, reports.page, tests.made_up_page as m; reports.page.page(m.suite(('vgg16',)), {}); "
+    code = "import sys, reports.sweep.answer.page, tests.made_up_page as m; reports.sweep.answer.page.page(m.suite(('vgg16',)), {}); "  # noqa: E501
     code += "print(sorted({'torch', 'torchvision', 'pandas', 'matplotlib'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "[]\n", "")

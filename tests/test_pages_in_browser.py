@@ -16,8 +16,8 @@ import pytest
 from browser import looked_at
 from made_up_profile import PROFILE
 
-from reports.page import page
-from reports.profile_page import page as profile_page
+from reports.profile.page import page as profile_page
+from reports.sweep.answer.page import page
 from runners import report
 from tests import made_up_evidence, made_up_page
 

@@ -13,8 +13,8 @@ from torch import nn
 from analysis.profile.module_tree import tree
 from analysis.profile.roofline import against
 from measure.fast_count.fast_count import fast_count
-from reports.profile_data import document
-from reports.profile_tree import tree_text
+from reports.profile.data import document
+from reports.profile.tree import tree_text
 from results.records.step_profile import StepModule, StepOperation, StepProfile
 from runners import count as command
 

@@ -16,7 +16,7 @@ from analysis.utilization.numerators import Numerator
 from analysis.utilization.post2021 import CONVENTION, fp32_peak, numerators
 from analysis.utilization.utilization import Measurement, StepTime
 from cleaning.reconcile.run import Built, build
-from reports.tables import to_text
+from reports.sweep.answer.table import to_text
 from results.records import Ceiling, Run, Utilization
 from results.store.store import read_operations, read_profile, read_run
 from tests import run_fixture as made

@@ -17,8 +17,8 @@ from analysis.project.papers import results as paper
 from analysis.project.papers.projected_lstm_lm import ProjectedLM
 from analysis.project.papers.results import ASSUMED, NOT, REPRODUCED, Cell, Ours
 from analysis.stats.printed_numbers import Printed, amount, box
-from reports.frontier import deviation, to_csv, to_json, to_markdown, to_text
-from reports.frontier_page import page
+from reports.project.paper import deviation, to_csv, to_json, to_markdown, to_text
+from reports.project.paper_page import page
 
 ROOT = Path(__file__).parents[1]
 

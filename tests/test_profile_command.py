@@ -17,7 +17,7 @@ from made_up_profile import MACHINE, PROFILE, profile
 
 from analysis.profile.module_tree import conservation, tree
 from analysis.profile.roofline import step_roof
-from reports.tables import to_csv
+from reports.sweep.answer.table import to_csv
 from results.records import Ceiling
 from runners import launch, profile_options, profile_settings
 from runners import profile as command

@@ -13,7 +13,7 @@ import pytest
 from browser import looked_at
 from made_up_profile import MODULES, OPERATIONS, PROFILE, profile, untimed
 
-from reports.profile_page import page
+from reports.profile.page import page
 from results.records.step_profile import StepModule, StepProfile
 
 HOSTILE = '<script>alert("x")</script>&amp;\'><img src=http://example.org/x onerror=1>'

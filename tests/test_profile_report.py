@@ -28,13 +28,15 @@ from made_up_profile import (
 )
 
 from analysis.profile.module_tree import tree
-from reports import figures_roofline, profile_data, style
-from reports.columns import columns
-from reports.profile_groups import kernels, ladder
-from reports.profile_icicle import WIDTH, boxes, icicle
-from reports.profile_operations import alike, operations_text
-from reports.profile_tree import aggregated_text, tree_text
-from reports.profile_words import DEPTHWISE, OPTIMIZER, USES, advised, explained, movers, name_of
+from reports.profile import data as profile_data
+from reports.profile import roofline_figure
+from reports.profile.explanation import DEPTHWISE, OPTIMIZER, USES, advised, explained, movers, name_of
+from reports.profile.fusion import kernels, ladder
+from reports.profile.icicle import WIDTH, boxes, icicle
+from reports.profile.operations import alike, operations_text
+from reports.profile.tree import aggregated_text, tree_text
+from reports.shared import figure_style
+from reports.shared.columns import columns
 from results.records.step_profile import Machine, StepModule, StepProfile
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -388,15 +390,15 @@ def test_the_icicle_is_svg_with_nothing_of_the_model_as_markup() -> None:
 
 
 def drawn(found: StepProfile) -> str:
-    with style.theme():
-        figure = figures_roofline.roofline(found)
+    with figure_style.theme():
+        figure = roofline_figure.roofline(found)
         assert figure is not None
-        return style.render(figure)["svg"].decode()
+        return figure_style.render(figure)["svg"].decode()
 
 
 def test_the_roofline_has_a_bubble_for_each_kind_and_a_roof_for_each_rate() -> None:
-    with style.theme():
-        figure = figures_roofline.roofline(PROFILE)
+    with figure_style.theme():
+        figure = roofline_figure.roofline(PROFILE)
     assert figure is not None
     (axes,) = figure.axes
     (bubbles,) = axes.collections
@@ -413,8 +415,8 @@ def test_the_roofline_has_a_bubble_for_each_kind_and_a_roof_for_each_rate() -> N
 
 def test_the_datasheet_is_a_dashed_roof() -> None:
     sheet = replace(MACHINE, datasheet_by_unit={"fp32": 9e6}, datasheet_bytes_per_s=5e6)
-    with style.theme():
-        figure = figures_roofline.roofline(profile(machine=sheet))
+    with figure_style.theme():
+        figure = roofline_figure.roofline(profile(machine=sheet))
     assert figure is not None
     assert [each.get_linestyle() for each in figure.axes[0].get_lines()] == ["-", "--"]
     words = [each.get_text() for each in figure.axes[0].texts]
@@ -422,7 +424,7 @@ def test_the_datasheet_is_a_dashed_roof() -> None:
 
 
 def test_nothing_to_draw_is_no_figure() -> None:
-    assert figures_roofline.roofline(untimed()) is None
+    assert roofline_figure.roofline(untimed()) is None
 
 
 def test_the_plot_is_the_same_each_time() -> None:

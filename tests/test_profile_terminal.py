@@ -9,7 +9,7 @@ import pytest
 from made_up_profile import MACHINE, MODULES, MS, OPERATIONS, PROFILE, profile, untimed
 
 from analysis.profile.module_tree import tree
-from reports.profile_terminal import COLUMNS, fitting_columns, guided, terminal_text
+from reports.profile.terminal import COLUMNS, fitting_columns, guided, terminal_text
 from results.records.step_profile import StepModule
 
 LONG = StepModule(

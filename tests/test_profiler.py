@@ -21,7 +21,7 @@ from test_step_profile import Fails, functions, state
 from torch import nn
 from torch.nn.functional import linear as captured_linear
 
-from reports.profile_tree import tree_text
+from reports.profile.tree import tree_text
 from results.errors import Unavailable
 from runners.profiler import Profiler, profile_model
 

@@ -14,7 +14,7 @@ import pytest
 
 from analysis.project.frontier import domain as domains
 from analysis.project.frontier.shipped_formulas import Formulas, shipped
-from reports import frontier_figures
+from reports.project import figures as frontier_figures
 from runners import project, project_model
 
 ROOT = Path(__file__).parents[1]
@@ -259,7 +259,7 @@ def test_figures_are_drawn_for_a_domain_and_for_the_paper(monkeypatch: pytest.Mo
 def test_figures_land_in_their_folder(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("reports.style.render", lambda _figure: {"png": b"p", "svg": b"s"})
+    monkeypatch.setattr("reports.shared.figure_style.render", lambda _figure: {"png": b"p", "svg": b"s"})
     told(capsys, "image", "--figures", str(tmp_path / "drawn"))
     names = {path.name for path in (tmp_path / "drawn").iterdir()}
     assert names == {f"{n}.{e}" for n in ("learning_curve", "growth", "sub_batch", "roofline") for e in ("png", "svg")}
@@ -273,6 +273,6 @@ def test_the_parsers_units_are_those_of_the_table_of_peaks() -> None:
 
 
 def test_times_beyond_all_prefixes_stay_readable() -> None:
-    from reports.projection import _amount
+    from reports.project.text import _amount
 
     assert _amount(86400.0 * 2.5e40, "s") == "2.50e40 days"

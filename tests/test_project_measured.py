@@ -114,7 +114,7 @@ def test_a_run_of_the_callers_is_among_them(tmp_path: Path, capsys: pytest.Captu
 def test_what_it_costs_and_hangs_on(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("reports.style.render", lambda _figure: {"png": b"p", "svg": b"s"})
+    monkeypatch.setattr("reports.shared.figure_style.render", lambda _figure: {"png": b"p", "svg": b"s"})
     costs = ("--price", "2", "--watts", "400", "--pue", "1.5", "--intensity", "300..500", "--epochs", "3")
     words = (mine(tmp_path), *A100, "--utilization", "0.2..0.4", *costs, "--tornado", str(tmp_path / "t.png"))
     found = document(capsys, *words)

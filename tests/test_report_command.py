@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from reports import page_figures
+from reports.shared import html_figures
 from results import records
 from results.records import CleaningLog, FlopCount, Utilization, header
 from results.store.store import Store
@@ -130,7 +130,7 @@ def test_profiles_too_are_rebuilt_where_torch_cannot_be_imported(profiled: Path,
         assert rows, file
     drawn = {path.stem for path in (tmp_path / "out" / "figures").glob("*.svg")}
     assert any("utilization_by_method" in name for name in drawn)
-    told = {name for name in drawn if any(f"{name}_".startswith(f"{base}_") for base in page_figures.FIGURES)}
+    told = {name for name in drawn if any(f"{name}_".startswith(f"{base}_") for base in html_figures.FIGURES)}
     assert told == drawn  # each has words for those who cannot see it
     assert "Used, by method" in done.stdout
     assert max(map(len, done.stdout.splitlines())) <= 100

@@ -16,11 +16,12 @@ import pytest
 
 from analysis.utilization.numerators import Counted
 from cleaning.reconcile.run import Built, View
-from reports import figures, style
-from reports.cell_names import variant_lines
-from reports.closing import closing_sentence
-from reports.tables import to_csv, to_json, to_text
-from reports.words import digits, percent, si, si_time, verdict
+from reports.shared import figure_style
+from reports.shared.cell_names import variant_lines
+from reports.shared.numbers import digits, percent, si, si_time, verdict
+from reports.sweep.answer.headline import closing_sentence
+from reports.sweep.answer.table import to_csv, to_json, to_text
+from reports.sweep.figures import utilization as figures
 from results.records import Run, Sitting, Utilization, WorkTime, header
 
 SUITE = "resnet18 resnet34 resnet50 resnet101 resnet152 vgg11 vgg13 vgg16 vgg19 wide_resnet50_2 alexnet mobilenet_v2"
@@ -435,7 +436,7 @@ def test_csv_and_json_hold_every_field_and_unknown_is_empty_or_null() -> None:
 
 @pytest.fixture(autouse=True, scope="module")
 def themed() -> Iterator[None]:
-    with style.theme():
+    with figure_style.theme():
         yield
 
 
@@ -589,7 +590,10 @@ def test_no_text_covers_another_or_leaves_the_page(tmp_path: Path, crowd: str) -
 
 
 def test_precisions_keep_their_looks_and_none_share_one() -> None:
-    alone, all_of_them = style.looks(["amp-bf16"]), style.looks(["fp32", "tf32", "amp-bf16", "amp-fp16", "fp8", "x"])
+    alone, all_of_them = (
+        figure_style.looks(["amp-bf16"]),
+        figure_style.looks(["fp32", "tf32", "amp-bf16", "amp-fp16", "fp8", "x"]),
+    )
     assert alone["amp-bf16"] == all_of_them["amp-bf16"]
     assert len({colour for colour, _ in all_of_them.values()}) == 6
     assert len({marker for _, marker in all_of_them.values()}) == 6
@@ -597,7 +601,7 @@ def test_precisions_keep_their_looks_and_none_share_one() -> None:
 
 def test_rendering_twice_gives_the_same_bytes(tmp_path: Path) -> None:
     first, second = (
-        {name: style.render(figure) for name, figure in drawn(tmp_path, grid(["a"], ["fp32"], [8, 64])).items()}
+        {name: figure_style.render(figure) for name, figure in drawn(tmp_path, grid(["a"], ["fp32"], [8, 64])).items()}
         for _ in range(2)
     )
     assert first == second
@@ -607,7 +611,7 @@ def test_rendering_twice_gives_the_same_bytes(tmp_path: Path) -> None:
 def test_png_is_sharp_enough_for_print(tmp_path: Path) -> None:
     (figure,) = drawn(tmp_path, [fraction(0.4)]).values()
     width_in = figure.get_size_inches()[0]
-    png = style.render(figure)["png"]
+    png = figure_style.render(figure)["png"]
     assert int.from_bytes(png[16:20], "big") >= math.floor(150 * width_in)  # width in the IHDR chunk
 
 

@@ -15,7 +15,7 @@ import pytest
 from analysis.devices.telemetry import Reading
 from measure.device import amdsmi, environment, nvml
 from measure.device.telemetry import DeviceFacts, open_device
-from reports import words
+from reports.shared import numbers as words
 from results import records
 from results.records import (
     SCHEMA_VERSION,

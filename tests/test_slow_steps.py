@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from analysis.characterize.outlier_steps import slow_steps
-from reports.characterize_text import REASONS, _slow
+from reports.characterize.text_mix import REASONS, _slow
 from results.records.characterization import PLAIN, PROFILED, WARM_UP, Characterization, RecordedStep
 from runners.characterize_files import read_rows
 from tests.made_up_characterization import together

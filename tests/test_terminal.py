@@ -70,7 +70,7 @@ def profile(form: str) -> None:
 def characterize(form: str) -> None:
     from made_up_characterization import together
 
-    from reports.characterize import look
+    from reports.characterize.text import look
     from runners import characterize, characterize_options
 
     characterize.show(look(together()), characterize_options.parser().parse_args(["--format", form]))

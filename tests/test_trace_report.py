@@ -13,9 +13,9 @@ import pytest
 
 from analysis.devices import peaks
 from cleaning.trace.totals import PhaseTotal, Unnamed
-from reports import trace as report
-from reports.trace_data import Trace
-from reports.trace_rates import rates, together
+from reports.trace import text as report
+from reports.trace.data import Trace
+from reports.trace.rates import rates, together
 from results.records import Kernel, header
 from tests import made_up_trace as made
 from tests.made_up_trace import G

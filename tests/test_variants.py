@@ -8,9 +8,10 @@ import pytest
 
 from analysis.characterize.summary import compared, mixes
 from analysis.characterize.variants import moved, pictures
-from reports import characterize_variants, style
-from reports.characterize import look
-from reports.characterize_text import to_text
+from reports.characterize import variants as characterize_variants
+from reports.characterize.text import look
+from reports.characterize.text_mix import to_text
+from reports.shared import figure_style
 from results.records.characterization import Characterization
 from tests.made_up_characterization import NET, TALK, recording, rows
 
@@ -63,7 +64,7 @@ def test_it_is_told_listed_and_drawn_on_one_scale(data):
     lines = [line.split() for line in to_text(seen).splitlines()]
     assert ["net@small", "talk@small", f"{1 - OURS:.2f}", f"{1 - THEIRS:.2f}"] in lines
     assert [row["variant"] for row in characterize_variants.rows(seen)] == ["as_coded", "as_paper"]
-    with style.theme():
+    with figure_style.theme():
         drawn = characterize_variants.figure(seen)
         reproduced = characterize_variants.figure(look(data, reproduce="fathom"))
     assert drawn is not None

@@ -1,0 +1,214 @@
+"""The answer of `runners.ceiling`: for each unit the best of its kernels, memory, launches, as text and as JSON.
+
+The best of a unit is the highest median, as in a sweep's denominator; mean and fastest call stand beside it. What the
+datasheet prints and what others reached is shown and not divided by, but for the datasheet's share. Prints nothing.
+"""
+
+from __future__ import annotations
+
+import io
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from analysis.devices import peaks, published_ceilings
+from analysis.devices.ceilings import best
+from analysis.devices.precisions import UNITS
+from analysis.profile.machine import LAUNCHES, MOVES, bandwidth, launch_cost
+from analysis.utilization import denominators
+from reports.shared.columns import WIDTH
+from reports.shared.numbers import STATUS_WORDS, digits, percent, si, si_time
+from results.records import Ceiling
+
+PRODUCTS = ("matmul", "convolution")
+
+_UNKNOWN = "–"
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a search gave. environment: facts of the host (torch, driver). notes: lines about the whole of it."""
+
+    device: str
+    device_name: str
+    rows: tuple[Ceiling, ...]
+    multiprocessors: int | None = None
+    environment: Mapping[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def threads(self) -> list[int | None]:
+        return list(dict.fromkeys(row.threads for row in self.rows))
+
+    @property
+    def sheet(self) -> denominators.Denominator:
+        return denominators.datasheet(self.device_name, self.device, self.multiprocessors)
+
+    @property
+    def sheet_bytes_per_s(self) -> float | None:
+        known = None if self.sheet.reason else peaks.lookup(self.device_name, self.multiprocessors)
+        return known.bandwidth_bytes_per_s if known else None
+
+    def of(self, threads: int | None) -> list[Ceiling]:
+        return [row for row in self.rows if row.threads == threads]
+
+
+def bests(seen: Seen) -> list[Ceiling]:
+    """By threads and unit the best product and the best convolution; then the best copy and triad, then launches."""
+    found: list[Ceiling | None] = []
+    for threads in seen.threads:
+        mine = seen.of(threads)
+        found += [
+            best((row for row in mine if row.operation == operation), unit) for unit in UNITS for operation in PRODUCTS
+        ]
+    for threads in seen.threads:
+        mine = seen.of(threads)
+        found += [bandwidth(row for row in mine if row.operation == operation) for operation in MOVES]
+    for threads in seen.threads:
+        found += [row for row in seen.of(threads) if row.operation in LAUNCHES.values() and row.median_s is not None]
+    return [row for row in found if row is not None]
+
+
+def to_text(seen: Seen, width: int = WIDTH, colour: bool = False) -> str:
+    """Everything a person is shown."""
+    from rich.console import Console
+    from rich.text import Text
+
+    out = io.StringIO()
+    console = Console(file=out, width=width, force_terminal=colour, no_color=not colour, highlight=False)
+    console.print(Text(heading(seen), style="bold"))
+    if rows := bests(seen):
+        console.print(_table(seen, rows))
+    for line in (*_beside(seen), *_lost(seen), *(f"note: {note}" for note in seen.notes)):
+        console.print(Text(line))
+    console.print(Text(_closing(seen), style="bold"))
+    return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
+
+
+def heading(seen: Seen) -> str:
+    """What was measured on."""
+    facts = seen.environment
+    parts = [seen.device_name or "unknown device", seen.device]
+    parts += [f"torch {facts['torch']}"] if facts.get("torch") else []
+    parts += [f"driver {facts['driver']}"] if facts.get("driver") else []
+    return " · ".join(parts)
+
+
+def _table(seen: Seen, rows: Sequence[Ceiling]) -> Any:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    shown = {"threads": any(row.threads for row in rows), "clock": any(row.sm_clock_hz for row in rows)}
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    for name in ("what", "threads", "median", "mean", "fastest", "of sheet", "clock", "where"):
+        if shown.get(name, True):
+            table.add_column(name, justify="left" if name in ("what", "where") else "right", no_wrap=name != "where")
+    for row in rows:
+        cells = {
+            "what": _what(row),
+            "threads": str(row.threads or _UNKNOWN),
+            **_amounts(row),
+            "of sheet": _share(seen, row),
+            "clock": f"{row.sm_clock_hz / 1e6:.0f} MHz" if row.sm_clock_hz else _UNKNOWN,
+            "where": ", ".join(filter(None, (row.shape, row.layout))),
+        }
+        table.add_row(*(text for name, text in cells.items() if shown.get(name, True)))
+    return table
+
+
+def _what(row: Ceiling) -> str:
+    words = {"matmul": "product", "launch": "launch, on the device", "call": "call, on the host"}
+    return f"{row.unit} {words.get(row.operation, row.operation)}".strip()
+
+
+def _amounts(row: Ceiling) -> dict[str, str]:
+    """median, mean, fastest: as rates where there is work, else as times."""
+    times = {"median": row.median_s, "mean": row.mean_s, "fastest": row.best_s}
+    work, unit = (row.flop, "FLOP/s") if row.flop is not None else (row.moved_bytes, "B/s")
+    if work is None:
+        return {name: _UNKNOWN if time_s is None else si_time(time_s) for name, time_s in times.items()}
+    rates = {name: work / time_s if time_s else None for name, time_s in times.items()}
+    return {
+        name: _UNKNOWN if rate is None else si(rate, unit) if name == "median" else digits(_scaled(rate, rates))
+        for name, rate in rates.items()
+    }
+
+
+def _scaled(rate: float, rates: Mapping[str, float | None]) -> float:
+    """In the power of ten that the median is told in."""
+    reference = rates["median"] or rate
+    scale = next((scale for scale in (1e15, 1e12, 1e9, 1e6, 1e3) if reference >= scale * 0.9995), 1.0)
+    return rate / scale
+
+
+def _share(seen: Seen, row: Ceiling) -> str:
+    ratio = _sheet_ratio(seen, row)
+    return _UNKNOWN if ratio is None else percent(ratio)
+
+
+def _sheet_ratio(seen: Seen, row: Ceiling) -> float | None:
+    printed = seen.sheet.peak_by_unit.get(row.unit) if row.flop_per_s else seen.sheet_bytes_per_s
+    rate = row.flop_per_s or row.bytes_per_s
+    return rate / printed if rate and printed else None
+
+
+def _beside(seen: Seen) -> list[str]:
+    """The datasheet and what others reached, for the units that were measured."""
+    units = [unit for unit in UNITS if any(row.unit == unit for row in seen.rows)]
+    printed = [f"{unit} {si(peak, 'FLOP/s')}" for unit in units if (peak := seen.sheet.peak_by_unit.get(unit))]
+    printed += [f"memory {si(seen.sheet_bytes_per_s, 'B/s')}"] if seen.sheet_bytes_per_s else []
+    known = None if seen.sheet.reason else peaks.lookup(seen.device_name, seen.multiprocessors)
+    lines = [f"sheet: dense {', '.join(printed)} ({known.source})"] if known and printed else []
+    lines += [f"sheet: {seen.sheet.reason}"] if seen.sheet.reason else []
+    for unit in units:
+        for figure in published_ceilings.figures(seen.device_name, unit):
+            lines.append(f"others: {unit} {si(figure.flop_per_s, 'FLOP/s')} on {figure.accelerator} ({figure.source})")
+    return lines
+
+
+def _lost(seen: Seen) -> list[str]:
+    """Rows without a number: how many, and why, each reason once."""
+    reasons = Counter((row.status, row.reason) for row in seen.rows if row.status != "ok")
+    return [
+        f"{count} not measured: {STATUS_WORDS.get(status, status)}{f': {reason}' if reason else ''}"
+        for (status, reason), count in reasons.items()
+    ]
+
+
+def _closing(seen: Seen) -> str:
+    """What a step here is held against."""
+    parts = []
+    for unit in UNITS:
+        top = best(seen.rows, unit)
+        if top is not None and top.flop_per_s:
+            parts.append(f"{si(top.flop_per_s, 'FLOP/s')} in {unit}")
+    memory, launch = bandwidth(seen.rows), launch_cost(seen.rows, seen.device)
+    parts += [f"{si(memory.bytes_per_s, 'B/s')} of memory"] if memory and memory.bytes_per_s else []
+    parts += [f"{si_time(launch.best_s)} a {launch.operation}"] if launch and launch.best_s else []
+    return f"A step here is held against {', '.join(parts)}." if parts else "Nothing was measured."
+
+
+def document(seen: Seen) -> dict[str, Any]:
+    """One document, every key there; unknown is null."""
+    return {
+        "device": seen.device,
+        "device_name": seen.device_name,
+        "torch": seen.environment.get("torch"),
+        "driver": seen.environment.get("driver"),
+        "best": [_best(seen, row) for row in bests(seen)],
+        "datasheet": {"flop_per_s": dict(seen.sheet.peak_by_unit), "bytes_per_s": seen.sheet_bytes_per_s},
+        "achievable": [
+            {"unit": figure.unit, "flop_per_s": figure.flop_per_s, "source": figure.source}
+            for unit in UNITS
+            for figure in published_ceilings.figures(seen.device_name, unit)
+        ],
+        "rows": [asdict(row) for row in seen.rows],
+        "notes": list(seen.notes),
+    }
+
+
+def _best(seen: Seen, row: Ceiling) -> dict[str, Any]:
+    told = ("unit", "precision", "operation", "threads", "shape", "layout", "flop_per_s", "bytes_per_s")
+    times = ("median_s", "mean_s", "best_s", "sm_clock_hz")
+    return {name: getattr(row, name) for name in (*told, *times)} | {"datasheet_ratio": _sheet_ratio(seen, row)}

@@ -1,0 +1,202 @@
+"""A characterization as data: the JSON document of `python -m runners.characterize`, and its derived tables as CSV.
+
+Ratios run from 0 to 1; unknown is null, or an empty field. Every table's columns are the keys of its rows.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from analysis.characterize.fathom_groups import GROUPS
+from analysis.characterize.operation_mix import Mix
+from analysis.characterize.similarity import Merge
+from reports.characterize import variants as characterize_variants
+from reports.characterize.text import Seen, types_told
+from results.records.characterization import Recording
+from results.records.rows import to_text
+
+Row = dict[str, Any]
+
+
+def document(seen: Seen) -> dict[str, Any]:
+    """The JSON document. A workload that was not recorded is there with its name and nulls."""
+    known = [_workload(each) for each in seen.compared]
+    names = {each.recording.workload for each in seen.compared}
+    failed = {each.workload: each for each in seen.data.recordings if each.workload not in names}
+    return {
+        "workloads": known + [_unknown(each) for each in failed.values()],
+        "linkage": [_merge(merge) for merge in seen.linkage],
+    }
+
+
+def _workload(mix: Mix) -> Row:
+    recording = mix.recording
+    return {
+        "name": recording.workload,
+        "variant": recording.variant or None,
+        "parameters": recording.parameters,
+        "step_time_s": mix.step_s if mix.step_s is not None else mix.profiled_s,
+        "groups": {group: mix.groups[group].ratio for group in GROUPS},
+        "unclassified_ratio": mix.unclassified_ratio,
+        "types_for_90_percent": types_told(mix),
+    }
+
+
+def _unknown(recording: Recording) -> Row:
+    return {
+        "name": recording.workload,
+        "variant": recording.variant or None,
+        "parameters": recording.parameters,
+        "step_time_s": None,
+        "groups": dict.fromkeys(GROUPS),
+        "unclassified_ratio": None,
+        "types_for_90_percent": None,
+    }
+
+
+def _merge(merge: Merge) -> Row:
+    return {"left": "+".join(merge.left), "right": "+".join(merge.right), "height": merge.height}
+
+
+def tables(seen: Seen) -> dict[str, str]:
+    """File name → CSV of what was derived; a table without rows is empty."""
+    return {
+        "groups.csv": groups_csv(seen),
+        "types.csv": _csv(_type_rows(seen)),
+        "linkage.csv": _csv([_merge(merge) for merge in seen.linkage]),
+        "variants.csv": _csv(characterize_variants.rows(seen)),
+        "stationarity.csv": _csv(_steady_rows(seen)),
+        "training_inference.csv": _csv([vars(each) for each in seen.against]),
+        "parallelism.csv": _csv(_parallel_rows(seen)),
+        "group_costs.csv": _csv(_cost_rows(seen)),
+        "densities.csv": _csv([vars(each) for each in seen.densities]),
+        "tails.csv": _csv(_tail_rows(seen)),
+        "reconstructed.csv": _csv([{**vars(each), "ratio": each.ratio} for each in seen.reconstructed]),
+        "launches.csv": _csv([vars(each) for each in seen.launching]),
+    }
+
+
+def groups_csv(seen: Seen) -> str:
+    """A row a mix and group: its share of the step with the interval."""
+    return _csv(
+        [
+            {
+                **_identity(each),
+                "group": group,
+                "share_ratio": share.ratio,
+                "low_ratio": share.low,
+                "high_ratio": share.high,
+                "unclassified_ratio": each.unclassified_ratio,
+                "step_time_s": each.step_s,
+                "profiled_step_time_s": each.profiled_s,
+            }
+            for each in seen.mixes
+            for group, share in each.groups.items()
+        ]
+    )
+
+
+def _identity(mix: Mix) -> Row:
+    names = ("recording", "workload", "variant", "mode", "device", "threads", "batch_size")
+    return {name: getattr(mix.recording, name) for name in names}
+
+
+def _type_rows(seen: Seen) -> list[Row]:
+    return [
+        {
+            **_identity(each),
+            "type": one.name,
+            "group": one.group,
+            "share_ratio": one.share_ratio,
+            "time_s": one.time_s,
+            "calls": one.calls,
+            "launches": one.launches,
+        }
+        for each in seen.mixes
+        for one in each.types
+    ]
+
+
+def _steady_rows(seen: Seen) -> list[Row]:
+    return [
+        {
+            "recording": recording.recording,
+            "workload": recording.workload,
+            "mode": recording.mode,
+            "device": recording.device,
+            **vars(each),
+            "verdict": each.verdict,
+        }
+        for recording, each in seen.steadiness
+    ]
+
+
+def _parallel_rows(seen: Seen) -> list[Row]:
+    rows = []
+    for each in seen.parallelism:
+        law = each.law
+        for threads, time_s in each.times_s.items():
+            rows.append(
+                {
+                    "workload": each.workload,
+                    "type": each.name,
+                    "group": each.group,
+                    "threads": threads,
+                    "time_s": time_s,
+                    "fitted_s": None if law is None else law.time_s(threads),
+                    "serial_ratio": None if law is None else law.serial_ratio,
+                    "serial_low_ratio": None if law is None else law.serial_low,
+                    "serial_high_ratio": None if law is None else law.serial_high,
+                    "karp_flatt_ratio": None if law is None else law.karp_flatt.get(threads),
+                    "lack_of_fit": None if law is None else law.lack_of_fit,
+                }
+            )
+    return rows
+
+
+def _cost_rows(seen: Seen) -> list[Row]:
+    derived = ("flop_per_byte", "flop_per_s", "bytes_per_s")
+    return [
+        {
+            **vars(each),
+            **{name: getattr(each, name) for name in derived},
+            "utilization_ratio": each.utilization_ratio(seen.peaks),
+        }
+        for each in seen.costs
+    ]
+
+
+def _tail_rows(seen: Seen) -> list[Row]:
+    return [
+        {
+            "workload": mix.label,
+            "calls": each.calls,
+            "median_s": each.median_s,
+            "longest_s": each.longest_s,
+            "top_1_ratio": each.top_1_ratio,
+            "top_10_ratio": each.top_10_ratio,
+            "law": fit.law,
+            "parameters": dict(fit.parameters),
+            "aic": fit.aic,
+            "distance": fit.distance,
+        }
+        for mix, each in seen.tails
+        for fit in each.fits
+    ]
+
+
+def _csv(rows: Sequence[Mapping[str, Any]]) -> str:
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    header = _names(rows)
+    if header:
+        writer.writerow(header)
+    writer.writerows([to_text(row[name]) for name in header] for row in rows)
+    return out.getvalue()
+
+
+def _names(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+    return list(next(iter(rows), {}))

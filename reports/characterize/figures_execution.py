@@ -1,0 +1,309 @@
+"""A characterization drawn, the second half: steps in order, inference, threads, density, and the paper beside ours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from analysis.characterize.fathom_figure3 import figure3_groups
+from analysis.characterize.fathom_groups import GROUPS
+from analysis.characterize.heavy_tail import survival
+from analysis.characterize.layer_functions import labels_of_types
+from analysis.characterize.operation_mix import steps_of
+from analysis.characterize.stationarity import Stationarity
+from analysis.characterize.thread_scaling import Scaling
+from reports.characterize.text import Seen, paper_label, paper_name
+from reports.shared import figure_panels, figure_style
+from reports.shared.numbers import fitting, si_time
+from results.records.characterization import MODES, PLAIN, Recording
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_MOST_TYPES = 6
+_MOST_PANELS = 12
+_LETTERS = 24
+_BAR_IN = 0.13
+_MOST_TIMES = 4.0
+_WHITE = {"boxstyle": "square,pad=0.1", "facecolor": "white", "linewidth": 0, "alpha": 0.85}
+_HATCHES = ("", "////", "....", "xxxx", "\\\\\\\\", "++++", "oooo", "")
+
+
+def group_looks() -> Mapping[str, tuple[Any, str]]:
+    """Group → (colour, hatch); time between operations in grey."""
+    import seaborn as sns
+
+    palette = sns.color_palette("colorblind")
+    colours = [palette[0], palette[1], palette[2], palette[3], palette[4], palette[5], palette[9], "0.8"]
+    looks = dict(zip(GROUPS, zip(colours, _HATCHES, strict=True), strict=True))
+    return {**looks, "": ("0.1", "")}
+
+
+def steps(seen: Seen) -> Figure | None:
+    """The paper's Figure 1 in order of time: each step ÷ the median, with its 95 % interval, and Sen's trend."""
+    from matplotlib.ticker import MaxNLocator
+
+    shown = _fewer(seen.steadiness)
+    if not shown:
+        return None
+    top = 2.0
+    figure, drawn, spare = figure_panels.grid(len(shown), 4, 1.35)
+    for axes, (recording, each) in zip(drawn, shown, strict=True):
+        times = [step.time_s / each.median_s for step in steps_of(seen.data, recording.recording, PLAIN)]
+        axes.plot(range(1, len(times) + 1), times, color="0.15", marker="o", markersize=2.6, linewidth=0.7)
+        if each.low_s is not None and each.high_s is not None:
+            ends = each.low_s / each.median_s, each.high_s / each.median_s
+            axes.axhspan(*ends, color="#0173b2", alpha=0.25, linewidth=0)
+        if each.trend_ratio is not None and len(times) > 1:
+            ends = (1 - each.trend_ratio / 2, 1 + each.trend_ratio / 2)
+            axes.plot((1, len(times)), ends, color="#d55e00", linewidth=1, linestyle=(0, (4, 2)))
+        top = max(top, 1.15 * max(times))
+        _say_beyond(axes, times)
+        figure_panels.title(axes, recording.workload, len(shown))
+        p = "" if each.p_value is None else f", p {each.p_value:.2g}"
+        words = f"{recording.mode}, {si_time(each.median_s)}{p}"
+        axes.annotate(
+            words, (0, 1), (2, -2), xycoords="axes fraction", textcoords="offset points", va="top", fontsize=6
+        )
+    for axes in drawn:
+        axes.set_ylim(0, min(top, _MOST_TIMES))
+        axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
+    figure_panels.plain(drawn, spare)
+    marks = [
+        figure_panels.mark("a step", color="0.15", marker="o"),
+        figure_panels.mark("median, 95 %", color="#0173b2", marker="s", alpha=0.4),
+        figure_panels.mark("trend (Sen)", color="#d55e00", linewidth=1, linestyle=(0, (4, 2)), markersize=0),
+    ]
+    figure_panels.legend(figure, marks)
+    figure_panels.say_below(
+        figure, "steps in order, without the profiler, ÷ their median; p: of no trend (Mann-Kendall)"
+    )
+    return figure
+
+
+def _say_beyond(axes: Axes, times: Sequence[float]) -> None:
+    """How long the steps took that leave the panel, where they do."""
+    for place, time in enumerate(times, 1):
+        if time > _MOST_TIMES:
+            axes.annotate(
+                f"{time:.1f}", (place, _MOST_TIMES), (0, -12), textcoords="offset points", ha="center", fontsize=6,
+                bbox=_WHITE,
+            )  # fmt: skip
+
+
+def _fewer(shown: Sequence[tuple[Recording, Stationarity]]) -> list[tuple[Recording, Stationarity]]:
+    """All, or where they are too many those of training."""
+    if len(shown) > _MOST_PANELS:
+        shown = [pair for pair in shown if pair[0].mode == MODES[0]]
+    return list(shown[:_MOST_PANELS])
+
+
+def training_inference(seen: Seen) -> Figure | None:
+    """The paper's Figure 5: a step in each mode on each device, ÷ training on the CPU, or in ms without one."""
+    ways = list(dict.fromkeys((each.device, each.mode) for each in seen.against))
+    if len(ways) < 2:
+        return None
+    normal = all(each.ratio is not None for each in seen.against)
+    workloads = list(dict.fromkeys(each.workload for each in seen.against))
+    height_in = 0.5 + _BAR_IN * len(workloads) * (len(ways) + 0.6)
+    figure, (axes,), _ = figure_panels.grid(1, 1, height_in, width_in=figure_style.COLUMN_IN * 1.7)
+    marks = []
+    for lane, way in enumerate(ways):
+        hatch = "////" if way[1] == "inference" else ""
+        look: dict[str, Any] = {
+            "color": ("#de8f05" if way[0] == "cpu" else "#0173b2"),
+            "hatch": hatch,
+            "edgecolor": "white",
+        }
+        for place, workload in enumerate(workloads):
+            mine = [one for one in seen.against if (one.workload, one.device, one.mode) == (workload, *way)]
+            for each in mine[:1]:
+                value = each.ratio if normal and each.ratio is not None else each.step_s * 1e3
+                y = place + (lane - (len(ways) - 1) / 2) * 0.8 / len(ways)
+                axes.barh(y, value, 0.8 / len(ways), linewidth=0, **look)
+                axes.annotate(
+                    si_time(each.step_s), (value, y), (2, 0), textcoords="offset points", va="center", fontsize=5.5
+                )
+        marks.append(_box(f"{way[1]}, {way[0]}", **look))
+    axes.set_yticks(range(len(workloads)), [fitting(name, _LETTERS) for name in workloads], fontsize=7)
+    axes.set_ylim(len(workloads) - 0.4, -0.6)
+    axes.grid(axis="y", visible=False)
+    if normal:
+        axes.set_xlim(0, 1.18 * max(1.0, *(each.ratio or 0.0 for each in seen.against)))
+    figure_panels.plain([axes])
+    figure_panels.legend(figure, marks)
+    figure_panels.say_below(figure, "time of a step ÷ that of training on the CPU" if normal else "ms a step")
+    return figure
+
+
+def _box(label: str, **look: Any) -> Any:
+    from matplotlib.patches import Patch
+
+    return Patch(label=label, facecolor=look["color"], hatch=look.get("hatch", ""), edgecolor="white")
+
+
+def parallelism(seen: Seen) -> Figure | None:
+    """The paper's Figure 6: absolute time of the largest operation types at each number of threads."""
+    workloads = list(dict.fromkeys(each.workload for each in seen.parallelism))[:_MOST_PANELS]
+    if not workloads:
+        return None
+    figure, drawn, spare = figure_panels.grid(len(workloads), 3, 1.75, share_x=False, share_y=False)
+    counts = sorted({count for each in seen.parallelism for count in each.times_s})
+    for axes, workload in zip(drawn, workloads, strict=True):
+        mine = [each for each in seen.parallelism if each.workload == workload and each.name != "step"]
+        _threads(axes, mine[:_MOST_TYPES], counts, _functions(seen, workload))
+        figure_panels.title(axes, workload, len(workloads))
+    figure_panels.plain(drawn, spare)
+    figure_panels.legend(
+        figure, [_box(f"{count} thread{'s' * (count > 1)}", color=_shade(counts, count)) for count in counts]
+    )
+    figure_panels.say_below(
+        figure,
+        "ms a step of the largest operation types, under the profiler; below each what of the model it serves most, "
+        "in brackets its serial share (Amdahl)",
+    )
+    return figure
+
+
+def _shade(counts: list[int], count: int) -> str:
+    low, high = 0.75, 0.15
+    return f"{low + (high - low) * counts.index(count) / max(1, len(counts) - 1):.2f}"
+
+
+def _functions(seen: Seen, workload: str) -> dict[str, tuple[str, float]]:
+    """Operation type → the function of the model that it serves most."""
+    first = next((each.recording for each in seen.mixes if each.recording.workload == workload), None)
+    rows = [row for row in seen.data.costs if first is not None and row.recording == first.recording]
+    return labels_of_types(rows)
+
+
+def _threads(
+    axes: Axes, scalings: Iterable[Scaling], counts: list[int], functions: Mapping[str, tuple[str, float]]
+) -> None:
+    names = []
+    for place, each in enumerate(scalings):
+        for lane, count in enumerate(counts):
+            if count in each.times_s:
+                y = place + (lane - (len(counts) - 1) / 2) * 0.8 / len(counts)
+                axes.barh(y, each.times_s[count] * 1e3, 0.8 / len(counts), color=_shade(counts, count), linewidth=0)
+        share = "" if each.law is None else _bracket(each.law.serial_ratio)
+        function = functions.get(each.name, ("optimizer", 1.0) if each.group == "F" else ("", 0.0))[0]
+        names.append(f"{fitting(each.name, 22)}\n{fitting(function, 16) or each.group}{share}")
+    axes.set_yticks(range(len(names)), names, fontsize=5.5)
+    axes.set_ylim(len(names) - 0.4, -0.6)
+    axes.grid(axis="y", visible=False)
+
+
+def _bracket(ratio: float) -> str:
+    return " (slower)" if ratio > 1 else f" ({100 * ratio:.0f} %)"
+
+
+def tails(seen: Seen) -> Figure | None:
+    """Which part of the calls of a step takes longer than t, with the best of three laws."""
+    shown = seen.tails[:_MOST_PANELS]
+    if not shown:
+        return None
+    figure, drawn, spare = figure_panels.grid(len(shown), 4, 1.45)
+    for axes, (mix, each) in zip(drawn, shown, strict=True):
+        calls = [call.time_s for call in seen.data.calls if call.recording == mix.recording.recording]
+        points = survival(calls)
+        axes.plot([time * 1e6 for time, _ in points], [part for _, part in points], color="0.15", linewidth=1.2)
+        words = f"{each.calls} calls"
+        if each.fits:
+            best = each.fits[0]
+            fitted = [(time, best.survival(time)) for time, _ in points]
+            axes.plot(
+                [time * 1e6 for time, _ in fitted], [part for _, part in fitted],
+                color="#d55e00", linewidth=1, linestyle=(0, (4, 2)),
+            )  # fmt: skip
+            words += f"\n{best.law}"
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+        axes.set_ylim(0.5 / max(one.calls for _, one in shown), 1.5)
+        axes.annotate(words, (0, 0), (3, 3), xycoords="axes fraction", textcoords="offset points", fontsize=6)
+        figure_panels.title(axes, mix.label, len(shown))
+    figure_panels.plain(drawn, spare)
+    marks = [
+        figure_panels.mark("calls of one step", color="0.15", linewidth=1.2, markersize=0),
+        figure_panels.mark(
+            "best of exponential, Pareto, log-normal",
+            color="#d55e00",
+            linewidth=1,
+            linestyle=(0, (4, 2)),
+            markersize=0,
+        ),
+    ]
+    figure_panels.legend(figure, marks)
+    figure.supylabel("part of the calls", fontsize=figure_style.LABEL_PT)
+    figure_panels.say_below(figure, "that takes at least so many µs")
+    return figure
+
+
+def density(seen: Seen) -> Figure | None:
+    """FLOP over bytes of each operation type of each training step; lines of equal FLOP a byte."""
+    rows = [each for each in seen.densities if each.flop and each.bytes]
+    if not rows:
+        return None
+    workloads = list(dict.fromkeys(each.workload for each in rows))[:_MOST_PANELS]
+    figure, drawn, spare = figure_panels.grid(len(workloads), 4, 1.6)
+    looks = group_looks()
+    low = min(each.bytes for each in rows), min(each.flop for each in rows)
+    high = max(each.bytes for each in rows), max(each.flop for each in rows)
+    for axes, workload in zip(drawn, workloads, strict=True):
+        for each in (one for one in rows if one.workload == workload):
+            area = 6 + 90 * (each.share_ratio or 0.0)
+            axes.scatter(each.bytes, each.flop, s=area, color=looks[each.group][0], alpha=0.8, linewidth=0, zorder=3)
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+        axes.set_xlim(low[0] / 3, high[0] * 3)
+        axes.set_ylim(low[1] / 3, high[1] * 3)
+        for power in range(-3, 5):
+            ends = (low[0] / 3, high[0] * 3)
+            axes.plot(ends, [10**power * end for end in ends], color="0.85", linewidth=0.6, zorder=1)
+        figure_panels.title(axes, workload, len(workloads))
+    figure_panels.plain(drawn, spare)
+    shown = [letter for letter in GROUPS if any(each.group == letter for each in rows)]
+    figure_panels.legend(figure, [figure_panels.mark(f"{g} {GROUPS[g]}", color=looks[g][0], marker="o") for g in shown])
+    figure.supylabel("FLOP a step", fontsize=figure_style.LABEL_PT)
+    figure_panels.say_below(
+        figure, "bytes a step, unfused; area: share of the time; lines: 0.001 to 10,000 FLOP a byte"
+    )
+    return figure
+
+
+def reproduced(seen: Seen) -> Figure | None:
+    """The paper's shares by group beside ours, a pair of bars a workload."""
+    paper = figure3_groups()
+    pairs = [each for each in seen.compared if paper_name(each) in paper] if seen.reproduce else []
+    if not pairs:
+        return None
+    figure, (axes,), _ = figure_panels.grid(1, 1, 0.6 + 3.0 * _BAR_IN * len(pairs), width_in=figure_style.PAGE_IN)
+    looks = group_looks()
+    for place, each in enumerate(pairs):
+        ours = {group: share.ratio for group, share in each.groups.items()}
+        theirs = {group: cell / 100 for group, cell in paper[paper_name(each)].items()}
+        for y, shares in ((place - 0.2, ours), (place + 0.2, theirs)):
+            left = 0.0
+            for group, share in shares.items():
+                colour, hatch = looks[group]
+                axes.barh(y, 100 * share, 0.34, left, color=colour, hatch=hatch, edgecolor="white", linewidth=0.4)
+                if share >= 0.06:
+                    axes.text(left + 50 * share, y, group, ha="center", va="center", fontsize=6, **_tag())
+                left += 100 * share
+    ticks = [y for place in range(len(pairs)) for y in (place - 0.2, place + 0.2)]
+    words = [text for each in pairs for text in (f"{paper_label(each)}, ours", "paper")]
+    axes.set_yticks(ticks, words, fontsize=6.5)
+    axes.set_ylim(len(pairs) - 0.4, -0.6)
+    axes.set_xlim(0, 100)
+    axes.grid(axis="y", visible=False)
+    figure_panels.plain([axes])
+    figure_panels.legend(figure, [_box(f"{g} {GROUPS[g]}", color=looks[g][0], hatch=looks[g][1]) for g in GROUPS])
+    figure_panels.say_below(
+        figure, "per cent of a training step; paper: Figure 3 of Adolf et al. 2016, which cuts each cell down"
+    )
+    return figure
+
+
+def _tag() -> dict[str, Any]:
+    return {"color": "0.1", "bbox": {"boxstyle": "round,pad=0.1", "facecolor": "white", "linewidth": 0, "alpha": 0.8}}

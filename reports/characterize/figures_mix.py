@@ -1,0 +1,192 @@
+"""A characterization drawn, from what was worked out of its rows: shares, types, skew, likeness, steps, inference.
+
+Groups A to H have a colour and a hatch each in every figure. Draw and render inside `style.theme()`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from analysis.characterize.fathom_groups import GROUPS
+from analysis.characterize.operation_mix import Mix, cumulative
+from reports.characterize import figures_execution as ways
+from reports.characterize import variants
+from reports.shared import figure_panels, figure_style
+from reports.shared.numbers import fitting
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from reports.characterize.text import Seen
+
+LEAST_RATIO = 0.01
+"""Shares below are not drawn, as in the paper's Figure 3; of types, those below in every workload."""
+
+HIGHEST_RATIO = 0.90
+
+NO_BREAK = "\N{NO-BREAK SPACE}"
+
+_CELL_IN = 0.23
+_LETTERS = 26
+_LETTERS_OF_MIXES = 40
+_MOST_TYPES = 44
+_LINES = ("-", "--", "-.", ":")
+
+
+def figures(seen: Seen) -> dict[str, Figure]:
+    """File name → figure, of what was recorded."""
+    drawers: dict[str, Callable[[Seen], Figure | None]] = {
+        "groups": _groups,
+        "types": _types,
+        "skew": _skew,
+        "likeness": _likeness,
+        "likeness_variants": variants.figure,
+        "steps": ways.steps,
+        "training_inference": ways.training_inference,
+        "parallelism": ways.parallelism,
+        "density": ways.density,
+        "tails": ways.tails,
+        "reproduced": ways.reproduced,
+    }
+    drawn = {name: draw(seen) for name, draw in drawers.items()}
+    return {name: figure for name, figure in drawn.items() if figure is not None}
+
+
+def _groups(seen: Seen) -> Figure | None:
+    """Workloads down, groups across, every mix a row."""
+    mixes = seen.mixes
+    if not mixes:
+        return None
+    columns = [*GROUPS, *(["?"] if any(each.unclassified_ratio >= LEAST_RATIO for each in mixes) else [])]
+    cells = [
+        [*(each.groups[group].ratio for group in GROUPS), each.unclassified_ratio][: len(columns)] for each in mixes
+    ]
+    height_in = 1.3 + _CELL_IN * len(mixes)
+    figure, (axes,), _ = figure_panels.grid(1, 1, height_in, width_in=figure_style.COLUMN_IN * 1.6)
+    _heat(axes, cells, [each.label for each in mixes], letters=_LETTERS_OF_MIXES)
+    axes.set_xticks(range(len(columns)), columns)
+    words = ", ".join(f"{letter} {word}".replace(" ", NO_BREAK) for letter, word in GROUPS.items())
+    figure_panels.say_below(figure, "per cent of a step", words)
+    return figure
+
+
+def _types(seen: Seen) -> Figure | None:
+    """The paper's Figure 3: workloads down, operation types across in the order of their groups."""
+    mixes = seen.compared
+    columns = columns_of(mixes)
+    if not columns:
+        return None
+    shares = [{(one.group, one.name): one.share_ratio for one in each.types} for each in mixes]
+    cells = [[row.get(column, 0.0) for column in columns] for row in shares]
+    height_in = 1.5 + _CELL_IN * len(mixes)
+    figure, (axes,), _ = figure_panels.grid(1, 1, height_in, width_in=figure_style.PAGE_IN + 1.4)
+    _heat(axes, cells, [each.label for each in mixes], size=6)
+    axes.set_xticks(
+        range(len(columns)), [fitting(name, _LETTERS) for _, name in columns], rotation=90, fontsize=6, ha="center"
+    )
+    for letter in dict.fromkeys(group for group, _ in columns):
+        places = [place for place, (group, _) in enumerate(columns) if group == letter]
+        axes.annotate(
+            letter or "?", (sum(places) / len(places), -0.5), (0, 4), textcoords="offset points",
+            ha="center", va="bottom", weight="bold", fontsize=8, annotation_clip=False,
+        )  # fmt: skip
+        axes.axvline(max(places) + 0.5, color="0.4", linewidth=0.8)
+    figure_panels.say_below(
+        figure, f"per cent of a step; types of at least {100 * LEAST_RATIO:.0f} % of any workload's"
+    )
+    return figure
+
+
+def columns_of(mixes: Sequence[Mix]) -> list[tuple[str, str]]:
+    """(group, type) of those types that are something anywhere, by group, the largest first; the paper's columns."""
+    most: dict[tuple[str, str], float] = {}
+    for each in mixes:
+        for one in each.types:
+            key = (one.group, one.name)
+            most[key] = max(most.get(key, 0.0), one.share_ratio)
+    kept = sorted(most, key=lambda key: -most[key])
+    kept = [key for key in kept if most[key] >= LEAST_RATIO][:_MOST_TYPES]
+    order = [*GROUPS, ""]
+    return sorted(kept, key=lambda key: (order.index(key[0]), -most[key]))
+
+
+def _heat(
+    axes: Axes, cells: Sequence[Sequence[float]], rows: Sequence[str], size: float = 7, letters: int = _LETTERS
+) -> None:
+    """Shares on a logarithmic colour from 1 % to 90 %, white below; each with its per cent."""
+    import numpy as np
+    from matplotlib.colors import LogNorm
+
+    values = np.array(cells, dtype=float)
+    shown = np.ma.masked_less(values, LEAST_RATIO)
+    axes.imshow(shown, norm=LogNorm(LEAST_RATIO, HIGHEST_RATIO), cmap="YlGnBu", aspect="auto")
+    axes.set_yticks(range(len(rows)), [fitting(row, letters) for row in rows], fontsize=7)
+    axes.grid(visible=False)
+    for side in axes.spines.values():
+        side.set_visible(False)
+    axes.tick_params(length=0)
+    axes.set_xticks([place - 0.5 for place in range(values.shape[1] + 1)], minor=True)
+    axes.set_yticks([place - 0.5 for place in range(values.shape[0] + 1)], minor=True)
+    axes.grid(which="minor", color="white", linewidth=1.2)
+    axes.tick_params(which="minor", length=0)
+    for row, column in np.argwhere(values >= LEAST_RATIO):
+        share = values[row, column]
+        colour = "white" if share > 0.15 else "0.1"
+        axes.text(column, row, f"{100 * share:.0f}", ha="center", va="center", fontsize=size, color=colour)
+
+
+def _skew(seen: Seen) -> Figure | None:
+    """The paper's Figure 2: how much of the time in operations the largest types make."""
+    curves = {each.label: cumulative(one.share_ratio for one in each.operations) for each in seen.compared}
+    curves = {label: curve for label, curve in curves.items() if curve}
+    if not curves:
+        return None
+    figure, (axes,), _ = figure_panels.grid(1, 1, 2.6, width_in=figure_style.COLUMN_IN * 1.5)
+    marks = []
+    for place, (label, curve) in enumerate(curves.items()):
+        look = {"color": colours()[place % len(colours())], "linestyle": _LINES[place // len(colours()) % len(_LINES)]}
+        axes.plot(range(1, len(curve) + 1), [100 * part for part in curve], marker=".", markersize=3, **look)
+        marks.append(figure_panels.mark(fitting(label, _LETTERS), linewidth=1.4, markersize=0, **look))
+    axes.axhline(90, color="0.4", linewidth=0.8, linestyle=(0, (4, 3)))
+    longest = max(next(n for n, part in enumerate(curve, 1) if part > 0.98) for curve in curves.values())
+    axes.set_xlim(0.5, longest + 0.5)
+    axes.set_ylim(0, 102)
+    axes.set_ylabel("per cent of the time in operations")
+    figure_panels.plain([axes])
+    figure_panels.legend(figure, marks)
+    figure_panels.say_below(figure, "operation types, the largest first; dashed: 90 %")
+    return figure
+
+
+def colours() -> list[Any]:
+    """Of workloads."""
+    import seaborn as sns
+
+    return [colour for place, colour in enumerate(sns.color_palette("colorblind")) if place != 8]
+
+
+def _likeness(seen: Seen) -> Figure | None:
+    """The paper's Figure 4: which workloads join at which distance."""
+    if not seen.linkage:
+        return None
+    names = _leaves(seen)
+    figure, (axes,), _ = figure_panels.grid(1, 1, 0.6 + _CELL_IN * len(names), width_in=figure_style.COLUMN_IN * 1.5)
+    variants.tree(axes, names, seen.linkage)
+    axes.set_xlim(max(merge.height for merge in seen.linkage) * 1.08, 0)
+    figure_panels.plain([axes])
+    axes.spines["left"].set_visible(False)
+    figure_panels.say_below(figure, "cosine distance of the shares by operation type; clusters by their centroids")
+    return figure
+
+
+def _leaves(seen: Seen) -> list[str]:
+    """Every workload of the linkage, in the order of the mixes."""
+    joined = {name for merge in seen.linkage for name in merge.members}
+    return [each.label for each in seen.compared if each.label in joined]
+
+
+def group_looks() -> Mapping[str, tuple[Any, str]]:
+    """Group → (colour, hatch)."""
+    return ways.group_looks()

@@ -1,0 +1,32 @@
+"""How the numbers of a characterization look in its text."""
+
+from __future__ import annotations
+
+from reports.shared.numbers import digits, percent, si
+
+UNKNOWN = "–"
+
+
+def whole(ratio: float) -> str:
+    """Per cent as the paper has them, without a sign: 0.4 is "<1"."""
+    return "" if ratio == 0 else "<1" if ratio < 0.01 else f"{100 * ratio:.0f}"
+
+
+def ratio(value: float | None) -> str:
+    return UNKNOWN if value is None else percent(value)
+
+
+def in_range(low: float | None, high: float | None, signed: bool = False) -> str:
+    if low is None or high is None:
+        return UNKNOWN
+    if signed:
+        return f"{100 * low:+.0f} to {100 * high:+.0f} %"
+    return f"{100 * low:.0f} to {100 * high:.0f} %"
+
+
+def times(ratio: float | None) -> str:
+    return UNKNOWN if ratio is None else digits(ratio, 2)
+
+
+def joules(energy_j: float | None) -> str:
+    return UNKNOWN if energy_j is None else si(energy_j, "J")

@@ -1,0 +1,1 @@
+"""Do two runs differ?"""

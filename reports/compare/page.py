@@ -1,0 +1,195 @@
+"""report.html of a comparison: whether two runs differ, cell by cell, in one file like that of a run.
+
+From the rows of `reports.compare.cells` and what both runs say of themselves. Step times alone are compared, so that no
+peak and no count of FLOP is in it. Asks no clock: the same two runs give the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from cleaning.reconcile.run import View
+from reports.compare.cells import NO_COUNTERPART
+from reports.compare.text import HEADS, cell_names, closing_lines, row_cells
+from reports.shared import citation
+from reports.shared.html import Section, Verdict, document
+from reports.shared.html_figures import picture
+from reports.shared.html_tables import UNKNOWN as DASH
+from reports.shared.html_tables import Names, Table, natural
+from reports.shared.numbers import STATUS_WORDS, digits, fitting, percent
+from reports.sweep.answer import page_cells
+from results.records.comparisons import FASTER, ONLY_A, ONLY_B, SAME, SLOWER, UNKNOWN, Comparison
+from results.store.reading import RunData
+
+_NAME_LETTERS = 60
+_ALONE = (ONLY_A, ONLY_B)
+_ALWAYS = ("started at", "host", "before the run: load_1min", "load_1min")
+"""Facts in which two sittings differ whatever they are."""
+
+_HOW = (
+    "Cells are matched by what decides a training step. B ÷ A is the ratio of mean step times: above 1, B is slower. "
+    "p, differ and p, same are of all cells together (Holm); docs/evidence.md says how each verdict is reached."
+)
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of the two runs. letter: A or B; path: where it was read, as it was given."""
+
+    letter: str
+    path: str
+    data: RunData
+
+    @property
+    def name(self) -> str:
+        return self.data.manifest.name or self.path
+
+    @property
+    def line(self) -> str:
+        """What it is, in one line."""
+        sittings = self.data.sittings
+        devices = dict.fromkeys(sitting.device_name or sitting.device for sitting in sittings)
+        torch = dict.fromkeys(f"torch {sitting.torch_version}" for sitting in sittings if sitting.torch_version)
+        days = dict.fromkeys(sitting.started_at[:10] for sitting in sittings if sitting.started_at)
+        return " · ".join((self.name, *devices, *torch, *days))
+
+
+def page(
+    rows: Sequence[Comparison], sides: tuple[Side, Side], figures: Mapping[str, str], across: Sequence[str] = ()
+) -> str:
+    """The whole document. rows: of `compared`; figures: name → SVG text; across: fields that were let differ."""
+    title = " · ".join(("flopledger", f"{sides[1].name} against {sides[0].name}"))
+    sections = (
+        Section("cells", "Cells", (_HOW,), (_cells(rows),)),
+        _figures(figures),
+        _environment(sides),
+        _warnings(sides),
+        _problems(sides),
+        _citation(sides),
+    )
+    return document(title, _verdict(rows, sides, across), sections)
+
+
+def sentence(rows: Sequence[Comparison]) -> str:
+    """What became of the cells that both runs have, in one sentence."""
+    matched = [row for row in rows if row.verdict not in _ALONE]
+    count = {said: sum(row.verdict == said for row in matched) for said in (SLOWER, FASTER, SAME, UNKNOWN)}
+    all_of = "the cell" if len(matched) == 1 else f"all {len(matched)} cells"
+    alone = next((said for said, number in count.items() if number == len(matched)), "")
+    if alone == UNKNOWN:
+        return f"Whether B is faster or slower cannot be told in {all_of} of both runs."
+    if alone:
+        word = "takes the same time as A" if alone == SAME else f"is {alone} than A"
+        return f"B {word} in {all_of} of both runs: its steps take {_span(matched)} times as long."
+    parts = [f"{said} in {number}" for said, number in count.items() if number and said in (SLOWER, FASTER)]
+    parts += [f"the same in {count[SAME]}"] if count[SAME] else []
+    told = f"Of the {len(matched)} cells of both runs, B is {', '.join(parts)}"
+    return f"{told}; {count[UNKNOWN]} cannot be told." if count[UNKNOWN] else f"{told}."
+
+
+def _span(rows: Sequence[Comparison]) -> str:
+    ratios = [row.ratio for row in rows if row.ratio is not None]
+    low, high = digits(min(ratios), 3), digits(max(ratios), 3)
+    return low if low == high else f"{low} to {high}"
+
+
+def _verdict(rows: Sequence[Comparison], sides: tuple[Side, Side], across: Sequence[str]) -> Verdict:
+    """The sentence; the cell furthest from 1 with its interval; what was compared."""
+    matched = [row for row in rows if row.verdict not in _ALONE]
+    counts = [f"{len(matched)} in both"]
+    counts += [f"{n} {said}" for said in _ALONE if (n := sum(row.verdict == said for row in rows))]
+    rests_on: list[tuple[str, tuple[str, ...]]] = [(side.letter, (side.line, side.path)) for side in sides]
+    rests_on += [("Differing by choice", (", ".join(across),))] if across else []
+    rests_on += [("Cells", (", ".join(counts),)), ("Meaning", tuple(filter(None, closing_lines(matched)[1:])))]
+    return Verdict(sentence(rows), _furthest(rows), tuple(rests_on))
+
+
+def _furthest(rows: Sequence[Comparison]) -> str:
+    """The cell of which a difference is told that is largest, with its interval; "": of none."""
+    told = [(name, row) for name, row in zip(cell_names(rows), rows, strict=True) if row.verdict in (FASTER, SLOWER)]
+    if not told:
+        return ""
+    name, row = max(told, key=lambda each: max(each[1].ratio or 1.0, 1 / (each[1].ratio or 1.0)))
+    start = f"The largest difference: {fitting(name, _NAME_LETTERS)}, whose step takes {digits(row.ratio or 0.0)} times"
+    interval = f"95 % interval {_interval(row)}; same would be within ±{percent(row.margin_ratio or 0.0)}"
+    return f"{start} as long in B ({interval}). Times of equal steps are compared: no peak is in these ratios."
+
+
+def _interval(row: Comparison) -> str:
+    known = row.low_ratio is not None and row.high_ratio is not None
+    return f"{digits(row.low_ratio or 0.0)} to {digits(row.high_ratio or 0.0)}" if known else "unknown"
+
+
+def _cells(rows: Sequence[Comparison]) -> Table:
+    """A row for each cell of either run; those that only one has stand back."""
+    variants = len({row.variant for row in rows}) > 1
+    rows = sorted(rows, key=lambda row: (row.verdict in _ALONE, natural(row.model), row.batch_size, row.precision))
+    reasons = any(map(_reason, rows))
+    lines = []
+    for row in rows:
+        model, *texts = row_cells(row)
+        below = f"\n{row.variant}" if variants and row.variant else ""
+        chances = map(_chance, (row.p_different, row.p_same))
+        lines.append((model + below, *texts, *chances, *((_reason(row) or DASH,) if reasons else ())))
+    columns = (*HEADS, "p, differ", "p, same", *(("reason",) if reasons else ()))
+    words = frozenset(("model", "precision", "B is", "reason"))
+    dim = frozenset(place for place, row in enumerate(rows) if row.verdict in _ALONE)
+    return Table("The training step of each cell in B against A", columns, tuple(lines), words, dim)
+
+
+def _chance(p: float | None) -> str:
+    """A p-value with two digits, and none that nobody reads."""
+    return DASH if p is None else "<0.001" if p < 0.001 else digits(p, 2)
+
+
+def _reason(row: Comparison) -> str:
+    """Why nothing can be told; of a cell in one run alone, whose place says that, only if it failed there."""
+    said = row.reason.removeprefix(NO_COUNTERPART)
+    return "" if row.verdict in _ALONE and said == "ok" else STATUS_WORDS.get(said, said.replace("_", " "))
+
+
+def _figures(figures: Mapping[str, str]) -> Section:
+    pictures = tuple(picture(name, svg) for name, svg in figures.items())
+    return Section("figures", "Figures", () if pictures else ("No cell has a time in both.",), pictures=pictures)
+
+
+def _environment(sides: Sequence[Side]) -> Section:
+    """What differs between the machines first, then all that is known of them, then how they were measured."""
+    named = [f"{side.letter}, sitting {sitting.sitting}" for side in sides for sitting in side.data.sittings]
+    whole = page_cells.environment([sitting for side in sides for sitting in side.data.sittings], named)
+    if whole is None:
+        return Section("environment", "Environment", ("Neither run says what machine it was measured on.",))
+    ends = 1 + len(sides[0].data.sittings)
+    differing = tuple(row for row in whole.rows if set(row[1:ends]) != set(row[ends:]) and row[0] not in _ALWAYS)
+    first = replace(whole, caption="What differs between the machines of A and B", rows=differing)
+    text = () if differing else ("The machines say the same of themselves, but for when and where.",)
+    commands = [(f"{side.letter} was measured by", "\n".join(side.data.manifest.commands)) for side in sides]
+    tables = (first, whole) if differing else (whole,)
+    return Section("environment", "Environment", text, tables, blocks=tuple(each for each in commands if each[1]))
+
+
+def _warnings(sides: Sequence[Side]) -> Section:
+    """Failures and warnings of each run, A's before B's."""
+    tables = []
+    for side in sides:
+        views = [View(run, ()) for run in side.data.runs]
+        names = Names(views)
+        failed = page_cells.failures([view for view in views if not view.measured], names)
+        found = (failed, page_cells.warnings(views, names))
+        tables += [replace(table, caption=f"{side.letter}: {table.caption}") for table in found if table is not None]
+    return Section("failures", "Failures and warnings", () if tables else ("None.",), tuple(tables))
+
+
+def _problems(sides: Sequence[Side]) -> Section:
+    items = tuple(f"{side.letter}: {line}" for side in sides for line in side.data.problems)
+    text = ("What was wrong with the runs' files; rows that it names are in no number here.",) if items else ()
+    return Section("problems", "Problems of files", text, items=items)
+
+
+def _citation(sides: Sequence[Side]) -> Section:
+    runs = [citation.cited(side.data.manifest, side.data.sittings) for side in sides]
+    words, tex = "\n".join(run.sentence for run in runs), "\n\n".join(run.bibtex for run in runs)
+    return Section(
+        "cite", "How to cite this comparison", (citation.COMPARED,), blocks=(("In words", words), ("As BibTeX", tex))
+    )

@@ -1,0 +1,72 @@
+"""A comparison of two runs as a table that a person reads: at most 100 columns, what can be said first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from reports.shared.columns import columns, wrapped
+from reports.shared.numbers import digits, percent, si_time
+from results.records.comparisons import FASTER, ONLY_A, ONLY_B, SAME, SLOWER, UNKNOWN, Comparison
+
+SHOWN = 12
+"""Unmatched cells of each run that are named; csv and json have all."""
+
+HEADS = ("model", "batch", "precision", "B is", "B ÷ A", "95 % interval", "A", "B", "blocks")
+
+_UNKNOWN = "–"
+
+_BASES = {
+    "processes": "where both runs have repeats, their processes scatter: different is different from 1",
+    "blocks": "one process on a side tells nothing of what processes differ by: different is beyond the margin",
+}
+
+
+def to_text(rows: Sequence[Comparison], a: str, b: str, across: Sequence[str] = ()) -> str:
+    """The table, cells of one run alone, and what the columns mean. a, b: what the runs are called."""
+    matched = [row for row in rows if row.verdict not in (ONLY_A, ONLY_B)]
+    lines = [f"A: {a}", f"B: {b}"]
+    lines += [f"across: {', '.join(across)}"] if across else []
+    lines += ["", *columns([HEADS, *map(row_cells, matched)], left={0, 2, 3})]
+    names = cell_names(rows)
+    for row, name in zip(rows, names, strict=True):
+        lines += wrapped(f"{name}: {row.reason}") if row in matched and row.reason else []
+    for said in (ONLY_A, ONLY_B):
+        lines += wrapped(_unmatched(said, [name for row, name in zip(rows, names, strict=True) if row.verdict == said]))
+    return "\n".join([*lines, "", *[line for told in closing_lines(matched) for line in wrapped(told)]]) + "\n"
+
+
+def row_cells(row: Comparison) -> list[str]:
+    """The texts of a row under HEADS."""
+    interval = _UNKNOWN
+    if row.low_ratio is not None and row.high_ratio is not None:
+        interval = f"{digits(row.low_ratio, 4)} to {digits(row.high_ratio, 4)}"
+    ratio = _UNKNOWN if row.ratio is None else digits(row.ratio, 4)
+    times = [_UNKNOWN if time_s is None else si_time(time_s) for time_s in (row.time_a_s, row.time_b_s)]
+    blocks = f"{row.blocks_a}, {row.blocks_b}" if row.blocks_a or row.blocks_b else _UNKNOWN
+    return [row.model, str(row.batch_size), row.precision, row.verdict, ratio, interval, *times, blocks]
+
+
+def cell_names(rows: Sequence[Comparison]) -> list[str]:
+    """Cells in a few words, each with its variant unless all have the same."""
+    several = len({row.variant for row in rows}) > 1
+    cells = [f"{row.model} b{row.batch_size} {row.precision}" for row in rows]
+    variants = [f" ({row.variant})" if several and row.variant else "" for row in rows]
+    return [cell + beside for cell, beside in zip(cells, variants, strict=True)]
+
+
+def _unmatched(said: str, names: Sequence[str]) -> str:
+    if not names:
+        return ""
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return f"{said}: {', '.join(names[:SHOWN])}{more}"
+
+
+def closing_lines(rows: Sequence[Comparison]) -> list[str]:
+    """What became of the matched cells, and what the words mean here."""
+    count = {said: sum(row.verdict == said for row in rows) for said in (FASTER, SLOWER, SAME, UNKNOWN)}
+    told = ", ".join(f"{number} {said}" for said, number in count.items() if number)
+    margins = sorted({row.margin_ratio for row in rows if row.margin_ratio is not None})
+    within = f"same is within ±{' or '.join(map(percent, margins))}" if margins else ""
+    bases = [words for basis, words in _BASES.items() if any(row.basis == basis for row in rows)]
+    said = "; ".join(filter(None, (within, *bases)))
+    return [f"{len(rows)} cells in both: {told} (5 % for all of them together)", said]

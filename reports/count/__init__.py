@@ -1,0 +1,1 @@
+"""How far is each counter from the exact count, and why?"""

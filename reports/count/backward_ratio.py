@@ -1,0 +1,143 @@
+"""Backward ÷ forward as a person reads it: the model, its kinds of operation and the counters beside the rule of 2.
+
+Under the table stands why 3 × forward is not the step, reason by reason to the last FLOP, and what runs besides.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cleaning.accounts.account.backward_ratio import EXACT, INPUT, REASONS, Backward, Missing
+from reports.shared.numbers import digits, fitting, si
+from results.records.accounts import AccountRatio
+
+RULE = 2
+"""The rule of thumb."""
+
+KINDS_OF_PRODUCT = ("convolution", "matmul", "attention", "recurrent")
+
+_FULL = 1000
+"""Smaller numbers are written in full."""
+
+_SHOWN_MODULES = 3
+_LETTERS = 32
+
+
+def write(console: Any, backward: Backward) -> None:
+    """The table and the sentences, on a console."""
+    from rich.table import Table
+    from rich.text import Text
+
+    console.print()
+    console.print(Text("backward ÷ forward, 2 by rule of thumb", style="bold"))
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for name, justify in (
+        ("of", "left"),
+        ("forward", "right"),
+        ("backward", "right"),
+        ("ratio", "right"),
+        ("", "left"),
+    ):
+        table.add_column(name, justify=justify)  # type: ignore[arg-type]
+    for row in backward.ratios:
+        if row.level in ("model", "kind"):
+            table.add_row(_name(row), _flop(row.forward_flop), _flop(row.backward_flop), _ratio(row), _beside(row))
+    console.print(table)
+    for line in (_closed(backward), *estimate(backward)):
+        console.print(Text(line))
+
+
+def _name(row: AccountRatio) -> str:
+    if row.level == "kind":
+        return f"  {row.name}"
+    return "exact" if row.source == EXACT else row.source
+
+
+def _flop(flop: int | None) -> str:
+    return "–" if flop is None else si(flop, "") if abs(flop) >= _FULL else str(flop)
+
+
+def _ratio(row: AccountRatio) -> str:
+    return "" if row.ratio is None else f"{digits(row.ratio, 5)}"
+
+
+def _beside(row: AccountRatio) -> str:
+    """How far from the rule; of what a kind's numbers are where they are no products."""
+    of_products = row.level == "model" or row.name in KINDS_OF_PRODUCT
+    if row.ratio is None or not of_products:
+        return "" if of_products else "no products: other FLOP"
+    off = row.ratio / RULE - 1
+    return "as the rule says" if not off else f"{'+' if off > 0 else '−'}{digits(100 * abs(off), 2)} %"
+
+
+def _closed(backward: Backward) -> str:
+    if backward.closed.ratio is not None:
+        holds = f"{backward.closed.ratio:.6f}"
+        return f"2 − first product ÷ forward = {holds}, which is the exact ratio."
+    if backward.forward_flop and not backward.missing:
+        return "Every product has both gradients, the first one too: the exact ratio is 2."
+    return f"{backward.closed.reason[:1].upper()}{backward.closed.reason[1:]}."
+
+
+def estimate(backward: Backward) -> list[str]:
+    """What 3 × forward says of the step, why it is off, and what runs besides the products that are counted."""
+    error = backward.estimate_error
+    if error is None:
+        return ["3 × forward says nothing: the forward pass has no product."]
+    said = si(3 * backward.forward_flop, "FLOP")
+    if not backward.missing:
+        why = ": an embedding takes the input, so that no product is without a gradient" if backward.embeds else ""
+        lines = [f"3 × forward, {said}, is exactly the step{why}."]
+    else:
+        lines = [f"3 × forward, {said}, is {_off(error)} the step, because of"]
+        lines += [f"  {_missing(each)}" for each in backward.missing]
+    extras = [
+        (backward.again_flop, "calculated again by checkpointing"),
+        (backward.scores_flop, "for the scores that fused attention calculates again in its backward pass"),
+    ]
+    told = [f"{si(flop, 'FLOP')} {words}" for flop, words in extras if flop]
+    if told and backward.executed_error is not None:
+        besides = f"Executed besides, and no model FLOP: {' and '.join(told)}"
+        lines.append(f"{besides}; 3 × forward is {_off(backward.executed_error)} what runs.")
+    return lines
+
+
+def _off(error: float) -> str:
+    return "exactly" if not error else f"{digits(100 * abs(error), 2)} % {'above' if error > 0 else 'below'}"
+
+
+def _missing(each: Missing) -> str:
+    """The FLOP that one reason takes from 2 × forward, in full, and where."""
+    named = [fitting(module or "the model itself", _LETTERS) for module in each.modules[:_SHOWN_MODULES]]
+    more = len(each.modules) - len(named)
+    where = ", ".join(named) + (f" and {more} more" if more else "")
+    lead = " (the first product's input is the data)" if each.reason == INPUT and len(each.modules) == 1 else ""
+    return f"{each.flop:,} FLOP of {REASONS[each.reason]}: {where}{lead}"
+
+
+def document(backward: Backward) -> dict[str, Any]:
+    """The same as JSON: every key is there, unknown is null."""
+    return {
+        "ratio": backward.ratio,
+        "closed_form_ratio": backward.closed.ratio,
+        "closed_form_reason": backward.closed.reason or None,
+        "three_times_forward_error": backward.estimate_error,
+        "three_times_forward_executed_error": backward.executed_error,
+        "recomputed_flop": backward.again_flop,
+        "scores_again_flop": backward.scores_flop,
+        "missing": [
+            {"reason": each.reason, "flop": each.flop, "modules": list(each.modules)} for each in backward.missing
+        ],
+        "ratios": [
+            {
+                "source": row.source,
+                "level": row.level,
+                "name": row.name or None,
+                "forward_flop": row.forward_flop,
+                "backward_flop": row.backward_flop,
+                "ratio": row.ratio,
+            }
+            for row in backward.ratios
+            if row.level in ("model", "kind", "operation")
+        ],
+    }

@@ -1,0 +1,120 @@
+"""The law of the batch by counter, as a table for people and as JSON: a FLOP a sample, c FLOP a batch, what breaks it.
+
+Numbers are written in full: a law holds to the unit or not at all.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from typing import Any
+
+from reports.shared.columns import WIDTH
+from reports.shared.numbers import STATUS_WORDS, fitting
+from results.records.accounts import AccountLaw
+
+PARTS = 6
+"""Parts of one law that the table has without `detail`."""
+
+SHOWN = "note: the constant is of "
+"""What the rows of parts show already."""
+
+_LETTERS = 40
+_REASON_LETTERS = 240
+
+
+def to_text(
+    model: str, laws: Sequence[AccountLaw], width: int = WIDTH, colour: bool = False, detail: bool = False
+) -> str:
+    """The table of one model: a row a counter and pass, under it the parts that have a constant or break the law."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    out = io.StringIO()
+    console = Console(file=out, width=width, force_terminal=colour, no_color=not colour, highlight=False)
+    console.print(Text(f"{model}: the law of the batch, a · b + c", style="bold"))
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for name in ("counter", "pass", "unit"):
+        table.add_column(name, no_wrap=True)
+    for name in ("a, a sample", "c, a batch"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("holds", no_wrap=True)
+    table.add_column("at batches", no_wrap=True)
+    for law in laws:
+        if not law.part:
+            _add(table, law, _parts(laws, law), None if detail else PARTS)
+    console.print(table)
+    for line in closing(laws):
+        console.print(Text(line))
+    return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
+
+
+def _add(table: Any, law: AccountLaw, parts: Sequence[AccountLaw], most: int | None) -> None:
+    from rich.text import Text
+
+    if law.status != "ok":
+        table.add_row(law.counter, "", "", "", "", STATUS_WORDS.get(law.status, law.status), "")
+        return
+    holds = Text(held(law), style="bold red" if law.holds is False else "")
+    batches = ", ".join(map(str, law.batches))
+    table.add_row(law.counter, law.phase, law.native_unit, _number(law.slope), _number(law.constant), holds, batches)
+    for part in parts[:most]:
+        name = fitting(part.part, _LETTERS)
+        table.add_row(f"  {name}", "", "", _number(part.slope), _number(part.constant), held(part), "")
+    if rest := [] if most is None else parts[most:]:
+        sums = (sum(part.slope or 0 for part in rest), sum(part.constant or 0 for part in rest))
+        table.add_row(f"  {len(rest)} more (--detail)", "", "", *(f"{each:,}" for each in sums), "", "")
+
+
+def held(law: AccountLaw) -> str:
+    """Whether a law holds, in a word."""
+    return {True: "yes", False: "no", None: "not known"}[law.holds]
+
+
+def _number(value: int | None) -> str:
+    return "" if value is None else f"{value:,}"
+
+
+def _parts(laws: Sequence[AccountLaw], total: AccountLaw) -> list[AccountLaw]:
+    return [law for law in laws if law.part and (law.counter, law.phase) == (total.counter, total.phase)]
+
+
+def closing(laws: Sequence[AccountLaw]) -> list[str]:
+    """A sentence for each law of which the table does not say all: broken, unknown, or explained."""
+    said = []
+    for law in laws:
+        if (
+            words := ""
+            if law.part
+            else "; ".join(part for part in law.reason.split("; ") if not part.startswith(SHOWN))
+        ):
+            name = f"{law.counter}, {law.phase}" if law.status == "ok" else law.counter
+            words = words.removeprefix("note: ")
+            said.append(f"{name}: {words if len(words) <= _REASON_LETTERS else words[:_REASON_LETTERS] + '…'}.")
+    return said
+
+
+def document(model: str, laws: Sequence[AccountLaw]) -> dict[str, Any]:
+    """The laws as JSON: every key is there, unknown is null."""
+    totals = [law for law in laws if not law.part]
+    return {"model": model, "laws": [{**_one(law), "parts": _told(_parts(laws, law))} for law in totals]}
+
+
+def _told(parts: Sequence[AccountLaw]) -> list[dict[str, Any]]:
+    keys = ("slope", "constant", "holds", "reason")
+    return [{"part": part.part, **{key: _one(part)[key] for key in keys}} for part in parts]
+
+
+def _one(law: AccountLaw) -> dict[str, Any]:
+    return {
+        "counter": law.counter,
+        "phase": law.phase,
+        "native_unit": law.native_unit or None,
+        "batches": list(law.batches),
+        "slope": law.slope,
+        "constant": law.constant,
+        "holds": law.holds,
+        "status": law.status,
+        "reason": law.reason or None,
+    }

@@ -1,0 +1,285 @@
+"""The answer of `runners.count` as a person reads it in ten seconds, and as JSON. Nothing is said by colour alone.
+
+A row a counter: its number in FLOP beside the exact one, the largest cause of what lies between, and what no cause
+explains. `detail` lists every cause with its kind and module.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+from cleaning.accounts.account.backward_ratio import Backward
+from cleaning.accounts.vocabulary.causes import CONVENTION
+from reports.count import backward_ratio as told
+from reports.shared.columns import WIDTH
+from reports.shared.numbers import STATUS_WORDS, digits, fitting, si
+from results.records.accounts import Account, AccountCause
+
+SHOWN_CAUSES = 12
+"""Lines of causes by kind for one pass of one counter."""
+
+PHASES = ("forward", "backward")
+
+
+@dataclass(frozen=True)
+class Counted:
+    """One model at one batch size: exact FLOP of a training step by pass, and every counter's account.
+
+    exact: None where a call of the pass has no rule; at_least_flop has the sum of the others, and unknown_calls how
+    many there are, both by pass.
+
+    optimizer_flop: model FLOP of the optimizer. other_flop: pass → arithmetic that is no product. not_understood:
+    operator → calls that the exact count has no rule for. notes: what must be said beside it.
+    backward: the training step's backward pass against its forward pass; None where no step was recorded.
+    """
+
+    model: str
+    batch_size: int
+    parameters: int | None
+    exact: dict[str, int | None]
+    other_flop: dict[str, int]
+    not_understood: dict[str, int]
+    accounts: Sequence[Account]
+    causes: Sequence[AccountCause]
+    words: dict[str, str]
+    notes: tuple[str, ...] = ()
+    backward: Backward | None = None
+    at_least_flop: dict[str, int] = field(default_factory=dict)
+    unknown_calls: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def counters(self) -> list[str]:
+        """Their names in order."""
+        return list(dict.fromkeys(account.counter for account in self.accounts))
+
+    def account(self, counter: str, phase: str) -> Account | None:
+        """One counter's account of one pass; None if it has none."""
+        return next((a for a in self.accounts if (a.counter, a.phase) == (counter, phase)), None)
+
+
+def to_text(
+    counted: Counted, width: int = WIDTH, colour: bool = False, detail: bool = False, ratios: bool = False
+) -> str:
+    """The table of one model; with `ratios` backward ÷ forward, with `detail` that and every counter's causes."""
+    from rich.console import Console
+    from rich.text import Text
+
+    out = io.StringIO()
+    console = Console(file=out, width=width, force_terminal=colour, no_color=not colour, highlight=False)
+    for line in heading(counted):
+        console.print(Text(line, style="bold"), soft_wrap=True)
+    if counted.accounts:
+        console.print(_table(counted))
+    for line in (*closing(counted), *counted.notes):
+        console.print(Text(line))
+    if counted.backward is not None and (ratios or detail):
+        told.write(console, counted.backward)
+    if detail:
+        for counter in counted.counters:
+            for phase in PHASES:
+                _print_detail(console, counted, counter, phase)
+    return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
+
+
+def heading(counted: Counted) -> list[str]:
+    """The model and its exact count."""
+    size = "" if counted.parameters is None else f", {si(counted.parameters, '').strip()} parameters"
+    return [f"{counted.model}, batch {counted.batch_size}{size}", f"exact: {_totals(counted)}"]
+
+
+def _totals(counted: Counted) -> str:
+    """Both passes in words: "at least" where a call of the pass has no rule, and nothing derived from it."""
+    forward, backward = (counted.exact.get(phase, 0) for phase in PHASES)
+    words = ", ".join(f"{_total(counted, phase)} {phase}" for phase in PHASES)
+    if forward is None or backward is None:
+        return words
+    ratio = f", {digits(backward / forward, 4)} × forward" if forward else ""
+    return f"{words}{ratio}; 3 × forward is {_deviation(3 * forward, forward + backward)}"
+
+
+def _total(counted: Counted, phase: str) -> str:
+    flop = counted.exact.get(phase, 0)
+    return si(flop, "FLOP") if flop is not None else f"at least {si(counted.at_least_flop[phase], 'FLOP')}"
+
+
+def _deviation(estimate: int, truth: int) -> str:
+    if not truth:
+        return "as far off as can be: there is no product"
+    off = estimate / truth - 1
+    return "exact" if not off else f"{digits(abs(off) * 100, 2)} % {'above' if off > 0 else 'below'} the step"
+
+
+def _table(counted: Counted) -> Any:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for name in ("counter", "unit"):
+        table.add_column(name, no_wrap=True)
+    for name in ("forward", "× exact", "backward", "× exact"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("largest cause", overflow="fold")
+    table.add_column("unexplained", justify="right", no_wrap=True)
+    for counter in counted.counters:
+        table.add_row(*_cells(counted, counter))
+    return table
+
+
+def _cells(counted: Counted, counter: str) -> list[Any]:
+    from rich.text import Text
+
+    found = {phase: counted.account(counter, phase) for phase in PHASES}
+    forward = found["forward"] or found["backward"]
+    if forward is None or forward.status != "ok":
+        status = "" if forward is None else f"{STATUS_WORDS.get(forward.status, forward.status)}: {forward.reason}"
+        return [counter, "", "", "", "", "", status, ""]
+    numbers = [text for phase in PHASES for text in _numbers(found[phase])]
+    left = [account.unexplained_flop for account in found.values() if account and account.unexplained_flop is not None]
+    unexplained = "unknown" if not left else si(sum(left), "").strip() if any(left) else "0"
+    return [
+        counter,
+        forward.native_unit,
+        *numbers,
+        _cause_words(counted, [account for account in found.values() if account]),
+        Text(unexplained, style="bold red" if any(left) else ""),
+    ]
+
+
+def _numbers(account: Account | None) -> tuple[str, str]:
+    if account is not None and account.flop is None and account.at_least_flop is not None:
+        return f"≥ {si(account.at_least_flop, '')}", ""
+    if account is None or account.flop is None:
+        return "–", ""
+    return si(account.flop, ""), "" if account.flop_ratio is None else digits(account.flop_ratio, 4)
+
+
+def _cause_words(counted: Counted, accounts: Sequence[Account]) -> str:
+    """The largest cause of all its passes, in words."""
+    sums: dict[str, Fraction] = {}
+    for cause in counted.causes:
+        if cause.counter == accounts[0].counter and cause.cause != CONVENTION:
+            sums[cause.cause] = sums.get(cause.cause, Fraction(0)) + Fraction(cause.flop)
+    if not sums and accounts[0].exact_flop is None:
+        return "unknown: the exact count is partial"
+    if not sums:
+        return "counts a multiply-add as 1" if any(a.native_unit == "mac" for a in accounts) else "none: it is exact"
+    name = max(sums, key=lambda each: abs(sums[each]))
+    return f"{name.replace('_', ' ')} {'+' if sums[name] > 0 else '-'}{si(float(abs(sums[name])), '').strip()}"
+
+
+def closing(counted: Counted) -> list[str]:
+    """What the table means, in a line or two."""
+    ok = [account for account in counted.accounts if account.status == "ok" and account.flop_ratio is not None]
+    lines = []
+    if counted.not_understood:
+        names = ", ".join(f"{name} ({calls})" for name, calls in counted.not_understood.items())
+        lines.append(f"The exact count does not understand {names}: what it has is part of the total.")
+    left = [account for account in ok if account.unexplained_flop]
+    if left:
+        names = ", ".join(dict.fromkeys(account.counter for account in left))
+        lines.append(f"Not every FLOP is explained: {names}.")
+    elif ok:
+        worst = max(ok, key=lambda account: abs((account.flop_ratio or 0) - 1))
+        if worst.flop_ratio == 1:
+            return [*lines, "All of them are exact."]
+        lines.append(
+            f"Every FLOP of difference has a cause. Furthest off: {worst.counter}, {worst.phase}, "
+            f"{digits(worst.flop_ratio or 0, 4)} × exact."
+        )
+    return lines
+
+
+def _print_detail(console: Any, counted: Counted, counter: str, phase: str) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    account = counted.account(counter, phase)
+    if account is None or account.status != "ok" or account.native_value is None or account.exact_flop is None:
+        return
+    console.print()
+    console.print(Text(f"{counter}, {phase}: {account.exact_flop:,} exact → {account.native_value:,} as it says"))
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for name, justify in (("FLOP", "right"), ("cause", "left"), ("kind", "left"), ("most in", "left")):
+        table.add_column(name, justify=justify)  # type: ignore[arg-type]
+    mine = _by_kind(cause for cause in counted.causes if (cause.counter, cause.phase) == (counter, phase))
+    for (cause, kind), parts in mine[:SHOWN_CAUSES]:
+        most, others = fitting(parts[0].module, 26), len(parts) - 1
+        where = f"{most} and {others} more" if others else most
+        table.add_row(f"{_sum(parts):+,}", counted.words.get(cause, cause), kind, where)
+    if rest := mine[SHOWN_CAUSES:]:
+        table.add_row(f"{_sum(each for _, parts in rest for each in parts):+,}", f"{len(rest)} smaller causes", "", "")
+    left = account.unexplained_flop or 0
+    table.add_row(f"{left:+,}", Text("unexplained", style="bold red" if left else ""), "", "")
+    console.print(table)
+
+
+def _by_kind(causes: Iterable[AccountCause]) -> list[tuple[tuple[str, str], list[AccountCause]]]:
+    """(cause, kind) → its parts by module; the largest first, and of each the largest part."""
+    found: dict[tuple[str, str], list[AccountCause]] = {}
+    for cause in causes:
+        found.setdefault((cause.cause, cause.kind), []).append(cause)
+    return sorted(found.items(), key=lambda item: -abs(_sum(item[1])))
+
+
+def _sum(causes: Iterable[AccountCause]) -> int | float:
+    """Their exact sum, whole where it is."""
+    exact = sum((Fraction(cause.flop) for cause in causes), Fraction(0))
+    return int(exact) if exact.denominator == 1 else float(exact)
+
+
+def document(counted: Counted) -> dict[str, Any]:
+    """The answer as JSON: every documented key is there, unknown is null."""
+    return {
+        "model": counted.model,
+        "batch_size": counted.batch_size,
+        "parameters": counted.parameters,
+        "exact": {
+            "forward_flop": counted.exact.get("forward"),
+            "backward_flop": counted.exact.get("backward"),
+            "optimizer_flop": counted.exact.get("optimizer"),
+            "recompute_flop": counted.exact.get("recompute"),
+            "at_least_flop": {phase: _at_least(counted, phase) for phase in counted.exact},
+            "unknown_calls": {phase: counted.unknown_calls.get(phase, 0) for phase in counted.exact},
+            "unknown_time_ratio": None,  # nothing is timed
+            "other_flop": counted.other_flop,
+            "not_understood": sorted(counted.not_understood),
+        },
+        "backward": None if counted.backward is None else told.document(counted.backward),
+        "counters": [_counter(counted, counter) for counter in counted.counters],
+        "notes": list(counted.notes),
+    }
+
+
+def _at_least(counted: Counted, phase: str) -> int | None:
+    return counted.at_least_flop.get(phase) if counted.exact[phase] is None else counted.exact[phase]
+
+
+def _counter(counted: Counted, counter: str) -> dict[str, Any]:
+    found = {phase: counted.account(counter, phase) for phase in PHASES}
+    first = found["forward"] or found["backward"]
+    left = [account.unexplained_flop for account in found.values() if account and account.unexplained_flop is not None]
+    return {
+        "counter": counter,
+        "status": None if first is None else first.status,
+        "reason": None if first is None else first.reason or None,
+        "convention": None if first is None else first.native_unit or None,
+        **{f"{phase}_native": account.native_value if account else None for phase, account in found.items()},
+        **{f"{phase}_flop": account.flop if account else None for phase, account in found.items()},
+        "parameters": None if first is None else first.parameters,
+        "duration_s": None if first is None else first.duration_s,
+        "peak_memory_bytes": None if first is None else first.peak_memory_bytes,
+        "ignored": {} if first is None else dict(first.ignored),
+        "not_understood": {} if first is None else dict(first.not_understood),
+        "unexplained_flop": sum(left) if left else None,
+        "causes": [
+            {"phase": each.phase, "cause": each.cause, "kind": each.kind, "module": each.module, "flop": each.flop}
+            for each in _of(counted.causes, counter)
+        ],
+    }
+
+
+def _of(causes: Iterable[AccountCause], counter: str) -> Iterable[AccountCause]:
+    return (cause for cause in causes if cause.counter == counter)

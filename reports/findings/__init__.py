@@ -1,0 +1,1 @@
+"""What do the published runs say?"""

@@ -1,0 +1,141 @@
+"""What checkpointing would bring a step, as lines of a table, rows of CSV and JSON: each choice with its largest batch.
+
+Text around the choices of `analysis.footprint.step.checkpointing.curve`. It says nothing of the time that recomputation
+takes.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from analysis.footprint.step.checkpointing import Choice
+from analysis.formula.algebra.constraints import amount
+from reports.shared.numbers import fitting, percent
+
+SHOWN = 4
+"""Stretches that a line names, at most."""
+
+LINES = 12
+"""Choices that a table shows, at most."""
+
+
+@dataclass(frozen=True)
+class Checkpoints:
+    """Choices from none on: each needs less memory, and more FLOP, than the one before.
+
+    largest: of each the largest batch that fits, 0 where none does, None where it is not known; empty where no memory
+    was asked for.
+    """
+
+    choices: Sequence[Choice]
+    largest: Sequence[int | None] = ()
+
+    def batch_of(self, place: int) -> int | None:
+        """The largest batch of a choice."""
+        return self.largest[place] if self.largest else None
+
+
+def documents(found: Checkpoints) -> list[dict[str, Any]]:
+    """The choices as JSON has them. stretches: modules from first to last of each checkpoint."""
+    return [
+        {
+            "peak_bytes": each.peak_bytes,
+            "recomputed_flop": each.recomputed_flop,
+            "recomputed_ratio": each.recomputed_ratio,
+            "stretches": [list(names) for names in each.stretches],
+            "largest_batch": found.batch_of(place),
+        }
+        for place, each in enumerate(found.choices)
+    ]
+
+
+def columns(found: Checkpoints) -> list[dict[str, Any]]:
+    """The choices as rows of CSV have them."""
+    return [
+        {
+            "checkpoint": place,
+            "checkpoint_peak_bytes": each.peak_bytes,
+            "checkpoint_recomputed_flop": each.recomputed_flop,
+            "checkpoint_recomputed_ratio": each.recomputed_ratio,
+            "checkpoint_largest_batch": found.batch_of(place),
+            "checkpoint_modules": "; ".join(map(stretch_words, each.stretches)),
+        }
+        for place, each in enumerate(found.choices)
+    ]
+
+
+def lines(found: Checkpoints, width: int) -> Iterator[str]:
+    """The choices as a table's lines, under a sentence that says what they mean."""
+    yield from textwrap.wrap(meaning(found), width)
+    if len(found.choices) < 2:
+        return
+    yield ""
+    batch = f"{'largest batch':>15}" if found.largest else ""
+    yield f"{'peak if checkpointed':<22}{'saved':>8}{'FLOP again':>12}{batch}  one checkpoint each"
+    first = found.choices[0].peak_bytes
+    shown = _spread(len(found.choices))
+    for place in shown:
+        each = found.choices[place]
+        cells = f"{amount(each.peak_bytes, 'B'):>22}{percent(1 - each.peak_bytes / first):>8}"
+        cells += f"{percent(each.recomputed_ratio):>12}" + (f"{_batch(found.batch_of(place)):>15}" if batch else "")
+        yield f"{cells}  {_short(each, width - len(cells) - 2)}"
+    if len(shown) < len(found.choices):
+        yield f"  {len(found.choices) - len(shown)} between these: --format csv"
+
+
+def meaning(found: Checkpoints) -> str:
+    """What checkpointing brings, in a sentence or two."""
+    first, last = found.choices[0], found.choices[-1]
+    if len(found.choices) < 2:
+        return "No checkpoint of the model's modules was found that lowers the peak."
+    half = next(each for each in found.choices if 2 * (first.peak_bytes - each.peak_bytes) >= _gained(found))
+    said = (
+        f"Checkpoints take the peak down to {amount(last.peak_bytes, 'B')} at the least, "
+        f"{percent(_gained(found) / first.peak_bytes)} less, and {percent(last.recomputed_ratio)} of the forward "
+        "pass's FLOP are done again"
+    )
+    said += f"; {percent(half.recomputed_ratio)} again bring half of that." if half is not last else "."
+    known = [batch for batch in found.largest if batch is not None]
+    if len(known) > 1 and max(known) > known[0]:
+        said += f" The largest batch goes from {known[0]:,} to {max(known):,}, predicted from two small ones."
+    return said
+
+
+def _gained(found: Checkpoints) -> int:
+    return found.choices[0].peak_bytes - found.choices[-1].peak_bytes
+
+
+def _batch(batch: int | None) -> str:
+    return "–" if batch is None else f"{batch:,}" if batch else "none"
+
+
+def _spread(count: int) -> list[int]:
+    """Places of the choices that a table shows: all, or so many from the first to the last."""
+    return (
+        sorted({place * (count - 1) // (LINES - 1) for place in range(LINES)}) if count > LINES else list(range(count))
+    )
+
+
+def _short(choice: Choice, letters: int) -> str:
+    """The stretches that so many letters have room for, and how many more there are."""
+    names = [stretch_words(stretch) for stretch in choice.stretches] or ["none"]
+    for count in range(len(names), 0, -1):
+        text = "; ".join(names[:count]) + (f"; {len(names) - count} more" if count < len(names) else "")
+        if len(text) <= letters:
+            return text
+    return fitting(f"{len(names)}: {names[0]}", letters)
+
+
+def modules(choice: Choice) -> str:
+    """The first few stretches, and how many more there are."""
+    names = [stretch_words(stretch) for stretch in choice.stretches]
+    more = f" and {len(names) - SHOWN} more, to {names[-1]}" if len(names) > SHOWN else ""
+    return ("; ".join(names[:SHOWN]) or "none") + more
+
+
+def stretch_words(names: Sequence[str]) -> str:
+    """The modules of one checkpoint."""
+    return names[0] if len(names) == 1 else f"{names[0]} … {names[-1]}"

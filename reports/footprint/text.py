@@ -1,0 +1,308 @@
+"""A step's memory as a table a person reads, as a row of CSV, as JSON, and its timeline as CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from analysis.devices.memory import Memory
+from analysis.footprint.step.caching_allocator import Reserved
+from analysis.footprint.step.largest_batch import Fit
+from analysis.footprint.step.live_bytes import BEFORE, CATEGORIES, Footprint, Held, place
+from analysis.footprint.step.workspaces import Workspace
+from analysis.formula.algebra.constraints import amount
+from reports.footprint import checkpoints as footprint_checkpoints
+from reports.footprint.checkpoints import Checkpoints
+from reports.shared.columns import WIDTH
+from reports.shared.numbers import fitting, percent
+from results.records import Operation
+
+WORDS = {
+    "weight": "weights",
+    "buffer": "buffers",
+    "gradient": "gradients",
+    "optimizer_state": "optimizer state",
+    "input": "inputs and targets",
+    "activation": "activations",
+    "cast": "casts of autocast",
+    "temporary": "temporaries",
+}
+
+FIXED = ("weight", "buffer", "gradient", "optimizer_state")
+"""Categories that do not grow with the batch."""
+
+LEAST_SHARE = 0.001
+
+GROWING = ("activation", "cast", "input")
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """The largest batch in a memory, of which margin_ratio is to stay free. roomy: the same with cuDNN's workspaces."""
+
+    memory: Memory
+    margin_ratio: float
+    fit: Fit
+    roomy: Fit | None = None
+
+    @property
+    def largest_batch(self) -> int:
+        """0 where none fits."""
+        return self.fit.largest_batch
+
+    @property
+    def least_batch(self) -> int:
+        """The smallest that was looked at."""
+        return min(self.fit.needed)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """All that the command tells of a step. minimal_bytes: of the best order that was found, with its proven bound.
+
+    roomy: `reserved` with cuDNN's workspaces, where it may have some. checkpoints: None where nobody asked for them.
+    """
+
+    model: str
+    batch_size: int
+    precision: str
+    optimizer: str
+    device: str
+    accumulate: int
+    layout: str
+    operations: Sequence[Operation]
+    found: Footprint
+    reserved: Reserved
+    roomy: Reserved | None = None
+    workspaces: tuple[Workspace, ...] = ()
+    fitted: Fitted | None = None
+    minimal_bytes: int | None = None
+    lower_bound_bytes: int | None = None
+    checkpoints: Checkpoints | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def workspace_bytes(self) -> int:
+        """All allowances for what the step cannot do without."""
+        return sum(each.nbytes for each in self.workspaces if each.needed)
+
+
+def to_text(answer: Answer, form: str, top: int) -> str:
+    """The answer in a format: table, csv or json. top: how many of the largest tensors are listed."""
+    if form == "json":
+        return json.dumps(document(answer, top), indent=2, ensure_ascii=False) + "\n"
+    return _csv(answer) if form == "csv" else _table(answer, top)
+
+
+def document(answer: Answer, top: int) -> dict[str, Any]:
+    """The answer as JSON has it; unknown is null."""
+    found, peak = answer.found, answer.found.peak_at
+    return {
+        "model": answer.model,
+        "batch_size": answer.batch_size,
+        "precision": answer.precision,
+        "optimizer": answer.optimizer,
+        "device": answer.device,
+        "accumulate": answer.accumulate,
+        "layout": answer.layout,
+        "eager_peak_bytes": found.peak_bytes,
+        "minimal_bytes": answer.minimal_bytes,
+        "lower_bound_bytes": answer.lower_bound_bytes,
+        "by_category": dict(found.by_category),
+        "peak_at": {"operation": peak.operation, "module": peak.module, "phase": peak.phase, "index": peak.index},
+        "largest_batch": answer.fitted.largest_batch if answer.fitted else None,
+        "fit": _fit(answer.fitted) if answer.fitted else None,
+        "allocated_bytes": answer.reserved.allocated_bytes,
+        "reserved_bytes": answer.reserved.reserved_bytes,
+        "segments": answer.reserved.segments,
+        "reserved_with_room_bytes": answer.roomy.reserved_bytes if answer.roomy else None,
+        "workspace_bytes": answer.workspace_bytes,
+        "workspaces": [
+            {"library": each.library, "bytes": each.nbytes, "source": each.source, "needed": each.needed}
+            for each in answer.workspaces
+        ],
+        "operations": len(answer.operations),
+        "largest": [_tensor(each) for each in found.held[:top]],
+        "checkpoints": None if answer.checkpoints is None else footprint_checkpoints.documents(answer.checkpoints),
+        "unknown_storages": len(found.unknown),
+        "notes": list(answer.notes),
+    }
+
+
+def _fit(fitted: Fitted) -> dict[str, Any]:
+    fit, memory = fitted.fit, fitted.memory
+    return {
+        "memory": memory.name or None,
+        "memory_bytes": memory.memory_bytes,
+        "source": memory.source,
+        "verification": memory.verification,
+        "margin_ratio": fitted.margin_ratio,
+        "available_bytes": fit.available_bytes,
+        "predicted_batch": fit.predicted,
+        "capped": fit.capped,
+        "largest_batch_with_room": fitted.roomy.largest_batch if fitted.roomy else None,
+        "needed_bytes": {str(batch): nbytes for batch, nbytes in fit.needed.items()},
+    }
+
+
+def _tensor(held: Held) -> dict[str, Any]:
+    made = held.made
+    return {
+        "bytes": held.nbytes,
+        "category": held.category,
+        "module": held.module,
+        "made_by": made.operation or None,
+        "phase": made.phase or None,
+    }
+
+
+def _csv(answer: Answer) -> str:
+    """A row, or with checkpoints one a choice: the document's numbers, the nested ones in columns of their own."""
+    whole = document(answer, 0) | {"checkpoints": [], "fit": {}}
+    row = {name: value for name, value in whole.items() if not isinstance(value, (dict, list))}
+    row |= {f"{name}_bytes": value for name, value in whole["by_category"].items()}
+    row |= {f"peak_{name}": value for name, value in whole["peak_at"].items()}
+    row["memory_bytes"] = answer.fitted.memory.memory_bytes if answer.fitted else None
+    more = footprint_checkpoints.columns(answer.checkpoints) if answer.checkpoints else [{}]
+    return _rows([[*row, *more[0]], *([*row.values(), *each.values()] for each in more)])
+
+
+def checkpoints_csv(found: Checkpoints) -> str:
+    """A row a choice of checkpoints."""
+    rows = footprint_checkpoints.columns(found)
+    return _rows([list(rows[0]), *(list(each.values()) for each in rows)])
+
+
+def timeline_csv(answer: Answer) -> str:
+    """Live bytes by category, a row a moment: before the first operation (index -1), then while each runs."""
+    found = answer.found
+    head = ["index", "operation", "module", "phase", *(f"{name}_bytes" for name in CATEGORIES), "live_bytes"]
+    rows: list[Sequence[Any]] = [head]
+    for moment, total in enumerate(found.total_bytes):
+        where = place(answer.operations, moment + BEFORE)
+        each = [found.timeline[name][moment] for name in CATEGORIES]
+        rows.append([where.index, where.operation, where.module, where.phase, *each, total])
+    return _rows(rows)
+
+
+def _rows(rows: Sequence[Sequence[Any]]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue()
+
+
+# --- the table -------------------------------------------------------------------------------------------------------
+
+
+def _table(answer: Answer, top: int) -> str:
+    lines = [_title(answer), *_wrapped(meaning(answer)), "", *_filling(answer), "", *_beside(answer)]
+    if top and answer.found.held:
+        lines += ["", *_largest(answer.found.held[:top])]
+    if answer.fitted is not None:
+        lines += ["", *_wrapped(fit_words(answer))]
+    if answer.checkpoints is not None:
+        lines += ["", *footprint_checkpoints.lines(answer.checkpoints, WIDTH)]
+    lines += [line for note in answer.notes for line in _wrapped(f"note: {note}")]
+    return "\n".join(lines) + "\n"
+
+
+def _title(answer: Answer) -> str:
+    parts = [answer.model, f"batch {answer.batch_size}", answer.precision, f"optimizer {answer.optimizer}"]
+    parts += [f"{answer.accumulate} batches a step"] if answer.accumulate > 1 else []
+    return ", ".join([*parts, f"as on {answer.device}"])
+
+
+def meaning(answer: Answer) -> str:
+    """What the footprint says, in a sentence or two."""
+    found, at = answer.found, answer.found.peak_at
+    where = f"in {at.operation}{f' of {at.module}' if at.module else ''} ({at.phase})" if at.operation else "before it"
+    shares = {name: nbytes / found.peak_bytes for name, nbytes in found.by_category.items()} if found.peak_bytes else {}
+    growing, fixed = (sum(shares.get(name, 0.0) for name in names) for names in (GROWING, FIXED))
+    start = f"The step needs {amount(found.peak_bytes, 'B')} of tensors at its peak, {where}."
+    if growing >= fixed:
+        return f"{start} {percent(growing)} of it are activations and inputs: a smaller batch and checkpoints lower it."
+    return f"{start} {percent(fixed)} of it are weights, gradients and their like: a smaller batch lowers it little."
+
+
+def _filling(answer: Answer) -> Iterator[str]:
+    """What fills the peak, largest first."""
+    found = answer.found
+    yield f"{'what fills the peak':<30}{'bytes':>14}{'':>14}{'share':>9}"
+    for name, nbytes in sorted(found.by_category.items(), key=lambda pair: -pair[1]):
+        if nbytes:
+            yield f"  {WORDS[name]:<28}{nbytes:>14,}{amount(nbytes, 'B'):>14}{_share(nbytes / found.peak_bytes):>9}"
+
+
+def _share(ratio: float) -> str:
+    return percent(ratio) if ratio >= LEAST_SHARE else "< 0.1 %"
+
+
+def _beside(answer: Answer) -> Iterator[str]:
+    """The peak beside what an allocator and libraries make of it."""
+    rows = [
+        ("live bytes at the peak", answer.found.peak_bytes, "in the order of the program (eager)"),
+        ("  minimal: reordered", answer.minimal_bytes, "in the best order that a search found"),
+        ("  no order needs less than", answer.lower_bound_bytes, "proven"),
+        ("allocated, in blocks", answer.reserved.allocated_bytes, "blocks of the caching allocator: a bound"),
+        ("reserved, in segments", answer.reserved.reserved_bytes, f"its {answer.reserved.segments} segments: a bound"),
+        ("  with cuDNN's workspaces", answer.roomy.reserved_bytes if answer.roomy else None, "where there is room"),
+        *((f"{each.library}'s workspaces", each.nbytes, each.source) for each in answer.workspaces),
+    ]
+    yield f"{'beside it':<30}{'bytes':>14}"
+    for words, nbytes, said in rows:
+        if nbytes is not None:
+            yield f"  {words:<28}{nbytes:>14,}{amount(nbytes, 'B'):>14}  {said[: WIDTH - 60]}".rstrip()
+
+
+def _largest(held: Sequence[Held]) -> Iterator[str]:
+    yield f"{'largest at the peak':<30}{'bytes':>14}  made by"
+    for each in held:
+        made = each.made.operation.removeprefix("aten.") or "before the step"
+        made += f" ({each.made.phase})" if each.made.phase else ""
+        told = fitting(f"{WORDS[each.category]}, {made}", WIDTH - 46)
+        yield f"  {fitting(each.module or '(no module)', 28):<28}{each.nbytes:>14,}  {told}"
+
+
+def fit_words(answer: Answer) -> str:
+    """Which batch fits, and how that is known."""
+    fitted = answer.fitted
+    if fitted is None:
+        raise ValueError("expected an answer about a memory")
+    fit, memory = fitted.fit, fitted.memory
+    room = f"{amount(memory.memory_bytes, 'B')} {f'of {memory.name}' if memory.name else ''}".rstrip()
+    told = ", which nobody looked up" if memory.verification == "memory" else ""
+    of = f"{room} ({memory.source}{told}), {100 * fitted.margin_ratio:g} % of it left free"
+    least = fitted.least_batch
+    if not fit.largest_batch:
+        return f"Not even a batch of {least} fits into {of}: it needs {amount(fit.needed[least], 'B')}."
+    needed = amount(fit.needed[fit.largest_batch], "B")
+    workspaces = " with cuBLAS's workspaces" if answer.workspace_bytes else ""
+    if fit.capped:
+        more = "the model takes no more" if fit.refused else "more were not looked for"
+        return (
+            f"A batch of {fit.largest_batch:,} fits into {of}: it needs {needed}{workspaces}; {more}."
+            f"{_room_words(fitted.roomy)}"
+        )
+    above = amount(fit.needed[fit.largest_batch + 1], "B")
+    return (
+        f"Largest batch: {fit.largest_batch:,}, in {of}: it needs {needed}{workspaces}, and "
+        f"{fit.largest_batch + 1:,} would need {above} of {amount(fit.available_bytes, 'B')}; both were traced."
+        f"{_room_words(fitted.roomy)}"
+    )
+
+
+def _room_words(roomy: Fit | None) -> str:
+    if roomy is None:
+        return ""
+    if not roomy.largest_batch:
+        return " At no batch is there room for all of cuDNN's workspaces."
+    return f" With room for cuDNN's workspaces: {roomy.largest_batch:,}."
+
+
+def _wrapped(text: str) -> list[str]:
+    return textwrap.wrap(text, WIDTH)

@@ -1,0 +1,1 @@
+"""What does a model cost, as formulas?"""

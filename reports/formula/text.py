@@ -1,0 +1,411 @@
+"""The formulas of a model as a table a person reads, as CSV and as JSON. Only values at points are computed.
+
+In the table a formula is in its shortest form, wrapped, and cut after its first lines; JSON and CSV have all of it,
+as text that sympy reads.
+"""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+from analysis.formula.algebra.constraints import amount
+from analysis.formula.algebra.evaluate import value
+from analysis.formula.algebra.expressions import plain
+from analysis.formula.algebra.format import pretty
+from analysis.formula.algebra.length_cost import Padded, Spread
+from analysis.formula.algebra.parameter_grid import as_csv
+from analysis.formula.algebra.simplify import shortest
+from analysis.formula.algebra.solve import Solution
+from analysis.formula.derivation.footprint import Piece
+from analysis.formula.derivation.interpolate import told
+from analysis.formula.derivation.sampling import Axis
+from analysis.formula.derivation.totals import PART, QUANTITIES, Term
+from reports.shared.columns import WIDTH
+
+MOST_LINES = 4
+"""Lines of one formula in the table."""
+
+Expr = Any
+Point = Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Solved:
+    """A request with its answer. measure: of both sides."""
+
+    text: str
+    solution: Solution
+    measure: str
+
+
+@dataclass(frozen=True)
+class Growth:
+    """What a symbol does to a quantity, each None where rounding decides it.
+
+    leading: its leading term as the symbol grows. per_parameter: what quantity ÷ parameters tends to. elasticity: the
+    percent that it grows by for one percent of the symbol, at the point.
+    """
+
+    symbol: str
+    quantity: str
+    leading: Expr | None
+    per_parameter: Expr | None
+    elasticity: Fraction | None
+
+
+@dataclass(frozen=True)
+class Varied:
+    """A quantity over lengths that vary."""
+
+    quantity: str
+    spread: Spread
+    padded: Padded | None
+
+
+@dataclass(frozen=True)
+class Answer:
+    """All that a command has to tell of one model. point: of the values; checked: where the count is the formula's.
+
+    pieces: footprint → where its peak is as the batch grows, other symbols as at the point. minimal_proven: no order
+    needs less than the minimal footprint there. at_least: quantity without a total, as the step has operations that no
+    rule understands → that of the others.
+    """
+
+    model: str
+    rules: str
+    optimizer: str
+    precision: str
+    symbols: tuple[str, ...]
+    totals: Mapping[str, Expr]
+    terms: tuple[Term, ...]
+    point: Point
+    checked: tuple[Point, ...]
+    axes: tuple[Axis, ...]
+    samples: int
+    not_understood: Mapping[str, int]
+    parts: Mapping[str, Mapping[str, Expr]]
+    by: str
+    solved: tuple[Solved, ...] = ()
+    growth: tuple[Growth, ...] = ()
+    derivatives: Mapping[str, Expr] | None = None
+    derivative_of: str = ""
+    swept: tuple[Mapping[str, int | Fraction], ...] = ()
+    varied: tuple[Varied, ...] = ()
+    lengths: str = ""
+    notes: tuple[str, ...] = ()
+    pieces: Mapping[str, tuple[Piece, ...]] = field(default_factory=dict)
+    minimal_proven: bool | None = None
+    at_least: Mapping[str, Expr] = field(default_factory=dict)
+
+
+def to_text(answer: Answer, form: str) -> str:
+    """The answer in a format: table, csv or json."""
+    return {"table": _table, "csv": _csv, "json": _json}[form](answer)
+
+
+# --- JSON and CSV ----------------------------------------------------------------------------------------------------
+
+
+def _json(answer: Answer) -> str:
+    return json.dumps(document(answer), indent=2, ensure_ascii=False) + "\n"
+
+
+def document(answer: Answer) -> dict[str, Any]:
+    """The answer as JSON has it: every formula as text that sympy parses, unknown as null."""
+    formulas = {name: _plain(answer.totals[name]) for name in QUANTITIES}
+    return {
+        "model": answer.model,
+        "rules": answer.rules,
+        "optimizer": answer.optimizer,
+        "precision": answer.precision,
+        "symbols": list(answer.symbols),
+        **formulas,
+        "at": dict(answer.point),
+        "values": {name: _number(_at(answer.totals[name], answer.point)) for name in QUANTITIES},
+        "at_least": {name: plain(formula) for name, formula in answer.at_least.items()},
+        "at_least_values": {name: _number(_at(each, answer.point)) for name, each in answer.at_least.items()},
+        "unknown_calls": sum(answer.not_understood.values()),
+        "unknown_time_ratio": None,
+        "minimal_footprint_proven": answer.minimal_proven,
+        "pieces": [_piece(name, piece) for name, found in answer.pieces.items() for piece in found],
+        "by": answer.by or None,
+        "parts": [
+            {answer.by: part, **{name: _plain(costs[name]) for name in PART}} for part, costs in answer.parts.items()
+        ],
+        "terms": [
+            {"name": t.name, "quantity": t.quantity, "formula": plain(t.expression), "why": t.why} for t in answer.terms
+        ],
+        "holds_for": [{"symbol": axis.symbol, "from": axis.base, "step": axis.step} for axis in answer.axes],
+        "checked_at": [dict(point) for point in answer.checked],
+        "not_understood": dict(answer.not_understood),
+        "notes": list(answer.notes),
+        "solutions": [_solution(solved) for solved in answer.solved],
+        "growth": [_growth(growth) for growth in answer.growth],
+        "derivatives": {name: plain(formula) for name, formula in (answer.derivatives or {}).items()},
+        "derivative_of": answer.derivative_of or None,
+        "sweep": [{name: _number(cell) for name, cell in row.items()} for row in answer.swept],
+        "lengths": answer.lengths or None,
+        "varied": [_spread(varied) for varied in answer.varied],
+    }
+
+
+def _piece(name: str, piece: Piece) -> dict[str, Any]:
+    return {
+        "quantity": name,
+        "from_batch": piece.start,
+        "operation": piece.place.name,
+        "phase": piece.place.phase,
+        "module": piece.place.module,
+        "bytes_per_sample": _number(piece.slope_bytes),
+        "constant_bytes": _number(piece.constant_bytes),
+    }
+
+
+def _solution(solved: Solved) -> dict[str, Any]:
+    found = solved.solution
+    return {
+        "asked": solved.text,
+        "symbol": found.unknown,
+        "value": found.value,
+        "end": found.end,
+        "left": _number(found.left),
+        "right": _number(found.right),
+        "proof": found.why(),
+        "formula": None if found.formula is None else plain(found.formula),
+    }
+
+
+def _growth(growth: Growth) -> dict[str, Any]:
+    return {
+        "symbol": growth.symbol,
+        "quantity": growth.quantity,
+        "leading": None if growth.leading is None else plain(growth.leading),
+        "per_parameter": None if growth.per_parameter is None else str(growth.per_parameter),
+        "elasticity": None if growth.elasticity is None else float(growth.elasticity),
+    }
+
+
+def _spread(varied: Varied) -> dict[str, Any]:
+    padded = varied.padded
+    return {
+        "quantity": varied.quantity,
+        "mean": _number(varied.spread.mean),
+        "deviation": varied.spread.deviation,
+        "quantiles": {str(share): _number(cost) for share, cost in varied.spread.quantiles.items()},
+        "padded_mean": None if padded is None else _number(padded.padded.mean),
+    }
+
+
+def _csv(answer: Answer) -> str:
+    """The sweep where one is asked for; else a row a quantity, or a part and quantity."""
+    if answer.swept:
+        return as_csv(answer.swept)
+    rows = [("", name, answer.totals[name]) for name in QUANTITIES]
+    rows += [(part, name, costs[name]) for part, costs in answer.parts.items() for name in PART]
+    rows += [("", f"at_least_{name}", formula) for name, formula in answer.at_least.items()]
+    lines = [f"{answer.by or 'part'},quantity,formula,value"]
+    for part, name, formula in rows:
+        value_here = _number(_at(formula, answer.point))
+        cells = (part, name, _plain(formula) or "", "" if value_here is None else value_here)
+        lines.append(",".join(_quoted(str(cell)) for cell in cells))
+    return "\n".join(lines) + "\n"
+
+
+def _quoted(cell: str) -> str:
+    doubled = cell.replace('"', '""')
+    return f'"{doubled}"' if any(letter in cell for letter in ',"\n') else cell
+
+
+def _number(number: int | Fraction | None) -> int | float | None:
+    """A whole number as such, a fraction as the nearest float."""
+    return number if number is None or isinstance(number, int) else float(number)
+
+
+def _plain(formula: Expr | None) -> str | None:
+    return None if formula is None else plain(formula)
+
+
+def _at(formula: Expr | None, point: Point) -> int | Fraction | None:
+    if formula is None:
+        return None
+    names = {str(symbol) for symbol in getattr(formula, "free_symbols", ())}
+    return value(formula, {name: number for name, number in point.items() if name in names})
+
+
+# --- table -----------------------------------------------------------------------------------------------------------
+
+
+def _table(answer: Answer) -> str:
+    return "\n".join(_lines(answer)) + "\n"
+
+
+def _lines(answer: Answer) -> Iterator[str]:
+    rules = "" if answer.rules == "flopledger" else f", by the rules of {answer.rules.capitalize()}"
+    yield from _wrapped(
+        f"{answer.model}: a training step with {answer.optimizer} in {answer.precision}{rules}, as formulas in "
+        f"{', '.join(answer.symbols)}; values at {told(answer.point)}.",
+        "",
+    )
+    yield ""
+    for name, label in QUANTITIES.items():
+        if name in answer.at_least:
+            yield from _formula(f"{label}, at least", answer.at_least[name], answer.point, name)
+        else:
+            yield from _formula(label, answer.totals[name], answer.point, name)
+    for part, costs in answer.parts.items():
+        yield ""
+        yield f"{answer.by} {part}"
+        for name in ("model_flop", "all_flop", "bytes_accessed", "operational_intensity"):
+            if costs[name] is None or costs[name] != 0:
+                yield from _formula(QUANTITIES[name], costs[name], answer.point, name)
+    for lines in (
+        _peaks(answer),
+        _growths(answer),
+        _derivatives(answer),
+        _solutions(answer),
+        _sweep(answer),
+        _varied(answer),
+    ):
+        found = list(lines)
+        if found:
+            yield ""
+            yield from found
+    yield ""
+    yield from _wrapped(_said(answer), "")
+
+
+def _formula(label: str, formula: Expr, point: Point, name: str) -> Iterator[str]:
+    """A quantity, its value at the point, and its formula below it."""
+    yield f"{label:26}{_amount(_at(formula, point), name):>24}"
+    if getattr(formula, "free_symbols", None):
+        text = "FLOP ÷ bytes of the above" if name == "operational_intensity" else pretty(shortest(formula))
+        lines = textwrap.wrap(text, WIDTH - 4, break_long_words=False, break_on_hyphens=False)
+        more = [f"… ({len(lines) - MOST_LINES} more lines; --format json has all)"] if len(lines) > MOST_LINES else []
+        yield from (f"    {line}" for line in [*lines[:MOST_LINES], *more])
+
+
+_MEASURES = {"operational_intensity": "FLOP/B", "parameters": "", "calls": ""}
+
+
+def measure(name: str) -> str:
+    """What a quantity is in: B, FLOP, FLOP/B, s or nothing."""
+    if name in _MEASURES:
+        return _MEASURES[name]
+    return "B" if "bytes" in name or name == "made_bytes" else "FLOP"
+
+
+def _amount(number: int | Fraction | None, name: str) -> str:
+    if number is None:
+        return "–"
+    if isinstance(number, int):
+        return f"{number:,}"
+    return amount(number, measure(name))
+
+
+def _peaks(answer: Answer) -> Iterator[str]:
+    """Where the peaks are as the batch grows."""
+    for name, found in answer.pieces.items():
+        at = [
+            f"{piece.place.name}{f' in {piece.place.module}' if piece.place.module else ''} ({piece.place.phase})"
+            + (f" from a batch of {piece.start}" if piece.start > 1 else "")
+            for piece in found
+        ]
+        if at:
+            yield from _wrapped(f"{QUANTITIES[name].partition(',')[0]}: its peak is at {', '.join(at)}", "    ")
+    if answer.minimal_proven is not None:
+        known = "no order needs less there" if answer.minimal_proven else "an order may need less there"
+        yield from _wrapped(f"the minimal one is of the order found at the point of the values; {known}", "    ")
+
+
+def _growths(answer: Answer) -> Iterator[str]:
+    if answer.growth:
+        yield f"{'as it grows':13}{'quantity':23}{'by 1 % of it':>12}  leading term; tends to, per parameter"
+    for growth in answer.growth:
+        percent = "–" if growth.elasticity is None else f"{float(growth.elasticity):.2f} %"
+        leading = "–" if growth.leading is None else pretty(growth.leading)
+        limit = "" if growth.per_parameter is None else f"; {_limit(growth.per_parameter)} per parameter"
+        text = textwrap.wrap(f"{leading}{limit}", WIDTH - 50, break_long_words=False) or ["–"]
+        yield f"{growth.symbol:13}{QUANTITIES[growth.quantity]:23}{percent:>12}  {text[0]}"
+        yield from (f"{'':50}{line}" for line in text[1:])
+
+
+def _limit(limit: Expr) -> str:
+    return "∞" if str(limit) == "oo" else pretty(limit)
+
+
+def _derivatives(answer: Answer) -> Iterator[str]:
+    for name, formula in (answer.derivatives or {}).items():
+        yield from _formula(f"d {QUANTITIES[name]} / d {answer.derivative_of}"[:49], formula, answer.point, name)
+
+
+def _solutions(answer: Answer) -> Iterator[str]:
+    for solved in answer.solved:
+        found = solved.solution
+        words = f"{solved.text}: {found.unknown} = {found.value:,}, the {found.end}"
+        sides = f"{amount(found.left, solved.measure)} against {amount(found.right, solved.measure)}"
+        yield from _wrapped(f"{words} ({sides}); {found.why()}", "    ")
+        if found.formula is not None and getattr(found.formula, "free_symbols", None):
+            yield from _wrapped(f"    equal where {found.unknown} = {pretty(found.formula)}", "        ")
+
+
+def _sweep(answer: Answer) -> Iterator[str]:
+    """The swept points with the quantities that a page has room for."""
+    if not answer.swept:
+        return
+    shown = [*answer.symbols, "model_flop", "bytes_accessed", "total_footprint_bytes", "parameters"]
+    rows = [[_amount(row[name], "") if name in row else "" for name in shown] for row in answer.swept]
+    widths = [max(len(name), *(len(row[i]) for row in rows)) for i, name in enumerate(shown)]
+    while sum(widths) + 2 * len(widths) > WIDTH:
+        shown, widths, rows = shown[:-1], widths[:-1], [row[:-1] for row in rows]
+    yield "  ".join(f"{name:>{width}}" for name, width in zip(shown, widths, strict=True))
+    for row in rows:
+        yield "  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True))
+
+
+def _varied(answer: Answer) -> Iterator[str]:
+    for varied in answer.varied:
+        unit = measure(varied.quantity)
+        spread, quantiles = varied.spread, varied.spread.quantiles
+        told = ", ".join(f"{share:.0%} at most {amount(cost, unit)}" for share, cost in quantiles.items())
+        words = (
+            f"{QUANTITIES[varied.quantity]} over {answer.lengths}: mean {amount(spread.mean, unit)}, deviation "
+            f"{amount(Fraction(spread.deviation), unit)}; {told}"
+        )
+        if varied.padded is not None:
+            ratio = varied.padded.overhead_ratio
+            words += f"; padded to the longest of its batch {amount(varied.padded.padded.mean, unit)}"
+            words += "" if ratio is None else f" ({ratio:+.0%})"
+        yield from _wrapped(words, "    ")
+
+
+def _said(answer: Answer) -> str:
+    """Where the formulas hold and how that is known."""
+    holds = ", ".join(map(_domain, answer.axes))
+    at = "; ".join(told(point) for point in answer.checked[-3:])
+    words = [
+        f"Exact, from {answer.samples} points; equal to the count of whole numbers at {len(answer.checked)} more "
+        f"({at}). For {holds}."
+    ]
+    words += answer.notes
+    if answer.terms:
+        words.append(f"{len(answer.terms)} terms of the convention are in the totals: --format json names them.")
+    if answer.not_understood:
+        names = ", ".join(answer.not_understood)
+        words.append(f"Not understood, so that FLOP are at least those of the rest: {names}.")
+    return " ".join(words)
+
+
+def _domain(axis: Axis) -> str:
+    if axis.step == 1:
+        return f"{axis.symbol} ≥ {axis.base}"
+    rest = axis.base % axis.step
+    return f"{axis.symbol} ≥ {axis.base}, " + (f"{rest} more than " if rest else "") + f"a multiple of {axis.step}"
+
+
+def _wrapped(text: str, indent: str) -> Sequence[str]:
+    return textwrap.wrap(text, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)

@@ -1,0 +1,181 @@
+"""A profiled step as data: the JSON document of `python -m runners.profile`, and its tables of modules and operations.
+
+Numbers are as exact as they were measured or counted; unknown is null, or an empty field. The times of the operations
+and `between_operations_time_s` add up to `step.time_s`.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import fmean
+from typing import Any
+
+from analysis.profile.advice import advise
+from analysis.profile.module_tree import Node, conservation, tree
+from analysis.profile.roofline import Against, Place, StepRoof, places, step_roof
+from analysis.stats.summary import means
+from reports.profile.summary import latencies
+from results.records.rows import to_text
+from results.records.step_profile import StepOperation, StepProfile
+
+PLACED = (
+    "intensity", "arithmetic_s", "memory_s", "launch_s", "roof_flop_per_s", "datasheet_roof_flop_per_s",
+    "attained_flop_per_s", "attained_ratio", "datasheet_attained_ratio", "bound",
+)  # fmt: skip
+"""What an operation's row has of its place under the roof."""
+
+
+def headline(roof: StepRoof) -> tuple[str, Against]:
+    """(denominator, ratios) that the step is told with: of the measured ceiling, of the datasheet where there is
+    none."""
+    if roof.ceiling.utilization_ratio is None and roof.datasheet.utilization_ratio is not None:
+        return "datasheet", roof.datasheet
+    return "ceiling", roof.ceiling
+
+
+def document(profile: StepProfile) -> dict[str, Any]:
+    """The JSON document of one profile."""
+    nodes = tree(profile)
+    return {
+        "step": _step(profile, nodes),
+        "modules": [module_row(node) for node in nodes.values()],
+        "operations": operation_rows(profile),
+        "between_operations_time_s": sum(profile.between_s.values()),
+        "between_operations_time_s_by_phase": dict(profile.between_s),
+        "machine": None if profile.machine is None else vars(profile.machine),
+        "advice": [vars(advice) for advice in advise(profile)],
+        "not_understood": dict(profile.not_understood),
+        "notes": list(profile.notes),
+    }
+
+
+def module_row(node: Node) -> dict[str, Any]:
+    """One module with all below it: every figure has a key."""
+    return {
+        "module": node.module,
+        "type": node.type,
+        "depth": node.depth,
+        "settings": node.settings,
+        "parameters": node.parameters,
+        **_flop(node),
+        "other_flop": node.other_flop,
+        "moved_bytes": node.moved_bytes,
+        "operations": node.operations,
+        "kernels": node.kernels,
+        "forward_time_s": node.forward_time_s,
+        "backward_time_s": node.backward_time_s,
+        "optimizer_time_s": node.optimizer_time_s,
+        "waited_s": node.waited_s,
+        "flop_per_s": node.flop_per_s,
+        "utilization_ratio": node.utilization_ratio,
+        "bound": node.bound or None,
+        **_unknown(node),
+    }
+
+
+def _flop(node: Node) -> dict[str, int | None]:
+    """Model FLOP by pass; None where an operation of the pass has no rule."""
+    return {
+        "model_flop": None if node.unknown() else node.model_flop,
+        "forward_flop": None if node.unknown("forward") else node.forward_flop,
+        "backward_flop": None if node.unknown("backward") else node.backward_flop,
+        "recompute_flop": None if node.unknown("recompute") else node.recompute_flop,
+    }
+
+
+def _unknown(node: Node) -> dict[str, float | None]:
+    """What is known beside: FLOP of the operations that have a rule, how many have none, their share of the time."""
+    return {
+        "at_least_flop": node.model_flop,
+        "unknown_calls": node.unknown(),
+        "unknown_time_ratio": node.unknown_time_ratio,
+    }
+
+
+def operation_rows(profile: StepProfile) -> list[dict[str, Any]]:
+    """One dict an operation: its record and its place under the roof."""
+    found = zip(profile.operations, places(profile), strict=True)
+    return [{**vars(operation), **_known(operation), **_placed(its)} for operation, its in found]
+
+
+def _known(operation: StepOperation) -> dict[str, Any]:
+    """Nothing in place of FLOP that no rule counts."""
+    return {} if operation.understood else {"model_flop": None, "other_flop": None}
+
+
+def modules_csv(profile: StepProfile) -> str:
+    """The modules as CSV, in the order of the model."""
+    return _csv([module_row(node) for node in tree(profile).values()])
+
+
+def operations_csv(profile: StepProfile) -> str:
+    """The operations as CSV, in the order of the step."""
+    return _csv(operation_rows(profile))
+
+
+def _step(profile: StepProfile, nodes: Mapping[str, Node]) -> dict[str, Any]:
+    root, roof = nodes[""], step_roof(profile)
+    denominator, against = headline(roof)
+    sums = conservation(profile, nodes)
+    passes = latencies(profile, root)
+    return {
+        "model": profile.model,
+        "mode": profile.mode,
+        "precision": profile.precision,
+        "device": profile.device,
+        "world_size": profile.world_size,
+        "model_parallel": profile.model_parallel,
+        "batch_size": profile.batch_size,
+        "time_s": fmean(profile.step_times_s) if profile.step_times_s else None,
+        **_spread(profile.step_times_s),
+        "step_times_s": list(profile.step_times_s),
+        "unprofiled_times_s": list(profile.unprofiled_times_s),
+        "forward_latency_s": passes["forward"],
+        "backward_latency_s": passes["backward"],
+        "optimizer_latency_s": passes["optimizer"],
+        "samples_per_s": profile.samples / roof.step_s if profile.samples and roof.step_s else None,
+        **_flop(root),
+        "recompute_fwd_factor": profile.recompute_fwd_factor,
+        "other_flop": root.other_flop,
+        "parameters": profile.parameters,
+        "utilization_ratio": against.utilization_ratio,
+        "utilization_time_s": roof.step_s,
+        "attainable_ratio": against.attainable_ratio,
+        "unfused_estimate_ratio": against.unfused_estimate_ratio,
+        "attainable_raised": against.raised,
+        "denominator": denominator if against.utilization_ratio is not None else None,
+        "reason": against.reason or None,
+        "datasheet_utilization_ratio": roof.datasheet.utilization_ratio,
+        "datasheet_attainable_ratio": roof.datasheet.attainable_ratio,
+        "time_by_bound_s": {bound or "unknown": time_s for bound, time_s in roof.time_by_bound_s.items()},
+        "conserved": sums.holds,
+        **_unknown(root),
+    }
+
+
+def _spread(times_s: Sequence[float]) -> dict[str, float | None]:
+    """Median of the steps, and the 95 % interval of their mean, which takes two."""
+    if not times_s:
+        return dict.fromkeys(("median_time_s", "low_time_s", "high_time_s"))
+    told = means([times_s])
+    low, high = (None if ends is None else float(ends[0]) for ends in (told.low, told.high))
+    return {"median_time_s": float(told.median[0]), "low_time_s": low, "high_time_s": high}
+
+
+def _placed(its: Place) -> dict[str, Any]:
+    return {name: getattr(its, name) for name in PLACED} | {"roof_unit": its.unit, "bound": its.bound or None}
+
+
+def _csv(rows: Sequence[Mapping[str, Any]]) -> str:
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    header = _names(rows)
+    writer.writerow(header)
+    writer.writerows([to_text(row[name]) for name in header] for row in rows)
+    return out.getvalue()
+
+
+def _names(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+    return list(next(iter(rows), {}))

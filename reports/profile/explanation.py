@@ -1,0 +1,254 @@
+"""A profiled step explained to somebody who never heard of rooflines: what was used, what was possible, and why.
+
+Every sentence is made of the profile's own numbers; where one is not known its sentence is not there. Bytes are
+counted from shapes (`analysis/profile/fusion.py`), not read from the device: sentences say "at least" and "would", not
+"did".
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+from analysis.profile.advice import advise
+from analysis.profile.module_tree import Node, tree
+from analysis.profile.roofline import BETWEEN, BOUNDS, RECOMPUTE, Against, StepRoof, moved_bytes, places, step_roof
+from reports.profile.data import headline
+from reports.profile.fusion import Ladder, grouped, kernels, ladder, rates
+from reports.shared.numbers import digits, percent, si, si_time
+from results.records.step_profile import StepOperation, StepProfile
+
+KIND_WORDS: Mapping[str, str] = {
+    "convolution": "convolutions", "matmul": "matrix products", "attention": "attention",
+    "recurrent": "recurrent layers", "embedding": "embeddings", "normalization": "normalisation",
+    "activation": "activations", "softmax": "softmax", "pooling": "pooling", "reduction": "sums and means",
+    "elementwise": "additions and their like", "loss": "the loss", "random": "dropout", "copy": "copies",
+    "communication": "communication",
+}  # fmt: skip
+"""Kind of operation → what a person calls it."""
+
+BOUND_WORDS: Mapping[str, str] = {
+    "arithmetic": "calculating",
+    "memory": "waiting for memory",
+    "launch": "being started, too small for the device",
+    "host": "waiting for the program that starts them",
+    BETWEEN: "between operations, in which none ran",
+    "": "not known",
+}
+"""Bound → what the time in such operations mostly is."""
+
+DEPTHWISE = "depthwise convolutions"
+OPTIMIZER = "the optimizer's updates"
+OTHER = "other operations"
+
+WEIGHTS: Mapping[str, tuple[int, int]] = {"aten.convolution": (0, 1), "aten.convolution_backward": (1, 2)}
+"""Convolution → places of its input and its weight among its tensors."""
+
+USES: Mapping[str, str] = {
+    DEPTHWISE: "a depthwise convolution uses each number for one channel of its result, any other for all of them",
+    "normalisation": "normalisation reads an image whole to shift and scale each number once",
+    "activations": "an activation reads and writes each number for a comparison or a few steps",
+    "additions and their like": "an addition reads two numbers for each that it makes",
+    OPTIMIZER: "an optimizer reads and writes each weight once a step, whatever the batch",
+}
+"""What a person calls it → why it calculates little with each number that it moves."""
+
+_MOVERS = 3
+_WORTH_SAYING = 0.02
+_NEAR = 0.95
+_RATE = {"ceiling": "best rate measured on this machine", "datasheet": "rate that the datasheet prints"}
+
+
+def explained(profile: StepProfile) -> list[str]:
+    """Paragraphs: how much of the device was used, what was possible, where the time went."""
+    root, roof = tree(profile)[""], step_roof(profile)
+    said = [_used(profile, root, roof), *_possible(profile, roof), _gone(roof)]
+    return [paragraph for paragraph in said if paragraph]
+
+
+def advised(profile: StepProfile) -> list[str]:
+    """What to change, in sentences."""
+    return [advice.sentence for advice in advise(profile)]
+
+
+def verdict(profile: StepProfile) -> str:
+    """One sentence: what was used and what was possible."""
+    _, against = headline(step_roof(profile))
+    used = against.utilization_ratio
+    if used is None:
+        return f"{profile.model}: its utilization is not known here ({against.reason})."
+    most = against.attainable_ratio
+    if most is None:
+        return f"{profile.model} uses {percent(used)} of what this device can calculate."
+    if against.raised:
+        return f"{profile.model} uses {percent(used)} of what this device can calculate, as much as its memory allows."
+    return (
+        f"{profile.model} uses {percent(used)} of what this device can calculate; at most {percent(most)} is possible "
+        "for it here."
+    )
+
+
+def name_of(operation: StepOperation) -> str:
+    """What a person calls this kind of operation."""
+    if operation.phase == "optimizer":
+        return OPTIMIZER
+    return DEPTHWISE if is_depthwise(operation) else KIND_WORDS.get(operation.kind, OTHER)
+
+
+def is_depthwise(operation: StepOperation) -> bool:
+    """Whether each channel is convolved alone: its weight has one input channel, its input several."""
+    position, weight = WEIGHTS.get(operation.name, (0, 0))
+    if not weight or len(operation.input_shapes) <= weight:
+        return False
+    image, kernel = operation.input_shapes[position], operation.input_shapes[weight]
+    return len(kernel) > 2 and kernel[1] == 1 and len(image) > 2 and image[1] > 1
+
+
+def movers(profile: StepProfile) -> list[tuple[str, int, int]]:
+    """(what, bytes, model FLOP) of the kinds of operation that wait for memory more than they calculate, the one that
+    moves most first."""
+    nbytes: dict[str, int] = defaultdict(int)
+    flop: dict[str, int] = defaultdict(int)
+    for operation, its in zip(profile.operations, places(profile), strict=True):
+        if its.memory_s is not None and its.arithmetic_s is not None and its.memory_s > its.arithmetic_s:
+            name = name_of(operation)
+            nbytes[name] += moved_bytes(operation)
+            flop[name] += operation.model_flop
+    return sorted(((name, nbytes[name], flop[name]) for name in nbytes), key=lambda item: -item[1])
+
+
+def listed(names: Sequence[str]) -> str:
+    """ "a, b and c"."""
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def _used(profile: StepProfile, root: Node, roof: StepRoof) -> str:
+    denominator, against = headline(roof)
+    flop = f"{_at_least(root)}{si(root.model_flop, 'FLOP')}"
+    work = f"A step of {profile.model}{_batch(profile)} has {flop} of useful arithmetic"
+    if against.utilization_ratio is None or not roof.step_s:
+        return f"{work}. What share of the device that uses is not known: {against.reason}."
+    needed_s = against.utilization_ratio * roof.step_s
+    rate = si(root.model_flop / needed_s, "FLOP/s")
+    return (
+        f"{profile.model} reaches a utilization of {digits(against.utilization_ratio, 2)}. {work} (multiply-adds of "
+        f"convolutions and matrix products, forward and backward). At the {_RATE[denominator]}, {rate}, that takes "
+        f"{si_time(needed_s)}; the step took {si_time(roof.step_s)}. The quotient of the two is the utilization."
+    )
+
+
+def _at_least(root: Node) -> str:
+    return "at least " if root.unknown() else ""
+
+
+def _batch(profile: StepProfile) -> str:
+    return f" at batch {profile.batch_size}" if profile.batch_size else ""
+
+
+def _possible(profile: StepProfile, roof: StepRoof) -> list[str]:
+    _, against = headline(roof)
+    found = ladder(profile)
+    _, bandwidth = rates(profile)
+    if found is None or not bandwidth or not found.unfused_s:
+        return []
+    unfused = sum(map(moved_bytes, profile.operations))
+    text = (
+        f"Arithmetic is not all that takes time. Every number has to come from memory and go back there, at "
+        f"{si(bandwidth, 'B/s')} here. Operation by operation a step moves {si(unfused, 'B')}{_moved_by(profile)}. "
+        "Each operation needs at least the longer of its arithmetic and its memory traffic: "
+        f"{si_time(found.unfused_s)} together, so about {digits(found.arithmetic_s / found.unfused_s, 2)} where "
+        "nothing is fused and nothing stays in a cache."
+    )
+    return [text, _balance(profile, found, bandwidth), _fused(profile, against, found)]
+
+
+def _moved_by(profile: StepProfile) -> str:
+    """Who moves it, and how little they calculate."""
+    names = _named_movers(profile)
+    most = [item for item in movers(profile) if item[0] in names]
+    model = sum(operation.model_flop for operation in profile.operations)
+    if not most or not model:
+        return ""
+    nbytes, flop = sum(item[1] for item in most), sum(item[2] for item in most)
+    share = percent(flop / model) if flop else "none"
+    return f"; {listed(names)} move {si(nbytes, 'B')} of it for {share} of the useful arithmetic"
+
+
+def _named_movers(profile: StepProfile) -> list[str]:
+    """Those that move enough of it to be named."""
+    total = sum(map(moved_bytes, profile.operations))
+    return [name for name, nbytes, _ in movers(profile)[:_MOVERS] if nbytes >= _WORTH_SAYING * total]
+
+
+def _balance(profile: StepProfile, found: Ladder, bandwidth: float) -> str:
+    """How much has to be done with a byte, how much is, and why it is so little."""
+    most, model = _named_movers(profile), sum(o.model_flop for o in profile.operations if o.phase != RECOMPUTE)
+    if not most or not model or not found.arithmetic_s:
+        return ""
+    waiting, calculating = _intensities(profile)
+    least = digits(model / found.arithmetic_s / bandwidth, 2)
+    told = [f"{name} {digits(waiting[name], 2)}" for name in most]
+    best = next(iter(calculating), "")
+    beside = f"; {best}, where they do not wait, {digits(calculating[best], 2)}" if best else ""
+    why = "; ".join(USES[name] for name in most if name in USES)
+    return (
+        f"While a byte comes from memory this machine can do {least} FLOP. Operations that do less with each byte "
+        f"wait, however fast the device calculates. FLOP for each byte here: {listed(told)}{beside}."
+        f"{f' {why[0].upper()}{why[1:]}.' if why else ''}"
+    )
+
+
+def _intensities(profile: StepProfile) -> tuple[dict[str, float], dict[str, float]]:
+    """FLOP a byte by what a person calls the operations: of those that wait for memory; of those that do not, the name
+    with the most FLOP first."""
+    sums: dict[bool, dict[str, list[int]]] = {True: {}, False: {}}
+    for operation, its in zip(profile.operations, places(profile), strict=True):
+        if its.memory_s is not None and its.arithmetic_s is not None and moved_bytes(operation):
+            mine = sums[its.memory_s > its.arithmetic_s].setdefault(name_of(operation), [0, 0])
+            mine[0] += operation.model_flop + operation.other_flop
+            mine[1] += moved_bytes(operation)
+    first = sorted(sums[False].items(), key=lambda item: -item[1][0])
+    return _ratios(sums[True].items()), _ratios(first)
+
+
+def _ratios(sums: Iterable[tuple[str, list[int]]]) -> dict[str, float]:
+    return {name: flop / nbytes for name, (flop, nbytes) in sums}
+
+
+def _fused(profile: StepProfile, against: Against, found: Ladder) -> str:
+    if against.attainable_ratio is None or found.fused_s is None or not grouped(profile):
+        return ""
+    nbytes = sum(kernel.fused_bytes for kernel in kernels(profile))
+    text = (
+        "If everything else ran together with the convolution or matrix product before it, in one kernel that keeps "
+        f"numbers on the chip (ideal fusion), {si(nbytes, 'B')} and {si_time(found.fused_s)} would be left"
+    )
+    if against.raised:
+        why = "its numbers stayed in a cache, or the peak was beaten"
+        return f"{text}. The measured step took less ({why}), so that what was measured is the most that is told."
+    most = digits(against.attainable_ratio, 2)
+    if against.attainable_ratio >= _NEAR:
+        return f"{text}: {most} is possible here, memory is no obstacle."
+    return f"{text}: at most {most} is possible here, with this memory, batch size and precision."
+
+
+def _gone(roof: StepRoof) -> str:
+    shares = {**dict.fromkeys((*BOUNDS, BETWEEN, ""), 0.0), **roof.share_by_bound}
+    told = sorted(((share, bound) for bound, share in shares.items() if share >= _WORTH_SAYING), reverse=True)
+    if not told:
+        return ""
+    parts = [f"{percent(share)} {BOUND_WORDS[bound]}" for share, bound in told]
+    return f"Where the step's time went, each operation by what bounds it: {listed(parts)}.{_below(roof)}"
+
+
+def _below(roof: StepRoof) -> str:
+    """How much of the way from the unfused estimate the step has made."""
+    _, against = headline(roof)
+    used, unfused = against.utilization_ratio, against.unfused_estimate_ratio
+    if not used or not unfused or used >= unfused:
+        return ""
+    times = digits(unfused / used, 2)
+    return (
+        f" All of it took {times} times the least that the operations need one by one: the rest is lost in kernels "
+        "that reach neither the rate of their unit nor that of memory, and between them."
+    )

@@ -1,0 +1,178 @@
+"""The tables of profile.html: modules, operations and fused kernels, each cell with the number it is sorted by."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from analysis.profile.module_tree import Node
+from reports.profile.explanation import name_of
+from reports.profile.fusion import Kernel, kernels
+from reports.profile.operations import Alike, alike, sizes
+from reports.profile.summary import UNKNOWN, ratio, time
+from reports.profile.tree import shown
+from reports.shared.bound_colours import COLOURS
+from reports.shared.numbers import digits, percent, si
+from results.records.step_profile import StepProfile
+
+MOST = 40
+"""Rows of operations and of kernels; all of them are in operations.csv."""
+
+_NAMED = 3
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What a cell says, the number that it is sorted by (None: unknown), the colour of a bound, and a share."""
+
+    text: str
+    value: float | None = None
+    colour: str = ""
+    share: str = ""
+
+
+@dataclass(frozen=True)
+class Row:
+    """path: of a module, so that the row has a place in the tree; None: of nothing."""
+
+    cells: tuple[Cell, ...]
+    path: str | None = None
+    depth: int = 0
+    settings: str = ""
+    tip: str = ""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """One table. words: columns of text."""
+
+    caption: str
+    columns: tuple[str, ...]
+    rows: tuple[Row, ...]
+    words: frozenset[str]
+
+
+def module_rows(nodes: Mapping[str, Node]) -> Rows:
+    """The tree, a row a module."""
+    columns = (
+        "module", "parameters", "MAC", "FLOP", "bytes", "forward", "backward", "waited", "FLOP/s", "used", "bound by",
+    )  # fmt: skip
+    root = nodes[""]
+    return Rows(
+        caption="Each line is a module with all below it, and its share of the model. MAC: multiply-adds of the "
+        "forward pass; FLOP: forward and backward; forward, backward: time of its operations; waited: time between "
+        "them; used: utilization, waits included.",
+        columns=columns,
+        rows=tuple(_module_row(node, root) for node in shown(nodes)),
+        words=frozenset(("module", "bound by")),
+    )
+
+
+def operation_rows(profile: StepProfile) -> Rows:
+    """The kinds of operation that take longest."""
+    found = alike(profile)
+    step_s = sum(each.time_s or 0.0 for each in found) + sum(profile.between_s.values())
+    words = ("operation", "phase", "first module", "sizes", "bound by")
+    return Rows(
+        caption=f"The {min(MOST, len(found))} longest of {len(found)} kinds of operation: of one name, phase and "
+        "sizes. Attained: of the roof that their unit and memory allow at that intensity.",
+        columns=(*words[:4], "calls", "FLOP", "bytes", "FLOP/byte", "time", "attained", words[4]),
+        rows=tuple(_operation_row(each, step_s) for each in found[:MOST]),
+        words=frozenset(words),
+    )
+
+
+def kernel_rows(profile: StepProfile) -> Rows | None:
+    """The groups of ideal fusion whose operations take longest; None where operations are not grouped."""
+    found = kernels(profile)
+    if not found:
+        return None
+    columns = (
+        "kernel", "what follows in it", "phase", "operations", "bytes one by one", "bytes fused",
+        "least one by one", "least fused", "took",
+    )  # fmt: skip
+    return Rows(
+        caption=f"The {min(MOST, len(found))} longest of {len(found)} groups. Least: the longer of arithmetic and "
+        "memory traffic at the machine's rates.",
+        columns=columns,
+        rows=tuple(_kernel_row(kernel) for kernel in found[:MOST]),
+        words=frozenset(columns[:3]),
+    )
+
+
+def _module_row(node: Node, root: Node) -> Row:
+    cells = (
+        Cell(f"{node.name}: {node.type}" if node.module else node.type),
+        _of(si(node.parameters, ""), node.parameters, root.parameters),
+        Cell(f"{node.at_least('forward')}{si(node.forward_mac, '')}", node.forward_mac),
+        _of(
+            f"{node.at_least()}{si(node.model_flop, '')}", node.model_flop, None if root.unknown() else root.model_flop
+        ),
+        Cell(si(node.moved_bytes, "B"), node.moved_bytes),
+        _of(time(node.forward_time_s), node.forward_time_s, root.forward_time_s),
+        _of(time(node.backward_time_s), node.backward_time_s, root.backward_time_s),
+        _time(node.waited_s),
+        Cell(UNKNOWN if node.flop_per_s is None else si(node.flop_per_s, ""), node.flop_per_s),
+        Cell(ratio(node.utilization_ratio), node.utilization_ratio),
+        _bound(node.bound),
+    )
+    return Row(cells, node.module, node.depth, node.settings, node.module)
+
+
+def _operation_row(each: Alike, step_s: float) -> Row:
+    intensity = each.flop / each.moved_bytes if each.moved_bytes else None
+    cells = (
+        Cell(each.first.name.removeprefix("aten.")),
+        Cell(each.first.phase),
+        Cell(each.first.module),
+        Cell(sizes(each.first.input_shapes)),
+        Cell(str(len(each.operations)), len(each.operations)),
+        Cell(si(each.flop, ""), each.flop),
+        Cell(si(each.moved_bytes, "B"), each.moved_bytes),
+        Cell(UNKNOWN if intensity is None else digits(intensity), intensity),
+        _of(time(each.time_s), each.time_s, step_s),
+        Cell(UNKNOWN if each.attained_ratio is None else digits(each.attained_ratio, 2), each.attained_ratio),
+        _bound(each.bound),
+    )
+    return Row(cells)
+
+
+def _kernel_row(kernel: Kernel) -> Row:
+    leader = kernel.leader
+    where = f" {leader.module}" if leader.module else ""
+    cells = (
+        Cell(f"{leader.name.removeprefix('aten.')}{where}"),
+        Cell(_following(kernel)),
+        Cell(leader.phase),
+        Cell(str(len(kernel.operations)), len(kernel.operations)),
+        Cell(si(kernel.unfused_bytes, "B"), kernel.unfused_bytes),
+        Cell(si(kernel.fused_bytes, "B"), kernel.fused_bytes),
+        _time(kernel.unfused_s),
+        _time(kernel.fused_s),
+        _time(kernel.time_s),
+    )
+    return Row(cells)
+
+
+def _following(kernel: Kernel) -> str:
+    """What runs after the leader, in its order: kinds, each once."""
+    names = list(dict.fromkeys(name_of(operation) for operation in kernel.operations[1:]))
+    more = f", {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more or UNKNOWN
+
+
+def _time(value: float | None) -> Cell:
+    return Cell(time(value), value)
+
+
+def _of(text: str, part: float | None, whole: float | None) -> Cell:
+    """An amount with its share of the whole."""
+    return Cell(text, part, share=_share(part / whole) if part is not None and whole else "")
+
+
+def _share(ratio: float) -> str:
+    return "<0.1 %" if 0 < ratio < 0.001 else percent(ratio)
+
+
+def _bound(bound: str) -> Cell:
+    return Cell(bound or UNKNOWN, None, COLOURS[bound])

@@ -1,0 +1,161 @@
+"""The roofline plot of a profiled step: operations as bubbles under the roofs of their units and of memory.
+
+Log–log: right is more arithmetic for each byte moved (unfused), up is faster, a bubble's area is its time. A solid roof
+was measured on this machine, a dashed one is printed by its datasheet. Operations of one name, phase and sizes are one
+bubble. Those without arithmetic have no place on it; how much time they take is said below.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from analysis.profile.roofline import BOUNDS
+from reports.profile.operations import Alike, alike
+from reports.shared import figure_style
+from reports.shared.bound_colours import COLOURS, WORDS
+from reports.shared.numbers import percent, si
+from results.records.step_profile import Machine, StepProfile
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+LARGEST_PT = 34.0
+"""Diameter of the largest bubble."""
+
+SMALLEST_PT = 3.0
+LEAST_SHARE = 2e-4
+"""Of the operations' time: what takes less is not drawn."""
+
+NAMED = 5
+MARGIN = 2.5
+
+
+def roofline(profile: StepProfile) -> Figure | None:
+    """The plot; None where no operation has arithmetic, bytes and a time."""
+    import matplotlib.pyplot as plt
+
+    every = alike(profile)
+    whole_s = sum(each.time_s or 0.0 for each in every)
+    least_s = LEAST_SHARE * whole_s
+    shown = [each for each in every if each.flop and each.moved_bytes and (each.time_s or 0.0) > least_s]
+    if not shown:
+        return None
+    figure, axes = plt.subplots(figsize=(figure_style.PAGE_IN, 5.2))
+    _bubbles(axes, shown)
+    machine = profile.machine or Machine()
+    units = list(dict.fromkeys(its.unit for each in shown for its in each.places if its.unit))
+    span = _span(shown)
+    _roofs(axes, machine, units, span)
+    axes.set(xscale="log", yscale="log", xlim=span)
+    axes.set_xlabel("FLOP for each byte moved, operation by operation")
+    axes.set_ylabel("FLOP/s")
+    axes.set_title(f"{profile.model}: what its operations reach, and what they could")
+    axes.grid(True, which="major")
+    _legend(axes, shown)
+    below = _names(shown[:NAMED], whole_s, profile) + [_left_out(shown, whole_s)]
+    figure.tight_layout(rect=(0, 0.027 * len(below) + 0.01, 1, 1))
+    _slopes(axes, machine)
+    figure.text(0.02, 0.012, "\n".join(below), fontsize=7, color="0.25", linespacing=1.35)
+    plt.close(figure)
+    return figure
+
+
+def intensity(each: Alike) -> float:
+    """FLOP that its unit runs, for each byte."""
+    return each.flop / each.moved_bytes
+
+
+def _rate(each: Alike) -> float:
+    return each.flop / (each.time_s or math.inf)
+
+
+def _span(shown: Sequence[Alike]) -> tuple[float, float]:
+    found = [intensity(each) for each in shown]
+    return min(found) / MARGIN, max(found) * MARGIN
+
+
+def _bubbles(axes: Axes, shown: Sequence[Alike]) -> None:
+    """The longest first, so that small ones lie on top; the very longest with their numbers."""
+    most_s = max(each.time_s or 0.0 for each in shown)
+    sizes = [max(SMALLEST_PT, LARGEST_PT * math.sqrt((each.time_s or 0.0) / most_s)) for each in shown]
+    places = [(intensity(each), _rate(each)) for each in shown]
+    axes.scatter(
+        [x for x, _ in places],
+        [y for _, y in places],
+        s=[size**2 for size in sizes],
+        c=[COLOURS[each.bound] for each in shown],
+        alpha=0.55,
+        linewidth=0.4,
+        edgecolor="0.2",
+        zorder=3,
+    )
+    for number, place in enumerate(places[:NAMED], start=1):
+        axes.annotate(str(number), place, fontsize=8, weight="bold", ha="center", va="center", zorder=5)
+
+
+def _roofs(axes: Axes, machine: Machine, units: Iterable[str], span: tuple[float, float]) -> None:
+    """One line a unit: memory's slope up to the unit's peak."""
+    kinds: tuple[tuple[Mapping[str, float], float | None, str, str], ...] = (
+        (machine.peak_by_unit, machine.bytes_per_s, "-", "measured here"),
+        (machine.datasheet_by_unit, machine.datasheet_bytes_per_s, "--", "datasheet"),
+    )
+    for peaks, bandwidth, dash, words in kinds:
+        known = [(unit, peaks[unit]) for unit in units if unit in peaks]
+        if not known:
+            continue
+        for unit, peak in known:
+            knee = peak / bandwidth if bandwidth else span[0]
+            points = sorted({span[0], min(max(knee, span[0]), span[1]), span[1]})
+            heights = [min(peak, bandwidth * at) if bandwidth else peak for at in points]
+            axes.plot(points, heights, color="0.15", linewidth=1.3, linestyle=dash, zorder=2)
+            axes.annotate(
+                f"{unit}, {words}: {si(peak, 'FLOP/s')}", (span[1], peak), xytext=(-4, 3), ha="right",
+                textcoords="offset points", fontsize=7,
+            )  # fmt: skip
+
+
+def _slopes(axes: Axes, machine: Machine) -> None:
+    """Words along memory's slope; last, when the axes have their place."""
+    for bandwidth, words in ((machine.bytes_per_s, "measured here"), (machine.datasheet_bytes_per_s, "datasheet")):
+        if not bandwidth:
+            continue
+        left = axes.get_xlim()[0] * 1.15
+        (x0, y0), (x1, y1) = axes.transData.transform([(left, bandwidth * left), (2 * left, 2 * bandwidth * left)])
+        axes.annotate(
+            f"memory, {words}: {si(bandwidth, 'B/s')}", (left, bandwidth * left), xytext=(2, -9),
+            textcoords="offset points", fontsize=7, rotation=math.degrees(math.atan2(y1 - y0, x1 - x0)),
+            rotation_mode="anchor",
+        )  # fmt: skip
+
+
+def _names(shown: Sequence[Alike], whole_s: float, profile: StepProfile) -> list[str]:
+    """What the numbers in the bubbles stand for."""
+    types = {module.module: module.type for module in profile.modules}
+    lines = []
+    for number, each in enumerate(shown, start=1):
+        first = each.first
+        where = f"{first.module} ({types[first.module]})" if types.get(first.module) else first.phase
+        many = f" and {len(each.operations) - 1} alike" if len(each.operations) > 1 else ""
+        share = percent((each.time_s or 0.0) / whole_s)
+        lines.append(f"{number}  {first.name.removeprefix('aten.')}, {first.phase}: {where}{many}, {share} of the time")
+    return lines
+
+
+def _left_out(shown: Sequence[Alike], whole_s: float) -> str:
+    left = max(0.0, 1 - sum(each.time_s or 0.0 for each in shown) / whole_s)
+    return f"area: time. {percent(left)} of the operations' time is in those without arithmetic, or too short to see."
+
+
+def _legend(axes: Axes, shown: Sequence[Alike]) -> None:
+    from matplotlib.lines import Line2D
+
+    present = {each.bound for each in shown}
+    marks = [
+        Line2D([], [], marker="o", linestyle="", color=COLOURS[bound], alpha=0.7, label=WORDS[bound])
+        for bound in (*BOUNDS, "")
+        if bound in present
+    ]
+    axes.legend(handles=marks, loc="upper left", fontsize=7, frameon=False, title="bound by", title_fontsize=7)

@@ -1,0 +1,200 @@
+"""What a profiled step comes to in a dozen lines: sizes, FLOP, latencies, rates, and whether the parts are the whole.
+
+Latency of a pass: the mean time of its operations and of what was waited between them, so that forward, backward and
+optimizer are the step. FLOP are model FLOP, 2 a multiply-add, counted from shapes; unknown is a dash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import fmean, median
+
+from analysis.profile.module_tree import OPTIMIZER, SIDES, Conservation, Node, conservation
+from analysis.profile.roofline import Against, StepRoof, step_roof
+from reports.shared.numbers import digits, percent, si, si_time
+from results.records.step_profile import StepProfile
+
+UNKNOWN = "–"
+
+SIDE_WORDS = {"forward": "forward", "backward": "backward", OPTIMIZER: "optimizer step"}
+
+Line = tuple[str, str]
+"""(what it is, its value in words)."""
+
+
+def latencies(profile: StepProfile, root: Node) -> dict[str, float | None]:
+    """Pass → seconds, waits included; None where nothing of it was timed."""
+    between: dict[str, float] = dict.fromkeys(SIDE_WORDS, 0.0)
+    for phase, waited_s in profile.between_s.items():
+        between[SIDES.get(phase, OPTIMIZER)] += waited_s
+    taken = {"forward": root.forward_time_s, "backward": root.backward_time_s, OPTIMIZER: root.optimizer_time_s}
+    return {side: None if time_s is None else time_s + between[side] for side, time_s in taken.items()}
+
+
+def summary_lines(profile: StepProfile, root: Node) -> list[Line]:
+    """The summary."""
+    return [
+        *_size_lines(profile),
+        *_flop_lines(root, profile.model_parallel),
+        *_time_lines(profile, root),
+        *_recompute_lines(profile, root),
+        *_step_lines(profile, root),
+        *ratio_lines(step_roof(profile)),
+    ]
+
+
+def conservation_lines(profile: StepProfile, root: Node) -> list[str]:
+    """What adds up, as sums that a reader can check."""
+    told = conservation(profile, {"": root})
+    lines = [_time_sum(told)] if told.attributed_s is not None and told.step_s is not None else []
+    same = "=" if told.tree_flop == told.step_flop else "is not"
+    lines.append(f"FLOP of the tree {told.tree_flop:,} {same} of the step {told.step_flop:,}")
+    same = "=" if told.tree_parameters == told.parameters else "are not"
+    lines.append(f"parameters of the tree {told.tree_parameters:,} {same} of the model {told.parameters:,}")
+    return lines
+
+
+def _time_sum(told: Conservation) -> str:
+    attributed_s, step_s = told.attributed_s or 0.0, told.step_s or 0.0
+    same = "=" if told.times_hold else "is not"
+    return (
+        f"operations {attributed_s * 1e3:.3f} ms + between them {told.between_s * 1e3:.3f} ms {same} "
+        f"step {step_s * 1e3:.3f} ms"
+    )
+
+
+def _size_lines(profile: StepProfile) -> list[Line]:
+    machine = profile.machine.device_name if profile.machine else ""
+    device = f"{profile.device} ({machine})" if machine else profile.device
+    batch = UNKNOWN if profile.batch_size is None else str(profile.batch_size)
+    lines = [("model", f"{profile.model}, {profile.mode}, {profile.precision}"), ("device", device)]
+    together = profile.model_parallel
+    if together > 1:
+        replicas = profile.world_size // together
+        lines += [("world size", f"{profile.world_size} = {replicas} data parallel × {together} model parallel")]
+        lines += [("batch of each model", batch)]
+    else:
+        lines += [("world size, batch per device", f"{profile.world_size}, {batch}")]
+    lines += [("parameters", si(profile.parameters, ""))]
+    if together > 1:
+        lines += [(f"parameters of the model (× {together})", si(profile.parameters * together, ""))]
+    return lines
+
+
+def _flop_lines(root: Node, together: int) -> list[Line]:
+    before, more = root.at_least("forward"), root.at_least("forward", "backward")
+    lines = [("forward", f"{before}{si(root.forward_mac, 'MAC')} = {before}{si(root.forward_flop, 'FLOP')}")]
+    if together > 1:
+        mac, flop = si(root.forward_mac * together, "MAC"), si(root.forward_flop * together, "FLOP")
+        lines += [(f"forward of the model (× {together})", f"{before}{mac} = {before}{flop}")]
+    if root.backward_flop:
+        ratio = "" if more else _times(root.backward_flop, root.forward_flop)
+        lines += [("backward", f"{root.at_least('backward')}{si(root.backward_flop, 'FLOP')}{ratio}")]
+    if root.recompute_flop:
+        before = root.at_least("recompute")
+        ratio = "" if before or more else _times(root.recompute_flop, root.forward_flop)
+        lines += [("calculated again in it", f"{before}{si(root.recompute_flop, 'FLOP')}{ratio}")]
+    lines += [("a step", f"{root.at_least()}{si(root.model_flop, 'FLOP')}")]
+    if together > 1:
+        lines += [(f"a step of the model (× {together})", f"{root.at_least()}{si(root.model_flop * together, 'FLOP')}")]
+    return [*lines, ("other arithmetic", si(root.other_flop, "FLOP"))]
+
+
+def _times(part: int, whole: int) -> str:
+    return f" = {digits(part / whole)} × forward" if whole else ""
+
+
+def _time_lines(profile: StepProfile, root: Node) -> list[Line]:
+    flop = {"forward": root.forward_flop, "backward": root.backward_flop, OPTIMIZER: root.optimizer_flop}
+    return [
+        (f"{SIDE_WORDS[side]} latency", f"{time(time_s)}{'' if root.unknown(side) else _rate(flop[side], time_s)}")
+        for side, time_s in latencies(profile, root).items()
+        if time_s is not None
+    ]
+
+
+def _recompute_lines(profile: StepProfile, root: Node) -> list[Line]:
+    """Rates of all that ran: with what was recorded as calculated again, and with what the caller takes it to be."""
+    factor, found = profile.recompute_fwd_factor, latencies(profile, root)
+    if root.unknown() or root.unknown("recompute"):
+        return []
+    back_s, step_s = found["backward"], _mean(profile.step_times_s)
+    lines = []
+    if root.recompute_flop and back_s:
+        ran = root.backward_flop + root.recompute_flop
+        lines += [("backward with what ran again", f"{time(back_s)}{_rate(ran, back_s)}")]
+    if factor and back_s:
+        again = round(factor * root.forward_flop)
+        lines += [
+            (f"backward with {factor:g} × forward again", f"{time(back_s)}{_rate(root.backward_flop + again, back_s)}"),
+            (f"step with {factor:g} × forward again", f"{time(step_s)}{_rate(root.model_flop + again, step_s)}"),
+        ]
+    return lines
+
+
+def _step_lines(profile: StepProfile, root: Node) -> list[Line]:
+    recorded, alone = profile.step_times_s, profile.unprofiled_times_s
+    flop = 0 if root.unknown() else root.model_flop  # no rate of a part of the work
+    lines = [("step latency, profiled", f"{_steps(recorded)}{_rate(flop, _mean(recorded))}")]
+    if alone:
+        more = fmean(recorded) / fmean(alone) - 1 if recorded else 0.0
+        said = f"profiled steps took {percent(abs(more))} {'more' if more >= 0 else 'less'}"
+        lines += [("step latency, not profiled", f"{_steps(alone)}{_rate(flop, _mean(alone))}; {said}")]
+    if profile.samples and (step_s := _mean(alone or recorded)):
+        lines += [("samples a second", digits(profile.samples / step_s))]
+    return lines
+
+
+def ratio_lines(roof: StepRoof) -> list[Line]:
+    """Utilization and what bounds it, against measured ceilings and against the datasheet, where known."""
+    lines = []
+    for words, against in (("the measured ceiling", roof.ceiling), ("the datasheet", roof.datasheet)):
+        if against.utilization_ratio is not None:
+            lines.append((f"utilization of {words}", _ratios(against)))
+    if not lines:
+        lines.append(("utilization", f"{UNKNOWN} ({roof.ceiling.reason or roof.datasheet.reason})"))
+    if roof.share_by_bound:
+        shares = sorted(roof.share_by_bound.items(), key=lambda item: -item[1])
+        told = [f"{name or 'unknown'} {percent(share)}" for name, share in shares if share >= 0.005]
+        lines.append(("time is bound by", ", ".join(told)))
+    return lines
+
+
+def _ratios(against: Against) -> str:
+    parts = [ratio(against.utilization_ratio)]
+    if against.attainable_ratio is not None:
+        parts.append(
+            f"at most {ratio(against.attainable_ratio)} attainable{' (as measured)' if against.raised else ''}"
+        )
+    if against.unfused_estimate_ratio is not None:
+        parts.append(f"{ratio(against.unfused_estimate_ratio)} estimated if nothing is fused")
+    return "; ".join(parts)
+
+
+def ratio(value: float | None) -> str:
+    """0.06123 → "0.0612"."""
+    return UNKNOWN if value is None else digits(value)
+
+
+def time(value: float | None) -> str:
+    """Seconds in words, or a dash."""
+    return UNKNOWN if value is None else si_time(value)
+
+
+def _rate(flop: int, time_s: float | None) -> str:
+    return f", {si(flop / time_s, 'FLOP/s')}" if flop and time_s else ""
+
+
+def _mean(times_s: Sequence[float]) -> float | None:
+    return fmean(times_s) if times_s else None
+
+
+def _steps(times_s: Sequence[float]) -> str:
+    """Mean, the median where there is a middle one, and the range of several."""
+    if not times_s:
+        return UNKNOWN
+    if len(times_s) == 1:
+        return f"{si_time(times_s[0])} (1 step)"
+    middle = f"median {si_time(median(times_s))}, " if len(times_s) > 2 else ""
+    extremes = f"{si_time(min(times_s))} to {si_time(max(times_s))}"
+    return f"{si_time(fmean(times_s))} (mean of {len(times_s)}, {middle}{extremes})"

@@ -1,0 +1,166 @@
+"""A profiled step as text: summary, the largest modules at each depth, and the tree of modules, one line a module.
+
+What users of DeepSpeed's profiler know, with the innermost depth, the backward pass as it was measured, and every sum
+beside its parts. A line's parameters, FLOP and times are of the module and all below it; what a module does itself is
+what its children's lines leave over. Text fits no width: it goes to files and pipes; for a terminal, see
+`terminal.py`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from analysis.profile.module_tree import Node, tree
+from reports.profile.explanation import advised, verdict
+from reports.profile.summary import UNKNOWN, conservation_lines, ratio, summary_lines, time
+from reports.shared.columns import columns
+from reports.shared.numbers import percent, si
+from results.records.step_profile import StepProfile
+
+Amount = Callable[[Node], float | None]
+
+RANKED: Mapping[str, tuple[Amount, Callable[[float], str]]] = {
+    "parameters": (lambda node: node.counted_parameters, lambda value: si(value, "")),
+    "forward MACs": (lambda node: node.forward_mac, lambda value: si(value, "MAC")),
+    "FLOP": (lambda node: node.model_flop, lambda value: si(value, "FLOP")),
+    "forward time": (lambda node: node.forward_time_s, time),
+    "backward time": (lambda node: node.backward_time_s, time),
+}
+"""What modules are ranked by, and how it is written."""
+
+COLUMNS = ("module", "parameters", "", "MAC", "", "FLOP", "", "forward", "", "backward", "", "FLOP/s", "used", "bound")
+
+WORDS = (0, len(COLUMNS) - 1, len(COLUMNS))
+"""Columns of words: module, bound, settings."""
+
+EXPLAINED = (
+    "MAC: multiply-adds of the forward pass; FLOP: model FLOP, forward and backward; forward, backward: time of the "
+    "module's operations; %: of the whole model; used: utilization, waits included; bound: what most of its time is."
+)
+
+
+def tree_text(
+    profile: StepProfile,
+    *,
+    depth: int = -1,
+    top: int = 1,
+    detailed: bool = True,
+) -> str:
+    """The whole report. depth: of the innermost modules shown, -1: all. top: how many modules each ranking names.
+    detailed: the tree as well."""
+    nodes = tree(profile)
+    root = nodes[""]
+    lines = columns(summary_lines(profile, root), left=(0, 1))
+    lines += ["", *remarks(profile, root), *closing(profile)]
+    lines += ["", heading(top), *_ranked(nodes, depth, top)]
+    if detailed:
+        lines += ["", EXPLAINED, *tree_lines(nodes, depth)]
+    return "\n".join(line.rstrip() for line in lines) + "\n"
+
+
+def remarks(profile: StepProfile, root: Node) -> list[str]:
+    """Notes, what adds up, and what has no FLOP for want of a rule."""
+    lines = [*(f"note: {note}" for note in profile.notes), *conservation_lines(profile, root)]
+    if profile.not_understood:
+        names = ", ".join(f"{name} ({calls})" for name, calls in profile.not_understood.items())
+        lines.append(f'not understood, so without FLOP, and totals with them are "at least" (≥): {names}')
+    return lines
+
+
+def closing(profile: StepProfile) -> list[str]:
+    """The step in a sentence, and what to change."""
+    return [verdict(profile), *(f"to change: {sentence}" for sentence in advised(profile))]
+
+
+def heading(top: int) -> str:
+    """Above the rankings."""
+    return f"The largest {'modules' if top != 1 else 'module'} at each depth, by class"
+
+
+def aggregated_text(profile: StepProfile, depth: int = -1, top: int = 1) -> str:
+    """The classes with the most parameters, MACs, FLOP and time at each depth down to `depth`; -1: to the innermost."""
+    return "\n".join(_ranked(tree(profile), depth, top)) + "\n"
+
+
+def ranked(nodes: Iterable[Node], amount: Amount, top: int) -> list[tuple[str, float]]:
+    """(class, amount) of the `top` classes with the most; those of unknown amount are left out."""
+    sums: dict[str, float] = defaultdict(float)
+    for node in nodes:
+        if (value := amount(node)) is not None:
+            sums[node.type] += value
+    return sorted(sums.items(), key=lambda item: -item[1])[:top]
+
+
+def by_depth(nodes: Mapping[str, Node], depth: int = -1) -> dict[int, list[Node]]:
+    """Depth → its modules, the root's 0 first, down to `depth` or, for -1, to the innermost."""
+    levels: dict[int, list[Node]] = defaultdict(list)
+    for node in nodes.values():
+        if depth < 0 or node.depth <= depth:
+            levels[node.depth].append(node)
+    return dict(sorted(levels.items()))
+
+
+def shown(nodes: Mapping[str, Node], depth: int = -1) -> list[Node]:
+    """Modules as the tree lists them: each before its children, down to `depth`."""
+    order: list[Node] = []
+    waiting = [""]
+    while waiting:
+        node = nodes[waiting.pop()]
+        order.append(node)
+        if depth < 0 or node.depth < depth:
+            waiting.extend(reversed(node.children))
+    return order
+
+
+def tree_lines(nodes: Mapping[str, Node], depth: int = -1) -> list[str]:
+    """The tree as aligned columns, the modules' settings at the end of the lines."""
+    root = nodes[""]
+    modules = shown(nodes, depth)
+    rows = [(*COLUMNS, "settings"), *((*cells(node, root), node.settings) for node in modules)]
+    return columns(rows, left=WORDS)
+
+
+def cells(node: Node, root: Node) -> tuple[str, ...]:
+    """One module's line, without its settings."""
+    name = f"{'  ' * node.depth}{f'({node.name}): ' if node.module else ''}{node.type}"
+    return (
+        name,
+        si(node.parameters, ""),
+        _share(node.parameters, root.parameters),
+        f"{node.at_least('forward')}{si(node.forward_mac, '')}",
+        "" if root.unknown("forward") else _share(node.forward_mac, root.forward_mac),
+        f"{node.at_least()}{si(node.model_flop, '')}",
+        "" if root.unknown() else _share(node.model_flop, root.model_flop),
+        time(node.forward_time_s),
+        _share(node.forward_time_s, root.forward_time_s),
+        time(node.backward_time_s),
+        _share(node.backward_time_s, root.backward_time_s),
+        UNKNOWN if node.flop_per_s is None else si(node.flop_per_s, ""),
+        ratio(node.utilization_ratio),
+        node.bound or UNKNOWN,
+    )
+
+
+def rankings(nodes: Mapping[str, Node], depth: int = -1, top: int = 1) -> Iterator[tuple[int, str, str]]:
+    """(depth, what is ranked, the classes with the most)."""
+    for level, modules in by_depth(nodes, depth).items():
+        for words, (amount, written) in RANKED.items():
+            if found := ranked(modules, amount, top):
+                yield level, words, ", ".join(f"{name} {written(value)}" for name, value in found)
+
+
+def _ranked(nodes: Mapping[str, Node], depth: int, top: int) -> list[str]:
+    lines: list[str] = []
+    last = -1
+    for level, words, told in rankings(nodes, depth, top):
+        lines += [f"depth {level}"] if level != last else []
+        lines.append(f"  {words.ljust(13)}  {told}")
+        last = level
+    return lines
+
+
+def _share(part: float | None, whole: float | None) -> str:
+    if part is None or whole is None:
+        return UNKNOWN
+    return percent(part / whole) if whole else UNKNOWN

@@ -1,0 +1,147 @@
+"""What a budget buys, or what a loss takes: as a table a person reads, as CSV and as JSON."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from analysis.project.parallelism.step import Plan, Step
+from analysis.project.parallelism.transformer import Transformer
+from analysis.stats.intervals import Answer, Swing
+from reports.project import shared as words
+from reports.shared.columns import wrapped
+
+
+@dataclass(frozen=True)
+class Fit:
+    """How the model is trained on so many devices. batch: sequences a step; plan, step: None where nothing fits.
+
+    least_devices: the smallest power of two of devices on which a plan fits; None: none up to the limit looked at.
+    """
+
+    model: Transformer
+    devices: int
+    batch: int
+    memory_bytes: float
+    plan: Plan | None
+    step: Step | None
+    least_devices: int | None
+
+
+@dataclass(frozen=True)
+class Told:
+    """title: the question in words; asked: name → what was given. contrast: law → its own answers; error_unit: of
+    "error", else ""."""
+
+    title: str
+    asked: Mapping[str, float | str]
+    domain: str
+    law: str
+    answers: Mapping[str, Answer]
+    swings: Mapping[str, Sequence[Swing]]
+    contrast: Mapping[str, Mapping[str, float]]
+    fit: Fit | None
+    notes: Sequence[str]
+    reached: words.Reached
+    confidence: float
+    given: Mapping[str, tuple[float, float, float]]
+    units: Mapping[str, str]
+
+
+def to_text(told: Told, form: str, rows: bool = False) -> str:
+    """The answer in a format: table, csv or json. rows: a table lists the runs of the utilization."""
+    if form == "json":
+        return json.dumps(document(told), indent=2, ensure_ascii=False) + "\n"
+    if form == "csv":
+        out = io.StringIO()
+        csv.writer(out, lineterminator="\n").writerows(words.answers_csv(told.answers, told.reached, told.confidence))
+        return out.getvalue()
+    return _table(told, rows)
+
+
+def document(told: Told) -> dict[str, Any]:
+    """The answer as JSON has it; unknown is null."""
+    return {
+        "question": "budget",
+        "asked": dict(told.asked),
+        "domain": told.domain,
+        "law": told.law or None,
+        "confidence": told.confidence,
+        "answers": {name: words.answer_document(each) for name, each in told.answers.items()},
+        "units": dict(told.units),
+        "contrast": {name: dict(each) for name, each in told.contrast.items()},
+        "fit": _fit(told.fit) if told.fit else None,
+        "notes": list(told.notes),
+        "given": {name: dict(zip(("value", "low", "high"), ends, strict=True)) for name, ends in told.given.items()},
+        "hangs_on": words.swings_document(told.swings),
+        **words.reached_document(told.reached, told.confidence),
+    }
+
+
+def _fit(fit: Fit) -> dict[str, Any]:
+    return {
+        "shape": vars(fit.model),
+        "devices": fit.devices,
+        "batch_sequences": fit.batch,
+        "batch_tokens": fit.batch * fit.model.sequence,
+        "memory_bytes": fit.memory_bytes,
+        "plan": vars(fit.plan) if fit.plan else None,
+        "held_bytes": {**vars(fit.step.held), "total": fit.step.held.total} if fit.step else None,
+        "floor_step_s": fit.step.step_s if fit.step else None,
+        "floor_model_ratio": fit.step.model_ratio if fit.step else None,
+        "least_devices": fit.least_devices,
+    }
+
+
+def _table(told: Told, rows: bool) -> str:
+    main = "gpu_hours" if "loss" in told.asked else next(iter(told.answers))  # what was asked is no answer
+    lines = [told.title, "", words.head(told.confidence)]
+    for name, answer in told.answers.items():
+        unit = told.units.get(name)
+        lines.append(f"{words.line(name, answer)}{f'   {unit}' if unit else ''}")
+    lines += [*words.reached_lines(told.reached, told.confidence), ""]
+    lines += [*words.meaning(main, told.answers[main]), ""]
+    if told.contrast:
+        lines += [*_contrast(told), ""]
+    if told.fit is not None:
+        lines += [*fit_lines(told.fit), ""]
+    lines += [line for note in told.notes for line in wrapped(note)]
+    lines += [*words.why(told.reached), *wrapped(words.CONVENTION)]
+    if rows and told.reached.predicted is not None:
+        lines += ["", *words.runs_table(told.reached.predicted.near)]
+    return "\n".join(lines) + "\n"
+
+
+def _contrast(told: Told) -> list[str]:
+    names = list(next(iter(told.contrast.values())))
+    lines = [f"{'other laws':<18}" + "".join(f"{words.LABELS[name][0]:>18}" for name in names)]
+    for law, each in told.contrast.items():
+        lines.append(f"{law:<18}" + "".join(f"{words.amount(each[name]):>18}" for name in names))
+    return lines
+
+
+def fit_lines(fit: Fit) -> list[str]:
+    """Shape, batch and the fastest plan that fits."""
+    model = fit.model
+    shape = f"{model.layers} layers × {model.width}, {model.heads} heads, sequence {model.sequence}"
+    batch = f"{fit.batch} sequences ({words.amount(fit.batch * model.sequence)} tokens) a step"
+    lines = wrapped(f"as a transformer: {shape}; {batch} on {fit.devices} devices")
+    if fit.plan is None or fit.step is None:
+        least = f"{fit.least_devices} devices" if fit.least_devices else "no number of devices that was looked at"
+        return [*lines, *wrapped(f"does not fit into {fit.memory_bytes / 1e9:g} GB a device: {least} would do")]
+    lines += wrapped(
+        f"fastest that fits: {plan_words(fit.plan)}; {fit.step.held.total / 1e9:.1f} of {fit.memory_bytes / 1e9:g} GB; "
+        f"a step takes {words.amount(fit.step.step_s)} s or more (at most {fit.step.model_ratio:.2f} of the peak)"
+    )
+    return lines
+
+
+def plan_words(plan: Plan) -> str:
+    """A plan in words."""
+    zero = f", ZeRO {plan.zero}" if plan.zero else ""
+    again = {"none": "", "selective": ", scores recomputed", "full": ", blocks recomputed"}[plan.recompute]
+    return f"data {plan.data} × tensor {plan.tensor} × pipeline {plan.pipeline}, {plan.micro} at once{zero}{again}"

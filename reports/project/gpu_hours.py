@@ -1,0 +1,74 @@
+"""Training compute, GPU-hours and what they cost: as a table a person reads, as CSV and as JSON."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from analysis.stats.intervals import Answer, Swing
+from reports.project import shared as words
+from reports.shared.columns import wrapped
+
+
+@dataclass(frozen=True)
+class Told:
+    """All that a question about compute has for an answer. asked: what was given; answer: the name of the main one.
+
+    given: price and so on → (median, low, high).
+    """
+
+    asked: Mapping[str, float]
+    answer: str
+    answers: Mapping[str, Answer]
+    swings: Mapping[str, Sequence[Swing]]
+    reached: words.Reached
+    confidence: float
+    given: Mapping[str, tuple[float, float, float]]
+
+
+def to_text(told: Told, form: str, rows: bool = False) -> str:
+    """The answer in a format: table, csv or json. rows: a table lists the runs that it is from."""
+    if form == "json":
+        return json.dumps(document(told), indent=2, ensure_ascii=False) + "\n"
+    return _csv(told) if form == "csv" else _table(told, rows)
+
+
+def document(told: Told) -> dict[str, Any]:
+    """The answer as JSON has it; unknown is null."""
+    return {
+        "question": "compute",
+        "asked": dict(told.asked),
+        "answer": told.answer,
+        "confidence": told.confidence,
+        "answers": {name: words.answer_document(each) for name, each in told.answers.items()},
+        "given": {name: dict(zip(("value", "low", "high"), ends, strict=True)) for name, ends in told.given.items()},
+        "hangs_on": words.swings_document(told.swings),
+        **words.reached_document(told.reached, told.confidence),
+    }
+
+
+def _csv(told: Told) -> str:
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerows(words.answers_csv(told.answers, told.reached, told.confidence))
+    return out.getvalue()
+
+
+def _table(told: Told, rows: bool) -> str:
+    order = [told.answer, *[name for name in told.answers if name != told.answer and name not in told.asked]]
+    lines = [_title(told), "", words.head(told.confidence), *[words.line(name, told.answers[name]) for name in order]]
+    lines += [*words.reached_lines(told.reached, told.confidence), ""]
+    lines += words.meaning(told.answer, told.answers[told.answer])
+    lines += [*words.why(told.reached), *wrapped(words.CONVENTION)]
+    if rows and told.reached.predicted is not None:
+        lines += ["", *words.runs_table(told.reached.predicted.near)]
+    return "\n".join(lines) + "\n"
+
+
+def _title(told: Told) -> str:
+    (name, value), family = next(iter(told.asked.items())), told.reached.family
+    what = f"{words.amount(value)} GPU-hours" if name == "gpu_hours" else words.amount(value, "FLOP")
+    return f"{what} on {told.reached.device}, {told.reached.precision}{f', {family}' if family else ''}"

@@ -1,0 +1,216 @@
+"""Words and JSON that the answers of `runners.project --compute`, `--budget` and `--parallel` share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from analysis.project.compute.gpu_hours import RULES_OF_THUMB, Predicted
+from analysis.project.compute.published_runs import Observation
+from analysis.stats.intervals import Answer, Swing, Uncertain
+from reports.shared.columns import wrapped
+from reports.shared.numbers import digits, si
+
+LABELS: Mapping[str, tuple[str, str]] = {
+    "flop": ("training compute", "FLOP"),
+    "gpu_hours": ("GPU-hours", "h"),
+    "days": ("days", ""),
+    "parameters": ("parameters", ""),
+    "tokens": ("tokens", ""),
+    "data": ("data", ""),
+    "loss": ("loss", "nat"),
+    "perplexity": ("perplexity", ""),
+    "error": ("error", ""),
+    "critical_batch_tokens": ("critical batch", "tokens"),
+    "cost": ("cost", ""),
+    "energy_kwh": ("energy", "kWh"),
+    "co2_kg": ("CO2e", "kg"),
+}
+"""Answer → (what it is called, its unit)."""
+
+CONVENTION = (
+    "model FLOP: a multiply-add is 2; convolutions and matrix products of forward and backward, nothing recomputed"
+)
+
+ROW_FIELDS = (
+    *("family", "model", "device", "generation", "precision", "stack", "ratio", "published_ratio", "hardware_ratio"),
+    *("kind", "devices", "batch_size", "source", "detail", "note"),
+)
+
+
+@dataclass(frozen=True)
+class Reached:
+    """A device and what of its peak a training reaches. predicted: None where the utilization was given.
+
+    own_left_out: reason → rows of our own runs that are not used.
+    """
+
+    device: str
+    precision: str
+    unit: str
+    peak_flop_per_s: float
+    peak_source: str
+    family: str
+    utilization: Uncertain
+    predicted: Predicted | None
+    own_left_out: Mapping[str, int]
+
+
+def amount(value: float, unit: str = "") -> str:
+    """Three significant digits: "6.78e19 FLOP", "1,234 kWh", "0.201"."""
+    if math.isinf(value):
+        return "no end"
+    small = f"{value:.2e}".replace("e+0", "e").replace("e+", "e").replace("e-0", "e-")
+    if value and not 1e-3 <= abs(value) < 1e6:
+        return f"{small} {unit}".rstrip()
+    return f"{_grouped(digits(value))} {unit}".rstrip()
+
+
+def _grouped(text: str) -> str:
+    whole, dot, rest = text.partition(".")
+    return f"{int(whole):,}{dot}{rest}" if whole.isdigit() else text
+
+
+def ends(low: float, high: float) -> str:
+    """An interval."""
+    return "exact" if low == high else f"{amount(low)} to {amount(high)}"
+
+
+def head(confidence: float) -> str:
+    """Over a column of answers."""
+    return f"{'':<18}{'':>16}   {100 * confidence:g} % interval"
+
+
+def line(name: str, answer: Answer) -> str:
+    """One answer with its interval."""
+    label, unit = LABELS[name]
+    return f"{label:<18}{amount(answer.value, unit):>16}   {ends(answer.low, answer.high)}"
+
+
+def meaning(name: str, answer: Answer) -> list[str]:
+    """The main answer as a sentence, in lines of the page."""
+    label, unit = LABELS[name]
+    interval = "" if answer.low == answer.high else f" ({ends(answer.low, answer.high)})"
+    return wrapped(f"in short: {label} {amount(answer.value, unit)}{interval}")
+
+
+def reached_lines(reached: Reached, confidence: float) -> list[str]:
+    """Utilization and peak in the same columns."""
+    low, high = reached.utilization.interval(confidence)
+    return [
+        f"{'utilization':<18}{amount(reached.utilization.median):>16}   {ends(low, high)}",
+        f"{'peak':<18}{si(reached.peak_flop_per_s, 'FLOP/s'):>16}   {reached.unit}, dense",
+    ]
+
+
+def why(reached: Reached) -> list[str]:
+    """Where the utilization is from, and what else would be assumed, in lines of the page."""
+    return [line for sentence in why_sentences(reached) for line in wrapped(sentence)]
+
+
+def why_sentences(reached: Reached) -> list[str]:
+    """The same, a sentence each."""
+    found, peak = reached.predicted, f"peak: {reached.peak_source}"
+    if found is None:
+        return [peak, "utilization: given"]
+    ratios = [row.ratio for row in found.near]
+    told = [
+        f"utilization: of one new run, predicted from {len(found.near)} published runs of {found.stacks} stacks "
+        f"({found.group}: {min(ratios):.3f} to {max(ratios):.3f}); how runs differ from {len(found.rows)} runs"
+    ]
+    if found.fallback:
+        told.append(f"fallback: {found.fallback}")
+    if reached.own_left_out:
+        total = sum(reached.own_left_out.values())
+        told.append(f"not used: {total} rows of our own runs ({'; '.join(sorted(reached.own_left_out))})")
+    rule = rule_of_thumb(reached.family)
+    return [peak, *told, f"a rule of thumb assumes {rule:.2f} whatever the device (Epoch AI, 2022)"]
+
+
+def rule_of_thumb(family: str) -> float:
+    """What estimators assume of a family without any data."""
+    return RULES_OF_THUMB.get(family, RULES_OF_THUMB[""])
+
+
+def reached_document(reached: Reached, confidence: float) -> dict[str, Any]:
+    """Device, peak and utilization as JSON has them."""
+    low, high = reached.utilization.interval(confidence)
+    found = reached.predicted
+    return {
+        "device": reached.device,
+        "precision": reached.precision,
+        "unit": reached.unit,
+        "peak_flop_per_s": reached.peak_flop_per_s,
+        "peak_source": reached.peak_source,
+        "family": reached.family or None,
+        "utilization": {
+            "ratio": reached.utilization.median,
+            "low_ratio": low,
+            "high_ratio": high,
+            "scale": reached.utilization.scale,
+            "given": found is None,
+            "group": found.group if found else None,
+            "fallback": (found.fallback or None) if found else None,
+            "runs": len(found.near) if found else None,
+            "stacks": found.stacks if found else None,
+            "runs_of_spread": len(found.rows) if found else None,
+            "degrees_of_freedom": found.degrees if found else None,
+        },
+        "rule_of_thumb_ratio": rule_of_thumb(reached.family),
+        "flop_convention": CONVENTION,
+        "runs": [row_document(row) for row in found.near] if found else [],
+        "own_runs_left_out": dict(reached.own_left_out),
+    }
+
+
+def row_document(row: Observation) -> dict[str, Any]:
+    """A published run as JSON has it."""
+    return {field: getattr(row, field) if getattr(row, field) != "" else None for field in ROW_FIELDS}
+
+
+def answer_document(answer: Answer) -> dict[str, float | None]:
+    """An answer as JSON has it; an end that is not there is null."""
+    return {name: value if math.isfinite(value) else None for name, value in vars(answer).items()}
+
+
+def swings_document(swings: Mapping[str, Sequence[Swing]]) -> dict[str, list[dict[str, Any]]]:
+    """What each answer hangs on, as JSON has it."""
+    return {
+        name: [{"input": swing.input, "low": _finite(swing.low), "high": _finite(swing.high)} for swing in of_answer]
+        for name, of_answer in swings.items()
+    }
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def runs_table(rows: Sequence[Observation]) -> list[str]:
+    """The published runs, the highest first."""
+    top = f"{'ratio':>6}  {'model':<16} {'device':<24} {'precision':<9} {'devices':>7} {'batch':>6}  stack"
+    lines = [
+        f"{row.ratio:>6.3f}  {row.model[:16]:<16} {row.device.removeprefix('NVIDIA ')[:24]:<24} {row.precision:<9} "
+        f"{row.devices or '':>7} {row.batch_size or '':>6}  {row.stack}"
+        for row in sorted(rows, key=lambda row: -row.ratio)
+    ]
+    return [top, *lines]
+
+
+def answers_csv(answers: Mapping[str, Answer], reached: Reached, confidence: float) -> list[list[Any]]:
+    """Rows of the CSV of answers; an end that is not there is empty."""
+    low, high = reached.utilization.interval(confidence)
+    found: list[list[Any]] = [["quantity", "value", "low", "high", "confidence", "unit"]]
+    for name, each in answers.items():
+        found.append(
+            [name, *(_text(value) for value in (each.value, each.low, each.high)), confidence, LABELS[name][1]]
+        )
+    utilization = (_text(value) for value in (reached.utilization.median, low, high))
+    found.append(["utilization_ratio", *utilization, confidence, ""])
+    peak = _text(reached.peak_flop_per_s)
+    return [*found, ["peak_flop_per_s", peak, peak, peak, confidence, "FLOP/s"]]
+
+
+def _text(value: float) -> str:
+    return repr(float(value)) if math.isfinite(value) else ""

@@ -1,0 +1,1 @@
+"""How does anything of ours look: numbers, columns, figures, pages?"""

@@ -1,0 +1,318 @@
+"""What figures share: grids of panels, pages, axes of batch sizes, intervals, words for gaps, legends.
+
+Draws no quantity by itself and reads no file.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from analysis.devices.precisions import PRECISIONS
+from analysis.utilization.numerators import PROFILER
+from reports.shared import figure_style
+from reports.shared.cell_names import variant_lines
+from reports.shared.numbers import STATUS_WORDS, fitting
+from results.records import MEASURED
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+T = TypeVar("T")
+
+WORDS: dict[str, Any] = {"fontsize": 7, "style": "italic", "textcoords": "offset points", "annotation_clip": False}
+"""How a reason looks where a point would be."""
+
+GREY = "0.35"
+LANE_IN = 0.086
+"""Height of one series of a row of dots, so that a word fits where a point is missing."""
+
+_BATCH_MARGIN = 1.5
+_MOST_TICKS = 6
+_LETTERS_PER_IN = 14.5
+_MARK_LETTERS = 8
+_FRAME_IN = 0.9
+_TITLE_LETTERS = (48, 36, 24, 20)
+"""That fit over a panel where one, two, three, four and more stand beside each other."""
+
+_LABELS_ACROSS = 7
+_WIDE = 2
+_TWO_DECADES = 100.0
+_OPEN = 1e3
+"""How many times its value an interval without an end is long: beyond any panel."""
+
+_WIDEST = 1.5
+"""An interval that ends below this many times the highest point ends inside of its panel."""
+
+
+def grid(
+    panels: int,
+    columns: int,
+    height_in: float,
+    *,
+    share_x: bool = True,
+    share_y: bool = True,
+    width_in: float | None = None,
+) -> tuple[Figure, list[Axes], list[Axes]]:
+    """A figure, its panels in reading order, and those to spare; height_in: of one line of panels.
+
+    width_in: of the figure; None: a page for several columns, less for one.
+    """
+    from matplotlib.figure import Figure
+
+    columns = min(panels, columns)
+    lines = math.ceil(panels / columns)
+    width_in = width_in or (figure_style.COLUMN_IN * 1.35 if columns == 1 else figure_style.PAGE_IN)
+    figure = Figure(figsize=(width_in, _FRAME_IN + lines * height_in), layout="constrained")
+    flat = list(figure.subplots(lines, columns, sharex=share_x, sharey=share_y, squeeze=False).flat)
+    for axes in flat[max(0, panels - columns) : panels]:
+        axes.xaxis.set_tick_params(labelbottom=True)
+    return figure, flat[:panels], flat[panels:]
+
+
+def pages(things: Sequence[T], most: int) -> list[list[T]]:
+    """Things in order on as few pages as hold at most `most` each, about as many on each."""
+    count = max(1, math.ceil(len(things) / max(1, most)))
+    share, more = divmod(len(things), count)
+    ends = [i * share + min(i, more) for i in range(count + 1)]
+    return [list(things[start:end]) for start, end in itertools.pairwise(ends)]
+
+
+def named(base: str, drawn: Iterable[tuple[str, T]]) -> dict[str, T]:
+    """File name → figure: the first is `base`, each other `base` and what sets it apart, or its number."""
+    found: dict[str, T] = {}
+    for number, (apart, figure) in enumerate(drawn, 1):
+        words = re.sub(r"[^a-z0-9.-]+", "_", apart.lower()).strip("_")
+        name = base if number == 1 else f"{base}_{words or number}"
+        found[name if name not in found else f"{base}_{number}"] = figure
+    return found
+
+
+def tick_labels(batches: Sequence[int]) -> list[str]:
+    """A label for each batch size; for every other one, counted from the largest, where there is no room."""
+    every = 1 if len(batches) <= _MOST_TICKS else 2
+    return [str(batch) if (len(batches) - 1 - i) % every == 0 else "" for i, batch in enumerate(batches)]
+
+
+def batch_axis(axes: Axes, batches: Sequence[int], ends: tuple[int, int] | None = None) -> None:
+    """Batch sizes across, in powers of two; ends: of the points, where they are not the first and last label."""
+    low, high = ends or (batches[0], batches[-1])
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(batches, tick_labels(batches))
+    axes.set_xlim(low / _BATCH_MARGIN, high * _BATCH_MARGIN)
+    axes.minorticks_off()
+    place = axes.get_subplotspec()
+    own_labels = len(axes.get_shared_y_axes().get_siblings(axes)) == 1
+    if place is not None and place.get_gridspec().ncols > _WIDE and own_labels:
+        axes.tick_params(axis="x", labelsize=6.5)  # numbers on the left of every panel leave less room
+
+
+def roomy(first: Iterable[int], others: Iterable[int] = ()) -> list[int]:
+    """Sizes whose labels do not cover one another on a logarithmic axis: the largest of `first` down, then `others`."""
+    first, others = sorted(first, reverse=True), sorted(others, reverse=True)
+    low, high = min(*first, *others, first[0]), max(*first, *others, first[0])
+    least = min(2.0, (high / low) ** (1 / _LABELS_ACROSS)) if high / low <= 2**_LABELS_ACROSS else 4.0
+    kept: list[int] = []
+    for size in [*first, *others]:
+        if all(max(size, other) / min(size, other) >= least for other in kept):
+            kept.append(size)
+    return sorted(kept)
+
+
+def plain(panels: Sequence[Axes], spare: Sequence[Axes] = ()) -> None:
+    """No frame above and on the right, no empty panels."""
+    for axes in panels:
+        for side in ("top", "right"):
+            axes.spines[side].set_visible(False)
+    for axes in spare:
+        axes.remove()
+
+
+def lines_between(axes: Axes, rows: int) -> None:
+    """Thin lines between rows of dots, none through them."""
+    axes.grid(axis="y", visible=False)
+    for edge in range(rows - 1):
+        axes.axhline(edge + 0.5, color="0.93", linewidth=0.6, zorder=0)
+
+
+def lanes(series: Iterable[str]) -> dict[str, float]:
+    """Series → its place above or below the middle of a row, the first on top."""
+    names = list(series)
+    step = 0.8 / max(1, len(names))
+    return {name: (index - (len(names) - 1) / 2) * step for index, name in enumerate(names)}
+
+
+def dots(axes: Axes, points: pd.DataFrame, x: str, y: str, **look: Any) -> None:
+    """Points with the intervals `low` to `high` of `x` or `y`, whichever is named "value"; none where they are NaN.
+
+    An interval of which one end is unknown, or beyond a logarithmic axis, goes on to the edge of the panel.
+    """
+    if points.empty:
+        return
+    value = points["value"]
+    low = points["low"].where(points["low"].notna(), value.where(points["high"].isna(), value - _OPEN * value.abs()))
+    high = points["high"].where(points["high"].notna(), value.where(points["low"].isna(), value + _OPEN * value.abs()))
+    spans: dict[str, Any] = {"xerr" if x == "value" else "yerr": [value - low, high - value]}
+    bars: dict[str, Any] = {"capsize": 1.8, "elinewidth": 1, "zorder": 3, "color": look.get("color")}
+    axes.errorbar(points[x], points[y], fmt="none", **spans, **bars)  # clipped: it must not leave the panel
+    axes.plot(points[x], points[y], **{"markersize": 3.6, "linestyle": "none", "zorder": 3, "clip_on": False, **look})
+
+
+def why(status: str, otherwise: str = "unknown") -> str:
+    """A status in the place of a point: why there is none."""
+    return STATUS_WORDS.get(status, otherwise if status in MEASURED else status)
+
+
+def percent_axes(panels: Sequence[Axes], points: pd.DataFrame) -> None:
+    """Percent across, up to `percent_top`; a line at 100 % where it comes near."""
+    top = percent_top(points["value"], points["high"])
+    for axes in panels:
+        axes.set_xlim(0, top)
+        if top > 85:
+            axes.axvline(100, color="0.4", linewidth=0.8, linestyle=(0, (4, 3)), zorder=1)
+
+
+def percent_top(ratios: pd.Series[float], highs: pd.Series[float]) -> float:
+    """Where an axis from zero ends, in percent: a little above the largest interval. Intervals so wide that they would
+    press the points together leave the panel."""
+    best = 100 * ratios.max()
+    if not best > 0:
+        return 100.0
+    return float(1.08 * max(best, min(100 * highs.max(), _WIDEST * best) if highs.notna().any() else best))
+
+
+def write_word(axes: Axes, words: str, x: float, y: float, colour: Any = GREY, **look: Any) -> None:
+    """A reason in the lane of a missing point, beginning at x."""
+    at = {"va": "center_baseline", "color": colour, **WORDS, "fontsize": 5.5, **look}
+    axes.annotate(words, (x, y), (3, 0), **at)
+
+
+def hang_words(axes: Axes, words: Sequence[tuple[float, str, Any]]) -> None:
+    """(x, words, colour), hanging from the top of a panel at x, side by side where x is the same."""
+    for x in sorted({x for x, _, _ in words}):
+        here = [(text, colour) for place, text, colour in words if place == x]
+        for index, (text, colour) in enumerate(here):
+            aside = (8 * (index - (len(here) - 1) / 2), -2)
+            look = {"rotation": 90, "ha": "center", "va": "top", "color": colour, **WORDS}
+            axes.annotate(text, (x, 1), aside, xycoords=axes.get_xaxis_transform(), **look)
+
+
+def merged(words: Sequence[tuple[float, str, Any]], series: int) -> list[tuple[float, str, Any]]:
+    """Words that all series have in one place once, in grey; others keep their series' colour."""
+    said: dict[tuple[float, str], list[Any]] = {}
+    for x, text, colour in words:
+        said.setdefault((x, text), []).append(colour)
+    alike = {key for key, colours in said.items() if len(colours) == series > 1}
+    return [
+        (x, text, colour)
+        for (x, text), colours in said.items()
+        for colour in ([GREY] if (x, text) in alike else colours)
+    ]
+
+
+def time_axis(axes: Axes, logarithmic: bool) -> None:
+    """Seconds upwards: from zero, or where times differ by far logarithmic with plain numbers."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+    if not axes.lines:  # nothing is known
+        axes.set_yticks([])
+        return
+    if not logarithmic:
+        axes.set_ylim(bottom=0)
+        return
+    axes.set_yscale("log")
+    low, high = axes.get_ylim()
+    wide = high / low > _TWO_DECADES
+    axes.yaxis.set_major_locator(LogLocator(subs=(1.0,) if wide else (1.0, 2.0, 5.0)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.yaxis.set_minor_locator(NullLocator())
+
+
+def mark(label: str, **look: Any) -> Any:
+    """One entry of a legend."""
+    from matplotlib.lines import Line2D
+
+    return Line2D([], [], label=label, **{"linewidth": 0, "markersize": 4, **look})
+
+
+def legend(figure: Figure, marks: Sequence[Any]) -> None:
+    """Above the panels, outside of the data, in as few lines as fit."""
+    if not marks:
+        return
+    letters = [len(str(each.get_label())) for each in marks]
+    room = figure.get_size_inches()[0] * _LETTERS_PER_IN
+    lines = next((lines for lines in range(1, len(marks)) if _letters_across(letters, lines) <= room), len(marks))
+    figure.legend(handles=marks, loc="outside upper center", ncols=math.ceil(len(marks) / lines))
+
+
+def _letters_across(letters: Sequence[int], lines: int) -> int:
+    """How wide a legend of so many lines is, filled column by column, with its marks and gaps."""
+    columns = math.ceil(len(letters) / lines)
+    heights = [len(letters[i::columns]) for i in range(columns)]  # the first columns are the longer ones
+    ends = list(itertools.accumulate(heights))
+    return sum(max(letters[end - height : end]) + _MARK_LETTERS for height, end in zip(heights, ends, strict=True))
+
+
+def say_below(figure: Figure, *lines: str) -> None:
+    """What the horizontal axis and the marks are; lines that are too long are broken."""
+    letters = int(figure.get_size_inches()[0] * _LETTERS_PER_IN)
+    broken = [part for line in lines if line for part in textwrap.wrap(line, letters, break_long_words=False)]
+    figure.supxlabel("\n".join(broken), fontsize=figure_style.LABEL_PT)
+
+
+def gravest(statuses: pd.Series[str]) -> str:
+    """The status that a point of several cells is shown with: the first that is not a result, if any is."""
+    failed = [status for status in statuses if status not in MEASURED]
+    return str((failed or list(statuses))[0])
+
+
+def in_order(names: Iterable[str], order: Iterable[str] = PRECISIONS) -> list[str]:
+    """Names in the order of a literal table, unknown ones after them as they came."""
+    known, found = list(order), list(dict.fromkeys(str(name) for name in names))
+    return sorted(found, key=lambda name: known.index(name) if name in known else len(known))
+
+
+def labels(points: pd.DataFrame) -> pd.Series[str]:
+    """Model, and beneath it what else sets the cell apart."""
+    if points["variant"].nunique() <= 1:
+        return points["model"]
+    return points["model"] + points["variant"].map(lambda text: "".join(f"\n{line}" for line in variant_lines(text)))
+
+
+def title(axes: Axes, label: str, panels: int) -> None:
+    """A label over one of so many panels, each of its lines no wider than the panel."""
+    letters = _TITLE_LETTERS[min(panels, len(_TITLE_LETTERS)) - 1]
+    axes.set_title("\n".join(fitting(line, letters) for line in label.split("\n")))
+
+
+def groups(frame: pd.DataFrame, *columns: str) -> Iterator[tuple[Any, pd.DataFrame]]:
+    """(values, rows) in the order of the file."""
+    yield from frame.groupby(columns[0] if len(columns) == 1 else list(columns), sort=False)
+
+
+def one_source(frame: pd.DataFrame, column: str = "source") -> pd.DataFrame:
+    """The rows of one recorder, never of several: torch.profiler's own numbers where there are any."""
+    sources = list(dict.fromkeys(frame[column]))
+    chosen = PROFILER if PROFILER in sources else next(iter(sources), "")
+    return frame[frame[column] == chosen]
+
+
+def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """Rows as plain values, unknown being None."""
+    import pandas as pd
+
+    columns = [[None if pd.isna(value) else value for value in frame[name]] for name in frame]
+    return [dict(zip(frame.columns, values, strict=True)) for values in zip(*columns, strict=True)]
+
+
+def floats(frame: pd.DataFrame, columns: Iterable[str]) -> pd.DataFrame:
+    """The frame with these columns as floats, unknown being NaN: for drawing only."""
+    import pandas as pd
+
+    return frame.assign(**{name: pd.to_numeric(frame[name], errors="coerce").astype("float64") for name in columns})

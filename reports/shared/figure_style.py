@@ -1,0 +1,147 @@
+"""One look for every figure: fonts, sizes, a palette safe for colour-blind readers, and files that rebuild bit for bit.
+
+A precision, a method, a phase and a verdict keep their colour and their marker (or hatch) in every figure, so that
+they can be told apart in grey as well.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import itertools
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from reports.shared.numbers import fitting
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Looks = Mapping[str, tuple[Any, str]]
+"""Series → (colour, marker or hatch)."""
+
+COLUMN_IN = 3.5
+"""Width of one column of a two-column page, inch."""
+
+PAGE_IN = 7.2
+"""Width of both columns, inch."""
+
+PNG_DPI = 200
+LABEL_PT = 8.5
+LABEL_LETTERS = 40
+"""Of a name beside an axis; more would leave no room for what is drawn."""
+
+_RC: dict[str, Any] = {
+    "axes.edgecolor": "0.3",
+    "axes.labelsize": LABEL_PT,
+    "axes.titlesize": LABEL_PT,
+    "axes.titlelocation": "left",
+    "axes.titleweight": "bold",
+    "figure.dpi": 100,
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans"],
+    "grid.color": "0.9",
+    "grid.linewidth": 0.6,
+    "legend.fontsize": 8,
+    "legend.frameon": False,
+    "svg.hashsalt": "flopledger",
+    "xtick.labelsize": 8,
+    "ytick.labelsize": 8,
+}
+
+_PALETTE_INDEX = {"fp32": 0, "tf32": 1, "amp-bf16": 2, "amp-fp16": 4}
+_MARKERS = {"fp32": "o", "tf32": "s", "amp-bf16": "D", "amp-fp16": "^"}
+_METHODS: dict[str, tuple[int | str, str]] = {
+    "theory, fvcore": (0, "v"),
+    "theory, ptflops": (4, "^"),
+    "one": (1, "s"),
+    "batch": (2, "D"),
+    "epoch": (3, "P"),
+    "exact": ("0.1", "o"),
+}
+_SPARE_METHODS: tuple[tuple[int | str, str], ...] = ((7, "<"), (5, ">"), (9, "h"), (8, "X"))
+_PHASES = {"forward": (0, "o"), "backward": (3, "s")}
+_VERDICTS = {"right": (0, ""), "under": (1, "////"), "over": (3, "xxxx"), "unknown": (7, "....")}
+_SPARE_INDICES = (3, 5, 7, 8, 9, 6)
+_SPARE_MARKERS = "vPX<>h"
+
+
+@contextlib.contextmanager
+def theme() -> Iterator[None]:
+    """Draws everything inside in the project's style; leaves the caller's own settings as they were."""
+    import matplotlib as mpl
+    import seaborn as sns
+
+    with mpl.rc_context():
+        sns.set_theme(context="paper", style="whitegrid", rc=_RC)
+        yield
+
+
+def looks(series: Sequence[str]) -> dict[str, tuple[Any, str]]:
+    """Series name → (colour, marker). Precisions have their own; others take the spare ones in turn."""
+    import seaborn as sns
+
+    colours = sns.color_palette("colorblind")
+    chosen, spare = {}, 0
+    for name in series:
+        if name in _MARKERS:
+            chosen[name] = (colours[_PALETTE_INDEX[name]], _MARKERS[name])
+        else:
+            index = spare % len(_SPARE_INDICES)
+            chosen[name] = (colours[_SPARE_INDICES[index]], _SPARE_MARKERS[index])
+            spare += 1
+    return chosen
+
+
+def method_looks(series: Sequence[str]) -> dict[str, tuple[Any, str]]:
+    """Method of counting → (colour, marker); one without a look of its own gets a spare one."""
+    others = [name for name in series if name not in _METHODS]
+    spare = dict(zip(others, itertools.cycle(_SPARE_METHODS), strict=False))
+    return {name: _look(*(_METHODS.get(name) or spare[name])) for name in series}
+
+
+def phase_looks() -> dict[str, tuple[Any, str]]:
+    """forward, backward → (colour, marker)."""
+    return {name: _look(*look) for name, look in _PHASES.items()}
+
+
+def verdict_looks() -> dict[str, tuple[Any, str]]:
+    """right, under, over, unknown → (colour, hatch)."""
+    return {name: _look(*look) for name, look in _VERDICTS.items()}
+
+
+def label(name: str, letters: int = LABEL_LETTERS) -> str:
+    """A name as it can stand beside an axis: letter by letter, and a longer one shortened.
+
+    Two dollars would else enclose a formula, and maybe a bad one. Two long names stay two: a sum of all of it follows
+    what is shown of a name.
+    """
+    if len(name) > letters:
+        name = f"{fitting(name, letters - 6)} #{zlib.crc32(name.encode('utf-8', 'replace')) & 0xFFFF:04x}"
+    return name.replace("$", r"\$")
+
+
+def _look(colour: int | str, marker: str) -> tuple[Any, str]:
+    """A number is a place in the palette, a text a grey."""
+    import seaborn as sns
+
+    return (sns.color_palette("colorblind")[colour] if isinstance(colour, int) else colour), marker
+
+
+def drawn(figures: Callable[[], Mapping[str, Figure]]) -> dict[str, bytes]:
+    """File name → content of all the pictures that this makes, in the project's style."""
+    with theme():
+        return {
+            f"{name}.{ending}": content
+            for name, figure in figures().items()
+            for ending, content in render(figure).items()
+        }
+
+
+def render(figure: Figure) -> dict[str, bytes]:
+    """The figure as PNG and SVG, without a date in them. Needs no display and keeps no figure open."""
+    png, svg = io.BytesIO(), io.BytesIO()
+    figure.savefig(png, format="png", dpi=PNG_DPI)
+    figure.savefig(svg, format="svg", metadata={"Date": None})
+    return {"png": png.getvalue(), "svg": svg.getvalue()}

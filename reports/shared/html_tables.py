@@ -1,0 +1,148 @@
+"""What the tables of report.html are made of: rows of text, names of cells, ranges, reasons.
+
+Numbers are written by `reports.shared.numbers`. What is unknown is a dash, and why is said in a table of reasons, once,
+with the cells it holds for. Which tables there are is in `page_cells` and `page_counts`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from cleaning.reconcile.run import View
+from reports.shared.cell_names import cell_name, model_name, shared_variant, variant_lines, variant_of
+
+UNKNOWN = "–"
+
+CELL = ("model", "batch", "precision")
+"""Columns that name a cell."""
+
+_AMOUNT = re.compile(r"<?([−+-]?)(\d+(?:\.\d+)?)(?: ([PTGMkmµ]?)(?:FLOP|B|s|Hz|W|J)(?!\w))?")
+_SCALES = {"P": 1e15, "T": 1e12, "G": 1e9, "M": 1e6, "k": 1e3, "m": 1e-3, "µ": 1e-6}
+
+WORDS = frozenset(("model", "precision"))
+"""Those of them that are text."""
+
+Cells = tuple[str, ...]
+
+
+class OfCell(Protocol):
+    """A record of one cell."""
+
+    @property
+    def cell_id(self) -> str: ...
+
+
+class OfModel(Protocol):
+    """A record of one model."""
+
+    @property
+    def model(self) -> str: ...
+
+
+K = TypeVar("K")
+V = TypeVar("V")
+R = TypeVar("R", bound=OfCell)
+
+
+@dataclass(frozen=True)
+class Table:
+    """One table of the page. The first column names its row; `words` are the columns of text, the others of numbers.
+
+    dim: indices of rows that stand back (cells that were not measured).
+    """
+
+    caption: str
+    columns: Cells
+    rows: tuple[Cells, ...]
+    words: frozenset[str] = frozenset()
+    dim: frozenset[int] = frozenset()
+
+
+class Names:
+    """What the cells of a run are called: model, batch and precision, and what else sets one apart."""
+
+    def __init__(self, views: Sequence[View]) -> None:
+        self.shared = shared_variant(views)
+        self._views = {view.run.cell_id: view for view in views}
+        self.measured = frozenset(view.run.cell_id for view in views if view.measured)
+        self.order = {view.run.cell_id: place for place, view in enumerate(in_order(views))}
+
+    def columns(self, cell_id: str) -> Cells:
+        """Model (with its variant on lines below), batch, precision."""
+        view = self._views[cell_id]
+        below = [] if variant_of(view) == self.shared else variant_lines(variant_of(view))
+        return ("\n".join((model_name(view.run), *below)), str(view.run.batch_size), view.run.precision)
+
+    def short(self, cell_id: str) -> str:
+        """A cell in a few words."""
+        return cell_name(self._views[cell_id], self.shared) if cell_id in self._views else cell_id
+
+    def listed(self, cell_ids: Iterable[str]) -> str:
+        """Cells in order, or all of them in a word."""
+        found = set(cell_ids)
+        if len(found) > 1 and found == set(self._views):
+            return f"all {len(found)} cells"
+        if len(found) > 1 and found == self.measured:
+            return f"all {len(found)} measured cells"
+        return ", ".join(self.short(cell) for cell in sorted(found, key=lambda cell: (self.order.get(cell, -1), cell)))
+
+    def sorted(self, rows: Iterable[R]) -> list[R]:
+        """Rows of the run's cells, in the order of the cells."""
+        return sorted((row for row in rows if row.cell_id in self.order), key=lambda row: self.order[row.cell_id])
+
+
+def in_order(views: Iterable[View]) -> list[View]:
+    """By model (resnet18 before resnet101), batch, precision; then as they came, which in a sweep is random."""
+    return sorted(views, key=lambda view: (natural(view.run.model), view.run.batch_size, view.run.precision))
+
+
+def natural(name: str) -> list[tuple[int, str]]:
+    """A key that sorts numbers inside names by their size."""
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]
+
+
+def reasons(caption: str, heads: Cells, why: Mapping[Cells, Iterable[str]], names: Names) -> Table | None:
+    """A row for each reason, with its cells at the end; None without any."""
+    rows = tuple((*key, names.listed(cells)) for key, cells in why.items())
+    columns = (*heads, "cells")
+    return Table(caption, columns, rows, frozenset(columns)) if rows else None
+
+
+def models_listed(models: Iterable[str], rows: Iterable[OfModel]) -> str:
+    """Models in order, or in a word all that the rows are of."""
+    found = set(models)
+    if len(found) > 1 and found == {row.model for row in rows}:
+        return f"all {len(found)} models"
+    return ", ".join(sorted(found, key=natural))
+
+
+def grouped(rows: Iterable[V], key: Callable[[V], K]) -> dict[K, list[V]]:
+    groups: dict[K, list[V]] = {}
+    for row in rows:
+        groups.setdefault(key(row), []).append(row)
+    return groups
+
+
+def sort_value(text: str) -> str:
+    """The number that a cell begins with, its prefix multiplied in, by which rows are sorted; "": it has none.
+
+    Of what is shown: two cells that are shown alike are alike.
+    """
+    found = _AMOUNT.match(text)
+    if found is None:
+        return ""
+    sign = -1.0 if found[1] in ("−", "-") else 1.0
+    value = sign * float(found[2]) * _SCALES.get(found[3] or "", 1.0)
+    return f"{value:.12g}"
+
+
+def span(values: Iterable[float | None], write: Callable[[float], str]) -> str:
+    """One text, or from the smallest to the largest."""
+    known = sorted(value for value in values if value is not None)
+    if not known:
+        return UNKNOWN
+    low, high = write(known[0]), write(known[-1])
+    return low if low == high else f"{low} to {high}"

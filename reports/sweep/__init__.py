@@ -1,0 +1,1 @@
+"""What did a sweep find: tables, page and figures?"""

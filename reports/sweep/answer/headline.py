@@ -1,0 +1,213 @@
+"""One true sentence about a run that a person can act on, the cells it is about, and what their numbers stand on.
+
+Says only what the rows hold. Bytes are the unfused sum over operations, an estimate: a low number of FLOP per byte
+is offered beside a low utilization, not proved to be its cause.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from cleaning.reconcile.run import View
+from reports.shared.cell_names import cell_name, shared_variant
+from reports.shared.numbers import OF_WHAT, STATUS_WORDS, digits, fitting, percent, si, si_time
+from results.records import Utilization
+
+_WORTH_SAYING = 1.25
+_NAME_LETTERS = 60
+"""Of a name in a sentence; tables have all of it."""
+
+
+@dataclass(frozen=True)
+class Closing:
+    """sentence: about a run. cells: those that it is about, all repeats of them; none where nothing was divided."""
+
+    sentence: str
+    cells: tuple[View, ...] = ()
+
+
+def closing_sentence(views: Sequence[View]) -> str:
+    """The sentence alone."""
+    return closing(views).sentence
+
+
+def closing(views: Sequence[View]) -> Closing:
+    """The best and the worst model, else precision, else batch size; of a single cell its utilization."""
+    told = [view for view in views if view.headline is not None]
+    if not told:
+        return Closing(_nothing(views))
+    for found in (_models(told), _precisions(told), _batches(told)):
+        if found is not None:
+            return found
+    return Closing(_single(told[0]), (told[0],))
+
+
+def basis(found: Closing, views: Sequence[View]) -> str:
+    """The 95 % interval of each number in the sentence, and the peaks it divides by with their sources; "": no number.
+
+    views: of the whole run, so that a cell is called as in its tables.
+    """
+    shared = shared_variant(views)
+    intervals = [f"{fitting(cell_name(view, shared), _NAME_LETTERS)} {_interval(_row(view))}" for view in found.cells]
+    peaks = dict.fromkeys(_peak(_row(view)) for view in found.cells)
+    return f"95 % intervals: {', '.join(intervals)}. Divided by {', and '.join(peaks)}." if intervals else ""
+
+
+def _interval(row: Utilization) -> str:
+    """From the time's interval; without an upper end where that reaches zero."""
+    low, high = row.utilization_low_ratio, row.utilization_high_ratio
+    if low is None:
+        return "unknown (a single block)"
+    return f"{digits(100 * low)} {'% or more' if high is None else f'to {digits(100 * high)} %'}"
+
+
+def _peak(row: Utilization) -> str:
+    source = f": {row.peak_source}" if row.peak_source else ""
+    marks = [mark for mark in row.warnings if mark.startswith("ceiling_")]
+    doubt = f" ({'; '.join(marks)})" if marks else ""
+    return f"{OF_WHAT[row.denominator]} of {row.precision}, {si(row.peak_flop_per_s or 0.0, 'FLOP/s')}{source}{doubt}"
+
+
+def _nothing(views: Sequence[View]) -> str:
+    timed = [view for view in views if view.timed]
+    if timed:
+        return "Steps were timed, but no peak is known for this device: pass --peak-tflops or measure a ceiling."
+    reasons = sorted({STATUS_WORDS.get(view.run.status, view.run.status) for view in views})
+    return f"No cell was measured: {', '.join(reasons) or 'the run holds none'}."
+
+
+def _models(told: Sequence[View]) -> Closing | None:
+    """Best and worst model at the same precision, batch size and denominator, and what their bytes say about it."""
+    groups: dict[tuple[str, int, str, str, str], dict[str, list[View]]] = {}
+    for view in told:
+        run = view.run
+        key = (run.precision, run.batch_size, _row(view).variant, _row(view).denominator, run.device)
+        groups.setdefault(key, {}).setdefault(run.model, []).append(view)
+    key, models = max(groups.items(), key=lambda item: (len(item[1]), item[0][1]))
+    if len(models) < 2:
+        return None
+    means = {model: fmean(_ratio(view) for view in same) for model, same in models.items()}
+    best = max(means, key=lambda model: means[model])
+    worst = min(reversed(means), key=lambda model: means[model])  # another one even where all are equal
+    high, low = models[best], models[worst]
+    start, names = f"At {key[0]}, batch {key[1]}", (_model(high[0]), _model(low[0]))
+    if _overlap(_ratios(high[0]), _ratios(low[0])):
+        why = "the intervals overlap" if _interval_known(high[0], low[0]) else "an interval is missing"
+        said = f"{start}, {names[0]} and {names[1]} are not told apart: {why}."
+    else:
+        used = f"{names[0]} uses {percent(means[best])} of {OF_WHAT[key[3]]} and {names[1]} {percent(means[worst])}"
+        said = f"{start}, {used}, {digits(means[best] / means[worst], 2)} times less{_because(high[0], low[0])}."
+    return Closing(said, (*high, *low))
+
+
+def _because(best: View, worst: View) -> str:
+    """What stands beside the difference: a waiting GPU, or fewer FLOP per byte."""
+    name = _model(worst)
+    if worst.run.host_bound and not best.run.host_bound:
+        return f": with {name} the GPU waits for the host"
+    high = best.counted.flop_per_byte if best.counted else None
+    low = worst.counted.flop_per_byte if worst.counted else None
+    if not high or not low:
+        return ""
+    said = f"{digits(low, 2)} FLOP for each byte its operations read and write, {_model(best)} {digits(high, 2)}"
+    if high / low >= _WORTH_SAYING:
+        return f": {name} does {said} ({digits(high / low, 2)} times more)"
+    return f", which bytes do not explain: {name} does {said}"
+
+
+def _precisions(told: Sequence[View]) -> Closing | None:
+    """One model at one batch size: the fastest precision against the slowest."""
+    pair = _extremes(told, lambda view: (view.run.batch_size,), lambda view: view.run.precision)
+    if pair is None:
+        return None
+    fast, slow, times = pair
+    start = f"{_model(fast)} at batch {fast.run.batch_size} trains {times} times as fast in {fast.run.precision}"
+    return Closing(f"{start} as in {slow.run.precision}, {_against(fast, slow)}.", (fast, slow))
+
+
+def _batches(told: Sequence[View]) -> Closing | None:
+    """One model in one precision: the batch size with the most items per second against the one with the least."""
+    pair = _extremes(told, lambda view: (view.run.precision,), lambda view: view.run.batch_size)
+    if pair is None:
+        return None
+    fast, slow, times = pair
+    start = f"{_model(fast)} in {fast.run.precision} trains {times} times as many items a second"
+    said = f"{start} at batch {fast.run.batch_size} as at batch {slow.run.batch_size}, {_against(fast, slow)}."
+    return Closing(said, (fast, slow))
+
+
+def _extremes(
+    told: Sequence[View], same: Callable[[View], tuple[object, ...]], differing: Callable[[View], object]
+) -> tuple[View, View, str] | None:
+    """Of cells alike but for one parameter the fastest, the slowest and how many times faster; None without two."""
+    groups: dict[tuple[object, ...], list[View]] = {}
+    for view in told:
+        if _row(view).items_per_s is not None:
+            groups.setdefault((view.run.model, view.run.device, _row(view).variant, *same(view)), []).append(view)
+    group = max(groups.values(), key=lambda views: len({differing(view) for view in views}), default=[])
+    if len({differing(view) for view in group}) < 2:
+        return None
+    ranked = sorted(group, key=lambda view: _row(view).items_per_s or 0.0)
+    slow, fast = ranked[0], ranked[-1]
+    if differing(slow) == differing(fast) or _overlap(_rates(fast), _rates(slow)):
+        return None
+    return fast, slow, digits((_row(fast).items_per_s or 0.0) / (_row(slow).items_per_s or 1.0), 2)
+
+
+def _against(fast: View, slow: View) -> str:
+    of_fast, of_slow = OF_WHAT[_row(fast).denominator], OF_WHAT[_row(slow).denominator]
+    if of_fast == of_slow:
+        return f"with {percent(_ratio(fast))} of {of_fast} against {percent(_ratio(slow))}"
+    return f"with {percent(_ratio(fast))} of {of_fast} against {percent(_ratio(slow))} of {of_slow}"
+
+
+def _model(view: View) -> str:
+    return fitting(view.run.model, _NAME_LETTERS)
+
+
+def _row(view: View) -> Utilization:
+    """The headline of a cell that has one."""
+    if view.headline is None:
+        raise ValueError(f"expected a cell with a utilization, got {view.run.cell_id} ({view.run.status})")
+    return view.headline
+
+
+def _ratio(view: View) -> float:
+    return _row(view).utilization_ratio or 0.0
+
+
+def _overlap(a: tuple[float, float], b: tuple[float, float]) -> bool:
+    """Whether two intervals share a point."""
+    return a[0] <= b[1] and b[0] <= a[1]
+
+
+def _ratios(view: View) -> tuple[float, float]:
+    """The interval of the headline's ratio; everything from 0 up where there is none, which is never told apart."""
+    row = _row(view)
+    low, high = row.utilization_low_ratio, row.utilization_high_ratio
+    return (0.0 if low is None else low, math.inf if high is None else high)
+
+
+def _interval_known(*views: View) -> bool:
+    return all(_row(view).utilization_high_ratio is not None for view in views)
+
+
+def _rates(view: View) -> tuple[float, float]:
+    """The interval of items per second, from that of the step time."""
+    low, high = _ratios(view)
+    scale = (_row(view).items_per_s or 0.0) / _ratio(view)
+    return (low * scale, high * scale)
+
+
+def _single(view: View) -> str:
+    row = _row(view)
+    ratio, time_s = _ratio(view), row.time_s or 0.0
+    start = f"{_model(view)} at batch {view.run.batch_size} in {view.run.precision}"
+    if ratio > 1:
+        return f"{start} ran at {digits(ratio)} times {OF_WHAT[row.denominator]}: doubt that peak before the model."
+    what = {"one": "one sample", "epoch": "its epoch"}.get(row.method, "its step")
+    at_peak = f"{what} would take {si_time(time_s * ratio)} instead of {si_time(time_s)}"
+    return f"{start} uses {percent(ratio)} of {OF_WHAT[row.denominator]}: at all of it {at_peak}."

@@ -1,0 +1,214 @@
+"""report.html of a run: everything that is told of it in one file that needs no other, no network and no script.
+
+Takes what `cleaning.reconcile.run` derived and figures as SVG text; writes nothing and asks no clock, so that the same
+run gives the same bytes. What a page is made of is in `reports.shared.html`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from cleaning.reconcile.run import Built, View
+from reports.shared import citation
+from reports.shared.cell_names import cell_name, shared_variant
+from reports.shared.html import Section, Verdict, document
+from reports.shared.html_figures import picture
+from reports.shared.html_tables import Names, Table
+from reports.shared.numbers import OF_WHAT, fitting, percent
+from reports.sweep.answer import page_cells, page_counts
+from reports.sweep.answer.headline import basis, closing
+from reports.sweep.answer.table import heading, peak_lines
+from results.records import Ceiling
+
+if TYPE_CHECKING:
+    from results.store.manifest import Manifest
+
+_NAME_LETTERS = 60
+
+
+def page(
+    built: Built,
+    figures: Mapping[str, str],
+    *,
+    manifest: Manifest | None = None,
+    ceilings: Sequence[Ceiling] = (),
+) -> str:
+    """The whole document. figures: name → SVG text, in the order in which they are shown.
+
+    manifest: adds the run's name, the commands that measured it and how to cite it. ceilings: adds every kernel that
+    was timed.
+    """
+    names = Names(built.views)
+    sections = [
+        _cells(built),
+        _methods(built, names),
+        _figures(built, figures),
+        _counters(built),
+        _ratios(built, names),
+        _times(built, names),
+        _peaks(built, names, ceilings),
+        _environment(built, manifest),
+        _failures(built, names),
+        _problems(built),
+        _cleaning(built),
+        _citation(built, manifest),
+    ]
+    return document(_title(built, manifest), _verdict(built), sections)
+
+
+def _title(built: Built, manifest: Manifest | None) -> str:
+    devices = ", ".join(dict.fromkeys(sitting.device_name or sitting.device for sitting in built.sittings))
+    return " · ".join(filter(None, ("flopledger", manifest.name if manifest else "", devices or "unknown device")))
+
+
+def _verdict(built: Built) -> Verdict:
+    """One sentence, its intervals and peaks, and what it rests on; peaks of other cells beside them."""
+    measured = [view for view in built.views if view.measured]
+    short = sum(view.run.status == "not_converged" for view in measured)
+    failed = len(built.views) - len(measured)
+    cells = f"{len(measured)} of {len(built.views)} measured"
+    cells += f", {short} of them with a wider interval than asked for" if short else ""
+    cells += f"; {failed} failed" if failed else "; none failed"
+    told = closing(built.views)
+    known, said = peak_lines(built.views), peak_lines(told.cells)
+    others = tuple(line for line in known if line not in said)
+    peaks = (("Other peaks", others),) if others else () if said else (("Peak", ("none is known",)),)
+    rests_on = (("Measured on", (heading(built),)), *peaks, ("Cells", (cells,)))
+    return Verdict(told.sentence, basis(told, built.views), rests_on)
+
+
+def _cells(built: Built) -> Section:
+    text = "" if built.views else "The run holds no cell."
+    said = "step ms: mean of the timed blocks, ±: half of its 95 % interval; used: utilization, the training step's "
+    said += "model FLOP ÷ (its time × peak)."
+    return Section(
+        "cells", "Cells", _said(text or said), _only(page_cells.measured_cells(built.views) if built.views else None)
+    )
+
+
+def _methods(built: Built, names: Names) -> Section:
+    found = page_cells.methods(built.views, names)
+    text = (
+        "theory: 3 × a counter's forward; one, batch, epoch: what torch.profiler recorded of one sample, one batch, "
+        "one epoch, cleaned; exact: our own count of the very step. Each over its own measured time."
+        if found
+        else "No method gave a number: no cell has both a count and a peak."
+    )
+    more = (
+        page_cells.theories(built.views, names),
+        page_cells.denominators(built.views, names),
+        page_cells.post2021(built.post2021, names),
+        page_cells.missing_fractions(built.views, names),
+    )
+    return Section("methods", "Utilization by method", _said(text), _only(found, *more))
+
+
+def _figures(built: Built, figures: Mapping[str, str]) -> Section:
+    pictures = tuple(picture(name, svg, _seen_in(name, built.views)) for name, svg in figures.items())
+    return Section(
+        "figures", "Figures", () if pictures else ("None could be drawn from these rows.",), pictures=pictures
+    )
+
+
+def _counters(built: Built) -> Section:
+    rows = built.agreement
+    if not rows:
+        return Section("counters", "Counters", ("No counter was asked for, or none beside our own count.",))
+    text = (
+        "1 means equal to the last FLOP; below another ratio stands the largest disagreement of the model's cells.",
+        page_counts.laws_sentence(built.batch_laws),
+        page_counts.extrapolated(built.cleaned.flop_counts),
+    )
+    matrices = (page_counts.agreement(rows, phase) for phase in dict.fromkeys(row.phase for row in rows))
+    found = (*matrices, page_counts.disagreement(rows), page_counts.broken_laws(built.batch_laws))
+    return Section("counters", "Counters side by side", _said(*text), _only(*found))
+
+
+def _ratios(built: Built, names: Names) -> Section:
+    found = _only(
+        page_counts.ratios(built.ratios),
+        page_counts.missing_ratios(built.ratios),
+        page_counts.profile_counts(built.profile_counts),
+        page_counts.missing_profiles(built.profile_counts, names),
+    )
+    text = (
+        "The rule of thumb is 2. Exact is 2 less the first layer's share of the forward pass, because nobody needs the "
+        "gradient of an image."
+    )
+    return Section("backward", "Backward and forward", _said(text if found else ""), found)
+
+
+def _times(built: Built, names: Names) -> Section:
+    rows = built.work_times
+    tables = (page_counts.epochs(rows, names), page_counts.works(rows, names), page_counts.missing_times(rows, names))
+    found = _only(*tables)
+    text = (
+        "An epoch's time is its full batches' mean × their number + the last batch; profiled: the same under "
+        "torch.profiler; run whole: an epoch from end to end, where that is short enough; agrees: the intervals of the "
+        "two meet."
+    )
+    return Section("times", "Epochs, and what the profiler costs", _said(text if found else ""), found)
+
+
+def _peaks(built: Built, names: Names, ceilings: Sequence[Ceiling]) -> Section:
+    found = _only(
+        page_cells.peaks(built.utilization),
+        page_cells.missing_peaks(built.utilization, names),
+        page_cells.ceilings(ceilings),
+    )
+    return Section("peaks", "Peaks and ceilings", () if found else ("No peak was needed.",), found)
+
+
+def _environment(built: Built, manifest: Manifest | None) -> Section:
+    found = _only(page_cells.environment(built.sittings))
+    text = () if found else ("The run does not say what machine it was measured on.",)
+    version = (f"Measured by flopledger {manifest.harness_version}.",) if manifest and manifest.harness_version else ()
+    commands = "\n".join(manifest.commands) if manifest else ""
+    blocks = (("Measured by", commands),) if commands else ()
+    return Section("environment", "Environment", (*text, *version), found, blocks=blocks)
+
+
+def _failures(built: Built, names: Names) -> Section:
+    found = _only(page_cells.failures(built.views, names), page_cells.warnings(built.views, names))
+    return Section("failures", "Failures and warnings", () if found else ("None.",), found)
+
+
+def _problems(built: Built) -> Section:
+    text = ("What was wrong with the run's files; rows that it names are in no number here.",) if built.problems else ()
+    return Section("problems", "Problems of files", text, items=tuple(built.problems))
+
+
+def _cleaning(built: Built) -> Section:
+    found = page_counts.cleaning(built.cleaned.log)
+    if found is None:
+        return Section("cleaning", "Cleaning", ("Nothing had to be changed.",))
+    text = f"{len(built.cleaned.log)} changes, each a row of cleaned/cleaning_log.csv with its cell, before and after. "
+    text += "FLOP changed adds up all those rows, a counter's smaller batches among them."
+    return Section("cleaning", "Cleaning", (text,), (found,))
+
+
+def _citation(built: Built, manifest: Manifest | None) -> Section:
+    run = citation.cited(manifest, built.sittings)
+    blocks = (("In words", run.sentence), ("As BibTeX", run.bibtex))
+    return Section("cite", "How to cite this run", (citation.WITH_A_NUMBER,), blocks=blocks)
+
+
+def _seen_in(name: str, views: Sequence[View]) -> str:
+    """What is to be seen in a figure of utilization: from which cell to which; other figures say it by their marks."""
+    told = [(view.headline.utilization_ratio or 0.0, view) for view in views if view.headline is not None]
+    if not name.startswith("utilization_by_") or "post2021" in name or not told:
+        return ""
+    shared = shared_variant(views)
+    (low, worst), (high, best) = min(told, key=lambda cell: cell[0]), max(told, key=lambda cell: cell[0])
+    first, last = (f"{fitting(cell_name(view, shared), _NAME_LETTERS)}" for view in (best, worst))
+    of = OF_WHAT[best.headline.denominator] if best.headline is not None else ""
+    return f"From {percent(high)} of {of} ({first}) down to {percent(low)} ({last})."
+
+
+def _said(*sentences: str) -> tuple[str, ...]:
+    return tuple(sentence for sentence in sentences if sentence)
+
+
+def _only(*found: Table | None) -> tuple[Table, ...]:
+    return tuple(table for table in found if table is not None)

@@ -1,0 +1,1 @@
+"""The figures of a run, each from one derived table."""

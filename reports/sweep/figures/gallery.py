@@ -1,0 +1,86 @@
+"""Every figure of a run, drawn from the derived tables in one directory and from nothing else.
+
+A table that is missing or empty makes fewer figures, never an error. Tables are read with the types of their records;
+no raw file is opened, nothing is computed again and no file is written here.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from reports.shared import figure_style
+from reports.sweep.figures import backward_ratio, cleaning_stages, epoch_times
+from reports.sweep.figures import counters as figures_counts
+from reports.sweep.figures import methods as figures_methods
+from reports.sweep.figures import profiles as figures_profiles
+from reports.sweep.figures import utilization as overview
+from results.records import Agreement, CleanedOperation, ProfileCount, Ratio, Record, Utilization, WorkTime, header
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+UTILIZATION = "utilization.csv"
+POST2021 = "utilization_post2021.csv"
+AGREEMENT = "cleaned/agreement.csv"
+PROFILE_COUNTS = "cleaned/profile_counts.csv"
+RATIOS = "cleaned/ratios.csv"
+WORK_TIMES = "work_times.csv"
+PROFILED = "cleaned/profiled_operations.csv.gz"
+
+_NAMES = ("model", "workload")
+"""Columns of names that somebody chose."""
+
+
+def figures(directory: Path) -> dict[str, Figure]:
+    """File name → figure, for whatever tables `directory` holds. Draw and render inside `style.theme()`.
+
+    Raises ValueError for a file that is not the table its name says.
+    """
+    fractions = _drawable(directory / UTILIZATION, Utilization)
+    drawn = overview.figures(fractions)
+    drawn |= figures_methods.by_method(fractions)
+    drawn |= figures_methods.by_method(_drawable(directory / POST2021, Utilization), post2021=True)
+    drawn |= figures_counts.by_counter(_drawable(directory / AGREEMENT, Agreement))
+    counts = _drawable(directory / PROFILE_COUNTS, ProfileCount)
+    models = {**_column(counts, "model"), **_column(fractions, "model")}
+    drawn |= figures_profiles.by_batch(counts, _column(fractions, "variant"))
+    drawn |= cleaning_stages.states(counts, _column(fractions, "variant"))
+    drawn |= figures_profiles.by_operation(_drawable(directory / PROFILED, CleanedOperation), models)
+    drawn |= backward_ratio.ratios(_drawable(directory / RATIOS, Ratio))
+    drawn |= epoch_times.epoch_times(_drawable(directory / WORK_TIMES, WorkTime))
+    return drawn
+
+
+def _drawable(path: Path, record: type[Record]) -> pd.DataFrame:
+    """A derived table whose names are drawn as they stand."""
+    frame = read(path, record)
+    named = [name for name in _NAMES if name in frame]
+    return frame.assign(**{name: frame[name].map(figure_style.label) for name in named})
+
+
+def _column(frame: pd.DataFrame, name: str) -> dict[str, str]:
+    """cell id → the text of a column."""
+    return dict(zip(frame["cell_id"], frame[name], strict=True))
+
+
+def read(path: Path, record: type[Record]) -> pd.DataFrame:
+    """A derived table (.csv or .csv.gz) with the types of its record; no rows where the file is missing or empty."""
+    from results.store.tables import table
+
+    names, *rows = list(csv.reader(io.StringIO(_text(path)))) or [[]]
+    if not rows:
+        return table(str(path), record, header(record), [])
+    return table(str(path), record, names, [rows])
+
+
+def _text(path: Path) -> str:
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return ""
+    return (gzip.decompress(content) if path.suffix == ".gz" else content).decode()

@@ -1,0 +1,162 @@
+"""Utilization by model and by method of counting, drawn from utilization.csv (or its variant of 2021) alone.
+
+One row a model, one lane a method: three times a counter's forward pass (theory), the profiled sample, batch and epoch,
+and our own count. All are over the same denominator, the first that is known. Of the counters the two that the post
+used are shown; if the table has neither, the first it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from reports.shared import figure_panels, figure_style
+from reports.shared.cell_names import variant_lines
+from reports.shared.numbers import OF_WHAT, fitting, si
+from reports.sweep.figures.utilization import headline
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+NAME = "utilization_by_method"
+ORDER = ("theory, fvcore", "theory, ptflops", "one", "batch", "epoch", "exact")
+MAIN_COUNTERS = ("fvcore", "ptflops")
+
+_COLUMNS = 3
+_MOST_LANES = 84
+_LEAST_ROW_IN = 0.24
+
+
+@dataclass(frozen=True)
+class _Page:
+    """What one figure holds. apart: what sets it apart from the first, in words."""
+
+    points: pd.DataFrame
+    models: list[str]
+    batches: list[int]
+    series: list[str]
+    apart: str
+
+
+def by_method(frame: pd.DataFrame, *, post2021: bool = False) -> dict[str, Figure]:
+    """File name → figure: one for each precision and variant, one panel a batch size; {} without cells.
+
+    frame: rows of utilization.csv, or with `post2021` of utilization_post2021.csv.
+    """
+    points = _points(frame)
+    if points.empty:
+        return {}
+    drawn = [(page.apart, _figure(page, post2021)) for page in _pages(points)]
+    return figure_panels.named(f"{NAME}_post2021" if post2021 else NAME, drawn)
+
+
+def _points(frame: pd.DataFrame) -> pd.DataFrame:
+    """One row a model, variant, precision, batch size and series; cells that were repeated are one at their mean."""
+    rows = frame.assign(series=_series(frame))
+    rows = rows[rows["series"] != ""]
+    rows = rows[rows["denominator"] == headline(rows)].drop_duplicates(subset=["cell_id", "series"])
+    return rows.groupby(["model", "variant", "precision", "batch_size", "series"], sort=False, as_index=False).agg(
+        value=("utilization_ratio", "mean"),
+        low=("utilization_low_ratio", "min"),
+        high=("utilization_high_ratio", "max"),
+        peak=("peak_flop_per_s", "max"),
+        lowest_peak=("peak_flop_per_s", "min"),
+        status=("status", figure_panels.gravest),
+        denominator=("denominator", "first"),
+    )
+
+
+def _series(frame: pd.DataFrame) -> list[str]:
+    """The lane of each row: its method, a theory with its counter; empty for what is not shown."""
+    sources = set(frame.loc[frame["method"] == "theory", "numerator_source"])
+    main = [name for name in MAIN_COUNTERS if name in sources] or sorted(sources)[:1]
+    lanes = []
+    for method, source in zip(frame["method"], frame["numerator_source"], strict=True):
+        if method == "theory":
+            lanes.append(f"theory, {source}" if source in main else "")
+        else:
+            lanes.append("" if method == "theory_as_published" and sources else str(method))
+    return lanes
+
+
+def _pages(points: pd.DataFrame) -> Iterator[_Page]:
+    """A page for each precision and variant, and more where models or batch sizes do not fit on one."""
+    several = {name: points[name].nunique() > 1 for name in ("precision", "variant")}
+    for precision in figure_panels.in_order(points["precision"]):
+        for variant in points["variant"].unique():
+            mine = points[(points["precision"] == precision) & (points["variant"] == variant)]
+            words = [precision] if several["precision"] else []
+            words += variant_lines(variant) if several["variant"] else []
+            if not mine.empty:
+                yield from _chunks(mine, words)
+
+
+def _chunks(points: pd.DataFrame, words: list[str]) -> Iterator[_Page]:
+    series = figure_panels.in_order(points["series"], ORDER)
+    best = points.groupby("model", sort=False)["value"].max().fillna(-1.0)
+    models = [str(name) for name in best.sort_values(ascending=False, kind="stable").index]
+    batches = figure_panels.pages(sorted(int(batch) for batch in points["batch_size"].unique()), _COLUMNS)
+    for some in figure_panels.pages(models, _MOST_LANES // len(series)):
+        for sizes in batches:
+            here = points[points["model"].isin(some) & points["batch_size"].isin(sizes)]
+            apart = [f"batch {sizes[0]} to {sizes[-1]}"] if len(batches) > 1 else []
+            apart += [f"from {some[0]}"] if len(some) < len(models) else []
+            yield _Page(here, some, sizes, series, ", ".join([*words, *apart]))
+
+
+def _figure(page: _Page, post2021: bool) -> Figure:
+    looks = figure_style.method_looks(page.series)
+    row_in = max(_LEAST_ROW_IN, (len(page.series) + 1) * figure_panels.LANE_IN)
+    figure, drawn, spare = figure_panels.grid(len(page.batches), _COLUMNS, 0.35 + max(0.8, len(page.models) * row_in))
+    for axes, batch in zip(drawn, page.batches, strict=True):
+        _panel(axes, page.points[page.points["batch_size"] == batch], page.models, looks)
+        axes.set_title(f"batch {batch}")
+        axes.set_yticks(range(len(page.models)), [fitting(name, 28) for name in page.models])
+        axes.set_ylim(len(page.models) - 0.5, -0.5)
+    figure_panels.percent_axes(drawn, page.points)
+    figure_panels.plain(drawn, spare)
+    marks = [figure_panels.mark(name, color=colour, marker=marker) for name, (colour, marker) in looks.items()]
+    figure_panels.legend(figure, marks)
+    figure_panels.say_below(figure, *_said(page, post2021))
+    return figure
+
+
+def _panel(axes: Axes, points: pd.DataFrame, models: Sequence[str], looks: figure_style.Looks) -> None:
+    """Dots and intervals of one batch size, a lane a method; words where a method has no ratio."""
+    places = figure_panels.lanes(looks)
+    at = [models.index(model) + places[series] for model, series in zip(points["model"], points["series"], strict=True)]
+    points = points.assign(y=at)
+    percent = points.assign(**{name: 100 * points[name] for name in ("value", "low", "high")})
+    for series, (colour, marker) in looks.items():
+        mine = percent[percent["series"] == series]
+        figure_panels.dots(axes, mine.dropna(subset=["value"]), "value", "y", color=colour, marker=marker)
+    for model, same in figure_panels.groups(points, "model"):
+        gaps = same[same["value"].isna()]
+        words = [figure_panels.why(status, "no peak") for status in gaps["status"]]
+        if len(gaps) == len(same) and len(set(words)) == 1:
+            figure_panels.write_word(axes, words[0], 0, models.index(model), fontsize=7)
+            continue
+        for row, word in zip(figure_panels.records(gaps), words, strict=True):
+            figure_panels.write_word(axes, word, 0, row["y"], looks[row["series"]][0])
+    figure_panels.lines_between(axes, len(models))
+
+
+def _said(page: _Page, post2021: bool) -> list[str]:
+    """What the ratio is of, and what the bars are."""
+    points = page.points
+    denominator = str(points["denominator"].iloc[0])
+    of = OF_WHAT.get(denominator, denominator)
+    low, high = points["lowest_peak"].min(), points["peak"].max()
+    if high == high:  # known
+        sizes = [si(low, "FLOP/s"), si(high, "FLOP/s")]
+        of += f", {sizes[0]}" if sizes[0] == sizes[1] else f", {sizes[0]} to {sizes[1]}"
+    precision = str(points["precision"].iloc[0])
+    variant = str(points["variant"].iloc[0])
+    trained = ", ".join([precision, *variant_lines(variant)]) if page.apart else precision
+    trained = f"trained in {trained}; bars: 95 % interval"
+    if not post2021:
+        return [f"utilization, % of {of}", trained]
+    return ["utilization in the arithmetic of 2021: a multiply-add as 1, % of the fp32 peak", f"here {of}; {trained}"]

@@ -1,0 +1,306 @@
+"""What a profiler recorded and what cleaning made of it: FLOP per image by batch size, and operation by operation.
+
+Drawn from cleaned/profile_counts.csv and cleaned/profiled_operations.csv.gz alone. As found: what the profiler itself
+counted; as cleaned: after duplicates were taken out and gaps filled from the recorded shapes. Where the profiler gives
+some products no number its sum is no total: its mark is a triangle, "at least". Counts are exact: equal ones of several
+cells are one mark, different ones are marks of their own, never a mean.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from analysis.stats.affine import line
+from reports.shared import figure_panels, figure_style
+from reports.shared.numbers import PREFIXES, digits, fitting
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+BY_BATCH = "flops_per_image_by_batch"
+BY_OPERATION = "flops_by_operation"
+PHASES = ("forward", "backward")
+WORKS = ("one", "batch", "last")
+"""Works with a profile of their own; an epoch is their sum."""
+
+_MOST_PANELS = 16
+_MOST_BARS = 54
+_LEAST_GROUPS = 16
+_MOST_FIGURES = 3
+_BAR_IN = 0.145
+_AT_LEAST: dict[str, Any] = {"marker": "^", "markerfacecolor": "none", "markersize": 6}
+"""A sum that leaves products out."""
+
+
+# --- FLOP per image by batch size ----------------------------------------------------------------------------------
+
+
+def by_batch(frame: pd.DataFrame, variants: Mapping[str, str]) -> dict[str, Figure]:
+    """File name → figure: one panel a model. frame: rows of cleaned/profile_counts.csv; variants: of each cell."""
+    rows = figure_panels.one_source(frame[frame["work"].isin(WORKS) & frame["phase"].isin(PHASES)])
+    if rows.empty:
+        return {}
+    states = {name: _per_image(rows, name) for name in ("found", "found_at_least", "cleaned")}
+    states["found_at_least"] = states["found_at_least"].where(states["found"].isna())
+    rows = rows.assign(label=_labels(rows, variants), **states)
+    models = [str(label) for label in rows["label"].unique()]
+    pages = figure_panels.pages(models, _MOST_PANELS)
+    return figure_panels.named(BY_BATCH, [("", _batch_figure(rows, page)) for page in pages])
+
+
+def _labels(rows: pd.DataFrame, variants: Mapping[str, str]) -> pd.Series[str]:
+    """The model; with its variant where that changes its counts (another image size does, another layout does not)."""
+    rows = rows.assign(variant=[variants.get(cell, "") for cell in rows["cell_id"]])
+    each = rows.dropna(subset=["cleaned_flop"]).assign(image=_per_image(rows, "cleaned"))
+    several = each.groupby(["model", "items", "phase"])["image"].nunique().groupby("model").max()
+    differing = set(several[several > 1].index)
+    full = figure_panels.labels(rows)
+    return full.where(rows["model"].isin(differing), rows["model"])
+
+
+def _per_image(rows: pd.DataFrame, state: str) -> pd.Series[float]:
+    numbers = figure_panels.floats(rows, (f"{state}_flop", "items"))
+    return numbers[f"{state}_flop"] / numbers["items"]
+
+
+def _batch_figure(rows: pd.DataFrame, models: Sequence[str]) -> Figure:
+    rows = rows[rows["label"].isin(models)]
+    items = sorted(int(size) for size in rows["items"].unique())
+    ticks = figure_panels.roomy({int(size) for size in rows["batch_size"].unique()} & set(items) or items, items)
+    scale, prefix = _prefix(float(rows[["found", "found_at_least", "cleaned"]].max().max()))
+    figure, drawn, spare = figure_panels.grid(len(models), 4, 2.0 if len(models) <= 4 else 1.55, share_y=False)
+    for axes, model in zip(drawn, models, strict=True):
+        _batch_panel(axes, rows[rows["label"] == model], scale)
+        figure_panels.title(axes, model, len(models))
+        figure_panels.batch_axis(axes, ticks, (items[0], items[-1]))
+    figure_panels.plain(drawn, spare)
+    figure_panels.legend(figure, _batch_marks(bool(rows["found_at_least"].notna().any())))
+    figure.supylabel(f"{prefix}FLOP per image", fontsize=figure_style.LABEL_PT)
+    figure_panels.say_below(
+        figure, "images in a step", "lines: the affine law a·b + c through the cleaned counts, per image"
+    )
+    return figure
+
+
+def _batch_marks(partial: bool) -> list[Any]:
+    """partial: whether a sum as found leaves products out."""
+    marks = []
+    for phase, (colour, marker) in figure_style.phase_looks().items():
+        hollow = {"markerfacecolor": "none", "markersize": 6.5}
+        marks.append(figure_panels.mark(f"{phase}, as found", color=colour, marker=marker, **hollow))
+        marks.append(figure_panels.mark(f"{phase}, cleaned", color=colour, marker=marker, markersize=3.2))
+    if partial:
+        marks.append(figure_panels.mark("as found, at least", color=figure_panels.GREY, **_AT_LEAST))
+    return marks
+
+
+def _batch_panel(axes: Axes, rows: pd.DataFrame, scale: float) -> None:
+    """One model: a ring where the profiler found, a dot where cleaning ended, words where there is neither."""
+    gaps: list[tuple[float, str, Any]] = []
+    highest = 0.0
+    for phase, (colour, marker) in figure_style.phase_looks().items():
+        mine = rows[rows["phase"] == phase]
+        looks = {"found": {"markerfacecolor": "none", "markersize": 6}, "found_at_least": _AT_LEAST}
+        for state, look in {**looks, "cleaned": {"markersize": 2.8}}.items():
+            points = mine.dropna(subset=[state]).drop_duplicates(subset=["items", state])
+            if points.empty:
+                continue
+            y = points[state] / scale
+            highest = max(highest, float(y.max()))
+            drawn = {"marker": marker, "color": colour, "linestyle": "none", "clip_on": False, "zorder": 3, **look}
+            axes.plot(points["items"], y, **drawn)
+        _law(axes, mine, colour, scale)
+        known = set(mine.dropna(subset=["cleaned"])["items"])
+        lost = mine[~mine["items"].isin(known)].drop_duplicates(subset=["items", "status"])
+        gaps += [(float(row["items"]), figure_panels.why(row["status"]), colour) for row in figure_panels.records(lost)]
+    axes.set_ylim(0, highest * 1.12 or 1.0)
+    if not highest:
+        axes.set_yticks([])
+    figure_panels.hang_words(axes, figure_panels.merged(gaps, len(PHASES)))
+
+
+def _law(axes: Axes, rows: pd.DataFrame, colour: Any, scale: float) -> None:
+    """The line a + c / b through the cleaned counts, or words where no line holds all of them."""
+    known = rows.dropna(subset=["cleaned_flop"])
+    counts = {(int(items), int(flop)) for items, flop in zip(known["items"], known["cleaned_flop"], strict=True)}
+    sizes = sorted({items for items, _ in counts})
+    if len(sizes) < 2:
+        return
+    law = line(counts)
+    if law is None:
+        look = {"ha": "left", "va": "bottom", "color": colour, **figure_panels.WORDS}
+        top = max(flop / items for items, flop in counts) / scale
+        axes.annotate("on no line", (sizes[0], top), (0, 4), **look)
+        return
+    slope, constant = (float(part) for part in law)
+    b = np.geomspace(sizes[0], sizes[-1], 40)
+    axes.plot(b, (slope + constant / b) / scale, color=colour, linewidth=0.9, zorder=2)
+
+
+# --- FLOP by operation ---------------------------------------------------------------------------------------------
+
+
+Bar = Counter[str]
+"""Verdict → FLOP of one product, or of several: what profiler and cleaning agree on (right), what cleaning added
+(under) and took out (over); what the profiler found where shapes give no count (unknown, even if that is 0)."""
+
+Pair = Mapping[str, Bar]
+"""Phase → bar."""
+
+
+def bar_of(found: int | None, cleaned: int | None) -> Bar:
+    """One product's FLOP as found and as cleaned; None: nothing was counted, or shapes give no count."""
+    counted = found or 0
+    if cleaned is None:
+        return Counter(unknown=counted)
+    both = min(counted, cleaned)
+    return +Counter(right=both, under=cleaned - both, over=counted - both)
+
+
+def by_operation(frame: pd.DataFrame, models: Mapping[str, str]) -> dict[str, Figure]:
+    """File name → figure: for each of up to three models, else for the one with the most wrong numbers.
+
+    frame: rows of cleaned/profiled_operations.csv.gz; models: cell id → model.
+    """
+    rows = figure_panels.one_source(frame[frame["phase"].isin(PHASES)])
+    rows = rows.assign(model=[models.get(cell, cell) for cell in rows["cell_id"]])
+    profiles = {str(model): _profile(mine) for model, mine in figure_panels.groups(rows, "model")}
+    if len(profiles) > _MOST_FIGURES:
+        wrong = {model: int((mine["verdict"] != "right").sum()) for model, mine in profiles.items()}
+        worst = max(wrong, key=lambda model: wrong[model])
+        profiles = {worst: profiles[worst]}
+    return figure_panels.named(
+        BY_OPERATION, [(model, _operation_figure(model, mine)) for model, mine in profiles.items()]
+    )
+
+
+def _profile(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows of one profile of a model: of one sample where there is one, of the first cell that has it."""
+    work = next(name for name in (*WORKS, *rows["work"]) if (rows["work"] == name).any())
+    rows = rows[rows["work"] == work]
+    first: pd.DataFrame = rows[rows["cell_id"] == rows["cell_id"].iloc[0]]
+    return first
+
+
+def _operation_figure(model: str, rows: pd.DataFrame) -> Figure:
+    bars, rest = _fitting(_bars(rows))
+    highest = max((bar.total() for pair in bars.values() for bar in pair.values()), default=0)
+    scale, prefix = _prefix(float(highest))
+    names = [*bars, *([f"{len(rest)} smaller operations"] if rest else [])]
+    figure, drawn, spare = figure_panels.grid(len(PHASES), len(PHASES), 0.4 + max(0.6, len(names) * _BAR_IN))
+    for axes, phase in zip(drawn, PHASES, strict=True):
+        for y, pair in enumerate(bars.values()):
+            if phase in pair:
+                _bar(axes, y, pair[phase], scale)
+        together = _together(rest)
+        if phase in together:
+            words = ", ".join(f"{verdict} {digits(flop / scale)}" for verdict, flop in together[phase].items())
+            figure_panels.write_word(axes, f"{words} {prefix}FLOP, not drawn", 0, len(bars))
+        axes.set_title(f"{fitting(model, 26)}, {phase}" if phase == PHASES[0] else phase)
+        axes.set_yticks(range(len(names)), [fitting(name, 34) for name in names], fontsize=6.5)
+        axes.set_ylim(len(names) - 0.4, -0.6)
+        axes.set_xlim(0, highest / scale * 1.04 or 1.0)
+        axes.grid(axis="y", visible=False)
+    figure_panels.plain(drawn, spare)
+    figure_panels.legend(figure, _verdict_marks(bars))
+    work = str(rows["work"].iloc[0])
+    what = {"one": "one image", "batch": "a batch", "last": "the last batch of an epoch"}.get(work, work)
+    figure_panels.say_below(figure, f"{prefix}FLOP of {what}, found by {rows['source'].iloc[0]}; in order of execution")
+    return figure
+
+
+def _bars(rows: pd.DataFrame) -> dict[str, Pair]:
+    """Name of the forward operation → phase → bar, in the order of execution.
+
+    A backward operation is added to the bar of its forward operation; one without is a row of its own at the end.
+    """
+    forward = rows[rows["phase"] == "forward"].sort_values("index")
+    names: dict[int | None, str] = {}
+    for row in figure_panels.records(forward):
+        names[row["index"]] = _unique(row["module"] or row["name"], row["name"], names.values())
+    found: dict[str, dict[str, Bar]] = {name: {} for name in names.values()}
+    for row in figure_panels.records(rows):
+        index = row["index"] if row["phase"] == "forward" else row["forward_index"]
+        name = names.get(index, "without a forward operation")
+        bar = bar_of(row["found_flop"], row["cleaned_flop"])
+        found.setdefault(name, {}).setdefault(row["phase"], Counter()).update(bar)
+    return dict(found)
+
+
+def _unique(name: str, operation: str, taken: Any) -> str:
+    """A name that no other row has: with the operation, then with a number."""
+    short = operation.split("::")[-1]
+    candidates = [name, *([f"{name} {short}"] if short not in name else [])]
+    candidates += [f"{candidates[-1]} {number}" for number in range(2, len(taken) + 3)]
+    return next(candidate for candidate in candidates if candidate not in taken)
+
+
+def _fitting(bars: Mapping[str, Pair]) -> tuple[Mapping[str, Pair], list[Pair]]:
+    """Bars that fit on a page, and those left for words.
+
+    Of a long model the operations of one block are one bar, in the deepest modules that fit; where modules do not help,
+    the largest operations stay, in their order.
+    """
+    if len(bars) <= _MOST_BARS:
+        return bars, []
+    for depth in range(max(name.count(".") for name in bars), 0, -1):
+        blocks: dict[str, list[Pair]] = {}
+        for name, pair in bars.items():
+            blocks.setdefault(".".join(name.split(".")[:depth]), []).append(pair)
+        if _LEAST_GROUPS <= len(blocks) <= _MOST_BARS:
+            return {name: _together(pairs) for name, pairs in blocks.items()}, []
+    size = {name: sum(bar.total() for bar in pair.values()) for name, pair in bars.items()}
+    kept = set(sorted(bars, key=lambda name: -size[name])[: _MOST_BARS - 1])
+    return {name: bars[name] for name in bars if name in kept}, [bars[name] for name in bars if name not in kept]
+
+
+def _together(pairs: Sequence[Pair]) -> Pair:
+    """The sum of several, verdict by verdict: what is over in one never hides what is under in another."""
+    sums: dict[str, Bar] = {}
+    for pair in pairs:
+        for phase, bar in pair.items():
+            sums.setdefault(phase, Counter()).update(bar)
+    return sums
+
+
+def _bar(axes: Axes, y: int, bar: Bar, scale: float) -> None:
+    """The parts of one bar from left to right; words where the profiler's number has nothing to be held against."""
+    start = 0.0
+    for verdict, (colour, hatch) in figure_style.verdict_looks().items():
+        flop = bar[verdict]
+        if not flop:
+            continue
+        look: dict[str, Any] = {"color": colour} if not hatch else {"facecolor": "white", "edgecolor": colour}
+        axes.barh(y, flop / scale, left=start, height=0.72, hatch=hatch, linewidth=0.6 if hatch else 0, **look)
+        start += flop / scale
+    if "unknown" in bar:
+        figure_panels.write_word(axes, "shapes give no count", start, y)
+
+
+def _verdict_marks(bars: Mapping[str, Pair]) -> list[Any]:
+    from matplotlib.patches import Patch
+
+    words = {
+        "right": "right: found so",
+        "under": "under: added by cleaning",
+        "over": "over: taken out by cleaning",
+        "unknown": "unknown: no count to hold it against",
+    }
+    seen = {verdict for pair in bars.values() for bar in pair.values() for verdict in bar}
+    marks = []
+    for verdict, (colour, hatch) in figure_style.verdict_looks().items():
+        look: dict[str, Any] = {"color": colour} if not hatch else {"facecolor": "white", "edgecolor": colour}
+        if verdict in seen:
+            marks.append(Patch(label=words[verdict], hatch=hatch, linewidth=0.6, **look))
+    return marks
+
+
+def _prefix(highest: float) -> tuple[float, str]:
+    """The power of ten in which the largest number has digits before the point: 3.6e9 → (1e9, "G")."""
+    return next((each for each in PREFIXES if highest >= 0.1 * each[0]), PREFIXES[-1])

@@ -1,0 +1,1 @@
+"""What does a recorded profile say?"""

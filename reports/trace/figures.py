@@ -1,0 +1,283 @@
+"""What a recorded profile says, as pictures: FLOP of a step, ratios, a timeline, and with `count_figures.py` how
+often each product was counted.
+
+Drawn from operation_instances.csv.gz and kernels.csv.gz of one directory and from nothing else; a table that is missing
+or empty makes fewer figures. Where the recorder marked steps, products are those of one step: the one with the most
+wrong counts, since that is where cleaning has the most to say. Not claimed: FLOP per image, which a recording does not
+know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from analysis.trace.operations import PRODUCTS
+from cleaning.trace.totals import UNKNOWN_OPERATOR
+from reports.shared import figure_panels, figure_style
+from reports.shared.numbers import PREFIXES, digits
+from reports.sweep.figures import gallery
+from reports.trace.count_figures import PHASES, counted
+from results.records import Kernel, OperationInstance
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+KERNELS = "kernels.csv.gz"
+INSTANCES = "operation_instances.csv.gz"
+
+STATES = ("raw", "deduplicated", "repaired")
+ALL_PHASES = ("forward", "loss", "recompute", "backward", "optimizer", "")
+
+_COLOURS = {"forward": 0, "backward": 3, "recompute": 1, "loss": 9, "optimizer": 2}
+_HATCHES = {"forward": "", "recompute": "....", "backward": "////"}
+_FINEST = 1500
+"""Into how many pieces a timeline is cut: gaps shorter than one are not drawn."""
+
+
+def figures(directory: Path) -> dict[str, Figure]:
+    """File name → figure. Draw and render inside `style.theme()`.
+
+    Raises ValueError for a file that is not the table its name says.
+    """
+    instances = gallery.read(directory / INSTANCES, OperationInstance)
+    kernels = gallery.read(directory / KERNELS, Kernel)
+    known = _known(instances, "expected_flop") | _known(instances, "raw_flop")
+    products = instances[known | _without_count(instances)]
+    drawn = counted(instances[known])
+    drawn |= _flop_per_step(products)
+    drawn |= _ratios(products)
+    drawn |= _timeline(instances, kernels)
+    return drawn
+
+
+def _without_count(frame: pd.DataFrame) -> pd.Series[bool]:
+    """Operations that make products, by their kind or by their kernels, and have no count after repair."""
+    makes = frame["kind"].isin(PRODUCTS) | (frame["reason"] == UNKNOWN_OPERATOR)
+    return makes & frame["repaired_flop"].isna()
+
+
+def _known(frame: pd.DataFrame, name: str) -> pd.Series[bool]:
+    """Where a count is there and not 0."""
+    return _numbers(frame, name) > 0
+
+
+def _numbers(frame: pd.DataFrame, name: str) -> pd.Series[float]:
+    """A column of counts as floats for drawing, 0 for unknown."""
+    filled: pd.Series[float] = figure_panels.floats(frame, (name,))[name].fillna(0.0)
+    return filled
+
+
+# --- FLOP of a step, before and after --------------------------------------------------------------------------------
+
+
+def _flop_per_step(products: pd.DataFrame) -> dict[str, Figure]:
+    """Three bars, one a state, each of its phases; mean over the marked steps."""
+    from matplotlib.patches import Patch
+
+    rows = products[products["phase"].isin(PHASES)]
+    if rows.empty:
+        return {}
+    steps = int(rows["step"].nunique()) or 1
+    sums = {
+        state: {phase: _numbers(rows[rows["phase"] == phase], f"{state}_flop").sum() / steps for phase in PHASES}
+        for state in STATES
+    }
+    highest = max(sum(parts.values()) for parts in sums.values())
+    scale, prefix = next((each for each in PREFIXES if highest >= each[0]), PREFIXES[-1])
+    figure, (axes,), _ = figure_panels.grid(1, 1, 1.2, width_in=figure_style.PAGE_IN)
+    for y, parts in enumerate(sums.values()):
+        _stack(axes, y, {phase: flop / scale for phase, flop in parts.items()}, highest / scale)
+    axes.set_yticks(range(len(STATES)), [_state(rows, state) for state in STATES])
+    axes.set_ylim(len(STATES) - 0.4, -0.6)
+    axes.set_xlim(0, highest / scale * 1.02 or 1.0)
+    axes.grid(axis="y", visible=False)
+    figure_panels.plain([axes])
+    seen = [phase for phase in PHASES if any(parts[phase] for parts in sums.values())]
+    figure_panels.legend(figure, [Patch(label=phase, **_look(phase)) for phase in seen])
+    what = f"a step, mean of {steps}" if rows["step"].notna().any() else "the recording"
+    figure_panels.say_below(
+        figure, f"{prefix}FLOP of {what}: as found, without double counts, with gaps filled from shapes"
+    )
+    return {"flop_per_step": figure}
+
+
+def _state(rows: pd.DataFrame, state: str) -> str:
+    """The state, and whether a product of it has no count, so that its bar is no total."""
+    return f"{state}\nat least" if state in _gaps(rows) else state
+
+
+def _stack(axes: Axes, y: int, parts: Mapping[str, float], highest: float) -> None:
+    start = 0.0
+    box = {"facecolor": "white", "edgecolor": "none", "pad": 1.0}
+    for phase, flop in parts.items():
+        if not flop:
+            continue
+        axes.barh(y, flop, left=start, height=0.7, **_look(phase))
+        if flop > 0.06 * highest:
+            axes.text(start + flop / 2, y, digits(flop, 4), fontsize=7, ha="center", va="center", bbox=box)
+        start += flop
+    if not start:
+        figure_panels.write_word(axes, "nothing counted", 0, y)
+
+
+def _look(phase: str) -> dict[str, Any]:
+    """Solid or hatched, in the colour of the phase."""
+    colour, hatch = _colour(phase), _HATCHES.get(phase, "")
+    if not hatch:
+        return {"facecolor": colour, "edgecolor": colour, "linewidth": 0}
+    return {"facecolor": "white", "edgecolor": colour, "linewidth": 0.6, "hatch": hatch}
+
+
+def _colour(phase: str) -> Any:
+    import seaborn as sns
+
+    return sns.color_palette("colorblind")[_COLOURS[phase]] if phase in _COLOURS else "0.6"
+
+
+# --- backward ÷ forward ----------------------------------------------------------------------------------------------
+
+
+def _ratios(products: pd.DataFrame) -> dict[str, Figure]:
+    """Backward ÷ forward of each kind and of all, as found and as cleaned, beside 2."""
+    rows = products[products["phase"].isin(("forward", "backward"))]
+    both = rows[rows["kind"].isin(rows.loc[rows["phase"] == "backward", "kind"])]
+    kinds = figure_panels.in_order(both["kind"], ("convolution", "matmul", "attention", "recurrent"))
+    rows = rows.assign(kind=rows["kind"].replace("", "other"))
+    found = {kind: _pair(rows[rows["kind"] == kind]) for kind in (kind or "other" for kind in kinds)}
+    if len(found) > 1:
+        found["all"] = _pair(rows)
+    gaps = {kind: _gaps(rows if kind == "all" else rows[rows["kind"] == kind]) for kind in found}
+    found = {kind: pair for kind, pair in found.items() if pair["repaired"] is not None or pair["raw"] or gaps[kind]}
+    if not any(value is not None for pair in found.values() for value in pair.values()):
+        return {}
+    figure, (axes,), _ = figure_panels.grid(1, 1, 0.35 + 0.42 * len(found), width_in=figure_style.PAGE_IN)
+    colour = _colour("forward")
+    looks: dict[str, dict[str, Any]] = {
+        "raw": {"facecolor": "white", "edgecolor": "0.4", "hatch": "xxxx", "linewidth": 0.6},
+        "repaired": {"facecolor": colour, "edgecolor": colour, "linewidth": 0},
+    }
+    for y, (kind, pair) in enumerate(found.items()):
+        for aside, state in ((-0.19, "raw"), (0.19, "repaired")):
+            value = pair[state]
+            if value is None:
+                figure_panels.write_word(
+                    axes, "not all counted" if state in gaps[kind] else "no forward count", 0, y + aside
+                )
+                continue
+            axes.barh(y + aside, value, height=0.34, **looks[state])
+            box = {"facecolor": "white", "edgecolor": "none", "pad": 0.4}
+            look: dict[str, Any] = {
+                "fontsize": 7,
+                "va": "center_baseline",
+                "textcoords": "offset points",
+                "zorder": 4,
+                "bbox": box,
+            }
+            axes.annotate(digits(value, 4), (value, y + aside), (4, 0), **look)
+    highest = max(2.0, *(value for pair in found.values() for value in pair.values() if value is not None))
+    axes.set_xlim(0, highest * 1.12)
+    axes.axvline(2, color="0.2", linewidth=0.9, linestyle=(0, (4, 3)), zorder=3)
+    axes.set_yticks(range(len(found)), found)
+    axes.set_ylim(len(found) - 0.4, -0.6)
+    axes.grid(axis="y", visible=False)
+    figure_panels.plain([axes])
+    _ratio_legend(figure, looks)
+    figure_panels.say_below(
+        figure, "backward ÷ forward FLOP; 2 where both gradients are asked for, 1 for a first layer"
+    )
+    return {"backward_forward_by_kind": figure}
+
+
+def _ratio_legend(figure: Figure, looks: Mapping[str, dict[str, Any]]) -> None:
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    rule = Line2D([], [], color="0.2", linewidth=0.9, linestyle=(0, (4, 3)), label="2 : 1")
+    words = {"raw": "as found", "repaired": "cleaned"}
+    figure_panels.legend(figure, [*(Patch(label=words[state], **look) for state, look in looks.items()), rule])
+
+
+def _gaps(rows: pd.DataFrame) -> set[str]:
+    """The states in which a product has no count."""
+    return {state for state in STATES if rows[f"{state}_flop"].isna().any()}
+
+
+def _pair(rows: pd.DataFrame) -> dict[str, float | None]:
+    """State → backward ÷ forward; None without a forward count, or where one of the counts is unknown."""
+    found: dict[str, float | None] = {}
+    for state in ("raw", "repaired"):
+        if state in _gaps(rows):
+            found[state] = None
+            continue
+        sums = [_numbers(rows[rows["phase"] == phase], f"{state}_flop").sum() for phase in ("forward", "backward")]
+        found[state] = sums[1] / sums[0] if sums[0] else None
+    return found
+
+
+# --- a step in time --------------------------------------------------------------------------------------------------
+
+
+def _timeline(instances: pd.DataFrame, kernels: pd.DataFrame) -> dict[str, Figure]:
+    """What ran when, one lane a phase: the middle one of the marked steps, else everything."""
+    kernels = kernels[kernels["start_s"].notna()]  # PyProf keeps none
+    if kernels.empty:
+        return {}
+    device = kernels.groupby(kernels["device"].fillna(-1))["time_s"].sum().idxmax()
+    mine = kernels[kernels["device"].fillna(-1) == device]
+    low, high, step = _window(instances, mine)
+    mine = mine[(mine["start_s"] >= low) & (mine["start_s"] < high)]
+    if mine.empty:
+        return {}
+    begin = float(mine["start_s"].min())
+    length = float((mine["start_s"] + mine["time_s"]).max()) - begin or 1.0
+    unit, name = (1.0, "s") if length >= 1 else (1e-3, "ms")
+    lanes = [phase for phase in ALL_PHASES if (mine["phase"] == phase).any()]
+    figure, (axes,), _ = figure_panels.grid(1, 1, 0.3 + 0.27 * len(lanes), width_in=figure_style.PAGE_IN)
+    for y, phase in enumerate(lanes):
+        spans = _spans(mine[mine["phase"] == phase], begin, length / _FINEST)
+        axes.broken_barh(spans / unit, (y - 0.35, 0.7), facecolors=_colour(phase), linewidth=0)
+        busy = mine.loc[mine["phase"] == phase, "time_s"].sum()
+        look: dict[str, Any] = {
+            "fontsize": 7,
+            "va": "center_baseline",
+            "textcoords": "offset points",
+            "annotation_clip": False,
+        }
+        axes.annotate(f"{digits(busy / unit)} {name}", (length / unit, y), (6, 0), **look)
+    axes.set_yticks(range(len(lanes)), [phase or "no phase known" for phase in lanes])
+    axes.set_ylim(len(lanes) - 0.5, -0.5)
+    axes.set_xlim(0, length / unit)
+    axes.grid(axis="y", visible=False)
+    figure_panels.plain([axes])
+    what = "operator calls" if (mine["what"] == "call").any() else "kernels, copies and fills"
+    where = f"step {step}" if step is not None else "the recording"
+    figure_panels.say_below(figure, f"{name} since {where} began; {what} by phase, on the right their time together")
+    return {"timeline": figure}
+
+
+def _window(instances: pd.DataFrame, kernels: pd.DataFrame) -> tuple[float, float, int | None]:
+    """From the first kernel of the middle step to that of the next one, and the step's number."""
+    step_of = dict(zip(instances["index"], instances["step"], strict=True))
+    own = kernels.assign(step=kernels["instance"].map(step_of)).dropna(subset=["step"])
+    if own.empty:
+        return -np.inf, np.inf, None
+    starts = own.groupby("step")["start_s"].min().sort_values()
+    at = (len(starts) - 1) // 2
+    high = float(starts.iloc[at + 1]) if at + 1 < len(starts) else np.inf
+    return float(starts.iloc[at]), high, int(starts.index[at])
+
+
+def _spans(rows: pd.DataFrame, begin: float, finest: float) -> Any:
+    """(start, length) of what ran, neighbours nearer than `finest` as one."""
+    order = np.argsort(rows["start_s"].to_numpy(float), kind="stable")
+    start = rows["start_s"].to_numpy(float)[order] - begin
+    end = np.maximum.accumulate(start + np.maximum(rows["time_s"].to_numpy(float)[order], finest / 2))
+    first = np.flatnonzero(np.concatenate(([True], start[1:] > end[:-1] + finest)))
+    last = np.concatenate((first[1:] - 1, [len(start) - 1]))
+    return np.column_stack((start[first], end[last] - start[first]))

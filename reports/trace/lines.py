@@ -1,0 +1,137 @@
+"""Lines under the tables of a recorded profile: which phase has no total and why, what time nothing explains, how fast.
+
+A rate is of the calls that have a count, over the time of their own kernels, and says of which share of the time it
+speaks. Nothing is printed here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from analysis.devices.peaks import Device
+from analysis.trace.operations import PRODUCTS
+from cleaning.trace.totals import UNKNOWN_OPERATOR, PhaseTotal
+from reports.shared.numbers import fitting, percent, si, si_time
+from reports.trace.data import kernel_counts
+from reports.trace.rates import FAST_ALGORITHM, IMPOSSIBLE, Rate, product_time_s, rates, together
+from results.records import OperationInstance
+
+if TYPE_CHECKING:
+    from reports.trace.data import Trace
+
+_KERNEL_LETTERS = 70
+_LEAST_UNNAMED = 0.001
+"""Share of time from which kernels whose names say nothing are told in the text; the document has any."""
+
+
+def partial_lines(trace: Trace) -> list[str]:
+    """Why a phase has no total: how many of its calls have no count in any state, and what time they take."""
+    said: dict[str, str] = {}
+    for state, totals in reversed(list(trace.cleaned.phase_totals.items())):
+        for name, total in totals.items():
+            if total.unknown_calls:
+                said.setdefault(name, _without_count(total, state, name.removesuffix("_flop")))
+    return [*said.values(), *_assumed(trace.cleaned.assumed_gradients)]
+
+
+def _assumed(calls: int) -> list[str]:
+    """What the backward total rests on where the recording does not say which gradients were asked for."""
+    if not calls:
+        return []
+    many = "1 backward call" if calls == 1 else f"{calls} backward calls"
+    return [f"assumed: no layer is frozen; the recording does not say which gradients {many} were asked for"]
+
+
+def _without_count(total: PhaseTotal, state: str, phase: str) -> str:
+    calls = "1 call has" if total.unknown_calls == 1 else f"{total.unknown_calls} calls have"
+    time = "of unknown time" if total.unknown_time_ratio is None else f"{percent(total.unknown_time_ratio)} of its time"
+    where = "" if state == "repaired" else f" as {state}"
+    return f"{phase} has no total{where}: {calls} no count, {time}"
+
+
+def without_count(instance: OperationInstance) -> bool:
+    """Whether an operation is a product, or launched kernels that make products, and has no count."""
+    is_product = instance.kind in PRODUCTS or instance.reason == UNKNOWN_OPERATOR
+    return is_product and instance.repaired_flop is None
+
+
+def unexplained_lines(trace: Trace) -> list[str]:
+    """The share of time that nothing explains, what is not counted, and what no call or name tells anything of."""
+    cleaned = trace.cleaned
+    ratio = cleaned.unexplained_time_ratio
+    share = "unknown" if ratio is None else f"{percent(ratio)} of the time of kernels that make products by their name"
+    told = [f"unexplained: {share}"]
+    if cleaned.outside_time_ratio:
+        told.append(
+            f"outside of recorded calls: {percent(cleaned.outside_time_ratio)} of that time; in no phase's total"
+        )
+    lost = [i.name for i in cleaned.instances if without_count(i)]
+    lost += [call.name for call in cleaned.unknown_calls if call.instance < 0]
+    if lost:
+        names = list(dict.fromkeys(lost))
+        told.append(f"no count from sizes: {len(lost)} operations ({', '.join(names[:3])}{', …' * (len(names) > 3)})")
+    return told + _unnamed_lines(trace)
+
+
+def _unnamed_lines(trace: Trace) -> list[str]:
+    """Kernels whose names do not tell what they do, where they take a share of time that can be seen."""
+    found = trace.cleaned.unnamed
+    if not found.time_ratio or found.time_ratio < _LEAST_UNNAMED:
+        return []
+    longest = [
+        f"{fitting(name.removeprefix('void '), _KERNEL_LETTERS)} {si_time(time_s)}" for name, time_s in found.longest
+    ]
+    head = f"names that do not tell whether they make products: {percent(found.time_ratio)} of the time of kernels"
+    return [f"{head}; the longest:", *(f"  {line}" for line in longest)]
+
+
+def rate_lines(trace: Trace, device: Device | None) -> list[str]:
+    """How fast the products ran that have a count, of which share of the time that is, and what cannot be so fast."""
+    if device is None:
+        name = trace.device_name
+        return [f"no rate: analysis/devices/peaks.csv has no {name}; --device names one that it has"] if name else []
+    cleaned = trace.cleaned
+    found = rates(cleaned.instances, cleaned.kernels, device)
+    share = together(found)
+    if share is None:
+        return [f"no rate: no product has a count, a time of its kernels and a peak of {device.name}"]
+    told = [f"{percent(share)} of the dense peak in the calls that are counted ({device.name}: {device.source})"]
+    told.append(_speaks_for(trace, found))
+    lost = kernel_counts(cleaned.kernels)["unattributed"]
+    return told + [_rate_line(rate, lost) for rate in found]
+
+
+def _speaks_for(trace: Trace, found: Sequence[Rate]) -> str:
+    """Which share of the time the rate is of: of kernels that make products, and of all."""
+    cleaned = trace.cleaned
+    whole_s = int(cleaned.kernels["time_ns"].sum()) * 1e-9
+    parts = [f"{percent(sum(rate.time_s for rate in found) / whole_s)} of all kernels' time"] if whole_s else []
+    if cleaned.product_time_s:
+        share = product_time_s(found, cleaned.kernels) / cleaned.product_time_s
+        parts.insert(0, f"{percent(share)} of the time of kernels that make products")
+    return f"it is of {', '.join(parts)}; of the rest it says nothing"
+
+
+def impossible(trace: Trace, device: Device | None) -> list[str]:
+    """A line for each tensor unit whose products ran faster than its dense peak.
+
+    None where kernels found no operation: some of these products' time may be theirs.
+    """
+    if device is None or kernel_counts(trace.cleaned.kernels)["unattributed"]:
+        return []
+    found = rates(trace.cleaned.instances, trace.cleaned.kernels, device)
+    return [_rate_line(rate) for rate in found if rate.mark == IMPOSSIBLE]
+
+
+def _rate_line(rate: Rate, lost: int = 0) -> str:
+    """lost: kernels without an operation."""
+    peak = f"{si(rate.peak_flop_per_s, 'FLOP/s')}"
+    said = f"{rate.unit}: {si(rate.flop / rate.time_s, 'FLOP/s')} in its products, {percent(rate.ratio)} of {peak}"
+    if not rate.mark:
+        return said
+    many = f"{len(rate.above)} of {rate.operations} operations are above the peak"
+    why = "Winograd or FFT need fewer multiplications"
+    if rate.mark != FAST_ALGORITHM:
+        why = f"some of the {lost} kernels without an operation may be theirs" if lost else "which cannot be"
+    return f"{said}; {rate.mark}: {many}, {why}"

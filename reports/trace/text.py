@@ -1,0 +1,318 @@
+"""What a recorded profile says, as text, as the JSON document of `python -m runners.trace`, and as its tables.
+
+Three states of the same counts stand side by side: raw (as the recording or PyProf's rule attributes FLOP to kernels),
+deduplicated (each multiply-add once: what the 2021 post did by hand), repaired (gaps filled from recorded shapes). In
+the text they are FLOP a step, in the JSON document of the whole recording. Nothing is printed here.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from analysis.devices.peaks import Device
+from analysis.trace.operations import PRODUCTS
+from cleaning.counts.sums import whole_sum
+from reports.shared.columns import WIDTH
+from reports.shared.numbers import PREFIXES, digits, fitting, si_time
+from reports.trace.data import Trace, kernel_counts
+from reports.trace.lines import impossible as impossible
+from reports.trace.lines import partial_lines, rate_lines, unexplained_lines, without_count
+from results.records import Kernel, OperationInstance, header
+from results.records.rows import to_text as text_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from rich.table import Table
+
+    from cleaning.trace.totals import PhaseTotal
+
+STATES = {"raw": "as found", "deduplicated": "each multiply-add once", "repaired": "gaps filled from shapes, too"}
+"""State of the counts → what it is. The second is what the 2021 post did by hand."""
+
+PHASES = ("forward", "backward", "recompute")
+
+SIDES = {"forward": ("forward", "loss"), "backward": ("backward",)}
+"""Side of the ratio → phases that it is the sum of."""
+
+SOURCES = {
+    "kineto": "Kineto (torch.profiler)",
+    "nsys": "Nsight Systems",
+    "pyprof": "PyProf",
+    "cupti": "CUPTI ranges",
+}
+
+REASONS = {
+    "duplicate_launch": "the recording has two rows for one launch, so that a join on them has its kernel twice",
+    "fft_tiling": "cuDNN's FFT convolution launches a kernel for each tile of 32 × 32; each was counted whole",
+    "split_k": "a matrix product in parts ends with a reduction, which was counted as the product",
+    "autotune": "cuDNN tried several algorithms before it chose one; each trial was counted",
+    "multi_kernel": "several kernels make one product; each was counted as the whole of it",
+    "not_product": "a number that is not the product's (of a bias), on a kernel without multiply-adds",
+    "renamed_kernel": "PyProf's lists know the kernel by an older name: counted as 0",
+    "unlisted_kernel": "a kernel of a product that none of PyProf's lists names: counted as 0",
+    "unknown_kernel": "the longest kernel of a product, whose name says nothing: counted as 0",
+    "grouped": "one kernel of a grouped convolution was counted as one of its groups",
+    "no_marker": "the recorder knows the kernel, but not which operation it belongs to: counted as 0",
+    "no_kernel": "no kernel of the operation was recorded, or none found it: counted by sizes alone",
+    "wrong_number": "the recording's number is not the one that the sizes give",
+    "not_counted": "the recorder gives no number for such a call: counted by sizes",
+    "no_sizes": "the recorded sizes give no count, so the number stays as it was found, once",
+}
+"""Reason of a fault → one sentence."""
+
+_LARGEST = 12
+_UNKNOWN = "–"
+_SHAPES_LETTERS = 34
+_NAME_LETTERS = 26
+
+
+# --- data ------------------------------------------------------------------------------------------------------------
+
+
+def document(trace: Trace) -> dict[str, Any]:
+    """The JSON document: FLOP of the whole recording, not of a step; None for unknown."""
+    cleaned = trace.cleaned
+    return {
+        "totals": {state: {f"{phase}_flop": _total(trace, state, phase).flop for phase in PHASES} for state in STATES},
+        "steps": trace.steps,
+        "kernels": kernel_counts(cleaned.kernels),
+        "faults": [
+            {"reason": reason, "operations": operations, "flop": flop} for reason, operations, flop in cleaned.faults
+        ],
+        "unexplained_time_ratio": cleaned.unexplained_time_ratio,
+        "at_least": _by_phase(trace, "at_least"),
+        "unknown_calls": _by_phase(trace, "unknown_calls"),
+        "unknown_time_ratio": _by_phase(trace, "unknown_time_ratio"),
+        "outside_time_ratio": cleaned.outside_time_ratio,
+        "assumed_gradients": cleaned.assumed_gradients,
+        "unnamed_time_ratio": cleaned.unnamed.time_ratio,
+        "unnamed_kernels": [{"name": name, "time_s": time_s} for name, time_s in cleaned.unnamed.longest],
+    }
+
+
+def _by_phase(trace: Trace, what: str) -> dict[str, dict[str, Any]]:
+    """State → phase → one field of its total: the shape of the totals."""
+    found = trace.cleaned.phase_totals
+    return {
+        state: {f"{phase}_flop": getattr(found[state][f"{phase}_flop"], what) for phase in PHASES} for state in STATES
+    }
+
+
+def kernels_csv(trace: Trace) -> str:
+    """The table of kernels as CSV, made column by column: a recording may hold millions."""
+    kernels = trace.cleaned.kernels
+    columns: dict[str, list[str]] = {}
+    for name in header(Kernel):
+        if name == "start_s":
+            starts = kernels["start_ns"].tolist()
+            columns[name] = [repr((value - trace.begin_ns) / 1e9) if value >= 0 else "" for value in starts]
+        elif name == "time_s":
+            columns[name] = [repr(value / 1e9) for value in kernels["time_ns"].tolist()]
+        else:
+            columns[name] = _texts(kernels[name])
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(zip(*columns.values(), strict=True))
+    return out.getvalue()
+
+
+def _texts(column: pd.Series[Any]) -> list[str]:
+    """A column as CSV has it: -1 (as recordings say unknown), None and NaN are empty."""
+    unknown = column.isna().tolist()
+    if column.dtype.kind == "i":
+        return ["" if gap or value < 0 else str(value) for gap, value in zip(unknown, column.tolist(), strict=True)]
+    return ["" if gap else text_of(value) for gap, value in zip(unknown, column.tolist(), strict=True)]
+
+
+def _total(trace: Trace, state: str, phase: str) -> PhaseTotal:
+    return trace.cleaned.phase_totals[state][f"{phase}_flop"]
+
+
+# --- text ------------------------------------------------------------------------------------------------------------
+
+
+def to_text(trace: Trace, device: Device | None = None, width: int = WIDTH, colour: bool = False) -> str:
+    """Everything a person is shown. device: whose peaks the rates are held against; None: none are known."""
+    from rich.console import Console
+    from rich.text import Text
+
+    out = io.StringIO()
+    console = Console(file=out, width=width, force_terminal=colour, no_color=not colour, highlight=False)
+    for line in heading(trace):
+        console.print(Text(line, style="bold"))
+    console.print(totals_table(trace))
+    for line in partial_lines(trace):
+        console.print(Text(line))
+    if (ratios := ratios_table(trace)).row_count:
+        console.print(ratios)
+    if trace.cleaned.faults:
+        console.print(Text("Faults, in the whole recording; FLOP: what cleaning took out (-) or added (+)."))
+        console.print(faults_table(trace))
+    else:
+        console.print(Text("No fault was found." if has_products(trace) else "No product was found to count."))
+    if (operations := largest_table(trace)).row_count:
+        console.print(Text("The largest operations; found: how often each of its products was counted, 1 is right."))
+        console.print(operations)
+    for line in (*unexplained_lines(trace), *rate_lines(trace, device), *trace.problems):
+        console.print(Text(line))
+    return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
+
+
+def heading(trace: Trace) -> list[str]:
+    """What was recorded, on what, how long."""
+    counts = kernel_counts(trace.cleaned.kernels)
+    kernels = trace.cleaned.kernels
+    calls = bool((kernels["what"] == "call").any())
+    lasted = int(kernels["time_ns"].sum())
+    steps = {None: "no steps marked", 1: "1 step"}.get(trace.steps, f"{trace.steps} steps")
+    time = si_time(lasted / 1e9) + ("" if calls else " with copies and fills") if lasted else "times not recorded"
+    device = trace.device_name or ("no device" if calls else "device not recorded")
+    return [
+        f"{Path(trace.path).name}: {SOURCES[trace.source]}, {device}, {steps}",
+        f"{counts['read']} {'operator calls' if calls else 'kernels'}, {time}; "
+        f"{counts['attributed']} found their operation, {counts['unattributed']} did not",
+    ]
+
+
+def has_products(trace: Trace) -> bool:
+    """Whether there is anything to count."""
+    return any(i.kind in PRODUCTS for i in trace.cleaned.instances)
+
+
+def totals_table(trace: Trace) -> Table:
+    """FLOP a step of each state by phase, with backward ÷ forward; "at least" where a call of it has no count."""
+    of = "a step" if trace.steps else "in all"
+    again = _total(trace, "repaired", "recompute")
+    shown = [phase for phase in PHASES if phase != "recompute" or again.flop or again.unknown_calls]
+    table = _table(f"FLOP {of}")
+    table.add_column("", overflow="fold")
+    for name in (*shown, "backward ÷ forward"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for state, meaning in STATES.items():
+        totals = [_total(trace, state, phase) for phase in shown]
+        cells = (_at_least(total, trace.steps) for total in totals)
+        table.add_row(state, meaning, *cells, _ratio(totals[1].flop, totals[0].flop))
+    return table
+
+
+def ratios_table(trace: Trace) -> Table:
+    """Backward ÷ forward by kind of operation, as found and as cleaned, beside the rule of thumb of 2 to 1.
+
+    A ratio of which a side has a call without a count is unknown.
+    """
+    table = _table("backward ÷ forward", "forward", "backward", "found", "cleaned", "rule")
+    for kind, instances in by_kind(trace.cleaned.instances).items():
+        sides = {phase: [i for i in instances if i.phase in phases] for phase, phases in SIDES.items()}
+        states = [
+            _ratio(_sum(sides["backward"], state), _sum(sides["forward"], state)) for state in ("raw", "repaired")
+        ]
+        if sides["backward"]:
+            table.add_row(kind, str(len(sides["forward"])), str(len(sides["backward"])), *states, "2")
+    return table
+
+
+def by_kind(instances: Iterable[OperationInstance]) -> dict[str, list[OperationInstance]]:
+    """Kind → operations that count as products, or have no count, the largest kind first."""
+    found: dict[str, list[OperationInstance]] = {}
+    for instance in instances:
+        if instance.expected_flop or instance.raw_flop or without_count(instance):
+            found.setdefault(instance.kind or "other", []).append(instance)
+    return dict(sorted(found.items(), key=lambda item: -sum(i.repaired_flop or 0 for i in item[1])))
+
+
+def faults_table(trace: Trace) -> Table:
+    """One line a reason: how many operations, how many FLOP, and what it is."""
+    table = _table("reason", "operations", "FLOP")
+    table.add_column("what it is", overflow="fold")
+    for reason, operations, flop in trace.cleaned.faults:
+        table.add_row(reason, str(operations), _flop(flop, None, signed=True), REASONS.get(reason, ""))
+    return table
+
+
+def largest_table(trace: Trace) -> Table:
+    """The operations with the most FLOP, found or true, equal ones on one line with their number."""
+    table = _table("operation", "phase")
+    table.add_column("sizes", overflow="fold")
+    for name in ("times", "FLOP", "found"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("reason")
+    for same in largest(trace.cleaned.instances)[:_LARGEST]:
+        one = same[0]
+        name = one.module or one.name.removeprefix("aten::")
+        table.add_row(
+            fitting(name, _NAME_LETTERS),
+            one.phase,
+            sizes(one),
+            str(len(same)),
+            _flop(one.expected_flop, None, 3),
+            times(one),
+            one.reason,
+        )
+    return table
+
+
+def largest(instances: Iterable[OperationInstance]) -> list[list[OperationInstance]]:
+    """Operations alike in everything but the step, those with the most FLOP together first."""
+    groups: dict[Any, list[OperationInstance]] = {}
+    for i in instances:
+        key = (i.name, i.module, i.phase, i.input_shapes, i.concrete_inputs, i.raw_flop, i.expected_flop)
+        groups.setdefault(text_of(key), []).append(i)
+    weight = {key: sum(max(i.raw_flop or 0, i.expected_flop or 0) for i in same) for key, same in groups.items()}
+    return [groups[key] for key in sorted(groups, key=lambda key: -weight[key]) if weight[key]]
+
+
+def sizes(instance: OperationInstance) -> str:
+    """Sizes of its tensors: "32×3×224×224, 64×3×7×7"."""
+    tensors = [shape for shape in instance.input_shapes if shape and all(isinstance(size, int) for size in shape)]
+    return fitting(", ".join("×".join(map(str, shape)) for shape in tensors[:2]), _SHAPES_LETTERS)
+
+
+def times(instance: OperationInstance) -> str:
+    """How often the recording counts it: raw ÷ expected."""
+    if not instance.expected_flop or instance.raw_flop is None:
+        return _UNKNOWN
+    return f"{digits(instance.raw_flop / instance.expected_flop)} ×"
+
+
+# --- cells -----------------------------------------------------------------------------------------------------------
+
+
+def _table(first: str, *numbers: str) -> Table:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    table.add_column(first, no_wrap=True)
+    for name in numbers:
+        table.add_column(name, justify="left" if name in ("", "phase") else "right", no_wrap=True)
+    return table
+
+
+def _flop(flop: int | None, steps: int | None, count: int = 5, signed: bool = False) -> str:
+    """So many digits with a prefix, of one step: 1570248000000, 6 → "261.71 G"."""
+    if flop is None:
+        return _UNKNOWN
+    value = flop / (steps or 1)
+    scale, prefix = next((each for each in PREFIXES if abs(value) >= each[0]), PREFIXES[-1])
+    return f"{'+' if signed and value > 0 else ''}{digits(value / scale, count)} {prefix}".rstrip()
+
+
+def _ratio(above: int | None, below: int | None) -> str:
+    return _UNKNOWN if above is None or not below else digits(above / below, 4)
+
+
+def _sum(instances: Sequence[OperationInstance], state: str) -> int | None:
+    """The sum of a state's counts; None where there are none, or one of them is unknown."""
+    return whole_sum(getattr(i, f"{state}_flop") for i in instances) if instances else None
+
+
+def _at_least(total: PhaseTotal, steps: int | None) -> str:
+    """A total; of one that leaves calls out what it is at least."""
+    if total.flop is None and total.at_least is not None:
+        return f"at least {_flop(total.at_least, steps)}" if total.at_least else "unknown"
+    return _flop(total.flop, steps)
