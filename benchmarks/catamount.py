@@ -22,8 +22,8 @@ from analysis.catamount import rules as catamount
 from analysis.operators import registry as kinds
 from measure.operations.tracer import StepParts, Trace, to_fake, trace
 from reports.formula.catamount_page import Model, overview, page
-from workloads.catalogue import factory
-from workloads.training import OPTIMIZERS, TrainingStep
+from workloads.catalogue.catalogue import factory
+from workloads.training.step import OPTIMIZERS, TrainingStep
 
 PUBLISHED = {
     "wordlm": (64, (104_378_326, 2_597_058_084_257, 143_652_774_404, 49_660_373_192)),

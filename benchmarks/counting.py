@@ -41,7 +41,7 @@ BOTH = "forward+backward"
 OF_BOTH = (OURS, "flop_counter_mode", "torch_profiler")
 """Those that count the backward pass on their own."""
 
-FACTORIES = {"real": "workloads.vision:get", "meta": "benchmarks.counting:on_meta"}
+FACTORIES = {"real": "workloads.vision.models:get", "meta": "benchmarks.counting:on_meta"}
 TIMEOUT_S = 600.0
 
 
@@ -67,7 +67,7 @@ def ours(model: Any, inputs: tuple[Any, ...], *, workload: str, batch_size: int)
 
 def on_meta(name: str, **hyper: int) -> Any:
     """A workload whose model and batches have sizes and no values."""
-    from workloads import vision
+    from workloads.vision import models as vision
 
     workload = vision.get(name, **hyper)
     return replace(workload, build=partial(_built_on_meta, name), batch=partial(_batch_on_meta, workload))
@@ -76,7 +76,7 @@ def on_meta(name: str, **hyper: int) -> Any:
 def _built_on_meta(name: str, **hyper: int) -> Any:
     import torch
 
-    from workloads import vision
+    from workloads.vision import models as vision
 
     with torch.device("meta"):
         return vision.build(name, **hyper)
@@ -153,7 +153,7 @@ def _first(what: str, of: Callable[[Cost], float], best: Cost, table: Sequence[C
 
 
 def _names(models: str) -> list[str]:
-    from workloads.catalogue import ENTRIES
+    from workloads.catalogue.catalogue import ENTRIES
 
     if models != "all":
         return models.split(",")

@@ -33,8 +33,8 @@ from benchmarks.overhead import machine
 from measure.fast_count.fast_count import clear_cache, fast_count
 from measure.fast_count.reference import traced
 from measure.model.run import summed
-from workloads import vision
-from workloads.catalogue import ENTRIES
+from workloads.catalogue.catalogue import ENTRIES
+from workloads.vision import models as vision
 
 CLOCKS: dict[str, Callable[[], float]] = {"cpu": time.thread_time, "wall": time.perf_counter}
 RESNET152_S, ALL_S, BUILT_S, GROWTH_BYTES = 0.008, 1.2, 4.0, 20e6

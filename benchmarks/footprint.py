@@ -32,7 +32,7 @@ from analysis.devices.precisions import PRECISIONS
 from results.records.footprint import Checked, Predicted
 from results.records.rows import Record, header
 from runners.footprint_steps import Asked
-from workloads.catalogue import ENTRIES, OPTIMIZERS, SUITES
+from workloads.catalogue.catalogue import ENTRIES, OPTIMIZERS, SUITES
 
 ROWS, MACHINE, PUBLISHED = "checked.csv", "machine.json", "published.csv"
 SUITE = SUITES["post2021"]

@@ -107,7 +107,7 @@ def _warm() -> None:
     import sympy
 
     from measure.operations.tracer import fake_mode, trace_step  # noqa: F401
-    from workloads.training import OPTIMIZERS, TrainingStep  # noqa: F401
+    from workloads.training.step import OPTIMIZERS, TrainingStep  # noqa: F401
 
     sympy.Add(*sympy.symbols("x y z"))  # imports tensors and permutations
     with fake_mode():

@@ -30,8 +30,8 @@ from measure.timing.blocks import measure_blocks, step_time_s, warm_up
 from measure.timing.clocks import Clock, clock_for
 from measure.timing.profiler_ranges import Ranges
 from measure.timing.protocols import Protocol
-from workloads import vision
-from workloads.training import OPTIMIZERS, TrainingStep
+from workloads.training.step import OPTIMIZERS, TrainingStep
+from workloads.vision import models as vision
 
 GOAL_RATIO = 1.01
 

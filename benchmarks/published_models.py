@@ -14,8 +14,8 @@ from functools import partial
 
 import torch
 
-from workloads.anything import get
-from workloads.base import Batch, Workload
+from workloads.catalogue.base import Batch, Workload
+from workloads.sources.any_model import get
 
 HEADS = {192: 3, 384: 6, 768: 12}
 """Width of a DeiT → its heads."""

@@ -31,8 +31,8 @@ import torchvision
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from measure.operations.tracer import StepParts, clear_cache, fake_mode, to_fake, trace_step
-from workloads import vision
-from workloads.training import OPTIMIZERS, TrainingStep
+from workloads.training.step import OPTIMIZERS, TrainingStep
+from workloads.vision import models as vision
 
 CLOCKS: dict[str, Callable[[], float]] = {"cpu": time.thread_time, "wall": time.perf_counter}
 SHORT_STEP_S = 0.05

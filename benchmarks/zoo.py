@@ -69,7 +69,7 @@ PACKAGES = (
 
 def zoo() -> list[str]:
     """The names of all models, the cheap ones first, so that a run that is stopped has seen most families."""
-    from workloads.catalogue import ENTRIES
+    from workloads.catalogue.catalogue import ENTRIES
 
     tasks = {task: [name for name, entry in ENTRIES.items() if entry.task == task] for task in TASKS}
     configs = [f"hf:{path}" for path in sorted((HERE / "configs").relative_to(Path.cwd()).glob("*.json"))]

@@ -17,7 +17,7 @@ from runners.footprint_fit import Fitting
 from runners.plan import Grid, cells
 from runners.progress import passing
 from runners.sweep_options import as_options, union
-from workloads.catalogue import hyper_of
+from workloads.catalogue.catalogue import hyper_of
 
 if TYPE_CHECKING:
     from results.store.store import Store

@@ -19,7 +19,7 @@ from results.records import Cell
 if TYPE_CHECKING:
     import torch
 
-    from workloads.base import Batch, Workload
+    from workloads.catalogue.base import Batch, Workload
 
 FEW_BATCHES, MORE_BATCHES = 2, 4
 SMALL_BATCH_BYTES = 64 * 2**20
@@ -28,7 +28,7 @@ SMALL_BATCH_BYTES = 64 * 2**20
 
 def images(data: str) -> int:
     """How many training images `cifar10:DIR` holds. A worker's task. Raises ValueError if they cannot be read."""
-    from workloads import cifar
+    from workloads.vision import cifar
 
     return len(cifar.dataset(_directory(data), 32))
 
@@ -50,7 +50,7 @@ class Batches:
         """What one step after the other takes: batches that lie on the device in turn, or the pipeline's."""
         if not self._cell.input_pipeline:
             return itertools.cycle(self.some(size))
-        from workloads import cifar
+        from workloads.vision import cifar
 
         return self._moved(cifar.endless(self._images, size, self._generator()))
 
@@ -64,7 +64,7 @@ class Batches:
             return itertools.chain(
                 itertools.islice(itertools.cycle(self.some(size)), whole), self.some(rest)[:1] if rest else []
             )
-        from workloads import cifar
+        from workloads.vision import cifar
 
         return self._moved(cifar.epoch(self._images, count, size, self._generator()))
 
@@ -80,14 +80,14 @@ class Batches:
         return batches
 
     def _preloaded(self, size: int) -> list[Batch]:
-        from workloads import cifar
+        from workloads.vision import cifar
 
         return cifar.preloaded(cifar.loader(self._images, size, self._generator()), FEW_BATCHES, self._device)
 
     @functools.cached_property
     def _images(self) -> Any:
         """The data set, read once. Raises ValueError if it cannot be read, or for a model of fewer classes."""
-        from workloads import cifar
+        from workloads.vision import cifar
 
         sizes = self._workload.hyper
         cifar.check_classes(sizes["num_classes"])
@@ -99,7 +99,7 @@ class Batches:
         return torch.Generator().manual_seed(self._cell.seed)
 
     def _moved(self, pipeline: Iterator[Batch]) -> Iterator[Batch]:
-        from workloads import cifar
+        from workloads.vision import cifar
 
         for batch in pipeline:
             yield in_layout(self._cell.layout, cifar.moved(batch, self._device))
@@ -110,7 +110,7 @@ def in_layout(layout: str, batch: Batch) -> Batch:
     import torch
     from torch.utils._pytree import tree_map
 
-    from workloads.base import Batch
+    from workloads.catalogue.base import Batch
 
     if layout != "channels_last":
         return batch

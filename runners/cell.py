@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from measure.operations.tracer import FakeMode, StepParts, Trace
     from measure.timing.protocols import Protocol
-    from workloads.base import Batch, Workload
+    from workloads.catalogue.base import Batch, Workload
 
 
 @dataclass(frozen=True)
@@ -259,7 +259,7 @@ def _timed(cell: Cell, step: Any, clock: Any, protocol: Protocol, found: dict[st
 def _workload(cell: Cell) -> Workload:
     import importlib
 
-    from workloads.catalogue import factory
+    from workloads.catalogue.catalogue import factory
 
     module, _, function = factory(cell.model).partition(":")
     workload: Workload = getattr(importlib.import_module(module), function)(cell.model, **hyper(cell))
@@ -278,7 +278,7 @@ def _step(cell: Cell, workload: Workload, model: Any, batches: list[Batch], devi
     """The training step, and its optimizer."""
     import torch
 
-    from workloads.training import TrainingStep, optimizer_of
+    from workloads.training.step import TrainingStep, optimizer_of
 
     policy: Precision = PRECISIONS[cell.precision]
     optimizer = optimizer_of(cell.optimizer, workload, model.parameters())

@@ -10,8 +10,8 @@ from results.records.characterization import EXECUTIONS, MODES
 from runners.arguments import Parser, add_format, names, number, sizes
 from runners.characterized import OWN
 from runners.model_options import LAYOUTS, MODEL
-from workloads.catalogue import OPTIMIZERS, SUITES
-from workloads.fathom.table import AS_CODED, AS_PAPER
+from workloads.catalogue.catalogue import OPTIMIZERS, SUITES
+from workloads.catalogue.fathom_sizes import AS_CODED, AS_PAPER
 
 BOTH = "both"
 VARIANTS = (AS_CODED, AS_PAPER, BOTH)

@@ -17,9 +17,9 @@ from results.records.characterization import Recording
 from runners.characterize_options import BATCH, BOTH
 from runners.characterized import OWN, Request
 from runners.exits import Mistake
-from workloads.catalogue import ENTRIES, SUITES, entry, reason_not_trainable
-from workloads.fathom.table import AS_CODED, AS_PAPER, SMALL
-from workloads.specs import check
+from workloads.catalogue.catalogue import ENTRIES, SUITES, entry, reason_not_trainable
+from workloads.catalogue.fathom_sizes import AS_CODED, AS_PAPER, SMALL
+from workloads.catalogue.model_names import check
 
 DEFAULT_OPTIMIZER = "sgd"
 

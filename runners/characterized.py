@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from measure.profile.step_kinds import ModelStep
     from measure.profile.step_series import Recorded, Timed
-    from workloads.base import Batch, Workload
+    from workloads.catalogue.base import Batch, Workload
 
 JOINED_STEPS = 3
 """Profiled steps whose calls are joined with the exact operations, for the time beside each cost: of the kept ones
@@ -130,7 +130,7 @@ def _built(request: Request, device: torch.device) -> tuple[Workload, torch.nn.M
 def _step(workload: Workload, model: torch.nn.Module, batch: Batch, request: Request, policy: Any) -> ModelStep:
     from measure.profile.step_kinds import ModelStep
     from runners.profiled import DETECTION
-    from workloads.training import OPTIMIZERS
+    from workloads.training.step import OPTIMIZERS
 
     asked = request.recording
     training = asked.mode == "training"

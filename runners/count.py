@@ -29,7 +29,7 @@ EXACT = "exact"
 OWN = "flopledger"
 """The registry's name of the exact count."""
 
-EXPLAINER = "workloads.fit:reason"
+EXPLAINER = "workloads.training.input_errors:reason"
 
 
 class Uncounted(Exception):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from measure.fake.mode import FakeMode
     from measure.operations.tracer import StepParts
-    from workloads.base import Workload
+    from workloads.catalogue.base import Workload
 
 FACTORY, TRAINER, FAST = "runners.counted:get", "runners.counted:training", "runners.counted:exact"
 """The functions of this file, as a child process is told of them."""
@@ -43,7 +43,7 @@ def get(
 ) -> Workload:
     """The workload of any model. frozen: patterns of parameters that are not trained; checkpoint: of modules whose
     forward pass is calculated again in the backward pass. Raises ValueError for a pattern that nothing matches."""
-    from workloads.anything import get as anything
+    from workloads.sources.any_model import get as anything
 
     workload = anything(spec, input=input, batch=batch, **hyper)
     if not frozen and not checkpoint:
@@ -149,7 +149,7 @@ def _parts(workload: Workload, batch_size: int, mode: FakeMode | None) -> StepPa
 
     from measure.fake.mode import to_fake
     from measure.operations.tracer import StepParts
-    from workloads.training import OPTIMIZERS, TrainingStep
+    from workloads.training.step import OPTIMIZERS, TrainingStep
 
     model = workload.build(**workload.hyper).train()
     generator = torch.Generator().manual_seed(0)

@@ -9,7 +9,7 @@ from measure.counters.harness.batch_law import extrapolate
 from measure.counters.harness.isolation import batches_to_count, count_isolated
 from results.records import Cell, FlopCount, digest
 from runners.plan import hyper
-from workloads.catalogue import factory
+from workloads.catalogue.catalogue import factory
 
 TIMEOUT_S = 300.0
 """Of one counter and workload, all its batches together."""

@@ -9,7 +9,7 @@ from analysis.devices.precisions import PRECISIONS
 from runners.arguments import MARGIN_RATIO, Parser, add_format, number, number_of_bytes
 from runners.footprint_steps import NONE
 from runners.model_options import LAYOUTS, MODEL, add_model
-from workloads.catalogue import OPTIMIZERS, OWN
+from workloads.catalogue.catalogue import OPTIMIZERS, OWN
 
 BATCH_SIZE = 32
 """Where neither a batch nor a memory is said."""

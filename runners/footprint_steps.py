@@ -104,7 +104,7 @@ def parts(asked: Asked, batch_size: int, mode: FakeMode | None, device: str = "c
     from measure.operations.tracer import StepParts
     from runners.batches import in_layout
     from runners.counted import get
-    from workloads.training import GradientStep, TrainingStep, have_state, optimizer_of
+    from workloads.training.step import GradientStep, TrainingStep, have_state, optimizer_of
 
     workload = get(asked.model, **asked.hyper)
     with torch.random.fork_rng(devices=[]), torch.device(device if mode is None else "meta"):

@@ -19,8 +19,9 @@ from measure.model.garbage_collector import collector_off
 
 ROOMS = ("analysis", "cleaning", "measure", "reports", "results", "runners")
 EDGES = (
-    "anything", "base", "building", "catalogue", "hf_models", "inputs", "meta", "shapes", "specs", "timm_models",
-    "training", "user_models",
+    "catalogue/base", "catalogue/catalogue", "catalogue/input_shapes", "catalogue/model_names",
+    "sources/any_model", "sources/timm", "sources/transformers", "sources/user_models",
+    "training/building", "training/inputs", "training/meta", "training/step",
 )  # fmt: skip
 """Files of `workloads/` that hold no model."""
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from analysis.devices.precisions import PRECISIONS
 from runners.arguments import Parser, add_format, names
 from runners.model_options import MODEL, add_model
-from workloads.catalogue import OPTIMIZERS, OWN
+from workloads.catalogue.catalogue import OPTIMIZERS, OWN
 
 RULES = ("flopledger", "catamount")
 BY = ("phase", "kind", "module", "operation")

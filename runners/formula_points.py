@@ -180,7 +180,7 @@ def _corners(axes: Sequence[Axis]) -> Iterator[dict[str, int]]:
 
 def limits(model: str) -> tuple[tuple[str, str, int | str], ...]:
     """The limits of a model of the catalogue, with the steps of its images and of its loops."""
-    from workloads.catalogue import ENTRIES
+    from workloads.catalogue.catalogue import ENTRIES
 
     known = ENTRIES.get(model)
     if known is None:
@@ -260,7 +260,7 @@ def alone(fault: NotBuilt, found: Sequence[Axis], sample_at: Callable[[Point], S
 
 def smallest(model: str) -> dict[str, int]:
     """Size → where it starts, of models whose images have a least size or a step."""
-    from workloads.catalogue import ENTRIES
+    from workloads.catalogue.catalogue import ENTRIES
 
     known = ENTRIES.get(model)
     if known is None or "image_size" not in known.hyper:
@@ -301,7 +301,7 @@ def traced(subject: Subject, sizes: Mapping[str, int], batch_size: int) -> tuple
     from measure.fake.mode import fake_mode, quiet, to_fake
     from measure.operations.tracer import trace_step
     from runners.counted import get
-    from workloads.training import TrainingStep, have_state, optimizer_of
+    from workloads.training.step import TrainingStep, have_state, optimizer_of
 
     with quiet():
         workload = get(subject.model, **subject.fixed, **sizes)

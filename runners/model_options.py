@@ -54,8 +54,8 @@ def add_model(group: Any, batch_size: str = "1") -> None:
 
 def check_models(models: Sequence[str], options: Namespace) -> None:
     """Raises Mistake where a model or an input cannot be what it says, before anything is imported that is slow."""
-    from workloads.shapes import parse_shapes
-    from workloads.specs import GRAPHS, check
+    from workloads.catalogue.input_shapes import parse_shapes
+    from workloads.catalogue.model_names import GRAPHS, check
 
     for name in options.hyper or {}:
         if name in WORDS or (getattr(options, name, None) is not None and name in SIZES):

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from measure.timing.blocks import Block
     from measure.timing.clocks import Clock
     from runners.batches import Batches
-    from workloads.training import TrainingStep
+    from workloads.training.step import TrainingStep
 
 SEGMENTS = 10
 """How many parts a real epoch is timed in, at most."""
@@ -135,7 +135,7 @@ def _free(cell: Cell) -> None:
 
 def steps(subject: Subject, work: str) -> Callable[[Any], Step]:
     """For a model, compiled or not, the step of a work on it. Both take the same batches; `batch` has the cell's."""
-    from workloads.training import GradientStep
+    from workloads.training.step import GradientStep
 
     own = work == "batch"
     batches = subject.step.batches if own else subject.batches.endless(images_of(subject.cell, work))

@@ -13,8 +13,8 @@ from typing import Any
 
 from measure.counters.harness.registry import COUNTERS
 from results.records import WORKS, Cell
-from workloads.catalogue import IMAGES, OPTIMIZERS, OWN, entry, hyper_of, reason_not_trainable
-from workloads.cifar_files import CLASSES
+from workloads.catalogue.catalogue import IMAGES, OPTIMIZERS, OWN, entry, hyper_of, reason_not_trainable
+from workloads.vision.cifar_files import CLASSES
 
 METHODS = ("theory", "one", "batch", "epoch", "exact")
 """Methods of counting, in the order in which they are told. one, batch and epoch: from a profile."""

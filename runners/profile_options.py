@@ -10,7 +10,7 @@ from runners.arguments import Parser, add_format, names, number
 from runners.model_options import LAYOUTS, MODEL, add_model
 from runners.profile_settings import DEFAULTS
 from runners.profiled import NONE
-from workloads.catalogue import OPTIMIZERS, OWN
+from workloads.catalogue.catalogue import OPTIMIZERS, OWN
 
 MODES = ("train", "forward", "generate")
 

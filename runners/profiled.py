@@ -15,7 +15,7 @@ from results.records.step_profile import StepProfile
 if TYPE_CHECKING:
     import torch
 
-    from workloads.base import Batch, Workload
+    from workloads.catalogue.base import Batch, Workload
 
 DETECTION = "detection"
 
@@ -47,7 +47,7 @@ def profile(request: Request) -> StepProfile:
 
     from measure.profile.step_profile import profile_step
     from runners.counted import get
-    from workloads.training import optimizer_of
+    from workloads.training.step import optimizer_of
 
     workload = get(request.model, **request.hyper)
     training = request.mode == "train"

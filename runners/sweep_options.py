@@ -28,7 +28,7 @@ from runners.arguments import (
 )
 from runners.devices import check_name
 from runners.plan import DEFAULT_METHODS, METHODS, Grid, cells, check_profile
-from workloads.catalogue import ENTRIES, OPTIMIZERS, OWN, SUITES, hyper_of
+from workloads.catalogue.catalogue import ENTRIES, OPTIMIZERS, OWN, SUITES, hyper_of
 
 if TYPE_CHECKING:
     from results.records import Cell
@@ -155,7 +155,7 @@ def _on_off(text: str) -> bool:
 
 def check_options(options: argparse.Namespace, stored: dict[str, Any]) -> None:
     """What can be checked without a device. Raises ValueError."""
-    from workloads.cifar_files import directory_of
+    from workloads.vision.cifar_files import directory_of
 
     for model in _models(options, stored):
         if model not in ENTRIES:

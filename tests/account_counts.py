@@ -17,8 +17,8 @@ from measure.counters.harness.isolation import count_isolated
 from measure.counters.harness.model_calls import record
 from measure.counters.harness.registry import COUNTERS
 from results.records import WHOLE, FlopCount
-from workloads.base import Batch, Workload
-from workloads.outputs import mean_loss
+from workloads.catalogue.base import Batch, Workload
+from workloads.training.losses import mean_loss
 
 BATCHES = (1, 2)
 

@@ -18,8 +18,8 @@ import torch
 from counted_nets import Small
 from torch import nn
 
-from workloads.base import Batch, Workload
-from workloads.outputs import mean_loss
+from workloads.catalogue.base import Batch, Workload
+from workloads.training.losses import mean_loss
 
 IMAGE, TOKENS = (3, 8, 8), (5, 12)
 

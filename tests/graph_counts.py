@@ -13,9 +13,9 @@ from measure.fake.mode import fake_mode, to_fake
 from measure.operations.tracer import trace_step
 from results.records import Operation, Storage
 from runners.counted import training
-from workloads.base import Batch, Workload
-from workloads.outputs import mean_loss
-from workloads.training import OPTIMIZERS, TrainingStep
+from workloads.catalogue.base import Batch, Workload
+from workloads.training.losses import mean_loss
+from workloads.training.step import OPTIMIZERS, TrainingStep
 
 
 def of_workload(workload: Workload, size: int) -> dict[str, int]:

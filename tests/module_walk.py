@@ -13,7 +13,7 @@ from torch import nn
 from torchvision.models.mobilenetv2 import InvertedResidual
 from torchvision.models.resnet import BasicBlock, Bottleneck
 
-from workloads import vision
+from workloads.vision import models as vision
 
 
 def build(name: str, batch_size: int, image_size: int):

@@ -12,8 +12,8 @@ from torch import nn
 from measure.fake.mode import FakeMode, fake_mode, to_fake
 from measure.operations.tracer import StepParts, Trace, trace_step
 from results.records import Operation, Storage
-from workloads.base import Batch
-from workloads.training import OPTIMIZERS, TrainingStep
+from workloads.catalogue.base import Batch
+from workloads.training.step import OPTIMIZERS, TrainingStep
 
 Build = Callable[[FakeMode | None], StepParts]
 

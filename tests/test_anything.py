@@ -1,4 +1,5 @@
-"""torchvision's and synthetic models by `workloads.anything`, with inputs of one's own; the network stays closed."""
+"""torchvision's and synthetic models by `workloads.sources.any_model`, with inputs of one's own; the network stays
+closed."""
 
 from __future__ import annotations
 
@@ -9,10 +10,11 @@ import pytest
 import torch
 
 from results.errors import Unavailable
-from workloads import synthetic, vision
-from workloads.anything import get
-from workloads.building import building
-from workloads.fit import reason
+from workloads.sources.any_model import get
+from workloads.synthetic import synthetic
+from workloads.training.building import building
+from workloads.training.input_errors import reason
+from workloads.vision import models as vision
 
 CPU = torch.device("cpu")
 

@@ -13,9 +13,9 @@ from torch import nn
 from torchvision.models import get_model
 from torchvision.models.regnet import BlockParams
 
-from workloads import vision
-from workloads.catalogue import ENTRIES
-from workloads.meta import INITIALISERS, sizes_alone
+from workloads.catalogue.catalogue import ENTRIES
+from workloads.training.meta import INITIALISERS, sizes_alone
+from workloads.vision import models as vision
 
 META = torch.device("meta")
 

@@ -11,9 +11,11 @@ import pytest
 import torchvision.models as models
 from torchvision.models import get_model_weights, list_models
 
-from workloads import catalogue, sequences, training
-from workloads.catalogue import ENTRIES, SUITES, check_name, entry, factory, hyper_of, reason_not_trainable
-from workloads.fathom import table as fathom
+from workloads.catalogue import catalogue
+from workloads.catalogue import fathom_sizes as fathom
+from workloads.catalogue.catalogue import ENTRIES, SUITES, check_name, entry, factory, hyper_of, reason_not_trainable
+from workloads.catamount import sequences
+from workloads.training import step as training
 
 MODULES = {
     "classification": models,
@@ -24,7 +26,7 @@ MODULES = {
 }
 
 
-LIBRARIES = {"workloads.sequences": "workloads.", "workloads.fathom.workloads": "workloads.fathom; "}
+LIBRARIES = {"workloads.catamount.sequences": "workloads.", "workloads.fathom.registry.registry": "workloads.fathom; "}
 
 
 def of_task(task):
@@ -102,11 +104,11 @@ def test_a_wrong_name_gets_one_line_with_the_nearest(name, said):
 
 
 def test_the_factory_is_asked_by_name():
-    assert factory("resnet18") == "workloads.vision:get"
-    assert factory("r3d_18") == "workloads.vision:get"
-    assert factory("wordlm") == "workloads.sequences:get"
-    assert factory("synthetic_copy") == "workloads.synthetic:get"
-    assert factory("residual@as_paper@small") == "workloads.fathom.workloads:get"
+    assert factory("resnet18") == "workloads.vision.models:get"
+    assert factory("r3d_18") == "workloads.vision.models:get"
+    assert factory("wordlm") == "workloads.catamount.sequences:get"
+    assert factory("synthetic_copy") == "workloads.synthetic.synthetic:get"
+    assert factory("residual@as_paper@small") == "workloads.fathom.registry.registry:get"
     with pytest.raises(ValueError, match="unknown model"):
         factory("resnet5O")
     with pytest.raises(ValueError, match="unknown model"):
@@ -151,7 +153,7 @@ def test_reasons(name, hyper, batch_size, said):
 
 
 def test_it_imports_at_once_and_without_torch():
-    code = "import sys, workloads.catalogue; sys.exit('torch' in sys.modules)"
+    code = "import sys, workloads.catalogue.catalogue; sys.exit('torch' in sys.modules)"
     start_s = time.monotonic()
     subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parent.parent, check=True)
     assert time.monotonic() - start_s < 2  # torch alone takes longer on a machine this loaded

@@ -10,7 +10,7 @@ import sympy
 from analysis.catamount.graph_terms import FIXED, GRAPHS, QUANTITIES, WHY, Term, nodes, terms
 from analysis.catamount.resnet_terms import CLASSES, DEPTHS, IMAGE, WIDTH
 from analysis.catamount.resnet_terms import sums as layers
-from workloads.catalogue import entry
+from workloads.catalogue.catalogue import entry
 
 MODELS = ("wordlm", "charlm", "nmt", "speech", *DEPTHS)
 

@@ -20,9 +20,9 @@ from results.records import Cell
 from runners import batches as sources
 from runners import cell as inside
 from runners.probe import _cuda_device, probe
-from workloads.base import Batch
-from workloads.synthetic import answer
-from workloads.training import TrainingStep
+from workloads.catalogue.base import Batch
+from workloads.synthetic.synthetic import answer
+from workloads.training.step import TrainingStep
 
 ROOT = Path(__file__).parents[1]
 SHORT = dataclasses.replace(Protocol.for_device("cpu", quick=True, target_ci_ratio=0.9), cap_s=1.0)

@@ -17,7 +17,7 @@ from analysis.devices.precisions import PRECISIONS
 from measure.profile.step_series import record
 from measure.profile.typed_steps import TypedStep, typed_steps
 from runners import characterize, characterize_files, characterize_options, characterize_plan, characterized
-from workloads.fathom import table as fathom
+from workloads.catalogue import fathom_sizes as fathom
 
 GIVEN = {
     ("--models", "residual", "--scale", "small"): ["residual@small"],

@@ -525,8 +525,8 @@ def test_a_cuda_recording_cleaned_is_what_our_own_trace_counts(autocast: str | N
 
     from measure.profiler.work_profiles import profile_step
     from measure.timing.clocks import clock_for
-    from workloads.base import Batch
-    from workloads.training import OPTIMIZERS, TrainingStep
+    from workloads.catalogue.base import Batch
+    from workloads.training.step import OPTIMIZERS, TrainingStep
 
     model = cnn().to("cuda")
     batch = Batch((torch.randn(2, 3, 8, 8, device="cuda"),), torch.zeros(2, dtype=torch.long, device="cuda"))

@@ -17,7 +17,7 @@ from analysis.utilization.counter_operators import OPERATORS, kind_of_operator
 from measure.counters.adapters import ptflops_aten
 from results.errors import Inconsistent
 from tests.module_walk import build, statistics
-from workloads.catalogue import SUITES
+from workloads.catalogue.catalogue import SUITES
 
 aten = torch.ops.aten
 

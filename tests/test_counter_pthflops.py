@@ -12,7 +12,7 @@ from analysis.utilization.counter_operators import OPERATORS, kind_of_operator
 from measure.counters.adapters import pthflops
 from results.errors import Inconsistent, Unavailable
 from tests.module_walk import build, statistics
-from workloads.catalogue import SUITES
+from workloads.catalogue.catalogue import SUITES
 
 SMALL = [("resnet18", 64), ("vgg11", 32), ("mobilenet_v2", 64)]
 SUITE = [pytest.param(name, 224, marks=pytest.mark.slow) for name in SUITES["post2021"].models]

@@ -16,8 +16,8 @@ from analysis.operators.registry import PRODUCTS
 from analysis.utilization.counter_operators import OPERATORS
 from measure.counters.adapters import fvcore, ptflops
 from results.errors import Inconsistent
-from workloads import vision
-from workloads.catalogue import SUITES
+from workloads.catalogue.catalogue import SUITES
+from workloads.vision import models as vision
 
 ADAPTERS = [fvcore, ptflops]
 

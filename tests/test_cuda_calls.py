@@ -113,7 +113,7 @@ def installed(monkeypatch) -> Driver:
     monkeypatch.setattr("measure.timing.blocks.clock_for", lambda device: CudaClock("cuda:0"))
     monkeypatch.setattr("measure.device.apply_precision.supported", lambda *_: None)
     monkeypatch.setattr("measure.device.apply_precision.check", lambda *_: [])
-    from workloads.training import TrainingStep
+    from workloads.training.step import TrainingStep
 
     gradients = TrainingStep.gradients
 
@@ -245,7 +245,7 @@ def test_peak_memory_is_that_of_the_cells_own_step(driver):
 
 
 def test_a_step_that_runs_out_of_memory_in_a_work_costs_that_work(driver, monkeypatch):
-    from workloads.training import TrainingStep
+    from workloads.training.step import TrainingStep
 
     gradients = TrainingStep.gradients
     sizes = itertools.count()

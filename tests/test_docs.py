@@ -15,7 +15,7 @@ from analysis.devices.precisions import PRECISIONS
 from measure.timing.protocols import CPU_PROTOCOL, CUDA_PROTOCOL
 from reports.shared.numbers import digits, si, si_time
 from runners.__main__ import installed
-from workloads.catalogue import ENTRIES, SUITES
+from workloads.catalogue.catalogue import ENTRIES, SUITES
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])

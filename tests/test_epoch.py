@@ -20,7 +20,7 @@ from runners import batches as sources
 from runners import cell as inside
 from runners import collect, passes
 from runners.plan import METHODS
-from workloads import cifar
+from workloads.vision import cifar
 
 ALL = 5 * IMAGES
 IMAGE_S = 0.02

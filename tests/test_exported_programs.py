@@ -19,8 +19,8 @@ from torch import nn
 from torch.export import Dim
 from torchvision.models.resnet import BasicBlock, ResNet
 
-from workloads.anything import get
-from workloads.archives import is_size
+from workloads.sources.any_model import get
+from workloads.sources.torch_archives import is_size
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:.*isinstance.treespec, LeafSpec:FutureWarning",  # torch 2.11's own export, of its own types

@@ -13,8 +13,8 @@ import torch
 from fast_nets import agree
 
 from measure.fast_count.fast_count import fast_count
-from workloads import vision
-from workloads.catalogue import ENTRIES
+from workloads.catalogue.catalogue import ENTRIES
+from workloads.vision import models as vision
 
 TASKS = ("classification", "segmentation", "video")
 NAMES = [name for name, entry in ENTRIES.items() if entry.task in TASKS]

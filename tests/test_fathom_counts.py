@@ -10,10 +10,10 @@ from analysis.operators.registry import not_understood, total
 from measure.fake.mode import to_fake
 from measure.fast_count.fast_count import fast_count
 from measure.operations.tracer import StepParts, trace
-from workloads.catalogue import ENTRIES, SUITES, entry, factory
-from workloads.fathom import table
-from workloads.fathom.workloads import FAMILIES, get
-from workloads.training import TrainingStep, optimizer_of
+from workloads.catalogue import fathom_sizes as table
+from workloads.catalogue.catalogue import ENTRIES, SUITES, entry, factory
+from workloads.fathom.registry.registry import FAMILIES, get
+from workloads.training.step import TrainingStep, optimizer_of
 
 CPU, META = torch.device("cpu"), torch.device("meta")
 NAMES = list(FAMILIES)
@@ -68,7 +68,7 @@ def parts(workload, batch_size=3):
 
 
 def test_the_names_are_the_papers_eight_and_what_lies_beside_them():
-    own = [name for name in ENTRIES if factory(name) == "workloads.fathom.workloads:get"]
+    own = [name for name in ENTRIES if factory(name) == "workloads.fathom.registry.registry:get"]
     assert own == list(table.ENTRIES)
     assert {table.large(name) for name in own} == set(FAMILIES)
     assert {table.base(name) for name in own} == {*table.FATHOM, *table.MODERN}
@@ -170,7 +170,7 @@ def test_training_against_inference():
 def test_the_papers_networks_are_torchvisions():
     """ResNet-34 and VGG-19, layer by layer written elsewhere, and the 724 million multiply-adds that are known of the
     AlexNet of two devices."""
-    from workloads import vision
+    from workloads.vision import models as vision
 
     for name, other in (("residual@as_paper", "resnet34"), ("fathom-vgg@as_paper", "vgg19")):
         assert products(get(name), 1) == products(vision.get(other), 1), name

@@ -8,18 +8,18 @@ import pytest
 import torch
 from fathom_formulas import PARAMETERS, PRODUCTS
 
-from workloads import anything
-from workloads.catalogue import entry
-from workloads.fathom import table
-from workloads.fathom.workloads import FAMILIES
-from workloads.fit import shapes
+from workloads.catalogue import fathom_sizes as table
+from workloads.catalogue.catalogue import entry
+from workloads.fathom.registry.registry import FAMILIES
+from workloads.sources import any_model
+from workloads.training.input_errors import shapes
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "workloads.md"
 
 
 def sample(name):
     """Inputs of a batch of its own size."""
-    workload = anything.get(name)
+    workload = any_model.get(name)
     return shapes(workload.batch(workload.hyper, entry(name).batch_size, torch.device("meta"), None).inputs)
 
 
@@ -72,7 +72,7 @@ def test_the_tables_are_those_of_the_workloads():
 def test_a_row_that_is_not_by_formula(name):
     from measure.fast_count.fast_count import fast_count
 
-    workload, size = anything.get(name), entry(name).batch_size
+    workload, size = any_model.get(name), entry(name).batch_size
     with torch.device("meta"):
         model = workload.build(**workload.hyper)
         inputs = workload.batch(workload.hyper, size, torch.device("meta"), None).inputs
@@ -97,4 +97,4 @@ def test_a_row_that_is_not_by_formula(name):
 def test_its_messages_are_those_that_are_given(name, hyper, said):
     assert said in DOCUMENT.read_text(encoding="utf-8")
     with pytest.raises(ValueError, match=said):
-        anything.get(name, **hyper)
+        any_model.get(name, **hyper)

@@ -19,8 +19,8 @@ from reports.characterize.text import Seen, look, paper_name
 from reports.characterize.text_mix import to_text
 from results.records.characterization import PROFILED
 from runners import characterize_files
-from workloads.catalogue import entry
-from workloads.fathom import table
+from workloads.catalogue import fathom_sizes as table
+from workloads.catalogue.catalogue import entry
 
 ROOT = Path(__file__).parents[1]
 KEPT = ROOT / "results" / "published" / "fathom-2026-11-22"

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from workloads import anything
-from workloads.base import Batch
-from workloads.fathom.view import FathomModel
-from workloads.fit import mismatch
+from workloads.catalogue.base import Batch
+from workloads.fathom.registry.fathom_api import FathomModel
+from workloads.sources import any_model
+from workloads.training.input_errors import mismatch
 
 SMALL = {"hidden": 16, "batch_size": 4, "a size of TensorFlow's": 3}
 
@@ -64,7 +64,7 @@ def test_the_same_seed_gives_the_same_losses_and_another_other_ones():
 
 
 def test_a_batch_that_a_workload_cannot_take_is_one_line():
-    workload = anything.get("residual@small")
+    workload = any_model.get("residual@small")
     wrong = Batch((torch.ones(2, 4, 64, 64),), torch.zeros(2))
     assert mismatch(workload, wrong) == (
         "residual@small cannot take this batch: expected 2x3x64x64 float32, got 2x4x64x64 float32"
@@ -80,7 +80,7 @@ def test_a_batch_that_a_workload_cannot_take_is_one_line():
 
 OWN = """
 import torch
-from workloads.base import Batch
+from workloads.catalogue.base import Batch
 
 class Mine:
     hyper = {"width": 3}
@@ -118,7 +118,7 @@ def own(tmp_path):
 
 @pytest.mark.parametrize("function", ["Mine", "entries"])
 def test_a_workload_of_ones_own_parts(own, function):
-    workload = anything.get(f"{own}:{function}")
+    workload = any_model.get(f"{own}:{function}")
     model = workload.build(**workload.hyper)
     batch = workload.batch(workload.hyper, 4, torch.device("cpu"), None)
     assert workload.loss(model(*batch.inputs), batch.target).requires_grad
@@ -140,5 +140,5 @@ def test_a_workload_of_ones_own_parts(own, function):
 )
 def test_parts_that_are_missing_are_named(own, function, said):
     with pytest.raises(ValueError, match=said) as fault:
-        anything.get(f"{own}:{function}")
+        any_model.get(f"{own}:{function}")
     assert "\n" not in str(fault.value)

@@ -10,11 +10,13 @@ from fathom_formulas import TINY
 from torch import nn
 from torch.nn import functional
 
-from workloads.catalogue import ENTRIES
-from workloads.fathom import autoenc, catch, deepq, images, memnet, seq2seq, speech, stories, table, vgg
-from workloads.fathom.optimizers import clipped_together, clipped_with_noise
-from workloads.fathom.workloads import FAMILIES, get
-from workloads.training import InferenceStep, TrainingStep, optimizer_of
+from workloads.catalogue import fathom_sizes as table
+from workloads.catalogue.catalogue import ENTRIES
+from workloads.fathom.data import babi_stories, catch_game, images
+from workloads.fathom.models import autoenc, deepq, memnet, seq2seq, speech, vgg
+from workloads.fathom.models.optimizers import clipped_together, clipped_with_noise
+from workloads.fathom.registry.registry import FAMILIES, get
+from workloads.training.step import InferenceStep, TrainingStep, optimizer_of
 
 CPU = torch.device("cpu")
 
@@ -93,7 +95,7 @@ def test_inference_is_the_same_model_in_evaluation_mode_without_gradients(name):
 
 
 def test_an_optimizer_of_its_own_is_asked_for_by_name():
-    from workloads import vision
+    from workloads.vision import models as vision
 
     assert isinstance(optimizer_of("own", get("deepq"), [nn.Parameter(torch.ones(1))]), torch.optim.RMSprop)
     assert isinstance(optimizer_of("sgd", get("deepq"), [nn.Parameter(torch.ones(1))]), torch.optim.SGD)
@@ -221,29 +223,29 @@ def test_padding_is_not_in_the_loss():
 
 
 def test_stories_follow_the_grammar_and_the_answer_is_where_the_person_is():
-    told, questions, answers = stories.draw(10, 6, 200, CPU, seeded())
+    told, questions, answers = babi_stories.draw(10, 6, 200, CPU, seeded())
     lengths, verbs = set(), set()
     for story, question, answer in zip(told, questions, answers, strict=True):
         at: dict[str, str] = {}
-        sentences = [text for text in map(stories.words, story) if text]
+        sentences = [text for text in map(babi_stories.words, story) if text]
         lengths.add(len(sentences))
         for text in sentences:
             person, *walk, place = text.split()
             verbs.add(" ".join(walk))
-            assert person in stories.PEOPLE
-            assert place in stories.PLACES
+            assert person in babi_stories.PEOPLE
+            assert place in babi_stories.PLACES
             assert at.get(person) != place, "nobody walks to where they are"
             at[person] = place
-        asked = stories.words(question).removeprefix("where is ")
-        assert stories.WORDS[int(answer)] == at[asked]
+        asked = babi_stories.words(question).removeprefix("where is ")
+        assert babi_stories.WORDS[int(answer)] == at[asked]
     assert lengths == {2, 4, 6, 8, 10}
-    assert verbs == set(stories.WALKS)
-    assert len(stories.WORDS) == 20
+    assert verbs == set(babi_stories.WALKS)
+    assert len(babi_stories.WORDS) == 20
 
 
 def test_a_memory_network_by_loops():
     model = memnet.MemNet(embedding=3, vocab=20, sentence=6, memory=4, hops=2)
-    story, question, _ = stories.draw(4, 6, 1, CPU, seeded())
+    story, question, _ = babi_stories.draw(4, 6, 1, CPU, seeded())
 
     def bag(words, table):
         vectors = []
@@ -276,7 +278,7 @@ def test_a_memory_network_learns_to_answer_stories_that_it_has_not_read():
         optimizer.step()
     batch = workload.batch(workload.hyper, 1000, CPU, seeded(1))
     assert float((model(*batch.inputs).argmax(1) == batch.target).float().mean()) > 0.6
-    assert not model.story.weight[stories.PAD].any(), "padding stays zero"
+    assert not model.story.weight[babi_stories.PAD].any(), "padding stays zero"
 
 
 # --- speech ---
@@ -405,7 +407,7 @@ def played_by_hand(row, column, paddle, action):
 
 
 def test_games_of_catch_by_hand():
-    game = catch.begun(300, CPU, seeded(), anywhere=True)
+    game = catch_game.begun(300, CPU, seeded(), anywhere=True)
     actions = torch.randint(4, (300,), generator=seeded(1))
     after, rewards, ended = game.played(actions)
     for at in range(300):
@@ -418,7 +420,7 @@ def test_games_of_catch_by_hand():
 
 
 def test_a_frame_shows_ball_and_paddle_and_the_ones_before_where_they_were():
-    game = catch.Game(torch.tensor([2]), torch.tensor([5]), torch.tensor([[0, 1, 2, 3]]))
+    game = catch_game.Game(torch.tensor([2]), torch.tensor([5]), torch.tensor([[0, 1, 2, 3]]))
     frames = game.frames(24)[0]
     assert frames.shape == (4, 24, 24)
     for past in range(4):
@@ -469,7 +471,7 @@ def test_deepq_learns_to_catch():
         optimizer.step()
         if step % 50 == 0:
             model.refresh()
-    game, nothing = catch.begun(200, CPU, seeded(1)), torch.zeros(200)
+    game, nothing = catch_game.begun(200, CPU, seeded(1)), torch.zeros(200)
     model.eval()
     for _ in range(11):
         with torch.no_grad():

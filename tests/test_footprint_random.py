@@ -17,7 +17,7 @@ from analysis.footprint.step.largest_batch import largest_batch
 from analysis.footprint.step.live_bytes import Footprint, footprint
 from measure.fake.mode import fake_mode, to_fake
 from measure.operations.tracer import Trace, trace_step
-from workloads.training import OPTIMIZERS
+from workloads.training.step import OPTIMIZERS
 
 WIDTH = 24
 SEEDS = range(10)

@@ -15,7 +15,7 @@ from measure.profile.rows import in_groups, operation_rows
 from reports.profile.explanation import DEPTHWISE, explained, movers
 from results.records.step_profile import StepProfile
 from runners.counted import _parts
-from workloads.anything import get
+from workloads.sources.any_model import get
 
 
 @cache

@@ -10,10 +10,10 @@ from small_configs import CONFIGS, TEXT
 
 from measure.counters.adapters import own
 from results.errors import Unavailable
-from workloads import hf_models
-from workloads.anything import get
-from workloads.inputs import takes
-from workloads.training import OPTIMIZERS, TrainingStep
+from workloads.sources import transformers as hf_models
+from workloads.sources.any_model import get
+from workloads.training.inputs import takes
+from workloads.training.step import OPTIMIZERS, TrainingStep
 
 CPU = torch.device("cpu")
 

@@ -21,8 +21,8 @@ from measure.counters.harness.registry import COUNTERS, check_counter, install_l
 from measure.device.processes import last_words
 from results.errors import Unavailable
 from results.records import FlopCount
-from workloads import synthetic
-from workloads.catalogue import factory, hyper_of
+from workloads.catalogue.catalogue import factory, hyper_of
+from workloads.synthetic import synthetic
 
 FAKES = {
     name: (f"fake_counters:{name}", "nothing")
@@ -139,14 +139,20 @@ class TestOutcomes:
 
     def test_sizes_a_workload_does_not_have_are_a_row(self):
         rows = count_isolated(
-            "shapes", "synthetic_matmul", {"depht": 2}, (1,), 60, factory="workloads.synthetic:get", registry=FAKES
+            "shapes",
+            "synthetic_matmul",
+            {"depht": 2},
+            (1,),
+            60,
+            factory="workloads.synthetic.synthetic:get",
+            registry=FAKES,
         )
         assert rows[0].status == "invalid"
         assert "no depht" in rows[0].reason
 
     def test_an_unknown_counter_is_the_callers_mistake(self):
         with pytest.raises(ValueError, match="unknown counter 'fvcorr'; nearest: fvcore"):
-            count_isolated("fvcorr", "resnet18", {}, (1,), 60, factory="workloads.vision:get")
+            count_isolated("fvcorr", "resnet18", {}, (1,), 60, factory="workloads.vision.models:get")
         with pytest.raises(ValueError, match=r"there are flopledger, flop_counter_mode, .*, torchinfo"):
             check_counter("xyz")
 
@@ -270,7 +276,7 @@ def test_a_counter_that_answered_and_does_not_end_is_ended(monkeypatch):
 
 def test_the_parent_imports_no_torch():
     code = (
-        "import sys, measure.counters.harness.isolation, measure.counters.harness.registry, workloads.catalogue, workloads.cifar_files\n"  # noqa: E501
+        "import sys, measure.counters.harness.isolation, measure.counters.harness.registry, workloads.catalogue.catalogue, workloads.vision.cifar_files\n"  # noqa: E501
         "sys.exit([name for name in ('torch', 'torchvision', 'fvcore', 'ptflops') if name in sys.modules] or 0)"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parent.parent, capture_output=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from workloads.inputs import draw
-from workloads.shapes import Shape, parse_shapes
+from workloads.catalogue.input_shapes import Shape, parse_shapes
+from workloads.training.inputs import draw
 
 CPU = torch.device("cpu")
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from results.errors import Unavailable
-from workloads import specs
-from workloads.specs import INSTALL, Spec, check, parse
+from workloads.catalogue import model_names
+from workloads.catalogue.model_names import INSTALL, Spec, check, parse
 
 ROOT = Path(__file__).parents[1]
 
@@ -113,7 +113,7 @@ def test_configs_are_read(tmp_path):
 
 @pytest.mark.parametrize(("text", "package"), [("timm:resnet18", "timm"), ("hf:bert", "transformers")])
 def test_a_missing_package_is_a_line_to_type(monkeypatch, text, package):
-    monkeypatch.setattr(specs.importlib.util, "find_spec", lambda _name: None)
+    monkeypatch.setattr(model_names.importlib.util, "find_spec", lambda _name: None)
     with pytest.raises(Unavailable) as fault:
         check(text)
     assert str(fault.value) == f"{package} is not installed: python -m pip install '{INSTALL[package]}'"
@@ -128,7 +128,7 @@ def test_what_to_install_is_what_the_requirements_say():
 def test_it_checks_without_torch(tmp_path):
     (tmp_path / "net.py").write_text("def build(): ...\n")
     code = (
-        "import sys; from workloads.specs import check; from workloads.shapes import parse_shapes; "
+        "import sys; from workloads.catalogue.model_names import check; from workloads.catalogue.input_shapes import parse_shapes; "  # noqa: E501
         "[check(text) for text in sys.argv[1:]]; parse_shapes('3x2'); "
         "sys.exit(any(name in sys.modules for name in ('torch', 'timm', 'transformers')))"
     )

@@ -19,8 +19,8 @@ import onnx_files as files  # noqa: E402  it needs onnx
 from onnx import TensorProto, helper  # noqa: E402
 
 from results.errors import Unavailable  # noqa: E402
-from workloads import specs  # noqa: E402
-from workloads.anything import get  # noqa: E402
+from workloads.catalogue import model_names  # noqa: E402
+from workloads.sources.any_model import get  # noqa: E402
 
 NETS = {
     "convolutions": (files.Convolutions, files.convolutions),
@@ -290,7 +290,7 @@ def test_damaged_files_are_one_line(tmp_path, damage):
 
 def test_without_the_package_it_says_what_to_install(tmp_path, monkeypatch):
     path = one(tmp_path / "one.onnx", helper.make_node("Relu", ["m"], ["y"]))
-    monkeypatch.setattr(specs.importlib.util, "find_spec", lambda _name: None)
+    monkeypatch.setattr(model_names.importlib.util, "find_spec", lambda _name: None)
     with pytest.raises(Unavailable) as fault:
         get(path)
     assert str(fault.value) == "onnx is not installed: python -m pip install 'onnx>=1.17,<2'"

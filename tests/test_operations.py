@@ -29,8 +29,8 @@ from analysis.operators.registry import total
 from measure.fake.mode import fake_mode, to_fake
 from measure.operations.tracer import StepParts, Trace, trace_step
 from results.records import Storage
-from workloads.base import Batch
-from workloads.training import OPTIMIZERS, TrainingStep
+from workloads.catalogue.base import Batch
+from workloads.training.step import OPTIMIZERS, TrainingStep
 
 FORWARD = [
     # name, phase, module

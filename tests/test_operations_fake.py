@@ -29,7 +29,7 @@ from measure.fake.mode import fake_mode, to_fake
 from measure.operations.tracer import StepParts, Trace, clear_cache, trace, trace_step
 from results.errors import Unavailable
 from results.records import Operation
-from workloads.base import Batch
+from workloads.catalogue.base import Batch
 
 NETS: dict[str, Build] = {
     "small": parts(Small),

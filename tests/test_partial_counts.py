@@ -174,7 +174,7 @@ def test_the_fast_count_uses_inputs_as_they_are():
 
 
 def _model(nets, name):
-    from workloads.anything import get
+    from workloads.sources.any_model import get
 
     workload = get(f"{nets}:{name}")
     return workload.build(**workload.hyper)

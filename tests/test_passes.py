@@ -26,8 +26,8 @@ from results.errors import Unavailable
 from results.records import WORKS, Cell, ProfiledOperation
 from runners import passes
 from runners.plan import METHODS
-from workloads.base import Batch
-from workloads.training import TrainingStep
+from workloads.catalogue.base import Batch
+from workloads.training.step import TrainingStep
 
 HOST_S, SAMPLE_S = 0.0001, 0.010
 COLLECT = gc.collect

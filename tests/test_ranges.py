@@ -195,8 +195,8 @@ def training_step(device: str):
     """One convolution and a linear layer, trained with marks as every workload gives them."""
     import torch
 
-    from workloads.base import Batch
-    from workloads.training import OPTIMIZERS, TrainingStep
+    from workloads.catalogue.base import Batch
+    from workloads.training.step import OPTIMIZERS, TrainingStep
 
     model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.Flatten(), torch.nn.Linear(8 * 6 * 6, 4)).to(device)
     batch = Batch((torch.randn(2, 3, 8, 8, device=device),), torch.tensor([0, 1], device=device))

@@ -9,10 +9,10 @@ from torchvision.models import get_model
 from analysis.operators.registry import total
 from measure.fake.mode import to_fake
 from measure.operations.tracer import StepParts, trace
-from workloads import vision
-from workloads.catalogue import ENTRIES
-from workloads.residual import BLOCKS, ResNetOfWidth
-from workloads.training import OPTIMIZERS, TrainingStep
+from workloads.catalogue.catalogue import ENTRIES
+from workloads.training.step import OPTIMIZERS, TrainingStep
+from workloads.vision import models as vision
+from workloads.vision.wide_resnet import BLOCKS, ResNetOfWidth
 
 
 def count(model):

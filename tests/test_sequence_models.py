@@ -8,13 +8,13 @@ import pytest
 import torch
 from torch import nn
 
-from workloads import sequences
+from workloads.catamount import sequences
 from workloads.catamount.cells import LSTM, Cell
 from workloads.catamount.nmt import Attention
 from workloads.catamount.recurrent_lm import Highway
 from workloads.catamount.speech import Encoder, HybridAttention
 from workloads.catamount.word2vec import Word2Vec, loss
-from workloads.transformer import attend
+from workloads.text.transformer import attend
 
 SIZES = {
     "wordlm": {"hidden": 8, "vocab": 12, "seq": 6, "layers": 2},

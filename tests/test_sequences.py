@@ -12,10 +12,10 @@ from analysis.operators.registry import not_understood, total
 from measure.fake.mode import to_fake
 from measure.fast_count.fast_count import fast_count
 from measure.operations.tracer import StepParts, trace
-from workloads import sequences
-from workloads.anything import get as anything
-from workloads.catalogue import ENTRIES, factory
-from workloads.training import OPTIMIZERS, TrainingStep
+from workloads.catalogue.catalogue import ENTRIES, factory
+from workloads.catamount import sequences
+from workloads.sources.any_model import get as anything
+from workloads.training.step import OPTIMIZERS, TrainingStep
 
 CPU = torch.device("cpu")
 NAMES = list(TINY)
@@ -65,7 +65,7 @@ def phase_flop(recorded, phase):
 
 
 def test_every_name_of_the_catalogue_is_made_here():
-    known = [name for name in ENTRIES if factory(name) == "workloads.sequences:get"]
+    known = [name for name in ENTRIES if factory(name) == "workloads.catamount.sequences:get"]
     assert known == list(sequences.FAMILIES) == NAMES == list(PARAMETERS) == list(PRODUCTS)
 
 

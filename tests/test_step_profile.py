@@ -21,8 +21,8 @@ from measure.profile.model_guard import ModelFailed
 from measure.profile.step_profile import Told, profile_ready, profile_step
 from measure.timing.clocks import CpuClock
 from results.records.step_profile import StepModule, StepOperation, StepProfile
-from workloads.base import Batch
-from workloads.training import TrainingStep
+from workloads.catalogue.base import Batch
+from workloads.training.step import TrainingStep
 
 
 def check_laws(profile: StepProfile) -> None:

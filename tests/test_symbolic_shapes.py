@@ -13,8 +13,8 @@ from measure.fake.mode import fake_mode, to_fake
 from measure.operations.tracer import trace_step
 from runners.counted import get
 from runners.formula_points import Subject, names_of, sampler
-from workloads.base import Batch
-from workloads.training import OPTIMIZERS, TrainingStep
+from workloads.catalogue.base import Batch
+from workloads.training.step import OPTIMIZERS, TrainingStep
 
 
 def by_shape_env(model, hints, shape):

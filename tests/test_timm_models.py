@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from measure.counters.adapters import own
-from workloads.anything import get
-from workloads.training import OPTIMIZERS, TrainingStep
+from workloads.sources.any_model import get
+from workloads.training.step import OPTIMIZERS, TrainingStep
 
 CPU = torch.device("cpu")
 

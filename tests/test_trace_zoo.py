@@ -17,9 +17,9 @@ import torch
 from analysis.operators.registry import not_understood, total
 from measure.fake.mode import FakeMode, to_fake
 from measure.operations.tracer import StepParts, Trace, trace
-from workloads import vision
-from workloads.catalogue import ENTRIES
-from workloads.training import OPTIMIZERS, TrainingStep
+from workloads.catalogue.catalogue import ENTRIES
+from workloads.training.step import OPTIMIZERS, TrainingStep
+from workloads.vision import models as vision
 
 FAST = ("alexnet", "googlenet", "mobilenet_v2", "regnet_y_400mf", "resnet18", "swin_t", "vit_b_32", "r3d_18")
 

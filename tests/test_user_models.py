@@ -9,15 +9,15 @@ import torch
 
 from measure.counters.adapters import own
 from results.errors import Unavailable
-from workloads.anything import get
-from workloads.training import OPTIMIZERS, TrainingStep
+from workloads.sources.any_model import get
+from workloads.training.step import OPTIMIZERS, TrainingStep
 
 CPU = torch.device("cpu")
 
 NET = """
     import torch
     from torch import nn
-    from workloads.base import Batch, Workload
+    from workloads.catalogue.base import Batch, Workload
 
     class Net(nn.Module):
         def __init__(self, width=8, depth=2):
@@ -197,7 +197,10 @@ def test_a_file_finds_its_neighbours_and_a_module_is_imported(tmp_path, monkeypa
     monkeypatch.syspath_prepend(tmp_path)
     assert get("whole:build", input="4").build().out_features == 2
     assert (
-        get("workloads.synthetic:build_matmul", input="6", width=6, depth=1).build(width=6, depth=1)[0].in_features == 6
+        get("workloads.synthetic.synthetic:build_matmul", input="6", width=6, depth=1)
+        .build(width=6, depth=1)[0]
+        .in_features
+        == 6
     )
 
 

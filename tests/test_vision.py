@@ -12,10 +12,10 @@ from collections import namedtuple
 import pytest
 import torch
 
-from workloads import vision
-from workloads import vision_data as data
-from workloads.catalogue import ENTRIES, reason_not_trainable
-from workloads.training import OPTIMIZERS, TrainingStep
+from workloads.catalogue.catalogue import ENTRIES, reason_not_trainable
+from workloads.training.step import OPTIMIZERS, TrainingStep
+from workloads.vision import data
+from workloads.vision import models as vision
 
 FAST = {
     "alexnet",

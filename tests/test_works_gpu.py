@@ -33,9 +33,9 @@ from runners import cell as inside
 from runners.collect import _joined
 from runners.passes import together
 from runners.plan import METHODS
-from workloads import cifar
-from workloads.base import Batch
-from workloads.training import OPTIMIZERS, TrainingStep
+from workloads.catalogue.base import Batch
+from workloads.training.step import OPTIMIZERS, TrainingStep
+from workloads.vision import cifar
 
 pytestmark = pytest.mark.gpu
 

@@ -1,0 +1,1 @@
+"""What is trained: models, batches, losses, the step. Knows no clock."""

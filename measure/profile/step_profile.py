@@ -109,7 +109,7 @@ def profile_ready(
     ignored: frozenset[str] = frozenset(),
     before: Callable[[], None] = lambda: None,
 ) -> StepProfile:
-    """Profile a step that announces its phases to `mark`, as `workloads.training.TrainingStep` does.
+    """Profile a step that announces its phases to `mark`, as `workloads.training.step.TrainingStep` does.
 
     trace: its operations; None: those of one real step, run first (with an optimizer the second of two). before:
     called before each step, untimed. ignored: modules' paths. The flags of the precision are the caller's affair, and

@@ -1,0 +1,1 @@
+"""Catamount's models of text and speech."""

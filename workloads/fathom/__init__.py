@@ -1,0 +1,1 @@
+"""Fathom's networks, their data sets, their table and interface."""

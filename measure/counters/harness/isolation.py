@@ -3,7 +3,7 @@
 Counters patch torch, print, warn, crash and hang; none of that reaches the caller. The process is forked from a server
 that has torch imported already, so that each costs its own work only, and is killed at its limit. This module imports
 no torch itself. It knows workloads only as `factory`, a "module:function" with function(name, **hyper), whose value
-has build, batch, hyper and task as `workloads/base.py` says.
+has build, batch, hyper and task as `workloads/catalogue/base.py` says.
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""Which workloads are there, by name, before anything is built?"""

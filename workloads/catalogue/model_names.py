@@ -1,0 +1,224 @@
+"""What a person types for a model, in parts: seven forms, told apart and checked without torch.
+
+    resnet18                       a name of the catalogue: torchvision's, of text and speech, or synthetic
+    timm:NAME                      a model of timm, with random weights
+    hf:CONFIG                      a model of transformers, built from config.json, its directory, or a bare model type
+    package.module:function        a function of one's own, or a class
+    path/to/file.py:function       the same, in a file
+    path/to/model.pt2              an exported program, as torch.export.save writes it
+    path/to/model.onnx             an ONNX graph
+
+It reads sources and configs and runs none of them, so that it answers in milliseconds; what it lets through may still
+fail to build. Names of timm and of transformers' types are known to those libraries alone, and are checked there.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import importlib.util
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from results.errors import Unavailable
+from workloads.catalogue.catalogue import ENTRIES, check_name
+
+INSTALL = {"timm": "timm>=1.0.31,<2", "transformers": "transformers>=5.23,<6", "onnx": "onnx>=1.17,<2"}
+"""Package → the requirement that brings it, as in requirements-models.txt (a test holds them together)."""
+
+PACKAGES = {"timm": "timm", "hf": "transformers"}
+"""Prefix → the package it needs."""
+
+GRAPHS = {".pt2": "pt2", ".onnx": "onnx"}
+"""How a file of a graph ends → its form."""
+
+FORMS = "a name of the catalogue, timm:NAME, hf:CONFIG, module:function, file.py:function, model.pt2 or model.onnx"
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A model as it was asked for.
+
+    form: catalogue, timm, hf, module, file, pt2 or onnx. target: the name, the config, the module or the path.
+    function: of a module or file.
+    """
+
+    text: str
+    form: str
+    target: str
+    function: str = ""
+
+
+def parse(text: str) -> Spec:
+    """The parts of `text`. Raises ValueError for a form that is none of the seven; nothing is looked up."""
+    head, colon, rest = text.partition(":")
+    if colon and head in PACKAGES:
+        if not rest:
+            raise ValueError(f"{text!r} names no model: expected {head}:{'NAME' if head == 'timm' else 'CONFIG'}")
+        return Spec(text, head, rest)
+    if (ending := Path(text).suffix) in GRAPHS:
+        return Spec(text, GRAPHS[ending], text)
+    if colon:
+        return _function(text)
+    if text.endswith(".py"):
+        raise ValueError(f"{text!r} names no function: expected {text}:function")
+    if "/" in text or ("." in text and text not in ENTRIES):
+        raise ValueError(f"{text!r} is no model: expected {FORMS}")
+    return Spec(text, "catalogue", text)
+
+
+def _function(text: str) -> Spec:
+    target, _, function = text.rpartition(":")
+    is_file = target.endswith(".py") or "/" in target
+    if not target or not function.isidentifier():
+        raise ValueError(f"{text!r} names no function: expected {FORMS}")
+    if not is_file and not all(part.isidentifier() for part in target.split(".")):
+        raise ValueError(f"{text!r} is no model: expected {FORMS}")
+    return Spec(text, "file" if is_file else "module", target, function)
+
+
+def check(text: str) -> Spec:
+    """The parts of `text`, if nothing speaks against it that can be seen without running anything.
+
+    Raises ValueError (the caller's mistake, one line with the nearest name) or Unavailable (a package that is missing,
+    or a model that would have to be downloaded, with what to type).
+    """
+    spec = parse(text)
+    _CHECKS[spec.form](spec)
+    return spec
+
+
+def require(package: str) -> None:
+    """Raises Unavailable, with the line to type, if an optional package is not installed."""
+    if importlib.util.find_spec(package) is None:
+        raise Unavailable(f"{package} is not installed: python -m pip install '{INSTALL[package]}'")
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """ "; nearest: NAME", or "" if nothing is near."""
+    near = difflib.get_close_matches(name, list(names), n=1, cutoff=0.5)
+    return f"; nearest: {near[0]}" if near else ""
+
+
+def read_config(spec: Spec) -> Mapping[str, Any] | None:
+    """What the config file of an hf: model says; None for a bare model type.
+
+    Raises ValueError for a file that is missing or no config, Unavailable for a name that only the hub knows.
+    """
+    path = Path(spec.target).expanduser()
+    if path.is_dir():
+        path = path / "config.json"
+        if not path.is_file():
+            raise ValueError(f"{spec.text}: expected a directory that holds config.json; there is none")
+    if not path.is_file():
+        _check_bare(spec)
+        return None
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except (UnicodeDecodeError, json.JSONDecodeError) as fault:
+        raise ValueError(f"{spec.text}: expected JSON, got {' '.join(str(fault).split())}") from fault
+    if not isinstance(config, dict) or not ("model_type" in config or config.get("architectures")):
+        raise ValueError(f"{spec.text}: expected an object with model_type or architectures; it has neither")
+    if "auto_map" in config:
+        raise Unavailable(
+            f"{spec.text}: its code is on the hub (auto_map): nothing is downloaded; give it as file.py:fn"
+        )
+    return config
+
+
+def _check_bare(spec: Spec) -> None:
+    """A bare model type is no file; anything else that is none is a mistake."""
+    if spec.target.endswith(".json"):
+        raise ValueError(f"{spec.text}: there is no file {spec.target}")
+    if "/" in spec.target:
+        raise Unavailable(f"{spec.text}: no such file, and a hub's model: give its config.json: nothing is downloaded")
+
+
+def functions_in(source: str, path: str) -> set[str] | None:
+    """Names that a source defines at its top level; None if it imports everything of another module.
+
+    Raises ValueError if it is no Python.
+    """
+    try:
+        body = ast.parse(source).body
+    except (SyntaxError, ValueError) as fault:
+        raise ValueError(f"{path} is no Python: {fault}") from fault
+    names: set[str] = set()
+    for statement in body:
+        for node in ast.walk(statement) if isinstance(statement, (ast.If, ast.Try, ast.With)) else [statement]:
+            names |= _bound(node)
+    return None if "*" in names else names
+
+
+def _bound(node: ast.AST) -> set[str]:
+    """The names that one statement binds."""
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        return {node.name}
+    if isinstance(node, (ast.Import, ast.ImportFrom)):
+        return {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
+    targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+    return {name.id for target in targets if target for name in ast.walk(target) if isinstance(name, ast.Name)}
+
+
+def _check_function(spec: Spec, source: str, path: str) -> None:
+    names = functions_in(source, path)
+    if names is not None and spec.function not in names and "__getattr__" not in names:
+        raise ValueError(f"{path} has no {spec.function!r}{nearest(spec.function, names)}")
+
+
+def _check_file(spec: Spec) -> None:
+    path = Path(spec.target).expanduser()
+    if not path.is_file():
+        beside = path.parent.glob("*.py") if path.parent.is_dir() else ()
+        raise ValueError(f"{spec.text}: there is no file {spec.target}{nearest(path.name, (p.name for p in beside))}")
+    _check_function(spec, path.read_text(encoding="utf-8", errors="replace"), spec.target)
+
+
+def _check_module(spec: Spec) -> None:
+    """Only a module of the top level is looked into: finding one inside a package would run the package."""
+    top = spec.target.partition(".")[0]
+    found = importlib.util.find_spec(top)
+    if found is None:
+        raise ValueError(f"{spec.text}: there is no module {top!r}{nearest(top, PACKAGES)}; expected {FORMS}")
+    origin = Path(found.origin) if found.origin and top == spec.target else None
+    if origin is not None and origin.suffix == ".py":
+        _check_function(spec, origin.read_text(encoding="utf-8", errors="replace"), top)
+
+
+def _check_timm(_spec: Spec) -> None:
+    require("timm")
+
+
+def _check_hf(spec: Spec) -> None:
+    require("transformers")
+    read_config(spec)
+
+
+def _check_graph(spec: Spec) -> None:
+    """The file is there and holds something; what it holds is seen when it is read."""
+    path = Path(spec.target).expanduser()
+    if not path.is_file():
+        beside = path.parent.glob(f"*{path.suffix}") if path.parent.is_dir() else ()
+        raise ValueError(f"{spec.text}: there is no file {spec.target}{nearest(path.name, (p.name for p in beside))}")
+    if not path.stat().st_size:
+        raise ValueError(f"{spec.text}: the file is empty")
+    if spec.form == "onnx":
+        require("onnx")
+
+
+def _check_catalogue(spec: Spec) -> None:
+    check_name(spec.target)
+
+
+_CHECKS = {
+    "catalogue": _check_catalogue,
+    "timm": _check_timm,
+    "hf": _check_hf,
+    "module": _check_module,
+    "file": _check_file,
+    "pt2": _check_graph,
+    "onnx": _check_graph,
+}

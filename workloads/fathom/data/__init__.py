@@ -1,0 +1,1 @@
+"""Data that Fathom's networks are fed where none is on disk."""

@@ -1,0 +1,1 @@
+"""Fathom's real data sets, read from files."""

@@ -1,0 +1,119 @@
+"""Fathom's `deepq`: Q-learning from pixels (Mnih et al. 2015, Human-level control through deep reinforcement learning).
+
+A network of three convolutions and two products tells what each action is worth; its target, a second one of the same
+kind whose weights are buffers, is not trained: it takes the weights over every 10,000 steps (`refresh`). With h hidden
+values, a actions and s pixels a side after the convolutions (7) 77,984 + (64s² + 1 + a)h + a parameters are trained.
+
+A step is given as many transitions of a game, and compares the worth of what was done with the reward and what the
+target expects from there on. As coded the worth of the action is the maximum over all of Q times 1 or 0, which is 0
+where Q is negative and no gradient comes; as in the paper it is the sum. In evaluation mode only states are looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from workloads.catalogue.base import Batch
+from workloads.fathom.data import catch_game
+from workloads.fathom.data.images import begin
+
+DISCOUNT = 0.99
+REFRESHED = 10_000
+"""Steps after which the target takes the weights over."""
+
+
+class Network(nn.Sequential):
+    """States, batch × 4 × S × S → what each action is worth, batch × actions."""
+
+    def __init__(self, image_size: int, hidden: int, actions: int) -> None:
+        side = (((image_size - 8) // 4 + 1) - 4) // 2 + 1 - 2
+        super().__init__(
+            nn.Conv2d(catch_game.FRAMES, 32, 8, stride=4), nn.ReLU(),
+            nn.Conv2d(32, 64, 4, stride=2), nn.ReLU(),
+            nn.Conv2d(64, 64, 3), nn.ReLU(), nn.Flatten(),
+            nn.Linear(64 * side**2, hidden), nn.ReLU(),
+            nn.Linear(hidden, actions),
+        )  # fmt: skip
+        self.apply(begin)
+
+
+class DeepQ(nn.Module):
+    """States, actions, rewards, states after, and 1 where the game ended → what the actions were worth, and what the
+    target says, batch each. In evaluation mode: what each action is worth, batch × actions."""
+
+    def __init__(self, image_size: int, hidden: int, actions: int) -> None:
+        super().__init__()
+        self.online = Network(image_size, hidden, actions)
+        self.target = Network(image_size, hidden, actions)
+        for module in self.target.modules():
+            for name in list(module._parameters):
+                weight = module._parameters.pop(name)
+                module.register_buffer(name, None if weight is None else weight.detach())
+        self.refresh()
+
+    @torch.no_grad()
+    def refresh(self) -> None:
+        """The target takes the weights over."""
+        for kept, weight in zip(self.target.buffers(), self.online.parameters(), strict=True):
+            kept.copy_(weight)
+
+    def forward(
+        self,
+        states: torch.Tensor,
+        actions: torch.Tensor,
+        rewards: torch.Tensor,
+        after: torch.Tensor,
+        ended: torch.Tensor,
+    ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
+        worth: torch.Tensor = self.online(states)
+        if not self.training:
+            return worth
+        best = self.target(after).amax(dim=1)
+        return self.of_action(worth, actions), rewards + DISCOUNT * (1 - ended) * best
+
+    def of_action(self, worth: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
+        """As in the paper: the worth of the actions that were chosen."""
+        return (worth * _chosen(actions, worth)).sum(dim=1)
+
+
+class DeepQAsCoded(DeepQ):
+    """The maximum where the sum is meant."""
+
+    def of_action(self, worth: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
+        return (worth * _chosen(actions, worth)).amax(dim=1)
+
+
+def _chosen(actions: torch.Tensor, worth: torch.Tensor) -> torch.Tensor:
+    """1 for the action of each, else 0: batch × actions. torch's one_hot would read the values back from the device."""
+    return (actions.unsqueeze(1) == torch.arange(worth.shape[1], device=worth.device)).to(worth.dtype)
+
+
+def loss(output: tuple[torch.Tensor, torch.Tensor], _target: None) -> torch.Tensor:
+    """Huber's of the difference, added up over the batch."""
+    worth, target = output
+    return functional.huber_loss(worth, target, reduction="sum")
+
+
+def batch(hyper: Mapping[str, int], size: int, device: torch.device, generator: torch.Generator | None) -> Batch:
+    """Inputs: transitions of as many games of catch, each somewhere in its course, after a random action."""
+    game = catch_game.begun(size, device, generator, anywhere=True)
+    before = torch.randint(hyper["actions"], (size,), device=device, generator=generator)
+    game = catch_game.Game(game.row, game.column, game.played(before)[0].paddles)
+    actions = torch.randint(hyper["actions"], (size,), device=device, generator=generator)
+    after, rewards, ended = game.played(actions)
+    side = hyper["image_size"]
+    return Batch((game.frames(side), actions, rewards, after.frames(side), ended), None)
+
+
+def states_of(_hyper: Mapping[str, int], size: int) -> int:
+    """How many states a batch holds."""
+    return size
+
+
+def optimizer(parameters: Iterable[torch.nn.Parameter]) -> torch.optim.Optimizer:
+    """RMSProp of rate 0.00025, decay 0.95, epsilon 0.01."""
+    return torch.optim.RMSprop(parameters, lr=2.5e-4, alpha=0.95, eps=0.01)

@@ -1,0 +1,214 @@
+"""Fathom's `seq2seq`: translation by LSTMs of three layers, one that reads and one that attends to what was read.
+
+With hidden h, L layers of each and vocabulary v it has 3vh + v + 16Lh² + 8Lh + (2L + 5)h² + 4h parameters. Attention is
+Bahdanau's: keys are a convolution of the reader's outputs, made once; the query is a product with the states of all of
+the writer's layers; scores are sums of elementwise products. Both loops are unrolled, as in TensorFlow; fused, the
+reader is one operation (`nn.LSTM`). The writer cannot be: what it attends to is a part of its next input.
+
+In training the loss is a sampled softmax, whose negatives are drawn for each step of the writer. In evaluation mode the
+writer is fed its own likeliest words, which needs the logits of the whole vocabulary at each step: at the sizes of the
+code inference costs more than training. Sentences stand in a bucket: padded to its length, the source then reversed.
+As coded one pair of sentences is read and fills the whole batch; as the paper has it each sample is a pair of its own.
+Words of a made-up language follow Zipf's law and are translated one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from workloads.catalogue.base import Batch
+from workloads.catamount.cells import LSTM, Cell, State
+from workloads.fathom.models.optimizers import clipped_together
+from workloads.text.tokens import draw, log_expected, log_uniform
+
+PAD, GO, END, WORDS = 0, 1, 2, 4
+"""Padding, what the writer begins with, the end of a sentence, and the first number of a word; 3 is the unknown one."""
+
+SHIFT = 7
+"""By so many numbers a word and its translation differ."""
+
+Logits = tuple[torch.Tensor, torch.Tensor]
+"""batch × target × answers, and which of them is right, batch × target."""
+
+
+class Stack(nn.Module):
+    """Layers of LSTM cells, one step: batch × hidden → that of the last layer, and the states of all."""
+
+    def __init__(self, hidden: int, layers: int) -> None:
+        super().__init__()
+        self.cells = nn.ModuleList(Cell(hidden, hidden) for _ in range(layers))
+
+    def forward(self, inputs: torch.Tensor, states: list[State]) -> tuple[torch.Tensor, list[State]]:
+        after = []
+        for cell, state in zip(self.cells, states, strict=True):
+            after.append(cell(inputs, state))
+            inputs = after[-1][0]
+        return inputs, after
+
+    def zeros(self, like: torch.Tensor) -> list[State]:
+        """The states before the first step."""
+        return [cell.zeros(like) for cell in self.cells]
+
+
+class Attention(nn.Module):
+    """Bahdanau's: weights over the source are softmax of v·tanh(key + query)."""
+
+    def __init__(self, hidden: int, layers: int) -> None:
+        super().__init__()
+        self.keys = nn.Conv1d(hidden, hidden, 1, bias=False)
+        self.query = nn.Linear(2 * layers * hidden, hidden)
+        self.scores = nn.Parameter(torch.empty(hidden))
+        nn.init.normal_(self.scores, std=hidden**-0.5)
+
+    def forward(self, states: list[State], keys: torch.Tensor, memory: torch.Tensor) -> torch.Tensor:
+        """keys, memory: batch × source × hidden. Gives batch × hidden."""
+        query = self.query(torch.cat([part for state in states for part in state], dim=1))
+        weights = (self.scores * (keys + query.unsqueeze(1)).tanh()).sum(dim=2).softmax(dim=1)
+        return (weights.unsqueeze(2) * memory).sum(dim=1)
+
+
+class Seq2Seq(nn.Module):
+    """Source words, words fed to the writer, labels (batch × source or target), negatives (target × n) → Logits.
+
+    In training of the label and of the negatives; else of the whole vocabulary, after words that it found itself.
+    """
+
+    def __init__(self, hidden: int, layers: int, vocab: int, **_sizes: int) -> None:
+        super().__init__()
+        self.vocab = vocab
+        self.source, self.target = nn.Embedding(vocab, hidden), nn.Embedding(vocab, hidden)
+        self.reader = Stack(hidden, layers)
+        self.writer = Stack(hidden, layers)
+        self.attention = Attention(hidden, layers)
+        self.entered = nn.Linear(2 * hidden, hidden)
+        self.written = nn.Linear(2 * hidden, hidden)
+        self.projection = nn.Linear(hidden, vocab)
+
+    def forward(self, source: torch.Tensor, fed: torch.Tensor, labels: torch.Tensor, negatives: torch.Tensor) -> Logits:
+        memory, states = self._read(self.source(source))
+        keys = self.attention.keys(memory.transpose(1, 2)).transpose(1, 2)
+        if self.training:
+            sampled = self._sampled(self._fed(self.target(fed), states, keys, memory), labels, negatives)
+            return sampled, torch.zeros_like(labels)
+        return self._greedy(fed, states, keys, memory), labels
+
+    def _read(self, words: torch.Tensor) -> tuple[torch.Tensor, list[State]]:
+        """The outputs of the reader's last layer, batch × source × hidden, and the states of all its layers."""
+        states, read = self.reader.zeros(words), []
+        for word in words.unbind(1):
+            output, states = self.reader(word, states)
+            read.append(output)
+        return torch.stack(read, dim=1), states
+
+    def _step(
+        self, word: torch.Tensor, context: torch.Tensor, states: list[State], keys: torch.Tensor, memory: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, list[State]]:
+        """Output, context and states after one more word."""
+        output, states = self.writer(self.entered(torch.cat([word, context], dim=1)), states)
+        context = self.attention(states, keys, memory)
+        return self.written(torch.cat([output, context], dim=1)), context, states
+
+    def _fed(self, words: torch.Tensor, states: list[State], keys: torch.Tensor, memory: torch.Tensor) -> torch.Tensor:
+        """What the writer puts out for given words: batch × target × hidden."""
+        context, outputs = torch.zeros_like(memory[:, 0]), []
+        for word in words.unbind(1):
+            output, context, states = self._step(word, context, states, keys, memory)
+            outputs.append(output)
+        return torch.stack(outputs, dim=1)
+
+    def _greedy(self, fed: torch.Tensor, states: list[State], keys: torch.Tensor, memory: torch.Tensor) -> torch.Tensor:
+        """Logits of a writer that is fed the first word, and then what it finds likeliest itself."""
+        context, every, word = torch.zeros_like(memory[:, 0]), [], fed[:, 0]
+        for _ in range(fed.shape[1]):
+            output, context, states = self._step(self.target(word), context, states, keys, memory)
+            every.append(self.projection(output))
+            word = every[-1].argmax(dim=1)
+        return torch.stack(every, dim=1)
+
+    def _sampled(self, outputs: torch.Tensor, labels: torch.Tensor, negatives: torch.Tensor) -> torch.Tensor:
+        """Logits less the logarithm of how often each word is drawn; a negative that is the label itself is left out.
+
+        The rows of the projection are looked up once a sequence: once a step would fill a dense gradient each time.
+        """
+        weight, bias, count = self.projection.weight, self.projection.bias.unsqueeze(1), negatives.shape[1]
+        true = (outputs * functional.embedding(labels, weight)).sum(dim=2, keepdim=True)
+        true = true + functional.embedding(labels, bias) - log_expected(labels, self.vocab, count).unsqueeze(2)
+        drawn = torch.bmm(outputs.transpose(0, 1), functional.embedding(negatives, weight).transpose(1, 2))
+        drawn = drawn.transpose(0, 1) + functional.embedding(negatives, bias).squeeze(2)
+        drawn = drawn - log_expected(negatives, self.vocab, count)
+        return torch.cat([true, drawn.masked_fill(labels.unsqueeze(2) == negatives, -1e4)], dim=2)
+
+
+class FusedSeq2Seq(Seq2Seq):
+    """The same network, whose reader is one operation; its parameters are as many."""
+
+    def __init__(self, hidden: int, layers: int, vocab: int, **sizes: int) -> None:
+        super().__init__(hidden, layers, vocab, **sizes)
+        self.reader = LSTM(hidden, hidden, layers, batch_first=True)  # type: ignore[assignment]
+        for layer in range(layers):  # PyTorch's gates: entered, kept, new, shown
+            nn.init.constant_(getattr(self.reader, f"bias_ih_l{layer}")[hidden : 2 * hidden], 1.0)
+
+    def _read(self, words: torch.Tensor) -> tuple[torch.Tensor, list[State]]:
+        memory, (outputs, kept) = self.reader(words)
+        return memory, list(zip(outputs.unbind(0), kept.unbind(0), strict=True))
+
+
+def loss(output: Logits, labels: torch.Tensor) -> torch.Tensor:
+    """Mean cross entropy over the words that are no padding. labels: batch × target."""
+    logits, answers = output
+    kept = (labels != PAD).flatten().to(logits.dtype)
+    missed = functional.cross_entropy(logits.flatten(0, 1), answers.flatten(), reduction="none")
+    return (missed * kept).sum() / kept.sum()
+
+
+def pairs(hyper: Mapping[str, int], size: int, device: torch.device, generator: torch.Generator | None) -> Batch:
+    """As the paper has it: each sample a pair of its own."""
+    return _bucket(hyper, _sentences(hyper, size, device, generator), device, generator)
+
+
+def one_pair(hyper: Mapping[str, int], size: int, device: torch.device, generator: torch.Generator | None) -> Batch:
+    """As coded: one pair of sentences, for the whole batch."""
+    sentence = _sentences(hyper, 1, device, generator)
+    return _bucket(hyper, sentence.expand(size, -1).contiguous(), device, generator)
+
+
+def _sentences(
+    hyper: Mapping[str, int], size: int, device: torch.device, generator: torch.Generator | None
+) -> torch.Tensor:
+    """size × length words, each sentence padded; at most as long as its translation has room for, at least half."""
+    length = min(hyper["source_words"], hyper["target_words"] - 1)
+    words = WORDS + log_uniform((size, length), hyper["vocab"] - WORDS, device, generator)
+    ends = (length + 1) // 2 + draw((size, 1), length // 2 + 1, device, generator)
+    return torch.where(torch.arange(length, device=device) < ends, words, PAD)
+
+
+def _bucket(
+    hyper: Mapping[str, int], sentences: torch.Tensor, device: torch.device, generator: torch.Generator | None
+) -> Batch:
+    """Inputs: source words (padded, then reversed), GO and the translation, the translation and END, negatives."""
+    size, length = sentences.shape
+    translated = WORDS + (sentences - WORDS + SHIFT) % (hyper["vocab"] - WORDS)
+    translated = torch.where(sentences == PAD, PAD, translated)
+    source = functional.pad(sentences, (0, hyper["source_words"] - length)).flip(1)
+    room = hyper["target_words"] - length
+    first = torch.full((size, 1), GO, device=device)
+    fed = torch.cat([first, functional.pad(translated, (0, room - 1))], dim=1)
+    labels = functional.pad(translated, (0, room))
+    after = (labels == PAD).long().cumsum(dim=1) == 1
+    labels = torch.where(after, END, labels)
+    negatives = log_uniform((hyper["target_words"], hyper["negatives"]), hyper["vocab"], device, generator)
+    return Batch((source, fed, labels, negatives), labels)
+
+
+def words_of(hyper: Mapping[str, int], size: int) -> int:
+    """How many words of the target, padding included, a batch holds."""
+    return size * hyper["target_words"]
+
+
+def optimizer(parameters: Iterable[torch.nn.Parameter]) -> torch.optim.Optimizer:
+    """SGD of rate 0.5, the norm of all gradients together at most 5."""
+    return clipped_together(torch.optim.SGD(parameters, lr=0.5), 5.0)

@@ -1,0 +1,1 @@
+"""Fathom's workloads by name, and its interface."""

@@ -1,0 +1,142 @@
+"""Fathom's own interface over a workload: `setup`, `run(runstep)`, `teardown`. A thin view, for code written for it.
+
+A runstep is called once a step with (session, fetches, feed_dict), and has to call `session.run(fetches, feed_dict)`:
+whoever measures passes one that does more around it. What Fathom did with a graph is done at once: fetches are names.
+The batch is made before the runstep is called, and is not timed by it, as in Fathom. Nothing here measures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from workloads.catalogue.base import Batch
+from workloads.catalogue.catalogue import ENTRIES
+from workloads.sources.any_model import get
+from workloads.training.input_errors import mismatch
+from workloads.training.step import InferenceStep, TrainingStep, optimizer_of
+
+Runstep = Callable[["Session", Sequence[str], Mapping[str, Any]], Any]
+
+THREADS = "intra_op_parallelism_threads"
+"""The one option of `setup` that means something here; others, known to TensorFlow or not, are left alone."""
+
+DEFAULT_BATCH = 8
+
+
+def default_runstep(session: Session, fetches: Sequence[str], feed_dict: Mapping[str, Any]) -> Any:
+    """One step, and nothing around it."""
+    return session.run(fetches, feed_dict)
+
+
+class Session:
+    """Runs steps: of training if "train" is among the fetches, else of inference."""
+
+    def __init__(self, step: TrainingStep | InferenceStep) -> None:
+        self._step = step
+
+    def run(self, fetches: Sequence[str], feed_dict: Mapping[str, Any]) -> list[Any]:
+        """One step on what is fed as "inputs" and "labels". Gives what each fetch names: loss or outputs; None for
+        train. Raises KeyError for another name."""
+        step = self._step
+        step.batches = iter([Batch(feed_dict["inputs"], feed_dict["labels"])])
+        step()
+        found = {"train": None, "loss": step.last_loss} if isinstance(step, TrainingStep) else _outputs(step)
+        return [found[name] for name in fetches]
+
+
+def _outputs(step: InferenceStep) -> dict[str, Any]:
+    return {"outputs": step.last_output}
+
+
+class FathomModel:
+    """A workload with Fathom's methods.
+
+    name: of the catalogue, or any other form of model. device: of torch. init_options: batch_size (the workload's own),
+    seed (0), data (a directory with the real data set; synthetic without) and sizes by their names; others are ignored.
+    forward_only: inference.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        device: str | None = None,
+        init_options: Mapping[str, Any] | None = None,
+        forward_only: bool = False,
+    ) -> None:
+        options = dict(init_options or {})
+        known = get(name).hyper
+        self.workload = get(name, **{size: value for size, value in options.items() if size in known})
+        self.device, self.forward_only = torch.device(device or "cpu"), forward_only
+        own = ENTRIES[name].batch_size if name in ENTRIES else 0
+        self.batch_size = int(options.get("batch_size", own or DEFAULT_BATCH))
+        self.seed = int(options.get("seed", 0))
+        self.data = options.get("data")
+        with torch.random.fork_rng(devices=[]), self.device:
+            torch.manual_seed(self.seed)
+            self._model = self.workload.build(**self.workload.hyper)
+        self._batches: Iterator[Batch] | None = None
+        self._session: Session | None = None
+        self._threads: int | None = None
+
+    def model(self) -> torch.nn.Module:
+        """The module itself; there before `setup`."""
+        return self._model
+
+    @property
+    def fetches(self) -> tuple[str, ...]:
+        """What a step is asked for."""
+        return ("outputs",) if self.forward_only else ("loss", "train")
+
+    def setup(self, setup_options: Mapping[str, Any] | None = None) -> None:
+        """Ready to run: threads as asked for, optimizer, batches. What it does not know it ignores."""
+        threads = dict(setup_options or {}).get(THREADS)
+        if threads:
+            self._threads = torch.get_num_threads()
+            torch.set_num_threads(int(threads))
+        self._batches = self._made()
+        self._session = Session(self._step())
+
+    def _step(self) -> TrainingStep | InferenceStep:
+        if self.forward_only:
+            return InferenceStep(self._model, [], self.device.type)
+        name = "own" if self.workload.optimizer is not None else "sgd"
+        optimizer = optimizer_of(name, self.workload, self._model.parameters())
+        return TrainingStep(self._model, self.workload.loss, optimizer, [], self.device.type)
+
+    def _made(self) -> Iterator[Batch]:
+        if self.data is not None:
+            from workloads.fathom.data_sets.load import batches
+
+            return batches(self.workload, Path(self.data), self.batch_size, self.device)
+        return self._synthetic()
+
+    def _synthetic(self) -> Iterator[Batch]:
+        generator = torch.Generator(self.device).manual_seed(self.seed)
+        while True:
+            yield self.workload.batch(self.workload.hyper, self.batch_size, self.device, generator)
+
+    def run(self, runstep: Runstep | None = None, n_steps: int = 1) -> list[Any]:
+        """What the runstep gave in each of n_steps steps, each on a batch of its own.
+
+        Raises ValueError before `setup`, or for a batch that the workload cannot take.
+        """
+        if self._session is None or self._batches is None:
+            raise ValueError(f"{self.workload.name} is not set up: call setup() before run()")
+        taken = runstep or default_runstep
+        found = []
+        for _ in range(n_steps):
+            batch = next(self._batches)
+            if reason := mismatch(self.workload, batch):
+                raise ValueError(reason)
+            found.append(taken(self._session, self.fetches, {"inputs": batch.inputs, "labels": batch.target}))
+        return found
+
+    def teardown(self) -> None:
+        """Threads as they were; what `setup` made is let go."""
+        if self._threads is not None:
+            torch.set_num_threads(self._threads)
+        self._threads = self._session = self._batches = None

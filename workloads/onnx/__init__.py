@@ -1,0 +1,1 @@
+"""An ONNX graph as a module that trains."""

@@ -1,0 +1,172 @@
+"""ONNX operators on known values: what graphs calculate their sizes with, in numpy. A literal table, name → function.
+
+function(node, arrays) → an array, or a tuple of arrays. Division of whole numbers drops the remainder, as ONNX does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial, reduce
+from typing import Any
+
+import numpy as np
+
+from workloads.onnx.node import DTYPES, Known, Node, integers, single
+
+Function = Callable[[Node, list[Any]], Any]
+
+_NUMPY = {"bfloat16": "float32"}
+"""Types that numpy has not → one that holds their values."""
+
+
+def calculate(node: Node, arrays: list[Any]) -> tuple[Known, ...]:
+    """What a node gives for known values, as arrays: numpy makes a number of an array without dimensions."""
+    made = KNOWN[node.op](node, arrays)
+    return tuple(np.asarray(each) for each in (made if isinstance(made, tuple) else (made,)))
+
+
+def _elementwise(function: Callable[..., Any]) -> Function:
+    return lambda _node, arrays: np.asarray(function(*arrays))
+
+
+def _divide(left: Known, right: Known) -> Known:
+    if np.issubdtype(left.dtype, np.integer):
+        return np.trunc(left / right).astype(left.dtype)
+    return np.asarray(left / right)
+
+
+def _cast(node: Node, arrays: list[Any]) -> Known:
+    name = DTYPES.get(node.get("to"))
+    if name is None:
+        raise node.refuse(f"type {node.get('to')} is not known")
+    return np.asarray(arrays[0]).astype(_NUMPY.get(name, name))
+
+
+def _gather(node: Node, arrays: list[Any]) -> Known:
+    return np.take(arrays[0], arrays[1].astype(np.int64), axis=node.get("axis", 0))
+
+
+def _concat(node: Node, arrays: list[Any]) -> Known:
+    return np.concatenate(arrays, axis=node.get("axis", 0))
+
+
+def _unsqueeze(node: Node, arrays: list[Any]) -> Known:
+    return np.expand_dims(arrays[0], tuple(integers(node, arrays, 1, "axes") or ()))
+
+
+def _squeeze(node: Node, arrays: list[Any]) -> Known:
+    axes = integers(node, arrays, 1, "axes")
+    return np.squeeze(arrays[0], None if axes is None else tuple(axes))
+
+
+def _reshape(_node: Node, arrays: list[Any]) -> Known:
+    sizes = [arrays[0].shape[i] if size == 0 else int(size) for i, size in enumerate(arrays[1])]
+    return np.reshape(arrays[0], sizes)
+
+
+def _flatten(node: Node, arrays: list[Any]) -> Known:
+    axis = node.get("axis", 1)
+    return np.reshape(arrays[0], (int(np.prod(arrays[0].shape[:axis])), -1))
+
+
+def _transpose(node: Node, arrays: list[Any]) -> Known:
+    return np.transpose(arrays[0], node.get("perm"))
+
+
+def _slice(node: Node, arrays: list[Any]) -> Known:
+    return np.asarray(arrays[0])[slices(node, arrays, arrays[0].ndim)]
+
+
+def slices(node: Node, inputs: list[Any], rank: int) -> tuple[slice, ...]:
+    """What a Slice takes of each dimension."""
+    starts = integers(node, inputs, 1, "starts") or []
+    ends = integers(node, inputs, 2, "ends") or []
+    axes = integers(node, inputs, 3, "axes") or list(range(len(starts)))
+    steps = integers(node, inputs, 4, "steps") or [1] * len(starts)
+    taken = [slice(None)] * rank
+    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
+        backwards_to_the_front = step < 0 and end <= -(2**31)
+        taken[axis] = slice(start, None if backwards_to_the_front else end, step)
+    return tuple(taken)
+
+
+def _constant_of_shape(node: Node, arrays: list[Any]) -> Known:
+    value = node.get("value", np.zeros(1, np.float32))
+    return np.full([int(size) for size in arrays[0]], single(value), value.dtype)
+
+
+def _range(_node: Node, arrays: list[Any]) -> Known:
+    return np.arange(*(single(each) for each in arrays), dtype=arrays[0].dtype)
+
+
+def _expand(_node: Node, arrays: list[Any]) -> Known:
+    sizes = [int(size) for size in arrays[1]]
+    return np.broadcast_to(arrays[0], np.broadcast_shapes(arrays[0].shape, tuple(sizes)))
+
+
+def _tile(_node: Node, arrays: list[Any]) -> Known:
+    return np.tile(arrays[0], [int(each) for each in arrays[1]])
+
+
+def _split(node: Node, arrays: list[Any]) -> tuple[Known, ...]:
+    axis, sizes = node.get("axis", 0), integers(node, arrays, 1, "split")
+    cuts = len(node.outputs) if sizes is None else np.cumsum(sizes)[:-1]
+    return tuple(np.split(arrays[0], cuts, axis=axis))
+
+
+def _trilu(node: Node, arrays: list[Any]) -> Known:
+    k = int(single(arrays[1])) if len(arrays) > 1 and arrays[1] is not None else 0
+    return np.triu(arrays[0], k) if node.get("upper", 1) else np.tril(arrays[0], k)
+
+
+def _reduced(function: Callable[..., Any], node: Node, arrays: list[Any]) -> Known:
+    axes = integers(node, arrays, 1, "axes")
+    keep = bool(node.get("keepdims", 1))
+    return np.asarray(function(arrays[0], axis=None if axes is None else tuple(axes), keepdims=keep))
+
+
+KNOWN: dict[str, Function] = {
+    "Abs": _elementwise(np.abs),
+    "Add": _elementwise(np.add),
+    "And": _elementwise(np.logical_and),
+    "Cast": _cast,
+    "Ceil": _elementwise(np.ceil),
+    "Concat": _concat,
+    "ConstantOfShape": _constant_of_shape,
+    "Div": _elementwise(_divide),
+    "Equal": _elementwise(np.equal),
+    "Expand": _expand,
+    "Flatten": _flatten,
+    "Floor": _elementwise(np.floor),
+    "Gather": _gather,
+    "Greater": _elementwise(np.greater),
+    "GreaterOrEqual": _elementwise(np.greater_equal),
+    "Identity": lambda _node, arrays: arrays[0],
+    "Less": _elementwise(np.less),
+    "LessOrEqual": _elementwise(np.less_equal),
+    "Max": lambda _node, arrays: reduce(np.maximum, arrays),
+    "Min": lambda _node, arrays: reduce(np.minimum, arrays),
+    "Mod": _elementwise(np.mod),
+    "Mul": _elementwise(np.multiply),
+    "Neg": _elementwise(np.negative),
+    "Not": _elementwise(np.logical_not),
+    "Or": _elementwise(np.logical_or),
+    "Pow": _elementwise(np.power),
+    "Range": _range,
+    "Reciprocal": _elementwise(np.reciprocal),
+    "ReduceMax": partial(_reduced, np.max),
+    "ReduceMin": partial(_reduced, np.min),
+    "ReduceProd": partial(_reduced, np.prod),
+    "ReduceSum": partial(_reduced, np.sum),
+    "Reshape": _reshape,
+    "Slice": _slice,
+    "Split": _split,
+    "Sqrt": _elementwise(np.sqrt),
+    "Squeeze": _squeeze,
+    "Sub": _elementwise(np.subtract),
+    "Tile": _tile,
+    "Transpose": _transpose,
+    "Trilu": _trilu,
+    "Unsqueeze": _unsqueeze,
+    "Where": _elementwise(np.where),
+}

@@ -1,0 +1,1 @@
+"""Models that others made, by where they come from."""

@@ -1,0 +1,111 @@
+"""Any model as a workload, by what a person types: `get("timm:vit_small_patch16_224")`, `get("net.py:build")`.
+
+The one factory behind every command that takes models. It reads the form (`workloads/catalogue/model_names.py`) and
+hands on to the room's file for it; it knows no architecture itself. `docs/models.md` tells the forms, inputs and
+errors.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+
+from workloads.catalogue.base import Batch, Workload
+from workloads.catalogue.catalogue import entry, factory
+from workloads.catalogue.input_shapes import Shape, parse_shapes
+from workloads.catalogue.model_names import GRAPHS, Spec, check, parse
+from workloads.training.inputs import draw
+from workloads.training.losses import mean_loss
+
+__all__ = ["check", "get"]
+
+FIXED_SIZES = {"classification": 3, "segmentation": 3, "video": 4}
+"""Task of a torchvision model → dimensions of one of its samples: 3 × S × S, or 3 × T × S × S."""
+
+
+OWN_INPUTS = ("detection", "language", "translation", "speech", "embedding")
+"""Tasks whose models take more than one tensor, or whole numbers below a bound of their own."""
+
+
+def get(spec: str, /, *, input: str = "", batch: str = "", **hyper: int) -> Workload:  # noqa: A002  as the option is named
+    """The workload of any model. input: shapes as `--input` takes them; batch: "file.py:function" that makes batches,
+    or, of a graph file, the name of the dimension that is the batch.
+
+    hyper: sizes that the model has: image_size, num_classes, hidden, … of the catalogue, seq of transformers, the
+    whole-number parameters of a function.
+    Raises ValueError (the caller's mistake) or Unavailable (not installed, or would be downloaded), each one line.
+    """
+    known = check(spec)
+    shapes = parse_shapes(input) if input else ()
+    if known.form in GRAPHS.values():
+        from workloads.sources import files as graph_models
+
+        return graph_models.get(known, shapes, batch, **hyper)
+    if batch and known.form not in ("file", "module"):
+        raise ValueError(f"{spec}: a function that makes batches goes with one that makes the model; got {batch}")
+    return _GETTERS[known.form](known, shapes, parse(batch) if batch else None, hyper)
+
+
+def _catalogue(spec: Spec, shapes: Sequence[Shape], _maker: Spec | None, hyper: Mapping[str, int]) -> Workload:
+    name, task = spec.target, entry(spec.target).task
+    module, _, function = factory(name).partition(":")
+    getter = getattr(importlib.import_module(module), function)
+    sizes = _sizes_of(shapes, task)
+    if not shapes or sizes:
+        return getter(name, **{**hyper, **sizes})
+    if task in OWN_INPUTS or any(shape.name for shape in shapes):
+        raise ValueError(f"{name} takes its own inputs: leave --input out and say its sizes, as in {_sized(name)}")
+    return replace(getter(name, **hyper), batch=partial(_drawn, tuple(shapes)), loss=mean_loss)
+
+
+def _sized(name: str) -> str:
+    """The options of the first sizes of a workload."""
+    first = dict(list(entry(name).hyper.items())[:2])
+    return f"--hyper {','.join(f'{size}={value}' for size, value in first.items())}"
+
+
+def _sizes_of(shapes: Sequence[Shape], task: str) -> dict[str, int]:
+    """The sizes that say the same as one input of three channels and equal sides; none for any other input."""
+    if len(shapes) != 1 or len(shapes[0].sizes) != FIXED_SIZES.get(task) or shapes[0].dtype != "float32":
+        return {}
+    channels, *frames, height, width = shapes[0].sizes
+    if channels != 3 or height != width or shapes[0].name:
+        return {}
+    return {"image_size": height} | ({"frames": frames[0]} if frames else {})
+
+
+def _drawn(
+    shapes: Sequence[Shape],
+    hyper: Mapping[str, int],
+    size: int,
+    device: torch.device,
+    generator: torch.Generator | None,
+) -> Batch:
+    return Batch(tuple(draw(shape, size, device, generator) for shape in shapes), None)
+
+
+def _timm(spec: Spec, shapes: Sequence[Shape], _maker: Spec | None, hyper: Mapping[str, int]) -> Workload:
+    from workloads.sources import timm as timm_models
+
+    return timm_models.get(spec, shapes, **hyper)
+
+
+def _hf(spec: Spec, shapes: Sequence[Shape], _maker: Spec | None, hyper: Mapping[str, int]) -> Workload:
+    from workloads.sources import transformers as hf_models
+
+    return hf_models.get(spec, shapes, **hyper)
+
+
+def _own(spec: Spec, shapes: Sequence[Shape], maker: Spec | None, hyper: Mapping[str, int]) -> Workload:
+    from workloads.sources import user_models
+
+    return user_models.get(spec, shapes, maker, **hyper)
+
+
+_GETTERS: Mapping[str, Any] = {"catalogue": _catalogue, "timm": _timm, "hf": _hf, "file": _own, "module": _own}
+"""Form → what gives its workload, loaded when asked for."""

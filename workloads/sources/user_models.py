@@ -1,0 +1,192 @@
+"""Models that a person's own function makes: `package.module:function` and `path/to/file.py:function`.
+
+The function is called without arguments, but for its parameters with a whole number as default: those are the sizes
+of the workload. What it may return, and what may stand beside it, is in `docs/models.md`. It is the person's own code:
+it runs with all rights, and what it prints it prints.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from workloads.catalogue.base import Batch, Workload
+from workloads.catalogue.input_shapes import Shape
+from workloads.catalogue.model_names import Spec, check, nearest
+from workloads.sources.interface import workload_of
+from workloads.training.building import building
+from workloads.training.inputs import draw, positional, resized, split, takes
+from workloads.training.losses import mean_loss
+from workloads.training.meta import sizes_alone
+
+Made = Callable[[int, torch.device, "torch.Generator | None"], Any]
+"""(size, device, generator) → inputs, or a Batch."""
+
+RETURNS = "a torch.nn.Module, (module, inputs), (module, function that makes inputs) or a Workload"
+
+
+def get(spec: Spec, shapes: Sequence[Shape] = (), maker: Spec | None = None, /, **hyper: int) -> Workload:
+    """The workload of a function. shapes, maker: what to feed it, the latter a function's name; maker comes first.
+
+    Raises ValueError, in one line, for a function that is missing, fails, or returns something else, and for a model
+    without inputs; Unavailable for one that wants to download.
+    """
+    module = load(spec)
+    function = member(module, spec)
+    sizes = _sizes(spec, function, hyper)
+    made = _call(spec, function, sizes)
+    if isinstance(made, Workload):
+        return replace(made, name=spec.text)
+    if (workload := workload_of(spec.text, made)) is not None:
+        return workload
+    model, inputs = made if isinstance(made, tuple) and len(made) == 2 else (made, None)
+    if not isinstance(model, torch.nn.Module):
+        raise ValueError(f"{spec.text}: expected {RETURNS}; got {_told(made)}")
+    feed = _feed(spec, module, inputs, shapes, maker)
+    return Workload(
+        name=spec.text,
+        task="general",
+        hyper=sizes,
+        build=_Build(spec, function, model),
+        batch=partial(_batch, spec.text, takes(model), feed),
+        loss=getattr(module, f"{spec.function}_loss", mean_loss),
+        items=lambda _hyper, batch_size: batch_size,
+        item="sample",
+        source=spec.text,
+    )
+
+
+def load(spec: Spec) -> ModuleType:
+    """The module of a function, imported, or run from its file. Raises ValueError, or Unavailable, with what was
+    raised there."""
+    check(spec.text)
+    with building(f"{spec.text}: importing {spec.target}"):
+        return _run(Path(spec.target).expanduser()) if spec.form == "file" else importlib.import_module(spec.target)
+
+
+def _run(path: Path) -> ModuleType:
+    """A file as a module, under a name of its own. Its directory is added to those that imports look into, last."""
+    whole = path.resolve()
+    name = f"{whole.stem}_{hashlib.sha256(str(whole).encode()).hexdigest()[:8]}"
+    found = importlib.util.spec_from_file_location(name, whole)
+    module = importlib.util.module_from_spec(found)  # type: ignore[arg-type]  # a .py file has a spec and a loader
+    if str(whole.parent) not in sys.path:
+        sys.path.append(str(whole.parent))
+    sys.modules[name] = module
+    found.loader.exec_module(module)  # type: ignore[union-attr]
+    return module
+
+
+def member(module: ModuleType, spec: Spec) -> Callable[..., Any]:
+    """The function. Raises ValueError if it is missing, with the nearest name, or cannot be called."""
+    function = getattr(module, spec.function, None)
+    if function is None:
+        names = [name for name, value in vars(module).items() if callable(value)]
+        raise ValueError(f"{spec.target} has no {spec.function!r}{nearest(spec.function, names)}")
+    if not callable(function):
+        raise ValueError(f"{spec.text}: expected a function, got {_told(function)}")
+    return function  # type: ignore[no-any-return]
+
+
+def _sizes(spec: Spec, function: Callable[..., Any], chosen: Mapping[str, int]) -> dict[str, int]:
+    """The function's parameters that are whole numbers, the chosen ones in place of its defaults."""
+    parameters = inspect.signature(function).parameters
+    for name in chosen:
+        if name not in parameters:
+            raise ValueError(f"{spec.text} takes no {name}; it takes {', '.join(parameters) or 'nothing'}")
+    sizes = {name: p.default for name, p in parameters.items() if type(p.default) is int} | dict(chosen)
+    variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    for name, parameter in parameters.items():
+        if name not in sizes and parameter.default is inspect.Parameter.empty and parameter.kind not in variadic:
+            raise ValueError(f"{spec.text}: expected a function that needs no arguments; it needs {name!r}")
+    return sizes
+
+
+def _call(spec: Spec, function: Callable[..., Any], sizes: Mapping[str, int]) -> Any:
+    with building(spec.text), sizes_alone():
+        return function(**sizes)
+
+
+class _Build:
+    """Builds the model: the first time, on the device it was made on, the one that told what the function returns."""
+
+    def __init__(self, spec: Spec, function: Callable[..., Any], first: torch.nn.Module) -> None:
+        self._spec, self._function = spec, function
+        self._first: torch.nn.Module | None = first
+        self._device = torch.get_default_device()
+
+    def __call__(self, **sizes: int) -> torch.nn.Module:
+        first, self._first = self._first, None
+        if first is not None and torch.get_default_device() == self._device:
+            return first.train()
+        made = _call(self._spec, self._function, sizes)
+        model: torch.nn.Module = made[0] if isinstance(made, tuple) else made
+        return model.train()
+
+
+def _feed(spec: Spec, module: ModuleType, inputs: Any, shapes: Sequence[Shape], maker: Spec | None) -> Made:
+    """What makes the inputs: --batch, --input, what the function returned, or NAME_batch beside it, in this order."""
+    if maker is not None:
+        return partial(_named_maker, maker, member(load(maker), maker))
+    if shapes:
+        return partial(_drawn, tuple(shapes))
+    if inputs is None:
+        inputs = getattr(module, f"{spec.function}_batch", None)
+    if inputs is None:
+        raise ValueError(
+            f"{spec.text} says nothing of its inputs: add --input 3x224x224, or return (module, inputs), or define "
+            f"{spec.function}_batch(size, device, generator)"
+        )
+    if callable(inputs) and not isinstance(inputs, torch.Tensor):
+        return partial(_named_maker, spec, inputs)
+    split(inputs)
+    return lambda size, device, _generator: resized(inputs, size, device)
+
+
+def _named_maker(
+    spec: Spec, maker: Callable[..., Any], size: int, device: torch.device, generator: torch.Generator | None
+) -> Any:
+    with building(f"{spec.text}: {getattr(maker, '__name__', spec.function)}(size, device, generator)"):
+        return maker(size, device, generator)
+
+
+def _drawn(shapes: Sequence[Shape], size: int, device: torch.device, generator: torch.Generator | None) -> Any:
+    plain = [draw(shape, size, device, generator) for shape in shapes if not shape.name]
+    return (*plain, {shape.name: draw(shape, size, device, generator) for shape in shapes if shape.name})
+
+
+def _batch(
+    text: str,
+    parameters: Sequence[inspect.Parameter],
+    feed: Made,
+    hyper: Mapping[str, int],
+    size: int,
+    device: torch.device,
+    generator: torch.Generator | None,
+) -> Batch:
+    made = feed(size, device, generator)
+    if isinstance(made, Batch):
+        return made
+    try:
+        inputs, named = split(made)
+    except ValueError as fault:
+        raise ValueError(f"{text}: {fault}") from fault
+    return Batch(positional(parameters, inputs, named), None)
+
+
+def _told(value: Any) -> str:
+    """What came, by its type."""
+    if isinstance(value, tuple):
+        return f"({', '.join(type(part).__name__ for part in value)})"
+    return f"a {type(value).__name__}"

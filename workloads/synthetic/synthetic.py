@@ -1,0 +1,163 @@
+"""Workloads whose answer is known beforehand, to calibrate the harness with: FLOP, time or bytes.
+
+What each one's forward and backward pass must count is written here by hand and not through
+`analysis.operators.products`, so that the two can be held against each other. They learn nothing, and say nothing about
+real models.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch.nn.functional import mse_loss
+
+from workloads.catalogue.base import Batch, Workload
+from workloads.catalogue.catalogue import entry, hyper_of
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What one training step of a synthetic workload is known to do; None where nothing is claimed.
+
+    forward_flop, backward_flop: convolutions and matrix products, a multiply-add being 2, taps on zero padding
+    counted, bias not. sleep_s: what the forward pass sleeps. copied_bytes: read and as many written again.
+    """
+
+    forward_flop: int | None = None
+    backward_flop: int | None = None
+    sleep_s: float | None = None
+    copied_bytes: int | None = None
+
+
+def matmul_answer(hyper: Mapping[str, int], size: int) -> Answer:
+    """Each layer multiplies size × w by w × w: size·w² multiply-adds forward.
+
+    Backward does the same once for each weight, and once more for each layer's input but the first's, which needs no
+    gradient: 2·depth − 1 products.
+    """
+    product = 2 * size * hyper["width"] ** 2
+    return Answer(forward_flop=hyper["depth"] * product, backward_flop=(2 * hyper["depth"] - 1) * product)
+
+
+def convolution_answer(hyper: Mapping[str, int], size: int) -> Answer:
+    """A 3 × 3 convolution of c to c channels that keeps S × S positions: 9·c² multiply-adds at each.
+
+    Its input needs no gradient, so that backward does the weight's alone: as many again.
+    """
+    product = 2 * size * hyper["image_size"] ** 2 * 9 * hyper["channels"] ** 2
+    return Answer(forward_flop=product, backward_flop=product)
+
+
+def sleep_answer(hyper: Mapping[str, int], size: int) -> Answer:
+    """No product at all, and a host that sleeps; a step cannot be shorter."""
+    return Answer(forward_flop=0, backward_flop=0, sleep_s=hyper["sleep_us"] / 1e6)
+
+
+def copy_answer(hyper: Mapping[str, int], size: int) -> Answer:
+    """size × width float32 elements of 4 bytes, read once and written once by the forward pass."""
+    return Answer(forward_flop=0, backward_flop=0, copied_bytes=4 * size * hyper["width"])
+
+
+class Sleep(torch.nn.Module):
+    """Sleeps on the host, then scales its input."""
+
+    def __init__(self, sleep_s: float) -> None:
+        super().__init__()
+        self.sleep_s = sleep_s
+        self.scale = torch.nn.Parameter(torch.ones(1))
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        time.sleep(self.sleep_s)
+        return images * self.scale
+
+
+class Copy(torch.nn.Module):
+    """Copies its input whole, then scales one element of each sample, so that there is something to train."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.ones(1))
+
+    def forward(self, samples: torch.Tensor) -> torch.Tensor:
+        return samples.clone()[:, :1] * self.scale
+
+
+def build_matmul(width: int, depth: int) -> torch.nn.Module:
+    """`depth` linear layers of width × width without bias."""
+    return torch.nn.Sequential(*(torch.nn.Linear(width, width, bias=False) for _ in range(depth)))
+
+
+def build_convolution(image_size: int, channels: int) -> torch.nn.Module:
+    """One 3 × 3 convolution without bias that keeps the image's size."""
+    return torch.nn.Conv2d(channels, channels, kernel_size=3, padding=1, bias=False)
+
+
+def build_sleep(sleep_us: int) -> torch.nn.Module:
+    """sleep_us: microseconds of each forward pass."""
+    return Sleep(sleep_us / 1e6)
+
+
+def build_copy(width: int) -> torch.nn.Module:
+    """width: float32 elements of one sample."""
+    return Copy()
+
+
+def _shape(name: str, hyper: Mapping[str, int]) -> tuple[int, ...]:
+    """Shape of one sample."""
+    if name == "synthetic_convolution":
+        return (hyper["channels"], hyper["image_size"], hyper["image_size"])
+    return (hyper.get("width", 1),)
+
+
+def _target_shape(name: str, hyper: Mapping[str, int]) -> tuple[int, ...]:
+    """Shape of one sample's output."""
+    return (1,) if name == "synthetic_copy" else _shape(name, hyper)
+
+
+def _batch(
+    name: str, hyper: Mapping[str, int], size: int, device: torch.device, generator: torch.Generator | None
+) -> Batch:
+    """Standard normal samples and targets."""
+    sample = torch.randn(size, *_shape(name, hyper), device=device, generator=generator)
+    target = torch.randn(size, *_target_shape(name, hyper), device=device, generator=generator)
+    return Batch((sample,), target)
+
+
+def _items(hyper: Mapping[str, int], size: int) -> int:
+    return size
+
+
+BUILDERS = {
+    "synthetic_matmul": (build_matmul, matmul_answer),
+    "synthetic_convolution": (build_convolution, convolution_answer),
+    "synthetic_sleep": (build_sleep, sleep_answer),
+    "synthetic_copy": (build_copy, copy_answer),
+}
+"""Name → builder of the model, and what is known of it."""
+
+
+def get(name: str, /, **hyper: int) -> Workload:
+    """The synthetic workload of this name. Raises ValueError for an unknown name or size."""
+    known = entry(name)
+    if name not in BUILDERS:
+        raise ValueError(f"{name} is no synthetic workload; they are {', '.join(BUILDERS)}")
+    return Workload(
+        name=name,
+        task=known.task,
+        hyper=hyper_of(name, **hyper),
+        build=BUILDERS[name][0],
+        batch=partial(_batch, name),
+        loss=mse_loss,
+        items=_items,
+        item="sample",
+        source=known.source,
+    )
+
+
+def answer(name: str, hyper: Mapping[str, int], size: int) -> Answer:
+    """What one step of this workload does at a batch of `size`, derived by hand."""
+    return BUILDERS[name][1](hyper, size)

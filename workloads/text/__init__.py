@@ -1,0 +1,1 @@
+"""Models of text and speech written here."""

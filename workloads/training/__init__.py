@@ -1,0 +1,1 @@
+"""How is a model built and one step of it trained?"""

@@ -1,0 +1,162 @@
+"""What a model is called with: random tensors by their shapes, examples brought to a batch size, names put in order.
+
+The harness calls `model(*inputs)`, as counters do. Inputs that have names are bound to the positions that
+`forward` gives them, its defaults between; what can only be passed by name is refused, never wrapped: a wrapper would
+change the paths of the modules.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_leaves, tree_map
+
+from results.errors import Unavailable
+from workloads.catalogue.input_shapes import Shape
+from workloads.catalogue.model_names import nearest
+
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+def draw(shape: Shape, size: int, device: torch.device, generator: torch.Generator | None) -> torch.Tensor:
+    """size × shape: standard normal, uniform whole numbers below the bound, or random bits; never all zeros."""
+    sizes, dtype = (size, *shape.sizes), getattr(torch, shape.dtype)
+    if shape.below:
+        return torch.randint(0, shape.below, sizes, dtype=dtype, device=device, generator=generator)
+    if dtype is torch.bool:
+        return torch.randint(0, 2, sizes, device=device, generator=generator) > 0
+    return torch.randn(sizes, device=device, generator=generator).to(dtype)
+
+
+def split(value: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """(positional, by name) of what a function gave as inputs: a tensor, a dict, or a list or tuple.
+
+    The last of several, if it is a dict, holds inputs by name, as in torch.onnx.export; a model that takes a dict as
+    its last argument is given an empty one after it. Raises ValueError for anything else.
+    """
+    if isinstance(value, torch.Tensor):
+        return (value,), {}
+    if isinstance(value, Mapping) and all(isinstance(name, str) for name in value):
+        return (), dict(value)
+    if not isinstance(value, (list, tuple)):
+        raise ValueError(
+            f"expected inputs: a tensor, a dict of names, or a tuple of inputs; got {type(value).__name__}"
+        )
+    if value and isinstance(value[-1], Mapping):
+        return tuple(value[:-1]), dict(value[-1])
+    return tuple(value), {}
+
+
+def takes(model: torch.nn.Module | type[torch.nn.Module]) -> tuple[inspect.Parameter, ...]:
+    """The parameters of a model's `forward`, or of a class's, without the model itself."""
+    parameters = tuple(inspect.signature(model.forward).parameters.values())
+    return parameters[1:] if isinstance(model, type) else parameters
+
+
+def positional(
+    parameters: Sequence[inspect.Parameter], inputs: Sequence[Any], named: Mapping[str, Any]
+) -> tuple[Any, ...]:
+    """All inputs in the order of `forward`'s parameters, its defaults where a parameter before the last is not given.
+
+    Raises ValueError for a name that it does not take, Unavailable for one that has no position (keyword-only, or
+    swallowed by **kwargs) or that follows a parameter without default.
+    """
+    if not named:
+        return tuple(inputs)
+    order = [p for p in parameters if p.kind in _POSITIONAL]
+    places = {parameter.name: place for place, parameter in enumerate(order)}
+    for name in named:
+        _check_has_position(name, places, parameters, len(inputs))
+    last = max(places[name] for name in named)
+    rest = [_given(parameter, named) for parameter in order[len(inputs) : last + 1]]
+    return (*inputs, *rest)
+
+
+def _check_has_position(
+    name: str, places: Mapping[str, int], parameters: Iterable[inspect.Parameter], taken: int
+) -> None:
+    if name in places:
+        if places[name] < taken:
+            raise ValueError(f"input {name!r} is given twice: by its name and as input {places[name] + 1}")
+        return
+    kinds = {parameter.kind for parameter in parameters}
+    keyword_only = {p.name for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY}
+    if name in keyword_only or inspect.Parameter.VAR_KEYWORD in kinds:
+        raise Unavailable(
+            f"forward takes {name!r} by name only; counters pass inputs by position{nearest(name, places)}"
+        )
+    raise ValueError(f"forward takes no {name!r}; it takes {', '.join(places) or 'nothing'}{nearest(name, places)}")
+
+
+def _given(parameter: inspect.Parameter, named: Mapping[str, Any]) -> Any:
+    if parameter.name in named:
+        return named[parameter.name]
+    if parameter.default is inspect.Parameter.empty:
+        raise Unavailable(f"forward needs {parameter.name!r}, which is not among the inputs: {', '.join(named)}")
+    return parameter.default
+
+
+def resized(example: Any, size: int, device: torch.device) -> Any:
+    """The example with `size` samples in dimension 0 of every tensor, its own again and again; the rest as it is.
+
+    Whether a tensor needs a gradient, is a leaf, has hooks, how it lies in memory, and which comes twice is as in the
+    example. Raises ValueError if its tensors do not agree in dimension 0, or have no rectangular form.
+    """
+    for leaf in tree_leaves(example):
+        check_dense(leaf)
+    batches = {leaf.shape[0] for leaf in tree_leaves(example) if isinstance(leaf, torch.Tensor) and leaf.dim()}
+    if len(batches) > 1:
+        sizes = " and ".join(str(batch) for batch in sorted(batches))
+        raise ValueError(f"expected inputs whose dimension 0 is the batch, all the same; got {sizes}: give a function")
+    if batches == {0}:
+        raise ValueError("expected inputs of one sample or more in dimension 0; got none")
+
+    fitted: dict[int, Any] = {}
+
+    def fit(leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor):
+            return leaf
+        if id(leaf) not in fitted:
+            fitted[id(leaf)] = _given_again(leaf, _of_size(leaf.detach().to(device), size))
+        return fitted[id(leaf)]
+
+    return tree_map(fit, example)
+
+
+def check_dense(value: Any) -> None:
+    """Raises ValueError, one line with what to do, for a tensor that is nested or sparse: what is computed with it
+    depends on its values, which no count knows."""
+    if not isinstance(value, torch.Tensor) or (value.layout is torch.strided and not value.is_nested):
+        return
+    if value.is_nested:
+        raise ValueError(
+            "a nested tensor is not counted, because its rows differ in length: give them padded to one length, "
+            "or one row as a batch of its own"
+        )
+    raise ValueError(f"a tensor of layout {value.layout} is not counted: give a dense one (value.to_dense())")
+
+
+def _of_size(example: torch.Tensor, size: int) -> torch.Tensor:
+    """The example with so many samples, its own again and again, in its order of dimensions in memory."""
+    if not example.dim() or example.shape[0] == size:
+        return example
+    chosen = example[torch.arange(size, device=example.device) % example.shape[0]]
+    order = sorted(range(example.dim()), key=lambda dimension: -example.stride(dimension))
+    made = torch.empty_permuted(chosen.shape, order, dtype=chosen.dtype, device=chosen.device)
+    return made.copy_(chosen)
+
+
+def _given_again(example: torch.Tensor, fitted: torch.Tensor) -> torch.Tensor:
+    """The fitted tensor, to be used as the example would be."""
+    if not example.requires_grad:
+        return fitted
+    fitted = fitted.requires_grad_()
+    if not example.is_leaf:
+        with torch.enable_grad():
+            fitted = fitted.clone(memory_format=torch.preserve_format)
+    for hook in (example._backward_hooks or {}).values():
+        fitted.register_hook(hook)
+    return fitted

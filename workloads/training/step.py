@@ -1,0 +1,173 @@
+"""One training step of any workload: zero_grad, forward, loss, backward, optimizer step; or all but the last.
+
+The step announces its phases through `mark`, and knows nothing of what listens: NVTX ranges, the operation tracer or
+the clock of the phase split. It reads no clock and synchronises nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import torch
+
+from workloads.catalogue.base import Batch, Workload
+from workloads.catalogue.catalogue import OWN
+
+Mark = Callable[[str], None]
+
+OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
+    "sgd": lambda parameters: torch.optim.SGD(parameters, lr=1e-3, momentum=0.9, weight_decay=1e-4),
+    "sgd-plain": lambda parameters: torch.optim.SGD(parameters, lr=1e-3),
+    "adam": lambda parameters: torch.optim.Adam(parameters, lr=1e-4),
+    "adamw": lambda parameters: torch.optim.AdamW(parameters, lr=1e-4),
+}
+"""Names in `workloads/catalogue/catalogue.py:OPTIMIZERS`; a test holds the two together."""
+
+
+def optimizer_of(name: str, workload: Workload, parameters: Iterable[torch.nn.Parameter]) -> torch.optim.Optimizer:
+    """An optimizer by its name: one of OPTIMIZERS, or "own", the workload's.
+
+    Raises ValueError, one line, for a workload that has none of its own.
+    """
+    if name != OWN:
+        return OPTIMIZERS[name](parameters)
+    if workload.optimizer is None:
+        raise ValueError(f"{workload.name} has no optimizer of its own; expected {', '.join(OPTIMIZERS)}")
+    return workload.optimizer(parameters)
+
+
+def have_state(optimizer: torch.optim.Optimizer, trained: Sequence[Any]) -> None:
+    """Give an optimizer of fake tensors the state that it has after its first step."""
+    for parameter in trained:
+        parameter.grad = torch.empty_like(parameter)
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+
+
+def unheard(phase: str) -> None:
+    """The mark of a step that nobody listens to."""
+
+
+class TrainingStep:
+    """A callable that trains one step on the next of its batches.
+
+    Calls `mark` with "forward", "loss", "backward", "optimizer" and "end" as each begins. zero_grad belongs to the
+    optimizer's work but comes first, before "forward", as every training loop writes it; it sets gradients to None.
+    autocast: dtype of `torch.autocast`, or None. scaler: for fp16, on the device of the model. accumulate: batches
+    whose gradients are summed before the optimizer's step; the last output lives until the next one is there.
+    """
+
+    def __init__(
+        self,
+        model: Callable[..., Any],
+        loss: Callable[[Any, Any], torch.Tensor],
+        optimizer: torch.optim.Optimizer,
+        batches: Sequence[Batch],
+        device_type: str,
+        autocast: torch.dtype | None = None,
+        scaler: torch.amp.GradScaler | None = None,
+        accumulate: int = 1,
+    ) -> None:
+        self.model = model
+        self.loss = loss
+        self.optimizer = optimizer
+        self.batches: Iterator[Batch] = itertools.cycle(batches)
+        self.device_type = device_type
+        self.autocast = autocast
+        self.scaler = scaler
+        self.accumulate = accumulate
+        self.last_loss: torch.Tensor | None = None
+
+    def __call__(self, mark: Mark = unheard) -> None:
+        _output, loss = self.gradients(mark)  # the output lives as long as in any training loop
+        mark("optimizer")
+        if self.scaler is None:
+            self.optimizer.step()
+        else:
+            self.scaler.step(self.optimizer)
+            self.scaler.update()
+        mark("end")
+        self.last_loss = loss.detach()
+
+    def gradients(self, mark: Mark = unheard) -> tuple[Any, torch.Tensor]:
+        """All but the optimizer's step: sets gradients to None, then forward, loss, backward. Gives output and loss."""
+        batch = next(self.batches)
+        self.optimizer.zero_grad(set_to_none=True)
+        found = self._gradients_of(batch, mark)
+        for _ in range(self.accumulate - 1):
+            batch = next(self.batches)
+            found = self._gradients_of(batch, mark)
+        return found
+
+    def _gradients_of(self, batch: Batch, mark: Mark) -> tuple[Any, torch.Tensor]:
+        """Forward, loss, backward of one batch. Gives output and loss."""
+        with _precision(self.device_type, self.autocast):
+            mark("forward")
+            output = self.model(*batch.inputs)
+            mark("loss")
+            loss = self.loss(output, batch.target)
+            if self.accumulate > 1:
+                loss = loss / self.accumulate
+        mark("backward")
+        (loss if self.scaler is None else self.scaler.scale(loss)).backward()
+        return output, loss
+
+    def on(self, batches: Iterator[Batch], model: Callable[..., Any] | None = None) -> TrainingStep:
+        """The same training on other batches, until there are no more. model: the same one, compiled or not."""
+        other = copy.copy(self)
+        other.batches = batches
+        other.model = self.model if model is None else model
+        return other
+
+
+class GradientStep:
+    """A callable that does one training step's forward, loss and backward, and no optimizer's step.
+
+    Announces "forward", "loss", "backward" and "end". No weight changes; what a forward pass itself keeps (the running
+    means of batch normalisation) does.
+    """
+
+    def __init__(self, training: TrainingStep) -> None:
+        self._training = training
+
+    def __call__(self, mark: Mark = unheard) -> None:
+        self._training.gradients(mark)
+        mark("end")
+
+
+class InferenceStep:
+    """A callable that runs the model in evaluation mode on the next of its batches, without gradients and without loss.
+
+    Announces "forward" and "end". The model stays in evaluation mode.
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        batches: Sequence[Batch],
+        device_type: str,
+        autocast: torch.dtype | None = None,
+    ) -> None:
+        self.model = model.eval()
+        self.batches: Iterator[Batch] = itertools.cycle(batches)
+        self.device_type = device_type
+        self.autocast = autocast
+        self.last_output: Any = None
+
+    @torch.no_grad()
+    def __call__(self, mark: Mark = unheard) -> None:
+        batch = next(self.batches)
+        with _precision(self.device_type, self.autocast):
+            mark("forward")
+            self.last_output = self.model(*batch.inputs)
+        mark("end")
+
+
+def _precision(device_type: str, autocast: torch.dtype | None) -> contextlib.AbstractContextManager[Any]:
+    if autocast is None:
+        return contextlib.nullcontext()
+    return torch.autocast(device_type, dtype=autocast)

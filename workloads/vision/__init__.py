@@ -1,0 +1,1 @@
+"""torchvision's models and their data."""
