@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 from reports.project.compute_page import page
-from runners import project
+from runners.project import command as project
 
 SHOWN = {
     "compute": ["--compute", "--gpu-hours", "300", "--device", "NVIDIA A100-SXM4-80GB", "--family", "cnn"],

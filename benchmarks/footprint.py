@@ -31,7 +31,7 @@ from pathlib import Path
 from analysis.devices.precisions import PRECISIONS
 from results.records.footprint import Checked, Predicted
 from results.records.rows import Record, header
-from runners.footprint_steps import Asked
+from runners.footprint.step import Asked
 from workloads.catalogue.catalogue import ENTRIES, OPTIMIZERS, SUITES
 
 ROWS, MACHINE, PUBLISHED = "checked.csv", "machine.json", "published.csv"
@@ -97,7 +97,7 @@ def _page(directory: Path, others: Path | None = None) -> str:
 def _published(path: Path) -> int:
     """Our predictions of what others measured, into a file of their own."""
     from analysis.footprint.step.published import published
-    from runners.footprint_published import predict
+    from runners.footprint.published_task import predict
 
     path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
@@ -109,8 +109,8 @@ def _published(path: Path) -> int:
 
 
 def _measure(options: argparse.Namespace) -> None:
-    from runners.fault import Fault
-    from runners.launch import Worker
+    from runners.workers.fault import Fault
+    from runners.workers.pool import Worker
 
     done = {(row.model, row.batch_size, row.precision, row.optimizer) for row in read(options.out)}
     for asked, batch_size in _steps(options):
@@ -119,7 +119,7 @@ def _measure(options: argparse.Namespace) -> None:
         worker = Worker("footprint")
         try:
             answer = worker.call(
-                "runners.footprint_check:check", asked, batch_size, options.device, timeout_s=TIMEOUT_S
+                "runners.footprint.check_task:check", asked, batch_size, options.device, timeout_s=TIMEOUT_S
             )
         finally:
             worker.stop()
@@ -135,7 +135,7 @@ def _measure(options: argparse.Namespace) -> None:
 def _again(rows: Sequence[Checked]) -> int:
     """How many predictions are still what the rows have; 1 where one is not."""
     from analysis.footprint.step.live_bytes import footprint
-    from runners.footprint_steps import traced
+    from runners.footprint.step import traced
 
     differ = 0
     for row in rows:
@@ -163,7 +163,7 @@ def _speed() -> int:
     from analysis.footprint.step.cudnn_workspaces import with_workspaces
     from analysis.footprint.step.live_bytes import footprint
     from analysis.footprint.step.workspaces import where_there_is_room
-    from runners.footprint_steps import traced
+    from runners.footprint.step import traced
 
     missed = 0
     for model, batch_size, hyper, goal_s in GOALS:

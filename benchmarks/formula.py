@@ -78,8 +78,8 @@ def analysed(model: str, clock: Callable[[], float]) -> Timing:
     from analysis.formula.derivation import derive as symbolic
     from analysis.formula.derivation import totals as formula
     from measure.model.garbage_collector import collector_off
-    from runners.counted import get
-    from runners.formula_points import Subject, axes, limits, names_of, sampler, smallest
+    from runners.formula.points import Subject, axes, limits, names_of, sampler, smallest
+    from runners.workers.any_model import get
 
     _warm()
     workload = get(model)

@@ -21,8 +21,8 @@ from pathlib import Path
 from analysis.catamount.rules import optimizer_of
 from analysis.formula.algebra.expressions import plain
 from analysis.project.frontier.shipped_formulas import FILE, RULES
-from runners import formula_options
-from runners.formula import answer
+from runners.formula import options as formula_options
+from runners.formula.command import answer
 
 __all__ = ["FILE", "MODELS", "rows", "table", "table_of"]
 

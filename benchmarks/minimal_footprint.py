@@ -20,8 +20,8 @@ from analysis.formula.derivation import derive as symbolic
 from analysis.formula.derivation.footprint import Piece, footprints, pieces
 from reports.footprint.minimum_page import Curve, Model, overview, page
 from results.records import Operation, Storage
-from runners.counted import get
-from runners.formula_points import BATCH, Subject, axes, limits, names_of, sampler, smallest, step_at
+from runners.formula.points import BATCH, Subject, axes, limits, names_of, sampler, smallest, step_at
+from runners.workers.any_model import get
 
 MODELS = (
     ("resnet50", 32, "sgd"),

@@ -165,8 +165,8 @@ def machine(data: RunData) -> str:
 
 def sweep(arguments: Sequence[str], clock: Callable[[], float]) -> tuple[list[Mark], float, float]:
     """Runs a sweep in this process: its marks, when it began, when it ended. Raises ValueError if it failed."""
-    from runners import exits, progress
-    from runners import sweep as command
+    from runners.cli import exits, progress
+    from runners.sweep import command
 
     marks: list[Mark] = []
 

@@ -132,7 +132,7 @@ def _rows(directory: Path, pattern: str) -> Iterator[dict[str, str]]:
 def _count(models: Sequence[str], batches: Sequence[int], options: Namespace) -> None:
     from measure.counters.harness.registry import COUNTERS
     from measure.device import processes
-    from runners.count import Uncounted, count
+    from runners.count.command import Uncounted, count
 
     processes.context(PRELOADED)
     forkserver.ensure_running()

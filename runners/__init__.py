@@ -1,0 +1,1 @@
+"""The commands: they parse, call, print and exit, and nobody else does."""

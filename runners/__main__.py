@@ -7,8 +7,8 @@ import textwrap
 from pathlib import Path
 
 from reports.shared.columns import WIDTH
-from runners.arguments import Parser, choice_error
-from runners.exits import exit_code
+from runners.cli.arguments import Parser, choice_error
+from runners.cli.exits import exit_code
 
 COMMANDS = {
     "sweep": "What utilization does training reach here, over models × batch sizes × precisions?",
@@ -27,8 +27,12 @@ COMMANDS = {
 
 
 def installed(folder: Path = Path(__file__).parent) -> dict[str, str]:
-    """The commands whose file exists, with their questions, in the order of the table."""
-    return {name: question for name, question in COMMANDS.items() if (folder / f"{name}.py").is_file()}
+    """The commands whose file or package exists, with their questions, in the order of the table."""
+    return {
+        name: question
+        for name, question in COMMANDS.items()
+        if (folder / f"{name}.py").is_file() or (folder / name / "__main__.py").is_file()
+    }
 
 
 def main(arguments: list[str] | None = None) -> int:

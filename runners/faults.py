@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reports.shared.columns import wrapped
-from runners.arguments import Parser, add_format, names, number
-from runners.exits import FAILED, exit_code, guarded
-from runners.files import writing
+from runners.cli.arguments import Parser, add_format, names, number
+from runners.cli.exits import FAILED, exit_code, guarded
+from runners.cli.output_files import writing
 
 if TYPE_CHECKING:
     from measure.counters.faults.catalogue.fault import Fault

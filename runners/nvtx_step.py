@@ -16,9 +16,9 @@ import time
 from collections.abc import Sequence
 
 from results.records import WORKS, Cell
-from runners.arguments import Parser
-from runners.exits import FAILED
-from runners.nsight import PARENT
+from runners.cli.arguments import Parser
+from runners.cli.exits import FAILED
+from runners.sweep.nsight import PARENT
 
 LOOK_EVERY_S = 0.5
 
@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         run(cell, options.work)
     except Exception as fault:  # noqa: BLE001  the edge: whatever a step raises is told to whoever reads the log
-        from runners.worker import classify
+        from runners.workers.worker import classify
 
         print(f"error: {classify(fault).reason}", file=sys.stderr)
         return FAILED
@@ -58,8 +58,8 @@ def run(cell: Cell, work: str) -> None:
     """Build what the cell trains, and run one step of the work to be recorded."""
     from measure.profiler.nvtx_step import record_step
     from measure.timing.protocols import Protocol
-    from runners import cell as inside
-    from runners import passes
+    from runners.sweep import cell as inside
+    from runners.sweep import works as passes
 
     made = inside.prepare(cell)
     if cell.input_pipeline:

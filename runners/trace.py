@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from runners.arguments import Parser, add_format, nearest
-from runners.exits import FAILED, UNWRITABLE, Mistake, exit_code, guarded
-from runners.files import put
+from runners.cli.arguments import Parser, add_format, nearest
+from runners.cli.exits import FAILED, UNWRITABLE, Mistake, exit_code, guarded
+from runners.cli.output_files import put
 
 if TYPE_CHECKING:
     from argparse import Namespace

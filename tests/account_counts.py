@@ -34,7 +34,7 @@ def recorded(name, size):
         found = record(account_nets.get(name).build(), account_nets.inputs_of(name, size))
         if name not in TRAINED:
             return found
-        from runners.counted import training
+        from runners.workers.any_model import training
 
         return dataclasses.replace(found, training=training(account_nets.get(name), size))
 

@@ -64,7 +64,7 @@ NETS: Mapping[str, Net] = {
 
 
 def get(name: str) -> Workload:
-    """A net as a workload, as `measure.counters.harness.isolation` and `runners.counted` take them."""
+    """A net as a workload, as `measure.counters.harness.isolation` and `runners.workers.any_model` take them."""
     net = NETS[name]
     return Workload(
         name=name,

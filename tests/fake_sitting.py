@@ -15,14 +15,19 @@ from measure.timing.blocks import Block
 from results.records import Ceiling, Cell, FlopCount
 from results.store.disk import Disk
 from results.store.store import Store
-from runners import collect, counts
-from runners.cell import Measured, Traced
-from runners.fault import Fault
-from runners.passes import Found
-from runners.progress import Progress
+from runners.cli.progress import Progress
+from runners.sweep import counts
+from runners.sweep import sitting as collect
+from runners.sweep.cell import Measured, Traced
+from runners.sweep.works import Found
+from runners.workers.fault import Fault
 
-MEASURE, TRACE, CEILINGS = "runners.cell:measure", "runners.cell:reference_trace", "runners.cell:ceilings"
-WORK = "runners.cell:measure_work"
+MEASURE, TRACE, CEILINGS = (
+    "runners.sweep.cell:measure",
+    "runners.sweep.cell:reference_trace",
+    "runners.sweep.cell:ceilings",
+)
+WORK = "runners.sweep.cell:measure_work"
 
 
 def cell(model: str = "resnet18", batch_size: int = 2, **more: Any) -> Cell:

@@ -12,7 +12,7 @@ from analysis.operators.registry import not_understood, total
 from measure.fake.mode import fake_mode, to_fake
 from measure.operations.tracer import trace_step
 from results.records import Operation, Storage
-from runners.counted import training
+from runners.workers.any_model import training
 from workloads.catalogue.base import Batch, Workload
 from workloads.training.losses import mean_loss
 from workloads.training.step import OPTIMIZERS, TrainingStep

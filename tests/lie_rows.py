@@ -35,7 +35,7 @@ from results.store.layout import Key, key_of
 from results.store.manifest import Manifest
 from results.store.reading import RunData
 from results.store.store import read_operations, read_profile, read_run
-from runners.checked import assembled
+from runners.report.check import assembled
 
 CELL_FILES = {"samples.csv": Sample, "telemetry.csv": Telemetry, "flop_counts.csv": FlopCount}
 

@@ -171,7 +171,7 @@ def betray(kind):
 
 def train_and(kind, cell, protocol):
     """Measures a cell for real, with a step that turns on the worker while it is timed."""
-    from runners import cell as inside
+    from runners.sweep import cell as inside
 
     honest = inside._workload
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from runners.__main__ import COMMANDS, installed
-from runners.arguments import Parser, choice_error, names, nearest, number, sizes
+from runners.cli.arguments import Parser, choice_error, names, nearest, number, sizes
 
 ROOT = Path(__file__).parents[1]
 
@@ -125,6 +126,6 @@ INNER = {"nvtx_step"}
 
 
 def test_every_command_is_in_the_list() -> None:
-    sources = {path.stem: path.read_text(encoding="utf-8") for path in (ROOT / "runners").glob("*.py")}
-    commands = {name for name, source in sources.items() if f'prog="python -m runners.{name}"' in source}
+    sources = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "runners").rglob("*.py"))
+    commands = set(re.findall(r'prog="python -m runners\.(\w+)"', sources))
     assert {"doctor"} <= commands - INNER <= COMMANDS.keys()

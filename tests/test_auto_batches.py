@@ -15,14 +15,14 @@ from real_sweeps import QUICK, sweep
 from analysis.footprint.step.largest_batch import Lines
 from results.store.manifest import read_manifest
 from results.store.store import read_run
-from runners import auto_batches, auto_planning
-from runners.auto_batches import batches_up_to, corrected, largest_below, needed_bytes, resolved
-from runners.fault import Fault
-from runners.footprint_fit import Fitting, envelope, fitting
-from runners.footprint_steps import Asked
-from runners.plan import Grid, auto_key, cells, remaining
-from runners.probe import Probed
-from runners.sweep_options import as_options, grid_of, parser, stored_options
+from runners.footprint.fit import Fitting, envelope, fitting
+from runners.footprint.step import Asked
+from runners.sweep import auto_batches, auto_memory
+from runners.sweep.auto_batches import batches_up_to, corrected, largest_below, needed_bytes, resolved
+from runners.sweep.options import as_options, grid_of, parser, stored_options
+from runners.sweep.plan import Grid, auto_key, cells, remaining
+from runners.workers.fault import Fault
+from runners.workers.probe import Probed
 
 MB = 10**6
 ANY = Probed("cpu", {}, {})
@@ -172,7 +172,7 @@ class TestOutOfMemory:
         full = Fault("out_of_memory", "no more")
         scene.answers[MEASURE] = lambda cell, protocol: full if cell.batch_size > 30 else measured()
         start = planned(precisions=("fp32",), methods=("exact",))
-        replan = auto_planning.replanning(scene.store, start, [])
+        replan = auto_memory.replanning(scene.store, start, [])
         runs = scene.sitting().collect(cells(start), replan)
         tried = [run for run in runs if run.status == "out_of_memory"]
         assert 1 <= len(tried) <= 3
@@ -199,17 +199,17 @@ def test_free_memory(meminfo: str, limits: dict[str, str], free: int, tmp_path: 
     (tmp_path / "meminfo").write_text(meminfo)
     for name, text in limits.items():
         (tmp_path / f"memory.{name}").write_text(text)
-    assert auto_planning.free_bytes(tmp_path / "meminfo", tmp_path) == free
+    assert auto_memory.free_bytes(tmp_path / "meminfo", tmp_path) == free
 
 
 def test_memory_that_nobody_knows(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="--memory-bytes does"):
-        auto_planning.free_bytes(tmp_path / "none", tmp_path)
+        auto_memory.free_bytes(tmp_path / "none", tmp_path)
 
 
 @pytest.mark.parametrize("words", [["--memory-bytes", "1GB"], ["--margin", "0.2"]])
 def test_memory_goes_with_auto_alone(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    from runners import sweep
+    from runners.sweep import command as sweep
 
     with pytest.raises(SystemExit) as ended:
         sweep.main(["--batch-sizes", "4", *words])

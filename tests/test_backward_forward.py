@@ -15,7 +15,7 @@ from cleaning.accounts.account.backward_ratio import FACTOR, INPUT, LOOSE, OTHER
 from reports.count import backward_ratio as told
 from results.records import Operation
 from results.records.accounts import Account
-from runners import count
+from runners.count import command as count
 from tests.made_up_operations import operation
 
 X, H, Y = 100, 101, 102
@@ -218,7 +218,7 @@ def test_of_matching_modules_the_outermost_is_calculated_again(asked: str) -> No
     """Two blocks of 4 → 4 → 4, and a head, whatever else matches inside of them; a list stands for what is in it."""
     from torch import nn
 
-    from runners.counted import _changed
+    from runners.workers.any_model import _changed
 
     def build() -> nn.Module:
         model = nn.Module()

@@ -8,7 +8,7 @@ from analysis.formula.derivation.branches import change, difference
 from analysis.formula.derivation.interpolate import value_of
 from analysis.formula.derivation.sampling import Axis, Restructured, Sample, derive
 from results.records import Operation, Storage
-from runners.formula_lines import is_own, parted_at, raised_at
+from runners.formula.source_lines import is_own, parted_at, raised_at
 
 
 def row(index, name, shape, module=""):
@@ -170,7 +170,7 @@ def test_the_line_that_raised(code):
 def test_what_is_a_models_own():
     import enum
 
-    from runners import formula
+    from runners.formula import command as formula
 
     assert is_own("/home/someone/nets.py")
     assert not is_own(enum.__file__)

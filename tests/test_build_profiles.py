@@ -24,7 +24,7 @@ from reports.sweep.answer.table import to_text
 from results.errors import Inconsistent
 from results.records import CleanedOperation, Operation, ProfileCount, ProfiledOperation, Run, Utilization, WorkTime
 from results.store.store import read_operations, read_profile, read_run
-from runners import report
+from runners.report import command as report
 from tests import run_fixture as made
 
 EXACT = made.EXACT_FLOP["resnet18"]

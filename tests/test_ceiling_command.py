@@ -18,11 +18,15 @@ from analysis.profile.machine import machine_of
 from measure.ceiling.trials import ESSENTIAL, moves, sweep
 from reports.ceiling.text import Seen
 from results.records import Ceiling, header
-from runners import ceiling, ceiling_files, ceiling_search, devices, launch
-from runners.ceiling_search import Search
-from runners.ceiling_tasks import Timed
-from runners.fault import Fault
-from runners.probe import Probed
+from runners.ceiling import command as ceiling
+from runners.ceiling import output as ceiling_files
+from runners.ceiling import search as ceiling_search
+from runners.ceiling.search import Search
+from runners.ceiling.tasks import Timed
+from runners.workers import devices
+from runners.workers import pool as launch
+from runners.workers.fault import Fault
+from runners.workers.probe import Probed
 
 ROOT = Path(__file__).parents[1]
 
@@ -304,7 +308,7 @@ def test_what_is_no_such_file_is_said(tmp_path: Path, text: str | None, said: st
 
 
 def test_the_real_thing_without_torch_in_the_parent(tmp_path: Path):
-    code = "import sys; from runners.ceiling import main; code = main(sys.argv[1:])\n"
+    code = "import sys; from runners.ceiling.command import main; code = main(sys.argv[1:])\n"
     code += "print('torch' in sys.modules, file=sys.stderr); sys.exit(code)"
     arguments = ["--budget", "1", "--precisions", "fp32", "--threads", "1", "--format", "json", "--out", str(tmp_path)]
     done = subprocess.run(

@@ -10,8 +10,8 @@ import pytest
 from reports.sweep.answer.headline import basis, closing
 from reports.sweep.answer.table import peak_lines
 from results.records import Ceiling
-from runners import checked
-from runners.report import rebuild
+from runners.report import check as checked
+from runners.report.command import rebuild
 from tests import made_up_device as device
 from tests import made_up_evidence as made
 

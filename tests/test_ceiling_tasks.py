@@ -11,7 +11,7 @@ from measure.ceiling.trials import Move, Trial
 from measure.device import apply_precision as precision
 from results.errors import Unavailable
 from results.records import Ceiling
-from runners import ceiling_tasks
+from runners.ceiling import tasks as ceiling_tasks
 
 
 @pytest.fixture(autouse=True)

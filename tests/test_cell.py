@@ -17,9 +17,9 @@ from test_timing import FakeClock
 from measure.device import cpu_contention
 from measure.timing.protocols import CPU_PROTOCOL, CUDA_PROTOCOL, Protocol
 from results.records import Cell
-from runners import batches as sources
-from runners import cell as inside
-from runners.probe import _cuda_device, probe
+from runners.sweep import cell as inside
+from runners.workers import batches as sources
+from runners.workers.probe import _cuda_device, probe
 from workloads.catalogue.base import Batch
 from workloads.synthetic.synthetic import answer
 from workloads.training.step import TrainingStep

@@ -9,7 +9,7 @@ import torch
 
 from measure.timing.protocols import CPU_PROTOCOL
 from results.records import Cell
-from runners import cell as inside
+from runners.sweep import cell as inside
 
 ORDER = (("resnet18", 2), ("resnet18", 3), ("resnet34", 2), ("resnet18", 2))
 """A second batch size, another model of the same class, and a cell that came before (in a repeat)."""

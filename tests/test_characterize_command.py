@@ -19,7 +19,9 @@ from reports.characterize.text import look
 from reports.characterize.text_mix import to_text
 from reports.shared import figure_style
 from results.records.characterization import FILES, RecordedStep
-from runners import characterize, characterize_files, characterized
+from runners.characterize import command as characterize
+from runners.characterize import files as characterize_files
+from runners.characterize import task as characterized
 from tests.made_up_characterization import together
 
 KEYS = ["name", "variant", "parameters", "step_time_s", "groups", "unclassified_ratio", "types_for_90_percent"]
@@ -32,7 +34,7 @@ class Forbid:
             raise ImportError(f"{name} is forbidden here")
 
 sys.meta_path.insert(0, Forbid())
-from runners.characterize import main
+from runners.characterize.command import main
 sys.exit(main(sys.argv[1:]))
 """
 

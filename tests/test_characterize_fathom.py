@@ -16,7 +16,11 @@ import torch
 from analysis.devices.precisions import PRECISIONS
 from measure.profile.step_series import record
 from measure.profile.typed_steps import TypedStep, typed_steps
-from runners import characterize, characterize_files, characterize_options, characterize_plan, characterized
+from runners.characterize import command as characterize
+from runners.characterize import files as characterize_files
+from runners.characterize import options as characterize_options
+from runners.characterize import plan as characterize_plan
+from runners.characterize import task as characterized
 from workloads.catalogue import fathom_sizes as fathom
 
 GIVEN = {

@@ -31,9 +31,9 @@ from results.errors import StoreFault
 from results.records import STATUSES, Cell, ProfiledOperation
 from results.store.layout import profile_file, recording_file
 from results.store.store import read_operations, read_profile, read_run
-from runners.collect import CEILING_BUDGET_S, QUICK_CEILING_S, SPARE_RATIO, failed, least_s, trace_id
-from runners.fault import Fault
-from runners.passes import Found
+from runners.sweep.sitting import CEILING_BUDGET_S, QUICK_CEILING_S, SPARE_RATIO, failed, least_s, trace_id
+from runners.sweep.works import Found
+from runners.workers.fault import Fault
 
 FAULTS = ("unavailable", "out_of_memory", "timeout", "device_error", "crashed", "invalid")
 
@@ -166,7 +166,9 @@ class TestWorkers:
 
     def test_debugging_shows_the_traceback_and_what_workers_print(self, scene, monkeypatch):
         made = []
-        monkeypatch.setattr("runners.collect.Worker", lambda name, quiet: made.append(quiet) or FakeWorker(scene, name))
+        monkeypatch.setattr(
+            "runners.sweep.sitting.Worker", lambda name, quiet: made.append(quiet) or FakeWorker(scene, name)
+        )
         scene.answers[MEASURE] = Fault("crashed", "odd", "Traceback (most recent call last): …")
         scene.sitting().collect([cell()])
         assert "Traceback" not in scene.stream.getvalue()
@@ -450,7 +452,7 @@ class TestWorks:
         assert len(read_run(scene.path).samples) == 0
 
     def test_the_cells_limit_is_that_of_all_together(self, scene, monkeypatch):
-        monkeypatch.setattr("runners.collect.Stopwatch", lambda: Lap(scene))
+        monkeypatch.setattr("runners.sweep.sitting.Stopwatch", lambda: Lap(scene))
 
         def takes(seconds, answer):
             def task(*arguments):
@@ -545,7 +547,7 @@ class TestTimeBudget:
     @pytest.mark.parametrize(("budget_s", "fitting"), [(100.0, 3), (95.0, 2)])
     def test_no_cell_is_started_that_will_not_finish(self, scene, monkeypatch, budget_s, fitting):
         """Cells of 30 s; the next is taken to need 36. Of 100 s two cells leave 40, three 10; of 95 s two leave 35."""
-        monkeypatch.setattr("runners.collect.Stopwatch", lambda: Lap(scene))
+        monkeypatch.setattr("runners.sweep.sitting.Stopwatch", lambda: Lap(scene))
         self.take(scene, 30.0)
         models = ("resnet18", "resnet34", "vgg11", "vgg13", "alexnet")
         sitting = scene.sitting(time_budget_s=budget_s)
@@ -621,7 +623,7 @@ class TestInterruption:
         def interrupted(*_, **__):
             raise KeyboardInterrupt
 
-        monkeypatch.setattr("runners.counts.count_isolated", interrupted)
+        monkeypatch.setattr("runners.sweep.counts.count_isolated", interrupted)
         with pytest.raises(KeyboardInterrupt):
             scene.sitting().collect([cell()])
         assert statuses(scene) == {"resnet18": "interrupted"}

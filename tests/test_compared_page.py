@@ -13,7 +13,7 @@ from page_reader import Reader
 
 from reports.compare.page import sentence
 from results.records.comparisons import FASTER, ONLY_B, SAME, SLOWER, UNKNOWN, Comparison
-from runners import report
+from runners.report import command as report
 from tests import made_up_evidence as made
 from tests.test_comparison import REPEATED, slower
 

@@ -17,7 +17,7 @@ from analysis.stats.summary import effective_size, t_quantile
 from reports.compare.cells import ACROSS, compared
 from results.records.comparisons import FASTER, ONLY_A, ONLY_B, SAME, SLOWER, UNKNOWN
 from results.store.store import read_run
-from runners import report
+from runners.report import command as report
 from tests import made_up_evidence as made
 from tests.commands import refused, running
 

@@ -18,7 +18,7 @@ from commands import refused, running
 from measure.counters.harness.registry import COUNTERS
 from results.records import header
 from results.records.accounts import Account, AccountCause
-from runners import count as command
+from runners.count import command
 
 ROOT = Path(__file__).parents[1]
 
@@ -254,7 +254,7 @@ class TestRefusals:
 
 class TestProcess:
     def test_help_needs_no_torch(self):
-        code = "import sys; sys.modules['torch'] = None; from runners.count import main; main(['--help'])"
+        code = "import sys; sys.modules['torch'] = None; from runners.count.command import main; main(['--help'])"
         start_s = time.monotonic()
         answer = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
         assert time.monotonic() - start_s < 20

@@ -21,8 +21,8 @@ from measure.counters.faults.catalogue.page import page, value
 from measure.counters.harness.corrected import flop_counter_mode
 from measure.counters.harness.registry import COUNTERS as REGISTRY
 from measure.device.processes import prepare
-from runners import exits
 from runners import faults as command
+from runners.cli import exits
 
 PAGE = Path(__file__).parents[1] / "docs" / "counter-faults.md"
 EVERY = [(counter, fault) for counter in COUNTERS for fault in faults_of(counter)]

@@ -20,10 +20,10 @@ from measure.profiler import work_profiles as profiles
 from measure.timing.clocks import CudaClock
 from measure.timing.protocols import CPU_PROTOCOL, Protocol
 from results.records import Cell, Run, Sample
-from runners import cell as inside
-from runners.collect import _joined
-from runners.passes import together
-from runners.plan import METHODS
+from runners.sweep import cell as inside
+from runners.sweep.plan import METHODS
+from runners.sweep.sitting import _joined
+from runners.sweep.works import together
 
 MEBIBYTE = 2**20
 

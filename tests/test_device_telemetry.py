@@ -13,9 +13,9 @@ from measure.device import environment, telemetry
 from measure.device.telemetry import Adapter, DeviceFacts, open_device, state_before
 from measure.device.torch_build import torch_build
 from results.errors import Unavailable
-from runners import checks
-from runners.characterized import _energy_of
-from runners.watch import Watch
+from runners.characterize.task import _energy_of
+from runners.doctor import checks
+from runners.workers.telemetry import Watch
 
 # --- a vendor of ours: one file, one line ---
 

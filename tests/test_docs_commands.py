@@ -86,7 +86,8 @@ def test_a_command_parses(document: str, command: str, monkeypatch: pytest.Monke
 
 
 def _run(module: str, arguments: list[str]) -> None:
-    main = import_module(module).main
+    is_package = (ROOT / module.replace(".", "/") / "command.py").is_file()
+    main = import_module(f"{module}.command" if is_package else module).main
     try:
         main(arguments) if main.__code__.co_argcount else main()
     except SystemExit as ended:

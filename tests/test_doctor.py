@@ -19,9 +19,10 @@ from measure.device.cpu_energy import open_cpu
 from measure.device.nvml import POLLED
 from measure.device.nvml import STATE as READ
 from results.errors import Unavailable
-from runners import checks, doctor
-from runners.arguments import FORMATS
-from runners.checks import Check
+from runners.cli.arguments import FORMATS
+from runners.doctor import checks
+from runners.doctor import command as doctor
+from runners.doctor.checks import Check
 
 ROOT = Path(__file__).parents[1]
 
@@ -117,7 +118,7 @@ def test_a_mistake_is_one_line_and_exit_code_2(arguments: list[str]) -> None:
 def test_quick_answers_import_neither_torch_nor_pandas(arguments: list[str]) -> None:
     code = (
         "import sys\n"
-        "from runners import doctor\n"
+        "from runners.doctor import command as doctor\n"
         "try:\n"
         "    doctor.main(sys.argv[1:])\n"
         "except SystemExit:\n"

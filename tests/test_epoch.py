@@ -16,10 +16,11 @@ from torchvision.transforms import Compose
 from analysis.utilization.work_times import works_of
 from measure.timing.protocols import Protocol
 from results.records import MEASURED, Cell
-from runners import batches as sources
-from runners import cell as inside
-from runners import collect, passes
-from runners.plan import METHODS
+from runners.sweep import cell as inside
+from runners.sweep import sitting as collect
+from runners.sweep import works as passes
+from runners.sweep.plan import METHODS
+from runners.workers import batches as sources
 from workloads.vision import cifar
 
 ALL = 5 * IMAGES

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from results.errors import StoreFault
-from runners import exits, files
-from runners.exits import Mistake, guarded
+from runners.cli import exits
+from runners.cli import output_files as files
+from runners.cli.exits import Mistake, guarded
 
 ROOT = Path(__file__).parents[1]
 
@@ -69,7 +70,7 @@ def test_a_closed_pipe_is_for_the_outermost_edge(debug: bool | None) -> None:
 
 
 def test_a_reader_that_has_gone_is_141_and_no_traceback() -> None:
-    code = "import sys; from runners.exits import exit_code; sys.exit(exit_code(lambda: print('x' * 9) or 0))"
+    code = "import sys; from runners.cli.exits import exit_code; sys.exit(exit_code(lambda: print('x' * 9) or 0))"
     process = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout is not None
     process.stdout.close()  # before it writes: it starts an interpreter first

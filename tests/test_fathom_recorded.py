@@ -18,7 +18,7 @@ from reports.characterize import variants as characterize_variants
 from reports.characterize.text import Seen, look, paper_name
 from reports.characterize.text_mix import to_text
 from results.records.characterization import PROFILED
-from runners import characterize_files
+from runners.characterize import files as characterize_files
 from workloads.catalogue import fathom_sizes as table
 from workloads.catalogue.catalogue import entry
 

@@ -20,7 +20,7 @@ from reports.count.waterfall import MOST_CAUSES, UNEXPLAINED, lane, near
 from reports.shared import figure_style
 from results.errors import StoreFault
 from results.records.accounts import Account, AccountCause
-from runners import account_files
+from runners.count import account_files
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -22,11 +22,11 @@ from reports.findings.shared import IN_PART, OPEN, SETTLED, table
 from reports.sweep.answer.table import to_csv
 from results.records import Ceiling
 from results.store.store import read_operations, read_profile, read_run
-from runners import report
-from runners.derived import derived_tables
-from runners.files import put
-from runners.findings_page import made as page_and_pictures
-from runners.findings_page import published
+from runners.cli.output_files import put
+from runners.report import command as report
+from runners.report.derived import derived_tables
+from runners.report.findings import made as page_and_pictures
+from runners.report.findings import published
 from tests import made_up_evidence as made
 from tests import run_fixture as fixture
 from tests.commands import refused, running
@@ -42,7 +42,7 @@ def text() -> str:
 
 
 def test_the_page_is_what_the_command_makes_of_the_published_rows(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("runners.findings_page.drawn", lambda name, run: {name: b""})
+    monkeypatch.setattr("runners.report.findings.drawn", lambda name, run: {name: b""})
     made_text, pictures = page_and_pictures(RUNS, PAGE)
     assert made_text == text, "python -m runners.report --findings"
     assert all((PAGE.parent / "images" / name).is_file() for name in pictures)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from runners import footprint as command
+from runners.footprint import command
 
 ROOT = Path(__file__).parents[1]
 
@@ -302,9 +302,9 @@ def test_what_checkpoints_bring(nets: str, tmp_path: Path, capsys: pytest.Captur
     """
     from analysis.footprint.step.checkpointing import checkpointed, stretches_of
     from analysis.footprint.step.live_bytes import footprint
-    from runners.footprint_checkpoints import checkpoints
-    from runners.footprint_fit import fit
-    from runners.footprint_steps import Asked, Traced, traced
+    from runners.footprint.checkpoints import checkpoints
+    from runners.footprint.fit import fit
+    from runners.footprint.step import Asked, Traced, traced
 
     arguments = (f"{nets}:deep", "--optimizer", "sgd-plain", "--device", "cpu", "--batch-size", "512", "--checkpoints")
     alone = told(capsys, *arguments)

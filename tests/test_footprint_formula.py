@@ -23,10 +23,10 @@ from analysis.formula.derivation.footprint import QUANTITIES, Footprints, Labell
 from analysis.formula.derivation.interpolate import ONE, Atom
 from analysis.formula.derivation.symbolic_table import Place
 from analysis.formula.derivation.totals import expression
-from runners.counted import get
-from runners.formula_footprints import UNKNOWN
-from runners.formula_footprints import footprints as told_of
-from runners.formula_points import Subject, axes, limits, names_of, sampler, smallest
+from runners.formula.footprints import UNKNOWN
+from runners.formula.footprints import footprints as told_of
+from runners.formula.points import Subject, axes, limits, names_of, sampler, smallest
+from runners.workers.any_model import get
 
 EAGER, MINIMAL = QUANTITIES
 

@@ -7,8 +7,8 @@ import torch
 from test_cuda_rules import dtypes, saved_bytes
 
 from measure.operations.cuda_dispatch import cuda_rules
-from runners.footprint_check import check
-from runners.footprint_steps import Asked
+from runners.footprint.check_task import check
+from runners.footprint.step import Asked
 
 pytestmark = [
     pytest.mark.gpu,
@@ -41,8 +41,8 @@ def test_cudas_autocast_and_dropout_are_those_that_a_trace_follows() -> None:
 def test_a_batch_that_fits_runs_and_the_margin_holds() -> None:
     """On a share of the device that is set aside: the largest batch with a margin of 0.1 runs, 1.3 times as many do
     not."""
-    from runners.footprint_fit import fit
-    from runners.footprint_steps import parts, traced
+    from runners.footprint.fit import fit
+    from runners.footprint.step import parts, traced
 
     torch.cuda.empty_cache()
     free, total = torch.cuda.mem_get_info()

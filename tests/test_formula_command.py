@@ -18,7 +18,7 @@ import pytest
 import sympy
 from commands import refused, running
 
-from runners import formula as command
+from runners.formula import command
 
 ROOT = Path(__file__).parents[1]
 
@@ -523,7 +523,7 @@ MISTAKES = [
 class TestRefusals:
     @pytest.mark.parametrize("words", MISTAKES, ids=lambda words: words[0])
     def test_a_mistake_is_one_line_before_anything_is_slow(self, run, monkeypatch, words):
-        from runners import formula_points
+        from runners.formula import points as formula_points
 
         if not any(option in words[0] for option in ("--frozen", "--checkpoint")):  # these need the model
             monkeypatch.setattr(formula_points, "step_at", None)  # what is slow
@@ -545,7 +545,7 @@ class TestRefusals:
         refused(run(f"{nets}heads", "--symbols", "width,heads"), " cannot be other than ", "heads must divide", code=1)
 
     def test_an_unwritable_place_before_anything_is_slow(self, run, tmp_path, monkeypatch):
-        from runners import formula_points
+        from runners.formula import points as formula_points
 
         monkeypatch.setattr(formula_points, "step_at", None)  # what is slow
         (tmp_path / "file").touch()
@@ -569,7 +569,7 @@ class TestProcess:
     def test_help_needs_no_torch_and_no_sympy(self):
         code = (
             "import sys; sys.modules['torch'] = sys.modules['sympy'] = None\n"
-            "from runners.formula import main\n"
+            "from runners.formula.command import main\n"
             "main(['--help'])"
         )
         answer = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)

@@ -14,8 +14,8 @@ from analysis.formula.derivation.derive import formulas
 from analysis.formula.derivation.totals import parts, totals
 from analysis.operators import registry as kinds
 from analysis.operators.operands import numel
-from runners.counted import get
-from runners.formula_points import Subject, axes, limits, names_of, sampler, smallest
+from runners.formula.points import Subject, axes, limits, names_of, sampler, smallest
+from runners.workers.any_model import get
 
 QUICK = ("alexnet", "resnet18", "squeezenet1_1")
 SLOW = (

@@ -14,7 +14,7 @@ from measure.operations.tracer import Trace, trace
 from measure.profile.rows import in_groups, operation_rows
 from reports.profile.explanation import DEPTHWISE, explained, movers
 from results.records.step_profile import StepProfile
-from runners.counted import _parts
+from runners.workers.any_model import _parts
 from workloads.sources.any_model import get
 
 

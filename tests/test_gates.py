@@ -17,8 +17,8 @@ from cleaning.gates.evidence import facts_of
 from cleaning.gates.gates import GATES, judge
 from results.records.verdicts import FAIL, OPEN, PASS, Verdict
 from results.store.store import read_run
-from runners import report
-from runners.checked import evidence_of
+from runners.report import command as report
+from runners.report.check import evidence_of
 from tests import made_up_evidence as made
 from tests import run_fixture as fixture
 from tests.commands import refused, running

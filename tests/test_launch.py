@@ -14,9 +14,9 @@ import psutil
 import pytest
 
 from measure.device import processes
-from runners import launch
-from runners.fault import Fault
-from runners.launch import Worker, uninterrupted
+from runners.workers import pool as launch
+from runners.workers.fault import Fault
+from runners.workers.pool import Worker, uninterrupted
 
 ROOT = Path(__file__).parents[1]
 SOON_S = 60.0
@@ -94,7 +94,7 @@ class TestResults:
 
     def test_without_quiet_its_noise_is_on_stderr_and_never_on_stdout(self):
         """In a process of its own, because the server keeps the streams of the one that started it."""
-        code = "from runners.launch import Worker; w = Worker('loud', quiet=False)\n"
+        code = "from runners.workers.pool import Worker; w = Worker('loud', quiet=False)\n"
         code += "w.call('planted_tasks:shout', 'noise', timeout_s=60); w.stop(); print('document')"
         environ = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}"}
         done = subprocess.run(
@@ -272,7 +272,7 @@ class TestInterruption:
 
 PARENT = """
 import sys
-from runners.launch import Worker, prepare
+from runners.workers.pool import Worker, prepare
 if sys.argv[3]:
     prepare()
 Worker("orphan").call(sys.argv[1], sys.argv[2], timeout_s=600)
@@ -310,7 +310,7 @@ class TestOrphans:
         """In a process of its own: this one's server serves other tests."""
         code = """
 import multiprocessing.forkserver, os, signal, threading
-from runners.launch import Worker
+from runners.workers.pool import Worker
 worker = Worker("served")
 worker.call("planted_tasks:nothing", timeout_s=60)
 server = multiprocessing.forkserver._forkserver._forkserver_pid

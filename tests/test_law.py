@@ -14,7 +14,10 @@ from reports.count import batch_law as told
 from results.records import FlopCount, Operation
 from results.records.accounts import AccountLaw
 from results.records.calls import Recording
-from runners import count, count_told, exits, law
+from runners.cli import exits
+from runners.count import batch_law
+from runners.count import command as count
+from runners.count import output as count_told
 from tests.made_up_operations import operation
 
 NET = '''
@@ -193,7 +196,7 @@ def net(tmp_path: Path) -> str:
 def test_a_real_model_with_two_real_counters(net: str) -> None:
     """head: a linear layer 4 → 2, 16 FLOP a sample; position: 5 × 3 → 2, 60 FLOP, both as much backward, because
     nothing asks for the gradients of their inputs. ptflops has 8 + 2 and 30 + 10 multiply-adds and biases, over b."""
-    found = law.laws(net, {"input": "4"}, ("flop_counter_mode", "ptflops"), 8, 300, lambda _: None)
+    found = batch_law.laws(net, {"input": "4"}, ("flop_counter_mode", "ptflops"), 8, 300, lambda _: None)
     assert [(each.counter, *line_of(each)) for each in found if not each.part] == [
         ("exact", "forward", "", 16, 60, True),
         ("exact", "backward", "", 16, 60, True),

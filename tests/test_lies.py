@@ -10,9 +10,9 @@ import pytest
 
 from cleaning.gates.gates import GATES, judge
 from results.records.verdicts import FAIL
-from runners import report
-from runners.checked import evidence_of
-from runners.derived import compared
+from runners.report import command as report
+from runners.report.check import evidence_of
+from runners.report.derived import compared
 from tests import lie_matrix, lie_rows, lies
 from tests import made_up_evidence as made
 from tests.lie_matrix import PAGE, answers, read_uncaught, uncaught

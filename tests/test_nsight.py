@@ -22,9 +22,10 @@ from real_sweeps import ROOT, lives
 from measure.profiler import nsight as tool
 from results.errors import Unavailable
 from results.records import Cell, non_default
-from runners import nsight, nvtx_step
-from runners.fault import Fault
-from runners.passes import Found
+from runners import nvtx_step
+from runners.sweep import nsight
+from runners.sweep.works import Found
+from runners.workers.fault import Fault
 
 CUDA = Cell(model="synthetic_convolution", batch_size=2, device="cuda", methods=("batch",), profile="nsys")
 

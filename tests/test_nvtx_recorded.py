@@ -19,7 +19,7 @@ from cleaning.trace.work_recordings import clean_recording
 from measure.trace.attribution.last_step import STEP, last_step
 from measure.trace.attribution.phases import OWN
 from results.records import Cell, Operation
-from runners.cell import reference_trace
+from runners.sweep.cell import reference_trace
 from runners.trace import recorded
 
 IMAGE = 64

@@ -18,7 +18,7 @@ from made_up_profile import PROFILE
 
 from reports.profile.page import page as profile_page
 from reports.sweep.answer.page import page
-from runners import report
+from runners.report import command as report
 from tests import made_up_evidence, made_up_page
 
 pytestmark = pytest.mark.skipif(shutil.which("chromium") is None, reason="no chromium")

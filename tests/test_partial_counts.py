@@ -16,7 +16,7 @@ from measure.fast_count.fast_count import fast_count
 from reports.profile.data import document
 from reports.profile.tree import tree_text
 from results.records.step_profile import StepModule, StepOperation, StepProfile
-from runners import count as command
+from runners.count import command
 
 NETS = """
 import torch

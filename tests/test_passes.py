@@ -24,8 +24,8 @@ from measure.timing.blocks import Block, step_time_s
 from measure.timing.protocols import Protocol
 from results.errors import Unavailable
 from results.records import WORKS, Cell, ProfiledOperation
-from runners import passes
-from runners.plan import METHODS
+from runners.sweep import works as passes
+from runners.sweep.plan import METHODS
 from workloads.catalogue.base import Batch
 from workloads.training.step import TrainingStep
 

@@ -17,17 +17,7 @@ from hypothesis import strategies as st
 from analysis.utilization.work_times import works_of
 from measure.counters.harness.registry import COUNTERS
 from results.records import Cell, Run, header
-from runners.plan import (
-    METHODS,
-    Grid,
-    cells,
-    check,
-    check_images,
-    hyper,
-    reason_against,
-    remaining,
-    worker_key,
-)
+from runners.sweep.plan import METHODS, Grid, cells, check, check_images, hyper, reason_against, remaining, worker_key
 
 MODELS = ("resnet18", "vgg11", "alexnet")
 

@@ -19,14 +19,15 @@ from analysis.profile.module_tree import conservation, tree
 from analysis.profile.roofline import step_roof
 from reports.sweep.answer.table import to_csv
 from results.records import Ceiling
-from runners import launch, profile_options, profile_settings
-from runners import profile as command
-from runners.exits import Mistake
-from runners.fault import Fault
-from runners.probe import Probed
-from runners.profiled import Request
-from runners.profiled import profile as task
-from runners.worker import run as worker_run
+from runners.cli.exits import Mistake
+from runners.profile import command, deepspeed_config
+from runners.profile import options as profile_options
+from runners.profile.task import Request
+from runners.profile.task import profile as task
+from runners.workers import pool as launch
+from runners.workers.fault import Fault
+from runners.workers.probe import Probed
+from runners.workers.worker import run as worker_run
 
 ROOT = Path(__file__).parents[1]
 
@@ -128,7 +129,7 @@ def test_deepspeeds_settings(tmp_path: Path, section: dict[str, Any], expected: 
     for name, content in (("whole.json", {"train_batch_size": 8, "flops_profiler": section}), ("part.json", section)):
         file = tmp_path / name
         file.write_text(json.dumps(content))
-        assert profile_settings.read(file) == expected
+        assert deepspeed_config.read(file) == expected
 
 
 @pytest.mark.parametrize(
@@ -154,7 +155,7 @@ def test_settings_that_cannot_be(tmp_path: Path, content: str, said: str) -> Non
     file = tmp_path / "ds.json"
     file.write_text(content)
     with pytest.raises(Mistake, match=r"ds\.json") as fault:
-        profile_settings.read(file)
+        deepspeed_config.read(file)
     assert said in str(fault.value)
 
 
@@ -162,7 +163,7 @@ def test_the_command_line_comes_first(tmp_path: Path) -> None:
     file = tmp_path / "ds.json"
     file.write_text('{"start_step": 1, "end_step": 9, "detailed": false}')
     words = ["resnet18", "--config", str(file), "--steps", "2", "--detailed"]
-    found = profile_settings.merged(profile_options.parser().parse_args(words))
+    found = deepspeed_config.merged(profile_options.parser().parse_args(words))
     assert (found.steps, found.warm_up, found.detailed, found.top_modules) == (2, 1, True, 3)
 
 
@@ -367,14 +368,14 @@ def test_the_model_is_named_once(worker: type[Scripted], capsys: pytest.CaptureF
 def test_a_model_without_parameters_has_nothing_to_train(tmp_path: Path) -> None:
     (tmp_path / "net.py").write_text("import torch\n\ndef build():\n    return torch.nn.ReLU()\n")
     request = Request(f"{tmp_path / 'net.py'}:build", 1, "cpu", steps=1, hyper={"input": "8"})
-    fault = worker_run("runners.profiled:profile", (request,))
+    fault = worker_run("runners.profile.task:profile", (request,))
     assert fault.status == "invalid"
     assert "expected an output that depends on a parameter" in fault.reason
 
 
 def test_help_needs_no_torch() -> None:
     code = "import sys\nfor name in ('torch', 'numpy', 'pandas', 'matplotlib', 'rich'): sys.modules[name] = None\n"
-    code += "from runners.profile import main; main(['--help'])"
+    code += "from runners.profile.command import main; main(['--help'])"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
     )
@@ -411,7 +412,7 @@ def test_a_model_of_ones_own_end_to_end(tmp_path: Path) -> None:
 def test_a_model_that_fails_says_where(tmp_path: Path) -> None:
     """As the worker answers it."""
     request = Request(net(tmp_path, inside=15), 1, "cpu", hyper={"input": "8"})
-    fault = worker_run("runners.profiled:profile", (request,))
+    fault = worker_run("runners.profile.task:profile", (request,))
     assert fault.status == "invalid"
     assert "module head (Linear), which got (1, 16)" in fault.reason
 

@@ -8,8 +8,8 @@ import sys
 import pytest
 
 from results.records import Cell, Run
-from runners import progress
-from runners.progress import Progress, passing, title
+from runners.cli import progress
+from runners.cli.progress import Progress, passing, title
 
 CELL = Cell(model="resnet18", batch_size=8, device="cpu")
 

@@ -18,8 +18,8 @@ from analysis.project.frontier import domain as domains
 from analysis.project.frontier import frontier
 from analysis.project.frontier.accelerator import Accelerator
 from analysis.project.frontier.shipped_formulas import shipped
-from runners import project
-from runners.project_transformer import shape
+from runners.project import command as project
+from runners.project.budget_transformer import shape
 from tests.test_project_compute import refused, told
 
 H100 = ("--device", "NVIDIA H100 80GB HBM3")

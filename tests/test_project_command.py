@@ -15,7 +15,8 @@ import pytest
 from analysis.project.frontier import domain as domains
 from analysis.project.frontier.shipped_formulas import Formulas, shipped
 from reports.project import figures as frontier_figures
-from runners import project, project_model
+from runners.project import command as project
+from runners.project import model as project_model
 
 ROOT = Path(__file__).parents[1]
 
@@ -192,12 +193,12 @@ def test_a_file_that_cannot_be_written_is_told_before_anything_else(
 def test_a_model_without_formulas_ends_with_1(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from runners.formula_points import NotBuilt
+    from runners.formula.points import NotBuilt
 
     def fail(_options: Any) -> None:
         raise NotBuilt("it cannot be built")
 
-    monkeypatch.setattr("runners.formula.answer", fail)
+    monkeypatch.setattr("runners.formula.command.answer", fail)
     monkeypatch.setattr("analysis.project.frontier.shipped_formulas.shipped", lambda _rules: {})
     file = tmp_path / "mine.toml"
     file.write_text(TEN_LINES)

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from runners import project
+from runners.project import command as project
 
 ROOT = Path(__file__).parents[1]
 
@@ -224,7 +224,7 @@ def test_a_picture_is_drawn_or_said_not_to_be(capsys: pytest.CaptureFixture[str]
 def test_help_and_answers_need_no_torch() -> None:
     script = """
 import contextlib, io, sys
-from runners import project
+from runners.project import command as project
 for words in (["--compute", "--help"], ["--budget=x", "--help"], ["--parallel", "--help"]):
     with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
         project.main(words)

@@ -18,7 +18,7 @@ from analysis.project.frontier.data_parallel import ring_all_reduce_s
 from analysis.project.frontier.monte_carlo import Training
 from analysis.project.frontier.shipped_formulas import shipped
 from analysis.stats.intervals import Ends, answers
-from runners import project
+from runners.project import command as project
 from tests.test_project_command import TEN_LINES, refused, told
 from tests.test_project_compute import run_of
 

@@ -15,8 +15,8 @@ from benchmarks.footprint import main, read_published
 from reports.footprint.published import section
 from results.records import Storage
 from results.records.footprint import Predicted
-from runners.footprint_published import predict
-from runners.footprint_steps import Asked, traced
+from runners.footprint.published_task import predict
+from runners.footprint.step import Asked, traced
 
 ROOT = Path(__file__).parents[1]
 PREDICTED = read_published(ROOT / "results/published/footprint-2026-11-22")

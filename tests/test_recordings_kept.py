@@ -227,7 +227,7 @@ def test_a_run_without_recordings_reads_none(path: Path) -> None:
 
 
 def test_garbage_in_the_place_of_a_trace_is_one_line(tmp_path: Path) -> None:
-    from runners.report_recordings import recording
+    from runners.report.recordings import recording
 
     odd, cut = b'{"traceEvents": [3, {"ph": "X", "cat": 7}]}', b'{"traceEvents": [{"ph'
     for name, content in {"odd": odd, "cut": cut}.items():

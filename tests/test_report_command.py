@@ -19,7 +19,7 @@ from reports.shared import html_figures
 from results import records
 from results.records import CleaningLog, FlopCount, Utilization, header
 from results.store.store import Store
-from runners import report
+from runners.report import command as report
 from tests import made_up_runs
 from tests import run_fixture as made
 
@@ -51,7 +51,7 @@ class Forbid:
             raise ImportError(f"{name} is forbidden here")
 
 sys.meta_path.insert(0, Forbid())
-from runners.report import main
+from runners.report.command import main
 sys.exit(main(sys.argv[1:]))
 """
 
@@ -317,4 +317,4 @@ def test_help_and_mistakes_answer_at_once() -> None:
             times.append(time.perf_counter() - start)
         assert min(times) < 0.5
     slow = "[m for m in ('pandas', 'seaborn', 'numpy', 'rich') if m in sys.modules]"
-    assert command(code=f"import sys, runners.report; print({slow})").stdout == "[]\n"
+    assert command(code=f"import sys, runners.report.command; print({slow})").stdout == "[]\n"

@@ -37,7 +37,7 @@ from results.records import (
 from results.store.layout import RECORDS, operation_files
 from results.store.manifest import MANIFEST, Manifest
 from results.store.migrations import MIGRATIONS
-from runners.plan import Grid
+from runners.sweep.plan import Grid
 
 DOCUMENT = (Path(__file__).parents[1] / "docs" / "schema.md").read_text(encoding="utf-8")
 

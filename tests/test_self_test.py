@@ -7,8 +7,9 @@ import json
 import pytest
 
 from results.errors import Unavailable
-from runners import doctor, self_test
-from runners.self_test import Asked, Checked
+from runners.doctor import command as doctor
+from runners.doctor import self_test
+from runners.doctor.self_test import Asked, Checked
 
 CPU = Asked("cpu", "a processor")
 

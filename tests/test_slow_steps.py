@@ -10,7 +10,7 @@ import pytest
 from analysis.characterize.outlier_steps import slow_steps
 from reports.characterize.text_mix import REASONS, _slow
 from results.records.characterization import PLAIN, PROFILED, WARM_UP, Characterization, RecordedStep
-from runners.characterize_files import read_rows
+from runners.characterize.files import read_rows
 from tests.made_up_characterization import together
 
 KEPT = Path(__file__).parents[1] / "results" / "published" / "fathom-2026-11-22"

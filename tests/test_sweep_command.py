@@ -13,7 +13,7 @@ import pytest
 from test_cifar import made
 
 from results.store.manifest import Manifest, write_manifest
-from runners.plan import Grid
+from runners.sweep.plan import Grid
 
 ROOT = Path(__file__).parents[1]
 AT_ONCE_S = 0.8
@@ -21,8 +21,8 @@ AT_ONCE_S = 0.8
 LOADED = """
 import sys
 try:
-    import runners.sweep
-    runners.sweep.main(sys.argv[1:])
+    import runners.sweep.command
+    runners.sweep.command.main(sys.argv[1:])
 except SystemExit:
     pass
 print(",".join(name for name in ("torch", "torchvision", "pandas", "numpy", "rich", "sympy") if name in sys.modules))

@@ -38,7 +38,7 @@ class Forbid:
 
 sys.meta_path.insert(0, Forbid())
 warnings.simplefilter("error")
-from runners.sweep import main
+from runners.sweep.command import main
 sys.exit(main(sys.argv[1:]))
 """
 

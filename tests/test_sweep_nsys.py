@@ -31,10 +31,10 @@ CONVOLUTION = 2 * 64**2 * 9 * 64**2  # of one image, a multiply-add being 2; its
 IMAGES = {"one": 1, "batch": BATCH, "last": 1, "epoch": 7}
 PROFILED = (*WORKS, "--batch-sizes", str(BATCH), "--profile", "nsys")
 ON_A_CPU = WITHOUT_TORCH.replace(
-    "from runners.sweep import main",
-    "from runners import nsight\n"
+    "from runners.sweep.command import main",
+    "from runners.sweep import nsight\n"
     "nsight.check = lambda cells: ' '.join(nsight.nsight.find()) if list(cells) else ''\n"
-    "from runners.sweep import main",
+    "from runners.sweep.command import main",
 )
 
 

@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from measure.counters.harness.registry import COUNTERS
-from runners import report, sweep, sweep_options
-from runners.plan import Grid, cells, check
-from runners.probe import Probed
+from runners.report import command as report
+from runners.sweep import command as sweep
+from runners.sweep import options as sweep_options
+from runners.sweep.plan import Grid, cells, check
+from runners.workers.probe import Probed
 
 CPU = Probed("cpu", {}, {"tf32": "tf32 on cpu: a CPU has none"})
 H100 = Probed("cuda", {}, {})
@@ -120,7 +122,7 @@ def test_images_are_asked_of_a_process_and_held_to_the_grid(monkeypatch) -> None
     sweep._check_data(grid("--batch-sizes", "64"))
     assert asked == [], "random data have no end"
     sweep._check_data(grid("--batch-sizes", "20", "--data", "cifar10:here"))
-    assert asked == [("runners.batches:images", "cifar10:here")]
+    assert asked == [("runners.workers.batches:images", "cifar10:here")]
     with pytest.raises(ValueError, match="--epoch-images: expected at most 20"):
         sweep._check_data(grid("--batch-sizes", "4", "--data", "cifar10:here", "--methods", "epoch"))
 

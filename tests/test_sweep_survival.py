@@ -19,13 +19,13 @@ from real_sweeps import QUICK, TINY, WORKS, Sweep, sweep
 from results.records import MEASURED, Cell, Run
 from results.store.layout import profile_file
 from results.store.store import RunData, Store, read_profile, read_run
-from runners import collect
-from runners.collect import Limits, Sitting
-from runners.launch import Worker, prepare
-from runners.progress import Progress
-from runners.watch import Watch
+from runners.cli.progress import Progress
+from runners.sweep import sitting as collect
+from runners.sweep.sitting import Limits, Sitting
+from runners.workers.pool import Worker, prepare
+from runners.workers.telemetry import Watch
 
-MEASURE = "runners.cell:measure"
+MEASURE = "runners.sweep.cell:measure"
 
 
 def kept(path: Path) -> dict[str, Run]:
@@ -339,7 +339,7 @@ class Killed(Worker):
     """A worker that dies in one work of each cell."""
 
     def call(self, task: str, *arguments: object, timeout_s: float) -> object:
-        if task == "runners.cell:measure_work" and arguments[1] == "batch":
+        if task == "runners.sweep.cell:measure_work" and arguments[1] == "batch":
             return super().call("planted_tasks:kill_me", signal.SIGKILL, "no room", timeout_s=timeout_s)
         return super().call(task, *arguments, timeout_s=timeout_s)
 

@@ -13,8 +13,8 @@ from analysis.formula.derivation.symbolic_table import Convention, Place
 from analysis.formula.derivation.totals import COSTS, Term, expression, parts, totals
 from analysis.operators import registry as kinds
 from results.records import Operation, Storage
-from runners.counted import get
-from runners.formula_points import NotBuilt, Subject, axes, names_of, sampler
+from runners.formula.points import NotBuilt, Subject, axes, names_of, sampler
+from runners.workers.any_model import get
 
 b, w, d, image, classes = sympy.symbols("batch width depth image classes", integer=True, positive=True)
 

@@ -11,7 +11,7 @@ from analysis.formula.derivation.derive import formulas
 from analysis.formula.derivation.interpolate import Atom, times
 from analysis.formula.derivation.sampling import Axis, Unfitted
 from measure.model.garbage_collector import collector_off
-from runners import formula_points
+from runners.formula import points as formula_points
 
 
 def layered(point, k=lambda point: 4):

@@ -11,8 +11,8 @@ from analysis.operators import registry as kinds
 from measure.dispatch.sizes import symbol
 from measure.fake.mode import fake_mode, to_fake
 from measure.operations.tracer import trace_step
-from runners.counted import get
-from runners.formula_points import Subject, names_of, sampler
+from runners.formula.points import Subject, names_of, sampler
+from runners.workers.any_model import get
 from workloads.catalogue.base import Batch
 from workloads.training.step import OPTIMIZERS, TrainingStep
 

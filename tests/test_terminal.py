@@ -32,11 +32,16 @@ Told = Callable[[str], Any]
 """A format → prints."""
 
 
+def module_of(name: str) -> str:
+    """A command's module: of its package, or the file that it is."""
+    return f"runners.{name}.command" if (ROOT / "runners" / name).is_dir() else f"runners.{name}"
+
+
 def command(name: str, *arguments: object) -> Told:
     """A command line, in this process."""
 
     def tell(form: str) -> Any:
-        assert import_module(f"runners.{name}").main([*map(str, arguments), "--format", form]) == 0
+        assert import_module(module_of(name)).main([*map(str, arguments), "--format", form]) == 0
 
     return tell
 
@@ -44,7 +49,7 @@ def command(name: str, *arguments: object) -> Told:
 def report(form: str) -> None:
     from test_reports import built, failed, fraction, view
 
-    from runners.report import show
+    from runners.report.command import show
 
     cells = [view(fraction(0.6), intensity=30), view(fraction(0.06, model="mobilenet_v2"), intensity=2), failed()]
     show(built(*cells), form, ROOT)
@@ -53,7 +58,7 @@ def report(form: str) -> None:
 def ceiling(form: str) -> None:
     import made_up_ceilings
 
-    from runners.ceiling import _show
+    from runners.ceiling.command import _show
 
     _show(made_up_ceilings.cpu(1), form)
 
@@ -61,9 +66,11 @@ def ceiling(form: str) -> None:
 def profile(form: str) -> None:
     import made_up_profile
 
-    from runners import profile, profile_options, profile_settings
+    from runners.profile import command as profile
+    from runners.profile import deepspeed_config
+    from runners.profile import options as profile_options
 
-    options = profile_settings.merged(profile_options.parser().parse_args(["some_model", "--format", form]))
+    options = deepspeed_config.merged(profile_options.parser().parse_args(["some_model", "--format", form]))
     profile.show(made_up_profile.PROFILE, options)
 
 
@@ -71,7 +78,8 @@ def characterize(form: str) -> None:
     from made_up_characterization import together
 
     from reports.characterize.text import look
-    from runners import characterize, characterize_options
+    from runners.characterize import command as characterize
+    from runners.characterize import options as characterize_options
 
     characterize.show(look(together()), characterize_options.parser().parse_args(["--format", form]))
 
@@ -79,14 +87,16 @@ def characterize(form: str) -> None:
 @cache
 def counted() -> Any:
     """A model's account by two counters, counted once."""
-    from runners import count, count_options
+    from runners.count import command as count
+    from runners.count import options as count_options
 
     options = count_options.parser().parse_args(["synthetic_matmul", "--counters", "exact,thop"])
     return count.count("synthetic_matmul", options, ("flopledger", "thop"), (2,))
 
 
 def count(form: str) -> None:
-    from runners import count_options, count_told
+    from runners.count import options as count_options
+    from runners.count import output as count_told
 
     count_told.accounts(counted(), count_options.parser().parse_args(["synthetic_matmul", "--format", form]))
 
@@ -237,5 +247,6 @@ def _leaves(document: Any) -> Iterator[Any]:
 def test_every_command_ends_at_the_edge_that_knows_closed_pipes() -> None:
     """tests/test_exits.py shows what that edge does."""
     for name in [*installed(), "__main__"]:
-        source = (ROOT / "runners" / f"{name}.py").read_text(encoding="utf-8")
+        file = f"{name}/__main__.py" if (ROOT / "runners" / name).is_dir() else f"{name}.py"
+        source = (ROOT / "runners" / file).read_text(encoding="utf-8")
         assert source.endswith('if __name__ == "__main__":\n    sys.exit(exit_code(main))\n'), name

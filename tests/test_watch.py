@@ -9,8 +9,8 @@ import pytest
 from analysis.devices.telemetry import Reading
 from measure.device.cpu_energy import open_cpu
 from results.errors import DeviceLost, Unavailable
-from runners import watch as module
-from runners.watch import Watch
+from runners.workers import telemetry as module
+from runners.workers.telemetry import Watch
 
 WATTS = 400.0
 

@@ -29,10 +29,10 @@ from measure.timing.blocks import clock_for, measure_blocks, step_time_s, warm_u
 from measure.timing.protocols import Protocol
 from results.records import Cell, Run
 from results.store.store import read_run
-from runners import cell as inside
-from runners.collect import _joined
-from runners.passes import together
-from runners.plan import METHODS
+from runners.sweep import cell as inside
+from runners.sweep.plan import METHODS
+from runners.sweep.sitting import _joined
+from runners.sweep.works import together
 from workloads.catalogue.base import Batch
 from workloads.training.step import OPTIMIZERS, TrainingStep
 from workloads.vision import cifar

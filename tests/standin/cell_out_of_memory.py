@@ -16,8 +16,8 @@ import torchvision  # noqa: F401 - imported once, not by each child
 
 from measure.timing.protocols import Protocol
 from results.records import Cell
-from runners import cell as inside
-from runners.worker import classify
+from runners.sweep import cell as inside
+from runners.workers.worker import classify
 
 CELL = Cell(
     model="resnet18", batch_size=8, precision="fp32", device="cuda", image_size=64, quick=True, methods=("exact",)

@@ -8,8 +8,8 @@ from __future__ import annotations
 import json
 import sys
 
-from runners.footprint_check import check
-from runners.footprint_steps import Asked
+from runners.footprint.check_task import check
+from runners.footprint.step import Asked
 
 if __name__ == "__main__":
     words = sys.argv[1:]

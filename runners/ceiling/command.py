@@ -1,0 +1,180 @@
+"""`python -m runners.ceiling`: what can this device really do in products, convolutions, copies and launches?
+
+A worker times one kernel after another within a budget; the parent imports no torch and keeps every row that came.
+Exit codes: 0 every unit, memory and launches have a number; 1 some have none, or a worker died; 2 the caller's mistake;
+3 a file could not be written; 130 Ctrl-C, after the rows measured by then were told.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from analysis.devices.precisions import PRECISIONS
+from runners.cli.arguments import Parser, add_format, names, number
+from runners.cli.exits import FAILED, INTERRUPTED, Mistake, guarded
+from runners.cli.progress import passing
+from runners.workers import devices
+
+if TYPE_CHECKING:
+    from reports.ceiling.text import Seen
+    from runners.workers.probe import Probed
+
+BUDGET_S = 120.0
+DIED = ("crashed", "timeout", "device_error", "invalid")
+"""Statuses of rows that fail the command."""
+
+OTHERS = "what is below the fastest calls is others' work"
+
+NO_CPU = "--threads: expected of a CPU only, got it for {device}"
+
+EPILOG = "What each number means and how it is taken: docs/ceilings.md."
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; its exit code."""
+    options = _parser().parse_args(arguments)
+    return guarded(lambda: _run(options), options.debug)
+
+
+def _run(options: argparse.Namespace) -> int:
+    """Everything after parsing. Raises Mistake, StoreFault, KeyboardInterrupt."""
+    from runners.ceiling import output as ceiling_files
+    from runners.cli import output_files as files
+    from runners.workers.pool import Worker, prepare
+
+    _check_device(options)
+    if options.out is not None:
+        files.make(options.out)
+    prepare()
+    worker = Worker("ceiling", quiet=not options.debug)
+    try:
+        probed = devices.probe(worker, options.device)
+        precisions = _precisions(options, probed)
+        threads = _threads(options, probed)
+        seen, interrupted = _search(worker, options, probed, precisions, threads)
+    finally:
+        worker.stop()
+    _show(seen, options.format)
+    if options.out is not None:
+        ceiling_files.write(seen, options.out)
+        print(f"written to {options.out}", file=sys.stderr)
+    return INTERRUPTED if interrupted else failed(seen)
+
+
+def failed(seen: Seen) -> int:
+    """0, or 1 where a worker died or a unit, memory or launches have no number."""
+    from analysis.devices.ceilings import best
+    from analysis.profile.machine import bandwidth, launch_cost
+
+    for threads in seen.threads:
+        mine = seen.of(threads)
+        lacking = any(best(mine, unit) is None for unit in {row.unit for row in mine if row.unit})
+        if lacking or bandwidth(mine) is None or launch_cost(mine, seen.device) is None:
+            return FAILED
+    return FAILED if any(row.status in DIED for row in seen.rows) or not seen.rows else 0
+
+
+def _search(
+    worker: Any, options: argparse.Namespace, probed: Probed, precisions: Sequence[str], threads: Sequence[int | None]
+) -> tuple[Seen, bool]:
+    """What was found, and whether Ctrl-C ended it."""
+    from reports.ceiling.text import Seen
+    from runners.ceiling.search import Search
+    from runners.workers.telemetry import Watch
+
+    facts = probed.environment
+    watch = Watch(probed.device)
+    search = Search(worker, probed.device, str(facts.get("name") or ""), passing)
+    interrupted = False
+    watch.start()
+    try:
+        search.run(precisions, threads, options.budget)
+    except KeyboardInterrupt:
+        interrupted = True
+    finally:
+        passing("")
+        rows = search.rows(watch.window)
+        watch.close()
+    if interrupted and not rows:
+        raise KeyboardInterrupt
+    notes = ["interrupted: rows that were not tried are missing"] if interrupted else []
+    notes += [watch.reason] if watch.reason else []
+    notes += devices.busy(probed.device, facts, OTHERS)
+    return Seen(
+        device=probed.device,
+        device_name=search.device_name,
+        rows=tuple(rows),
+        multiprocessors=facts.get("multiprocessors"),
+        environment={name: facts.get(name) for name in ("torch", "driver", "load_1min", "cpu_usable")},
+        notes=tuple(notes),
+    ), interrupted
+
+
+def _check_device(options: argparse.Namespace) -> None:
+    """Raises Mistake for a device that cannot be one."""
+    devices.check_name(options.device)
+    if options.device.startswith("cuda") and options.threads:
+        raise Mistake(NO_CPU.format(device=options.device))
+
+
+def _precisions(options: argparse.Namespace, probed: Probed) -> tuple[str, ...]:
+    """Those asked for, or all that the device has. Raises Mistake for one that it lacks."""
+    usable = tuple(name for name in PRECISIONS if name not in probed.refused)
+    for name in options.precisions or ():
+        if name in probed.refused:
+            raise Mistake(f"--precisions: {probed.refused[name]}; expected of {', '.join(usable)}, got {name}")
+    return options.precisions or usable
+
+
+def _threads(options: argparse.Namespace, probed: Probed) -> tuple[int | None, ...]:
+    """Of torch: those asked for, or as many as it takes by itself; None on a device that has no such number."""
+    if probed.device.startswith("cpu"):
+        return options.threads or (probed.environment.get("threads"),)
+    if options.threads:
+        raise Mistake(NO_CPU.format(device=probed.device))
+    return (None,)
+
+
+def _show(seen: Seen, form: str) -> None:
+    """Data on stdout."""
+    import json
+
+    from reports.ceiling.text import document, to_text
+    from reports.sweep.answer.table import to_csv
+    from results.records import Ceiling
+
+    if form == "json":
+        print(json.dumps(document(seen), indent=1, allow_nan=False))
+    elif form == "csv":
+        print(to_csv(seen.rows, Ceiling), end="")
+    else:
+        print(to_text(seen, colour=sys.stdout.isatty()), end="")
+
+
+def _counts(text: str) -> tuple[int, ...]:
+    convert = number(int, 1)
+    return tuple(dict.fromkeys(convert(part.strip()) for part in text.split(",")))
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        prog="python -m runners.ceiling",
+        description="What can this device really do: products, convolutions, copies, launches?",
+        epilog=EPILOG,
+    )
+    parser.add_argument(
+        "--precisions", type=names("precision", list(PRECISIONS)), help=f"{', '.join(PRECISIONS)} (all it has)"
+    )
+    parser.add_argument("--device", default="auto", help="auto, cuda, cuda:1 or cpu (auto)")
+    parser.add_argument(
+        "--budget", type=number(float, 0.1), default=BUDGET_S, metavar="S", help=f"seconds of timing ({BUDGET_S:g})"
+    )
+    parser.add_argument("--threads", type=_counts, metavar="N,N", help="of torch on a CPU, one after another (its own)")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="write ceilings.csv and the pictures here")
+    add_format(parser, "table, csv or json (table)")
+    parser.add_argument("--debug", action="store_true", help="show what the worker prints")
+    return parser

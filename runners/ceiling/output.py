@@ -1,0 +1,40 @@
+"""The files of `runners.ceiling --out`: ceilings.csv, which a profile can be held against, and the pictures.
+
+A file of that name is replaced at once or not at all; the table comes first, so that a picture that fails loses none.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from results.records import Ceiling
+from results.store.layout import CEILINGS
+from runners.cli.output_files import put
+
+if TYPE_CHECKING:
+    from reports.ceiling.text import Seen
+
+
+def write(seen: Seen, out: Path) -> None:
+    """Raises StoreFault."""
+    from reports.ceiling import figures as figures_ceilings
+    from reports.shared import figure_style
+    from reports.sweep.answer.table import to_csv
+
+    put(out / CEILINGS, to_csv(seen.rows, Ceiling))
+    for name, content in figure_style.drawn(lambda: figures_ceilings.figures(seen)).items():
+        put(out / name, content)
+
+
+def read(path: Path) -> list[Ceiling]:
+    """The rows of a ceilings.csv, of this command or of a sweep. Raises ValueError for a file that is none."""
+    import csv
+
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            return [Ceiling.from_row(row) for row in csv.DictReader(file)]
+    except OSError as fault:
+        raise ValueError(f"{path} could not be read: {fault.strerror or fault}") from fault
+    except ValueError as fault:
+        raise ValueError(f"{path} is no ceilings.csv: {fault}") from fault

@@ -1,0 +1,211 @@
+"""`python -m runners.characterize`: how workloads differ, in operation mix, similarity, use of the device, parallelism.
+
+A worker runs each workload and gives back what it recorded; a fault in one costs one row. What is told is worked out of
+the recorded rows alone, so that `python -m runners.characterize DIR` tells it again without torch. Exit codes: 0 all
+were recorded; 1 some were not; 2 the caller's mistake; 3 a file could not be written; 130 Ctrl-C, after what was
+recorded by then was told.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from argparse import Namespace
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from results.records.characterization import Characterization, Recording
+from runners.characterize import files as characterize_files
+from runners.characterize import options as characterize_options
+from runners.characterize import plan as characterize_plan
+from runners.cli.exits import FAILED, INTERRUPTED, MISTAKE, Mistake, guarded
+from runners.cli.progress import passing
+from runners.workers import devices
+
+if TYPE_CHECKING:
+    from reports.characterize.text import Seen
+    from runners.characterize.task import Request
+
+ASKED_WRONGLY = ("invalid", "unavailable")
+"""Statuses that are the caller's mistake."""
+
+OTHERS = "times hold others' work, too"
+
+WAY = ("mode", "batch_size", "hyper", "device", "threads", "precision", "layout", "execution", "optimizer", "seed")
+"""Of a recording: how it was run."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; its exit code."""
+    options = characterize_options.parser().parse_args(arguments)
+    return guarded(lambda: _run(options), options.debug)
+
+
+def _run(options: Namespace) -> int:
+    """Everything after parsing. Raises Mistake, StoreFault, KeyboardInterrupt."""
+    grouping, peaks = _grouping(options), _peaks(options)
+    if options.directories:
+        data, notes, interrupted = _read(options), (), False
+    else:
+        _check(options)
+        data, notes, interrupted = _recorded(options)
+    from reports.characterize.text import look
+
+    seen = look(data, grouping, notes, reproduce=options.reproduce or "", peaks=peaks)
+    show(seen, options)
+    return INTERRUPTED if interrupted else _code(data)
+
+
+def _grouping(options: Namespace) -> Any:
+    from analysis.characterize.fathom_groups import FATHOM
+
+    try:
+        return FATHOM.moved(options.place)
+    except ValueError as fault:
+        raise Mistake(f"--place: {fault}") from fault
+
+
+def _peaks(options: Namespace) -> dict[str, float]:
+    """Unit → the best FLOP/s that --ceilings has, of the threads that the shares are of; empty without a file."""
+    if options.ceilings is None:
+        return {}
+    from analysis.devices.ceilings import best
+    from runners.ceiling import output as ceiling_files
+
+    try:
+        rows = ceiling_files.read(options.ceilings)
+    except ValueError as fault:
+        raise Mistake(f"--ceilings: {fault}") from fault
+    mine = [row for row in rows if row.threads in (None, options.threads[0])]
+    found = {unit: best(mine, unit) for unit in {row.unit for row in mine if row.unit}}
+    return {unit: row.flop_per_s for unit, row in found.items() if row is not None and row.flop_per_s}
+
+
+def _read(options: Namespace) -> Characterization:
+    asked = [name for name in ("models", "suite", "reproduce") if getattr(options, name) is not None]
+    if asked and asked != ["reproduce"]:
+        raise Mistake(f"expected directories to tell again or --{asked[0]}, got both")
+    data = Characterization()
+    for directory in options.directories:
+        found = characterize_files.read_rows(directory)
+        if twice := {_way(each) for each in data.recordings} & {_way(each) for each in found.recordings}:
+            same = min(twice)[0]
+            raise Mistake(f"expected recordings that differ, got {same} recorded the same way in {directory}, too")
+        data = data.joined(found.numbered_from(len(data.recordings)))
+    if len(options.directories) == 1:
+        options.out = options.out or options.directories[0]
+    elif options.out is not None:
+        characterize_files.reserve_new(options.out)
+        characterize_files.write_rows(data, options.out)
+    return data
+
+
+def _way(recording: Recording) -> tuple[str, ...]:
+    """What a recording is of, as text; its workload first."""
+    return (recording.workload, *(str(getattr(recording, name)) for name in WAY))
+
+
+def _check(options: Namespace) -> None:
+    """Raises Mistake for what cannot be, before anything slow is imported or written."""
+    for device in options.device:
+        devices.check_name(device)
+    characterize_plan.requests(options, ["cpu"])
+    if options.out is not None:
+        characterize_files.reserve_new(options.out)
+
+
+def _recorded(options: Namespace) -> tuple[Characterization, tuple[str, ...], bool]:
+    """What was recorded, notes on all of it, and whether Ctrl-C ended it."""
+    from runners.workers.pool import Worker, prepare
+
+    prepare()
+    worker = Worker("characterize", quiet=not options.debug)
+    data, notes, interrupted = Characterization(), (), False
+    try:
+        probed = [devices.probe(worker, device) for device in options.device]
+        _check_precisions(options, probed)
+        notes = tuple(note for each in probed for note in devices.busy(each.device, each.environment, OTHERS))
+        found = characterize_plan.requests(options, [each.device for each in probed])
+        wanted = [_on(request, probed) for request in found]
+        only = len({each.recording.workload for each in wanted}) == 1
+        for place, request in enumerate(wanted):
+            _say(request, place, len(wanted))
+            data = data.joined(_one(worker, request, options, only=only and not data.recordings))
+            if options.out is not None:
+                characterize_files.write_rows(data, options.out)
+            worker.stop()  # so that the next one's memory is its own
+    except KeyboardInterrupt:
+        if not data.recordings:
+            raise
+        interrupted, notes = True, (*notes, "interrupted: what was not recorded is missing")
+    finally:
+        passing("")
+        worker.stop()
+    return data, notes, interrupted
+
+
+def _on(request: Request, probed: Sequence[Any]) -> Request:
+    """The request, with what its device is and which PyTorch runs it."""
+    facts = next(each.environment for each in probed if each.device == request.recording.device)
+    device_name, torch_version = (str(facts.get(name) or "") for name in ("name", "torch"))
+    return replace(request, recording=replace(request.recording, device_name=device_name, torch_version=torch_version))
+
+
+def _check_precisions(options: Namespace, probed: Sequence[Any]) -> None:
+    for each in probed:
+        for precision in options.precisions:
+            if precision in each.refused:
+                raise Mistake(f"--precisions: {each.refused[precision]}")
+
+
+def _one(worker: Any, request: Request, options: Namespace, *, only: bool) -> Characterization:
+    """The rows of one recording; of one that failed its own row, which says why.
+
+    Raises Mistake for one that cannot be, where it is the only workload.
+    """
+    from runners.workers.fault import Fault
+
+    start_s = time.monotonic()
+    answer = worker.call("runners.characterize.task:record", request, timeout_s=options.timeout)
+    if not isinstance(answer, Fault):
+        took_s = time.monotonic() - start_s
+        found: Characterization = answer
+        return replace(found, recordings=tuple(replace(each, took_s=took_s) for each in found.recordings))
+    passing("")
+    if only and answer.status in ASKED_WRONGLY:
+        raise Mistake(answer.reason)
+    print(f"warning: {request.recording.workload}: {answer.status.replace('_', ' ')}: {answer.reason}", file=sys.stderr)
+    if options.debug and answer.detail:
+        print(answer.detail, file=sys.stderr)
+    return Characterization(recordings=(replace(request.recording, status=answer.status, reason=answer.reason),))
+
+
+def _say(request: Request, place: int, count: int) -> None:
+    each = request.recording
+    passing(f"[{place + 1}/{count}] {each.workload}, {each.mode}, {each.device}, {each.why}")
+
+
+def show(seen: Seen, options: Namespace) -> None:
+    """Data on stdout, and everything where --out says. Raises StoreFault."""
+    import json
+
+    from reports.characterize import data as characterize_data
+    from reports.characterize.text_mix import to_text
+
+    if options.format == "json":
+        print(json.dumps(characterize_data.document(seen), indent=1, allow_nan=False))
+    elif options.format == "csv":
+        print(characterize_data.groups_csv(seen), end="")
+    else:
+        print(to_text(seen), end="")
+    if options.out is not None:
+        characterize_files.write_report(seen, options.out)
+        print(f"written to {options.out}", file=sys.stderr)
+
+
+def _code(data: Characterization) -> int:
+    statuses = {each.status for each in data.recordings} - {"ok"}
+    if not statuses:
+        return 0
+    return MISTAKE if statuses & set(ASKED_WRONGLY) else FAILED

@@ -1,0 +1,130 @@
+"""Which recordings `runners.characterize` makes: for each workload its mix, then what else was asked of it.
+
+The mix is one recording of each mode on each device, in the first of everything. Further thread counts and batch sizes
+(parallelism), seeds (repeats), precisions, layouts and executions (switches) are recordings of training, each different
+from the mix in one thing. Names and sizes are checked here; nothing slow is imported.
+"""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from results.errors import Unavailable
+from results.records.characterization import Recording
+from runners.characterize.options import BATCH, BOTH
+from runners.characterize.task import OWN, Request
+from runners.cli.exits import Mistake
+from workloads.catalogue.catalogue import ENTRIES, SUITES, entry, reason_not_trainable
+from workloads.catalogue.fathom_sizes import AS_CODED, AS_PAPER, SMALL
+from workloads.catalogue.model_names import check
+
+DEFAULT_OPTIMIZER = "sgd"
+
+
+def models_of(options: Namespace) -> tuple[str, ...]:
+    """The names that were asked for, in their variant and scale. Raises Mistake for one that is unknown."""
+    given = [options.models, options.suite, options.reproduce]
+    if sum(one is not None for one in given) != 1:
+        raise Mistake("expected one of --models, --suite, --reproduce, or a directory to tell again")
+    suite = options.suite or options.reproduce
+    wanted = options.models or SUITES[suite].models
+    small = options.scale == "small" or (options.reproduce is not None and options.scale is None)
+    variants = (AS_CODED, AS_PAPER) if options.variant == BOTH else (options.variant,)
+    found = tuple(dict.fromkeys(_named(name, variant, small) for variant in variants for name in wanted))
+    for name in found:
+        try:
+            check(name)
+        except (ValueError, Unavailable) as fault:
+            raise Mistake(str(fault)) from fault
+    return found
+
+
+def _named(name: str, variant: str | None, small: bool) -> str:
+    """The entry of a variant and scale, where the workload has it; else the name as it is."""
+    scale = SMALL if small or name.endswith(SMALL) else ""
+    base = name.removesuffix(SMALL)
+    if variant == AS_PAPER and f"{base}@{AS_PAPER}" in ENTRIES:
+        base = f"{base}@{AS_PAPER}"
+    return f"{base}{scale}" if f"{base}{scale}" in ENTRIES else name
+
+
+def requests(options: Namespace, devices: Sequence[str]) -> list[Request]:
+    """All recordings, a workload's together. devices: as they were found. Raises Mistake for a batch it cannot take."""
+    found: list[Request] = []
+    for model in models_of(options):
+        first = _first(model, options, devices[0])
+        for each in _recordings(first, options, devices):
+            wanted = replace(each, recording=len(found))
+            found.append(
+                Request(
+                    wanted,
+                    hyper=_hyper(model, options),
+                    plain=options.steps,
+                    profiled=options.steps if _is_profiled(each) else 0,
+                    costs=each.why == "mix",
+                    alone=options.alone and each.why == "mix",
+                )
+            )
+    return found
+
+
+def _is_profiled(recording: Recording) -> bool:
+    return recording.why in ("mix", "threads", "batch")
+
+
+def _first(model: str, options: Namespace, device: str) -> Recording:
+    known = ENTRIES.get(model)
+    batch_size = options.batch_size or (known.batch_size if known is not None else 0) or BATCH
+    if known is not None:
+        reason = reason_not_trainable(model, _hyper(model, options), batch_size)
+        if reason is not None:
+            raise Mistake(f"{reason} (batch size {batch_size})")
+    own = known is not None and bool(known.optimizer)
+    return Recording(
+        recording=0,
+        workload=model,
+        variant=known.variant if known is not None else "",
+        batch_size=batch_size,
+        device=device,
+        threads=options.threads[0] if device == "cpu" else None,
+        precision=options.precisions[0],
+        layout=options.layouts[0],
+        execution="eager",
+        optimizer=options.optimizer if options.optimizer != OWN or own else DEFAULT_OPTIMIZER,
+    )
+
+
+def _recordings(first: Recording, options: Namespace, devices: Sequence[str]) -> Iterator[Recording]:
+    for device in devices:
+        threads = options.threads if device == "cpu" else (None,)
+        here = replace(first, device=device, threads=threads[0])
+        for mode in options.modes:
+            yield replace(here, mode=mode, optimizer=first.optimizer if mode == "training" else "")
+        here = replace(here, mode=options.modes[0], optimizer=first.optimizer if "training" in options.modes else "")
+        if options.modes[0] == "inference" and "training" in options.modes:
+            here = replace(here, mode="training")
+        for count in threads[1:]:
+            yield replace(here, threads=count, why="threads")
+        for size in options.batch_sizes:
+            if size != here.batch_size:
+                yield replace(here, batch_size=size, why="batch")
+        for repeat in range(1, options.repeats):
+            yield replace(here, repeat=repeat, seed=repeat, why="repeat")
+        for field, values in (
+            ("precision", options.precisions[1:]),
+            ("layout", options.layouts[1:]),
+            ("execution", [each for each in options.executions if each != "eager"]),
+        ):
+            for value in values:
+                yield replace(here, **{field: value}, why="switch")
+
+
+def _hyper(model: str, options: Namespace) -> dict[str, Any]:
+    """The sizes of --hyper that the workload has; a model of another form than the catalogue's takes all."""
+    asked = dict(options.hyper or {})
+    if model not in ENTRIES:
+        return asked
+    return {name: value for name, value in asked.items() if name in entry(model).hyper}

@@ -1,0 +1,287 @@
+"""What `runners.characterize` asks of its worker: build a workload, run it one way, give back the rows of it.
+
+A task that `launch.Worker` calls by name: picklable in, picklable out, and any exception becomes the recording's row.
+torch is imported inside, because the parent imports this module for its types.
+"""
+
+from __future__ import annotations
+
+import resource
+import statistics
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from results.records.characterization import (
+    PLAIN,
+    PROFILED,
+    WARM_UP,
+    AloneTime,
+    CallTime,
+    Characterization,
+    OperationCost,
+    OperationTime,
+    RecordedStep,
+    Recording,
+)
+
+if TYPE_CHECKING:
+    import torch
+
+    from measure.profile.step_kinds import ModelStep
+    from measure.profile.step_series import Recorded, Timed
+    from workloads.catalogue.base import Batch, Workload
+
+JOINED_STEPS = 3
+"""Profiled steps whose calls are joined with the exact operations, for the time beside each cost: of the kept ones
+those nearest to the median length, so that a step that somebody else's work slowed down does not count."""
+
+WARM_UP_STEPS = 2
+
+OWN = "own"
+"""The optimizer that a workload brings."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """One recording to make. recording: its row, without what comes of it. hyper: what the factory takes beside the
+    name. profiled: steps under the profiler; costs: whether its operations are counted, too; alone: and timed alone."""
+
+    recording: Recording
+    hyper: Mapping[str, Any] = field(default_factory=dict)
+    plain: int = 12
+    profiled: int = 12
+    warm_up: int = WARM_UP_STEPS
+    costs: bool = True
+    alone: bool = False
+
+
+def record(request: Request) -> Characterization:
+    """The rows of one recording. Raises ValueError where the workload cannot be built or fails."""
+    import torch
+
+    from analysis.devices.precisions import PRECISIONS
+    from measure.device import apply_precision as flags
+    from measure.profile.model_guard import naming_faults
+    from measure.profile.step_series import record as recorded
+
+    asked = request.recording
+    device = torch.device(asked.device)
+    if asked.threads is not None:
+        torch.set_num_threads(asked.threads)
+    policy = PRECISIONS[asked.precision]
+    if device.type != "cpu" or asked.precision != "fp32":
+        flags.supported(policy, device)
+    start_s = time.monotonic()
+    workload, model, batch = _built(request, device)
+    step = _step(workload, model, batch, request, policy)
+    built_s = time.monotonic() - start_s
+    with flags.session(policy, device), naming_faults(model):
+        traced, live_bytes, why = _traced(step) if request.costs else (None, None, "")
+        if device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(device)
+        found = recorded(
+            _compiled(step, asked),
+            asked.device,
+            warm_up=request.warm_up,
+            plain=request.plain,
+            profiled=request.profiled,
+            before=step.forget,
+            energy_j=_energy_of(asked.device),
+        )
+        rows = _rows(asked.recording, found, device.type == "cuda")
+        costs: tuple[OperationCost, ...] = ()
+        if traced is not None and request.profiled:
+            costs = _costs(asked, found, traced, model, _usual(rows.steps))
+        single = _alone(asked, step) if request.alone else ()
+    done = replace(
+        asked,
+        hyper=dict(workload.hyper),
+        task=workload.task,
+        parameters=sum(each.numel() for each in model.parameters()),
+        build_s=built_s,
+        peak_memory_bytes=_peak_bytes(device),
+        live_bytes=live_bytes,
+        energy_j=found.energy_j,
+        notes=(*asked.notes, *filter(None, [why])),
+    )
+    return replace(rows, recordings=(done,), costs=costs, alone=single)
+
+
+def _built(request: Request, device: torch.device) -> tuple[Workload, torch.nn.Module, Batch]:
+    import torch
+
+    from runners.workers.any_model import get
+    from runners.workers.batches import in_layout
+
+    asked = request.recording
+    workload = get(asked.workload, **request.hyper)
+    torch.manual_seed(asked.seed)
+    model = workload.build(**workload.hyper).to(device)
+    if asked.layout == "channels_last":
+        model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    model.train(asked.mode == "training")
+    generator = torch.Generator(device).manual_seed(asked.seed)
+    return workload, model, in_layout(asked.layout, workload.batch(workload.hyper, asked.batch_size, device, generator))
+
+
+def _step(workload: Workload, model: torch.nn.Module, batch: Batch, request: Request, policy: Any) -> ModelStep:
+    from measure.profile.step_kinds import ModelStep
+    from runners.profile.task import DETECTION
+    from workloads.training.step import OPTIMIZERS
+
+    asked = request.recording
+    training = asked.mode == "training"
+    parameters = [each for each in model.parameters() if each.requires_grad]
+    made = workload.optimizer if asked.optimizer == OWN else OPTIMIZERS.get(asked.optimizer)
+    optimizer = made(parameters) if training and parameters and made is not None else None
+    inputs = batch.inputs[:1] if workload.task == DETECTION and not training else batch.inputs
+    loss = workload.loss if batch.target is not None else lambda output: workload.loss(output, None)
+    mode = "train" if training else "forward"
+    return ModelStep(model, inputs, {}, batch.target, loss, optimizer, mode, policy, asked.device.partition(":")[0])
+
+
+def _compiled(step: ModelStep, asked: Recording) -> ModelStep:
+    import torch
+
+    if asked.execution != "compiled":
+        return step
+    torch.compiler.reset()
+    return replace(step, model=torch.compile(step.model, dynamic=False))
+
+
+def _traced(step: ModelStep) -> tuple[Any, int | None, str]:
+    """The exact operations of the step, the most bytes that live at once, and what there is to say of them."""
+    from analysis.footprint.step.live_bytes import footprint
+    from measure.operations.tracer import trace_step
+    from measure.profile.step_kinds import traced_on_fakes
+
+    trace, why = traced_on_fakes(step) if step.device_type == "cpu" else (None, "")
+    if trace is None:
+        inputs = (step.args, step.kwargs, step.target)
+        before = int(step.optimizer is not None)
+        trace = trace_step(step, model=step.model, optimizer=step.optimizer, inputs=inputs, steps_before=before)
+    try:
+        live_bytes = int(footprint(trace.operations, trace.storages).peak_bytes)
+    except ValueError as fault:
+        live_bytes, why = None, f"{why}; live bytes: {fault}".strip("; ")
+    return trace, live_bytes, why
+
+
+def _rows(number: int, found: Recorded, cuda: bool) -> Characterization:
+    from measure.profile.typed_steps import tags_of, typed_steps
+
+    steps = [*_plain(number, WARM_UP, found.warm_up), *_plain(number, PLAIN, found.plain)]
+    times = []
+    typed = typed_steps(found.profile, cuda=cuda) if found.profile is not None else []
+    for place, step in enumerate(typed):
+        steps.append(
+            RecordedStep(
+                recording=number,
+                part=PROFILED,
+                step=place,
+                time_s=step.step_s,
+                cpu_s=found.profiled_cpu_s[place],
+                operations_s=step.operations_s,
+                calls=sum(step.calls.values()),
+                launches=sum(step.launches.values()),
+            )
+        )
+        times += [
+            OperationTime(
+                recording=number,
+                step=place,
+                **vars(each),
+                tags=tags_of(each.name),
+                calls=step.calls.get(each, 0),
+                launches=step.launches.get(each, 0),
+                time_s=own_s,
+            )
+            for each, own_s in step.own_s.items()
+        ]
+    calls = sorted(typed[len(typed) // 2].each) if typed else []
+    of_calls = (CallTime(recording=number, name=one.name, scope=one.scope, time_s=own_s) for one, own_s in calls)
+    return Characterization(steps=tuple(steps), times=tuple(times), calls=tuple(of_calls))
+
+
+def _plain(number: int, part: str, timed: tuple[Timed, ...]) -> Iterator[RecordedStep]:
+    for place, each in enumerate(timed):
+        yield RecordedStep(recording=number, part=part, step=place, time_s=each.time_s, cpu_s=each.cpu_s)
+
+
+def _usual(steps: Sequence[RecordedStep]) -> list[int]:
+    """The places of the profiled steps that are joined with the exact operations."""
+    from analysis.characterize.operation_mix import kept
+
+    mine = kept([step for step in steps if step.part == PROFILED])
+    middle = statistics.median(step.time_s for step in mine)
+    nearest = sorted(mine, key=lambda step: (abs(step.time_s - middle), step.step))
+    return sorted(step.step for step in nearest[:JOINED_STEPS])
+
+
+def _costs(
+    asked: Recording, found: Recorded, trace: Any, model: torch.nn.Module, joined: Sequence[int]
+) -> tuple[OperationCost, ...]:
+    """The operations of a step, those of one name, phase and module together; their times from the steps `joined`."""
+    from measure.profile.step_profile import Told, table_of
+
+    told = Told(asked.workload, asked.batch_size, asked.device, asked.precision)
+    profile = table_of(found.profile, trace, model, told, only=joined)
+    classes = _classes(model)
+    sums: dict[tuple[str, str, str, str, str, str], list[Any]] = {}
+    for row in profile.operations:
+        key = (row.name, row.kind, row.phase, row.module, classes.get(row.module, ""), row.unit)
+        total = sums.setdefault(key, [0, 0, 0, 0, 0, None])
+        for place, cost in enumerate((1, row.model_flop, row.other_flop, row.read_bytes, row.written_bytes)):
+            total[place] += cost
+        if row.time_s is not None:
+            total[-1] = row.time_s + (total[-1] or 0.0)
+    names = ("calls", "model_flop", "other_flop", "read_bytes", "written_bytes", "time_s")
+    return tuple(
+        OperationCost(
+            recording=asked.recording,
+            **dict(zip(("name", "kind", "phase", "module", "classes", "unit"), key, strict=True)),
+            **dict(zip(names, total, strict=True)),
+        )
+        for key, total in sums.items()
+    )
+
+
+def _classes(model: torch.nn.Module) -> dict[str, str]:
+    """Path of a module → the classes around it, from the model's own down."""
+    types = {path: type(module).__name__ for path, module in model.named_modules(remove_duplicate=False)}
+    found = {}
+    for path in types:
+        parts = path.split(".") if path else []
+        above = ["", *(".".join(parts[: count + 1]) for count in range(len(parts)))]
+        found[path] = "/".join(types[each] for each in above)
+    return found
+
+
+def _alone(asked: Recording, step: ModelStep) -> tuple[AloneTime, ...]:
+    from measure.profile.micro_benchmark import alone
+
+    return tuple(AloneTime(recording=asked.recording, **vars(each)) for each in alone(step, asked.device))
+
+
+def _energy_of(device: str) -> Any:
+    """A reader of the device's energy counter in J; one of None where there is none."""
+    from measure.device.telemetry import open_device
+    from results.errors import Unavailable
+
+    try:
+        counter = open_device(device)
+    except Unavailable:
+        return lambda: None
+    return lambda: counter.poll().energy_j
+
+
+def _peak_bytes(device: torch.device) -> int:
+    import torch
+
+    if device.type == "cuda":
+        return int(torch.cuda.max_memory_allocated(device))
+    kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return int(kib if sys.platform == "darwin" else kib * 1024)

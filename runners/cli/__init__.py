@@ -1,0 +1,1 @@
+"""What do all commands share on the command line?"""

@@ -1,0 +1,154 @@
+"""The command line of every command: a caller's mistake is one line on stderr and exit code 2, never a traceback.
+
+The line says what was expected, what came, and the nearest valid name. Nothing here knows a command, prints on stdout
+or imports more than the standard library does, so that `--help` and syntax errors answer at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import shutil
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NoReturn
+
+from runners.cli.exits import MISTAKE, instructed
+
+FORMATS = ("table", "csv", "json")
+"""How a command that has data prints it."""
+
+CONVENTIONS = ("flop", "post2021")
+"""How the answer is shown: in FLOP over the right peak, or by the arithmetic of the post of 2021."""
+
+MARGIN_RATIO = 0.1
+"""Of the memory: for the device's context, libraries' workspaces and what the allocator cannot use."""
+
+SHOWN = 8
+"""How many valid names a message lists before it says how many more there are."""
+
+
+class Parser(argparse.ArgumentParser):
+    """An ArgumentParser whose errors are one line and that accepts no abbreviated options.
+
+    `fail` is for mistakes that only the command can see, such as a name that needs a table to check.
+    """
+
+    def __init__(self, **settings: Any) -> None:
+        settings.setdefault("allow_abbrev", False)
+        settings.setdefault("formatter_class", _Formatter)
+        super().__init__(**settings)
+
+    def error(self, message: str) -> NoReturn:
+        """Print one line on stderr and exit with 2."""
+        self.fail(self._unknown_option(message) or message)
+
+    def fail(self, message: str) -> NoReturn:
+        """Exit with 2 after `error: message` as one line on stderr."""
+        self.exit(MISTAKE, f"error: {' '.join(instructed(message).split())}\n")
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            raise argparse.ArgumentError(action, choice_error("value", value, action.choices))
+
+    def _unknown_option(self, message: str) -> str | None:
+        """argparse's "unrecognized arguments: --fromat csv" with the nearest option; None for other messages."""
+        label, _, rest = message.partition(": ")
+        if label != "unrecognized arguments" or not rest:
+            return None
+        return choice_error("argument", rest.split()[0].partition("=")[0], self._option_string_actions)
+
+
+def add_format(parser: argparse._ActionsContainer, words: str = "how to print (default: table)") -> None:
+    """Adds --format to a parser or a group of options."""
+    parser.add_argument("--format", choices=FORMATS, default="table", help=words)
+
+
+def choice_error(kind: str, got: object, valid: Iterable[str]) -> str:
+    """One line for a name that is none of the valid ones: "unknown KIND: expected A, B or C, got 'X', nearest A".
+
+    A long list is shortened to its first names; the nearest is looked for in all of them.
+    """
+    names = [str(name) for name in valid]
+    near = nearest(str(got), names)
+    line = f"unknown {kind}: expected {_listed(names)}, got {str(got)!r}"
+    return f"{line}, nearest {' or '.join(near)}" if near else line
+
+
+def nearest(got: str, valid: Sequence[str], n: int = 3) -> list[str]:
+    """Up to n valid names that look like `got`, best first; letter case does not count."""
+    by_folded = {name.casefold(): name for name in reversed(valid)}
+    return [by_folded[name] for name in difflib.get_close_matches(got.casefold(), list(by_folded), n, cutoff=0.6)]
+
+
+def number(kind: type[int] | type[float], low: float | None = None, high: float | None = None) -> Callable[[str], Any]:
+    """A `type=` that accepts numbers of this kind from low to high, and says so otherwise."""
+    wanted = "a whole number" if kind is int else "a number"
+    if low is not None:
+        wanted += f" of at least {low:g}" if high is None else f" from {low:g} to {high:g}"
+
+    def convert(text: str) -> Any:
+        try:
+            value = kind(text)
+        except ValueError:
+            value = None
+        below = low is not None and value is not None and not value >= low  # `not >=` refuses nan
+        above = high is not None and value is not None and not value <= high
+        if value is None or below or above:
+            raise argparse.ArgumentTypeError(f"expected {wanted}, got {text!r}")
+        return value
+
+    return convert
+
+
+def sizes(text: str) -> dict[str, int]:
+    """A `type=` for sizes by name: "hidden=256,seq=20"."""
+    found: dict[str, int] = {}
+    for part in text.split(","):
+        name, equals, value = (word.strip() for word in part.partition("="))
+        if not (equals and name.isidentifier()) or name in found:
+            raise argparse.ArgumentTypeError(f"expected NAME=N,NAME=N, each name once, got {text!r}")
+        try:
+            found[name] = number(int, 1)(value)
+        except argparse.ArgumentTypeError as fault:
+            raise argparse.ArgumentTypeError(f"{name}: {fault}") from fault
+    return found
+
+
+def names(kind: str, valid: Sequence[str] | None = None) -> Callable[[str], tuple[str, ...]]:
+    """A `type=` for a comma-separated list without repetition; with `valid`, each must be one of these names."""
+
+    def convert(text: str) -> tuple[str, ...]:
+        parts = [part.strip() for part in text.split(",")]
+        if not all(parts):
+            raise argparse.ArgumentTypeError(f"expected {kind} names separated by commas, got {text!r}")
+        for part in parts:
+            if valid is not None and part not in valid:
+                raise argparse.ArgumentTypeError(choice_error(kind, part, valid))
+        return tuple(dict.fromkeys(parts))
+
+    return convert
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = list(names[:SHOWN])
+    if len(names) > SHOWN:
+        return f"{', '.join(shown)} or {len(names) - SHOWN} more"
+    return " or ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown) or "nothing"
+
+
+class _Formatter(argparse.HelpFormatter):
+    """Help at the width of the terminal, but no wider than 100 columns."""
+
+    def __init__(self, prog: str, **settings: Any) -> None:
+        width = min(shutil.get_terminal_size((100, 24)).columns, 100)
+        super().__init__(prog, **{**settings, "width": width, "max_help_position": 32})
+
+
+def number_of_bytes(text: str) -> int:
+    """A `type=` for amounts of memory."""
+    from analysis.devices.memory import parse_bytes
+
+    try:
+        return parse_bytes(text)
+    except ValueError as fault:
+        raise argparse.ArgumentTypeError(str(fault)) from fault

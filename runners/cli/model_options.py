@@ -1,0 +1,77 @@
+"""How a command is told of any model: the words of its command line, their check, and what the model is built with."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Sequence
+from typing import Any
+
+from results.errors import Unavailable
+from runners.cli.arguments import names, number, sizes
+from runners.cli.exits import Mistake
+
+SIZES = ("image_size", "num_classes", "frames", "boxes", "seq")
+"""Sizes that have an option of their own."""
+
+WORDS = ("input", "batch", "frozen", "checkpoint")
+"""What the factory takes that is no size."""
+
+LAYOUTS = ("channels_first", "channels_last")
+"""Of images in memory; the first is what a command takes."""
+
+MODEL = "resnet50, timm:NAME, hf:CONFIG, file.py:function, …"
+"""The forms of docs/models.md, in short."""
+
+
+def add_model(group: Any, batch_size: str = "1") -> None:
+    """The options that say what is fed to a model and how it is built. group: a parser or a group of one.
+
+    batch_size: what is said of the default; a command that has another one than 1 sets it itself.
+    """
+    positive = number(int, 1)
+    told = f"samples in the batch ({batch_size})"
+    group.add_argument("--batch-size", type=positive, default=1, metavar="N", help=told)
+    group.add_argument("--input", default="", metavar="SHAPE", help="sizes of one sample, as in 3x224x224")
+    group.add_argument(
+        "--batch", default="", metavar="WHAT", help="FILE:FUNCTION that makes batches, or a graph's dimension"
+    )
+    for name in SIZES:
+        group.add_argument(f"--{name.replace('_', '-')}", type=positive, metavar="N", help="where the model has it")
+    group.add_argument(
+        "--hyper", type=sizes, metavar="NAME=N,NAME=N", help="any sizes by the model's own names, as in hidden=256"
+    )
+    group.add_argument(
+        "--frozen", type=names("parameter"), default=(), metavar="PATTERNS", help="parameters not trained"
+    )
+    group.add_argument(
+        "--checkpoint",
+        type=names("module"),
+        default=(),
+        metavar="PATTERNS",
+        help="modules that are calculated again, the outermost",
+    )
+
+
+def check_models(models: Sequence[str], options: Namespace) -> None:
+    """Raises Mistake where a model or an input cannot be what it says, before anything is imported that is slow."""
+    from workloads.catalogue.input_shapes import parse_shapes
+    from workloads.catalogue.model_names import GRAPHS, check
+
+    for name in options.hyper or {}:
+        if name in WORDS or (getattr(options, name, None) is not None and name in SIZES):
+            raise Mistake(f"--hyper: expected sizes that no other option says, got {name}")
+    try:
+        forms = {check(model).form for model in models}
+        if options.batch and not forms <= set(GRAPHS.values()):
+            check(options.batch)
+        if options.input:
+            parse_shapes(options.input)
+    except (ValueError, Unavailable) as fault:
+        raise Mistake(str(fault)) from fault
+
+
+def hyper_of(options: Namespace) -> dict[str, Any]:
+    """What the factory takes beside the model."""
+    own = {name: value for name in SIZES if (value := getattr(options, name)) is not None}
+    words = {name: value for name in WORDS if (value := getattr(options, name))}
+    return {**own, **(options.hyper or {}), **words}

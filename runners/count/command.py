@@ -1,0 +1,193 @@
+"""`python -m runners.count MODEL…`: how many FLOP a model needs, by every counter, and why they differ.
+
+Each counter runs in a process of its own on the same model and inputs; a recording of what the model calls gives the
+exact count and, by each counter's own rule, every FLOP of difference by cause. Nothing is trained, timed or downloaded.
+"""
+
+from __future__ import annotations
+
+import sys
+from argparse import Namespace
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from results.errors import Unavailable
+from runners.cli.arguments import choice_error
+from runners.cli.exits import FAILED, MISTAKE, Mistake, guarded, instructed
+from runners.cli.model_options import check_models, hyper_of
+from runners.cli.progress import passing
+from runners.count import options as count_options
+from runners.workers.any_model import FACTORY, FAST, TRAINER
+
+if TYPE_CHECKING:
+    from reports.count.text import Counted
+    from results.records import FlopCount
+    from results.records.accounts import AccountLaw
+    from results.records.calls import Recording
+
+EXACT = "exact"
+OWN = "flopledger"
+"""The registry's name of the exact count."""
+
+EXPLAINER = "workloads.training.input_errors:reason"
+
+
+class Uncounted(Exception):
+    """A model that could not be counted, with the reason in one line. mistaken: by what the caller asked for."""
+
+    def __init__(self, words: str, mistaken: bool) -> None:
+        super().__init__(words)
+        self.mistaken = mistaken
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command. 0: counted; 1: a model could not be; 2: the caller's mistake; 3: a file could not be written."""
+    options = count_options.parser().parse_args(arguments)
+    return guarded(lambda: _run(options), options.debug)
+
+
+def _run(options: Namespace) -> int:
+    check_models(options.models, options)
+    counters = _counters(options.counters)
+    from measure.counters.harness.isolation import prepare
+    from runners.cli import output_files as files
+    from runners.count import output as count_told
+
+    if options.out is not None:
+        files.make(options.out)
+    prepare()
+    answer, tell = (_laws, count_told.laws) if options.law else (_accounts, count_told.accounts)
+    answers, failed = [], 0
+    for model in options.models:
+        try:
+            answers += answer(model, options, counters)
+        except Uncounted as fault:
+            print(f"error: {instructed(str(fault))}", file=sys.stderr)
+            failed = max(failed, MISTAKE if fault.mistaken else FAILED)
+    if answers:
+        tell(answers, options)
+    return failed
+
+
+def _accounts(model: str, options: Namespace, counters: Sequence[str]) -> list[Counted]:
+    return count(model, options, counters, (options.batch_size,))
+
+
+def _laws(model: str, options: Namespace, counters: Sequence[str]) -> list[tuple[str, Sequence[AccountLaw]]]:
+    """A model's laws of the batch. Raises Uncounted where it cannot be built or run."""
+    from runners.count import batch_law
+
+    try:
+        found = batch_law.laws(model, hyper_of(options), counters, options.law_check, options.timeout, passing)
+    except (ValueError, Unavailable, RuntimeError) as fault:
+        raise Uncounted(_named(model, str(fault)), mistaken=not isinstance(fault, RuntimeError)) from fault
+    return [(model, found)]
+
+
+def _counters(asked: Sequence[str]) -> tuple[str, ...]:
+    """The counters in the registry's order; our own for the exact count. Raises Mistake for a name of none."""
+    from measure.counters.harness.registry import COUNTERS
+
+    for name in asked:
+        if name not in (*COUNTERS, EXACT, "all"):
+            raise Mistake(f"--counters: {choice_error('counter', name, ('all', EXACT, *COUNTERS))}")
+    if "all" in asked:
+        return tuple(COUNTERS)
+    wanted = {OWN if name == EXACT else name for name in asked}
+    return tuple(name for name in COUNTERS if name in wanted)
+
+
+def count(model: str, options: Namespace, counters: Sequence[str], sizes: Sequence[int]) -> list[Counted]:
+    """The account of one model at each batch size. Raises Uncounted where it cannot be built or run."""
+    from measure.counters.harness.isolation import count_isolated, record_isolated
+
+    hyper = hyper_of(options)
+    alone = tuple(counters) == (OWN,) and not (options.ratios or options.detail or options.out)  # these need operations
+    if alone and (answers := _exactly(model, hyper, options, sizes)):
+        return answers
+    passing(f"{model}: recording what it calls")
+    found, failure = record_isolated(
+        model, hyper, sizes, options.timeout, factory=FACTORY, trainer=TRAINER, explainer=EXPLAINER
+    )
+    if failure is not None:
+        reason = failure.reason.removeprefix("ValueError: ")
+        raise Uncounted(_named(model, reason), failure.status in ("invalid", "unavailable"))
+    rows: list[FlopCount] = []
+    for counter in counters:
+        passing(f"{model}: {counter}")
+        rows += count_isolated(counter, model, hyper, sizes, options.timeout, factory=FACTORY)
+    return [_answer(model, size, found[size], rows) for size in sizes]
+
+
+def _named(model: str, reason: str) -> str:
+    """What is said of a model begins with its name, once."""
+    return reason if reason.startswith(model) else f"{model}: {reason}"
+
+
+def _exactly(model: str, hyper: dict[str, Any], options: Namespace, sizes: Sequence[int]) -> list[Counted]:
+    """The fast count alone; nothing where it does not have the answer, and the model has to be recorded."""
+    from cleaning.accounts.vocabulary.causes import CAUSES
+    from measure.counters.harness.isolation import count_isolated
+    from reports.count.text import Counted
+
+    passing(f"{model}: counting")
+    registry = {EXACT: (FAST, "")}
+    rows = count_isolated(EXACT, model, hyper, sizes, options.timeout, factory=FACTORY, registry=registry)
+    if any(row.status != "ok" or row.not_understood for row in rows):
+        return []
+    return [
+        Counted(
+            model=model,
+            batch_size=size,
+            parameters=mine[0].parameters,
+            exact={row.phase: row.flop for row in mine} | {"optimizer": 0},
+            other_flop={},
+            not_understood={},
+            accounts=(),
+            causes=(),
+            words=CAUSES,
+            notes=(f"note: {mine[0].reason}",) if mine[0].reason else (),
+        )
+        for size in sizes
+        if (mine := [row for row in rows if row.batch_size == size])
+    ]
+
+
+def _answer(model: str, size: int, recording: Recording, rows: Sequence[FlopCount]) -> Counted:
+    from analysis.operators.registry import cost, not_understood
+    from cleaning.accounts.account.backward_ratio import backward
+    from cleaning.accounts.account.reconcile import PHASES, at_least, exact, reconcile, unknown_calls
+    from cleaning.accounts.vocabulary.causes import CAUSES
+    from reports.count.text import Counted
+
+    table = recording.training or recording.operations
+    accounts, causes = reconcile(model, size, recording, rows)
+    phases = {**PHASES, "optimizer": ("optimizer",), "recompute": ("recompute",)}
+    unknown = {name: unknown_calls(recording, members) for name, members in phases.items()}
+    return Counted(
+        model=model,
+        batch_size=size,
+        parameters=recording.parameters,
+        exact={name: exact(recording, name, members) for name, members in phases.items()},
+        other_flop={
+            name: sum(int(cost(operation).other_flop) for operation in table if operation.phase in members)
+            for name, members in phases.items()
+        },
+        not_understood=not_understood(table),
+        accounts=accounts,
+        causes=causes,
+        words=CAUSES,
+        notes=tuple(_notes(recording)),
+        backward=backward(model, size, recording.training, accounts)
+        if recording.training and not any(unknown.values())
+        else None,
+        at_least_flop={name: at_least(recording, members) for name, members in phases.items()},
+        unknown_calls=unknown,
+    )
+
+
+def _notes(recording: Recording) -> list[str]:
+    notes = [f"note: {recording.note}"] if recording.note else []
+    if recording.untrained:
+        notes.append(f"note: no training step ({recording.untrained}); exact is of the model in evaluation")
+    return notes

@@ -1,0 +1,46 @@
+"""The words of `runners.count`'s command line. Nothing is checked here that needs a model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from runners.cli.arguments import Parser, add_format, names, number
+from runners.cli.model_options import MODEL, add_model
+
+TIMEOUT_S = 600.0
+
+CHECK = 16
+"""Batch at which the law of a counter is checked: on real tensors more takes long and much memory."""
+
+EPILOG = "Models of any form, and their inputs: docs/models.md. What each cause means: docs/counters.md."
+
+
+def parser() -> Parser:
+    """The parser of `runners.count`."""
+    made = Parser(
+        prog="python -m runners.count",
+        description="How many FLOPs does this model need, by every counter, and why do they differ?",
+        epilog=EPILOG,
+    )
+    made.add_argument("models", nargs="+", metavar="MODEL", help=MODEL)
+    add_model(made)
+    made.add_argument(
+        "--counters",
+        type=names("counter"),
+        default=("all",),
+        metavar="NAMES",
+        help="all, exact, or names with commas (all)",
+    )
+    made.add_argument("--detail", action="store_true", help="every cause, by kind of operation and module")
+    made.add_argument("--ratios", action="store_true", help="backward ÷ forward, and what 3 × forward misses")
+    made.add_argument("--law", action="store_true", help="each number as a line in the batch, a·b + c")
+    made.add_argument(
+        "--law-check", type=number(int, 5), default=CHECK, metavar="N", help=f"the batch that checks it ({CHECK})"
+    )
+    add_format(made, "table, csv or json (table)")
+    made.add_argument("--out", type=Path, metavar="DIR", help="write accounts.csv, causes.csv and the pictures here")
+    made.add_argument(
+        "--timeout", type=number(float, 1), default=TIMEOUT_S, metavar="S", help=f"of each counter ({TIMEOUT_S:g})"
+    )
+    made.add_argument("--debug", action="store_true", help="tracebacks")
+    return made

@@ -1,0 +1,95 @@
+"""What `runners.count` says: accounts or laws on stdout in the format asked for, and as files where `--out` is given.
+
+Data alone is on stdout. Nothing is counted here.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from argparse import Namespace
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from runners.cli.progress import passing
+
+if TYPE_CHECKING:
+    from reports.count.text import Counted
+    from results.records.accounts import Account, AccountCause, AccountLaw, AccountRatio
+
+Laws = Sequence[tuple[str, Sequence["AccountLaw"]]]
+"""(model, its laws)."""
+
+
+def accounts(answers: Sequence[Counted], options: Namespace) -> None:
+    """The accounts of every model; with --out tables and pictures, too. Raises StoreFault."""
+    passing("")
+    print(accounts_text(answers, options, sys.stdout.isatty()), end="")
+    if options.out is not None:
+        from runners.count import account_files
+
+        account_files.write(options.out, _accounts(answers), _causes(answers), _ratios(answers))
+
+
+def laws(answers: Laws, options: Namespace) -> None:
+    """The laws of every model; with --out laws.csv, too. Raises StoreFault."""
+    passing("")
+    print(laws_text(answers, options, sys.stdout.isatty()), end="")
+    if options.out is not None:
+        from runners.cli.output_files import put
+
+        put(options.out / "laws.csv", _laws_csv(answers))
+
+
+def accounts_text(answers: Sequence[Counted], options: Namespace, colour: bool) -> str:
+    """The accounts in the format that was asked for."""
+    from reports.count.text import document, to_text
+    from reports.sweep.answer.table import to_csv
+    from results.records.accounts import Account, AccountCause, AccountRatio
+
+    if options.format == "json":
+        return _json([document(answer) for answer in answers], options)
+    if options.format == "table":
+        texts = (to_text(each, colour=colour, detail=options.detail, ratios=options.ratios) for each in answers)
+        return "\n".join(texts)
+    if options.ratios:
+        return to_csv(_ratios(answers), AccountRatio)
+    if options.detail:
+        return to_csv(_causes(answers), AccountCause)
+    return to_csv(_accounts(answers), Account)
+
+
+def _accounts(answers: Sequence[Counted]) -> list[Account]:
+    return [account for answer in answers for account in answer.accounts]
+
+
+def _causes(answers: Sequence[Counted]) -> list[AccountCause]:
+    return [cause for answer in answers for cause in answer.causes]
+
+
+def _ratios(answers: Sequence[Counted]) -> list[AccountRatio]:
+    return [row for answer in answers if answer.backward for row in answer.backward.ratios]
+
+
+def laws_text(answers: Laws, options: Namespace, colour: bool) -> str:
+    """The laws in the format that was asked for."""
+    from reports.count.batch_law import document, to_text
+
+    if options.format == "json":
+        return _json([document(model, found) for model, found in answers], options)
+    if options.format == "csv":
+        return _laws_csv(answers)
+    return "\n".join(to_text(model, found, colour=colour, detail=options.detail) for model, found in answers)
+
+
+def _laws_csv(answers: Laws) -> str:
+    from reports.sweep.answer.table import to_csv
+    from results.records.accounts import AccountLaw
+
+    return to_csv([law for _, found in answers for law in found], AccountLaw)
+
+
+def _json(documents: Sequence[Any], options: Namespace) -> str:
+    """One document; of several models an array."""
+    whole = documents[0] if len(options.models) == 1 else documents
+    return json.dumps(whole, indent=1, allow_nan=False) + "\n"

@@ -1,0 +1,322 @@
+"""What a machine offers to measuring, one line a fact: its state, and what its absence costs.
+
+Every check returns lines and prints nothing; none changes a setting. `ok` means that nothing is lost, `warn` that
+results are possible but say less or scatter more, `missing` that something is not there. Only a line that is `needed`
+can make a machine unfit; no optional counter or tool does. A check does not claim that the machine stays as it is.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from analysis.devices import peaks
+from analysis.devices.telemetry import EVENT_REASONS
+from analysis.utilization.utilization import HARMLESS_REASONS
+from measure.counters.harness.registry import COUNTERS, install_line
+from measure.device import environment
+from measure.device.telemetry import DeviceTelemetry, open_device
+from results.errors import Unavailable, one_line
+from runners.workers.devices import BUSY_LOAD_RATIO
+
+STATES = ("ok", "warn", "missing")
+
+TORCH_VERSIONS = ((2, 11), (2, 16))
+"""Supported: from the first up to, not including, the second; 2.13 is refused by requirements.txt."""
+
+LOW_SPACE_BYTES = 2 * 10**9
+HOT_CELSIUS = 80.0
+
+OWN = "flopledger"
+"""The counter that is part of this project."""
+
+TELEMETRY = {
+    "sm_clock_hz": "utilization at the observed clock",
+    "power_w": "power, and energy where there is no counter",
+    "energy_j": "energy by the device's own counter",
+    "temperature_c": "temperature",
+    "event_reasons": "why clocks fell",
+}
+"""What the sampler polls of a GPU → what is lost without it."""
+
+CPU_TELEMETRY = {"energy_j": "the processor's energy", "temperature_c": "the processor's temperature"}
+
+NO_TELEMETRY = "no clock, power, energy, throttle reasons or other users"
+
+TOOLS = {
+    "nsys": ("Nsight Systems", "no --profile nsys, and no timeline beside that of torch's own profiler"),
+    "ncu": ("Nsight Compute", "no hardware counts of FLOPs and bytes for each kernel"),
+}
+
+
+@dataclass(frozen=True)
+class Check:
+    """One line. cost: what is lost while the state is not ok; empty if nothing is."""
+
+    topic: str
+    state: str
+    fact: str
+    cost: str = ""
+    needed: bool = False
+
+
+def all_checks(runs: Path) -> list[Check]:
+    """Every line for this machine. runs: the folder that sweeps write into. Imports torch and torchvision."""
+    host, torch = environment.host_facts(), environment.torch_facts()
+    gpus = range(torch["cuda_devices"] or 0)
+    devices = [f"cuda:{index}" for index in gpus] or ["cuda", "cpu"]
+    states = [line for each in devices for line in telemetry_checks(each)]  # before a context of ours is there
+    lines = [*python_checks(), *torch_checks(torch), torchvision_check()]
+    for device in [f"cuda:{index}" for index in gpus] or ["cpu"]:
+        lines += device_checks(environment.device_facts(device))
+    lines += [*driver_checks(host["driver"], bool(torch["cuda_available"])), *states]
+    lines += [*host_checks(host), *override_checks(environment.overrides())]
+    lines += [*counter_checks(), *tool_checks(), permission_check(), *folder_checks(runs)]
+    return lines
+
+
+def is_fit(lines: list[Check]) -> bool:
+    """Whether everything that a sweep cannot do without is there."""
+    return not any(line.needed and line.state == "missing" for line in lines)
+
+
+def python_checks(version: tuple[int, ...] = sys.version_info[:3]) -> Iterator[Check]:
+    """The interpreter against the versions that the project is tested with."""
+    fact = ".".join(map(str, version))
+    if (3, 11) <= version[:2] <= (3, 13):
+        yield Check("python", "ok", fact)
+    else:
+        yield Check("python", "warn", fact, "tested with 3.11 to 3.13 only")
+
+
+def torch_checks(facts: Mapping[str, Any]) -> Iterator[Check]:
+    """torch: can it be imported, is its version supported, was it built for a GPU."""
+    if facts["torch_error"]:
+        cost = "nothing can be measured: python -m pip install -r requirements.txt"
+        yield Check("torch", "missing", facts["torch_error"], cost, needed=True)
+        return
+    version = tuple(int(part) for part in re.findall(r"\d+", facts["torch"])[:2])
+    low, high = TORCH_VERSIONS
+    supported = low <= version < high and version != (2, 13)
+    cost = "" if supported else "not tested: expected 2.11 to 2.15 without 2.13; flags and counts may differ"
+    yield Check("torch", "ok" if supported else "warn", facts["torch"], cost, needed=True)
+    if facts["cuda"] or facts["hip"]:
+        yield Check("torch build", "ok", f"CUDA {facts['cuda']}" if facts["cuda"] else f"ROCm {facts['hip']}")
+    else:
+        yield Check(
+            "torch build", "warn", "CPU only", "no GPU is used, though one may be there; nor does torchvision fit"
+        )
+
+
+def torchvision_check(load: Callable[[str], Any] = importlib.import_module) -> Check:
+    """torchvision beside this torch: a build for another torch fails at import."""
+    try:
+        version = load("torchvision").__version__
+    except Exception as fault:  # noqa: BLE001 - a build for another torch raises anything; it becomes a line
+        cost = "no image model can be built; a version for another torch fails like this"
+        return Check("torchvision", "missing", _short(fault), cost, needed=True)
+    return Check("torchvision", "ok", version, needed=True)
+
+
+def device_checks(facts: Mapping[str, Any]) -> Iterator[Check]:
+    """The device that a sweep would use, and whether the table knows its peaks."""
+    name = facts["name"]
+    if name is None:
+        yield Check("device", "missing", facts["error"] or "no name", "the manifest cannot say what was measured")
+        return
+    if facts["device"] == "cpu":
+        isa = " ".join(flag for flag, there in (facts["isa"] or {}).items() if there)
+        yield Check("device", "ok", f"cpu: {name}, {facts['physical_cores'] or '?'} cores, {isa or 'ISA unknown'}")
+        yield Check("peaks", "warn", "no datasheet gives a CPU's peak", "utilization against the measured ceiling only")
+        return
+    size = f"{facts['multiprocessors']} multiprocessors, {facts['memory_bytes'] / 1e9:.0f} GB"
+    fact = f"{facts['device']}: {name}, {facts['compute_capability']}, {size}"
+    cost = "no hardware: what is measured on it is evidence of nothing but this program"
+    yield Check("device", "warn", fact, cost) if peaks.is_stand_in(name) else Check("device", "ok", fact)
+    row = peaks.lookup(name, facts["multiprocessors"])
+    if row is None:
+        cost = "no datasheet denominator: the measured ceiling, or --peak-tflops"
+        yield Check("peaks", "missing", f"no row for {name!r} with {facts['multiprocessors']} multiprocessors", cost)
+    elif row.verification == "memory":
+        yield Check("peaks", "warn", f"{row.source} (memory)", "the figures were never read in a document")
+    else:
+        yield Check("peaks", "ok", f"{row.source} ({row.verification})")
+
+
+def driver_checks(version: str | None, usable: bool) -> Iterator[Check]:
+    """NVIDIA's kernel driver; one without a GPU that torch can use is worth a line."""
+    if version is None and usable:
+        yield Check("driver", "warn", "version unknown, but torch uses a GPU", "the manifest cannot say which driver")
+    elif version is None:
+        yield Check("driver", "missing", "no NVIDIA driver in /proc, none in NVML", "no NVIDIA GPU can be measured")
+    elif not usable:
+        yield Check("driver", "warn", f"{version}, but torch sees no GPU", "cells run on the CPU")
+    else:
+        yield Check("driver", "ok", version)
+
+
+def host_checks(host: Mapping[str, Any]) -> Iterator[Check]:
+    """Load, governor and quota: what makes times on this host scatter."""
+    usable, load = host["cpu_usable"] or 1, host["load_1min"]
+    if load is None:
+        yield Check("load", "warn", "unknown", "other work cannot be seen")
+    elif load > BUSY_LOAD_RATIO * usable:
+        yield Check("load", "warn", f"{load:.1f} on {usable} cores", "other work shares the cores: intervals widen")
+    else:
+        yield Check("load", "ok", f"{load:.1f} on {usable} cores")
+    governor = host["governor"]
+    if governor in (None, "performance"):
+        yield Check("governor", "ok", governor or "not shown (virtual machine)")
+    else:
+        yield Check("governor", "warn", governor, "the clock follows the load: CPU times drift while it rises")
+    quota = host["cpu_quota"]
+    if quota is not None and quota < usable:
+        yield Check(
+            "quota", "warn", f"{quota:g} of {usable} cores", "the container is stopped when it has used them up"
+        )
+
+
+def override_checks(variables: list[str]) -> Iterator[Check]:
+    """Variables that change fp32 behind torch's flags."""
+    for variable in variables:
+        yield Check("override", "warn", variable, "fp32 and tf32 cells are refused: no flag shows what really runs")
+
+
+def counter_checks(counters: Mapping[str, tuple[str, str]] = COUNTERS) -> Iterator[Check]:
+    """Each counter of the registry (name → adapter, what to install), and what to install where it is absent."""
+    for name, (_, packages) in counters.items():
+        distributions = [
+            re.split(r"[^\w.-]", package, maxsplit=1)[0] for package in packages.split()
+        ]  # without versions
+        versions = [environment.package_version(distribution) for distribution in distributions]
+        if all(version or _found(package) for package, version in zip(distributions, versions, strict=True)):
+            known = versions[0] if versions else "part of the project" if name == OWN else "part of torch"
+            yield Check("counter", "ok", f"{name} {known or ''}".strip())
+        else:
+            cost = f"no second opinion from it: {install_line(packages)}"
+            yield Check("counter", "missing", name, cost)
+
+
+def tool_checks(which: Callable[[str], str | None] = shutil.which) -> Iterator[Check]:
+    """NVTX and NVIDIA's profilers."""
+    if _found("nvtx"):
+        yield Check("nvtx", "ok", f"nvtx {environment.package_version('nvtx') or ''}".strip())
+    else:
+        yield Check("nvtx", "missing", "package nvtx", "a timeline shows no phases: python -m pip install nvtx")
+    for command, (title, cost) in TOOLS.items():
+        path = which(command)
+        yield Check(command, "ok", path) if path else Check(command, "missing", f"{title} is not on PATH", cost)
+
+
+def permission_check(parameters: Path = Path("/proc/driver/nvidia/params")) -> Check:
+    """Whether this user may read the GPU's performance counters."""
+    try:
+        text = parameters.read_text(encoding="utf-8")
+    except OSError:
+        return Check("permission", "missing", f"unknown: no {parameters}", "no hardware counts, as far as is known")
+    if os.geteuid() == 0 or "RmProfilingAdminOnly: 0" in text:
+        return Check("permission", "ok", "performance counters may be read")
+    return Check(
+        "counters", "warn", "performance counters are for root only", "Nsight Compute gives no hardware counts"
+    )
+
+
+def folder_checks(runs: Path) -> Iterator[Check]:
+    """Can a sweep write its rows, and is there space for them."""
+    folder = next(path for path in (runs, *runs.absolute().parents) if path.is_dir())
+    try:
+        with tempfile.NamedTemporaryFile(dir=folder):
+            pass
+    except OSError as fault:
+        yield Check("results", "missing", f"{runs}: {fault.strerror}", "no run can be kept there: --out", needed=True)
+        return
+    yield Check("results", "ok", f"{runs} can be written", needed=True)
+    free = shutil.disk_usage(folder).free
+    low = free < LOW_SPACE_BYTES
+    cost = "a full disk stops a sweep with exit code 3; --resume goes on" if low else ""
+    yield Check("disk", "warn" if low else "ok", f"{free / 1e9:.1f} GB free", cost)
+
+
+def telemetry_checks(device: str = "cuda:0", opens: Callable[[str], DeviceTelemetry] = open_device) -> Iterator[Check]:
+    """Which adapter tells of a device and what, and the state that a GPU is in."""
+    polled = CPU_TELEMETRY if device.startswith("cpu") else TELEMETRY
+    try:
+        with opens(device) as opened:
+            adapter, state, reading = opened.adapter, opened.preflight(), vars(opened.poll())
+            reasons = dict(opened.reasons)
+    except Unavailable as fault:
+        yield Check("telemetry", "missing", f"{device}: {' '.join(str(fault).split())}", NO_TELEMETRY)
+        return
+    absent = [field for field in polled if reading[field] is None]
+    told = ", ".join(field for field in polled if field not in absent) or "nothing"
+    cost = f"stays empty: {', '.join(polled[field] for field in absent)}" if absent else ""
+    why = "; ".join(reasons[field] for field in absent if field in reasons)
+    fact = f"{device} by {adapter}: {told}" + (f" ({why})" if why else "")
+    yield Check("telemetry", "warn" if absent else "ok", fact, cost)
+    if not device.startswith("cpu"):
+        yield from state_checks(state)
+
+
+def state_checks(state: Mapping[str, Any]) -> Iterator[Check]:
+    """The GPU's state before a run, by the keys of `measure.device.telemetry.state_before`; what is not known has no
+    line."""
+    others = state["other_processes"]
+    if others is None:
+        yield Check("other users", "warn", "unknown", "work of others on this GPU cannot be seen")
+    else:
+        cost = "they share the device: times and power are not ours alone" if others else ""
+        yield Check(
+            "other users",
+            "warn" if others else "ok",
+            f"{others} compute process{'' if others == 1 else 'es'} on the GPU",
+            cost,
+        )
+    if state["mig"]:
+        yield Check("mig", "warn", "on", "a slice has no datasheet peak, and power is the whole GPU's")
+    yield from throttle_check(state["event_reasons"])
+    limit, default = state["power_limit_w"], state["power_limit_default_w"]
+    if limit is not None:
+        lowered = default is not None and limit < default
+        cost = "clocks fall sooner than on a card as sold" if lowered else ""
+        fact = f"{limit:.0f} W, default {'unknown' if default is None else f'{default:.0f} W'}"
+        yield Check("power limit", "warn" if lowered else "ok", fact, cost)
+    celsius = state["temperature_c"]
+    if celsius is not None:
+        hot = celsius >= HOT_CELSIUS
+        yield Check("temperature", "warn" if hot else "ok", f"{celsius:.0f} °C", "it may throttle from the start" * hot)
+    if state["persistence"] is False:
+        yield Check("persistence", "warn", "off", "each start of a process waits for the driver")
+    if state["ecc"] is not None:
+        yield Check("ecc", "ok", "on" if state["ecc"] else "off")
+
+
+def throttle_check(reasons: Sequence[str] | None) -> Iterator[Check]:
+    """What holds the clock down at this moment, before anything of ours runs; no line where the GPU does not say."""
+    if reasons is None:
+        return
+    limits = [reason for reason in reasons if reason not in HARMLESS_REASONS]
+    if limits:
+        meaning = "; ".join(EVENT_REASONS.get(reason, reason) for reason in limits)
+        yield Check("throttling", "warn", ", ".join(limits), f"clocks are held before anything runs: {meaning}")
+    else:
+        yield Check("throttling", "ok", "nothing holds the clock down")
+
+
+def _found(package: str) -> bool:
+    try:
+        return importlib.util.find_spec(package.replace("-", "_")) is not None
+    except (ImportError, ValueError):
+        return False
+
+
+def _short(fault: BaseException) -> str:
+    return one_line(f"{type(fault).__name__}: {fault}", 160)

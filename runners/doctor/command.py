@@ -1,0 +1,267 @@
+"""`python -m runners.doctor`: is this machine fit to measure on, and what does each absence cost?
+
+Prints one line a fact: device, driver, torch, counters, telemetry, permissions, other users of the GPU. It changes no
+setting and measures nothing. `--peaks NAME` prints the datasheet's dense peaks of a device instead, each with its
+source and how it was verified, or exits with 2 for a name that the table does not hold: a device is never guessed.
+`--self-test` runs known work on the device and says whether numbers of this program may be believed there.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from argparse import Namespace
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from analysis.devices import peaks
+from analysis.devices.precisions import UNITS
+from reports.shared.columns import WIDTH
+from runners.cli.arguments import Parser, add_format
+from runners.cli.exits import FAILED, Mistake, guarded
+
+if TYPE_CHECKING:
+    from runners.doctor.checks import Check
+
+RUNS = Path("results/runs")
+
+DESCRIPTION = "Is this machine fit to measure on, and what does each absence cost? With --peaks: what a datasheet says."
+
+UNIT_NOTES = {
+    "fp64": "vector units (CUDA cores)",
+    "fp32": "vector units (CUDA cores)",
+    "int8": "tensor units, int32 accumulation",
+    "fp64_tensor": "tensor units; for reading only",
+    "fp16_fp16acc": "fp16 accumulation; for reading only",
+    "fp16_cuda_core": "without tensor units; for reading only",
+}
+"""What a unit means where its name does not say so; the others are tensor units with fp32 accumulation."""
+
+
+SELF_TEST_SAYS = {
+    "ok": "No check failed: what was known came out. Those that are unavailable say what is not known here.",
+    "failed": "A check failed: numbers that depend on it must not be believed on this device.",
+}
+
+PEAKS_SAY = "Utilization divides by the dense peak of the unit that runs an operation; a multiply-add is 2 FLOP."
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Print the answer; 0: fit (or peaks known), 1: something needed is missing, 2: the caller's mistake."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    return guarded(lambda: _answered(parser, options))
+
+
+def _answered(parser: Parser, options: Namespace) -> int:
+    """Prints what was asked for; the exit code."""
+    if options.peaks is not None:
+        return print_peaks(parser, options.peaks, options.format)
+    if options.self_test:
+        return print_self_test(options.device, options.format)
+    from runners.doctor.checks import all_checks, is_fit
+
+    lines = all_checks(options.out)
+    {"table": checks_table, "csv": checks_csv, "json": checks_json}[options.format](lines)
+    return 0 if is_fit(lines) else FAILED
+
+
+def _parser() -> Parser:
+    parser = Parser(prog="python -m runners.doctor", description=DESCRIPTION)
+    parser.add_argument("--peaks", metavar="NAME", help='print the dense peaks of a device, e.g. "NVIDIA L40S"')
+    parser.add_argument(
+        "--self-test", action="store_true", help="known work: may numbers be believed here? (3 minutes)"
+    )
+    parser.add_argument("--device", default="auto", help="of --self-test: auto, cuda, cuda:1 or cpu (auto)")
+    add_format(parser)
+    parser.add_argument("--out", type=Path, default=RUNS, metavar="DIR", help=f"where runs are kept (default: {RUNS})")
+    return parser
+
+
+def print_peaks(parser: Parser, name: str, form: str) -> int:
+    """Print the peaks of the device of this name, or exit with 2 and the nearest names."""
+    device = peaks.lookup(name)
+    if device is None:
+        near = ", ".join(peaks.nearest(name)) or "none alike"
+        parser.fail(f"no peaks for this device: expected a name as its driver prints it, got {name!r}, nearest: {near}")
+    answer = peaks_answer(device, name)
+    if form == "json":
+        print(json.dumps(answer, indent=2, ensure_ascii=False))
+    elif form == "csv":
+        _write_csv(peaks_rows(answer))
+    else:
+        peaks_table(answer)
+    return 0
+
+
+def print_self_test(device: str, form: str) -> int:
+    """Print the checks of known work on a device; FAILED where one fails. Raises Mistake for no such device."""
+    from runners.doctor.self_test import self_test
+
+    answer = self_test(_device(device), lambda line: print(line, file=sys.stderr))
+    checks: list[dict[str, Any]] = answer["checks"]
+    if form == "json":
+        print(json.dumps(answer, indent=2, ensure_ascii=False))
+    elif form == "csv":
+        _write_csv(checks)
+    else:
+        told = [(c["check"], c["verdict"], _shown(c["found"]), c["expected"], c["reason"]) for c in checks]
+        _table(f"{answer['device']}: known work", ("check", "verdict", "found", "expected", "reason"), told)
+        print(f"\n{SELF_TEST_SAYS[answer['verdict']]}")
+    return FAILED if answer["verdict"] == "failed" else 0
+
+
+def _shown(found: float | None) -> str:
+    return "" if found is None else f"{found:.5g}"
+
+
+def _device(name: str) -> str:
+    """The device that is meant; "auto" is the first GPU, else the CPU. Raises Mistake where there is none such."""
+    import torch
+
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if name == "auto":
+        return "cuda" if count else "cpu"
+    kind, _, index = name.partition(":")
+    there = name == "cpu" or (kind == "cuda" and (index or "0").isdecimal() and int(index or 0) < count)
+    if not there:
+        raise Mistake(f"no such device: expected cpu, cuda or cuda:N of {count} CUDA devices, got {name}")
+    return name
+
+
+def peaks_answer(device: peaks.Device, asked: str) -> dict[str, Any]:
+    """The JSON document of `--peaks`: FLOP/s by unit, None where the sheet gives no figure."""
+    units = (*UNITS, *peaks.EXTRA_UNITS)
+    return {
+        "device": peaks.spelling(device, asked),
+        "peaks": {unit: device.peaks.get(unit) for unit in units},
+        "bandwidth_bytes_per_s": device.bandwidth_bytes_per_s,
+        "source": device.source,
+        "verification": device.verification,
+        "verified": {figure: device.verified.get(figure) for figure in (*units, "bandwidth")},
+        "clock_hz": {unit: device.clock_hz.get(unit) for unit in units},
+        "multiprocessors": device.multiprocessors,
+        "compute_capability": device.compute_capability,
+        "evidence": device.evidence,
+        "note": device.note,
+        "row_id": device.row_id,
+        "table_digest": peaks.table_digest(),
+    }
+
+
+def peaks_rows(answer: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """One row a unit, for csv."""
+    return [
+        {
+            "device": answer["device"],
+            "unit": unit,
+            "peak_flop_per_s": peak,
+            "clock_hz": answer["clock_hz"][unit],
+            "verification": answer["verified"][unit],
+            "source": answer["source"],
+        }
+        for unit, peak in answer["peaks"].items()
+    ]
+
+
+def peaks_table(answer: Mapping[str, Any]) -> None:
+    """The same for a reader: TFLOP/s and MHz, then source, evidence and note."""
+    cells = []
+    for unit, peak in answer["peaks"].items():
+        clock = answer["clock_hz"][unit]
+        figure = "none" if peak is None else f"{peak / 1e12:,.5g}"
+        note = UNIT_NOTES.get(unit, "tensor units, fp32 accumulation")
+        mhz = "" if clock is None else f"{clock / 1e6:.0f}"
+        cells.append((unit, figure, mhz, answer["verified"][unit] or "", note))
+    _table(f"{answer['device']}: dense peaks", ("unit", "TFLOP/s", "at MHz", "verification", "what runs it"), cells)
+    bandwidth = answer["bandwidth_bytes_per_s"]
+    shown = "unknown" if bandwidth is None else f"{bandwidth / 1e9:,.0f} GB/s ({answer['verified']['bandwidth']})"
+    print()
+    _paragraph("bandwidth", shown)
+    _paragraph("source", f"{answer['source']} ({answer['verification']})")
+    for label in ("evidence", "note"):
+        if answer[label]:
+            _paragraph(label, answer[label])
+    print(f"\n{PEAKS_SAY}")
+
+
+def checks_table(lines: list[Check]) -> None:
+    """One line a fact, the state as a word, and a closing sentence."""
+    _table("", ("what", "state", "fact", "cost"), [(line.topic, line.state, line.fact, line.cost) for line in lines])
+    print(f"\n{verdict(lines)}")
+
+
+def verdict(lines: list[Check]) -> str:
+    """One sentence: fit or not, and how much is lost."""
+    lacking = [line.topic for line in lines if line.needed and line.state == "missing"]
+    if lacking:
+        return f"Not fit to measure: {', '.join(lacking)} missing."
+    warned, missing = (sum(line.state == state for line in lines) for state in ("warn", "missing"))
+    device = next((line.fact.partition(",")[0] for line in lines if line.topic == "device"), "an unknown device")
+    return f"Fit to measure on {device}; {_count(warned, 'warning')}, {_count(missing, 'optional thing')} missing."
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def checks_csv(lines: list[Check]) -> None:
+    """topic, state, fact, cost."""
+    _write_csv([_as_row(line) for line in lines])
+
+
+def checks_json(lines: list[Check]) -> None:
+    """One document: the verdict, the lines, and the environment as the manifest records it."""
+    from measure.device.environment import environment
+    from runners.doctor.checks import is_fit
+
+    document = {"fit": is_fit(lines), "checks": [_as_row(line) for line in lines], "environment": environment()}
+    print(json.dumps(document, indent=2, ensure_ascii=False))
+
+
+def _as_row(line: Check) -> dict[str, Any]:
+    return {"topic": line.topic, "state": line.state, "fact": line.fact, "cost": line.cost, "needed": line.needed}
+
+
+def _write_csv(rows: list[dict[str, Any]]) -> None:
+    writer = csv.DictWriter(sys.stdout, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+
+
+def _table(title: str, header: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
+    """A table no wider than WIDTH; nothing in it is said by colour alone."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=title or None, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for name in header:
+        right = name in ("TFLOP/s", "at MHz")
+        table.add_column(name, justify="right" if right else "left", overflow="fold", no_wrap=right or name == "state")
+    for row in rows:
+        table.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in row))
+    console = Console()
+    console.width = min(console.width, WIDTH) if console.is_terminal else WIDTH
+    with console.capture() as drawn:
+        console.print(table)
+    print("\n".join(line.rstrip() for line in drawn.get().splitlines()))
+
+
+_STYLES = {
+    "ok": "green",
+    "failed": "red",
+    "unavailable": "yellow",
+    "warn": "yellow",
+    "missing": "red",
+    "memory": "yellow",
+}
+
+
+def _paragraph(label: str, text: str) -> None:
+    import textwrap
+
+    print(textwrap.fill(text, WIDTH, initial_indent=f"{label + ':':<11}", subsequent_indent=" " * 11))

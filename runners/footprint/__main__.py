@@ -1,0 +1,11 @@
+"""`python -m runners.footprint`."""
+
+from __future__ import annotations
+
+import sys
+
+from runners.cli.exits import exit_code
+from runners.footprint.command import main
+
+if __name__ == "__main__":
+    sys.exit(exit_code(main))

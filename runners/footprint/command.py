@@ -1,0 +1,223 @@
+"""`python -m runners.footprint MODEL`: how much memory a training step needs, what fills it, which batch still fits.
+
+The step is traced on fake tensors: nothing is run, no device is needed, no memory is taken. Exit codes: 0 told; 1 not
+even one sample fits, or the step cannot be traced; 2 the caller's mistake, a device without known memory among them; 3
+a file could not be written; 130 Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import sys
+from argparse import Namespace
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from runners.cli.arguments import SHOWN, nearest
+from runners.cli.exits import FAILED, Mistake, guarded, instructed
+from runners.cli.model_options import check_models, hyper_of
+from runners.cli.progress import passing
+from runners.footprint import options as footprint_options
+
+if TYPE_CHECKING:
+    from analysis.devices.memory import Memory
+    from reports.footprint.checkpoints import Checkpoints
+    from reports.footprint.text import Answer, Fitted
+    from runners.footprint.step import Asked, Traced
+
+TABLE = "timeline.csv"
+
+_STACK = "Exception raised from "
+"""What torch puts between a fault's words and the stack of its C++."""
+
+
+class Untraced(Exception):
+    """Why there is no footprint, in one line."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; its exit code."""
+    options = footprint_options.parser().parse_args(arguments)
+    options.fit = options.fit or ""
+    return guarded(lambda: _run(options), options.debug)
+
+
+def _run(options: Namespace) -> int:
+    """Everything after parsing. Raises Mistake, StoreFault, KeyboardInterrupt."""
+    check_models([options.model], options)
+    _check_checkpoints(options)
+    memory = memory_of(options.fit, options.memory_bytes)
+    if options.out is not None:
+        from runners.cli.output_files import reserve
+
+        reserve(options.out / TABLE)
+    from runners.footprint.step import Asked
+
+    asked = Asked(
+        options.model, options.precision, options.optimizer, options.device, options.accumulate, options.layout,
+        hyper_of(options),
+    )  # fmt: skip
+    steps = Steps(asked)
+    try:
+        fitted = _fitted(steps, options, memory) if memory else None
+        answer = _answer(steps, options, fitted)
+    except Untraced as fault:
+        passing("")
+        print(f"error: {instructed(str(fault))}", file=sys.stderr)
+        return FAILED
+    passing("")
+    _tell(answer, options)
+    if fitted is not None and not fitted.largest_batch:
+        print(f"error: {too_large(options.model, fitted)}", file=sys.stderr)
+        return FAILED
+    return 0
+
+
+def _check_checkpoints(options: Namespace) -> None:
+    """Raises Mistake where checkpoints are looked for in a step that has no one forward pass to change."""
+    if options.checkpoints and options.checkpoint:
+        raise Mistake("--checkpoints looks for modules to checkpoint: expected no --checkpoint beside it")
+    if options.checkpoints and options.accumulate > 1:
+        raise Mistake(f"--checkpoints: expected --accumulate 1, got {options.accumulate}")
+
+
+class Steps:
+    """The step at any batch, traced once each. Raises Untraced, or Mistake where it is the caller's."""
+
+    def __init__(self, asked: Asked) -> None:
+        self.asked = asked
+        self._traced: dict[int, Traced] = {}
+
+    def at(self, batch_size: int) -> Traced:
+        """The step at this batch."""
+        if batch_size not in self._traced:
+            passing(f"{self.asked.model}: batch {batch_size}")
+            self._traced[batch_size] = self._trace(batch_size)
+        return self._traced[batch_size]
+
+    def _trace(self, batch_size: int) -> Traced:
+        from results.errors import Unavailable
+        from runners.footprint.step import traced
+
+        model = self.asked.model
+        try:
+            return traced(self.asked, batch_size)
+        except ValueError as fault:
+            said = " ".join(str(fault).split()).removeprefix(f"{model}: ")
+            raise Mistake(f"{model} at batch {batch_size}: {said}") from fault
+        except Unavailable as fault:
+            raise Untraced(f"{model} at batch {batch_size}: {fault}") from fault
+        except Exception as fault:  # a model's own code may raise anything
+            said = " ".join(str(fault).partition(_STACK)[0].split())
+            raise Untraced(f"{model} at batch {batch_size}: {type(fault).__name__}: {said}") from fault
+
+
+def memory_of(name: str, memory_bytes: int | None) -> Memory | None:
+    """The memory that is to be fitted into; None: none was asked for. Raises Mistake for a device of unknown memory."""
+    from analysis.devices import memory as memories
+
+    if not name and memory_bytes is None:
+        return None
+    known = memories.lookup(name) if name else None
+    if memory_bytes is not None:
+        return memories.Memory(known.name if known else name, memory_bytes, "--memory-bytes", "given")
+    if known is not None:
+        return known
+    near = [each for each in memories.names() if name.casefold() in each.casefold()] or nearest(name, memories.names())
+    like = f", nearest {' or '.join(near[:SHOWN])}" if near else ""
+    raise Mistake(f"--fit: expected a device of known memory, or --memory-bytes beside it, got {name!r}{like}")
+
+
+def _fitted(steps: Steps, options: Namespace, memory: Memory) -> Fitted:
+    from analysis.footprint.step.cudnn_workspaces import convolves
+    from reports.footprint.text import Fitted
+    from runners.footprint.fit import fit
+
+    asked = (steps.at, memory.memory_bytes, options.margin_ratio, options.device, memory.name)
+    found = fit(*asked)
+    least = steps.at(min(found.needed))
+    room = options.device == "cuda" and convolves(least.operations)
+    return Fitted(memory, options.margin_ratio, found, fit(*asked, room=options.precision) if room else None)
+
+
+def _answer(steps: Steps, options: Namespace, fitted: Fitted | None) -> Answer:
+    from analysis.footprint.schedule.minimum import minimal
+    from analysis.footprint.step.caching_allocator import replay
+    from analysis.footprint.step.cudnn_workspaces import with_workspaces
+    from analysis.footprint.step.live_bytes import footprint
+    from analysis.footprint.step.workspaces import allowance, unforeseen, where_there_is_room
+    from reports.footprint.text import Answer
+    from runners.footprint.fit import capability
+
+    largest = fitted.largest_batch or fitted.least_batch if fitted else footprint_options.BATCH_SIZE
+    step = steps.at(options.batch_size or largest)
+    found = footprint(step.operations, step.storages)
+    cudnn = where_there_is_room(step.operations, found.ledger, options.device, options.precision)
+    more = unforeseen(step.operations, options.device, options.layout)
+    least = minimal(step.operations, step.storages)
+    return Answer(
+        model=options.model,
+        batch_size=step.batch_size,
+        precision=options.precision,
+        optimizer=options.optimizer,
+        device=options.device,
+        accumulate=options.accumulate,
+        layout=options.layout,
+        operations=step.operations,
+        found=found,
+        reserved=replay(found.ledger, len(step.operations)),
+        roomy=replay(*with_workspaces(step.operations, found.ledger, options.precision)) if cudnn else None,
+        workspaces=(*allowance(step.operations, options.device, capability(options.fit)), *cudnn),
+        fitted=fitted,
+        minimal_bytes=least.minimal_bytes,
+        lower_bound_bytes=least.lower_bound_bytes,
+        checkpoints=_checkpoints(steps, options, step.batch_size, fitted) if options.checkpoints else None,
+        notes=tuple(filter(None, (more, _refused(fitted), *_notes(options, found), *step.notes))),
+    )
+
+
+def _checkpoints(steps: Steps, options: Namespace, batch_size: int, fitted: Fitted | None) -> Checkpoints:
+    from runners.footprint.checkpoints import checkpoints
+
+    passing(f"{options.model}: checkpoints")
+    return checkpoints(steps.at, batch_size, fitted.fit if fitted else None, options.device, options.fit)
+
+
+def _refused(fitted: Fitted | None) -> str:
+    """Why no larger batch was looked at, where the model says so."""
+    return f"no larger batch: {fitted.fit.refused}" if fitted and fitted.fit.refused else ""
+
+
+def _notes(options: Namespace, found: Any) -> list[str]:
+    notes = []
+    if options.accumulate > 2:
+        notes.append(f"two of the {options.accumulate} batches were traced: all later ones are like the second")
+    if found.unknown:
+        count = len(found.unknown)
+        notes.append(
+            f"{count} storage{'s have' if count > 1 else ' has'} no known size and count{'s' * (count == 1)} as 0"
+        )
+    return notes
+
+
+def too_large(model: str, fitted: Fitted) -> str:
+    """That not even the smallest batch fits, in one line."""
+    from analysis.formula.algebra.constraints import amount
+
+    least, available = fitted.least_batch, fitted.fit.available_bytes
+    needed = amount(fitted.fit.needed[least], "B")
+    return (
+        f"{model} does not fit at batch {least}: it needs {needed}, and {amount(available, 'B')} are left of "
+        f"{amount(fitted.memory.memory_bytes, 'B')} after a margin of {100 * fitted.margin_ratio:g} %"
+    )
+
+
+def _tell(answer: Answer, options: Namespace) -> None:
+    """The answer on stdout, and the files of --out. Raises StoreFault."""
+    from reports.footprint.text import to_text
+
+    if options.out is not None:
+        from runners.footprint.output import write
+
+        write(answer, options)
+        print(f"written to {options.out}", file=sys.stderr)
+    print(to_text(answer, options.format, options.top), end="")

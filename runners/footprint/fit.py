@@ -1,0 +1,141 @@
+"""The largest batch of a step that fits into a memory: traces at the batches that
+`analysis.footprint.step.largest_batch` asks for.
+
+What has to fit is the highest moment's live bytes and the workspaces that it cannot do without. What the margin is for
+is not counted: the device's context, the rounding of blocks and what the allocator cannot use. cuDNN's workspaces are
+taken where there is room: with `room` they have to fit, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from analysis.footprint.step.cudnn_workspaces import with_workspaces
+from analysis.footprint.step.largest_batch import SMALL, Fit, Lines, largest_batch
+from analysis.footprint.step.live_bytes import BEFORE, footprint, live_bytes
+from analysis.footprint.step.workspaces import allowance
+from runners.cli.exits import Mistake
+from runners.workers.batches import FEW_BATCHES, MORE_BATCHES, SMALL_BATCH_BYTES
+
+if TYPE_CHECKING:
+    from runners.footprint.step import Asked, Traced
+
+LEAST = (1, 2, 4, 8, 16, 32, 64)
+"""The smallest batches that are tried: batch normalisation of single values needs two, a graph may have one alone."""
+
+
+@dataclass(frozen=True)
+class Fitting:
+    """What is found of one model and precision. largest: 0 where none fits; least: the smallest that the model takes;
+    lines: (bytes without a sample, bytes a sample), of which the highest is what a batch needs."""
+
+    largest: int
+    least: int
+    lines: tuple[tuple[int, int], ...]
+
+
+def fit(
+    step_at: Callable[[int], Traced],
+    memory_bytes: int,
+    margin_ratio: float,
+    device: str,
+    name: str = "",
+    beside: Callable[[Traced], int] = lambda _step: 0,
+    room: str = "",
+) -> Fit:
+    """The largest batch whose step leaves `margin_ratio` of a memory free. Raises what `step_at` does.
+
+    name: of the device, which decides the workspaces. beside: bytes that lie there throughout.
+    room: the precision whose workspaces of cuDNN have to fit; "": none.
+    """
+    known = capability(name)
+    return largest_batch(
+        lambda batch_size: moments(step_at(batch_size), device, known, beside, room),
+        int(memory_bytes * (1 - margin_ratio)),
+        _least(step_at),
+    )
+
+
+def moments(
+    step: Traced,
+    device: str,
+    known: str | None,
+    beside: Callable[[Traced], int] = lambda _step: 0,
+    room: str = "",
+) -> list[int]:
+    """Bytes at each moment of a step, with all that is beside its tensors. known: the device's compute capability."""
+    more = beside(step) + sum(each.nbytes for each in allowance(step.operations, device, known))
+    found = footprint(step.operations, step.storages)
+    live = found.total_bytes
+    if room and device == "cuda":
+        live = live_bytes(*with_workspaces(step.operations, found.ledger, room))
+    return [here + more for here in live]
+
+
+def fitting(asked: Asked, memory_bytes: int, margin_ratio: float, name: str) -> Fitting:
+    """What a sweep needs to know of a model in a precision: its largest batch and smallest, and the lines between.
+
+    A worker's task. A sweep's cell has more batches than one lying on the device: two, or four small ones.
+    """
+    from runners.footprint.step import traced
+
+    steps: dict[int, Traced] = {}
+
+    def step_at(batch_size: int) -> Traced:
+        if batch_size not in steps:
+            try:
+                steps[batch_size] = traced(asked, batch_size)
+            except ValueError as fault:
+                raise Mistake(str(fault)) from fault
+        return steps[batch_size]
+
+    found = fit(step_at, memory_bytes, margin_ratio, asked.device, name, _lying)
+    alive = {batch: moments(step_at(batch), asked.device, capability(name), _lying) for batch in SMALL}
+    low, high = SMALL
+    if len(alive[low]) != len(alive[high]):
+        alive = {batch: [max(bytes_)] for batch, bytes_ in alive.items()}
+    lines = envelope(Lines((low, alive[low]), (high, alive[high])))
+    return Fitting(found.largest_batch, min(found.needed), lines)
+
+
+def _lying(step: Traced) -> int:
+    """Bytes of the batches that lie on the device beside the one in work."""
+    batch_bytes = sum(each.nbytes or 0 for each in step.storages if each.role == "input" and each.born_index == BEFORE)
+    return batch_bytes * (FEW_BATCHES - 1) + min(batch_bytes, SMALL_BATCH_BYTES) * (MORE_BATCHES - FEW_BATCHES)
+
+
+def capability(name: str) -> str | None:
+    """The compute capability of a device of the table of peaks; None for any other."""
+    from analysis.devices.peaks import lookup
+
+    known = lookup(name) if name else None
+    return known.compute_capability if known else None
+
+
+def _least(step_at: Callable[[int], Traced]) -> int:
+    """The smallest of LEAST that the step takes. Raises what it says of 2 where it takes none."""
+    faults: list[Mistake] = []
+    for batch_size in LEAST:
+        try:
+            step_at(batch_size)
+        except Mistake as fault:
+            faults.append(fault)
+            continue
+        return batch_size
+    raise faults[1]
+
+
+def envelope(lines: Lines) -> tuple[tuple[int, int], ...]:
+    """(bytes without a sample, bytes a sample), rounded up, of the moments that may be the highest at some batch."""
+    (one, low), (other, high) = lines.first, lines.second
+    starts: dict[int, int] = {}
+    for a, b in zip(low, high, strict=True):
+        slope = -((a - b) // (other - one))
+        starts[slope] = max(starts.get(slope, a - slope * one), a - slope * one)
+    kept: list[tuple[int, int]] = []
+    for slope in sorted(starts, reverse=True):
+        if not kept or starts[slope] > kept[-1][0]:
+            kept.append((starts[slope], slope))
+    return tuple(kept)

@@ -1,0 +1,1 @@
+"""What does this model cost, as a formula?"""

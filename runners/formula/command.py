@@ -1,0 +1,267 @@
+"""`python -m runners.formula MODEL`: what a training step costs, as formulas in the model's own sizes and the batch.
+
+The formulas come from the model's own operation tables at a few points (`runners/formula/points.py`), are exact, and
+are checked at points that they were not made from. They are evaluated, swept, differentiated and solved. Nothing is run
+on a device, timed or downloaded.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from argparse import Namespace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from results.errors import Unavailable
+from runners.cli.arguments import choice_error
+from runners.cli.exits import FAILED, Mistake, guarded, instructed
+from runners.cli.model_options import check_models, hyper_of
+from runners.cli.progress import passing
+from runners.formula import options as formula_options
+
+if TYPE_CHECKING:
+    from analysis.formula.derivation.derive import Derived
+    from analysis.formula.derivation.symbolic_table import Convention
+    from analysis.formula.derivation.totals import Term
+    from reports.formula.text import Answer
+    from runners.formula.points import Subject
+
+BATCH, CATAMOUNT = "batch", "catamount"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command. 0: the formulas are told; 1: there are none; 2: the caller's mistake; 3: a file was not written."""
+    options = formula_options.parser().parse_args(arguments)
+    return guarded(lambda: _run(options), options.debug)
+
+
+def _run(options: Namespace) -> int:
+    check_models([options.model], options)
+    if options.out is not None:
+        from runners.cli.output_files import reserve
+
+        reserve(options.out)
+    from analysis.formula.algebra.solve import NoSolution
+    from analysis.formula.derivation.sampling import Unfitted
+    from measure.model.garbage_collector import collector_off
+    from runners.formula.points import NotBuilt
+
+    try:
+        with collector_off():
+            found = answer(options)
+    except (NotBuilt, Unfitted, Unavailable) as fault:
+        if str(fault.__cause__).startswith("--"):
+            raise Mistake(str(fault.__cause__)) from fault
+        passing("")
+        print(f"error: {instructed(str(fault))}", file=sys.stderr)
+        return FAILED
+    except NoSolution as fault:
+        raise Mistake(f"--solve: {fault}") from fault
+    passing("")
+    return _tell(found, options)
+
+
+def _tell(found: Answer, options: Namespace) -> int:
+    from reports.formula.text import to_text
+
+    text = to_text(found, options.format)
+    if options.out is not None:
+        from runners.cli.output_files import put
+
+        put(options.out, text)
+    print(text, end="")
+    return 0
+
+
+def answer(options: Namespace) -> Answer:
+    """Everything that is asked of the model's formulas. Raises Mistake, NotBuilt, Unfitted or NoSolution."""
+    from analysis.formula.derivation import totals as formula
+    from analysis.formula.derivation.sampling import Restructured, Unfitted
+    from reports.formula.text import Answer
+    from runners.formula import questions
+    from runners.formula.branches import branched
+    from runners.formula.checks import CHECKED_CALLS, checked_apart
+    from runners.formula.footprints import footprints
+    from runners.formula.points import sampler
+
+    subject = _subject(options)
+    symbols = _symbols(options, subject)
+    point = questions.point_of(options.at, symbols, subject)
+    convention, terms = _convention(options, subject, symbols)
+    asked = questions.Asked.of(options, symbols)  # mistakes are told before anything takes long
+    looked_at = sampler(subject, lambda count: passing(f"{options.model}: {count} points"))
+    derived, alone = _derived(options, subject, symbols, looked_at, convention)
+    if alone:
+        symbols = [name for name in symbols if name not in alone]
+        point = {name: point[name] for name in symbols}
+        convention, terms = _convention(options, subject, symbols)
+        asked = replace(asked, symbols=tuple(symbols))
+    try:
+        late, notes = checked_apart(looked_at, derived, point, convention)
+    except Restructured as fault:
+        raise Unfitted(branched(fault, subject, derived.axes, looked_at)) from fault
+    peaks = footprints(options.rules, derived, point, looked_at, CHECKED_CALLS)
+    whole = formula.totals(derived, terms, peaks.formulas)
+    return Answer(
+        model=options.model,
+        rules=options.rules,
+        optimizer=subject.optimizer,
+        precision=options.precision,
+        symbols=tuple(symbols),
+        totals=whole,
+        terms=tuple(terms),
+        point=point,
+        checked=(*derived.checked, *late),
+        notes=(*alone.values(), *notes, *_idle(whole, symbols), *_without(derived), *peaks.notes),
+        pieces=peaks.pieces,
+        minimal_proven=peaks.proven,
+        axes=(*derived.axes, *derived.structural),
+        samples=derived.samples,
+        not_understood=dict(derived.not_understood),
+        parts=formula.parts(derived, options.by) if options.by else {},
+        by=options.by or "",
+        at_least=formula.at_least(derived),
+        **asked.answered(whole, point, {**peaks.why, **_unknown(derived)}),
+    )
+
+
+def _derived(
+    options: Namespace, subject: Subject, symbols: Sequence[str], looked_at: Any, convention: Any
+) -> tuple[Derived, dict[str, str]]:
+    """The formulas, and a note on each symbol that the model takes one value of, if nobody asked for it.
+
+    Raises NotBuilt or Unfitted.
+    """
+    from runners.formula.points import Alone
+
+    asked = (options.at, options.sweep, options.derivative, options.lengths_of, *options.solve, *options.symbols)
+    words = set(re.findall(r"\w+", " ".join(filter(None, asked))))
+    notes: dict[str, str] = {}
+    while True:
+        kept = [name for name in symbols if name not in notes]
+        try:
+            return _formulas(subject, kept, looked_at, convention), notes
+        except Alone as fault:
+            if fault.symbol in words or len(kept) == 1:
+                raise
+            own = subject.value(fault.symbol)
+            notes[fault.symbol] = f"{fault.symbol} stays {own}, as the model takes no neighbour of it with these."
+
+
+def _formulas(subject: Subject, symbols: Sequence[str], looked_at: Any, convention: Any) -> Derived:
+    """The formulas in these symbols. Raises Alone for one that the model takes one value of."""
+    from analysis.formula.derivation import derive as symbolic
+    from analysis.formula.derivation.sampling import Restructured, Unfitted
+    from runners.formula.branches import branched, repeated
+    from runners.formula.points import NotBuilt, alone, axes
+
+    where = axes(subject, symbols, looked_at)
+    try:
+        return symbolic.formulas(looked_at, where, convention)
+    except Restructured as fault:
+        raise Unfitted(branched(fault, subject, where, looked_at)) from fault
+    except symbolic.Uninterpolated as fault:
+        raise Unfitted(repeated(fault, subject, where, looked_at)) from fault
+    except NotBuilt as fault:
+        raise alone(fault, where, looked_at) from fault
+
+
+def _unknown(derived: Any) -> dict[str, str]:
+    """Quantity → why it has no formula: operations that no rule understands."""
+    from analysis.formula.derivation.totals import FLOP
+
+    names = ", ".join(derived.not_understood)
+    return dict.fromkeys(FLOP, f"no rule understands {names}") if names else {}
+
+
+def _without(derived: Any) -> tuple[str, ...]:
+    """Why there is no formula of all FLOP."""
+    places = sorted({str(place) for place, _ in derived.without})
+    if not places:
+        return ()
+    return (f"No formula of all FLOP: those of {', '.join(places)} follow none (unequal windows).",)
+
+
+def _idle(whole: Mapping[str, Any], symbols: Sequence[str]) -> tuple[str, ...]:
+    """A note on symbols that change nothing."""
+    from analysis.formula.algebra.expressions import names
+
+    seen = set().union(*(names(formula) for formula in whole.values() if formula is not None))
+    idle = [name for name in symbols if name not in seen]
+    return (f"{' and '.join(idle)} {'change' if len(idle) > 1 else 'changes'} nothing of these.",) if idle else ()
+
+
+def _subject(options: Namespace) -> Subject:
+    """The model with its sizes. Raises Mistake where it cannot be what it says."""
+    from analysis.devices.precisions import PRECISIONS
+    from runners.formula.points import Subject, limits, names_of, smallest
+    from runners.workers.any_model import get
+
+    given = hyper_of(options)
+    words = {name: value for name, value in given.items() if not isinstance(value, int)}
+    try:
+        workload = get(options.model, **given)
+    except ValueError as fault:
+        raise Mistake(str(fault)) from fault
+    return Subject(
+        model=options.model,
+        sizes=workload.hyper,
+        fixed=words,
+        symbols=names_of(workload.hyper),
+        batch_size=options.batch_size,
+        optimizer=options.optimizer or _optimizer(options),
+        autocast=PRECISIONS[options.precision].autocast,
+        smallest=smallest(options.model),
+        limits=limits(options.model),
+    )
+
+
+def _optimizer(options: Namespace) -> str:
+    if options.rules == CATAMOUNT:
+        from analysis.catamount.rules import optimizer_of
+
+        return optimizer_of(options.model)
+    return "sgd"
+
+
+def _symbols(options: Namespace, subject: Subject) -> list[str]:
+    """The symbols that are asked for, all where none are. Raises Mistake for one that the model does not have."""
+    fixed = _fixed(options)
+    for name in options.symbols:
+        if name not in subject.symbols:
+            raise Mistake(f"--symbols: {options.model}: {choice_error('symbol', name, subject.symbols)}")
+        if (size := subject.symbols[name]) in fixed:
+            raise Mistake(f"--symbols: Catamount's graph of {options.model} has {name} {fixed[size]} and no other")
+    for size, value in fixed.items():
+        if subject.sizes[size] != value:
+            raise Mistake(f"Catamount's graph of {options.model} has {size} {value}, got {subject.sizes[size]}")
+    return list(options.symbols) or [name for name, size in subject.symbols.items() if size not in fixed]
+
+
+def _fixed(options: Namespace) -> Mapping[str, int]:
+    """Sizes that the convention knows one value of."""
+    if options.rules != CATAMOUNT:
+        return {}
+    from analysis.catamount.graph_terms import FIXED
+
+    return FIXED.get(options.model, {})
+
+
+def _convention(options: Namespace, subject: Subject, symbols: Sequence[str]) -> tuple[Convention, list[Term]]:
+    """What is counted how, and what the convention adds to this model beside its operations."""
+    from analysis.formula.derivation.symbolic_table import OWN, Convention
+
+    if options.rules != CATAMOUNT:
+        return OWN, []
+    from analysis.catamount.graph_terms import terms
+    from analysis.catamount.rules import KEPT, RULES, footprint
+    from analysis.formula.algebra.expressions import parse, symbol
+    from analysis.formula.derivation.totals import Term
+
+    names = {size: name for name, size in subject.symbols.items()}
+    sizes = {**subject.sizes, BATCH: subject.batch_size}
+    meanings = {size: symbol(name) if name in symbols else sizes[size] for size, name in names.items()}
+    found = [Term(t.name, t.quantity, parse(t.formula, meanings), t.why) for t in terms(options.model)]
+    return Convention(RULES, footprint, KEPT), found

@@ -1,0 +1,86 @@
+"""The footprints among a model's formulas: found, held against the step at the points that were traced, and explained.
+
+A footprint that does not equal that of the step where it can be looked at is not told, and a note says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from analysis.footprint.schedule.minimum import minimal
+from analysis.footprint.step.live_bytes import footprint
+from analysis.formula.derivation import footprint as footprint_formula
+from analysis.formula.derivation.derive import Derived
+from analysis.formula.derivation.footprint_terms import peak_of
+from analysis.formula.derivation.interpolate import Point, told, value_of
+from analysis.formula.derivation.sampling import Sample
+from analysis.formula.derivation.totals import Expr
+from runners.formula.points import BATCH, NotBuilt
+
+EAGER, MINIMAL = footprint_formula.QUANTITIES
+
+WORDS = {EAGER: "eager footprint", MINIMAL: "minimal footprint"}
+
+UNKNOWN = "What oneDNN's LSTM keeps for its backward pass has no known size and counts as 0 in the footprints."
+
+OWN_RULES = "flopledger"
+
+
+@dataclass(frozen=True)
+class Told:
+    """formulas: quantity → its formula. pieces: quantity → where its peak is as the batch grows, if that is a symbol.
+    why: quantity → why it has none. notes: for a person. proven: no order needs less than the minimal one at the point;
+    None: there is none."""
+
+    formulas: Mapping[str, Expr] = field(default_factory=dict)
+    pieces: Mapping[str, tuple[footprint_formula.Piece, ...]] = field(default_factory=dict)
+    why: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    proven: bool | None = None
+
+
+def footprints(rules: str, derived: Derived, point: Point, sample_at: Callable[[Point], Sample], most: int) -> Told:
+    """The footprints' formulas. most: operations of a step that is looked at to check them, at most."""
+    if rules != OWN_RULES:
+        return Told(why={name: f"{rules.capitalize()} has none" for name in WORDS})
+    found = footprint_formula.footprints(derived, point)
+
+    def sample(where: Point) -> Sample | None:
+        try:
+            return sample_at(where) if value_of(derived.total("calls"), where) <= most else None
+        except NotBuilt:
+            return None
+
+    why = {**found.why, **_wrong(found, point, sample(point), bool(derived.structural))}
+    kept = {name: peaks for name, peaks in found.peaks.items() if name not in why}
+    notes = [f"No formula of the {WORDS[name]}: {reason}." for name, reason in why.items()]
+    pieces = {}
+    if BATCH in point:
+        single = {**{axis.symbol: axis.base for axis in (*derived.axes, *derived.structural)}, BATCH: 1}
+        notes += [f"The eager footprint {each}." for each in _wrong(found, single, sample(single), False).values()]
+        pieces = {name: footprint_formula.pieces(peaks, BATCH, point) for name, peaks in kept.items()}
+    notes += [UNKNOWN] * bool(kept and _unknown(derived))
+    proven = found.proven if MINIMAL in kept else None
+    return Told({name: found.formula(name) for name in kept}, pieces, why, tuple(notes), proven)
+
+
+def _unknown(derived: Derived) -> bool:
+    """Whether a storage of the step has no known size."""
+    _fixed, sizes = derived.levels[0]
+    return bool(footprint(sizes.samples[0].operations, sizes.samples[0].storages).unknown)
+
+
+def _wrong(found: footprint_formula.Footprints, where: Point, sample: Sample | None, searched: bool) -> dict[str, str]:
+    """Quantity → how its formula differs from the step at a point. searched: look at the minimal one, too."""
+    wrong: dict[str, str] = {}
+    for name, of in ((EAGER, peak_of), (MINIMAL, _least_of))[: 1 + searched]:
+        if sample is not None and name in found.peaks:
+            formula, exact = footprint_formula.value(found.peaks[name], where), of(sample)
+            if formula != exact:
+                wrong[name] = f"at {told(where)} is {exact:,} B, where the formula gives {int(formula):,}"
+    return wrong
+
+
+def _least_of(sample: Sample) -> int:
+    return minimal(sample.operations, sample.storages).minimal_bytes

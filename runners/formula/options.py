@@ -1,0 +1,62 @@
+"""The words of `runners.formula`'s command line. Nothing is checked here that needs a model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from analysis.devices.precisions import PRECISIONS
+from runners.cli.arguments import Parser, add_format, names
+from runners.cli.model_options import MODEL, add_model
+from workloads.catalogue.catalogue import OPTIMIZERS, OWN
+
+RULES = ("flopledger", "catamount")
+BY = ("phase", "kind", "module", "operation")
+
+BATCH_SIZE = 32
+"""Of the values, where it is not said."""
+
+EPILOG = (
+    "Symbols are the batch and the sizes that a model is built from: docs/formula.md. Models of any form, and their "
+    "inputs: docs/models.md. What the rules of Catamount are: docs/catamount.md."
+)
+
+
+def parser() -> Parser:
+    """The parser of `runners.formula`."""
+    made = Parser(
+        prog="python -m runners.formula",
+        description="What does this model cost, as a formula in its hyper-parameters?",
+        epilog=EPILOG,
+    )
+    made.add_argument("model", metavar="MODEL", help=MODEL)
+    add_model(made.add_argument_group("the model; sizes that are no symbols"))
+    group = made.add_argument_group("the formulas")
+    group.add_argument(
+        "--symbols", type=names("symbol"), default=(), metavar="NAMES", help="batch,image,classes,width, … (all)"
+    )
+    group.add_argument("--rules", choices=RULES, default=RULES[0], help="what is counted how (flopledger)")
+    group.add_argument(
+        "--optimizer", choices=(*OPTIMIZERS, OWN), help="of the step (sgd; of Catamount's models its own)"
+    )
+    group.add_argument("--precision", choices=PRECISIONS, default="fp32", help="of the step (fp32)")
+    _add_questions(made.add_argument_group("what is asked of them"))
+    made.set_defaults(batch_size=BATCH_SIZE)
+    add_format(made, "table, csv or json (table)")
+    made.add_argument("--out", type=Path, metavar="FILE", help="write to this file, too")
+    made.add_argument("--debug", action="store_true", help="tracebacks")
+    return made
+
+
+def _add_questions(group: Parser | object) -> None:
+    add = group.add_argument  # type: ignore[union-attr]
+    add("--at", default="", metavar="NAME=N,…", help="the point of the values (the model's own sizes)")
+    add("--by", choices=BY, help="costs of each phase, kind, module or operation, too")
+    add("--growth", action="store_true", help="what each symbol does: leading terms, limits, what grows fastest")
+    add("--derivative", metavar="SYMBOL", help="of every quantity, by this symbol")
+    add(
+        "--solve", action="append", default=[], metavar="TEXT", help="as in 'kept <= 32 GiB for batch'; again and again"
+    )
+    add("--sweep", default="", metavar="NAME=A:B:STEP,…", help="values over ranges, a row a point")
+    add("--lengths", metavar="FILE|TEXT", help="how a length varies: a file of lengths, or as in lognormal:300:0.5")
+    add("--lengths-of", metavar="SYMBOL", help="the symbol that varies so (seq)")
+    add("--device", default="", metavar="NAME", help="gives time and ridge to --solve: a row of the table of peaks")

@@ -1,0 +1,262 @@
+"""What is asked of a model's formulas: read before anything takes long, answered once the formulas are there."""
+
+from __future__ import annotations
+
+import re
+from argparse import Namespace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from analysis.devices.precisions import PRECISIONS
+from analysis.formula.algebra.asymptotics import derivative, elasticity, leading, limit
+from analysis.formula.algebra.constraints import request
+from analysis.formula.algebra.evaluate import rows
+from analysis.formula.algebra.expressions import Expr, names, symbol
+from analysis.formula.algebra.length_cost import padded, spread
+from analysis.formula.algebra.length_distribution import Lengths, named, read
+from analysis.formula.algebra.parameter_grid import MOST_POINTS, axes, points
+from analysis.formula.algebra.parameter_grid import point as parse_point
+from analysis.formula.algebra.solve import solve
+from analysis.formula.derivation.totals import QUANTITIES
+from reports.formula.text import Growth, Solved, Varied, measure
+from runners.cli.arguments import choice_error
+from runners.cli.exits import Mistake
+from runners.formula.points import BATCH, Subject
+
+LENGTH = "seq"
+"""The symbol that --lengths is about, where it is not said."""
+
+SHORT = {
+    "flop": "model_flop",
+    "bytes": "bytes_accessed",
+    "intensity": "operational_intensity",
+    "footprint": "total_footprint_bytes",
+    "eager_footprint": "eager_footprint_bytes",
+    "minimal_footprint": "minimal_footprint_bytes",
+    "kept": "kept_bytes",
+    "io": "io_bytes",
+}
+"""What --solve may call a quantity beside its name."""
+
+LARGEST = 10**300
+"""Number in a request."""
+
+GROWN = ("model_flop", "bytes_accessed", "total_footprint_bytes")
+
+
+def point_of(text: str, symbols: Sequence[str], subject: Subject) -> dict[str, int]:
+    """The point that is asked for, other symbols at the model's own sizes. Raises Mistake."""
+    try:
+        given = parse_point(text) if text else {}
+    except ValueError as fault:
+        raise Mistake(f"--at: {fault}") from fault
+    for name in given:
+        more = f"; {name} is a size of the model: name it in --symbols" if name in subject.symbols else ""
+        _check("--at", name, symbols, more)
+    return {name: given.get(name, subject.value(name)) for name in symbols}
+
+
+def _check(option: str, name: str, symbols: Sequence[str], more: str = "") -> None:
+    """Raises Mistake for a name that is no symbol. more: said after it."""
+    if name not in symbols:
+        raise Mistake(f"{option}: {choice_error('symbol', name, symbols)}{more}")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The questions of a command line, read."""
+
+    symbols: tuple[str, ...]
+    growth: bool
+    derivative: str
+    solve: tuple[str, ...]
+    sweep: Mapping[str, Sequence[int]]
+    lengths: Lengths | None
+    lengths_of: str
+    rates: Any
+
+    @classmethod
+    def of(cls, options: Namespace, symbols: Sequence[str]) -> Asked:
+        """Raises Mistake for a question that cannot be one."""
+        for name, option in ((options.derivative, "--derivative"), (options.lengths_of, "--lengths-of")):
+            if name:
+                _check(option, name, symbols)
+        if options.lengths_of and not options.lengths:
+            raise Mistake("--lengths-of: say with --lengths how it varies")
+        varying = options.lengths_of or LENGTH
+        if options.lengths and varying not in symbols:
+            raise Mistake(f"--lengths: say with --lengths-of which varies, as {LENGTH} is none of {', '.join(symbols)}")
+        made = cls(
+            symbols=tuple(symbols),
+            growth=options.growth,
+            derivative=options.derivative or "",
+            solve=tuple(options.solve),
+            sweep=_swept(options.sweep, symbols),
+            lengths=_lengths(options.lengths) if options.lengths else None,
+            lengths_of=varying,
+            rates=_rates(options.device, options.precision) if options.device else None,
+        )
+        placeholder = sum((symbol(name) for name in symbols), symbol(symbols[0]))
+        made._requests(dict.fromkeys(QUANTITIES, placeholder))
+        return made
+
+    def answered(
+        self, whole: Mapping[str, Expr], point: Mapping[str, int], why: Mapping[str, str] = MappingProxyType({})
+    ) -> dict[str, Any]:
+        """The answers, by field of `reports.formula.text.Answer`. why: why quantities have no formula.
+
+        Raises NoSolution where one has none, Mistake for what is asked of a quantity without formula.
+        """
+        for text in self.solve:
+            for word in re.findall(r"\w+", text):
+                if (name := SHORT.get(word, word)) in why:
+                    raise Mistake(f"--solve {text!r}: there is no formula of {word}: {why[name]}")
+        return {
+            "solved": tuple(self._solved(whole, point)),
+            "growth": tuple(self._growth(whole, point)) if self.growth else (),
+            "derivatives": self._derivatives(whole) if self.derivative else None,
+            "derivative_of": self.derivative,
+            "swept": tuple(self._rows(whole, point)) if self.sweep else (),
+            "varied": tuple(self._varied(whole, point)) if self.lengths else (),
+            "lengths": self.lengths.source if self.lengths else "",
+        }
+
+    def _quantities(self, whole: Mapping[str, Expr]) -> dict[str, Expr]:
+        known = {name: formula for name, formula in whole.items() if formula is not None}
+        found = {**known, **{short: known[name] for short, name in SHORT.items() if name in known}}
+        if self.rates is not None:
+            from analysis.formula.algebra.expressions import rational
+            from analysis.formula.derivation.bounds import time_bound
+
+            peak, bandwidth = self.rates.peak_flop_per_s, self.rates.bandwidth_bytes_per_s
+            if whole["model_flop"] is not None:
+                found["time"] = time_bound(whole["model_flop"], whole["bytes_accessed"], peak, bandwidth)
+            found["ridge"] = rational(self.rates.ridge)
+        return found
+
+    def _measures(self, quantities: Mapping[str, Expr]) -> dict[str, str]:
+        own = {"time": "s", "ridge": "FLOP/B"}
+        return {name: own.get(name) or measure(SHORT.get(name, name)) for name in quantities}
+
+    def _requests(self, whole: Mapping[str, Expr]) -> list[tuple[Any, str]]:
+        """Each request with the measure of its left side. Raises Mistake for one that cannot be read."""
+        quantities = self._quantities(whole)
+        measures = self._measures(quantities)
+        found = []
+        for text in self.solve:
+            if self.rates is None and {"time", "ridge"} & set(text.split()):
+                raise Mistake(f"--solve {text!r}: time and ridge are of a device: name one with --device")
+            try:
+                asked = request(text, quantities, self.symbols, measures)
+            except ValueError as fault:
+                raise Mistake(f"--solve: {fault}") from fault
+            if any(side.is_number and abs(side) > LARGEST for side in (asked.left, asked.right)):
+                raise Mistake(f"--solve {text!r}: expected numbers up to 1e300")
+            first = next((word for word in text.replace("(", " ").split() if word in measures), "")
+            found.append((asked, measures.get(first, "")))
+        return found
+
+    def _solved(self, whole: Mapping[str, Expr], point: Mapping[str, int]) -> list[Solved]:
+        found = []
+        for asked, unit in self._requests(whole):
+            fixed = {name: value for name, value in point.items() if name != asked.unknown}
+            found.append(Solved(asked.text, solve(asked, fixed, unit), unit))
+        return found
+
+    def _growth(self, whole: Mapping[str, Expr], point: Mapping[str, int]) -> list[Growth]:
+        found = [
+            _grown(name, quantity, whole, point)
+            for name in self.symbols
+            for quantity in GROWN
+            if name in names(whole[quantity])
+        ]
+        return sorted(found, key=lambda growth: -(growth.elasticity or 0))
+
+    def _derivatives(self, whole: Mapping[str, Expr]) -> dict[str, Expr]:
+        """Of all but the intensity, and what is the largest of several."""
+        found = {
+            name: _or_none(lambda formula=formula: derivative(formula, self.derivative))
+            for name, formula in whole.items()
+            if formula is not None
+            if name != "operational_intensity" and self.derivative in names(formula)
+        }
+        return {name: formula for name, formula in found.items() if formula is not None}
+
+    def _rows(self, whole: Mapping[str, Expr], point: Mapping[str, int]) -> list[dict[str, Any]]:
+        fixed = {name: value for name, value in point.items() if name not in self.sweep}
+        known = {name: formula for name, formula in whole.items() if formula is not None}
+        return rows(known, points(self.sweep, fixed))
+
+    def _varied(self, whole: Mapping[str, Expr], point: Mapping[str, int]) -> list[Varied]:
+        found = []
+        for name in GROWN:
+            if self.lengths is None or self.lengths_of not in names(whole[name]):
+                continue
+            fixed = {other: value for other, value in _needed(whole[name], point).items() if other != self.lengths_of}
+            batch = fixed.get(BATCH, 1)
+            about = (whole[name], self.lengths_of, self.lengths)
+            both = padded(*about, batch, fixed) if batch > 1 else None
+            found.append(Varied(name, spread(*about, fixed), both))
+        return found
+
+
+def _grown(name: str, quantity: str, whole: Mapping[str, Expr], point: Mapping[str, int]) -> Growth:
+    formula = whole[quantity]
+    first = _or_none(lambda: leading(formula, name))
+    return Growth(
+        symbol=name,
+        quantity=quantity,
+        leading=None if first is None else first.coefficient * symbol(name) ** first.degree,
+        per_parameter=_or_none(lambda: limit(formula, name, whole["parameters"])),
+        elasticity=_or_none(lambda: elasticity(formula, name, _needed(formula, point))),
+    )
+
+
+def _needed(formula: Expr, point: Mapping[str, int]) -> dict[str, int]:
+    return {name: point[name] for name in names(formula)}
+
+
+def _or_none(ask: Any) -> Any:
+    """The answer, or None where it does not exist (rounding decides it)."""
+    try:
+        return ask()
+    except ValueError:
+        return None
+
+
+def _swept(text: str, symbols: Sequence[str]) -> Mapping[str, Sequence[int]]:
+    try:
+        found = axes(text) if text else {}
+    except ValueError as fault:
+        raise Mistake(f"--sweep: {fault}") from fault
+    for name in found:
+        _check("--sweep", name, symbols)
+    if (count := prod(map(len, found.values()))) > MOST_POINTS:
+        raise Mistake(f"--sweep: expected at most {MOST_POINTS:,} points, got {count:,}")
+    return found
+
+
+def _lengths(text: str) -> Lengths:
+    """Of a file, or of a distribution by name."""
+    path = Path(text)
+    try:
+        if path.is_file():
+            return read(path.read_text(encoding="utf-8"), path.name)
+        if "/" in text or "." in text.partition(":")[0]:
+            raise ValueError(f"there is no file {text}")
+        return named(text)
+    except (ValueError, OSError) as fault:
+        raise Mistake(f"--lengths: {fault}") from fault
+
+
+def _rates(device: str, precision: str) -> Any:
+    from analysis.formula.derivation.bounds import rates
+
+    try:
+        return rates(device, PRECISIONS[precision].matmul_unit)
+    except ValueError as fault:
+        raise Mistake(f"--device: {fault}") from fault

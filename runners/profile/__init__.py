@@ -1,0 +1,1 @@
+"""Where do time, FLOP and bytes go?"""

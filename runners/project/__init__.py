@@ -1,0 +1,1 @@
+"""What will training take, on which machine?"""

@@ -1,0 +1,46 @@
+"""`python -m runners.project`: what training at the accuracy frontier takes, and on which machine.
+
+It answers several questions, each with a command line of its own; the option that stands for a question chooses it, and
+without one a model is projected from a file. Nothing is trained, timed or downloaded.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from importlib import import_module
+
+from runners.cli.exits import MISTAKE
+
+MODES = {
+    "--reproduce": ("runners.project.paper:main", "a paper's tables and figures beside what follows from its inputs"),
+    "--compute": ("runners.project.gpu_hours:main", "training compute of GPU-hours and back, with an interval"),
+    "--budget": ("runners.project.budget:main", "what accuracy, model and batch a budget buys"),
+    "--parallel": ("runners.project.parallelism:main", "a transformer's step split over devices: memory and time"),
+    "--reach": ("runners.project.budget:main", "what budget a transformer's loss takes"),
+}
+"""The option that asks → (the command that answers, the question)."""
+
+PROJECTION = "runners.project.model:main"
+"""What answers where none of them asks."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command. 0: told; 1: it cannot be calculated; 2: the caller's mistake; 3: a file was not written."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    asked = [mode for mode in MODES if any(word == mode or word.startswith(f"{mode}=") for word in given)]
+    if len(asked) > 1:
+        print(f"error: expected one of {', '.join(MODES)}, got {' and '.join(asked)}", file=sys.stderr)
+        return MISTAKE
+    return _command(MODES[asked[0]][0] if asked else PROJECTION)(given)
+
+
+def modes() -> str:
+    """The other questions, for the end of a help."""
+    return "; ".join(f"{option} ({question})" for option, (_, question) in MODES.items())
+
+
+def _command(where: str) -> Callable[[Sequence[str]], int]:
+    module, _, name = where.partition(":")
+    command: Callable[[Sequence[str]], int] = getattr(import_module(module), name)
+    return command

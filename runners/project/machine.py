@@ -1,0 +1,195 @@
+"""The device that a projection is for, what of its peak training will reach, and what an hour of it costs.
+
+Options of several modes of `runners.project`, and what is made of them: a peak with its source, a utilization with an
+interval, and the caller's own prices. Every mistake is one line.
+"""
+
+from __future__ import annotations
+
+import argparse
+from argparse import Namespace
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from analysis.devices.precisions import PRECISIONS, TENSOR_UNITS
+from runners.cli.arguments import Parser, choice_error, number
+from runners.cli.exits import Mistake
+
+if TYPE_CHECKING:
+    from analysis.devices.peaks import Device
+    from analysis.project.compute.gpu_hours import Predicted
+    from analysis.stats.intervals import Uncertain
+    from reports.project.shared import Reached
+
+LEAST, MOST = 1e-9, 1e60
+"""Of any amount that is given."""
+
+UNKNOWN_GENERATION = "a device of its own"
+
+
+@dataclass(frozen=True)
+class Range:
+    """A number that the caller gave, or the ends of an interval."""
+
+    low: float
+    high: float
+
+
+def positive(text: str) -> float:
+    """A `type=` for a number above 0, of a size that something has; 1e21 and 300 alike."""
+    value = float(number(float)(text))
+    if not LEAST <= value <= MOST:  # `not` refuses nan
+        raise argparse.ArgumentTypeError(f"expected a number above 0, from {LEAST:g} to {MOST:g}, got {text!r}")
+    return value
+
+
+def amount(text: str) -> Range:
+    """A `type=` for VALUE or LOW..HIGH, both finite and above 0."""
+    low, dots, high = text.partition("..")
+    try:
+        found = Range(positive(low), positive(high if dots else low))
+    except argparse.ArgumentTypeError as fault:
+        raise argparse.ArgumentTypeError(f"expected VALUE or LOW..HIGH, both above 0, got {text!r}") from fault
+    if found.low > found.high:
+        raise argparse.ArgumentTypeError(f"expected LOW..HIGH with LOW first, got {text!r}")
+    return found
+
+
+def add_machine(parser: Parser, family: str | None = None) -> None:
+    """--device, --precision, --peak and those of `add_utilization`. family: its default."""
+    group = parser.add_argument_group("the device and what of its peak is reached")
+    group.add_argument("--device", required=True, help="as its driver prints it, such as 'NVIDIA H200'")
+    group.add_argument("--precision", choices=PRECISIONS, default="amp-bf16", help="of the training (amp-bf16)")
+    group.add_argument("--peak", type=positive, metavar="FLOP/S", help="of one device, if it is not in our table")
+    add_utilization(group, family)
+
+
+def add_utilization(group: argparse._ArgumentGroup, family: str | None = None) -> None:
+    """--family, --utilization, --run, --confidence. family: its default."""
+    default = f" ({family})" if family else ""
+    group.add_argument("--family", default=family, help=f"of the model: cnn, language-model, …{default}")
+    group.add_argument(
+        "--utilization", type=amount, metavar="RATIO|LOW..HIGH", help="your own, instead of published runs'"
+    )
+    group.add_argument(
+        "--run", type=Path, action="append", default=[], metavar="DIR", help="a run of yours, taken among the published"
+    )
+    group.add_argument(
+        "--confidence", type=number(float, 0.5, 0.999), default=0.95, help="of every interval, given or told (0.95)"
+    )
+
+
+def add_expenses(parser: Parser) -> None:
+    """--price, --watts, --pue, --intensity: each VALUE or LOW..HIGH."""
+    group = parser.add_argument_group("what it costs (each VALUE, or LOW..HIGH for an interval)")
+    group.add_argument("--price", type=amount, help="of a device-hour, in a currency of yours")
+    group.add_argument("--watts", type=amount, help="of a device with its share of the host, averaged over the run")
+    group.add_argument("--pue", type=amount, help="energy of the facility ÷ that of its devices")
+    group.add_argument("--intensity", type=amount, help="gCO2e per kWh of electricity")
+
+
+def machine(options: Namespace) -> Reached:
+    """What the options say. Raises Mistake."""
+    device, unit = _device(options), PRECISIONS[options.precision].matmul_unit
+    peak, source = _peak(options, device, unit)
+    return reached_of(options, device, unit, peak, source)
+
+
+def reached_of(options: Namespace, device: Device | None, unit: str, peak: float, source: str) -> Reached:
+    """What of this peak a training reaches: as the options give it, else as runs predict it. Raises Mistake."""
+    if options.utilization is not None:
+        return _machine(options, device, unit, peak, source, _utilization(options, unit))
+    from analysis.project.compute import published_runs as published
+    from analysis.project.compute.gpu_hours import TooFew, predicted
+    from runners.project.runs import own_runs
+
+    if unit not in published.CLASS_OF_UNIT:
+        raise Mistake(f"--utilization: expected with {unit}: no published run is known here")
+
+    mine, left_out = own_runs(options.run)
+    found = [*published.observations(), *mine]
+    if options.family not in (known := published.families(found)):
+        words = choice_error("family", options.family, known) if options.family else f"expected {', '.join(known)}"
+        raise Mistake(f"--family: {words}; or give --utilization")
+    generation = published.generation(device) if device else UNKNOWN_GENERATION
+    try:
+        guess = predicted(found, options.family, generation, published.CLASS_OF_UNIT[unit])
+    except TooFew as fault:
+        raise Mistake(f"{fault}: give --utilization RATIO or LOW..HIGH, or --run of your own") from fault
+    return _machine(options, device, unit, peak, source, guess.utilization, guess, left_out)
+
+
+def expenses(options: Namespace) -> dict[str, Uncertain]:
+    """The given ones by name. Raises Mistake for what cannot be, or cannot be used."""
+    if options.pue is not None and options.pue.low < 1:
+        raise Mistake(f"--pue: expected 1 or more, got {options.pue.low:g}")
+    for name, needs in (("pue", "watts"), ("intensity", "watts")):
+        if getattr(options, name) is not None and getattr(options, needs) is None:
+            raise Mistake(f"--{name}: expected --{needs} with it")
+    names = [name for name in ("price", "watts", "pue", "intensity") if getattr(options, name) is not None]
+    return {name: _given(getattr(options, name), options.confidence, "log") for name in names}
+
+
+def _machine(
+    options: Namespace,
+    device: Device | None,
+    unit: str,
+    peak: float,
+    source: str,
+    utilization: Uncertain,
+    guess: Predicted | None = None,
+    left_out: Mapping[str, int] | None = None,
+) -> Reached:
+    from analysis.devices import peaks
+    from reports.project.shared import Reached
+
+    name = peaks.spelling(device, options.device) if device else options.device
+    family = options.family or ""
+    return Reached(name, options.precision, unit, peak, source, family, utilization, guess, left_out or {})
+
+
+def _device(options: Namespace) -> Device | None:
+    """The row of the table; None for another device whose peak the caller gives."""
+    from analysis.devices import peaks
+
+    device = peaks.lookup(options.device)
+    if device is None and options.peak is None:
+        near = ", ".join(peaks.nearest(options.device)) or "none alike"
+        raise Mistake(
+            f"--device: expected a name as its driver prints it, got {options.device!r}, nearest: {near}; "
+            "or give its --peak in FLOP/s"
+        )
+    return device
+
+
+def _peak(options: Namespace, device: Device | None, unit: str) -> tuple[float, str]:
+    if options.peak is not None:
+        return options.peak, "given"
+    assert device is not None
+    if unit not in device.peaks:
+        from analysis.devices import peaks
+
+        fitting = [name for name, each in PRECISIONS.items() if each.matmul_unit in device.peaks]
+        name = peaks.spelling(device, options.device)
+        raise Mistake(
+            f"--precision: {name} has no {unit} peak: expected {' or '.join(fitting)}, got {options.precision}; "
+            "or give its --peak in FLOP/s"
+        )
+    return device.peaks[unit], device.source
+
+
+def _utilization(options: Namespace, unit: str) -> Uncertain:
+    """The caller's own. Beyond 1 only IEEE units go, whose products fast algorithms save. Raises Mistake."""
+    given: Range = options.utilization
+    if unit in TENSOR_UNITS and (given.high > 1 or (given.high == 1 and given.low < 1)):
+        raise Mistake(f"--utilization: expected less than 1 on {unit} units, got {given.low:g}..{given.high:g}")
+    return _given(given, options.confidence, "logit" if unit in TENSOR_UNITS else "log")
+
+
+def _given(given: Range, confidence: float, scale: str) -> Uncertain:
+    """The caller's number or interval."""
+    from analysis.stats.intervals import between, exactly
+
+    return exactly(given.low) if given.low == given.high else between(given.low, given.high, confidence, scale)

@@ -1,0 +1,234 @@
+"""`python -m runners.project FILE`: a model projected from its learning curve, its sizes and a target error."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from runners.cli.arguments import Parser, choice_error, number
+from runners.cli.exits import Mistake, guarded
+from runners.project.measured import add_measured, timed
+from runners.project.output import add_output, reserve_all, tell
+from runners.project.replicas import add_replicas
+
+if TYPE_CHECKING:
+    from analysis.project.frontier.accelerator import Accelerator
+    from analysis.project.frontier.domain import Domain
+    from analysis.project.frontier.shipped_formulas import Formulas
+    from reports.project.text import Told
+
+RULES = ("catamount", "flopledger")
+UNITS = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8")
+
+TERA, GIGA, GIBI = 1e12, 1e9, 2**30
+
+EPILOG = (
+    "FILE is one of the domains that come with the project, or a TOML file of ten lines: docs/frontier.md. Other "
+    "questions, each with a --help of its own: "
+)
+
+
+def parser() -> Parser:
+    """The parser of a projection."""
+    from runners.project.command import modes
+
+    made = Parser(
+        prog="python -m runners.project",
+        description="What will training at the accuracy frontier take, and on which machine?",
+        epilog=EPILOG + modes(),
+    )
+    made.add_argument("file", nargs="?", metavar="FILE", help="word_lm, char_lm, nmt, speech, image, or a .toml file")
+    made.add_argument(
+        "--target", type=number(float), metavar="ERROR", help="the error to reach, in place of the file's"
+    )
+    made.add_argument("--sub-batch", type=number(int, 1), metavar="N", help="samples of a step, in place of the file's")
+    made.add_argument("--rules", choices=RULES, help="what is counted how (Catamount's for its models, else ours)")
+    add_target(made.add_argument_group("the target accelerator (that of the paper)"))
+    add_measured(made)
+    add_replicas(made)
+    add_output(made)
+    made.add_argument("--figures", type=Path, metavar="DIR", help="draw its figures there, too")
+    made.add_argument("--debug", action="store_true", help="tracebacks")
+    return made
+
+
+def add_target(group: object) -> None:
+    """The options that say what is trained on."""
+    add = group.add_argument  # type: ignore[attr-defined]
+    positive = number(float, 0)
+    add("--device", default="", metavar="NAME", help="a row of the table of peaks, as in 'NVIDIA H100 80GB HBM3'")
+    add("--dtype", choices=UNITS, default="fp32", help="of the arithmetic and of every number in memory (fp32)")
+    add("--peak-tflops", type=positive, metavar="N", help="an accelerator of your own: 10^12 FLOP/s")
+    add("--bandwidth-gbs", type=positive, metavar="N", help="and 10^9 B/s of its memory")
+    add(
+        "--memory-gib",
+        type=positive,
+        metavar="N",
+        help="of one accelerator; a sub-batch that it does not hold is refused",
+    )
+    add("--compute-ratio", type=number(float, 0, 1), metavar="R", help="the share of the peak that is achieved (0.8)")
+    add("--memory-ratio", type=number(float, 0, 1), metavar="R", help="the same of the bandwidth (0.7)")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The command. 0: told; 1: the model has no formulas; 2: the caller's mistake; 3: a file was not written."""
+    options = parser().parse_args(arguments)
+    return guarded(lambda: _run(options), options.debug)
+
+
+def _run(options: Namespace) -> int:
+    from reports.project import text as projection
+    from reports.project.monte_carlo import runs_of
+    from runners.cli.output_files import put, reserve
+
+    reserve_all(options)
+    if options.figures:
+        reserve(options.figures / "figure")
+    try:
+        domain, target = _domain(options), target_of(options)
+    except ValueError as fault:
+        raise Mistake(str(fault)) from fault
+    formulas = _formulas(domain, options.rules)
+    if isinstance(formulas, int):
+        return formulas
+    try:
+        told = answer(domain, target, formulas, options.memory_gib is not None)
+        found = timed(options, domain, target, formulas)
+    except ValueError as fault:
+        raise Mistake(str(fault)) from fault
+    told = replace(told, timed=found, notes=tuple(_notes(target, formulas, found is not None and found.reached)))
+    if options.figures:
+        from reports.project.figures import of_domain
+
+        for name, content in of_domain(domain, formulas, target).items():
+            put(options.figures / name, content)
+    text = {"table": projection.to_text, "csv": projection.to_csv, "json": projection.to_json}[options.format]
+    rows = runs_of(found) if found and options.rows and options.format == "table" else ""
+    return tell(options, text(told) + rows, found.answers if found else {}, found.swings if found else {})
+
+
+def answer(domain: Domain, target: Accelerator, formulas: Formulas, must_fit: bool = False) -> Told:
+    """The whole projection. Raises ValueError for what cannot be, and for a sub-batch that does not fit if it must."""
+    from analysis.project.frontier import frontier, frontier_laws
+    from reports.project.text import Told
+
+    spread = frontier.spread(domain, formulas, target)
+    grown = spread.middle.grown
+    known = target.memory_bytes is not None
+    largest = frontier.largest_batch(domain, formulas, target, grown) if known else None
+    if must_fit and largest is not None and largest < domain.sub_batch:
+        holds = f"up to {largest:,}" if largest else "none, as not even one sample fits"
+        raise ValueError(
+            f"expected a sub-batch that {target.memory_bytes or 0:,.0f} bytes hold ({holds}), "
+            f"got {domain.sub_batch:,}, which takes {spread.middle.footprint_bytes:,.0f}"
+        )
+    return Told(
+        domain=domain,
+        target=target,
+        rules=formulas.rules,
+        spread=spread,
+        fit=frontier_laws.fitted(domain, formulas, target, grown),
+        limits=frontier_laws.asymptote(domain, formulas, target.element_bytes),
+        sub_batches=frontier.batches(domain, formulas, target, grown),
+        largest_batch=largest,
+        accelerators=frontier.accelerators_for(spread.middle.footprint_bytes, target),
+    )
+
+
+def target_of(options: Namespace) -> Accelerator:
+    """The accelerator that the options say. Raises ValueError for one that cannot be."""
+    from analysis.project.frontier import accelerator
+    from analysis.project.papers import ppopp2019
+    from analysis.project.papers import results as paper
+
+    target = ppopp2019.target_of(paper.inputs("ppopp2019"))
+    if options.device:
+        target = accelerator.of_device(options.device, options.dtype, target)
+    elif options.peak_tflops is None and options.dtype != "fp32":
+        raise ValueError(f"--dtype {options.dtype}: expected --device or --peak-tflops beside it, got neither")
+    if (options.peak_tflops is None) != (options.bandwidth_gbs is None) and not options.device:
+        raise ValueError("expected both --peak-tflops and --bandwidth-gbs for an accelerator of your own, got one")
+    changes = {
+        "peak_flop_per_s": options.peak_tflops and options.peak_tflops * TERA,
+        "bandwidth_bytes_per_s": options.bandwidth_gbs and options.bandwidth_gbs * GIGA,
+        "memory_bytes": options.memory_gib and options.memory_gib * GIBI,
+        "compute_ratio": options.compute_ratio,
+        "memory_ratio": options.memory_ratio,
+    }
+    if options.peak_tflops is not None and not options.device:
+        target = replace(target, name="your accelerator", memory_bytes=None, source="the command line")
+        target = replace(target, element_bytes=accelerator.ELEMENT_BYTES[options.dtype])
+    return replace(target, **{name: value for name, value in changes.items() if value is not None})
+
+
+def _domain(options: Namespace) -> Domain:
+    """The file's domain, with what the options change. Raises ValueError or Mistake."""
+    from analysis.project.frontier import domain as domains
+
+    path = _path(options.file)
+    tables = _tables(path)
+    if options.target is not None:
+        error = tables.get("error", {})
+        tables = {**tables, "error": {**(error if isinstance(error, dict) else {}), "target": options.target}}
+    if options.sub_batch is not None:
+        tables = {**tables, "sub_batch": options.sub_batch}
+    try:
+        return domains.from_tables(tables, path.stem)
+    except ValueError as fault:
+        raise Mistake(f"{path.name}: {fault}") from fault
+
+
+def _path(file: str | None) -> Path:
+    from analysis.project.frontier import domain as domains
+
+    names = domains.shipped_names()
+    if file is None:
+        raise Mistake(f"expected a domain ({', '.join(names)}) or a .toml file, got none")
+    if file in names:
+        return domains.FOLDER / f"{file}.toml"
+    if not Path(file).suffix and not Path(file).exists():
+        raise Mistake(f"{choice_error('domain', file, names)}, or a .toml file")
+    return Path(file)
+
+
+def _tables(path: Path) -> dict[str, object]:
+    import tomllib
+
+    try:
+        with path.open("rb") as file:
+            return tomllib.load(file)
+    except OSError as fault:
+        raise Mistake(f"{path} could not be read: {fault.strerror or fault}") from fault
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as fault:
+        raise Mistake(f"{path}: expected TOML, got {fault}") from fault
+
+
+def _formulas(domain: Domain, rules: str | None) -> Formulas | int:
+    """Those that are shipped, else the model's own; the exit code where it has none. rules: None for Catamount's where
+    these are shipped, else ours."""
+    from analysis.project.frontier.shipped_formulas import shipped
+
+    known = shipped(rules or RULES[0]).get(domain.model)
+    if known is not None and not set(domain.sizes) - set(known.sizes):
+        return known
+    from runners.project.formulas import derived
+
+    return derived(domain, rules or RULES[1])
+
+
+def _notes(target: Accelerator, formulas: Formulas, measured: object) -> list[str]:
+    notes = []
+    if formulas.rules == "catamount":
+        notes.append("FLOP and bytes are by Catamount's rules, as the paper's: those of PyTorch by --rules flopledger.")
+    notes.append(
+        "The footprint is what is kept for the backward pass and a gradient of each parameter; bytes are of every "
+        "operation alone, nothing fused."
+    )
+    if target.element_bytes != formulas.element_bytes:
+        notes.append(f"Every number is taken to have {target.element_bytes} bytes in memory.")
+    if not measured:
+        notes.append(f"The achieved shares are assumptions. Peak and bandwidth: {target.source}.")
+    return notes

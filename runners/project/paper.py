@@ -1,0 +1,59 @@
+"""`python -m runners.project --reproduce PAPER`: a paper's printed results beside what follows from its inputs."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Sequence
+from pathlib import Path
+
+from analysis.project.papers.results import PAPERS
+from runners.cli.arguments import Parser, add_format
+from runners.cli.exits import guarded
+
+
+def parser() -> Parser:
+    """The parser of a reproduction."""
+    made = Parser(
+        prog="python -m runners.project",
+        description="A paper's tables and figures beside what follows from its printed inputs, with a verdict a cell.",
+        epilog="What the verdicts mean and what cannot be reproduced: docs/frontier.md.",
+    )
+    made.add_argument("--reproduce", choices=PAPERS, required=True, metavar="PAPER", help=", ".join(PAPERS))
+    add_format(made, "table, csv or json (table)")
+    made.add_argument("--figures", type=Path, metavar="DIR", help="draw its figures from our numbers, too")
+    made.add_argument("--page", type=Path, metavar="FILE", help="write docs/frontier.md there, too")
+    made.add_argument("--debug", action="store_true", help="tracebacks")
+    return made
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The command. 0: told; 2: the caller's mistake; 3: a file was not written."""
+    options = parser().parse_args(arguments)
+    return guarded(lambda: _run(options), options.debug)
+
+
+def _run(options: Namespace) -> int:
+    from analysis.project.papers.ppopp2019_case_study import reproduced
+    from reports.project import paper as frontier
+    from runners.cli.output_files import put, reserve
+
+    for path in (options.page, options.figures and options.figures / "figure"):
+        if path:
+            reserve(path)
+    cells = reproduced()
+    if options.page:
+        from reports.project.paper_page import page
+
+        put(options.page, page(cells))
+    if options.figures:
+        from reports.project.figures import drawn
+
+        for name, content in drawn().items():
+            put(options.figures / name, content)
+    told = {
+        "table": lambda: frontier.to_text(options.reproduce, cells),
+        "csv": lambda: frontier.to_csv(cells),
+        "json": lambda: frontier.to_json(options.reproduce, cells),
+    }
+    print(told[options.format](), end="")
+    return 0

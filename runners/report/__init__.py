@@ -1,0 +1,1 @@
+"""Rebuild every table and figure of a run."""

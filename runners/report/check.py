@@ -1,0 +1,134 @@
+"""`python -m runners.report DIR --check`: a run's rows through every gate. Reads, and writes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from runners.cli.exits import FAILED, Mistake
+
+if TYPE_CHECKING:
+    from cleaning.gates.evidence import Evidence
+    from cleaning.reconcile.run import Built
+    from results.records import Operation, ProfiledOperation, Storage, Utilization
+    from results.store.store import RunData
+
+ReadTable = Callable[[str], "tuple[Sequence[Operation], Sequence[Storage]]"]
+ReadProfile = Callable[[str, int], "Sequence[ProfiledOperation]"]
+
+
+def told(path: Path, form: str) -> int:
+    """Prints the verdicts on the run `path`. 0: no gate fails, and none that a published run needs is open; else 1.
+
+    Raises Mistake.
+    """
+    from cleaning.gates.gates import judge
+    from reports.sweep.answer import gates
+    from reports.sweep.answer.table import to_csv, to_json
+    from results.errors import Inconsistent
+    from results.records.verdicts import Verdict, stands
+
+    try:
+        evidence = evidence_of(path)
+    except (ValueError, Inconsistent, OSError) as fault:
+        raise Mistake(str(fault)) from fault
+    verdicts = judge(evidence)
+    if form == "csv":
+        print(to_csv(verdicts, Verdict), end="")
+    elif form == "json":
+        print(to_json(verdicts), end="")
+    else:
+        print(gates.to_text(verdicts, {run.cell_id: gates.name_of(run) for run in evidence.data.runs}), end="")
+    return 0 if all(map(stands, verdicts)) else FAILED
+
+
+def evidence_of(path: Path) -> Evidence:
+    """Everything that the gates ask of the run directory `path`.
+
+    Raises ValueError if it holds no run, or none with a committed cell.
+    """
+    from cleaning.counts.typed_rows import records
+    from reports.sweep.figures.gallery import UTILIZATION, read
+    from results.records import Utilization
+    from results.store.store import read_operations, read_profile, read_run
+    from runners.report.derived import differences
+    from runners.report.recordings import recording
+
+    data = read_run(path)
+    if not data.all_runs:
+        raise ValueError(f"expected a run with measured cells, got {path}, which has no committed cell")
+    published = records(read(path / UTILIZATION, Utilization), Utilization) if (path / UTILIZATION).is_file() else None
+    found, built = assembled(
+        data, partial(read_operations, path), partial(read_profile, path), partial(recording, path), published
+    )
+    return replace(found, changed=differences(path, built))
+
+
+def assembled(
+    data: RunData,
+    read_table: ReadTable,
+    read_profile: ReadProfile,
+    read_recording: Any = None,
+    published: Sequence[Utilization] | None = None,
+) -> tuple[Evidence, Built]:
+    """The evidence of a run that was read, and what was derived on the way. published: its utilization.csv, if any.
+
+    A cell whose own row holds what it cannot, or of which nothing can be derived, is left out and named.
+    """
+    from cleaning.facts.values import faults
+
+    malformed = {run.cell_id: "; ".join(words) for run in data.runs if (words := faults(run))}
+    data = replace(data, runs=[run for run in data.runs if run.cell_id not in malformed])
+    data, built = _built(data, read_table, read_profile, read_recording, malformed)
+    evidence = replace(
+        raw_evidence(data, read_table, read_profile, malformed),
+        rebuilt=built.utilization,
+        published=[row for row in published or () if row.cell_id not in malformed],
+        keeps_utilization=published is not None,
+        profile_counts=built.profile_counts,
+        agreement=built.agreement,
+        batch_laws=built.batch_laws,
+    )
+    return evidence, built
+
+
+def raw_evidence(
+    data: RunData, read_table: ReadTable, read_profile: ReadProfile, malformed: Mapping[str, str]
+) -> Evidence:
+    """The evidence of a run's raw rows alone. malformed: cells of which it has none, and why."""
+    from cleaning.gates.evidence import Evidence, all_facts, counts_of, profile_facts, samples_and_telemetry
+
+    samples, telemetry = samples_and_telemetry(data)
+    return Evidence(
+        data=data,
+        facts=all_facts(data.runs, read_table),
+        samples=samples,
+        telemetry=telemetry,
+        counts=counts_of(data),
+        profiles=profile_facts(data.runs, read_profile),
+        malformed=malformed,
+    )
+
+
+def _built(
+    data: RunData, read_table: ReadTable, read_profile: ReadProfile, read_recording: Any, malformed: dict[str, str]
+) -> tuple[RunData, Built]:
+    """What is derived from all cells; from those alone of which something can be, the others go to `malformed`."""
+    from cleaning.reconcile.run import build
+
+    def derived(some: RunData) -> Built:
+        return build(some, lambda trace_id: read_table(trace_id)[0], read_profile, read_recording)
+
+    try:
+        return data, derived(data)
+    except Exception:  # noqa: BLE001 - rows of others: whatever they stumble over is told of their cell
+        for run in data.runs:
+            try:
+                derived(replace(data, runs=[run]))
+            except Exception as fault:  # noqa: BLE001
+                malformed[run.cell_id] = f"nothing can be derived: {type(fault).__name__}: {fault}"
+    data = replace(data, runs=[run for run in data.runs if run.cell_id not in malformed])
+    return data, derived(data)

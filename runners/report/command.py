@@ -1,0 +1,229 @@
+"""`python -m runners.report RUN`: rebuilds every table and figure of a run from its raw rows.
+
+With `--check` it puts the run through gates instead (`runners/report/check.py`), and of two runs it says whether they
+differ, with `--out` as a page, too (`runners/report/compare.py`).
+
+Needs neither a GPU nor torch. Raw files are read and never changed; what is written is derived and may be written
+again: utilization.csv and its likes, cleaned/, figures/, report.html (`docs/schema.md` lists them). A figure or a page
+that cannot be made costs itself alone. `rebuild` is the same as a function.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from runners.cli.arguments import CONVENTIONS, Parser, add_format, choice_error, names, number
+from runners.cli.exits import UNWRITABLE, Mistake, guarded
+from runners.cli.output_files import attempt, put, remove_others
+from runners.report.recordings import recording
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+    from cleaning.reconcile.run import Built
+    from results.records import Ceiling
+    from results.store.manifest import Manifest
+
+
+UTILIZATION = "utilization.csv"
+PAGE = "report.html"
+FIGURES = "figures"
+
+KEPT = "; raw rows are untouched"
+
+SHOWN = 3
+"""How many problems of a run without cells its one line names."""
+
+DESCRIPTION = (
+    "Rebuild every table and figure of a run from its raw rows; --check puts it through gates; of two runs, say "
+    "whether they differ. Needs no GPU and no torch."
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command. 0: everything is rebuilt; 2: the caller's mistake, as one line; 3: a file could not be made."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    return guarded(lambda: _asked(options, parser))
+
+
+def _asked(options: Namespace, parser: Parser) -> int:
+    """What the options ask for; the exit code."""
+    if options.findings is not None:
+        return _findings(options, parser)
+    if not options.runs:
+        parser.fail("the following arguments are required: RUN")
+    several = len(options.runs) > 1
+    if options.check and several:
+        parser.fail(f"--check: expected one run, got {len(options.runs)}")
+    if (options.across or options.margin is not None) and not several:
+        parser.fail("--across and --margin: expected two runs to compare, got one")
+    if options.check:
+        from runners.report import check as checked
+
+        return checked.told(options.runs[0], options.format)
+    if several:
+        return _compared(options, parser)
+    return _told(options)
+
+
+def _findings(options: Namespace, parser: Parser) -> int:
+    from runners.report import findings as findings_page
+
+    if len(options.runs) > 1 or options.check or options.out:
+        parser.fail("--findings: expected at most the folder of published runs beside it")
+    folder = options.runs[0] if options.runs else findings_page.PUBLISHED
+    return findings_page.told(folder, options.findings)
+
+
+def _compared(options: Namespace, parser: Parser) -> int:
+    from reports.compare.cells import ACROSS
+    from runners.report import compare as compared
+
+    if len(options.runs) > 2:
+        parser.fail(f"expected one run, or two to compare, got {len(options.runs)}")
+    for name in options.across:
+        if name not in ACROSS:
+            parser.fail(choice_error("field", name, ACROSS))
+    return compared.told(*options.runs, options.format, options.across, options.margin, options.out)
+
+
+def _told(options: Namespace) -> int:
+    """Rebuilds and prints; the exit code."""
+    from results.errors import Inconsistent
+
+    (directory,) = options.runs
+
+    try:
+        built, faults = _rebuilt(directory, options.out)
+    except (ValueError, Inconsistent, OSError) as fault:
+        raise Mistake(str(fault)) from fault
+    show(built, options.format, options.out or directory, options.convention)
+    for line in faults:
+        print(f"error: {line}", file=sys.stderr)
+    return UNWRITABLE if faults else 0
+
+
+def rebuild(path: Path, out: Path | None = None) -> Built:
+    """Derives everything from the raw rows of the run directory `path` and writes it there, or into `out`.
+
+    A figure or a page that could not be made is among the problems of what is returned. Raises ValueError if `path`
+    holds no run or no committed cell, StoreFault if a file could not be written.
+    """
+    return _rebuilt(path, out)[0]
+
+
+def _rebuilt(path: Path, out: Path | None) -> tuple[Built, list[str]]:
+    """What was derived, with its faults among the problems, and the faults."""
+    from cleaning.reconcile.run import build
+    from results.store.store import read_operations, read_profile, read_run
+
+    data = read_run(path)
+    if not data.runs:
+        problems = f" ({'; '.join(data.problems[:SHOWN])})" if data.problems else ""
+        raise ValueError(f"expected a run with measured cells, got {path}, which has no committed cell{problems}")
+    built = build(
+        data,
+        lambda trace_id: read_operations(path, trace_id)[0],
+        partial(read_profile, path),
+        partial(recording, path),
+    )
+    faults = write(built, out or path, data.manifest, data.ceilings)
+    return replace(built, problems=(*built.problems, *faults)), faults
+
+
+def write(built: Built, out: Path, manifest: Manifest | None = None, ceilings: Sequence[Ceiling] = ()) -> list[str]:
+    """Puts every derived file into `out`, each whole: tables first, then what is drawn from them, then the page.
+
+    manifest, ceilings: what the page also tells of. Returns a line for each figure or page that could not be made;
+    files of an earlier report in its place stay. Raises StoreFault.
+    """
+    from runners.report.derived import derived_tables
+
+    for file, content in derived_tables(built):
+        put(out / file, content, KEPT)
+    faults: list[str] = []
+    drawn = attempt("figures", lambda: _drawn(out), faults) or {}
+    for name, content in drawn.items():
+        put(out / FIGURES / name, content, KEPT)
+    if not faults:
+        remove_others(out / FIGURES, drawn)
+    page = attempt(PAGE, lambda: _page(built, drawn, manifest, ceilings), faults)
+    if page is not None:
+        put(out / PAGE, page, KEPT)
+    return faults
+
+
+def _drawn(out: Path) -> dict[str, bytes]:
+    """File name → content of every figure of the tables in `out`."""
+    from reports.shared import figure_style
+    from reports.sweep.figures import gallery
+
+    return figure_style.drawn(lambda: gallery.figures(out))
+
+
+def _page(built: Built, drawn: dict[str, bytes], manifest: Manifest | None, ceilings: Sequence[Ceiling]) -> bytes:
+    from reports.sweep.answer.page import page
+
+    pictures = {name.removesuffix(".svg"): svg.decode() for name, svg in drawn.items() if name.endswith(".svg")}
+    return page(built, pictures, manifest=manifest, ceilings=ceilings).encode()
+
+
+def show(built: Built, form: str, out: Path, convention: str = "flop") -> None:
+    """Data on stdout; where the files are on stderr. convention: of CONVENTIONS, of the rows that are shown."""
+    from reports.sweep.answer.table import to_csv, to_json, to_text
+    from results.records import Utilization
+
+    rows = built.utilization if convention == "flop" else built.post2021
+    if form == "csv":
+        print(to_csv(rows, Utilization), end="")
+    elif form == "json":
+        print(to_json(rows), end="")
+    else:
+        print(to_text(built, colour=sys.stdout.isatty(), convention=convention), end="")
+    print(f"written: {out / UTILIZATION}, {out / 'cleaned'}, {out / FIGURES}, {out / PAGE}", file=sys.stderr)
+
+
+def _parser() -> Parser:
+    parser = Parser(prog="python -m runners.report", description=DESCRIPTION)
+    parser.add_argument(
+        "runs",
+        type=Path,
+        metavar="RUN",
+        nargs="*",
+        help="directory of a run, as runners.sweep left it; two: compare them",
+    )
+    parser.add_argument("--check", action="store_true", help="put it through every gate instead, and write nothing")
+    parser.add_argument(
+        "--findings",
+        type=Path,
+        nargs="?",
+        const=Path("docs/findings.md"),
+        metavar="PAGE",
+        help="write the page of what all published runs say (default: docs/findings.md, of results/published)",
+    )
+    add_format(parser, "how to print (default: table)")
+    parser.add_argument(
+        "--across", type=names("field"), default=(), metavar="FIELD,FIELD", help="compare runs that differ in these"
+    )
+    parser.add_argument(
+        "--margin",
+        type=number(float, 1e-6, 10),
+        metavar="RATIO",
+        help="same is within this (0.03 on CUDA, 0.1 on a CPU)",
+    )
+    parser.add_argument(
+        "--convention", choices=CONVENTIONS, default="flop", help="of the numbers printed: ours, or the 2021 post's"
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="where to write what is derived (default: into the run; of two runs nothing)",
+    )
+    return parser

@@ -1,0 +1,104 @@
+"""`python -m runners.report A B`: are these two runs different? Reads both; what it tells is a page only with --out."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from runners.cli.exits import UNWRITABLE, Mistake
+from runners.cli.output_files import attempt, put, remove_others
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from reports.compare.page import Side
+    from results.records.comparisons import Comparison
+    from results.store.reading import RunData
+
+TABLE = "comparison.csv"
+PAGE = "report.html"
+FIGURES = "figures"
+
+
+def told(
+    a: Path,
+    b: Path,
+    form: str,
+    across: Collection[str] = (),
+    margin_ratio: float | None = None,
+    out: Path | None = None,
+) -> int:
+    """Prints a row for each cell of either run, and writes them with their page into `out`; 0, or 3 for a lost figure.
+
+    Raises Mistake for runs that cannot be compared and for an `out` that is a run, StoreFault.
+    """
+    from reports.compare import cells as compared
+    from reports.compare.page import Side
+
+    if out is not None:
+        _check_no_run(out)
+    try:
+        sides = Side("A", str(a), _read(a)), Side("B", str(b), _read(b))
+        rows = compared.compared(sides[0].data, sides[1].data, across, margin_ratio)
+    except (ValueError, OSError) as fault:
+        raise Mistake(str(fault)) from fault
+    faults = [] if out is None else _write(rows, sides, sorted(across), out)
+    _print(rows, sides, form, sorted(across))
+    if out is not None:
+        print(f"written: {out / TABLE}, {out / FIGURES}, {out / PAGE}", file=sys.stderr)
+    for line in faults:
+        print(f"error: {line}", file=sys.stderr)
+    return UNWRITABLE if faults else 0
+
+
+def _print(rows: Sequence[Comparison], sides: tuple[Side, Side], form: str, across: Sequence[str]) -> None:
+    from reports.compare import text as compared_text
+    from reports.sweep.answer.table import to_csv, to_json
+    from results.records.comparisons import Comparison
+
+    if form == "csv":
+        print(to_csv(rows, Comparison), end="")
+    elif form == "json":
+        print(to_json(rows), end="")
+    else:
+        print(compared_text.to_text(rows, sides[0].path, sides[1].path, across), end="")
+
+
+def _write(rows: Sequence[Comparison], sides: tuple[Side, Side], across: Sequence[str], out: Path) -> list[str]:
+    """The table, then what is drawn of it, then the page; a line for each that could not be made. Raises StoreFault."""
+    from reports.compare import figure as figures_compared
+    from reports.compare import page as compared_page
+    from reports.shared import figure_style
+    from reports.sweep.answer.table import to_csv
+    from results.records.comparisons import Comparison
+
+    put(out / TABLE, to_csv(rows, Comparison))
+    faults: list[str] = []
+    drawn = attempt("figures", lambda: figure_style.drawn(lambda: figures_compared.ratios(rows)), faults) or {}
+    for name, content in drawn.items():
+        put(out / FIGURES / name, content)
+    if not faults:
+        remove_others(out / FIGURES, drawn)
+    pictures = {name.removesuffix(".svg"): svg.decode() for name, svg in drawn.items() if name.endswith(".svg")}
+    page = attempt(PAGE, lambda: compared_page.page(rows, sides, pictures, across), faults)
+    if page is not None:
+        put(out / PAGE, page)
+    return faults
+
+
+def _check_no_run(out: Path) -> None:
+    """Raises Mistake where the files would stand among those of a run, in the place of its own."""
+    from results.store.manifest import MANIFEST
+
+    if (out / MANIFEST).is_file():
+        raise Mistake(f"--out: expected a directory of its own for the comparison, got {out}, which is a run")
+
+
+def _read(path: Path) -> RunData:
+    from results.store.store import read_run
+
+    data = read_run(path)
+    if not data.runs:
+        raise ValueError(f"expected a run with measured cells, got {path}, which has no committed cell")
+    return data

@@ -1,0 +1,1 @@
+"""What utilization does training reach here?"""

@@ -1,0 +1,11 @@
+"""`python -m runners.sweep`."""
+
+from __future__ import annotations
+
+import sys
+
+from runners.cli.exits import exit_code
+from runners.sweep.command import main
+
+if __name__ == "__main__":
+    sys.exit(exit_code(main))

@@ -1,0 +1,118 @@
+"""`--batch-sizes auto`: powers of two up to the largest batch that fits, and that one, of each model and precision.
+
+The largest is predicted before anything is trained (`runners/footprint/fit.py`), with a share of the memory left free.
+What was predicted is kept in the run's manifest, so that a resumed run has the same cells. If a cell runs out of memory
+in spite of it, the margin was too small: it is raised, and what is still to be measured is planned anew with it.
+
+Kept as JSON, in `Grid.auto`: memory_bytes, margin_ratio, and of each "MODEL PRECISION" its batches, the smallest it
+takes and the lines (bytes without a sample, bytes a sample) of which the highest is what a batch needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from analysis.devices.precisions import PRECISIONS
+from analysis.footprint.step.largest_batch import MOST
+from analysis.formula.algebra.constraints import amount
+from results.records import Cell
+from runners.footprint.fit import Fitting
+from runners.sweep.plan import Grid, auto_key
+
+RAISED_RATIO = 0.05
+"""By so much of the memory the margin is larger than what an out-of-memory just showed."""
+
+LARGEST_MARGIN_RATIO = 0.9
+
+
+def batches_up_to(largest: int, least: int = 1) -> list[int]:
+    """Powers of two from `least` to `largest`, and that one; the least alone where nothing fits, whose row says so."""
+    if largest < least:
+        return [least]
+    powers = [2**exponent for exponent in range(largest.bit_length())]
+    return sorted({*(power for power in powers if least <= power <= largest), largest})
+
+
+def needed_bytes(lines: Iterable[Sequence[int]], batch_size: int) -> int:
+    """What a batch needs."""
+    return max(start + slope * batch_size for start, slope in lines)
+
+
+def largest_below(lines: Iterable[Sequence[int]], available_bytes: int) -> int:
+    """The largest batch that needs no more; 0 where none does."""
+    sizes = [(available_bytes - start) // slope if slope > 0 else MOST for start, slope in lines]
+    found = min(sizes)
+    return found if found > 0 and needed_bytes(lines, found) <= available_bytes else 0
+
+
+def resolved(grid: Grid, memory_bytes: int, margin_ratio: float, ask: Callable[[str, str], Fitting | str]) -> Grid:
+    """The grid with batches for each of its models and precisions; those that it has already stay.
+
+    ask: model, precision → what fits, or why nobody knows, which raises ValueError.
+    """
+    steps = dict(grid.auto.get("steps", {}))
+    asked: dict[tuple[str, str | None], Fitting | str] = {}
+    for model in grid.models:
+        for precision in grid.precisions:
+            key = auto_key(model, precision)
+            if key in steps:
+                continue
+            alike = (model, PRECISIONS[precision].autocast)  # what else a precision is changes no byte
+            if alike not in asked:
+                asked[alike] = ask(model, precision)
+            fitting = asked[alike]
+            if isinstance(fitting, str):
+                raise ValueError(f"--batch-sizes auto: {model}: {fitting}; say sizes instead")
+            steps[key] = {
+                "batches": batches_up_to(fitting.largest, fitting.least),
+                "least": fitting.least,
+                "lines": [list(line) for line in fitting.lines],
+            }
+    auto = {"memory_bytes": memory_bytes, "margin_ratio": margin_ratio, "steps": steps}
+    return replace(grid, batch_sizes=(), auto=auto)
+
+
+def told(auto: Mapping[str, Any]) -> list[str]:
+    """What was planned, a line a model and precision."""
+    free = f"{amount(auto['memory_bytes'], 'B')}, {100 * auto['margin_ratio']:.3g} % of it left free"
+    lines = []
+    for key, step in auto["steps"].items():
+        fits = needed_bytes(step["lines"], step["least"]) <= auto["memory_bytes"] * (1 - auto["margin_ratio"])
+        words = "predicted to fit into" if fits else "predicted not to fit, and tried, with"
+        lines.append(f"{key}: batch {', '.join(map(str, step['batches']))} ({words} {free})")
+    return lines
+
+
+def corrected(grid: Grid, failed: Cell, done: Collection[Cell]) -> tuple[Grid, str]:
+    """The grid after a cell ran out of memory, and what is to be said; "" if it was not one of these batches.
+
+    done: cells that were measured or tried. Batches that need more than is now taken to be there go, but for those; the
+    largest that still fits comes in their place. The cell itself stays: its row says what happened.
+    """
+    auto = grid.auto
+    step = auto.get("steps", {}).get(auto_key(failed.model, failed.precision))
+    if step is None or failed.batch_size not in step["batches"]:
+        return grid, ""
+    needed = needed_bytes(step["lines"], failed.batch_size)
+    missing = 1 - needed / auto["memory_bytes"]
+    margin = min(LARGEST_MARGIN_RATIO, max(auto["margin_ratio"], missing) + RAISED_RATIO)
+    available = int(auto["memory_bytes"] * (1 - margin))
+    tried = {(auto_key(cell.model, cell.precision), cell.batch_size) for cell in (*done, failed)}
+    steps = {key: _lowered(key, each, available, tried) for key, each in auto["steps"].items()}
+    words = (
+        f"{failed.model} {failed.precision} ran out of memory at batch {failed.batch_size}, predicted to need "
+        f"{amount(needed, 'B')}: the margin is now {100 * margin:.3g} %"
+    )
+    return replace(grid, auto={**auto, "margin_ratio": margin, "steps": steps}), words
+
+
+def _lowered(key: str, step: Mapping[str, Any], available_bytes: int, tried: Collection[tuple[str, int]]) -> Any:
+    """One model's batches with less memory."""
+    batches = step["batches"]
+    beyond = {size for size in batches if needed_bytes(step["lines"], size) > available_bytes}
+    kept = [size for size in batches if size not in beyond or (key, size) in tried]
+    largest = largest_below(step["lines"], available_bytes)
+    new = {largest} if beyond and largest >= step["least"] else set()
+    return {**step, "batches": sorted({*kept, *new})}

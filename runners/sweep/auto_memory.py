@@ -1,0 +1,101 @@
+"""What `--batch-sizes auto` needs of a machine: how much memory there is, what fits by prediction, and what is planned
+anew when a prediction was wrong. The rules are `runners/sweep/auto_batches.py`'s."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from results.records import Cell, Run
+from runners.cli.arguments import MARGIN_RATIO
+from runners.cli.progress import passing
+from runners.footprint.fit import Fitting
+from runners.sweep.auto_batches import corrected, resolved
+from runners.sweep.options import as_options, union
+from runners.sweep.plan import Grid, cells
+from workloads.catalogue.catalogue import hyper_of
+
+if TYPE_CHECKING:
+    from results.store.store import Store
+    from runners.workers.probe import Probed
+
+TIMEOUT_S = 600.0
+
+
+def found(grid: Grid, probed: Probed, given_bytes: int | None, given_ratio: float | None) -> Grid:
+    """The grid with its batches. What the run was planned with before stays; given_bytes and given_ratio are for a new
+    one. Raises ValueError where nobody can say what fits."""
+    from runners.workers.pool import Worker
+
+    bytes_ = grid.auto.get("memory_bytes") or given_bytes or memory_bytes(probed)
+    margin = grid.auto.get("margin_ratio", MARGIN_RATIO if given_ratio is None else given_ratio)
+    worker = Worker("footprint")
+    try:
+        return resolved(grid, bytes_, margin, _asking(worker, grid, probed, bytes_, margin))
+    finally:
+        worker.stop()
+        passing("")
+
+
+def memory_bytes(probed: Probed) -> int:
+    """The memory of a device: a CUDA device's own; of a CPU, what the host has free now."""
+    if probed.device.startswith("cuda"):
+        return int(probed.environment["memory_bytes"])
+    return free_bytes()
+
+
+def free_bytes(kernel: Path = Path("/proc/meminfo"), group: Path = Path("/sys/fs/cgroup")) -> int:
+    """What the kernel and the control group still give this process. Raises ValueError where neither says."""
+    said = []
+    with contextlib.suppress(OSError, StopIteration, ValueError):
+        lines = kernel.read_text(encoding="ascii").splitlines()
+        said.append(1024 * int(next(line for line in lines if line.startswith("MemAvailable")).split()[1]))
+    with contextlib.suppress(OSError, ValueError):  # "max" is no number: no limit
+        limit, used = (int((group / f"memory.{name}").read_text()) for name in ("max", "current"))
+        said.append(limit - used)
+    if not said:
+        raise ValueError("--batch-sizes auto: nobody says how much memory is free; --memory-bytes does")
+    return max(0, min(said))
+
+
+def _asking(worker: Any, grid: Grid, probed: Probed, bytes_: int, margin: float) -> Callable[[str, str], Fitting | str]:
+    """What asks a `launch.Worker` for a model and precision of this grid."""
+    from runners.footprint.step import Asked
+    from runners.workers.fault import Fault
+
+    def ask(model: str, precision: str) -> Fitting | str:
+        passing(f"{model} {precision}: which batches fit")
+        sizes = hyper_of(model, image_size=grid.image_size, num_classes=grid.num_classes, **grid.hyper)
+        kind = probed.device.partition(":")[0]
+        step = Asked(model, precision, grid.optimizer, kind, layout=grid.layout, hyper=sizes)
+        name = str(probed.environment.get("name") or "")
+        answer = worker.call("runners.footprint.fit:fitting", step, bytes_, margin, name, timeout_s=TIMEOUT_S)
+        return answer.reason if isinstance(answer, Fault) else answer
+
+    return ask
+
+
+def replanning(store: Store, grid: Grid, earlier: Sequence[Grid]) -> Callable[[Run, list[Cell]], list[Cell]]:
+    """What plans anew after a cell whose batch was predicted to fit ran out of memory; the manifest is told."""
+    state = {"grid": grid}
+
+    def replan(run: Run, waiting: list[Cell]) -> list[Cell]:
+        if run.status != "out_of_memory":
+            return waiting
+        planned, left = union(state["grid"], earlier), {cell.cell_id for cell in waiting}
+        failed = next(cell for cell in planned if cell.cell_id == run.cell_id)
+        changed, words = corrected(state["grid"], failed, [cell for cell in planned if cell.cell_id not in left])
+        if not words:
+            return waiting
+        print(words, file=sys.stderr)
+        before, now = ({cell.cell_id: cell for cell in cells(each)} for each in (state["grid"], changed))
+        state["grid"] = changed
+        store.replace_manifest(replace(store.manifest, options=as_options(changed, earlier)))
+        kept = [cell for cell in waiting if cell.cell_id in now or cell.cell_id not in before]
+        return [*kept, *(cell for number, cell in now.items() if number not in before)]
+
+    return replan

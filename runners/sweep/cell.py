@@ -1,0 +1,335 @@
+"""What is done for one cell inside a worker process: trace the step, find ceilings, measure.
+
+Each function is a task that `launch.Worker` calls by name: picklable in, picklable out, and any exception becomes the
+cell's row. torch is imported inside them, because the parent imports this module for its types.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from analysis.devices.precisions import PRECISIONS, Precision
+from results.records import Ceiling, Cell, Operation, ProfiledOperation, Storage
+from runners.sweep import works as passes
+from runners.sweep.plan import hyper
+from runners.workers.batches import Batches, in_layout
+
+if TYPE_CHECKING:
+    import torch
+
+    from measure.operations.tracer import FakeMode, StepParts, Trace
+    from measure.timing.protocols import Protocol
+    from workloads.catalogue.base import Batch, Workload
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What measuring one cell gave: raw blocks, the fields of its Run, and the operations of its works' profiles.
+
+    recordings: work → what the cell's recorder wrote, compressed. commands: work → what was run to record it.
+    """
+
+    status: str
+    reason: str
+    blocks: tuple[Any, ...]
+    warnings: tuple[str, ...] = ()
+    fields: dict[str, Any] = field(default_factory=dict)
+    operations: tuple[ProfiledOperation, ...] = ()
+    recordings: dict[str, bytes] = field(default_factory=dict)
+    commands: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Traced:
+    """An operation table as records alone: the parent, which receives it, has no torch. notes: what was unusual."""
+
+    operations: tuple[Operation, ...]
+    storages: tuple[Storage, ...]
+    notes: tuple[str, ...] = ()
+
+
+_LEFT: list[passes.Subject] = []
+"""What this process measured last, for its other works: one at most."""
+
+
+def ceilings(sitting: str, device: str, precision: str, budget_s: float) -> list[Ceiling]:
+    """What single kernels reach on this device in this precision."""
+    from measure.ceiling.ceilings import measure_ceilings
+    from measure.timing.blocks import clock_for
+
+    return measure_ceilings(sitting, device, PRECISIONS[precision], clock_for(device), budget_s)
+
+
+def reference_trace(cell: Cell) -> Traced:
+    """The operation table of the cell's training step, on fake CPU tensors; on real ones where those cannot run it.
+
+    Raises ValueError if the model cannot take these sizes, RuntimeError if memory or a device gives out.
+    """
+    from measure.operations.tracer import trace
+    from runners.workers.worker import classify
+
+    try:
+        found = trace(lambda mode: _traced_parts(cell, mode))
+    except RuntimeError as fault:
+        if classify(fault).status != "crashed":
+            raise
+        line = " ".join(str(fault).split())
+        raise ValueError(f"{cell.model} cannot take this batch and these sizes: {line}") from fault
+    return Traced(found.operations, found.storages, found.notes)
+
+
+def _traced_parts(cell: Cell, mode: FakeMode | None) -> StepParts:
+    import contextlib
+
+    import torch
+
+    from measure.operations.tracer import StepParts, to_fake
+
+    workload = _workload(cell)
+    torch.manual_seed(cell.seed)  # what data decides (detection) repeats
+    with torch.device("cpu" if mode is None else "meta"):
+        model = workload.build(**workload.hyper)
+    _lay_out(cell, model)
+    model = model if mode is None else to_fake(model, mode)
+    with contextlib.nullcontext() if mode is None else mode:
+        generator = torch.Generator().manual_seed(cell.seed) if mode is None else None
+        batch = workload.batch(workload.hyper, cell.batch_size, torch.device("cpu"), generator)
+        batch = in_layout(cell.layout, batch)
+        step, optimizer = _step(cell, workload, model, [batch], "cpu")
+    return StepParts(step, model, optimizer, (batch.inputs, batch.target))
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A cell that could be trained now. few: batches of its own size. began_s: when making it began, by its clock."""
+
+    workload: Workload
+    model: torch.nn.Module
+    batches: Batches
+    few: list[Batch]
+    step: Any
+    optimizer: Any
+    clock: Any
+    began_s: float
+    flags: dict[str, Any]
+
+
+def prepare(cell: Cell) -> Prepared:
+    """The cell's model, batches and step on its device, under its precision's flags, which are read back.
+
+    Raises ValueError where those are not what was set, Unavailable for a precision that the device does not have.
+    """
+    import torch
+
+    from measure.device import apply_precision as flags
+    from measure.timing.blocks import clock_for
+
+    policy = PRECISIONS[cell.precision]
+    device = torch.device(cell.device)
+    flags.supported(policy, device)
+    if device.type == "cuda":
+        torch.cuda.set_device(device.index or 0)  # which refuses a device without a number
+    torch.manual_seed(cell.seed)
+    flags.apply(policy, device, cell.cudnn_benchmark, cell.deterministic)
+    before = flags.read_flags()
+    if wrong := flags.check(before, policy, device, cell.cudnn_benchmark, cell.deterministic):
+        raise ValueError(_disagree(wrong, "before"))
+    clock = clock_for(device)
+    began_s = clock.wall_s()
+    workload = _workload(cell)
+    with device:
+        model = workload.build(**workload.hyper)
+    _lay_out(cell, model)
+    batches = Batches(cell, workload, device)
+    few = batches.some(cell.batch_size)
+    step, optimizer = _step(cell, workload, model, few, device.type)
+    return Prepared(workload, model, batches, few, step, optimizer, clock, began_s, before)
+
+
+def measure(cell: Cell, protocol: Protocol) -> Measured:
+    """Train the cell's model for real, and time it by `protocol`. What it leaves is for `measure_work`."""
+    from measure.device import apply_precision as flags
+    from measure.operations.tracer import trace_step
+
+    _LEFT.clear()
+    made = prepare(cell)
+    workload, model, step, clock = made.workload, made.model, made.step, made.clock
+    inputs = [(batch.inputs, batch.target) for batch in made.few]
+    traced = trace_step(step, model=model, optimizer=made.optimizer, inputs=inputs, steps_before=0)
+    found: dict[str, Any] = {
+        "flags_before": made.flags,
+        "executed": _executed(traced),
+        "first_loss": _loss(step),
+        "items_per_step": workload.items(workload.hyper, cell.batch_size),
+        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+    }
+    del traced
+    if cell.input_pipeline:
+        del inputs
+        made.few.clear()
+        step.batches = made.batches.endless(cell.batch_size)
+    if cell.compile:
+        found["compile_s"] = _compile(step, clock)
+    measured = _timed(cell, step, clock, protocol, found)
+    after = flags.read_flags()
+    measured.fields["flags_after"] = after
+    wrong = flags.check(after, PRECISIONS[cell.precision], cell.device, cell.cudnn_benchmark, cell.deterministic)
+    if wrong:
+        return dataclasses.replace(measured, status="invalid", reason=_disagree(wrong, "after"))
+    if protocol.works:
+        step_s = _step_s(measured.blocks)
+        _LEFT.append(passes.Subject(cell, model, step, made.batches, clock, protocol, step_s, made.began_s))
+    return measured
+
+
+def measure_work(cell_id: str, work: str) -> passes.Found:
+    """Another work of the cell that this process measured last; after its last one nothing is left of it."""
+    if [subject.cell.cell_id for subject in _LEFT] != [cell_id]:
+        raise ValueError(f"expected the cell that was measured last, got {cell_id}")
+    try:
+        return passes.run(_LEFT[0], work)
+    finally:
+        if work == _LEFT[0].protocol.works[-1]:
+            _LEFT.clear()
+
+
+def _step_s(blocks: Iterable[Any]) -> float:
+    """The mean time of a step over the measured blocks."""
+    from measure.timing.blocks import step_time_s
+
+    timed = [block for block in blocks if block.part == "measure"]
+    return float(sum(step_time_s(block) * block.steps for block in timed) / sum(block.steps for block in timed))
+
+
+def _timed(cell: Cell, step: Any, clock: Any, protocol: Protocol, found: dict[str, Any]) -> Measured:
+    """Warm up, measure, split into phases; with memory and loss read where nothing is timed."""
+    import torch
+
+    from measure.device import cpu_contention
+    from measure.timing.blocks import measure_blocks, measure_phases, warm_up
+    from measure.timing.profiler_ranges import Ranges
+
+    on_cuda = cell.device.startswith("cuda")
+    ranges = Ranges(enabled=on_cuda)
+    ranged = ranges.step(step)
+    warnings = ["input_pipeline: the phase optimizer holds the wait for the batch, too"] if cell.input_pipeline else []
+    if on_cuda:
+        gc.collect()  # what an earlier cell or the traced step left is not what this one needs
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats(cell.device)
+    with ranges.cell(passes.name_of(cell)):
+        warm = warm_up(ranged, clock, protocol)
+        retries = _allocation_retries(cell.device)
+        others = cpu_contention.Neighbours()
+        timing = measure_blocks(ranged, clock, protocol, warm.step_s)
+        others_ratio = others.used_ratio()
+        phases = measure_phases(ranged, clock, protocol, timing.summary.mean)
+    start_s, end_s = timing.window
+    if not warm.steady:
+        warnings.append(f"not_steady: warming up ended at its cap of {protocol.warm_cap_s:.3g} s")
+    if _allocation_retries(cell.device) > retries:
+        warnings.append("allocation_retries: the caching allocator freed and asked again while timing")
+    if busy := cpu_contention.warning(others_ratio):
+        warnings.append(busy)
+    last_loss = _loss(step)
+    if not math.isfinite(last_loss):
+        warnings.append(f"loss: the last loss was {last_loss}")
+    found |= {
+        "last_loss": last_loss if math.isfinite(last_loss) else None,
+        "warmup_steps": sum(block.steps for block in warm.blocks),
+        "warmup_s": sum(block.wall_s for block in warm.blocks),
+        "window_start_s": start_s,
+        "window_end_s": end_s,
+        "others_cpu_ratio": others_ratio,
+        "sync_wait_ratio": timing.sync_wait_ratio,
+        "host_bound": timing.host_bound,
+    }
+    if on_cuda:
+        found["peak_memory_bytes"] = int(torch.cuda.max_memory_allocated(cell.device))
+        found["reserved_memory_bytes"] = int(torch.cuda.max_memory_reserved(cell.device))
+    blocks = (*warm.blocks, *timing.blocks, *phases)
+    return Measured(timing.status, timing.reason, blocks, tuple(warnings), found)
+
+
+def _workload(cell: Cell) -> Workload:
+    import importlib
+
+    from workloads.catalogue.catalogue import factory
+
+    module, _, function = factory(cell.model).partition(":")
+    workload: Workload = getattr(importlib.import_module(module), function)(cell.model, **hyper(cell))
+    return workload
+
+
+def _lay_out(cell: Cell, model: torch.nn.Module) -> None:
+    """Put the model into the cell's memory layout."""
+    import torch
+
+    if cell.layout == "channels_last":
+        model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+
+def _step(cell: Cell, workload: Workload, model: Any, batches: list[Batch], device_type: str) -> tuple[Any, Any]:
+    """The training step, and its optimizer."""
+    import torch
+
+    from workloads.training.step import TrainingStep, optimizer_of
+
+    policy: Precision = PRECISIONS[cell.precision]
+    optimizer = optimizer_of(cell.optimizer, workload, model.parameters())
+    step = TrainingStep(
+        model,
+        workload.loss,
+        optimizer,
+        batches,
+        device_type,
+        autocast=getattr(torch, policy.autocast) if policy.autocast else None,
+        scaler=torch.amp.GradScaler(device_type) if policy.scaler else None,
+    )
+    return step, optimizer
+
+
+def _compile(step: Any, clock: Any) -> float:
+    """Compile the step's model and run one step; how long that took.
+
+    What the worker compiled for earlier cells is forgotten first: else a second batch size or another model of the same
+    class would be compiled for sizes yet unknown, be run by an earlier cell's graph, or, past a limit, not be compiled.
+    Sizes are plain numbers in every graph: one sample and an epoch's last batch get graphs of their own.
+    """
+    import torch
+
+    torch.compiler.reset()
+    step.model = torch.compile(step.model, dynamic=False)
+    start_s = clock.wall_s()
+    step()
+    clock.synchronize()
+    return float(clock.wall_s() - start_s)
+
+
+def _executed(traced: Trace) -> dict[str, int]:
+    """ "kind/dtype" → model FLOP of a real step: what `Run.executed` holds."""
+    from analysis.utilization.numerators import count_table
+
+    by_kind = count_table(traced.operations).flop_by_kind_dtype
+    return {f"{kind}/{dtype}": flop for (kind, dtype), flop in sorted(by_kind.items())}
+
+
+def _loss(step: Any) -> float:
+    return float(step.last_loss)
+
+
+def _allocation_retries(device: str) -> int:
+    import torch
+
+    if not device.startswith("cuda"):
+        return 0
+    return int(torch.cuda.memory_stats(device).get("num_alloc_retries", 0))
+
+
+def _disagree(wrong: list[str], when: str) -> str:
+    return f"flags read back {when} the cell disagree with the precision: {'; '.join(wrong)}"

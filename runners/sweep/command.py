@@ -1,0 +1,308 @@
+"""`python -m runners.sweep`: what utilization does training reach here, over models × batch sizes × precisions?
+
+Parses (`options.py`), asks a worker what the device is, plans the grid, and collects it into a run directory that
+a later sitting can go on with. The parent process imports no torch. Exit codes: 0 all cells measured, 1 some cells
+failed, 2 the caller's mistake, 3 the store could not be written, 130 Ctrl-C, 143 SIGTERM.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import datetime
+import os
+import shlex
+import shutil
+import signal
+import socket
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from runners.cli.exits import FAILED, INTERRUPTED, TERMINATED, UNWRITABLE
+from runners.sweep.options import (
+    EARLIER,
+    RUNS,
+    as_options,
+    check_options,
+    chosen,
+    grid_of,
+    parser,
+    resumed_run,
+    stored_options,
+    union,
+)
+from runners.sweep.plan import Grid, check, check_images, remaining
+
+if TYPE_CHECKING:
+    from results.records import Cell
+    from results.store.store import Store
+    from runners.sweep.sitting import Replan
+    from runners.workers.probe import Probed
+    from runners.workers.telemetry import Watch
+
+PROBE_TIMEOUT_S = 180.0
+
+LACKING = "its rows say why, --resume --retry-failed measures those cells again"
+"""Such a cell is no failed one: its own step was measured, and the exit code is 0."""
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM came: what was measured is kept, as after Ctrl-C."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; its exit code."""
+    made = parser()
+    options = made.parse_args(arguments)
+    command = shlex.join(["python", "-m", "runners.sweep", *(sys.argv[1:] if arguments is None else arguments)])
+    from results.errors import StoreFault
+
+    signal.signal(signal.SIGTERM, _terminated)
+    try:
+        return _sweep(options, command)
+    except ValueError as fault:
+        made.fail(str(fault))
+    except StoreFault as fault:
+        print(f"error: {fault}", file=sys.stderr)
+        return UNWRITABLE
+    except BrokenPipeError:
+        raise
+    except OSError as fault:  # no room for a temporary file, a pipe, a process or the answer
+        print(f"error: {fault}; what was measured is kept, --resume goes on", file=sys.stderr)
+        return UNWRITABLE
+    except Terminated:
+        return _stopped(TERMINATED)
+    except KeyboardInterrupt:
+        return _stopped(INTERRUPTED)
+
+
+def _terminated(_signal: int, _frame: object) -> None:
+    raise Terminated
+
+
+def _stopped(code: int) -> int:
+    print("stopped; what was measured is kept, --resume goes on", file=sys.stderr)
+    return code
+
+
+def _sweep(options: argparse.Namespace, command: str) -> int:
+    """Everything after parsing. Raises ValueError for a mistake, StoreFault, OSError, KeyboardInterrupt."""
+    from results.store.store import check_vacant
+    from runners.workers.pool import prepare
+
+    resumed = resumed_run(options)
+    stored = stored_options(resumed)
+    check_options(options, stored)
+    if resumed is None and options.out is not None:
+        check_vacant(options.out)
+    prepare()  # starts importing torch while the rest is checked
+    probed = _probe(str(chosen(options, stored, "device", "auto")))
+    grid = _with_batches(grid_of(options, stored, probed), options, probed)
+    check(grid)
+    _check_compiler(grid)
+    _check_data(grid)
+    earlier = [Grid.from_json(options) for options in stored.get(EARLIER, [])]
+    if stored and Grid.from_json(stored) != grid:
+        earlier.append(Grid.from_json(stored))
+    planned = union(grid, earlier)
+    _check_budget(options.time_budget, planned[0])
+    from runners.sweep import auto_memory, nsight  # which need numpy: after the names are checked
+
+    recorder = nsight.check(planned) if resumed is None else ""  # before a directory is made
+    with _store(options, resumed, grid, probed, command) as store:
+        todo = remaining(planned, store.done(options.retry_failed))
+        if len(todo) < len(planned):
+            print(f"{len(planned) - len(todo)} of {len(planned)} cells are there already", file=sys.stderr)
+        if recorder := recorder or nsight.check(todo):
+            print(recorder, file=sys.stderr)
+        watch = _sit_down(store, probed) if todo else None
+        if resumed is not None:  # not before the machine was found to be one that may go on
+            store.replace_manifest(
+                dataclasses.replace(store.manifest.with_command(command), options=as_options(grid, earlier))
+            )
+        replan = auto_memory.replanning(store, grid, earlier) if grid.auto else None
+        failed = _collect(store, probed, watch, todo, options, replan) if watch else 0
+        path, statuses, lacking = store.path, store.done(), store.lacking
+    if count := sum(cell.cell_id in lacking for cell in planned):
+        print(f"{count} of {len(planned)} cells lack a work that was asked for: {LACKING}", file=sys.stderr)
+    _report(path, options.format, options.convention)
+    return FAILED if failed or _any_failed(planned, statuses) else 0
+
+
+def _sit_down(store: Store, probed: Probed) -> Watch:
+    """Begins a sitting. Raises ValueError if this machine may not go on with the run."""
+    from results.records import Sitting as SittingRow
+    from results.store.manifest import harness_version
+    from runners.sweep.sitting import utc_now
+    from runners.workers.telemetry import Watch
+
+    watch = Watch(probed.device)
+    facts = probed.environment
+    version = harness_version()
+    for other in {str(sitting.environment.get("harness_version")) for sitting in store.sittings} - {version}:
+        print(
+            f"note: earlier sittings of this run were collected by version {other}, this is {version}", file=sys.stderr
+        )
+    store.append_sitting(
+        SittingRow(
+            sitting=f"s{len(store.sittings)}",
+            started_at=utc_now(),
+            host=socket.gethostname(),
+            device=probed.device,
+            device_name=str(facts.get("name") or ""),
+            device_uuid=str(facts.get("uuid_hash") or ""),
+            driver=str(facts.get("driver") or ""),
+            torch_version=str(facts.get("torch") or ""),
+            peak_row=_peak_row_id(facts),
+            environment={**facts, "harness_version": version},
+            preflight=watch.preflight(),
+        )
+    )
+    return watch
+
+
+def _with_batches(grid: Grid, options: argparse.Namespace, probed: Probed) -> Grid:
+    """The grid with the batches that fit, where it is asked for those. Raises ValueError if nobody can say which do."""
+    if not grid.auto:
+        return grid
+    from runners.sweep import auto_batches, auto_memory
+
+    made = auto_memory.found(grid, probed, options.memory_bytes, options.margin_ratio)
+    for line in auto_batches.told(made.auto):
+        print(line, file=sys.stderr)
+    return made
+
+
+def _collect(
+    store: Store,
+    probed: Probed,
+    watch: Watch,
+    todo: list[Cell],
+    options: argparse.Namespace,
+    replan: Replan | None = None,
+) -> int:
+    """Measure what is to do, in the sitting begun last; how many cells failed."""
+    from runners.cli.progress import Progress
+    from runners.sweep.sitting import Limits, Sitting, failed
+
+    name, facts = store.sittings[-1].sitting, probed.environment
+    limits = Limits(options.time_budget, options.cell_timeout)
+    with Progress(len(todo)) as progress:
+        for line in _cautions(facts, watch):
+            progress.say(line)
+        watch.start()
+        try:
+            return len(
+                failed(Sitting(store, name, facts, watch, limits, progress, options.debug).collect(todo, replan))
+            )
+        finally:
+            watch.close()
+
+
+def _cautions(facts: dict[str, Any], watch: Any) -> list[str]:
+    """What a person should know before the numbers come."""
+    lines = []
+    if facts.get("device") == "cpu":
+        lines.append("measuring on the CPU: there is no datasheet peak, the ceiling found here is the denominator")
+    if watch.reason:
+        lines.append(watch.reason)
+    return lines
+
+
+def _probe(device: str) -> Probed:
+    """What the device is, asked in a process that ends again. Raises ValueError for one that is not there."""
+    found: Probed = _asked("runners.workers.probe:probe", device)
+    return found
+
+
+def _check_compiler(grid: Grid, which: Callable[[str], str | None] = shutil.which) -> None:
+    """Raises ValueError for a model that is to be compiled where torch finds no C++ compiler for a CPU's code."""
+    compiler = os.environ.get("CXX", "g++")
+    if grid.compile and grid.device == "cpu" and which(compiler.partition(" ")[0]) is None:
+        raise ValueError(f"--compile: expected a C++ compiler, found no {compiler}: install one, or name it in CXX")
+
+
+def _check_data(grid: Grid) -> None:
+    """Raises ValueError for images that cannot be read, or fewer than are asked for."""
+    if grid.data != "synthetic":
+        check_images(grid, _asked("runners.workers.batches:images", grid.data))
+
+
+def _asked(task: str, *arguments: Any) -> Any:
+    """The answer of a process that ends again. Raises ValueError if it has none."""
+    from runners.workers.fault import Fault
+    from runners.workers.pool import Worker
+
+    worker = Worker("probe")
+    try:
+        answer = worker.call(task, *arguments, timeout_s=PROBE_TIMEOUT_S)
+    finally:
+        worker.stop()
+    if isinstance(answer, Fault):
+        raise ValueError(answer.reason)
+    return answer
+
+
+def _check_budget(budget_s: float | None, first: Cell) -> None:
+    """Raises ValueError for a time budget in which not even one cell would finish."""
+    from runners.sweep.sitting import least_s
+
+    if budget_s is not None and budget_s < least_s(first):
+        raise ValueError(f"--time-budget: expected at least {least_s(first):.3g} s, one cell's least, got {budget_s:g}")
+
+
+def _store(options: argparse.Namespace, resumed: Path | None, grid: Grid, probed: Probed, command: str) -> Store:
+    """The run directory, new or gone on with. Raises ValueError if it cannot be had."""
+    from results.store.manifest import Manifest, harness_version
+    from results.store.store import Store
+    from runners.sweep.sitting import utc_now
+
+    if resumed is not None:
+        return Store.resume(resumed)
+    stamp = datetime.datetime.now(datetime.UTC).strftime("%Y%m%d-%H%M%S")
+    path = options.out or RUNS / f"{stamp}-{probed.device.replace(':', '')}"
+    manifest = Manifest(
+        name=path.name,
+        created_at=utc_now(),
+        commands=(command,),
+        harness_version=harness_version(),
+        options=grid.as_json(),
+        peak_row=_peak_row(probed.environment),
+    )
+    return Store.create(path, manifest)
+
+
+def _peak_row(facts: dict[str, Any]) -> dict[str, Any] | None:
+    """A copy of the device's row of analysis/devices/peaks.csv; None where it has none."""
+    from analysis.devices.peaks import lookup
+
+    device = lookup(str(facts.get("name") or ""), facts.get("multiprocessors"))
+    if device is None:
+        return None
+    told = ("name", "row_id", "source", "verification", "bandwidth_bytes_per_s")
+    return {**{name: getattr(device, name) for name in told}, "peaks": dict(device.peaks)}
+
+
+def _peak_row_id(facts: dict[str, Any]) -> str:
+    row = _peak_row(facts)
+    return "" if row is None else str(row["row_id"])
+
+
+def _report(path: Path, form: str, convention: str | None) -> None:
+    """Derive everything from what is committed, and print it. convention: None is the table's own."""
+    from runners.report.command import rebuild, show
+
+    built = rebuild(path)
+    try:
+        show(built, form, path, **({} if convention is None else {"convention": convention}))
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader had enough, as `head` does; what it did not want goes nowhere
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _any_failed(planned: Sequence[Cell], statuses: dict[str, str]) -> bool:
+    from results.records import MEASURED
+
+    return any(statuses.get(cell.cell_id, "ok") not in MEASURED for cell in planned)

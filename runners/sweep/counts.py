@@ -1,0 +1,57 @@
+"""What counters give for the cells of one sitting: each workload is counted once, at all batches that cells ask for.
+
+Each counter runs in a process of its own. Batches that are too large to count are told by the law of the batch.
+"""
+
+from __future__ import annotations
+
+from measure.counters.harness.batch_law import extrapolate
+from measure.counters.harness.isolation import batches_to_count, count_isolated
+from results.records import Cell, FlopCount, digest
+from runners.sweep.plan import hyper
+from workloads.catalogue.catalogue import factory
+
+TIMEOUT_S = 300.0
+"""Of one counter and workload, all its batches together."""
+
+
+class Counts:
+    """The counters' rows of a sitting, kept from one cell for the next of its workload."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str, list[FlopCount]] = {}
+        self._batches: dict[str, set[int]] = {}  # workload → those at which some cell wants it counted
+
+    def ask(self, cell: Cell) -> None:
+        """Says which batches a cell will want, before the first is counted."""
+        self._batches.setdefault(_workload(cell), set()).update(_batches(cell))
+
+    def of(self, cell: Cell) -> list[FlopCount]:
+        """The counters' rows at small batches and at the cell's own; no workload is counted twice."""
+        rows: list[FlopCount] = []
+        for counter in cell.counters:
+            counted = self._by(counter, cell)
+            rows += counted
+            if all(row.batch_size != cell.batch_size for row in counted):
+                rows += extrapolate(counted, cell.batch_size)
+        return rows
+
+    def _by(self, counter: str, cell: Cell) -> list[FlopCount]:
+        """One counter's rows for a cell, counted together with what the other cells of its workload ask for."""
+        workload = _workload(cell)
+        key = digest([counter, workload])
+        if key not in self._rows:
+            batches = sorted(self._batches[workload])
+            self._rows[key] = count_isolated(
+                counter, cell.model, hyper(cell), batches, TIMEOUT_S, factory=factory(cell.model)
+            )
+        mine = _batches(cell)
+        return [row for row in self._rows[key] if row.batch_size in mine]
+
+
+def _workload(cell: Cell) -> str:
+    return digest([cell.model, hyper(cell)])
+
+
+def _batches(cell: Cell) -> tuple[int, ...]:
+    return (1, 2) if cell.quick else batches_to_count(cell.batch_size)

@@ -1,0 +1,115 @@
+"""Works of a cell recorded by Nsight Systems, each in a process of its own, after the cell was measured.
+
+The parent says the command and has a worker run it, so that it is ended like any other task: at its limit, at Ctrl-C,
+with the parent. What comes of it is read once before it is kept. Whatever goes wrong costs one work's recording and
+nothing else: `Found.unprofiled` has the reason under "nsys WORK". Its time is no time of a step; nothing is timed here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from measure.profiler import nsight
+from results.errors import Unavailable
+from results.records import Cell, non_default
+from results.store.layout import QUICK, compress
+from runners.sweep.works import Found
+from runners.workers.fault import Fault
+
+SOURCE = "nsys"
+TASK = "runners.sweep.nsight:record_work"
+LIMIT_S = 300.0
+"""Of one recording: importing torch, building, warming up, one step and the export."""
+
+SHORTEST_S = 2.0
+"""Of the cell's limit, without which no recording is begun."""
+
+PARENT = "FLOPLEDGER_PARENT"
+"""Variable with the number of the process without which a recorded step ends: nsys may put it into another session."""
+
+GRACE_S = 15.0
+"""How much later than the recording its worker is killed: by then it has said why."""
+
+
+def check(cells: Iterable[Cell], which: Callable[[str], str | None] = shutil.which) -> str:
+    """What records the cells that ask for it, in words; "" if none does. Raises ValueError where nothing can."""
+    asking = [cell for cell in cells if cell.profile == SOURCE]
+    if not asking:
+        return ""
+    device = next((cell.device for cell in asking if not cell.device.startswith("cuda")), "")
+    if device:
+        raise ValueError(
+            f"--profile {SOURCE}: expected a CUDA device, whose kernels Nsight Systems records, got {device}; "
+            "--profile kineto records there"
+        )
+    try:
+        path, version = nsight.find(which)
+    except Unavailable as fault:
+        raise ValueError(f"--profile {SOURCE}: {fault}, or take --profile kineto") from fault
+    return f"recording with {version} ({path})"
+
+
+def record(
+    cell: Cell, works: Sequence[str], worker: Any, say: Callable[[str], None], left_s: Callable[[], float]
+) -> Found:
+    """The recordings of a cell's works. worker: a `launch.Worker`; left_s: of the cell's limit.
+
+    Raises what a worker's call raises: KeyboardInterrupt, or OSError where there is no room for a process or a file.
+    """
+    found = Found()
+    for work in works:
+        limit_s = min(LIMIT_S, left_s())
+        if limit_s < SHORTEST_S:
+            found.unprofiled[f"{SOURCE} {work}"] = f"left out: of the cell's limit {max(0.0, limit_s):.0f} s are left"
+            continue
+        with tempfile.TemporaryDirectory(prefix="nsys-", ignore_cleanup_errors=True) as folder:
+            words = command(cell, work, Path(folder))
+            say(shlex.join(words))
+            try:
+                answer = worker.call(TASK, words, folder, limit_s, timeout_s=limit_s + GRACE_S)
+            finally:
+                nsight.end_marked(Path(folder))
+        if isinstance(answer, Fault):
+            found.unprofiled[f"{SOURCE} {work}"] = answer.reason
+        else:
+            found.recordings[work] = answer
+            found.commands[work] = shlex.join(words)
+    return found
+
+
+def command(cell: Cell, work: str, folder: Path) -> list[str]:
+    """What records one work of a cell."""
+    told = json.dumps(non_default(cell), sort_keys=True)
+    step = [sys.executable, "-m", "runners.nvtx_step", "--cell", told, "--work", work]
+    return nsight.command(shutil.which(nsight.NSYS) or nsight.NSYS, folder, step)
+
+
+def record_work(words: Sequence[str], folder: str, limit_s: float) -> bytes:
+    """A worker's task: runs a recording's command; its export, gzipped. Raises Unavailable or ValueError."""
+    root = str(Path(__file__).resolve().parents[2])
+    path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH", ""))))
+    environ = {"PYTHONPATH": path, PARENT: str(os.getpid())}
+    export = nsight.record(words, Path(folder), limit_s, environ)
+    _check(export)
+    return compress(export.read_bytes(), QUICK)
+
+
+def _check(export: Path) -> None:
+    """Raises ValueError for an export that cannot be read, or whose step launched no kernel."""
+    from measure.trace.attribution.last_step import last_step
+    from runners.trace import recorded
+
+    try:
+        recording = recorded(export, last_step)
+    except ValueError as fault:
+        raise ValueError(f"its export: {str(fault).removeprefix(f'{export}: ')}") from fault
+    if "kernel" not in set(recording.kernels["what"]):
+        raise ValueError("its export: no kernel was recorded in the step")

@@ -1,0 +1,267 @@
+"""What `runners.sweep` is asked for: its command line, the run that it goes on with, and the grid that follows of both.
+
+What is given on the command line comes first, then what the resumed run had, then the defaults of suite and device.
+Names are checked here; nothing is imported that is slow, and nothing is asked of a device.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from analysis.devices.precisions import PRECISIONS
+from measure.counters.harness.registry import COUNTERS
+from results.records import RECORDERS
+from runners.cli.arguments import (
+    CONVENTIONS,
+    MARGIN_RATIO,
+    Parser,
+    add_format,
+    choice_error,
+    names,
+    number,
+    number_of_bytes,
+    sizes,
+)
+from runners.sweep.plan import DEFAULT_METHODS, METHODS, Grid, cells, check_profile
+from runners.workers.devices import check_name
+from workloads.catalogue.catalogue import ENTRIES, OPTIMIZERS, OWN, SUITES, hyper_of
+
+if TYPE_CHECKING:
+    from results.records import Cell
+    from runners.workers.probe import Probed
+
+RUNS = Path("results/runs")
+DEFAULT_MODELS = ("resnet18", "mobilenet_v2")
+DEFAULT_BATCHES = {"cpu": (8,), "cuda": (64,)}
+DEFAULT_PRECISIONS = {"cpu": ("fp32",), "cuda": ("fp32", "tf32", "amp-bf16")}
+SMALLEST_TIMEOUT_S = 1.0
+
+OWN_OPTIONS = ("image_size", "num_classes")
+"""Sizes that --hyper leaves to an option, so that one cell has one identifier."""
+
+ALL, AUTO = "all", "auto"
+TO_BE_FOUND: dict[str, Any] = {"steps": {}}
+"""`Grid.auto` before any batch was found."""
+EARLIER = "earlier"
+"""Among a manifest's options: the other grids that the run was resumed from."""
+
+DESCRIPTION = """Measure the training of models on this device and report what fraction of its peak it uses.
+Without arguments: resnet18 and mobilenet_v2, on a CUDA device if there is one, else on the CPU (two minutes)."""
+
+
+def parser() -> Parser:
+    """The parser of `runners.sweep`."""
+    made = Parser(prog="python -m runners.sweep", description=DESCRIPTION)
+    grid = made.add_argument_group("what is measured")
+    grid.add_argument("--models", type=names("model"), help="comma-separated names of docs/models.md's first form")
+    grid.add_argument("--suite", choices=list(SUITES), help="a named list of models with its sizes")
+    grid.add_argument(
+        "--batch-sizes",
+        type=_batches,
+        metavar="N,N|auto",
+        help="auto: powers of two up to the largest that fits (default: 8 on a CPU, 64 on CUDA; of the suites fathom… "
+        "each model's own)",
+    )
+    grid.add_argument(
+        "--memory-bytes", type=number_of_bytes, metavar="BYTES", help="of auto, as in 16GiB (default: the device's)"
+    )
+    grid.add_argument(
+        "--margin",
+        dest="margin_ratio",
+        type=number(float, 0, 0.9),
+        metavar="RATIO",
+        help=f"of auto: the share of the memory that is left free (default: {MARGIN_RATIO:g})",
+    )
+    grid.add_argument("--precisions", type=names("precision", list(PRECISIONS)), help=", ".join(PRECISIONS))
+    grid.add_argument("--device", help="auto (default), cuda, cuda:1 or cpu")
+    grid.add_argument("--layout", choices=("channels_first", "channels_last"))
+    grid.add_argument("--compile", action="store_true", default=None, help="train torch.compile's model")
+    grid.add_argument("--optimizer", choices=(*OPTIMIZERS, OWN), help="own: of the model's source (default: sgd)")
+    grid.add_argument("--image-size", type=number(int, 1), metavar="PIXELS")
+    grid.add_argument("--num-classes", type=number(int, 1), metavar="N")
+    grid.add_argument(
+        "--hyper", type=sizes, metavar="NAME=N,NAME=N", help="other sizes, by the models' own names, as in hidden=256"
+    )
+    grid.add_argument("--data", help="synthetic (default) or cifar10:DIR")
+    grid.add_argument(
+        "--input-pipeline",
+        action="store_true",
+        default=None,
+        help="each step takes its batch from a DataLoader, within its time (needs --data cifar10:DIR)",
+    )
+    how = made.add_argument_group("how it is counted and timed")
+    how.add_argument(
+        "--methods", type=names("method", METHODS), help=f"of {','.join(METHODS)} (default: {','.join(Grid.methods)})"
+    )
+    how.add_argument(
+        "--profile",
+        choices=RECORDERS,
+        help="keep each work's recording, and count by its kernels, too (docs/traces.md)",
+    )
+    how.add_argument("--epoch-images", type=number(int, 1), metavar="N", help="of the method epoch (default: 10000)")
+    how.add_argument(
+        "--counters",
+        type=_counters,
+        help=f"of {', '.join(COUNTERS)}, or all (default: {','.join(Grid.counters)}; of a suite of counters: all)",
+    )
+    how.add_argument("--peak-tflops", type=number(float, 1e-6), help="a denominator of your own, in 1e12 FLOP/s")
+    how.add_argument("--target-ci", dest="target_ci_ratio", type=number(float, 1e-6, 0.999999), metavar="RATIO")
+    how.add_argument("--cudnn-benchmark", type=_on_off, metavar="on|off", help="default: on")
+    how.add_argument("--deterministic", action="store_true", default=None)
+    how.add_argument("--quick", action="store_true", default=None, help="all times divided by 5; rows are marked")
+    how.add_argument("--repeat", type=number(int, 1), metavar="N", help="measure each cell in N fresh workers")
+    how.add_argument("--seed", type=number(int, 0, 2**31 - 1), help="of the order of cells, the weights and the data")
+    run = made.add_argument_group("the run")
+    run.add_argument("--out", type=Path, metavar="DIR", help=f"new run directory (default: {RUNS}/DATE-DEVICE)")
+    run.add_argument("--resume", nargs="?", const="", metavar="DIR", help="go on with a run (default: --out, or last)")
+    run.add_argument(
+        "--retry-failed",
+        action="store_true",
+        help="with --resume: measure failed cells again, and cells with a failed work",
+    )
+    run.add_argument("--time-budget", type=number(float, 0), metavar="S", help="start no cell that would not finish")
+    run.add_argument("--cell-timeout", type=number(float, SMALLEST_TIMEOUT_S), default=900.0, metavar="S")
+    add_format(run)
+    run.add_argument("--convention", choices=CONVENTIONS, help="of the numbers shown (default: flop)")
+    run.add_argument("--debug", action="store_true", help="show tracebacks and what workers print")
+    return made
+
+
+def _batches(text: str) -> tuple[int, ...]:
+    """Sizes; none for "auto", which are found once the device is known."""
+    if text == AUTO:
+        return ()
+    convert = number(int, 1)
+    try:
+        return tuple(dict.fromkeys(convert(part.strip()) for part in text.split(",")))
+    except argparse.ArgumentTypeError as fault:
+        raise argparse.ArgumentTypeError(f"{fault}; or {AUTO} alone") from fault
+
+
+def _counters(text: str) -> tuple[str, ...]:
+    chosen = names("counter", [*COUNTERS, ALL])(text)
+    return tuple(COUNTERS) if ALL in chosen else chosen
+
+
+def _on_off(text: str) -> bool:
+    if text not in ("on", "off"):
+        raise argparse.ArgumentTypeError(f"expected on or off, got {text!r}")
+    return text == "on"
+
+
+def check_options(options: argparse.Namespace, stored: dict[str, Any]) -> None:
+    """What can be checked without a device. Raises ValueError."""
+    from workloads.vision.cifar_files import directory_of
+
+    for model in _models(options, stored):
+        if model not in ENTRIES:
+            raise ValueError(f"--models: {choice_error('model', model, ENTRIES)}")
+        for option, asked in _sizes_asked(options, stored).items():
+            try:
+                hyper_of(model, **asked)
+            except ValueError as fault:
+                raise ValueError(f"{option}: {fault}") from fault
+    for name in ("memory_bytes", "margin_ratio"):
+        if getattr(options, name) is not None and not _finds_batches(options, stored):
+            raise ValueError(f"--{name.removesuffix('_ratio').replace('_', '-')}: goes with --batch-sizes auto alone")
+    directory = directory_of(str(chosen(options, stored, "data", "synthetic")))
+    if directory is None and chosen(options, stored, "input_pipeline", None):
+        raise ValueError("--input-pipeline: expected --data cifar10:DIR beside it, got synthetic data, which has none")
+    methods = chosen(options, stored, "methods", DEFAULT_METHODS)
+    check_profile(str(chosen(options, stored, "profile", "")), tuple(methods))
+    if options.epoch_images is not None and "epoch" not in methods:
+        raise ValueError(f"--epoch-images: expected --methods with epoch beside it, got {','.join(methods)}")
+    check_name(str(chosen(options, stored, "device", "auto")))
+
+
+def _sizes_asked(options: argparse.Namespace, stored: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Option → the sizes it gives. Raises ValueError for a size that has an option of its own beside --hyper."""
+    asked = {f"--{name.replace('_', '-')}": {name: chosen(options, stored, name, None)} for name in OWN_OPTIONS}
+    hyper = dict(chosen(options, stored, "hyper", {}))
+    for name in OWN_OPTIONS:
+        if name in hyper:
+            raise ValueError(f"--hyper: {name} has an option of its own: --{name.replace('_', '-')} {hyper[name]}")
+    return {**asked, "--hyper": hyper}
+
+
+def grid_of(options: argparse.Namespace, stored: dict[str, Any], probed: Probed) -> Grid:
+    """The grid asked for: what was given here, else what the run had, else the defaults of suite and device.
+
+    Raises ValueError for a precision that this device does not have.
+    """
+    kind = probed.device.partition(":")[0]
+    asked = chosen(options, stored, "precisions", None)
+    precisions = asked or tuple(name for name in DEFAULT_PRECISIONS[kind] if name not in probed.refused)
+    for name in precisions:
+        if name in probed.refused:
+            usable = ", ".join(p for p in PRECISIONS if p not in probed.refused)
+            raise ValueError(f"--precisions: {probed.refused[name]}; expected of {usable}, got {name}")
+    suite = SUITES.get(options.suite or "")
+    given = {
+        f.name: value for f in dataclasses.fields(Grid) if (value := chosen(options, stored, f.name, None)) is not None
+    }
+    defaults: dict[str, Any] = {"batch_sizes": DEFAULT_BATCHES[kind]}
+    if suite is not None:
+        defaults |= {"num_classes": suite.num_classes, "image_size": suite.image_size}
+        defaults |= {"counters": tuple(COUNTERS)} if suite.every_counter else {}
+        defaults |= {"batch_sizes": (), "optimizer": OWN} if suite.own else {}
+    own = {"models": _models(options, stored), "precisions": tuple(precisions), "device": probed.device}
+    found = Grid.from_json({**defaults, **given, **own})
+    return dataclasses.replace(found, auto=(found.auto or TO_BE_FOUND) if _finds_batches(options, stored) else {})
+
+
+def _finds_batches(options: argparse.Namespace, stored: dict[str, Any]) -> bool:
+    """Whether the batches are those that fit: asked for here, or in the run that goes on."""
+    return options.batch_sizes == () or (options.batch_sizes is None and bool(stored.get("auto")))
+
+
+def _models(options: argparse.Namespace, stored: dict[str, Any]) -> tuple[str, ...]:
+    if options.models is None and options.suite is not None:
+        return SUITES[options.suite].models
+    models = tuple(chosen(options, stored, "models", DEFAULT_MODELS))
+    return (*SUITES[options.suite].models, *models) if options.suite else models
+
+
+def chosen(options: argparse.Namespace, stored: dict[str, Any], name: str, default: Any) -> Any:
+    """An option as given on the command line, else as the resumed run had it, else the default."""
+    value = getattr(options, name, None)
+    return value if value is not None else stored.get(name, default)
+
+
+def resumed_run(options: argparse.Namespace) -> Path | None:
+    """The run to go on with; None for a new one. Raises ValueError if there is none to be found."""
+    if options.resume is None:
+        return None
+    if options.resume:
+        if options.out is not None and options.out != Path(options.resume):
+            raise ValueError(f"--resume {options.resume} and --out {options.out} name two directories")
+        return Path(options.resume)
+    if options.out is not None:
+        return Path(options.out)
+    runs = sorted(RUNS.glob("*/manifest.json"), key=lambda file: file.stat().st_mtime)
+    if not runs:
+        raise ValueError(f"--resume: expected a run in {RUNS}, found none; name its directory")
+    return runs[-1].parent
+
+
+def stored_options(resumed: Path | None) -> dict[str, Any]:
+    """What the run was asked for before; empty for a new one. Raises ValueError if it is no run."""
+    if resumed is None:
+        return {}
+    from results.store.manifest import read_manifest
+
+    return dict(read_manifest(resumed).options)
+
+
+def union(grid: Grid, earlier: Sequence[Grid]) -> list[Cell]:
+    """The cells of this grid, then what earlier sittings of the run were asked for beside it: none is forgotten."""
+    return list({cell.cell_id: cell for each in (grid, *earlier) for cell in cells(each)}.values())
+
+
+def as_options(grid: Grid, earlier: Sequence[Grid]) -> dict[str, Any]:
+    """What the manifest keeps of a run's options."""
+    return {**grid.as_json(), **({EARLIER: [each.as_json() for each in earlier]} if earlier else {})}

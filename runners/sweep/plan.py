@@ -1,0 +1,201 @@
+"""From options to cells: the grid, the order of measuring, and which cells are known beforehand not to train.
+
+Pure and torch-free. A cell appears once; its place in the order is decided by the seed, within groups that share a
+worker (one device, precision and compile setting, one repeat).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from measure.counters.harness.registry import COUNTERS
+from results.records import WORKS, Cell
+from workloads.catalogue.catalogue import IMAGES, OPTIMIZERS, OWN, entry, hyper_of, reason_not_trainable
+from workloads.vision.cifar_files import CLASSES
+
+METHODS = ("theory", "one", "batch", "epoch", "exact")
+"""Methods of counting, in the order in which they are told. one, batch and epoch: from a profile."""
+
+DEFAULT_METHODS = ("theory", "exact")
+DEFAULT_COUNTERS = ("fvcore", "ptflops")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grid:
+    """What a sweep was asked for. Kept in the manifest, from which `--resume` plans the same cells again.
+
+    batch_sizes: none for each model's own, or, with `auto`, for those that fit.
+    """
+
+    models: tuple[str, ...]
+    batch_sizes: tuple[int, ...]
+    precisions: tuple[str, ...]
+    device: str
+    layout: str = "channels_first"
+    compile: bool = False
+    optimizer: str = "sgd"
+    image_size: int | None = None
+    num_classes: int | None = None
+    hyper: Mapping[str, int] = field(default_factory=dict)
+    methods: tuple[str, ...] = DEFAULT_METHODS
+    counters: tuple[str, ...] = DEFAULT_COUNTERS
+    data: str = "synthetic"
+    cudnn_benchmark: bool = True
+    deterministic: bool = False
+    target_ci_ratio: float | None = None
+    quick: bool = False
+    repeat: int = 1
+    seed: int = 0
+    epoch_images: int = Cell.epoch_images
+    input_pipeline: bool = False
+    profile: str = ""
+    peak_tflops: float | None = field(default=None)  # no part of a cell: it changes no measurement
+    auto: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # batches by model and precision: runners/sweep/auto_batches.py
+
+    def as_json(self) -> dict[str, Any]:
+        """Field → value, as the manifest keeps it."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
+    def batches_of(self, model: str, precision: str) -> Sequence[int]:
+        """The batch sizes of a model in a precision: those that were found to fit, where that was asked for; those
+        asked for; with none, the model's own. Raises ValueError for a model without a size of its own."""
+        if self.auto:
+            return tuple(self.auto["steps"][auto_key(model, precision)]["batches"])
+        own = entry(model).batch_size
+        if not self.batch_sizes and not own:
+            raise ValueError(f"--batch-sizes: expected sizes, as {model} has none of its own")
+        return self.batch_sizes or (own,)
+
+    @property
+    def largest_batch(self) -> int:
+        """Of all cells."""
+        return max(size for model in self.models for each in self.precisions for size in self.batches_of(model, each))
+
+    @classmethod
+    def from_json(cls, options: Mapping[str, Any]) -> Grid:
+        """The grid of a manifest's options; what this version does not know is left out. Raises ValueError."""
+        known = {f.name for f in fields(cls)}
+        values = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in options.items() if name in known
+        }
+        try:
+            return cls(**values)
+        except TypeError as fault:
+            raise ValueError(f"expected the options of a sweep in the manifest: {fault}") from fault
+
+
+def auto_key(model: str, precision: str) -> str:
+    """The name of a model and a precision in `Grid.auto`."""
+    return f"{model} {precision}"
+
+
+def cells(grid: Grid) -> list[Cell]:
+    """Every cell of the grid, once, in the order of measuring.
+
+    Repeats come one after the other, each with an order of its own, so that drift of the machine spreads over all
+    cells. Within a repeat, cells of one precision stay together: they share a worker.
+    """
+    ordered: dict[str, Cell] = {}
+    for repeat in range(grid.repeat):
+        chance = random.Random(f"{grid.seed}/{repeat}")
+        precisions = list(grid.precisions)
+        chance.shuffle(precisions)
+        for precision in precisions:
+            points = [(model, size) for model in grid.models for size in grid.batches_of(model, precision)]
+            chance.shuffle(points)
+            for model, batch_size in points:
+                cell = _cell(grid, model, batch_size, precision, repeat)
+                ordered.setdefault(cell.cell_id, cell)
+    return list(ordered.values())
+
+
+def _cell(grid: Grid, model: str, batch_size: int, precision: str, repeat: int) -> Cell:
+    return Cell(
+        model=model,
+        batch_size=batch_size,
+        device=grid.device,
+        precision=precision,
+        layout=grid.layout,
+        compile=grid.compile,
+        optimizer=grid.optimizer,
+        image_size=grid.image_size,
+        num_classes=grid.num_classes,
+        hyper=grid.hyper,
+        methods=tuple(method for method in METHODS if method in grid.methods),
+        counters=tuple(name for name in COUNTERS if name in grid.counters) if "theory" in grid.methods else (),
+        data=grid.data,
+        cudnn_benchmark=grid.cudnn_benchmark,
+        deterministic=grid.deterministic,
+        target_ci_ratio=grid.target_ci_ratio,
+        quick=grid.quick,
+        repeat=repeat,
+        seed=grid.seed,
+        epoch_images=grid.epoch_images if "epoch" in grid.methods else Cell.epoch_images,
+        input_pipeline=grid.input_pipeline,
+        profile=grid.profile,
+    )
+
+
+def remaining(planned: Iterable[Cell], done: Mapping[str, str]) -> list[Cell]:
+    """Planned minus done, in the planned order."""
+    return [cell for cell in planned if cell.cell_id not in done]
+
+
+def worker_key(cell: Cell) -> tuple[Any, ...]:
+    """What cells must share to be measured by one process."""
+    return (cell.device, cell.precision, cell.compile, cell.deterministic, cell.cudnn_benchmark, cell.repeat)
+
+
+def hyper(cell: Cell) -> dict[str, int]:
+    """All sizes of the cell's workload. Raises ValueError for a size that it does not have."""
+    return hyper_of(cell.model, image_size=cell.image_size, num_classes=cell.num_classes, **cell.hyper)
+
+
+def reason_against(cell: Cell) -> str:
+    """Why this cell is known not to train, in one line; empty if nothing is known against it."""
+    if cell.data != "synthetic" and entry(cell.model).task not in IMAGES:
+        return f"{cell.model} is a {entry(cell.model).task} workload; CIFAR-10 has images and one label each"
+    return reason_not_trainable(cell.model, hyper(cell), cell.batch_size) or ""
+
+
+def check(grid: Grid) -> None:
+    """Raises ValueError, one line, for a size or an optimizer of its own that a model does not have, for fewer classes
+    than the images have, or for an epoch below one batch."""
+    for cell in _one_a_model(grid):
+        if grid.optimizer == OWN and not entry(cell.model).optimizer:
+            raise ValueError(f"--optimizer: {cell.model} has none of its own; expected {', '.join(OPTIMIZERS)}")
+        classes = hyper(cell).get("num_classes", CLASSES)
+        if grid.data != "synthetic" and entry(cell.model).task in IMAGES and classes < CLASSES:
+            raise ValueError(f"--num-classes: expected at least {CLASSES}, those of CIFAR-10, got {classes}")
+    largest = grid.largest_batch
+    if "epoch" in grid.methods and grid.epoch_images < largest:
+        raise ValueError(f"--epoch-images: expected at least {largest}, one largest batch, got {grid.epoch_images}")
+
+
+def check_profile(profile: str, methods: Sequence[str]) -> None:
+    """Raises ValueError, one line, for recordings to be kept where nothing is recorded."""
+    recording = [method for method in METHODS if method in WORKS]
+    if profile and not set(recording) & set(methods):
+        wanted, came = " or ".join(recording), ",".join(methods)
+        raise ValueError(f"--profile: expected --methods with {wanted} beside it, got {came}, which record nothing")
+
+
+def check_images(grid: Grid, images: int) -> None:
+    """Raises ValueError, one line, for a batch or an epoch of more images than the data set has."""
+    asked = {"batch-sizes": grid.largest_batch}
+    if "epoch" in grid.methods:
+        asked["epoch-images"] = grid.epoch_images
+    for option, wanted in asked.items():
+        if wanted > images:
+            raise ValueError(f"--{option}: expected at most {images}, the images of {grid.data}, got {wanted}")
+
+
+def _one_a_model(grid: Grid) -> Iterator[Cell]:
+    for model in grid.models:
+        precision = grid.precisions[0] if grid.precisions else "fp32"
+        yield _cell(grid, model, grid.batches_of(model, precision)[0], precision, 0)

@@ -1,0 +1,426 @@
+"""One sitting of a sweep: each planned cell is counted, traced, measured in a worker, and committed.
+
+The only place that joins store, workers and telemetry. A fault in one cell costs one row; only a store that cannot be
+written, the caller's Ctrl-C, a used-up time budget and a lost device end a sitting, and what was committed stays.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from analysis.devices.precisions import PRECISIONS, unit_of
+from analysis.utilization.work_times import works_of
+from measure.timing.protocols import Protocol
+from results.errors import Inconsistent, StoreFault
+from results.records import MEASURED, Cell, ProfiledOperation, Record, Run, Sample, Telemetry, digest
+from results.store.layout import profile_file
+from results.store.store import Store, read_operations
+from runners.cli.progress import Progress, title
+from runners.sweep import nsight
+from runners.sweep.cell import Measured
+from runners.sweep.counts import Counts
+from runners.sweep.plan import hyper, reason_against, worker_key
+from runners.sweep.works import Found, together
+from runners.workers.fault import Fault
+from runners.workers.pool import Stopwatch, Worker, uninterrupted
+from runners.workers.telemetry import Watch
+from runners.workers.worker import classify
+
+CELL_TIMEOUT_S = 900.0
+TRACE_TIMEOUT_S = 300.0
+CEILING_BUDGET_S = {"cpu": 8.0, "cuda": 6.0}
+QUICK_CEILING_S = 2.5
+SHORTEST_CALL_S = 1.0
+"""What a work's call is given at least; the worker itself leaves out what would not end in the cell's limit."""
+
+SPARE_RATIO = 1.2
+"""How much longer than the longest cell so far the next one is taken to need."""
+
+
+Rows = dict[str, Sequence[Record]]
+"""File → a cell's rows."""
+
+RECORDINGS = "recordings"
+"""Among what is found of a cell: work → its recording and the command of it. No field of its Run, which has the seals
+of the files."""
+
+Replan = Callable[[Run, list[Cell]], list[Cell]]
+
+Outcome = tuple[str, str, list[str], Rows]
+"""Status, reason, warnings and rows of one cell."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a sitting may take. time_budget_s: no cell is started that would not finish in it; None: no limit."""
+
+    time_budget_s: float | None = None
+    cell_timeout_s: float = CELL_TIMEOUT_S
+
+
+@dataclass
+class Sitting:
+    """The state of one sitting."""
+
+    store: Store
+    name: str
+    environment: Mapping[str, Any]
+    watch: Watch
+    limits: Limits
+    progress: Progress
+    debug: bool = False
+    watch_s: Stopwatch = field(default_factory=Stopwatch)
+    longest_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.measurer = Worker("measure", quiet=not self.debug)
+        self.tracer = Worker("trace", quiet=not self.debug)
+        self.recorder = Worker("record", quiet=not self.debug)
+        self._key: tuple[Any, ...] | None = None
+        self._counts = Counts()
+        self._ceilings: set[tuple[str, str]] = set()
+        self._traces: dict[str, tuple[str, ...]] = {}  # id → what was unusual about it, as far as this sitting knows
+
+    def collect(self, cells: Sequence[Cell], replan: Replan | None = None) -> list[Run]:
+        """Measure these cells in this order; the rows committed. Fewer than asked if the time budget ran out, or the
+        device was lost.
+
+        replan: a row and the cells still to be measured → those that are to be measured after it.
+        """
+        runs: list[Run] = []
+        waiting = list(cells)
+        self._ask(waiting)
+        try:
+            while waiting:
+                cell, waiting = waiting[0], waiting[1:]
+                if not self._fits(cell):
+                    left, planned = len(waiting) + 1, len(waiting) + 1 + len(runs)
+                    self.progress.say(f"time budget: {left} of {planned} cells not started; --resume goes on")
+                    break
+                runs.append(self._one(cell))
+                if waiting and self._is_lost(runs[-1], len(waiting)):
+                    break
+                if replan is not None and (changed := replan(runs[-1], waiting)) is not waiting:
+                    waiting = list(changed)
+                    self._ask(waiting)
+        finally:
+            self.close()
+        return runs
+
+    def _is_lost(self, run: Run, waiting: int) -> bool:
+        """Whether the device is gone for good, which is said. Telemetry is asked once more after a cell that failed."""
+        lost = self.watch.loss(ask=run.status not in MEASURED)
+        if lost:
+            rest = f"{waiting} cell{'s' * (waiting != 1)} not started; --resume goes on when the device is back"
+            self.progress.say(f"the device is lost ({lost}): {rest}")
+        return bool(lost)
+
+    def _ask(self, cells: Sequence[Cell]) -> None:
+        """Say which cells there will be to count."""
+        for cell in cells:
+            if not reason_against(cell):
+                self._counts.ask(cell)
+
+    def close(self) -> None:
+        """Ends the workers."""
+        self.measurer.stop()
+        self.tracer.stop()
+        self.recorder.stop()
+
+    def _fits(self, cell: Cell) -> bool:
+        left_s = self._left_s()
+        if left_s is None:
+            return True
+        return left_s >= max(SPARE_RATIO * self.longest_s, least_s(cell, _ceiling_key(cell) in self._ceilings))
+
+    def _left_s(self) -> float | None:
+        budget_s = self.limits.time_budget_s
+        return None if budget_s is None else budget_s - self.watch_s.elapsed_s
+
+    def _one(self, cell: Cell) -> Run:
+        stopwatch, started_at = Stopwatch(), utc_now()
+        attempt = self.store.next_attempt(cell.cell_id)
+        found: dict[str, Any] = {"started_at": started_at, **_units(cell)}
+        try:
+            outcome = self._measured(cell, attempt, found)
+        except KeyboardInterrupt:
+            self.close()
+            found["duration_s"] = stopwatch.elapsed_s
+            self._commit(cell, attempt, found, ("interrupted", "Ctrl-C or a signal", [], {}))
+            raise
+        except (StoreFault, OSError):  # nothing can be kept, or no process started: the next cell would fare the same
+            raise
+        except Exception as fault:  # noqa: BLE001  the edge: what this cell alone meets costs its row
+            outcome = self._failed(classify(fault), [], {})
+        found["duration_s"] = stopwatch.elapsed_s
+        self.longest_s = max(self.longest_s, stopwatch.elapsed_s)
+        return self._commit(cell, attempt, found, outcome)
+
+    def _commit(self, cell: Cell, attempt: int, found: Mapping[str, Any], outcome: Outcome) -> Run:
+        """Keeps one attempt; Ctrl-C waits until it is whole. Rows that could not be read back are left out."""
+        with uninterrupted():
+            rows = {file: records for file, records in outcome[3].items() if records}
+            kept = self._keep_profile(cell, attempt, found, rows.pop(profile_file(cell.cell_id, attempt), ()))
+            kept = self._keep_recordings(cell, attempt, kept)
+            run = self._run(cell, attempt, kept, outcome)
+            try:
+                self.store.commit(run, rows)
+            except ValueError as fault:
+                blank = {"started_at": found["started_at"], "duration_s": found["duration_s"]}
+                run = self._run(cell, attempt, blank, ("crashed", f"its rows cannot be kept: {fault}", [], {}))
+                self.store.commit(run, {})
+            self.progress.done(run)
+        return run
+
+    def _keep_profile(
+        self, cell: Cell, attempt: int, found: Mapping[str, Any], operations: Sequence[Record]
+    ) -> Mapping[str, Any]:
+        """The fields of the cell's Run, after its profile was written: with its seal, or why it could not be kept."""
+        if not operations:
+            return found
+        rows = [row for row in operations if isinstance(row, ProfiledOperation)]
+        try:
+            return {**found, "committed": self.store.write_profile(cell.cell_id, attempt, rows)}
+        except ValueError as fault:
+            lost = dict.fromkeys(found["profiled"], f"its profile cannot be kept: {fault}")
+            return {**found, "profiled": (), "unprofiled": {**found["unprofiled"], **lost}}
+
+    def _keep_recordings(self, cell: Cell, attempt: int, found: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The fields of the cell's Run, after its recordings were written: with their seals."""
+        fields = {name: value for name, value in found.items() if name != RECORDINGS}
+        seals = dict(fields.get("committed", {}))
+        for work, (packed, command) in found.get(RECORDINGS, {}).items():
+            seals |= self.store.write_recording(cell.cell_id, attempt, work, cell.profile, packed, command)
+        return {**fields, "committed": seals} if seals else fields
+
+    def _run(self, cell: Cell, attempt: int, found: Mapping[str, Any], outcome: Outcome) -> Run:
+        status, reason, warnings, _ = outcome
+        return Run(
+            **vars(cell),
+            cell_id=cell.cell_id,
+            attempt=attempt,
+            sitting=self.name,
+            status=status,
+            reason=reason,
+            warnings=tuple(warnings),
+            **found,
+        )
+
+    def _measured(self, cell: Cell, attempt: int, found: dict[str, Any]) -> Outcome:
+        """What became of one cell; fills `found` with fields of its Run."""
+        if against := reason_against(cell):
+            return "invalid", against, [], {}
+        self._renew(cell)
+        rows: Rows = {}
+        self.progress.stage(cell, "counting")
+        rows["flop_counts.csv"] = [
+            dataclasses.replace(row, cell_id=cell.cell_id, attempt=attempt) for row in self._counts.of(cell)
+        ]
+        self.progress.stage(cell, "tracing")
+        fault = self._traced(cell, found)
+        if fault is not None and fault.status == "invalid":
+            return self._failed(fault, [], rows)
+        notes = (
+            self._traces.get(found.get("trace_id", ""), ()) if fault is None else (f"{fault.status}: {fault.reason}",)
+        )
+        warnings = [f"trace: {note}" for note in notes]
+        self.progress.stage(cell, "finding the device's ceiling")
+        self._find_ceilings(cell)
+        self.progress.stage(cell, "measuring")
+        stopwatch = Stopwatch()
+        answer = self.measurer.call(
+            "runners.sweep.cell:measure", cell, self._protocol(cell), timeout_s=self._timeout_s()
+        )
+        if not isinstance(answer, Fault) and answer.status in MEASURED:
+            answer = self._with_works(cell, answer, stopwatch)
+        if isinstance(answer, Fault):
+            return self._failed(answer, warnings, rows)
+        if answer.status != "ok":
+            self.measurer.stop()  # the next cell gets a fresh one after any status but ok
+        return self._kept(cell, attempt, answer, found, warnings, rows)
+
+    def _with_works(self, cell: Cell, measured: Measured, stopwatch: Stopwatch) -> Measured | Fault:
+        """The cell with its other works, each a task of its own: one that ends its process costs itself and those after
+        it, which find no model any more. An error of the device is the cell's."""
+        if not works_of(cell):
+            return measured
+        parts, lost = [], ""
+        for work in works_of(cell):
+            if lost:
+                parts.append(Found(unprofiled={work: lost}))
+                continue
+            self.progress.stage(cell, f"measuring, {work}")
+            left_s = max(SHORTEST_CALL_S, self._timeout_s() - stopwatch.elapsed_s)
+            answer = self.measurer.call("runners.sweep.cell:measure_work", cell.cell_id, work, timeout_s=left_s)
+            if isinstance(answer, Fault):
+                if answer.status == "device_error":
+                    return answer
+                self._say(answer)
+                lost = f"not tried after {work}: {answer.reason}"
+                answer = Found(unprofiled={work: answer.reason})
+            parts.append(answer)
+        found = together(parts)
+        if cell.profile == nsight.SOURCE:
+            found = together([found, self._with_nsight(cell, found.profiled, stopwatch)])
+        return _joined(measured, found)
+
+    def _with_nsight(self, cell: Cell, works: Sequence[str], stopwatch: Stopwatch) -> Found:
+        """Recordings by Nsight Systems of works that have a profile. The device is left to them: the model that was
+        measured, and the memory that its process holds, are gone before."""
+        self.measurer.stop()
+        self.progress.stage(cell, "recording with Nsight Systems")
+        return nsight.record(
+            cell,
+            works,
+            self.recorder,
+            lambda command: self.progress.say(f"{title(cell)}: {command}"),
+            lambda: self._timeout_s() - stopwatch.elapsed_s,
+        )
+
+    def _failed(self, fault: Fault, warnings: list[str], rows: Rows) -> Outcome:
+        """The row of a cell that has none of its own; a device that is gone, as its telemetry says, is why."""
+        self._say(fault)
+        lost = self.watch.loss(ask=True)
+        return fault.status, fault.reason, [*warnings, lost] if lost else warnings, rows
+
+    def _kept(
+        self, cell: Cell, attempt: int, measured: Measured, found: dict[str, Any], warnings: list[str], rows: Rows
+    ) -> Outcome:
+        """What was measured, as rows."""
+        kept = {work: (packed, measured.commands.get(work, "")) for work, packed in measured.recordings.items()}
+        found |= {**measured.fields, RECORDINGS: kept}
+        rows["samples.csv"] = [
+            Sample(cell_id=cell.cell_id, attempt=attempt, index=index, **vars(block))
+            for index, block in enumerate(measured.blocks)
+        ]
+        rows[profile_file(cell.cell_id, attempt)] = measured.operations
+        start_s, end_s = found["window_start_s"], found["window_end_s"]
+        rows["telemetry.csv"] = [
+            Telemetry(cell_id=cell.cell_id, attempt=attempt, **vars(reading))
+            for reading in self.watch.window(start_s, end_s)
+        ]
+        energy, doubts = self.watch.findings(start_s, end_s)
+        found |= energy
+        return measured.status, measured.reason, [*warnings, *measured.warnings, *doubts], rows
+
+    def _renew(self, cell: Cell) -> None:
+        """A fresh worker where device, precision, compile setting or repeat change."""
+        if worker_key(cell) != self._key:
+            self.measurer.stop()
+            self._key = worker_key(cell)
+
+    def _traced(self, cell: Cell, found: dict[str, Any]) -> Fault | None:
+        """Keep the operation table of the cell's step, unless the run has it; its id goes into `found`."""
+        if "exact" not in cell.methods:
+            return None
+        identity = trace_id(cell, str(self.environment.get("torch", "")))
+        if not self._has_trace(identity):
+            answer = self.tracer.call("runners.sweep.cell:reference_trace", cell, timeout_s=TRACE_TIMEOUT_S)
+            if isinstance(answer, Fault):
+                return answer
+            try:
+                self.store.write_operations(identity, answer.operations, answer.storages)
+            except Inconsistent as fault:
+                return Fault("invalid", str(fault))
+            self._traces[identity] = answer.notes
+        found["trace_id"] = identity
+        return None
+
+    def _has_trace(self, identity: str) -> bool:
+        """Whether the run has this table, whole; what a damaged disk left of one is traced again."""
+        if identity not in self._traces:
+            try:
+                read_operations(self.store.path, identity)
+            except (ValueError, Inconsistent):
+                return False
+            self._traces[identity] = ()
+        return True
+
+    def _find_ceilings(self, cell: Cell) -> None:
+        """The device's ceiling in this precision, once a sitting."""
+        key, budget_s = _ceiling_key(cell), ceiling_budget_s(cell)
+        if key in self._ceilings:
+            return
+        self._ceilings.add(key)
+        found = self.measurer.call(
+            "runners.sweep.cell:ceilings", self.name, *key, budget_s, timeout_s=10 * budget_s + 60
+        )
+        if isinstance(found, Fault):
+            self._say(found)
+            self.progress.say(f"no ceiling of {cell.precision} on {cell.device}: {found.status}: {found.reason}")
+        else:
+            self.store.append_ceilings(found)
+        if cell.deterministic:  # whose settings count only before a process's first product
+            self.measurer.stop()
+
+    def _protocol(self, cell: Cell) -> Protocol:
+        left_s, asked = self._time_left_s(), works_of(cell)
+        protocol = Protocol.for_device(cell.device, cell.quick, cell.target_ci_ratio, left_s, asked)
+        return dataclasses.replace(protocol, limit_s=self._timeout_s()) if asked else protocol
+
+    def _time_left_s(self) -> float | None:
+        left_s = self._left_s()
+        return None if left_s is None else max(0.0, left_s)
+
+    def _timeout_s(self) -> float:
+        return self.limits.cell_timeout_s
+
+    def _say(self, fault: Fault) -> None:
+        if self.debug and fault.detail:
+            self.progress.say(fault.detail)
+
+
+def _joined(measured: Measured, found: Found) -> Measured:
+    """The cell's own step and its other works; status, reason and the numbers of the step stay as they are."""
+    return dataclasses.replace(
+        measured,
+        blocks=(*measured.blocks, *found.blocks),
+        operations=tuple(found.operations),
+        recordings=found.recordings,
+        commands=found.commands,
+        warnings=(*measured.warnings, *found.warnings),
+        fields={**measured.fields, "profiled": tuple(found.profiled), "unprofiled": found.unprofiled},
+    )
+
+
+def least_s(cell: Cell, ceiling_known: bool = False) -> float:
+    """Seconds that a cell takes if everything goes well: timing it, and the ceiling before the first of a precision."""
+    timing_s = Protocol.for_device(cell.device, cell.quick, cell.target_ci_ratio, works=works_of(cell)).least_s
+    return SPARE_RATIO * (timing_s if ceiling_known else timing_s + ceiling_budget_s(cell))
+
+
+def ceiling_budget_s(cell: Cell) -> float:
+    """Seconds for finding the device's ceiling before the first cell of a precision."""
+    return QUICK_CEILING_S if cell.quick else CEILING_BUDGET_S[cell.device.partition(":")[0]]
+
+
+def _ceiling_key(cell: Cell) -> tuple[str, str]:
+    return cell.device, cell.precision
+
+
+def trace_id(cell: Cell, torch_version: str) -> str:
+    """What decides an operation table: the workload, its sizes, the dtype policy, the optimizer, the layout."""
+    policy = PRECISIONS[cell.precision]
+    table = [cell.model, hyper(cell), cell.batch_size, policy.autocast, policy.scaler, cell.optimizer, cell.layout]
+    return digest([*table, torch_version])
+
+
+def _units(cell: Cell) -> dict[str, str]:
+    """The units that this policy names for convolutions and products, on this device."""
+    policy = PRECISIONS[cell.precision]
+    unit = unit_of(policy.autocast or "float32", policy, cell.device)
+    return {"convolution_unit": unit, "matmul_unit": unit}
+
+
+def utc_now() -> str:
+    """Now, UTC, ISO 8601, to the second."""
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def failed(runs: Sequence[Run]) -> list[Run]:
+    """The rows that are no measurement."""
+    return [run for run in runs if run.status not in MEASURED]

@@ -1,0 +1,241 @@
+"""After a cell's own step is measured: the other works that its methods ask for, timed and profiled, on the same model.
+
+one: forward, loss and backward of one sample, without the optimizer. batch: the cell's own step, whose time is there.
+last: a training step of the epoch's last, smaller batch. epoch: whole batches and the last one; run from end to end
+where that is expected to be short enough, in segments, so that its time has an interval.
+
+Whatever keeps a work from being measured or profiled costs that work alone (`Found.unprofiled` says why), but for an
+error that breaks the device's context, after which nothing would be true: that one is raised. No time here is taken
+inside a profiler but those that say so (`part` profiled).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from analysis.utilization.work_times import images_of
+from measure.timing.protocols import TIMED_WORKS, Protocol
+from results.errors import Unavailable
+from results.records import Cell, ProfiledOperation
+from runners.workers.worker import classify
+
+if TYPE_CHECKING:
+    from measure.timing.blocks import Block
+    from measure.timing.clocks import Clock
+    from runners.workers.batches import Batches
+    from workloads.training.step import TrainingStep
+
+SEGMENTS = 10
+"""How many parts a real epoch is timed in, at most."""
+
+LEAST_STEPS = {"batch": 6, "one": 9, "last": 9, "epoch": 1}
+"""Steps that a work takes at least: three to warm up and to time it, then the profiler's: one untimed, up to three
+timed, and what it makes of them."""
+
+Step = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A cell that has just been measured.
+
+    model: never compiled. step: of the cell's own batch; its model may be. step_s: its time. began_s: the host time
+    from which `protocol.limit_s` counts. times_s, unprofiled: what the passes so far have found, by work.
+    """
+
+    cell: Cell
+    model: Any
+    step: TrainingStep
+    batches: Batches
+    clock: Clock
+    protocol: Protocol
+    step_s: float
+    began_s: float
+    times_s: dict[str, float] = field(default_factory=dict)
+    unprofiled: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class Found:
+    """What one pass gave. profiled: works with operations; unprofiled: work → why it has no profile or no time.
+
+    recordings: work → what the cell's recorder wrote, compressed. commands: work → what was run to record it.
+    """
+
+    blocks: list[Block] = field(default_factory=list)
+    operations: list[ProfiledOperation] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    profiled: list[str] = field(default_factory=list)
+    unprofiled: dict[str, str] = field(default_factory=dict)
+    recordings: dict[str, bytes] = field(default_factory=dict)
+    commands: dict[str, str] = field(default_factory=dict)
+
+
+def run(subject: Subject, work: str) -> Found:
+    """One work; an epoch comes after its last batch, from whose time it follows whether to run it."""
+    found = Found()
+    with _costing_only(work, found), _range(subject, work):
+        if work == "epoch":
+            _run_epoch(subject, found)
+        else:
+            _measure(subject, work, found)
+    if found.unprofiled:
+        _free(subject.cell)
+    subject.unprofiled.update(found.unprofiled)
+    return found
+
+
+def together(parts: Sequence[Found]) -> Found:
+    """What several passes gave, in their order; what two of them warn of is said once."""
+    whole = Found()
+    for part in parts:
+        whole.blocks += part.blocks
+        whole.operations += part.operations
+        whole.warnings += [warning for warning in part.warnings if warning not in whole.warnings]
+        whole.profiled += part.profiled
+        whole.unprofiled |= part.unprofiled
+        whole.recordings |= part.recordings
+        whole.commands |= part.commands
+    return whole
+
+
+def _measure(subject: Subject, work: str, found: Found) -> None:
+    _check_time(subject, work)
+    make = steps(subject, work)
+    if work in TIMED_WORKS:
+        subject.times_s[work] = _time(subject, work, make(subject.step.model), found)
+    _profile(subject, work, make(subject.model), found)
+
+
+@contextlib.contextmanager
+def _costing_only(work: str, found: Found) -> Iterator[None]:
+    """What a work meets becomes its reason. Raises what breaks the device's context."""
+    try:
+        yield
+    except Exception as fault:  # the edge of a pass: the cell's own step was measured before it
+        what = classify(fault)
+        if what.status == "device_error":
+            raise
+        found.unprofiled[work] = what.reason
+
+
+def _free(cell: Cell) -> None:
+    """What a step that ran out of memory held is free before the next work begins. Its exception must be gone by then:
+    the frames of its traceback hold the step's tensors."""
+    gc.collect()
+    if cell.device.startswith("cuda"):
+        import torch
+
+        torch.cuda.empty_cache()
+
+
+def steps(subject: Subject, work: str) -> Callable[[Any], Step]:
+    """For a model, compiled or not, the step of a work on it. Both take the same batches; `batch` has the cell's."""
+    from workloads.training.step import GradientStep
+
+    own = work == "batch"
+    batches = subject.step.batches if own else subject.batches.endless(images_of(subject.cell, work))
+    training = subject.step.on(batches)
+    if work == "one":
+        return lambda model: GradientStep(training.on(batches, model))
+    return lambda model: training.on(batches, model)
+
+
+def _time(subject: Subject, work: str, step: Step, found: Found) -> float:
+    """Warm up and measure as the cell's own step was, by shorter rules; a step's time."""
+    from measure.timing.blocks import measure_blocks, warm_up
+
+    protocol = _in_time(subject, subject.protocol.for_pass())
+    ranged = _ranges(subject).step(step)
+    warm = warm_up(ranged, subject.clock, protocol)
+    timing = measure_blocks(ranged, subject.clock, protocol, warm.step_s)
+    found.blocks += [replace(block, work=work) for block in (*warm.blocks, *timing.blocks)]
+    if timing.reason:
+        found.warnings.append(f"{work}: {timing.reason}")
+    return timing.summary.mean
+
+
+def _profile(subject: Subject, work: str, step: Step, found: Found) -> None:
+    """Record the operations of one step, and how long it takes while it is recorded."""
+    from measure.profiler.work_profiles import profile_step
+
+    profile = profile_step(
+        step,
+        subject.model,
+        subject.clock,
+        work=work,
+        cuda=subject.cell.device.startswith("cuda"),
+        most_s=subject.protocol.profile_cap_s,
+        export=subject.cell.profile == "kineto",
+    )
+    found.operations += profile.operations
+    found.blocks += [] if subject.cell.compile else profile.blocks
+    found.warnings += [f"profile: {work}: {note}" for note in profile.notes]
+    found.profiled.append(work)
+    if profile.recording:
+        found.recordings[work] = profile.recording
+    if subject.cell.compile:
+        found.warnings.append("profile: recorded in eager mode, which the time is not of")
+
+
+def _run_epoch(subject: Subject, found: Found) -> None:
+    """A whole epoch from end to end, unless it would take too long. Raises Unavailable if it has no time at all."""
+    from measure.timing.blocks import measure_stretch
+
+    cell = subject.cell
+    whole, rest = divmod(cell.epoch_images, cell.batch_size)
+    if rest and "last" not in subject.times_s:
+        raise Unavailable(f"the time of its last batch of {rest} is not known: {subject.unprofiled['last']}")
+    expected_s = whole * subject.step_s + (subject.times_s["last"] if rest else 0.0)
+    if expected_s >= min(subject.protocol.epoch_cap_s, _left_s(subject)):
+        return
+    step = subject.step.on(subject.batches.epoch(cell.epoch_images, cell.batch_size))
+    ranged = _ranges(subject).step(step)
+    found.blocks += measure_stretch(ranged, subject.clock, segments(whole, rest > 0), "epoch")
+
+
+def segments(whole: int, partial: bool) -> list[int]:
+    """Steps of each segment of an epoch: whole batches shared out evenly, the partial one at the end of the last."""
+    count = max(1, min(SEGMENTS, whole))
+    lengths = [whole // count + (index < whole % count) for index in range(count)]
+    lengths[-1] += partial
+    return lengths
+
+
+def _check_time(subject: Subject, work: str) -> None:
+    """Raises Unavailable for a work that would not end before the cell is killed, as far as its size tells."""
+    share = images_of(subject.cell, work) / subject.cell.batch_size
+    needed_s, left_s = LEAST_STEPS[work] * share * subject.step_s, _left_s(subject)
+    if needed_s > left_s:
+        raise Unavailable(f"left out: it takes about {needed_s:.0f} s, and of the cell's limit {left_s:.0f} s are left")
+
+
+def _in_time(subject: Subject, protocol: Protocol) -> Protocol:
+    """The protocol with caps that leave half of what is left to the works that follow."""
+    share = min(1.0, 0.5 * max(0.0, _left_s(subject)) / protocol.longest_s)
+    return replace(protocol, cap_s=protocol.cap_s * share, warm_cap_s=protocol.warm_cap_s * share)
+
+
+def _left_s(subject: Subject) -> float:
+    return subject.protocol.limit_s - (subject.clock.wall_s() - subject.began_s)
+
+
+def _ranges(subject: Subject) -> Any:
+    from measure.timing.profiler_ranges import Ranges
+
+    return Ranges(enabled=subject.cell.device.startswith("cuda"))
+
+
+def _range(subject: Subject, work: str) -> contextlib.AbstractContextManager[None]:
+    """A range around a work, named for its cell."""
+    ranged: contextlib.AbstractContextManager[None] = _ranges(subject).cell(name_of(subject.cell, work))
+    return ranged
+
+
+def name_of(cell: Cell, work: str = "") -> str:
+    """What the range around a cell is called, or the one around a work of it."""
+    return " ".join(filter(None, (cell.model, str(cell.batch_size), cell.precision, cell.cell_id, work)))

@@ -1,0 +1,1 @@
+"""How is a task done in a process of its own?"""

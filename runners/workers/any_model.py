@@ -1,0 +1,166 @@
+"""What `runners.count` has its child processes build: any model, with layers frozen or checkpointed if asked for.
+
+`get` is the factory of counters and recordings alike, so that all of them see the same model. `training` gives the
+operations of one training step of it. torch is imported inside the functions.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fnmatch
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from results.errors import Unavailable
+from results.records import FlopCount, Operation
+
+if TYPE_CHECKING:
+    import torch
+
+    from measure.fake.mode import FakeMode
+    from measure.operations.tracer import StepParts
+    from workloads.catalogue.base import Workload
+
+FACTORY, TRAINER, FAST = (
+    "runners.workers.any_model:get",
+    "runners.workers.any_model:training",
+    "runners.workers.any_model:exact",
+)
+"""The functions of this file, as a child process is told of them."""
+
+LARGEST_REAL = 2
+"""Batch of a step on real tensors, where fake ones cannot run it and a larger one was asked for: its count would take
+the memory of a real step."""
+
+
+def get(
+    spec: str,
+    /,
+    *,
+    input: str = "",  # noqa: A002  as the option is named
+    batch: str = "",
+    frozen: Sequence[str] = (),
+    checkpoint: Sequence[str] = (),
+    **hyper: int,
+) -> Workload:
+    """The workload of any model. frozen: patterns of parameters that are not trained; checkpoint: of modules whose
+    forward pass is calculated again in the backward pass. Raises ValueError for a pattern that nothing matches."""
+    from workloads.sources.any_model import get as anything
+
+    workload = anything(spec, input=input, batch=batch, **hyper)
+    if not frozen and not checkpoint:
+        return workload
+    return replace(workload, build=partial(_changed, workload.build, tuple(frozen), tuple(checkpoint)))
+
+
+def _changed(
+    build: Callable[..., torch.nn.Module], frozen: Sequence[str], checkpoint: Sequence[str], **hyper: int
+) -> torch.nn.Module:
+    model = build(**hyper)
+    parameters, modules = dict(model.named_parameters()), dict(model.named_modules())
+    for pattern in frozen:
+        for name in _matching("--frozen", pattern, parameters, "parameter"):
+            parameters[name].requires_grad_(False)
+    inner = {name: module for name, module in modules.items() if name}
+    wanted = {name for pattern in checkpoint for name in _matching("--checkpoint", pattern, inner, "module")}
+    for module in _outermost(inner, wanted):
+        module.forward = partial(_checkpointed, module.forward)
+    return model
+
+
+def _outermost(modules: Mapping[str, torch.nn.Module], wanted: set[str]) -> list[torch.nn.Module]:
+    """Of the wanted modules those inside of no other wanted one, so that nothing is calculated a third time. A list of
+    modules, which has no forward pass, stands for what is in it. modules: by name, parents first."""
+    from torch.nn import Module
+
+    found, inside = [], set()
+    for name, module in modules.items():
+        if name.rpartition(".")[0] in inside:
+            inside.add(name)
+        elif name in wanted and type(module).forward is Module.forward:
+            wanted = wanted | {f"{name}.{child}" for child, _ in module.named_children()}
+        elif name in wanted:
+            inside.add(name)
+            found.append(module)
+    return found
+
+
+def _matching(option: str, pattern: str, names: dict[str, Any], what: str) -> list[str]:
+    from runners.cli.arguments import nearest
+
+    inside = f"{pattern}.*" if what == "parameter" else pattern
+    found = fnmatch.filter(names, pattern) or fnmatch.filter(names, inside)
+    if not found:
+        begins = {".".join(name.split(".")[:depth]) for name in names for depth in range(1, name.count(".") + 2)}
+        near = nearest(pattern.rstrip(".*"), sorted(begins), 1)
+        raise ValueError(f"{option}: no {what} matches {pattern!r}" + (f", nearest {near[0]}" if near else ""))
+    return found
+
+
+def _checkpointed(forward: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
+    from torch.utils.checkpoint import checkpoint
+
+    return checkpoint(forward, *arguments, use_reentrant=False, **keywords)
+
+
+def exact(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_size: int) -> list[FlopCount]:
+    """The fast count of a training step as a counter among others: forward, backward and what is calculated again.
+
+    Raises Unavailable for a model whose course it cannot predict.
+    """
+    from measure.fast_count.fast_count import fast_count
+
+    found = fast_count(model, inputs, train=True)
+    blank = FlopCount(
+        counter="exact",
+        workload=workload,
+        batch_size=batch_size,
+        phase="forward",
+        native_unit="flop",
+        not_understood=found.not_understood,
+        reason="; ".join(found.notes),
+        parameters=sum(parameter.numel() for parameter in model.parameters()),
+    )
+    flops = {"forward": found.forward_flop, "backward": found.backward_flop, "recompute": found.recompute_flop}
+    return [replace(blank, phase=phase, native_value=flop, flop=flop) for phase, flop in flops.items()]
+
+
+def training(workload: Workload, batch_size: int) -> tuple[Operation, ...]:
+    """The operations of one step of SGD on fake tensors; on real ones where those cannot run it and the batch is small.
+
+    Raises Unavailable, ValueError or RuntimeError where the model cannot be trained at this batch.
+    """
+    from measure.fake.mode import NOT_ON_FAKE, fake_mode
+    from measure.operations.tracer import trace_step
+
+    try:
+        mode = fake_mode()
+        parts = _parts(workload, batch_size, mode)
+        return trace_step(
+            parts.step, model=parts.model, optimizer=parts.optimizer, inputs=parts.inputs, mode=mode
+        ).operations
+    except NOT_ON_FAKE as fault:
+        if batch_size > LARGEST_REAL:
+            raise Unavailable(f"fake tensors cannot run a step, a real one is too large: {fault}") from fault
+    parts = _parts(workload, batch_size, None)
+    return trace_step(parts.step, model=parts.model, optimizer=parts.optimizer, inputs=parts.inputs).operations
+
+
+def _parts(workload: Workload, batch_size: int, mode: FakeMode | None) -> StepParts:
+    import torch
+
+    from measure.fake.mode import to_fake
+    from measure.operations.tracer import StepParts
+    from workloads.training.step import OPTIMIZERS, TrainingStep
+
+    model = workload.build(**workload.hyper).train()
+    generator = torch.Generator().manual_seed(0)
+    batch = workload.batch(workload.hyper, batch_size, torch.device("cpu"), generator)
+    if mode is not None:
+        model, batch = to_fake(model, mode), replace(batch, **to_fake(vars(batch), mode))
+    with contextlib.nullcontext() if mode is None else mode:
+        optimizer = OPTIMIZERS["sgd"]([p for p in model.parameters() if p.requires_grad])
+        step = TrainingStep(model, workload.loss, optimizer, [batch], "cpu")
+    return StepParts(step, model, optimizer, (batch.inputs, batch.target))

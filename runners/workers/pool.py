@@ -1,0 +1,209 @@
+"""Worker processes, from the parent's side: start, ask, wait no longer than a limit, learn how they ended, replace.
+
+A worker is forked from a server that has torch imported, so that a new one costs a fraction of a second. It survives
+nothing: whatever it raises, whatever kills it and whatever hangs becomes a `Fault`, and the next call starts another.
+The parent itself never touches torch or a device.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from multiprocessing import resource_tracker
+from multiprocessing.connection import wait
+from typing import Any
+
+from measure.device import processes
+from runners.workers.fault import Fault
+
+REAP_S = 10.0
+"""How long a dead worker's exit status is waited for."""
+
+DYING_S = 0.2
+"""How long a server that was killed may still seem to live."""
+
+GRACE_S = 5.0
+"""How long an idle worker may take to end by itself."""
+
+
+def prepare() -> None:
+    """Starts the server that forks the workers, and its imports; returns at once.
+
+    It and what it forks do not hear Ctrl-C, which is the parent's to decide about: an interrupted import would print a
+    traceback.
+    """
+    resource_tracker.ensure_running()  # else the server starts it, and unblocks the signal
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        processes.prepare()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+class Worker:
+    """One process that runs tasks, named "module:function", one at a time.
+
+    It is started by the first call, by the first call after a fault, and if it died between two calls. quiet: what it
+    prints is kept for its last words and shown to nobody; else it goes to stderr, never to stdout.
+    """
+
+    def __init__(self, name: str, quiet: bool = True) -> None:
+        self.name = name
+        self.started = 0
+        self._quiet = quiet
+        self._process: Any = None
+        self._connection: Any = None
+        self._lifeline: Any = None
+        self._noise: Any = None
+        self._heard = 0  # bytes of noise before the present call
+        self._busy = False
+
+    def call(self, task: str, *arguments: Any, timeout_s: float) -> Any:
+        """The task's result, or a Fault. After a Fault the process is gone.
+
+        `KeyboardInterrupt` passes through, and then too the process is gone. Raises OSError if the machine has no room
+        for what a process needs (a temporary file, pipes).
+        """
+        try:
+            answer = self._sent(task, arguments) or self._answer(timeout_s)
+        except BaseException:
+            self.stop()
+            raise
+        if isinstance(answer, Fault):
+            self.stop()
+        self._busy = False
+        return answer
+
+    def stop(self) -> None:
+        """Ends the process and what it started, now, whatever they do; a second time does nothing.
+
+        One that waits for work may tidy up first: what it shares with others would else be reported as leaked.
+        """
+        process, self._process = self._process, None
+        if process is not None:
+            if not self._busy:
+                self._connection.close()
+                process.join(GRACE_S)
+            process.kill()
+            with contextlib.suppress(ProcessLookupError, PermissionError):  # nothing is left of its session
+                os.killpg(process.pid, signal.SIGKILL)
+            process.join(REAP_S)  # one that hangs in a driver is left to the kernel
+        for end in (self._connection, self._lifeline, self._noise):
+            if end is not None:
+                with contextlib.suppress(FileNotFoundError):  # somebody tidied the temporary files
+                    end.close()
+        self._connection = self._lifeline = self._noise = None
+
+    def _sent(self, task: str, arguments: tuple[Any, ...]) -> Fault | None:
+        """Hands the task to a process, to a new one if the old one died meanwhile; the fault if none can be had."""
+        for _ in range(2):
+            if self._process is None and (fault := self._started()):
+                return fault
+            self._heard = self._noise_bytes()
+            self._busy = True
+            try:
+                self._connection.send((task, arguments))
+            except OSError:
+                self.stop()
+            else:
+                return None
+        return Fault("crashed", "the worker ended before it was asked")
+
+    def _started(self) -> Fault | None:
+        self._noise = tempfile.NamedTemporaryFile(prefix="worker-")  # noqa: SIM115  lives as long as the process
+        said = ""
+        for _ in range(2):
+            try:
+                self._start()
+                return None
+            except (EOFError, ConnectionError) as fault:  # the server that forks them is dying, or its imports failed
+                said = _line(fault)
+                time.sleep(DYING_S)
+        return Fault("crashed", f"no worker could be started: {said}")
+
+    def _start(self) -> None:
+        from runners.workers.worker import serve
+
+        ctx = processes.context()
+        self._connection, theirs = ctx.Pipe()
+        their_lifeline, self._lifeline = ctx.Pipe(duplex=False)
+        path = self._noise.name if self._quiet else ""
+        with theirs, their_lifeline:
+            process: Any = ctx.Process(target=serve, args=(theirs, their_lifeline, path), name=self.name, daemon=True)
+            process.start()
+        self._process = process
+        self.started += 1
+
+    def _answer(self, timeout_s: float) -> Any:
+        """What the process answers within the limit, or the fault that it does not."""
+        try:
+            if not wait([self._connection, self._process.sentinel], timeout_s):
+                return Fault("timeout", f"killed at its limit of {timeout_s:g} s{self._words()}")
+            if not self._connection.poll(0):  # dead, though what it started may still hold the pipe
+                return self._ended()
+            answer = self._connection.recv_bytes()
+        except (EOFError, OSError):
+            return self._ended()
+        try:
+            return pickle.loads(answer)
+        except Exception as fault:  # noqa: BLE001  the edge: pickle raises anything
+            return Fault("crashed", f"its result cannot be read: {_line(fault)}")
+
+    def _ended(self) -> Fault:
+        """The process died by itself."""
+        self._process.join(REAP_S)
+        return Fault("crashed", f"{processes.end_of('the worker', self._process.exitcode)}{self._words()}")
+
+    def _words(self) -> str:
+        """The end of what the process printed during this call."""
+        size = self._noise_bytes()
+        start = max(self._heard, size - 4 * processes.LAST_WORDS)  # a character has up to four bytes
+        return processes.last_words(os.pread(self._noise.fileno(), size - start, start).decode(errors="replace"))
+
+    def _noise_bytes(self) -> int:
+        return os.fstat(self._noise.fileno()).st_size
+
+
+def _line(fault: BaseException) -> str:
+    return " ".join(f"{type(fault).__name__} {fault}".split())
+
+
+@contextlib.contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Ctrl-C and SIGTERM wait until the end of the block; only the main thread receives them at all."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[tuple[int, Any]] = []
+    before = {
+        number: signal.signal(number, lambda got, frame: came.append((got, frame)))
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    for got, frame in came[:1]:
+        handler = before[signal.Signals(got)]
+        if callable(handler):
+            handler(got, frame)
+        elif handler == signal.SIG_DFL:
+            os.kill(os.getpid(), got)
+
+
+class Stopwatch:
+    """Seconds since it was made."""
+
+    def __init__(self) -> None:
+        self._origin_s = time.monotonic()
+
+    @property
+    def elapsed_s(self) -> float:
+        return time.monotonic() - self._origin_s

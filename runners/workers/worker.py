@@ -1,0 +1,120 @@
+"""The inside of a worker process: receive a task, run it, send its result or the fault it ended in.
+
+It never outlives its parent (Linux and a thread wait for the lifeline to break), ignores Ctrl-C
+(the parent decides), is the first to go when memory runs out, and keeps its output out of the parent's terminal.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import signal
+import sys
+import threading
+import traceback
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from measure.device.processes import redirect
+from results.errors import Inconsistent, Unavailable, one_line
+from runners.workers.fault import Fault
+
+OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "cannot allocate memory", "ALLOC_FAILED", "bad_alloc")
+NO_ENGINE = "unable to find an engine to execute this computation"
+"""What torch says where every algorithm of cuDNN's failed, be it that none can do it or that no workspace fitted."""
+
+DEVICE = ("CUDA error", "cuDNN error", "CUDNN_STATUS", "CUBLAS_STATUS", "CUFFT", "NCCL error", "device-side assert")
+LONGEST_REASON = 400
+
+_SACRIFICE = "500"  # of 1000: a worker is killed long before the process that keeps the rows
+
+
+def serve(connection: Connection, lifeline: Connection, noise_path: str) -> None:
+    """Runs tasks until the parent hangs up. The target of the process; an empty noise_path is the parent's stderr."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    os.setsid()  # so that whatever a task starts can be killed with it
+    _arm(lifeline)
+    threading.Thread(target=_end_with_parent, args=(lifeline,), name="lifeline", daemon=True).start()
+    _volunteer()
+    redirect(noise_path)
+    while True:
+        try:
+            task, arguments = connection.recv()
+        except EOFError:
+            return
+        if not _send(connection, run(task, arguments)):
+            return
+
+
+def run(task: str, arguments: tuple[Any, ...]) -> Any:
+    """The result of "module:function" on these arguments, or the Fault that it ended in."""
+    module, _, function = task.partition(":")
+    try:
+        return getattr(importlib.import_module(module), function)(*arguments)
+    except Exception as fault:  # noqa: BLE001  the edge: whatever a cell raises becomes its row
+        return classify(fault)
+
+
+def classify(fault: BaseException) -> Fault:
+    """What an exception means for a cell: its status, and one line that says why."""
+    text = " ".join(str(fault).split())
+    name = type(fault).__name__
+    detail = "".join(traceback.format_exception(fault))
+    if isinstance(fault, Unavailable):
+        return Fault("unavailable", one_line(text, LONGEST_REASON), detail)
+    if isinstance(fault, (ValueError, Inconsistent)):
+        return Fault("invalid", one_line(text, LONGEST_REASON), detail)
+    line = one_line(f"{name}: {text}", LONGEST_REASON)
+    if isinstance(fault, MemoryError) or "OutOfMemory" in name or any(sign in text for sign in OUT_OF_MEMORY):
+        return Fault("out_of_memory", line, detail)
+    if NO_ENGINE in text and _memory_was_refused():
+        line = one_line(f"{line} (no workspace fitted: the device refused memory)", LONGEST_REASON)
+        return Fault("out_of_memory", line, detail)
+    if name == "AcceleratorError" or any(sign in text for sign in DEVICE):
+        return Fault("device_error", line, detail)
+    return Fault("crashed", line, detail)
+
+
+def _memory_was_refused() -> bool:
+    """Whether a CUDA device of this process has refused memory to torch."""
+    torch = sys.modules.get("torch")
+    return torch is not None and torch.cuda.is_initialized() and bool(torch.cuda.memory_stats().get("num_ooms"))
+
+
+def _send(connection: Connection, answer: Any) -> bool:
+    """Sends an answer, or why it cannot be sent; False if nobody is there to receive it."""
+    try:
+        connection.send(answer)
+    except OSError:
+        return False
+    except Exception as fault:  # noqa: BLE001  the edge: pickle raises anything, before a byte is sent
+        connection.send(Fault("crashed", f"its result cannot be sent: {classify(fault).reason}"))
+    return True
+
+
+def _end_with_parent(lifeline: Connection) -> None:
+    """Ends this process and what it started when the parent is gone, which is all that ever comes."""
+    with contextlib.suppress(EOFError, OSError):
+        lifeline.recv_bytes()
+    os.killpg(os.getpid(), signal.SIGKILL)
+
+
+def _arm(lifeline: Connection) -> None:
+    """Has Linux kill this session when the lifeline breaks: while a library that hangs holds the interpreter, no thread
+    of ours runs. A sandbox's kernel may refuse; the thread is left then."""
+    if sys.platform == "linux":
+        import fcntl
+
+        with contextlib.suppress(OSError):
+            fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpid())
+            fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
+            fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
+
+
+def _volunteer() -> None:
+    """Lets the kernel choose this process, not its parent, when memory runs out."""
+    with contextlib.suppress(OSError):  # not Linux, or not allowed: the largest process goes, most likely this one
+        Path("/proc/self/oom_score_adj").write_text(_SACRIFICE)
