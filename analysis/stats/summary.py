@@ -12,8 +12,9 @@ of the mean is Student's t on an *effective* number of blocks, estimated from th
   residuals of autocorrelated data are too small.
 
 Assumed: one level for the whole window, normal block means, and at most first-order dependence. Seen in simulation
-(`tests/test_statistics.py`): coverage of 0.96 for independent blocks (slightly wide on purpose) and 0.94 to 0.95 for
-r = 0.4 from 50 blocks on; with 10 blocks of r = 0.4 it is 0.92, because ten values cannot show their own dependence.
+(`tests/analysis/stats/test_statistics.py`): coverage of 0.96 for independent blocks (slightly wide on purpose) and 0.94
+to 0.95 for r = 0.4 from 50 blocks on; with 10 blocks of r = 0.4 it is 0.92, because ten values cannot show their own
+dependence.
 
 Not claimed: no correction for differences between processes (repeat the sweep for those), and none for drift, which
 is reported beside the interval. Nothing is dropped: outliers are counted and stay in the mean.

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from stand_in import Absent, StandIn, build
+
+from tests.standin.stand_in import Absent, StandIn, build
 
 Make = Callable[..., StandIn]
 

@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from stand_in import StandIn
 
 from results.store.store import read_run
+from tests.standin.stand_in import StandIn
 
 pytestmark = pytest.mark.standin
 

@@ -11,7 +11,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from stand_in import ROOT
+
+from tests.standin.stand_in import ROOT
 
 pytestmark = pytest.mark.standin
 

@@ -1,8 +1,8 @@
 """The names of all workloads, and what is known about each before anything is built. No torch: imports in milliseconds.
 
 One literal table, so that a wrong name is answered at once. It says at which sizes a workload trains by default, and
-which sizes and batches it cannot take; `tests/test_vision.py` runs each model at the edge of every such claim.
-It claims nothing about memory or time, and a size that it does not refuse may still fail.
+which sizes and batches it cannot take; `tests/workloads/vision/test_vision.py` runs each model at the edge of every
+such claim. It claims nothing about memory or time, and a size that it does not refuse may still fail.
 """
 
 from __future__ import annotations

@@ -8,8 +8,9 @@ where two gradients of one tensor meet, it adds in place, unless a dispatch mode
 `settled` takes the ledger back to what runs unwatched. The moment before the first operation is one as well: the
 gradients that zero_grad lets go are still there.
 
-Not claimed. On a CPU the ledger was held against the allocator at each operation (`tests/test_footprint_allocated.py`):
-as an operation begins they agree but for the second and third of these, and while it runs but for the first:
+Not claimed. On a CPU the ledger was held against the allocator at each operation
+(`tests/analysis/footprint/step/test_footprint_allocated.py`): as an operation begins they agree but for the second and
+third of these, and while it runs but for the first:
 
 * what a kernel allocates and frees inside itself (repacked operands, scratch, a sum per thread): no tensor shows it;
 * the generator's state that torch's checkpoint saves, and saves again as it recomputes (5,056 bytes each on a CPU);

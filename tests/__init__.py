@@ -1,0 +1,1 @@
+"""Tests, by room and package as the code; helpers under support/."""

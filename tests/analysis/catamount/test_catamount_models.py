@@ -1,0 +1,117 @@
+"""Catamount's models by its rules: its published numbers at base sizes, and its published formulas at others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.catamount import PUBLISHED, model_of
+from reports.formula.catamount_page import overview, section, sums
+from tests.support.oracles.catamount_steps import counted
+
+ROOT = Path(__file__).parents[3]
+QUICK = [name for name in PUBLISHED if name != "charlm"]
+
+
+def reached(name: str) -> None:
+    """Rules and terms together are what is published, and the page says so."""
+    model = model_of(name)
+    assert tuple(map(sum, zip(model.rules, sums(model).values(), strict=True))) == model.published
+    text = (ROOT / "docs" / "catamount.md").read_text()
+    assert overview([model]).splitlines()[2:] == [line for line in text.splitlines() if line.startswith(f"| {name} |")]
+    assert section(model).rstrip("\n") in text
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_published_numbers_are_reached(name: str) -> None:
+    reached(name)
+
+
+@pytest.mark.slow
+def test_published_numbers_of_charlm_are_reached() -> None:
+    """150 time steps of ten sublayers: half a minute."""
+    reached("charlm")
+
+
+# The formulas below are those that Catamount prints for its graphs, with h hidden, v vocabulary, q time steps, b batch.
+
+
+@pytest.mark.parametrize(("h", "v", "q", "b"), [(512, 1000, 20, 16), (24, 50, 6, 5)])
+def test_wordlm_at_other_sizes(h: int, v: int, q: int, b: int) -> None:
+    forward, backward = 16 * h**2 * b + 33 * h * b + 6, 32 * h**2 * b + 8 * h**2 + 37 * h * b + 4 * h + 3
+    outside = (
+        48 * h**2 + 6 * h * q * b * v + 4 * h * q * b + 3 * h * v + 24 * h + 7 * q * b * v + 4 * q * b + 3 * v + 53
+    )
+    moved = (32 * h**2 + 200 * h * b + 16 * h + 155) + (160 * h**2 + 424 * h * b + 64 * h + 295)
+    moved_outside = (
+        448 * h**2 + 180 * h * q * b + 56 * h * b + 36 * h * v + 224 * h + 60 * q * b * v
+        + 177 * q * b + 16 * q + 40 * v + 2788
+    )  # fmt: skip
+    parameters, flop, moved_bytes, _ = counted("wordlm", b, hidden=h, vocab=v, seq=q)
+    assert parameters == 16 * h**2 + 2 * h * v + 8 * h + v + 2
+    assert flop == 2 * q * (forward + backward) + outside
+    assert moved_bytes == 2 * q * moved + moved_outside
+
+
+@pytest.mark.parametrize(("h", "v", "q", "b"), [(64, 30, 7, 3), (24, 50, 6, 5)])
+def test_charlm_at_other_sizes(h: int, v: int, q: int, b: int) -> None:
+    forward, backward = 44 * h**2 * b + 150 * h * b + 6, 88 * h**2 * b + 22 * h**2 + 202 * h * b + 20 * h + 3
+    outside = (
+        66 * h**2 + 6 * h * q * b * v + 4 * h * q * b + 3 * h * v + 60 * h + 7 * q * b * v + 4 * q * b + 3 * v + 195
+    )
+    moved = (88 * h**2 + 880 * h * b + 80 * h + 563) + (440 * h**2 + 2208 * h * b + 320 * h + 1163)
+    moved_outside = (
+        616 * h**2 + 148 * h * q * b + 16 * h * b + 36 * h * v + 560 * h + 60 * q * b * v
+        + 177 * q * b + 8 * q + 40 * v + 3264
+    )  # fmt: skip
+    parameters, flop, moved_bytes, _ = counted("charlm", b, hidden=h, vocab=v, seq=q)
+    assert parameters == 22 * h**2 + 2 * h * v + 20 * h + v + 2
+    assert flop == q * (forward + backward) + outside
+    assert moved_bytes == q * moved + moved_outside
+
+
+@pytest.mark.parametrize(("h", "v", "q", "b"), [(96, 200, 7, 4), (24, 50, 6, 5)])
+def test_nmt_at_other_sizes(h: int, v: int, q: int, b: int) -> None:
+    encoder = 16 * h**2 * b + 39 * h * b + 4 * b + 6 + 32 * h**2 * b + 8 * h**2 + 51 * h * b + 4 * h + 6 * b + 3
+    decoder = 30 * h**2 * b + 6 * h * q * b + 46 * h * b + 6 * q * b + 9 * b + 8
+    decoder_backward = 60 * h**2 * b + 15 * h**2 + 15 * h * q * b + 62 * h * b + 4 * h + 11 * q * b + 3
+    outside = (
+        12 * h**2 * q * b + 99 * h**2 + 6 * h * q * b * v + 19 * h * q * b + 7 * h * b + 3 * h * v + 36 * h
+        + 4 * q * b * v + 8 * q * b + 10 * b + 182
+    )  # fmt: skip
+    parameters, flop, _, _ = counted("nmt", b, hidden=h, vocab=v, seq=q)
+    assert parameters == 33 * h**2 + 3 * h * v + 12 * h + 1
+    assert flop == q * (2 * encoder + decoder + decoder_backward) + outside
+
+
+def test_resnet50_of_another_width() -> None:
+    """Catamount's formula of its parameters, c channels and k classes."""
+    c, k = 16, 10
+    parameters, *_ = counted("resnet50", 2, width=c, num_classes=k, image_size=64)
+    assert parameters == 5724 * c**2 + 49 * c * 3 + 32 * c * k + 830 * c + k + 2
+
+
+SMALL = {"batch": 5, "hidden": 24, "vocab": 50, "seq": 6}
+OTHERS = {
+    "resnet18": (
+        {"batch": 4, "width": 32, "image_size": 160, "num_classes": 10}, (5_967_310_768, 305_036_484, 122_472_840),
+    ),
+    "wordlm": (SMALL, (2_077_763, 2_797_242, 1_059_504)),
+    "charlm": (SMALL, (2_886_267, 4_736_642, 1_776_524)),
+    "nmt": (SMALL, (4_130_968, 6_467_182, 2_460_282)),
+    "speech": (
+        {"batch": 3, "hidden": 20, "attention_hidden": 12, "decoder_hidden": 14, "keys": 6, "vocab": 9, "audio": 5,
+         "conv_width": 7, "filters": 4, "frames": 32},
+        (8_809_426, 20_067_048, 7_603_485),
+    ),
+}  # fmt: skip
+"""Model → sizes, and FLOP, bytes and total footprint there: Catamount's own symbolic sums over its graph (its commit
+4591f79 run with TensorFlow 2.21), evaluated at sizes that it never printed."""
+
+
+@pytest.mark.parametrize("model", OTHERS)
+def test_catamount_itself_at_other_sizes(model: str) -> None:
+    sizes, expected = OTHERS[model]
+    batch, hyper = sizes["batch"], {name: size for name, size in sizes.items() if name != "batch"}
+    assert counted(model, batch, **hyper)[1:] == expected

@@ -1,0 +1,150 @@
+"""Fits of calls' times against scipy's and samples of known laws; functions of a model; a step put together."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+
+from analysis.characterize.heavy_tail import Fit, survival, tail
+from analysis.characterize.layer_functions import function_of, labels_of_types
+from analysis.characterize.step_reconstruction import reconstructed
+from results.records.characterization import AloneTime, Characterization, OperationCost
+from tests.support.made_up.made_up_characterization import NET, recording, rows
+
+
+def sample(law: str, count: int = 800) -> list[float]:
+    numbers = random.Random(5)
+    draw = {
+        "exponential": lambda: 1 + numbers.expovariate(0.5),
+        "pareto": lambda: numbers.paretovariate(1.5),
+        "log-normal": lambda: numbers.lognormvariate(2, 0.7),
+    }[law]
+    return [draw() for _ in range(count)]
+
+
+def fitted(times: list[float], law: str) -> Fit:
+    found = tail(times)
+    assert found is not None
+    return next(fit for fit in found.fits if fit.law == law)
+
+
+@pytest.mark.parametrize("law", ["exponential", "pareto", "log-normal"])
+def test_the_law_of_a_sample_is_found_and_fits(law: str):
+    found = tail(sample(law))
+    assert found is not None
+    assert found.fits[0].law == law
+    assert found.fits[0].distance < 0.05
+
+
+def test_parameters_are_those_of_the_samples_and_of_scipy():
+    from scipy import stats
+
+    pareto = fitted(sample("pareto"), "pareto")
+    assert pareto.parameters["alpha"] == pytest.approx(1.5, rel=0.1)
+    times = sample("log-normal")
+    normal = fitted(times, "log-normal")
+    shape, _, scale = stats.lognorm.fit(times, floc=0)
+    assert (normal.parameters["sigma"], normal.parameters["mu"]) == (
+        pytest.approx(shape, rel=1e-3),
+        pytest.approx(math.log(scale), rel=1e-3),
+    )
+    likelihood = stats.lognorm.logpdf(times, shape, 0, scale).sum()
+    assert normal.aic == pytest.approx(4 - 2 * likelihood, rel=1e-6)
+    assert normal.distance == pytest.approx(stats.kstest(times, "lognorm", (shape, 0, scale)).statistic, abs=1e-3)
+    exponential = fitted(times, "exponential")
+    place, width = stats.expon.fit(times)
+    assert exponential.aic == pytest.approx(4 - 2 * stats.expon.logpdf(times, place, width).sum())
+
+
+def test_shares_of_the_longest_and_survival_by_hand():
+    found = tail([1.0] * 18 + [2.0, 80.0])
+    assert found is not None
+    assert (found.top_1_ratio, found.top_10_ratio) == (0.8, 0.82)
+    assert (found.calls, found.median_s, found.longest_s) == (20, 1.0, 80.0)
+    assert survival([3.0, 1.0, 1.0, 2.0]) == [(1.0, 1.0), (2.0, 0.5), (3.0, 0.25)]
+    assert tail([1.0] * 9) is None
+    equal = tail([1.0] * 10)
+    assert equal is not None
+    assert equal.fits == ()
+
+
+@pytest.mark.parametrize(
+    ("phase", "classes", "expected"),
+    [
+        ("forward", "Seq2Seq/Attention/Conv1d", "attention"),
+        ("backward", "Seq2Seq/Stack/LSTMCell", "recurrent"),
+        ("forward", "AlexNet/Sequential/Conv2d", "convolution"),
+        ("forward", "AlexNet/Linear", "fully connected"),
+        ("forward", "MemNet", "MemNet"),
+        ("loss", "Seq2Seq/Linear", "loss"),
+        ("optimizer", "", "optimizer"),
+        ("forward", "", ""),
+    ],
+)
+def test_the_function_of_a_call_is_that_of_the_outermost_class_that_has_one(phase: str, classes: str, expected: str):
+    assert function_of(phase, classes) == expected
+
+
+def test_a_types_label_is_what_most_of_its_time_is_spent_for():
+    def product(classes: str, phase: str, time_s: float) -> OperationCost:
+        return OperationCost(
+            recording=0, name="aten.mm", kind="matmul", phase=phase, classes=classes, calls=9, time_s=time_s
+        )
+
+    costs = [product("Net/Attention", "forward", 3.0), product("Net/Linear", "backward", 1.0)]
+    assert labels_of_types(costs) == {"matmul": ("attention", 0.75)}
+
+
+def test_a_step_is_the_sum_of_its_operations_alone():
+    """Two products of 1.5 ms beside 2 ms recorded, an Adam of 0.25 ms beside 0.5, and a call that could not be run."""
+    which = recording(0, "net")
+    data = rows(which, NET)
+    alone = (
+        AloneTime(recording=0, name="aten.mm", phase="backward", calls=2, time_s=0.0015),
+        AloneTime(recording=0, name="aten.mul_", phase="optimizer", calls=1, time_s=0.00025),
+        AloneTime(recording=0, name="aten.relu", phase="forward", calls=3),
+    )
+    found = {
+        each.group: each
+        for each in reconstructed(Characterization(data.recordings, data.steps, data.times, alone=alone))
+    }
+    assert set(found) == {"A", "B", "F", "all"}
+    assert (found["B"].alone_s, found["B"].recorded_s, found["B"].ratio) == (
+        pytest.approx(0.003),
+        pytest.approx(0.002),
+        pytest.approx(1.5),
+    )
+    assert found["F"].ratio == pytest.approx(0.5)
+    assert (found["A"].untimed, found["A"].alone_s) == (3, 0)
+    assert found["all"].step_ratio == pytest.approx(0.00325 / 0.010)
+
+
+def test_real_operations_are_timed_alone_and_change_nothing():
+    import torch
+
+    from measure.profile.micro_benchmark import alone
+
+    weight = torch.randn(64, 64)
+    before = weight.clone()
+
+    def step(mark):
+        mark("forward")
+        for _ in range(3):
+            torch.relu_(weight.mm(weight))
+        mark("optimizer")
+        torch.nn.functional.dropout(weight, 0.5)
+        weight.mul_(1.0)
+        mark("end")
+
+    torch.manual_seed(0)
+    found = {(one.name, one.phase): one for one in alone(step, "cpu", repeats=2)}
+    drawn = torch.rand(1)
+    assert found["aten.mm", "forward"].calls == 3
+    assert (found["aten.mm", "forward"].time_s or 0) > 0
+    assert found["aten.mul_", "optimizer"].calls == 1
+    assert torch.equal(weight, before)
+    torch.manual_seed(0)
+    step(lambda phase: None)
+    assert torch.equal(drawn, torch.rand(1))

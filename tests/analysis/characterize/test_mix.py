@@ -1,0 +1,167 @@
+"""Shares of made-up steps are those they were made of, whatever single steps do, and everything derived follows."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from analysis.characterize.execution_modes import ratio_of_means, ways
+from analysis.characterize.fathom_groups import FATHOM
+from analysis.characterize.group_costs import densities, group_costs
+from analysis.characterize.operation_mix import cumulative, labels, mix, types_for, vectors
+from analysis.characterize.summary import compared, launching, linkage, mixes, steadiness, training_against_inference
+from analysis.characterize.thread_scaling import parallelism
+from tests.support.made_up.made_up_characterization import NET, TALK, recording, rows, together
+
+
+def test_shares_are_the_chosen_ones_and_add_up():
+    found = mix(rows(recording(0, "net"), NET), recording(0, "net"))
+    assert found is not None
+    ratios = {group: share.ratio for group, share in found.groups.items()}
+    assert ratios == pytest.approx({"A": 0.05, "B": 0.2, "C": 0, "D": 0.6, "E": 0, "F": 0.05, "G": 0, "H": 0.1})
+    assert sum(ratios.values()) + found.unclassified_ratio == pytest.approx(1)
+    assert found.sum_ratio == pytest.approx(1)
+    assert [one.name for one in found.types] == [
+        "convolution_backward", "convolution", "matmul", "Adam.step", "relu", "between operations",
+    ]  # fmt: skip
+    assert (found.dominant, found.steps, found.profiled_s) == ("D", 10, pytest.approx(0.01))
+
+
+def test_what_has_no_group_is_a_share_of_its_own():
+    found = mix(rows(recording(0, "talk"), TALK), recording(0, "talk"))
+    assert found is not None
+    assert found.unclassified == {"mylib.spin": pytest.approx(0.2)}
+    assert sum(share.ratio for share in found.groups.values()) == pytest.approx(0.8)
+    moved = mix(rows(recording(0, "talk"), TALK), recording(0, "talk"), "", FATHOM.moved({"mylib.spin": "A"}))
+    assert moved is not None
+    assert moved.groups["A"].ratio == pytest.approx(0.2)
+
+
+def test_the_first_and_last_step_and_a_preempted_one_change_no_share():
+    data = rows(recording(0, "net"), NET, scale=[50] + [1] * 10 + [50])
+    slow = data.times[len(NET) * 5]  # one convolution in one step took 100 times as long
+    times = tuple(
+        one if one is not slow else type(one)(**{**vars(one), "time_s": one.time_s * 100}) for one in data.times
+    )
+    found = mix(type(data)(data.recordings, data.steps, times), recording(0, "net"))
+    assert found is not None
+    assert found.groups["D"].ratio == pytest.approx(0.6)
+    assert found.groups["B"].ratio == pytest.approx(0.2)
+    assert found.groups["D"].high is not None
+    assert found.groups["D"].high >= 0.6
+    assert mix(rows(recording(0, "net"), NET, steps=12), recording(9, "net")) is None
+
+
+def test_types_for_a_part():
+    assert types_for([0.5, 0.3, 0.15, 0.05]) == 3
+    assert types_for([0.9, 0.1]) == 1
+    assert types_for([1] * 10) == 9
+    assert types_for([0.2, 0.8], 0.5) == 1
+    assert cumulative([1, 3]) == [0.75, 1.0]
+    with pytest.raises(ValueError, match="above 0"):
+        types_for([0, 0])
+
+
+@pytest.mark.parametrize(
+    ("workload", "expected"),
+    [("speech", 2), ("residual", 3), ("vgg", 3), ("seq2seq", 4), ("alexnet", 4), ("deepq", 4), ("autoenc", 6),
+     ("memnet", 7)],
+)  # fmt: skip
+def test_the_papers_rows_need_as_many_types_as_counted_by_hand(workload: str, expected: int):
+    """Of what is printed, as in memnet's 33 + 13 + 12 + 9 + 9 + 5 + 4 = 85 of 94."""
+    from analysis.characterize.fathom_figure3 import figure3
+
+    assert types_for(figure3()[workload].values()) == expected
+
+
+def test_workloads_are_compared_in_training_by_their_types():
+    data = together()
+    chosen = compared(mixes(data))
+    assert [each.label for each in chosen] == ["net", "talk as_coded"] or [each.label for each in chosen] == [
+        "net",
+        "talk",
+    ]
+    found = vectors(chosen)
+    assert len({len(vector) for vector in found.values()}) == 1
+    (merge,) = linkage(chosen)
+    # of 10: net has convolution 2, its backward 4, products 2, relu .5, Adam .5; talk products 6, embedding 1, spin 2
+    cosine = 2 * 6 / math.sqrt(4 + 16 + 4 + 0.25 + 0.25) / math.sqrt(36 + 1 + 4)
+    assert merge.height == pytest.approx(1 - cosine)
+
+
+def test_labels_say_what_sets_recordings_apart():
+    found = labels([recording(0, "a"), recording(1, "a", mode="inference"), recording(2, "b", mode="inference")])
+    assert found == {0: "a training", 1: "a inference", 2: "b"}
+
+
+def test_inference_is_told_against_training_on_the_cpu():
+    found = {(each.workload, each.mode): each for each in training_against_inference(together())}
+    assert found["net", "training"].ratio == 1
+    assert found["net", "inference"].ratio == pytest.approx(4.5 / 10)  # 2 + 1 + 0.5 forward, 1 between
+    assert found["talk", "training"].step_s == pytest.approx(0.01)
+
+
+def test_half_the_operations_time_at_two_threads_is_no_serial_share():
+    found = {each.name: each for each in parallelism(together())}
+    convolution = found["convolution_backward"].law
+    assert convolution is not None
+    assert convolution.serial_ratio == pytest.approx(0, abs=1e-9)
+    step = found["step"].law
+    assert step is not None
+    assert step.serial_ratio == pytest.approx(0.1)  # 1 of 10 lies between, the same at both
+
+
+def test_costs_by_group_are_sums_and_the_optimizer_is_f():
+    found = {each.group: each for each in group_costs(together())}
+    assert set(found) == {"D", "F"}
+    assert (found["D"].flop, found["D"].bytes, found["D"].flop_per_s) == (100, 50, 50)
+    assert (found["F"].calls, found["F"].flop_per_byte, found["F"].bytes_per_s) == (2, 0.5, 20)
+    first, second = densities(together())
+    assert (first.name, first.share_ratio) == ("convolution", pytest.approx(2 / 3))
+    assert (second.group, second.flop) == ("F", 10)
+
+
+def test_what_part_of_the_peaks_a_groups_products_reach():
+    """100 FLOP at a peak of 100 a second and 50 at 25 would take 3 s of the 2 + 4 that they took; of a unit without a
+    peak, and of a group without products, nothing is known."""
+    data = together()
+    first, second = data.costs
+    mixed = (replace(first, unit="fp32"), replace(first, unit="bf16", model_flop=50, time_s=4), second)
+    found = {each.group: each for each in group_costs(replace(data, costs=mixed))}
+    assert found["D"].utilization_ratio({"fp32": 100.0, "bf16": 25.0}) == pytest.approx(0.5)
+    assert found["D"].utilization_ratio({"fp32": 100.0}) is None
+    assert found["F"].utilization_ratio({"fp32": 100.0, "": 1.0}) is None
+
+
+def test_launches_and_what_lies_between():
+    (net, _, _) = launching(mixes(together()))
+    assert net.launches == 6
+    assert net.launch_s == pytest.approx(0.009 / 6)
+    assert (net.between_ratio, net.small_ratio) == (pytest.approx(0.1), 0)
+
+
+def test_steps_of_every_mix_are_judged():
+    found = steadiness(together())
+    assert [(each.workload, each.mode) for each, _ in found] == [
+        ("net", "training"), ("net", "inference"), ("talk", "training"),
+    ]  # fmt: skip
+    assert all(each.n == 10 for _, each in found)
+
+
+def test_another_seed_is_told_against_the_mix():
+    data = together().joined(rows(recording(5, "net", why="repeat", seed=1, repeat=1), NET, scale=[2] * 12))
+    (way,) = ways(data)
+    assert (way.way, way.ratio) == ("seed 1", pytest.approx(2))
+    switched = together().joined(rows(recording(5, "net", why="switch", execution="compiled"), NET, scale=[0.5] * 12))
+    assert [(each.way, each.ratio) for each in ways(switched)] == [("compiled", pytest.approx(0.5))]
+
+
+def test_a_ratios_interval_holds_it():
+    ratio, low, high = ratio_of_means([2.0, 2.2, 1.8, 2.1], [1.0, 1.1, 0.9, 1.0])
+    assert low is not None
+    assert high is not None
+    assert ratio == pytest.approx(2.025)
+    assert low < ratio < high
+    assert ratio_of_means([2.0], [1.0]) == (2, None, None)

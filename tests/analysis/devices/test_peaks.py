@@ -1,0 +1,358 @@
+"""The table of peaks: names as drivers print them, figures against an independent product, and no guess anywhere."""
+
+from __future__ import annotations
+
+import csv
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from analysis.devices import peaks
+from analysis.devices.precisions import UNITS
+
+T = 1e12
+ROOT = Path(__file__).parents[3]
+MAX_Q = "NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition"
+
+# What drivers print → the row it means. None: not in the table, however alike.
+NAMES: dict[str, str | None] = {
+    # with and without the vendor (drivers before 2021 leave it out), in any case and spacing
+    "NVIDIA A100-SXM4-40GB": "NVIDIA A100-SXM4-40GB",
+    "A100-SXM4-40GB": "NVIDIA A100-SXM4-40GB",
+    "  nvidia   a100-sxm4-40gb ": "NVIDIA A100-SXM4-40GB",
+    "NVIDIA A100-SXM4-80GB": "NVIDIA A100-SXM4-80GB",
+    "A100-SXM-80GB": "NVIDIA A100-SXM4-80GB",
+    "NVIDIA A100-PCIE-40GB": "NVIDIA A100-PCIE-40GB",
+    "A100-PCIE-40GB": "NVIDIA A100-PCIE-40GB",
+    "NVIDIA A100 80GB PCIe": "NVIDIA A100 80GB PCIe",
+    "Tesla V100-SXM2-16GB": "Tesla V100-SXM2-16GB",
+    "Tesla V100-SXM2-32GB": "Tesla V100-SXM2-16GB",
+    "Tesla V100-DGXS-32GB": "Tesla V100-DGXS-32GB",
+    "Tesla V100-DGXS-16GB": "Tesla V100-DGXS-32GB",
+    "Tesla V100-PCIE-32GB": "Tesla V100-PCIE-16GB",
+    "Tesla V100S-PCIE-32GB": "Tesla V100S-PCIE-32GB",
+    "Tesla P100-PCIE-16GB": "Tesla P100-PCIE-16GB",
+    "Tesla P100-SXM2-16GB": "Tesla P100-SXM2-16GB",
+    "Tesla K80": "Tesla K80",
+    "Tesla T4": "Tesla T4",
+    "GeForce RTX 2080 Ti": "NVIDIA GeForce RTX 2080 Ti",
+    "GeForce RTX 3090": "NVIDIA GeForce RTX 3090",
+    "NVIDIA GeForce RTX 3090": "NVIDIA GeForce RTX 3090",
+    "NVIDIA GeForce RTX 3080": "NVIDIA GeForce RTX 3080",
+    "NVIDIA GeForce RTX 4080": "NVIDIA GeForce RTX 4080",
+    "NVIDIA GeForce RTX 4080 SUPER": "NVIDIA GeForce RTX 4080 SUPER",
+    "NVIDIA GeForce RTX 4090": "NVIDIA GeForce RTX 4090",
+    "NVIDIA GeForce RTX 5090": "NVIDIA GeForce RTX 5090",
+    "TITAN RTX": "NVIDIA TITAN RTX",
+    "Quadro RTX 6000": "Quadro RTX 6000",
+    "Quadro RTX 8000": "Quadro RTX 8000",
+    "RTX A6000": "NVIDIA RTX A6000",
+    "RTX A4000": "NVIDIA RTX A4000",
+    "NVIDIA RTX A4000": "NVIDIA RTX A4000",
+    "NVIDIA A100-PG509-200": "NVIDIA A100-PG509-200",
+    "NVIDIA RTX A6000": "NVIDIA RTX A6000",
+    "NVIDIA RTX 6000 Ada Generation": "NVIDIA RTX 6000 Ada Generation",
+    "NVIDIA A10": "NVIDIA A10",
+    "NVIDIA A10G": "NVIDIA A10G",
+    "NVIDIA A30": "NVIDIA A30",
+    "A40": "NVIDIA A40",
+    "NVIDIA L4": "NVIDIA L4",
+    "NVIDIA L40": "NVIDIA L40",
+    "NVIDIA L40S": "NVIDIA L40S",
+    "NVIDIA H100 PCIe": "NVIDIA H100 PCIe",
+    "NVIDIA H100 80GB HBM3": "NVIDIA H100 80GB HBM3",
+    "NVIDIA H100 NVL": "NVIDIA H100 NVL",
+    "NVIDIA H200": "NVIDIA H200",
+    "NVIDIA H200 NVL": "NVIDIA H200 NVL",
+    "NVIDIA GH200 480GB": "NVIDIA GH200 480GB",
+    "NVIDIA GH200 144G HBM3e": "NVIDIA GH200 144G HBM3e",
+    "NVIDIA H20": "NVIDIA H20",
+    "NVIDIA B200": "NVIDIA B200",
+    "NVIDIA GB200": "NVIDIA GB200",
+    "NVIDIA B300 SXM6 AC": "NVIDIA B300 SXM6 AC",
+    "NVIDIA RTX PRO 6000 Blackwell Workstation Edition": "NVIDIA RTX PRO 6000 Blackwell Workstation Edition",
+    MAX_Q: MAX_Q,
+    "NVIDIA RTX PRO 6000 Blackwell Server Edition": "NVIDIA RTX PRO 6000 Blackwell Server Edition",
+    "AMD Instinct MI300X": "AMD Instinct MI300X",
+    "AMD Instinct MI300X VF": "AMD Instinct MI300X",
+    "AMD Instinct MI300X HF": "AMD Instinct MI300X",
+    "AMD Instinct MI210": "AMD Instinct MI210",
+    "AMD Instinct MI250X / MI250": "AMD Instinct MI250X / MI250",
+    # namesakes, slices and other chips that a substring would take for one of the above
+    "NVIDIA GeForce RTX 3080 Laptop GPU": None,
+    "NVIDIA GeForce RTX 4090 Laptop GPU": None,
+    "NVIDIA GeForce RTX 2080 Ti with Max-Q Design": None,
+    "NVIDIA GeForce RTX 3080 Ti": None,
+    "NVIDIA GeForce RTX 4090 D": None,
+    "NVIDIA A100-SXM4-40GB MIG 1g.5gb": None,
+    "NVIDIA H100 80GB HBM3 MIG 1g.10gb": None,
+    "NVIDIA A100-SXM-64GB": None,
+    "NVIDIA A100X": None,
+    "NVIDIA A800-SXM4-80GB": None,
+    "NVIDIA H800": None,
+    "NVIDIA H20-3e": None,
+    "NVIDIA L40G": None,
+    "NVIDIA L20": None,
+    "NVIDIA L2": None,
+    "NVIDIA L40S-48Q": None,
+    "GRID A100-40C": None,
+    "NVIDIA A10-24Q": None,
+    "NVIDIA A16": None,
+    "NVIDIA RTX 4000 Ada Generation": None,
+    "NVIDIA RTX A4000 Laptop GPU": None,
+    "Quadro RTX 4000": None,
+    "NVIDIA PG509-210": None,
+    "NVIDIA RTX A6000-48Q": None,
+    "NVIDIA RTX 6000": None,
+    "NVIDIA RTX 5000 Ada Generation": None,
+    "NVIDIA RTX PRO 6000 Blackwell": None,
+    "NVIDIA H100": None,
+    "NVIDIA A100": None,
+    "NVIDIA GH200": None,
+    "NVIDIA GB300": None,
+    "Tesla V100-SXM3-32GB": None,
+    "Tesla V100-FHHL-16GB": None,
+    "Tesla V100-SXM2-32GB-LS": None,
+    "Tesla P100-PCIE-12GB": None,
+    "Tesla K40m": None,
+    "TITAN V": None,
+    "AMD Instinct MI300A": None,
+    "AMD Instinct MI308X": None,
+    "AMD EPYC": None,
+    "Apple M3 Max": None,
+    "NVIDIA": None,
+    "": None,
+}
+
+# Figures typed from the documents (TFLOP/s), not from the table.
+SHEETS = {
+    "NVIDIA A100-SXM4-40GB": {"fp64": 9.7, "fp32": 19.5, "tf32": 156, "fp16": 312, "bf16": 312, "int8": 624},
+    "NVIDIA H100 80GB HBM3": {"fp32": 66.9, "tf32": 494.7, "bf16": 989.4, "fp8": 1978.9},
+    "NVIDIA H100 PCIe": {"fp32": 51.2, "tf32": 378, "bf16": 756, "fp8": 1513},
+    "NVIDIA H100 NVL": {"fp32": 60, "bf16": 835.5},
+    "NVIDIA H200": {"fp32": 67, "tf32": 494.5, "bf16": 989.5, "fp8": 1979},
+    "NVIDIA H200 NVL": {"bf16": 835.5},
+    "NVIDIA L40S": {"fp32": 91.6, "tf32": 183, "fp16": 362.05, "bf16": 362.05, "fp8": 733},
+    "NVIDIA L40": {"fp32": 90.5, "tf32": 90.5, "bf16": 181.05, "fp8": 362},
+    "NVIDIA L4": {"fp32": 30.3, "bf16": 121},
+    "NVIDIA A10": {"bf16": 125},
+    "NVIDIA A10G": {"bf16": 70},
+    "NVIDIA GeForce RTX 3080": {"fp32": 29.8, "tf32": 29.8, "fp16": 59.5},
+    "NVIDIA GeForce RTX 3090": {"fp32": 35.6, "fp16": 71},
+    "NVIDIA GeForce RTX 4080": {"fp32": 48.7, "fp16": 97.5},
+    "NVIDIA GeForce RTX 4090": {"fp32": 82.6, "fp16": 165.2, "fp8": 330.3},
+    "NVIDIA RTX A4000": {"fp32": 19.2, "fp16": 153.4 / 2, "bf16": 153.4 / 2},  # the sheet's tensor figure is sparse
+    "AMD Instinct MI210": {"fp64": 22.6, "fp32": 45.3, "fp16": 181, "bf16": 181, "int8": 181},
+    "Tesla V100-DGXS-32GB": {"fp16": 500 / 4},  # a DGX Station has four
+    "NVIDIA RTX A6000": {"fp32": 38.7, "tf32": 77.4, "bf16": 154.8},
+    "NVIDIA RTX 6000 Ada Generation": {"fp32": 91.1, "fp8": 1457 / 2},
+    "NVIDIA H20": {"fp32": 44, "tf32": 74, "bf16": 148, "fp8": 296},
+    "NVIDIA B200": {"fp32": 600 / 8, "tf32": 18e3 / 16, "bf16": 36e3 / 16, "fp8": 72e3 / 16},  # HGX, sparse tensor
+    "NVIDIA B300 SXM6 AC": {"fp64": 10 / 8, "fp32": 600 / 8, "tf32": 18e3 / 16, "bf16": 36e3 / 16, "fp8": 72e3 / 16},
+    "Tesla V100-SXM2-16GB": {"fp32": 15.7, "fp16": 125},
+    "Tesla V100S-PCIE-32GB": {"fp32": 16.4, "fp16": 130},
+    "Tesla K80": {"fp32": 8.74 / 2, "fp64": 2.91 / 2},  # the board holds two devices
+    "NVIDIA TITAN RTX": {"fp32": 16.3, "fp16": 130},
+}
+
+TENSOR = ("tf32", "fp16", "bf16", "fp8", "int8", "fp16_fp16acc")
+
+# (row, units) → figure ÷ (multiprocessors × rate × 2 × boost clock) - 1, where it is beyond 1 %, and why.
+DEVIATIONS: dict[str, list[tuple[tuple[str, ...], float, str]]] = {
+    "NVIDIA L40S": [(("fp16", "bf16"), -0.012, "the sheet prints 362.05, 366.4 follows from 2520 MHz")],
+    "NVIDIA H100 PCIe": [(TENSOR, -0.077, "tensor units quoted at 1620 of 1755 MHz")],
+    "NVIDIA H100 80GB HBM3": [(TENSOR, -0.076, "tensor units quoted at 1830 of 1980 MHz")],
+    "NVIDIA H100 NVL": [(TENSOR[:5], -0.134, "tensor units quoted at 1545 of 1785 MHz")],
+    "NVIDIA H200": [(TENSOR[:5], -0.076, "as H100 SXM"), (("fp64",), 0.016, "33.5 rounded up to 34")],
+    "NVIDIA H200 NVL": [(TENSOR[:5], -0.134, "as H100 NVL")],
+    "NVIDIA GH200 480GB": [(TENSOR[:5], -0.076, "as H100 SXM"), (("fp64",), 0.016, "33.5 rounded up to 34")],
+    "NVIDIA GH200 144G HBM3e": [(TENSOR[:5], -0.076, "as H100 SXM"), (("fp64",), 0.016, "33.5 rounded up to 34")],
+    "NVIDIA H20": [
+        (("fp32",), 0.113, "44 printed; 78 multiprocessors give 39.5 at 1980 MHz"),
+        (TENSOR[:5], -0.064, "tensor units quoted at 1853 MHz"),
+    ],
+    "NVIDIA B200": [(TENSOR[:5], -0.056, "tensor units quoted at 1856 of 1965 MHz")],
+    "NVIDIA GB200": [(TENSOR[:5], -0.026, "tensor units quoted at 2008 of 2062 MHz")],
+    "NVIDIA B300 SXM6 AC": [
+        (TENSOR[:4], -0.087, "tensor units quoted at 1856 of 2032 MHz"),
+        (("fp32",), -0.026, "B200's 75 printed for the faster clock"),
+        (("fp64",), 0.039, "10 for eight devices, a rounded figure"),
+    ],
+}
+
+ROWS = {row.name: row for row in peaks.all_devices()}
+
+
+@pytest.mark.parametrize(("name", "expected"), NAMES.items())
+def test_each_name_means_one_row_or_none(name: str, expected: str | None) -> None:
+    found = peaks.lookup(name)
+    assert (found.name if found else None) == expected
+
+
+def test_every_row_is_named_in_the_test() -> None:
+    assert {name for name in NAMES.values() if name} == ROWS.keys() - {"NVIDIA GeForce RTX 3080 (12 GB)"}
+
+
+def test_every_printed_name_leads_back_to_its_row() -> None:
+    for row in ROWS.values():
+        for spelling in row.names:
+            assert peaks.lookup(spelling, row.multiprocessors) is row
+
+
+def test_a_device_is_shown_by_its_own_name() -> None:
+    """A row may serve several devices: a V100 with 32 GB is not shown as the one with 16."""
+    row = peaks.lookup("Tesla V100-SXM2-32GB")
+    assert row is not None
+    assert row.name == "Tesla V100-SXM2-16GB"
+    assert peaks.spelling(row, " tesla v100-sxm2-32gb") == "Tesla V100-SXM2-32GB"
+    assert peaks.spelling(row, row.name) == row.name
+    assert peaks.spelling(row, "another") == row.name
+    for each in ROWS.values():
+        for name in each.names:
+            assert peaks.spelling(each, name.removeprefix("NVIDIA ").upper()) == name
+
+
+def test_one_printed_name_for_two_parts_is_told_apart_by_the_count() -> None:
+    shared = "NVIDIA GeForce RTX 3080"
+    ten, twelve = peaks.lookup(shared, 68), peaks.lookup(shared, 70)
+    assert ten is not None
+    assert twelve is not None
+    assert (ten.name, twelve.name) == (shared, "NVIDIA GeForce RTX 3080 (12 GB)")
+    assert "12 GB" in ten.note  # whoever asks by name alone is told
+    assert peaks.lookup(shared, 46) is None
+    assert peaks.lookup("AMD Instinct MI250X / MI250", 104) is None  # an MI250
+    assert peaks.lookup("NVIDIA A100-SXM4-40GB", 14) is None  # a slice
+
+
+def test_only_the_known_pair_shares_a_name() -> None:
+    spellings = [peaks.normalise(spelling) for row in ROWS.values() for spelling in row.names]
+    assert {spelling for spelling in spellings if spellings.count(spelling) > 1} == {"geforce rtx 3080"}
+
+
+@pytest.mark.parametrize(("name", "figures"), SHEETS.items())
+def test_figures_are_those_of_the_documents(name: str, figures: dict[str, float]) -> None:
+    for unit, figure in figures.items():
+        assert ROWS[name].peaks[unit] == pytest.approx(figure * T, rel=1e-3), unit
+
+
+@pytest.mark.parametrize("row", ROWS.values(), ids=lambda row: row.name)
+def test_each_figure_is_multiprocessors_times_rate_times_clock(row: peaks.Device) -> None:
+    allowed = {unit: ratio for units, ratio, _ in DEVIATIONS.get(row.name, []) for unit in units}
+    for unit, clock_hz in row.clock_hz.items():
+        assert clock_hz / row.boost_hz - 1 == pytest.approx(allowed.pop(unit, 0.0), abs=0.01), unit
+    assert not allowed  # no exception without a figure
+
+
+def test_a_clock_is_absent_only_where_no_rate_is_known() -> None:
+    missing = {(row.name, unit) for row in ROWS.values() for unit in row.peaks.keys() - row.clock_hz.keys()}
+    assert missing == {("NVIDIA H20", "fp64")}
+
+
+def test_geforce_halves_fp32_accumulation_and_professional_cards_do_not() -> None:
+    for row in ROWS.values():
+        if "fp16_fp16acc" in row.peaks:
+            ratio = row.peaks["fp16_fp16acc"] / row.peaks["fp16"]
+            assert ratio == pytest.approx(2 if "GeForce" in row.name else 1, rel=0.015), row.name
+
+
+def test_tensor_units_of_a_row_stand_in_whole_ratios() -> None:
+    """bf16 = fp16, tf32 is half of it, fp8 twice: a sparse figure in one column would break it."""
+    for row in ROWS.values():
+        fp16 = row.peaks.get("fp16")
+        for unit, ratio in {"bf16": 1.0, "tf32": 0.5, "fp8": 2.0}.items():
+            if fp16 and unit in row.peaks:
+                assert row.peaks[unit] / fp16 == pytest.approx(ratio, rel=0.02), (row.name, unit)
+
+
+def test_units_without_hardware_have_no_figure() -> None:
+    for name in ("Tesla V100-SXM2-16GB", "Tesla T4", "NVIDIA TITAN RTX"):
+        assert not {"tf32", "bf16", "fp8"} & ROWS[name].peaks.keys()
+    assert "fp16" not in ROWS["Tesla P100-SXM2-16GB"].peaks  # 21.2 is no tensor unit
+    assert "fp8" not in ROWS["NVIDIA A100-SXM4-80GB"].peaks
+    assert "int8" not in ROWS["NVIDIA B300 SXM6 AC"].peaks  # published figures differ
+
+
+def test_every_row_says_where_it_is_from() -> None:
+    for row in ROWS.values():
+        assert row.source
+        assert row.evidence
+        assert row.verified.keys() == {*row.peaks, "bandwidth"}
+        assert set(row.verified.values()) <= set(peaks.VERIFICATIONS)
+        assert row.peaks.keys() <= {*UNITS, *peaks.EXTRA_UNITS}
+    from_memory = {row.name for row in ROWS.values() if row.verification == "memory"}
+    assert from_memory == {
+        "Tesla V100-DGXS-32GB",
+        "Tesla V100S-PCIE-32GB",
+        "NVIDIA A30",
+        "NVIDIA GH200 144G HBM3e",
+        "NVIDIA RTX PRO 6000 Blackwell Server Edition",
+    }
+    assert ROWS["NVIDIA GeForce RTX 4080"].verified["fp32"] == "retrieved"
+    assert ROWS["NVIDIA GeForce RTX 4080"].verified["fp16"] == "memory"
+    assert ROWS["NVIDIA GeForce RTX 4080"].verified["fp64"] == "derived"
+
+
+def test_a_peak_follows_the_clock() -> None:
+    row = ROWS["NVIDIA H100 80GB HBM3"]
+    assert row.clock_hz["bf16"] == pytest.approx(1830e6, rel=1e-3)
+    # 132 multiprocessors × 2048 × 2 × 1 GHz
+    assert row.at_clock("bf16", 1e9) == pytest.approx(540.672 * T, rel=1e-9)
+    assert row.at_clock("bf16", row.clock_hz["bf16"]) == pytest.approx(row.peaks["bf16"])
+    assert row.at_clock("fp6", 1e9) is None
+    assert ROWS["NVIDIA H20"].at_clock("fp64", 1e9) is None
+
+
+def test_the_derived_bound_is_the_product() -> None:
+    bound = peaks.derived_upper_bound("8.0", 108, 1.41e9, geforce=False)
+    assert bound["bf16"] == pytest.approx(311.87 * T, rel=1e-4)  # 108 × 1024 × 2 × 1.41e9
+    assert bound["fp32"] == pytest.approx(19.49 * T, rel=1e-3)  # 108 × 64 × 2 × 1.41e9
+    consumer = peaks.derived_upper_bound("8.6", 46, 1.725e9, geforce=True)
+    assert consumer["fp16"] == pytest.approx(40.6 * T, rel=1e-3)  # RTX 3070: 46 × 256 × 2 × 1.725e9
+    assert peaks.derived_upper_bound("8.6", 46, 1.725e9, geforce=False)["fp16"] == 2 * consumer["fp16"]
+    assert peaks.derived_upper_bound("99.9", 1, 1e9, geforce=False) == {}
+    with pytest.raises(ValueError, match="0 multiprocessors"):
+        peaks.derived_upper_bound("8.0", 0, 1e9, geforce=False)
+    assert "no datasheet" in peaks.DERIVED_LABEL
+
+
+def test_nearest_names_are_of_the_table_and_alike() -> None:
+    assert peaks.nearest("H100") == ["NVIDIA H100 NVL", "NVIDIA H100 PCIe", "NVIDIA H100 80GB HBM3"]
+    assert peaks.nearest("NVIDIA GeForce RTX 4090 D")[0] == "NVIDIA GeForce RTX 4090"
+    assert "Quadro RTX 6000" in peaks.nearest("NVIDIA RTX 6000")
+    assert peaks.nearest("V100", n=2) == ["Tesla V100-PCIE-16GB", "Tesla V100-SXM2-16GB"]
+    assert peaks.nearest("Xeon") == []
+
+
+def test_a_stand_in_has_the_peaks_of_its_device_and_keeps_its_own_name() -> None:
+    name = "Stand-in of NVIDIA H100 80GB HBM3"
+    device = peaks.lookup(name, 132)
+    assert device is not None
+    assert device == peaks.lookup("NVIDIA H100 80GB HBM3", 132)
+    assert peaks.spelling(device, name) == name, "the mark is never lost"
+    assert [peaks.is_stand_in(each) for each in (name, device.name, "A Stand-in of")] == [True, False, False]
+    assert peaks.lookup("Stand-in of a device that nobody knows") is None
+
+
+def test_digests_name_the_row_and_the_table() -> None:
+    ids = [row.row_id for row in ROWS.values()]
+    assert len(set(ids)) == len(ids)
+    assert all(len(row_id) == 16 for row_id in [*ids, peaks.table_digest()])
+
+
+def test_a_row_with_an_unknown_mark_is_refused() -> None:
+    with peaks.TABLE.open(encoding="utf-8", newline="") as file:
+        row = next(csv.DictReader(file))
+    with pytest.raises(ValueError, match="expected verification"):
+        peaks._device({**row, "verification": "surely"})
+    with pytest.raises(ValueError, match="without figure"):
+        peaks._device({**row, "memory_units": "fp8"})
+
+
+def test_import_needs_neither_torch_nor_pandas() -> None:
+    code = (
+        "import sys, analysis.devices.peaks as p; p.lookup('x'); print({'torch', 'pandas', 'numpy'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.strip() == "set()"

@@ -1,0 +1,227 @@
+"""The table of kinds: its vocabulary, its buckets, how readers find sizes, and the bytes.
+
+Operations are made by hand, but for a few real steps at the end.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from analysis.operators import registry as kinds
+from analysis.operators import traffic
+from analysis.operators.cost import Cost
+from measure.operations.tracer import trace_step
+from tests.support.made_up_operations.made_up_operations import operation
+
+NAMES = [
+    line
+    for line in (Path(__file__).parents[2] / "data/operation_names.txt").read_text().splitlines()
+    if not line.startswith("#")
+]
+
+NOT_EVERYWHERE = {
+    "aten.slow_conv2d_forward",  # PyTorch's own name of old
+    "aten._foreach_mm",
+    "aten._foreach_clone",
+    "aten._upsample_lanczos2d_aa",
+    "aten._upsample_lanczos2d_aa_backward",
+}
+"""Names in the table that not every supported PyTorch has."""
+
+NO_FORMULA = {"aten._linalg_svd", "aten._linalg_eigh", "aten.linalg_matrix_exp"}
+"""Names that were seen and that have no formula: iterative, or a choice by norm."""
+
+
+# --- the table -------------------------------------------------------------------------------------------------------
+
+
+def test_every_rule_is_in_the_vocabulary() -> None:
+    assert {rule.kind for rule in kinds.TABLE.values()} == set(kinds.KINDS)
+    assert {rule.bucket for rule in kinds.TABLE.values()} == {"counted", "ignored"}
+
+
+def test_every_name_is_an_operation() -> None:
+    """A misspelt name would understand nothing. An in-place operation is listed under its bare name."""
+    known = {schema.name.replace("::", ".") for schema in torch._C._jit_get_all_schemas()}
+    listed = {name for name in kinds.TABLE if name.startswith("aten.")}
+    assert {name for name in listed if name not in known and f"{name}_" not in known} <= NOT_EVERYWHERE
+
+
+def test_operations_seen_in_training_are_understood() -> None:
+    assert len(NAMES) > 400
+    assert {name for name in NAMES if kinds.bucket_of(name) == "not_understood"} == NO_FORMULA
+
+
+def test_a_name_with_two_rules_is_refused() -> None:
+    """The second would silently hide the first."""
+    rule = kinds.TABLE["aten.relu"]
+    with pytest.raises(ValueError, match=r"two rules for aten\.relu"):
+        kinds._merged({"aten.relu": rule}, {"aten.relu": rule})
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "bucket"),
+    [
+        ("aten.convolution", "convolution", "counted"),
+        ("aten.cudnn_convolution", "convolution", "counted"),
+        ("torchvision.deform_conv2d", "convolution", "counted"),
+        ("aten.addmm_", "matmul", "counted"),
+        ("aten._scaled_dot_product_cudnn_attention_backward", "attention", "counted"),
+        ("aten._thnn_fused_lstm_cell", "recurrent", "counted"),
+        ("aten.embedding", "embedding", "ignored"),
+        ("aten.embedding_dense_backward", "embedding", "counted"),
+        ("aten.native_layer_norm", "normalization", "counted"),
+        ("aten.relu_", "activation", "counted"),
+        ("aten._log_softmax", "softmax", "counted"),
+        ("aten.max_pool2d_with_indices_backward", "pooling", "counted"),
+        ("aten.sum", "reduction", "counted"),
+        ("aten.add_", "elementwise", "counted"),
+        ("aten.nll_loss_forward", "loss", "counted"),
+        ("aten.native_dropout", "random", "counted"),
+        ("aten.bernoulli_", "random", "ignored"),
+        ("aten._to_copy", "copy", "ignored"),
+        ("aten.permute", "view", "ignored"),
+        ("aten._foreach_addcdiv_", "optimizer", "counted"),
+        ("aten._fused_adamw_", "optimizer", "counted"),
+        ("c10d.allreduce_", "communication", "counted"),
+        ("mine.secret", "", "not_understood"),
+    ],
+)
+def test_kind_and_bucket(name: str, kind: str, bucket: str) -> None:
+    assert (kinds.kind_of(name), kinds.bucket_of(name)) == (kind, bucket)
+
+
+def test_not_understood_is_listed_and_has_bytes_only() -> None:
+    known = operation("aten.relu", {"self": (4,)}, [(4,)])
+    unknown = operation("mine.secret", {"x": (4,)}, [(4,)])
+    assert kinds.not_understood([unknown, known, unknown]) == {"mine.secret": 2}
+    assert kinds.cost(unknown) == Cost(0, 0, 16, 16)
+    assert kinds.total([unknown, known]) == Cost(0, 4, 32, 32)
+
+
+def test_another_convention_is_another_table() -> None:
+    """One that knows matrix products only, and counts a multiply-add as 1."""
+    rules = {"aten.mm": kinds.Rule("matmul", "counted", lambda op: Cost(model_flop=2 * 3 * 5), traffic.nothing)}
+    product = operation("aten.mm", {"self": (2, 3), "mat2": (3, 5)}, [(2, 5)])
+    relu = operation("aten.relu", {"self": (2, 5)}, [(2, 5)])
+    assert kinds.total([product], rules) == Cost(30)
+    assert kinds.not_understood([product, relu], rules) == {"aten.relu": 1}
+    assert kinds.kind_of("aten.relu", rules) == ""
+
+
+def test_a_record_that_lacks_a_size_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"aten\.convolution at index 0: expected a tensor weight, got input"):
+        kinds.cost(operation("aten.convolution", {"input": (1, 2, 3)}, [(1, 2, 3)]))
+    with pytest.raises(ValueError, match="expected the attribute kernel_size"):
+        kinds.cost(operation("aten.avg_pool2d", {"self": (1, 2, 4, 4)}, [(1, 2, 2, 2)]))
+
+
+def test_shape_by_argument_name() -> None:
+    record = operation("aten.mm", {"self": (2, 3), "mat2": (3, 5)}, [(2, 5)])
+    assert kinds.shape(record, "mat2") == (3, 5)
+    assert kinds.shape(record, "weight", "self") == (2, 3)
+
+
+# --- real steps ------------------------------------------------------------------------------------------------------
+
+
+class Everything(nn.Module):
+    """A layer of each counted kind."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(3, 8, 3, groups=1), nn.BatchNorm2d(8), nn.ReLU(inplace=True))
+        self.depthwise = nn.Sequential(nn.Conv2d(8, 8, 3, groups=8, bias=False), nn.Hardswish(), nn.MaxPool2d(2))
+        self.up = nn.ConvTranspose2d(8, 4, 2, stride=2)
+        self.encoder = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+        self.lstm = nn.LSTM(16, 6, batch_first=True)
+        self.words = nn.Embedding(10, 16)
+        self.head = nn.Linear(6, 5)
+
+    def forward(self, image: torch.Tensor, words: torch.Tensor) -> torch.Tensor:
+        tokens = self.up(self.depthwise(self.stem(image))).flatten(2)[..., :16]
+        return self.head(self.lstm(self.encoder(tokens + self.words(words)))[0].mean(1))
+
+
+@pytest.mark.parametrize("optimizer", ["plain", "foreach", "fused"])
+def test_a_real_step_is_understood(optimizer: str) -> None:
+    """Forward, loss, backward and optimizer of a layer of each kind; every phase costs something."""
+    model = Everything()
+    options = {} if optimizer == "plain" else {optimizer: True}
+    adam = torch.optim.AdamW(model.parameters(), lr=1e-3, **options)
+    image, words, target = torch.randn(2, 3, 12, 12), torch.randint(0, 10, (2, 4)), torch.tensor([1, 2])
+
+    def step(mark: Any) -> None:
+        adam.zero_grad()
+        mark("forward")
+        out = model(image, words)
+        mark("loss")
+        loss = nn.functional.cross_entropy(out, target)
+        mark("backward")
+        loss.backward()
+        mark("optimizer")
+        adam.step()
+        mark("end")
+
+    operations = trace_step(step, model=model, optimizer=adam, inputs=(image, words)).operations
+    assert kinds.not_understood(operations) == {}
+    by_phase = {
+        phase: kinds.total(op for op in operations if op.phase == phase)
+        for phase in ("forward", "loss", "backward", "optimizer")
+    }
+    assert by_phase["forward"].model_flop == _forward_flop()
+    assert by_phase["loss"].model_flop == by_phase["optimizer"].model_flop == 0
+    assert by_phase["loss"].other_flop == (5 * 10 + 2) + (3 * 2 + 1)  # log_softmax of 2 rows of 5, nll_loss
+    first = 2 * 2 * 8 * 10 * 10 * 27  # the image needs no gradient
+    assert by_phase["backward"].model_flop == 2 * _forward_flop() - first
+    # Adam 13 and decoupled decay 1 for each weight; the plain one works out its factors beside
+    weights = sum(p.numel() for p in model.parameters())
+    assert 13 * weights <= by_phase["optimizer"].other_flop <= 15 * weights
+
+
+def _forward_flop() -> int:
+    """By hand: 12 → 10 → 8 → 4 → 8 pixels; 4 tokens of 16; 6 states."""
+    stem, depthwise, up = 2 * 8 * 100 * 27, 2 * 8 * 64 * 9, 2 * 8 * 16 * 4 * 4
+    encoder = 8 * 16 * (4 * 16 + 2 * 32) + 2 * 2 * (4 * 4 * 8) * 2
+    lstm, head = 8 * 4 * 6 * (16 + 6), 2 * 6 * 5
+    return 2 * (stem + depthwise + up + encoder + lstm + head)
+
+
+@pytest.mark.parametrize("heads", [2, 4])
+def test_the_fast_path_costs_what_the_slow_one_does(heads: int) -> None:
+    """One fused operation in evaluation without gradients, a dozen with: the same layer, the same count."""
+    layer = nn.TransformerEncoderLayer(16, heads, 32, batch_first=True, activation="gelu").eval()
+    x = torch.randn(2, 5, 16)
+
+    def forward(mark: Any) -> None:
+        mark("forward")
+        layer(x)
+
+    slow = trace_step(forward, model=layer, steps_before=0).operations
+    with torch.no_grad():
+        fast = trace_step(forward, model=layer, steps_before=0).operations
+    assert [op.name for op in fast] == ["aten._transformer_encoder_layer_fwd"]
+    costs = [kinds.total(operations) for operations in (slow, fast)]
+    assert costs[0].model_flop == costs[1].model_flop > 0
+    assert costs[0].other_flop == costs[1].other_flop
+
+
+@pytest.mark.parametrize("layer", [nn.LSTM(5, 6), nn.GRU(5, 6, 2), nn.RNN(5, 6, bidirectional=True)], ids=repr)
+def test_recurrent_layers_kept_whole_cost_their_parts(layer: nn.Module) -> None:
+    """In inference mode torch dispatches the layer; with gradients its products (or, for an LSTM, oneDNN's layer)."""
+    x = torch.randn(7, 3, 5)
+
+    def forward(mark: Any) -> None:
+        mark("forward")
+        layer(x)
+
+    parts = kinds.total(trace_step(forward, model=layer, steps_before=0).operations)
+    with torch.inference_mode():
+        whole = trace_step(forward, model=layer, steps_before=0).operations
+    assert len([op for op in whole if kinds.kind_of(op.name) == "recurrent"]) == 1
+    assert kinds.total(whole).model_flop == parts.model_flop > 0

@@ -1,0 +1,350 @@
+"""Ideal fusion: who runs with whom, and what a group moves. Bytes are derived by hand, 4 a float32."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from analysis.operators import registry as kinds
+from analysis.profile.fusion import fused
+from results.records import Operation, Storage
+from tests.support.made_up_operations.fused_steps import FLOAT, Step
+from tests.support.made_up_operations.made_up_operations import operation
+
+X, W, Y = (2, 3, 8, 8), (5, 3, 3, 3), (2, 5, 8, 8)
+x, w, y = 384 * FLOAT, 135 * FLOAT, 640 * FLOAT  # bytes of the three: 2·3·8·8, 5·3·3·3, 2·5·8·8 elements
+STATISTIC = 5 * FLOAT
+
+
+def groups(step: Step) -> list[int | None]:
+    return [group for group, _ in fused(step.operations, step.storages)]
+
+
+def moved(step: Step) -> dict[int, int]:
+    """Leader → bytes of its group."""
+    return {i: size for i, (group, size) in enumerate(fused(step.operations, step.storages)) if group == i}
+
+
+def trained() -> Step:
+    """conv → batch norm → relu → conv with their backward pass, as PyTorch runs them. Ten operations."""
+    step = Step()
+    step.there(x=X, w=W, w2=(5, 5, 3, 3), gamma=(5,), mean=(5,))
+    step.run("convolution", "x w", {"c": Y})
+    step.run("native_batch_norm", "c gamma", {"n": Y, "saved": (5,)}, changes="mean")
+    step.run("relu", "n", {"r": Y})
+    step.run("convolution", "r w2", {"out": Y})
+    step.phase = "loss"
+    step.run("mse_loss", "out", {"loss": ()})
+    step.phase = "backward"
+    step.run("mse_loss_backward", "out", {"d_out": Y})
+    step.run("convolution_backward", "d_out r w2", {"d_r": Y, "d_w2": (5, 5, 3, 3)})
+    step.run("threshold_backward", "d_r r", {"d_n": Y})
+    step.run("native_batch_norm_backward", "d_n c gamma saved", {"d_c": Y, "d_gamma": (5,)})
+    step.run("convolution_backward", "d_c x w", {"d_w": W})
+    step.keep("d_w2", "d_gamma", "d_w", "loss")
+    return step
+
+
+def test_what_follows_a_convolution_runs_with_it() -> None:
+    assert groups(trained()) == [0, 0, 0, 3, 4, 5, 6, 6, 6, 9]
+
+
+def test_bytes_of_a_convolution_with_what_follows_it() -> None:
+    """Forward: reads x, w, gamma, mean; writes c and r, which the backward pass reads, mean and saved; n stays inside.
+    Backward: reads d_out, r once for both that use it, w2, c, gamma, saved; writes d_c, d_w2, d_gamma; d_r and d_n
+    stay inside."""
+    w2 = 225 * FLOAT
+    found = moved(trained())
+    assert found[0] == (x + w + 2 * STATISTIC) + (2 * y + 2 * STATISTIC)
+    assert found[3] == (y + w2) + y
+    assert found[4] == y + 1 * FLOAT
+    assert found[5] == y + y
+    assert found[6] == (y + y + w2 + y + 2 * STATISTIC) + (y + w2 + STATISTIC)
+    assert found[9] == (y + x + w) + w
+
+
+def test_without_training_what_nobody_reads_again_is_not_written() -> None:
+    """The same three operations alone: only r leaves, because the next convolution reads it."""
+    step = Step()
+    step.there(x=X, w=W, gamma=(5,), w2=(5, 5, 3, 3))
+    step.run("convolution", "x w", {"c": Y})
+    step.run("native_batch_norm", "c gamma", {"n": Y})
+    step.run("relu", "n", {"r": Y})
+    step.run("convolution", "r w2", {"out": Y})
+    step.keep("out")
+    assert moved(step) == {0: (x + w + STATISTIC) + y, 3: (y + 225 * FLOAT) + y}
+
+
+def test_in_place_is_written_once_and_read_not_at_all() -> None:
+    """relu_ changes what the convolution made, inside the group: one tensor leaves, in one form."""
+    step = Step()
+    step.there(x=X, w=W)
+    step.run("convolution", "x w", {"c": Y})
+    step.run("relu_", changes="c")
+    step.keep("c")
+    assert groups(step) == [0, 0]
+    assert moved(step) == {0: x + w + y}
+
+
+def test_a_sum_runs_with_the_later_of_two_branches() -> None:
+    """out = relu(b + a): a, made first, is read from memory; b never gets there."""
+    step = Step()
+    step.there(x=X, w=W, v=(5, 5, 1, 1))
+    step.run("convolution", "x w", {"a": Y})
+    step.run("convolution", "a v", {"b": Y})
+    step.run("add", "b a", {"s": Y})
+    step.run("relu", "s", {"out": Y})
+    step.keep("out")
+    assert groups(step) == [0, 1, 1, 1]
+    assert moved(step) == {0: x + w + y, 1: y + 25 * FLOAT + y}
+
+
+def test_a_depthwise_convolution_is_a_product_of_its_own() -> None:
+    """Pointwise, relu6, depthwise, relu6: two groups; the image between them is written and read."""
+    step = Step()
+    step.there(x=X, w=(5, 3, 1, 1), d=(5, 1, 3, 3))
+    step.run("convolution", "x w", {"p": Y})
+    step.run("hardtanh", "p", {"q": Y})
+    step.run("convolution", "q d", {"r": Y})
+    step.run("hardtanh", "r", {"s": Y})
+    step.keep("s")
+    assert groups(step) == [0, 0, 2, 2]
+    assert moved(step) == {0: x + 15 * FLOAT + y, 2: y + 45 * FLOAT + y}
+
+
+def test_the_update_of_a_parameter_is_one_group() -> None:
+    """SGD with momentum: reads the buffer, the gradient, the weight; writes the buffer and the weight."""
+    step = Step()
+    step.there(w=W, buffer=W, gradient=W, v=W, buffer2=W, gradient2=W)
+    step.phase = "optimizer"
+    for weight, buffer, gradient in (("w", "buffer", "gradient"), ("v", "buffer2", "gradient2")):
+        step.run("mul_", changes=buffer)
+        step.run("add_", gradient, changes=buffer)
+        step.run("add_", buffer, changes=weight)
+    assert groups(step) == [0, 0, 0, 3, 3, 3]
+    assert moved(step) == {0: 5 * w, 3: 5 * w}
+
+
+def test_two_moments_that_meet_are_one_group() -> None:
+    """Adam: the first moment and the second begin apart and meet in the weight. Reads 4 tensors, writes 3."""
+    step = Step()
+    step.there(w=W, m=W, v=W, g=W)
+    step.phase = "optimizer"
+    step.run("lerp_", "g", changes="m")
+    step.run("mul_", changes="v")
+    step.run("addcmul_", "g", changes="v")
+    step.run("sqrt", "v", {"root": W})
+    step.run("addcdiv_", "m root", changes="w")
+    assert groups(step) == [0, 0, 0, 0, 0]
+    assert moved(step) == {0: 7 * w}
+
+
+def test_a_mask_of_dropout_is_made_where_it_is_used() -> None:
+    """The mask is made after the product and joins it: it needs nothing. What the backward pass reads is written."""
+    step = Step()
+    step.there(x=X, w=W)
+    step.run("convolution", "x w", {"c": Y})
+    step.run("rand", "", {"mask": Y})
+    step.run("mul", "c mask", {"out": Y})
+    step.keep("out", "mask")
+    assert groups(step) == [0, 0, 0]
+    assert moved(step) == {0: x + w + 2 * y}
+
+
+def squeezed() -> Step:
+    """An image scaled by what a product made of its own average."""
+    step = Step()
+    step.there(x=X, w=W, s=(5, 5, 1, 1))
+    step.run("convolution", "x w", {"c": Y})
+    step.run("mean", "c", {"average": (2, 5, 1, 1)})
+    step.run("convolution", "average s", {"scale": (2, 5, 1, 1)})
+    step.run("mul", "c scale", {"out": Y})
+    step.run("relu", "out", {"r": Y})
+    step.keep("r")
+    return step
+
+
+def test_what_needs_a_later_kernel_is_no_epilogue_of_an_earlier_one() -> None:
+    """The image has to be written, and read again once its scale is known."""
+    small = 10 * FLOAT
+    assert groups(squeezed()) == [0, 0, 2, 3, 3]
+    assert moved(squeezed()) == {0: x + w + y + small, 2: small + 25 * FLOAT + small, 3: y + small + y}
+
+
+def test_a_tensor_is_not_changed_before_others_have_read_it() -> None:
+    """relu_ after another convolution has read the tensor cannot be the first one's epilogue."""
+    step = Step()
+    step.there(x=X, w=W, v=(5, 5, 1, 1))
+    step.run("convolution", "x w", {"c": Y})
+    step.run("convolution", "c v", {"d": Y})
+    step.run("relu_", changes="c")
+    step.keep("c", "d")
+    assert groups(step) == [0, 1, 2]
+
+
+def test_views_belong_to_nobody_and_hide_nothing() -> None:
+    """A flattened tensor is the tensor: what reads it joins who made it."""
+    step = Step()
+    step.there(x=X, w=W)
+    step.run("convolution", "x w", {"c": Y})
+    step.view("c", "flat", (2, 320))
+    step.run("relu", "flat", {"r": (2, 320)})
+    step.keep("r")
+    assert groups(step) == [0, None, 0]
+    assert moved(step) == {0: x + w + y}
+
+
+def test_an_expanded_tensor_has_the_bytes_of_its_storage() -> None:
+    """The gradient of a mean is one number, seen as many."""
+    step = Step()
+    step.there(number=(1,))
+    step.view("number", "many", Y)
+    step.run("mul", "many", {"out": Y})
+    step.keep("out")
+    assert moved(step) == {1: 1 * FLOAT + y}
+
+
+def test_slices_written_by_several_all_leave() -> None:
+    """Two kernels fill the halves of one tensor that a third reads: both write, and it reads all of it."""
+    step = Step()
+    step.there(x=X, z=X, w=W)
+    step.run("zeros", "", {"whole": (4, 5, 8, 8)})
+    step.view("whole", "first", Y)
+    step.view("whole", "second", Y)
+    step.run("convolution", "x w", {"a": Y})
+    step.run("copy_", "a", changes="first")
+    step.run("convolution", "z w", {"b": Y})
+    step.run("copy_", "b", changes="second")
+    step.run("convolution", "whole w", {"out": Y})
+    step.keep("out")
+    found = moved(step)
+    assert found == {0: 2 * y, 3: x + w + y, 5: x + w + y, 7: 2 * y + w + y}
+
+
+def test_phases_are_not_mixed() -> None:
+    step = Step()
+    step.there(x=X, w=W)
+    step.run("convolution", "x w", {"c": Y})
+    step.phase = "loss"
+    step.run("sum", "c", {"loss": ()})
+    assert groups(step) == [0, 1]
+
+
+def test_an_operation_without_storages_is_refused() -> None:
+    blank = replace(operation("aten.relu", {"self": (3,)}, [(3,)]), reads=())
+    with pytest.raises(ValueError, match=r"aten.relu at index 0: expected a storage for each of 1 tensors, got 0"):
+        fused([blank], [])
+
+
+def test_two_groups_are_not_one_where_another_phase_lies_between() -> None:
+    """The sum reads a, what was calculated again after it, and b: a's group would have to run before and after that."""
+    step = Step()
+    step.there(x=X, w=W, g=Y, h=Y)
+    step.phase = "backward"
+    step.run("neg", "g", {"a": Y})
+    step.phase = "recompute"
+    step.run("convolution", "x w", {"again": Y})
+    step.phase = "backward"
+    step.run("neg", "h", {"b": Y})
+    step.run("addcmul", "a again b", {"out": Y})
+    step.keep("out")
+    assert groups(step) == [0, 1, 2, 2]
+
+
+def test_a_group_needs_what_those_that_joined_it_need() -> None:
+    """late needs what was calculated again, and joins middle; so middle cannot join early, which ran before that."""
+    step = Step()
+    step.there(x=X, w=W, g=Y, h=Y)
+    step.phase = "backward"
+    step.run("neg", "g", {"early": Y})
+    step.phase = "recompute"
+    step.run("convolution", "x w", {"again": Y})
+    step.phase = "backward"
+    step.run("neg", "h", {"middle": Y})
+    step.run("mean", "again", {"late": (2, 5, 1, 1)})
+    step.run("mul", "middle late", {"both": Y})
+    step.run("add", "early both", {"out": Y})
+    step.keep("out")
+    assert groups(step) == [0, 1, 2, 2, 2, 2]
+
+
+# --- laws ------------------------------------------------------------------------------------------------------------
+
+NAMES = ("mm", "add", "mul_", "view", "copy_", "relu", "cat")
+
+
+@st.composite
+def steps(draw: Any) -> Step:
+    """A random step of up to 20 operations over tensors of two sizes, some views, some in place."""
+    step = Step()
+    step.there(**{f"t{i}": (4, 4) if i % 2 else (8, 4) for i in range(3)})
+    known = ["t0", "t1", "t2"]
+    for number in range(draw(st.integers(1, 20))):
+        step.phase = "forward" if number < 10 else "backward"
+        name, one, two = draw(st.sampled_from(NAMES)), draw(st.sampled_from(known)), draw(st.sampled_from(known))
+        new, form = f"n{number}", draw(st.sampled_from(((4, 4), (8, 4))))
+        if name == "view":
+            step.view(one, new, (4, 4))
+        elif name.endswith("_"):
+            step.run(name, two, changes=one)
+            continue
+        else:
+            step.run(name, f"{one} {two}", {new: form})
+        known.append(new)
+        if draw(st.booleans()):
+            step.keep(new)
+    return step
+
+
+def unfused(operations: list[Operation]) -> int:
+    return sum(kinds.cost(each).moved_bytes for each in operations if kinds.kind_of(each.name) != "view")
+
+
+@settings(max_examples=150, deadline=None)
+@given(steps())
+def test_laws_of_any_step(step: Step) -> None:
+    """Each operation but views is in one group, led by its first; a group has one phase and at most one product, which
+    leads; fused, no more moves than unfused; numbers of storages mean nothing."""
+    found = fused(step.operations, step.storages)
+    members: dict[int, list[Operation]] = {}
+    for each, (group, size) in zip(step.operations, found, strict=True):
+        assert (group is None) == (kinds.kind_of(each.name) == "view")
+        assert size == 0 or group == each.index
+        if group is not None:
+            members.setdefault(group, []).append(each)
+    for leader, mine in members.items():
+        assert mine[0].index == leader
+        assert len({each.phase for each in mine}) == 1
+        products = [each.index for each in mine if kinds.kind_of(each.name) in kinds.PRODUCTS]
+        assert products in ([], [leader])
+    assert sum(size for _, size in found) <= unfused(step.operations)
+    assert found == fused(*renumbered(step))
+
+
+@settings(max_examples=150, deadline=None)
+@given(steps())
+def test_groups_can_run_one_after_another(step: Step) -> None:
+    """In the order of their leaders: whatever is read was made before, and is not changed before it has been read.
+
+    By an independent route: every pair of operations on one storage, of which one writes."""
+    groups = [group for group, _ in fused(step.operations, step.storages)]
+    for late in step.operations:
+        for early in step.operations[: late.index]:
+            mine, other = groups[late.index], groups[early.index]
+            touched = set(early.writes) & {*late.reads, *late.writes} | set(early.reads) & set(late.writes)
+            if mine is not None and other is not None and touched:
+                assert other <= mine
+
+
+def renumbered(step: Step) -> tuple[list[Operation], list[Storage]]:
+    """The same step with other numbers for its storages."""
+    new = {storage.id: 1000 - 7 * storage.id for storage in step.storages}
+    operations = [
+        replace(each, reads=tuple(new[n] for n in each.reads), writes=tuple(new[n] for n in each.writes))
+        for each in step.operations
+    ]
+    return operations, [replace(storage, id=new[storage.id]) for storage in reversed(step.storages)]

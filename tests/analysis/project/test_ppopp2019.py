@@ -1,0 +1,231 @@
+"""The paper's results beside ours: what is printed never feeds what follows, which is known from elsewhere."""
+
+from __future__ import annotations
+
+import csv
+import shutil
+from pathlib import Path
+
+import pytest
+
+from analysis.project.frontier import domain as domains
+from analysis.project.frontier.accelerator import Accelerator
+from analysis.project.frontier.cache_tiling import time_s
+from analysis.project.frontier.shipped_formulas import shipped
+from analysis.project.papers import ppopp2019, ppopp2019_case_study
+from analysis.project.papers import results as paper
+from analysis.project.papers.projected_lstm_lm import ProjectedLM
+from analysis.project.papers.results import ASSUMED, NOT, REPRODUCED, Cell, Ours
+from analysis.stats.printed_numbers import Printed, amount, box
+from reports.project.paper import deviation, to_csv, to_json, to_markdown, to_text
+from reports.project.paper_page import page
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(scope="module")
+def cells() -> dict[tuple[str, str, str], Cell]:
+    return {(cell.table, cell.row, cell.column): cell for cell in ppopp2019_case_study.reproduced()}
+
+
+def test_ours_stays_as_it_is_without_the_printed_results(
+    cells: dict[tuple[str, str, str], Cell], tmp_path: Path
+) -> None:
+    folder = tmp_path / "papers" / "ppopp2019"
+    shutil.copytree(paper.FOLDER / "ppopp2019", folder)
+    with (folder / "results.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    with (folder / "results.csv").open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows({**row, "value": ""} for row in rows)
+    without = ppopp2019_case_study.reproduced(tmp_path / "papers")
+    assert [cell.ours for cell in without] == [cell.ours for cell in cells.values()]
+    assert {cell.paper for cell in without} == {None}
+
+
+def keys(name: str) -> set[tuple[str, str, str]]:
+    with (paper.FOLDER / "ppopp2019" / name).open(encoding="utf-8", newline="") as file:
+        return {(row["table"], row["row"], row["column"]) for row in csv.DictReader(file)}
+
+
+def test_no_printed_result_is_an_input() -> None:
+    """Table 3's data are an input of its other columns; that they follow from table 1 is a result of another name."""
+    assert not keys("inputs.csv") & keys("results.csv")
+
+
+EXPECTED = {
+    # from facts outside of this code: (ours, how near)
+    ("Table 1", "word LM", "data scale"): (104.2, 1e-3),
+    ("Table 1", "character LM", "data scale"): (836.0, 1e-3),
+    ("Table 1", "NMT", "data scale"): (749.6, 1e-3),
+    ("Table 1", "speech", "data scale"): (19.5, 5e-3),
+    ("Table 1", "image", "data scale"): (80.5, 1e-3),
+    ("Table 1", "character LM", "SOTA of alpha"): (1.244, 1e-3),
+    ("Table 2", "word LM", "gamma"): (480.65, 1e-5),
+    ("Table 2", "character LM", "gamma"): (901.6, 1e-4),
+    ("Table 2", "word LM", "lambda"): (1948.0, 1e-6),
+    ("Table 2", "character LM", "lambda"): (3628.0, 1e-6),
+    ("Table 2", "word LM", "lambda/gamma"): (1948 / 480.65, 1e-5),
+    ("Table 2", "word LM", "mu/gamma"): ((1428 * 80 + 56) / 4 / 480.65, 1e-5),
+    ("Table 2", "NMT", "lambda"): (621.0, 1e-3),
+    ("Table 3", "character LM", "parameters"): (1707e9, 1e-3),
+    ("Table 3", "word LM", "step FLOP"): (1440.9e12, 2e-3),
+    ("Table 3", "character LM", "step FLOP"): (12618e12, 3e-3),
+    ("Table 3", "NMT", "step FLOP"): (499.24e12, 4e-3),
+    ("Table 3", "speech", "step FLOP"): (72.17e12, 8e-3),
+    ("Table 3", "word LM", "step bytes"): (41.35e12, 3e-3),
+    ("Table 3", "NMT", "step bytes"): (18.19e12, 4e-3),
+    ("Table 4", "target", "ridge point"): (17.45, 1e-3),
+    ("Table 4", "target", "achievable ridge point"): (19.94, 1e-3),
+    ("Section 6", "case study", "step time"): (9.888, 1e-4),
+    ("Section 6", "case study", "cache-aware epoch"): (4668.0, 5e-3),
+    ("Table 5", "best case", "epoch"): (2710.0, 4e-3),
+    ("Table 5", "best case", "memory"): (113.3e9, 1e-3),
+    ("Table 5", "cache-aware", "utilization"): (0.464, 2e-3),
+    ("Table 5", "data parallel 1", "epoch"): (6.20, 2e-3),
+    ("Table 5", "data parallel 2", "epoch"): (11.14, 3e-3),
+    ("Table 5", "data parallel 1", "utilization"): (0.341, 3e-3),
+    ("Table 5", "data parallel 2", "memory"): (125.2e9, 1e-3),
+    ("Table 5", "layer parallel", "utilization"): (0.1455, 5e-3),
+    ("Table 5", "layer parallel", "memory of embedding"): (59.51e9, 1e-4),
+}
+
+
+@pytest.mark.parametrize("key", EXPECTED, ids=" ".join)
+def test_what_follows_is_what_others_found(key: tuple[str, str, str], cells: dict[tuple[str, str, str], Cell]) -> None:
+    value, near = EXPECTED[key]
+    assert cells[key].ours == pytest.approx(value, rel=near)
+
+
+MUST = {
+    "Table 1": {"word LM", "NMT", "image", "model scale"},
+    "Table 3": {"step FLOP", "step time", "epoch"},
+}
+
+
+def test_what_can_be_reproduced_is(cells: dict[tuple[str, str, str], Cell]) -> None:
+    for (table, row, column), cell in cells.items():
+        if table == "Table 1" and (row in MUST[table] or column in MUST[table]):
+            assert cell.verdict != NOT, (table, row, column)
+        if table == "Table 3" and column in MUST[table] and (row, column) != ("speech", "epoch"):
+            assert cell.verdict != NOT, (table, row, column)
+        if table == "Table 5" and column in ("epoch", "utilization") and (row, column) != ("cache-aware", "epoch"):
+            assert cell.verdict != NOT, (table, row, column)
+            assert abs(cell.deviation_ratio or 0) <= 0.02
+    for row in ("word LM", "character LM", "NMT"):
+        days, years = cells["Table 3", row, "epoch"].ours, cells["Section 5", row, "years of an epoch"].ours
+        assert days == pytest.approx(365 * (years or 0))
+    for row in ("word LM", "character LM", "speech"):
+        assert cells["Table 2", row, "gamma"].verdict == REPRODUCED
+
+
+def test_every_verdict_stands_on_something(cells: dict[tuple[str, str, str], Cell]) -> None:
+    for key, cell in cells.items():
+        if cell.verdict == REPRODUCED:
+            assert abs(cell.deviation_ratio or 1) <= 0.02 or cell.deviation_ratio == 0, key
+            assert not cell.assumption, key
+            assert not cell.reason, key
+        if cell.verdict == ASSUMED:
+            assert cell.assumption, key
+        if cell.verdict == NOT:
+            assert cell.reason, key
+
+
+@pytest.mark.parametrize(
+    ("printed", "ours", "verdict", "words"),
+    [
+        ("100", Ours(101.9), REPRODUCED, ""),
+        ("100", Ours(98.1, ("a",)), ASSUMED, "why"),
+        ("100", Ours(102.6), NOT, ""),
+        ("100", Ours(110.0, ("a",), 95.0, 120.0), ASSUMED, "why; the printed inputs are rounded, and 95 to 120 follow"),
+        ("100", Ours(110.0, (), 101.0, 120.0), NOT, ""),
+        ("100", Ours(90.0, (), 80.0, 95.0), NOT, ""),
+        ("4e1", Ours(44.4), ASSUMED, "the printed 40 is rounded, from 35 to 45"),
+        ("2.3", Ours(2.206), ASSUMED, "the printed 2.3 is rounded, from 2.25 to 2.35"),
+        ("2.3", Ours(2.2), NOT, ""),
+        ("", Ours(2.2), NOT, ""),
+        ("100", None, NOT, ""),
+    ],
+)
+def test_a_verdict_by_its_rule(printed: str, ours: Ours | None, verdict: str, words: str, tmp_path: Path) -> None:
+    folder = tmp_path / "p"
+    folder.mkdir()
+    (folder / "results.csv").write_text(f"table,row,column,value,unit\nT,r,c,{printed},\n")
+    (folder / "assumptions.csv").write_text("key,value,words\na,1,why\n")
+    (folder / "reasons.csv").write_text("table,row,column,reason\nT,*,*,because\n")
+    (cell,) = paper.cells("p", {("T", "r", "c"): ours} if ours else {}, tmp_path)
+    assert (cell.verdict, cell.assumption, cell.reason) == (verdict, words, "because" if verdict == NOT else "")
+    with pytest.raises(ValueError, match="expected results that are printed"):
+        paper.cells("p", {("T", "r", "x"): Ours(1.0)}, tmp_path)
+
+
+def test_numbers_know_what_they_were_rounded_from() -> None:
+    assert Printed("3.37").ends == pytest.approx((3.365, 3.375))
+    assert Printed("9.4e-4").half_unit == pytest.approx(5e-6)
+    assert Printed("768e6").ends == pytest.approx((767.5e6, 768.5e6))
+    assert box(lambda a, b: a / b, Printed("10"), Printed("4")) == pytest.approx((9.5 / 4.5, 10.5 / 3.5))
+    assert [amount(v, u) for v, u in ((1.444e15, "FLOP"), (30784, "B"), (0.8, ""), (None, "s"), (2716.26, "day"))] == [
+        "1.444 PFLOP",
+        "30,784 B",
+        "0.8",
+        "-",
+        "2,716 day",
+    ]
+    assert [deviation(x) for x in (0.0421, -0.00004, 10.69, None)] == ["+4.2 %", "+0.0 %", "× 11.7", "-"]
+
+
+def test_the_case_study_is_wordlm_with_another_output_layer() -> None:
+    formulas = shipped()["wordlm"]
+    plain = ProjectedLM(formulas, hidden=60, vocab=500, seq=7, batch=4)
+    here = {"hidden": 60, "vocab": 500, "seq": 7, "batch": 4}
+    assert plain.flop() == formulas.at("all_flop", **here)
+    products = [*plain.recurrent_products() * (2 * 7), *plain.output_products()]
+    assert sum(product.flop for product in products) == formulas.at("model_flop", **here)
+    assert sum(plain.parameters().values()) + plain.parameters()["recurrent"] + 2 == formulas.at("parameters", **here)
+    narrow = ProjectedLM(formulas, hidden=60, vocab=500, seq=7, batch=4, projection=11)
+    more = 60 * 11 + 11 * 500 - 60 * 500
+    assert narrow.flop() - plain.flop() == (6 * 4 * 7 + 3) * more, "three products, and the update's 3 a weight"
+    assert narrow.moved_bytes() - plain.moved_bytes() == 36 * more, "three products, and the update's six"
+    assert narrow.parameters()["output"] == 60 * 11 + 11 * 500 + 500
+
+
+def test_the_case_studys_step_adds_up_to_all_its_bytes() -> None:
+    """With memory alone as the bound, everything together takes what all bytes take."""
+    model = ProjectedLM(shipped()["wordlm"], hidden=60, vocab=500, seq=7, batch=4, projection=11)
+    slow = Accelerator("memory alone", 1e30, 1.0, compute_ratio=1.0, memory_ratio=1.0)
+    assert model.step_s(slow, None) == pytest.approx(model.moved_bytes(), rel=1e-12)
+    assert model.other_bytes() > 0
+    assert time_s(model.output_products(), slow, 64) > time_s(model.output_products(), slow)
+
+
+def test_domains_have_the_papers_numbers() -> None:
+    given = paper.inputs("ppopp2019")
+    for row, name in zip(ppopp2019.ROWS, domains.shipped_names(), strict=True):
+        its = domains.shipped(name).values()
+        columns = ("current SOTA", "desired SOTA", "current samples", "alpha", "beta_g", "beta_p")
+        wanted = [given("Table 1", row.name, column) for column in columns]
+        assert [its[key] for key in ("error_now", "error_target", "data_now", "alpha", "beta_g", "beta_p")] == wanted
+        if row.name != "character LM":
+            assert its["sigma"] == pytest.approx(given("Table 1", row.name, "sigma") * 1e6)
+        domain = domains.shipped(name)
+        assert domain.sub_batch == given("Table 3", row.name, "sub-batch")
+        assert (domain.model, domain.grows, dict(domain.sizes)) == (row.model, row.grows, dict(row.sizes))
+
+
+def test_the_table_fits_a_terminal_and_says_every_note(cells: dict[tuple[str, str, str], Cell]) -> None:
+    text = to_text("ppopp2019", list(cells.values()))
+    assert max(map(len, text.splitlines())) <= 100
+    said = " ".join(text.split())
+    for cell in cells.values():
+        for words in [cell.reason, *cell.assumption.split(paper.BETWEEN)]:
+            assert " ".join(words.split()) in said
+    assert to_csv(cells.values()).count("\n") >= len(cells) + 1
+    assert to_json("ppopp2019", list(cells.values())).count('"verdict"') == len(cells)
+    assert to_markdown(list(cells.values())).count("\n| ") >= len(cells)
+
+
+def test_the_page_is_what_the_command_writes(cells: dict[tuple[str, str, str], Cell]) -> None:
+    wanted = (ROOT / "docs" / "frontier.md").read_text(encoding="utf-8")
+    found = page(list(cells.values()))
+    assert found == wanted, "python -m runners.project --reproduce ppopp2019 --page docs/frontier.md"

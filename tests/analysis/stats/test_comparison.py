@@ -1,0 +1,298 @@
+"""Two runs against each other: known truths by simulation, another Welch test, matching, refusals, the command."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from analysis.stats.comparison import Difference, difference, holm, verdict
+from analysis.stats.summary import effective_size, t_quantile
+from reports.compare.cells import ACROSS, compared
+from results.records.comparisons import FASTER, ONLY_A, ONLY_B, SAME, SLOWER, UNKNOWN
+from results.store.store import read_run
+from runners.report import command as report
+from tests.support.fakes.commands import refused, running
+from tests.support.made_up import made_up_evidence as made
+
+MARGIN = 0.03
+CELLS, BLOCKS = 8, 12
+MEAN_S = 0.1
+
+
+def blocks(rng: np.random.Generator, mean_s: float, spread: float, r: float = 0.0) -> tuple[float, ...]:
+    """Block means about `mean_s` whose relative standard deviation is `spread`, neighbours correlated by r."""
+    noise = rng.standard_normal(BLOCKS)
+    for i in range(1, BLOCKS):
+        noise[i] = r * noise[i - 1] + math.sqrt(1 - r * r) * noise[i]
+    return tuple(mean_s * (1 + spread * noise))
+
+
+def told(rng: np.random.Generator, ratio: float, spread: float, processes: int, apart: float, r: float) -> list[str]:
+    """The verdicts on CELLS cells whose true ratio is known. apart: relative deviation of processes' true means."""
+    found = []
+    for _ in range(CELLS):
+        sides = [
+            [blocks(rng, mean_s * (1 + apart * rng.standard_normal()), spread, r) for _ in range(processes)]
+            for mean_s in (MEAN_S, MEAN_S * ratio)
+        ]
+        found.append(difference(*sides, MARGIN))
+    adjusted = zip(holm([d.p_different for d in found]), holm([d.p_same for d in found]), strict=True)
+    return [verdict(d.ratio, p, q) for d, (p, q) in zip(found, adjusted, strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("processes", "apart", "r", "ratio", "comparisons"),
+    [
+        (1, 0.0, 0.0, 1 + MARGIN, 150),  # the worst of what one process may not call different
+        (1, 0.0, 0.4, 1.0, 150),
+        (1, 0.005, 0.0, 1.0, 150),
+        (5, 0.01, 0.0, 1.0, 60),
+    ],
+    ids=["at the margin", "blocks that are alike", "processes that differ", "five processes"],
+)
+def test_equal_runs_are_called_different_in_no_more_than_5_of_100(
+    processes: int, apart: float, r: float, ratio: float, comparisons: int
+) -> None:
+    """Each comparison is of 8 cells; allowed is the 99th percentile of a binomial of 5 %: 14 of 150, 7 of 60."""
+    rng = np.random.default_rng(20261122)
+    wrong = sum(
+        any(word in (FASTER, SLOWER) for word in told(rng, ratio, 0.02, processes, apart, r))
+        for _ in range(comparisons)
+    )
+    assert wrong <= stats.binom.ppf(0.99, comparisons, 0.05)
+
+
+def test_runs_that_differ_by_the_margin_are_called_the_same_in_no_more_than_5_of_100() -> None:
+    rng = np.random.default_rng(20261123)
+    wrong = sum(SAME in told(rng, 1 + MARGIN, 0.02, 1, 0.0, 0.0) for _ in range(150))
+    assert wrong <= stats.binom.ppf(0.99, 150, 0.05)
+
+
+@pytest.mark.parametrize(("ratio", "word"), [(1.12, SLOWER), (0.88, FASTER), (1.0, SAME)])
+@pytest.mark.parametrize("processes", [1, 5])
+def test_what_is_plain_is_found(ratio: float, word: str, processes: int) -> None:
+    rng = np.random.default_rng(7)
+    assert told(rng, ratio, 0.01, processes, 0.002, 0.0) == [word] * CELLS
+
+
+def test_what_is_too_noisy_cannot_be_told() -> None:
+    rng = np.random.default_rng(8)
+    assert set(told(rng, 1.02, 0.2, 1, 0.0, 0.0)) == {UNKNOWN}
+
+
+def test_five_processes_against_five_is_welchs_test_on_their_means() -> None:
+    """Equal to scipy's on means of processes, to the second order of the logarithm."""
+    rng = np.random.default_rng(9)
+    a = [blocks(rng, MEAN_S * (1 + 0.01 * rng.standard_normal()), 1e-4) for _ in range(5)]
+    b = [blocks(rng, 1.02 * MEAN_S * (1 + 0.01 * rng.standard_normal()), 1e-4) for _ in range(5)]
+    found = difference(a, b, MARGIN)
+    welch = stats.ttest_ind([np.mean(each) for each in a], [np.mean(each) for each in b], equal_var=False)
+    assert found.basis == "processes"
+    assert found.p_different == pytest.approx(welch.pvalue, rel=0.05)
+    low, high = welch.confidence_interval()
+    assert math.log(found.low_ratio) == pytest.approx(-high / MEAN_S, abs=0.001)
+    assert math.log(found.high_ratio) == pytest.approx(-low / MEAN_S, abs=0.001)
+
+
+def test_one_process_says_different_only_beyond_the_margin() -> None:
+    steady = [(1.0, 1.001, 0.999, 1.0, 1.001, 0.999)]
+    near = [tuple(1.02 * time for time in steady[0])]
+    found = difference(steady, near, MARGIN)
+    assert found.basis == "blocks"
+    assert found.low_ratio > 1, "their intervals do not touch"
+    assert found.p_different > 0.99
+    assert verdict(found.ratio, found.p_different, found.p_same) == SAME
+
+
+def test_one_process_against_several_goes_by_blocks_of_all_of_them() -> None:
+    """Three processes of equal blocks: their mean's error is that of one ÷ √3, and what they differ by is not in it."""
+    rng = np.random.default_rng(11)
+    alone, times = [blocks(rng, 1.0, 1e-9)], blocks(rng, 1.0, 0.02)
+    scaled = [tuple(factor * time for time in times) for factor in (0.9, 1.0, 1.1)]
+    one, three = difference(alone, [times], MARGIN), difference(alone, scaled, MARGIN)
+    assert (one.basis, three.basis) == ("blocks", "blocks")
+    assert three.ratio == pytest.approx(one.ratio)
+
+    def error(found: Difference, processes: int) -> float:
+        n = effective_size(times) - 1
+        return math.log(found.high_ratio / found.ratio) / t_quantile(processes * n)
+
+    # by hand: √(0.9² + 1 + 1.1²) ÷ 3 of the error of one, and about three times its degrees of freedom
+    assert error(three, 3) / error(one, 1) == pytest.approx(math.sqrt(0.81 + 1 + 1.21) / 3, rel=0.01)
+
+
+def test_backwards_is_the_inverse() -> None:
+    rng = np.random.default_rng(10)
+    a, b = [blocks(rng, 1.0, 0.02)], [blocks(rng, 1.1, 0.03)]
+    there, back = difference(a, b, MARGIN), difference(b, a, MARGIN)
+    assert there.ratio * back.ratio == pytest.approx(1)
+    assert there.low_ratio * back.high_ratio == pytest.approx(1)
+    assert there.p_different == pytest.approx(back.p_different)
+    assert there.p_same == pytest.approx(back.p_same)
+
+
+def test_edges() -> None:
+    single = difference([(1.0,)], [(2.0,)], MARGIN)
+    assert (single.ratio, single.low_ratio, single.p_different, single.p_same) == (2.0, None, None, None)
+    assert verdict(single.ratio, None, None) == UNKNOWN
+    alike = difference([(1.0,) * 4], [(1.0,) * 4], MARGIN)
+    assert verdict(alike.ratio, alike.p_different, alike.p_same) == SAME
+    exact = difference([(1.0,) * 4], [(1.5,) * 4], MARGIN)
+    assert verdict(exact.ratio, exact.p_different, exact.p_same) == SLOWER
+    with pytest.raises(ValueError, match="blocks on both sides"):
+        difference([], [(1.0,)], MARGIN)
+    with pytest.raises(ValueError, match="margin above 0"):
+        difference([(1.0,)], [(1.0,)], 0.0)
+
+
+def test_holm_by_hand() -> None:
+    """0.01 × 3, 0.02 × 2, 0.9 × 1 of three known ones: never below an earlier one."""
+    assert holm([0.02, None, 0.9, 0.01]) == [pytest.approx(0.04), None, pytest.approx(0.9), pytest.approx(0.03)]
+    assert holm([0.03, 0.01, 0.02]) == [pytest.approx(0.04), pytest.approx(0.03), pytest.approx(0.04)]
+    assert holm([0.6, 0.7]) == [1.0, 1.0]
+    assert holm([]) == []
+
+
+# --- runs ------------------------------------------------------------------------------------------------------------
+
+FP32, TF32 = ("fp32", 8, 0), ("tf32", 8, 0)
+REPEATED = (FP32, ("fp32", 8, 1), TF32)
+
+
+def slower(parts: made.Parts, factor: float) -> made.Parts:
+    for part in parts.cells.values():
+        part.samples = [
+            replace(s, device_s=s.device_s * factor, wall_s=s.wall_s * factor, start_s=s.start_s * factor)
+            for s in part.samples
+        ]
+    return parts
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("runs")
+    other = made.parts(REPEATED)
+    other.sittings = [replace(other.sittings[0], torch_version="2.14.0")]
+    return {
+        "a": made.write(folder / "a", made=made.parts(REPEATED)),
+        "slow": made.write(folder / "slow", made=slower(made.parts((*REPEATED, ("tf32", 16, 0))), 1.1)),
+        "torch": made.write(folder / "torch", made=other),
+        "card": made.write(folder / "card", made=made.parts(REPEATED, "NVIDIA H200 NVL")),
+        "tf32": made.write(folder / "tf32", made=made.parts((TF32,))),
+        "fp32": made.write(folder / "fp32", made=made.parts((FP32,))),
+    }
+
+
+def test_a_run_against_itself_is_the_same(runs: dict[str, Path]) -> None:
+    rows = compared(read_run(runs["a"]), read_run(runs["a"]))
+    assert [(row.verdict, row.ratio) for row in rows] == [(SAME, 1.0)] * 2
+    assert [row.basis for row in rows] == ["processes", "blocks"]
+    assert [len(row.cells_a) for row in rows] == [2, 1]
+
+
+def test_a_slower_run_with_a_cell_more(runs: dict[str, Path]) -> None:
+    rows = compared(read_run(runs["a"]), read_run(runs["slow"]))
+    assert [row.verdict for row in rows] == [SLOWER, SLOWER, ONLY_B]
+    assert [row.ratio for row in rows[:2]] == [pytest.approx(1.1)] * 2
+    assert rows[1].time_b_s == pytest.approx(1.1 * made.step_s("tf32", 8))
+    back = compared(read_run(runs["slow"]), read_run(runs["a"]))
+    assert [row.verdict for row in back] == [FASTER, FASTER, ONLY_A]
+    assert (back[2].cells_a, back[2].cells_b) == (rows[2].cells_b, ())
+
+
+def test_wider_margins_make_the_same_of_it(runs: dict[str, Path]) -> None:
+    rows = compared(read_run(runs["a"]), read_run(runs["slow"]), margin_ratio=0.15)
+    assert {row.verdict for row in rows[:2]} == {SAME}
+
+
+@pytest.mark.parametrize(
+    ("other", "field", "values"),
+    [("torch", "torch_version", "'2.15.0' in A and '2.14.0' in B"), ("card", "device_name", "'NVIDIA H200 NVL' in B")],
+)
+def test_what_cannot_be_compared_is_refused_by_name(runs: dict[str, Path], other: str, field: str, values: str) -> None:
+    a, b = read_run(runs["a"]), read_run(runs[other])
+    with pytest.raises(ValueError, match=rf"cannot be compared: {field} is .*{values}"):
+        compared(a, b)
+    assert {row.verdict for row in compared(a, b, across=(field,))} == {SAME}
+
+
+def test_cells_that_differ_in_precision_are_compared_only_on_demand(runs: dict[str, Path]) -> None:
+    a, b = read_run(runs["fp32"]), read_run(runs["tf32"])
+    with pytest.raises(ValueError, match="no cell in common: precision is 'fp32' in A and 'tf32' in B"):
+        compared(a, b)
+    (row,) = compared(a, b, across=("precision",))
+    assert row.verdict == FASTER
+    assert row.ratio == pytest.approx(made.step_s("tf32", 8) / made.step_s("fp32", 8))
+    with pytest.raises(ValueError, match="A has resnet50 b8 with several values of precision"):
+        compared(read_run(runs["a"]), b, across=("precision",))
+
+
+def test_every_field_that_can_be_compared_across_is_one() -> None:
+    assert {"torch_version", "device_name", "precision", "layout", "compile", "batch_size"} <= set(ACROSS)
+    assert not {"model", "repeat", "seed", "counters"} & set(ACROSS)
+
+
+def test_a_cell_without_time_is_told(runs: dict[str, Path], tmp_path: Path) -> None:
+    parts = made.parts(REPEATED)
+    part = parts.cells[TF32]
+    part.run = replace(part.run, status="out_of_memory", reason="61 GiB")
+    part.samples = []
+    rows = compared(read_run(runs["a"]), read_run(made.write(tmp_path / "run", made=parts)))
+    assert [(row.verdict, row.reason) for row in rows] == [(SAME, ""), (UNKNOWN, "no time in B")]
+
+
+# --- the command -----------------------------------------------------------------------------------------------------
+
+GOLDEN = """\
+A: a
+B: slow
+
+model     batch  precision  B is    B ÷ A   95 % interval        A        B  blocks
+resnet50      8  fp32       slower  1.100  1.100 to 1.100  5.28 ms  5.81 ms  20, 20
+resnet50      8  tf32       slower  1.100  1.099 to 1.101  3.58 ms  3.93 ms  10, 10
+only in B: resnet50 b16 tf32
+
+2 cells in both: 2 slower (5 % for all of them together)
+same is within ±3.0 %; where both runs have repeats, their processes scatter: different is different
+  from 1; one process on a side tells nothing of what processes differ by: different is beyond the
+  margin
+"""
+
+
+def test_golden_output(
+    runs: dict[str, Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(runs["a"].parent)
+    code, out, err = running(report.main, capsys)("a", "slow")
+    assert (code, err) == (0, "")
+    assert out == GOLDEN
+    assert max(map(len, out.splitlines())) <= 100
+
+
+def test_formats(runs: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    run = running(report.main, capsys)
+    _, out, _ = run(runs["a"], runs["slow"], "--format", "csv")
+    rows = list(csv.DictReader(out.splitlines()))
+    assert [row["verdict"] for row in rows] == [SLOWER, SLOWER, ONLY_B]
+    _, out, _ = run(runs["a"], runs["slow"], "--format", "json")
+    documents = json.loads(out)
+    assert [document["ratio"] for document in documents] == [*(float(row["ratio"]) for row in rows[:2]), None]
+    assert list(documents[0]) == list(rows[0])
+
+
+def test_mistakes(runs: dict[str, Path], capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    run, a = running(report.main, capsys), runs["a"]
+    refused(run(a, runs["torch"]), "torch_version is '2.15.0' in A and '2.14.0' in B", "--across")
+    refused(run(a, runs["torch"], "--across", "torch_versoin"), "unknown field", "nearest torch_version")
+    refused(run(a, a, a), "expected one run, or two to compare, got 3")
+    refused(run(a, tmp_path / "nowhere"), "expected the directory of a run")
+    refused(run(a, a, "--check"), "--check: expected one run, got 2")
+    refused(run(a, "--across", "precision"), "expected two runs")
+    refused(run(a, a, "--margin", "0"), "expected a number from 1e-06 to 10, got '0'")

@@ -1,0 +1,189 @@
+"""Names of kernels: PyProf's lists do what PyProf did, families are those of the algorithms, tiles are counted."""
+
+from __future__ import annotations
+
+import csv
+import os
+from pathlib import Path
+
+import pytest
+
+from analysis.trace import kernel_families, kernel_names
+from analysis.trace.kernel_names import (
+    CONVOLUTION,
+    CONVOLUTION_HELPERS,
+    family,
+    fft_tiles,
+    is_renamed,
+    makes_products,
+    pyprof_convolution,
+    pyprof_linear,
+    pyprof_matmul,
+    says_nothing,
+    short_name,
+)
+from tests.support.made_up_operations import made_up_kernels as names
+from tests.support.oracles.kernel_names_by_library import NO_PRODUCTS, PRODUCTS, RECORDED
+
+REAL = os.environ.get("FLOPLEDGER_TRACES", "")
+real = pytest.mark.skipif(not REAL, reason="FLOPLEDGER_TRACES is not set")
+
+
+@pytest.mark.parametrize(
+    ("name", "short"),
+    [
+        (names.WGRAD, "cudnn::cnn::wgrad_alg0_engine"),
+        (names.IMPLICIT, "implicit_convolve_sgemm"),
+        (names.POINTWISE, "vectorized_elementwise_kernel"),
+        (names.OFFSETS, "cask_cudnn::computeOffsetsKernel"),
+        ("void (anonymous namespace)::softmax_warp_forward<float>(float*)", "softmax_warp_forward"),
+        ("void at::native::(anonymous namespace)::max_pool_forward_nchw<float>(int)", "max_pool_forward_nchw"),
+        (names.SGEMM, names.SGEMM),
+        ("", ""),
+    ],
+)
+def test_short_names_are_pyprofs(name: str, short: str) -> None:
+    assert short_name(name) == short
+
+
+@pytest.mark.parametrize(
+    ("name", "convolution", "linear"),
+    [
+        (names.SCUDNN, True, False),
+        (names.OFFSETS, False, False),
+        (names.WINOGRAD, True, False),
+        (names.FFT, True, True),
+        (names.FFT_IN, False, False),
+        (names.SGEMM, True, True),
+        (names.SPLIT_K, False, True),
+        (names.DGRAD, True, False),
+        (names.WGRAD, False, False),  # cudnn::cnn, the list has cudnn::detail
+        (names.IMPLICIT, False, True),
+        (names.HOPPER, False, False),
+        (names.AMPERE, False, True),
+    ],
+)
+def test_lists(name: str, convolution: bool, linear: bool) -> None:
+    assert (pyprof_convolution(name), pyprof_linear(name)) == (convolution, linear)
+
+
+def test_a_helper_stays_a_helper_whatever_else_its_name_has() -> None:
+    for helper in CONVOLUTION_HELPERS:
+        assert not pyprof_convolution(f"{helper}{CONVOLUTION[0]}")
+
+
+def test_matmul_leaves_out_three_whole_names() -> None:
+    assert not pyprof_matmul("elementwise_kernel")
+    assert pyprof_matmul("vectorized_elementwise_kernel")  # not the whole name: PyProf counts it
+
+
+@pytest.mark.parametrize(
+    ("name", "renamed"),
+    [(names.WGRAD, True), (names.IMPLICIT, True), (names.DGRAD, False), (names.EXPLICIT, False), (names.SCUDNN, False)],
+)
+def test_renamed(name: str, renamed: bool) -> None:
+    assert is_renamed(name) is renamed
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        (names.SCUDNN, "implicit_precomputed_gemm"),
+        (names.AMPERE, "implicit_precomputed_gemm"),
+        ("igemm_fwd_gtcx3_nhwc_bf16_bx0_ex1_bt128x128x32", "implicit_precomputed_gemm"),
+        ("igemm_wrw_gtcx3_nhwc_bf16_bx0_ex1_bt64x64x64", "implicit_precomputed_gemm"),
+        (names.WINOGRAD, "winograd"),
+        (names.IMPLICIT, "implicit_gemm"),
+        (names.EXPLICIT, "explicit_gemm"),
+        (names.FFT, "fft"),
+        (names.WGRAD, "direct"),
+        (names.SGEMM, "gemm"),
+        (names.HOPPER, "gemm"),
+        ("Cijk_Ailk_Bljk_BBS_BH_MT32x32x64_MI16x16x16x1_SN", "gemm"),
+        ("void cutlass::Kernel<cutlass_80_tensorop_s1688gemm_128x64_16x6_tn_align4>(int)", "gemm"),
+        ("void fmha_cutlassF_f32_aligned_64x64_rf_sm80(AttentionKernel::Params)", "attention"),
+        ("attn_fwd", "attention"),
+        ("conv_depthwise2d_forward_kernel<float, int>", "depthwise"),
+        (names.SPLIT_K, "reduction"),
+        (names.FFT_IN, "helper"),
+        (names.IM2COL, "helper"),
+        ("batched_transpose_32x32_half", "helper"),
+        ("void cudnn::winograd_nonfused::winogradForwardData4x4<float, float>(int)", "helper"),
+        ("void cudnn::bn_fw_tr_1C11_singleread<float, 512, true, 1, 2, 0>(int)", "other"),
+        ("ncclDevKernel_Generic(ncclDevKernelArgsStorage<4096ul>)", "other"),
+        ("triton_poi_fused_addmm_relu_0", "other"),  # what is fused behind a product, not the product
+        ("fused_mlp_gelu_kernel", ""),  # an activation behind products, or alone: the name does not say
+        (names.UNKNOWN, ""),
+    ],
+)
+def test_families(name: str, expected: str) -> None:
+    assert family(name) == expected
+    assert makes_products(name) is (expected not in ("", "helper", "reduction", "other"))
+
+
+def _of(table: dict[str, dict[str, tuple[str, ...]]]) -> list[tuple[str, str]]:
+    return [(name, word) for word, libraries in table.items() for names_ in libraries.values() for name in names_]
+
+
+@pytest.mark.parametrize(("name", "expected"), _of(PRODUCTS))
+def test_what_makes_products_is_recognised_in_every_library(name: str, expected: str) -> None:
+    assert (family(name), makes_products(name), says_nothing(name)) == (expected, True, False)
+
+
+@pytest.mark.parametrize(("name", "expected"), _of(NO_PRODUCTS))
+def test_what_makes_none_is_told_apart_from_what_says_nothing(name: str, expected: str) -> None:
+    assert (family(name), makes_products(name), says_nothing(name)) == (expected, False, expected == "")
+
+
+@pytest.mark.parametrize("at", [at for at, row in enumerate(kernel_families.TABLE) if row.family])
+def test_every_pattern_decides_a_name_of_the_tests(at: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without one row some name of the tests is of another family: no row is there for nothing."""
+    every = [*_of(PRODUCTS), *_of(NO_PRODUCTS), *_of(RECORDED)]
+    less = kernel_names._FAMILIES[:at] + kernel_names._FAMILIES[at + 1 :]
+    monkeypatch.setattr(kernel_names, "_FAMILIES", less)
+    assert any(family.__wrapped__(name) != word for name, word in every)
+
+
+@pytest.mark.parametrize(
+    ("size", "kernel", "tiles"),
+    [
+        # size ÷ (33 - kernel), rounded up, squared. Seen on a V100: 81, 4, 1 (7 x 7 at 224; 3 x 3 at 56 and 28)
+        (224, 7, 81),
+        (56, 3, 4),
+        (28, 3, 1),
+        (30, 3, 1),
+        (31, 3, 4),
+        # VGG13 at 224: 64, 16, 4, 1
+        (224, 3, 64),
+        (112, 3, 16),
+    ],
+)
+def test_tiles(size: int, kernel: int, tiles: int) -> None:
+    assert fft_tiles((size, size), (kernel, kernel)) == tiles
+
+
+def test_tiles_of_unequal_sides_and_of_a_kernel_beyond_a_tile() -> None:
+    assert fft_tiles((112, 28), (3, 3)) == 4
+    assert fft_tiles((64, 64), (33, 33)) == 0
+    assert fft_tiles((64, 64), (32, 32)) == 64 * 64
+
+
+@real
+@pytest.mark.parametrize("file", ["pyprof_prof_r50_v100_raw.csv", "pyprof_prof_r50_v100_autotune_firstiter_raw.csv"])
+def test_pyprof_counted_the_convolution_kernels_that_our_lists_say(file: str) -> None:
+    with open(Path(REAL) / file, newline="") as rows:
+        told = {row["Kernel"]: float(row["FLOPs"]) > 0 for row in csv.DictReader(rows) if row["Op"] == "conv2d"}
+    assert len(told) > 20
+    assert {name: pyprof_convolution(name) for name in told} == told
+
+
+@real
+def test_a_list_without_one_name_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    less = tuple(part for part in CONVOLUTION if part != "_scudnn_")
+    monkeypatch.setattr(kernel_names, "CONVOLUTION", less)
+    pyprof_convolution.cache_clear()
+    try:
+        with pytest.raises(AssertionError):
+            test_pyprof_counted_the_convolution_kernels_that_our_lists_say("pyprof_prof_r50_v100_raw.csv")
+    finally:
+        pyprof_convolution.cache_clear()

@@ -1,0 +1,243 @@
+"""The 2021 post's arithmetic, against divisions done by hand and against ours of the same cells."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from analysis.devices.peaks import lookup
+from analysis.utilization import post2021
+from analysis.utilization.denominators import Denominator, ceiling_of, datasheet, user
+from analysis.utilization.numerators import Numerator
+from analysis.utilization.post2021 import CONVENTION, fp32_peak, numerators
+from analysis.utilization.utilization import Measurement, StepTime
+from cleaning.reconcile.run import Built, build
+from reports.sweep.answer.table import to_text
+from results.records import Ceiling, Run, Utilization
+from results.store.store import read_operations, read_profile, read_run
+from tests.support.made_up import run_fixture as made
+
+EXACT = made.EXACT_FLOP["resnet18"]
+RUN = Run(
+    model="resnet18",
+    batch_size=8,
+    device="cuda",
+    methods=("theory", "exact"),
+    cell_id="c",
+    attempt=1,
+    sitting="s",
+    status="ok",
+    items_per_step=8,
+)
+NONE_KNOWN = Denominator("datasheet", reason="no datasheet peak for 'A card'")
+DOCUMENT = Path(__file__).parents[3] / "docs" / "post2021.md"
+
+
+def rebuilt(path: Path) -> Built:
+    return build(read_run(path), lambda trace_id: read_operations(path, trace_id)[0], partial(read_profile, path))
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
+    return rebuilt(made.write_profiled_run(tmp_path_factory.mktemp("run") / "run"))
+
+
+def row_of(built: Built, method: str, precision: str) -> Utilization:
+    (row,) = [row for row in built.post2021 if (row.method, row.precision) == (method, precision)]
+    return row
+
+
+def test_a_row_for_each_method_over_one_peak(built: Built) -> None:
+    found = [(row.precision, row.method, row.denominator) for row in built.post2021]
+    assert found == [
+        (precision, method, "datasheet")
+        for precision in made.PEAK
+        for method in ("theory", "one", "batch", "epoch", "exact")
+    ]
+
+
+@pytest.mark.parametrize("precision", made.PEAK)
+def test_a_multiply_add_is_one_and_the_peak_is_that_of_fp32(built: Built, precision: str) -> None:
+    row = row_of(built, "batch", precision)
+    step_s = made.work_s("batch", precision)
+    assert row.model_flop == EXACT * 8 // 2
+    assert row.peak_flop_per_s == made.PEAK["fp32"]
+    assert row.time_s == pytest.approx(step_s)
+    assert row.utilization_ratio == pytest.approx(EXACT * 8 / 2 / step_s / 66.9e12, rel=1e-12)
+    assert row.utilization_low_ratio < row.utilization_ratio < row.utilization_high_ratio
+    assert row_of(built, "exact", precision).utilization_ratio == row.utilization_ratio
+    # half of ours where the policy is fp32; where bf16 ran, larger by the ratio of the peaks
+    assert row.utilization_ratio == pytest.approx(0.40 / 2 * made.PEAK[precision] / made.PEAK["fp32"])
+
+
+def test_theory_is_three_times_the_native_total_of_fvcore(built: Built) -> None:
+    row = row_of(built, "theory", "fp32")
+    native = (made.FORWARD_MAC["resnet18"] + made.NORMALIZATION_MAC) * 8
+    assert (row.numerator_source, row.model_flop) == ("fvcore", 3 * native)
+    published = next(r for r in built.utilization if r.method == "theory_as_published" and r.precision == "fp32")
+    assert row.model_flop == published.model_flop
+
+
+def test_every_row_says_its_convention(built: Built) -> None:
+    for row in built.post2021:
+        assert row.warnings.count(CONVENTION) == 1 or row.model_flop is None
+        assert row.all_flop is None
+        assert sum(mark.startswith("convention") for mark in row.warnings) <= 1
+
+
+def test_above_one_on_tensor_units_is_the_conventions_doing(built: Built) -> None:
+    tensor = row_of(built, "batch", "amp-bf16")
+    assert tensor.utilization_ratio == pytest.approx(0.2 * 989.4 / 66.9)
+    (mark,) = [mark for mark in tensor.warnings if mark.startswith("above_one")]
+    assert "bf16 is faster than the fp32 peak" in mark
+    assert not any("Winograd" in mark for mark in tensor.warnings)
+    cores = one_row(Numerator("exact", "us", {"fp32": 300}), Denominator("datasheet", {"fp32": 100.0}))
+    assert cores.utilization_ratio == 1.5
+    assert any("Winograd" in mark for mark in cores.warnings)
+
+
+def one_row(numerator: Numerator, *under: Denominator, **more: object) -> Utilization:
+    run = dataclasses.replace(RUN, methods=("exact",), **more)
+    (row,) = post2021.rows(Measurement(run, StepTime(1.0, 0.9, 1.1, 10)), [numerator], under)
+    return row
+
+
+def test_flop_of_all_units_are_one_sum() -> None:
+    mixed = Numerator("exact", "us", {"tf32": 600, "fp32": 66}, all_flop=999, warnings=("convention: x", "other: y"))
+    (numerator,) = numerators([mixed], dataclasses.replace(RUN, methods=("exact",)))
+    assert numerator.flop_by_unit == {"fp32": 333}
+    assert numerator.all_flop is None
+    assert numerator.warnings == (CONVENTION, "other: y")
+
+
+def test_what_could_not_be_counted_stays_a_reason() -> None:
+    row = one_row(Numerator("exact", "us", reason="no table"), Denominator("datasheet", {"fp32": 100.0}))
+    assert (row.status, row.reason, row.model_flop) == ("unavailable", "no table", None)
+    (theory, _) = numerators([Numerator("exact", "us", {"fp32": 2})], RUN)
+    assert (theory.method, theory.model_flop) == ("theory", None)
+    assert "fvcore" in theory.reason
+
+
+def ceiling(unit: str, flop_per_s: float) -> Ceiling:
+    values = {"sitting": "s", "device": "cuda", "precision": "fp32", "operation": "matmul", "shape": "4096"}
+    return Ceiling(**values, unit=unit, flop_per_s=flop_per_s)
+
+
+def test_the_datasheets_peak_then_the_users_then_the_ceiling() -> None:
+    sheet, own, measured = datasheet(made.H100, "cuda"), user(80.0), ceiling_of([ceiling("fp32", 52e12)])
+    first = fp32_peak((sheet, measured, own))
+    assert (first.name, first.peak_by_unit) == ("datasheet", {"fp32": 66.9e12})
+    assert "not the datasheet's" not in first.sources["fp32"]
+    second = fp32_peak((NONE_KNOWN, measured, own))
+    assert (second.name, second.peak_by_unit) == ("user", {"fp32": 80e12})
+    third = fp32_peak((NONE_KNOWN, measured, user(None)))
+    assert (third.name, third.peak_by_unit) == ("ceiling", {"fp32": 52e12})
+    for denominator in (second, third):
+        assert "not the datasheet's: no datasheet peak for 'A card'" in denominator.sources["fp32"]
+
+
+def test_without_an_fp32_peak_there_is_a_reason_and_no_other_peak() -> None:
+    only_bf16 = ceiling_of([ceiling("bf16", 600e12)])
+    none = fp32_peak((NONE_KNOWN, only_bf16, user(None)))
+    row = one_row(Numerator("exact", "us", {"bf16": 100}), NONE_KNOWN, only_bf16, user(None))
+    assert none.peak_by_unit == {}
+    assert (row.status, row.utilization_ratio) == ("unavailable", None)
+    assert "no fp32 peak" in row.reason
+    assert "no ceiling peak for fp32" in row.reason
+    assert row.achieved_flop_per_s == 50
+
+
+def test_the_printed_table_says_its_convention_and_counts_multiply_adds(built: Built) -> None:
+    text = to_text(built, convention="post2021")
+    assert text.splitlines()[1] == (
+        "convention post2021: a multiply-add counts as 1, over the fp32 peak whatever the precision"
+    )
+    (row, _) = (line.split() for line in text.splitlines() if line.split()[:3] == ["resnet18", "8", "fp32"])
+    step_s = made.work_s("batch", "fp32")
+    assert float(row[7]) == pytest.approx(EXACT * 8 / 2 / step_s / 1e12, rel=5e-3)
+    assert row[10:12] == ["20", "%"]
+
+
+def check(path: Path) -> None:
+    """What the faults below must break."""
+    found = rebuilt(path)
+    for precision in made.PEAK:
+        row = row_of(found, "exact", precision)
+        expected = EXACT * 8 / 2 / made.work_s("batch", precision) / made.PEAK["fp32"]
+        assert row.utilization_ratio == pytest.approx(expected, rel=1e-9)
+        native = 3 * (made.FORWARD_MAC["resnet18"] + made.NORMALIZATION_MAC) * 8
+        assert row_of(found, "theory", precision).model_flop == native
+
+
+FAULTS = {"FLOP_PER_MULTIPLY_ADD": 1, "PEAKS": ("ceiling", "datasheet", "user"), "UNIT": "bf16"}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_turns_the_check_red(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    path = made.write_profiled_run(tmp_path / "run")
+    check(path)
+    monkeypatch.setattr(post2021, name, FAULTS[name])
+    with pytest.raises(AssertionError):
+        check(path)
+
+
+def test_a_halved_theory_turns_the_check_red(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, on_fp32 = made.write_profiled_run(tmp_path / "run"), post2021._on_fp32
+    monkeypatch.setattr(post2021, "_on_fp32", lambda numerator, _divisor: on_fp32(numerator, 2))
+    with pytest.raises(AssertionError):
+        check(path)
+
+
+# --- docs/post2021.md: its figures, worked out again ---------------------------------------------------------------
+
+FORWARD_MAC = {"resnet50": 4_089_184_256, "resnet152": 11_513_626_624, "alexnet": 714_188_480, "vgg16": 15_470_264_320}
+"""Of torchvision's models at 3 × 224 × 224 with 1000 classes, as fvcore and our own trace have it."""
+
+FIRST_MAC = {"resnet50": 49 * 3, "resnet152": 49 * 3, "alexnet": 121 * 3, "vgg16": 9 * 3}
+FIRST_OUTPUT = {"resnet50": 64 * 112**2, "resnet152": 64 * 112**2, "alexnet": 64 * 55**2, "vgg16": 64 * 224**2}
+
+
+def tables_of_the_document() -> list[list[str]]:
+    """The rows of models of both tables, without bars and blanks."""
+    lines = DOCUMENT.read_text(encoding="utf-8").splitlines()
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("| ")]
+    return [row for row in rows if len(row) > 3 and re.fullmatch(r"[\d.]+", row[1])]
+
+
+def test_the_documents_table_follows_from_its_own_columns() -> None:
+    rows = [row for row in tables_of_the_document() if len(row) == 5]
+    assert [row[0] for row in rows] == list(FORWARD_MAC)
+    pcie, sxm2 = (lookup(f"Tesla P100-{form}-16GB") for form in ("PCIE", "SXM2"))
+    assert (pcie.peaks["fp32"], sxm2.peaks["fp32"]) == (9.3e12, 10.6e12)
+    for model, images, flop, as_the_post, in_flop in rows:
+        train = 2 * (3 * FORWARD_MAC[model] - FIRST_MAC[model] * FIRST_OUTPUT[model])
+        assert float(flop.removesuffix(" G")) * 1e9 == pytest.approx(train, rel=5e-4), model
+        rate = float(images)
+        assert float(as_the_post) == pytest.approx(rate * train / 2 / 9.3e12, abs=6e-4), model
+        assert float(in_flop) == pytest.approx(rate * train / 10.6e12, abs=6e-4), model
+        assert 0.28 < float(as_the_post) < 0.77  # the post's range, nearly
+
+
+def test_the_second_table_too() -> None:
+    rows = [row for row in tables_of_the_document() if len(row) == 4]
+    assert [row[0] for row in rows] == ["vgg19", "resnet50", "mobilenet_v2", "efficientnet_b0"]
+    assert lookup("NVIDIA GeForce RTX 3090").peaks["fp16"] == pytest.approx(71e12)
+    for model, images, flop, used in rows:
+        train = float(flop.removesuffix(" G")) * 1e9
+        assert float(used) == pytest.approx(float(images) * train / 71e12, abs=6e-4), model
+
+
+def test_the_document_names_the_files_and_options_that_exist(built: Built) -> None:
+    text = DOCUMENT.read_text(encoding="utf-8")
+    for name in (
+        "utilization_post2021.csv",
+        "--convention post2021",
+        "analysis/devices/peaks.csv",
+        "peak_source",
+        "above_one",
+    ):
+        assert name in text

@@ -1,0 +1,546 @@
+"""Utilization against arithmetic done by hand: each numerator, each denominator, the time, and what is absent."""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from analysis.utilization.denominators import Denominator, at_clock, ceiling_of, datasheet, user
+from analysis.utilization.numerators import Numerator, count_table, exact, input_dtype, theory, theory_as_published
+from analysis.utilization.utilization import Measurement, StepTime, limits_seen, measurement, rows, step_time, variant
+from cleaning.counts.conventions import one_convention
+from cleaning.counts.model_operators import model_operators
+from cleaning.reconcile.run import Built, View, build
+from results.errors import Unavailable
+from results.records import Ceiling, FlopCount, Operation, Run, Sample, Telemetry, Utilization
+from results.store.store import read_operations, read_profile, read_run
+from tests.support.made_up import run_fixture as made
+
+CELL = {"model": "resnet18", "batch_size": 8, "device": "cuda", "precision": "fp32"}
+RUN = Run(**CELL, cell_id="c", attempt=1, sitting="s1", status="ok", items_per_step=8)
+FP32 = {"fp32": 10}
+TENSOR = {"bf16": 10}
+
+
+def rebuilt(path: Path) -> Built:
+    return build(read_run(path), lambda trace_id: read_operations(path, trace_id)[0], partial(read_profile, path))
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
+    return rebuilt(made.write_run(tmp_path_factory.mktemp("run") / "run"))
+
+
+def row_of(built: Built, key: tuple[str, int, str], method: str, denominator: str, source: str = "") -> Utilization:
+    (row,) = [
+        row
+        for row in built.utilization
+        if (row.model, row.batch_size, row.precision) == key
+        and (row.method, row.denominator) == (method, denominator)
+        and source in ("", row.numerator_source)
+    ]
+    return row
+
+
+# --- the whole way, from raw rows to fractions ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("key", made.RATIO)
+def test_utilization_of_the_datasheet_peak_is_the_one_the_run_was_made_with(built: Built, key) -> None:
+    row = row_of(built, key, "exact", "datasheet")
+    model, batch_size, precision = key
+    assert row.model_flop == made.EXACT_FLOP[model] * batch_size
+    assert row.peak_flop_per_s == made.PEAK[precision]
+    assert row.time_s == pytest.approx(made.step_s(*key), rel=1e-12)
+    assert row.utilization_ratio == pytest.approx(made.RATIO[key], rel=1e-12)
+    assert row.items_per_s == pytest.approx(batch_size / made.step_s(*key), rel=1e-12)
+    assert row.achieved_flop_per_s == pytest.approx(made.RATIO[key] * made.PEAK[precision], rel=1e-12)
+
+
+def test_every_cell_has_every_method_over_every_denominator(built: Built) -> None:
+    methods = [("exact", "flopledger"), ("theory", "fvcore"), ("theory", "ptflops"), ("theory_as_published", "fvcore")]
+    expected = [(*method, under) for method in methods for under in ("datasheet", "clock", "ceiling", "user")]
+    for view in built.views:
+        assert [(row.method, row.numerator_source, row.denominator) for row in view.fractions] == expected
+    assert len(built.views) == 9
+
+
+def test_peak_at_the_observed_clock(built: Built) -> None:
+    # H100 SXM: 132 SMs. fp32: 128 cores × 2 FLOP × 132 → 66.9e12 / 33792 = 1.9797588 GHz; bf16: 2048 × 2 × 132 →
+    # 989.4e12 / 540672 = 1.8299449 GHz. The run was observed at 1.5 GHz: peaks of 33792 × 1.5e9 and 540672 × 1.5e9.
+    for precision, peak in {"fp32": 50.688e12, "amp-bf16": 811.008e12}.items():
+        row = row_of(built, ("resnet18", 64, precision), "exact", "clock")
+        assert row.peak_flop_per_s == pytest.approx(peak, rel=1e-9)
+        sheet = made.RATIO["resnet18", 64, precision]
+        assert row.utilization_ratio == pytest.approx(sheet * made.PEAK[precision] / peak, rel=1e-9)
+    assert "at 1500 of 1830 MHz" in row.peak_source
+
+
+def test_ceiling_is_the_best_of_its_unit_in_this_sitting(built: Built) -> None:
+    fp32 = row_of(built, ("resnet18", 64, "fp32"), "exact", "ceiling")
+    bf16 = row_of(built, ("resnet18", 64, "amp-bf16"), "exact", "ceiling")
+    assert (fp32.peak_flop_per_s, bf16.peak_flop_per_s) == (52e12, 650e12)  # a matmul, a convolution; not s0's 900e12
+    assert fp32.utilization_ratio == pytest.approx(0.60 * 66.9 / 52)
+    assert "matmul" in fp32.peak_source
+    assert "convolution" in bf16.peak_source
+
+
+def test_theory_is_three_times_the_forward_products_and_as_published_is_the_native_total(built: Built) -> None:
+    key = ("resnet18", 8, "fp32")
+    forward = made.FORWARD_MAC["resnet18"] * 8
+    native = forward + made.NORMALIZATION_MAC * 8
+    assert row_of(built, key, "theory", "datasheet", "fvcore").model_flop == 3 * 2 * forward
+    assert row_of(built, key, "theory", "datasheet", "ptflops").model_flop == 3 * 2 * forward
+    assert row_of(built, key, "theory_as_published", "datasheet").model_flop == 3 * native
+    published = row_of(built, key, "theory_as_published", "user")
+    assert any(mark.startswith("convention") for mark in published.warnings)
+
+
+def test_a_counter_without_operators_gives_its_total_and_says_so() -> None:
+    total = FlopCount(
+        cell_id="c", attempt=1, counter="other", workload="m", batch_size=2, phase="forward", native_unit="mac", flop=50
+    )
+    run = Run(model="m", batch_size=2, device="cpu", cell_id="c", attempt=1, sitting="s", status="ok")
+    numerator = theory([total], run, "other")
+    assert numerator.flop_by_unit == {"fp32": 150}
+    assert any(mark.startswith("convention") for mark in numerator.warnings)
+
+
+def test_interval_of_the_ratio_is_that_of_the_time_turned_over(built: Built) -> None:
+    for row in built.utilization:
+        if row.utilization_ratio is None:
+            continue
+        assert row.utilization_low_ratio < row.utilization_ratio < row.utilization_high_ratio
+        work = row.model_flop / row.peak_flop_per_s
+        assert row.utilization_low_ratio == pytest.approx(work / row.time_high_s)
+        assert row.utilization_high_ratio == pytest.approx(work / row.time_low_s)
+
+
+def test_energy_per_item(built: Built) -> None:
+    key = ("resnet18", 64, "fp32")  # constant power over a window of nothing but its steps: watts × step ÷ items
+    expected = made.POWER_W * made.step_s(*key) / 64
+    assert row_of(built, key, "exact", "datasheet").energy_per_item_j == pytest.approx(expected)
+
+
+def test_a_failed_cell_keeps_its_count_and_its_reason(built: Built) -> None:
+    row = row_of(built, ("mobilenet_v2", 512, "fp32"), "exact", "datasheet")
+    assert (row.status, row.utilization_ratio, row.time_s) == ("out_of_memory", None, None)
+    assert "61.2 GiB" in row.reason
+    assert row.model_flop == made.EXACT_FLOP["mobilenet_v2"] * 512
+    assert row.peak_flop_per_s == 66.9e12
+
+
+def test_status_of_a_cell_that_did_not_converge_is_kept_with_its_ratio(built: Built) -> None:
+    row = row_of(built, made.NOT_CONVERGED, "exact", "datasheet")
+    assert row.status == "not_converged"
+    assert row.utilization_ratio == pytest.approx(0.60)
+
+
+def test_no_peak_was_given(built: Built, tmp_path: Path) -> None:
+    row = row_of(built, ("resnet18", 8, "fp32"), "exact", "user")
+    assert (row.status, row.utilization_ratio) == ("unavailable", None)
+    assert "--peak-tflops" in row.reason
+    given = row_of(
+        rebuilt(made.write_run(tmp_path / "run", peak_tflops=80.0)), ("resnet18", 8, "fp32"), "exact", "user"
+    )
+    assert given.peak_flop_per_s == 80e12
+    assert given.utilization_ratio == pytest.approx(0.40 * 66.9 / 80)
+
+
+def test_an_unknown_device_has_no_datasheet_peak_and_names_its_likes(tmp_path: Path) -> None:
+    found = rebuilt(made.write_run(tmp_path / "run", device_name="NVIDIA H100 81GB HBM3"))
+    for denominator in ("datasheet", "clock"):
+        row = row_of(found, ("resnet18", 8, "fp32"), "exact", denominator)
+        assert (row.status, row.peak_flop_per_s, row.utilization_ratio) == ("unavailable", None, None)
+        assert "no datasheet peak for 'NVIDIA H100 81GB HBM3'" in row.reason
+        assert "NVIDIA H100 80GB HBM3" in row.reason
+        assert row.achieved_flop_per_s is not None
+    assert row_of(found, ("resnet18", 8, "fp32"), "exact", "ceiling").utilization_ratio is not None
+
+
+def test_views_put_the_datasheet_first_and_then_what_the_user_gave(built: Built, tmp_path: Path) -> None:
+    assert all(view.headline.denominator == "datasheet" for view in built.views if view.measured)
+    unknown = rebuilt(made.write_run(tmp_path / "a", device_name="A card", peak_tflops=80.0))
+    assert {view.headline.denominator for view in unknown.views if view.measured} == {"user"}
+    nothing = rebuilt(made.write_run(tmp_path / "b", device_name="A card"))
+    assert {view.headline.denominator for view in nothing.views if view.measured} == {"ceiling"}
+
+
+# --- numerators --------------------------------------------------------------------------------------------------
+
+
+def test_recomputation_is_no_model_flop() -> None:
+    table = made.operations("resnet18", 1, "fp32")
+    assert any(operation.phase == "recompute" for operation in table)
+    assert count_table(table).model_flop == made.EXACT_FLOP["resnet18"]
+
+
+def test_units_follow_dtype_policy_and_device() -> None:
+    counted = count_table(made.operations("mobilenet_v2", 2, "fp32"))
+    flop = 2 * made.EXACT_FLOP["mobilenet_v2"]
+
+    def units(**changes: object) -> dict[str, int]:
+        return dict(exact(counted, dataclasses.replace(RUN, **changes)).flop_by_unit)
+
+    assert units() == {"fp32": flop}
+    assert units(precision="tf32") == {"tf32": flop}
+    assert units(precision="tf32", device="cpu") == {"fp32": flop}
+    assert units(precision="amp-bf16") == {"tf32": flop}  # what autocast leaves in float32 may be rounded to TF32
+    half = count_table(made.operations("mobilenet_v2", 2, "amp-bf16"))
+    assert exact(half, dataclasses.replace(RUN, precision="amp-bf16")).flop_by_unit == {"bf16": flop}
+
+
+def test_the_dtype_of_an_operation_is_that_of_its_first_floating_input() -> None:
+    table = made.operations("mobilenet_v2", 1, "amp-bf16")
+    indexed = dataclasses.replace(table[0], input_dtypes=("int64", "bfloat16", "float32"))
+    assert input_dtype(indexed) == "bfloat16"
+    assert input_dtype(dataclasses.replace(table[0], input_dtypes=("int8", "int8"))) == "int8"
+
+
+def test_a_dtype_without_unit_is_a_reason_not_a_partial_sum() -> None:
+    table = made.operations("resnet18", 1, "fp32")
+    odd = dataclasses.replace(table[0], input_dtypes=("int64", "int64"))
+    numerator = exact(count_table([odd, *table[1:]]), RUN)
+    assert numerator.model_flop is None
+    assert "int64" in numerator.reason
+
+
+def test_operations_without_a_formula_are_named() -> None:
+    table = made.operations("resnet18", 1, "fp32")
+    strange = dataclasses.replace(table[-1], name="custom.secret_product", kind="", phase="forward")
+    numerator = exact(count_table([*table, strange, strange]), RUN)
+    assert "custom.secret_product × 2" in numerator.reason
+    assert (numerator.model_flop, numerator.all_flop, numerator.unknown_calls) == (None, None, 2)
+    assert numerator.at_least_flop == exact(count_table(table), RUN).model_flop
+
+
+def test_a_real_step_that_differs_from_the_trace_is_a_warning() -> None:
+    counted = count_table(made.operations("resnet18", 1, "fp32"))
+    same = {f"{kind}/{dtype}": flop for (kind, dtype), flop in counted.flop_by_kind_dtype.items()}
+    assert exact(counted, dataclasses.replace(RUN, executed=same)).warnings == ()
+    other = {**same, "convolution/float32": same["convolution/float32"] - 2}
+    (mark,) = exact(counted, dataclasses.replace(RUN, executed=other)).warnings
+    assert mark.startswith("executed_differs")
+    assert str(same["convolution/float32"]) in mark
+
+
+def count(operator: str, mac: int | None, **more: object) -> FlopCount:
+    values = {"cell_id": "c", "attempt": 1, "counter": "fvcore", "workload": "resnet18", "batch_size": 8}
+    values |= {"phase": "forward", "operator": operator, "native_value": mac, "native_unit": "mac"}
+    return FlopCount(**{**values, **more})
+
+
+def cleaned(*counts: FlopCount) -> tuple[FlopCount, ...]:
+    return model_operators(one_convention(counts).kept).kept
+
+
+def test_theory_takes_the_forward_totals_alone() -> None:
+    """Backward rows, rows of modules and of other batches are of no concern to it, broken ones among them."""
+    forward = (count("conv", 100), count("addmm", 10), count("", 110))
+    others = (
+        count("conv", 7000, phase="backward"),
+        count("", 7000, phase="backward"),
+        count("conv", 60, scope="layer1"),
+        count("", 60, scope="layer1"),
+        count("conv", 5, batch_size=1),
+        count("", 5, batch_size=1),
+        count("", None, phase="backward", status="unavailable", reason="no backward"),
+        count("", None, scope="layer2", status="invalid", reason="torn"),
+        count("conv", 31, counter="ptflops"),
+    )
+    for counts in (cleaned(*forward, *others), cleaned(*others, *forward)):
+        assert theory(counts, RUN, "fvcore").flop_by_unit == {"fp32": 3 * 2 * 110}
+        assert theory_as_published(counts, RUN).flop_by_unit == {"fp32": 3 * 110}
+
+
+@pytest.mark.parametrize(
+    ("counter", "operators", "unit"),
+    [
+        ("flopledger", {"convolution": 100, "matmul": 10, "attention": 4, "recurrent": 2}, "flop"),
+        ("flop_counter_mode", {"aten.convolution": 100, "aten.addmm": 12, "aten._flash_attention_forward": 4}, "flop"),
+        ("torch_profiler", {"aten::conv2d": 100, "aten::addmm": 16}, "flop"),
+        ("ptflops_aten", {"aten.convolution": 100, "aten.mm": 16}, "mac"),
+        ("pthflops", {"Conv2d": 100, "Linear": 16}, "mac"),
+    ],
+)
+def test_every_counter_gives_a_theory_and_attention_runs_as_matrix_products(counter, operators, unit) -> None:
+    rows_ = [count(name, value, counter=counter, native_unit=unit) for name, value in operators.items()]
+    total = count("", sum(operators.values()), counter=counter, native_unit=unit)
+    mixed = dataclasses.replace(RUN, convolution_unit="tf32", matmul_unit="fp32")
+    factor = 3 * {"mac": 2, "flop": 1}[unit]
+    found = theory(cleaned(*rows_, total), mixed, counter)
+    assert (found.source, found.flop_by_unit) == (counter, {"tf32": 100 * factor, "fp32": 16 * factor})
+
+
+def test_theory_splits_convolutions_and_products_between_their_units() -> None:
+    counts = cleaned(count("conv", 100), count("addmm", 10), count("linear", 1), count("layer_norm", 7), count("", 118))
+    mixed = dataclasses.replace(RUN, convolution_unit="tf32", matmul_unit="fp32")
+    assert theory(counts, mixed, "fvcore").flop_by_unit == {"tf32": 600, "fp32": 66}
+    assert theory_as_published(counts, mixed).flop_by_unit == {"tf32": 354}  # one peak for everything, as the post
+
+
+@pytest.mark.parametrize(
+    ("counts", "why"),
+    [
+        ([], "found 0"),
+        ([count("conv", 5, cell_id="other"), count("", 5, cell_id="other")], "found 0"),
+        ([count("conv", 5, batch_size=4), count("", 5, batch_size=4)], "found 0"),
+        ([count("", 5)], "no convolution or matrix product"),
+        ([count("", None, status="unavailable", reason="fvcore is not installed")], "not installed"),
+        ([count("conv", 5), count("addmm", 5, native_unit="furlong"), count("", 10)], "furlong"),
+    ],
+)
+def test_theory_without_a_whole_count_is_a_reason(counts: list[FlopCount], why: str) -> None:
+    for numerator in (theory(cleaned(*counts), RUN, "fvcore"), theory_as_published(cleaned(*counts), RUN)):
+        assert numerator.model_flop is None
+        assert why in numerator.reason
+
+
+def test_what_a_counter_did_not_understand_and_what_it_extrapolated_is_told() -> None:
+    total = count("", 10, not_understood={"aten::scaled_dot_product_attention": 12}, extrapolated=True)
+    numerator = theory(cleaned(count("conv", 10), total), RUN, "fvcore")
+    assert "aten::scaled_dot_product_attention × 12" in numerator.reason
+    assert (numerator.model_flop, numerator.unknown_calls) == (None, 12)
+    assert numerator.at_least_flop == 3 * 2 * 10  # fvcore counts multiply-adds
+    assert any(mark.startswith("extrapolated") for mark in numerator.warnings)
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("ReLU6", False),
+        ("Tensor.relu", False),
+        ("aten::add_", False),
+        ("adaptive_avg_pool2d", False),
+        ("Conv2d", True),
+        ("aten::convolution_backward", True),
+        ("their.own_product", True),  # unknown to us
+    ],
+)
+def test_only_what_may_be_a_product_leaves_no_total(name: str, told: bool) -> None:
+    total = count("", 10, not_understood={name: 3})
+    numerator = theory(cleaned(count("conv", 10), total), RUN, "fvcore")
+    assert (f"no rule for {name} × 3" in numerator.reason) == told
+    assert (numerator.model_flop is None) == told
+
+
+# --- denominators ------------------------------------------------------------------------------------------------
+
+
+def test_mixed_units_take_the_ideal_time() -> None:
+    mixed = Denominator("datasheet", {"fp32": 10.0, "tf32": 40.0}, {"fp32": "a", "tf32": "b"})
+    # 100 FLOP at 10 and 400 FLOP at 40 take 10 s each: 500 FLOP in 20 s
+    assert mixed.peak({"fp32": 100, "tf32": 400}) == 25.0
+    assert mixed.source({"fp32": 100, "tf32": 400}) == "a; b"
+    assert mixed.source({"fp32": 0, "tf32": 400}) == "b"
+
+
+def test_work_on_a_unit_without_a_peak_is_no_partial_sum() -> None:
+    only = Denominator("datasheet", {"fp32": 10.0})
+    with pytest.raises(Unavailable, match=r"no datasheet peak for bf16, which does 1 FLOP; known units: fp32"):
+        only.peak({"fp32": 10**12, "bf16": 1})
+    assert only.peak({"fp32": 10**12, "bf16": 0}) == 10.0
+    with pytest.raises(Unavailable, match="no model FLOP"):
+        only.peak({})
+
+
+def test_datasheet_of_a_cpu_and_of_devices() -> None:
+    assert "CPU" in datasheet("AMD EPYC 9654", "cpu").reason
+    sheet = datasheet("NVIDIA H100 80GB HBM3", "cuda:1")
+    assert (sheet.peak_by_unit["fp32"], sheet.peak_by_unit["bf16"]) == (66.9e12, 989.4e12)
+    assert "fp64_tensor" not in sheet.peak_by_unit
+    assert datasheet("NVIDIA H100 80GB HBM3", "cuda", multiprocessors=16).reason  # a slice is not the whole device
+
+
+def test_clock_without_an_observation_or_a_sheet() -> None:
+    sheet = datasheet("NVIDIA H100 80GB HBM3", "cuda")
+    assert "no SM clock" in at_clock(sheet, None).reason
+    assert at_clock(Denominator("datasheet", reason="unknown"), 1e9).reason == "unknown"
+    no_clock = Denominator("datasheet", {"fp32": 10.0, "bf16": 20.0}, {"fp32": "", "bf16": ""}, clock_hz={"fp32": 2.0})
+    assert at_clock(no_clock, 1.0).peak_by_unit == {"fp32": 5.0}
+
+
+def test_ceilings_that_failed_do_not_count() -> None:
+    failed = Ceiling(
+        sitting="s", device="cuda", precision="fp32", unit="fp32", operation="matmul", shape="", status="oom"
+    )
+    assert ceiling_of([]).reason
+    assert ceiling_of([failed]).reason
+
+
+def test_the_users_peak_is_the_same_for_every_unit() -> None:
+    assert user(2.0).peak({"fp32": 1, "bf16": 3}) == pytest.approx(2e12)
+    assert user(None).reason
+
+
+# --- time, warnings, notes ---------------------------------------------------------------------------------------
+
+
+def block(part: str = "measure", **more: object) -> Sample:
+    values = {"cell_id": "c", "attempt": 1, "index": 0, "part": part, "steps": 10, "start_s": 0.0, "wall_s": 4.0}
+    return Sample(**{**values, **more})
+
+
+def test_step_time_is_weighted_by_steps_and_leaves_out_warm_up_and_phases() -> None:
+    decoys = [block("warmup", wall_s=99.0), block("phase", phase="forward", wall_s=77.0)]
+    time = step_time([*decoys, block(steps=10, wall_s=1.0), block(steps=30, wall_s=6.0)])
+    assert time.mean_s == pytest.approx(7.0 / 40)
+    assert time.steps == 40
+
+
+def test_device_time_is_used_only_where_every_block_has_it() -> None:
+    assert step_time([block(device_s=2.0), block(device_s=2.0)]).mean_s == pytest.approx(0.2)
+    assert step_time([block(device_s=2.0), block()]).mean_s == pytest.approx(0.4)
+
+
+def test_one_block_has_no_interval_and_none_has_no_time() -> None:
+    time = step_time([block()])
+    assert (time.mean_s, time.low_s, time.high_s) == (0.4, None, None)
+    assert step_time([block("warmup")]) is None
+    (row,) = rows(Measurement(RUN, time), [Numerator("exact", "us", FP32)], [Denominator("user", {"fp32": 100.0})])
+    assert row.utilization_ratio == pytest.approx(10 / (0.4 * 100))
+    assert (row.utilization_low_ratio, row.utilization_high_ratio) == (None, None)
+
+
+def test_a_drift_that_stands_out_of_the_noise_is_noted() -> None:
+    def noted(last: float, noise: float) -> str:
+        level = [4.0, 4.0, 4.0 * last]
+        return step_time([block(wall_s=level[i // 10] * (1 + noise * (-1) ** i)) for i in range(30)]).drift
+
+    assert noted(1.03, 0.0001) == "drift: the last third of the blocks took +3.0 % against the first"
+    assert noted(0.97, 0.0001) == "drift: the last third of the blocks took -3.0 % against the first"
+    assert noted(1.03, 0.1) == ""  # noise of 10 %
+    assert noted(1.009, 0.0001) == ""  # less than 1 %
+    drifting = Measurement(RUN, StepTime(1.0, 0.9, 1.1, 10, "drift: x"))
+    (row,) = rows(drifting, [Numerator("exact", "us", FP32)], [user(1.0)])
+    assert row.warnings[0] == "drift: x"
+
+
+def test_a_quick_cell_is_marked_once() -> None:
+    assert any(mark.startswith("quick") for mark in fraction(FP32, "user", 80.0, quick=True).warnings)
+    said = fraction(FP32, "user", 80.0, quick=True, warnings=("quick: a fifth",)).warnings
+    assert said == ("quick: a fifth",)
+
+
+def test_an_ok_row_without_measured_blocks_is_invalid() -> None:
+    (row,) = rows(Measurement(RUN, None), [Numerator("exact", "us", FP32)], [Denominator("user", {"fp32": 100.0})])
+    assert (row.status, row.utilization_ratio) == ("invalid", None)
+
+
+def fraction(unit: dict[str, int], denominator: str, peak: float, **more: object) -> Utilization:
+    measured = Measurement(dataclasses.replace(RUN, **more), StepTime(1.0, 0.9, 1.1, 10))
+    (row,) = rows(measured, [Numerator("exact", "us", unit)], [Denominator(denominator, dict.fromkeys(unit, peak))])
+    return row
+
+
+def test_above_one_is_kept_and_explained() -> None:
+    tensor, cores = fraction(TENSOR, "datasheet", 8.0), fraction(FP32, "datasheet", 8.0)
+    assert (tensor.utilization_ratio, cores.utilization_ratio) == (1.25, 1.25)  # 10 FLOP in 1 s of 8: never clamped
+    assert "error in numerator or denominator" in tensor.warnings[0]
+    assert "Winograd" in cores.warnings[0]
+    assert fraction(FP32, "ceiling", 8.0).warnings[0].startswith("ceiling_too_low")
+    assert fraction(TENSOR, "ceiling", 8.0).warnings[0].startswith("ceiling_too_low")
+    assert fraction(FP32, "datasheet", 10.0).warnings == ()  # exactly 1 is not above 1
+
+
+def test_a_ratio_above_one_by_one_counter_alone_is_that_counters_fault() -> None:
+    """1 s, a ceiling of 10 FLOP/s: 10 FLOP by the exact count are all of it; fvcore's 12 cannot be."""
+    measured = Measurement(RUN, StepTime(1.0, 0.9, 1.1, 10))
+    ceiling = Denominator("ceiling", {"fp32": 10.0})
+    exact, counter = Numerator("exact", "flopledger", {"fp32": 10}), Numerator("theory", "fvcore", {"fp32": 12})
+    by_counter, by_us = rows(measured, [counter, exact], [ceiling])
+    assert by_counter.utilization_ratio == 1.2  # never clamped
+    (mark,) = by_counter.warnings
+    assert mark == "counter_too_high: fvcore: by its count the cell reaches 1.2 × this peak, by the exact count 1 ×"
+    assert by_us.warnings == ()
+    (alone,) = rows(measured, [counter], [ceiling])
+    assert alone.warnings[0].startswith("ceiling_too_low"), "nothing says that the counter is wrong"
+    both = rows(measured, [counter, Numerator("exact", "flopledger", {"fp32": 11})], [ceiling])
+    assert [row.warnings[0].partition(":")[0] for row in both] == ["ceiling_too_low"] * 2
+
+
+def test_warnings_of_the_cell_come_along() -> None:
+    assert fraction(FP32, "user", 80.0, warnings=("foreign_process: 1",)).warnings == ("foreign_process: 1",)
+
+
+def test_limits_name_what_lowered_the_clock_inside_the_window_only() -> None:
+    def poll(time_s: float, *reasons: str) -> Telemetry:
+        return Telemetry(cell_id="c", attempt=1, time_s=time_s, event_reasons=reasons)
+
+    polls = [poll(0, "hw_thermal_slowdown"), poll(1, "sw_power_cap", "gpu_idle"), poll(2), poll(3), poll(4)]
+    assert limits_seen(polls, 1, 4) == ("clock_limited: sw_power_cap in 25 % of polls",)
+    assert limits_seen([poll(1, "gpu_idle")], 0, 2) == ()
+    assert limits_seen([], 0, 2) == ()
+
+
+def test_telemetry_outside_the_window_is_not_observed() -> None:
+    def poll(time_s: float, clock: int) -> Telemetry:
+        return Telemetry(cell_id="c", attempt=1, time_s=time_s, sm_clock_hz=clock, power_w=100.0)
+
+    run = dataclasses.replace(RUN, window_start_s=10.0, window_end_s=12.0)
+    found = measurement(run, [block()], [poll(0, 1), poll(10, 2000), poll(11, 2000), poll(12, 2000), poll(20, 1)])
+    assert found.clock_hz == pytest.approx(2000)
+    assert found.power_w == pytest.approx(100)  # polled; the row itself has no energy
+    assert measurement(RUN, [block()], [poll(10, 2000)]).clock_hz is None
+
+
+def test_energy_of_the_row_is_used_first_and_needs_its_window() -> None:
+    windowed = dataclasses.replace(RUN, window_start_s=10.0, window_end_s=12.0, energy_j=50.0)
+    assert measurement(windowed, [block()], []).power_w == 25
+    assert measurement(dataclasses.replace(RUN, energy_j=50.0), [block()], []).power_w is None
+
+
+def test_energy_per_item_is_not_inflated_by_steps_that_were_not_timed() -> None:
+    # 300 W over a window of 6 s, of which one block of 10 steps and 4 s was timed: 300 W × 0.4 s ÷ 8 items
+    run = dataclasses.replace(RUN, window_start_s=0.0, window_end_s=6.0, energy_j=1800.0)
+    (row,) = rows(measurement(run, [block()], []), [Numerator("exact", "us", FP32)], [user(1.0)])
+    assert row.energy_per_item_j == pytest.approx(15.0)
+
+
+def test_samples_of_other_cells_are_left_out() -> None:
+    assert measurement(dataclasses.replace(RUN, cell_id="d"), [block()], []).time is None
+
+
+def test_every_counter_of_a_cell_is_a_theory(tmp_path: Path) -> None:
+    data = read_run(made.write_run(tmp_path / "run"))
+    runs = [dataclasses.replace(run, counters=("flopledger", *run.counters)) for run in data.runs]
+    found = build(
+        dataclasses.replace(data, runs=runs),
+        lambda trace_id: read_operations(tmp_path / "run", trace_id)[0],
+        partial(read_profile, tmp_path / "run"),
+    )
+    sources = [row.numerator_source for row in found.views[0].fractions if row.method == "theory"]
+    assert list(dict.fromkeys(sources)) == ["flopledger", "fvcore", "ptflops"]
+    row = row_of(found, ("resnet18", 8, "fp32"), "theory", "datasheet", "flopledger")
+    assert (row.status, row.model_flop) == ("unavailable", None)  # this run has no count of it
+
+
+def test_variant_names_what_no_column_holds() -> None:
+    assert variant(RUN) == ""
+    changed = dataclasses.replace(RUN, layout="channels_last", compile=True, repeat=2, seed=5)
+    assert variant(changed) == "layout=channels_last, compile=true"
+    assert fraction(FP32, "user", 80.0, layout="channels_last", repeat=2).repeat == 2
+
+
+def test_a_view_without_any_ratio_has_no_headline(built: Built) -> None:
+    (failed,) = [view for view in built.views if not view.measured]
+    assert failed.headline is None
+    assert failed.timed is None
+    assert isinstance(failed, View)
+
+
+def test_a_cell_without_an_operation_table_says_so(tmp_path: Path) -> None:
+    path = made.write_run(tmp_path / "run")
+
+    def lost(trace_id: str) -> list[Operation]:
+        raise ValueError(f"the run has no {trace_id}")
+
+    found = build(read_run(path), lost, partial(read_profile, path))
+    row = row_of(found, ("resnet18", 8, "fp32"), "exact", "datasheet")
+    assert (row.status, row.model_flop) == ("unavailable", None)
+    assert "operation table resnet18-b8-fp32" in row.reason
+    assert row_of(found, ("resnet18", 8, "fp32"), "theory", "datasheet", "fvcore").utilization_ratio is not None
+    assert any("operation table" in problem for problem in found.problems)

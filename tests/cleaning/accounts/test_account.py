@@ -1,0 +1,384 @@
+"""The account as arithmetic: what is conserved, what stays unexplained, and that a rule that is wrong shows."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from fractions import Fraction
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from cleaning.accounts.account import explain as explaining
+from cleaning.accounts.account.explain import FLOP_PER_UNIT, explain
+from cleaning.accounts.account.reconcile import by_cause, exact, largest, reconcile
+from cleaning.accounts.account.registry import RULES, rule_of
+from cleaning.accounts.rules import flop_counter_mode, ptflops, thop, torchinfo
+from cleaning.accounts.vocabulary import module_hooks, patched_functions
+from cleaning.accounts.vocabulary.causes import CAUSES, PRODUCT
+from cleaning.accounts.vocabulary.items import Item, exact_flop
+from measure.counters.harness.model_calls import record
+from measure.counters.harness.registry import COUNTERS
+from results.records import FlopCount
+from results.records.calls import Recording
+from tests.support.account_nets.account_nets_layers import Lambda
+
+BATCH = 2
+
+WITH_BACKWARD = ("flopledger", "flop_counter_mode", "torch_profiler", "calflops")
+
+CONV, DEPTHWISE, TRANSPOSED, HEAD = 43_200, 3_600, 1_024, 48
+"""Multiply-adds of the four products of the network below, for a batch of 2."""
+
+
+def network():
+    """conv 3→8, 3 × 3, padding 1, on 2 × 100 positions: 2·100 · 27·8 = 43,200 multiply-adds and 1,600 biases
+    depthwise 8, 3 × 3, stride 2, padding 1, on 2 × 25: 2·25 · 9·8 = 3,600; batch norm, ReLU, pooling of 400 elements
+    transposed 8→4, 2 × 2, stride 2, of 2 × 4 positions: 2·4 · 8·4·4 = 1,024 and 2·16·4 = 128 biases
+    linear 4→6: 2·4·6 = 48 and 12 biases"""
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1),
+        nn.Conv2d(8, 8, 3, stride=2, padding=1, groups=8, bias=False),
+        nn.BatchNorm2d(8),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.ConvTranspose2d(8, 4, 2, stride=2),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(4, 6),
+    )
+
+
+@pytest.fixture(scope="module")
+def recording():
+    return record(network(), (torch.ones(BATCH, 3, 10, 10),))
+
+
+@pytest.fixture(scope="module")
+def tokens():
+    """Linear layers on tokens, an embedding, a module of two parents."""
+    layer = nn.Linear(6, 6)
+    model = nn.Sequential(nn.Embedding(9, 6), nn.Sequential(layer), nn.Sequential(nn.ReLU(), layer))
+    return record(model, (torch.zeros(BATCH, 5, dtype=torch.int64),))
+
+
+def native_of(counter, found, phase="forward"):
+    """What a counter gives if its rule is right: the sum of its items."""
+    items, _ = rule_of(counter).count(found, phase)
+    return sum(Fraction(item.native) for item in items)
+
+
+def row(counter, native, phase="forward", **more):
+    unit = rule_of(counter).UNIT
+    values = {"native_unit": unit, "native_value": native, "flop": 0, "status": "ok"} | more
+    return FlopCount(counter=counter, workload="w", batch_size=BATCH, phase=phase, **values)
+
+
+def account_of(counter, found, native, phase="forward", **more):
+    (account,), causes = reconcile("w", BATCH, found, [row(counter, native, phase, **more)])
+    return account, {(cause.cause, cause.module): cause.flop for cause in causes}
+
+
+class TestExact:
+    def test_the_exact_count_is_twice_the_multiply_adds(self, recording):
+        assert exact(recording, "forward") == 2 * (CONV + DEPTHWISE + TRANSPOSED + HEAD)
+
+    def test_of_the_backward_pass_the_first_convolution_needs_one_product_alone(self, recording):
+        """The images want no gradient: 2·43,200 for its weights; the others both."""
+        assert exact(recording, "backward") == 2 * CONV + 4 * (DEPTHWISE + TRANSPOSED + HEAD)
+
+    def test_loss_belongs_to_the_forward_pass_of_a_training_step(self, recording):
+        first = next(op for op in recording.operations if exact_flop(op))
+        step = dataclasses.replace(recording, training=(first, dataclasses.replace(first, phase="loss")))
+        assert exact(step, "forward") == 4 * CONV
+        assert exact(step, "optimizer", ("optimizer",)) == 0
+
+
+class TestByHand:
+    """The whole account of one network, from the counters' documented rules."""
+
+    def test_ours_has_no_causes(self, recording):
+        assert account_of("flopledger", recording, 2 * (CONV + DEPTHWISE + TRANSPOSED + HEAD))[1] == {}
+
+    def test_thop(self, recording):
+        """A multiply-add is 1; the norm 4 an element, adaptive pooling (16 + 1) · 8; a transposed convolution at 2·16
+        positions of its output instead of 2·4."""
+        native = CONV + DEPTHWISE + 4 * TRANSPOSED + HEAD + 4 * 400 + 17 * 8
+        account, causes = account_of("thop", recording, native)
+        assert causes == {
+            ("multiply_add_as_1", "0"): -CONV,
+            ("multiply_add_as_1", "1"): -DEPTHWISE,
+            ("multiply_add_as_1", "5"): -TRANSPOSED,
+            ("multiply_add_as_1", "8"): -HEAD,
+            ("transposed_at_output", "5"): 3 * TRANSPOSED,
+            ("normalization_counted", "2"): 1_600,
+            ("pooling_counted", "6"): 136,
+        }
+        assert account.unexplained_flop == 0
+        assert account.largest_cause == "transposed_at_output"
+
+    def test_deepspeed(self, recording):
+        """Norm 2 an element, ReLU and pooling 1, biases of convolutions alone."""
+        native = 2 * (CONV + DEPTHWISE + TRANSPOSED + HEAD) + 1_600 + 128 + 800 + 400 + 400 + 128
+        _, causes = account_of("deepspeed", recording, native)
+        assert causes == {
+            ("bias_counted", "0"): 1_600,
+            ("bias_counted", "5"): 128,
+            ("normalization_counted", "2"): 800,
+            ("activation_counted", "3"): 400,
+            ("pooling_counted", "4"): 400,
+            ("pooling_counted", "6"): 128,
+        }
+
+    def test_ptflops_divides_what_modules_did(self, recording):
+        """By 2, the batch: all but the functions that ReLU and pooling call, which are counted again, whole."""
+        modules = CONV + 1_600 + DEPTHWISE + TRANSPOSED + 128 + HEAD + 12 + 800 + 400 + 400 + 128
+        account, causes = account_of("ptflops", recording, modules, printed=modules // 2 + 400 + 400 + 128)
+        assert account.unexplained_flop == 0
+        assert account.native_value == modules // 2 + 928
+        assert causes["activation_counted_twice", "3"] == 400
+        assert causes["pooling_counted_twice", "4"] == 400
+        assert sum(flop for (cause, _), flop in causes.items() if cause == "divided_by_batch") == -modules // 2
+
+    def test_flop_counter_mode_backward(self, recording):
+        """The depthwise weight gradient 8 times instead of once: 7 · 2·3,600 more."""
+        exact_flop = 2 * CONV + 4 * (DEPTHWISE + TRANSPOSED + HEAD)
+        account, causes = account_of("flop_counter_mode", recording, exact_flop + 14 * DEPTHWISE, "backward")
+        assert causes == {("grouped_backward", "1"): 14 * DEPTHWISE}
+        assert account.unexplained_flop == 0
+
+    def test_calflops_backward_is_twice_its_forward(self, recording):
+        """Less than twice is needed: not the first layer's input gradient."""
+        _, causes = account_of("calflops", recording, 0, "backward")
+        assert causes["backward_as_twice_forward", "0"] == 2 * CONV
+        assert causes["bias_counted", "0"] == 3_200
+
+    def test_torchinfo_and_thop_on_tokens(self, tokens):
+        """Two calls of 6 → 6 on 2·5 tokens: 360 multiply-adds each. torchinfo takes 2 positions for 10, and counts
+        2·9·6 of an embedding; thop hooks the layer twice and adds it up twice: 4 times the calls."""
+        assert exact(tokens, "forward") == 4 * 360
+        account, causes = account_of("torchinfo", tokens, 2 * 2 * 36 + 2 * 2 * 6 + 2 * 54)
+        assert account.unexplained_flop == 0
+        assert {cause for cause, _ in causes} == {
+            "multiply_add_as_1", "positions_ignored", "bias_counted", "embedding_as_product",
+        }  # fmt: skip
+        assert causes["positions_ignored", "1.0"] == -(360 - 72)
+        account, causes = account_of("thop", tokens, 4 * 2 * 360)
+        assert account.unexplained_flop == 0
+        assert sum(flop for (cause, _), flop in causes.items() if cause == "module_used_twice") == 3 * 2 * 360
+
+
+class TestConservation:
+    """Exact + causes + unexplained = native, whatever a rule says."""
+
+    @given(data=st.data())
+    def test_of_any_items(self, recording, data):
+        length = len(recording.operations)
+        places = st.integers(0, length)
+        numbers = st.one_of(st.integers(-(10**9), 10**9), st.fractions(-1000, 1000))
+        words = st.sampled_from(sorted(CAUSES))
+        made = st.builds(
+            lambda native, cause, bounds, fault: Item(native, cause, "matmul", "m", min(bounds), max(bounds), fault),
+            numbers,
+            st.one_of(st.just(PRODUCT), words),
+            st.tuples(places, places),
+            words,
+        )
+        items = data.draw(st.lists(made, max_size=6))
+        unit = data.draw(st.sampled_from(sorted(FLOP_PER_UNIT)))
+        phase = data.draw(st.sampled_from(["forward", "backward"]))
+        account = explain(recording, phase, unit, items, lambda _: "functional_not_seen")
+        truth = sum(exact_flop(op) for op in recording.operations if op.phase == phase)
+        assert truth + sum(account.values(), Fraction(0)) == sum((Fraction(item.native) for item in items), Fraction(0))
+        assert all(account.values())
+
+    @pytest.mark.parametrize(
+        ("counter", "phase"), [*((c, "forward") for c in RULES), *((c, "backward") for c in WITH_BACKWARD)]
+    )
+    def test_one_more_is_exactly_one_unexplained(self, counter, phase, recording, tokens):
+        for found in (recording, tokens):
+            native = native_of(counter, found, phase)
+            assert account_of(counter, found, native, phase)[0].unexplained_flop == 0
+            for more in (1, -1, 10**12):
+                assert account_of(counter, found, native + more, phase)[0].unexplained_flop == more
+
+    def test_evaluation_against_training_is_a_cause(self, recording):
+        """A training step without the last layer: what evaluation has more is 2·48."""
+        last = max(op.index for op in recording.operations if op.phase == "forward" and exact_flop(op))
+        step = tuple(op for op in recording.operations if op.index != last)
+        trained = dataclasses.replace(recording, training=step)
+        native = 2 * (CONV + DEPTHWISE + TRANSPOSED + HEAD)
+        account, causes = account_of("flopledger", trained, native)
+        assert causes == {("eval_graph", "8"): 2 * HEAD}
+        assert (account.unexplained_flop, account.exact_flop) == (0, native - 2 * HEAD)
+
+
+class TestRulesAreBlind:
+    @pytest.mark.parametrize("counter", RULES)
+    def test_a_rule_is_given_a_recording_and_a_pass(self, counter):
+        assert list(inspect.signature(rule_of(counter).count).parameters) == ["recording", "phase"]
+
+    def test_a_recording_holds_no_total(self):
+        names = {field.name for field in dataclasses.fields(Recording)}
+        assert names == {
+            "operations", "calls", "modules", "plain", "batch", "parameters", "sources", "results", "note", "training",
+            "untrained",
+        }  # fmt: skip
+
+    def test_explain_sees_none_either(self):
+        assert list(inspect.signature(explain).parameters) == ["recording", "phase", "unit", "items", "missed"]
+
+    def test_every_counter_has_a_rule_and_no_other_has(self):
+        assert set(RULES) == set(COUNTERS)
+        assert {rule_of(counter).UNIT for counter in RULES} == set(FLOP_PER_UNIT)
+
+
+class TestMutations:
+    """What is wrong in a rule, or in what was recorded, is red: natives are those of the right rule."""
+
+    def test_a_doubled_formula(self, recording, monkeypatch):
+        native = native_of("deepspeed", recording)
+        monkeypatch.setitem(
+            rule_of("deepspeed").FUNCTIONS, "F.relu", patched_functions.of_input("activation_counted", "a", 2)
+        )
+        assert account_of("deepspeed", recording, native)[0].unexplained_flop == -400
+
+    def test_a_dropped_rule(self, recording, monkeypatch):
+        native = native_of("thop", recording)
+        monkeypatch.delitem(thop.RULES, "torch.nn.modules.batchnorm.BatchNorm2d")
+        assert account_of("thop", recording, native)[0].unexplained_flop == 1_600
+
+    def test_a_dropped_product_rule(self, recording, monkeypatch):
+        """Then the products are missed, and said to be; the number of the counter is not reached."""
+        native = native_of("thop", recording)
+        monkeypatch.delitem(thop.RULES, "torch.nn.modules.linear.Linear")
+        account, causes = account_of("thop", recording, native)
+        assert account.unexplained_flop == HEAD
+        assert causes["functional_not_seen", "8"] == -2 * HEAD
+
+    def test_a_doubled_formula_of_products_that_has_no_fault(self, recording, monkeypatch):
+        native = native_of("deepspeed", recording)
+
+        def twice(call):
+            return (dataclasses.replace(item, native=2 * item.native) for item in patched_functions.linear(call))
+
+        monkeypatch.setitem(rule_of("deepspeed").FUNCTIONS, "F.linear", twice)
+        doubled = native_of("deepspeed", recording)
+        assert doubled == native + 2 * HEAD
+        assert account_of("deepspeed", recording, doubled)[0].unexplained_flop == 2 * HEAD
+
+    def test_a_doubled_formula_with_a_fault_to_say(self, recording, monkeypatch):
+        """The transposed convolution is said to be counted at its output: a wrong factor goes there, and shows against
+        the true number."""
+        native = native_of("thop", recording)
+        monkeypatch.setattr(thop, "product", lambda *given, **more: Item(2 * given[1], PRODUCT, more.get("kind", ""),
+                            given[0].path, given[0].first, given[0].last, more.get("fault", "")))  # fmt: skip
+        assert account_of("thop", recording, native)[0].unexplained_flop != 0
+
+    def test_a_dropped_operation(self, recording):
+        native = native_of("flop_counter_mode", recording)
+        last = max(op.index for op in recording.operations if op.phase == "forward" and exact_flop(op))
+        less = dataclasses.replace(recording, operations=tuple(op for op in recording.operations if op.index != last))
+        assert account_of("flop_counter_mode", less, native)[0].unexplained_flop == 2 * HEAD
+
+    def test_a_swapped_output_mask(self, recording):
+        """The first convolution's input gradient, which is not wanted, in place of its weights': for a grouped one,
+        the fault would go."""
+        native = native_of("flop_counter_mode", recording, "backward")
+        swapped = dataclasses.replace(recording, operations=tuple(map(_without_weight_gradient, recording.operations)))
+        assert account_of("flop_counter_mode", swapped, native, "backward")[0].unexplained_flop != 0
+
+    def test_a_module_of_two_parents_taken_for_one(self, tokens, monkeypatch):
+        native = native_of("thop", tokens)
+        monkeypatch.setattr(module_hooks, "multiplied", lambda found, _: (item for _, item in found))
+        assert account_of("thop", tokens, native)[0].unexplained_flop == 3 * 2 * 360
+
+    def test_a_wrong_batch(self, recording):
+        native = native_of("ptflops", recording)
+        wrong = dataclasses.replace(recording, batch=1)
+        assert account_of("ptflops", wrong, native)[0].unexplained_flop != 0
+
+    def test_the_rules_that_are_changed_here_are_whole_again(self, recording):
+        assert ptflops.RULES["torch.nn.modules.activation.ReLU"]
+        assert thop.RULES["torch.nn.modules.linear.Linear"]
+        assert flop_counter_mode.count(recording, "forward")[0]
+        assert torchinfo.count(recording, "forward")[0]
+
+
+def _without_weight_gradient(operation):
+    if operation.name != "aten.convolution_backward":
+        return operation
+    mask = (True, False, operation.attributes["output_mask"][2])
+    return dataclasses.replace(operation, attributes={**operation.attributes, "output_mask": mask})
+
+
+class TestRows:
+    def test_a_counter_that_failed_is_a_row_without_causes(self, recording):
+        for status in ("invalid", "crashed", "timeout", "unavailable"):
+            failed = row("thop", None, status=status, reason="no more", native_unit="", flop=None)
+            (account,), causes = reconcile("w", BATCH, recording, [failed])
+            assert causes == []
+            assert (account.status, account.reason) == (status, "no more")
+            assert account.unexplained_flop is None
+            assert account.flop_ratio is None
+            assert account.exact_flop == exact(recording, "forward")
+
+    def test_other_batches_operators_and_modules_are_no_accounts(self, recording):
+        native = native_of("thop", recording)
+        rows = [
+            row("thop", native),
+            dataclasses.replace(row("thop", 1), operator="Conv2d"),
+            dataclasses.replace(row("thop", 1), scope="0"),
+            dataclasses.replace(row("thop", 1), batch_size=BATCH + 1),
+        ]
+        accounts, _ = reconcile("w", BATCH, recording, rows)
+        assert [(account.native_value, account.unexplained_flop) for account in accounts] == [(native, 0)]
+
+    def test_a_fraction_that_remains_is_a_number_and_a_whole_one_is_whole(self, recording):
+        native = native_of("thop", recording)
+        assert account_of("thop", recording, native + Fraction(1, 2))[0].unexplained_flop == 0.5
+        account, _ = account_of("thop", recording, native)
+        assert isinstance(account.unexplained_flop, int)
+
+    def test_a_ratio_of_flop_to_flop(self, recording):
+        truth = exact(recording, "forward")
+        assert account_of("thop", recording, 1, flop=3 * truth)[0].flop_ratio == 3.0
+        assert account_of("thop", recording, 1, flop=None)[0].flop_ratio is None
+
+    def test_a_counter_without_a_rule_has_no_account(self, recording):
+        other = dataclasses.replace(row("thop", 5), counter="unheard_of")
+        (account,), causes = reconcile("w", BATCH, recording, [other])
+        assert (account.unexplained_flop, causes) == (None, [])
+
+    def test_the_largest_cause_is_not_the_convention(self):
+        causes = {("multiply_add_as_1", "matmul", ""): -100, ("bias_counted", "matmul", "a"): 3, (
+            "bias_counted", "matmul", "b"): 4, ("pooling_counted", "pooling", ""): Fraction(-13, 2)}  # fmt: skip
+        assert largest(causes) == "bias_counted"
+        assert by_cause(causes) == {"multiply_add_as_1": -100, "bias_counted": 7, "pooling_counted": Fraction(-13, 2)}
+        assert largest({("multiply_add_as_1", "matmul", ""): -100}) == ""
+        assert largest({}) == ""
+
+    def test_the_narrowest_item_around_an_operation_has_it(self, recording):
+        """A wide item around all products, a narrow one around the first: the wide one has the others."""
+        first = next(op for op in recording.operations if exact_flop(op))
+        everything = Item(0, PRODUCT, "matmul", "", 0, len(recording.operations), "broadcast_from_first")
+        narrow = Item(2 * CONV, PRODUCT, "convolution", "0", first.index, first.index + 1, "even_kernel")
+        account = explain(recording, "forward", "flop", [everything, narrow], lambda _: "functional_not_seen")
+        assert account == {("broadcast_from_first", "convolution", ""): -2 * (DEPTHWISE + TRANSPOSED + HEAD)}
+        assert explaining.FLOP_PER_UNIT == {"flop": 1, "mac": 2}
+
+
+def test_complex_numbers_are_a_cause_of_every_rule_that_goes_by_sizes():
+    """3 × 4 by 4 × 2 of complex numbers: 24 multiply-adds, of 4 real ones each: 192 FLOP, taken for 48."""
+    model = Lambda(lambda m, x: (x @ m.weight).abs(), weight=nn.Parameter(torch.ones(4, 2, dtype=torch.complex64)))
+    found = record(model, (torch.ones(3, 4, dtype=torch.complex64),), plain=False)
+    assert exact(found, "forward") == 192
+    for counter in ("flop_counter_mode", "torch_profiler", "deepspeed"):
+        (account,), causes = reconcile("w", BATCH, found, [row(counter, 48)])
+        assert account.unexplained_flop == 0
+        assert [(cause.cause, cause.flop) for cause in causes] == [("complex_as_real", -144)]
+    (account,), causes = reconcile("w", BATCH, found, [row("fvcore", 24)])
+    assert {(cause.cause, cause.flop) for cause in causes} == {("multiply_add_as_1", -96), ("complex_as_real", -72)}

@@ -1,0 +1,248 @@
+"""The law of the batch: its constant named by module or operator, and the counter that breaks it with the operator."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from argparse import Namespace
+from pathlib import Path
+
+import pytest
+
+from cleaning.accounts.account.batch_law import counter_laws, exact_laws
+from reports.count import batch_law as told
+from results.records import FlopCount, Operation
+from results.records.accounts import AccountLaw
+from results.records.calls import Recording
+from runners.cli import exits
+from runners.count import batch_law
+from runners.count import command as count
+from runners.count import output as count_told
+from tests.support.made_up_operations.made_up_operations import operation
+
+NET = '''
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    """head sees each sample, position the same 5 places whatever the batch."""
+
+    def __init__(self):
+        super().__init__()
+        self.position = nn.Linear(3, 2)
+        self.head = nn.Linear(4, 2)
+        self.register_buffer("places", torch.ones(5, 3))
+
+    def forward(self, x):
+        return self.head(x), self.position(self.places)
+
+def build():
+    return Net()
+'''
+
+
+def matmul(module: str, rows: int, k: int, n: int, phase: str = "forward") -> Operation:
+    """rows × k @ k × n: 2 · rows · k · n FLOP."""
+    made = operation("aten.mm", {"self": (rows, k), "mat2": (k, n)}, [(rows, n)])
+    return dataclasses.replace(made, module=module, phase=phase, kind="matmul")
+
+
+def step(batch: int, constant: int = 5) -> Recording:
+    """head: 2 · b · 4 · 2 = 16 b forward, twice that backward; position: 2 · 5 · 3 · 2 = 60 forward alone; a loss of
+    2 · b · 2 · 1 = 4 b that belongs to no module, and an update of 2 · 100 · 1 · 1 that belongs to neither pass."""
+    return Recording(
+        operations=(),
+        calls=(),
+        modules=(),
+        batch=batch,
+        training=(
+            matmul("head", batch, 4, 2),
+            matmul("position", constant, 3, 2),
+            matmul("", batch, 2, 1, "loss"),
+            *[matmul("head", batch, 4, 2, "backward")] * 2,
+            matmul("head", 100, 1, 1, "optimizer"),
+        ),
+    )
+
+
+def line_of(each: AccountLaw) -> tuple[str, str, int | None, int | None, bool | None]:
+    return each.phase, each.part, each.slope, each.constant, each.holds
+
+
+def test_the_exact_law_has_its_constant_by_module() -> None:
+    found = exact_laws("net", {size: step(size) for size in (1, 2, 4, 32)}, (1, 2, 4, 32))
+    assert [line_of(each) for each in found] == [
+        ("forward", "", 16 + 4, 60, True),
+        ("forward", "position", 0, 60, True),
+        ("backward", "", 32, 0, True),
+    ]
+    assert found[0].reason == "note: the constant is of position (60)"
+    assert {(each.counter, each.native_unit, each.batches) for each in found} == {("exact", "flop", (1, 2, 4, 32))}
+
+
+def test_what_breaks_the_exact_law_is_named_by_its_module() -> None:
+    # position has 5 rows at batches 1, 2 and 4 and 7 at 32: on no line, 60 · 7 / 5 = 84
+    steps = {size: step(size, 5 if size < 32 else 7) for size in (1, 2, 4, 32)}
+    total, part, *_ = exact_laws("net", steps, (1, 2, 4, 32))
+    assert line_of(total) == ("forward", "", None, None, False)
+    assert total.reason.endswith("broken by position")
+    assert (part.part, part.holds) == ("position", False)
+    assert part.reason == "on no line: counted 1: 60, 2: 60, 4: 60, 32: 84"
+
+
+def test_a_batch_that_could_not_be_traced_is_said_and_two_decide_nothing() -> None:
+    refused = Recording((), (), (), batch=1, untrained="ValueError: more than 1 value per channel")
+    found = exact_laws("net", {1: refused, 2: step(2), 4: step(4)}, (1, 2, 4, 32))
+    total = found[0]
+    assert line_of(total) == ("forward", "", 20, 60, None)
+    assert total.batches == (2, 4)
+    assert "two batches are always on a line" in total.reason
+    assert "batch 1: ValueError: more than 1 value per channel" in total.reason
+    assert "batch 32: not traced" in total.reason
+    (nothing,) = exact_laws("net", {1: refused}, (1,))
+    assert (nothing.status, nothing.reason) == ("unavailable", "batch 1: ValueError: more than 1 value per channel")
+
+
+def rows(series: dict[int, int], operator: str = "", printed: dict[int, int] | None = None) -> list[FlopCount]:
+    return [
+        FlopCount(
+            counter="c",
+            workload="net",
+            batch_size=size,
+            phase="forward",
+            operator=operator,
+            native_unit="mac",
+            native_value=native,
+            printed=None if printed is None else printed[size],
+        )
+        for size, native in series.items()
+    ]
+
+
+def test_a_counter_that_charges_a_bias_once_has_it_as_its_constant() -> None:
+    # 8 a sample of a linear layer 4 → 2, and 2 biases whatever the batch
+    linear = rows({1: 8, 2: 16, 4: 32, 16: 128}, "Linear")
+    bias = rows({1: 2, 2: 2, 4: 2, 16: 2}, "bias")
+    total, part = counter_laws("net", [*rows({1: 10, 2: 18, 4: 34, 16: 130}), *linear, *bias])
+    assert line_of(total) == ("forward", "", 8, 2, True)
+    assert line_of(part) == ("forward", "bias", 0, 2, True)
+    assert total.reason == "note: the constant is of bias (2)"
+    assert (total.native_unit, total.batches) == ("mac", (1, 2, 4, 16))
+
+
+def test_what_is_printed_is_judged_where_it_is_divided_by_the_batch() -> None:
+    # a module of 8 b, divided by b: 8; a function of 3 b, not divided
+    native = rows({1: 11, 2: 22, 4: 44, 16: 176}, printed={1: 11, 2: 14, 4: 20, 16: 56})
+    parts = [*rows({1: 8, 2: 16, 4: 32, 16: 128}, "Conv2d"), *rows({1: 3, 2: 6, 4: 12, 16: 48}, "F.relu")]
+    (total,) = counter_laws("net", [*native, *parts])
+    assert line_of(total) == ("forward", "", 3, 8, True)
+    assert total.reason == (
+        "note: what modules counted (Conv2d) is divided by the batch and does not grow with it; "
+        "undivided, all of it is 11 a sample"
+    )
+
+
+def test_a_division_by_the_batch_breaks_the_law_of_what_has_a_constant() -> None:
+    # (8 b + 16) / b = 8 + 16 / b: 24, 16, 12, 9
+    native = rows({1: 24, 2: 32, 4: 48, 16: 144}, printed={1: 24, 2: 16, 4: 12, 16: 9})
+    total, part = counter_laws("net", [*native, *rows({1: 24, 2: 32, 4: 48, 16: 144}, "Linear")])
+    assert line_of(total) == ("forward", "", None, None, False)
+    assert total.reason == "on no line: what modules counted (Linear) is divided by the batch, its constant of 16 too"
+    assert line_of(part) == ("forward", "Linear", 8, 16, True)
+
+
+def failed(size: int) -> FlopCount:
+    return FlopCount(
+        counter="c", workload="net", batch_size=size, phase="forward", status="out_of_memory", reason="too large"
+    )
+
+
+def test_a_batch_at_which_the_counter_failed_is_said_and_none_at_all_is_a_row() -> None:
+    (total,) = counter_laws("net", [*rows({1: 8, 2: 16, 4: 32}), failed(16)])
+    assert line_of(total) == ("forward", "", 8, 0, True)
+    assert (total.batches, total.reason) == ((1, 2, 4), "batch 16: too large")
+    (nothing,) = counter_laws("net", [failed(1), failed(2)])
+    assert (nothing.status, nothing.reason, nothing.holds) == ("out_of_memory", "too large", None)
+    assert counter_laws("net", []) == []
+
+
+def test_the_table_has_every_number_in_full_and_the_parts_below() -> None:
+    found = exact_laws("net", {size: step(size * 10**6) for size in (1, 2, 4, 32)}, (1, 2, 4, 32))
+    text = told.to_text("net", found)
+    assert "20,000,000" in text
+    assert "  position" in text
+    assert "the constant is of" not in text  # its row says it
+    many = [dataclasses.replace(found[1], part=f"part{i}", constant=10) for i in range(9)]
+    assert "3 more (--detail)" in told.to_text("net", [found[0], *many])
+    assert "part8" in told.to_text("net", [found[0], *many], detail=True)
+
+
+def test_json_has_every_key_and_null_for_unknown() -> None:
+    broken = rows({1: 1, 2: 2, 4: 3})
+    document = json.loads(json.dumps(told.document("net", counter_laws("net", broken))))
+    (one,) = document["laws"]
+    assert (one["slope"], one["constant"], one["holds"], one["parts"]) == (None, None, False, [])
+    assert set(one) == {
+        *("counter", "phase", "native_unit", "batches", "slope", "constant", "holds", "status", "reason", "parts")
+    }
+
+
+@pytest.fixture
+def net(tmp_path: Path) -> str:
+    (tmp_path / "net.py").write_text(NET)
+    return f"{tmp_path / 'net.py'}:build"
+
+
+def test_a_real_model_with_two_real_counters(net: str) -> None:
+    """head: a linear layer 4 → 2, 16 FLOP a sample; position: 5 × 3 → 2, 60 FLOP, both as much backward, because
+    nothing asks for the gradients of their inputs. ptflops has 8 + 2 and 30 + 10 multiply-adds and biases, over b."""
+    found = batch_law.laws(net, {"input": "4"}, ("flop_counter_mode", "ptflops"), 8, 300, lambda _: None)
+    assert [(each.counter, *line_of(each)) for each in found if not each.part] == [
+        ("exact", "forward", "", 16, 60, True),
+        ("exact", "backward", "", 16, 60, True),
+        ("flop_counter_mode", "forward", "", 16, 60, True),
+        ("flop_counter_mode", "backward", "", 16, 60, True),
+        ("ptflops", "forward", "", None, None, False),
+    ]
+    assert [each.part for each in found if each.counter == "exact" and each.part] == ["position", "position"]
+    assert found[0].batches == (1, 2, 4, 32)
+    ptflops = next(each for each in found if each.counter == "ptflops")
+    assert ptflops.batches == (1, 2, 4, 8)
+    assert "its constant of 40 too" in ptflops.reason
+
+
+def test_the_command_shows_and_writes_it(net: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out"
+    ended = count.main([net, "--input", "4", "--law", "--counters", "pthflops", "--format", "csv", "--out", str(out)])
+    shown = capsys.readouterr().out
+    assert ended == 0
+    assert shown == (out / "laws.csv").read_text()
+    lines = shown.splitlines()
+    assert lines[0].split(",")[:4] == ["model", "counter", "phase", "part"]
+    assert ",exact,forward,position,flop," in shown
+
+
+def test_a_directory_that_cannot_be_made_is_said_before_anything_is_counted(
+    net: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    assert count.main([net, "--law", "--out", str(tmp_path / "file" / "out")]) == exits.UNWRITABLE
+    caught = capsys.readouterr()
+    assert caught.out == ""
+    assert caught.err.startswith("error: --out ")
+    assert len(caught.err.splitlines()) == 1
+
+
+def test_formats_of_several_models() -> None:
+    one = exact_laws("a", {size: step(size) for size in (1, 2, 4)}, (1, 2, 4))
+    options = Namespace(format="json", models=["a", "b"], detail=False)
+    text = count_told.laws_text([("a", one), ("b", one)], options, False)
+    assert [each["model"] for each in json.loads(text)] == ["a", "b"]
+
+
+def test_a_model_that_cannot_be_built_is_one_line(net: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "net.py").write_text("def build():\n    raise ValueError('no such size')\n")
+    assert count.main([net, "--input", "4", "--law", "--counters", "exact"]) == exits.MISTAKE
+    caught = capsys.readouterr()
+    assert (caught.out, len(caught.err.splitlines())) == ("", 1)
+    assert "no such size" in caught.err

@@ -1,0 +1,301 @@
+"""Cleaning: one convention, exact extrapolation, convolutions and products only; nothing lost, nothing done twice."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analysis.operators.registry import PRODUCTS, TABLE, kind_of
+from analysis.utilization.counter_operators import OPERATORS
+from cleaning.counts.conventions import extrapolation_checked, one_convention
+from cleaning.counts.model_operators import model_operators
+from cleaning.counts.pipeline import FLOP_COUNTS, STEPS, clean, clean_records
+from cleaning.counts.steps import Outcome, Step
+from cleaning.counts.typed_rows import records
+from results.errors import Inconsistent
+from results.records import FlopCount, Sample, Telemetry
+from results.store.store import read_run
+from tests.support.made_up import run_fixture as made
+
+
+def count(operator: str = "", native: float | None = 100, unit: str = "mac", **more: object) -> FlopCount:
+    values = {"cell_id": "c", "attempt": 1, "counter": "fvcore", "workload": "net", "batch_size": 1, "phase": "forward"}
+    return FlopCount(**{**values, "operator": operator, "native_value": native, "native_unit": unit, **more})
+
+
+def test_a_multiply_add_is_two_flop_and_a_flop_is_one() -> None:
+    macs, flops = one_convention((count(native=50), count(native=50, unit="flop"))).kept
+    assert (macs.flop, macs.native_value, macs.native_unit) == (100, 50, "mac")  # both are kept
+    assert flops.flop == 50
+
+
+def test_converting_twice_is_converting_once() -> None:
+    once = one_convention((count(native=50),))
+    twice = one_convention(once.kept)
+    assert twice.kept == once.kept
+    assert (len(once.log), len(twice.log)) == (1, 0)
+    (entry,) = once.log
+    assert (entry.step, entry.field, entry.before, entry.after) == ("one_convention", "flop", "", "100")
+    assert entry.subject == "fvcore forward batch 1 total"
+
+
+def test_a_number_that_was_never_converted_is_put_right_and_logged() -> None:
+    outcome = one_convention((count("conv", native=50, flop=50),))
+    assert outcome.kept[0].flop == 100
+    assert (outcome.log[0].before, outcome.log[0].after) == ("50", "100")
+
+
+def test_an_unconverted_count_of_exactly_half_is_not_taken_for_converted() -> None:
+    assert one_convention((count(native=50, flop=100),)).log == ()
+
+
+@pytest.mark.parametrize("bad", [count(unit="gigaflop"), count(unit=""), count(native=float("inf"))])
+def test_a_number_without_meaning_is_invalid_never_guessed(bad: FlopCount) -> None:
+    (kept,) = one_convention((bad,)).kept
+    assert (kept.status, kept.flop) == ("invalid", None)
+    assert "expected a finite number of mac or flop" in kept.reason
+
+
+def test_a_counter_that_could_not_count_stays_as_it_is() -> None:
+    absent = count(native=None, status="unavailable", reason="not installed")
+    assert one_convention((absent,)).kept == (absent,)
+
+
+def test_batch_norm_is_left_out_with_its_size() -> None:
+    rows = (count("conv", 10, flop=20), count("batch_norm", 7, flop=14), count("", 17, flop=34))
+    outcome = model_operators(rows)
+    assert [row.operator for row in outcome.kept] == ["conv", ""]
+    assert [row.operator for row in outcome.dropped] == ["batch_norm"]
+    (entry,) = outcome.log
+    assert entry.before == "14"
+    assert "normalization" in entry.reason
+    assert "batch_norm" in entry.subject
+
+
+def test_an_operator_nobody_knows_is_left_out_as_not_understood() -> None:
+    outcome = model_operators((count("quantum_conv", 10, flop=20),))
+    assert outcome.kept == ()
+    assert "not understood" in outcome.log[0].reason
+
+
+def test_counters_without_a_table_of_operators_pass_through() -> None:
+    row = count("Conv2d", 10, counter="other")
+    assert model_operators((row,)).kept == (row,)
+
+
+def test_of_ptflops_products_are_kept_and_elements_left_out() -> None:
+    rows = (count("Conv2d", 10, counter="ptflops"), count("Conv2d elementwise", 3, counter="ptflops", unit="flop"))
+    strange = count("Quantum2d", 5, counter="ptflops")
+    outcome = model_operators((*rows, strange))
+    assert outcome.kept == rows[:1]
+    assert outcome.dropped == (rows[1], strange)
+    assert "elementwise" in outcome.log[0].reason
+    assert "not understood" in outcome.log[1].reason
+
+
+def test_the_products_of_ptflops_are_names_of_its_own() -> None:
+    ops = pytest.importorskip("ptflops.pytorch_ops")
+    names = {kind.__name__ for kind in ops.MODULES_MAPPING}
+    names |= {f"F.{function.__name__}" for function in ops.FUNCTIONAL_MAPPING}
+    names |= {f"torch.{function.__name__}" for function in ops.TENSOR_OPS_MAPPING}
+    assert set(OPERATORS["ptflops"]) <= names
+
+
+def test_a_total_is_the_sum_of_its_operators_in_their_units() -> None:
+    rows = (count("conv", 10), count("batch_norm", 7, unit="flop"), count("", 17))
+    outcome = one_convention(rows)
+    assert [row.flop for row in outcome.kept] == [20, 7, 27]
+    assert one_convention(outcome.kept).log == ()
+    assert one_convention(outcome.kept[::2]).kept[1].flop == 27  # though an operator was left out since
+    assert one_convention((count("", 17),)).kept[0].flop == 34
+    assert one_convention((count("conv", 10, unit="?"), count("", 17))).kept[1].flop == 34
+
+
+def test_sums_of_operators_mix_neither_phases_nor_modules() -> None:
+    """Three totals that came without FLOP: of the model 2·10 + 7, of its backward pass 2·20, of layer1 2·4 + 3."""
+    rows = (
+        *(count("conv", 10), count("batch_norm", 7, unit="flop"), count("", 17)),
+        *(count("conv", 20, phase="backward"), count("", 20, phase="backward")),
+        *(count("conv", 4, scope="layer1"), count("batch_norm", 3, unit="flop", scope="layer1")),
+        count("", 7, scope="layer1"),
+    )
+    outcome = one_convention(rows)
+    totals = {(row.phase, row.scope): row.flop for row in outcome.kept if not row.operator}
+    assert totals == {("forward", "total"): 27, ("backward", "total"): 40, ("forward", "layer1"): 11}
+    assert "fvcore forward batch 1 layer1 conv" in {line.subject for line in outcome.log}  # and says whose it is
+
+
+def test_laws_of_phases_and_modules_are_checked_apart() -> None:
+    forward, backward = points_on(3, 5, 1, 2, at=64), points_on(7, 0, 1, 2, at=64)
+    rows = forward + tuple(dataclasses.replace(row, phase="backward") for row in backward)
+    rows += tuple(dataclasses.replace(row, scope="layer1") for row in points_on(2, 1, 1, 2, at=64))
+    assert extrapolation_checked(rows).log == ()
+
+
+def test_a_total_of_mixed_units_keeps_what_its_adapter_added_up() -> None:
+    for counter in OPERATORS:
+        total = count("", 17, counter=counter, flop=27)
+        assert one_convention((total,)).kept == (total,)
+
+
+def test_elements_of_every_listening_adapter_are_left_out_by_their_unit() -> None:
+    for counter, product in {"ptflops_aten": "aten.convolution", "pthflops": "Conv2d"}.items():
+        rows = (
+            count(product, 10, counter=counter),
+            count(f"{product} elementwise", 3, counter=counter, unit="flop"),
+            count("ReLU", 3, counter=counter, unit="flop", scope="layer1"),
+        )
+        outcome = model_operators(rows)
+        assert outcome.kept == rows[:1]
+        assert outcome.log[1].subject == f"{counter} forward batch 1 layer1 ReLU"
+        assert all(line.reason.startswith("left out: elementwise is neither") for line in outcome.log)
+
+
+def test_backward_operators_are_selected_as_forward_ones_are() -> None:
+    kept = (
+        count("aten.convolution_backward", 4, counter="flop_counter_mode", unit="flop", phase="backward"),
+        count("aten::mm", 4, counter="torch_profiler", unit="flop", phase="backward"),
+        count("recurrent", 4, counter="flopledger", unit="flop", phase="backward"),
+        count("attention", 4, counter="flopledger", unit="flop"),
+    )
+    left = (
+        count("aten::mul", 4, counter="torch_profiler", unit="flop", phase="backward"),
+        count("pooling", 4, counter="flopledger", unit="flop"),
+    )
+    outcome = model_operators((*kept, *left))
+    assert (outcome.kept, outcome.dropped) == (kept, left)
+
+
+def test_the_operators_of_torchs_own_counters_are_in_the_table() -> None:
+    registry = pytest.importorskip("torch.utils.flop_counter").flop_registry
+    assert {str(operator) for operator in registry} <= set(OPERATORS["flop_counter_mode"])
+    kinds = {name: kind_of(name) for name in OPERATORS["flop_counter_mode"] if name.startswith("aten.")}
+    assert {name: OPERATORS["flop_counter_mode"][name] for name in kinds} == kinds
+    profiled = {name: kind_of(name.replace("::", ".")) for name in OPERATORS["torch_profiler"]}
+    assert profiled == OPERATORS["torch_profiler"]
+
+
+def test_model_kinds_are_those_whose_operations_are_model_flop() -> None:
+    """By the rules themselves: model FLOP comes from the readers of products alone."""
+    products = {rule.kind for rule in TABLE.values() if "read_products" in module_of(rule.reader)}
+    assert products == set(PRODUCTS)
+
+
+def module_of(reader: object) -> str:
+    return getattr(getattr(reader, "func", reader), "__module__", "")
+
+
+def test_the_operators_of_fvcore_are_all_in_the_table() -> None:
+    flop_count = pytest.importorskip("fvcore.nn.flop_count")
+    names = {name.partition("::")[2] for name in flop_count._DEFAULT_SUPPORTED_OPS}
+    renamed = {"conv" if name == "_convolution" else name for name in names}  # what its handle calls it
+    assert renamed == set(OPERATORS["fvcore"])
+
+
+def points_on(slope: int, constant: int, *batches: int, at: int, off: int = 0) -> tuple[FlopCount, ...]:
+    counted = [count("", None, batch_size=b, flop=slope * b + constant) for b in batches]
+    return (*counted, count("", None, batch_size=at, flop=slope * at + constant + off, extrapolated=True))
+
+
+def test_extrapolation_on_the_line_stays_and_off_the_line_is_invalid() -> None:
+    good = extrapolation_checked(points_on(3, 5, 1, 2, 16, at=64))
+    assert good.kept == points_on(3, 5, 1, 2, 16, at=64)
+    assert good.log == ()
+    bad = extrapolation_checked(points_on(3, 5, 1, 2, 16, at=64, off=1))
+    assert (bad.kept[-1].status, bad.kept[-1].flop) == ("invalid", None)
+    assert "give 197" in bad.kept[-1].reason  # 3 · 64 + 5
+
+
+def test_counted_batches_that_are_on_no_line_carry_no_extrapolation() -> None:
+    rows = list(points_on(3, 5, 1, 2, 16, at=64))
+    rows[1] = dataclasses.replace(rows[1], flop=12)
+    (bad,) = [row for row in extrapolation_checked(tuple(rows)).kept if row.extrapolated]
+    assert bad.status == "invalid"
+    assert "on no line" in bad.reason
+
+
+def test_one_counted_batch_decides_nothing_and_that_is_logged() -> None:
+    rows = points_on(3, 5, 1, at=64)
+    outcome = extrapolation_checked(rows)
+    assert outcome.kept == rows
+    assert "not checked" in outcome.log[0].reason
+
+
+def test_series_of_different_operators_and_cells_are_not_mixed() -> None:
+    mine, theirs = points_on(3, 5, 1, 2, at=64), points_on(7, 0, 1, 2, at=64)
+    others = tuple(dataclasses.replace(row, operator="conv") for row in theirs)
+    elsewhere = tuple(dataclasses.replace(row, cell_id="d") for row in theirs)
+    assert extrapolation_checked(mine + others + elsewhere).log == ()
+
+
+COUNTS = st.builds(
+    count,
+    operator=st.sampled_from(["", "conv", "addmm", "batch_norm", "strange"]),
+    native=st.none() | st.integers(0, 10**15),
+    unit=st.sampled_from(["mac", "flop", ""]),
+    flop=st.none() | st.integers(0, 10**15),
+    batch_size=st.sampled_from([1, 2, 16, 64]),
+    extrapolated=st.booleans(),
+    counter=st.sampled_from(["fvcore", "ptflops", "other"]),
+    status=st.sampled_from(["ok", "unavailable"]),
+)
+
+
+@given(st.lists(COUNTS, max_size=12))
+def test_cleaning_what_is_clean_changes_nothing(counts: list[FlopCount]) -> None:
+    once = clean_records({FLOP_COUNTS: counts})
+    twice = clean_records({FLOP_COUNTS: once.flop_counts})
+    assert twice.flop_counts == once.flop_counts
+    assert twice.dropped[FLOP_COUNTS] == ()
+
+
+@given(st.lists(COUNTS, max_size=12))
+def test_kept_and_dropped_are_what_came(counts: list[FlopCount]) -> None:
+    cleaned = clean_records({FLOP_COUNTS: counts})
+
+    def identity(rows: tuple[FlopCount, ...]) -> list[str]:
+        untouched = ("counter", "operator", "batch_size", "native_value", "native_unit", "extrapolated")
+        return sorted(str([getattr(row, name) for name in untouched]) for row in rows)
+
+    assert identity(cleaned.flop_counts + cleaned.dropped[FLOP_COUNTS]) == identity(tuple(counts))
+    assert len(cleaned.log) >= len(cleaned.dropped[FLOP_COUNTS])  # nothing leaves without a line
+
+
+@given(st.lists(COUNTS, max_size=12))
+def test_every_count_that_is_ok_is_two_flop_a_multiply_add(counts: list[FlopCount]) -> None:
+    for row in clean_records({FLOP_COUNTS: counts}).flop_counts:
+        if row.status == "ok" and row.native_value is not None and row.operator:  # a total may mix units
+            assert row.flop == {"mac": 2, "flop": 1}[row.native_unit] * row.native_value
+
+
+def test_a_step_that_loses_a_record_stops_the_cleaning() -> None:
+    losing = Step("losing", FLOP_COUNTS, lambda rows: Outcome(rows[1:]))
+    with pytest.raises(Inconsistent, match=r"cleaning step losing: 2 records of flop_counts\.csv came, 1 kept"):
+        clean_records({FLOP_COUNTS: [count(), count("conv")]}, [losing])
+
+
+def test_steps_have_their_own_names_and_a_docstring() -> None:
+    assert len({step.name for step in STEPS}) == len(STEPS)
+    assert all(step.apply.__doc__ and step.apply.__name__ == step.name for step in STEPS)
+
+
+def test_raw_tables_become_the_records_that_were_written(tmp_path) -> None:
+    data = read_run(made.write_run(tmp_path / "run"))
+    run = data.runs[0]
+    assert [row for row in records(data.samples, Sample) if row.cell_id == run.cell_id] == made.samples(run.cell)
+    assert [row for row in records(data.telemetry, Telemetry) if row.cell_id == run.cell_id] == made.telemetry(run.cell)
+    counts = [row for row in records(data.flop_counts, FlopCount) if row.cell_id == run.cell_id]
+    assert counts == made.flop_counts(run.cell)
+
+
+def test_cleaning_a_run_drops_normalisation_and_converts_the_rest(tmp_path) -> None:
+    cleaned = clean(read_run(made.write_run(tmp_path / "run")))
+    assert {row.operator for row in cleaned.flop_counts} == {"", "conv", "addmm", "Conv2d", "Linear"}
+    assert {row.operator for row in cleaned.dropped[FLOP_COUNTS]} == {"batch_norm", "ReLU"}
+    left_out = [entry for entry in cleaned.log if entry.step == "model_operators"]
+    sizes = {"batch_norm": 2 * made.NORMALIZATION_MAC, "ReLU": 1000}
+    expected = {(f"{name}", size * batch) for name, size in sizes.items() for batch in (8, 64)}
+    assert {(entry.subject.split()[-1], int(entry.before)) for entry in left_out} == expected

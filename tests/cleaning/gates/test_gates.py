@@ -1,0 +1,644 @@
+"""Every gate catches the fault that it is for, alone; a run without fault passes them all; published runs are held."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analysis.devices import peaks
+from cleaning.gates.evidence import facts_of
+from cleaning.gates.gates import GATES, judge
+from results.records.verdicts import FAIL, OPEN, PASS, Verdict
+from results.store.store import read_run
+from runners.report import command as report
+from runners.report.check import evidence_of
+from tests.support.fakes.commands import refused, running
+from tests.support.made_up import made_up_evidence as made
+from tests.support.made_up import run_fixture as fixture
+from tests.support.made_up.lie_proofs import PROOFS
+from tests.support.made_up.made_up_evidence import Part, Parts
+
+PUBLISHED = Path(__file__).parents[3] / "results" / "published"
+BF16, TF32, FP32 = ("amp-bf16", 8, 0), ("tf32", 8, 0), ("fp32", 8, 0)
+AGAIN, LARGE = ("amp-bf16", 8, 1), ("amp-bf16", 32, 0)
+
+Plant = Callable[[Parts], object]
+
+
+def verdicts(path: Path) -> dict[str, Verdict]:
+    return {verdict.gate: verdict for verdict in judge(evidence_of(path))}
+
+
+def failing(path: Path) -> dict[str, Verdict]:
+    return {name: verdict for name, verdict in verdicts(path).items() if verdict.verdict == FAIL}
+
+
+# --- faults of rows, planted before they are written -----------------------------------------------------------------
+
+
+def run_with(key: tuple[str, int, int], **fields: Any) -> Plant:
+    """A field of a cell's row is another."""
+
+    def plant(parts: Parts) -> None:
+        part = parts.cells[key]
+        part.run = replace(part.run, **fields)
+
+    return plant
+
+
+def flag(key: tuple[str, int, int], name: str, value: object, when: str = "flags_before") -> Plant:
+    def plant(parts: Parts) -> None:
+        part = parts.cells[key]
+        part.run = replace(part.run, **{when: {**getattr(part.run, when), name: value}})
+
+    return plant
+
+
+def preflight(**facts: object) -> Plant:
+    def plant(parts: Parts) -> None:
+        first = parts.sittings[0]
+        parts.sittings[0] = replace(first, preflight={**first.preflight, **facts})
+
+    return plant
+
+
+def option(name: str, value: object) -> Plant:
+    def plant(parts: Parts) -> None:
+        parts.manifest = replace(parts.manifest, options={**parts.manifest.options, name: value})
+
+    return plant
+
+
+def second_sitting(parts: Parts) -> None:
+    parts.sittings.append(made.sitting(name="s2"))
+    parts.cells[FP32].run = replace(parts.cells[FP32].run, sitting="s2")
+    parts.ceilings += [replace(each, sitting="s2") for each in parts.ceilings]
+
+
+def dirty_code(parts: Parts) -> None:
+    first = parts.sittings[0]
+    version = f"{first.environment['harness_version']}.dirty"
+    parts.sittings[0] = replace(first, environment={**first.environment, "harness_version": version})
+    parts.manifest = replace(parts.manifest, harness_version=version)
+
+
+def recounted(part: Part) -> None:
+    """The real step did what the table says: the fault is in both, so that only the table's own laws can show it."""
+    part.storages = made.storages_of(part.operations)
+    part.run = replace(part.run, executed=dict(facts_of(part.operations, part.storages).executed))
+
+
+def duplicated_operation(parts: Parts) -> None:
+    part = parts.cells[TF32]
+    part.operations.insert(2, part.operations[1])
+    part.operations = [replace(each, index=i) for i, each in enumerate(part.operations)]
+    recounted(part)
+
+
+def lost_operation(parts: Parts) -> None:
+    part = parts.cells[TF32]
+    del part.operations[2]
+    recounted(part)
+
+
+def table_of_another_batch(parts: Parts) -> None:
+    """The cell says 32; what was trained and counted was a batch of 16."""
+    part = parts.cells[LARGE]
+    part.operations = made.table(16, "amp-bf16")
+    recounted(part)
+
+
+def half_executed(parts: Parts) -> None:
+    """Our own count is off by 2: the device did half of it."""
+    part = parts.cells[TF32]
+    part.run = replace(part.run, executed={name: flop // 2 for name, flop in part.run.executed.items()})
+
+
+def float32_in_autocast(parts: Parts) -> None:
+    part = parts.cells[AGAIN]
+    part.operations = made.table(8, "fp32")
+    recounted(part)
+
+
+def no_input_gradient(parts: Parts) -> None:
+    """The second convolution's backward pass leaves out the gradient that the first one needs."""
+    part = parts.cells[TF32]
+    call = part.operations[6]
+    mask = {**call.attributes, "output_mask": [False, True, False]}
+    part.operations[6] = replace(
+        call, attributes=mask, output_shapes=call.output_shapes[1:], output_dtypes=call.output_dtypes[1:], writes=(12,)
+    )
+    part.operations[7] = replace(part.operations[7], reads=(14, 0, 1))
+    recounted(part)
+
+
+def wider(part: Part, classes: int) -> None:
+    """A classifier of another width, in both passes."""
+    shapes = {4: 10}
+    for index in (3, 4, 5):
+        call = part.operations[index]
+        change = [tuple(classes if size == shapes[4] else size for size in shape) for shape in call.input_shapes]
+        out = [tuple(classes if size == shapes[4] else size for size in shape) for shape in call.output_shapes]
+        part.operations[index] = replace(call, input_shapes=tuple(change), output_shapes=tuple(out))
+    recounted(part)
+    more = made.PARAMETERS + (classes - shapes[4]) * 33
+    part.run = replace(part.run, parameters=more)
+    part.counts = [replace(row, parameters=row.parameters and more) for row in part.counts]
+
+
+def another_count_in_one_precision(parts: Parts) -> None:
+    wider(parts.cells[FP32], 11)
+
+
+def bent_law(parts: Parts) -> None:
+    wider(parts.cells[LARGE], 11)
+
+
+def mac_taken_for_flop(parts: Parts) -> None:
+    of_every_cell(parts, "fvcore", lambda row: replace(row, native_unit="flop", flop=row.native_value))
+
+
+def flop_taken_for_mac(parts: Parts) -> None:
+    double = {"native_value": lambda row: 2 * row.native_value, "flop": lambda row: 2 * row.flop}
+    of_every_cell(parts, "fvcore", lambda row: replace(row, **{name: each(row) for name, each in double.items()}))
+
+
+def of_every_cell(parts: Parts, counter: str, change: Callable[[Any], Any]) -> None:
+    """What one counter says in all cells is another: its own law holds."""
+    for part in parts.cells.values():
+        part.counts = [change(row) if row.counter == counter else row for row in part.counts]
+
+
+def duplicated_in_the_profile(parts: Parts) -> None:
+    part = parts.cells[BF16]
+    last = part.profile[-1]
+    again = replace(part.profile[2], index=last.index + 1, start_s=last.start_s + 1, found_flop=None)
+    part.profile.append(again)
+
+
+def every_sample(key: tuple[str, int, int], change: Callable[[Any, int], Any]) -> Plant:
+    def plant(parts: Parts) -> None:
+        part = parts.cells[key]
+        part.samples = [change(sample, i) for i, sample in enumerate(part.samples)]
+
+    return plant
+
+
+def times(factor: float, *keys: tuple[str, int, int]) -> Plant:
+    """Cells whose blocks take `factor` of their time, with window, polls and energy to go with it."""
+
+    def plant(parts: Parts) -> None:
+        for key in keys:
+            part = parts.cells[key]
+            run = part.run
+            blocks = made.samples(run, made.step_s(run.precision, run.batch_size) * factor)
+            end_s = blocks[-1].start_s + blocks[-1].wall_s
+            short = ("energy: window is shorter than 5 s",) if end_s < 105.0 else ()
+            part.run = replace(run, window_end_s=end_s, energy_j=made.POWER_W * (end_s - 100.0), warnings=short)
+            part.samples, part.telemetry = blocks, made.telemetry(run, end_s)
+
+    return plant
+
+
+def overlapping(sample: Any, index: int) -> Any:
+    return replace(sample, start_s=sample.start_s - (0.4 * sample.wall_s if index == 4 else 0))
+
+
+def only_issued(sample: Any, index: int) -> Any:
+    """The host's clock stopped before the device was done."""
+    return replace(sample, wall_s=sample.wall_s / 5)
+
+
+def scattered(sample: Any, index: int) -> Any:
+    factor = 0.93 if index % 2 else 1.0
+    return replace(sample, device_s=sample.device_s * factor, wall_s=sample.wall_s * factor)
+
+
+def few_blocks(parts: Parts) -> None:
+    part = parts.cells[TF32]
+    part.samples = part.samples[:4]
+    ended(part)
+
+
+def ended(part: Part) -> None:
+    """The window, and the energy in it, end with the last block."""
+    end_s = part.samples[-1].start_s + part.samples[-1].wall_s
+    part.run = replace(part.run, window_end_s=end_s, energy_j=made.POWER_W * (end_s - 100.0))
+
+
+def not_converged(parts: Parts) -> None:
+    """Wide, and it says so."""
+    every_sample(TF32, scattered)(parts)
+    ended(parts.cells[TF32])
+    run_with(TF32, status="not_converged", reason="stopped at the cap of 60 s")(parts)
+
+
+def too_many_products(parts: Parts) -> None:
+    """A counter that sees everything 200 times: no unit is mistaken, and no device does that."""
+    of_every_cell(parts, "ptflops", lambda row: replace(row, native_value=200 * row.native_value, flop=200 * row.flop))
+
+
+def polls(key: tuple[str, int, int], change: Callable[[Any, int], Any]) -> Plant:
+    def plant(parts: Parts) -> None:
+        part = parts.cells[key]
+        part.telemetry = [change(poll, i) for i, poll in enumerate(part.telemetry)]
+
+    return plant
+
+
+def without_polls(parts: Parts) -> None:
+    parts.cells[TF32].telemetry = []
+
+
+def at_clock(value: int) -> Callable[[Any, int], Any]:
+    return lambda poll, index: replace(poll, sm_clock_hz=value)
+
+
+def stalled(poll: Any, index: int) -> Any:
+    """The counter stands still for 2 s, then goes on as if nothing had been."""
+    held = 5000.0 + made.POWER_W * 8 / 4
+    return replace(poll, energy_j=held) if 8 <= index < 17 else poll
+
+
+def backwards(poll: Any, index: int) -> Any:
+    return replace(poll, energy_j=poll.energy_j - 2000 * (index > 10))
+
+
+def double_power(poll: Any, index: int) -> Any:
+    return replace(poll, power_w=2 * made.POWER_W)
+
+
+PLANTS: dict[str, tuple[str, Plant]] = {
+    "code that was not committed": ("one_machine", dirty_code),
+    "tf32 labelled fp32, convolutions": ("flags", flag(FP32, "cudnn.conv.fp32_precision", "tf32")),
+    "tf32 labelled fp32, products, after the cell": (
+        "flags",
+        flag(FP32, "cuda.matmul.fp32_precision", "tf32", "flags_after"),
+    ),
+    "tf32 switched on below the flags": ("flags", flag(FP32, "env.NVIDIA_TF32_OVERRIDE", "1", "flags_after")),
+    "a unit that the precision does not name": ("flags", run_with(TF32, matmul_unit="fp32")),
+    "a duplicated operation": ("operations_once", duplicated_operation),
+    "a lost operation": ("operations_once", lost_operation),
+    "a batch mislabelled, in the table": ("batch", table_of_another_batch),
+    "a batch mislabelled, in the items": ("batch", run_with(LARGE, items_per_step=16)),
+    "our own count off by 2": ("executed", half_executed),
+    "autocast that computes in float32": ("dtypes", float32_in_autocast),
+    "a gradient that is left out": ("backward_forward", no_input_gradient),
+    "a count that depends on the precision": ("counts_repeat", another_count_in_one_precision),
+    "a count that is not affine": ("affine", bent_law),
+    "a counter off by 2: multiply-adds taken for FLOP": ("conventions", mac_taken_for_flop),
+    "a counter off by 2: FLOP taken for multiply-adds": ("conventions", flop_taken_for_mac),
+    "a product twice in a profile": ("profiles", duplicated_in_the_profile),
+    "blocks that overlap": ("synchronised", every_sample(TF32, overlapping)),
+    "a host clock that did not wait": ("synchronised", every_sample(TF32, only_issued)),
+    "times without synchronisation": ("possible_time", times(0.004, TF32)),
+    "a numerator far too high": ("at_most_one", too_many_products),
+    "an interval wider than it says": (
+        "statuses",
+        lambda parts: (every_sample(TF32, scattered)(parts), ended(parts.cells[TF32])),
+    ),
+    "too few blocks": ("statuses", few_blocks),
+    "an interval that is wide": ("converged", not_converged),
+    "a repeat that is slower": ("repeats", times(1.2, AGAIN)),
+    "the times of another batch": ("by_batch", times(2.0, LARGE)),
+    "faster than the record": ("record", times(0.5, BF16, AGAIN, LARGE, ("amp-bf16", 16, 0))),
+    "a loss that is not finite": ("losses", run_with(TF32, last_loss=None, warnings=("loss: nan",))),
+    "another process on the GPU": ("alone", preflight(other_processes=1)),
+    "a host that others use": ("alone", run_with(TF32, others_cpu_ratio=0.3)),
+    "no telemetry": ("clock", without_polls),
+    "an idle clock": ("clock", polls(TF32, at_clock(345_000_000))),
+    "a clock above the highest": ("clock", polls(TF32, at_clock(2_400_000_000))),
+    "a clock that fell without a reason": ("throttling", polls(TF32, at_clock(1_400_000_000))),
+    "a stalled energy counter": ("energy", polls(TF32, stalled)),
+    "an energy counter that goes backwards": ("energy", polls(TF32, backwards)),
+    "an energy that its polls do not give": ("energy", run_with(TF32, energy_j=1.0)),
+    "a counter that power contradicts": ("energy", polls(TF32, double_power)),
+    "a mean power above the limit": ("energy", preflight(power_limit_w=300.0)),
+    "a peak doubled by sparsity, the user's": ("peak", option("peak_tflops", 1979.0)),
+}
+
+
+def planted(path: Path, plant: Plant) -> Path:
+    """The run with one fault: of three cells where these are all that the fault needs, else of the whole grid."""
+    small, whole = made.parts((BF16, TF32, FP32)), made.parts()
+    try:
+        plant(small)
+    except KeyError:
+        return made.write(path, plant, whole)
+    return made.write(path, made=small)
+
+
+@pytest.mark.parametrize("fault", PLANTS)
+def test_a_planted_fault_turns_its_gate_red_and_no_other(fault: str, tmp_path: Path) -> None:
+    gate, plant = PLANTS[fault]
+    found = failing(planted(tmp_path / "run", plant))
+    assert set(found) == {gate}, {name: verdict.found for name, verdict in found.items()}
+    assert all(found[gate].found.values())
+
+
+def spread(size: float) -> Plant:
+    """Blocks that alternate about their mean: the half width is t(0.975, 9) ÷ 3 = 0.754 of `size`."""
+
+    def change(sample: Any, index: int) -> Any:
+        mean_s = made.STEPS * made.step_s("tf32", 8)
+        return replace(sample, device_s=mean_s * (1 + (size if index % 2 else -size)), wall_s=1.001 * mean_s)
+
+    def plant(parts: Parts) -> None:
+        every_sample(TF32, change)(parts)
+        ended(parts.cells[TF32])
+
+    return plant
+
+
+def of_no_record(factor: float) -> Plant:
+    """The same model by another name, for which there is no record to beat."""
+
+    def plant(parts: Parts) -> None:
+        times(factor, TF32)(parts)
+        made.renamed(parts, TF32, "resnet18")
+
+    return plant
+
+
+def energy_times(factor: float) -> Plant:
+    def plant(parts: Parts) -> None:
+        part = parts.cells[TF32]
+        part.run = replace(part.run, energy_j=(part.run.energy_j or 0.0) * factor)
+
+    return plant
+
+
+EDGES: dict[str, tuple[str, Plant, Plant]] = {
+    "1.25 × a ceiling of 380 TFLOP/s": ("possible_time", of_no_record(0.0071), of_no_record(0.0068)),
+    "0.5 % of the mean": ("statuses", spread(0.0064), spread(0.0069)),
+    "3 % between repeats": ("repeats", times(1.028, AGAIN), times(1.036, AGAIN)),
+    "0.8 of the items a second": ("by_batch", times(1.37, LARGE), times(1.41, LARGE)),
+    "7952 images/s": ("record", times(0.61, LARGE), times(0.59, LARGE)),
+    "5 % of the processors": ("alone", run_with(TF32, others_cpu_ratio=0.049), run_with(TF32, others_cpu_ratio=0.051)),
+    "0.9 of the highest clock": (
+        "throttling",
+        polls(TF32, at_clock(1_790_000_000)),
+        polls(TF32, at_clock(1_775_000_000)),
+    ),
+    "1 % of the energy": ("energy", energy_times(1.009), energy_times(1.011)),
+    "1.1 × the power limit": ("energy", preflight(power_limit_w=385.0), preflight(power_limit_w=380.0)),
+    "1.02 × multiprocessors × rate × highest clock": (
+        "peak",
+        option("peak_tflops", 1090.0),
+        option("peak_tflops", 1093.0),
+    ),
+}
+"""What a limit is → its gate, a run just inside of it, one just outside."""
+
+
+@pytest.mark.parametrize("limit", EDGES)
+def test_a_limit_is_where_it_says(limit: str, tmp_path: Path) -> None:
+    gate, inside, outside = EDGES[limit]
+    assert failing(planted(tmp_path / "inside", inside)) == {}
+    assert set(failing(planted(tmp_path / "outside", outside))) == {gate}
+
+
+OPEN_HERE = {"ceilings_agree", "derived"}
+"""The made-up run has one sitting, and no derived table beside utilization.csv."""
+
+
+def test_a_run_without_fault_passes_every_gate(clean: Path) -> None:
+    found = verdicts(clean)
+    assert list(found) == [gate.name for gate in GATES]
+    assert {name for name, verdict in found.items() if verdict.verdict != PASS} == OPEN_HERE
+    assert all(verdict.asked for name, verdict in found.items() if name not in OPEN_HERE)
+
+
+def test_every_gate_has_a_planted_fault() -> None:
+    on_disk = {"committed", "rebuilt", "derived"}
+    assert {gate for gate, _ in PLANTS.values()} | on_disk | {*PROOFS} == {gate.name for gate in GATES}
+    assert len(PLANTS) >= 20
+
+
+# --- faults of files -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def clean(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run without fault, with the utilization.csv that its rows give."""
+    path = made.write(tmp_path_factory.mktemp("clean") / "run")
+    built = evidence_of(path).rebuilt
+    with (path / "utilization.csv").open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, list(built[0].to_row()), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(row.to_row() for row in built)
+    return path
+
+
+@pytest.fixture
+def copy(clean: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(clean, tmp_path / "run"))
+
+
+def edit(path: Path, change: Callable[[dict[str, str]], None], where: Callable[[dict[str, str]], bool]) -> None:
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    for row in filter(where, rows):
+        change(row)
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def of(run: str) -> Callable[[dict[str, str]], bool]:
+    return lambda row: row["cell_id"] == run and row["denominator"] == "datasheet" and row["method"] == "exact"
+
+
+def test_a_time_edited_by_hand_is_not_what_was_committed(copy: Path) -> None:
+    (cell_id, *_) = (run.cell_id for run in read_run(copy).runs if run.precision == "tf32")
+    path = copy / "samples.csv"
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    at = next(i for i, line in enumerate(lines) if line.startswith(cell_id) and ",measure," in line)
+    lines[at] = lines[at].replace(",measure,", ",warmup,")
+    path.write_text("".join(lines), encoding="utf-8")
+    (utilization,) = [copy / "utilization.csv"]
+    utilization.unlink()
+    found = failing(copy)
+    assert set(found) == {"committed"}
+    assert found["committed"].cell_ids == (cell_id,)
+
+
+@pytest.mark.parametrize("fault", ["uncommitted", "torn"])
+def test_rows_that_are_not_committed(copy: Path, fault: str) -> None:
+    path = copy / "telemetry.csv"
+    line = path.read_text(encoding="utf-8").splitlines()[-1]
+    more = line.replace(",1,", ",7,", 1) + "\n" if fault == "uncommitted" else line[:20]
+    path.write_text(path.read_text(encoding="utf-8") + more, encoding="utf-8")
+    found = failing(copy)
+    assert set(found) == {"committed"}
+    assert ("not committed" if fault == "uncommitted" else "torn") in found["committed"].found["run"]
+
+
+@pytest.mark.parametrize(("field", "value"), [("torch_version", "2.14.0"), ("device_name", "NVIDIA H200 NVL")])
+def test_sittings_that_do_not_belong_together(tmp_path: Path, field: str, value: str) -> None:
+    """As two runs thrown together by hand: the store itself would refuse the second."""
+    path = made.write(tmp_path / "run", second_sitting)
+    assert set(failing(path)) == set()
+    edit(path / "sittings.csv", lambda row: row.update({field: value}), lambda row: row["sitting"] == "s2")
+    found = failing(path)
+    assert set(found) - {"machine", "peak_row"} == {"one_machine"}, "the others hold it against its environment"
+    assert f"s1 and s2 differ in {field}" in found["one_machine"].found["run"]
+
+
+def test_a_utilization_edited_by_hand(copy: Path) -> None:
+    (cell_id, *_) = (run.cell_id for run in read_run(copy).runs if run.precision == "tf32")
+    edit(copy / "utilization.csv", lambda row: row.update(utilization_ratio="0.42"), of(cell_id))
+    found = failing(copy)
+    assert set(found) == {"rebuilt"}
+    assert "utilization_ratio is 0.42" in found["rebuilt"].found[cell_id]
+
+
+def test_a_row_that_was_taken_out_by_hand(copy: Path) -> None:
+    path = copy / "utilization.csv"
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    path.write_text("".join(lines[:-1]), encoding="utf-8")
+    found = failing(copy)
+    assert set(found) == {"rebuilt"}
+    assert "the row is not there" in found["rebuilt"].found[lines[-1].split(",")[0]]
+
+
+def test_a_peak_doubled_by_sparsity_in_what_is_published(copy: Path) -> None:
+    (cell_id, *_) = (run.cell_id for run in read_run(copy).runs if run.precision == "amp-bf16")
+    sparse = 2 * peaks.lookup(made.H200).peaks["bf16"]  # 1979, the sheet's "with sparsity"
+    edit(copy / "utilization.csv", lambda row: row.update(peak_flop_per_s=str(sparse)), of(cell_id))
+    assert set(failing(copy)) == {"peak"}
+
+
+def test_throttling_that_is_not_annotated(copy: Path) -> None:
+    def strip(row: dict[str, str]) -> None:
+        row["warnings"] = json.dumps([mark for mark in json.loads(row["warnings"]) if "clock_limited" not in mark])
+
+    edit(copy / "utilization.csv", strip, lambda row: row["precision"] == "amp-bf16")
+    found = failing(copy)
+    assert set(found) == {"throttling"}
+    assert "sw_power_cap in 100 % of polls" in next(iter(found["throttling"].found.values()))
+
+
+# --- what gates do not claim -----------------------------------------------------------------------------------------
+
+
+def test_a_gate_without_data_is_open_and_says_what_it_needs(tmp_path: Path) -> None:
+    path = made.write(tmp_path / "run", made=made.parts((FP32,)))
+    found = verdicts(path)
+    still_open = {name: verdict.reason for name, verdict in found.items() if verdict.verdict == OPEN}
+    lacks = {"counts_repeat", "affine", "profiles", "profile", "repeats", "by_batch", "rebuilt", *OPEN_HERE}
+    assert set(still_open) == lacks
+    assert still_open["affine"] == "needs three batches of one model"
+
+
+def test_fp32_above_one_is_allowed_where_it_is_marked(tmp_path: Path) -> None:
+    """Winograd: vector units seem faster than they are, up to 4 times; the row says so."""
+    parts = made.parts((FP32,))
+    fast = [each for each in parts.ceilings if each.operation == "convolution"]  # so fast as well
+    parts.ceilings = [made.device.at_rate(each, 90e12) if each.unit == "fp32" else each for each in fast]
+    path = made.write(tmp_path / "run", times(0.025, FP32), parts)
+    rows = [row for row in evidence_of(path).rebuilt if row.denominator == "datasheet" and row.method == "exact"]
+    assert rows[0].utilization_ratio == pytest.approx(0.05 * 8 / 12 / 0.025)
+    assert "above_one" in rows[0].warnings[-1]
+    assert verdicts(path)["at_most_one"].verdict == PASS
+
+
+def test_what_a_fault_leaves_out_is_told(tmp_path: Path) -> None:
+    path = made.write(tmp_path / "run", duplicated_operation)
+    found = verdicts(path)
+    assert found["affine"].reason == "not asked: 1 of the cells, which failed a gate that comes first"
+
+
+def test_backward_is_worked_out_from_the_forward_pass_alone() -> None:
+    facts = facts_of(made.table(8, "fp32"), made.STORAGES)
+    first, second, product = fixture.FIRST_MAC, fixture.SECOND_MAC, fixture.PRODUCT_MAC
+    assert facts.forward_flop == 2 * 8 * (first + second + product)
+    assert facts.expected_backward_flop == 2 * 8 * (first + 2 * second + 2 * product)  # images need no gradient
+    assert facts_of(made.table(8, "fp32"), ()).expected_backward_flop is None
+
+
+# --- the command -----------------------------------------------------------------------------------------------------
+
+
+def test_exit_codes_and_formats(clean: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = running(report.main, capsys)
+    before = {path: path.read_bytes() for path in clean.rglob("*") if path.is_file()}
+    code, out, err = run(clean, "--check")
+    assert (code, err) == (0, "")
+    assert max(map(len, out.splitlines())) <= 100
+    assert out.splitlines()[-1] == f"{len(GATES)} gates: {len(GATES) - 2} passed, 0 failed, 2 open"
+    assert {path: path.read_bytes() for path in clean.rglob("*") if path.is_file()} == before, "nothing is written"
+    wrong = made.write(tmp_path / "wrong", flag(FP32, "cudnn.conv.fp32_precision", "tf32"))
+    code, out, _ = run(wrong, "--check")
+    assert code == 1
+    assert "resnet50 b8 fp32 (" in out
+    assert "found tf32" in " ".join(out.split())
+    code, out, _ = run(wrong, "--check", "--format", "csv")
+    rows = list(csv.DictReader(out.splitlines()))
+    assert [row["gate"] for row in rows if row["verdict"] == "fail"] == ["flags"]
+    code, out, _ = run(wrong, "--check", "--format", "json")
+    documents = json.loads(out)
+    (failed,) = (row for row in rows if row["verdict"] == "fail")
+    assert [d["cell_ids"] for d in documents if d["verdict"] == "fail"] == [[failed["cell_ids"][2:-2]]]
+    refused(run(tmp_path / "nowhere", "--check"), "expected the directory of a run")
+    refused(run(clean, "--chek"), "nearest --check")
+
+
+EXPLAINED = {
+    "amd-epyc-2-cores-2026-11-20": {"converged", "rebuilt"},
+    "amd-epyc-2-cores-2026-11-21": {"converged"},
+    "intel-xeon-2-cores-2026-11-22": {"converged", "alone", "ceilings_agree", "rebuilt"},
+}
+"""Published run → gates that it is known to fail. All are of shared virtual machines. Two are quick: 9 of 26 and 11 of
+13 cells did not narrow to 3 % within 6 s; of the third 15 of 21 did not within 30 s, though nothing of ours ran beside
+it, and in two of these others took 5.4 and 16 % of the processors. Each says so (`not_converged`, `busy`).
+
+`ceilings_agree`: sitting s1 of the third run, 13 minutes after s0 on the same machine, reached 49 to 76 % of what nine
+kernels reached in s0 (293 against 183 GFLOP/s of a convolution): logarithms of 0.27 to 0.72 where the spread of their
+calls allows 0.15 to 0.26. The machine has other guests. `rebuilt`: only warnings differ, which later versions say in
+other words or add: that ptflops has no rule for SiLU and Sigmoid (two cells of the first), and that a ceiling is
+doubtful (a load of 3.6 on two processors before the first; s1 of the third)."""
+
+NOT_ASKED = {
+    "amd-epyc-2-cores-2026-11-20": {"counts_repeat", "affine", "repeats"},
+    "amd-epyc-2-cores-2026-11-21": {"counts_repeat", "repeats", "by_batch"},
+    "intel-xeon-2-cores-2026-11-22": {"repeats"},
+}
+"""Published run → gates that are open and should not be: these were measured before gates were needed, once each and
+the first two at two batches or one, so that nothing can be held against a repeat or a third batch. The next run is
+measured as docs/evidence.md says."""
+
+
+def published() -> list[Any]:
+    """Every published run; those with profiles take their time."""
+    found = sorted(path.parent for path in PUBLISHED.glob("*/manifest.json"))
+    marks = {path: pytest.mark.slow if (path / "profiles").is_dir() else () for path in found}
+    return [pytest.param(path.name, marks=marks[path]) for path in found]
+
+
+@pytest.mark.parametrize("name", published())
+def test_a_published_run_passes_but_for_what_is_explained(name: str) -> None:
+    every = verdicts(PUBLISHED / name)
+    found = {gate: verdict for gate, verdict in every.items() if verdict.verdict == FAIL}
+    assert set(found) == EXPLAINED.get(name, set())
+    still_open = {gate for gate, verdict in every.items() if verdict.verdict == OPEN and verdict.needed}
+    assert still_open == NOT_ASKED.get(name, set())
+    for words in found["rebuilt"].found.values() if "rebuilt" in found else ():
+        assert all(" is " not in part or ": warnings is" in part for part in words.split("; theory over")[:1]), words
+    if "converged" in found:
+        said = {run.cell_id for run in read_run(PUBLISHED / name).runs if run.status == "not_converged"}
+        assert set(found["converged"].cell_ids) == said, "each of them says so itself"
+
+
+def test_the_document_has_every_gate_in_the_words_of_the_code() -> None:
+    text = (PUBLISHED.parents[1] / "docs" / "evidence.md").read_text(encoding="utf-8")
+    rows = [line for line in text.splitlines() if line.startswith("| `")]
+    assert rows == [f"| `{gate.name}` | {gate.checks} |" for gate in GATES]

@@ -1,0 +1,167 @@
+"""Counters beside our own count: hand-derived disagreements, failures with their reasons, nothing unknown is zero."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from cleaning.counts.pipeline import FLOP_COUNTS, clean_records
+from cleaning.reconcile.agreement import agreement
+from results.records import Agreement, Cell, FlopCount, Run
+from tests.support.made_up import run_fixture as made
+
+BATCH = 8
+CELL = Cell(
+    model="resnet18", batch_size=BATCH, device="cuda", counters=("flopledger", "flop_counter_mode", "fvcore", "ptflops")
+)
+RUN = Run(**vars(CELL), cell_id="c", attempt=2, sitting="s", status="ok")
+TABLE = made.operations("resnet18", BATCH, "fp32")
+
+FORWARD = 2 * BATCH * (made.FIRST_MAC + made.SECOND_MAC + made.PRODUCT_MAC)
+BACKWARD = 2 * BATCH * (made.FIRST_MAC + 2 * made.SECOND_MAC + 2 * made.PRODUCT_MAC)  # no gradient of the images
+"""Model FLOP of the made-up resnet18 at the cell's batch, from the sizes in run_fixture."""
+
+
+def count(counter: str, operator: str = "", native: int | None = None, unit: str = "mac", **more: object) -> FlopCount:
+    values = {"cell_id": "c", "attempt": 2, "workload": "resnet18", "batch_size": BATCH, "phase": "forward"}
+    flop = None if native is None else native * {"mac": 2, "flop": 1}[unit]
+    values |= {"counter": counter, "operator": operator, "native_value": native, "native_unit": unit, "flop": flop}
+    return FlopCount(**{**values, **more})
+
+
+def own(forward: int = FORWARD, phase: str = "forward", **more: object) -> list[FlopCount]:
+    """Our own counter, its convolutions and products in one row each."""
+    product = 2 * BATCH * made.PRODUCT_MAC
+    named = {"convolution": forward - product, "matmul": product, "": forward}
+    return [count("flopledger", name, flop, "flop", phase=phase, **more) for name, flop in named.items()]
+
+
+def fvcore(conv: int = 1000, norm: int = 50, **more: object) -> list[FlopCount]:
+    total = count("fvcore", "", conv + norm, flop=2 * conv + norm, **more)
+    return [total, count("fvcore", "conv", conv, **more), count("fvcore", "batch_norm", norm, "flop", **more)]
+
+
+def rows(counts: list[FlopCount], table: object = None) -> dict[tuple[str, str], Agreement]:
+    cleaned = clean_records({FLOP_COUNTS: counts}).flop_counts
+    return {(row.counter, row.phase): row for row in agreement(RUN, cleaned, table)}
+
+
+def test_the_size_of_a_disagreement_with_our_own_count() -> None:
+    """fvcore says 1,000 MAC of convolutions: 2,000 FLOP against ours of 2,500; with 50 for norms its total is 2,050."""
+    ours = [count("flopledger", "convolution", 2_500, "flop"), count("flopledger", "", 2_500, "flop")]
+    row = rows(ours + fvcore())["fvcore", "forward"]
+    assert (row.native_value, row.native_unit, row.total_flop) == (1_050, "mac", 2_050)
+    assert (row.model_flop, row.exact_flop, row.difference_flop) == (2_000, 2_500, -500)
+    assert (row.ratio, row.total_ratio) == (0.8, 0.82)
+    assert (row.status, row.reason, row.extrapolated) == ("ok", "", False)
+    assert (row.cell_id, row.attempt, row.model, row.batch_size) == ("c", 2, "resnet18", BATCH)
+
+
+@pytest.mark.parametrize(("factor", "ratio"), [(0, 0.0), (1, 1.0), (2, 2.0)])
+def test_an_operator_dropped_or_doubled_shows(factor: int, ratio: float) -> None:
+    ours = [count("flopledger", "convolution", 2_000, "flop"), count("flopledger", "", 2_000, "flop")]
+    row = rows(ours + fvcore(conv=factor * 1_000))["fvcore", "forward"]
+    assert (row.ratio, row.difference_flop) == (ratio, (factor - 1) * 2_000)
+
+
+def test_without_our_own_counter_the_operation_table_is_the_measure() -> None:
+    """Forward and backward are summed apart; the recomputed convolution at the table's end is in neither."""
+    backward = [count("flop_counter_mode", name, BACKWARD, "flop", phase="backward") for name in ("aten.mm", "")]
+    found = rows(fvcore() + backward, TABLE)
+    assert found["fvcore", "forward"].exact_flop == FORWARD
+    row = found["flop_counter_mode", "backward"]
+    assert (row.exact_flop, row.difference_flop, row.ratio) == (BACKWARD, 0, 1.0)
+
+
+def test_the_loss_is_no_part_of_forward() -> None:
+    loss = [dataclasses.replace(operation, phase="loss") for operation in TABLE if operation.phase == "forward"]
+    assert rows(fvcore(), [*TABLE, *loss])["fvcore", "forward"].exact_flop == FORWARD
+
+
+def test_our_own_counter_is_the_measure_and_says_where_training_does_more() -> None:
+    found = rows(own(FORWARD - 4_000) + fvcore(), TABLE)
+    assert found["fvcore", "forward"].exact_flop == FORWARD - 4_000
+    row = found["flopledger", "forward"]
+    assert (row.difference_flop, row.ratio) == (0, 1.0)
+    assert row.reason == "note: the step in training mode has +4000 FLOP (auxiliary heads)"
+    assert rows(own() + fvcore(), TABLE)["flopledger", "forward"].reason == ""
+
+
+def test_one_phase_of_our_own_counter_does_not_stand_for_the_other() -> None:
+    backward = [count("flop_counter_mode", name, 7, "flop", phase="backward") for name in ("aten.mm", "")]
+    row = rows(own() + backward)["flop_counter_mode", "backward"]
+    assert (row.exact_flop, row.difference_flop, row.ratio, row.total_ratio) == (None, None, None, None)
+    assert row.reason == f"note: no count of our own of backward at a batch of {BATCH}"
+
+
+def test_attention_and_recurrent_layers_are_model_flop() -> None:
+    ours = {"attention": 30, "recurrent": 20, "matmul": 50, "": 100}
+    counts = [count("flopledger", name, flop, "flop") for name, flop in ours.items()]
+    fused = {"aten._scaled_dot_product_flash_attention_for_cpu": 30, "aten.mm": 50, "": 80}
+    counts += [count("flop_counter_mode", name, flop, "flop") for name, flop in fused.items()]
+    found = rows(counts)
+    assert found["flopledger", "forward"].model_flop == 100
+    assert (found["flop_counter_mode", "forward"].model_flop, found["flop_counter_mode", "forward"].ratio) == (80, 0.8)
+
+
+def test_other_batches_modules_attempts_and_cells_are_not_added() -> None:
+    mine = own() + fvcore()
+    others = fvcore(conv=7, batch_size=1) + fvcore(conv=7, scope="layer1") + fvcore(conv=7, attempt=1)
+    others += fvcore(conv=7, cell_id="other")
+    assert rows(mine + others) == rows(mine)
+
+
+def test_extrapolated_counts_are_marked_and_what_is_not_understood_is_carried() -> None:
+    small = [row for batch in (1, 2) for row in fvcore(conv=1_000 * batch, norm=50 * batch, batch_size=batch)]
+    large = fvcore(conv=8_000, norm=400, extrapolated=True)
+    large[0] = dataclasses.replace(large[0], not_understood={"aten::add_": 8})
+    row = rows(small + large + own())["fvcore", "forward"]
+    assert (row.extrapolated, row.not_understood, row.model_flop) == (True, {"aten::add_": 8}, 16_000)
+
+
+def test_a_counter_that_failed_is_a_row_with_its_reason() -> None:
+    failed = count("fvcore", status="timeout", reason="killed at its limit of 60 s")
+    row = rows([*own(), failed])["fvcore", "forward"]
+    assert (row.status, row.reason) == ("timeout", "killed at its limit of 60 s")
+    assert (row.native_value, row.total_flop, row.model_flop, row.difference_flop, row.ratio) == (None,) * 5
+    assert row.exact_flop == FORWARD
+
+
+def test_an_operator_that_broke_the_law_of_the_batch_leaves_the_sum_unknown() -> None:
+    total, conv, norm = fvcore(extrapolated=True)
+    conv = dataclasses.replace(conv, native_value=None, flop=None, status="invalid", reason="not affine in the batch")
+    row = rows([*own(), total, conv, norm])["fvcore", "forward"]
+    assert (row.total_flop, row.model_flop, row.ratio) == (2_050, None, None)
+    assert (row.status, row.reason) == ("invalid", "not affine in the batch")
+
+
+def test_a_counter_without_a_row_at_this_batch_says_where_it_has_some() -> None:
+    row = rows(own() + fvcore(batch_size=1) + fvcore(batch_size=2))["fvcore", "forward"]
+    assert (row.status, row.model_flop, row.total_flop) == ("unavailable", None, None)
+    assert row.reason == f"expected one total at a batch of {BATCH}, found 0; there are rows at [1,2]"
+    twice = rows(own() + fvcore() + fvcore())["fvcore", "forward"]
+    assert (twice.status, twice.total_flop) == ("invalid", None)
+    assert "found 2" in twice.reason
+
+
+def test_a_counter_that_counted_no_product_says_zero_and_one_that_tells_none_apart_says_nothing() -> None:
+    """torch_profiler counts additions and, of this made-up model, no convolution: that is its number, and it is 0."""
+    blind = [count("torch_profiler", name, 90, "flop") for name in ("aten::add", "")]
+    opaque = [count("someone", "", 90, "flop")]
+    found = rows(own() + blind + opaque)
+    assert (found["torch_profiler", "forward"].model_flop, found["torch_profiler", "forward"].ratio) == (0, 0.0)
+    row = found["someone", "forward"]
+    assert (row.model_flop, row.ratio, row.total_flop) == (None, None, 90)
+    assert row.reason == "note: someone does not tell convolutions and matrix products apart"
+
+
+def test_rows_come_in_the_order_of_the_run_and_of_a_step() -> None:
+    counts = [*fvcore(), *own(BACKWARD, phase="backward"), *own()]
+    assert list(rows(counts)) == [("flopledger", "forward"), ("flopledger", "backward"), ("fvcore", "forward")]
+    assert rows([]) == {}
+
+
+def test_nothing_is_divided_by_an_exact_count_of_zero() -> None:
+    row = rows(fvcore(), [])["fvcore", "forward"]
+    assert (row.exact_flop, row.difference_flop, row.ratio, row.total_ratio) == (0, 2_000, None, None)

@@ -1,0 +1,771 @@
+"""Attributed recordings cleaned: every fault that is known has its reason, and the totals are those of the sizes.
+
+Sizes are small enough to count by hand: CONV is a convolution of 2 · 32 · 64 · 56 · 56 · 64 · 3 · 3 FLOP.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from analysis.utilization.numerators import Numerator, profiled
+from cleaning.profile.clean import profile_counts
+from cleaning.trace.clean import PHASES, STATES, CleanedTrace, clean
+from cleaning.trace.totals import UNKNOWN_OPERATOR, PhaseTotal, Unnamed
+from cleaning.trace.work_recordings import clean_recording
+from results.errors import Inconsistent
+from results.records import OperationInstance, Run
+from tests.support.made_up_operations.made_up_kernels import (
+    AMPERE,
+    DGRAD,
+    EXPLICIT,
+    FFT,
+    HOPPER,
+    IM2COL,
+    IMPLICIT,
+    OFFSETS,
+    POINTWISE,
+    SCUDNN,
+    SGEMM,
+    SPLIT_K,
+    UNKNOWN,
+    US,
+    WGRAD,
+    WINOGRAD,
+    MadeUp,
+    convolution,
+    fft,
+    gradients,
+)
+from tests.support.nets.recordings import Tensor, a_run
+
+INPUT, WEIGHT, OUTPUT = (32, 64, 56, 56), (64, 64, 3, 3), (32, 64, 56, 56)
+CONV = 2 * 32 * 64 * 56 * 56 * 64 * 3 * 3
+
+
+def cleaned(made: MadeUp, source: str = "kineto") -> CleanedTrace:
+    return clean(*made.tables(), source)
+
+
+def states(found: CleanedTrace, phase: str = "forward") -> list[int | None]:
+    """FLOP of a phase as found, deduplicated, repaired."""
+    return [found.totals[state][f"{phase}_flop"] for state in STATES]
+
+
+def only(found: CleanedTrace) -> OperationInstance:
+    (instance,) = found.instances
+    return instance
+
+
+def one_convolution(*names: str, **more: Any) -> CleanedTrace:
+    made = MadeUp()
+    made.kernel(convolution(made, INPUT, WEIGHT), *names, **more)
+    return cleaned(made)
+
+
+# --- as found: PyProf's rule -----------------------------------------------------------------------------------------
+
+
+def test_a_listed_kernel_gets_the_whole_convolution() -> None:
+    found = one_convolution(OFFSETS, SCUDNN)
+    assert states(found) == [CONV] * 3
+    assert found.kernels["found_flop"].tolist() == [0, CONV]
+    assert (only(found).verdict, only(found).reason, found.faults, found.log) == ("right", "", (), ())
+    assert found.unexplained_time_ratio == 0
+
+
+def test_what_the_recording_says_comes_before_the_rule() -> None:
+    made = MadeUp()
+    made.kernel(convolution(made, INPUT, WEIGHT), SCUDNN, source_flop=7)
+    found = cleaned(made)
+    assert states(found) == [7, 7, CONV]
+    assert found.faults == (("wrong_number", 1, CONV - 7),)
+
+
+def test_a_matmul_gets_it_for_every_kernel_and_a_linear_layer_for_those_of_its_list() -> None:
+    for name, number in (("aten::linear", 1), ("aten::mm", 2)):
+        made = MadeUp()
+        weight = Tensor(16, 8) if name == "aten::linear" else Tensor(8, 16)
+        made.kernel(made.call(name, Tensor(4, 8), weight), SGEMM, POINTWISE)
+        assert states(cleaned(made)) == [number * 2 * 4 * 8 * 16, 2 * 4 * 8 * 16, 2 * 4 * 8 * 16]
+
+
+def test_copies_and_fills_get_nothing() -> None:
+    made = MadeUp()
+    call = convolution(made, INPUT, WEIGHT)
+    made.kernel(call, "Memset (Device)", what="memset")
+    made.kernel(call, SCUDNN)
+    assert states(cleaned(made)) == [CONV] * 3
+
+
+# --- too often -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("size", "tiles"), [(56, 4), (112, 16), (224, 64)])
+def test_fft_tiles_count_once(size: int, tiles: int) -> None:
+    made = MadeUp()
+    made.kernel(convolution(made, (2, 3, size, size), (8, 3, 3, 3)), *fft(tiles))
+    found, flop = cleaned(made), 2 * 2 * 8 * size * size * 3 * 3 * 3
+    assert states(found) == [tiles * flop, flop, flop]
+    assert found.faults == (("fft_tiling", 1, -(tiles - 1) * flop),)
+    assert (only(found).verdict, only(found).reason) == ("over", "fft_tiling")
+    (row,) = found.log
+    assert (row.step, row.before, row.after) == ("deduplicated", str(tiles * flop), str(flop))
+
+
+def test_another_number_of_tiles_is_no_tiling() -> None:
+    assert one_convolution(*fft(5)).faults == (("multi_kernel", 1, -4 * CONV),)
+
+
+def test_tiles_of_both_gradients() -> None:
+    made = MadeUp()
+    forward = convolution(made, INPUT, WEIGHT)
+    made.kernel(forward, SCUDNN)
+    made.kernel(gradients(made, forward, OUTPUT), *fft(4), *fft(4))
+    found = cleaned(made)
+    assert states(found, "backward") == [8 * CONV, 2 * CONV, 2 * CONV]
+    assert found.faults == (("fft_tiling", 1, -6 * CONV),)
+
+
+def test_a_split_k_reduction_is_no_second_product() -> None:
+    made = MadeUp()
+    made.kernel(made.call("aten::linear", Tensor(4, 8), Tensor(16, 8)), SGEMM, time_ns=5)
+    made.kernel(0, SPLIT_K, time_ns=50)  # longer, and not kept
+    found = cleaned(made)
+    assert states(found) == [2048, 1024, 1024]
+    assert found.faults == (("split_k", 1, -1024),)
+    assert found.kernels["deduplicated_flop"].tolist() == [1024, 0]
+
+
+def linear_and_gradients(reduced: bool) -> MadeUp:
+    """A linear layer with both gradients; reduced: the first gradient by split-K."""
+    made = MadeUp()
+    forward = made.call("aten::linear", Tensor(4, 8), Tensor(16, 8))
+    made.kernel(forward, SGEMM)
+    node = made.call("AddmmBackward0", phase="backward", forward_index=forward)
+    made.kernel(made.call("aten::mm", Tensor(4, 16), Tensor(16, 8), parent=node), SGEMM, *[SPLIT_K] * reduced)
+    made.kernel(made.call("aten::mm", Tensor(16, 4), Tensor(4, 8), parent=node), SGEMM)
+    return made
+
+
+def test_the_gradients_of_a_linear_layer_are_its_first_two_kernels() -> None:
+    found = cleaned(linear_and_gradients(reduced=False))
+    assert states(found, "backward") == [2048] * 3
+    found = cleaned(linear_and_gradients(reduced=True))
+    assert states(found, "backward") == [2048, 1024, 2048]  # right by luck: the reduction has the second's number
+    assert [(i.verdict, i.reason) for i in found.instances[1:]] == [("over", "split_k"), ("under", "split_k")]
+    assert [i.forward_index for i in found.instances] == [None, 0, 0]
+
+
+TUNED = [IMPLICIT, IMPLICIT, OFFSETS, SCUDNN, IM2COL, EXPLICIT, *fft(4), WINOGRAD, OFFSETS, SCUDNN]
+
+
+def test_trials_leave_count_and_time() -> None:
+    found = one_convolution(*TUNED)
+    assert states(found) == [7 * CONV, CONV, CONV]  # 4 tiles, 2 SCUDNN, WINOGRAD
+    assert found.faults == (("autotune", 1, -6 * CONV),)
+    run = found.kernels[found.kernels["fault"] != "autotune"]
+    assert run["name"].tolist() == [OFFSETS, SCUDNN]
+    assert run.index.tolist() == [len(TUNED) - 2, len(TUNED) - 1]
+    assert only(found).kernel_time_s == pytest.approx(2 * 10 * US * 1e-9)
+    assert only(found).kernels == len(TUNED)
+
+
+@pytest.mark.parametrize(
+    ("tuned", "run"),
+    [
+        ([IMPLICIT, SCUDNN, *fft(4)], len(fft(4))),
+        ([IMPLICIT, *fft(4), *fft(4)], len(fft(4))),  # a trial and the run of one algorithm
+        ([*fft(4), IM2COL, EXPLICIT, IM2COL, EXPLICIT], 4),  # pieces of a batch
+        ([*fft(4), OFFSETS, SCUDNN, OFFSETS, AMPERE, OFFSETS, SCUDNN], 2),
+    ],
+)
+def test_the_run_is_what_comes_last(tuned: list[str], run: int) -> None:
+    found = one_convolution(*tuned)
+    assert found.kernels["fault"].ne("autotune").tolist() == [False] * (len(tuned) - run) + [True] * run
+    assert states(found)[2] == CONV
+
+
+def test_tiles_of_the_run_beside_trials_are_told_apart() -> None:
+    found = one_convolution(SCUDNN, *fft(4))
+    assert found.faults == (("autotune", 1, -CONV), ("fft_tiling", 1, -3 * CONV))
+    assert only(found).kernel_time_s == pytest.approx(len(fft(4)) * 10e-6)
+
+
+def test_trials_that_have_no_number_are_marked_too() -> None:
+    found = one_convolution(IMPLICIT, OFFSETS, SCUDNN)
+    assert states(found) == [CONV] * 3
+    assert (only(found).verdict, only(found).reason) == ("right", "autotune")
+    assert found.kernels["fault"].tolist() == ["autotune", "", ""]
+
+
+def test_eighty_one_tiles_and_two_trials() -> None:
+    made = MadeUp()
+    made.kernel(convolution(made, (32, 3, 224, 224), (64, 3, 7, 7), 2), SCUDNN, *fft(81), OFFSETS, SCUDNN)
+    found, flop = cleaned(made), 7552892928  # 2 · 32 · 64 · 112 · 112 · 3 · 7 · 7
+    assert states(found) == [83 * flop, flop, flop]
+    assert found.faults[0][0] == "autotune"
+
+
+def test_rows_of_a_launch_that_a_join_doubled() -> None:
+    made = MadeUp()
+    made.kernel(convolution(made, INPUT, WEIGHT), OFFSETS, SCUDNN)
+    made.kernel(made.call("aten::add", Tensor(2)), POINTWISE, source_flop=2)
+    calls, kernels = made.tables()
+    found = clean(calls, pd.concat([kernels, kernels], ignore_index=True), "nsys")
+    assert states(found) == [2 * CONV, CONV, CONV]
+    assert found.faults == (("duplicate_launch", 1, -CONV),)
+    assert found.kernels["fault"].tolist() == ["", "duplicate_launch"] * 3
+    assert found.kernels["deduplicated_flop"].tolist()[-2:] == [2, 0]
+    assert [i.kernel_time_s for i in found.instances] == pytest.approx([20e-6, 10e-6])
+
+
+def test_kernels_of_a_graph_share_a_launch_and_are_no_doubles() -> None:
+    made = MadeUp()
+    call = made.call("aten::mm", Tensor(4, 8), Tensor(8, 16))
+    made.kernel(call, SGEMM, SGEMM, correlation=5)
+    assert cleaned(made).faults == (("multi_kernel", 1, -1024),)
+
+
+def test_the_number_of_a_bias_is_not_the_products() -> None:
+    made = MadeUp()
+    call = made.call("aten::linear", Tensor(4, 8), Tensor(16, 8))
+    made.kernel(call, POINTWISE, source_flop=4 * 16)
+    made.kernel(call, SGEMM, source_flop=1024)
+    found = cleaned(made, "pyprof")
+    assert states(found) == [1088, 1024, 1024]
+    assert found.faults == (("not_product", 1, -64),)
+
+
+def test_what_counters_measured_is_no_attribution() -> None:
+    made = MadeUp()
+    call = convolution(made, INPUT, WEIGHT)
+    for name, flop in ((SCUDNN, CONV + 7), (POINTWISE, 64), (SCUDNN, CONV + 7)):
+        made.kernel(call, name, source_flop=flop)
+    found = cleaned(made, "cupti")
+    assert states(found) == [2 * CONV + 78] * 3
+    assert found.faults == ()
+    assert (only(found).verdict, only(found).reason) == ("over", "measured")  # more was executed than is asked for
+
+
+def test_counters_of_fp32_do_not_see_tensor_units() -> None:
+    """AMPERE rounds to TF32: what was measured of it is its conversions alone."""
+    made = MadeUp()
+    made.kernel(convolution(made, INPUT, WEIGHT), SCUDNN, source_flop=CONV)
+    made.kernel(made.call("aten::conv2d"), AMPERE, source_flop=1000)
+    found = cleaned(made, "cupti")
+    assert states(found) == [None] * 3
+    assert found.phase_totals["raw"]["forward_flop"].at_least == CONV + 1000
+
+
+# --- too seldom ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        (IMPLICIT, "renamed_kernel"),
+        (EXPLICIT, "unlisted_kernel"),
+        (AMPERE, "unlisted_kernel"),
+        (UNKNOWN, "unknown_kernel"),
+    ],
+)
+def test_a_kernel_that_pyprof_does_not_know(name: str, reason: str) -> None:
+    found = one_convolution(OFFSETS, name)
+    assert states(found) == [0, 0, CONV]
+    assert found.faults == ((reason, 1, CONV),)
+    assert found.kernels["repaired_flop"].tolist() == [0, CONV]
+    assert found.kernels["fault"].tolist() == ["", reason]
+    assert (only(found).verdict, only(found).reason) == ("under", reason)
+
+
+def test_of_several_the_longest_that_makes_products_is_repaired() -> None:
+    made = MadeUp()
+    call = convolution(made, INPUT, WEIGHT)
+    for name, time_ns in ((IM2COL, 90), (EXPLICIT, 20), (EXPLICIT, 30), (UNKNOWN, 80)):
+        made.kernel(call, name, time_ns=time_ns)
+    assert cleaned(made).kernels["repaired_flop"].tolist() == [0, 0, CONV, 0]
+
+
+def test_a_linear_layer_by_a_kernel_of_today() -> None:
+    made = MadeUp()
+    made.kernel(made.call("aten::linear", Tensor(4, 8), Tensor(16, 8)), HOPPER)
+    found = cleaned(made)
+    assert states(found) == [0, 0, 1024]
+    assert found.faults == (("unlisted_kernel", 1, 1024),)
+
+
+def test_a_number_that_the_recorder_did_not_give_a_kernel_of_its_list() -> None:
+    made = MadeUp()
+    made.kernel(convolution(made, INPUT, WEIGHT), SCUDNN, source_flop=0)
+    assert cleaned(made, "pyprof").faults == (("no_marker", 1, CONV),)
+
+
+def test_a_call_that_launched_nothing_counts_and_no_kernel_does() -> None:
+    made = MadeUp()
+    convolution(made, INPUT, WEIGHT)
+    found = cleaned(made)
+    assert states(found) == [None, None, CONV]
+    assert found.faults == (("no_kernel", 1, CONV),)
+    assert (only(found).repaired_flop, only(found).reason, only(found).kernel_time_s) == (CONV, "no_kernel", None)
+
+
+def test_a_gradient_of_nothing_but_the_bias_lacks_no_kernel() -> None:
+    made = MadeUp()
+    forward = convolution(made, INPUT, WEIGHT)
+    made.kernel(forward, SCUDNN)
+    gradients(made, forward, OUTPUT, (False, False, True))
+    found = cleaned(made)
+    assert states(found, "backward") == [None, None, 0]
+    assert found.faults == ()
+
+
+def test_groups_one_kernel_each_are_right_and_fewer_are_too_few() -> None:
+    for kernels, faults in (
+        (4, ()),
+        (1, (("grouped", 1, CONV // 4 - CONV // 16),)),
+        (5, (("multi_kernel", 1, -CONV // 16),)),
+    ):
+        made = MadeUp()
+        made.kernel(convolution(made, INPUT, (64, 16, 3, 3), groups=4), *[SCUDNN] * kernels)
+        found = cleaned(made)
+        assert states(found) == [kernels * CONV // 16, min(kernels, 4) * CONV // 16, CONV // 4], kernels
+        assert found.faults == faults
+
+
+def test_a_depthwise_convolution_by_one_kernel() -> None:
+    made = MadeUp()
+    made.kernel(convolution(made, INPUT, (64, 1, 3, 3), groups=64), "void conv_depthwise2d_forward_kernel<3>(int)")
+    found = cleaned(made)
+    assert states(found) == [0, 0, CONV // 64]
+    assert found.faults == (("renamed_kernel", 1, CONV // 64),)
+
+
+# --- gradients -------------------------------------------------------------------------------------------------------
+
+
+def test_a_gradient_for_input_and_weight_each_and_none_for_the_input_of_the_network() -> None:
+    for mask, units in (((True, True, False), 2), ((False, True, True), 1), ((False, False, True), 0)):
+        made = MadeUp()
+        forward = convolution(made, INPUT, WEIGHT)
+        made.kernel(forward, SCUDNN)
+        made.kernel(gradients(made, forward, OUTPUT, mask), WGRAD, DGRAD)
+        found = cleaned(made)
+        assert found.instances[1].units == units
+        assert states(found, "backward")[2] == units * CONV
+        assert found.instances[1].forward_index == 0
+
+
+def test_each_unit_is_repaired_on_a_kernel_of_its_own() -> None:
+    made = MadeUp()
+    forward = convolution(made, INPUT, WEIGHT)
+    made.kernel(forward, SCUDNN)
+    made.kernel(gradients(made, forward, OUTPUT), DGRAD, WGRAD)
+    found = cleaned(made)
+    assert states(found, "backward") == [CONV, CONV, 2 * CONV]
+    assert found.kernels["repaired_flop"].tolist() == [CONV, CONV, CONV]
+    assert found.faults == (("renamed_kernel", 1, CONV),)
+
+
+def test_both_units_without_a_number() -> None:
+    made = MadeUp()
+    forward = convolution(made, INPUT, WEIGHT)
+    made.kernel(forward, SCUDNN)
+    made.kernel(gradients(made, forward, OUTPUT), OFFSETS, AMPERE, AMPERE)
+    found = cleaned(made)
+    assert states(found, "backward") == [0, 0, 2 * CONV]
+    assert found.kernels["repaired_flop"].tolist() == [CONV, 0, CONV, CONV]
+
+
+def old_step(**inside: list[str]) -> MadeUp:
+    """A convolution and its gradients as torch 1.9 recorded them: no settings, one call a gradient.
+
+    inside: kernels of the calls for a gradient (`input`, `weight`); a gradient without has no call.
+    """
+    made = MadeUp()
+    other = made.call("aten::mm", Tensor(2, 3), Tensor(3, 2))  # so that the convolution is not the first
+    made.kernel(other, SGEMM)
+    forward = made.call("aten::conv2d", Tensor(*INPUT), Tensor(*WEIGHT), None, settings=False)
+    made.kernel(made.call("aten::cudnn_convolution", parent=forward), SCUDNN)
+    node = made.call("CudnnConvolutionBackward", phase="backward", forward_index=forward)
+    tensors = Tensor(*INPUT), Tensor(*OUTPUT), Tensor(*WEIGHT)
+    outer = made.call("aten::cudnn_convolution_backward", *tensors, parent=node, settings=False)
+    for word, names in inside.items():
+        made.kernel(made.call(f"aten::cudnn_convolution_backward_{word}", parent=outer), *names)
+    return made
+
+
+def test_old_recordings_without_settings() -> None:
+    found = cleaned(old_step(input=[DGRAD], weight=[WGRAD]))
+    assert states(found) == [CONV + 24] * 3
+    assert states(found, "backward") == [CONV, CONV, 2 * CONV]
+    assert found.instances[2].units == 2
+
+
+def test_the_calls_inside_tell_which_gradients_were_asked_for() -> None:
+    assert states(cleaned(old_step(weight=[WGRAD])), "backward")[2] == CONV
+
+
+def test_a_unit_cannot_take_the_place_of_the_other() -> None:
+    found = cleaned(old_step(input=[SCUDNN, SCUDNN], weight=[WGRAD]))
+    assert states(found, "backward") == [2 * CONV, CONV, 2 * CONV]  # right by luck
+    assert found.instances[2].reason == "multi_kernel, renamed_kernel"
+    assert found.kernels["repaired_flop"].tolist()[-3:] == [CONV, 0, CONV]
+
+
+def test_trials_of_one_gradient_are_told_apart_from_the_other() -> None:
+    found = cleaned(old_step(input=[DGRAD, SCUDNN], weight=[*fft(4), WGRAD]))
+    assert found.kernels["fault"].tolist()[2:] == ["autotune", "", *["autotune"] * len(fft(4)), ""]
+    assert states(found, "backward")[2] == 2 * CONV
+
+
+def test_a_gradient_without_sizes_has_those_of_its_forward_call() -> None:
+    made = MadeUp()
+    for _ in range(2):
+        forward = convolution(made, INPUT, WEIGHT)
+        made.kernel(forward, SCUDNN)
+    for forward in (1, 0):
+        made.kernel(made.call("aten::convolution_backward", phase="backward", forward_index=forward), DGRAD, WGRAD)
+    found = cleaned(made)
+    assert [i.units for i in found.instances] == [1, 1, 2, 1]  # the network's input needs no gradient
+    assert states(found, "backward") == [2 * CONV, 2 * CONV, 3 * CONV]
+    assert found.assumed_gradients == 2  # nothing says that neither layer is frozen
+    assert cleaned(old_step(weight=[WGRAD])).assumed_gradients == 0  # the calls inside say it
+
+
+def test_the_next_call_tells_what_came_out() -> None:
+    """Also with the counter of batch norm between, a tensor without sizes; no size at all tells nothing."""
+    for next_call, sizes, flop in (
+        ("aten::batch_norm", (32, 64, 28, 28), CONV // 4),
+        ("aten::conv2d", (32, 64, 28, 28), CONV // 4),
+        ("aten::add", (), None),
+        ("aten::linear", (32, 64), None),
+    ):
+        made = MadeUp()
+        made.kernel(made.call("aten::conv2d", Tensor(*INPUT), Tensor(*WEIGHT), settings=False), SCUDNN)
+        made.call("aten::add", Tensor(), None, settings=False)
+        made.call(next_call, Tensor(*sizes), Tensor(64), settings=False)
+        found = cleaned(made)
+        assert found.instances[0].expected_flop == flop, next_call
+
+
+# --- nothing to go by ------------------------------------------------------------------------------------------------
+
+
+def test_without_sizes_the_gap_stays_and_is_told() -> None:
+    made = MadeUp()
+    made.kernel(made.call("aten::conv2d"), SCUDNN, time_ns=30)
+    made.kernel(convolution(made, INPUT, WEIGHT), SCUDNN, time_ns=70)
+    made.kernel(-1, SGEMM, time_ns=100)
+    made.kernel(-1, POINTWISE, time_ns=500)
+    found = cleaned(made)
+    assert states(found) == [None] * 3
+    assert [found.phase_totals[state]["forward_flop"] for state in STATES] == [PhaseTotal(None, CONV, 1, 30 / 100)] * 3
+    assert (found.instances[0].verdict, found.instances[0].repaired_flop) == ("unknown", None)
+    assert "no sizes" in found.instances[0].reason
+    assert found.faults == (("no_sizes", 1, 0),)
+    assert found.unexplained_time_ratio == 130 / 200
+    assert found.outside_time_ratio == 100 / 200  # the kernel of no call: in no phase, and told apart
+
+
+def test_a_number_without_sizes_counts_once() -> None:
+    made = MadeUp()
+    made.kernel(made.call("aten::conv2d"), *fft(4))
+    calls, kernels = made.tables()
+    kernels["source_flop"] = [100 if name == FFT else 0 for name in kernels["name"]]
+    found = clean(calls, kernels, "pyprof")
+    assert states(found) == [400, 100, 100]
+    assert only(found).verdict == "unknown"
+
+
+def test_nothing_known_of_a_phase_is_unknown_and_not_zero() -> None:
+    made = MadeUp()
+    made.kernel(made.call("aten::conv2d", phase="backward"), SCUDNN, source_flop=0)
+    found = cleaned(made, "pyprof")
+    assert states(found, "backward") == [None, None, None]  # 0 is what PyProf writes for what it cannot count
+    assert states(found, "forward") == [None, None, None]
+    assert found.phase_totals["repaired"]["backward_flop"] == PhaseTotal(None, 0, 1, 1.0)
+    assert found.phase_totals["repaired"]["forward_flop"] == PhaseTotal()
+
+
+def test_one_call_without_a_count_is_enough_in_its_phase_alone() -> None:
+    made = MadeUp()
+    made.kernel(made.call("aten::conv2d"), SCUDNN, time_ns=1)
+    for _ in range(999):
+        made.kernel(convolution(made, INPUT, WEIGHT), SCUDNN, time_ns=1)
+    made.kernel(convolution(made, INPUT, WEIGHT, phase="backward"), SCUDNN)
+    found = cleaned(made)
+    assert found.phase_totals["repaired"]["forward_flop"] == PhaseTotal(None, 999 * CONV, 1, 0.001)
+    assert found.phase_totals["repaired"]["backward_flop"] == PhaseTotal(CONV, CONV, 0, 0.0)
+
+
+def test_a_product_of_which_the_recording_counts_a_part_has_no_count() -> None:
+    """Two products inside one call, one of them without a number: their sum is none."""
+    made = MadeUp()
+    outer = made.call("aten::matmul", settings=False)
+    inner = made.call("aten::mm", Tensor(4, 8), Tensor(8, 16), parent=outer)
+    blind = made.call("aten::mm", parent=outer)
+    for call in (inner, blind):
+        made.kernel(call, made.calls[call]["name"], what="call")
+    found = cleaned(made)
+    assert only(found).repaired_flop is None
+    assert [found.phase_totals[state]["forward_flop"].at_least for state in STATES] == [1024] * 3
+    assert states(found) == [None] * 3
+
+
+def test_a_call_without_a_count_whose_kernels_were_not_recorded_has_no_known_time() -> None:
+    made = MadeUp()
+    made.call("aten::conv2d")
+    made.kernel(convolution(made, INPUT, WEIGHT), SCUDNN)
+    found = cleaned(made)
+    assert found.phase_totals["repaired"]["forward_flop"] == PhaseTotal(None, CONV, 1, None)
+
+
+FMHA = "_ZN7ck_tile6kentryILi2ENS_38FmhaBatchPrefillWithPagedKVCacheKernelINS_40BlockFmhaBatchPrefillPipelineE"
+
+
+@pytest.mark.parametrize("name", ["vllm::unified_attention_with_output", "FlashAttnFunc"])
+def test_an_operator_that_is_not_known_and_makes_products_is_a_call_without_a_count(name: str) -> None:
+    made = MadeUp()
+    made.kernel(convolution(made, INPUT, WEIGHT), SCUDNN, time_ns=60)
+    made.kernel(made.call(name, Tensor(2, 3)), FMHA, POINTWISE, time_ns=40)
+    made.kernel(made.call("mine::add", Tensor(2)), POINTWISE)
+    found = cleaned(made)
+    assert [found.phase_totals[state]["forward_flop"] for state in STATES] == [PhaseTotal(None, CONV, 1, 0.4)] * 3
+    assert [call.name for call in found.unknown_calls] == [name]
+    assert (found.unexplained_time_ratio, found.outside_time_ratio) == (0.4, 0.0)
+    told = {i.name: i.reason for i in found.instances}
+    assert (told.get(name, UNKNOWN_OPERATOR), told["mine::add"]) == (UNKNOWN_OPERATOR, "")
+
+
+def test_an_operator_that_says_itself_that_it_is_a_product_is_one_without_kernels_too() -> None:
+    """A graph that is being captured launches nothing: its attention has no count all the same."""
+    made = MadeUp()
+    made.kernel(convolution(made, INPUT, WEIGHT), SCUDNN)
+    made.call("vllm::unified_attention_with_output", Tensor(2, 3))
+    made.call("vllm::reshape_and_cache_flash", Tensor(2, 3))  # round an attention, and none
+    outer = made.call("mine::matmul_with_bias", Tensor(2, 3))  # a frame round what is counted
+    made.kernel(made.call("aten::mm", Tensor(4, 8), Tensor(8, 16), parent=outer), SGEMM)
+    pointwise = made.call("mine::flash_attn_mask", Tensor(2, 3))
+    made.kernel(pointwise, POINTWISE)
+    found = cleaned(made)
+    assert [call.name for call in found.unknown_calls] == ["vllm::unified_attention_with_output"]
+    assert found.phase_totals["repaired"]["forward_flop"] == PhaseTotal(None, CONV + 1024, 1, None)
+
+
+def test_kernels_of_a_product_without_a_count_are_unexplained_whatever_their_names() -> None:
+    """36 calls of an attention whose kernels' names say nothing: not "unexplained 0 %"."""
+    made = MadeUp()
+    made.kernel(convolution(made, INPUT, WEIGHT), SCUDNN, time_ns=64)
+    for _ in range(36):
+        made.kernel(made.call("aten::scaled_dot_product_attention"), UNKNOWN, time_ns=1)
+    found = cleaned(made)
+    assert found.unexplained_time_ratio == 0.36
+    assert found.phase_totals["repaired"]["forward_flop"].unknown_calls == 36
+    assert found.unnamed == Unnamed(0.36, ((UNKNOWN, pytest.approx(36e-9)),))
+
+
+def test_gradients_of_each_other_are_of_none() -> None:
+    made = MadeUp()
+    for other in (1, 0):
+        made.kernel(made.call("aten::convolution_backward", phase="backward", forward_index=other), SCUDNN)
+    found = cleaned(made)
+    assert [i.forward_index for i in found.instances] == [None, 0]
+    assert found.totals["repaired"]["backward_flop"] is None
+
+
+def test_an_empty_recording() -> None:
+    found = cleaned(MadeUp())
+    assert (found.instances, found.faults, found.log, found.unexplained_time_ratio) == ((), (), (), None)
+    assert len(found.kernels) == 0
+    assert all(found.totals[state][name] is None for state in STATES for name in PHASES)
+
+
+def test_kernels_without_calls_are_kept() -> None:
+    made = MadeUp()
+    made.kernel(-1, SGEMM, POINTWISE)
+    found = cleaned(made)
+    assert found.kernels["instance"].tolist() == [-1, -1]
+    assert found.kernels["found_flop"].isna().all()
+    assert found.unexplained_time_ratio == 1
+
+
+# --- places ----------------------------------------------------------------------------------------------------------
+
+
+def test_totals_by_phase() -> None:
+    made = MadeUp()
+    for phase in ("forward", "loss", "recompute", "optimizer", ""):
+        made.kernel(convolution(made, INPUT, WEIGHT, phase=phase), SCUDNN)
+    found = cleaned(made)
+    assert [states(found, phase) for phase in ("forward", "backward", "recompute")] == [
+        [2 * CONV] * 3,
+        [None] * 3,
+        [CONV] * 3,
+    ]
+
+
+def test_a_product_in_a_product_is_one_and_others_are_outermost_operators() -> None:
+    made = MadeUp()
+    outer = convolution(made, INPUT, WEIGHT)
+    inner = made.call("aten::cudnn_convolution", parent=outer)
+    made.kernel(inner, SCUDNN)
+    made.kernel(made.call("aten::copy_", parent=inner), POINTWISE)
+    norm = made.call("aten::batch_norm", Tensor(*INPUT), module="bn")
+    made.kernel(made.call("aten::cudnn_batch_norm", parent=norm), "void cudnn::bn_fw(int)", time_ns=5)
+    made.call("aten::view", Tensor(2))  # launches nothing
+    found = cleaned(made)
+    assert [(i.name, i.kernels, i.kind) for i in found.instances] == [
+        ("aten::conv2d", 2, "convolution"),
+        ("aten::batch_norm", 1, "normalization"),
+    ]
+    assert (found.instances[1].module, found.instances[1].kernel_time_s) == ("bn", 5e-9)
+    assert found.instances[1].expected_flop is None
+    assert found.kernels["instance"].tolist() == [0, 0, 1]
+
+
+def test_frames_of_autograd_are_no_operators() -> None:
+    made = MadeUp()
+    engine = made.call("autograd::engine::evaluate_function: ConvolutionBackward0", phase="backward")
+    node = made.call("ConvolutionBackward0", parent=engine)
+    made.kernel(made.call("aten::add_", Tensor(2), parent=node), POINTWISE)
+    assert only(cleaned(made)).name == "aten::add_"
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "what"),
+    [
+        ("index", 0, "each call of a recording once"),
+        ("parent", 77, "77 is named as parent"),
+        ("parent", 1, "inside them"),
+    ],
+)
+def test_calls_that_contradict_each_other(column: str, value: int, what: str) -> None:
+    made = MadeUp()
+    for _ in range(2):
+        made.kernel(convolution(made, INPUT, WEIGHT), SCUDNN)
+    calls, kernels = made.tables()
+    calls.loc[1, column] = value
+    with pytest.raises(Inconsistent, match=what):
+        clean(calls, kernels, "kineto")
+
+
+def test_a_kernel_of_a_call_that_is_not_there() -> None:
+    made = MadeUp()
+    made.kernel(-1, SCUDNN)
+    calls, kernels = made.tables()
+    kernels["call"] = 5
+    with pytest.raises(Inconsistent, match="5 is named as a kernel's call"):
+        clean(calls, kernels, "kineto")
+
+
+# --- machines without a device ---------------------------------------------------------------------------------------
+
+
+def test_calls_in_the_place_of_kernels() -> None:
+    made = MadeUp()
+    outer = convolution(made, INPUT, WEIGHT)
+    pad, each = Tensor(*INPUT), ((1, 1), (1, 1), (1, 1), 1)
+    inner = made.call("aten::mkldnn_convolution", pad, Tensor(*WEIGHT), None, *each, parent=outer)
+    copy = made.call("aten::copy_", Tensor(2), parent=outer)
+    for call in (inner, copy):
+        made.kernel(call, made.calls[call]["name"], what="call")
+    found = cleaned(made)
+    assert states(found) == [CONV] * 3
+    assert found.faults == ()
+    assert found.unexplained_time_ratio == 0
+
+
+def test_a_call_whose_sizes_give_nothing_is_repaired_from_the_one_around_it() -> None:
+    made = MadeUp()
+    outer = convolution(made, INPUT, WEIGHT)
+    made.kernel(made.call("aten::empty", Tensor(2), parent=outer), "aten::empty", what="call")
+    found = cleaned(made)
+    assert states(found) == [0, 0, CONV]
+    assert found.faults == (("not_counted", 1, CONV),)
+
+
+def old_gradients(*inside: str, time_ns: tuple[int, ...] = (10, 20)) -> CleanedTrace:
+    """What torch before 1.11 recorded of a convolution's gradients on a machine without a device: sizes alone."""
+    made = MadeUp()
+    forward = made.call("aten::cudnn_convolution", Tensor(*INPUT), Tensor(*WEIGHT), settings=False)
+    tensors = (Tensor(*INPUT), Tensor(*OUTPUT), Tensor(*WEIGHT))
+    back = made.call(
+        "aten::cudnn_convolution_backward", *tensors, settings=False, phase="backward", forward_index=forward
+    )
+    sizes = {"input": (None, Tensor(*OUTPUT), Tensor(*WEIGHT)), "weight": (None, Tensor(*OUTPUT), Tensor(*INPUT))}
+    for which, time in zip(inside, time_ns, strict=False):
+        name = f"aten::cudnn_convolution_backward_{which}"
+        made.kernel(made.call(name, *sizes[which], parent=back, settings=False), name, what="call", time_ns=time * US)
+    return cleaned(made)
+
+
+@pytest.mark.parametrize("time_ns", [(10, 20), (20, 10)])
+def test_calls_of_one_gradient_each_count_one_each(time_ns: tuple[int, ...]) -> None:
+    found = old_gradients("input", "weight", time_ns=time_ns)
+    assert states(found, "backward") == [2 * CONV] * 3
+    assert found.kernels["repaired_flop"].tolist() == [CONV, CONV]
+    assert found.faults == (("no_kernel", 1, CONV),)  # the forward call is no row
+    assert [i.units for i in found.instances] == [1, 2]
+
+
+@pytest.mark.parametrize("which", ["input", "weight"])
+def test_a_call_of_the_only_gradient_counts_one(which: str) -> None:
+    found = old_gradients(which)
+    assert states(found, "backward") == [CONV] * 3
+    assert found.instances[1].units == 1
+
+
+@pytest.mark.parametrize("time_ns", [(10, 20), (20, 10)])
+def test_too_much_on_one_gradient_does_not_starve_the_other(time_ns: tuple[int, ...]) -> None:
+    """A recording that says twice the product of one gradient: each ends with its own."""
+    made = MadeUp()
+    back = gradients(made, convolution(made, INPUT, WEIGHT), OUTPUT)
+    for which, number, time in zip(("input", "weight"), (CONV, 2 * CONV), time_ns, strict=True):
+        name = f"aten::cudnn_convolution_backward_{which}"
+        made.kernel(made.call(name, parent=back), SCUDNN, source_flop=number, time_ns=time * US)
+    found = cleaned(made)
+    assert found.totals["repaired"]["backward_flop"] == 2 * CONV
+    assert found.kernels["repaired_flop"].tolist() == [CONV, CONV]
+
+
+def test_calls_nested_deeper_than_python_recurses() -> None:
+    made = MadeUp()
+    at = made.call("aten::matmul", settings=False)
+    for _ in range(3000):
+        at = made.call("aten::matmul", parent=at, settings=False)
+    inner = made.call("aten::mm", Tensor(4, 8), Tensor(8, 16), parent=at)
+    made.kernel(inner, "aten::mm", what="call")
+    assert states(cleaned(made)) == [2 * 4 * 8 * 16] * 3
+
+
+# --- in a sweep ------------------------------------------------------------------------------------------------------
+
+
+def test_a_sweeps_recording_with_a_call_without_a_count_gives_no_numerator() -> None:
+    """A product of 1024 FLOP forward, one of an operator that is not known, and a kernel of no call."""
+    made = MadeUp()
+    made.kernel(made.call("aten::mm", Tensor(4, 8), Tensor(8, 16)), SGEMM, time_ns=60)
+    back = made.call("aten::mm", Tensor(8, 4), Tensor(4, 16), phase="backward")
+    made.kernel(back, SGEMM, time_ns=100)
+    run = a_run(methods=("batch",))
+    assert numerator(made, run).model_flop == 2 * 1024
+    made.kernel(made.call("FlashAttnFunc"), FMHA, time_ns=20)
+    lost = numerator(made, run)
+    assert (lost.model_flop, lost.at_least_flop, lost.unknown_calls) == (None, 2 * 1024, 1)
+    assert "1 of 2 products have no count, the first FlashAttnFunc" in lost.reason
+    del made.calls[-1], made.kernels[-1]
+    made.kernel(-1, HOPPER, time_ns=40)
+    outside = numerator(made, run)
+    assert (outside.model_flop, outside.unknown_calls) == (None, 0)
+    assert outside.reason == "20 % of the time of kernels that make products is in no recorded call"
+
+
+def numerator(made: MadeUp, run: Run) -> Numerator:
+    """The numerator of a batch by this recording."""
+    found = clean_recording(run, "batch", *made.tables(), "kineto")
+    counts = profile_counts(run, found.operations, None, "kineto", {"batch": found.outside_time_ratio})
+    (made_of,) = profiled("batch", counts, found.operations, run)
+    return made_of

@@ -1,0 +1,171 @@
+"""The documents against the code: protocol numbers, precisions, commands, counts, links, paths, pins."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from analysis.devices.peaks import all_devices
+from analysis.devices.precisions import PRECISIONS
+from measure.timing.protocols import CPU_PROTOCOL, CUDA_PROTOCOL
+from reports.shared.numbers import digits, si, si_time
+from runners.__main__ import installed
+from workloads.catalogue.catalogue import ENTRIES, SUITES
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+CONVENTIONS = (ROOT / "docs" / "conventions.md").read_text(encoding="utf-8")
+LIMITS = (ROOT / "docs" / "limits.md").read_text(encoding="utf-8")
+
+LINES = (
+    "    python -m pip install -r requirements.txt && python -m runners.sweep",
+    "    python -m pip install -r requirements-dev.txt && python -m pytest",
+)
+REQUIREMENTS = (
+    "requirements-measure.txt",
+    "requirements-report.txt",
+    "requirements-counters.txt",
+    "requirements-models.txt",
+)
+
+
+def rows(document: str, header: str) -> list[list[str]]:
+    """The cells of each line of the table that has this header."""
+    _, found, rest = document.partition(header + "\n")
+    assert found, f"expected a table with the header {header!r}"
+    lines = itertools.takewhile(lambda line: line.startswith("|"), rest.splitlines()[1:])
+    return [[cell.strip().strip("`") for cell in line.strip("|").split(" | ")] for line in lines]
+
+
+def test_the_two_lines_of_the_readme_are_what_continuous_integration_looks_for() -> None:
+    assert [line for line in README.splitlines() if line in LINES] == list(LINES)
+
+
+def test_the_readme_names_every_command_and_no_other() -> None:
+    named = set(re.findall(r"^\| `python -m runners\.(\w+)", README, re.MULTILINE))
+    assert named == set(installed())
+
+
+def test_the_numbers_of_the_readme_are_those_of_its_run() -> None:
+    path = ROOT / "results" / "published" / "amd-epyc-2-cores-2026-11-20" / "utilization.csv"
+    with path.open(encoding="utf-8") as file:
+        found = {
+            row["model"]: row
+            for row in csv.DictReader(file)
+            if (row["method"], row["denominator"], row["batch_size"]) == ("exact", "ceiling", "4")
+        }
+    said = rows(README, "| batch 4 | a step | FLOP a second | of the peak | 95 % interval |")
+    assert len(said) == 4
+    for model, *cells in said:
+        row = found[model]
+        assert row["status"] == "ok", f"{model} did not converge"
+        step_s, rate, used, low, high = (
+            float(row[name])
+            for name in ("time_s", "achieved_flop_per_s", *(f"utilization{end}_ratio" for end in ("", "_low", "_high")))
+        )
+        ends = f"{digits(100 * low)} to {digits(100 * high)} %"
+        assert cells == [si_time(step_s), si(rate, "FLOP/s"), f"{digits(100 * used)} %", ends]
+
+
+def test_the_citation_is_whole_and_of_this_version() -> None:
+    lines = (ROOT / "CITATION.cff").read_text(encoding="utf-8").splitlines()
+    said = {
+        key: value.strip().strip('"') for key, colon, value in (line.partition(":") for line in lines) if key[0] != " "
+    }
+    required = {"cff-version", "message", "title", "authors"}  # of the Citation File Format 1.2.0
+    assert required <= said.keys() <= required | {"type", "version", "license", "abstract", "keywords"}
+    assert (said["cff-version"], said["type"], said["license"]) == ("1.2.0", "software", "Apache-2.0")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert said["version"] == project["version"]
+    assert f"flopledger {said['version']}" in README
+    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    newest = re.search(r"^## (\S+)", changes, re.MULTILINE)
+    assert newest
+    assert newest[1] in ("Unreleased", said["version"])
+
+
+def test_protocol_numbers_are_those_in_use() -> None:
+    table = rows(CONVENTIONS, "| rule | CUDA | CPU | meaning |")
+    said = {name: (float(cuda), float(cpu)) for name, cuda, cpu, _ in table}
+    assert set(said) == set(vars(CUDA_PROTOCOL)) - {"works"}, "what a cell is asked for is no number"
+    assert said == {name: (getattr(CUDA_PROTOCOL, name), getattr(CPU_PROTOCOL, name)) for name in said}
+
+
+def test_precisions_are_those_in_use() -> None:
+    table = rows(CONVENTIONS, "| policy | autocast | gradient scaler | float32 products on CUDA | unit |")
+    said = {name: (autocast, scaler, "may round" in products, unit) for name, autocast, scaler, products, unit in table}
+    used = {
+        name: (p.autocast or "–", "yes" if p.scaler else "no", p.tf32, p.convolution_unit)
+        for name, p in PRECISIONS.items()
+    }
+    assert said == used
+    assert all(p.convolution_unit == p.matmul_unit for p in PRECISIONS.values())
+
+
+def test_counts_in_the_prose_are_those_of_the_tables() -> None:
+    devices, models = len(all_devices()), sum(entry.source.startswith("torchvision") for entry in ENTRIES.values())
+    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert f"peaks of {devices} devices" in changes
+    assert f"are of {devices} devices" in LIMITS
+    assert f"{models} torchvision models" in changes
+    assert len(SUITES["post2021"].models) == 13  # "thirteen models" in the README
+    by_memory = [d for d in all_devices() if d.verification == "memory"]
+    partly = [d for d in all_devices() if d.verification != "memory" and "memory" in d.verified.values()]
+    assert (len(by_memory), len(partly)) == (5, 6)  # "Five rows … single figures of six more"
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_links_lead_somewhere(document: Path) -> None:
+    """To a file that is there, a picture too, and to a heading of it."""
+    for target in re.findall(r"\[[^\]]*\]\(([^)\s]+)\)", document.read_text(encoding="utf-8")):
+        file, _, heading = target.partition("#")
+        if file.startswith("https://"):
+            continue
+        aim = (document.parent / file).resolve() if file else document
+        assert aim.is_file(), f"{document.name}: {target}"
+        if heading:
+            titles = re.findall(r"^#+ (.*)$", aim.read_text(encoding="utf-8"), re.MULTILINE)
+            assert heading in {title.lower().replace(" ", "-") for title in titles}, f"{document.name}: {target}"
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_paths_in_backquotes_exist(document: Path) -> None:
+    """`room/file.py` is a file of this repository."""
+    text = document.read_text(encoding="utf-8")
+    for path in re.findall(r"`((?:\.\./)?(?:[a-z_]+/)+[a-z_0-9]+\.(?:py|csv))`", text):
+        assert (ROOT / path).is_file() or path.startswith(("cleaned/", "measure/counters/adapters/NAME")), path
+
+
+def test_constraints_meet_the_requirements() -> None:
+    from packaging.requirements import Requirement
+
+    lines = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if not line.startswith("#")]
+    assert all(re.fullmatch(r"[\w.-]+==[\w.]+", line) for line in lines), "a pin is NAME==VERSION, no hash, no address"
+    pins = {_plain(name): version for name, _, version in (line.partition("==") for line in lines)}
+    for file in (*REQUIREMENTS, "requirements-dev.txt"):
+        for line in (ROOT / file).read_text().splitlines():
+            if line and not line.startswith(("#", "-r")):
+                wanted = Requirement(line)
+                assert wanted.specifier.contains(pins[_plain(wanted.name)]), line
+
+
+def test_what_pip_installs_is_what_the_requirements_say() -> None:
+    """setuptools reads no "-r": pyproject.toml names the files that requirements.txt includes."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    included = re.findall(r"^-r (\S+)$", (ROOT / "requirements.txt").read_text(), re.MULTILINE)
+    files = project["tool"]["setuptools"]["dynamic"]["dependencies"]["file"]
+    assert sorted(files) == sorted(included)
+    assert (ROOT / "requirements.txt").read_text().split() == ["-r", included[0], "-r", included[1]]
+    assert not any("-r " in (ROOT / file).read_text() for file in files)
+    listed = project["project"]["license-files"]
+    assert all((ROOT / name).read_text().lstrip().startswith("Apache License") for name in listed)
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()

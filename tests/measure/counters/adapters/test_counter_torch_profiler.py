@@ -1,0 +1,165 @@
+"""torch.profiler's rows: its formulas as they are, what it has none for, and by which module a product was called."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.nn.modules import module as hooks
+from torch.profiler import ProfilerActivity, profile
+
+from measure.counters.adapters import own, torch_profiler
+from tests.support.nets.zero_models import zeroed
+
+
+def count(model, *inputs, batch_size=1, adapter=torch_profiler):
+    return adapter.count(model, inputs, workload="w", batch_size=batch_size)
+
+
+def hooks_of(*models):
+    """Every hook that a forward pass of these models would run."""
+    modules = [module for model in models for module in model.modules()]
+    everywhere = (dict(hooks._global_forward_hooks), dict(hooks._global_forward_pre_hooks))
+    return everywhere, [(dict(module._forward_hooks), dict(module._forward_pre_hooks)) for module in modules]
+
+
+def total(rows, phase):
+    (row,) = [row for row in rows if (row.scope, row.operator, row.phase) == ("total", "", phase)]
+    return row
+
+
+class Residual(nn.Module):
+    """On 2 × 3 × 4 × 4: convolution 3→3, 3 × 3, padding 1: 32 × 3 × 27 = 2,592 MAC; the sum: 96; linear 48→5: 480 MAC.
+
+    `+` counts its elements, `+=` nothing.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(nn.Conv2d(3, 3, 3, padding=1), nn.BatchNorm2d(3), nn.ReLU())
+        self.head = nn.Linear(48, 5)
+
+    def forward(self, images):
+        features = self.body(images) + images
+        features += images
+        return self.head(features.flatten(1))
+
+
+def test_rows_of_a_model_of_known_sizes():
+    rows = count(Residual(), torch.randn(2, 3, 4, 4), batch_size=2)
+    assert {(row.phase, row.scope, row.operator): row.native_value for row in rows} == {
+        ("forward", "total", ""): 2 * (2_592 + 480) + 96,
+        ("forward", "total", "aten::conv2d"): 2 * 2_592,
+        ("forward", "total", "aten::add"): 96,
+        ("forward", "total", "aten::addmm"): 2 * 480,
+        **{("forward", scope, o): 2 * 2_592 for scope in ("body", "body.0") for o in ("", "aten::conv2d")},
+        **{("forward", "head", o): 2 * 480 for o in ("", "aten::addmm")},
+        ("backward", "total", ""): 2 * 2 * 480,
+        ("backward", "total", "aten::mm"): 2 * 2 * 480,
+    }
+    assert {(row.counter, row.batch_size, row.native_unit) for row in rows} == {("torch_profiler", 2, "flop")}
+    forward, backward = total(rows, "forward"), total(rows, "backward")
+    assert forward.ignored == {"aten::batch_norm": 1, "aten::relu": 1, "aten::add_": 1}
+    assert (forward.not_understood, backward.not_understood) == ({}, {"aten::convolution_backward": 1})
+
+
+@pytest.mark.parametrize(("name", "convolutions"), [("resnet18", 20), ("alexnet", 5), ("mobilenet_v2", 52)])
+def test_no_backward_of_a_convolution_is_counted(name, convolutions):
+    """Of the backward pass only the linear layers' products are left. When upstream adds a formula, this fails."""
+    model, images = zeroed(name), torch.randn(2, 3, 64, 64)
+    rows, right = count(model, images), count(model, images, adapter=own)
+    assert total(rows, "backward").not_understood == {"aten::convolution_backward": convolutions}
+    (linear,) = [row.flop for row in right if (row.phase, row.scope, row.operator) == ("backward", "total", "matmul")]
+    assert total(rows, "backward").flop == linear
+    products = [row.flop for row in rows if (row.phase, row.scope) == ("forward", "total") and row.operator]
+    additions = sum(row.flop for row in rows if (row.scope, row.operator) == ("total", "aten::add"))
+    assert sum(products) - additions == total(right, "forward").flop
+
+
+def test_the_total_is_what_a_user_adds_up():
+    model, images = zeroed("mobilenet_v2").eval(), torch.randn(1, 3, 64, 64)
+    with profile(activities=[ProfilerActivity.CPU], with_flops=True, record_shapes=True, acc_events=True) as said:
+        model(images)
+    assert total(count(model, images), "forward").flop == sum(event.flops for event in said.key_averages())
+
+
+CALLS = {
+    "conv3d": (lambda: nn.Conv3d(3, 4, 3), (1, 3, 6, 6, 6), {"aten::conv3d": 1}),
+    "conv1d": (lambda: nn.Conv1d(3, 4, 3), (1, 3, 6), {"aten::conv1d": 1}),
+    "transposed": (lambda: nn.ConvTranspose2d(3, 4, 3), (1, 3, 6, 6), {"aten::conv_transpose2d": 1}),
+    "LSTM": (lambda: First(nn.LSTM(3, 4)), (5, 2, 3), {"aten::lstm": 1}),
+    "attention": (lambda: Attention(), (2, 3, 5, 4), {"aten::scaled_dot_product_attention": 1}),
+    "a product of a vector": (lambda: Vector(), (3, 4), {"aten::matmul": 1}),
+    "linear": (lambda: nn.Linear(4, 4), (3, 4), {}),
+    "GRU, whose products are counted one by one": (lambda: First(nn.GRU(3, 4)), (5, 2, 3), {}),
+}
+
+
+@pytest.mark.parametrize("case", CALLS)
+def test_what_it_has_no_formula_for_is_listed_once(case):
+    build, shape, expected = CALLS[case]
+    assert total(count(build(), torch.randn(shape)), "forward").not_understood == expected
+
+
+class First(nn.Module):
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, sequence):
+        return self.inner(sequence)[0]
+
+
+class Attention(nn.Module):
+    def forward(self, tokens):
+        return F.scaled_dot_product_attention(tokens, tokens, tokens)
+
+
+class Vector(nn.Module):
+    def forward(self, tokens):
+        return tokens @ torch.ones(tokens.shape[1])
+
+
+library = torch.library.Library("flopledger_tests_of_the_profiler", "DEF")
+library.define("tripled(Tensor tokens) -> Tensor")
+library.impl("tripled", lambda tokens: tokens * 3, "CPU")
+
+
+class Stranger(nn.Module):
+    def forward(self, tokens):
+        return torch.ops.flopledger_tests_of_the_profiler.tripled(tokens)
+
+
+def test_strangers_are_listed():
+    missing = total(count(Stranger(), torch.randn(3, 4)), "forward").not_understood
+    assert missing == {"flopledger_tests_of_the_profiler::tripled": 1}
+
+
+def test_a_shared_module_is_told_by_the_name_that_its_caller_has_for_it():
+    shared = nn.Linear(4, 4, bias=False)
+    rows = count(nn.Sequential(nn.Sequential(shared), nn.Sequential(shared)), torch.randn(1, 4))
+    assert {row.scope: row.flop for row in rows if row.phase == "forward" and not row.operator} == {
+        "total": 64,
+        **dict.fromkeys(("0", "0.0", "1", "1.0"), 32),
+    }
+
+
+def test_the_model_and_torch_are_left_as_they_were():
+    class Failing(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(4, 4)
+
+        def forward(self, tokens):
+            raise RuntimeError(f"{self.training} {torch.is_grad_enabled()}")
+
+    model = Failing().train()
+    residual = Residual()
+    held = hooks_of(model, residual)
+    with torch.no_grad(), pytest.raises(RuntimeError, match="False True"):
+        count(model, torch.randn(2, 4))
+    count(residual, torch.randn(2, 3, 4, 4))
+    assert held == hooks_of(model, residual)
+    assert all(module.training for module in model.modules())
+    assert model.linear.weight.grad is None

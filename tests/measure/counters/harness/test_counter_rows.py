@@ -1,0 +1,187 @@
+"""From counts to rows, how a model is run and left, and the law that modules of one pass add up to their parent."""
+
+from __future__ import annotations
+
+import importlib
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from measure.counters.harness.registry import COUNTERS
+from measure.counters.harness.rows import ancestors, rows, spread, whole
+from measure.model.run import evaluating, left_as_found, summed, tensors
+from results.records import FlopCount
+from tests.support.nets.zero_models import zeroed
+
+BLANK = FlopCount(
+    counter="c",
+    workload="w",
+    batch_size=3,
+    phase="forward",
+    native_unit="mac",
+    ignored={"relu": 2},
+    not_understood={"odd": 1},
+    reason="note: said",
+    parameters=6,
+    printed=5,
+)
+
+
+def test_totals_are_the_sums_of_their_operators_each_in_its_unit():
+    """7 multiply-adds are 14 FLOP; 5 elements are 5."""
+    found = rows(BLANK, {"total": {("conv", "mac"): 7, ("norm", "flop"): 5.0}, "a": {("conv", "mac"): 7}, "b": {}})
+    assert [(row.scope, row.operator, row.native_value, row.native_unit, row.flop) for row in found] == [
+        ("total", "", 12, "mac", 19),
+        ("total", "conv", 7, "mac", 14),
+        ("total", "norm", 5, "flop", 5),
+        ("a", "", 7, "mac", 14),
+        ("a", "conv", 7, "mac", 14),
+    ]
+    assert type(found[2].native_value) is int
+    assert {(row.counter, row.workload, row.batch_size, row.phase) for row in found} == {("c", "w", 3, "forward")}
+
+
+def test_what_a_counter_says_is_said_once_on_the_total():
+    first, *others = rows(BLANK, {"total": {("o", "mac"): 1}, "a": {("o", "mac"): 1}})
+    assert (first.ignored, first.not_understood, first.reason) == ({"relu": 2}, {"odd": 1}, "note: said")
+    assert (first.parameters, first.printed) == (6, 5)
+    assert {(row.parameters, row.printed) for row in others} == {(None, None)}
+    assert [(row.ignored, row.not_understood, row.reason) for row in others] == 3 * [({}, {}, "")]
+
+
+def test_a_model_without_a_count_has_a_total_of_nothing():
+    (total,) = rows(BLANK, spread({}))
+    assert (total.native_value, total.flop, total.not_understood) == (0, 0, {"odd": 1})
+
+
+def test_a_module_holds_what_its_children_did():
+    own = {"": {("f", "flop"): 1}, "a": {("f", "flop"): 2}, "a.b": {("f", "flop"): 4, ("g", "mac"): 8}, "c": {}}
+    assert {scope: dict(counted) for scope, counted in spread(own).items()} == {
+        "total": {("f", "flop"): 7, ("g", "mac"): 8},
+        "a": {("f", "flop"): 6, ("g", "mac"): 8},
+        "a.b": {("f", "flop"): 4, ("g", "mac"): 8},
+        "c": {},
+    }
+
+
+def test_a_module_called_total_does_not_count_twice():
+    assert spread({"total": {("f", "flop"): 2}, "total.a": {("f", "flop"): 3}}) == {
+        "total": {("f", "flop"): 5},
+        "total.a": {("f", "flop"): 3},
+    }
+
+
+paths = st.lists(st.sampled_from("abc"), max_size=3).map(".".join)
+
+
+@given(st.dictionaries(paths, st.integers(0, 2**60)))
+def test_nothing_is_lost_or_counted_twice(own):
+    scopes = spread({path: {("f", "flop"): value} for path, value in own.items()})
+    total = scopes["total"].get(("f", "flop"), 0)
+    assert total == sum(own.values())
+    top = [counted["f", "flop"] for scope, counted in scopes.items() if scope in ("a", "b", "c")]
+    assert total == sum(top) + own.get("", 0)
+
+
+def test_ancestors_and_whole_numbers():
+    assert list(ancestors("")) == []
+    assert list(ancestors("a.b.c")) == ["a", "a.b", "a.b.c"]
+    assert [whole(value) for value in (3, 3.0, 2.5, float(2**52))] == [3, 3, 2.5, 2**52]
+    assert math.isclose(whole(7055.5), 7055.5)
+
+
+ADD_UP = {
+    "flopledger": ("forward", "backward"),
+    "flop_counter_mode": ("forward",),  # of a backward pass it tells modules badly: its own tests
+    "torch_profiler": ("forward",),
+    "fvcore": ("forward",),
+    "ptflops": ("forward",),
+    "deepspeed": ("forward",),
+    "calflops": ("forward", "backward"),
+    "thop": ("forward",),
+    "torchinfo": ("forward",),
+}
+
+
+@pytest.mark.parametrize("counter", ADD_UP)
+def test_modules_add_up_to_their_parent_and_to_the_total(counter):
+    """ResNet-18's own forward computes nothing outside of its modules but a flatten, its blocks' but an addition."""
+    adapter = importlib.import_module(COUNTERS[counter][0].partition(":")[0])
+    found = adapter.count(zeroed("resnet18"), (torch.randn(2, 3, 32, 32),), workload="w", batch_size=2)
+    for phase in ADD_UP[counter]:
+        flop = {row.scope: row.flop for row in found if row.phase == phase and not row.operator}
+        top = {"conv1", "bn1", "relu", "maxpool", "layer1", "layer2", "layer3", "layer4", "avgpool", "fc"}
+        assert sum(flop.get(scope, 0) for scope in top) == flop["total"] > 0
+        assert flop["layer3.0"] + flop["layer3.1"] == flop["layer3"]
+        parts = sum(flop.get(f"layer3.0.{part}", 0) for part in ("conv1", "bn1", "relu", "conv2", "bn2", "downsample"))
+        assert parts == flop["layer3.0"]
+        for scope in ("total", "layer3"):
+            inside = [row for row in found if (row.phase, row.scope) == (phase, scope) and row.operator]
+            assert sum(row.flop for row in inside) == flop[scope]
+            (total,) = [row for row in found if (row.phase, row.scope, row.operator) == (phase, scope, "")]
+            assert sum(row.native_value for row in inside) == total.native_value
+
+
+@pytest.mark.parametrize("counter", COUNTERS)
+def test_every_counter_leaves_the_model_as_it_was(counter):
+    adapter = importlib.import_module(COUNTERS[counter][0].partition(":")[0])
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(64, 2)).train()
+    model[1].eval()
+    model[0].weight.grad = gradient = torch.ones(4, 3, 3, 3)
+    adapter.count(model, (torch.randn(2, 3, 6, 6),), workload="w", batch_size=2)
+    assert [module.training for module in model] == [True, False, True, True]
+    assert model[0].weight.grad is gradient
+    assert model[3].weight.grad is None
+    assert all(not module._forward_hooks and not module._forward_pre_hooks for module in model.modules())
+    assert type(model) is nn.Sequential
+
+
+def test_evaluating_restores_after_a_fault():
+    model = nn.Sequential(nn.Linear(2, 2), nn.Dropout()).train()
+
+    def fail():
+        with torch.no_grad(), evaluating(model):
+            assert torch.is_grad_enabled()
+            assert not model[1].training
+            model(torch.randn(1, 2)).sum().backward()
+            raise RuntimeError("in the middle")
+
+    with pytest.raises(RuntimeError, match="in the middle"):
+        fail()
+    assert model[1].training
+    assert model[0].weight.grad is None
+
+
+def test_what_a_counter_put_on_a_model_is_taken_off_and_what_was_there_stays():
+    model = nn.Sequential(nn.Linear(2, 2))
+    kept = model[0].register_forward_hook(lambda *_: None)
+    model.mine = 1
+
+    def fail():
+        with left_as_found(model, ("mine", "theirs", "buffer")):
+            model.theirs = 2
+            model[0].register_buffer("buffer", torch.zeros(1))
+            model[0].register_forward_hook(lambda *_: None)
+            model.register_forward_pre_hook(lambda *_: None)
+            raise RuntimeError("in the middle")
+
+    with pytest.raises(RuntimeError, match="in the middle"):
+        fail()
+    assert (list(model[0]._forward_hooks), list(model._forward_pre_hooks)) == ([kept.id], [])
+    assert (model.mine, hasattr(model, "theirs"), list(model.state_dict())) == (1, False, ["0.weight", "0.bias"])
+
+
+def test_all_tensors_of_an_output_are_summed_those_without_gradient_left_out():
+    weight = torch.ones(2, requires_grad=True)
+    output = {"a": weight * 3, "more": [weight * 4, (torch.tensor([1, 2]), "text", None)]}
+    assert len(list(tensors(output))) == 3
+    total = summed(output)
+    assert total.item() == 2 * 3 + 2 * 4
+    total.backward()
+    assert weight.grad.tolist() == [7, 7]
+    assert summed([torch.ones(2)]) is None
+    assert summed(weight * 5).item() == 10

@@ -1,0 +1,232 @@
+"""Facts of a machine: read right from files whose content is known, and None, never an exception, where nothing is."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from measure.device import environment
+from measure.device.telemetry import open_device
+from results.digests import hashed
+from results.errors import Unavailable
+
+REPOSITORY = Path(__file__).parents[3]
+
+XEON = """processor\t: {0}
+model name\t: Intel(R) Xeon(R)   Platinum 8480+
+physical id\t: {1}
+core id\t\t: {2}
+flags\t\t: fpu fma avx2 avx512f avx512_vnni avx512_bf16 avx512_fp16 amx_bf16 amx_tile
+"""
+
+OPEN_DRIVER = (
+    "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build  (dvs-builder@U22)\n"
+    "GCC version:  gcc version 12.3.0 (Ubuntu 12.3.0-1ubuntu1~22.04)\n"
+)
+OLD_DRIVER = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  470.256.02  Thu May  2 14:37:44 UTC 2024\n"
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty file system in place of the real one, no NVML, and no variable that says anything."""
+
+    def absent() -> str:
+        raise Unavailable("NVML: library not found")
+
+    monkeypatch.setattr(environment, "ROOT", tmp_path)
+    monkeypatch.setattr("measure.device.nvml.driver_version", absent)
+    for name in list(os.environ):
+        if name.startswith((*environment.VARIABLE_PREFIXES, "NVIDIA_", "KUBERNETES_")) or name == "container":
+            monkeypatch.delenv(name)
+    return tmp_path
+
+
+def put(machine: Path, path: str, text: str) -> None:
+    (machine / path).parent.mkdir(parents=True, exist_ok=True)
+    (machine / path).write_text(text, encoding="utf-8")
+
+
+def test_a_processor_with_two_threads_a_core_has_half_as_many_cores(machine: Path) -> None:
+    # two sockets × two cores × two threads: 8 entries, 4 cores
+    entries = [XEON.format(8 * i, socket, core) for i in range(2) for socket in range(2) for core in range(2)]
+    put(machine, "proc/cpuinfo", "\n".join(entries))
+    assert environment.cpu_name() == "Intel(R) Xeon(R) Platinum 8480+"
+    assert environment.physical_cores() == 4
+    flags = environment.isa_flags()
+    assert flags is not None
+    assert {flag for flag, present in flags.items() if not present} == {"asimd", "sve"}
+
+
+def test_an_arm_processor_names_its_features(machine: Path) -> None:
+    put(machine, "proc/cpuinfo", "processor\t: 0\nBogoMIPS\t: 50.00\nFeatures\t: fp asimd sve\n")
+    flags = environment.isa_flags()
+    assert flags is not None
+    assert {flag for flag, present in flags.items() if present} == {"asimd", "sve"}
+    assert environment.physical_cores() is None
+
+
+@pytest.mark.parametrize(("text", "version"), [(OPEN_DRIVER, "580.95.05"), (OLD_DRIVER, "470.256.02"), ("?", None)])
+def test_driver_version(machine: Path, text: str, version: str | None) -> None:
+    put(machine, "proc/driver/nvidia/version", text)
+    assert environment.driver_version() == version
+
+
+def test_where_proc_says_nothing_of_the_driver_its_library_does(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("measure.device.nvml.driver_version", lambda: "580.159.03")
+    assert environment.driver_version() == environment.host_facts()["driver"] == "580.159.03"
+    put(machine, "proc/driver/nvidia/version", OPEN_DRIVER)
+    assert environment.driver_version() == "580.95.05"
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "kind"),
+    [
+        (".dockerenv", "", "docker"),
+        ("run/.containerenv", "", "podman"),
+        ("proc/1/cgroup", "12:pids:/kubepods/burstable/pod1\n", "kubepods"),
+        ("proc/1/cgroup", "0::/init.scope\n", None),
+    ],
+)
+def test_container(machine: Path, path: str, text: str, kind: str | None) -> None:
+    put(machine, path, text)
+    assert environment.container() == kind
+
+
+@pytest.mark.parametrize(
+    ("files", "quota"),
+    [
+        ({"sys/fs/cgroup/cpu.max": "150000 100000\n"}, 1.5),
+        ({"sys/fs/cgroup/cpu.max": "max 100000\n"}, None),
+        ({"sys/fs/cgroup/cpu/cpu.cfs_quota_us": "400000\n", "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000\n"}, 4.0),
+        ({"sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1\n", "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000\n"}, None),
+    ],
+)
+def test_processor_quota_of_a_container(machine: Path, files: dict[str, str], quota: float | None) -> None:
+    for path, text in files.items():
+        put(machine, path, text)
+    assert environment.host_facts()["cpu_quota"] == quota
+
+
+def test_host_facts_of_a_known_machine(machine: Path) -> None:
+    put(machine, "proc/meminfo", "MemTotal:       2097152 kB\nMemFree: 1 kB\n")
+    put(machine, "etc/os-release", 'NAME="Debian"\nPRETTY_NAME="Debian GNU/Linux 12"\n')
+    put(machine, "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "powersave\n")
+    facts = environment.host_facts()
+    assert facts["host_memory_bytes"] == 2 * 1024**3
+    assert facts["os"] == "Debian GNU/Linux 12"
+    assert facts["governor"] == "powersave"
+
+
+def test_an_empty_machine_gives_none_and_no_exception(machine: Path) -> None:
+    facts = environment.host_facts()
+    absent = ("container", "cpu_physical", "cpu_quota", "cpu_isa", "host_memory_bytes", "governor", "driver")
+    assert [facts[key] for key in absent] == [None] * len(absent)
+
+
+def test_only_variables_that_matter_are_kept_and_no_secret_or_uuid(
+    machine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uuid = "GPU-01234567-89ab-cdef-0123-456789abcdef"
+    monkeypatch.setenv("OMP_NUM_THREADS", "4")
+    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", uuid)
+    monkeypatch.setenv("NVIDIA_API_KEY", "secret")
+    monkeypatch.setenv("TORCH_TOKEN", "secret")
+    monkeypatch.setenv("HOMEPAGE", "x")
+    assert environment.variables() == {
+        "CUDA_VISIBLE_DEVICES": f"GPU-{hashed(uuid)}",
+        "OMP_NUM_THREADS": "4",
+        "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True",
+    }
+
+
+def test_a_card_has_one_hash_in_the_spellings_of_nvml_and_torch() -> None:
+    uuid = "01234567-89ab-cdef-0123-456789abcdef"
+    assert hashed(f"GPU-{uuid}") == hashed(uuid.upper())
+    assert uuid[:8] not in hashed(uuid)
+    assert len(hashed(uuid)) == 16
+
+
+def test_overrides_are_listed_while_set(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert environment.overrides() == []
+    monkeypatch.setenv("TORCH_ALLOW_TF32_CUBLAS_OVERRIDE", "1")
+    monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "0")
+    assert environment.overrides() == ["NVIDIA_TF32_OVERRIDE=0", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE=1"]
+
+
+def test_the_environment_is_one_json_document_with_torch_in_it() -> None:
+    import torch
+
+    facts = json.loads(json.dumps(environment.environment()))
+    assert facts["torch"] == str(torch.__version__)
+    assert facts["cuda"] == torch.version.cuda == environment.torch_cuda_build()
+    assert facts["torch_threads"] == torch.get_num_threads()
+    assert facts["torch_error"] is None
+    assert facts["cpu_usable"] >= 1
+
+
+def test_a_torch_that_cannot_be_imported_is_a_fact(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = environment.torch_facts()
+    monkeypatch.setitem(sys.modules, "torch", None)  # makes `import torch` fail
+    broken = environment.torch_facts()
+    assert "torch" in broken["torch_error"]
+    assert broken["torch_threads"] is None
+    assert broken["torch"] == environment.package_version("torch")
+    assert whole.keys() <= broken.keys()
+    assert environment.device_facts("cuda")["error"]
+
+
+def test_the_device_of_a_cpu_is_its_model() -> None:
+    facts = environment.device_facts("cpu")
+    assert facts["name"] == environment.cpu_name()
+    assert facts["logical_cores"] == os.cpu_count()
+    assert facts["compute_capability"] is None
+    assert facts["error"] is None
+    assert not facts.keys() & environment.environment().keys()  # both fit into one record
+
+
+def test_an_absent_cuda_device_has_every_key_and_says_why() -> None:
+    facts = environment.device_facts("cuda:99")
+    assert facts.keys() == environment.device_facts("cpu").keys()
+    assert facts["name"] is None
+    assert facts["error"]
+    assert "\n" not in facts["error"]
+
+
+def test_the_state_of_a_cpu_before_a_run() -> None:
+    state = environment.host_state()
+    assert state["cpu_usable"] >= 1
+    assert state["load_1min"] >= 0
+
+
+def test_the_state_of_an_absent_gpu_is_unavailable() -> None:
+    with pytest.raises(Unavailable):
+        open_device("cuda:99")
+
+
+@pytest.mark.gpu
+def test_a_gpu_has_name_sizes_and_clock() -> None:
+    """Needs one CUDA device."""
+    import torch
+
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    facts = environment.device_facts("cuda:0")
+    assert facts["error"] is None
+    assert facts["multiprocessors"] > 0
+    assert facts["clock_hz"] > 1e8
+    assert len(facts["uuid_hash"]) == 16
+
+
+def test_host_and_package_facts_import_no_torch() -> None:
+    code = (
+        "import sys; from measure.device import environment as e; "
+        "e.host_facts(); e.package_facts(); e.overrides(); print('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=REPOSITORY)
+    assert done.stdout.strip() == "False"

@@ -1,0 +1,353 @@
+"""The tracer on small nets: tables, shapes and lifetimes derived by hand, and the laws of every trace."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from analysis.operators.registry import total
+from measure.fake.mode import fake_mode, to_fake
+from measure.operations.tracer import StepParts, Trace, trace_step
+from results.records import Storage
+from tests.support.nets.small_steps import (
+    Calls,
+    Small,
+    at_work,
+    check_laws,
+    fake_trace,
+    live_bytes,
+    named,
+    one,
+    parts,
+    product,
+    real_trace,
+    run,
+)
+from workloads.catalogue.base import Batch
+from workloads.training.step import OPTIMIZERS, TrainingStep
+
+FORWARD = [
+    # name, phase, module
+    ("aten.convolution", "forward", "conv"),
+    ("aten.add_", "forward", "bn"),  # num_batches_tracked
+    ("aten.native_batch_norm", "forward", "bn"),
+    ("aten.relu_", "forward", "act"),
+    ("aten.mean", "forward", ""),
+    ("aten.addmm", "forward", "fc"),
+    ("aten._log_softmax", "loss", ""),
+    ("aten.nll_loss_forward", "loss", ""),
+]
+
+BACKWARD = [
+    # name, module, the forward operation it belongs to; the gradients in reverse order of the forward operations
+    ("aten.ones_like", "", None),  # the gradient of the loss with respect to itself
+    ("aten.nll_loss_backward", "", "aten.nll_loss_forward"),
+    ("aten._log_softmax_backward_data", "", "aten._log_softmax"),
+    ("aten.mm", "fc", "aten.addmm"),  # with respect to the input
+    ("aten.mm", "fc", "aten.addmm"),  # with respect to the weight
+    ("aten.sum", "fc", "aten.addmm"),  # with respect to the bias
+    ("aten.div", "", "aten.mean"),
+    ("aten.threshold_backward", "act", "aten.relu_"),
+    ("aten.native_batch_norm_backward", "bn", "aten.native_batch_norm"),
+    ("aten.convolution_backward", "conv", "aten.convolution"),
+]
+
+OPTIMIZER = ["aten.add", "aten.mul_", "aten.add_", "aten.add_"]
+"""SGD of one parameter: gradient + decay · weight; momentum · buffer; buffer + gradient; weight − rate · buffer."""
+
+
+def test_table_of_a_small_net() -> None:
+    recorded = fake_trace(parts(Small))
+    work = at_work(recorded)
+    ahead = [o for o in work if o.phase in ("forward", "loss")]
+    assert [(o.name, o.phase, o.module) for o in ahead] == FORWARD
+    assert all(o.forward_index is None for o in ahead)
+    back = [o for o in work if o.phase == "backward"]
+    origins = [None if o.forward_index is None else recorded.operations[o.forward_index].name for o in back]
+    assert [(o.name, o.module, origin) for o, origin in zip(back, origins, strict=True)] == BACKWARD
+    rest = work[len(ahead) + len(back) :]
+    assert [o.name for o in rest] == OPTIMIZER * 5  # conv.weight, bn.weight, bn.bias, fc.weight, fc.bias
+    assert {(o.phase, o.module) for o in rest} == {("optimizer", "")}
+    check_laws(recorded)
+
+
+def test_shapes_dtypes_names_and_attributes() -> None:
+    recorded = fake_trace(parts(Small))
+    conv = one(recorded, "aten.convolution")
+    assert dict(zip(conv.input_names, conv.input_shapes, strict=True)) == {
+        "input": (2, 3, 8, 8),
+        "weight": (4, 3, 3, 3),
+    }
+    assert (conv.output_shapes, conv.output_dtypes) == (((2, 4, 6, 6),), ("float32",))
+    assert conv.kind == "convolution"
+    assert conv.attributes == {
+        "stride": [1, 1],
+        "padding": [0, 0],
+        "dilation": [1, 1],
+        "transposed": False,
+        "output_padding": [0, 0],
+        "groups": 1,
+    }
+    back = one(recorded, "aten.convolution_backward")
+    assert back.attributes["output_mask"] == [False, True, False]  # the images need no gradient, there is no bias
+    assert back.output_shapes == ((4, 3, 3, 3),)
+    nll = one(recorded, "aten.nll_loss_forward")
+    assert nll.input_names == ("self", "target")  # the weight of the classes is None, and so absent
+    assert nll.input_dtypes == ("float32", "int64")
+    assert nll.attributes == {"reduction": 1, "ignore_index": -100}
+    mean = one(recorded, "aten.mean")
+    assert mean.attributes == {"dim": [2, 3], "keepdim": False, "overload": "dim"}  # dtype is left out
+    assert one(recorded, "aten.addmm").attributes == {"beta": 1, "alpha": 1}  # defaults, which a formula may need
+    decay = named(recorded, "aten.mul_", "optimizer")[0]
+    assert decay.attributes == {"other": 0.9}  # a number where the schema takes a tensor
+
+
+def test_tensors_in_lists_are_numbered() -> None:
+    def forward(_self: Any, x: torch.Tensor) -> torch.Tensor:
+        rows = torch.tensor([0, 1])
+        return torch.cat([x, x * 2], dim=1)[:, rows]
+
+    recorded = fake_trace(parts(lambda: Calls(lambda s, x: forward(s, s.fc(x)), fc=nn.Linear(3, 2)), (2, 3)))
+    cat, index = one(recorded, "aten.cat"), one(recorded, "aten.index")
+    assert cat.input_names == ("tensors[0]", "tensors[1]")
+    assert cat.attributes == {"dim": 1}
+    assert index.input_names == ("self", "indices[1]")  # indices[0] is None
+    assert index.input_shapes == ((2, 4), (2,))
+    check_laws(recorded)
+
+
+def test_storages_of_a_small_net() -> None:
+    """Sizes by hand: 4 bytes an element, 8 for labels and BatchNorm's counter."""
+    recorded = fake_trace(parts(Small))
+    by_role: dict[str, list[Storage]] = {}
+    for storage in recorded.storages:
+        by_role.setdefault(storage.role, []).append(storage)
+    sizes = [4 * 3 * 3 * 3 * 4, 4 * 4, 4 * 4, 2 * 4 * 4, 2 * 4]  # conv, bn weight and bias, fc weight and bias
+    assert [s.nbytes for s in by_role["weight"]] == sizes
+    assert sorted(s.nbytes for s in by_role["buffer"]) == [8, 16, 16]  # counter, running mean and variance
+    assert [s.nbytes for s in by_role["input"]] == [2 * 3 * 8 * 8 * 4, 2 * 8]
+    assert [s.nbytes for s in by_role["optimizer_state"]] == sizes  # momentum
+    old = [s for s in by_role["gradient"] if s.born_index < 0]
+    assert [s.nbytes for s in old] == sizes
+    assert {s.died_index for s in old} == {-1}  # zero_grad comes first
+    new = [s for s in by_role["gradient"] if s.born_index >= 0]
+    assert sorted(s.nbytes for s in new) == sorted(sizes)
+    assert {s.died_index for s in new} == {None}
+    for role in ("weight", "buffer", "input", "optimizer_state"):
+        assert {(s.born_index, s.died_index) for s in by_role[role]} == {(-1, None)}
+
+
+def test_activations_live_until_their_gradient_is_computed() -> None:
+    recorded = fake_trace(parts(Small))
+    storages = {s.id: s for s in recorded.storages}
+    conv, norm = one(recorded, "aten.convolution"), one(recorded, "aten.native_batch_norm")
+    (convolved,) = conv.writes
+    assert storages[convolved] == Storage(
+        convolved, 2 * 4 * 6 * 6 * 4, "activation", conv.index, one(recorded, "aten.native_batch_norm_backward").index
+    )
+    normed = norm.writes[0]
+    assert storages[normed].role == "activation"
+    assert storages[normed].died_index == one(recorded, "aten.threshold_backward").index
+    gradient = one(recorded, "aten.native_batch_norm_backward").writes[0]
+    assert storages[gradient].role == "temporary"
+    assert storages[gradient].died_index == one(recorded, "aten.convolution_backward").index
+
+
+def test_views_and_writes_in_place_keep_the_storage() -> None:
+    recorded = fake_trace(parts(Small))
+    norm, relu = one(recorded, "aten.native_batch_norm"), one(recorded, "aten.relu_")
+    assert relu.reads == relu.writes == norm.writes[:1]
+    transposed = [o for o in named(recorded, "aten.t") if o.phase == "forward"]
+    assert [o.reads for o in transposed] == [o.writes for o in transposed]
+    assert transposed[0].reads[0] == one(recorded, "aten.addmm").reads[2]
+    buffers = {s.id for s in recorded.storages if s.role == "buffer"}
+    assert set(norm.writes[3:]) <= buffers  # running mean and variance, which the schema does not mention
+    assert len(norm.writes) == 5
+
+
+def test_running_statistics_are_not_written_in_evaluation() -> None:
+    def make() -> nn.Module:
+        model = Small()
+        model.bn.eval()
+        return model
+
+    assert len(one(fake_trace(parts(make)), "aten.native_batch_norm").writes) == 3
+
+
+def test_liveness_by_hand() -> None:
+    """W 48 and x 32 bytes always; loss L 4, its gradient G 4 until backward ends; products of 2 · 3 elements 24."""
+    mode, built = product()
+    recorded = run(built, mode)
+    work = {o.name: live_bytes(recorded.storages, o.index) for o in at_work(recorded)}
+    assert work == {
+        "aten.mm": 80 + 4 + 4 + 24 + 48,  # backward (the later of two): L, G, gradient of the product, gradient of W
+        "aten.relu": 80 + 24 + 24,
+        "aten.sum": 80 + 24 + 4,  # the product is gone: relu keeps its result
+        "aten.ones_like": 80 + 24 + 4 + 4,
+        "aten.threshold_backward": 80 + 24 + 4 + 4 + 24,
+        "aten.add_": 80 + 4 + 48,  # L, and the gradient of W
+    }
+    assert live_bytes(recorded.storages, named(recorded, "aten.mm")[0].index) == 80 + 24
+    assert max(live_bytes(recorded.storages, o.index) for o in recorded.operations) == 160
+
+
+def test_first_step_makes_its_optimizer_state() -> None:
+    mode = fake_mode()
+    recorded = run(parts(Small)(mode), mode, steps_before=0)
+    state = [s for s in recorded.storages if s.role == "optimizer_state"]
+    assert [s.nbytes for s in state] == [432, 16, 16, 32, 8]
+    assert all(s.born_index >= 0 and s.died_index is None for s in state)
+    assert not [s for s in recorded.storages if s.role == "gradient" and s.born_index < 0]
+
+
+def test_a_number_and_its_type_are_kept() -> None:
+    recorded = fake_trace(parts(lambda: Calls(lambda s, x: (s.fc(x) + 1) + 1.0, fc=nn.Linear(3, 2)), (2, 3)))
+    values = [o.attributes["other"] for o in named(recorded, "aten.add", "forward")]
+    assert [(v, type(v)) for v in values] == [(1, int), (1.0, float)]
+
+
+def test_a_role_once_given_stays() -> None:
+    """A weight among the inputs is a weight; an input that is not used is there all the same."""
+    mode, built = product()
+    unused = to_fake(torch.ones(5), mode)
+    given = [built.model.weight, {"x": built.inputs, "unused": unused}]
+    recorded = run(StepParts(built.step, built.model, built.optimizer, given), mode)
+    roles = [(s.role, s.nbytes) for s in recorded.storages if s.born_index < 0 and s.died_index is None]
+    assert roles == [("weight", 48), ("input", 32), ("input", 20)]
+
+
+def test_what_was_made_before_the_forward_pass_is_no_activation() -> None:
+    mode, built = product()
+    kept: list[torch.Tensor] = []
+
+    def step(mark: Callable[[str], None]) -> None:
+        kept[:] = [torch.ones(11)]
+        built.step(mark)
+
+    recorded = trace_step(step, model=built.model, optimizer=built.optimizer, inputs=built.inputs, mode=mode)
+    (storage,) = (s for s in recorded.storages if s.nbytes == 44 and s.born_index >= 0)
+    assert (storage.role, storage.died_index) == ("temporary", None)
+
+
+def test_only_references_end_a_storage() -> None:
+    """What hangs in a cycle lives on, however often the collector would have run."""
+
+    def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
+        made = torch.ones(11)
+        cycle: list[Any] = [made]
+        cycle.append(cycle)
+        del cycle, made
+        if gc.isenabled():  # it might run now
+            gc.collect()
+        return self.fc(x)
+
+    thresholds = gc.get_threshold()
+    gc.set_threshold(1, 1, 1)  # it runs as soon as it may
+    try:
+        recorded = fake_trace(parts(lambda: Calls(forward, fc=nn.Linear(3, 2)), (2, 3)))
+    finally:
+        gc.set_threshold(*thresholds)
+    (storage,) = (s for s in recorded.storages if s.nbytes == 44)
+    assert storage.died_index is None
+
+
+def test_storages_that_grow_are_counted_at_their_largest() -> None:
+    def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
+        grown = torch.empty(0)
+        torch.exp(x, out=grown.resize_(2, 5))
+        return self.fc(x) + grown.sum()
+
+    build = parts(lambda: Calls(lambda s, x: forward(s, x.detach()), fc=nn.Linear(5, 2)), (2, 5))
+    for recorded in (fake_trace(build), real_trace(build)):
+        resized = one(recorded, "aten.resize_")
+        assert resized.input_shapes == ((0,),)
+        assert resized.output_shapes == ((2, 5),)
+        (number,) = resized.writes
+        assert recorded.storages[number].nbytes == 40
+        assert one(recorded, "aten.exp").writes == (number,)
+        assert one(recorded, "aten.exp").attributes == {"overload": "out"}
+
+
+def test_a_step_must_announce_known_phases() -> None:
+    mode, built = product()
+
+    def silent(_mark: Callable[[str], None]) -> None:
+        built.model(built.inputs)
+
+    def mistaken(mark: Callable[[str], None]) -> None:
+        mark("foward")
+
+    with pytest.raises(ValueError, match="announced no phase"):
+        trace_step(silent, model=built.model, mode=mode)
+    with pytest.raises(ValueError, match=r"expected a phase .* got 'foward'"):
+        trace_step(mistaken, model=built.model, mode=mode, steps_before=0)
+
+
+def test_nothing_is_recorded_after_the_end() -> None:
+    mode, built = product()
+
+    def step(mark: Callable[[str], None]) -> None:
+        built.step(mark)
+        built.inputs.exp()
+
+    recorded = trace_step(step, model=built.model, optimizer=built.optimizer, inputs=built.inputs, mode=mode)
+    assert not named(recorded, "aten.exp")
+    assert recorded == run(built, mode)
+
+
+def test_subclasses_show_what_they_hold() -> None:
+    """As a DTensor does: the operation is recorded on the tensors inside, twice here, and not on the wrapper."""
+    from torch.testing._internal.two_tensor import TwoTensor
+
+    model = nn.Linear(3, 2, bias=False)
+
+    def step(mark: Callable[[str], None]) -> None:
+        mark("forward")
+        model(TwoTensor(torch.randn(2, 3), torch.randn(2, 3)))
+        mark("end")
+
+    recorded = trace_step(step, model=model, steps_before=0)
+    assert [o.input_shapes for o in named(recorded, "aten.mm")] == [((2, 3), (3, 2))] * 2
+
+
+def test_sparse_gradients_have_storages_of_unknown_size() -> None:
+    def make() -> nn.Module:
+        return Calls(
+            lambda s, x: s.fc(s.table(x.long().abs() % 4).mean(1)),
+            table=nn.Embedding(4, 3, sparse=True),
+            fc=nn.Linear(3, 2),
+        )
+
+    built = parts(make, (2, 3), optimizer="sgd-plain")
+    recorded = real_trace(built)
+    check_laws(recorded)
+    assert None in {s.nbytes for s in recorded.storages if s.role == "gradient"}
+
+
+@pytest.mark.gpu
+def test_a_cuda_step_agrees_in_kind_dtype_and_flop() -> None:
+    """What is counted on fake CPU tensors is what the device runs, and its backward, on another thread, is linked."""
+
+    def build() -> StepParts:
+        model, inputs = Small().cuda(), torch.randn(2, 3, 8, 8, device="cuda")
+        target = torch.zeros(2, dtype=torch.long, device="cuda")
+        optimizer = OPTIMIZERS["sgd"](model.parameters())
+        batches = [Batch((inputs,), target)]
+        step = TrainingStep(model, F.cross_entropy, optimizer, batches, "cuda", torch.bfloat16)
+        return StepParts(step, model, optimizer, (inputs, target))
+
+    def facts(recorded: Trace) -> list[tuple[Any, ...]]:
+        counted = [o for o in recorded.operations if o.kind in ("convolution", "matmul")]
+        assert all(o.forward_index is not None for o in counted if o.phase == "backward")
+        return sorted((o.kind, o.phase, o.module, o.input_dtypes, total([o]).model_flop) for o in counted)
+
+    fake, real = fake_trace(parts(Small, autocast=torch.bfloat16)), run(build(), None)
+    check_laws(real)
+    assert real.notes == ("real tensors (cuda:0)",)
+    assert facts(fake) == facts(real)

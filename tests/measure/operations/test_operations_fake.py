@@ -1,0 +1,300 @@
+"""Fake tensors: what they stand for, what they cannot answer, and sizes that are symbols."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import sympy
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from analysis.operators.registry import total
+from measure.dispatch.sizes import plain, symbol
+from measure.fake.mode import fake_mode, to_fake
+from measure.operations.tracer import StepParts, Trace, clear_cache, trace, trace_step
+from results.errors import Unavailable
+from results.records import Operation
+from tests.support.nets.small_steps import (
+    Build,
+    Calls,
+    Small,
+    at_work,
+    check_laws,
+    fake_trace,
+    named,
+    one,
+    parts,
+    real_trace,
+    run,
+)
+from workloads.catalogue.base import Batch
+
+NETS: dict[str, Build] = {
+    "small": parts(Small),
+    "small, adamw": parts(Small, optimizer="adamw"),
+    "small, bf16": parts(Small, autocast=torch.bfloat16),
+    "transformer": parts(
+        lambda: nn.Sequential(
+            nn.TransformerEncoderLayer(8, 2, 16, dropout=0.1, batch_first=True), nn.Flatten(), nn.Linear(32, 2)
+        ),
+        (2, 4, 8),
+    ),
+    "lstm": parts(
+        lambda: Calls(lambda s, x: s.fc(s.rnn(x)[0][:, -1]), rnn=nn.LSTM(8, 4), fc=nn.Linear(4, 2)), (2, 4, 8)
+    ),
+    "grouped": parts(
+        lambda: nn.Sequential(
+            nn.Conv2d(4, 8, 3, groups=2, stride=2),
+            nn.GroupNorm(2, 8),
+            nn.GELU(),
+            nn.ConvTranspose2d(8, 4, 3),
+            nn.MaxPool2d(2),
+            nn.Flatten(),
+            nn.Linear(16, 2),
+        ),
+        (2, 4, 8, 8),
+    ),
+}
+
+
+def without_workspace(o: Operation) -> tuple[Any, ...]:
+    """Shapes of inputs and outputs. A fake recurrent layer's workspace is empty: its size is the kernel's secret."""
+    inputs = [s for s, name in zip(o.input_shapes, o.input_names, strict=True) if name != "workspace"]
+    return inputs, [s for s, dtype in zip(o.output_shapes, o.output_dtypes, strict=True) if dtype != "uint8"]
+
+
+@pytest.mark.parametrize("net", NETS)
+def test_laws_and_repetition(net: str) -> None:
+    first = fake_trace(NETS[net])
+    check_laws(first)
+    assert first.notes == ()
+    clear_cache()
+    assert fake_trace(NETS[net]) == first
+
+
+@pytest.mark.parametrize("net", NETS)
+def test_shortcuts_change_nothing(net: str) -> None:
+    mode = fake_mode()
+    mode.shortcuts = False
+    clear_cache()
+    assert run(NETS[net](mode), mode) == fake_trace(NETS[net])
+
+
+@pytest.mark.parametrize("net", NETS)
+def test_fake_and_real_tensors_agree(net: str) -> None:
+    fake, real = fake_trace(NETS[net]), real_trace(NETS[net])
+    check_laws(real)
+    assert real.notes == ("real tensors (cpu)",)
+
+    def facts(recorded: Trace) -> list[tuple[Any, ...]]:
+        return [(o.name, o.kind, o.phase, o.module, *without_workspace(o), o.attributes) for o in at_work(recorded)]
+
+    def units(recorded: Trace) -> list[tuple[str, ...]]:
+        # Not normalisation: under autocast torch's rule for fake tensors gives saved statistics the dtype of the data.
+        counted = ("convolution", "matmul", "attention", "recurrent")
+        return [(*o.input_dtypes, *o.output_dtypes) for o in recorded.operations if o.kind in counted]
+
+    assert facts(fake) == facts(real)
+    assert units(fake) == units(real)
+    assert total(fake.operations).model_flop == total(real.operations).model_flop > 0
+
+
+def test_autocast_casts_fake_tensors() -> None:
+    recorded = fake_trace(parts(Small, autocast=torch.bfloat16))
+    conv = one(recorded, "aten.convolution")
+    assert conv.input_dtypes == ("bfloat16", "bfloat16")
+    assert one(recorded, "aten.convolution_backward").input_dtypes == ("bfloat16",) * 3
+    assert {o.input_dtypes[0] for o in named(recorded, "aten.add_", "optimizer")} == {"float32"}
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_gradient_scaling_takes_a_good_step(optimizer: str) -> None:
+    recorded = fake_trace(parts(Small, optimizer=optimizer, autocast=torch.float16))
+    check_laws(recorded)
+    assert recorded.notes == ("scalars read in the optimizer were taken to be 0",)
+    assert one(recorded, "aten.convolution").input_dtypes == ("float16", "float16")
+    unscale = one(recorded, "aten._amp_foreach_non_finite_check_and_unscale_")
+    assert unscale.input_names[:5] == tuple(f"self[{i}]" for i in range(5))
+    assert set(unscale.reads[:5]) == {s.id for s in recorded.storages if s.role == "gradient" and s.born_index >= 0}
+    assert set(unscale.reads[:6]) == set(unscale.writes)  # the gradients and found_inf, not the scale
+    updates = "aten.addcdiv_" if optimizer == "adam" else "aten.mul_"
+    assert len(named(recorded, updates, "optimizer")) >= 5  # the parameters were updated
+    one(recorded, "aten._amp_update_scale_")
+
+
+def test_notes_are_those_of_one_trace() -> None:
+    mode = fake_mode()
+    assert run(parts(Small, autocast=torch.float16)(mode), mode).notes
+    assert run(parts(Small)(mode), mode).notes == ()
+
+
+def test_data_dependent_operations_fall_back_to_real_tensors() -> None:
+    def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
+        chosen = x[torch.nonzero(x.sum(1) > -1e9).flatten()]
+        return self.fc(chosen)
+
+    build = parts(lambda: Calls(forward, fc=nn.Linear(3, 2)), (2, 3))
+    with pytest.raises(Unavailable, match=r"fake tensors cannot run aten\.nonzero"):
+        fake_trace(build)
+    recorded = trace(build)
+    check_laws(recorded)
+    assert recorded.notes == ("fake tensors cannot run aten.nonzero.default", "real tensors (cpu)")
+    assert one(recorded, "aten.nonzero").output_shapes == ((2, 1),)
+
+
+def test_outputs_that_depend_on_data_are_described_each_time() -> None:
+    def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
+        few, many = torch.tensor([0, 0, 1]), torch.tensor([0, 1, 1])
+        return self.fc(x) + torch.nonzero(few).sum() + torch.nonzero(many).sum()
+
+    recorded = real_trace(parts(lambda: Calls(forward, fc=nn.Linear(3, 2)), (2, 3)))
+    assert [o.output_shapes for o in named(recorded, "aten.nonzero")] == [((1, 1),), ((2, 1),)]
+
+
+def test_scalars_are_data_outside_of_the_optimizer() -> None:
+    build = parts(lambda: Calls(lambda s, x: s.fc(x) * x.sum().item(), fc=nn.Linear(3, 2)), (2, 3))
+    with pytest.raises(Unavailable, match="_local_scalar_dense"):
+        fake_trace(build)
+
+
+def test_mistakes_in_place_are_found() -> None:
+    build = parts(lambda: Calls(lambda s, x: s.fc(x).add_(torch.ones(7)), fc=nn.Linear(3, 2)), (2, 3))
+    with pytest.raises(RuntimeError, match=r"shape|size"):
+        run(build(mode := fake_mode()), mode, steps_before=0)
+
+
+def test_real_constants_may_meet_fake_tensors() -> None:
+    constant = torch.ones(2)  # outside of the model, as a table that a function closes over
+    recorded = fake_trace(parts(lambda: Calls(lambda s, x: s.fc(x) + constant, fc=nn.Linear(3, 2)), (2, 3)))
+    check_laws(recorded)
+    added = one(recorded, "aten.add", "forward")
+    assert added.input_shapes == ((2, 2), (2,))
+    storage = recorded.storages[added.reads[1]]
+    assert (storage.nbytes, storage.role, storage.born_index, storage.died_index) == (8, "input", -1, None)
+
+
+def test_ctc_loss_is_traced_on_fake_tensors_where_its_lengths_are_tensors() -> None:
+    def recorded(*lengths: Any) -> Trace:
+        def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
+            logits = self.fc(x).log_softmax(2)
+            return F.ctc_loss(logits, torch.ones(2, 3, dtype=torch.long), *lengths).expand(4, 2)
+
+        return fake_trace(parts(lambda: Calls(forward, fc=nn.Linear(3, 5)), (4, 2, 3)))
+
+    found = recorded(torch.full((2,), 4), torch.full((2,), 2))
+    states = (2, 4, 2 * 3 + 1)  # batch × frames × (2 · labels + 1), of as many labels as there is room for
+    assert one(found, "aten._ctc_loss", "forward").output_shapes == ((2,), states)
+    assert one(found, "aten._ctc_loss_backward", "backward").output_shapes == ((4, 2, 5),)
+    with pytest.raises(Unavailable):
+        recorded((4, 4), (2, 2))
+
+
+def test_default_dtype_is_part_of_what_is_remembered() -> None:
+    def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
+        return self.fc(x) + (torch.ones(2, dtype=torch.long) * 0.5).sum()
+
+    build = parts(lambda: Calls(forward, fc=nn.Linear(3, 2)), (2, 3))
+    assert one(fake_trace(build), "aten.mul", "forward").output_dtypes == ("float32",)
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert one(fake_trace(build), "aten.mul", "forward").output_dtypes == ("float64",)
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def test_symbolic_batch() -> None:
+    """The count at a symbol, with a number in its place, is the count at that number."""
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+    env = ShapeEnv()
+    mode = fake_mode(env)
+    batch = symbol(env, "batch", 37)
+    built = parts(Small)(mode)
+    with mode:
+        inputs, target = torch.randn(batch, 3, 8, 8), torch.zeros(batch, dtype=torch.long)
+    built.step.batches = iter([Batch((inputs,), target)] * 2)
+    recorded = run(StepParts(built.step, built.model, built.optimizer, (inputs, target)), mode)
+    assert recorded.notes == ()
+    conv = one(recorded, "aten.convolution")
+    assert str(conv.output_shapes) == "((batch, 4, 6, 6),)"
+    (symbol_used,) = conv.output_shapes[0][0].free_symbols
+    convolved = next(s for s in recorded.storages if s.id == conv.writes[0])
+    assert convolved.nbytes == symbol_used * 4 * 6 * 6 * 4
+    counted = total(recorded.operations)
+    for size in (2, 5):
+        numeric = total(fake_trace(parts(Small, (size, 3, 8, 8))).operations)
+        assert counted.model_flop.subs(symbol_used, size) == numeric.model_flop
+        assert counted.read_bytes.subs(symbol_used, size) == numeric.read_bytes
+
+
+def test_sizes_are_sympys_own() -> None:
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+    size = symbol(ShapeEnv(), "n", 37)
+    n = sympy.Symbol("n", integer=True, positive=True)
+    for theirs, ours in (
+        (size, n),
+        (size * 3 + 1, 3 * n + 1),
+        (size // 4, sympy.floor(n / 4)),
+        (size % 5, sympy.Mod(n, 5)),
+        (torch.sym_max(size, 8), sympy.Max(n, 8)),
+    ):
+        assert plain(theirs) == ours
+    assert plain((size, 2)) == (n, 2)
+    assert type(plain(size - size)) is int
+
+
+def test_to_fake_keeps_what_a_module_is() -> None:
+    mode = fake_mode()
+    with torch.device("meta"):
+        shared = nn.Linear(4, 4, dtype=torch.float64)
+        model = nn.Sequential(shared, nn.BatchNorm1d(4), shared, nn.Conv2d(3, 2, 3), nn.Linear(4, 4))
+    model[4].weight = shared.weight
+    model[3].weight.requires_grad_(False)
+    model[3].to(memory_format=torch.channels_last)
+    model[1].extra = [torch.ones(2), 7]
+    weight = model[0].weight
+    faked = to_fake(model, mode)
+    assert faked is model
+    assert model[0].weight is model[2].weight is model[4].weight is not weight
+    assert isinstance(model[0].weight, nn.Parameter)
+    assert (model[0].weight.dtype, model[0].weight.device.type) == (torch.float64, "cpu")
+    assert model[1].running_mean in set(model.buffers())
+    assert not model[3].weight.requires_grad
+    assert model[3].weight.is_contiguous(memory_format=torch.channels_last)
+    assert model[1].extra[1] == 7
+    every = [*model.parameters(), *model.buffers(), model[1].extra[0]]
+    assert all(type(t).__name__ == "FakeTensor" and t.fake_mode is mode for t in every)
+    rnn = to_fake(nn.LSTM(2, 3), mode)
+    assert all(a is b for a, b in zip(rnn._flat_weights, rnn.parameters(), strict=True))
+
+
+class Last(nn.Module):
+    """The last state of an LSTM."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(width, width, batch_first=True)
+
+    def forward(self, states: torch.Tensor) -> torch.Tensor:
+        return self.lstm(states)[0][:, -1]
+
+
+@pytest.mark.parametrize("width", [29, 31])  # sizes of no other test: the first call of a signature is another
+def test_gradients_that_a_fake_rule_returns_as_one_tensor_are_two_as_of_the_kernel(width: int) -> None:
+    """Both bias gradients of an LSTM layer; torch's cache of fake results makes two of them from the second call on."""
+
+    def table() -> Trace:
+        mode = fake_mode()
+        made = parts(lambda: Last(width), (2, 3, width))(mode)
+        return trace_step(
+            made.step, model=made.model, optimizer=made.optimizer, inputs=made.inputs, mode=mode, steps_before=0
+        )
+
+    first, second = table(), table()
+    backward = one(first, "aten.mkldnn_rnn_layer_backward")
+    assert backward.output_shapes[3] == backward.output_shapes[4] == (4 * width,)
+    assert len(set(backward.writes)) == len(backward.output_shapes)
+    assert first.storages == second.storages

@@ -1,0 +1,497 @@
+"""A profiled step: its time and FLOP are all there, it is the caller's step, and the model is left as it was."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import math
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from measure.fast_count.fast_count import fast_count
+from measure.operations.tracer import trace_step
+from measure.profile.model_guard import ModelFailed
+from measure.profile.step_profile import Told, profile_ready, profile_step
+from measure.timing.clocks import CpuClock
+from results.records.step_profile import StepModule, StepOperation, StepProfile
+from tests.support.nets.step_nets import NETS, Checkpointed
+from workloads.catalogue.base import Batch
+from workloads.training.step import TrainingStep
+
+
+def check_laws(profile: StepProfile) -> None:
+    """What holds of every profile: time and parameters are conserved, and times lie where they must."""
+    timed = [row for row in profile.operations if row.time_s is not None]
+    mean_s = math.fsum(profile.step_times_s) / len(profile.step_times_s)
+    total_s = math.fsum(row.time_s for row in timed) + math.fsum(profile.between_s.values())
+    assert total_s == pytest.approx(mean_s, rel=1e-12)
+    assert all(value >= 0 for value in profile.between_s.values())
+    assert [row.index for row in profile.operations] == list(range(len(profile.operations)))
+    for row in timed:
+        assert 0 <= row.time_s <= row.host_time_s + 1e-12
+        assert row.kernels == 1
+        assert row.waited_s >= 0
+        if row.low_time_s is not None:
+            assert row.low_time_s <= row.time_s <= row.high_time_s
+    for row in profile.operations:
+        if row.forward_index is not None:
+            assert row.forward_index < row.index
+            assert profile.operations[row.forward_index].module == row.module
+    assert sum(module.own_parameters for module in profile.modules) == profile.parameters
+
+
+def flop(profile: StepProfile, *phases: str) -> int:
+    return sum(row.model_flop for row in profile.operations if not phases or row.phase in phases)
+
+
+def named(profile: StepProfile, name: str) -> list[StepOperation]:
+    return [row for row in profile.operations if row.name == name]
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_laws(name: str):
+    torch.manual_seed(0)
+    model, inputs = NETS[name]()
+    profile = profile_step(model, inputs, steps=2)
+    check_laws(profile)
+    assert profile.parameters == sum(p.numel() for p in model.parameters())
+    assert [row.name for row in profile.operations if row.time_s is None and row.kind != "view"] in (
+        [], ["aten.copy_"] * 2  # of the LSTM: see test_step_join
+    )  # fmt: skip
+    fast = fast_count(model, inputs)
+    assert flop(profile, "forward", "loss") == fast.forward_flop > 0
+    assert flop(profile, "backward") == fast.backward_flop
+    assert flop(profile, "recompute") == fast.recompute_flop
+
+
+class Slow(nn.Module):
+    """Two layers, and between them a pause inside of an operation's own call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.second(torch.ops.flopledger_test.pause(self.first(x)))
+
+
+PAUSE_S = 0.02
+
+
+def _pause(x: torch.Tensor) -> torch.Tensor:
+    time.sleep(PAUSE_S)
+    return x * 2
+
+
+@contextlib.contextmanager
+def pausing_operator() -> Iterator[None]:
+    """While this is entered, there is an operator that takes its time."""
+    library = torch.library.Library("flopledger_test", "DEF")
+    library.define("pause(Tensor x) -> Tensor")
+    library.impl("pause", _pause, "CPU")
+    library.impl("pause", lambda x: torch.empty_like(x), "Meta")
+    try:
+        yield
+    finally:
+        library._destroy()
+
+
+def test_time_is_that_of_the_operation_that_took_it():
+    with pausing_operator():
+        profile = profile_step(Slow(), torch.ones(2, 4), mode="forward")
+    check_laws(profile)
+    (row,) = named(profile, "flopledger_test.pause")
+    assert row.low_time_s >= PAUSE_S or PAUSE_S <= row.median_time_s < 2 * PAUSE_S
+    assert profile.not_understood == {"flopledger_test.pause": 1}
+    others = sum(other.time_s for other in profile.operations if other is not row)
+    assert others < PAUSE_S
+
+
+def test_time_on_the_host_is_waited_before_the_next_operation():
+    class Thinking(Slow):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = self.first(x)
+            time.sleep(PAUSE_S)
+            return self.second(x)
+
+    profile = profile_step(Thinking(), torch.ones(2, 4), mode="forward", steps=2)
+    check_laws(profile)
+    product = named(profile, "aten.t")[-1]  # the first operation of the second layer
+    assert product.module == "second"
+    assert product.waited_s >= PAUSE_S
+    assert profile.between_s["forward"] >= PAUSE_S > sum(row.time_s for row in profile.operations)
+
+
+def test_the_rows_of_a_linear_layer():
+    """2 · 3 · 4 · 5 FLOP forward and as many for the weight's gradient, since the input asks for none."""
+    profile = profile_step(nn.Sequential(nn.Linear(4, 5)), torch.ones(3, 4), steps=1)
+    (forward,) = named(profile, "aten.addmm")
+    assert (forward.kind, forward.phase, forward.module, forward.unit, forward.dtype) == (
+        "matmul", "forward", "0", "fp32", "float32"
+    )  # fmt: skip
+    assert (forward.model_flop, forward.other_flop) == (2 * 3 * 4 * 5, 3 * 5)  # the bias: an addition an output
+    assert (forward.read_bytes, forward.written_bytes) == (4 * (3 * 4 + 4 * 5 + 5), 4 * 3 * 5)
+    assert (forward.input_shapes, forward.output_shapes) == (((5,), (3, 4), (4, 5)), ((3, 5),))
+    (backward,) = named(profile, "aten.mm")
+    assert (backward.phase, backward.module, backward.model_flop) == ("backward", "0", 2 * 3 * 4 * 5)
+    assert profile.operations[backward.forward_index] is forward
+    assert (forward.low_time_s, forward.median_time_s) == (None, forward.time_s)
+    assert (profile.model, profile.batch_size, profile.device, profile.precision, profile.mode) == (
+        "Sequential", 3, "cpu", "fp32", "train"
+    )  # fmt: skip
+    assert profile.modules == (
+        StepModule(module="", type="Sequential", parameters=25),
+        StepModule(
+            module="0",
+            type="Linear",
+            settings="in_features=4, out_features=5, bias=True",
+            own_parameters=25,
+            parameters=25,
+        ),
+    )
+
+
+def test_shared_parameters_and_modules_are_counted_once():
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a = nn.Linear(4, 4)
+            self.again = self.a
+            self.b = nn.Linear(4, 4)
+            self.b.weight = self.a.weight
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.b(self.again(self.a(x)))
+
+    profile = profile_step(Tied(), torch.ones(2, 4), steps=1)
+    check_laws(profile)
+    rows = [(m.module, m.own_parameters, m.parameters) for m in profile.modules]
+    assert rows == [("", 0, 24), ("a", 20, 20), ("again", 0, 20), ("b", 4, 20)]
+    assert profile.parameters == 24  # one weight of 16, two biases of 4
+
+
+# --- what is asked ---
+
+
+def test_an_optimizer_trains_and_its_work_is_a_phase():
+    model = nn.Linear(3, 2)
+    before = model.weight.detach().clone()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+    batch = torch.ones(4, 3)
+    profile = profile_step(
+        model, batch, target=torch.tensor([0, 1, 1, 0]), loss=F.cross_entropy, optimizer=optimizer, warm_up=1, steps=2
+    )
+    check_laws(profile)
+    phases = list(dict.fromkeys(row.phase for row in profile.operations))
+    assert phases == ["forward", "loss", "backward", "optimizer"]
+    trained = nn.Linear(3, 2)
+    trained.load_state_dict({"weight": before, "bias": torch.zeros(2)}, strict=True)
+    assert not torch.equal(model.weight, before)
+    assert len(optimizer.state) == 2
+
+
+def test_three_steps_of_an_optimizer_are_three_steps():
+    """One to warm up and two recorded, as a loop without a profiler does them; the table costs no step."""
+    torch.manual_seed(0)
+    model, other = nn.Linear(3, 2), nn.Linear(3, 2)
+    other.load_state_dict(model.state_dict())
+    batch = torch.randn(4, 3)
+    profile_step(model, batch, optimizer=torch.optim.SGD(model.parameters(), 0.1), warm_up=1, steps=2)
+    optimizer = torch.optim.SGD(other.parameters(), 0.1)
+    for _ in range(3):
+        optimizer.zero_grad()
+        other(batch).sum().backward()
+        optimizer.step()
+    assert torch.equal(model.weight, other.weight)
+
+
+def test_forward_alone_needs_no_gradient_and_keeps_the_mode():
+    model = nn.Sequential(nn.Linear(4, 4), nn.Dropout(), nn.BatchNorm1d(4))
+    model[1].eval()
+    profile = profile_step(model, torch.ones(3, 4), mode="forward", steps=1)
+    assert {row.phase for row in profile.operations} == {"forward"}
+    assert not any("dropout" in row.name or "bernoulli" in row.name for row in profile.operations)
+    assert [module.training for module in model.modules()] == [True, True, False, True]
+
+
+def test_generate():
+    class Counting(nn.Module):
+        """Asks for the value of what it made, as every generation does: fake tensors have none."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(4, 4)
+
+        def generate(self, x: torch.Tensor, steps: int) -> torch.Tensor:
+            for _ in range(steps):
+                x = self.layer(x)
+                if float(x.sum()) > 1e9:
+                    break
+            return x
+
+    profile = profile_step(Counting(), {"x": torch.ones(2, 4)}, kwargs={"steps": 3}, mode="generate")
+    check_laws(profile)
+    assert flop(profile) == 3 * 2 * 2 * 4 * 4
+    assert (profile.mode, profile.notes[0]) == ("generate", "real tensors (cpu)")
+    assert profile.notes[-1].startswith(
+        "no fake tensors: Unavailable: fake tensors cannot run aten._local_scalar_dense"
+    )
+    with pytest.raises(ValueError, match="expected a model with a method generate, got Linear"):
+        profile_step(nn.Linear(2, 2), torch.ones(1, 2), mode="generate")
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"inputs": torch.ones(2, 4)},
+        {"inputs": (torch.ones(2, 4),)},
+        {"inputs": [torch.ones(2, 4)]},
+        {"inputs": {"input": torch.ones(2, 4)}},
+        {"kwargs": {"input": torch.ones(2, 4)}},
+        {"input_constructor": lambda: {"input": torch.ones(2, 4)}},
+    ],
+)
+def test_ways_to_give_inputs(given: dict[str, Any]):
+    profile = profile_step(nn.Linear(4, 3), mode="forward", steps=1, **given)
+    assert (flop(profile), profile.batch_size) == (2 * 2 * 4 * 3, 2)
+
+
+def test_precision():
+    profile = profile_step(nn.Linear(8, 8), torch.ones(2, 8), precision="fp32", mode="forward", steps=1)
+    assert named(profile, "aten.addmm")[0].unit == "fp32"
+    with pytest.raises(ValueError, match="expected a precision"):
+        profile_step(nn.Linear(8, 8), torch.ones(2, 8), precision="bf16")
+
+
+def test_autocast(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(
+        "measure.device.apply_precision.supported", lambda *_: None
+    )  # whether this CPU is fast at it is no matter
+    profile = profile_step(nn.Linear(8, 8), torch.ones(2, 8), precision="amp-bf16", steps=1)
+    check_laws(profile)
+    row = next(row for row in profile.operations if row.kind == "matmul")
+    assert (row.unit, row.dtype) == ("bf16", "bfloat16")
+    assert all(row.time_s is not None for row in profile.operations)
+
+
+def test_recomputation_is_a_phase_of_its_own():
+    """The block's two layers forward: 2 · 2 · 8 · 8 each. Backward is twice all three, less the input's gradient."""
+    profile = profile_step(Checkpointed(), torch.ones(2, 8), steps=1)
+    layer = 2 * 2 * 8 * 8
+    assert flop(profile, "forward") == 3 * layer
+    assert flop(profile, "backward") == (2 + 2 + 1) * layer
+    assert flop(profile, "recompute") == layer  # the second layer is not finished: nobody needs its output
+
+
+def test_unprofiled_steps():
+    profile = profile_step(nn.Linear(4, 4), torch.ones(2, 4), steps=2, compare_steps=3)
+    assert (len(profile.step_times_s), len(profile.unprofiled_times_s)) == (2, 3)
+    assert all(value > 0 for value in profile.unprofiled_times_s)
+    assert profile_step(nn.Linear(4, 4), torch.ones(2, 4), steps=2).unprofiled_times_s == ()
+
+
+@pytest.mark.parametrize("ignored", [nn.Conv2d, "Conv2d", "stem"])
+def test_ignored_modules_are_left_out(ignored: Any):
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.stem, self.fc = nn.Conv2d(3, 64, 5), nn.Linear(64, 2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.fc(self.stem(x).mean((2, 3)))
+
+    model, batch = Net(), torch.ones(4, 3, 40, 40)
+    whole = profile_step(model, batch)
+    profile = profile_step(model, batch, ignore_modules=[ignored])
+    check_laws(profile)
+    assert profile.parameters == 64 * 2 + 2
+    assert [row.module for row in profile.modules] == ["", "fc"]
+    assert flop(profile) == flop(whole) - 2 * (2 * 4 * 64 * 36 * 36 * 3 * 25) == 3 * (2 * 4 * 64 * 2)
+    assert not any(row.kind == "convolution" for row in profile.operations)
+    assert "of ignored modules are left out" in profile.notes[-1]
+    assert float(profile.notes[-1].split()[-2]) > 0  # seconds, which `check_laws` has found in no sum
+
+
+def test_what_cannot_be_asked():
+    model, batch = nn.Linear(4, 4), torch.ones(2, 4)
+    for told, more in (
+        ("expected a mode", {"mode": "backward"}),
+        ("expected at least one step", {"steps": 0}),
+        ("expected a loss of output and target, got a target alone", {"target": torch.tensor([0, 1])}),
+        (
+            "expected an optimizer of the model's parameters",
+            {"optimizer": torch.optim.SGD(nn.Linear(4, 4).parameters(), 0.1)},
+        ),
+        (
+            "expected a module's class or path to ignore, got Conv2d; its classes: Linear",
+            {"ignore_modules": ["Conv2d"]},
+        ),
+        ("expected parts of the model to ignore", {"ignore_modules": [nn.Linear]}),
+        ("expected a loss of one number that has a gradient", {"loss": lambda output: output.detach().sum()}),
+    ):
+        with pytest.raises(ValueError, match=told):
+            profile_step(model, batch, **more)
+    for wrong in (lambda x: x, batch, "resnet18"):
+        with pytest.raises(ValueError, match=r"expected a torch\.nn\.Module, got (function|Tensor|str)"):
+            profile_step(wrong, batch)
+    with pytest.raises(ValueError, match="meta"):
+        profile_step(nn.Linear(4, 4, device="meta"), torch.ones(2, 4, device="meta"))
+
+
+def test_a_ready_step():
+    """As the runners' own: a workload's training step on real tensors, of which one is taken for the table."""
+    model = nn.Linear(4, 3)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    batch = Batch((torch.ones(2, 4),), torch.tensor([0, 1]))
+    step = TrainingStep(model, F.cross_entropy, optimizer, [batch], "cpu")
+    profile = profile_ready(step, model, Told("mine", 2, "cpu"), optimizer=optimizer, inputs=batch.inputs, steps=2)
+    check_laws(profile)
+    assert flop(profile) == 2 * (2 * 2 * 4 * 3)
+    assert profile.notes[0] == "real tensors (cpu)"
+    assert all(row.time_s is not None for row in profile.operations)
+    given = trace_step(step, model=model, optimizer=optimizer, inputs=batch.inputs)
+    again = profile_ready(step, model, Told("mine", 2, "cpu"), trace=given, steps=1)
+    assert [row.name for row in again.operations] == [row.name for row in profile.operations]
+
+
+def test_on_cuda_the_first_step_under_the_profiler_does_not_count(monkeypatch: pytest.MonkeyPatch):
+    """The driver is made up and gives no kernel. Steps: the table's, one to warm up, one for CUPTI, two that count."""
+    for name, instead in (("check_available", lambda cuda: None), ("kernel_device", lambda cuda: None)):
+        monkeypatch.setattr(f"measure.profile.step_profile.{name}", instead)
+    monkeypatch.setattr("measure.profile.step_profile.clock_for", lambda device: CpuClock())
+    model, calls = nn.Linear(4, 4), []
+
+    def step(mark: Any) -> None:
+        calls.append(len(calls))
+        mark("forward")
+        model(torch.ones(2, 4))
+        mark("end")
+
+    profile = profile_ready(step, model, Told("mine", 2, "cuda"), steps=2)
+    assert len(calls) == 5
+    assert len(profile.step_times_s) == 2
+    assert {row.time_s for row in profile.operations} == {None}
+    assert profile.notes[-1].startswith("no kernels: CUPTI gave the profiler none")
+
+
+# --- what is left behind ---
+
+PLACES = (torch, F, torch.Tensor, nn.Module, torch.linalg, torch.special, torch.optim.Optimizer, torch.utils.checkpoint)
+
+
+def functions() -> dict[tuple[int, str], int]:
+    """The identity of every function that a profiler could replace; classes' own as they stand in the class."""
+    return {
+        (number, name): id(inspect.getattr_static(place, name))
+        for number, place in enumerate(PLACES)
+        for name in dir(place)
+        if callable(getattr(place, name, None))
+    }
+
+
+class Fails(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Dropout(), nn.Linear(5, 2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.body(x)
+
+
+def state(model: nn.Module) -> tuple[Any, ...]:
+    hooks = [
+        (name, len(held))
+        for module in model.modules()
+        for name, held in vars(module).items()
+        if name.endswith("hooks") and name != "_is_full_backward_hook"
+    ]
+    everywhere = [
+        len(held)
+        for name, held in vars(torch.nn.modules.module).items()
+        if name.startswith("_global_") and hasattr(held, "__len__")
+    ]
+    return (
+        hooks, everywhere, [module.training for module in model.modules()], [id(p) for p in model.parameters()],
+        [p.detach().clone().tolist() for p in model.parameters()], [b.clone().tolist() for b in model.buffers()],
+        [None if p.grad is None else p.grad.tolist() for p in model.parameters()], torch.get_rng_state().tolist(),
+        torch.is_grad_enabled(), torch.get_num_threads(), torch._C._autograd._profiler_enabled(),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("mode", ["train", "forward"])
+def test_nothing_is_left_behind(mode: str):
+    """The hooks, modes, weights, running means, gradients and random numbers are as before, and torch is untouched."""
+    model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Dropout(), nn.Linear(4, 2))
+    model[0].eval()
+    model(torch.randn(3, 4)).sum().backward()
+    before, all_functions = state(model), functions()
+    profile_step(model, torch.randn(3, 4), mode=mode, steps=1)
+    assert state(model)[:7] == before[:7]
+    assert state(model)[8:] == before[8:]
+    assert functions() == all_functions
+
+
+def test_inputs_that_ask_for_a_gradient_keep_the_one_they_have():
+    """And each step begins without one, so that none adds to another's."""
+    batch = torch.ones(3, 4, requires_grad=True)
+    batch.grad = kept = torch.full((3, 4), 7.0)
+    profile = profile_step(nn.Linear(4, 4), batch, steps=2)
+    assert batch.grad is kept
+    assert torch.equal(kept, torch.full((3, 4), 7.0))
+    assert flop(profile, "backward") == 2 * (2 * 3 * 4 * 4)  # of the weight and of the input
+    assert not any("of no operation" in note for note in profile.notes)
+
+
+def test_random_numbers_go_on_where_they_were():
+    model, batch = nn.Sequential(nn.Linear(4, 4), nn.Dropout()), torch.ones(3, 4)
+    before = torch.get_rng_state()
+    profile_step(model, batch, steps=1)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("mode", ["train", "forward"])
+def test_a_model_that_fails_is_told_by_its_module_and_left_as_it_was(mode: str, capfd: Any):
+    model, batch = Fails(), torch.ones(3, 4)
+    before, all_functions = state(model), functions()
+    with pytest.raises(ModelFailed) as said:
+        profile_step(model, batch, mode=mode)
+    assert str(said.value).startswith("the model failed in module body.3 (Linear), which got (3, 4): RuntimeError: ")
+    assert "mat1 and mat2 shapes cannot be multiplied" in str(said.value)
+    assert isinstance(said.value.__cause__, RuntimeError)
+    assert state(model) == before
+    assert functions() == all_functions
+    assert capfd.readouterr().err.count("Traceback") == 0  # fake tensors log what they cannot run
+    profile_step(nn.Linear(4, 4), batch, steps=1)  # and the next profile runs
+
+
+def test_a_failure_in_the_loss_or_backward_is_told_too():
+    class Backward(torch.autograd.Function):
+        @staticmethod
+        def forward(context: Any, x: torch.Tensor) -> torch.Tensor:
+            return x * 1
+
+        @staticmethod
+        def backward(context: Any, gradient: torch.Tensor) -> torch.Tensor:
+            raise RuntimeError("no way back")
+
+    def loss(output: torch.Tensor) -> torch.Tensor:
+        return Backward.apply(output).sum()
+
+    with pytest.raises(ModelFailed, match=r"outside of the model's modules: RuntimeError: no way back"):
+        profile_step(nn.Linear(4, 4), torch.ones(2, 4), loss=loss)
+
+
+def test_running_out_of_memory_stays_what_it_is():
+    class Big(nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            raise torch.OutOfMemoryError("no room")
+
+    with pytest.raises(torch.OutOfMemoryError) as said:
+        profile_step(Big(4, 4), torch.ones(2, 4))
+    assert said.value.__notes__ == ["the model failed in the model itself (Big), which got (2, 4)"]

@@ -1,0 +1,600 @@
+"""Recordings of small steps: against the tracer, which goes another way, against counts by hand, against themselves."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from measure.operations.tracer import StepParts, trace_step
+from measure.profiler.events import FLOP_RULES, to_operations
+from measure.profiler.module_ranges import ModuleRanges, is_compiled
+from measure.profiler.work_profiles import Profile, profile_step
+from measure.timing.clocks import CpuClock, clock_for
+from results.errors import Unavailable
+from results.records import Operation, ProfiledOperation
+from results.records.rows import header, to_values
+from tests.measure.timing.test_timing import FakeClock
+from tests.support.nets.small_steps import Calls, parts
+
+Calls_ = tuple[ProfiledOperation, ...]
+
+
+class Net(nn.Module):
+    """A stem, a grouped convolution around which its input goes too, a body that runs twice, a linear layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(4, 8, 3, stride=2, padding=1)
+        self.grouped = nn.Conv2d(8, 8, 3, padding=1, groups=4, bias=False)
+        self.body = nn.Sequential(nn.Conv2d(8, 8, 1), nn.BatchNorm2d(8), nn.ReLU())
+        self.fc = nn.Linear(8, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.relu(self.stem(x))
+        x = x + self.grouped(x)
+        return self.fc(self.body(self.body(x)).mean((2, 3)))
+
+
+def made(make: Callable[[], nn.Module] = Net, shape: tuple[int, ...] = (2, 4, 8, 8), **more: Any) -> StepParts:
+    return parts(make, shape, **more)(None)
+
+
+def profiled(step: StepParts, work: str = "batch", **more: Any) -> Profile:
+    return profile_step(step.step, step.model, CpuClock(), work=work, cuda=False, most_steps=1, **more)
+
+
+def traced(step: StepParts) -> tuple[Operation, ...]:
+    return trace_step(step.step, model=step.model, optimizer=step.optimizer, inputs=step.inputs).operations
+
+
+def named(calls: Calls_, name: str) -> list[ProfiledOperation]:
+    return [call for call in calls if call.name == name]
+
+
+def but_times(calls: Calls_) -> list[ProfiledOperation]:
+    return [dataclasses.replace(call, start_s=0.0, time_s=0.0) for call in calls]
+
+
+@functools.cache
+def plain() -> Calls_:
+    """The calls of the net's step, recorded once."""
+    return profiled(made()).operations
+
+
+CASTS = pytest.mark.parametrize("autocast", [None, torch.bfloat16])
+
+
+@CASTS
+def test_phases_and_modules_are_the_tracers(autocast: torch.dtype | None):
+    """What reaches the dispatcher under both names, one for one; composite calls are only in the profile."""
+    step = made(autocast=autocast)
+    names = {
+        "aten.convolution", "aten.convolution_backward", "aten.relu", "aten.threshold_backward", "aten.addmm",
+        "aten.mm", "aten.native_batch_norm", "aten.native_batch_norm_backward", "aten.mean", "aten.nll_loss_forward",
+        "aten.nll_loss_backward", "aten._log_softmax", "aten._log_softmax_backward_data",
+    }  # fmt: skip
+    rows = Counter((row.name.replace("::", "."), row.phase, row.module) for row in profiled(step).operations)
+    exact = Counter((o.name, o.phase, o.module) for o in traced(step))
+    assert {key: n for key, n in rows.items() if key[0] in names} == {k: n for k, n in exact.items() if k[0] in names}
+    assert {key[0] for key in exact} >= names
+
+
+@CASTS
+def test_each_gradient_leads_to_the_forward_call_that_the_tracer_names(autocast: torch.dtype | None):
+    step = made(autocast=autocast)
+    calls, exact = profiled(step).operations, traced(step)
+    for gradient, forward, recorded in (
+        ("convolution_backward", "convolution", "conv2d"),
+        ("mm", "addmm", "addmm"),
+        ("threshold_backward", "relu", "relu"),
+        ("native_batch_norm_backward", "native_batch_norm", "batch_norm"),
+    ):
+        order = [o.index for o in exact if o.name == f"aten.{forward}" and o.phase == "forward"]
+        expected = [(o.module, order.index(o.forward_index)) for o in exact if o.name == f"aten.{gradient}"]
+        inner = [row.index for row in named(calls, f"aten::{recorded}") if not has_twin_inside(calls, row)]
+        found = [(row.module, inner.index(row.forward_index)) for row in named(calls, f"aten::{gradient}")]
+        assert found == expected != []
+
+
+def has_twin_inside(calls: Calls_, row: ProfiledOperation) -> bool:
+    """Whether autocast called the same operator again in it."""
+    return any(other.parent == row.index and other.name == row.name for other in calls)
+
+
+def test_the_modules_of_convolutions_in_order():
+    calls = plain()
+    forward = [row.module for row in named(calls, "aten::conv2d")]
+    assert forward == ["stem", "grouped", "body.0", "body.0"]
+    backward = named(calls, "aten::convolution_backward")
+    assert [row.module for row in backward] == forward[::-1]
+    assert [calls[row.forward_index].module for row in backward] == forward[::-1]
+    assert len({row.forward_index for row in backward}) == 4  # the body's two runs are two calls
+
+
+def test_found_flop_is_the_profilers():
+    """2 · N · K · P · Q · (C/g) · R · S of each convolution, 2 · m · n · k of each product; nothing for a gradient."""
+    calls = plain()
+    assert [row.found_flop for row in named(calls, "aten::conv2d")] == [
+        2 * 2 * 8 * 4 * 4 * 4 * 3 * 3,  # 8 × 8 at stride 2, padding 1: 4 × 4
+        2 * 2 * 8 * 4 * 4 * (8 // 4) * 3 * 3,
+        2 * 2 * 8 * 4 * 4 * 8,
+        2 * 2 * 8 * 4 * 4 * 8,
+    ]
+    assert [row.found_flop for row in named(calls, "aten::addmm")] == [2 * 2 * 8 * 3]
+    assert [row.found_flop for row in named(calls, "aten::mm")] == [2 * 2 * 3 * 8, 2 * 3 * 2 * 8]
+    assert {row.found_flop for row in named(calls, "aten::convolution_backward")} == {None}
+
+
+def test_names_with_a_rule_are_those_that_torch_counts():
+    """Of many operators, run here, the profiler counts exactly the ones in our table."""
+    image, weight, batch = torch.ones(1, 2, 5, 5), torch.ones(2, 2, 3, 3), torch.ones(2, 3, 3)
+    square, volume = batch[0], torch.ones(1, 1, 3, 3, 3)
+    with torch.autograd.profiler.profile(use_kineto=True, with_flops=True) as profiler:
+        F.conv1d(batch, torch.ones(1, 3, 2)), F.conv2d(image, weight), F.conv3d(volume, volume)
+        F.conv_transpose2d(image, weight), F.linear(square, square), F.scaled_dot_product_attention(batch, batch, batch)
+        torch.mm(square, square), torch.addmm(square, square, square), torch.addmv(square[0], square, square[0])
+        torch.bmm(batch, batch), torch.baddbmm(batch, batch, batch), torch.matmul(batch, square), torch.dot(*square[:2])
+        square * 2, square + 2, square - 2, square / 2, square.clone().add_(1).mul_(2), torch.exp(square), square.sum()
+        torch.addcmul(square, square, square), torch.einsum("ij,jk->ik", square, square), torch.relu(square)
+    counted = {event.name() for event in profiler.kineto_results.events() if event.flops()}
+    assert counted == FLOP_RULES
+
+
+def test_a_convolution_padded_by_a_word_was_counted_as_nothing(capfd: pytest.CaptureFixture[str]):
+    def make() -> nn.Module:
+        return Calls(lambda self, x: self.conv(x).mean((2, 3)), conv=nn.Conv2d(4, 3, 3, padding="same"))
+
+    calls = profiled(made(make)).operations
+    assert [row.found_flop for row in named(calls, "aten::conv2d")] == [0]
+    assert "Failed to compute flops" in capfd.readouterr().err
+
+
+def test_dtypes_and_values_of_every_argument():
+    calls = plain()
+    grouped = named(calls, "aten::conv2d")[1]
+    assert grouped.input_shapes == ((2, 8, 4, 4), (8, 2, 3, 3), (), (), (), (), ())
+    assert grouped.input_dtypes == ("float", "float", "", "ScalarList", "ScalarList", "ScalarList", "Scalar")
+    assert grouped.concrete_inputs == (None, None, None, (1, 1), (1, 1), (1, 1), 4)
+    last = named(calls, "aten::convolution_backward")[-1]
+    assert last.concrete_inputs[-2:] == (1, (False, True, True))  # groups; the images need no gradient
+    for row in calls:
+        assert len(row.input_shapes) == len(row.input_dtypes) == len(row.concrete_inputs)
+
+
+def test_under_autocast_the_inner_convolution_is_in_bf16_and_the_one_that_gradients_lead_to():
+    calls = profiled(made(autocast=torch.bfloat16)).operations
+    outer, inner = named(calls, "aten::conv2d")[:2]
+    assert inner.parent == outer.index
+    assert outer.input_dtypes[:3] == ("float", "float", "float")
+    assert inner.input_dtypes[:3] == ("c10::BFloat16",) * 3
+    for row in named(calls, "aten::convolution_backward"):
+        assert row.input_dtypes[:3] == ("c10::BFloat16",) * 3
+        forward = calls[row.forward_index]
+        assert (forward.name, forward.input_dtypes[:2]) == ("aten::conv2d", ("c10::BFloat16",) * 2)
+        assert forward.input_shapes[:2] == row.input_shapes[1:3]
+
+
+def test_lists_of_tensors_have_the_sizes_of_each():
+    def make() -> nn.Module:
+        return Calls(lambda self, x: torch.cat([self.fc(x), self.fc(x[:1])], 1 - 1)[:2], fc=nn.Linear(4, 2))
+
+    (row,) = named(profiled(made(make, (2, 4))).operations, "aten::cat")
+    assert (row.input_shapes, row.input_dtypes) == ((((2, 2), (1, 2)), ()), ("TensorList", "Scalar"))
+
+
+@CASTS
+def test_two_recordings_agree_in_all_but_times(autocast: torch.dtype | None):
+    first, second = profiled(made(autocast=autocast)), profiled(made(autocast=autocast))
+    assert but_times(first.operations) == but_times(second.operations)
+    assert first.notes == second.notes == ()
+
+
+def test_what_is_called_does_not_depend_on_the_number_of_threads():
+    """The kernel that torch takes for a small convolution does, and with it the calls inside of aten::convolution."""
+    step, before = made(shape=(8, 4, 64, 64)), torch.get_num_threads()
+    found = []
+    try:
+        for count in (1, 2):
+            torch.set_num_threads(count)
+            calls = profiled(step).operations
+            found.append([
+                (row.name, row.phase, row.module, row.input_shapes, row.input_dtypes, row.concrete_inputs,
+                 row.sequence_nr, row.found_flop, row.forward_index is None)
+                for row in calls if row.parent is None or row.found_flop is not None
+            ])  # fmt: skip
+    finally:
+        torch.set_num_threads(before)
+    assert found[0] == found[1]
+
+
+def test_rows_are_numbered_by_their_start_and_lie_in_their_parents():
+    calls = plain()
+    assert [row.index for row in calls] == list(range(len(calls)))
+    assert [row.start_s for row in calls] == sorted(row.start_s for row in calls)
+    for row in calls:
+        assert row.start_s >= 0 <= row.time_s
+        if row.parent is not None:
+            parent = calls[row.parent]
+            assert row.parent < row.index
+            assert parent.start_s <= row.start_s
+            assert row.start_s + row.time_s <= parent.start_s + parent.time_s + 1e-9
+            assert (row.phase, row.thread) == (parent.phase, parent.thread)
+    assert {row.thread for row in calls} == {1}
+    assert {row.work for row in calls} == {"batch"}
+    assert {row.device_time_s for row in calls} == {None}
+
+
+def test_no_range_and_no_frame_of_the_engine_is_a_row():
+    names = {row.name for row in plain()}
+    assert all(name.startswith("aten::") for name in names)
+    assert len(names) > 30
+
+
+def test_rows_can_be_kept_and_read_back():
+    for row in plain():
+        again = ProfiledOperation.from_row(dict(zip(header(ProfiledOperation), to_values(row), strict=True)))
+        assert again == row
+
+
+def test_a_step_without_an_optimizer():
+    """The work "one": forward, loss and backward of one sample."""
+    step = made(shape=(1, 4, 8, 8))
+
+    def one(mark: Callable[[str], None]) -> None:
+        step.model.zero_grad(set_to_none=True)
+        mark("forward")
+        output = step.model(step.inputs[0])
+        mark("loss")
+        loss = F.cross_entropy(output, step.inputs[1])
+        mark("backward")
+        loss.backward()
+        mark("end")
+
+    profile = profile_step(one, step.model, CpuClock(), work="one", cuda=False)
+    assert {row.phase for row in profile.operations} == {"forward", "loss", "backward"}
+    assert {row.work for row in profile.operations} == {block.work for block in profile.blocks} == {"one"}
+    assert len(profile.blocks) == 3
+    assert {b.part for b in profile.blocks} == {"profiled"}
+
+
+# --- what is run, and when it is timed ---
+
+
+class Timed:
+    """A step whose steps take the given times on a made-up device; the first is not timed."""
+
+    def __init__(self, *costs: tuple[float, float], has_device: bool = True) -> None:
+        self.clock = FakeClock(has_device)
+        self.costs = iter(costs)
+        self.shapes = iter(range(1, 100))
+
+    def __call__(self, mark: Callable[[str], None]) -> None:
+        mark("forward")
+        torch.ones(next(self.shapes))
+        self.clock.issue(*next(self.costs))
+        mark("end")
+
+    def profiled(self, **more: Any) -> Profile:
+        return profile_step(self, nn.Identity(), self.clock, **{"work": "batch", "cuda": False, **more})
+
+
+def test_the_first_step_is_not_timed_and_the_last_one_is_told():
+    step = Timed((0.5, 9.0), (0.1, 0.2), (0.1, 0.3), (0.1, 0.4))
+    profile = step.profiled()
+    walls = [block.wall_s for block in profile.blocks]
+    assert walls == pytest.approx([0.3, 0.4, 0.5])  # issued for 0.1 s, then waited for
+    assert [block.device_s for block in profile.blocks] == pytest.approx([0.3, 0.4, 0.5])
+    assert [block.sync_wait_s for block in profile.blocks] == pytest.approx([0.2, 0.3, 0.4])
+    starts = [block.start_s for block in profile.blocks]
+    assert starts[0] == 1009.5  # what the untimed step left on the device is over
+    assert starts[1] == pytest.approx(starts[0] + walls[0])
+    assert {(b.part, b.phase, b.steps, b.work) for b in profile.blocks} == {("profiled", "", 1, "")}
+    (ones,) = named(profile.operations, "aten::ones")
+    assert ones.concrete_inputs[0] == (4,)
+
+
+def test_a_cpu_has_no_device_time():
+    (block,) = Timed((0.1, 0.0), (0.1, 0.2), has_device=False).profiled(most_steps=1).blocks
+    assert (block.wall_s, block.device_s, block.sync_wait_s) == (pytest.approx(0.3), None, None)
+
+
+@pytest.mark.parametrize(("step_s", "expected"), [(0.5, 3), (0.9, 2), (1.1, 1), (60.0, 1)])
+def test_no_step_begins_that_would_last_too_long(step_s: float, expected: int):
+    assert len(Timed(*[(0.0, step_s)] * 5).profiled(most_steps=3, most_s=2.0).blocks) == expected
+
+
+@pytest.mark.parametrize(("work", "block_work"), [("one", "one"), ("batch", ""), ("last", "last"), ("epoch", "epoch")])
+def test_works(work: str, block_work: str):
+    profile = Timed((0.0, 0.1), (0.0, 0.1)).profiled(work=work, most_steps=1)
+    assert {row.work for row in profile.operations} == {work}
+    assert [block.work for block in profile.blocks] == [block_work]
+
+
+def test_ranges_are_named_after_the_work(monkeypatch: pytest.MonkeyPatch):
+    """In the order in which Nsight and Kineto see them."""
+    import measure.profiler.work_profiles
+
+    seen: list[str] = []
+
+    def keep(recording: Any, work: str, *, cuda: bool) -> Any:
+        seen.extend(event.name() for event in recording.events() if event.scope() == 7)
+        return to_operations(recording, work, cuda=cuda)
+
+    monkeypatch.setattr(measure.profiler.work_profiles, "to_operations", keep)
+    step = made(lambda: Calls(lambda self, x: self.fc(x), fc=nn.Linear(4, 2)), (2, 4))
+    profiled(step, work="last")
+    ours = [name.removeprefix("flopledger.") for name in seen if name.startswith("flopledger.")]
+    expected = ["last", "step", "optimizer", "forward", "module.fc", "loss", "backward", "optimizer"]
+    assert ours == expected * 2
+
+
+# --- what it refuses ---
+
+
+def test_an_unknown_work_is_refused():
+    with pytest.raises(ValueError, match=r"expected a work .*got 'all'"):
+        Timed((0.0, 0.1)).profiled(work="all")
+
+
+def test_a_step_that_announces_nothing_is_refused():
+    with pytest.raises(ValueError, match="announced no phase"):
+        profile_step(lambda mark: torch.ones(1), nn.Identity(), CpuClock(), work="batch", cuda=False)
+
+
+def test_a_second_profiler_is_unavailable_and_the_first_goes_on():
+    with torch.autograd.profiler.profile(use_kineto=True) as other:
+        with pytest.raises(Unavailable, match="another profiler"):
+            profiled(made())
+        torch.ones(1)
+    assert "aten::ones" in {event.name() for event in other.kineto_results.events()}
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a CUDA device")
+def test_cuda_without_a_device_is_unavailable():
+    with pytest.raises(Unavailable, match="CUDA"):
+        Timed((0.0, 0.1)).profiled(cuda=True)
+
+
+def test_a_torch_without_kineto_is_unavailable(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(torch.profiler, "kineto_available", lambda: False)
+    with pytest.raises(Unavailable, match="Kineto"):
+        profiled(made())
+
+
+# --- the model ---
+
+
+def hooks(model: nn.Module) -> list[dict[str, Any]]:
+    """Every table of hooks of every module."""
+    return [{k: dict(v) for k, v in vars(m).items() if "hooks" in k and v is not None} for m in model.modules()]
+
+
+def test_the_model_keeps_its_own_hooks_in_their_order():
+    step, said = made(), []
+    step.model.fc.register_forward_hook(lambda *_: said.append("its own"))
+    step.model.fc.register_forward_pre_hook(lambda *_: said.append("its own, before"))
+    before = hooks(step.model)
+    profiled(step)
+    assert hooks(step.model) == before
+    assert said == ["its own, before", "its own"] * 2
+
+
+def test_what_a_models_own_hooks_do_is_where_the_tracer_says():
+    step = made()
+    step.model.fc.register_forward_pre_hook(lambda _, inputs: (inputs[0].exp(),))
+    step.model.fc.register_forward_hook(lambda *call: call[2].neg())
+    found = [(row.name, row.module) for row in profiled(step).operations if row.name in ("aten::exp", "aten::neg")]
+    assert found[:2] == [("aten::exp", "fc"), ("aten::neg", "")]
+    assert [o.module for o in traced(step) if o.name in ("aten.exp", "aten.neg")][:2] == ["fc", ""]
+
+
+@pytest.mark.parametrize("phase", ["forward", "backward", "optimizer"])
+@pytest.mark.parametrize("at", [1, 2])
+def test_a_step_that_fails_leaves_nothing_behind(phase: str, at: int):
+    step, calls = made(), Counter[str]()
+    before = hooks(step.model)
+
+    def failing(mark: Callable[[str], None]) -> None:
+        def marked(name: str) -> None:
+            mark(name)
+            calls[name] += 1
+            if name == phase and calls[name] == at:
+                raise MemoryError("no room")
+
+        step.step(marked)
+
+    with pytest.raises(MemoryError, match="no room"):
+        profile_step(failing, step.model, CpuClock(), work="batch", cuda=False)
+    assert hooks(step.model) == before
+    assert not torch._C._autograd._profiler_enabled()
+    assert profiled(step).operations
+
+
+class Opened:
+    """Counts annotations."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    @contextlib.contextmanager
+    def __call__(self, name: str) -> Iterator[None]:
+        self.said.append(name.removeprefix("flopledger.module."))
+        try:
+            yield
+        finally:
+            self.said.append("-")
+
+
+def test_a_module_that_fails_closes_its_range_and_those_inside():
+    def inner(self: Any, x: torch.Tensor) -> torch.Tensor:
+        raise ArithmeticError("inside")
+
+    def outer(self: Any, x: torch.Tensor) -> torch.Tensor:
+        with contextlib.suppress(ArithmeticError):
+            self.middle(x)
+        return self.after(x)
+
+    middle = Calls(lambda self, x: self.bad(x), bad=Calls(inner))
+    model, opened = Calls(outer, middle=middle, after=nn.Identity()), Opened()
+    with ModuleRanges(model, opened):
+        model(torch.ones(1))
+    assert opened.said == ["middle", "middle.bad", "-", "-", "after", "-"]
+
+
+def test_ranges_that_were_open_are_closed_at_the_end():
+    opened = Opened()
+    model = Calls(lambda self, x: x, child=nn.Identity())
+    with ModuleRanges(model, opened) as ranges:
+        ranges._enter_module(model.child, ())
+    assert opened.said == ["child", "-"]
+
+
+def test_a_shared_module_is_named_by_the_module_that_calls_it():
+    shared = nn.Linear(4, 4)
+    one, two = (Calls(lambda self, x: self.own(x), own=shared) for _ in range(2))
+    step = made(lambda: Calls(lambda self, x: self.two(self.one(x)), one=one, two=two), (2, 4))
+    calls = profiled(step).operations
+    assert [row.module for row in named(calls, "aten::linear")] == ["one.own", "two.own"]
+    products = [(row.module, calls[row.forward_index].module) for row in named(calls, "aten::mm")]
+    assert products == [("two.own", "two.own")] * 2 + [("one.own", "one.own")]
+    assert [o.module for o in traced(step) if o.name == "aten.mm"] == [module for module, _ in products]
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_recomputation_has_a_phase_of_its_own_as_in_the_tracer(reentrant: bool):
+    def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
+        return self.last(checkpoint(self.block, self.first(x), use_reentrant=reentrant))
+
+    def make() -> nn.Module:
+        layers = nn.Sequential(nn.Linear(4, 8, bias=False), nn.ReLU(), nn.Linear(8, 4, bias=False))
+        return Calls(forward, first=nn.Linear(4, 4), block=layers, last=nn.Linear(4, 2))
+
+    step = made(make, (2, 4))
+    calls, exact = profiled(step).operations, traced(step)
+    work = ("mm", "relu", "addmm", "threshold_backward")
+    found = [(row.name[6:], row.phase, row.module) for row in calls if row.name[6:] in work]
+    expected = [(o.name[5:], o.phase, o.module) for o in exact if o.name[5:] in work]
+    if not reentrant:  # torch breaks this call off before it reaches the dispatcher: it has all that it wanted to keep
+        expected.insert(expected.index(("relu", "recompute", "block.1")) + 1, ("mm", "recompute", "block.2"))
+    assert found == expected
+    assert "recompute" in {phase for _, phase, _ in found}
+    assert all(row.forward_index is None for row in calls if row.phase == "recompute")
+    assert all(row.forward_index is not None for row in named(calls, "aten::mm") if row.phase == "backward")
+
+
+def test_a_function_of_ones_own_has_a_module_but_no_operators_call():
+    class Double(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            return x * 2
+
+        @staticmethod
+        def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+            return gradient / 0.5
+
+    doubled = Calls(lambda self, x: Double.apply(x))
+    step = made(lambda: Calls(lambda self, x: self.doubled(self.fc(x)), fc=nn.Linear(4, 2), doubled=doubled), (2, 4))
+    (row, *_) = [row for row in named(profiled(step).operations, "aten::div") if row.phase == "backward"]
+    assert (row.module, row.forward_index) == ("doubled", None)
+
+
+def test_a_compiled_model_gets_no_hooks():
+    model = Net()
+    assert not is_compiled(model)
+    wrapper = nn.Module()
+    wrapper._orig_mod = model
+    in_place = Net()
+    in_place.body._compiled_call_impl = in_place.body._call_impl
+    for compiled in (wrapper, in_place):
+        before = hooks(compiled)
+        with ModuleRanges(compiled) as ranges:
+            assert ranges.compiled
+            assert hooks(compiled) == before
+
+
+@pytest.mark.slow
+def test_a_compiled_step_is_recorded_as_it_is():
+    step = made()
+    step.step.model = torch.compile(step.model, backend="aot_eager")
+    step.step()
+    frames = Counter(torch._dynamo.utils.counters["frames"])
+    profile = profile_step(step.step, step.step.model, CpuClock(), work="batch", cuda=False)
+    assert Counter(torch._dynamo.utils.counters["frames"]) == frames  # nothing was compiled again
+    assert profile.notes == ("the model is compiled: its calls have no module",)
+    assert [row.phase for row in named(profile.operations, "aten::convolution_backward")] == ["backward"] * 4
+    assert {row.module for row in profile.operations} == {""}
+
+
+MODELS = ["alexnet", "vgg11", "resnet18", "googlenet", "mobilenet_v2", "densenet121", "efficientnet_b0"]
+
+
+@pytest.mark.slow
+@CASTS
+@pytest.mark.parametrize("model", MODELS)
+def test_every_convolution_of_a_model_is_linked_to_its_like(model: str, autocast: torch.dtype | None):
+    """A gradient names the sizes of the input and the weight of its forward call: they must be those of the call."""
+    torchvision = pytest.importorskip("torchvision")
+
+    def make() -> nn.Module:
+        more = {"aux_logits": False, "init_weights": False} if model == "googlenet" else {}
+        return torchvision.models.get_model(model, num_classes=2, **more)
+
+    step = made(make, (2, 3, 64, 64), autocast=autocast)
+    calls, exact = profiled(step).operations, traced(step)
+    gradients = named(calls, "aten::convolution_backward")
+    for row in gradients:
+        forward = calls[row.forward_index]
+        assert (forward.name, forward.module) == ("aten::conv2d", row.module)
+        assert forward.input_shapes[:2] == row.input_shapes[1:3]
+        assert forward.input_dtypes[:2] == row.input_dtypes[1:3]
+    assert len({row.forward_index for row in gradients}) == len(gradients)
+    for name in ("convolution_backward", "convolution", "addmm", "mm"):
+        found = [(row.phase, row.module) for row in named(calls, f"aten::{name}")]
+        assert found == [(o.phase, o.module) for o in exact if o.name == f"aten.{name}"]
+
+
+@pytest.mark.gpu
+def test_kernels_on_cuda_find_their_calls():
+    """Needs a CUDA device that CUPTI can record."""
+    step = made(shape=(8, 4, 32, 32))
+    model = step.model.to("cuda")
+    images, target = (tensor.to("cuda") for tensor in step.inputs)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
+
+    def train(mark: Callable[[str], None]) -> None:
+        optimizer.zero_grad(set_to_none=True)
+        mark("forward")
+        output = model(images)
+        mark("loss")
+        loss = F.cross_entropy(output, target)
+        mark("backward")
+        loss.backward()
+        mark("optimizer")
+        optimizer.step()
+        mark("end")
+
+    train(lambda phase: None)
+    profile = profile_step(train, model, clock_for("cuda:0"), work="batch", cuda=True)
+    calls = profile.operations
+    assert all(block.device_s > 0 for block in profile.blocks)
+    backward = named(calls, "aten::convolution_backward")
+    assert [row.module for row in backward] == ["body.0", "body.0", "grouped", "stem"]
+    assert all(row.device_time_s > 0 and row.phase == "backward" for row in backward)
+    assert [calls[row.forward_index].name for row in backward] == ["aten::conv2d"] * 4
+    assert {row.thread for row in backward} != {row.thread for row in calls if row.phase == "forward"}
+    for phase in ("forward", "loss", "backward", "optimizer"):
+        assert sum(row.device_time_s for row in calls if row.phase == phase and row.parent is None) > 0
+    whole_s = sum(row.device_time_s for row in calls if row.parent is None)
+    assert whole_s <= profile.blocks[-1].wall_s
+    again = profile_step(train, model, clock_for("cuda:0"), work="batch", cuda=True)
+    assert [row.name for row in again.operations] == [row.name for row in calls]

@@ -1,0 +1,237 @@
+"""Recordings that a sweep keeps: which step of them counts, what it gives, and what becomes of those that are lost."""
+
+from __future__ import annotations
+
+import dataclasses
+import gzip
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+
+from cleaning.profile.clean import clean_profile
+from cleaning.reconcile.run import Built, build
+from cleaning.trace.work_recordings import clean_recording
+from measure.profiler.work_profiles import Profile, profile_step
+from measure.timing.clocks import CpuClock
+from measure.trace.attribution.last_step import STEP, last_step
+from measure.trace.attribution.recording import Recording, calls_table, flows_table, kernels_table, ranges_table
+from measure.trace.readers.read import read
+from results.records import CleanedOperation
+from results.store.layout import profile_file, recording_file
+from results.store.store import read_operations, read_profile, read_run
+from runners.trace import recorded
+from tests.measure.profiler.test_profiles import Net
+from tests.support.made_up import run_fixture
+from tests.support.nets.recordings import a_run
+from tests.support.nets.small_steps import Small, parts
+
+TABLES = tuple[pd.DataFrame, pd.DataFrame]
+
+
+# --- which step ------------------------------------------------------------------------------------------------------
+
+
+def three_steps(launched: bool = True) -> Recording:
+    """Steps from 100, 200 and 300 ns on, 50 ns long; in each a call and a kernel that runs after the step's range."""
+    starts = [100, 200, 300]
+    launch = {"launch_start_ns": [120, 220, 320], "launch_end_ns": [125, 225, 325]} if launched else {}
+    return Recording(
+        source="kineto",
+        path="made.json",
+        calls=calls_table(name=["aten::mm"] * 3, start_ns=[110, 210, 310], time_ns=[20] * 3),
+        kernels=kernels_table(name=["k0", "k1", "k2"], start_ns=[160, 260, 360], time_ns=[9] * 3, **launch),
+        ranges=ranges_table(
+            name=["flopledger.batch", STEP, STEP, STEP, "flopledger.forward"],
+            start_ns=[90, *starts, 305],
+            time_ns=[300, 50, 50, 50, 30],
+        ),
+        flows=flows_table(forward_ns=[112, 312], backward_ns=[130, 330]),
+    )
+
+
+@pytest.mark.parametrize("launched", [True, False])
+def test_only_the_last_step_is_left_with_what_it_launched(launched: bool) -> None:
+    left = last_step(three_steps(launched))
+    assert left.calls["start_ns"].tolist() == [310]
+    assert left.kernels["name"].tolist() == ["k2"]
+    assert left.ranges["name"].tolist() == [STEP, "flopledger.forward"]
+    assert left.flows["backward_ns"].tolist() == [330]
+
+
+def test_the_order_of_rows_does_not_decide_which_step_is_the_last() -> None:
+    whole = three_steps()
+    turned = dataclasses.replace(whole, ranges=whole.ranges.iloc[::-1].reset_index(drop=True))
+    assert last_step(turned).calls["start_ns"].tolist() == [310]
+
+
+def test_a_recording_without_our_steps_is_refused_in_one_line() -> None:
+    whole = three_steps()
+    bare = dataclasses.replace(whole, ranges=whole.ranges[whole.ranges["name"] != STEP])
+    with pytest.raises(ValueError, match=r"made\.json: expected a range flopledger\.step around each step"):
+        last_step(bare)
+
+
+# --- what it gives ---------------------------------------------------------------------------------------------------
+
+
+def kept(folder: Path, make: Callable[[], Any], shape: tuple[int, ...], **more: Any) -> tuple[Profile, Path]:
+    """A real profile of a small net, and the file of its recording."""
+    made = parts(make, shape, **more)(None)
+    profile = profile_step(made.step, made.model, CpuClock(), work="batch", cuda=False, most_steps=2, export=True)
+    file = folder / "trace.json.gz"
+    file.write_bytes(profile.recording)
+    return profile, file
+
+
+def told(rows: tuple[CleanedOperation, ...]) -> Counter[tuple[Any, ...]]:
+    return Counter((row.work, row.kind, row.phase, row.module, row.dtype, row.cleaned_flop) for row in rows)
+
+
+@pytest.mark.parametrize("autocast", [None, torch.bfloat16], ids=["fp32", "bf16"])
+@pytest.mark.parametrize(("make", "shape"), [(Small, (2, 3, 8, 8)), (Net, (2, 4, 8, 8))], ids=["small", "net"])
+def test_its_products_are_those_of_the_profiler_in_dtype_place_and_size(
+    tmp_path: Path, make: Any, shape: Any, autocast: Any
+) -> None:
+    profile, file = kept(tmp_path, make, shape, autocast=autocast)
+    recording = recorded(file, last_step)
+    by_kernels = clean_recording(a_run(), "batch", recording.calls, recording.kernels, "kineto").operations
+    by_calls = clean_profile(a_run(), profile.operations).operations
+    assert told(by_kernels) == told(by_calls)
+    assert {row.source for row in by_kernels} == {"kineto"}
+    assert {row.dtype for row in by_kernels} == {"float32" if autocast is None else "bfloat16"}
+    linked = {row.index: row for row in by_kernels}
+    for row in by_kernels:
+        assert row.phase != "backward" or linked[row.forward_index].phase == "forward"
+    whole = recorded(file)
+    steps = (read(file).ranges["name"] == STEP).sum()
+    assert steps == 1 + len(profile.blocks) == 3, "the untimed one and two timed ones"
+    of_all = clean_recording(a_run(), "batch", whole.calls, whole.kernels, "kineto").operations
+    assert sum(row.cleaned_flop or 0 for row in of_all) == steps * sum(row.cleaned_flop or 0 for row in by_kernels)
+
+
+def test_nothing_is_exported_unless_it_is_asked_for() -> None:
+    made = parts(Small)(None)
+    assert profile_step(made.step, made.model, CpuClock(), work="one", cuda=False, most_steps=1).recording == b""
+
+
+def test_a_recording_that_cannot_be_written_is_a_note_and_costs_nothing_else(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "nowhere"))
+    made = parts(Small)(None)
+    profile = profile_step(made.step, made.model, CpuClock(), work="one", cuda=False, most_steps=1, export=True)
+    assert profile.recording == b""
+    assert profile.operations
+    assert [note for note in profile.notes if note.startswith("its Kineto trace could not be written: ")]
+
+
+# --- in a report -----------------------------------------------------------------------------------------------------
+
+
+def built_of(
+    path: Path, read_recording: Callable[[str], TABLES] | None, keep: bool = True, profile: str = "kineto"
+) -> Built:
+    """A made-up run whose cells asked for recordings. keep: whether their rows commit the files."""
+    data = read_run(path)
+    runs = []
+    for run in data.runs:
+        works = run.profiled if keep and profile else ()
+        files = {recording_file(run.cell_id, run.attempt, work, "kineto"): [1, "0"] for work in works}
+        runs.append(dataclasses.replace(run, profile=profile, committed={**run.committed, **files}))
+    data = dataclasses.replace(data, runs=runs)
+    operations = partial(read_operations, path)
+    return build(data, lambda trace_id: operations(trace_id)[0], partial(read_profile, path), read_recording)
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return run_fixture.write_profiled_run(tmp_path_factory.mktemp("run") / "run", peak_tflops=80.0)
+
+
+def refuse(file: str) -> TABLES:
+    raise ValueError(f"{file}: the file ends within an event")
+
+
+def test_a_recording_that_is_cut_is_a_reason_in_its_own_rows_alone(path: Path) -> None:
+    plain, found = built_of(path, None, profile=""), built_of(path, refuse)
+    assert [row for row in found.profile_counts if row.source == "torch_profiler"] == list(plain.profile_counts)
+    lost = [row for row in found.profile_counts if row.source == "kineto"]
+    assert len(lost) == len(plain.profile_counts)
+    assert {row.status for row in lost} == {"unavailable"}
+    assert all("ends within an event" in row.reason for row in lost if row.work in ("batch", "last", "epoch"))
+    assert sum("recording of batch of cell" in problem for problem in found.problems) == 2
+    rows = [row for row in found.utilization if row.numerator_source == "kineto"]
+    assert {row.method for row in rows} == {"one", "batch", "epoch"}
+    assert {(row.status, row.model_flop) for row in rows} == {("unavailable", None)}
+    assert [row for row in found.utilization if row.numerator_source != "kineto"] == list(plain.utilization)
+
+
+def test_files_that_are_not_what_was_committed_cost_their_own_source_alone(path: Path) -> None:
+    """One attempt lost its profile, another its recording of the batch: readable, but not what was committed."""
+    data = read_run(path)
+    first, second = data.runs[:2]
+    runs = [
+        dataclasses.replace(
+            run,
+            profile="kineto",
+            committed={recording_file(run.cell_id, 1, work, "kineto"): [1, "0"] for work in run.profiled},
+        )
+        for run in data.runs
+    ]
+    lost = frozenset({profile_file(first.cell_id, 1), recording_file(second.cell_id, 1, "batch", "kineto")})
+    none = [calls_table(), kernels_table()]
+    found = build(
+        dataclasses.replace(data, runs=runs, damaged=lost),
+        lambda trace_id: read_operations(path, trace_id)[0],
+        partial(read_profile, path),
+        lambda file: (none[0], none[1]),
+    )
+    said = [row for row in found.profile_counts if "is not what was committed" in row.reason]
+    by_cell = {(row.cell_id, row.source) for row in said}
+    assert by_cell == {(first.cell_id, "torch_profiler"), (second.cell_id, "kineto")}
+    assert {row.work for row in said if row.source == "kineto"} == {"batch", "epoch"}
+    assert {row.status for row in said} == {"unavailable"}
+    assert len([problem for problem in found.problems if "is not what was committed" in problem]) == 2
+
+
+def test_a_recorders_own_reason_is_told_of_a_recording_that_is_not_there(path: Path) -> None:
+    data = read_run(path)
+    said = {"nsys batch": "no kernels", "nsys last": "too late"}
+    runs = [dataclasses.replace(run, profile="nsys", unprofiled={**run.unprofiled, **said}) for run in data.runs]
+    operations = partial(read_operations, path)
+    data = dataclasses.replace(data, runs=runs)
+    found = build(data, lambda trace_id: operations(trace_id)[0], partial(read_profile, path), refuse)
+    reasons = {row.work: row.reason for row in found.profile_counts if row.source == "nsys" and row.work != "one"}
+    assert reasons == {"batch": "no kernels", "last": "too late", "epoch": "batch: no kernels; last: too late"}
+    plain = built_of(path, None, profile="")
+    assert [row for row in found.profile_counts if row.source == "torch_profiler"] == list(plain.profile_counts)
+
+
+def test_one_that_was_not_kept_says_so_and_is_not_looked_for(path: Path) -> None:
+    found = built_of(path, refuse, keep=False)
+    lost = {row.reason for row in found.profile_counts if (row.source, row.work) == ("kineto", "batch")}
+    assert lost == {"no kineto recording of it was kept"}
+    assert not [problem for problem in found.problems if "recording" in problem]
+    of_one = {row.reason for row in found.profile_counts if (row.source, row.work) == ("kineto", "one")}
+    assert of_one == {"no kineto recording of it was kept", run_fixture.NO_PROFILE}
+
+
+def test_a_run_without_recordings_reads_none(path: Path) -> None:
+    found = built_of(path, refuse, profile="")
+    assert {row.source for row in found.profile_counts} == {"torch_profiler"}
+    assert found == built_of(path, None, profile="")
+
+
+def test_garbage_in_the_place_of_a_trace_is_one_line(tmp_path: Path) -> None:
+    from runners.report.recordings import recording
+
+    odd, cut = b'{"traceEvents": [3, {"ph": "X", "cat": 7}]}', b'{"traceEvents": [{"ph'
+    for name, content in {"odd": odd, "cut": cut}.items():
+        (tmp_path / name).write_bytes(gzip.compress(content))
+        with pytest.raises(ValueError) as caught:  # noqa: PT011  which of the readers' words it is does not matter
+            recording(tmp_path, name)
+        assert "\n" not in str(caught.value)

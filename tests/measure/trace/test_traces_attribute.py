@@ -1,0 +1,578 @@
+"""Attribution: against brute force, against torch's own events, on small recordings whose answer is known by hand."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import random
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from analysis.trace.operations import is_product
+from benchmarks import traces as benchmark
+from measure.trace.attribution import phases
+from measure.trace.attribution.attribute import attribute
+from measure.trace.attribution.nesting import NODE, OPERATOR
+from measure.trace.attribution.recording import LINKS, Recording, calls_table, flows_table, kernels_table, ranges_table
+from measure.trace.readers import kineto
+from results.records import PHASES
+
+DATA = Path(__file__).parents[2] / "data"
+REAL = os.environ.get("FLOPLEDGER_TRACES", "")
+real = pytest.mark.skipif(not REAL, reason="FLOPLEDGER_TRACES is not set")
+
+MAIN, ENGINE = 1, 2
+DIMS = ((1,),)
+
+
+def recording(calls: list[dict[str, Any]], kernels: list[dict[str, Any]] | None = None, **more: Any) -> Recording:
+    """A recording of rows; process 9 unless they say otherwise."""
+    tables = []
+    for make, rows in ((calls_table, calls), (kernels_table, kernels or [])):
+        names = sorted({name for row in rows for name in row} | {"process"})
+        unknown = {name: values.tolist()[0] for name, values in make(name=["x"]).items()}
+        tables.append(make(**{n: [row.get(n, 9 if n == "process" else unknown[n]) for row in rows] for n in names}))
+    return Recording("kineto", "made up", *tables, **more)
+
+
+def call(name: str, start: int, end: int, thread: int = MAIN, **more: Any) -> dict[str, Any]:
+    return {"name": name, "start_ns": start, "time_ns": end - start, "thread": thread, **more}
+
+
+def kernel(launch: int, thread: int = MAIN, **more: Any) -> dict[str, Any]:
+    begins = max(launch, 0) + 1000
+    return {"name": "k", "start_ns": begins, "launch_start_ns": launch, "launch_end_ns": launch + 1,
+            "launch_thread": thread, "time_ns": 10, **more}  # fmt: skip
+
+
+def annotations(*rows: tuple[str, int, int], thread: int = MAIN) -> pd.DataFrame:
+    return ranges_table(
+        name=[name for name, *_ in rows],
+        start_ns=[start for _, start, _ in rows],
+        time_ns=[end - start for _, start, end in rows],
+        thread=[thread] * len(rows),
+        process=[9] * len(rows),
+    )
+
+
+def same(left: Recording, right: Recording) -> None:
+    pd.testing.assert_frame_equal(left.calls, right.calls)
+    pd.testing.assert_frame_equal(left.kernels, right.kernels)
+    assert (left.steps, left.problems) == (right.steps, right.problems)
+
+
+# --- one training step by hand ---------------------------------------------------------------------------------------
+
+
+def training_step() -> Recording:
+    """Two convolutions, the second checkpointed; backward on the engine's thread; an optimizer.
+
+    Numbers are of nodes: 5 and 6 were made on the main thread (1 by the recorder's count), 7 when convolution 6 was
+    recalculated.
+    """
+    forward = [
+        call("aten::conv2d", 100, 200, sequence_nr=5, external_id=1),
+        call("aten::convolution", 110, 190, sequence_nr=5, external_id=2),
+        call("aten::cudnn_convolution", 120, 180, external_id=3),
+        call("aten::conv2d", 300, 400, sequence_nr=6, external_id=4),
+    ]
+    backward = [
+        call("autograd::engine::evaluate_function: ConvolutionBackward0", 500, 700, ENGINE, sequence_nr=6,
+             forward_thread=1, external_id=5),
+        call("ConvolutionBackward0", 510, 690, ENGINE, sequence_nr=6, forward_thread=1, external_id=6),
+        call("aten::conv2d", 520, 560, ENGINE, sequence_nr=7, external_id=7),
+        call("aten::cudnn_convolution", 525, 555, ENGINE, external_id=8),
+        call("aten::convolution_backward", 600, 680, ENGINE, external_id=9),
+        call("autograd::engine::evaluate_function: torch::autograd::AccumulateGrad", 710, 750, ENGINE, external_id=10),
+        call("aten::add_", 720, 740, ENGINE, external_id=11),
+        call("autograd::engine::evaluate_function: ConvolutionBackward0", 800, 900, ENGINE, sequence_nr=5,
+             forward_thread=1, external_id=12),
+        call("ConvolutionBackward0", 810, 890, ENGINE, sequence_nr=5, forward_thread=1, external_id=13),
+        call("aten::convolution_backward", 820, 880, ENGINE, external_id=14),
+    ]  # fmt: skip
+    rest = [call("aten::_foreach_add_", 1000, 1100, external_id=15), call("aten::copy_", 20, 40, external_id=16)]
+    kernels = [kernel(at) for at in (130, 350, 1050, 30, 250)] + [kernel(at, ENGINE) for at in (530, 610, 730, 830)]
+    ranges = annotations(
+        ("ProfilerStep#4", 90, 1200),
+        ("Optimizer.step#SGD.step", 990, 1110),
+        ("enumerate(DataLoader)#x.__next__", 10, 50),
+        ("nn.Module: Conv2d_0", 95, 205),
+        ("nn.Module: Conv2d_1", 295, 405),
+    )
+    return recording(forward + backward + rest, kernels, ranges=ranges)
+
+
+def test_kernels_of_a_training_step_find_call_phase_and_module() -> None:
+    found = attribute(training_step())
+    names = found.calls["name"].tolist()
+    told = [
+        (row.launch_start_ns, names[row.call] if row.call >= 0 else "", row.link, row.phase, row.module)
+        for row in found.kernels.itertuples()
+    ]
+    assert told == [
+        (30, "aten::copy_", "containment", "", ""),
+        (130, "aten::cudnn_convolution", "containment", "forward", "Conv2d_0"),
+        (250, "", "none", "", ""),
+        (350, "aten::conv2d", "containment", "forward", "Conv2d_1"),
+        (530, "aten::cudnn_convolution", "containment", "recompute", ""),
+        (610, "aten::convolution_backward", "containment", "backward", "Conv2d_1"),
+        (730, "aten::add_", "containment", "backward", ""),
+        (830, "aten::convolution_backward", "containment", "backward", "Conv2d_0"),
+        (1050, "aten::_foreach_add_", "containment", "optimizer", ""),
+    ]
+    assert found.steps == 1
+    assert found.calls["step"].tolist() == [-1] + [4] * 15
+
+
+def test_a_launch_at_the_very_end_of_a_call_lies_in_it() -> None:
+    """Whole microseconds are rounded down: what ended within the same one had begun before that."""
+    calls = [call("aten::mm", 0, 100), call("aten::bmm", 10, 50), call("aten::add", 100, 120)]
+    found = attribute(recording(calls, [kernel(at) for at in (50, 51, 120, 121)]))
+    names = found.calls["name"].tolist()
+    assert [names[at] if at >= 0 else "" for at in found.kernels["call"]] == ["aten::bmm", "aten::mm", "aten::add", ""]
+
+
+def test_a_call_around_with_another_number_is_another_call() -> None:
+    """aten::linear carries the number of its transpose's node; the product's node is aten::addmm's."""
+    calls = [
+        call("aten::linear", 0, 100, sequence_nr=3),
+        call("aten::t", 10, 20, sequence_nr=3),
+        call("aten::addmm", 30, 90, sequence_nr=4),
+        call("AddmmBackward0", 200, 300, sequence_nr=4, forward_thread=1),
+    ]
+    assert attribute(recording(calls)).calls["forward_index"].tolist() == [-1, -1, -1, 2]
+
+
+def test_backward_calls_find_the_outermost_call_that_made_their_node() -> None:
+    calls = attribute(training_step()).calls
+    by_start = {row.start_ns: row for row in calls.itertuples()}
+    first, second = by_start[100].index, by_start[300].index
+    links = {start: row.forward_index for start, row in by_start.items() if row.forward_index >= 0}
+    assert links == {500: second, 510: second, 600: second, 800: first, 810: first, 820: first}
+    assert by_start[600].sequence_nr == 6  # of its node
+    assert by_start[520].forward_index == -1  # recalculated: it has no gradient here
+    assert by_start[720].sequence_nr == -1
+    assert [by_start[start].parent for start in (110, 120, 525)] == [
+        by_start[start].index for start in (100, 110, 520)
+    ]  # fmt: skip
+
+
+def test_our_own_ranges_win() -> None:
+    """By time on every thread; outside of all of them a call has no phase."""
+    made = training_step()
+    ours = annotations(
+        ("flopledger.forward", 90, 290),
+        ("flopledger.loss", 290, 450),
+        ("flopledger.backward", 450, 950),
+        ("flopledger.module.features.0", 96, 204),
+        ("flopledger.step", 80, 950),
+    )
+    ranges = pd.concat([made.ranges[~made.ranges["name"].str.startswith("ProfilerStep")], ours], ignore_index=True)
+    found = attribute(dataclasses.replace(made, ranges=ranges))
+    by_start = {row.start_ns: (row.phase, row.module) for row in found.calls.itertuples()}
+    assert by_start[100] == ("forward", "features.0")
+    assert by_start[300] == ("loss", "")  # torch's frames are not mixed with ours
+    assert by_start[600] == ("backward", "")
+    assert by_start[820] == ("backward", "features.0")
+    assert by_start[520] == ("recompute", "")
+    assert by_start[1000] == ("", "")
+    phase = {row.launch_start_ns: row.phase for row in found.kernels.itertuples()}
+    assert phase[250] == "forward"  # without a call, but launched in the range
+    assert found.steps == 1
+
+
+def test_a_module_inside_of_a_node_is_recalculated() -> None:
+    made = training_step()
+    calls = made.calls.copy()
+    calls.loc[calls["start_ns"] == 520, "sequence_nr"] = -1
+    calls.loc[calls["start_ns"] == 520, "name"] = "aten::relu"  # by itself nothing says forward
+    made = dataclasses.replace(made, calls=calls)
+    phase = {row.start_ns: row.phase for row in attribute(made).calls.itertuples()}
+    assert (phase[520], phase[525], phase[600]) == ("backward", "backward", "backward")
+    inside = annotations(("nn.Module: ReLU_0", 515, 570), thread=ENGINE)
+    made = dataclasses.replace(made, ranges=pd.concat([made.ranges, inside], ignore_index=True))
+    phase = {row.start_ns: row.phase for row in attribute(made).calls.itertuples()}
+    assert (phase[520], phase[525], phase[600]) == ("recompute", "recompute", "backward")
+
+
+def test_flows_tell_direction_where_nothing_else_does() -> None:
+    calls = [call("aten::conv2d", 100, 200), call("ours", 300, 400, ENGINE), call("aten::mm", 310, 390, ENGINE)]
+    drawn = flows_table(
+        forward_thread=[MAIN], forward_process=[9], forward_ns=[100],
+        backward_thread=[ENGINE], backward_process=[9], backward_ns=[300],
+    )  # fmt: skip
+    assert attribute(recording(calls)).calls["phase"].tolist() == ["forward"] * 3
+    found = attribute(recording(calls, flows=drawn)).calls
+    assert found["phase"].tolist() == ["forward", "backward", "backward"]
+    assert found["forward_index"].tolist() == [-1, 0, 0]
+
+
+def test_two_processes_with_one_thread_number_are_kept_apart() -> None:
+    calls = [call("aten::mm", 0, 100, process=1), call("aten::bmm", 10, 90, process=2)]
+    found = attribute(recording(calls, [kernel(50, process=1), kernel(51, process=2), kernel(52, process=3)]))
+    assert found.kernels["call"].tolist() == [0, 1, -1]
+    assert found.calls["parent"].tolist() == [-1, -1]
+
+
+# --- links -----------------------------------------------------------------------------------------------------------
+
+
+def by_id(agreeing: int, wrong: int) -> Recording:
+    """Kernels whose external id names their call, or another; and one without a launch."""
+    count = agreeing + wrong
+    calls = [call("aten::mm", 100 * i, 100 * i + 50, external_id=i) for i in range(count)]
+    kernels = [kernel(100 * i + 10, external_id=i if i < agreeing else (i + 1) % count) for i in range(count)]
+    return recording(calls, [*kernels, kernel(-1, external_id=3, start_ns=10**6)])
+
+
+@pytest.mark.parametrize(
+    ("agreeing", "wrong", "link"),
+    [(20, 0, "external_id"), (200, 1, "external_id"), (19, 0, "none"), (20, 5, "none"), (0, 40, "none")],
+)
+def test_an_external_id_counts_only_where_it_agrees(agreeing: int, wrong: int, link: str) -> None:
+    kernels = attribute(by_id(agreeing, wrong)).kernels
+    assert kernels["link"].tolist() == ["containment"] * (agreeing + wrong) + [link]
+    assert kernels["call"].tolist()[-1] == (3 if link == "external_id" else -1)
+
+
+def test_kernels_of_a_graph_belong_to_the_call_that_launched_it() -> None:
+    calls = [call("aten::graph_launch", 0, 100)]
+    found = attribute(recording(calls, [kernel(50, link="graph"), kernel(500, link="graph"), kernel(-1)])).kernels
+    assert found["link"].tolist() == ["none", "graph", "graph"]
+    assert found["call"].tolist() == [-1, 0, -1]
+
+
+def test_what_a_reader_knows_of_kernels_without_calls_stays() -> None:
+    made = kernels_table(name=["a", "b"], start_ns=[5, 1], phase=["backward", "forward"], link=["sequence", "sequence"])
+    found = attribute(Recording("pyprof", "x", calls_table(), made, steps=3))
+    assert found.kernels["name"].tolist() == ["b", "a"]
+    assert found.kernels["phase"].tolist() == ["forward", "backward"]
+    assert set(found.kernels["link"]) == {"sequence"}
+    assert found.steps == 3
+
+
+# --- laws ------------------------------------------------------------------------------------------------------------
+
+
+@st.composite
+def recordings(draw: st.DrawFn) -> Recording:
+    """Nested calls on two threads, with numbers, nodes, modules and launches anywhere."""
+    calls: list[dict[str, Any]] = []
+    names = ["aten::conv2d", "aten::convolution", "aten::mm", "aten::empty", "ReluBackward0", "aten::add_",
+             "autograd::engine::evaluate_function: X", "detach"]  # fmt: skip
+
+    def fill(start: int, end: int, thread: int, depth: int) -> None:
+        at = start
+        for _ in range(draw(st.integers(0, 3))):
+            begin = at + draw(st.integers(0, 5))
+            finish = begin + draw(st.integers(1, 40))
+            if finish > end:
+                return
+            name = draw(st.sampled_from(names))
+            node = NODE.fullmatch(name) is not None
+            calls.append(
+                call(name, begin, finish, thread, sequence_nr=draw(st.integers(-1, 4)),
+                     forward_thread=draw(st.integers(0, 1)) if node else 0, external_id=len(calls))
+            )  # fmt: skip
+            if depth < 3:
+                fill(begin + 1, finish - 1, thread, depth + 1)
+            at = finish + 1
+
+    for thread in (MAIN, ENGINE):
+        fill(0, 200, thread, 0)
+    launches = draw(st.lists(st.tuples(st.integers(-1, 210), st.sampled_from([MAIN, ENGINE, 3])), max_size=12))
+    kernels = [
+        kernel(at, thread, correlation=i, external_id=draw(st.integers(-1, 9)))
+        for i, (at, thread) in enumerate(launches)
+    ]
+    modules = draw(st.lists(st.tuples(st.integers(0, 90), st.integers(100, 200)), max_size=1))
+    return recording(calls, kernels, ranges=annotations(*((f"nn.Module: M_{a}", a, b) for a, b in modules)))
+
+
+@settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow])
+@given(recordings(), st.randoms(use_true_random=False))
+def test_attribution_keeps_everything_and_does_not_depend_on_order(made: Recording, dice: random.Random) -> None:
+    found = attribute(made)
+    assert len(found.calls) == len(made.calls)
+    if len(made.kernels):  # conserved: the same kernels, each once
+        columns = ["correlation", "start_ns", "time_ns", "launch_start_ns", "launch_thread"]
+        assert Counter(found.kernels[columns].itertuples(index=False, name=None)) == Counter(
+            made.kernels[columns].itertuples(index=False, name=None)
+        )
+    assert set(found.kernels["link"]) <= set(LINKS)
+    assert ((found.kernels["link"] == "none") == (found.kernels["call"] < 0)).all()
+    assert set(found.calls["phase"]) <= {*PHASES, ""}
+    same(attribute(found), found)
+    order = list(range(len(made.calls)))
+    dice.shuffle(order)
+    turned = dataclasses.replace(made, calls=made.calls.iloc[order], kernels=made.kernels.iloc[::-1])
+    shuffled = attribute(turned)
+    pd.testing.assert_frame_equal(shuffled.calls, found.calls)
+    unnumbered = [c for c in found.kernels.columns if c != "index"]
+    ordered = [frame.kernels.sort_values(["start_ns", "correlation"])[unnumbered] for frame in (shuffled, found)]
+    pd.testing.assert_frame_equal(*(frame.reset_index(drop=True) for frame in ordered))
+
+
+@settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
+@given(recordings())
+def test_links_and_parents_equal_brute_force(made: Recording) -> None:
+    """Every call is tried: the shortest one around; these recordings have no times in common but ends."""
+    found = attribute(made)
+    rows = list(found.calls.itertuples())
+    for row in rows:
+        around = [
+            other
+            for other in rows
+            if other.thread == row.thread
+            and other.index != row.index
+            and other.start_ns <= row.start_ns
+            and row.start_ns + row.time_ns <= other.start_ns + other.time_ns
+        ]
+        assert row.parent == min(around, key=lambda other: other.time_ns, default=NOTHING).index
+    for one in found.kernels.itertuples():
+        if one.what == "call" or one.launch_start_ns < 0:
+            continue
+        around = [
+            row
+            for row in rows
+            if row.thread == one.launch_thread
+            and row.start_ns <= one.launch_start_ns <= row.start_ns + row.time_ns
+        ]  # fmt: skip
+        assert one.call == min(around, key=lambda row: row.time_ns, default=NOTHING).index
+
+
+NOTHING = type("Nothing", (), {"index": -1})
+
+
+def test_launch_rows_twice_and_events_shuffled_change_nothing(tmp_path: Path) -> None:
+    """The whole way from a file: launches doubled as a backtrace doubles them, events in any order."""
+    path = tmp_path / "t.json"
+    benchmark.write(benchmark.made_up(1), path)
+    trace = json.loads(path.read_text())
+    expected = attribute(kineto.read(path))
+    launches = [event for event in trace["traceEvents"] if event.get("cat") == "cuda_runtime"]
+    wrappers = [
+        {**event, "name": event["name"] + "_v7000", "dur": 5000.0, "ts": max(event["ts"] - 1, 0.0)}
+        for event in launches
+    ]
+    trace["traceEvents"] += wrappers
+    random.Random(5).shuffle(trace["traceEvents"])
+    path.write_text(json.dumps(trace))
+    found = attribute(kineto.read(path))
+    assert len(wrappers) == len(expected.kernels) == benchmark.KERNELS_A_STEP
+    pd.testing.assert_frame_equal(found.calls, expected.calls)
+    pd.testing.assert_frame_equal(found.kernels, expected.kernels)
+    assert any(f"{len(wrappers)} rows of launches" in problem for problem in found.problems)
+
+
+def test_a_made_up_recording_comes_out_as_it_was_made(tmp_path: Path) -> None:
+    """What the benchmark times; through a file, too."""
+    found = attribute(benchmark.made_up(2))
+    benchmark.check(found, 2)
+    path = tmp_path / "t.json.gz"
+    benchmark.write(benchmark.made_up(2), path)
+    benchmark.check(attribute(kineto.read(path)), 2)
+    spoilt = dataclasses.replace(found, kernels=found.kernels.assign(phase="forward"))
+    with pytest.raises(AssertionError):
+        benchmark.check(spoilt, 2)
+
+
+# --- calls in the place of kernels -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", ["211", "215"])
+def test_on_a_cpu_calls_take_the_kernels_place(version: str) -> None:
+    """Two steps, each with 2 convolutions forward and 1 recalculated, 3 linear layers, and their gradients:
+    2 of convolutions, and of each linear layer 2 products."""
+    found = attribute(kineto.read(DATA / f"kineto_torch{version}.json.gz"))
+    products = Counter((row.name, row.phase) for row in found.kernels.itertuples() if is_product(row.name))
+    assert products == {
+        ("aten::mkldnn_convolution", "forward"): 4,
+        ("aten::mkldnn_convolution", "recompute"): 2,
+        ("aten::convolution_backward", "backward"): 4,
+        ("aten::addmm", "forward"): 6,
+        ("aten::mm", "backward"): 12,
+    }
+    assert set(found.kernels["what"]) == {"call"}
+    assert found.steps == 2
+    modules = Counter(row.module for row in found.kernels.itertuples() if row.name == "aten::mm")
+    assert modules == {"twice": 8, "middle": 4}
+
+
+def test_rows_of_calls_share_time_without_counting_it_twice() -> None:
+    """Beside brute force: of each call its own time, less that of every such call inside it."""
+    found = attribute(kineto.read(DATA / "kineto_torch215_plain.json.gz"))
+    rows = {row.call: row for row in found.kernels.itertuples()}
+    parents = found.calls["parent"].tolist()
+    inside: dict[int, int] = dict.fromkeys(rows, 0)
+    for index, row in rows.items():
+        above = parents[index]
+        while above >= 0 and above not in rows:
+            above = parents[above]
+        if above >= 0:
+            inside[above] += found.calls["time_ns"][row.call]
+    for index, row in rows.items():
+        assert row.time_ns == found.calls["time_ns"][index] - inside[index]
+    assert any(inside.values())  # aten::addmm copies its bias
+    assert 0 < found.kernels["time_ns"].sum() <= found.calls.loc[found.calls["parent"] < 0, "time_ns"].sum()
+
+
+@pytest.mark.parametrize("form", ["215_plain", "211_plain", "215_stack"])
+def test_recordings_without_our_ranges_have_the_same_products_in_the_same_phases(form: str) -> None:
+    """But for the loss, which nobody marks."""
+    plain = attribute(kineto.read(DATA / f"kineto_torch{form}.json.gz"))
+    own = attribute(kineto.read(DATA / f"kineto_torch{form[:3]}.json.gz"))
+    counts = [
+        Counter((row.name, row.phase) for row in found.calls.itertuples() if is_product(row.name))
+        for found in (plain, own)
+    ]
+    assert counts[0] == counts[1]
+    assert plain.steps == 2
+    assert any("2 by the optimizer" in problem for problem in plain.problems)
+
+
+def test_torchs_frames_name_modules() -> None:
+    calls = attribute(kineto.read(DATA / "kineto_torch215_stack.json.gz")).calls
+    modules = Counter(calls.loc[calls["name"] == "aten::mm", "module"])
+    assert modules == {"Linear_1": 8, "Linear_0": 4}
+    assert set(calls.loc[calls["name"] == "aten::convolution_backward", "module"]) == {"Conv2d_0", "Conv2d_1"}
+
+
+# --- beside torch's own events ---------------------------------------------------------------------------------------
+
+
+def test_a_live_recording_equals_what_profiles_make_of_it(tmp_path: Path) -> None:
+    """The same recording by two roads: its events in the process (measure.profiler.events), and its exported file."""
+    from measure.profiler.events import to_operations
+    from tests.support.nets.record_kineto import STEPS, with_ranges
+
+    path = tmp_path / "trace.json"
+    operations, _ = to_operations(with_ranges(path), "batch", cuda=False)
+    found = attribute(kineto.read(path))
+    assert found.steps == STEPS
+    calls = found.calls
+    last = calls[(calls["step"] == STEPS - 1) & calls["name"].str.fullmatch(OPERATOR.pattern)]
+    place = {index: position for position, index in enumerate(last["index"])}
+    parents = calls["parent"].tolist()
+
+    def kept(index: int) -> int | None:
+        while index >= 0 and index not in place:
+            index = parents[index]
+        return place.get(index)
+
+    assert len(last) == len(operations) > 250
+    for operation, row in zip(operations, last.itertuples(), strict=True):
+        assert (row.name, row.phase, row.module) == (operation.name, operation.phase, operation.module)
+        assert place.get(row.forward_index) == operation.forward_index
+        assert kept(row.parent) == operation.parent
+        assert row.input_shapes == operation.input_shapes
+        assert row.input_dtypes == operation.input_dtypes
+        assert row.concrete_inputs == operation.concrete_inputs
+        assert row.time_ns == round(operation.time_s * 1e9)
+    assert {"recompute", "loss", "optimizer"} <= set(last["phase"])
+
+
+def test_names_of_ranges_are_those_that_are_opened() -> None:
+    """`measure.trace` imports nothing that imports torch, so it has names of its own."""
+    from measure.profiler import events as profiled_calls
+    from measure.profiler import module_ranges
+    from measure.timing import profiler_ranges as opened
+
+    assert f"{opened.DOMAIN}." == phases.OWN
+    assert module_ranges.MODULE == phases.OWN_MODULE
+    assert profiled_calls._OPERATOR.pattern == OPERATOR.pattern
+
+
+@pytest.mark.parametrize(
+    ("name", "node"),
+    [
+        ("autograd::engine::evaluate_function: ConvolutionBackward0", True),
+        ("ConvolutionBackward0", True),
+        ("CudnnConvolutionBackward", True),
+        ("torch::autograd::AccumulateGrad", True),
+        ("struct torch::autograd::AccumulateGrad", True),
+        ("torch::autograd::CopyBackwards", True),
+        ("MeanBackward1", True),
+        ("TBackward", True),
+        ("TBackward0", True),
+        ("Backward", False),
+        ("CheckpointFunctionBackward", True),
+        ("aten::convolution_backward", False),
+        ("aten::conv2d", False),
+        ("detach", False),
+    ],
+)
+def test_names_of_the_backward_passs_frames(name: str, node: bool) -> None:
+    assert (NODE.fullmatch(name) is not None) is node
+
+
+# --- real recordings -------------------------------------------------------------------------------------------------
+
+
+@real
+def test_a_v100s_resnet50() -> None:
+    """8772 kernels, all linked; 53 convolutions in 6 steps each way. The recorder's external ids, which can be trusted
+    in 2021, name the same call for every one."""
+    found = attribute(kineto.read(Path(REAL) / "kineto_v100_resnet50_train_b32_torch19_202106.json.gz"))
+    kernels = found.kernels[found.kernels["what"] == "kernel"]
+    assert len(kernels) == 8772
+    assert set(kernels["link"]) == {"containment"}
+    ids = found.calls["external_id"].to_numpy()[found.kernels["call"].to_numpy()]
+    assert np.array_equal(ids, found.kernels["external_id"].to_numpy())
+    calls = found.calls
+    assert Counter(calls.loc[calls["name"] == "aten::convolution", "phase"]) == {"forward": 53 * 6}
+    backward = calls[calls["name"] == "aten::cudnn_convolution_backward"]
+    assert Counter(backward["phase"]) == {"backward": 53 * 6}
+    forward = calls.iloc[backward["forward_index"]]
+    assert set(forward["name"]) == {"aten::conv2d"}
+    assert forward["index"].is_unique
+    for gradient, made in zip(backward["input_shapes"], forward["input_shapes"], strict=True):
+        assert (gradient[0], gradient[2]) == made[:2]  # the same input and weight
+    assert found.steps == 6
+    assert Counter(backward["step"]) == dict.fromkeys(range(5, 11), 53)
+
+
+@real
+def test_an_mi300xs_resnet_with_checkpointing() -> None:
+    """757 of 2995 kernels have no launch row, and stay; 57 convolutions are calculated again in the backward pass."""
+    found = attribute(kineto.read(Path(REAL) / "tracelens_mi300_resnet_train_actckpt.json.gz"))
+    kernels = found.kernels[found.kernels["what"] == "kernel"]
+    assert Counter(kernels["link"]) == {"containment": 2238, "none": 757}
+    calls = found.calls
+    assert Counter(calls.loc[calls["name"] == "aten::convolution", "phase"]) == {"forward": 60, "recompute": 57}
+    backward = calls[calls["name"] == "aten::convolution_backward"]
+    assert Counter(backward["phase"]) == {"backward": 60}
+    forward = calls.iloc[backward["forward_index"]]
+    assert forward["index"].is_unique
+    assert backward["module"].tolist() == forward["module"].tolist()
+    assert set(forward["phase"]) == {"forward"}
+    for gradient, made in zip(backward["input_shapes"], forward["input_shapes"], strict=True):
+        assert gradient[1:3] == made[:2]
+    assert found.steps == 3
+
+
+@real
+@pytest.mark.parametrize("name", sorted(p.name for p in Path(REAL or "none").glob("*.json.gz")))
+def test_every_real_recording_is_conserved_and_stays(name: str) -> None:
+    made = kineto.read(Path(REAL) / name)
+    found = attribute(made)
+    if len(made.kernels):
+        assert sorted(found.kernels["correlation"]) == sorted(made.kernels["correlation"])
+        assert found.kernels["time_ns"].sum() == made.kernels["time_ns"].sum()
+    same(attribute(found), found)
+
+
+@pytest.mark.slow
+def test_a_million_kernels_are_attributed_in_half_a_minute() -> None:
+    """On an idle machine it takes less than ten seconds."""
+    measured = benchmark.time_attribution(1_000_000)
+    assert measured["kernels"] >= 1_000_000
+    assert measured["attribute_s"] < 30

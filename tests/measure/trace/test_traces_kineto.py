@@ -1,0 +1,404 @@
+"""Kineto traces: what is read is what the file says, whatever its form; what is no whole trace is refused in a line."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import random
+import tracemalloc
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from measure.trace.attribution.recording import CALL_COLUMNS, KERNEL_COLUMNS, calls_table, kernels_table
+from measure.trace.readers import json_events, kineto
+from measure.trace.readers.kernel_launches import LAUNCH_COLUMNS, launch_of, one_each
+from measure.trace.readers.read import READERS, detect, read
+
+DATA = Path(__file__).parents[2] / "data"
+OWN = sorted(DATA.glob("kineto_torch*.json.gz"))
+REAL = os.environ.get("FLOPLEDGER_TRACES", "")
+real = pytest.mark.skipif(not REAL, reason="FLOPLEDGER_TRACES is not set")
+
+V100 = "kineto_v100_resnet50_train_b32_torch19_202106.json.gz"
+MI300 = "tracelens_mi300_resnet_train_actckpt.json.gz"
+H100 = "qanthony_h100_transformer_fwd_shapes.json.gz"
+TRITON = "tracelens_mi300_torchcompile_triton.json.gz"
+
+
+def event(cat: str, name: str, ts: float, dur: float, tid: Any = 1, pid: Any = 1, **args: Any) -> dict[str, Any]:
+    """One complete event."""
+    return {"ph": "X", "cat": cat, "name": name, "pid": pid, "tid": tid, "ts": ts, "dur": dur, "args": args}
+
+
+def cuda_trace() -> list[dict[str, Any]]:
+    """A call, its launch, a kernel, a copy and a fill."""
+    return [
+        event("cpu_op", "aten::mm", 10, 20, **{"External id": 5, "Input Dims": [[2, 3], [3, 4]]}),
+        event("cuda_runtime", "cudaLaunchKernel", 12.5, 2, correlation=100),
+        event("cuda_driver", "cuLaunchKernelEx", 13, 1, correlation=100),
+        event("cuda_runtime", "cudaMemcpyAsync", 16, 1, correlation=101),
+        event("cuda_runtime", "cudaDeviceSynchronize", 18, 1, correlation=102),
+        event("kernel", "gemm", 40.25, 3.125, "stream 7", 0, device=0, stream=7, correlation=100, grid=[1, 2, 3]),
+        event("gpu_memcpy", "Memcpy HtoD", 50, 1, "stream 7", 0, device=0, stream=7, correlation=101),
+        event("gpu_memset", "Memset (Device)", 60, 1, "stream 7", 0, device=0, stream=7, correlation=999),
+        event("gpu_user_annotation", "step", 0, 100, "stream 7", 0),
+        event("python_function", "train.py(1): main", 0, 100),
+        event("python_function", "nn.Module: Linear_0", 9, 30),
+    ]
+
+
+def write(path: Path, trace: Any) -> Path:
+    path.write_text(json.dumps(trace))
+    return path
+
+
+def same(left: Any, right: Any) -> None:
+    """Two recordings hold the same rows."""
+    for name in ("calls", "kernels", "ranges", "flows"):
+        pd.testing.assert_frame_equal(getattr(left, name), getattr(right, name))
+
+
+# --- what is read ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", OWN, ids=lambda path: path.name)
+def test_every_call_of_a_recording_is_read_as_it_is_written(path: Path) -> None:
+    """Beside the whole file through the json module: names, places, sizes, numbers, in the order of start."""
+    trace = json.loads(gzip.decompress(path.read_bytes()), parse_float=Decimal)
+    written = sorted((e for e in trace["traceEvents"] if e.get("cat") == "cpu_op"), key=lambda e: e["ts"])
+    calls = kineto.read(path).calls
+    assert list(calls.columns) == list(CALL_COLUMNS)
+    assert len(calls) == len(written) > 600
+    for row, one in zip(calls.itertuples(index=False), written, strict=True):
+        args = one["args"]
+        assert row.name == one["name"]
+        assert (row.process, row.thread, row.external_id) == (one["pid"], one["tid"], args["External id"])
+        assert row.start_ns - trace["baseTimeNanoseconds"] == one["ts"] * 1000
+        assert row.time_ns == one["dur"] * 1000
+        assert row.sequence_nr == args.get("Sequence number", -1)
+        assert row.forward_thread == args.get("Fwd thread id", 0)
+        assert _lists(row.input_shapes) == args.get("Input Dims")
+        assert _lists(row.input_dtypes) == args.get("Input type")
+        assert _lists(row.concrete_inputs) == _values(args.get("Concrete Inputs"))
+
+
+def _lists(value: Any) -> Any:
+    return [_lists(item) for item in value] if isinstance(value, tuple) else value
+
+
+def _values(texts: list[str] | None) -> Any:
+    """What a JSON parser makes of the texts, with Python's words for truth and numbers without a digit at the end."""
+    if texts is None:
+        return None
+    words = {"": None, "True": True, "False": False}
+    return [words[text] if text in words else _number_or_list(text) for text in texts]
+
+
+def _number_or_list(text: str) -> Any:
+    clean = text.replace("True", "true").replace("False", "false")
+    clean = clean + "0" if clean.endswith(".") else clean
+    try:
+        return json.loads(clean)
+    except json.JSONDecodeError:
+        return text
+
+
+def test_recordings_of_both_versions_are_here() -> None:
+    assert {path.name.removeprefix("kineto_torch")[:3] for path in OWN} == {"211", "215"}
+
+
+def test_kernels_copies_and_fills_with_their_launches(tmp_path: Path) -> None:
+    recording = kineto.read(write(tmp_path / "t.json", {"traceEvents": cuda_trace(), "baseTimeNanoseconds": 1000}))
+    kernels = recording.kernels
+    assert list(kernels.columns) == list(KERNEL_COLUMNS)
+    assert kernels["what"].tolist() == ["kernel", "memcpy", "memset"]
+    assert kernels["start_ns"].tolist() == [41_250, 51_000, 61_000]  # 40.25 µs after 1 µs
+    assert kernels["time_ns"].tolist() == [3_125, 1_000, 1_000]
+    assert kernels["launch_start_ns"].tolist() == [14_000, 17_000, -1]  # of two launches with number 100 the shorter
+    assert kernels["launch_end_ns"].tolist() == [15_000, 18_000, -1]
+    assert kernels["process"].tolist() == [1, 1, -1]
+    assert kernels["grid"].tolist() == [(1, 2, 3), None, None]
+    assert recording.ranges["name"].tolist() == ["nn.Module: Linear_0"]
+    assert any("1 of 3 kernels" in problem for problem in recording.problems)
+    assert any("1 rows of launches" in problem for problem in recording.problems)
+
+
+def test_kernels_of_a_graph_are_known_as_such(tmp_path: Path) -> None:
+    trace = cuda_trace()
+    trace[1]["name"] = "cudaGraphLaunch"
+    del trace[2]
+    assert kineto.read(write(tmp_path / "t.json", trace)).kernels["link"].tolist() == ["graph", "none", "none"]
+
+
+FORMS: dict[str, Callable[[list[dict[str, Any]]], Any]] = {
+    "a list": lambda trace: trace,
+    "header before": lambda trace: {"schemaVersion": 1, "deviceProperties": [], "traceEvents": trace},
+    "header after": lambda trace: {"traceEvents": trace, "traceName": "x", "with_stack": 1, "n": [1.5, None, True]},
+    "old names": lambda trace: [{**e, "cat": OLD.get(e["cat"], e["cat"])} for e in trace],
+    "threads as text": lambda trace: [{**e, "tid": str(e["tid"]), "pid": str(e["pid"])} for e in trace],
+    "AMD": lambda trace: [{**e, "name": e["name"].replace("cuda", "hip").replace("cuL", "hipL")} for e in trace],
+    "other events between": lambda trace: [x for e in trace for x in (e, {"ph": "i", "name": "[memory]"}, {"ph": "M"})],
+    "rows in another order": lambda trace: random.Random(1).sample(trace, len(trace)),
+    "launches twice": lambda trace: trace + [e for e in trace if "cuda_" in e["cat"]],
+}
+OLD = {
+    "cpu_op": "Operator",
+    "cuda_runtime": "Runtime",
+    "kernel": "Kernel",
+    "gpu_memcpy": "Memcpy",
+    "gpu_memset": "Memset",
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_form_of_a_trace_does_not_matter(form: str, tmp_path: Path) -> None:
+    trace = cuda_trace()
+    expected = kineto.read(write(tmp_path / "plain.json", {"traceEvents": trace}))
+    changed = FORMS[form](trace)
+    assert changed != {"traceEvents": trace}
+    found = kineto.read(write(tmp_path / "changed.json", changed))
+    same(found, expected)
+    (tmp_path / "changed.json.gz").write_bytes(gzip.compress(json.dumps(changed).encode()))
+    same(kineto.read(tmp_path / "changed.json.gz"), expected)
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 64, 1000])
+def test_where_chunks_end_does_not_matter(chunk: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(tmp_path / "t.json", {"a": 12345, "traceEvents": cuda_trace(), "baseTimeNanoseconds": 10**15})
+    expected = kineto.read(path)
+    monkeypatch.setattr(json_events, "CHUNK", chunk)
+    same(kineto.read(path), expected)
+
+
+def test_memory_does_not_grow_with_what_is_not_kept(tmp_path: Path) -> None:
+    """10 MB of Python frames around one call are never in memory together."""
+    frame = json.dumps(event("python_function", "x" * 200, 1.5, 2.5))
+    call = json.dumps(event("cpu_op", "aten::mm", 1, 2))
+    path = tmp_path / "big.json"
+    path.write_text("[" + ",\n".join([frame] * 40_000 + [call]) + "]")
+    assert path.stat().st_size > 10e6
+    tracemalloc.start()
+    recording = kineto.read(path)
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(recording.calls) == 1
+    assert peak_bytes < 8e6  # a few windows of 1 MB and what decoding needs
+
+
+@pytest.mark.parametrize(
+    ("written", "ns"),
+    [
+        (1623142623460111, 1623142623460111000),
+        ("1752215574002805.123", 1752215574002805123),  # a double holds a quarter of a µs there
+        ("3743411230047.5", 3743411230047500),
+        ("0.001", 1),
+        ("2.0019", 2001),
+        ("1e3", 1_000_000),
+        ("-1.5", -1500),
+        (None, -1),
+    ],
+)
+def test_microseconds_become_whole_nanoseconds(written: int | str | None, ns: int) -> None:
+    assert json_events.to_ns(written) == ns
+
+
+def test_bytes_and_control_characters_in_names_pass(tmp_path: Path) -> None:
+    path = tmp_path / "t.json"
+    path.write_bytes(json.dumps([event("cpu_op", "aten::mm", 1, 2), event("cpu_op", "NAME", 5, 2)]).encode())
+    path.write_bytes(path.read_bytes().replace(b"NAME", b"a\x01\xff\tb"))
+    assert kineto.read(path).calls["name"].tolist() == ["aten::mm", "a\x01\ufffd\tb"]
+
+
+# --- launches --------------------------------------------------------------------------------------------------------
+
+
+def launches(*rows: tuple[int, int, int, int, int, bool, bool]) -> pd.DataFrame:
+    return pd.DataFrame(list(rows), columns=list(LAUNCH_COLUMNS))
+
+
+def test_of_several_launches_with_a_number_one_stays() -> None:
+    """The one that launches by its name, of these the shortest; whatever the order."""
+    table = launches(
+        (1, 7, 10, 11, 1, False, False),  # short, but no launch
+        (1, 7, 0, 50, 1, True, False),  # the wrapper
+        (1, 7, 5, 20, 1, True, False),
+        (2, 7, 0, 99, 1, True, False),  # of another process
+        (1, -1, 0, 1, 1, True, False),  # no number
+    )
+    kept = one_each(table)
+    assert kept[["process", "start_ns"]].values.tolist() == [[1, 5], [2, 0]]
+    pd.testing.assert_frame_equal(one_each(table.iloc[::-1]), kept)
+
+
+def test_a_kernel_finds_its_launch_by_process_or_time() -> None:
+    kept = one_each(launches((1, 7, 5, 6, 1, True, False), (2, 7, 50, 51, 1, True, False)))
+    process, number = np.array([2, 1, 3, -1, -1, -1]), np.array([7, 7, 7, 7, 7, 8])
+    start_ns = np.array([99, 99, 99, 20, 60, 60])
+    assert launch_of(kept, process, number, start_ns).tolist() == [1, 0, -1, 0, 1, -1]
+
+
+# --- what is refused -------------------------------------------------------------------------------------------------
+
+
+def refused(path: Path) -> str:
+    with pytest.raises(ValueError, match=r".") as caught:
+        kineto.read(path)
+    line = str(caught.value)
+    assert "\n" not in line
+    assert str(path) in line
+    return line
+
+
+@pytest.mark.parametrize("form", [lambda t: t, lambda t: {"a": 1, "traceEvents": t, "b": {"c": [1, 2]}}])
+def test_a_trace_cut_anywhere_is_refused(form: Callable[[Any], Any], tmp_path: Path) -> None:
+    text = json.dumps(form(cuda_trace()))
+    for at in range(1, len(text), 37):
+        path = tmp_path / "t.json"
+        path.write_text(text[:at])
+        assert "record again" in refused(path)
+
+
+def test_a_gzip_cut_anywhere_is_refused(tmp_path: Path) -> None:
+    whole = OWN[0].read_bytes()
+    for at in (3, 11, 500, len(whole) // 2, len(whole) - 1):
+        path = tmp_path / "t.json.gz"
+        path.write_bytes(whole[:at])
+        assert "record again" in refused(path)
+    path.write_bytes(whole[:5000] + b"\xff" * 20 + whole[5020:])
+    assert "damaged" in refused(path)
+
+
+REFUSED: dict[str, tuple[str, str]] = {
+    "nothing": ("", "empty"),
+    "spaces": ("  \n ", "empty"),
+    "no JSON": ("hello", "begins with 'h'"),
+    "another document": ('{"a": 1}', "no traceEvents"),
+    "events that are none": ('{"traceEvents": 5}', "no traceEvents"),
+    "no events": ('{"traceEvents": []}', "neither operator calls nor kernels"),
+    "only metadata": ('[{"ph": "M", "name": "process_name"}]', "neither operator calls nor kernels"),
+    "rubbish between": ('[{"ph": "M"}, hello]', "ends in the middle"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_is_no_trace_is_refused(what: str, tmp_path: Path) -> None:
+    text, reason = REFUSED[what]
+    path = tmp_path / "t.json"
+    path.write_text(text)
+    assert reason in refused(path)
+
+
+SPOILT: dict[str, dict[str, Any]] = {
+    "a name that is none": {"name": 5},
+    "a name of parts": {"name": ["aten::mm"]},
+    "arguments that are none": {"args": 3},
+    "no time": {"ts": None},
+    "a time in words": {"ts": "soon"},
+    "a time before all": {"ts": -5},
+    "a process of parts": {"pid": [1]},
+    "types that are one number": {"args": {"Input type": 3}},
+    "beyond what a machine counts": {"ts": 10**30},
+}
+
+
+@pytest.mark.parametrize("how", SPOILT)
+def test_an_event_of_other_types_is_refused_and_told(how: str, tmp_path: Path) -> None:
+    spoilt = {**event("cpu_op", "aten::mm", 1, 2), **SPOILT[how]}
+    assert "not as its recorder writes it" in refused(write(tmp_path / "t.json", [*cuda_trace(), spoilt]))
+
+
+def test_a_missing_file_and_a_directory_are_refused(tmp_path: Path) -> None:
+    assert "No such file" in refused(tmp_path / "none.json")
+    assert "directory" in refused(tmp_path).lower()
+
+
+# --- formats ---------------------------------------------------------------------------------------------------------
+
+BEGINNINGS = {
+    b"SQLite format 3\x00\x10": "nsys",
+    b'{"traceEvents": []}': "kineto",
+    b'\xef\xbb\xbf [ {"ph": "X"}]': "kineto",
+    b"{'kShortName': 'x', 'kDuration': 1}\n": "pyprof",
+    b'"Idx","Direction","Sub"\n': "pyprof",
+    b'[{"cat": "cuda_profiler_range"}]': "cupti",
+    b'[{"cat": "cuda_profiler_range"}, {"cat": "kernel"}]': "kineto",
+}
+
+
+@pytest.mark.parametrize("begins", BEGINNINGS)
+def test_a_format_is_known_by_content(begins: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "anything"
+    path.write_bytes(begins)
+    assert detect(path) == BEGINNINGS[begins]
+    path.write_bytes(gzip.compress(begins))
+    assert detect(path) == BEGINNINGS[begins]
+    assert BEGINNINGS[begins] in READERS
+
+
+NO_FORMATS = [b"", b"\x7fELF\x00", b"one word", gzip.compress(b"", mtime=0), gzip.compress(b"word", mtime=0)]
+
+
+@pytest.mark.parametrize("content", NO_FORMATS)
+def test_no_format_is_refused_in_a_line(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "anything"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match="expected a Kineto trace") as caught:
+        detect(path)
+    assert "\n" not in str(caught.value)
+    with pytest.raises(ValueError, match="No such file"):
+        detect(tmp_path / "none")
+
+
+def test_a_cut_gzip_goes_to_the_reader_that_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "t.json.gz"
+    path.write_bytes(OWN[0].read_bytes()[:6])
+    with pytest.raises(ValueError, match="cut or damaged"):
+        read(path)
+
+
+def test_read_takes_the_reader_by_content() -> None:
+    same(read(OWN[0]), kineto.read(OWN[0]))
+
+
+# --- tables ----------------------------------------------------------------------------------------------------------
+
+
+def test_tables_have_their_columns_and_refuse_others() -> None:
+    table = calls_table(name=["a", "b"], input_shapes=[((1, 2),), None])
+    assert table["index"].tolist() == [0, 1]
+    assert table["input_shapes"].tolist() == [((1, 2),), None]
+    assert table["step"].tolist() == [-1, -1]
+    assert kernels_table()["link"].dtype == object
+    with pytest.raises(ValueError, match="expected columns out of"):
+        calls_table(nome=["a"])
+    with pytest.raises(ValueError, match="one length"):
+        calls_table(name=["a"], thread=[1, 2])
+
+
+# --- real recordings -------------------------------------------------------------------------------------------------
+
+
+@real
+@pytest.mark.parametrize(
+    ("name", "calls", "kernels", "launched", "device"),
+    [
+        (V100, 23622, 8772, 8772, "Tesla V100-DGXS-32GB"),  # 23646 events less 24 annotations, which were operators
+        (MI300, 8004, 2995, 2238, "AMD Instinct MI300X"),
+        (H100, 267, 48, 48, "NVIDIA H100 80GB HBM3"),
+        (TRITON, 41, 12, 12, "AMD Instinct MI300X"),
+    ],
+)
+def test_counts_of_real_recordings(name: str, calls: int, kernels: int, launched: int, device: str) -> None:
+    recording = kineto.read(Path(REAL) / name)
+    alone = recording.kernels[recording.kernels["what"] == "kernel"]
+    assert len(recording.calls) == calls
+    assert len(alone) == kernels
+    assert int((alone["launch_start_ns"] >= 0).sum()) == launched
+    assert recording.device_name == device

@@ -1,0 +1,492 @@
+"""Exports of Nsight Systems: every generation reads alike, every kernel is kept, and what is no export is refused."""
+
+from __future__ import annotations
+
+import os
+import random
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from measure.trace.attribution.attribute import attribute
+from measure.trace.attribution.recording import CALL_COLUMNS, KERNEL_COLUMNS, Recording
+from measure.trace.readers import kineto, nsys, nvtx_names
+from measure.trace.readers.read import detect
+from tests.support.made_up_operations.nsys_export import ENGINE, MAIN, PROCESS, TABLES, Export
+
+REAL = os.environ.get("FLOPLEDGER_TRACES", "")
+real = pytest.mark.skipif(not REAL, reason="FLOPLEDGER_TRACES is not set")
+
+OLD = "r50_v100_nsys2022ddl_seq_pyprofmarkers.sqlite"
+NEW = "r50_v100_nsys2026ddl_opid_sizes_duplaunch.sqlite"
+SAXPY = "pipit_a100_saxpy_nsys2022.2.sqlite"
+FSDP = "nsysai_h100_fsdp_emitnvtx_seq_opid_nsys2026.2.sqlite"
+V100 = "kineto_v100_resnet50_train_b32_torch19_202106.json.gz"
+
+SIZES = "[[8, 3, 9, 9], [4, 3, 3, 3], [], [], [], [], []]"
+
+
+def step(year: int = 2026) -> Export:
+    """A convolution forward and backward: two calls, two launches, two kernels."""
+    made = Export(year)
+    made.push("ProfilerStep#2", 0, 1000)
+    made.push(f"aten::conv2d, seq = 5, op_id = 9, sizes = {SIZES}", 100, 200)
+    made.push(f"aten::cudnn_convolution, seq = 5, op_id = 10, sizes = {SIZES}", 110, 190)
+    made.launch(1, 120, 130)
+    made.kernel("void conv<float>(float*)", 1, 300, 350)
+    made.push("autograd::engine::evaluate_function: ConvolutionBackward0, op_id = 11", 500, 600, ENGINE)
+    made.push("ConvolutionBackward0, seq = 5, op_id = 12", 510, 590, ENGINE)
+    made.push("aten::convolution_backward, op_id = 13, sizes = [[8, 4, 7, 7], [8, 3, 9, 9]]", 520, 580, ENGINE)
+    made.launch(2, 530, 540, ENGINE)
+    made.kernel("wgrad", 2, 700, 800)
+    made.add("TARGET_INFO_GPU", id=3, cuDevice=0, name="NVIDIA H200", smCount=132)
+    return made
+
+
+def call_names(recording: Recording) -> list[str]:
+    """The name of each kernel's call, "" if it has none."""
+    names = recording.calls["name"].tolist()
+    return [names[call] if call >= 0 else "" for call in recording.kernels["call"]]
+
+
+@pytest.mark.parametrize("year", TABLES)
+def test_every_generation_reads_alike(tmp_path: Path, year: int) -> None:
+    path = step(year).write(tmp_path / "report.sqlite")
+    assert detect(path) == "nsys"
+    recording = nsys.read(path)
+    assert list(recording.calls.columns) == list(CALL_COLUMNS)
+    assert list(recording.kernels.columns) == list(KERNEL_COLUMNS)
+    kernels, calls = recording.kernels, recording.calls
+    assert kernels["name"].tolist() == ["void conv<float>(float*)", "wgrad"]
+    assert kernels["start_ns"].tolist() == [300, 700]
+    assert kernels["time_ns"].tolist() == [50, 100]
+    assert kernels["launch_start_ns"].tolist() == [120, 530]
+    assert kernels["launch_end_ns"].tolist() == [130, 540]
+    assert kernels["launch_thread"].tolist() == [MAIN, ENGINE]
+    assert kernels["process"].tolist() == [PROCESS, PROCESS]
+    assert kernels["grid"].tolist() == [(4, 2, 1)] * 2
+    assert kernels["block"].tolist() == [(64, 1, 1)] * 2
+    assert calls["sequence_nr"].tolist() == [5, 5, -1, 5, -1]
+    assert calls["external_id"].tolist() == [9, 10, 11, 12, 13]
+    assert calls["input_shapes"][0] == ((8, 3, 9, 9), (4, 3, 3, 3), (), (), (), (), ())
+    assert calls["input_shapes"][3] is None
+    assert recording.ranges["name"].tolist() == ["ProfilerStep#2"]
+    assert recording.device_name == "NVIDIA H200"
+    assert recording.source == "nsys"
+
+
+def test_kernels_find_call_phase_and_forward_call(tmp_path: Path) -> None:
+    recording = attribute(nsys.read(step().write(tmp_path / "report.sqlite")))
+    assert call_names(recording) == ["aten::cudnn_convolution", "aten::convolution_backward"]
+    assert recording.kernels["phase"].tolist() == ["forward", "backward"]
+    assert recording.kernels["link"].tolist() == ["containment"] * 2
+    assert recording.calls["forward_index"].tolist()[-1] == 0  # aten::conv2d
+    assert recording.steps == 1
+
+
+@pytest.mark.parametrize("without", [t for t in TABLES[2026] if not t.startswith("CUPTI_ACTIVITY_KIND_KERNEL")])
+def test_every_other_table_is_optional(tmp_path: Path, without: str) -> None:
+    recording = nsys.read(step().write(tmp_path / "report.sqlite", without=[without]))
+    assert len(recording.kernels) == 2
+    assert recording.kernels["time_ns"].tolist() == [50, 100]
+    if without == "NVTX_EVENTS":
+        assert any("no NVTX ranges" in problem for problem in recording.problems)
+        assert set(attribute(recording).kernels["link"]) == {"none"}
+    if without == "CUPTI_ACTIVITY_KIND_RUNTIME":
+        assert "2 of 2 kernels, copies and fills have no recorded launch" in recording.problems
+
+
+@pytest.mark.parametrize("column", ["graphNodeId", "shortName", "gridX", "streamId", "domainId", "textId", "globalPid"])
+def test_a_column_that_is_not_there_is_unknown(tmp_path: Path, column: str) -> None:
+    recording = nsys.read(step().write(tmp_path / "report.sqlite", drop=[column]))
+    assert call_names(attribute(recording)) == ["aten::cudnn_convolution", "aten::convolution_backward"]
+    assert (recording.kernels["grid"].isna() == (column == "gridX")).all()
+    assert ((recording.kernels["stream"] < 0) == (column == "streamId")).all()
+
+
+def test_duplicate_launch_rows_change_nothing(tmp_path: Path) -> None:
+    plain = nsys.read(step().write(tmp_path / "plain.sqlite"))
+    doubled = step()
+    doubled.launch(1, 90, 140, name="cudaLaunchKernel")  # the backtrace's wrapper, longer
+    doubled.launch(2, 531, 532, ENGINE, name="cudaFuncGetAttributes")  # shorter, and launches nothing
+    found = nsys.read(doubled.write(tmp_path / "doubled.sqlite"))
+    assert found.kernels.equals(plain.kernels)
+    assert any(problem.startswith("2 rows of launches share") for problem in found.problems)
+
+
+def test_two_processes_use_the_same_correlation_numbers(tmp_path: Path) -> None:
+    made = step()
+    other = PROCESS + 1
+    made.push("aten::mm, seq = 5, op_id = 9", 100, 200, MAIN, other)
+    made.launch(1, 125, 135, MAIN, other)
+    made.kernel("gemm", 1, 310, 320, other)
+    recording = attribute(nsys.read(made.write(tmp_path / "report.sqlite")))
+    assert call_names(recording) == ["aten::cudnn_convolution", "aten::mm", "aten::convolution_backward"]
+
+
+def test_kernels_without_a_launch_are_kept(tmp_path: Path) -> None:
+    made = step()
+    made.kernel("lost", 77, 10, 20)
+    made.kernel("nameless", 0, 30, 40, demangledName=None, shortName=None, gridX=None)
+    recording = attribute(nsys.read(made.write(tmp_path / "report.sqlite")))
+    assert recording.kernels["name"].tolist()[:2] == ["lost", ""]
+    assert recording.kernels["link"].tolist() == ["none", "none", "containment", "containment"]
+    assert recording.kernels["correlation"].tolist() == [77, -1, 1, 2]
+    assert recording.kernels["grid"].tolist()[1] is None
+    assert "2 of 4 kernels, copies and fills have no recorded launch" in recording.problems
+
+
+def test_copies_and_fills_are_kernels_of_their_kind(tmp_path: Path) -> None:
+    made = step()
+    made.launch(5, 140, 150, name="cudaMemcpyAsync_v3020")
+    made.launch(6, 160, 170, name="cudaMemsetAsync_v3020")
+    where = {"deviceId": 0, "streamId": 7, "globalPid": PROCESS << 24, "bytes": 4}
+    made.add("CUPTI_ACTIVITY_KIND_MEMCPY", start=400, end=410, correlationId=5, copyKind=1, **where)
+    made.add("CUPTI_ACTIVITY_KIND_MEMSET", start=420, end=425, correlationId=6, value=0, **where)
+    kernels = attribute(nsys.read(made.write(tmp_path / "report.sqlite"))).kernels
+    assert kernels["what"].tolist() == ["kernel", "memcpy", "memset", "kernel"]
+    assert kernels["name"].tolist()[1:3] == ["Memcpy HtoD", "Memset"]
+    assert kernels["time_ns"].tolist() == [50, 10, 5, 100]
+    assert kernels["grid"].tolist()[1] is None
+    assert kernels["link"].tolist() == ["containment"] * 4
+
+
+@pytest.mark.parametrize(("name", "node"), [("cudaGraphLaunch_v10000", None), ("cudaGraphLaunch", 4), ("unknown", 4)])
+def test_replayed_graphs_are_told_by_launch_or_node(tmp_path: Path, name: str, node: int | None) -> None:
+    made = step()
+    made.launch(9, 860, 870, name=name)
+    made.kernel("a", 9, 900, 910, graphNodeId=node)
+    made.kernel("b", 9, 911, 920, graphNodeId=node)
+    recording = nsys.read(made.write(tmp_path / "report.sqlite"))
+    assert recording.kernels["link"].tolist() == ["none", "none", "graph", "graph"]
+    assert any(problem.startswith("2 kernels were replayed by CUDA graphs") for problem in recording.problems)
+
+
+@pytest.mark.parametrize(("kernel_end", "range_end"), [(1500, 990), (950, 1500)])
+def test_a_range_without_an_end_ends_with_the_capture(tmp_path: Path, kernel_end: int, range_end: int) -> None:
+    made = step()
+    made.push("aten::mul, op_id = 99", 980, range_end, ENGINE)
+    made.push("aten::linear, seq = 9, op_id = 50", 850, None)
+    made.launch(3, 860, 865)
+    made.kernel("gemm", 3, 900, kernel_end)
+    recording = attribute(nsys.read(made.write(tmp_path / "report.sqlite")))
+    assert call_names(recording)[-1] == "aten::linear"
+    assert recording.calls["time_ns"][recording.calls["name"] == "aten::linear"].tolist() == [1500 - 850]
+    assert "1 ranges have no end: they end with the capture" in recording.problems
+
+
+# --- names of ranges -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("aten::add", ("aten::add", -1, -1, None)),
+        ("aten::add, seq = 12", ("aten::add", 12, -1, None)),
+        ("aten::add, op_id = 7", ("aten::add", -1, 7, None)),
+        ("aten::add, seq = 12, op_id = 7", ("aten::add", 12, 7, None)),
+        ("aten::add, seq = 12, op_id = 7, sizes = [[2], []]", ("aten::add", 12, 7, "[[2], []]")),
+        (
+            "aten::cat, op_id = 7, sizes = [[[2], [3]], []], input_op_ids = [(6,0), (5,1)]",
+            ("aten::cat", -1, 7, "[[[2], [3]], []]"),
+        ),
+        ("AddBackward, stashed seq=4", ("AddBackward", 4, -1, None)),
+        ("mine, with, commas", ("mine, with, commas", -1, -1, None)),
+        ("f, seq = 3, then more", ("f, seq = 3, then more", -1, -1, None)),
+    ],
+)
+def test_emit_nvtx_names_are_taken_apart(text: str, expected: tuple[Any, ...]) -> None:
+    found = nvtx_names.parse(text)
+    assert (found.name, found.sequence_nr, found.op_id, found.sizes) == expected
+
+
+def test_sizes_are_lists_and_nothing_else() -> None:
+    assert nvtx_names.sizes("[[2, 3], [], [[4], [5]]]") == ((2, 3), (), ((4,), (5,)))
+    assert nvtx_names.sizes("__import__('os')") is None
+    assert nvtx_names.sizes("[[2, 3") is None
+
+
+def test_markers_are_literals_and_never_run(tmp_path: Path) -> None:
+    ran = tmp_path / "ran"
+    assert nvtx_names.marker(f"{{'mod': open({str(ran)!r}, 'w'), 'op': 'x', 'args': []}}") is None
+    assert not ran.exists()
+    assert nvtx_names.marker("{'mod': 'm', 'op': 'x'}") == {"mod": "m", "op": "x"}
+    assert nvtx_names.marker("{'cut': ") is None
+    assert nvtx_names.marker("forward") is None
+
+
+def marker(op: str, *arguments: dict[str, Any], mod: str = "torch.nn.functional") -> str:
+    """What PyProf pushes."""
+    return str({"mod": mod, "op": op, "args": list(arguments)})
+
+
+def tensor(*sizes: int, name: str = "") -> dict[str, Any]:
+    return {"name": name, "type": "tensor", "shape": sizes, "dtype": "float16"}
+
+
+def value(given: Any, name: str = "") -> dict[str, Any]:
+    return {"name": name, "type": type(given).__name__, "value": given}
+
+
+def test_a_marker_gives_its_arguments_to_the_call_in_it(tmp_path: Path) -> None:
+    made = Export()
+    text = marker("conv2d", tensor(8, 3, 9, 9), tensor(4, 3, 3, 3), value(2, "stride"), value((1, 1), "padding"))
+    made.push("{'traceMarker': ['train.py:1']}", 90, 210)
+    made.push(text, 95, 205)
+    made.push("aten::conv2d, seq = 5", 100, 200)
+    made.push("aten::convolution, seq = 5", 110, 190)
+    made.push(marker("relu", tensor(8, 4, 9, 9)), 300, 400)
+    made.push("aten::clamp_min, seq = 6", 310, 390)
+    made.launch(1, 120, 130)
+    made.kernel("conv", 1, 500, 600)
+    calls = nsys.read(made.write(tmp_path / "report.sqlite")).calls
+    assert calls["name"].tolist() == ["aten::conv2d", "aten::convolution", "aten::relu", "aten::clamp_min"]
+    # conv2d(input, weight, bias, stride, padding, dilation, groups): one number stands for both directions
+    assert calls["input_shapes"][0] == ((8, 3, 9, 9), (4, 3, 3, 3), (), (), (), (), ())
+    assert calls["concrete_inputs"][0] == (None, None, None, (2, 2), (1, 1), (1, 1), 1)
+    assert calls["input_dtypes"][0] == ("float16", "float16", "", "", "", "", "")
+    assert calls["input_shapes"][1] is None
+    assert calls["input_shapes"][2] == ((8, 4, 9, 9),)
+
+
+@pytest.mark.parametrize(
+    ("marks", "start", "end"), [((MAIN, ENGINE), 100, 200), ((ENGINE, MAIN), 100, 200), ((MAIN, MAIN), 205, 300)]
+)
+def test_a_marker_around_nothing_gives_nothing(tmp_path: Path, marks: tuple[int, int], start: int, end: int) -> None:
+    made = Export()
+    made.push(marker("conv2d", tensor(8, 3, 9, 9), tensor(4, 3, 3, 3)), 95, 205, marks[0])
+    made.push("aten::conv2d, seq = 5", start, end, marks[1])
+    made.launch(1, 120, 130)
+    made.kernel("conv", 1, 500, 600)
+    calls = nsys.read(made.write(tmp_path / "report.sqlite")).calls
+    assert calls["name"].tolist() == ["aten::conv2d", "aten::conv2d"]
+    assert calls["input_shapes"].notna().tolist() == [True, False]
+
+
+def test_equal_markers_around_each_other_are_one_call(tmp_path: Path) -> None:
+    made = Export()
+    for at in (90, 95):
+        made.push(marker("relu", tensor(8, 4)), at, 300 - at)
+    made.push("aten::relu_, seq = 5", 100, 200)
+    made.launch(1, 120, 130)
+    made.kernel("relu", 1, 500, 600)
+    calls = nsys.read(made.write(tmp_path / "report.sqlite")).calls
+    assert calls["name"].tolist() == ["aten::relu_"]
+    assert calls["input_shapes"].tolist() == [((8, 4),)]
+
+
+def test_hand_made_ranges_are_calls_only_without_torchs(tmp_path: Path) -> None:
+    made = Export()
+    made.push("saxpy", 100, 200)
+    made.launch(1, 120, 130)
+    made.kernel("saxpy(float*)", 1, 500, 600)
+    alone = attribute(nsys.read(made.write(tmp_path / "alone.sqlite")))
+    assert call_names(alone) == ["saxpy"]
+    assert len(alone.ranges) == 0
+    beside = step()
+    beside.push("my block", 105, 195)
+    found = attribute(nsys.read(beside.write(tmp_path / "beside.sqlite")))
+    assert call_names(found) == ["aten::cudnn_convolution", "aten::convolution_backward"]
+    assert "my block" in found.ranges["name"].tolist()
+
+
+def test_our_ranges_are_told_by_domain_and_once(tmp_path: Path) -> None:
+    made = step()
+    made.domain(4, "flopledger")
+    made.domain(5, "NCCL")
+    for name, start, end in (("step", 90, 900), ("forward", 95, 450), ("backward", 451, 850)):
+        made.in_domain(4, name, start, end)
+        made.push(f"flopledger.{name}, op_id = {start}", start + 1, end - 1)  # emit_nvtx's copy of the annotation
+    made.push("flopledger.module.features.0, op_id = 98", 98, 220)
+    made.in_domain(5, "ncclAllReduce", 300, 310, 59)
+    made.in_domain(6, "nobody", 320, 330, 59)
+    recording = attribute(nsys.read(made.write(tmp_path / "report.sqlite")))
+    names = sorted(recording.ranges["name"])
+    assert names == [
+        "NCCL.ncclAllReduce",
+        "ProfilerStep#2",
+        "domain 6.nobody",
+        "flopledger.backward",
+        "flopledger.forward",
+        "flopledger.module.features.0",
+        "flopledger.step",
+    ]
+    assert recording.kernels["phase"].tolist() == ["forward", "backward"]
+    assert recording.kernels["module"].tolist() == ["features.0", "features.0"]
+
+
+def test_rows_in_any_order_give_the_same(tmp_path: Path) -> None:
+    made, mixed = step(), step()
+    for table, rows in mixed.rows.items():
+        random.Random(table).shuffle(rows)
+    first = attribute(nsys.read(made.write(tmp_path / "first.sqlite")))
+    second = attribute(nsys.read(mixed.write(tmp_path / "second.sqlite")))
+    assert first.calls.equals(second.calls)
+    assert first.kernels.equals(second.kernels)
+
+
+# --- what is no recording --------------------------------------------------------------------------------------------
+
+
+def refused(path: Path) -> str:
+    with pytest.raises(ValueError, match=r"nsys profile --trace=cuda,nvtx.*nsys export --type=sqlite") as found:
+        nsys.read(path)
+    text = str(found.value)
+    assert text.startswith(f"{path}: ")
+    assert "\n" not in text
+    return text
+
+
+def test_an_export_without_cupti_tables_is_refused(tmp_path: Path) -> None:
+    cupti = [name for name in TABLES[2026] if name.startswith("CUPTI")]
+    assert "no CUPTI tables" in refused(step().write(tmp_path / "report.sqlite", without=cupti))
+
+
+def test_an_export_without_kernels_is_refused(tmp_path: Path) -> None:
+    made = step()
+    del made.rows["CUPTI_ACTIVITY_KIND_KERNEL"]
+    assert "hold no kernels" in refused(made.write(tmp_path / "report.sqlite"))
+
+
+def test_the_binary_report_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "report.nsys-rep"
+    path.write_bytes(b"\x0a\x0bNVIDIA\x00" * 100)
+    assert "this is no SQLite file" in refused(path)
+    with pytest.raises(
+        ValueError, match=r"not its export; record: nsys profile .* nsys export --type=sqlite"
+    ) as caught:
+        detect(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_cut_export_is_refused(tmp_path: Path) -> None:
+    path = step().write(tmp_path / "report.sqlite")
+    whole = path.read_bytes()
+    for size in (len(whole) // 2, len(whole) - 1, 60):
+        path.write_bytes(whole[:size])
+        assert "cut" in refused(path)
+
+
+def test_a_damaged_export_is_refused(tmp_path: Path) -> None:
+    made = step()
+    for at in range(2000):
+        made.kernel("k", 10 + at, 2000 + at, 2001 + at)
+    path = made.write(tmp_path / "report.sqlite")
+    data = bytearray(path.read_bytes())
+    data[4096:] = b"\xff" * (len(data) - 4096)
+    path.write_bytes(data)
+    assert "cut or damaged" in refused(path)
+
+
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
+    assert "No such file" in refused(tmp_path / "none.sqlite")
+
+
+def test_a_file_is_read_where_nothing_may_be_written_and_with_an_odd_name(tmp_path: Path) -> None:
+    folder = tmp_path / "read only?#%20"
+    folder.mkdir()
+    path = step().write(folder / "report.sqlite")
+    before = path.read_bytes()
+    folder.chmod(0o500)
+    path.chmod(0o400)
+    try:
+        assert len(nsys.read(path).kernels) == 2
+        assert [each.name for each in folder.iterdir()] == ["report.sqlite"]
+    finally:
+        folder.chmod(0o700)
+    assert path.read_bytes() == before
+
+
+def test_changes_that_are_still_in_the_log_are_read(tmp_path: Path) -> None:
+    path = step().write(tmp_path / "report.sqlite")
+    writer = sqlite3.connect(path)
+    try:
+        writer.execute("PRAGMA journal_mode=WAL")
+        writer.execute("DELETE FROM CUPTI_ACTIVITY_KIND_KERNEL WHERE start = 300")
+        writer.commit()
+        assert nsys.read(path).kernels["name"].tolist() == ["wgrad"]
+    finally:
+        writer.close()
+
+
+# --- real exports ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def generated() -> tuple[Recording, Recording]:
+    """The same training step of ResNet-50, in the tables of 2022 and of 2026."""
+    return attribute(nsys.read(Path(REAL) / OLD)), attribute(nsys.read(Path(REAL) / NEW))
+
+
+@real
+def test_1462_kernels_find_the_same_calls_in_both_generations(generated: tuple[Recording, Recording]) -> None:
+    old, new = generated
+    for recording in generated:
+        assert len(recording.kernels) == 1462
+        assert set(recording.kernels["link"]) == {"containment"}
+    assert call_names(old) == call_names(new)
+    for column in ("name", "start_ns", "time_ns", "phase", "grid", "correlation"):
+        assert old.kernels[column].tolist() == new.kernels[column].tolist()
+    assert "1462 rows of launches share their correlation number with another: one of each was kept" in new.problems
+    assert not any("share" in problem for problem in old.problems)
+
+
+@real
+def test_calls_and_sizes_are_the_same_in_both_generations(generated: tuple[Recording, Recording]) -> None:
+    old, new = generated
+    extra = ["detach_", "torch.nn.functional.cross_entropy"]  # a marker without an operator of its name
+    names = [name for name in old.calls["name"] if name not in extra]
+    assert names == [name for name in new.calls["name"] if name not in extra]
+    for name in ("aten::conv2d", "aten::linear"):
+        sizes = [
+            [shapes[:2] for shapes in made.calls[made.calls["name"] == name]["input_shapes"]] for made in generated
+        ]
+        assert len(sizes[0]) == {"aten::conv2d": 53, "aten::linear": 1}[name]
+        assert sizes[0] == sizes[1]
+    backward = new.calls[new.calls["name"] == "CudnnConvolutionBackward"]
+    forward = new.calls["name"].to_numpy()[backward["forward_index"].to_numpy()]
+    assert set(forward) == {"aten::conv2d"}
+    assert len(set(backward["forward_index"])) == 53
+
+
+@real
+def test_the_export_says_what_the_trace_it_was_made_of_says(generated: tuple[Recording, Recording]) -> None:
+    trace = attribute(kineto.read(Path(REAL) / V100))
+    names = trace.calls["name"].to_numpy()
+    steps = trace.calls["step"].to_numpy()
+    call = trace.kernels["call"].to_numpy()
+    mine = trace.kernels[(trace.kernels["what"] == "kernel") & (steps[call] == 5)]
+    assert len(mine) == 1462
+    for recording in generated:
+        assert call_names(recording) == names[mine["call"].to_numpy()].tolist()
+        kernels = recording.kernels
+        alone = recording.calls["parent"].to_numpy()[kernels["call"]] < 0
+        loose = alone & (kernels["launch_thread"] != kernels["launch_thread"][0]).to_numpy()
+        assert loose.sum() == 17  # sums of gradients that the engine calls outside of every node
+        assert kernels["phase"][~loose].tolist() == mine["phase"].to_numpy()[~loose].tolist()
+
+
+@real
+@pytest.mark.parametrize(("name", "kernels", "found"), [(SAXPY, 5, 5), (FSDP, 4010, 3986)])
+def test_real_exports_keep_every_kernel(name: str, kernels: int, found: int) -> None:
+    path = Path(REAL) / name
+    with sqlite3.connect(f"{path.as_uri()}?mode=ro&immutable=1", uri=True) as connection:
+        (count,) = connection.execute("SELECT COUNT(*) FROM CUPTI_ACTIVITY_KIND_KERNEL").fetchone()
+        (time_ns,) = connection.execute('SELECT SUM("end" - start) FROM CUPTI_ACTIVITY_KIND_KERNEL').fetchone()
+    connection.close()
+    recording = attribute(nsys.read(path))
+    mine = recording.kernels[recording.kernels["what"] == "kernel"]
+    assert len(mine) == count == kernels
+    assert mine["time_ns"].sum() == time_ns
+    assert (mine["link"] == "containment").sum() == found
+    assert np.all(mine["launch_start_ns"][mine["link"] == "containment"] >= 0)
+
+
+@real
+def test_the_a100_is_named() -> None:
+    recording = nsys.read(Path(REAL) / SAXPY)
+    assert recording.device_name == "NVIDIA A100-SXM4-40GB"
+    assert set(recording.ranges["name"]) == {"MPI.MPI_Init", "MPI.MPI_Send", "MPI.MPI_Recv", "MPI.MPI_Finalize"}

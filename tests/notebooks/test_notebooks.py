@@ -1,0 +1,117 @@
+"""The notebooks: nothing but calls, clean as committed; each runs from a clean kernel on this CPU in small sizes."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+from notebooks import install
+
+FOLDER = Path(__file__).parents[2] / "notebooks"
+NAMES = (
+    "cost_as_a_formula",
+    "measure_your_gpu",
+    "read_a_profile",
+    "reproduce_the_post",
+    "why_do_counters_disagree",
+)
+LOGIC = (ast.FunctionDef, ast.ClassDef, ast.Lambda, ast.For, ast.While, ast.If, ast.Try)
+
+
+def book(name: str) -> Any:
+    return nbformat.read(FOLDER / f"{name}.ipynb", as_version=4)
+
+
+def code(name: str) -> list[str]:
+    return [cell.source for cell in book(name).cells if cell.cell_type == "code"]
+
+
+def python(source: str) -> str:
+    """A cell without the lines that IPython hands to the shell or takes for its own."""
+    return "\n".join(line for line in source.splitlines() if not line.startswith(("!", "%")))
+
+
+def test_the_table_of_names_is_the_folder() -> None:
+    assert sorted(path.stem for path in FOLDER.glob("*.ipynb")) == sorted(NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_notebook_is_committed_clean_and_holds_no_logic(name: str) -> None:
+    nbformat.validate(book(name))
+    for cell in book(name).cells:
+        if cell.cell_type == "code":
+            assert cell.outputs == []
+            assert cell.execution_count is None
+    for source in code(name):
+        found = [type(node).__name__ for node in ast.walk(ast.parse(python(source))) if isinstance(node, LOGIC)]
+        assert not found, f"{name}: {found} in\n{source}"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_first_cell_installs_from_a_checkout(name: str) -> None:
+    first = code(name)[0].splitlines()
+    assert first[-1].startswith("%run notebooks/install.py")
+    assert first[:-1] == code(NAMES[0])[0].splitlines()[:-1]
+    install.command(first[-1].split()[2:], Path("constraints.txt"))  # each file named is there
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_notebook_runs_from_a_clean_kernel(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLOPLEDGER_SMALL", "1")
+    monkeypatch.setenv("FLOPLEDGER_NOTEBOOK_OUT", str(tmp_path))
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    asked = book(name)
+    ran = nbformat.v4.new_notebook(metadata=asked.metadata)
+    for cell in asked.cells:
+        ran.cells.append(cell)
+        if cell.cell_type == "code" and "\n!python" in f"\n{cell.source}":
+            ran.cells.append(nbformat.v4.new_code_cell("assert _exit_code == 0, _exit_code"))
+    NotebookClient(ran, timeout=300, kernel_name="python3", resources={"metadata": {"path": str(FOLDER)}}).execute()
+    shown = json.dumps([cell.get("outputs") for cell in ran.cells])
+    assert "ready: torch==" in shown
+    assert "Traceback" not in shown
+    drawn = sum(source.count("Image(f") + source.count(".plot(") for source in code(name))
+    assert shown.count('"image/png"') == drawn
+    assert drawn or '"text/html"' in shown  # a picture or a frame of rows
+
+
+def test_torch_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[list[str]] = []
+    constraints: list[str] = []
+
+    def run(arguments: list[str], **_options: Any) -> SimpleNamespace:
+        asked.append(arguments)
+        constraints.append(Path(arguments[-1]).read_text())
+        return SimpleNamespace(returncode=0, stderr="")
+
+    monkeypatch.setattr(install, "version", {"torch": "2.11.0+cu128", "torchvision": "0.26.0"}.__getitem__)
+    monkeypatch.setattr(subprocess, "run", run)
+    assert install.main(["requirements-counters.txt"]) == "ready: torch==2.11.0+cu128, torchvision==0.26.0"
+    assert constraints == ["torch==2.11.0+cu128\ntorchvision==0.26.0\n"]
+    named = [Path(part).name for part in asked[0] if part.endswith(".txt")]
+    assert named == ["requirements.txt", "requirements-counters.txt", "constraints.txt"]
+
+
+def test_a_torch_out_of_range_is_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = "Looking for it\nERROR: Cannot install torch<2.16,>=2.11 because these package versions conflict.\nmore"
+    monkeypatch.setattr(install, "version", {"torch": "2.9.1", "torchvision": "0.24.1"}.__getitem__)
+    monkeypatch.setattr(subprocess, "run", lambda *_a, **_k: SimpleNamespace(returncode=1, stderr=told))
+    assert install.main([]) == (
+        "pip could not install beside torch==2.9.1, torchvision==0.24.1: "
+        "ERROR: Cannot install torch<2.16,>=2.11 because these package versions conflict."
+    )
+
+
+def test_a_file_that_is_not_there_is_named_with_those_that_are() -> None:
+    with pytest.raises(ValueError, match=r"expected one of .*requirements-counters\.txt.*, got requirements-more\.txt"):
+        install.command(["requirements-more.txt"], Path("constraints.txt"))

@@ -1,0 +1,168 @@
+"""The answer of `runners.ceiling` as text, JSON and pictures, from rows of round rates."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from xml.etree import ElementTree
+
+import pytest
+
+from reports.ceiling import figures as figures_ceilings
+from reports.ceiling.text import Seen, bests, document, to_text
+from reports.shared import figure_style
+from tests.support.made_up import made_up_ceilings
+
+
+def test_the_best_of_each_unit_and_kind():
+    # rates fall by 1 % from trial to trial: the first product and the first convolution are the best
+    found = bests(made_up_ceilings.gpu())
+    assert [(row.unit, row.operation) for row in found] == [
+        ("fp32", "matmul"),
+        ("fp32", "convolution"),
+        ("tf32", "matmul"),
+        ("tf32", "convolution"),
+        ("bf16", "matmul"),
+        ("bf16", "convolution"),
+        ("", "copy"),
+        ("", "triad"),
+        ("", "launch"),
+        ("", "call"),
+    ]
+    assert [row.flop_per_s for row in found[:2]] == pytest.approx([50e12, 49.5e12])
+    assert found[6].bytes_per_s == pytest.approx(4e12)  # not the 8e12 of a cache
+
+
+def test_a_gpus_table():
+    text = to_text(made_up_ceilings.gpu())
+    lines = text.splitlines()
+    assert lines[0] == "NVIDIA H200 · cuda · torch 2.15.0 · driver 580.1"
+    assert "threads" not in text
+    bf16 = next(line for line in lines if line.startswith(" bf16 product"))
+    # 780 of the sheet's 989.5 is 79 %; mean 780 / 1.1 = 709, fastest 780 / 0.8 = 975
+    assert " ".join(bf16.split()) == "bf16 product 780 TFLOP/s 709 975 79 % 1700 MHz 8192x8192x8192"
+    copy = next(line for line in lines if line.startswith(" copy"))
+    assert " ".join(copy.split()) == "copy 4.00 TB/s 4.00 5.00 83 % 1700 MHz 256 MiB an operand"
+    launch = next(line for line in lines if line.startswith(" launch"))
+    assert "4.00 µs  4.50 µs  3.00 µs" in launch
+    assert "bf16 990 TFLOP/s" in text
+    assert "memory 4.80" in text
+    assert "others: bf16 788 TFLOP/s" in text
+    assert "fp16" not in text  # it was not measured
+    closing = " ".join(text.splitlines()[-2:])
+    assert "held against 50.0 TFLOP/s in fp32, 400 TFLOP/s in tf32, 780 TFLOP/s in bf16" in closing
+    assert "4.00 TB/s of memory, 3.00 µs a launch." in closing
+    assert max(map(len, lines)) <= 100
+
+
+def test_a_cpus_table_by_threads():
+    text = to_text(made_up_ceilings.cpu(1, 2))
+    rows = [line.split() for line in text.splitlines() if line.startswith(" fp32 product")]
+    assert [row[2:5] for row in rows] == [["1", "50.0", "GFLOP/s"], ["2", "100", "GFLOP/s"]]
+    assert "a CPU has no datasheet peak here" in text
+    assert "clock" not in text
+    assert "100 GFLOP/s in fp32, 20.0 GB/s of memory, 3.00 µs a call." in text
+
+
+def test_what_was_lost_is_said_once():
+    seen = made_up_ceilings.cpu()
+    rows = [
+        *seen.rows[:3],
+        *(replace(r, status="unavailable", reason="spent", flop_per_s=None) for r in seen.rows[3:9]),
+    ]
+    text = to_text(replace(seen, rows=tuple(rows), notes=("interrupted: some rows are missing",)))
+    assert "6 not measured: not available: spent" in text
+    assert "note: interrupted: some rows are missing" in text
+    nothing = to_text(Seen(device="cpu", device_name="", rows=()))
+    assert nothing.splitlines()[0] == "unknown device · cpu"
+    assert "Nothing was measured." in nothing
+
+
+def test_the_document_has_every_key():
+    found = json.loads(json.dumps(document(made_up_ceilings.gpu()), allow_nan=False))
+    assert set(found) == {
+        "device", "device_name", "torch", "driver", "best", "datasheet", "achievable", "rows", "notes",
+    }  # fmt: skip
+    best = {(row["unit"], row["operation"]): row for row in found["best"]}
+    assert best["bf16", "matmul"]["datasheet_ratio"] == pytest.approx(780 / 989.5, rel=1e-3)
+    assert best["", "copy"]["datasheet_ratio"] == pytest.approx(4.0 / 4.8)
+    assert best["", "launch"]["datasheet_ratio"] is None
+    assert best["", "launch"]["best_s"] == 3e-6
+    assert found["datasheet"]["bytes_per_s"] == 4.8e12
+    assert found["achievable"][0]["unit"] == "bf16"
+    assert len(found["rows"]) == len(made_up_ceilings.gpu().rows)
+    on_cpu = document(made_up_ceilings.cpu())
+    assert (on_cpu["driver"], on_cpu["datasheet"], on_cpu["achievable"]) == (
+        None,
+        {"flop_per_s": {}, "bytes_per_s": None},
+        [],
+    )
+
+
+# --- pictures ---
+
+
+@pytest.fixture
+def themed():
+    with figure_style.theme():
+        yield
+
+
+def inside(axes) -> bool:
+    """Whether every point that was drawn can be seen."""
+    (left, right), (low, high) = axes.get_xlim(), sorted(axes.get_ylim())
+    lines = [line for line in axes.lines if line.get_transform() == axes.transData]
+    points = [(float(x), float(y)) for line in lines for x, y in zip(line.get_xdata(), line.get_ydata(), strict=True)]
+    return len(points) > 3 and all(left <= x <= right and low <= y <= high for x, y in points)
+
+
+def horizontal(axes):
+    """Heights of dashed lines through the whole panel."""
+    return sorted({float(line.get_ydata()[0]) for line in axes.lines if line.get_linestyle() == "--"})
+
+
+@pytest.mark.usefixtures("themed")
+def test_pictures_of_a_gpu_have_the_datasheets_lines():
+    drawn = figures_ceilings.figures(made_up_ceilings.gpu())
+    assert list(drawn) == ["ceilings_products", "ceilings_shapes", "ceilings_bandwidth"]
+    (axes,) = drawn["ceilings_products"].axes
+    assert horizontal(axes) == pytest.approx([67e12, 494.5e12, 989.5e12], rel=1e-2)
+    assert axes.get_ylabel() == "TFLOP/s"
+    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["1024", "2048", "4096", "8192", "16384"]
+    (memory,) = drawn["ceilings_bandwidth"].axes
+    assert horizontal(memory) == [4.8e12]
+    assert memory.get_ylim()[1] > 4.8e12
+    assert memory.get_ylabel() == "TB/s"
+
+
+@pytest.mark.usefixtures("themed")
+def test_points_are_the_rows():
+    seen = made_up_ceilings.gpu()
+    drawn = figures_ceilings.figures(seen)
+    squares = {row.flop_per_s for row in seen.rows if row.operation == "matmul" and row.family in ("square", "near")}
+    shown = {float(y) for line in drawn["ceilings_products"].axes[0].lines for y in line.get_ydata()}
+    assert {round(rate) for rate in squares} <= {round(y) for y in shown}
+    names = [tick.get_text() for tick in drawn["ceilings_shapes"].axes[0].get_yticklabels()]
+    assert names[0] == "8192x8192x8192"
+    assert "8192x8192x8192" in names
+    assert "1024x1024x1024" not in names  # less work: it stands in the other picture
+    assert "gradient of input, 512x512x14x14, 512 kernels 3x3" in names
+    assert len(names) == len(set(names)) == 1 + 4 + 1 + 3 + 4 + 4
+
+
+@pytest.mark.usefixtures("themed")
+def test_each_thread_count_has_a_panel_and_files_are_whole():
+    drawn = figures_ceilings.figures(made_up_ceilings.cpu(1, 2, 4))
+    for figure in drawn.values():
+        assert [axes.get_title(loc="left") for axes in figure.axes] == [
+            f"Some CPU, {words}" for words in ("1 thread", "2 threads", "4 threads")
+        ]
+        assert all(inside(axes) for axes in figure.axes)
+        files = figure_style.render(figure)
+        assert files["png"].startswith(b"\x89PNG")
+        assert ElementTree.fromstring(files["svg"]).tag.endswith("svg")
+
+
+@pytest.mark.usefixtures("themed")
+def test_nothing_measured_draws_nothing():
+    assert figures_ceilings.figures(Seen(device="cpu", device_name="", rows=())) == {}

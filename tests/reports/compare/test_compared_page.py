@@ -1,0 +1,139 @@
+"""report.html of a comparison: what is said first, a row for each cell, the machines' differences, warnings of both."""
+
+from __future__ import annotations
+
+import csv
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from reports.compare.page import sentence
+from results.records.comparisons import FASTER, ONLY_B, SAME, SLOWER, UNKNOWN, Comparison
+from runners.report import command as report
+from tests.analysis.stats.test_comparison import REPEATED, slower
+from tests.support.fakes.commands import refused, running
+from tests.support.fakes.page_reader import Reader
+from tests.support.made_up import made_up_evidence as made
+
+
+def row(verdict: str, ratio: float | None, model: str = "vgg11") -> Comparison:
+    return Comparison(model=model, batch_size=8, precision="fp32", device="cuda", verdict=verdict, ratio=ratio)
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        (
+            [row(SLOWER, 1.2), row(SLOWER, 1.35), row(ONLY_B, None)],
+            "B is slower than A in all 2 cells of both runs: its steps take 1.20 to 1.35 times as long.",
+        ),
+        (
+            [row(SAME, 1.004)],
+            "B takes the same time as A in the cell of both runs: its steps take 1.00 times as long.",
+        ),
+        (
+            [row(SLOWER, 1.2), row(FASTER, 0.8), row(SAME, 1.0), row(SAME, 1.0), row(UNKNOWN, 1.1)],
+            "Of the 5 cells of both runs, B is slower in 1, faster in 1, the same in 2; 1 cannot be told.",
+        ),
+        (
+            [row(UNKNOWN, 1.1), row(UNKNOWN, None)],
+            "Whether B is faster or slower cannot be told in all 2 cells of both runs.",
+        ),
+    ],
+)
+def test_the_sentence_says_what_became_of_the_cells(rows: list[Comparison], said: str) -> None:
+    assert sentence(rows) == said
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A, and B: 1.1 times as slow, by another torch, with a cell more, a warning and a cell that failed."""
+    folder = tmp_path_factory.mktemp("runs")
+    other = slower(made.parts((*REPEATED, ("tf32", 16, 0), ("fp32", 32, 0))), 1.1)
+    sitting = other.sittings[0]
+    other.sittings = [replace(sitting, torch_version="2.14.0", environment={**sitting.environment, "cpu": "another"})]
+    other.manifest = replace(other.manifest, name="second", commands=("python -m runners.sweep --b",))
+    warned, lost = other.cells["tf32", 8, 0], other.cells["fp32", 32, 0]
+    warned.run = replace(warned.run, warnings=("busy: others took 7 %",))
+    lost.run, lost.samples = replace(lost.run, status="out_of_memory", reason="61 GiB"), []
+    return made.write(folder / "a", made=made.parts(REPEATED)), made.write(folder / "b", made=other)
+
+
+@pytest.fixture(scope="module")
+def out(runs: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("out") / "deep"
+    assert report.main([*map(str, runs), "--across", "torch_version", "--out", str(place)]) == 0
+    return place
+
+
+def test_the_page_says_what_differs_first_and_from_what(out: Path) -> None:
+    text = Reader((out / "report.html").read_text(encoding="utf-8")).text.replace("\u00a0", " ")
+    verdict = text[: text.index("Cells Figures")]
+    assert "B is slower than A in all 2 cells of both runs: its steps take 1.10 times as long." in verdict
+    assert "The largest difference: resnet50 b8" in verdict
+    assert re.search(
+        r"1\.10 times as long in B \(95 % interval 1\.10 to 1\.10; same would be within ±3\.0 %\)", verdict
+    )
+    assert "made-up · NVIDIA H200 · torch 2.15.0 · 2026-01-02" in verdict
+    assert "second · NVIDIA H200 · torch 2.14.0 · 2026-01-02" in verdict
+    assert "Differing by choice torch_version" in verdict
+    assert "2 in both, 2 only in B" in verdict
+
+
+def test_every_cell_warning_failure_and_difference_is_in_it(out: Path) -> None:
+    read = Reader((out / "report.html").read_text(encoding="utf-8"))
+    assert read.faults == []
+    lines = [tuple(" ".join(cell.split()) for cell in line) for line in read.rows]
+    cells = [line[:5] for line in lines if line[0].startswith("resnet50")]
+    assert cells == [
+        ("resnet50", "8", "fp32", "slower", "1.100"),
+        ("resnet50", "8", "tf32", "slower", "1.100"),
+        ("resnet50", "16", "tf32", "only in B", "–"),
+        ("resnet50", "32", "fp32", "only in B", "–"),
+    ]
+    assert ("busy", "others took 7 %", "resnet50 b8 tf32") in lines
+    assert ("out of memory", "61 GiB", "resnet50 b32 fp32") in lines
+    differing = lines[lines.index(("fact", "A, sitting s1", "B, sitting s1")) :][1:3]
+    assert differing == [("torch", "2.15.0", "2.14.0"), ("cpu", "–", "another")]
+    assert "B was measured by python -m runners.sweep --b" in read.text
+    assert "@misc{flopledger-second," in read.text
+    (picture,) = read.of("img")
+    assert picture["alt"].startswith("Which cells take longer in B, and by how much. Dots with bars")
+
+
+def test_files_beside_the_page_are_the_rows_and_their_figure(out: Path) -> None:
+    names = {str(path.relative_to(out)) for path in out.rglob("*") if path.is_file()}
+    figures = {f"figures/step_time_ratio.{ending}" for ending in ("png", "svg")}
+    assert names == {"report.html", "comparison.csv", *figures}
+    with (out / "comparison.csv").open(encoding="utf-8", newline="") as file:
+        assert [line["verdict"] for line in csv.DictReader(file)] == [SLOWER, SLOWER, ONLY_B, ONLY_B]
+
+
+def test_the_same_runs_give_the_same_page(
+    runs: tuple[Path, Path], out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from reports.compare import figure as figures_compared
+    from reports.shared import figure_style
+
+    svg = (out / "figures" / "step_time_ratio.svg").read_bytes()
+    monkeypatch.setattr(figure_style, "drawn", lambda _: {"step_time_ratio.svg": svg, "step_time_ratio.png": b""})
+    assert report.main([*map(str, runs), "--across", "torch_version", "--out", str(tmp_path)]) == 0
+    assert (tmp_path / "report.html").read_bytes() == (out / "report.html").read_bytes()
+    assert figures_compared.ratios([row(ONLY_B, None)]) == {}
+
+
+def test_a_run_is_no_place_for_a_comparison(
+    runs: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, (a, b) = running(report.main, capsys), runs
+    before = sorted(path.name for path in a.iterdir())
+    refused(run(a, a, "--out", a), "--out: expected a directory of its own for the comparison", "which is a run")
+    refused(run(a, b, "--out", tmp_path / "new"), "torch_version", "--across")
+    assert sorted(path.name for path in a.iterdir()) == before
+    assert not (tmp_path / "new").exists()
+    (tmp_path / "file").write_text("x")
+    code, out, err = run(a, a, "--out", tmp_path / "file" / "below")
+    assert (code, out, err.count("\n")) == (3, "", 1)
+    assert "could not be written" in err

@@ -1,0 +1,431 @@
+"""What is told of a profiled step: every number by hand, from `made_up_profile`."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
+
+import pytest
+
+from analysis.profile.module_tree import tree
+from reports.profile import data as profile_data
+from reports.profile import roofline_figure
+from reports.profile.explanation import DEPTHWISE, OPTIMIZER, USES, advised, explained, movers, name_of
+from reports.profile.fusion import kernels, ladder
+from reports.profile.icicle import WIDTH, boxes, icicle
+from reports.profile.operations import alike, operations_text
+from reports.profile.tree import aggregated_text, tree_text
+from reports.shared import figure_style
+from reports.shared.columns import columns
+from results.records.step_profile import Machine, StepModule, StepProfile
+from tests.support.made_up.made_up_profile import (
+    FUSED_MS,
+    IMAGE,
+    MACHINE,
+    MODEL_FLOP,
+    MODULES,
+    MS,
+    OPERATIONS,
+    OUT,
+    PROFILE,
+    UNFUSED_MS,
+    UTILIZATION,
+    operation,
+    profile,
+    untimed,
+)
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def line(text: str, start: str) -> str:
+    """The one line that begins so, its columns set apart by one space."""
+    (found,) = [each for each in text.splitlines() if each.strip().startswith(start)]
+    return " ".join(found.split())
+
+
+# --- text ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("start", "said"),
+    [
+        ("parameters  ", "parameters 100"),
+        ("forward  ", "forward 5.00 kMAC = 10.0 kFLOP"),
+        ("backward  ", "backward 20.0 kFLOP = 2.00 × forward"),
+        ("a step", "a step 30.0 kFLOP"),
+        ("other arithmetic", "other arithmetic 370 FLOP"),
+        ("forward latency", "forward latency 9.50 ms, 1.05 MFLOP/s"),  # 8.5 and 1 waited; 10000 / 9.5 ms
+        ("backward latency", "backward latency 16.5 ms, 1.21 MFLOP/s"),
+        ("optimizer step latency", "optimizer step latency 2.00 ms"),
+        ("step latency, profiled", "step latency, profiled 28.0 ms (mean of 2, 27.0 ms to 29.0 ms), 1.07 MFLOP/s"),
+        (
+            "step latency, not",
+            "step latency, not profiled 25.0 ms (mean of 2, 24.0 ms to 26.0 ms), 1.20 MFLOP/s; profiled steps took "
+            "12 % more",
+        ),
+        ("samples", "samples a second 80.0"),  # 2 in 25 ms
+        (
+            "utilization",
+            "utilization of the measured ceiling 0.300; at most 0.937 attainable; 0.714 estimated if nothing is fused",
+        ),
+        ("operations", "operations 26.000 ms + between them 2.000 ms = step 28.000 ms"),
+        ("FLOP of the tree", "FLOP of the tree 30,000 = of the step 30,000"),
+        ("parameters of", "parameters of the tree 100 = of the model 100"),
+    ],
+)
+def test_the_summary(start: str, said: str) -> None:
+    assert line(tree_text(PROFILE).split("The largest")[0], start) == said
+
+
+def test_the_summary_says_what_bounds_the_time() -> None:
+    """Of 28 ms: arithmetic 15, memory 10.5 (37.5 %: floats round it either way), between 2, the loss, a launch, 0.5."""
+    found = line(tree_text(PROFILE).split("The largest")[0], "time is bound")
+    assert re.fullmatch(r"time is bound by arithmetic 54 %, memory 3[78] %, between 7\.1 %, launch 1\.8 %", found)
+
+
+def test_the_tree_has_every_module_with_all_below_it() -> None:
+    """body: 80 of 100 parameters, 4 of 5 kMAC, 24 of 30 kFLOP, 7 of 8.5 ms, 14 of 16 ms; 24000 in 21 ms; 6 of 22.5."""
+    text = tree_text(PROFILE)
+    assert line(text, "(body): Sequential") == (
+        "(body): Sequential 80.0 80 % 4.00 k 80 % 24.0 k 80 % 7.00 ms 82 % 14.0 ms 88 % 1.14 M 0.267 arithmetic"
+    )
+    assert line(text, "(0): Conv2d").endswith("3, 8, kernel_size=(3, 3)")
+    assert [each.index("(") for each in text.splitlines() if each.lstrip().startswith("(")] == [2, 4, 4, 2]
+
+
+def test_depth_cuts_the_tree_and_the_rankings() -> None:
+    text = tree_text(PROFILE, depth=1)
+    assert "(body)" in text
+    assert "Conv2d" not in text
+    assert "(body)" not in tree_text(PROFILE, depth=0)
+    assert "(body)" not in tree_text(PROFILE, detailed=False)
+    assert "depth 1" in aggregated_text(PROFILE, 1)
+    assert "depth 2" not in aggregated_text(PROFILE, 1)
+
+
+def test_the_innermost_depth_is_ranked() -> None:
+    """DeepSpeed 0.19.8 prints one depth less than there are, and none for a depth of 0."""
+    text = aggregated_text(PROFILE)
+    assert [each for each in text.splitlines() if each.startswith("depth")] == ["depth 0", "depth 1", "depth 2"]
+    inner = text[text.index("depth 2") :]
+    assert line(inner, "parameters") == "parameters Conv2d 70.0"
+    assert line(inner, "forward MACs") == "forward MACs Conv2d 4.00 kMAC"
+    assert line(inner, "backward time") == "backward time Conv2d 8.00 ms"
+    assert line(aggregated_text(PROFILE, 0), "forward time") == "forward time Net 8.50 ms"
+
+
+def test_classes_add_up_and_the_first_few_are_named() -> None:
+    """A second linear layer at depth 1 with 30 parameters: together 50, after Sequential's 80."""
+    more = StepModule(module="other", type="Linear", own_parameters=30, parameters=30)
+    found = profile(modules=(*MODULES, more), parameters=130)
+    inner = aggregated_text(found, 1, 2)
+    assert "Sequential 80.0, Linear 50.0" in inner
+    assert "Linear" not in aggregated_text(found, 1, 1)
+
+
+def test_recomputation_has_a_rate_beside_the_measured_one() -> None:
+    """0.75 × 10 kFLOP more in 16.5 ms: 27500 / 0.0165; in a step of 28 ms: 37500 / 0.028."""
+    found = profile(recompute_fwd_factor=0.75)
+    text = tree_text(found)
+    assert line(text, "backward with") == "backward with 0.75 × forward again 16.5 ms, 1.67 MFLOP/s"
+    assert line(text, "step with") == "step with 0.75 × forward again 28.0 ms, 1.34 MFLOP/s"
+    assert line(text, "backward latency") == line(tree_text(PROFILE), "backward latency")
+    assert profile_data.document(found)["step"]["recompute_fwd_factor"] == 0.75
+    assert "again" not in tree_text(PROFILE)
+
+
+def test_what_was_recorded_as_calculated_again_is_told_by_itself() -> None:
+    """A convolution of 8 kFLOP runs again for 1 ms of the backward pass: 20 + 8 kFLOP in 17.5 ms; no model FLOP."""
+    again = replace(OPERATIONS[0], index=9, phase="recompute", time_s=1 * MS, waited_s=0.0)
+    found = profile(operations=(*OPERATIONS, again), step_times_s=(0.029,))
+    text = tree_text(found)
+    assert line(text, "calculated again") == "calculated again in it 8.00 kFLOP = 0.800 × forward"
+    assert line(text, "backward latency") == "backward latency 17.5 ms, 1.14 MFLOP/s"
+    assert line(text, "backward with") == "backward with what ran again 17.5 ms, 1.60 MFLOP/s"
+    assert line(text, "a step") == "a step 30.0 kFLOP"
+    step = profile_data.document(found)["step"]
+    assert (step["model_flop"], step["recompute_flop"], step["conserved"]) == (30_000, 8_000, True)
+
+
+def test_the_parts_of_a_model_on_several_devices_are_multiplied() -> None:
+    """8 devices, 2 a model: 4 models of 2 samples each in 25 ms. DeepSpeed (0.19.8) says 8 × 2 samples: as many as if
+    each device had a batch of its own."""
+    found = replace(PROFILE, world_size=8, model_parallel=2)
+    text = tree_text(found)
+    assert line(text, "world size") == "world size 8 = 4 data parallel × 2 model parallel"
+    assert line(text, "batch of each model") == "batch of each model 2"
+    assert line(text, "parameters of the model (") == "parameters of the model (× 2) 200"
+    assert line(text, "forward of the model (") == "forward of the model (× 2) 10.0 kMAC = 20.0 kFLOP"
+    assert line(text, "a step of the model") == "a step of the model (× 2) 60.0 kFLOP"
+    assert line(text, "samples") == "samples a second 320"
+    step = profile_data.document(found)["step"]
+    assert (step["samples_per_s"], step["model_parallel"]) == (pytest.approx(320), 2)
+    alone = tree_text(replace(PROFILE, world_size=4))
+    assert line(alone, "world size") == "world size, batch per device 4, 2"
+    assert line(alone, "samples") == "samples a second 320"
+
+
+def test_the_verdict_and_what_to_change_are_told() -> None:
+    text = tree_text(PROFILE)
+    assert "net uses 30 % of what this device can calculate; at most 94 % is possible for it here." in text
+    assert [each.removeprefix("to change: ") for each in text.splitlines() if each.startswith("to change")] == advised(
+        PROFILE
+    )
+    assert advised(PROFILE)
+
+
+def test_what_was_not_understood_is_told() -> None:
+    text = tree_text(profile(not_understood={"aten.mystery": 3}))
+    told = 'not understood, so without FLOP, and totals with them are "at least" (≥): aten.mystery (3)'
+    assert line(text, "not understood") == told
+
+
+def test_nothing_timed_is_dashes_and_a_reason() -> None:
+    text = tree_text(untimed())
+    assert line(text, "utilization") == "utilization – (no peak of fp32)"
+    assert line(text, "(body): Sequential").endswith("24.0 k 80 % – – – – – – –")
+    assert "latency" not in text.split("The largest")[0].replace("step latency, profiled", "")
+
+
+def test_columns_are_as_wide_as_their_texts() -> None:
+    assert columns([("a", "1"), ("bcd", "22")], left=(0,)) == ["a     1", "bcd  22"]
+
+
+# --- operations ------------------------------------------------------------------------------------------------------
+
+
+def test_alike_operations_are_one_line() -> None:
+    """Two convolutions of the same sizes, 4 and 2 ms: least 2 ms each, so 4 of 6."""
+    twice = replace(OPERATIONS[0], index=9, time_s=2 * MS, module="body.2")
+    found = alike(profile(operations=(*OPERATIONS, twice)))
+    mine = next(each for each in found if each.first.name == "aten.convolution")
+    assert (len(mine.operations), mine.flop, mine.moved_bytes) == (2, 16_000, 4000)
+    assert mine.time_s == pytest.approx(6 * MS)
+    assert mine.attained_ratio == pytest.approx(4 / 6)
+    assert found[0].first.name == "aten.convolution_backward"
+    assert "view" not in [each.first.name for each in found]
+
+
+def test_the_table_of_operations() -> None:
+    text = operations_text(PROFILE, top=2)
+    assert text.splitlines()[0] == "The 2 longest of 8 kinds of operation (9 calls)"
+    assert line(text, "convolution_backward") == (
+        "convolution_backward backward 2×8×8×8, 2×3×8×8 1 16.0 k 4.00 kB 8.00 ms 29 % 0.50 arithmetic"
+    )
+    assert len(text.splitlines()) == 4
+
+
+# --- data ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_document_has_what_the_issue_names() -> None:
+    found = json.loads(json.dumps(profile_data.document(PROFILE), allow_nan=False))
+    step = found["step"]
+    assert step["time_s"] == pytest.approx(0.028)
+    assert (step["model_flop"], step["parameters"]) == (MODEL_FLOP, 100)
+    assert step["utilization_ratio"] == pytest.approx(UTILIZATION)
+    assert step["attainable_ratio"] == pytest.approx(7.5 / FUSED_MS)
+    assert step["unfused_estimate_ratio"] == pytest.approx(7.5 / UNFUSED_MS)
+    assert (step["denominator"], step["reason"], step["conserved"]) == ("ceiling", None, True)
+    assert step["median_time_s"] == pytest.approx(0.028)
+    half_s = 12.706 * 0.001  # of two steps, 1 ms from their mean: t of one degree of freedom × 1.414 ms / √2
+    assert (step["low_time_s"], step["high_time_s"]) == pytest.approx((0.028 - half_s, 0.028 + half_s), rel=1e-4)
+    body = next(each for each in found["modules"] if each["module"] == "body")
+    assert (body["parameters"], body["model_flop"], body["bound"]) == (80, 24_000, "arithmetic")
+    assert (body["forward_time_s"], body["backward_time_s"]) == pytest.approx((7 * MS, 14 * MS))
+    assert len(found["operations"]) == 9
+    timed = sum(each["time_s"] for each in found["operations"])
+    assert timed + found["between_operations_time_s"] == pytest.approx(step["time_s"])
+
+
+def test_the_datasheet_is_told_where_nothing_was_measured() -> None:
+    sheet = Machine(device="cuda", datasheet_by_unit={"fp32": 8e6}, datasheet_bytes_per_s=1e9)
+    step = profile_data.document(profile(machine=sheet))["step"]
+    assert step["denominator"] == "datasheet"
+    assert step["utilization_ratio"] == pytest.approx(UTILIZATION / 2)
+
+
+def test_unknown_is_null_and_says_why() -> None:
+    step = profile_data.document(untimed())["step"]
+    unknown = (
+        "time_s",
+        "median_time_s",
+        "low_time_s",
+        "utilization_ratio",
+        "attainable_ratio",
+        "denominator",
+        "samples_per_s",
+        "forward_latency_s",
+    )
+    assert {name: step[name] for name in unknown} == dict.fromkeys(unknown)
+    assert step["reason"] == "no peak of fp32"
+    assert profile_data.document(untimed())["modules"][1]["bound"] is None
+
+
+def test_tables_read_back() -> None:
+    modules = list(csv.DictReader(io.StringIO(profile_data.modules_csv(PROFILE))))
+    assert [row["module"] for row in modules] == ["", "body", "body.0", "body.1", "head"]
+    assert modules[0]["model_flop"] == str(MODEL_FLOP)
+    rows = list(csv.DictReader(io.StringIO(profile_data.operations_csv(PROFILE))))
+    assert [row["bound"] for row in rows[:5]] == ["arithmetic", "memory", "", "arithmetic", "launch"]
+    assert rows[1]["group"] == "0"
+    assert json.loads(rows[0]["input_shapes"])[0] == list(IMAGE)
+
+
+# --- fusion ----------------------------------------------------------------------------------------------------------
+
+
+def test_kernels_of_fusion_beside_their_operations() -> None:
+    """The linear layer's backward and the normalisation's in one: 2000 + 3000 B one by one, 1500 fused; 1 + 1.5 ms."""
+    found = {kernel.leader.index: kernel for kernel in kernels(PROFILE)}
+    mine = found[5]
+    assert [each.index for each in mine.operations] == [5, 6]
+    assert (mine.unfused_bytes, mine.fused_bytes) == (5000, 1500)
+    assert (mine.unfused_s, mine.fused_s, mine.time_s) == pytest.approx((2.5 * MS, 1 * MS, 8 * MS))
+    assert set(list(found)[:2]) == {5, 7}  # 8 ms each
+    assert list(found)[2:] == [0, 8, 3, 4]  # 7, 1.5, 1, 0.5 ms
+    ungrouped = profile(operations=tuple(replace(each, group=None) for each in OPERATIONS))
+    assert kernels(ungrouped) == []
+
+
+def test_the_ladder() -> None:
+    found = ladder(PROFILE)
+    assert found is not None
+    steps = (found.arithmetic_s, found.fused_s, found.unfused_s, found.measured_s)
+    assert steps == pytest.approx((7.5 * MS, FUSED_MS * MS, UNFUSED_MS * MS, 25 * MS))
+    assert ladder(untimed()) is None
+
+
+# --- words -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_explanation_says_what_was_measured() -> None:
+    used, moved, balance, fused, gone = explained(PROFILE)
+    assert "net reaches a utilization of 0.30." in used
+    assert "At the best rate measured on this machine, 4.00 MFLOP/s, that takes 7.50 ms; the step took 25.0 ms" in used
+    assert "at 2.00 MB/s here. Operation by operation a step moves 15.0 kB" in moved  # 2+2+1+.104+2+3+4+.9 = 15.004
+    assert "10.5 ms together, so about 0.71" in moved
+    assert balance.startswith("While a byte comes from memory this machine can do 2.0 FLOP.")  # 4e6 / 2e6
+    assert (
+        "FLOP for each byte here: normalisation 0.060 and the optimizer's updates 0.067;" in balance
+    )  # 300 / 5000, 60 / 900
+    assert "; convolutions, where they do not wait, 4.0." in balance  # 24000 / 6000
+    assert balance.endswith(
+        f"Normalisation reads an image whole to shift and scale each number once; {USES[OPTIMIZER]}."
+    )
+    assert "(ideal fusion), 10.0 kB and 8.00 ms would be left: at most 0.94 is possible here" in fused
+    assert re.search(r"54 % calculating, 3[78] % waiting for memory", gone)
+    assert "2.4 times the least that the operations need" in gone  # 0.714 / 0.3
+    fast = replace(MACHINE, bytes_per_s=2e7)  # fused 10004 B are 0.5 ms; 7.5 of 7.5 + 0.0052 + 0.045
+    assert "0.99 is possible here, memory is no obstacle" in explained(profile(machine=fast))[3]
+
+
+def test_who_moves_is_named_by_what_a_person_calls_it() -> None:
+    """Memory before arithmetic: normalisation 5000 B, the optimizer 900, the loss 104. None of them has model FLOP."""
+    assert movers(PROFILE) == [("normalisation", 5000, 0), ("the optimizer's updates", 900, 0), ("the loss", 104, 0)]
+    assert (
+        "normalisation and the optimizer's updates move 5.90 kB of it for none of the useful" in explained(PROFILE)[1]
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "shapes", "expected"),
+    [
+        ("convolution", ((2, 8, 8, 8), (8, 1, 3, 3)), DEPTHWISE),
+        ("convolution", ((2, 1, 8, 8), (8, 1, 3, 3)), "convolutions"),  # a grey image
+        ("convolution", ((2, 8, 8, 8), (8, 4, 3, 3)), "convolutions"),  # two groups
+        ("convolution_backward", (OUT, (2, 8, 8, 8), (8, 1, 3, 3)), DEPTHWISE),
+        ("convolution_backward", ((2, 1, 8, 8), (2, 8, 8, 8), (1, 8, 3, 3)), "convolutions"),
+        ("convolution", (), "convolutions"),
+    ],
+)
+def test_a_depthwise_convolution_is_known_by_its_weight(name: str, shapes: tuple, expected: str) -> None:  # type: ignore[type-arg]
+    assert name_of(operation(0, name, "", "forward", 1, kind="convolution", input_shapes=shapes)) == expected
+
+
+def test_a_low_bound_is_explained_as_one() -> None:
+    """A memory a hundred times slower: 20 kB/s. 10004 B fused are 500 ms, 7.5 / 500.2 = 0.015; 0.3 was measured, so
+    caches must have helped; at a tenth of the speed it stands."""
+    slow = replace(MACHINE, bytes_per_s=2e4)
+    assert "The measured step took less" in explained(profile(machine=slow))[3]
+    step = profile(machine=slow, unprofiled_times_s=(2.0,))
+    assert "at most 0.015 is possible here" in explained(step)[3]
+
+
+def test_without_ceilings_the_explanation_says_so() -> None:
+    (used,) = explained(untimed())
+    assert used.endswith("What share of the device that uses is not known: no peak of fp32.")
+    assert advised(untimed()) == []
+
+
+# --- pictures --------------------------------------------------------------------------------------------------------
+
+
+def test_the_icicle_is_as_wide_as_times() -> None:
+    """28 ms are the whole: body 21, head 3, the loss 0.5, the optimizer 1.5, between 2."""
+    found = {box.label: box for box in boxes(PROFILE, tree(PROFILE))}
+    widths = {label: box.width / WIDTH * 28 for label, box in found.items()}
+    expected = {"Net": 28, "body Sequential": 21, "0 Conv2d": 12, "1 BatchNorm2d": 9, "head Linear": 3}
+    assert widths == pytest.approx(expected | {"loss": 0.5, "optimizer": 1.5, "between operations": 2})
+    starts = {label: box.start / WIDTH * 28 for label, box in found.items()}
+    assert starts["1 BatchNorm2d"] == pytest.approx(12)
+    assert starts["loss"] == pytest.approx(24)
+    assert found["1 BatchNorm2d"].bound == "memory"
+    assert [found[label].depth for label in ("Net", "head Linear", "0 Conv2d")] == [0, 1, 2]
+
+
+def test_the_icicle_is_svg_with_nothing_of_the_model_as_markup() -> None:
+    hostile = replace(MODULES[1], type='<script>"&')
+    svg = icicle(*(lambda p: (p, tree(p)))(profile(modules=(MODULES[0], hostile, *MODULES[2:]))))
+    root = ElementTree.fromstring(svg.replace("<svg", '<svg xmlns="http://www.w3.org/2000/svg"', 1))
+    tips = [each.text or "" for each in root.iter(f"{SVG}title")]
+    assert any('<script>"&' in tip for tip in tips)
+    assert not list(root.iter(f"{SVG}script"))
+    assert icicle(untimed(), tree(untimed())) == ""
+
+
+def drawn(found: StepProfile) -> str:
+    with figure_style.theme():
+        figure = roofline_figure.roofline(found)
+        assert figure is not None
+        return figure_style.render(figure)["svg"].decode()
+
+
+def test_the_roofline_has_a_bubble_for_each_kind_and_a_roof_for_each_rate() -> None:
+    with figure_style.theme():
+        figure = roofline_figure.roofline(PROFILE)
+    assert figure is not None
+    (axes,) = figure.axes
+    (bubbles,) = axes.collections
+    places, areas = bubbles.get_offsets(), bubbles.get_sizes()
+    assert len(places) == 8  # every kind but the view has arithmetic
+    assert tuple(places[0]) == pytest.approx((4.0, 2e6))  # convolution backward: 16000 / 4000 B, 16000 / 8 ms
+    assert areas[2] / areas[0] == pytest.approx(4 / 8)  # the convolution: 4 of 8 ms
+    (roof,) = axes.get_lines()
+    left, knee, right = zip(roof.get_xdata(), roof.get_ydata(), strict=True)
+    assert knee == pytest.approx((2.0, 4e6))  # 4e6 FLOP/s ÷ 2e6 B/s
+    assert left[1] == pytest.approx(2e6 * left[0])
+    assert right[1] == 4e6
+
+
+def test_the_datasheet_is_a_dashed_roof() -> None:
+    sheet = replace(MACHINE, datasheet_by_unit={"fp32": 9e6}, datasheet_bytes_per_s=5e6)
+    with figure_style.theme():
+        figure = roofline_figure.roofline(profile(machine=sheet))
+    assert figure is not None
+    assert [each.get_linestyle() for each in figure.axes[0].get_lines()] == ["-", "--"]
+    words = [each.get_text() for each in figure.axes[0].texts]
+    assert "fp32, datasheet: 9.00 MFLOP/s" in words
+
+
+def test_nothing_to_draw_is_no_figure() -> None:
+    assert roofline_figure.roofline(untimed()) is None
+
+
+def test_the_plot_is_the_same_each_time() -> None:
+    assert drawn(PROFILE) == drawn(PROFILE)

@@ -1,0 +1,166 @@
+"""What pages share: colours that can be read, numbers that rows are sorted by, text that stays text, how to cite."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import itertools
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from reports.profile.icicle import DARK
+from reports.shared import bound_colours, citation
+from reports.shared.citation import cited
+from reports.shared.html import TEMPLATES, Section, Verdict, document, seen
+from reports.shared.html_tables import Table, sort_value
+from results.store.manifest import Manifest
+from tests.support.fakes.page_reader import Reader
+from tests.support.made_up import made_up_page as made
+
+ROOT = Path(__file__).parents[3]
+STYLE = (TEMPLATES / "page.css").read_text(encoding="utf-8")
+
+
+# --- colours -------------------------------------------------------------------------------------------------------
+
+
+def luminance(colour: str) -> float:
+    """Relative luminance of "#rgb" or "#rrggbb" by WCAG 2.2, whose contrast is (lighter + 0.05) ÷ (darker + 0.05)."""
+    digits = colour.removeprefix("#")
+    pairs = [2 * letter for letter in digits] if len(digits) == 3 else re.findall("..", digits)
+    r, g, b = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in (int(p, 16) / 255 for p in pairs))
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b
+
+
+def contrast(one: str, other: str) -> float:
+    dark, light = sorted((luminance(one), luminance(other)))
+    return (light + 0.05) / (dark + 0.05)
+
+
+def test_contrast_is_that_of_the_standard() -> None:
+    assert contrast("#000", "#ffffff") == pytest.approx(21)
+    assert contrast("#777777", "#fff") == pytest.approx(4.48, abs=0.005)  # the well-known grey that just fails
+
+
+def schemes() -> dict[str, dict[str, str]]:
+    """light, dark, print → the colours that the style names there."""
+    found = [dict(re.findall(r"--(\w+): (#\w+);", block)) for block in re.findall(r":root \{(.*?)\}", STYLE)]
+    assert all(set(colours) >= {"ink", "soft", "paper", "wash", "line", "accent"} for colours in found)
+    assert len(found) == 3
+    return dict(zip(("light", "dark", "print"), found, strict=True))
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark", "print"])
+def test_every_ink_can_be_read_on_every_paper(scheme: str) -> None:
+    colours = schemes()[scheme]
+    for ink, paper in itertools.product(("ink", "soft", "accent"), ("paper", "wash")):
+        assert contrast(colours[ink], colours[paper]) >= 4.5, (ink, paper)
+
+
+def test_labels_in_the_icicle_can_be_read() -> None:
+    for bound, colour in bound_colours.COLOURS.items():
+        assert contrast("#fff" if bound in DARK else "#111", colour) >= 4.5, bound
+
+
+# --- tables --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("8.00 s\n7.84 s to 8.16 s", "8"),
+        ("412 µs", "0.000412"),
+        ("38.1 ms", "0.0381"),
+        ("3.60 GFLOP", "3600000000"),
+        ("1.00 PFLOP/s\nsheet", "1e+15"),
+        ("−52.3 MFLOP", "-52300000"),
+        ("+1.62 GFLOP", "1620000000"),
+        ("5.00 %\n4.90 to 5.10", "5"),
+        ("100 sheet", "100"),  # no seconds
+        ("20 + 20", "20"),
+        ("0.9000 to 1.200", "0.9"),
+        ("150 GB", "150000000000"),
+        ("<0.001", "0.001"),
+        ("–", ""),
+        ("out of memory", ""),
+        ("", ""),
+    ],
+)
+def test_a_cell_is_sorted_by_the_number_that_it_begins_with(text: str, value: str) -> None:
+    assert sort_value(text) == value
+
+
+def test_numbers_carry_what_they_are_sorted_by_and_words_do_not() -> None:
+    table = Table("c", ("name", "time"), (("a", "38.1 ms"), ("b", "–")), frozenset(("name",)))
+    read = Reader(document("t", Verdict("s"), [Section("x", "X", tables=(table,)), Section("y", "Empty")]))
+    assert [cell.get("data-v") for cell in read.of("td")] == ["0.0381", ""]
+    assert all("data-v" not in cell for cell in read.of("th"))
+    assert read.faults == []
+    assert "Empty" not in read.text
+    assert [attributes.get("class") for attributes in read.of("table")] == ["sortable"]
+
+
+# --- text ----------------------------------------------------------------------------------------------------------
+
+
+def test_what_turns_the_text_after_it_or_cannot_be_seen_is_written_by_its_number() -> None:
+    assert seen("\u202egnp.exe\u202c\x00\u200e") == r"\u202egnp.exe\u202c\u0000\u200e"
+    assert seen("שלום\tlines\nstay") == "שלום\tlines\nstay"
+    assert seen(7) == 7
+    table = Table("\u2067c", ("name",), (("\u202ea",),), frozenset(("name",)))
+    whole = document("\u202dt", Verdict("s\u2066"), [Section("x", "X", ("\u2068",), (table,), items=("\u202b",))])
+    assert not set("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069") & set(whole)
+
+
+def test_only_our_script_may_run() -> None:
+    whole = document("t", Verdict("s"), [])
+    script = re.findall(r"<script>(.*?)</script>", whole, re.DOTALL)
+    assert script == [(TEMPLATES / "tables.js").read_text(encoding="utf-8")]
+    digest = base64.b64encode(hashlib.sha256(script[0].encode()).digest()).decode()
+    assert f"script-src 'sha256-{digest}'" in whole
+    assert "default-src 'none'" in whole
+
+
+def test_all_files_of_a_page_are_in_the_package() -> None:
+    """A wheel without style or script makes no page."""
+    package = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
+    (pattern,) = [text for text in package["package-data"]["reports"] if "templates/" in text]
+    kept = {path.name for path in (ROOT / "reports").glob(pattern)}
+    assert kept >= {"page.css", "profile.css", "tables.js", "profile.js", "report.html.j2", "profile.html.j2"}
+
+
+# --- how to cite ---------------------------------------------------------------------------------------------------
+
+
+def test_title_and_authors_are_those_of_the_citation_file() -> None:
+    text = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert f'title: "{citation.TITLE}"' in text
+    assert f"name: {citation.AUTHORS}\n" in text
+
+
+def test_a_run_is_cited_with_its_version_date_and_device() -> None:
+    manifest = Manifest(name="h200_a & b", created_at="", harness_version="0.1.0+gabc")
+    run = cited(manifest, [made.sitting(), made.sitting("s2", started_at="2026-02-03T00:00:00Z")])
+    note = "measured 2026-01-02 to 2026-02-03 on NVIDIA H200"
+    assert run.sentence == f"{citation.AUTHORS}. {citation.TITLE}, version 0.1.0+gabc. Run h200_a & b, {note}, 2026."
+    assert run.bibtex.splitlines() == [
+        "@misc{flopledger-h200-a-b,",
+        "  author = {{The flopledger contributors}},",
+        f"  title = {{{citation.TITLE}}},",
+        "  version = {0.1.0+gabc},",
+        "  year = {2026},",
+        rf"  note = {{Run h200\_a \& b, {note}}}",
+        "}",
+    ]
+
+
+def test_a_run_that_says_nothing_is_cited_by_the_program() -> None:
+    run = cited(None, [])
+    assert run.sentence == f"{citation.AUTHORS}. {citation.TITLE}. Run without a name, measured."
+    assert "year" not in run.bibtex
+    wild = cited(Manifest(name="}\\input{x} % \n^~$#", created_at=""), [])
+    assert wild.bibtex.count("\n") == 4
+    assert r"\}\textbackslash{}input\{x\} \% \textasciicircum{}\textasciitilde{}\$\#" in wild.bibtex

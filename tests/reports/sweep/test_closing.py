@@ -1,0 +1,65 @@
+"""What a run's sentence stands on: the interval and the peak of each number in it; and names that figures can show."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from cleaning.reconcile.run import View
+from reports.shared.figure_style import LABEL_LETTERS, label
+from reports.sweep.answer.headline import basis, closing
+from tests.support.made_up import made_up_page as made
+
+
+def cell(model: str, ratio: float, batch: int = 8, repeat: int = 0, **more: object) -> View:
+    run = replace(made.run_of(model, batch, "fp32"), repeat=repeat, cell_id=f"{model}-{batch}-{repeat}")
+    return View(run, (replace(made.fraction(run, "exact", "flopledger", "datasheet", ratio), **more),))
+
+
+def test_each_number_has_its_interval_and_all_have_one_peak() -> None:
+    """Intervals of ± 2 %: 0.4 is from 39.2 to 40.8 %."""
+    views = [cell("vgg11", 0.4), cell("vgg13", 0.1), cell("vgg16", 0.2), cell("vgg13", 0.12, repeat=1)]
+    found = closing(views)
+    assert [view.run.cell_id for view in found.cells] == ["vgg11-8-0", "vgg13-8-0", "vgg13-8-1"]
+    assert "vgg11 uses 40 % of the datasheet peak and vgg13 11 %" in found.sentence  # (10 + 12) ÷ 2
+    intervals = "vgg11 b8 fp32 39.2 to 40.8 %, vgg13 b8 fp32 9.80 to 10.2 %, vgg13 b8 fp32 #2 11.8 to 12.2 %"
+    peak = "the datasheet peak of fp32, 100 TFLOP/s: fp32 dense: a sheet, page 3"
+    assert basis(found, views) == f"95 % intervals: {intervals}. Divided by {peak}."
+
+
+def test_an_interval_that_has_no_end_or_is_none_says_so() -> None:
+    views = [cell("vgg11", 0.4, utilization_high_ratio=None)]
+    assert "vgg11 b8 fp32 39.2 % or more." in basis(closing(views), views)
+    views = [cell("vgg11", 0.4, utilization_high_ratio=None, utilization_low_ratio=None)]
+    assert "vgg11 b8 fp32 unknown (a single block)." in basis(closing(views), views)
+
+
+def test_two_peaks_are_both_told() -> None:
+    other = {"peak_flop_per_s": 2e14, "peak_source": "another sheet"}
+    views = [cell("vgg11", 0.4), cell("vgg13", 0.1, **other)]
+    said = basis(closing(views), views)
+    assert said.endswith("a sheet, page 3, and the datasheet peak of fp32, 200 TFLOP/s: another sheet.")
+
+
+def test_without_a_number_there_is_nothing_to_stand_on() -> None:
+    lost = made.failed(made.run_of("vgg11", 8, "fp32", "crashed"), "it died")
+    assert basis(closing([lost]), [lost]) == ""
+    assert closing([lost]).cells == ()
+
+
+def test_models_that_are_alike_are_two() -> None:
+    found = closing([cell("vgg11", 0.4), cell("vgg13", 0.4)])
+    assert found.sentence == "At fp32, batch 8, vgg11 and vgg13 are not told apart: the intervals overlap."
+
+
+def test_a_name_in_a_sentence_is_short() -> None:
+    found = closing([cell("x" * 5000, 0.4), cell("vgg13", 0.1)])
+    assert len(found.sentence) < 300
+    assert len(basis(found, found.cells)) < 400
+
+
+def test_names_in_figures_stand_letter_by_letter_and_long_ones_stay_apart() -> None:
+    assert label("resnet18") == "resnet18"
+    assert label(r"$\frac{1$") == r"\$\frac{1\$"
+    first, second = label("a" * 2500 + "b" + "c" * 2500), label("a" * 2501 + "c" * 2500)
+    assert first != second
+    assert max(len(first), len(second)) <= LABEL_LETTERS

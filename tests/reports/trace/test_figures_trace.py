@@ -1,0 +1,326 @@
+"""Figures of a recorded profile: right numbers in the right cell, bar and lane; words for gaps; nothing covered."""
+
+from __future__ import annotations
+
+import gzip
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from matplotlib.text import Text
+
+from reports.shared import figure_style
+from reports.sweep.answer.table import to_csv
+from reports.trace import figures as figures_trace
+from reports.trace.text import kernels_csv
+from results.records import OperationInstance
+from tests.support.made_up import made_up_trace as made
+from tests.support.made_up.made_up_trace import G
+
+REAL = os.environ.get("FLOPLEDGER_TRACES", "")
+real = pytest.mark.skipif(not REAL, reason="FLOPLEDGER_TRACES is not set")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def themed() -> Iterator[None]:
+    with figure_style.theme():
+        yield
+
+
+@pytest.fixture
+def drawn(tmp_path: Path) -> Any:
+    """Operations → their figures, through the files."""
+
+    def draw(*instances: OperationInstance) -> dict[str, Figure]:
+        trace = made.trace(instances)
+        rows = to_csv(instances, OperationInstance)
+        (tmp_path / "operation_instances.csv.gz").write_bytes(gzip.compress(rows.encode()))
+        (tmp_path / "kernels.csv.gz").write_bytes(gzip.compress(kernels_csv(trace).encode()))
+        return figures_trace.figures(tmp_path)
+
+    return draw
+
+
+def texts(figure: Figure) -> list[Any]:
+    """Every text that is shown: not empty, and no label of a tick beyond the end of its axis."""
+    figure.draw_without_rendering()
+    beyond = set()
+    for axes in figure.axes:
+        for axis, place in ((axes.xaxis, 0), (axes.yaxis, 1)):
+            low, high = sorted(axis.get_view_interval())
+            beyond |= {t for t in axis.get_ticklabels() if not low <= t.get_position()[place] <= high}
+    return [t for t in figure.findobj(Text) if t.get_visible() and t.get_text().strip() and t not in beyond]
+
+
+def cells(figure: Figure) -> dict[tuple[float, float], tuple[str, str]]:
+    """(column, line) → text and colour of a cell of the table."""
+    (axes,) = figure.axes
+    colours = {
+        (round(p.get_x() - 0.05), round(p.get_y() + 0.42)): to_hex(p.get_edgecolor())
+        for p in axes.patches
+        if isinstance(p, Rectangle)
+    }
+    found = {}
+    for text in axes.texts:
+        x, y = text.get_position()
+        found[(int(x), int(y))] = (text.get_text(), colours.get((int(x), int(y)), ""))
+    return found
+
+
+def colour(verdict: str) -> str:
+    return to_hex(figure_style.verdict_looks()[verdict][0])
+
+
+def bars(figure: Figure) -> list[tuple[float, float, float]]:
+    """(line, begin, length) of each bar."""
+    return [
+        (round(p.get_y() + p.get_height() / 2, 2), round(p.get_x(), 6), round(p.get_width(), 6))
+        for p in figure.axes[0].patches
+        if isinstance(p, Rectangle) and p.get_width()
+    ]
+
+
+# --- how often each product was counted ------------------------------------------------------------------------------
+
+
+def test_the_table_shows_the_step_with_the_most_faults_before_and_after(drawn: Any) -> None:
+    figure = drawn(*made.instances())["counts_by_operation"]
+    table = cells(figure)
+    right = colour("right")
+    # columns: kernels, found, cleaned of forward, then of backward
+    assert [table[(x, 0)] for x in range(6)] == [
+        ("16", ""),
+        ("16", colour("over")),
+        ("1", right),
+        ("1", ""),
+        ("1", right),
+        ("1", right),
+    ]
+    assert [table[(x, 1)] for x in (1, 2, 4, 5)] == [("1", right), ("1", right), ("2", right), ("2", right)]
+    assert [table[(x, 2)] for x in (1, 2)] == [("0", colour("under")), ("1", right)]
+    assert table[(6, 0)][0] == "fft_tiling"
+    assert table[(6, 2)][0] == "renamed_kernel"
+    labels = [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    assert labels == [f"layer{layer} 2×3×224×224 · 64×3×7×7" for layer in range(3)]
+    assert "step 0, the one with the most wrong" in " ".join(figure.get_supxlabel().split())
+
+
+def test_the_step_is_the_one_with_the_most_wrong_verdicts(drawn: Any) -> None:
+    good = made.instance(0, "forward", G, 1, step=4)
+    bad = made.instance(1, "forward", G, 3, step=7)
+    table = cells(drawn(good, bad)["counts_by_operation"])
+    assert table[(1, 0)] == ("3", colour("over"))
+    assert (1, 1) not in table
+
+
+def test_two_calls_of_one_layer_stand_apart_in_one_cell(drawn: Any) -> None:
+    """torch's linear layer makes a product a gradient; one found twice and one not at all are not right together."""
+    forward = made.instance(0, "forward", G, 1)
+    twice = made.instance(1, "backward", G, 2, forward_index=0)
+    none = made.instance(2, "backward", G, 0, forward_index=0)
+    table = cells(drawn(forward, twice, none)["counts_by_operation"])
+    assert table[(4, 0)] == ("2+0", colour("over"))
+    assert table[(5, 0)] == ("1+1", colour("right"))
+
+
+def test_recomputation_stands_beside_the_forward_product_of_its_module(drawn: Any) -> None:
+    forward = made.instance(0, "forward", G, 1, module="a")
+    other = made.instance(1, "forward", G, 1, module="b")
+    again = made.instance(2, "recompute", G, 0, module="b")
+    stranger = made.instance(3, "recompute", G, 1, module="c")
+    figure = drawn(forward, other, again, stranger)["counts_by_operation"]
+    table = cells(figure)
+    assert (4, 0) not in table
+    assert table[(4, 1)] == ("0", colour("under"))
+    assert table[(4, 2)] == ("1", colour("right"))
+    assert len(figure.axes[0].get_yticklabels()) == 3
+
+
+def test_what_has_no_count_is_a_question_mark_and_fractions_stay(drawn: Any) -> None:
+    """A grouped convolution counted as one of 64 groups, and one whose sizes say nothing."""
+    group = made.instance(0, "forward", 64 * G, 1, raw_flop=G, verdict="under", reason="grouped")
+    unknown = made.instance(1, "forward", None, 1, raw_flop=5, repaired_flop=5)
+    lost = made.instance(2, "forward", G, 0, raw_flop=None, deduplicated_flop=None, reason="no_kernel")
+    table = cells(drawn(group, unknown, lost)["counts_by_operation"])
+    assert [table[(x, 2)] for x in (1, 2)] == [("?", colour("under")), ("1", colour("right"))]
+    assert table[(1, 0)] == ("0.0156", colour("under"))
+    assert [table[(x, 1)] for x in (1, 2)] == [("?", colour("unknown"))] * 2
+
+
+def test_of_a_long_model_the_largest_products_are_drawn_and_the_rest_counted(drawn: Any) -> None:
+    figure = drawn(*made.instances(layers=90, steps=1))["counts_by_operation"]
+    labels = [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    assert len(labels) == 54
+    assert [label.split()[0] for label in labels] == [f"layer{layer}" for layer in range(36, 90)]  # in their order
+    assert "36 smaller operations are not drawn" in " ".join(figure.get_supxlabel().split())
+
+
+# --- bars ------------------------------------------------------------------------------------------------------------
+
+
+def test_bars_are_flop_of_a_mean_step_by_state_and_phase(drawn: Any) -> None:
+    """Two steps: 21 + 22, 6 + 22, 12 + 22 GFLOP."""
+    figure = drawn(*made.instances())["flop_per_step"]
+    assert bars(figure) == [(0, 0, 10.5), (0, 10.5, 11), (1, 0, 3), (1, 3, 11), (2, 0, 6), (2, 6, 11)]
+    assert figure.get_supxlabel().startswith("GFLOP of a step, mean of 2")
+
+
+def test_a_state_without_any_count_says_so(drawn: Any) -> None:
+    one = made.instance(0, "forward", G, 0)
+    figure = drawn(one)["flop_per_step"]
+    assert sum(t.get_text() == "nothing counted" for t in texts(figure)) == 2
+    assert bars(figure) == [(2, 0, 1)]
+    assert "of the recording" in figure.get_supxlabel()
+
+
+def test_a_bar_that_leaves_a_call_out_says_at_least_and_its_ratio_is_a_word(drawn: Any) -> None:
+    """An attention without a count: the bars of the convolutions are no totals, and the ratio of all is none."""
+    attention = made.instance(12, "forward", None, 1, kind="attention", name="aten::scaled_dot_product_attention")
+    back = made.instance(13, "backward", None, 1, kind="attention", forward_index=12)
+    drawings = drawn(*made.instances(), attention, back)
+    labels = [label.get_text() for label in drawings["flop_per_step"].axes[0].get_yticklabels()]
+    assert labels == ["raw\nat least", "deduplicated\nat least", "repaired\nat least"]
+    ratios = drawings["backward_forward_by_kind"]
+    assert [t.get_text() for t in ratios.axes[0].get_yticklabels()] == ["convolution", "attention", "all"]
+    assert [t.get_text() for t in texts(ratios)].count("not all counted") == 4
+    assert len(bars(ratios)) == 2
+
+
+def test_ratios_by_kind_before_and_after_beside_two(drawn: Any) -> None:
+    linear = [
+        made.instance(12, "forward", G, 2, kind="matmul"),
+        made.instance(13, "backward", G, 2, 2, kind="matmul", forward_index=12),
+    ]
+    figure = drawn(*made.instances(), *linear)["backward_forward_by_kind"]
+    (axes,) = figure.axes
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["convolution", "matmul", "all"]
+    assert bars(figure) == [
+        (-0.19, 0, round(22 / 21, 6)),
+        (0.19, 0, round(22 / 12, 6)),
+        (0.81, 0, 1),
+        (1.19, 0, 2),
+        (1.81, 0, round(24 / 23, 6)),
+        (2.19, 0, round(24 / 13, 6)),
+    ]
+    assert [line.get_xdata()[0] for line in axes.lines] == [2]
+
+
+def test_a_ratio_without_forward_flop_is_a_word(drawn: Any) -> None:
+    figure = drawn(made.instance(0, "forward", G, 0), made.instance(1, "backward", G, 2, 2))["backward_forward_by_kind"]
+    assert [t.get_text() for t in texts(figure)].count("no forward count") == 1
+    assert len(bars(figure)) == 1
+
+
+def test_a_recording_without_a_backward_pass_has_no_ratios(drawn: Any) -> None:
+    assert "backward_forward_by_kind" not in drawn(made.instance(0, "forward", G, 1))
+
+
+# --- a step in time --------------------------------------------------------------------------------------------------
+
+
+def test_the_timeline_is_the_middle_step_by_phase(drawn: Any) -> None:
+    """The first of two steps: 18 kernels forward and 5 backward, 1 ms every 1.5 ms."""
+    figure = drawn(*made.instances())["timeline"]
+    (axes,) = figure.axes
+    lanes = [label.get_text() for label in axes.get_yticklabels()]
+    assert lanes == ["forward", "backward"]
+    spans = [[path.get_extents().intervalx for path in lane.get_paths()] for lane in axes.collections]
+    assert [len(lane) for lane in spans] == [18, 5]
+    assert np.allclose(spans[0], [(1.5 * n, 1.5 * n + 1) for n in range(18)])
+    assert np.allclose(spans[1], [(1.5 * n, 1.5 * n + 1) for n in range(18, 23)])
+    assert {t.get_text() for t in axes.texts} == {"18.0 ms", "5.00 ms"}
+    assert figure.get_supxlabel().startswith("ms since step 0 began")
+
+
+def test_of_three_steps_it_is_the_second(drawn: Any) -> None:
+    figure = drawn(*made.instances(layers=1, steps=3))["timeline"]
+    assert figure.get_supxlabel().startswith("ms since step 1 began")
+
+
+def test_neighbours_too_near_to_tell_apart_are_one_span() -> None:
+    import pandas as pd
+
+    rows = pd.DataFrame({"start_s": [0.0, 1.0, 1.1, 5.0], "time_s": [1.0, 0.05, 0.2, 1.0]})
+    assert figures_trace._spans(rows, 0.0, 0.1).tolist() == [[0.0, pytest.approx(1.3)], [5.0, 1.0]]
+    assert len(figures_trace._spans(rows, 0.0, 0.001)) == 3
+
+
+def test_kernels_without_a_time_of_day_are_no_timeline(drawn: Any, monkeypatch: Any) -> None:
+    frame = made.kernels(made.instances()).assign(start_ns=-1)
+    monkeypatch.setattr(made, "kernels", lambda instances: frame)
+    figures = drawn(*made.instances())
+    assert "timeline" not in figures
+    assert len(figures) == 3
+
+
+# --- all -------------------------------------------------------------------------------------------------------------
+
+
+def test_missing_tables_are_no_figures_and_no_error(tmp_path: Path) -> None:
+    assert figures_trace.figures(tmp_path) == {}
+
+
+def test_equal_tables_give_equal_pictures(drawn: Any) -> None:
+    first, second = (figure_style.render(drawn(*made.instances(1, 1))["counts_by_operation"]) for _ in range(2))
+    assert first == second
+
+
+CROWDS = {
+    "one": made.instances(layers=1, steps=1),
+    "few": made.instances(),
+    "many": made.instances(layers=60, steps=1),
+    "recomputed": (
+        *made.instances(steps=1),
+        *(made.instance(6 + n, "recompute", G, 1, module=f"layer{n}", step=0) for n in range(3)),
+    ),
+    "long names": tuple(
+        made.instance(n, "forward", G, 83, module="encoder.layers." * 5 + str(n), reason="renamed_kernel, fft_tiling")
+        for n in range(4)
+    ),
+}
+
+
+@pytest.mark.parametrize("crowd", CROWDS)
+def test_no_text_covers_another_or_leaves_the_page(drawn: Any, crowd: str) -> None:
+    for name, figure in drawn(*CROWDS[crowd]).items():
+        assert covered(figure) == [], name
+        assert figure.get_size_inches()[1] <= 11.5
+
+
+def covered(figure: Figure) -> list[str]:
+    """Texts that leave the page or cover one another."""
+    boxes = [(t.get_text(), t.get_window_extent()) for t in texts(figure)]
+    page, faults = figure.bbox, []
+    for i, (text, box) in enumerate(boxes):
+        if not (box.x0 >= -1 and box.y0 >= -1 and box.x1 <= page.x1 + 1 and box.y1 <= page.y1 + 1):
+            faults.append(f"{text!r} leaves the page")
+        for other, place in boxes[:i]:
+            apart = min(box.x1, place.x1) - max(box.x0, place.x0), min(box.y1, place.y1) - max(box.y0, place.y0)
+            if min(apart) > 1:
+                faults.append(f"{text!r} covers {other!r}")
+    return faults
+
+
+@real
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name",
+    ["kineto_v100_resnet50_train_b32_torch19_202106.json.gz", "tracelens_mi300_resnet_train_actckpt.json.gz"],
+)
+def test_figures_of_real_recordings_can_be_read(name: str, tmp_path: Path) -> None:
+    from runners import trace as command
+
+    trace = command.cleaned(command.recorded(Path(REAL) / name))
+    rows = to_csv(trace.cleaned.instances, OperationInstance)
+    (tmp_path / "operation_instances.csv.gz").write_bytes(gzip.compress(rows.encode()))
+    (tmp_path / "kernels.csv.gz").write_bytes(gzip.compress(kernels_csv(trace).encode()))
+    drawn = figures_trace.figures(tmp_path)
+    assert len(drawn) == 4
+    for title, figure in drawn.items():
+        assert covered(figure) == [], title

@@ -1,0 +1,310 @@
+"""What a recorded profile is told as: the document, the tables, the text, rates against a peak."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from analysis.devices import peaks
+from cleaning.trace.totals import PhaseTotal, Unnamed
+from reports.trace import text as report
+from reports.trace.data import Trace
+from reports.trace.rates import rates, together
+from results.records import Kernel, header
+from tests.support.made_up import made_up_trace as made
+from tests.support.made_up.made_up_trace import G
+
+ROOT = Path(__file__).parents[3]
+V100 = peaks.lookup("Tesla V100-SXM2-16GB")
+A100 = peaks.lookup("NVIDIA A100-SXM4-40GB")
+
+GOLDEN = """\
+trace.json.gz: Kineto (torch.profiler), Abacus 1, 2 steps
+32 kernels, 33.0 ms with copies and fills; 31 found their operation, 1 did not
+
+ FLOP a step                                  forward  backward  backward ÷ forward
+ ──────────────────────────────────────────────────────────────────────────────────
+ raw           as found                      10.500 G  11.000 G               1.048
+ deduplicated  each multiply-add once        3.0000 G  11.000 G               3.667
+ repaired      gaps filled from shapes, too  6.0000 G  11.000 G               1.833
+
+
+ backward ÷ forward  forward  backward  found  cleaned  rule
+ ───────────────────────────────────────────────────────────
+ convolution               6         6  1.048    1.833     2
+
+Faults, in the whole recording; FLOP: what cleaning took out (-) or added (+).
+
+ reason          operations       FLOP  what it is
+ ──────────────────────────────────────────────────────────────────────────────────────────────────
+ fft_tiling               1  -15.000 G  cuDNN's FFT convolution launches a kernel for each tile of
+                                        32 × 32; each was counted whole
+ renamed_kernel           2  +6.0000 G  PyProf's lists know the kernel by an older name: counted as
+                                        0
+
+The largest operations; found: how often each of its products was counted, 1 is right.
+
+ operation  phase     sizes                  times    FLOP   found  reason
+ ─────────────────────────────────────────────────────────────────────────────────
+ layer0     forward   2×3×224×224, 64×3×7×7      1  1.00 G  16.0 ×  fft_tiling
+ layer2     backward  2×3×224×224, 64×3×7×7      2  6.00 G  1.00 ×
+ layer1     backward  2×3×224×224, 64×3×7×7      2  4.00 G  1.00 ×
+ layer2     forward   2×3×224×224, 64×3×7×7      2  3.00 G     0 ×  renamed_kernel
+ layer1     forward   2×3×224×224, 64×3×7×7      2  2.00 G  1.00 ×
+ layer0     backward  2×3×224×224, 64×3×7×7      2  1.00 G  1.00 ×
+ layer0     forward   2×3×224×224, 64×3×7×7      1  1.00 G  1.00 ×
+
+unexplained: 1.5 % of the time of kernels that make products by their name
+no rate: analysis/devices/peaks.csv has no Abacus 1; --device names one that it has
+no concrete inputs
+"""
+
+
+def test_the_whole_text_of_a_recording_with_one_fault_of_each_sort() -> None:
+    """Forward, two steps: 16 + 1 and 2 + 2 found, 0 of 3 + 3: 21 G raw; once each 1 + 1 + 2 + 2 = 6; true 12."""
+    assert report.to_text(made.trace(device_name="Abacus 1")) == GOLDEN
+
+
+def test_the_document_has_the_keys_of_the_issue_and_no_other() -> None:
+    told = report.document(made.trace())
+    first = ["totals", "steps", "kernels", "faults", "unexplained_time_ratio"]
+    beside = ["at_least", "unknown_calls", "unknown_time_ratio", "outside_time_ratio"]
+    assert list(told) == [*first, *beside, "assumed_gradients", "unnamed_time_ratio", "unnamed_kernels"]
+    assert told["at_least"] == told["totals"]  # every call has a count
+    assert told["totals"] == {
+        "raw": {"forward_flop": 21 * G, "backward_flop": 22 * G, "recompute_flop": 0},
+        "deduplicated": {"forward_flop": 6 * G, "backward_flop": 22 * G, "recompute_flop": 0},
+        "repaired": {"forward_flop": 12 * G, "backward_flop": 22 * G, "recompute_flop": 0},
+    }
+    assert told["steps"] == 2
+    # 16 + 1 + 1 kernels forward and 1 + 2 + 2 backward, then 3 and 5; one is lonely, the copy is no kernel
+    assert told["kernels"] == {"read": 32, "attributed": 31, "unattributed": 1}
+    assert told["faults"][0] == {"reason": "fft_tiling", "operations": 1, "flop": -15 * G}
+
+
+def test_what_is_unknown_is_null_in_the_document_and_a_dash_in_the_text() -> None:
+    trace = made.trace(steps=None, device_name="")
+    unknown = {"forward_flop": None, "backward_flop": None, "recompute_flop": None}
+    nothing = dict.fromkeys(report.STATES, dict.fromkeys(unknown, PhaseTotal()))
+    cleaned = SimpleNamespace(**{**vars(trace.cleaned), "phase_totals": nothing, "faults": ()})
+    cleaned.unexplained_time_ratio = None
+    trace = replace(trace, cleaned=cleaned)
+    told = report.document(trace)
+    assert (told["steps"], told["totals"]["raw"], told["unexplained_time_ratio"]) == (None, unknown, None)
+    text = report.to_text(trace)
+    assert "device not recorded, no steps marked" in text
+    assert re.search(r"repaired .* –  +–  +–$", text, re.MULTILINE)
+    assert "No fault was found." in text
+    assert "unexplained: unknown" in text
+
+
+def test_kernels_become_rows_that_read_back_as_their_records() -> None:
+    trace = made.trace(begin_ns=made.MS)
+    text = report.kernels_csv(trace)
+    rows = list(csv.DictReader(io.StringIO(text)))
+    assert tuple(rows[0]) == header(Kernel)
+    back = [Kernel.from_row(row) for row in rows]
+    assert len(back) == len(trace.cleaned.kernels)
+    first, lonely = back[0], back[-1]
+    assert (first.start_s, first.time_s) == (0.004, 0.001)  # 5 ms on its clock, which began at 1 ms
+    assert (first.call, first.stream, first.found_flop, first.fault) == (0, 7, G, "fft_tiling")
+    assert (lonely.call, lonely.instance, lonely.stream, lonely.found_flop) == (None, None, None, None)
+    assert lonely.device == 0
+
+
+def test_a_kernel_without_a_start_reads_back_without_one() -> None:
+    """PyProf keeps no start times."""
+    trace = made.trace()
+    kernels = trace.cleaned.kernels.assign(start_ns=-1)
+    trace = replace(trace, cleaned=SimpleNamespace(**{**vars(trace.cleaned), "kernels": kernels}))
+    rows = list(csv.DictReader(io.StringIO(report.kernels_csv(trace))))
+    assert {Kernel.from_row(row).start_s for row in rows} == {None}
+
+
+def test_recompute_is_a_column_where_there_is_any() -> None:
+    again = made.instance(6, "recompute", 2 * G, 1, step=0, module="layer1")
+    text = report.to_text(made.trace((*made.instances(steps=1), again), steps=1))
+    assert re.search(r"FLOP a step +forward +recompute|FLOP a step +forward +backward +recompute", text)
+    assert "2.0000 G" in text
+    assert "recompute" not in GOLDEN
+
+
+def test_equal_operations_are_one_line_and_unequal_counts_are_not() -> None:
+    groups = report.largest(made.instances(layers=2, steps=3, first=9))
+    assert [(same[0].module, same[0].phase, same[0].raw_flop, len(same)) for same in groups][:2] == [
+        ("layer1", "backward", 4 * G, 3),
+        ("layer0", "forward", 9 * G, 1),
+    ]
+    assert sum(map(len, groups)) == 12
+
+
+def test_a_device_without_peaks_is_named_and_one_that_was_not_recorded_is_not() -> None:
+    assert "no rate: analysis/devices/peaks.csv has no Abacus 1; --device" in report.to_text(
+        made.trace(device_name="Abacus 1")
+    )
+    assert "no rate" not in report.to_text(made.trace(device_name=""))
+
+
+def test_what_no_kernel_was_counted_for_is_unknown_and_not_0() -> None:
+    lost = made.instance(0, "forward", G, 1, raw_flop=None)
+    assert (report.times(lost), report.times(replace(lost, raw_flop=0))) == ("–", "0 ×")
+
+
+def test_lines_are_no_wider_than_the_page() -> None:
+    long = made.instance(0, "forward", 10**15, 3, module="module." * 30, reason="fft_tiling", step=0)
+    wide = replace(long, index=1, input_shapes=((123456, 123456, 123456, 123456),) * 3)
+    text = report.to_text(made.trace((long, wide)), V100)
+    assert max(map(len, text.splitlines())) <= report.WIDTH
+
+
+def test_every_reason_has_a_row_in_the_documents() -> None:
+    """And every reason that cleaning gives has a sentence."""
+    said = (ROOT / "docs" / "traces.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\w+)` \| (.*) \|$", said.partition("## The reasons")[2], re.MULTILINE)
+    assert dict(rows) == report.REASONS
+    given: set[str] = set()
+    for file in ("double_counts", "undercounts"):
+        source = (ROOT / "cleaning" / "trace" / f"{file}.py").read_text(encoding="utf-8")
+        given |= set(re.findall(r"^\* `(\w+)`", source.partition("from __future__")[0], re.MULTILINE))
+    assert len(given) > 10
+    assert given | {"no_sizes"} == set(report.REASONS)
+
+
+# --- what has no total -----------------------------------------------------------------------------------------------
+
+
+def partial() -> Trace:
+    """The recording with a convolution of unknown sizes in its forward pass: 9 ms of 12 + 22 + 9."""
+    lost = made.instance(12, "forward", None, 1, kernel_time_s=9e-3, module="lost")
+    trace = made.trace((*made.instances(), lost))
+    totals = {state: dict(of) for state, of in trace.cleaned.phase_totals.items()}
+    for state, known in {"raw": 21, "deduplicated": 6, "repaired": 12}.items():
+        totals[state]["forward_flop"] = PhaseTotal(None, known * G, 1, 0.3)
+    more = {"phase_totals": totals, "outside_time_ratio": 0.25, "unnamed": Unnamed(0.5, (("mystery_kernel_7", 2e-3),))}
+    return replace(trace, cleaned=SimpleNamespace(**{**vars(trace.cleaned), **more}))
+
+
+def test_a_total_with_an_unknown_part_is_null_with_what_is_known_beside_it() -> None:
+    told = report.document(partial())
+    assert told["totals"]["repaired"] == {"forward_flop": None, "backward_flop": 22 * G, "recompute_flop": 0}
+    assert told["at_least"]["repaired"] == {"forward_flop": 12 * G, "backward_flop": 22 * G, "recompute_flop": 0}
+    assert told["at_least"]["raw"]["forward_flop"] == 21 * G
+    assert told["unknown_calls"]["raw"] == {"forward_flop": 1, "backward_flop": 0, "recompute_flop": 0}
+    assert told["unknown_time_ratio"]["repaired"]["forward_flop"] == 0.3
+    assert (told["outside_time_ratio"], told["unnamed_time_ratio"]) == (0.25, 0.5)
+    assert told["unnamed_kernels"] == [{"name": "mystery_kernel_7", "time_s": 2e-3}]
+
+
+def test_what_a_backward_total_assumes_is_said_below_it() -> None:
+    trace = made.trace()
+    assert "assumed" not in report.to_text(trace)
+    some = replace(trace, cleaned=SimpleNamespace(**{**vars(trace.cleaned), "assumed_gradients": 3}))
+    assert "which gradients 3 backward calls were asked for" in " ".join(report.to_text(some).split())
+    assert report.document(some)["assumed_gradients"] == 3
+
+
+def test_a_total_with_an_unknown_part_is_at_least_and_has_no_ratio_in_the_text() -> None:
+    text = report.to_text(partial(), V100)
+    for row in ("raw .* at least 10.500 G  11.000 G +–$", "repaired .* at least 6.0000 G  11.000 G +–$"):
+        assert re.search(row, text, re.MULTILINE)
+    assert "forward has no total: 1 call has no count, 30 % of its time" in text
+    assert re.search(r"convolution +7 +6 +– +– +2$", text, re.MULTILINE)
+    assert "no count from sizes: 1 operations (aten::conv2d)" in text
+    assert "outside of recorded calls: 25 % of that time" in text
+    assert "50 % of the time of kernels; the longest:\n  mystery_kernel_7 2.00 ms" in text
+    assert max(map(len, text.splitlines())) <= report.WIDTH
+
+
+def test_at_least_in_every_phase_fits_the_page() -> None:
+    trace = partial()
+    least = {name: PhaseTotal(None, 123456 * G, 1, 0.5) for name in trace.cleaned.phase_totals["raw"]}
+    totals = dict.fromkeys(report.STATES, least)
+    text = report.to_text(replace(trace, cleaned=SimpleNamespace(**{**vars(trace.cleaned), "phase_totals": totals})))
+    assert text.count("at least 61.728 T") == 9
+    assert max(map(len, text.splitlines())) <= report.WIDTH
+
+
+def test_a_rate_is_over_the_kernels_of_the_calls_that_are_counted_and_says_how_much_that_is() -> None:
+    """12 + 22 GFLOP in 16 + 5 + 10 ms by fp32 (15.7 TFLOP/s): 7.0 %, whatever else ran; 9 ms have no count."""
+    trace = partial()
+    share = 34 * G / 31e-3 / 15.7e12
+    lines = report.rate_lines(trace, V100)
+    whole_s = trace.cleaned.kernels["time_ns"].sum() / 1e9
+    assert lines[0].startswith(f"{100 * share:.1f} % of the dense peak in the calls that are counted")
+    products = f"{100 * 31e-3 / 50e-3:.0f} % of the time of kernels that make products"  # of 50 ms
+    assert (
+        lines[1]
+        == f"it is of {products}, {100 * 31e-3 / whole_s:.0f} % of all kernels' time; of the rest it says nothing"
+    )
+
+
+def test_without_a_call_that_is_counted_there_is_no_rate() -> None:
+    lost = made.instance(0, "forward", None, 1, kernel_time_s=9e-3)
+    (line,) = report.rate_lines(made.trace((lost,)), V100)
+    assert line.startswith("no rate: no product has a count")
+
+
+# --- rates -----------------------------------------------------------------------------------------------------------
+
+
+def one(flop: int, time_s: float, dtype: str = "float", kernel: str = "implicit_convolve_sgemm"):
+    trace = made.trace((made.instance(0, "forward", flop, 1, kernel_time_s=time_s, input_dtypes=(dtype, dtype)),))
+    return trace.cleaned.instances, trace.cleaned.kernels.assign(name=kernel)
+
+
+def test_a_rate_is_flop_over_the_time_of_their_kernels() -> None:
+    (rate,) = rates(*one(7_850_000_000, 1e-3), V100)  # half of 15.7 TFLOP/s
+    assert (rate.unit, rate.ratio, rate.mark) == ("fp32", pytest.approx(0.5), "")
+    assert together([rate]) == pytest.approx(0.5)
+    assert together([]) is None
+
+
+@pytest.mark.parametrize(
+    ("dtype", "kernel", "device", "unit", "mark"),
+    [
+        ("float", "implicit_convolve_sgemm", V100, "fp32", "fast_algorithm"),
+        ("float", "cutlass_80_tensorop_s1688gemm", A100, "tf32", ""),
+        ("float", "volta_s884cudnn", A100, "fp32", "fast_algorithm"),
+        ("c10::Half", "volta_h884gemm", V100, "fp16", ""),
+    ],
+)
+def test_the_unit_is_that_of_the_dtype_and_of_the_kernels_name(dtype, kernel, device, unit, mark) -> None:
+    (rate,) = rates(*one(100 * 10**9, 1e-3, dtype, kernel), device)  # 100 TFLOP/s
+    assert (rate.unit, rate.mark) == (unit, mark)
+
+
+def half(flop: int, time_s: float = 1e-3):
+    """A recording of one product in fp16, of which every kernel is known."""
+    trace = made.trace((made.instance(0, "forward", flop, 1, kernel_time_s=time_s, input_dtypes=("c10::Half",)),))
+    frame = trace.cleaned.kernels
+    return replace(trace, cleaned=SimpleNamespace(**{**vars(trace.cleaned), "kernels": frame[frame["instance"] >= 0]}))
+
+
+def test_faster_than_tensor_units_can_be_is_an_error_and_says_which() -> None:
+    (line,) = report.impossible(half(200 * G), V100)  # 200 TFLOP/s, the peak being 125
+    assert line.startswith("fp16: 200 TFLOP/s in its products, 160 % of 125 TFLOP/s; above_one: 1 of 1 operations")
+    assert "above_one" in report.to_text(half(200 * G), V100)
+    assert report.impossible(half(200 * G), None) == []
+    assert report.impossible(half(124 * G), V100) == []
+
+
+def test_on_fp32_it_is_a_fast_algorithm() -> None:
+    trace = made.trace((made.instance(0, "forward", 200 * G, 1, kernel_time_s=1e-3),))
+    assert report.impossible(trace, V100) == []
+    assert "fast_algorithm" in report.to_text(trace, V100)
+
+
+def test_it_is_no_error_where_kernels_are_missing_or_times_are_rounded() -> None:
+    whole = half(200 * G)
+    lost = replace(whole, cleaned=made.trace(whole.cleaned.instances).cleaned)
+    assert report.impossible(lost, V100) == []
+    text = " ".join(report.to_text(lost, V100).split())
+    assert "above_one: 1 of 1 operations are above the peak, some of the 1 kernels without an operation" in text
+    assert report.impossible(half(249 * 10**6, time_s=1e-6), V100) == []  # in up to 2 µs: 124.5 TFLOP/s
+    assert report.impossible(half(251 * 10**6, time_s=1e-6), V100) != []

@@ -1,0 +1,247 @@
+"""manifest.json, the version of the program, and which machines may go on with a run."""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import json
+import subprocess
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from results.errors import StoreFault
+from results.store import manifest as manifests
+from results.store.manifest import (
+    ROOT,
+    Manifest,
+    check_comparable,
+    comparable,
+    driver_branch,
+    harness_version,
+    read_manifest,
+    write_manifest,
+)
+from tests.support.made_up.made_up_runs import MANIFEST, SITTING, Failing
+
+json_value = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(st.characters(codec="utf-8")),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(st.characters(codec="utf-8")), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+text = st.text(st.characters(codec="utf-8"))
+document = st.dictionaries(text, json_value, max_size=3)
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.builds(
+        Manifest,
+        name=text,
+        created_at=text,
+        commands=st.lists(text, max_size=3).map(tuple),
+        harness_version=text,
+        options=document,
+        peak_row=st.none() | document,
+        notes=st.lists(text, max_size=2).map(tuple),
+    )
+)
+def test_a_manifest_comes_back_equal(tmp_path_factory, manifest):
+    path = tmp_path_factory.mktemp("run")
+    write_manifest(path, manifest)
+    assert read_manifest(path) == manifest
+
+
+def test_the_document_as_a_person_finds_it(tmp_path):
+    write_manifest(tmp_path, dataclasses.replace(MANIFEST, peak_row={"name": "L4", "fp32_flop_per_s": 30.3e12}))
+    assert json.loads((tmp_path / "manifest.json").read_text()) == {
+        "schema_version": 3,
+        "name": "made-up",
+        "created_at": "2026-01-02T03:04:05Z",
+        "commands": ["sweep --out here"],
+        "harness_version": "",
+        "options": {},
+        "peak_row": {"name": "L4", "fp32_flop_per_s": 30.3e12},
+        "notes": [],
+    }
+
+
+def test_each_sitting_adds_its_command():
+    assert MANIFEST.with_command("sweep --resume").commands == ("sweep --out here", "sweep --resume")
+    assert MANIFEST.commands == ("sweep --out here",)
+
+
+@pytest.mark.parametrize("call", ["open", "write", "fsync", "replace"])
+def test_a_failed_write_leaves_the_old_manifest(tmp_path, call):
+    write_manifest(tmp_path, MANIFEST)
+    disk = Failing(errno.ENOSPC, (call,))
+    disk.broken = True
+    with pytest.raises(StoreFault, match=r"manifest\.json could not be written: No space left") as caught:
+        write_manifest(tmp_path, MANIFEST.with_command("another"), disk)
+    assert isinstance(caught.value.__cause__, OSError)
+    assert read_manifest(tmp_path) == MANIFEST
+    assert [path.name for path in tmp_path.iterdir()] == ["manifest.json"], "no half-written file stays"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", r"manifest\.json is damaged"),
+        ('{"schema_version": 1', r"manifest\.json is damaged"),
+        ("[]", "is no manifest: it has no schema_version"),
+        ("{}", "is no manifest: it has no schema_version"),
+        ('{"schema_version": "1"}', "is no manifest: it has no schema_version"),
+        ('{"schema_version": true}', "is no manifest: it has no schema_version"),
+        ('{"schema_version": 1}', "is no manifest: .*'name' and 'created_at'"),
+        ('{"schema_version": 1, "name": 5, "created_at": ""}', "name is 5, expected str"),
+        ('{"schema_version": 1, "name": "", "created_at": "", "commands": "x"}', 'commands is "x", expected list'),
+        ('{"schema_version": 1, "name": "", "created_at": "", "peak_row": []}', r"peak_row is \[\], expected dict"),
+        ('{"schema_version": 4, "what": 1}', "has schema version 4, this program reads up to 3"),
+        ('{"schema_version": -1}', "has schema version -1, which this program can no longer read"),
+    ],
+)
+def test_a_manifest_that_cannot_be_used(tmp_path, content, message):
+    (tmp_path / "manifest.json").write_text(content)
+    with pytest.raises(ValueError, match=message) as caught:
+        read_manifest(tmp_path)
+    assert "\n" not in str(caught.value)
+    assert str(tmp_path) in str(caught.value)
+
+
+def test_bytes_that_are_no_text(tmp_path):
+    (tmp_path / "manifest.json").write_bytes(b"\xff\xfe{")
+    with pytest.raises(ValueError, match="is damaged"):
+        read_manifest(tmp_path)
+
+
+def test_what_a_later_writer_of_this_version_adds_is_left_out(tmp_path):
+    write_manifest(tmp_path, MANIFEST)
+    document = json.loads((tmp_path / "manifest.json").read_text())
+    (tmp_path / "manifest.json").write_text(json.dumps({**document, "of_the_future": 1}))
+    assert read_manifest(tmp_path) == MANIFEST
+
+
+# Which sittings belong together
+
+
+@pytest.mark.parametrize(
+    ("driver", "branch"), [("550.54.15", "550"), ("550.90.07", "550"), ("570.0", "570"), ("550", "550"), ("", "")]
+)
+def test_the_branch_of_a_driver(driver, branch):
+    assert driver_branch(driver) == branch
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "named", "said"),
+    [
+        ("device_name", "B", "device_name", "device_name is 'B' here and 'A CPU' in the run"),
+        ("driver", "570.54.15", "driver_branch", "driver_branch is '570' here and '550' in the run"),
+        ("torch_version", "2.15.1", "torch_version", "torch_version is '2.15.1' here and '2.15.0' in the run"),
+        ("torch_version", "2.15.0+cpu", "torch_version", "torch_version is '2.15.0.cpu' here and '2.15.0' in the run"),
+        ("peak_row", "", "peak_row", "peak_row is '' here and 'a cpu' in the run"),
+    ],
+)
+def test_what_forbids_to_go_on_with_a_run(field, value, named, said):
+    here = dataclasses.replace(SITTING, sitting="s2", **{field: value})
+    assert comparable(SITTING, here) == comparable(here, SITTING) == [named]
+    with pytest.raises(ValueError, match=f"this machine cannot go on with the run: {said}$"):
+        check_comparable(SITTING, here)
+
+
+def test_what_may_differ_between_sittings():
+    """Another host with another card of the same name, and another minor driver."""
+    here = dataclasses.replace(
+        SITTING,
+        sitting="s2",
+        started_at="later",
+        host="another",
+        device="cuda:1",
+        device_uuid="another",
+        driver="550.90.07",
+        environment={"a": 1},
+        preflight={"b": 2},
+    )
+    assert comparable(SITTING, here) == []
+    check_comparable(SITTING, here)
+
+
+def test_every_difference_is_named():
+    here = dataclasses.replace(SITTING, device_name="B", driver="", torch_version="", peak_row="")
+    assert comparable(SITTING, here) == ["device_name", "driver_branch", "torch_version", "peak_row"]
+    with pytest.raises(ValueError, match=r"device_name is .*; driver_branch is .*; torch_version is .*; peak_row is "):
+        check_comparable(SITTING, here)
+
+
+# The version of the program
+
+
+def project(path, name="flopledger", version="9.8.7"):
+    path.mkdir()
+    (path / "pyproject.toml").write_text(f'[project]\nname = "{name}"\nversion = "{version}"\n')
+    return path
+
+
+def git(path, *words):
+    identity = ["-c", "user.name=n", "-c", "user.email=e@example.invalid", "-c", "commit.gpgsign=false"]
+    done = subprocess.run(["git", "-C", str(path), *identity, *words], capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def test_the_version_is_that_of_the_code_beside_it(tmp_path):
+    assert harness_version(project(tmp_path / "a")) == "9.8.7"
+
+
+def test_the_version_names_the_commit_and_whether_it_was_changed(tmp_path):
+    path = project(tmp_path / "a")
+    git(path, "init", "--quiet")
+    git(path, "add", "pyproject.toml")
+    git(path, "commit", "--quiet", "-m", "first")
+    git(path, "tag", "v1")  # a tag does not hide the commit
+    commit = git(path, "rev-parse", "HEAD")[:12]
+    assert harness_version(path) == f"9.8.7+g{commit}"
+    (path / "pyproject.toml").write_text((path / "pyproject.toml").read_text() + "# changed\n")
+    assert harness_version(path) == f"9.8.7+g{commit}.dirty"
+
+
+def test_the_commit_of_another_checkout_around_the_code_is_not_ours(tmp_path):
+    git(tmp_path, "init", "--quiet")
+    git(tmp_path, "commit", "--quiet", "--allow-empty", "-m", "another project")
+    assert harness_version(project(tmp_path / "site-packages")) == "9.8.7"
+
+
+def test_without_git_there_is_no_commit(tmp_path, monkeypatch):
+    path = project(tmp_path / "a")
+    (path / ".git").mkdir()
+    assert harness_version(path) == "9.8.7", "a .git that git does not understand"
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert harness_version(path) == "9.8.7", "no git at all"
+
+
+@pytest.mark.parametrize("content", [None, "not toml [", '[project]\nname = "another"\nversion = "1"\n'])
+def test_the_installed_version_where_no_project_lies_beside_the_code(tmp_path, monkeypatch, content):
+    import importlib.metadata
+
+    if content is not None:
+        (tmp_path / "pyproject.toml").write_text(content)
+    monkeypatch.setattr(importlib.metadata, "version", {"flopledger": "3.2.1"}.__getitem__)
+    assert harness_version(tmp_path) == "3.2.1"
+
+    def absent(name):
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", absent)
+    assert harness_version(tmp_path) == "unknown"
+
+
+def test_this_very_version():
+    import tomllib
+
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert harness_version().split("+")[0] == version
+
+
+def test_every_field_has_a_check():
+    assert set(manifests._SHAPES) == {f.name for f in dataclasses.fields(Manifest)}

@@ -1,0 +1,380 @@
+"""What the store keeps and gives back, and what it refuses before it writes."""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import hashlib
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from results.errors import StoreFault
+from results.records import Ceiling, FlopCount, header
+from results.store.manifest import read_manifest, write_manifest
+from results.store.store import FAILED, Store, read_run
+from tests.support.made_up.made_up_runs import (
+    MANIFEST,
+    SITTING,
+    Failing,
+    Mortal,
+    Unsynced,
+    a_run,
+    flop_count,
+    new_store,
+    rows_of,
+    samples,
+    telemetry,
+)
+
+
+def run_of(path: Path, cells: tuple[str, ...] = ("a", "b")) -> Path:
+    with new_store(path) as store:
+        for cell in cells:
+            store.commit(a_run(cell), rows_of(cell))
+    return path
+
+
+def corrupt(path: Path, old: bytes, new: bytes) -> None:
+    data = path.read_bytes()
+    assert data.count(old) == 1
+    path.write_bytes(data.replace(old, new))
+
+
+# What is kept
+
+
+def test_what_is_committed_is_read_back(tmp_path):
+    data = read_run(run_of(tmp_path / "run"))
+    assert [(run.cell_id, run.attempt, run.status) for run in data.runs] == [("a", 1, "ok"), ("b", 1, "ok")]
+    assert data.problems == []
+    assert data.sittings == [SITTING]
+    assert data.manifest == MANIFEST
+    assert list(data.samples.columns) == list(header(samples("a")[0].__class__))
+    expected = [row.wall_s for row in samples("a") + samples("b")]
+    assert list(data.samples["wall_s"]) == expected
+    assert list(data.telemetry["sm_clock_hz"]) == [1_410_000_000, 1_410_000_001] * 2
+    assert list(data.flop_counts["flop"]) == [2**53 + 1] * 2  # the first integer that a float cannot hold
+
+
+def test_committed_holds_rows_and_the_checksum_of_their_bytes(tmp_path):
+    path = run_of(tmp_path / "run")
+    lines = (path / "samples.csv").read_bytes().splitlines(keepends=True)
+    assert len(lines) == 1 + 3 + 3
+    by_hand = hashlib.sha256(b"".join(lines[4:7])).hexdigest()[:16]  # header, three rows of a, then those of b
+    assert read_run(path).runs[1].committed["samples.csv"] == [3, by_hand]
+    assert set(read_run(path).runs[1].committed) == {"samples.csv", "telemetry.csv", "flop_counts.csv"}
+
+
+def test_types_of_columns(tmp_path):
+    with new_store(tmp_path / "run") as store:
+        counts = [
+            flop_count("a", flop=2**62 + 1, native_value=2**62 + 1, duration_s=0.5),
+            flop_count("a", flop=None, native_value=1.5, reason="NA"),
+            flop_count("a", flop=3, native_value=None, not_understood={"aten::mul": 2}),
+        ]
+        store.commit(a_run("a"), {"flop_counts.csv": counts})
+    table = read_run(tmp_path / "run").flop_counts
+    assert str(table["flop"].dtype) == "Int64"
+    assert table["flop"][0] == 2**62 + 1
+    assert table["flop"][1] is pd.NA
+    assert table["native_value"].dtype == object
+    assert table["native_value"].tolist() == [2**62 + 1, 1.5, None]
+    assert [type(value) for value in table["native_value"][:2]] == [int, float]
+    assert str(table["duration_s"].dtype) == "float64"
+    assert table["duration_s"].isna().tolist() == [False, True, True]
+    assert str(table["extrapolated"].dtype) == "boolean"
+    assert table["extrapolated"].tolist() == [False] * 3
+    assert table["reason"].tolist() == ["", "NA", ""], "text that looks unknown is text"
+    assert table["not_understood"].tolist() == ["{}", "{}", '{"aten::mul":2}']
+
+
+def test_an_integer_beyond_64_bits_stays_exact(tmp_path):
+    with new_store(tmp_path / "run") as store:
+        counts = [flop_count("a", flop=2**70 + 1), flop_count("a", flop=None), flop_count("a", flop=5)]
+        store.commit(a_run("a"), {"flop_counts.csv": counts})
+    assert read_run(tmp_path / "run").flop_counts["flop"].tolist() == [2**70 + 1, None, 5]
+
+
+def test_tables_of_a_run_without_rows_have_their_types(tmp_path):
+    with new_store(tmp_path / "run") as store:
+        store.commit(a_run("a", status="invalid", reason="tf32 needs CUDA"), {})
+    data = read_run(tmp_path / "run")
+    assert [run.reason for run in data.runs] == ["tf32 needs CUDA"]
+    assert len(data.samples) == len(data.telemetry) == len(data.flop_counts) == 0
+    assert list(data.flop_counts.columns) == list(header(FlopCount))
+    assert str(data.flop_counts["flop"].dtype) == "Int64"
+    assert data.problems == []
+
+
+def test_a_field_with_line_ends_stays_one_line(tmp_path):
+    with new_store(tmp_path / "run") as store:
+        reason = 'CUDA error:\r\n  "launch", failed\nsee é'
+        store.commit(a_run("a", status="crashed", reason=reason), {"flop_counts.csv": [flop_count("a", reason=reason)]})
+    data = read_run(tmp_path / "run")
+    assert data.runs[0].reason == data.flop_counts["reason"][0] == 'CUDA error:    "launch", failed see é'
+
+
+def test_ceilings_and_sittings_stand_for_themselves(tmp_path):
+    ceiling = Ceiling(
+        sitting="s1", device="cpu", precision="fp32", unit="fp32", operation="matmul", shape="512x512x512"
+    )
+    with new_store(tmp_path / "run") as store:
+        store.append_ceilings([ceiling, dataclasses.replace(ceiling, operation="convolution", flop=2**60 + 1)])
+        store.append_ceilings([])
+        store.append_sitting(dataclasses.replace(SITTING, sitting="s2", host="another"))
+    data = read_run(tmp_path / "run")
+    assert [(row.operation, row.flop) for row in data.ceilings] == [("matmul", None), ("convolution", 2**60 + 1)]
+    assert [row.host for row in data.sittings] == ["host", "another"]
+
+
+def test_one_write_and_one_fsync_a_file_and_runs_last(tmp_path):
+    disk = Mortal()
+    with new_store(tmp_path / "run", disk) as store:
+        store.commit(a_run("a"), rows_of("a"))
+        disk.calls.clear()
+        store.commit(a_run("b"), rows_of("b"))
+        calls = list(disk.calls)
+    each = [[f"open {name}", "write", "fsync", "close"] for name in (*rows_of("b"), "runs.csv")]
+    assert calls == [call for file in each for call in file]
+
+
+# Attempts and resuming
+
+
+def test_the_last_attempt_counts_and_older_ones_are_listed(tmp_path):
+    with new_store(tmp_path / "run") as store:
+        store.commit(a_run("a", 1, "interrupted"), {"samples.csv": samples("a", 1, 5)})
+        store.commit(a_run("b", 1), rows_of("b"))
+        store.commit(a_run("a", 2), {"samples.csv": samples("a", 2, 2)})
+    data = read_run(tmp_path / "run")
+    assert [(run.cell_id, run.attempt) for run in data.runs] == [("b", 1), ("a", 2)]
+    assert [(run.cell_id, run.attempt) for run in data.all_runs] == [("a", 1), ("b", 1), ("a", 2)]
+    assert data.samples[data.samples["cell_id"] == "a"]["attempt"].tolist() == [2, 2]
+    assert data.problems == []
+
+
+def test_which_cells_need_no_more_measuring(tmp_path):
+    kept = ("ok", "not_converged", "unavailable", "invalid")
+    with new_store(tmp_path / "run") as store:
+        for status in (*kept, *FAILED, "interrupted"):
+            store.commit(a_run(status, status=status), {})
+        store.commit(a_run("twice", 1, "crashed"), {})
+        store.commit(a_run("twice", 2, "ok"), {})
+        before = store.done()
+    with Store.resume(tmp_path / "run") as store:
+        assert store.done() == before == {status: status for status in (*kept, *FAILED)} | {"twice": "ok"}
+        assert store.done(retry_failed=True) == {status: status for status in kept} | {"twice": "ok"}
+        assert set(FAILED) == {"out_of_memory", "timeout", "device_error", "crashed"}
+        assert store.next_attempt("twice") == 3
+        assert store.next_attempt("never") == 1
+
+
+def test_a_cell_of_which_a_work_failed_is_retried_with_those_that_failed(tmp_path):
+    """Until it has all its works."""
+    with new_store(tmp_path / "run") as store:
+        store.commit(a_run("whole"), {})
+        store.commit(dataclasses.replace(a_run("part"), unprofiled={"one": "the worker died"}), {})
+        assert store.done() == {"whole": "ok", "part": "ok"}
+        assert store.done(retry_failed=True) == {"whole": "ok"}
+    with Store.resume(tmp_path / "run") as store:
+        assert store.done(retry_failed=True) == {"whole": "ok"}
+        store.commit(a_run("part", 2), {})
+        assert store.done(retry_failed=True) == {"whole": "ok", "part": "ok"}
+
+
+def test_rows_of_a_killed_attempt_are_not_those_of_the_next(tmp_path):
+    path = run_of(tmp_path / "run")
+    with (path / "telemetry.csv").open("ab") as file:  # a writer died between the rows and their commit
+        file.write(b"c,4,0.5,,,,,,,\na,7,0.5,,,,,,,\n")
+    with Store.resume(path) as store:
+        assert "c" not in store.done()
+        assert store.next_attempt("c") == 5
+        assert store.next_attempt("a") == 8, "above the committed attempt 1 and the orphan"
+        with pytest.raises(ValueError, match="attempt 4 of cell c is used, the next is 5"):
+            store.commit(a_run("c", 4), {})
+        store.commit(a_run("c", 5), rows_of("c", 5))
+    data = read_run(path)
+    assert data.telemetry[data.telemetry["cell_id"] == "c"]["attempt"].tolist() == [5, 5]
+    assert data.problems == ["telemetry.csv: 2 rows are not committed, left out"]
+
+
+def test_an_attempt_number_is_used_even_if_its_commit_failed(tmp_path):
+    disk = Failing(calls=("write", "truncate"))
+    with new_store(tmp_path / "run", disk) as store:
+        disk.broken, disk.spare = True, 1  # samples.csv is written, the next file is not
+        with pytest.raises(StoreFault):
+            store.commit(a_run("a"), rows_of("a"))
+        disk.broken = False
+        assert store.next_attempt("a") == 2
+        assert store.done() == {}
+        store.commit(a_run("a", 2), rows_of("a", 2))
+    data = read_run(tmp_path / "run")
+    assert data.samples["attempt"].tolist() == [2, 2, 2]
+    assert data.problems == ["samples.csv: 3 rows are not committed, left out"]
+
+
+# The caller's mistakes, before anything is written
+
+
+def mistakes():
+    other = samples("b")
+    return {
+        "unknown status": (a_run("a", status="fine"), {}, "expected a status of ok, .* got 'fine'"),
+        "unknown file": (a_run("a"), {"sample.csv": other}, "expected one of samples.csv, .* got 'sample.csv'"),
+        "another cell": (a_run("a"), {"samples.csv": samples("a") + other}, "does not belong to attempt 1 of a"),
+        "another attempt": (a_run("a"), {"samples.csv": samples("a", 2)}, "does not belong to attempt 1 of a"),
+        "another record": (a_run("a"), {"samples.csv": telemetry("a")}, "does not belong to attempt 1 of a"),
+        "another sitting": (a_run("a", sitting="s2"), {}, "expected the name of a sitting .* got 's2'"),
+        "a comma": (a_run("a,1"), {}, "expected a cell_id of letters"),
+        "attempt 0": (a_run("a", 0), {}, "attempt 0 of cell a is used, the next is 1"),
+        "a trace": (a_run("a", trace_id="t"), {}, "expected a trace that was written, got 't'"),
+        "a float": (a_run("a"), {"flop_counts.csv": [flop_count("a", flop=1.5)]}, "FlopCount.flop: expected int"),
+        "a bad run": (a_run("a", parameters=1.5), rows_of("a"), "Run.parameters: expected int"),
+    }
+
+
+@pytest.mark.parametrize("name", mistakes())
+def test_a_mistake_changes_nothing(tmp_path, name):
+    run, rows, message = mistakes()[name]
+    with new_store(tmp_path / "run") as store:
+        before = {file: file.read_bytes() for file in store.path.iterdir()}
+        with pytest.raises(ValueError, match=message):
+            store.commit(run, rows)
+        assert {file: file.read_bytes() for file in store.path.iterdir()} == before
+
+
+def test_a_closed_store_writes_nothing(tmp_path):
+    store = new_store(tmp_path / "run")
+    store.close()
+    store.close()
+    for write in (
+        lambda: store.commit(a_run("a"), {}),
+        lambda: store.append_sitting(dataclasses.replace(SITTING, sitting="s2")),
+        lambda: store.write_operations("t", [], []),
+        lambda: store.replace_manifest(MANIFEST),
+    ):
+        with pytest.raises(ValueError, match="closed"):
+            write()
+
+
+def test_sittings_that_do_not_belong_together(tmp_path):
+    run_of(tmp_path / "run")
+    with Store.resume(tmp_path / "run") as store:
+        with pytest.raises(ValueError, match="device_name is 'B' here and 'A CPU' in the run"):
+            store.append_sitting(dataclasses.replace(SITTING, sitting="s2", device_name="B"))
+        with pytest.raises(ValueError, match="expected a new sitting, got 's1'"):
+            store.append_sitting(SITTING)
+    assert read_run(tmp_path / "run").sittings == [SITTING]
+
+
+# Opening
+
+
+def test_a_run_that_is_there_is_not_begun_again(tmp_path):
+    path = run_of(tmp_path / "run")
+    with pytest.raises(ValueError, match=r"holds a run already: pass --resume"):
+        Store.create(path, MANIFEST)
+    assert len(read_run(path).runs) == 2
+
+
+def test_a_run_that_was_begun_while_we_waited_for_the_lock_is_not_overwritten(tmp_path):
+    class Overtaken(Unsynced):
+        """Another sweep begins and ends its run just before our lock file is opened."""
+
+        def open(self, path, flags):
+            if path.name == ".lock":
+                run_of(path.parent)
+            return super().open(path, flags)
+
+    with pytest.raises(ValueError, match="holds a run already"):
+        Store.create(tmp_path / "run", dataclasses.replace(MANIFEST, name="late"), Overtaken())
+    assert read_run(tmp_path / "run").manifest == MANIFEST
+    Store.resume(tmp_path / "run").close()
+
+
+@pytest.mark.parametrize("opening", [Store.resume, read_run], ids=["resume", "read"])
+def test_what_is_no_run(tmp_path, opening):
+    (tmp_path / "notes.txt").write_text("x")
+    for path in (tmp_path, tmp_path / "absent", tmp_path / "notes.txt"):
+        with pytest.raises(
+            ValueError, match=rf"expected the directory of a run, got {re.escape(str(path))}, which has no"
+        ):
+            opening(path)
+    assert {path.name for path in tmp_path.iterdir()} == {"notes.txt"}, "nothing was left in a directory that is no run"
+
+
+def test_a_directory_with_other_things_is_not_taken(tmp_path):
+    (tmp_path / "notes.txt").write_text("x")
+    with pytest.raises(ValueError, match=r"expected a new or empty directory, .* which holds notes\.txt"):
+        Store.create(tmp_path, MANIFEST)
+    assert {path.name for path in tmp_path.iterdir()} == {"notes.txt"}
+    with pytest.raises(ValueError, match="expected a directory for the run, got the file"):
+        Store.create(tmp_path / "notes.txt", MANIFEST)
+    with pytest.raises(ValueError, match=r"expected a directory that can be written, got .*run: Not a directory"):
+        Store.create(tmp_path / "notes.txt" / "run", MANIFEST)
+
+
+@pytest.mark.parametrize("code", [errno.EACCES, errno.EROFS, errno.EPERM])
+@pytest.mark.parametrize("call", ["mkdir", "open"])
+def test_an_unwritable_directory_is_a_mistake(tmp_path, code, call):
+    disk = Failing(code, (call,))
+    disk.broken = True
+    path = tmp_path / "deep" / "run"
+    with pytest.raises(ValueError, match=rf"expected a directory that can be written, got {re.escape(str(path))}: "):
+        Store.create(path, MANIFEST, disk)
+
+
+def test_an_unwritable_run_is_refused_before_measuring(tmp_path):
+    run_of(tmp_path / "run")
+    disk = Failing(errno.EACCES, ("open",))
+    disk.broken, disk.spare = True, 1  # the lock file opens, samples.csv does not
+    with pytest.raises(ValueError, match=r"expected a directory that can be written, got \S*run: Permission denied"):
+        Store.resume(tmp_path / "run", disk)
+    with Store.resume(tmp_path / "run"):
+        pass  # and the lock was let go
+
+
+def test_a_full_disk_at_the_beginning_is_no_mistake(tmp_path):
+    disk = Failing()
+    disk.broken = True
+    with pytest.raises(StoreFault, match="No space left on device; whole rows are kept, --resume goes on"):
+        Store.create(tmp_path / "run", MANIFEST, disk)
+    with Store.create(tmp_path / "run", MANIFEST):
+        pass  # what a failed begin leaves is no obstacle
+
+
+def test_a_second_sweep_is_refused_by_pid(tmp_path):
+    first = new_store(tmp_path / "run")
+    message = rf"is being written by another sweep \(pid {os.getpid()} on "
+    with pytest.raises(ValueError, match=message):
+        Store.resume(tmp_path / "run")
+    code = "import sys; from results.store.store import Store; Store.resume(sys.argv[1])"
+    other = subprocess.run([sys.executable, "-c", code, str(tmp_path / "run")], capture_output=True, text=True)
+    assert re.search(message, other.stderr), "another process is told so too"
+    read_run(tmp_path / "run")  # reading needs no lock
+    first.close()
+    Store.resume(tmp_path / "run").close()
+
+
+# Cost
+
+
+def test_importing_the_store_imports_no_pandas():
+    code = "import sys, results.store.store; print({'pandas', 'numpy', 'torch', 'subprocess'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
+
+
+def test_the_manifest_of_a_run_can_be_replaced(tmp_path):
+    with new_store(tmp_path / "run") as store:
+        store.replace_manifest(store.manifest.with_command("sweep --resume"))
+        assert store.manifest.commands == ("sweep --out here", "sweep --resume")
+    assert read_run(tmp_path / "run").manifest == store.manifest
+    write_manifest(tmp_path / "run", MANIFEST)
+    assert read_manifest(tmp_path / "run") == MANIFEST

@@ -1,0 +1,236 @@
+"""What is read of a run whose files were damaged, torn, lost, or written by another version."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from results.records import SCHEMA_VERSION
+from results.store.manifest import read_manifest
+from results.store.migrations import MIGRATIONS
+from results.store.store import Store, read_operations, read_run
+from tests.support.made_up.made_up_runs import a_run, new_store, operations, rows_of, samples, storages
+
+
+def run_of(path: Path, cells: tuple[str, ...] = ("a", "b")) -> Path:
+    with new_store(path) as store:
+        for cell in cells:
+            store.commit(a_run(cell), rows_of(cell))
+    return path
+
+
+def corrupt(path: Path, old: bytes, new: bytes) -> None:
+    data = path.read_bytes()
+    assert data.count(old) == 1
+    path.write_bytes(data.replace(old, new))
+
+
+# Damage, and the reader
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "named"),
+    [
+        (b"a,1,1,", b"a,1,7,", "a"),
+        (b"b,1,2,", b"a,1,2,", "b"),
+        (b"a,1,2,", b"a\nx,1,2,", "a"),
+        (b"b,1,0,", b'b,1,"0,', "b"),
+    ],
+)
+def test_rows_whose_checksum_fails_are_refused(tmp_path, old, new, named):
+    path = run_of(tmp_path / "run", ("a", "b", "c"))
+    corrupt(path / "samples.csv", old, new)
+    data = read_run(path)
+    assert f"attempt 1 of cell {named} left out: not what was committed in samples.csv" in data.problems
+    assert named not in [run.cell_id for run in data.runs]
+    assert named not in set(data.samples["cell_id"]) | set(data.telemetry["cell_id"]) | set(data.flop_counts["cell_id"])
+    assert "c" in [run.cell_id for run in data.runs]
+    assert len(data.all_runs) == 3
+    with Store.resume(path) as store:
+        assert named not in store.done(), "it is measured again"
+        assert store.next_attempt(named) == 2
+
+
+@pytest.mark.parametrize("change", ["lost", "doubled", "swapped"])
+def test_rows_lost_doubled_or_swapped_are_refused(tmp_path, change):
+    path = run_of(tmp_path / "run")
+    lines = (path / "samples.csv").read_bytes().splitlines(keepends=True)
+    second = {"lost": [], "doubled": [lines[2], lines[2]], "swapped": [lines[3], lines[2]]}[change]
+    rest = lines[4:] if change == "swapped" else lines[3:]
+    (path / "samples.csv").write_bytes(b"".join([*lines[:2], *second, *rest]))
+    assert [run.cell_id for run in read_run(path).runs] == ["b"]
+
+
+def test_a_file_that_is_gone_takes_its_cells_with_it(tmp_path):
+    path = run_of(tmp_path / "run")
+    (path / "telemetry.csv").unlink()
+    assert read_run(path).runs == []
+    with Store.resume(path) as store:
+        assert store.done() == {}
+
+
+def test_an_older_intact_attempt_does_not_stand_in_for_a_damaged_one(tmp_path):
+    with new_store(tmp_path / "run") as store:
+        store.commit(a_run("a", 1), {"samples.csv": samples("a", 1)})
+        store.commit(a_run("a", 2), {"samples.csv": samples("a", 2)})
+    corrupt(tmp_path / "run" / "samples.csv", b"a,2,1,", b"a,2,9,")
+    data = read_run(tmp_path / "run")
+    assert (data.runs, len(data.samples)) == ([], 0)
+
+
+@pytest.mark.parametrize("file", ["samples.csv", "runs.csv", "sittings.csv"])
+@pytest.mark.parametrize("torn", [b"b", b'b,1,0,measure,"', b"b,1,3,measure,,10,3.0,1.25,,"])
+def test_a_torn_last_line_is_dropped(tmp_path, file, torn):
+    path = run_of(tmp_path / "run")
+    with (path / file).open("ab") as stream:
+        stream.write(torn)
+    data = read_run(path)
+    assert len(data.runs) == 2
+    assert data.problems == [f"{file}: a torn last line was dropped"]
+
+
+def test_every_torn_length_of_every_file_is_read_and_resumed(tmp_path):
+    """Cut each file at each byte: never a crash, never a torn row, and the store goes on from there."""
+    path = run_of(tmp_path / "run", ("a",))
+    whole = set(map(tuple, read_run(path).samples.astype(str).to_numpy().tolist()))
+    for file in ("samples.csv", "runs.csv"):
+        data = (path / file).read_bytes()
+        for size in range(0, len(data), 7):
+            (path / file).write_bytes(data[:size])
+            found = read_run(path)
+            assert set(map(tuple, found.samples.astype(str).to_numpy().tolist())) in (whole, set())
+            assert (len(found.runs) == 1) == (size == len(data))
+        (path / file).write_bytes(data[: len(data) // 2])
+        with Store.resume(path) as store:
+            attempt = store.next_attempt("a")
+            store.commit(a_run("a", attempt), rows_of("a", attempt))
+        assert [run.attempt for run in read_run(path).runs] == [attempt]
+
+
+@pytest.mark.parametrize("line", [b"x,y\n", b'"\n', b"\n", b"\xff\xfe,1\n", b"," * 44 + b"\n"])
+def test_a_line_of_runs_that_cannot_be_read_is_named(tmp_path, line):
+    path = run_of(tmp_path / "run")
+    with (path / "runs.csv").open("ab") as stream:
+        stream.write(line)
+    data = read_run(path)
+    assert len(data.runs) == 2
+    assert len(data.problems) == 1
+    assert data.problems[0].startswith("runs.csv, line 4: left out, ")
+
+
+def test_a_row_without_its_closing_quote_is_not_guessed(tmp_path):
+    path = run_of(tmp_path / "run", ("a",))
+    file = path / "runs.csv"
+    assert file.read_bytes().endswith(b']}"\n')
+    file.write_bytes(file.read_bytes()[:-2] + b"\n")
+    data = read_run(path)
+    assert data.all_runs == []
+    assert data.problems[0] == "runs.csv, line 2: left out, not CSV: unexpected end of data"
+
+
+def test_a_commit_that_is_there_twice_counts_once(tmp_path):
+    path = run_of(tmp_path / "run", ("a",))
+    lines = (path / "runs.csv").read_bytes().splitlines(keepends=True)
+    (path / "runs.csv").write_bytes(b"".join([*lines, lines[1]]))
+    data = read_run(path)
+    assert (len(data.runs), len(data.all_runs)) == (1, 1)
+    assert data.problems == ["runs.csv: attempt 1 of cell a again, left out"]
+
+
+def test_a_sitting_that_is_missing_is_named(tmp_path):
+    path = run_of(tmp_path / "run")
+    (path / "sittings.csv").unlink()
+    assert read_run(path).problems == ["runs.csv: sittings.csv does not have the sitting s1"]
+
+
+def test_a_damaged_commit_field_is_refused_not_followed(tmp_path):
+    path = run_of(tmp_path / "run", ("a",))
+    text = (path / "runs.csv").read_text()
+    (path / "runs.csv").write_text(re.sub(r'\[3,""[0-9a-f]+""\]', "3", text))
+    assert [problem.split(":")[0] for problem in read_run(path).problems] == ["attempt 1 of cell a left out"]
+
+
+# Versions of the schema
+
+
+def of_version(path: Path, version: int) -> None:
+    document = json.loads((path / "manifest.json").read_text())
+    (path / "manifest.json").write_text(json.dumps({**document, "schema_version": version}))
+
+
+def test_a_newer_schema_is_refused_in_one_line(tmp_path):
+    path = run_of(tmp_path / "run")
+    of_version(path, SCHEMA_VERSION + 1)
+    said = f"has schema version {SCHEMA_VERSION + 1}, this program reads up to {SCHEMA_VERSION}"
+    for opening in (read_run, Store.resume, read_manifest):
+        with pytest.raises(ValueError, match=said) as caught:
+            opening(path)
+        assert "\n" not in str(caught.value)
+
+
+def test_an_older_schema_is_migrated_in_memory_and_never_appended_to(tmp_path, monkeypatch):
+    """A made-up version 0, which measured samples in milliseconds, called the batch size size, and had no options."""
+
+    def from_0(file, row):
+        if file == "samples.csv":
+            row["wall_s"] = repr(float(row.pop("wall_ms")) / 1000)
+        if file == "runs.csv":
+            row["batch_size"] = row.pop("size")
+        if file == "manifest.json":
+            row["options"] = {"models": row.pop("models")}
+        if file.startswith("operations/t.csv"):
+            row["kind"] = row["kind"].lower()
+        return row
+
+    path = tmp_path / "run"
+    with new_store(path) as store:
+        upper = [dataclasses.replace(operation, kind="CONVOLUTION") for operation in operations()]
+        store.write_operations("t", upper, storages())
+        store.commit(a_run("a", trace_id="t"), rows_of("a"))
+    corrupt(path / "samples.csv", b",wall_s,", b",wall_ms,")
+    corrupt(path / "runs.csv", b",batch_size,", b",size,")
+    document = json.loads((path / "manifest.json").read_text())
+    del document["options"]
+    (path / "manifest.json").write_text(json.dumps({**document, "schema_version": 0, "models": ["resnet18"]}))
+    before = {file: file.read_bytes() for file in path.rglob("*") if file.is_file()}
+
+    with pytest.raises(ValueError, match="has schema version 0, which this program can no longer read"):
+        read_run(path)
+    monkeypatch.setitem(MIGRATIONS, 0, from_0)
+    data = read_run(path)
+    assert data.manifest.options == {"models": ["resnet18"]}
+    assert data.manifest.schema_version == 0, "the manifest says what is on the disk"
+    assert data.runs[0].batch_size == 8
+    assert data.samples["wall_s"].tolist() == [row.wall_s / 1000 for row in samples("a")]
+    assert data.problems == []
+    assert read_operations(path, "t")[0] == operations()
+    with pytest.raises(ValueError, match=r"version 0, rows of version \d cannot be added: start a new run"):
+        Store.resume(path)
+    assert {file: file.read_bytes() for file in path.rglob("*") if file.is_file()} == before
+
+
+def test_a_run_with_other_columns_is_read_but_not_appended_to(tmp_path):
+    """Within one version a column may be added: older files lack it."""
+    path = run_of(tmp_path / "run")
+    corrupt(path / "samples.csv", b",device_s,", b",of_the_future_s,")
+    data = read_run(path)
+    assert sorted(data.problems) == [
+        "samples.csv: column device_s is missing, taken as its default",
+        "samples.csv: column of_the_future_s is unknown and was left out",
+    ]
+    assert data.samples["device_s"].isna().all()
+    before = (path / "samples.csv").read_bytes()
+    with pytest.raises(ValueError, match=r"samples\.csv was written with other columns"):
+        Store.resume(path)
+    assert (path / "samples.csv").read_bytes() == before
+
+
+def test_a_column_that_must_be_there(tmp_path):
+    path = run_of(tmp_path / "run")
+    corrupt(path / "samples.csv", b",wall_s,", b",wall_ms,")
+    with pytest.raises(ValueError, match=r"samples\.csv: column wall_s is missing"):
+        read_run(path)

@@ -1,0 +1,214 @@
+"""`kill -9` at any moment: no cell lost, none twice, no torn row read; a resumed run ends like one never killed."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from results.store.store import Store, read_operations, read_run
+from tests.support.made_up.made_up_runs import (
+    MANIFEST,
+    SITTING,
+    Died,
+    Mortal,
+    a_run,
+    new_store,
+    operations,
+    rows_of,
+    storages,
+)
+
+PARTS = (None, 0.3, 0.999)
+"""How much of a dying write still reaches the disk: the call is not made, cut within the rows, cut within the last."""
+
+
+def write_cell(store: Store, cell: str) -> None:
+    """What a sweep does for one cell."""
+    if cell not in store.done():
+        attempt = store.next_attempt(cell)
+        store.write_operations("t", operations(), storages())
+        store.commit(a_run(cell, attempt, trace_id="t"), rows_of(cell, attempt))
+
+
+def write_run(path: Path, disk: Mortal, cells: str = "abc") -> None:
+    """A sweep from nothing or from wherever the last one died."""
+    with Store.resume(path, disk) if (path / "manifest.json").exists() else Store.create(path, MANIFEST, disk) as store:
+        if not store.sittings:
+            store.append_sitting(SITTING)
+        for cell in cells:
+            write_cell(store, cell)
+
+
+def check(path: Path, cells: str) -> None:
+    """Each of the cells once, with the rows of its one attempt, exactly."""
+    data = read_run(path)
+    assert sorted(run.cell_id for run in data.runs) == sorted(cells)
+    for run in data.runs:
+        for file, rows in rows_of(run.cell_id, run.attempt).items():
+            frame = data.frames[file]
+            there = frame[frame["cell_id"] == run.cell_id].reset_index(drop=True)
+            assert there["attempt"].tolist() == [run.attempt] * len(rows)
+            for column in ("wall_s", "index", "time_s", "sm_clock_hz", "flop", "native_value"):
+                if column in there:
+                    assert there[column].tolist() == [getattr(row, column) for row in rows]
+    assert {problem.split(": ", 1)[1].lstrip("0123456789 ") for problem in data.problems} <= {
+        "a torn last line was dropped",
+        "rows are not committed, left out",
+    }
+
+
+def intact(path: Path) -> str:
+    """The cells that a reader finds whole right now; nothing before the run is one."""
+    if not (path / "manifest.json").exists():
+        return ""
+    cells = "".join(run.cell_id for run in read_run(path).runs)
+    check(path, cells)
+    return cells
+
+
+def calls_of_a_run(path: Path) -> int:
+    disk = Mortal()
+    write_run(path, disk)
+    return len(disk.calls)
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_death_before_and_within_each_call_of_a_run(tmp_path, part):
+    """Die at call k of a whole run of three cells, for every k; read; go on to the end; read."""
+    count = calls_of_a_run(tmp_path / "whole")
+    assert count > 60, "creating, a sitting, a trace, and three commits of four files with four calls each"
+    deaths = 0
+    for k in range(count):
+        path = tmp_path / f"{k}"
+        disk = Mortal(after=k, part=part)
+        with contextlib.suppress(Died):
+            write_run(path, disk)
+        deaths += disk.dead
+        kept = intact(path)
+        assert kept == "abc"[: len(kept)], "cells are whole in the order in which they were written"
+        write_run(path, Mortal())
+        check(path, "abc")
+        assert [run.attempt for run in read_run(path).runs][: len(kept)] == [1] * len(kept), "none was measured again"
+        assert read_operations(path, "t") == (operations(), storages())
+    assert deaths == count
+
+
+def test_a_cell_is_committed_by_its_row_in_runs_and_by_nothing_earlier(tmp_path):
+    """Of the calls of one commit, only those after the write of runs.csv may leave the cell committed."""
+    disk = Mortal()
+    with new_store(tmp_path / "whole", disk) as store:
+        before = len(disk.calls)
+        store.commit(a_run("a"), rows_of("a"))
+        calls = disk.calls[before:]
+    last_write = max(i for i, call in enumerate(calls) if call == "write")
+    assert calls[last_write - 4 : last_write] == [
+        "open runs.csv",
+        "open " + calls[last_write - 3][5:],
+        "fsync",
+        "close",
+    ]
+    for k in range(len(calls)):
+        path = tmp_path / f"{k}"
+        disk = Mortal()
+        store = new_store(path, disk)
+        disk.after = len(disk.calls) + k
+        with pytest.raises(Died):
+            store.commit(a_run("a"), rows_of("a"))
+        assert len(read_run(path).runs) == (k > last_write), calls[k]
+
+
+def test_death_while_going_on_after_a_death(tmp_path):
+    """Two deaths in a row, within writes where they die in one: at some calls of the first run, each of the second."""
+    count = calls_of_a_run(tmp_path / "whole")
+    for first in range(25, count, 31):
+        for second in range(count):
+            path = tmp_path / f"{first}-{second}"
+            with contextlib.suppress(Died):
+                write_run(path, Mortal(after=first, part=0.5))
+            kept = intact(path)
+            disk = Mortal(after=second, part=0.6)
+            with contextlib.suppress(Died):
+                write_run(path, disk)
+            assert intact(path).startswith(kept)
+            write_run(path, Mortal())
+            check(path, "abc")
+            if not disk.dead:
+                break
+
+
+WRITER = """
+import sys
+sys.path[:0] = sys.argv[3:]
+from tests.support.made_up.made_up_runs import MANIFEST, SITTING, a_run, operations, rows_of, samples, storages
+from results.store.store import Store
+path, cells = sys.argv[1], int(sys.argv[2])
+try:
+    store = Store.create(path, MANIFEST)
+except ValueError:
+    store = Store.resume(path)
+if not store.sittings:
+    store.append_sitting(SITTING)
+print("ready", flush=True)
+for cell in map("c{}".format, range(cells)):
+    if cell not in store.done():
+        attempt = store.next_attempt(cell)
+        store.write_operations(cell, operations(40), storages())
+        rows = rows_of(cell, attempt) | {"samples.csv": samples(cell, attempt, 300)}
+        store.commit(a_run(cell, attempt, trace_id=cell), rows)
+        print(cell, flush=True)
+print("end", flush=True)
+"""
+
+
+def run_writer(path: Path, cells: int, kill_after_s: float | None) -> list[str]:
+    """The lines that a writer says before it ends, or is killed so long after it was ready."""
+    paths = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2])]
+    command = [sys.executable, "-c", WRITER, str(path), str(cells), *paths]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        said = [process.stdout.readline().strip()]
+        if kill_after_s is not None:
+            time.sleep(kill_after_s)
+            process.send_signal(signal.SIGKILL)
+        said += process.stdout.read().splitlines()
+        errors = process.stderr.read()
+    assert not errors
+    assert process.returncode in (0, -signal.SIGKILL)
+    return said
+
+
+def test_kills_at_random_moments(tmp_path):
+    """SIGKILL to a process that does nothing but commit, 32 times; what it said was kept is kept."""
+    path = tmp_path / "run"
+    moments = random.Random(20260102)
+    promised: set[str] = set()
+    kept_before: dict[str, int] = {}
+    kills = 0
+    for _ in range(32):
+        said = run_writer(path, 2000, moments.uniform(0.0, 0.06))
+        kills += "end" not in said
+        promised |= {line for line in said if line.startswith("c")}
+        data = read_run(path)
+        kept = {run.cell_id: run.attempt for run in data.runs}
+        assert promised <= set(kept), "a cell that was reported as kept is lost"
+        assert kept.items() >= kept_before.items(), "a cell that was kept was measured again"
+        assert len(data.all_runs) == len(kept)
+        sizes = data.samples.groupby("cell_id").size()
+        assert sizes.to_dict() == dict.fromkeys(kept, 300)
+        kept_before = kept
+    assert kills >= 30
+    assert 0 < len(kept_before) < 2000, "the kills fell into the writing, not before or after it"
+    cells = [f"c{i}" for i in range(len(kept_before) + 3)]
+    assert run_writer(path, len(cells), None)[-1] == "end"
+    data = read_run(path)
+    assert sorted(run.cell_id for run in data.runs) == sorted(cells)
+    assert {run.cell_id: run.attempt for run in data.runs}.items() >= kept_before.items()
+    assert not list(path.rglob("*.tmp"))

@@ -1,0 +1,149 @@
+"""Profiles: one compressed file an attempt, committed with it, replaced only while it is not."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+
+import pytest
+
+from results.errors import Inconsistent
+from results.records import ProfiledOperation
+from results.store.store import Store, read_profile, read_run
+from tests.support.made_up.made_up_runs import MANIFEST, SITTING, Died, Mortal, Unsynced, a_run, new_store, rows_of
+
+CALLS = [
+    ProfiledOperation(
+        "one", 0, None, "aten::conv2d", "forward", "features.0", 191, None, 1,
+        ((2, 3, 8, 8), (4, 3, 3, 3), (), (), (), (), ()),
+        ("float", "float", "", "ScalarList", "ScalarList", "ScalarList", "Scalar"),
+        (None, None, None, (1, 1), (1, 1), (1, 1), 1),
+        27648, 0.0, 3.5e-4, None,
+    ),
+    ProfiledOperation(
+        "one", 1, 0, "aten::convolution_backward", "backward", "features.0", None, 0, 2,
+        ((2, 4, 8, 8), ()), ("float", ""), (None, (True, True, False)), None, 4e-4, 1e-4, 9e-5,
+    ),
+]  # fmt: skip
+FILE = "profiles/a-1.csv.gz"
+RECORDING = "profiles/a-1-batch.kineto.json.gz"
+
+
+def test_a_profile_is_committed_with_its_attempt_and_read_back(tmp_path):
+    with new_store(tmp_path / "run") as store:
+        seals = store.write_profile("a", 1, CALLS)
+        assert seals == {FILE: [2, hashlib.sha256((store.path / FILE).read_bytes()).hexdigest()[:16]]}
+        store.commit(dataclasses.replace(a_run("a"), profiled=("one",), committed=seals), rows_of("a"))
+    data = read_run(tmp_path / "run")
+    assert data.problems == []
+    assert data.runs[0].committed.items() >= seals.items()
+    assert read_profile(tmp_path / "run", "a", 1) == CALLS
+
+
+def test_what_a_killed_sweep_left_is_replaced_and_an_attempt_used_is_not(tmp_path):
+    with new_store(tmp_path / "run") as store:
+        store.write_profile("a", 1, CALLS)
+        (store.path / "profiles" / ".b-1.csv.gz.tmp").write_bytes(b"half")
+    with Store.resume(tmp_path / "run") as store:
+        assert not (store.path / "profiles" / ".b-1.csv.gz.tmp").exists()
+        seals = store.write_profile("a", 1, CALLS[:1])
+        store.commit(dataclasses.replace(a_run("a"), committed=seals), rows_of("a"))
+        with pytest.raises(ValueError, match="attempt 1 of cell a is used, the next is 2"):
+            store.write_profile("a", 1, CALLS)
+    assert read_profile(tmp_path / "run", "a", 1) == CALLS[:1]
+    assert read_run(tmp_path / "run").problems == []
+
+
+def test_a_damaged_profile_is_named_and_its_cell_is_measured_again_though_its_rows_stay(tmp_path):
+    with new_store(tmp_path / "run") as store:
+        seals = store.write_profile("a", 1, CALLS)
+        store.commit(dataclasses.replace(a_run("a"), committed=seals), rows_of("a"))
+    file = tmp_path / "run" / FILE
+    file.write_bytes(file.read_bytes()[:-9])
+    found = read_run(tmp_path / "run")
+    assert ([run.cell_id for run in found.runs], found.damaged) == (["a"], {FILE})
+    assert found.problems == [f"attempt 1 of cell a: {FILE} is not what was committed"]
+    with Store.resume(tmp_path / "run", Unsynced()) as store:
+        assert store.done() == {}
+    with pytest.raises(Inconsistent, match=r"a-1\.csv\.gz"):
+        read_profile(tmp_path / "run", "a", 1)
+
+
+def test_an_attempt_without_a_profile_says_so(tmp_path):
+    with new_store(tmp_path / "run"):
+        pass
+    with pytest.raises(ValueError, match=r"has no profiles/a-1\.csv\.gz"):
+        read_profile(tmp_path / "run", "a", 1)
+
+
+# --- recordings ------------------------------------------------------------------------------------------------------
+
+
+def test_a_recording_is_kept_byte_for_byte_and_committed_with_its_attempt(tmp_path):
+    with new_store(tmp_path / "run") as store:
+        seals = store.write_recording("a", 1, "batch", "kineto", b"packed")
+        assert seals == {RECORDING: [1, hashlib.sha256(b"packed").hexdigest()[:16]]}
+        store.commit(dataclasses.replace(a_run("a"), committed=seals), rows_of("a"))
+        with pytest.raises(ValueError, match="attempt 1 of cell a is used, the next is 2"):
+            store.write_recording("a", 1, "one", "kineto", b"late")
+        with pytest.raises(ValueError, match=r"expected a work of letters.*'\.\./a'"):
+            store.write_recording("b", 1, "../a", "kineto", b"elsewhere")
+    assert (tmp_path / "run" / RECORDING).read_bytes() == b"packed"
+    assert read_run(tmp_path / "run").problems == []
+
+
+@pytest.mark.parametrize("damage", [b"", b"packee", b"packed and more", None], ids=["emptied", "bit", "longer", "gone"])
+def test_a_damaged_recording_is_named_and_its_cell_is_measured_again_though_its_rows_stay(tmp_path, damage):
+    with new_store(tmp_path / "run") as store:
+        seals = store.write_recording("a", 1, "batch", "kineto", b"packed")
+        store.commit(dataclasses.replace(a_run("a"), committed=seals), rows_of("a"))
+    if damage is None:
+        (tmp_path / "run" / RECORDING).unlink()
+    else:
+        (tmp_path / "run" / RECORDING).write_bytes(damage)
+    found = read_run(tmp_path / "run")
+    assert ([run.cell_id for run in found.runs], found.damaged) == (["a"], {RECORDING})
+    assert found.problems == [f"attempt 1 of cell a: {RECORDING} is not what was committed"]
+    with Store.resume(tmp_path / "run", Unsynced()) as store:
+        assert store.done() == {}
+
+
+def test_a_command_is_kept_beside_what_it_recorded(tmp_path):
+    with new_store(tmp_path / "run") as store:
+        seals = store.write_recording("a", 1, "batch", "nsys", b"packed", "nsys profile 'a b'")
+        store.commit(dataclasses.replace(a_run("a"), committed=seals), rows_of("a"))
+    assert (tmp_path / "run" / "profiles/a-1-batch.nsys.sqlite.gz").read_bytes() == b"packed"
+    command = tmp_path / "run" / "profiles/a-1-batch.nsys.command.txt"
+    assert command.read_text() == "nsys profile 'a b'\n"
+    command.write_text("nsys profile another\n")
+    assert read_run(tmp_path / "run").damaged == {"profiles/a-1-batch.nsys.command.txt"}
+
+
+def _write_run(path, disk):
+    """One cell with two recordings, from nothing or from wherever the last writer died."""
+    with Store.resume(path, disk) if (path / "manifest.json").exists() else Store.create(path, MANIFEST, disk) as store:
+        if not store.sittings:
+            store.append_sitting(SITTING)
+        if "a" not in store.done():
+            attempt = store.next_attempt("a")
+            seals = {}
+            for work in ("one", "batch"):
+                seals |= store.write_recording("a", attempt, work, "kineto", f"{work} of {attempt}".encode() * 9)
+            store.commit(dataclasses.replace(a_run("a", attempt), committed=seals), rows_of("a", attempt))
+
+
+@pytest.mark.parametrize("part", [None, 0.5])
+def test_death_at_any_call_leaves_a_cell_whole_or_uncommitted(tmp_path, part):
+    _write_run(tmp_path / "whole", whole := Mortal())
+    for k in range(len(whole.calls)):
+        path = tmp_path / f"{k}"
+        with pytest.raises(Died):
+            _write_run(path, Mortal(after=k, part=part))
+        if (path / "manifest.json").exists():
+            assert not any("left out: not what" in problem for problem in read_run(path).problems)
+        _write_run(path, Mortal())
+        (run,) = read_run(path).runs
+        for work in ("one", "batch"):
+            content = (path / f"profiles/a-{run.attempt}-{work}.kineto.json.gz").read_bytes()
+            assert content == f"{work} of {run.attempt}".encode() * 9
+        assert not list((path / "profiles").glob(".*.tmp"))

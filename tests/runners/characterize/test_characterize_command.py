@@ -1,0 +1,306 @@
+"""`runners.characterize` from end to end on small models, told again without torch, and every way to ask wrongly."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from reports.characterize import data as characterize_data
+from reports.characterize import figures_mix
+from reports.characterize.text import look
+from reports.characterize.text_mix import to_text
+from reports.shared import figure_style
+from results.records.characterization import FILES, RecordedStep
+from runners.characterize import command as characterize
+from runners.characterize import files as characterize_files
+from runners.characterize import task as characterized
+from tests.support.made_up.made_up_characterization import together
+
+KEYS = ["name", "variant", "parameters", "step_time_s", "groups", "unclassified_ratio", "types_for_90_percent"]
+BLOCKED = """
+import sys
+
+class Forbid:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("torch", "torchvision", "pynvml", "nvtx"):
+            raise ImportError(f"{name} is forbidden here")
+
+sys.meta_path.insert(0, Forbid())
+from runners.characterize.command import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+MODELS = "synthetic_convolution,synthetic_matmul"
+SMALL = ["--hyper", "image_size=8,channels=4,width=16,depth=2", "--batch-size", "2", "--steps", "5"]
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[int, Path]:
+    out = tmp_path_factory.mktemp("characterize") / "run"
+    arguments = [
+        "--models",
+        MODELS,
+        *SMALL,
+        "--device",
+        "cpu",
+        "--threads",
+        "1,2",
+        "--modes",
+        "training",
+        "--out",
+        str(out),
+    ]
+    return characterize.main([*arguments, "--format", "json"]), out
+
+
+@pytest.fixture
+def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is drawn: that takes seconds, and other tests see to it."""
+    monkeypatch.setattr(figures_mix, "figures", lambda _seen: {})
+
+
+def test_two_workloads_are_recorded_and_every_file_written(recorded):
+    code, out = recorded
+    assert code == 0
+    assert {*FILES, "groups.csv", "types.csv", "characterize.txt", "characterize.json"} <= {
+        p.name for p in out.iterdir()
+    }
+    rows = list(csv.DictReader(io.StringIO((out / "recordings.csv").read_text())))
+    assert [(row["mode"], row["why"]) for row in rows] == 2 * [
+        ("training", "mix"), ("training", "threads"),
+    ]  # fmt: skip
+    assert {row["status"] for row in rows} == {"ok"}
+    assert all(row["torch_version"] and float(row["took_s"]) > float(row["build_s"]) for row in rows)
+    for name in ("groups", "types", "skew", "likeness", "steps", "parallelism", "density"):
+        assert (out / "figures" / f"{name}.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_the_document_has_exactly_the_promised_keys(recorded):
+    document = json.loads((recorded[1] / "characterize.json").read_text())
+    assert list(document) == ["workloads", "linkage"]
+    for workload in document["workloads"]:
+        assert list(workload) == KEYS
+        assert list(workload["groups"]) == list("ABCDEFGH")
+        assert sum(workload["groups"].values()) + workload["unclassified_ratio"] == pytest.approx(1)
+        assert workload["unclassified_ratio"] <= 0.01
+    assert [list(merge) for merge in document["linkage"]] == [["left", "right", "height"]]
+    assert document["workloads"][1]["parameters"] == 2 * 16 * 16
+
+
+def test_groups_and_time_between_are_the_step(recorded):
+    data = characterize_files.read_rows(recorded[1])
+    for step in data.steps:
+        if step.part == "profiled":
+            spent = sum(row.time_s for row in data.times if (row.recording, row.step) == (step.recording, step.step))
+            assert spent == pytest.approx(step.operations_s, rel=1e-6)
+            assert spent < step.time_s
+        assert step.cpu_s > 0
+
+
+def test_it_is_told_again_without_torch(recorded):
+    out = recorded[1]
+    before = (out / "characterize.txt").read_bytes(), (out / "figures" / "groups.png").read_bytes()
+    for derived in ("characterize.txt", "groups.csv", "figures/groups.png"):
+        (out / derived).unlink()
+    arguments = [sys.executable, "-c", BLOCKED, str(out), "--format", "csv"]
+    done = subprocess.run(arguments, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("recording,workload,variant,mode,device,threads,batch_size,group,share_ratio")
+    told = (out / "characterize.txt").read_bytes()
+    assert told.splitlines()[1:8] == before[0].splitlines()[1:8]
+    assert (out / "figures" / "groups.png").read_bytes() == before[1]
+
+
+def test_a_workload_that_fails_costs_its_own_row(tmp_path, capsys):
+    (tmp_path / "net.py").write_text(
+        "import torch\ndef good(width=4):\n    return torch.nn.Linear(width, 2), (torch.ones(3, width),)\n"
+        "class Bad(torch.nn.Linear):\n    def forward(self, x):\n        raise RuntimeError('no such road')\n"
+        "def bad(width=4):\n    return Bad(width, 2), (torch.ones(3, width),)\n"
+    )
+    spec = f"{tmp_path}/net.py:good,{tmp_path}/net.py:bad"
+    code = characterize.main(
+        ["--models", spec, "--steps", "1", "--modes", "training", "--device", "cpu", "--format", "json"]
+    )
+    told = capsys.readouterr()
+    assert code == 2
+    assert "no such road" in told.err
+    found = json.loads(told.out)["workloads"]
+    assert found[0]["step_time_s"] is None or found[0]["groups"]["A"] is not None
+    assert {one["name"].rpartition(":")[2]: one["step_time_s"] is None for one in found}["bad"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--models", "alexnett"], "nearest: alexnet"),
+        ([], "expected one of --models, --suite, --reproduce"),
+        (["--models", "alexnet", "--suite", "post2021"], "expected one of --models"),
+        (["--models", "alexnet", "--place", "softmax=Z"], "from A to G, got 'Z'"),
+        (["--models", "alexnet", "--place", "sofmax=A"], "expected a kind"),
+        (["--models", "alexnet", "--place", "softmax"], "expected WHAT=GROUP"),
+        (["--models", "alexnet", "--hyper", "image_size=8"], "at least 63 pixels"),
+        (["--models", "deeplabv3_resnet50", "--batch-size", "1"], "batch of at least 2"),
+        (["--models", "alexnet", "--device", "gpu"], "expected auto, cpu, cuda or cuda:N"),
+        (["--models", "alexnet", "--threads", "0"], "at least 1"),
+        (["--models", "alexnet", "--steps", "none"], "whole number"),
+        (["/nowhere"], "which is none"),
+        ([str(Path(__file__).parents[2])], "which has none"),
+    ],
+)
+def test_what_cannot_be_asked_is_one_line(arguments, words, capsys):
+    with pytest.raises(SystemExit) as ended:
+        characterize.main(arguments)
+    assert ended.value.code == 2
+    told = capsys.readouterr().err
+    assert words in told
+    assert len(told.strip().splitlines()) == 1
+
+
+def test_a_workload_that_lacks_a_part_is_one_line_where_it_is_the_only_one(tmp_path, capsys):
+    (tmp_path / "mine.py").write_text(
+        "import torch\nclass Mine:\n    hyper = {'width': 4}\n"
+        "    def build(self, width):\n        return torch.nn.Linear(width, 2)\n"
+        "    def loss(self, output, target):\n        return output.sum()\n"
+    )
+    with pytest.raises(SystemExit) as ended:
+        characterize.main(["--models", f"{tmp_path}/mine.py:Mine", "--device", "cpu"])
+    told = capsys.readouterr()
+    assert ended.value.code == 2
+    assert told.out == ""
+    assert told.err.endswith("is no workload: it lacks batch(hyper, size, device, generator) → Batch\n")
+    assert len(told.err.splitlines()) == 1
+
+
+def test_recordings_of_two_directories_are_told_together_and_kept_in_a_third(tmp_path, capsys, no_figures):
+    data = together()
+    nets, others = (replace(data, **one_half) for one_half in (_half(data, {0, 1, 2}), _half(data, {3, 4})))
+    characterize_files.write_rows(nets, tmp_path / "nets")
+    characterize_files.write_rows(others, tmp_path / "others")
+    given = [str(tmp_path / "nets"), str(tmp_path / "others")]
+    assert (
+        characterize.main([*given, "--out", str(tmp_path / "all"), "--format", "json"]) == 1
+    )  # "lost" was not recorded
+    told = json.loads(capsys.readouterr().out)
+    assert [one["name"] for one in told["workloads"]] == ["net", "talk", "lost"]
+    assert len(told["linkage"]) == 1
+    assert characterize_files.read_rows(tmp_path / "all") == data
+    with pytest.raises(SystemExit):
+        characterize.main([*given, given[0]])
+    assert "expected recordings that differ, got net recorded the same way in" in capsys.readouterr().err
+
+
+def _half(data, numbers):
+    return {
+        name: tuple(row for row in rows if row.recording in numbers)
+        for name, rows in vars(data).items()
+    }  # fmt: skip
+
+
+def test_a_slow_step_is_not_among_those_that_costs_take_their_times_from():
+    lengths = [9.0, 1.3, 50.0, 1.1, 0.9, 0.2, 1.2, 9.0]
+    steps = [RecordedStep(recording=0, part="profiled", step=place, time_s=time) for place, time in enumerate(lengths)]
+    plain = [RecordedStep(recording=0, part="plain", step=place, time_s=1.15) for place in range(8)]
+    assert characterized._usual([*plain, *steps]) == [1, 3, 6]  # median of 1.3 50 1.1 0.9 0.2 1.2: 1.15
+    assert characterized._usual(steps[:1]) == [0]
+
+
+def test_ceilings_tell_what_part_of_the_peak_a_group_reaches(tmp_path, capsys, no_figures):
+    """Of the same number of threads, the best of a unit: 100 FLOP in 2 s, of 200 FLOP a second."""
+    data = together()
+    characterize_files.write_rows(replace(data, costs=(replace(data.costs[0], unit="fp32"),)), tmp_path / "run")
+    header = (
+        "sitting,device,precision,unit,operation,shape,layout,repeats,median_s,flop,flop_per_s,status,reason,threads"
+    )
+    rows = [f"s0,cpu,fp32,fp32,matmul,1x1x1,,3,1,{speed},{speed},ok,,{threads}" for speed, threads in
+            ((200, 1), (100, 1), (900, 2))]  # fmt: skip
+    (tmp_path / "ceilings.csv").write_text("\n".join([header, *rows, ""]))
+    arguments = [str(tmp_path / "run"), "--ceilings", str(tmp_path / "ceilings.csv"), "--out", str(tmp_path / "told")]
+    assert characterize.main(arguments) == 1  # "lost" was not recorded
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert [line[-2:] for line in lines if line[:2] == ["net", "D"]] == [["25", "%"]]
+    (row,) = csv.DictReader(io.StringIO((tmp_path / "told" / "group_costs.csv").read_text()))
+    assert float(row["utilization_ratio"]) == pytest.approx(0.25)
+
+
+def test_energy_memory_and_what_it_took_are_told():
+    data = together()
+    first = replace(
+        data.recordings[0], energy_j=6.0, took_s=2.0, peak_memory_bytes=3 * 10**9, torch_version="2.15", device_name="A"
+    )
+    text = to_text(look(replace(data, recordings=(first, *data.recordings[1:]))))
+    (line,) = [line for line in text.splitlines() if "3.00 GB" in line and "launches" not in line and "net" in line]
+    assert line.split()[-2:] == ["0.500", "J"]  # 12 steps without the profiler
+    assert "note: recorded with PyTorch 2.15 on cpu (A)" in text
+    assert "note: 1 recordings of 2.00 s together, each in at most 3.00 GB of memory" in text
+    assert "energy" not in to_text(look(data))
+
+
+def test_a_directory_is_never_recorded_over_and_a_torn_one_is_said(recorded, tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        characterize.main(["--models", "alexnet", "--out", str(recorded[1])])
+    assert "expected a directory without recordings.csv" in capsys.readouterr().err
+    characterize_files.write_rows(together(), tmp_path)
+    whole = (tmp_path / "operation_times.csv.gz").read_bytes()
+    (tmp_path / "operation_times.csv.gz").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(SystemExit):
+        characterize.main([str(tmp_path)])
+    assert "operation_times.csv.gz as runners.characterize writes it" in capsys.readouterr().err
+
+
+def test_rows_come_back_as_they_were_written(tmp_path):
+    data = together()
+    characterize_files.write_rows(data, tmp_path)
+    assert characterize_files.read_rows(tmp_path) == data
+    assert gzip.decompress((tmp_path / "operation_costs.csv.gz").read_bytes()).startswith(b"recording,name,kind")
+
+
+def test_the_words_of_made_up_recordings():
+    text = to_text(look(together()))
+    lines = text.splitlines()
+    assert "warning: talk training" in text or "warning: talk" in text
+    assert any(line.split()[:1] == ["lost"] for line in lines) or "not recorded: lost" in text
+    assert "the worker died: it fell over" in text
+    assert any(line.strip().startswith("0.") and "net" in line and "talk" in line for line in lines)
+    failed = characterize_data.document(look(together()))["workloads"][-1]
+    assert (failed["name"], failed["step_time_s"], failed["groups"]["A"]) == ("lost", None, None)
+
+
+def test_the_paper_is_told_beside_ours():
+    data = together()
+    names = {"net": "fathom-alexnet@small", "talk": "seq2seq@small", "lost": "lost"}
+    named = tuple(replace(one, workload=names[one.workload]) for one in data.recordings)
+    text = to_text(look(type(data)(named, data.steps, data.times, data.costs), reproduce="fathom"))
+    lines = [line.split() for line in text.splitlines()]
+    assert ["alexnet", "ours", "5", "20", "60", "5", "10", "D,", "same"] in lines
+    assert ["paper", "7", "3", "88", "D"] in lines
+    assert "not recorded here: memnet, speech, autoenc, residual, vgg, deepq" in text
+
+
+def test_every_figure_is_drawn_of_what_it_needs():
+    data = together()
+    named = tuple(
+        replace(one, workload={"net": "fathom-alexnet"}.get(one.workload, one.workload)) for one in data.recordings
+    )
+    with figure_style.theme():
+        drawn = figures_mix.figures(look(replace(data, recordings=named), reproduce="fathom"))
+    assert {"groups", "types", "skew", "likeness", "steps", "training_inference", "parallelism", "density"} <= set(
+        drawn
+    )
+    assert "reproduced" in drawn
+    assert "tails" not in drawn  # nobody recorded single calls
+    labels = [text.get_text() for text in drawn["groups"].axes[0].get_xticklabels()]
+    assert labels == [*"ABCDEFGH", "?"]  # for the fifth of talk that has no group
+
+
+def test_the_documentation_names_every_file():
+    text = (Path(__file__).parents[3] / "docs" / "characterize.md").read_text(encoding="utf-8")
+    for name in (*FILES, *characterize_data.tables(look(together())), "characterize.txt", "characterize.json"):
+        assert f"`{name}`" in text

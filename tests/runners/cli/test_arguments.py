@@ -1,0 +1,131 @@
+"""A caller's mistake: one line that says what was expected, what came and the nearest name, and exit code 2."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from runners.__main__ import COMMANDS, installed
+from runners.cli.arguments import Parser, choice_error, names, nearest, number, sizes
+
+ROOT = Path(__file__).parents[3]
+
+
+def parser() -> Parser:
+    made = Parser(prog="x")
+    made.add_argument("--format", choices=("table", "csv", "json"))
+    made.add_argument("--batch-sizes", type=number(int, 1))
+    made.add_argument("--hyper", type=sizes)
+    made.add_argument("--share", type=number(float, 0, 1))
+    made.add_argument("--models", type=names("model", ("resnet18", "resnet50")))
+    return made
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["--format", "xml"], "error: argument --format: unknown value: expected table, csv or json, got 'xml'"),
+        (
+            ["--fromat", "csv"],
+            "error: unknown argument: expected -h, --help, --format, --batch-sizes, --hyper, --share or --models, "
+            "got '--fromat', nearest --format",
+        ),
+        (
+            ["--form=csv"],  # no abbreviations: a later option would change what they mean
+            "error: unknown argument: expected -h, --help, --format, --batch-sizes, --hyper, --share or --models, "
+            "got '--form', nearest --format",
+        ),
+        (["--format"], "error: argument --format: expected one argument"),
+        (["--batch-sizes", "0"], "error: argument --batch-sizes: expected a whole number of at least 1, got '0'"),
+        (["--batch-sizes", "4.5"], "error: argument --batch-sizes: expected a whole number of at least 1, got '4.5'"),
+        (["--hyper", "a=1,a=2"], "error: argument --hyper: expected NAME=N,NAME=N, each name once, got 'a=1,a=2'"),
+        (["--hyper", "a b=1"], "error: argument --hyper: expected NAME=N,NAME=N, each name once, got 'a b=1'"),
+        (["--hyper", "a=1,"], "error: argument --hyper: expected NAME=N,NAME=N, each name once, got 'a=1,'"),
+        (["--hyper", "a=1.5"], "error: argument --hyper: a: expected a whole number of at least 1, got '1.5'"),
+        (["--share", "nan"], "error: argument --share: expected a number from 0 to 1, got 'nan'"),
+        (["--share", "1.1"], "error: argument --share: expected a number from 0 to 1, got '1.1'"),
+        (
+            ["--models", "resnet18,resnet5O"],
+            "error: argument --models: unknown model: expected resnet18 or resnet50, got 'resnet5O', "
+            "nearest resnet50 or resnet18",
+        ),
+        (
+            ["--models", "resnet18,"],
+            "error: argument --models: expected model names separated by commas, got 'resnet18,'",
+        ),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(
+    arguments: list[str], line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        parser().parse_args(arguments)
+    out, err = capsys.readouterr()
+    assert (ended.value.code, out, err) == (2, "", line + "\n")
+
+
+def test_what_is_right_is_read() -> None:
+    read = parser().parse_args(
+        ["--format", "csv", "--batch-sizes", "64", "--share", "0.5", "--models", "resnet50,resnet18,resnet50"]
+    )
+    assert (read.format, read.batch_sizes, read.share, read.models) == ("csv", 64, 0.5, ("resnet50", "resnet18"))
+
+
+def test_a_message_of_a_command_is_one_line_too(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        parser().fail("two\n  lines")
+    assert (ended.value.code, capsys.readouterr().err) == (2, "error: two lines\n")
+
+
+def test_a_long_list_is_shortened_and_the_nearest_still_found() -> None:
+    valid = [f"model{i}" for i in range(80)]
+    line = choice_error("model", "model79x", valid)
+    assert line.startswith(
+        "unknown model: expected model0, model1, model2, model3, model4, model5, model6, model7 or 72"
+    )
+    assert "got 'model79x', nearest model79" in line
+    assert choice_error("model", "zebra", valid).endswith("got 'zebra'")
+    assert choice_error("model", "x", []) == "unknown model: expected nothing, got 'x'"
+
+
+def test_nearest_does_not_mind_letter_case() -> None:
+    assert nearest("AMP-BF16", ["fp32", "amp-bf16", "amp-fp16"])[0] == "amp-bf16"
+
+
+def test_help_is_no_wider_than_100_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "300")
+    made = parser()
+    made.add_argument("--long", help="word " * 100)
+    assert max(map(len, made.format_help().splitlines())) <= 100
+
+
+def listed(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "runners", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60, check=False)
+
+
+def test_the_list_of_commands_names_those_that_exist(tmp_path: Path) -> None:
+    done = listed()
+    assert done.returncode == 0
+    assert "doctor" in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 100
+    assert installed(tmp_path) == {}
+    (tmp_path / "sweep.py").touch()
+    assert installed(tmp_path) == {"sweep": COMMANDS["sweep"]}
+    unknown = listed("docter")
+    assert unknown.returncode == 2
+    assert unknown.stderr.endswith("got 'docter', nearest doctor\n")
+
+
+INNER = {"nvtx_step"}
+"""What only another command starts."""
+
+
+def test_every_command_is_in_the_list() -> None:
+    sources = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "runners").rglob("*.py"))
+    commands = set(re.findall(r'prog="python -m runners\.(\w+)"', sources))
+    assert {"doctor"} <= commands - INNER <= COMMANDS.keys()

@@ -1,0 +1,248 @@
+"""What every command shows: a table of 100 columns with a sentence that says what it means, CSV that pipes, JSON that
+is one document, all of the same numbers, and the same whatever the terminal says it is.
+
+Commands run in this process; of those that measure, what a made-up worker measured is told.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import io
+import json
+import math
+import re
+from collections.abc import Callable, Iterator
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from runners.__main__ import installed
+
+ROOT = Path(__file__).parents[3]
+TRACE = ROOT / "tests" / "data" / "kineto_torch215_stack.json.gz"
+H100 = ("--device", "NVIDIA H100 80GB HBM3")
+FORMATS = ("table", "csv", "json")
+
+Told = Callable[[str], Any]
+"""A format → prints."""
+
+
+def module_of(name: str) -> str:
+    """A command's module: of its package, or the file that it is."""
+    return f"runners.{name}.command" if (ROOT / "runners" / name).is_dir() else f"runners.{name}"
+
+
+def command(name: str, *arguments: object) -> Told:
+    """A command line, in this process."""
+
+    def tell(form: str) -> Any:
+        assert import_module(module_of(name)).main([*map(str, arguments), "--format", form]) == 0
+
+    return tell
+
+
+def report(form: str) -> None:
+    from runners.report.command import show
+    from tests.reports.shared.test_reports import built, failed, fraction, view
+
+    cells = [view(fraction(0.6), intensity=30), view(fraction(0.06, model="mobilenet_v2"), intensity=2), failed()]
+    show(built(*cells), form, ROOT)
+
+
+def ceiling(form: str) -> None:
+    from runners.ceiling.command import _show
+    from tests.support.made_up import made_up_ceilings
+
+    _show(made_up_ceilings.cpu(1), form)
+
+
+def profile(form: str) -> None:
+    from runners.profile import command as profile
+    from runners.profile import deepspeed_config
+    from runners.profile import options as profile_options
+    from tests.support.made_up import made_up_profile
+
+    options = deepspeed_config.merged(profile_options.parser().parse_args(["some_model", "--format", form]))
+    profile.show(made_up_profile.PROFILE, options)
+
+
+def characterize(form: str) -> None:
+    from reports.characterize.text import look
+    from runners.characterize import command as characterize
+    from runners.characterize import options as characterize_options
+    from tests.support.made_up.made_up_characterization import together
+
+    characterize.show(look(together()), characterize_options.parser().parse_args(["--format", form]))
+
+
+@cache
+def counted() -> Any:
+    """A model's account by two counters, counted once."""
+    from runners.count import command as count
+    from runners.count import options as count_options
+
+    options = count_options.parser().parse_args(["synthetic_matmul", "--counters", "exact,thop"])
+    return count.count("synthetic_matmul", options, ("flopledger", "thop"), (2,))
+
+
+def count(form: str) -> None:
+    from runners.count import options as count_options
+    from runners.count import output as count_told
+
+    count_told.accounts(counted(), count_options.parser().parse_args(["synthetic_matmul", "--format", form]))
+
+
+def faults(form: str) -> None:
+    from runners.faults import _show
+
+    row = {"counter": "thop", "version": "0.1.1", "fault": "f", "kind": "k", "cause": "c", "detail": "", "right": 2.5}
+    rows = [
+        {**row, "status": status, "found": found, "seen": found, "what": "what it does " * 12}
+        for status, found in (("there", 1), ("mended", [2, 5]), ("unavailable", None))
+    ]
+    _show(rows, form, True)
+
+
+CASES: dict[str, tuple[Told, str]] = {
+    "report": (report, r"^At fp32, batch 8, resnet18 uses 60 % of the datasheet peak"),
+    "doctor": (command("doctor"), r"^(Fit|Not fit) to measure"),
+    "doctor peaks": (command("doctor", "--peaks", "NVIDIA L40S"), r"^Utilization divides by the dense peak"),
+    "project": (command("project", "word_lm"), r"^An epoch takes 33,609 days in steps of 117\.8 s, bound by arith"),
+    "project measured": (
+        command("project", "image", "--device", "NVIDIA A100-SXM4-80GB", "--dtype", "bf16", "--measured"),
+        r"^An epoch takes [\d.]+ days \([\d.]+ days to [\d.]+ days\) in steps of",
+    ),
+    "project paper": (command("project", "--reproduce", "ppopp2019"), r"^142 cells\. = reproduced: 39"),
+    "project compute": (
+        command("project", "--compute", "--gpu-hours", 300, *H100, "--family", "language-model"),
+        r"^in short: training compute [\d.e]+ FLOP \([\d.e]+ to [\d.e]+\)",
+    ),
+    "project budget": (command("project", "--budget", "64 GPU-days", *H100), r"^in short: loss 2\.24 nat \(2\.22 to"),
+    "project reach": (command("project", "--reach", 2.1, *H100), r"^in short: GPU-hours [\d,]+ h \([\d,]+ to"),
+    "project parallel": (
+        command("project", "--parallel", "--parameters", 70e9, "--devices", 64, "--batch", 512, *H100),
+        r"^Fastest that fits: data 8 × tensor 2 × pipeline 4",
+    ),
+    "trace": (command("trace", TRACE), r"^No fault was found\."),
+    "formula": (command("formula", "synthetic_matmul", "--symbols", "batch"), r"^Exact, from \d+ points"),
+    "footprint": (
+        command("footprint", "synthetic_matmul", "--fit", "NVIDIA H100 80GB HBM3"),
+        r"^The step needs [\d.]+ GiB of tensors",
+    ),
+    "count": (count, r"unexplained"),
+    "characterize": (characterize, r"^Most of a step is spent: net training in D \(60 %\)"),
+    "ceiling": (ceiling, r"ceiling"),
+    "profile": (profile, r"bound"),
+    "faults": (faults, r"^1 of 3 known faults are there"),
+}
+"""What is told → (how, a part of the sentence that says what it means)."""
+
+ALL_COLUMNS = {"profile"}
+"""Of what a terminal shows as much as fits a pipe gets every column, as docs/profile.md says."""
+
+OTHERWISE = {"sweep"}
+"""Shows what report shows, once it has measured: tests/runners/sweep/end_to_end/test_sweep_command.py."""
+
+WORDS = {"nan", "inf", "-inf", "none", "null", "n/a", "–", "NaT"}
+VOCABULARY = {"project parallel": {"none"}, "project budget": {"none"}, "project reach": {"none"}}
+"""Values that are words of that table."""
+
+
+@pytest.fixture(scope="module")
+def outputs(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], str]:
+    """(case, format) → what it prints on stdout, once."""
+
+    @cache
+    def output(case: str, form: str) -> str:
+        return printed(CASES[case][0], form)
+
+    return output
+
+
+def printed(tell: Told, form: str) -> str:
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        tell(form)
+    said = err.getvalue().splitlines()
+    assert all(line.startswith(("note: ", "written", "warning: ")) for line in said), said
+    return out.getvalue()
+
+
+def test_every_command_is_here() -> None:
+    assert {name.split()[0] for name in CASES} | OTHERWISE == set(installed())
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_table_fits_and_says_what_it_means(case: str, outputs: Callable[[str, str], str]) -> None:
+    text = outputs(case, "table")
+    assert case in ALL_COLUMNS or [line for line in text.splitlines() if len(line) > 100] == []
+    assert "\x1b" not in text, "a pipe gets no colours"
+    assert not [line for line in text.splitlines() if line != line.rstrip()]
+    assert re.search(CASES[case][1], text, re.MULTILINE)
+
+
+@pytest.mark.parametrize("case", ["report", "doctor peaks", "profile", "ceiling", "project parallel"])
+def test_a_pipe_gets_the_same_whatever_the_terminal_is(
+    case: str, outputs: Callable[[str, str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"COLUMNS": "60", "TERM": "dumb", "NO_COLOR": "1", "LINES": "10"}.items():
+        monkeypatch.setenv(name, value)
+    assert printed(CASES[case][0], "table") == outputs(case, "table")
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_csv_pipes(case: str, outputs: Callable[[str, str], str]) -> None:
+    text = outputs(case, "csv")
+    header, *rows = csv.reader(io.StringIO(text))
+    assert rows
+    assert all(re.fullmatch(r"[a-z][a-z0-9_]*", name) for name in header), header
+    assert len(set(header)) == len(header)
+    assert {len(row) for row in rows} == {len(header)}
+    assert not {value for row in rows for value in row} & (WORDS - VOCABULARY.get(case, set()))
+    assert pd.read_csv(io.StringIO(text)).shape == (len(rows), len(header))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_json_is_one_document_of_the_same_numbers(case: str, outputs: Callable[[str, str], str]) -> None:
+    document = json.loads(outputs(case, "json"), parse_constant=lambda word: pytest.fail(f"{word} is no JSON"))
+    leaves = list(_leaves(document))
+    assert not {leaf for leaf in leaves if isinstance(leaf, str)} & (WORDS - VOCABULARY.get(case, set()))
+    if case in APART:
+        return
+    known = {float(leaf) for leaf in leaves if leaf is not None and _is(leaf)}  # a module may be called "3"
+    told = {
+        float(value) for row in list(csv.reader(io.StringIO(outputs(case, "csv"))))[1:] for value in row if _is(value)
+    }
+    assert sorted(told - known) == []
+
+
+APART = {"trace", "characterize"}
+"""CSV has rows there that JSON adds up."""
+
+
+def _is(text: Any) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
+
+
+def _leaves(document: Any) -> Iterator[Any]:
+    if isinstance(document, dict | list):
+        for each in document.values() if isinstance(document, dict) else document:
+            yield from _leaves(each)
+    else:
+        yield document
+
+
+def test_every_command_ends_at_the_edge_that_knows_closed_pipes() -> None:
+    """tests/runners/cli/test_exits.py shows what that edge does."""
+    for name in [*installed(), "__main__"]:
+        file = f"{name}/__main__.py" if (ROOT / "runners" / name).is_dir() else f"{name}.py"
+        source = (ROOT / "runners" / file).read_text(encoding="utf-8")
+        assert source.endswith('if __name__ == "__main__":\n    sys.exit(exit_code(main))\n'), name

@@ -1,0 +1,215 @@
+"""What a model holds that no rule counts: no total, but at least so much, in the count, its laws and its formulas."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from torch import nn
+
+from analysis.profile.module_tree import tree
+from analysis.profile.roofline import against
+from measure.fast_count.fast_count import fast_count
+from reports.profile.data import document
+from reports.profile.tree import tree_text
+from results.records.step_profile import StepModule, StepOperation, StepProfile
+from runners.count import command
+from tests.support.nets.fast_nets import agree
+from tests.support.nets.random_nets import Net
+
+NETS = """
+import torch
+from torch import nn
+
+
+@torch.library.custom_op("partial::multiplied", mutates_args=())
+def multiplied(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return a @ b
+
+
+multiplied.register_fake(lambda a, b: a.new_empty(a.shape[0], b.shape[1]))
+multiplied.register_autograd(
+    lambda ctx, g: (g @ ctx.saved_tensors[1].t(), ctx.saved_tensors[0].t() @ g),
+    setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs),
+)
+
+
+class Hiding(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.seen, self.weight = nn.Linear(8, 8), nn.Parameter(torch.ones(8, 8))
+
+    def forward(self, x):
+        return multiplied(self.seen(x), self.weight)
+
+
+class Hooked(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, x):
+        h = self.a(x)
+        if h.requires_grad:
+            h.register_hook(lambda g: g @ torch.ones(8, 8))
+        return self.b(h)
+
+
+def hiding():
+    return Hiding(), torch.ones(4, 8)
+
+
+def hooked():
+    return Hooked(), torch.ones(4, 8)
+
+
+def wanting():
+    return nn.Linear(8, 8), torch.ones(4, 8, requires_grad=True)
+
+
+def jagged():
+    return nn.Linear(8, 8), torch.nested.nested_tensor([torch.ones(3, 8), torch.ones(5, 8)], layout=torch.jagged)
+
+
+def transposing():
+    return Transposing(), torch.ones(4, 8)
+
+
+class Transposing(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a = nn.Linear(8, 8)
+
+    def forward(self, x):
+        return torch.einsum("ij->ji", self.a(x))
+
+
+def normalised():
+    return nn.utils.parametrizations.spectral_norm(nn.Linear(8, 8)), torch.ones(4, 8)
+"""
+
+LAYER = 2 * 4 * 8 * 8
+
+
+@pytest.fixture(scope="module")
+def nets(tmp_path_factory):
+    path = tmp_path_factory.mktemp("partial") / "nets.py"
+    path.write_text(NETS)
+    return path
+
+
+def counted(capsys, *arguments):
+    assert command.main([*arguments, "--batch-size", "4"]) == 0
+    return capsys.readouterr().out
+
+
+def exact_of(capsys, model, counters="exact"):
+    return json.loads(counted(capsys, model, "--counters", counters, "--format", "json"))
+
+
+@pytest.mark.parametrize("counters", ["exact", "exact,flop_counter_mode"])
+def test_an_input_that_needs_a_gradient_gets_one(capsys, nets, counters):
+    found = exact_of(capsys, f"{nets}:wanting", counters)
+    assert found["exact"]["backward_flop"] == 2 * LAYER  # of weight and input
+    assert all(each["backward_flop"] in (None, 2 * LAYER) for each in found["counters"])
+
+
+@pytest.mark.parametrize("counters", ["exact", "exact,fvcore"])
+def test_products_in_a_hook_on_a_gradient_are_counted(capsys, nets, counters):
+    found = exact_of(capsys, f"{nets}:hooked", counters)
+    assert found["exact"]["backward_flop"] == 4 * LAYER  # three gradients, and the hook's product
+
+
+def test_a_nested_input_is_refused_in_one_line(capsys, nets):
+    assert command.main([f"{nets}:jagged"]) == 2
+    told = capsys.readouterr()
+    assert (told.out, told.err.count("\n")) == ("", 1)
+    assert "a nested tensor is not counted, because its rows differ in length: give them padded" in told.err
+
+
+@pytest.mark.parametrize("counters", ["exact", "exact,fvcore"])
+def test_a_pass_with_an_unknown_call_has_no_total(capsys, nets, counters):
+    """One layer is known, 8 × 8; of the unknown product the two gradients are products that are known."""
+    exact = exact_of(capsys, f"{nets}:hiding", counters)["exact"]
+    assert (exact["forward_flop"], exact["backward_flop"], exact["unknown_time_ratio"]) == (None, 3 * LAYER, None)
+    assert exact["at_least_flop"]["forward"] == LAYER
+    assert (exact["unknown_calls"]["forward"], exact["unknown_calls"]["backward"]) == (1, 0)
+
+
+def test_what_is_derived_of_a_partial_count_is_unknown(capsys, nets):
+    told = counted(capsys, f"{nets}:hiding", "--counters", "exact,fvcore", "--ratios")
+    assert "exact: at least 512 FLOP forward, 1.54 kFLOP backward\n" in told
+    assert "backward ÷ forward" not in told
+    forward = counted(capsys, f"{nets}:hiding", "--counters", "exact,fvcore", "--format", "csv").splitlines()
+    header = forward[0].split(",")
+    ours = dict(zip(header, forward[1].split(","), strict=False))
+    assert (ours["flop"], ours["exact_flop"], ours["flop_ratio"], ours["unexplained_flop"]) == ("", "", "", "")
+    law = counted(capsys, f"{nets}:hiding", "--counters", "exact", "--law", "--law-check", "8", "--format", "csv")
+    assert "exact,forward" in law
+    assert "no rule counts partial.multiplied" in law
+
+
+@pytest.mark.parametrize("model", ["transposing", "normalised"])
+def test_every_flop_of_fvcore_and_pthflops_is_explained(capsys, nets, model):
+    found = exact_of(capsys, f"{nets}:{model}", "fvcore,pthflops,ptflops,thop")
+    assert {each["counter"]: each["unexplained_flop"] for each in found["counters"] if each["status"] == "ok"} == {
+        "fvcore": 0, "ptflops": 0, "pthflops": 0, "thop": 0
+    }  # fmt: skip
+
+
+def test_the_fast_count_has_no_total_with_an_unknown_call(nets):
+    found = fast_count(_model(nets, "hiding"), (torch.ones(4, 8),))
+    assert (found.forward_flop, found.backward_flop, found.recompute_flop) == (None, 3 * LAYER, 0)
+    assert found.at_least_flop["forward"] == LAYER
+    assert found.unknown_calls == {"forward": 1, "backward": 0, "recompute": 0}
+
+
+def test_the_fast_count_uses_inputs_as_they_are():
+    layer = nn.Linear(8, 8)
+    given = torch.ones(4, 8, requires_grad=True)
+    assert agree(layer, (given * 1,)).backward_flop == 2 * LAYER
+    twice = Net([("other", 1, 0, ())], 0)
+    agree(twice, (given, given))
+
+
+def _model(nets, name):
+    from workloads.sources.any_model import get
+
+    workload = get(f"{nets}:{name}")
+    return workload.build(**workload.hyper)
+
+
+def _profile(understood):
+    def operation(index, known, flop):
+        return StepOperation(
+            index=index, name="aten.mm", kind="matmul", phase="forward", unit="fp32", dtype="float32",
+            model_flop=flop, group=index, time_s=0.5, understood=known,
+        )  # fmt: skip
+
+    return StepProfile(
+        model="m", batch_size=1, device="cpu", precision="fp32", mode="train", parameters=0,
+        operations=(operation(0, True, 100), operation(1, understood, 20 if understood else 0)),
+        modules=(StepModule(module="", type="M"),), step_times_s=(1.0,),
+        not_understood={} if understood else {"my.op": 1},
+    )  # fmt: skip
+
+
+def test_a_profile_with_an_unknown_operation_has_no_rate():
+    whole, part = (tree(_profile(understood))[""] for understood in (True, False))
+    assert (whole.flop_per_s, part.flop_per_s) == (120.0, None)
+    found = document(_profile(False))
+    step, row = found["step"], found["operations"][1]
+    assert (step["model_flop"], step["forward_flop"], step["backward_flop"]) == (None, None, 0)
+    assert (step["at_least_flop"], step["unknown_calls"], step["unknown_time_ratio"]) == (100, 1, 0.5)
+    assert (step["utilization_ratio"], row["model_flop"]) == (None, None)
+    assert document(_profile(True))["step"]["model_flop"] == 120
+    assert "≥ 100 FLOP" in tree_text(_profile(False))
+
+
+def test_a_step_with_an_unknown_operation_has_no_utilization():
+    machine = {"fp32": 1000.0}, 1e9
+    assert against(_profile(True).operations, 1.0, *machine).utilization_ratio == pytest.approx(0.12)
+    partial = against(_profile(False).operations, 1.0, *machine)
+    assert partial.utilization_ratio is None
+    assert "1 operations have no rule" in partial.reason

@@ -1,0 +1,464 @@
+"""doctor: golden output of `--peaks`, exit codes, and each check against facts whose verdict is known."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from analysis.devices.telemetry import Reading
+from measure.counters.harness.registry import COUNTERS
+from measure.device.cpu_energy import open_cpu
+from measure.device.nvml import POLLED
+from measure.device.nvml import STATE as READ
+from results.errors import Unavailable
+from runners.cli.arguments import FORMATS
+from runners.doctor import checks
+from runners.doctor import command as doctor
+from runners.doctor.checks import Check
+
+ROOT = Path(__file__).parents[3]
+
+L40S_TABLE = """\
+NVIDIA L40S: dense peaks
+unit             TFLOP/s   at MHz   verification   what runs it
+─────────────────────────────────────────────────────────────────────────────────────────
+fp64               1.431     2519   derived        vector units (CUDA cores)
+fp32                91.6     2520   retrieved      vector units (CUDA cores)
+tf32                 183     2517   retrieved      tensor units, fp32 accumulation
+fp16              362.05     2490   retrieved      tensor units, fp32 accumulation
+bf16              362.05     2490   retrieved      tensor units, fp32 accumulation
+fp8                  733     2520   retrieved      tensor units, fp32 accumulation
+int8                 733     2520   retrieved      tensor units, int32 accumulation
+fp64_tensor         none                           tensor units; for reading only
+fp16_fp16acc       366.4     2520   derived        fp16 accumulation; for reading only
+fp16_cuda_core     91.61     2520   derived        without tensor units; for reading only
+
+bandwidth: 864 GB/s (retrieved)
+source:    NVIDIA L40S datasheet (retrieved)
+evidence:  reseller's copy of the datasheet (91.6; 183; 362.05; 733; 864 GB/s)
+note:      366 / 733 / 1466 are the figures with sparsity
+
+Utilization divides by the dense peak of the unit that runs an operation; a multiply-add is 2 FLOP.
+"""
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "runners.doctor", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=120, check=False)
+
+
+def test_peaks_for_a_reader(capsys: pytest.CaptureFixture[str]) -> None:
+    assert doctor.main(["--peaks", "NVIDIA L40S"]) == 0
+    lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    assert lines == L40S_TABLE.splitlines()
+
+
+def test_peaks_as_json_is_one_document_with_the_documented_keys() -> None:
+    done = run("--peaks", "NVIDIA L40S", "--format", "json")
+    assert (done.returncode, done.stderr) == (0, "")
+    document = json.loads(done.stdout)
+    assert {"device", "peaks", "bandwidth_bytes_per_s", "source"} <= document.keys()
+    assert document["device"] == "NVIDIA L40S"
+    units = ("fp32", "tf32", "fp16", "bf16", "fp8")
+    assert [document["peaks"][unit] for unit in units] == [91.6e12, 183e12, 362.05e12, 362.05e12, 733e12]
+    assert document["peaks"]["fp64_tensor"] is None  # unknown is null, and the key is there
+    assert document["bandwidth_bytes_per_s"] == 864e9
+    assert document["source"] == "NVIDIA L40S datasheet"
+
+
+def test_peaks_as_csv_has_a_row_a_unit(capsys: pytest.CaptureFixture[str]) -> None:
+    assert doctor.main(["--peaks", "A100-SXM4-40GB", "--format", "csv"]) == 0
+    header, *rows = capsys.readouterr().out.splitlines()
+    assert header == "device,unit,peak_flop_per_s,clock_hz,verification,source"
+    assert len(rows) == 10
+    bf16 = next(row for row in rows if ",bf16," in row)
+    assert bf16.startswith("NVIDIA A100-SXM4-40GB,bf16,312000000000000.0,14105")  # 312e12 / (108 × 1024 × 2)
+    assert bf16.endswith(",retrieved,NVIDIA A100 Tensor Core GPU Architecture whitepaper")
+    assert next(row for row in rows if ",fp8," in row).startswith("NVIDIA A100-SXM4-40GB,fp8,,,,")
+
+
+def test_a_figure_from_memory_is_printed_so(capsys: pytest.CaptureFixture[str]) -> None:
+    assert doctor.main(["--peaks", "NVIDIA A30"]) == 0
+    out = capsys.readouterr().out
+    assert out.count("memory") >= 8
+    assert "retrieved" not in out
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_an_unknown_device_is_one_line_with_the_nearest_names(form: str) -> None:
+    done = run("--peaks", "NVIDIA GeForce RTX 4090 Laptop GPU", "--format", form)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        "error: no peaks for this device: expected a name as its driver prints it, "
+        "got 'NVIDIA GeForce RTX 4090 Laptop GPU', "
+        "nearest: NVIDIA GeForce RTX 4090, NVIDIA GeForce RTX 3090, NVIDIA GeForce RTX 4080\n"
+    )
+
+
+@pytest.mark.parametrize("arguments", [["--format", "xml"], ["--peeks"], ["--peaks"], ["everything"]])
+def test_a_mistake_is_one_line_and_exit_code_2(arguments: list[str]) -> None:
+    done = run(*arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--help"], ["--peaks", "NVIDIA L40S"], ["--peaks", "?"], ["--peaks", "NVIDIA H100 NVL", "--format", "json"]],
+)
+def test_quick_answers_import_neither_torch_nor_pandas(arguments: list[str]) -> None:
+    code = (
+        "import sys\n"
+        "from runners.doctor import command as doctor\n"
+        "try:\n"
+        "    doctor.main(sys.argv[1:])\n"
+        "except SystemExit:\n"
+        "    pass\n"
+        "print({'torch', 'pandas', 'numpy', 'pynvml'} & set(sys.modules), file=sys.stderr)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, cwd=ROOT, check=True, timeout=60
+    )
+    assert done.stderr.splitlines()[-1] == "set()"
+
+
+HOST: dict[str, Any] = {"cpu_usable": 8, "load_1min": 0.5, "governor": "performance", "cpu_quota": None}
+TORCH: dict[str, Any] = {"torch": "2.15.0+cu132", "cuda": "13.2", "hip": None, "torch_error": None}
+H200: dict[str, Any] = {
+    "device": "cuda",
+    "name": "NVIDIA H200",
+    "compute_capability": "9.0",
+    "multiprocessors": 132,
+    "memory_bytes": 150_754_820_096,
+    "error": None,
+}
+
+
+def states(lines: Any) -> list[tuple[str, str]]:
+    return [(line.topic, line.state) for line in lines]
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({}, [("load", "ok"), ("governor", "ok")]),
+        ({"load_1min": 4.1}, [("load", "warn"), ("governor", "ok")]),  # more than half of 8 cores
+        ({"load_1min": 4.0}, [("load", "ok"), ("governor", "ok")]),
+        ({"governor": "powersave"}, [("load", "ok"), ("governor", "warn")]),
+        ({"governor": None}, [("load", "ok"), ("governor", "ok")]),
+        ({"cpu_quota": 2.5}, [("load", "ok"), ("governor", "ok"), ("quota", "warn")]),
+    ],
+)
+def test_host(change: dict[str, Any], expected: list[tuple[str, str]]) -> None:
+    assert states(checks.host_checks({**HOST, **change})) == expected
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({}, [("torch", "ok"), ("torch build", "ok")]),
+        ({"torch": "2.11.0"}, [("torch", "ok"), ("torch build", "ok")]),
+        ({"torch": "2.13.0+cpu", "cuda": None}, [("torch", "warn"), ("torch build", "warn")]),
+        ({"torch": "2.10.0"}, [("torch", "warn"), ("torch build", "ok")]),
+        ({"torch": "2.16.0"}, [("torch", "warn"), ("torch build", "ok")]),
+        ({"torch_error": "ImportError: libcudart.so.13"}, [("torch", "missing")]),
+    ],
+)
+def test_torch(change: dict[str, Any], expected: list[tuple[str, str]]) -> None:
+    lines = list(checks.torch_checks({**TORCH, **change}))
+    assert states(lines) == expected
+    assert checks.is_fit(lines) == (("torch", "missing") not in expected)
+
+
+def test_a_torchvision_for_another_torch_makes_the_machine_unfit() -> None:
+    def mismatched(name: str) -> Any:
+        raise RuntimeError("operator torchvision::nms does not exist")
+
+    line = checks.torchvision_check(mismatched)
+    assert (line.state, line.fact) == ("missing", "RuntimeError: operator torchvision::nms does not exist")
+    assert not checks.is_fit([line])
+    good = checks.torchvision_check(lambda name: SimpleNamespace(__version__="0.29.2"))
+    assert (good.state, good.fact) == ("ok", "0.29.2")
+
+
+def test_a_known_gpu_has_its_row_and_a_slice_has_none() -> None:
+    device, row = checks.device_checks(H200)
+    assert device.fact == "cuda: NVIDIA H200, 9.0, 132 multiprocessors, 151 GB"
+    assert (row.state, row.fact) == ("ok", "NVIDIA H200 datasheet (3002446) (retrieved)")
+    for change in ({"multiprocessors": 16}, {"name": "NVIDIA H200 MIG 1g.18gb"}):
+        _, row = checks.device_checks({**H200, **change})
+        assert row.state == "missing"
+        assert "ceiling" in row.cost
+    _, row = checks.device_checks({**H200, "name": "NVIDIA A30", "multiprocessors": 56})
+    assert row.state == "warn"  # from memory
+    assert row.cost
+
+
+def test_a_cpu_has_no_datasheet_peak() -> None:
+    facts = {
+        "device": "cpu",
+        "name": "AMD EPYC",
+        "physical_cores": 2,
+        "isa": {"avx2": True, "sve": False},
+        "error": None,
+    }
+    device, row = checks.device_checks(facts)
+    assert device.fact == "cpu: AMD EPYC, 2 cores, avx2"
+    assert (row.state, row.cost) == ("warn", "utilization against the measured ceiling only")
+
+
+@pytest.mark.parametrize(
+    ("version", "usable", "state"),
+    [(None, False, "missing"), (None, True, "warn"), ("580.1", False, "warn"), ("580.1", True, "ok")],
+)
+def test_driver(version: str | None, usable: bool, state: str) -> None:
+    assert states(checks.driver_checks(version, usable)) == [("driver", state)]
+
+
+def test_a_driver_of_unknown_version_is_no_reason_to_measure_nothing() -> None:
+    (line,) = checks.driver_checks(None, usable=True)
+    assert "no NVIDIA GPU can be measured" not in line.cost, "torch uses one"
+
+
+STATE: dict[str, Any] = {
+    "sm_clock_hz": 345_000_000,
+    "power_w": 76.2,
+    "energy_j": 1.0,
+    "temperature_c": 31.0,
+    "event_reasons": ["gpu_idle"],
+    "other_processes": 0,
+    "mig": False,
+    "ecc": True,
+    "persistence": True,
+    "power_limit_w": 700.0,
+    "power_limit_default_w": 700.0,
+}
+
+CALM = {"telemetry": "ok", "other users": "ok", "power limit": "ok", "temperature": "ok", "ecc": "ok"} | {
+    "throttling": "ok"
+}
+
+
+class Gpu:
+    """A device with this state, in place of NVML's."""
+
+    adapter = "nvml"
+
+    def __init__(self, state: dict[str, Any]) -> None:
+        self.state = state
+        self.reasons: dict[str, str] = {"energy_j": "Not Supported"}
+
+    def __enter__(self) -> Gpu:
+        return self
+
+    def __exit__(self, *fault: object) -> None:
+        return None
+
+    def preflight(self) -> dict[str, Any]:
+        return self.state
+
+    def poll(self) -> Reading:
+        fields = {field.name for field in dataclasses.fields(Reading)} & self.state.keys()
+        return Reading(time_s=1.0, **{field: self.state[field] for field in fields})
+
+
+@pytest.mark.parametrize(
+    ("change", "difference"),
+    [
+        ({}, {}),
+        ({"energy_j": None}, {"telemetry": "warn"}),
+        ({"other_processes": 1}, {"other users": "warn"}),
+        ({"other_processes": None}, {"other users": "warn"}),
+        ({"mig": True}, {"mig": "warn"}),
+        ({"power_limit_w": 500.0}, {"power limit": "warn"}),
+        ({"power_limit_default_w": None}, {}),
+        ({"temperature_c": 80.0}, {"temperature": "warn"}),
+        ({"temperature_c": 79.0}, {}),
+        ({"persistence": False}, {"persistence": "warn"}),
+        ({"event_reasons": ["gpu_idle", "hw_thermal_slowdown"]}, {"throttling": "warn"}),
+        ({"event_reasons": ["0x800"]}, {"throttling": "warn"}),  # what NVML does not name
+        ({"event_reasons": ["gpu_idle", "sw_power_cap"]}, {"throttling": "warn"}),
+    ],
+)
+def test_the_state_of_a_gpu(change: dict[str, Any], difference: dict[str, str]) -> None:
+    lines = list(checks.telemetry_checks("cuda:0", lambda device: Gpu({**STATE, **change})))
+    assert dict(states(lines)) == CALM | difference
+    assert all(bool(line.cost) == (line.state != "ok") for line in lines)
+
+
+def test_what_holds_the_clock_down_is_named_and_processes_are_counted_in_english() -> None:
+    def facts(**change: Any) -> dict[str, str]:
+        return {line.topic: line.fact for line in checks.state_checks({**STATE, **change})}
+
+    assert facts(event_reasons=["hw_thermal_slowdown", "sw_power_cap"])["throttling"] == (
+        "hw_thermal_slowdown, sw_power_cap"
+    )
+    assert "throttling" not in facts(event_reasons=None), "the GPU does not say"
+    counted = [facts(other_processes=number)["other users"] for number in (0, 1, 2)]
+    assert counted == [
+        "0 compute processes on the GPU",
+        "1 compute process on the GPU",
+        "2 compute processes on the GPU",
+    ]
+
+
+def test_the_state_that_is_checked_is_the_one_that_nvml_reads() -> None:
+    assert STATE.keys() <= {*READ, *POLLED, "other_processes"}
+
+
+def test_the_line_names_the_adapter_and_why_a_field_stays_empty() -> None:
+    (line, *_) = checks.telemetry_checks("cuda:1", lambda device: Gpu(STATE))
+    assert line.fact == "cuda:1 by nvml: sm_clock_hz, power_w, energy_j, temperature_c, event_reasons"
+    (line, *_) = checks.telemetry_checks("cuda:1", lambda device: Gpu({**STATE, "energy_j": None}))
+    assert line.fact == "cuda:1 by nvml: sm_clock_hz, power_w, temperature_c, event_reasons (Not Supported)"
+    assert line.cost == "stays empty: energy by the device's own counter"
+
+
+def test_without_nvml_the_line_says_why() -> None:
+    def absent(device: str) -> Gpu:
+        raise Unavailable("NVML: nvmlInit: Driver Not Loaded")
+
+    (line,) = checks.telemetry_checks("cuda:0", absent)
+    assert (line.state, line.fact) == ("missing", "cuda:0: NVML: nvmlInit: Driver Not Loaded")
+    assert "energy" in line.cost
+
+
+def test_a_processor_tells_energy_where_it_may_be_read_and_has_no_state_of_a_gpu(tmp_path: Path) -> None:
+    package = tmp_path / "sys/class/powercap/intel-rapl:0"
+    package.mkdir(parents=True)
+    for name, text in (("name", "package-0"), ("energy_uj", "5000000"), ("max_energy_range_uj", "262143328850")):
+        (package / name).write_text(text)
+    (line,) = checks.telemetry_checks("cpu", lambda device: open_cpu(root=tmp_path))
+    assert (line.state, line.fact.partition(" (")[0]) == ("warn", "cpu by rapl: energy_j")
+    assert line.cost == "stays empty: the processor's temperature"
+    (line,) = checks.telemetry_checks("cpu", lambda device: open_cpu(root=tmp_path / "empty"))
+    assert (line.state, line.fact.partition(" (")[0]) == ("warn", "cpu by rapl: nothing")
+    assert line.cost == "stays empty: the processor's energy, the processor's temperature"
+
+
+def test_each_counter_of_the_registry_has_a_line() -> None:
+    assert [line.fact.split()[0] for line in checks.counter_checks()] == list(COUNTERS)
+
+
+def test_an_absent_counter_says_what_to_install_and_is_not_needed() -> None:
+    counters = {"there": ("m:count", "pytest>=8"), "gone": ("m:count", "no-such-counter>=1"), "own": ("m:count", "")}
+    counters["half"] = ("m:count", "pytest>=8 no-such-friend>=1")
+    there, gone, own, half = lines = list(checks.counter_checks(counters))
+    assert (there.state, there.fact) == ("ok", f"there {pytest.__version__}")
+    assert (gone.state, gone.fact) == ("missing", "gone")
+    assert "python -m pip install 'no-such-counter>=1'" in gone.cost
+    assert own.state == "ok"
+    assert (half.state, half.fact) == ("missing", "half")
+    assert "python -m pip install 'pytest>=8' 'no-such-friend>=1'" in half.cost
+    assert checks.is_fit(lines)
+
+
+def test_tools_on_the_path_and_not() -> None:
+    there = {line.topic: line for line in checks.tool_checks(lambda command: f"/opt/{command}")}
+    absent = {line.topic: line for line in checks.tool_checks(lambda command: None)}
+    assert (there["nsys"].state, there["nsys"].fact) == ("ok", "/opt/nsys")
+    assert absent["ncu"].state == "missing"
+    assert "hardware counts" in absent["ncu"].cost
+
+
+@pytest.mark.parametrize(
+    ("text", "user", "state"),
+    [
+        ("RmProfilingAdminOnly: 1\n", 1000, "warn"),
+        ("RmProfilingAdminOnly: 0\n", 1000, "ok"),
+        ("RmProfilingAdminOnly: 1\n", 0, "ok"),
+        (None, 0, "missing"),
+    ],
+)
+def test_performance_counters(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str | None, user: int, state: str
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: user)
+    parameters = tmp_path / "params"
+    if text is not None:
+        parameters.write_text(text)
+    assert checks.permission_check(parameters).state == state
+
+
+def test_the_folder_of_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = tmp_path / "not" / "yet" / "there"
+    assert states(checks.folder_checks(runs))[0] == ("results", "ok")
+    assert not runs.exists()  # looking at it makes nothing
+    monkeypatch.setattr(checks.shutil, "disk_usage", lambda folder: SimpleNamespace(free=1_999_999_999))
+    assert states(checks.folder_checks(runs))[1] == ("disk", "warn")
+
+    def refused(**settings: Any) -> Any:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(checks.tempfile, "NamedTemporaryFile", refused)
+    lines = list(checks.folder_checks(runs))
+    assert states(lines) == [("results", "missing")]
+    assert not checks.is_fit(lines)
+
+
+def test_overrides_cost_the_fp32_cells() -> None:
+    (line,) = checks.override_checks(["NVIDIA_TF32_OVERRIDE=0"])
+    assert (line.state, line.fact) == ("warn", "NVIDIA_TF32_OVERRIDE=0")
+    assert "refused" in line.cost
+
+
+def test_the_verdict_counts() -> None:
+    device = Check("device", "ok", "cpu: AMD EPYC, 2 cores")
+    lines = [device, Check("load", "warn", "9", "x"), Check("ncu", "missing", "", "x")]
+    assert doctor.verdict(lines) == "Fit to measure on cpu: AMD EPYC; 1 warning, 1 optional thing missing."
+    assert doctor.verdict([*lines, Check("results", "missing", "", "x", needed=True)]) == (
+        "Not fit to measure: results missing."
+    )
+
+
+@pytest.fixture(scope="module")
+def lines() -> list[Check]:
+    return checks.all_checks(ROOT / "results" / "runs")
+
+
+def test_every_line_of_this_machine_says_what_its_absence_costs(lines: list[Check]) -> None:
+    for line in lines:
+        assert line.state in checks.STATES
+        assert line.fact
+        assert bool(line.cost) == (line.state != "ok"), line
+    topics = {line.topic for line in lines}
+    assert {"python", "torch", "torchvision", "device", "peaks", "driver", "load", "counter", "nvtx", "disk"} <= topics
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_all_formats(
+    form: str, lines: list[Check], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checks, "all_checks", lambda runs: lines)
+    assert doctor.main(["--format", form]) == 0
+    out = capsys.readouterr().out
+    if form == "json":
+        document = json.loads(out)
+        assert document["fit"] is True
+        assert [row["fact"] for row in document["checks"]] == [line.fact for line in lines]
+        assert document["environment"]["torch"]
+    elif form == "csv":
+        assert out.splitlines()[0] == "topic,state,fact,cost,needed"
+        assert len(out.splitlines()) == len(lines) + 1
+    else:
+        assert max(map(len, out.splitlines())) <= 100
+        assert "\x1b" not in out  # no colour unless a terminal reads it
+        assert out.splitlines()[-1].startswith("Fit to measure")
+
+
+def test_an_unfit_machine_gives_exit_code_1(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bad = [Check("torch", "missing", "ImportError", "nothing can be measured", needed=True)]
+    monkeypatch.setattr(checks, "all_checks", lambda runs: bad)
+    assert doctor.main([]) == 1
+    assert "Not fit to measure: torch missing." in capsys.readouterr().out

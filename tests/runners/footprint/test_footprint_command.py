@@ -1,0 +1,450 @@
+"""The footprint command from end to end on small models: what it tells, writes and refuses.
+
+Numbers are derived beside them from one model: 16 features → 8 → tanh → 4, both layers with biases, mean of the output.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from runners.footprint import command
+
+ROOT = Path(__file__).parents[3]
+
+NETS = '''
+import torch
+from torch import nn
+
+
+def small(width=8):
+    return nn.Sequential(nn.Linear(16, width), nn.Tanh(), nn.Linear(width, 4)), (torch.randn(1, 16),)
+
+
+def deep():
+    layers = [nn.Sequential(nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh()) for _ in range(4)]
+    return nn.Sequential(*layers), (torch.randn(1, 64),)
+
+
+def normed():
+    """Takes no batch of one."""
+    return nn.Sequential(nn.Linear(16, 8), nn.BatchNorm1d(8)), (torch.randn(2, 16),)
+
+
+def pictures():
+    return nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.Conv2d(16, 16, 3, padding=1)), (torch.randn(1, 3, 64, 64),)
+
+
+def dropped():
+    return nn.Sequential(nn.Linear(16, 64), nn.Dropout(), nn.Linear(64, 4)), (torch.randn(1, 16),)
+
+
+def flat():
+    return nn.Sequential(nn.Flatten(), nn.Linear(3 * 8 * 8, 2)), (torch.randn(1, 3, 8, 8),)
+
+
+class Recurrent(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lstm = nn.LSTM(8, 8)
+
+    def forward(self, x):
+        return self.lstm(x)[0]
+
+
+def recurrent():
+    return Recurrent(), (torch.randn(1, 5, 8),)
+
+
+class Bounded(nn.Tanh):
+    def forward(self, x):
+        if len(x) > 37:
+            raise ValueError("37 samples at most")
+        return super().forward(x)
+
+
+def bounded():
+    blocks = [nn.Sequential(Bounded(), nn.Tanh(), nn.Tanh()) for _ in range(4)]
+    return nn.Sequential(nn.Linear(16, 64), *blocks, nn.Linear(64, 4)), (torch.randn(1, 16),)
+
+
+class Fixed(nn.Linear):
+    def forward(self, x):
+        if len(x) != 8:
+            raise ValueError("8 samples, as exported")
+        return super().forward(x)
+
+
+def fixed():
+    return Fixed(16, 4), (torch.randn(8, 16),)
+
+
+class Loud(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 4)
+
+    def forward(self, x):
+        print("talking")
+        return self.fc(x)
+
+
+def loud():
+    return Loud(), (torch.randn(1, 4),)
+
+
+class Broken(Loud):
+    def forward(self, x):
+        raise KeyError("no such part")
+
+
+def broken():
+    return Broken(), (torch.randn(1, 4),)
+'''
+
+WEIGHTS = (16 * 8 + 8 + 8 * 4 + 4) * 4
+"""Bytes of all parameters: 172 numbers."""
+
+
+@pytest.fixture(scope="module")
+def nets(tmp_path_factory: pytest.TempPathFactory) -> str:
+    file = tmp_path_factory.mktemp("nets") / "nets.py"
+    file.write_text(NETS)
+    return str(file)
+
+
+def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict:
+    """The document of a command that succeeds."""
+    assert command.main([*arguments, "--format", "json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """The one line of a command that the caller got wrong."""
+    with pytest.raises(SystemExit) as ended:
+        command.main(list(arguments))
+    said = capsys.readouterr()
+    assert (ended.value.code, said.out) == (2, "")
+    assert said.err.count("\n") == 1
+    return said.err
+
+
+def test_the_document_by_hand(nets: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Batch 1024 of plain SGD on one parameter after the other: weights 688 and the input 64 KiB always.
+
+    Kept for backward: the first layer's output is overwritten by nobody, but only tanh's (32 KiB) is needed; the last
+    layer's output (16 KiB) lives as long as the step, its mean and the mean's gradient 4 bytes each. In the backward
+    pass the gradient of the output (4 bytes spread: a view), then that of the last layer's input (32 KiB) and what tanh
+    makes of it (32 KiB) are there at once.
+    """
+    found = told(capsys, f"{nets}:small", "--batch-size", "1024", "--optimizer", "sgd-plain", "--device", "cpu")
+    kib = 1024
+    assert found["by_category"]["weight"] == WEIGHTS
+    assert found["by_category"]["input"] == 64 * kib
+    assert found["by_category"]["optimizer_state"] == found["by_category"]["buffer"] == 0
+    assert found["eager_peak_bytes"] == sum(found["by_category"].values())
+    assert found["peak_at"]["operation"] == "aten.tanh_backward"
+    assert (found["peak_at"]["module"], found["peak_at"]["phase"]) == ("1", "backward")
+    assert found["by_category"]["activation"] // kib == 32 + 16
+    assert WEIGHTS < found["lower_bound_bytes"] == found["minimal_bytes"] <= found["eager_peak_bytes"]  # proven
+    assert (found["largest_batch"], found["fit"]) == (None, None)
+    assert found["eager_peak_bytes"] <= found["allocated_bytes"] <= found["reserved_bytes"]
+    assert found["workspace_bytes"] == 0  # on a CPU nothing is known before
+    assert found["largest"][0] == {
+        "bytes": 64 * kib, "category": "input", "module": "0", "made_by": None, "phase": None,
+    }  # fmt: skip
+
+
+def test_the_keys_of_the_document(nets: str, capsys: pytest.CaptureFixture[str]) -> None:
+    keys = {"eager_peak_bytes", "minimal_bytes", "lower_bound_bytes", "by_category", "peak_at", "largest_batch"}
+    found = told(capsys, f"{nets}:small")
+    assert keys <= found.keys()
+    assert found["peak_at"].keys() == {"operation", "module", "phase", "index"}
+    assert found["batch_size"] == 32
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "state"),
+    [("sgd-plain", 0), ("sgd", WEIGHTS), ("adamw", 2 * WEIGHTS + 4 * 4), ("none", 0)],  # adamw: and 4 counts of steps
+)
+def test_state_of_optimizers(nets: str, optimizer: str, state: int, capsys: pytest.CaptureFixture[str]) -> None:
+    found = told(capsys, f"{nets}:small", "--optimizer", optimizer, "--device", "cpu")
+    assert found["by_category"]["optimizer_state"] == state
+
+
+def test_cudas_optimizers_work_on_all_parameters_at_once(nets: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """AdamW takes the root of all second moments at once: one more copy of the parameters. Batch 1: its step peaks.
+
+    One after the other the largest is 16 · 8 numbers, whose root and whose root ÷ correction are there together.
+    """
+    arguments = (f"{nets}:small", "--batch-size", "1", "--optimizer", "adamw")
+    cuda, cpu = (told(capsys, *arguments, "--device", device) for device in ("cuda", "cpu"))
+    assert cuda["by_category"]["temporary"] == WEIGHTS
+    assert cpu["by_category"]["temporary"] == 2 * 16 * 8 * 4
+    assert cuda["peak_at"]["phase"] == cpu["peak_at"]["phase"] == "optimizer"
+
+
+def test_autocast_accumulation_and_frozen_weights(nets: str, capsys: pytest.CaptureFixture[str]) -> None:
+    small = (f"{nets}:small", "--batch-size", "64")
+    cast = told(capsys, *small, "--precision", "amp-bf16")
+    assert cast["by_category"]["cast"] > 0
+    once, twice, often = (told(capsys, *small, "--accumulate", n) for n in ("1", "2", "9"))
+    assert once["by_category"]["cast"] == 0
+    assert twice["eager_peak_bytes"] == often["eager_peak_bytes"] > once["eager_peak_bytes"]
+    assert any("two of the 9 batches" in note for note in often["notes"])
+    frozen = told(capsys, *small, "--frozen", "0.*")
+    assert frozen["eager_peak_bytes"] < once["eager_peak_bytes"]
+
+
+def test_dropout_keeps_a_mask_of_bytes_on_cuda(nets: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of 1024 · 64 elements, beside what it gives: on a CPU a mask as large as they are, on CUDA a byte each."""
+    arguments = (f"{nets}:dropped", "--batch-size", "1024", "--optimizer", "none")
+    cuda, cpu = (told(capsys, *arguments, "--device", device) for device in ("cuda", "cpu"))
+    assert cpu["eager_peak_bytes"] - cuda["eager_peak_bytes"] == 3 * 1024 * 64
+
+
+def test_flattened_images_of_another_layout_are_copied(nets: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """3 · 8 · 8 numbers a sample, kept for the backward pass: a view of images, but where channels are last a copy."""
+    arguments = (f"{nets}:flat", "--batch-size", "1024", "--optimizer", "none")
+    first, last = (told(capsys, *arguments, "--layout", f"channels_{where}") for where in ("first", "last"))
+    assert last["eager_peak_bytes"] - first["eager_peak_bytes"] == 1024 * 3 * 8 * 8 * 4
+
+
+def test_storages_of_unknown_size_are_told(nets: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """oneDNN's LSTM keeps a workspace for its backward pass that fake tensors do not know."""
+    found = told(capsys, f"{nets}:recurrent")
+    assert found["unknown_storages"] == 1
+    assert "1 storage has no known size and counts as 0" in found["notes"]
+
+
+@pytest.mark.parametrize("name", ["small", "normed"])
+def test_the_largest_batch_is_that_of_brute_force(nets: str, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    model = f"{nets}:{name}"
+    arguments = (model, "--device", "cpu", "--margin", "0")
+    needs = {n: told(capsys, *arguments, "--batch-size", str(n))["eager_peak_bytes"] for n in range(2, 40, 3)}
+    for batch, memory in ((11, needs[11]), (10, needs[11] - 1)):
+        found = told(capsys, *arguments, "--memory-bytes", str(memory))
+        assert found["largest_batch"] == found["batch_size"] == batch
+        assert found["eager_peak_bytes"] <= memory < found["fit"]["needed_bytes"][str(batch + 1)]
+
+
+def test_the_margin_and_the_workspaces_are_taken_off(nets: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """On a device before Hopper two handles of cuBLAS have 8,519,680 bytes each."""
+    found = told(capsys, f"{nets}:small", "--fit", "Tesla T4", "--memory-bytes", "20MB", "--margin", "0.1")
+    assert found["fit"]["available_bytes"] == 18_000_000
+    assert found["workspace_bytes"] == 2 * 8_519_680
+    assert found["eager_peak_bytes"] + found["workspace_bytes"] <= 18_000_000
+    assert found["fit"]["needed_bytes"][str(found["largest_batch"] + 1)] > 18_000_000
+
+
+def test_room_for_cudnns_workspaces_lowers_the_batch_that_fits(nets: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two convolutions of 3 × 3: the second's gradient of weights is the highest moment with them, as in VGG."""
+    arguments = (f"{nets}:pictures", "--optimizer", "none", "--memory-bytes", "100MB", "--margin", "0")
+    found = told(capsys, *arguments)
+    (room,) = [each for each in found["workspaces"] if not each["needed"]]
+    assert room["library"] == "cuDNN"
+    assert room["source"] == "where there is room, in 1"
+    largest, roomy = found["largest_batch"], found["fit"]["largest_batch_with_room"]
+    assert 0 < roomy < largest
+    at = told(capsys, f"{nets}:pictures", "--optimizer", "none", "--batch-size", str(roomy))
+    (room,) = [each for each in at["workspaces"] if not each["needed"]]
+    assert at["workspace_bytes"] == 0
+    # 36 numbers for each pair of channels and each channel of the 16 × 16 tiles of an image, but for what is there at
+    # the peak and not in this moment
+    assert room["bytes"] <= 4 * 36 * (16 * 16 + 32 * 256 * roomy)
+    assert at["eager_peak_bytes"] + room["bytes"] <= 100_000_000
+    assert command.main([*arguments]) == 0
+    text = capsys.readouterr().out
+    assert f"With room for cuDNN's workspaces: {roomy:,}." in " ".join(text.split())
+    assert command.main([f"{nets}:pictures", "--memory-bytes", "2MB", "--margin", "0", "--optimizer", "none"]) == 0
+    assert "At no batch is there room for all" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_model_that_takes_no_larger_batch(nets: str, capsys: pytest.CaptureFixture[str]) -> None:
+    found = told(capsys, f"{nets}:bounded", "--memory-bytes", "1GB", "--device", "cpu", "--checkpoints")
+    assert (found["largest_batch"], found["fit"]["capped"]) == (37, True)
+    assert len(found["checkpoints"]) > 1
+    assert {each["largest_batch"] for each in found["checkpoints"]} == {37}
+    assert next(each for each in found["notes"] if each.startswith("no larger batch: ")).endswith("37 samples at most")
+
+
+def test_a_model_of_one_batch_fits_at_that(nets: str, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = (f"{nets}:fixed", "--memory-bytes", "1MB", "--device", "cpu")
+    assert told(capsys, *arguments)["largest_batch"] == 8
+    assert command.main([*arguments]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "A batch of 8 fits into" in text
+    assert "the model takes no more." in text
+    assert "no larger batch: " in text
+
+
+def test_a_model_that_does_not_fit(nets: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main([f"{nets}:small", "--memory-bytes", "1KiB", "--device", "cpu", "--format", "json"]) == 1
+    said = capsys.readouterr()
+    document = json.loads(said.out)
+    assert (document["largest_batch"], document["batch_size"]) == (0, 1)
+    assert "does not fit at batch 1" in said.err
+    assert said.err.count("\n") == 1
+
+
+def test_what_checkpoints_bring(nets: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Four pairs of layers of 64 → 64 with tanh and plain SGD, in the memory that a batch of 512 needs.
+
+    The first choice is the step as it is. The largest batch of another is that of brute force over its lines: the steps
+    of that batch and of the next, traced and changed in the same way.
+    """
+    from analysis.footprint.step.checkpointing import checkpointed, stretches_of
+    from analysis.footprint.step.live_bytes import footprint
+    from runners.footprint.checkpoints import checkpoints
+    from runners.footprint.fit import fit
+    from runners.footprint.step import Asked, Traced, traced
+
+    arguments = (f"{nets}:deep", "--optimizer", "sgd-plain", "--device", "cpu", "--batch-size", "512", "--checkpoints")
+    alone = told(capsys, *arguments)
+    assert [each["largest_batch"] for each in alone["checkpoints"]] == [None] * len(alone["checkpoints"])
+    memory = alone["eager_peak_bytes"]
+    found = told(capsys, *arguments, "--memory-bytes", str(memory), "--margin", "0", "--out", str(tmp_path))
+    first, *others = found["checkpoints"]
+    assert (first["peak_bytes"], first["recomputed_flop"], first["stretches"]) == (memory, 0, [])
+    assert first["largest_batch"] == found["largest_batch"] == 512
+    assert others
+    for before, after in zip(found["checkpoints"], others, strict=False):
+        assert after["peak_bytes"] < before["peak_bytes"]
+        assert after["recomputed_flop"] > before["recomputed_flop"]
+        assert after["largest_batch"] >= before["largest_batch"]
+    asked = Asked(f"{nets}:deep", "fp32", "sgd-plain", "cpu")
+
+    def step_at(batch: int) -> Traced:
+        return traced(asked, batch)
+
+    table = checkpoints(step_at, 512, fit(step_at, memory, 0, "cpu"), "cpu", "")
+    assert [each.peak_bytes for each in table.choices] == [each["peak_bytes"] for each in found["checkpoints"]]
+    last = table.choices[-1]
+    for batch, fits in ((others[-1]["largest_batch"], True), (others[-1]["largest_batch"] + 1, False)):
+        step = step_at(batch)
+        changed = checkpointed(step.operations, step.storages, stretches_of(step.operations, last))
+        assert (footprint(*changed).peak_bytes <= memory) is fits
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "checkpoints.csv").read_text())))
+    assert [int(each["checkpoint_peak_bytes"]) for each in rows] == [each.peak_bytes for each in table.choices]
+    assert [int(each["checkpoint_largest_batch"]) for each in rows] == list(table.largest)
+    assert (tmp_path / "checkpoints.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("more", [["--checkpoint", "0"], ["--accumulate", "2"]])
+def test_checkpoints_are_looked_for_in_a_plain_step(nets: str, more: list[str], capsys: pytest.CaptureFixture) -> None:
+    assert more[0] in refused(capsys, f"{nets}:small", "--checkpoints", *more)
+
+
+def test_files(nets: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "deep" / "out"
+    assert command.main([f"{nets}:small", "--out", str(out), "--format", "csv"]) == 0
+    said = capsys.readouterr()
+    (row,) = csv.DictReader(io.StringIO(said.out))
+    document = json.loads((out / "footprint.json").read_text())
+    assert int(row["eager_peak_bytes"]) == document["eager_peak_bytes"]
+    assert (row["minimal_bytes"], row["peak_operation"]) == (
+        str(document["minimal_bytes"]), document["peak_at"]["operation"],
+    )  # fmt: skip
+    moments = list(csv.DictReader(io.StringIO((out / "timeline.csv").read_text())))
+    assert [int(each["index"]) for each in moments] == list(range(-1, document["operations"]))
+    assert max(int(each["live_bytes"]) for each in moments) == document["eager_peak_bytes"]
+    for each in moments:
+        parts = [int(value) for name, value in each.items() if name.endswith("_bytes") and name != "live_bytes"]
+        assert sum(parts) == int(each["live_bytes"])
+    assert (out / "timeline.png").read_bytes().startswith(b"\x89PNG")
+    before = (out / "timeline.png").read_bytes()
+    assert command.main([f"{nets}:small", "--out", str(out)]) == 0
+    assert (out / "timeline.png").read_bytes() == before
+
+
+def test_the_table_fits_and_says_what_it_means(nets: str, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = [f"{nets}:small", "--memory-bytes", "1MB", "--device", "cpu", "--precision", "amp-bf16"]
+    assert command.main(arguments) == 0
+    text = capsys.readouterr().out
+    lines = text.splitlines()
+    assert max(map(len, lines[1:])) <= 100  # the first has the path of the file
+    assert lines[1].startswith("The step needs ")
+    assert "Largest batch: " in text
+    assert "casts of autocast" in text
+
+
+def test_a_row_has_the_same_columns_with_a_memory(nets: str, capsys: pytest.CaptureFixture[str]) -> None:
+    headers = set()
+    for more in ([], ["--memory-bytes", "100MB"]):
+        assert command.main([f"{nets}:small", "--batch-size", "4", "--format", "csv", *more]) == 0
+        head, row = csv.reader(io.StringIO(capsys.readouterr().out))
+        assert len(head) == len(row)
+        headers.add(tuple(head))
+    assert len(headers) == 1
+
+
+def test_what_a_model_prints_does_not_reach_stdout(nets: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main([f"{nets}:loud", "--format", "json"]) == 0
+    said = capsys.readouterr()
+    assert json.loads(said.out)["eager_peak_bytes"] > 0
+    assert "talking" in said.err
+
+
+def test_what_the_model_raises_is_one_line(nets: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main([f"{nets}:broken"]) == 1
+    said = capsys.readouterr()
+    assert (said.out, said.err.count("\n")) == ("", 1)
+    assert "KeyError" in said.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["resnet5"], "nearest: resnet50"),
+        (["resnet50", "--fit", "h100"], "nearest NVIDIA H100 PCIe or NVIDIA H100 80GB HBM3 or NVIDIA H100 NVL"),
+        (["resnet50", "--fit", "NVIDA A30"], "nearest NVIDIA A30"),
+        (["resnet50", "--fit", "NVIDIA B300 SXM6 AC"], "a device of known memory, or --memory-bytes beside it"),
+        (["resnet50", "--fit", ""], "expected the name that the driver prints, got ''"),
+        (["resnet50", "--memory-bytes", "1e400"], "expected bytes"),
+        (["resnet50", "--memory-bytes", "80 gigs"], "expected bytes, as in 80e9"),
+        (["resnet50", "--margin", "1"], "a number from 0 to 0.9"),
+        (["resnet50", "--optimizer", "adamx"], "nearest adam"),
+        (["resnet50", "--precison", "fp32"], "nearest --precision"),
+        (["resnet50", "--batch-size", "0"], "a whole number of at least 1"),
+    ],
+)
+def test_mistakes(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert words in refused(capsys, *arguments)
+
+
+def test_nothing_is_trained(nets: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "a parameter that is trained, got none; --frozen * has all" in refused(
+        capsys, f"{nets}:small", "--frozen", "*"
+    )
+
+
+def test_a_batch_beyond_all_numbers_is_one_short_line(nets: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main([f"{nets}:loud", "--batch-size", "9" * 20]) == 1
+    assert len(capsys.readouterr().err) < 300
+
+
+def test_a_batch_that_the_model_does_not_take(nets: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "normed at batch 1" in refused(capsys, f"{nets}:normed", "--batch-size", "1")
+
+
+def test_a_file_in_the_directorys_place(nets: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "out").write_text("")
+    assert command.main([f"{nets}:small", "--out", str(tmp_path / "out")]) == 3
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_help_and_mistakes_import_no_torch() -> None:
+    code = "import sys\nfrom runners import footprint\ntry: footprint.main({!r})\nexcept SystemExit: pass\n" \
+        "assert 'torch' not in sys.modules"  # fmt: skip
+    for arguments in (["--help"], ["resnet5"], ["resnet50", "--fit", "nothing"]):
+        begun = time.monotonic()
+        run = subprocess.run([sys.executable, "-c", code.format(arguments)], cwd=ROOT, capture_output=True, text=True)
+        assert run.returncode == 0, run.stderr
+        assert time.monotonic() - begun < 20

@@ -1,0 +1,60 @@
+"""A predicted footprint against a CUDA device's own allocator. Needs a GPU with 4 GB; says what only a GPU can show."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from measure.operations.cuda_dispatch import cuda_rules
+from runners.footprint.check_task import check
+from runners.footprint.step import Asked
+from tests.measure.operations.test_cuda_rules import dtypes, saved_bytes
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
+]
+
+
+@pytest.mark.parametrize("precision", ["fp32", "amp-bf16"])
+@pytest.mark.parametrize(("model", "batch"), [("resnet18", 16), ("vgg11", 8), ("mobilenet_v2", 16)])
+def test_tensors_within_one_percent_and_all_within_five(model: str, batch: int, precision: str) -> None:
+    """The rows (tensors, workspaces, rounding) are all of `max_memory_allocated`, and the replay of blocks is a bound
+    of what the tensors were allocated."""
+    found = check(Asked(model, precision, "sgd", "cuda"), batch, "cuda")
+    assert found.predicted_bytes == pytest.approx(found.tensors_bytes, rel=0.01)
+    whole = found.predicted_bytes + found.predicted_workspace_bytes
+    assert whole == pytest.approx(found.measured_bytes, rel=0.05)
+    assert found.rounding_bytes >= 0
+    assert found.reserved_bytes >= found.measured_bytes
+
+
+def test_cudas_autocast_and_dropout_are_those_that_a_trace_follows() -> None:
+    """The dtypes of the context on a CPU, and nine bytes for a weight of attention."""
+    with cuda_rules():
+        followed = dtypes()
+    assert dtypes("cuda") == followed
+    x = torch.randn(16, 32, device="cuda", requires_grad=True)
+    assert saved_bytes(x) == 9 * x.numel()
+
+
+def test_a_batch_that_fits_runs_and_the_margin_holds() -> None:
+    """On a share of the device that is set aside: the largest batch with a margin of 0.1 runs, 1.3 times as many do
+    not."""
+    from runners.footprint.fit import fit
+    from runners.footprint.step import parts, traced
+
+    torch.cuda.empty_cache()
+    free, total = torch.cuda.mem_get_info()
+    share = min(free, 4 * 10**9)
+    held = torch.cuda.memory_reserved()  # what tests before left in this process is no part of the share
+    torch.cuda.set_per_process_memory_fraction((share + held) / total)
+    try:
+        asked = Asked("resnet18", "fp32", "sgd", "cuda")
+        found = fit(lambda batch: traced(asked, batch), share, 0.1, "cuda", torch.cuda.get_device_name())
+        parts(asked, found.largest_batch, None, "cuda").step(lambda phase: None)
+        with pytest.raises(torch.OutOfMemoryError):
+            parts(asked, int(1.3 * found.largest_batch), None, "cuda").step(lambda phase: None)
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
+        torch.cuda.empty_cache()

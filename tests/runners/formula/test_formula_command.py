@@ -1,0 +1,608 @@
+"""The formula command from end to end on small models: what it prints, writes, solves and refuses."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pandas
+import pytest
+import sympy
+
+from runners.formula import command
+from tests.support.fakes.commands import refused, running
+
+ROOT = Path(__file__).parents[3]
+
+NETS = '''
+import time
+from pathlib import Path
+
+import torch
+from torch import nn
+
+
+def small(width=8):
+    """width → 6 → 3, with biases."""
+    return nn.Sequential(nn.Linear(width, 6), nn.ReLU(), nn.Linear(6, 3)), (torch.randn(1, width),)
+
+
+def idle(width=8, unused=5):
+    return nn.Linear(width, width), (torch.randn(1, width),)
+
+
+def normed(width=8):
+    layers = nn.Linear(width, width), nn.BatchNorm1d(width), nn.Linear(width, width)
+    return nn.Sequential(*layers), (torch.randn(2, width),)
+
+
+def even(width=8):
+    if width % 2:
+        raise ValueError(f"only even widths, got {width}")
+    return nn.Linear(width, width), (torch.randn(1, width),)
+
+
+class Far(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.first, self.second = nn.Linear(width, width), nn.Linear(width, 3)
+
+    def forward(self, x):
+        x = self.first(x)
+        x = torch.relu(x) if x.shape[-1] < 500 else torch.tanh(x)  # far: 500
+        return self.second(x)
+
+
+class Near(Far):
+    def forward(self, x):
+        x = self.first(x)
+        if self.wide(x):  # near: 13
+            x = torch.tanh(x)
+        return self.second(x)
+
+    def wide(self, x):
+        return x.shape[-1] > 12
+
+
+class Built(Far):
+    def __init__(self, width):
+        super().__init__(width)
+        if width > 20:  # built: 21
+            self.second = nn.Linear(width, 3, bias=False)
+
+    def forward(self, x):
+        return self.second(self.first(x))
+
+
+class Values(Far):
+    def forward(self, x):
+        x = self.first(x)
+        if x.sum() > 0:  # values
+            x = torch.tanh(x)
+        return self.second(x)
+
+
+class Looped(Far):
+    def __init__(self, steps):
+        super().__init__(4)
+        self.steps = steps
+
+    def forward(self, x):
+        for _ in range(1 + self.steps**2 % 7):  # looped
+            x = self.first(x)
+        return self.second(x)
+
+
+def far(width=640):
+    return Far(width), (torch.randn(1, width),)
+
+
+def near(width=64):
+    return Near(width), (torch.randn(1, width),)
+
+
+def built(width=64):
+    return Built(width), (torch.randn(1, width),)
+
+
+def values(width=8):
+    return Values(width), (torch.randn(1, width),)
+
+
+def looped(steps=3):
+    return Looped(steps), (torch.randn(1, 4),)
+
+
+def patched(image=32):
+    """Patches of 16 × 16, what is over left out: their number changes every 16 pixels."""
+    layers = nn.Conv2d(3, 4, 16, 16), nn.Flatten(2), nn.Softmax(-1)
+    return nn.Sequential(*layers), (torch.randn(1, 3, image, image),)
+
+
+def heads(width=24, heads=2):
+    if width % heads:
+        raise ValueError("heads must divide the width")
+    return nn.Linear(width, width), (torch.randn(1, width),)
+
+
+def broken(width=4):
+    raise RuntimeError("no such thing")
+
+
+def slow(width=4):
+    Path(__file__).with_name("started").touch()
+    time.sleep(600)
+'''
+
+KEYS = (
+    "symbols", "parameters", "model_flop", "all_flop", "bytes_accessed", "total_footprint_bytes",
+    "minimal_footprint_bytes", "io_bytes", "at", "values",
+)  # fmt: skip
+"""As issue 7 lists them."""
+
+FORMULAS = (*KEYS[1:-2], "kept_bytes", "eager_footprint_bytes", "operational_intensity")
+
+CHAIN = "synthetic_matmul"
+
+
+@pytest.fixture
+def nets(tmp_path):
+    (tmp_path / "nets.py").write_text(NETS)
+    return f"{tmp_path / 'nets.py'}:"
+
+
+@pytest.fixture
+def run(capsys):
+    """run(…arguments) → (exit code, stdout, stderr)."""
+    return running(command.main, capsys)
+
+
+@pytest.fixture
+def asked(run):
+    """asked(…arguments) → what --format json tells."""
+
+    def asking(*arguments):
+        code, out, err = run(*arguments, "--format", "json")
+        assert (code, err) == (0, "")
+        return json.loads(out)
+
+    return asking
+
+
+def read(text):
+    """A formula as sympy reads it, in symbols without assumptions: batch, not a function of sympy's."""
+    return sympy.sympify(text, locals={name: sympy.Symbol(name) for name in re.findall(r"[a-z_]+", text)
+                                       if name not in ("floor", "ceiling", "Max", "Min")})  # fmt: skip
+
+
+def at(text, point):
+    return read(text).subs({sympy.Symbol(name): value for name, value in point.items()})
+
+
+def line_of(mark):
+    """The line of NETS that a comment marks."""
+    return next(number for number, text in enumerate(NETS.splitlines(), 1) if f"# {mark}" in text)
+
+
+class TestFormats:
+    def test_json_has_the_keys_of_the_issue_and_formulas_that_evaluate_to_the_values(self, asked):
+        found = asked(CHAIN, "--at", "width=10,depth=3,batch=7")
+        assert set(KEYS) <= set(found)
+        assert found["symbols"] == ["batch", "width", "depth"]
+        assert found["at"] == {"batch": 7, "width": 10, "depth": 3}
+        for key in FORMULAS:
+            value = at(found[key], found["at"])
+            assert value == found["values"][key] or float(value) == found["values"][key]
+        # three layers of 10 × 10 at a batch of 7: 2·7·100 each, forward, and twice that but for the first's input
+        assert found["values"]["model_flop"] == 1400 * (3 + 6 - 1)
+        assert found["values"]["parameters"] == 300
+        assert found["values"]["io_bytes"] == 2 * 4 * 7 * 10
+
+    def test_csv_is_read_by_pandas(self, run):
+        code, out, err = run(CHAIN, "--symbols", "batch", "--format", "csv")
+        assert (code, err) == (0, "")
+        table = pandas.read_csv(io.StringIO(out)).set_index("quantity")
+        assert list(table.columns) == ["part", "formula", "value"]
+        # four layers of 1024 × 1024: 11 products of 2·1024² each sample
+        assert read(table.formula["model_flop"]) == 11 * 2 * 1024**2 * sympy.Symbol("batch")
+        assert table.value["model_flop"] == 11 * 2 * 1024**2 * 32
+
+    def test_the_table_is_100_columns_wide_and_says_where_it_was_checked(self, run):
+        options = "--by module --growth --derivative width --sweep batch=8:64:8 --device NVIDIA\u00a0H200"
+        code, out, err = run(CHAIN, *(word.replace("\u00a0", " ") for word in options.split(" ")),
+                             "--solve", "kept <= 1 GiB for batch")  # fmt: skip
+        assert (code, err) == (0, "")
+        lines = out.splitlines()
+        assert max(map(len, lines)) <= 100
+        assert lines[0].startswith("synthetic_matmul: a training step with sgd in fp32, as formulas in batch, width")
+        assert "    2·width²·batch·(3·depth - 1)" in lines
+        assert "equal to the count of whole numbers at" in out
+        assert "\x1b" not in out
+
+    def test_a_file_has_what_is_printed_and_missing_directories_are_made(self, run, tmp_path):
+        file = tmp_path / "made" / "here.json"
+        code, out, _ = run(CHAIN, "--symbols", "batch", "--format", "json", "--out", file)
+        assert code == 0
+        assert file.read_text() == out
+
+
+class TestQuestions:
+    @pytest.mark.parametrize("by", ["phase", "kind", "module", "operation"])
+    def test_parts_add_up(self, asked, by):
+        found = asked(CHAIN, "--symbols", "batch,width", "--by", by)
+        assert found["by"] == by
+        for key in ("model_flop", "all_flop", "bytes_accessed"):
+            assert sympy.expand(sum(read(part[key]) for part in found["parts"]) - read(found[key])) == 0
+        if by == "phase":
+            assert [part["phase"] for part in found["parts"]] == ["forward", "loss", "backward", "optimizer"]
+
+    def test_growth_and_derivatives(self, asked):
+        found = asked(CHAIN, "--growth", "--derivative", "width")
+        b, w, d = (sympy.Symbol(name) for name in ("batch", "width", "depth"))
+        grown = {(each["symbol"], each["quantity"]): each for each in found["growth"]}
+        # 2·b·w²·(3·d - 1) over d·w² parameters; doubling w quadruples it: 2 % for 1 %
+        wide = grown["width", "model_flop"]
+        assert sympy.expand(read(wide["leading"]) - 2 * b * w**2 * (3 * d - 1)) == 0
+        assert sympy.simplify(read(wide["per_parameter"]) - 2 * b * (3 * d - 1) / d) == 0
+        assert wide["elasticity"] == 2
+        assert found["derivative_of"] == "width"
+        assert sympy.expand(read(found["derivatives"]["parameters"]) - 2 * w * d) == 0
+
+    def test_the_largest_depth_that_fits_at_the_minimal_footprint(self, asked):
+        """At its end a minimal step of d products of w × w holds weights, momenta, one gradient and what decay makes of
+        it, (2 d + 2) · 4 w², and at a batch of 1 little more, which the next layer's 8 w² exceeds by far."""
+        found = asked(CHAIN, "--at", "width=512,depth=3,batch=1", "--symbols", "batch,width,depth",
+                      "--solve", "minimal_footprint <= 64 MiB for depth")  # fmt: skip
+        (solved,) = found["solutions"]
+        # (2 d + 2) · 4 · 512² = (d + 1) · 2 MiB: 31 would be it, if there were nothing beside
+        assert solved["value"] == 30
+        assert solved["left"] <= 2**26 < solved["left"] + 8 * 512**2
+        assert found["minimal_footprint_proven"] is True
+        assert found["values"]["minimal_footprint_bytes"] < found["values"]["eager_footprint_bytes"]
+        first, *_ = (piece for piece in found["pieces"] if piece["quantity"] == "minimal_footprint_bytes")
+        assert (first["from_batch"], first["phase"]) == (1, "optimizer")
+
+    def test_a_convention_without_footprints_says_so(self, run):
+        answer = run(
+            "wordlm", "--rules", "catamount", "--symbols", "batch", "--solve", "minimal_footprint <= 1 GiB for batch"
+        )
+        refused(answer, "there is no formula of minimal_footprint: Catamount has none")
+
+    def test_several_solutions_in_the_order_of_the_questions(self, asked):
+        """At depth 4 there are 11 products of 2·width² a sample, 4·width² parameters, and 8·batch·width bytes go in:
+        2·11·1024²·b ≤ 10⁹ up to 43; 4·w² ≤ 1000 up to 15; 8·32·w ≥ 3000 from 12 on."""
+        questions = ("flop <= 1 GFLOP for batch", "parameters <= 1000 for width", "io >= 3000 B for width")
+        found = asked(CHAIN, *(word for question in questions for word in ("--solve", question)))["solutions"]
+        assert [each["asked"] for each in found] == list(questions)
+        assert [(each["symbol"], each["value"], each["end"]) for each in found] == [
+            ("batch", 43, "largest"), ("width", 15, "largest"), ("width", 12, "smallest"),
+        ]  # fmt: skip
+
+    def test_a_device_gives_time_and_ridge(self, asked):
+        """In fp32 an H200 makes 67 TFLOP/s and moves 4.8 TB/s: 13.96 FLOP/B. The time is the larger of both bounds.
+
+        As 22·1024²·b FLOP over 110592·b + 230686736 bytes reach that from b = 149.6 on: 150."""
+        found = asked(CHAIN, "--symbols", "batch", "--device", "NVIDIA H200",
+                      "--solve", "time <= 1 ms for batch", "--solve", "flop / bytes >= ridge for batch")  # fmt: skip
+        time_, ridge = found["solutions"]
+        flop, moved = (at(found[key], {"batch": time_["value"]}) for key in ("model_flop", "bytes_accessed"))
+        assert time_["left"] == pytest.approx(max(float(flop) / 67e12, float(moved) / 4.8e12))
+        assert (time_["end"], ridge["end"]) == ("largest", "smallest")
+        assert time_["left"] <= 1e-3
+        assert ridge["right"] == pytest.approx(67 / 4.8)
+        assert ridge["value"] == 150
+
+    def test_a_sweep_is_csv_with_a_row_a_point(self, run):
+        code, out, _ = run(CHAIN, "--symbols", "batch,width", "--sweep", "batch=1:4,width=8:32:*2", "--format", "csv")
+        assert code == 0
+        table = pandas.read_csv(io.StringIO(out))
+        assert len(table) == 4 * 3
+        assert list(table.model_flop) == list(22 * table.batch * table.width**2)  # 2 · 11 products
+
+    def test_lengths_of_a_file_of_a_distribution_and_padded(self, asked, tmp_path):
+        """Products go with the length: 22·8² FLOP a row. Lengths 2, 4, 4, 6 have mean 4; of 2 rows the longer one is 2
+        in 1 of 16, 4 in 8, 6 in 7: mean 76 ÷ 16 = 4.75."""
+        (tmp_path / "lengths").write_text("2\n4\n4\n6\n")
+        words = (CHAIN, "--hyper", "width=8", "--batch-size", 2, "--symbols", "batch,width")
+        found = asked(*words, "--lengths", tmp_path / "lengths", "--lengths-of", "batch")
+        (flop,) = [each for each in found["varied"] if each["quantity"] == "model_flop"]
+        assert flop["mean"] == 22 * 64 * 4
+        assert flop["padded_mean"] is None  # the batch itself varies
+        text = asked("wordlm", "--hyper", "hidden=8,vocab=9,layers=1", "--batch-size", 2, "--symbols", "batch,seq",
+                     "--lengths", tmp_path / "lengths")  # fmt: skip
+        (flop,) = [each for each in text["varied"] if each["quantity"] == "model_flop"]
+        word = 6 * (8 * 8**2 + 8 * 9)  # of one word, three products of the cell and of the softmax
+        assert flop["mean"] == 2 * 4 * word
+        assert flop["padded_mean"] == 2 * 4.75 * word
+        named = asked(*words, "--lengths", "uniform:2:6", "--lengths-of", "batch")
+        assert named["lengths"] == "uniform:2:6"
+        assert [each["mean"] for each in named["varied"] if each["quantity"] == "model_flop"] == [22 * 64 * 4]
+
+
+class TestSteps:
+    def test_by_the_rules_of_catamount_its_published_numbers(self, asked):
+        """wordlm at its base sizes, as docs/catamount.md has Catamount's own numbers."""
+        found = asked("wordlm", "--rules", "catamount", "--at", "hidden=2004,vocab=10004,seq=80,batch=64")
+        assert (found["rules"], found["optimizer"]) == ("catamount", "sgd-plain")
+        names = ("parameters", "all_flop", "bytes_accessed", "total_footprint_bytes")
+        printed = (104_378_326, 2_597_058_084_257, 143_652_774_404, 49_660_373_192)
+        assert tuple(found["values"][name] for name in names) == printed
+        for name, value in zip(names, printed, strict=True):
+            assert at(found[name], found["at"]) == value
+        assert found["symbols"] == ["batch", "hidden", "vocab", "seq"]  # two layers, as its graph has
+        assert {"name", "quantity", "formula", "why"} == set(found["terms"][0])
+
+    def test_the_optimizer_and_the_precision_are_those_of_the_step(self, asked):
+        plain = asked(CHAIN, "--symbols", "batch,width", "--optimizer", "sgd-plain")
+        adam = asked(CHAIN, "--symbols", "batch,width", "--optimizer", "adamw")
+        half = asked(CHAIN, "--symbols", "batch,width", "--precision", "amp-bf16")
+        assert (plain["optimizer"], adam["optimizer"], half["precision"]) == ("sgd-plain", "adamw", "amp-bf16")
+        w = sympy.Symbol("width")
+        # two moments of each of 4·w² weights in fp32, and a count of steps a layer
+        grown = read(adam["kept_bytes"]) - read(plain["kept_bytes"])
+        assert sympy.expand(grown) == 2 * 4 * 4 * w**2 + 4 * 4
+        assert plain["model_flop"] == adam["model_flop"] == half["model_flop"]
+        assert half["bytes_accessed"] != asked(CHAIN, "--symbols", "batch,width")["bytes_accessed"]
+
+    def test_frozen_weights_have_no_gradient_and_checkpointed_modules_run_again(self, asked, nets):
+        b, w = sympy.Symbol("batch"), sympy.Symbol("width")
+        whole, frozen, again = (
+            read(asked(f"{nets}small", *more)["model_flop"]) for more in ((), ("--frozen", "0"), ("--checkpoint", "0"))
+        )
+        # w·6 and 6·3 multiply-adds: forward both, backward the weight of the first and both of the second
+        assert sympy.expand(whole) == sympy.expand(2 * b * (2 * 6 * w + 3 * 18))
+        assert sympy.expand(whole - frozen) == sympy.expand(2 * b * (6 * w + 18))  # nor does anything pass to it
+        assert sympy.expand(again - whole) in (0, sympy.expand(2 * b * 6 * w))
+
+    def test_sizes_that_are_no_symbols_are_fixed_by_options(self, asked):
+        found = asked(CHAIN, "--symbols", "width", "--hyper", "depth=2", "--batch-size", 3)
+        assert found["symbols"] == ["width"]
+        assert read(found["model_flop"]) == 5 * 2 * 3 * sympy.Symbol("width") ** 2
+        assert found["at"] == {"width": 1024}
+
+
+class TestModels:
+    def test_a_symbol_that_changes_nothing_is_named(self, asked, nets):
+        found = asked(f"{nets}idle")
+        assert found["notes"] == ["unused changes nothing of these."]
+        assert found["symbols"] == ["batch", "width", "unused"]
+
+    def test_a_model_that_cannot_be_trained_at_a_batch_of_one(self, run, asked, nets):
+        (note,) = asked(f"{nets}normed")["notes"]
+        assert note.startswith("Not for a batch of one: ")
+        assert "Expected more than 1 value per channel when training" in note
+        refused(run(f"{nets}normed", "--at", "batch=1"), "Expected more than 1 value per channel", "batch 1, width 8")
+
+    def test_what_is_rounded_further_out_is_found_by_the_far_point(self, asked, nets):
+        """Of 32 pixels 2 · 2 patches; floor(image ÷ 16) is 2 up to 47, beyond the first points of the axis."""
+        found = asked(f"{nets}patched", "--at", "image=80")
+        b, image = sympy.Symbol("batch"), sympy.Symbol("image")
+        patches = sympy.floor(image / 16) ** 2
+        # 16·16·3·4 multiply-adds a patch, forward and for the weight
+        assert sympy.expand(read(found["model_flop"]) - 2 * 2 * b * 3072 * patches) == 0
+        assert found["values"]["model_flop"] == 4 * 32 * 3072 * 25
+
+    def test_steps_that_the_model_takes(self, asked, nets, run):
+        found = asked(f"{nets}even", "--symbols", "batch,width")
+        assert found["holds_for"][1]["step"] == 2
+        refused(run(f"{nets}even", "--at", "width=9"), "--at: ", "only even widths, got 9")
+
+    def test_an_exported_program_with_a_dynamic_batch(self, asked, tmp_path):
+        import torch
+
+        class Net(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.layer = torch.nn.Linear(8, 4, bias=False)
+
+            def forward(self, x):
+                return self.layer(x)
+
+        program = torch.export.export(
+            Net(), (torch.randn(2, 8),), dynamic_shapes={"x": {0: torch.export.Dim("rows", min=2, max=512)}}
+        )
+        torch.export.save(program, tmp_path / "net.pt2")
+        found = asked(tmp_path / "net.pt2", "--batch", "x_0")
+        assert found["symbols"] == ["batch"]
+        assert read(found["model_flop"]) == 2 * 2 * 32 * sympy.Symbol("batch")  # forward and the weight's gradient
+
+    def test_an_onnx_graph_with_dynamic_dimensions(self, asked, tmp_path):
+        pytest.importorskip("onnx", reason="onnx is not installed")
+        from onnx import TensorProto, helper, numpy_helper, save
+
+        weight = numpy_helper.from_array(__import__("numpy").ones((8, 4), "float32"), "weight")
+        graph = helper.make_graph(
+            [helper.make_node("MatMul", ["x", "weight"], ["y"])],
+            "net",
+            [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["rows", "words", 8])],
+            [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["rows", "words", 4])],
+            [weight],
+        )
+        save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), tmp_path / "net.onnx")
+        found = asked(tmp_path / "net.onnx", "--batch", "rows", "--hyper", "words=5")
+        assert found["symbols"] == ["batch", "words"]
+        b, words = sympy.Symbol("batch"), sympy.Symbol("words")
+        assert sympy.expand(read(found["model_flop"]) - 2 * 2 * 32 * b * words) == 0
+
+    def test_models_of_timm(self, asked):
+        pytest.importorskip("timm", reason="timm is not installed")
+        found = asked("timm:resnet10t", "--symbols", "classes", "--image-size", 32, "--batch-size", 2)
+        assert read(found["parameters"]).coeff(sympy.Symbol("classes")) == 512 + 1
+
+    def test_models_of_transformers(self, asked, tmp_path):
+        pytest.importorskip("transformers", reason="transformers is not installed")
+        config = {"model_type": "bert", "hidden_size": 8, "num_attention_heads": 2, "num_hidden_layers": 1,
+                  "intermediate_size": 16, "vocab_size": 30, "max_position_embeddings": 600}  # fmt: skip
+        (tmp_path / "config.json").write_text(json.dumps(config))
+        found = asked(f"hf:{tmp_path}", "--symbols", "batch,seq")
+        b, seq = sympy.Symbol("batch"), sympy.Symbol("seq")
+        # of a word four products of 8 × 8 and two of 8 × 16, thrice; attention 2·8·seq, of which no more is needed
+        flop = sympy.Poly(read(found["model_flop"]), b, seq)
+        assert flop.degree(b) == 1
+        assert flop.coeff_monomial(b * seq) == 3 * 2 * (4 * 8 * 8 + 2 * 8 * 16)
+        assert flop.coeff_monomial(b * seq**2) > 0
+
+
+class TestBranches:
+    """No one formula holds: the line says between which sizes, by which operation, and at which line of the model."""
+
+    def test_a_branch_within_the_first_points(self, run, nets):
+        refused(run(f"{nets}near"), "the operations change between width 12 and 13: aten.tanh in the model itself",
+                f"nets.py, line {line_of('near')}: if self.wide(x):", code=1)  # fmt: skip
+
+    def test_a_branch_at_the_point_of_the_values_written_on_one_line(self, run, nets):
+        refused(run(f"{nets}far"), "between width 499 and 500: aten.tanh in the model itself (forward) comes "
+                "instead of aten.relu", f"nets.py, line {line_of('far')}: x = torch.relu(x) if", code=1)  # fmt: skip
+
+    def test_a_branch_where_the_model_is_built(self, run, nets):
+        refused(run(f"{nets}built"), "between width 20 and 21", "in second (forward)",
+                f"nets.py, line {line_of('built')}: if width > 20:", code=1)  # fmt: skip
+
+    def test_a_number_of_operations_that_follows_no_formula(self, run, nets):
+        """steps² % 7 of 2, 3, 4 is 4, 2, 2: five products and three more than the other layer's."""
+        refused(run(f"{nets}looped"), "no formula in steps goes through the number of operations: ",
+                f"nets.py, line {line_of('looped')}: for _ in range(1 + self.steps**2 % 7):", code=1)  # fmt: skip
+
+    def test_a_branch_on_values_and_a_detector_have_no_fake_step(self, run, nets):
+        refused(run(f"{nets}values"), "fake tensors cannot run aten._local_scalar_dense",
+                f"nets.py, line {line_of('values')}: if x.sum() > 0:", code=1)  # fmt: skip
+        refused(run("fasterrcnn_resnet50_fpn", "--symbols", "batch"), "fasterrcnn_resnet50_fpn at batch 32: fake",
+                "torchvision/models/detection/transform.py, line ", code=1)  # fmt: skip
+
+
+MISTAKES = [
+    (f"{CHAIN} --symbols widht", "--symbols: synthetic_matmul: unknown symbol: expected batch, width or depth, "
+                                 "got 'widht', nearest width"),
+    (f"{CHAIN} --symbols batch,", "expected symbol names separated by commas"),
+    (f"{CHAIN} --at deep=3", "--at: unknown symbol: expected batch, width or depth, got 'deep', nearest depth"),
+    (f"{CHAIN} --at width", "--at: expected NAME=VALUE"),
+    (f"{CHAIN} --at width=-3", "--at: expected whole numbers of at least 1, got '-3'"),
+    (f"{CHAIN} --symbols batch --at width=3", "width is a size of the model: name it in --symbols"),
+    (f"{CHAIN} --solve garbage", "--solve: expected QUANTITY <= NUMBER UNIT for SYMBOL"),
+    (f"{CHAIN} --solve 'kept <= 1 banana for batch'", "--solve: unknown unit", "'banana'"),
+    (f"{CHAIN} --solve 'kept <= 1 GiB for dept'", "nearest depth"),
+    (f"{CHAIN} --solve 'kept <= 1 s for batch'", "--solve: "),
+    (f"{CHAIN} --solve 'time <= 1 s for batch'", "name one with --device"),
+    (f"{CHAIN} --solve '__import__(1) <= 1 for batch'", "--solve: unknown function", "'__import__'"),
+    (f"{CHAIN} --solve 'kept <= 1e400 for batch'", "expected numbers up to 1e300"),
+    (f"{CHAIN} --solve 'kept.x <= 1 for batch'", "--solve: expected a formula, got '.x'"),
+    (f"{CHAIN} --sweep batch", "--sweep: expected NAME=VALUE"),
+    (f"{CHAIN} --sweep bath=1:3", "--sweep: unknown symbol", "nearest batch"),
+    (f"{CHAIN} --sweep batch=9:1", "--sweep: expected FIRST:LAST"),
+    (f"{CHAIN} --sweep batch=1:1000,width=1:1000,depth=1:9", "--sweep: expected at most 1,000,000 points"),
+    (f"{CHAIN} --derivative heigth", "--derivative: unknown symbol"),
+    (f"{CHAIN} --lengths poisson:3", "--lengths-of", "seq is none of batch, width, depth"),
+    (f"{CHAIN} --lengths-of width", "say with --lengths how it varies"),
+    (f"{CHAIN} --lengths gauss:3 --lengths-of batch", "--lengths: unknown distribution"),
+    (f"{CHAIN} --lengths normal:x:3 --lengths-of batch", "--lengths: expected normal:MEAN:DEVIATION"),
+    (f"{CHAIN} --lengths nothere.txt --lengths-of batch", "--lengths: there is no file nothere.txt"),
+    (f"{CHAIN} --lengths {Path(__file__)} --lengths-of batch", "--lengths: "),
+    (f"{CHAIN} --device H1000", "--device: ", "'H1000'"),
+    (f"{CHAIN} --rules catamont", "nearest catamount"),
+    (f"{CHAIN} --optimizer adamm", "nearest adam"),
+    (f"{CHAIN} --precision fp8", "--precision"),
+    (f"{CHAIN} --by layer", "--by"),
+    (f"{CHAIN} --batch-size 0", "--batch-size"),
+    (f"{CHAIN} --hyper foo=3", "synthetic_matmul has no foo; it has width, depth"),
+    (f"{CHAIN} --frozen nothing", "--frozen: no parameter matches 'nothing'"),
+    (f"{CHAIN} --checkpoint nothing", "--checkpoint: no module matches 'nothing'"),
+    ("wordlm --rules catamount --symbols batch,layers", "Catamount's graph of wordlm has layers 2 and no other"),
+    ("wordlm --rules catamount --hyper layers=3", "Catamount's graph of wordlm has layers 2, got 3"),
+    ("resnet5", "resnet50"),
+]  # fmt: skip
+
+
+class TestRefusals:
+    @pytest.mark.parametrize("words", MISTAKES, ids=lambda words: words[0])
+    def test_a_mistake_is_one_line_before_anything_is_slow(self, run, monkeypatch, words):
+        from runners.formula import points as formula_points
+
+        if not any(option in words[0] for option in ("--frozen", "--checkpoint")):  # these need the model
+            monkeypatch.setattr(formula_points, "step_at", None)  # what is slow
+        refused(run(*shlex.split(words[0])), *words[1:])
+
+    def test_what_has_no_solution(self, run):
+        answer = run(CHAIN, "--symbols", "batch", "--solve", "kept <= 1 B for batch")
+        refused(answer, "--solve: no batch satisfies kept <= 1 B: even batch=1 has 32.02 MiB")
+        refused(
+            run(CHAIN, "--symbols", "batch", "--solve", "parameters <= 9 for batch"), "no batch satisfies parameters"
+        )
+
+    def test_a_symbol_of_one_value_is_left_out_unless_it_was_asked_for(self, run, asked, nets):
+        """Of a width of 24, 2, 3 and 4 heads are a part, but not of its neighbours."""
+        found = asked(f"{nets}heads")
+        assert found["symbols"] == ["batch", "width"]
+        assert found["holds_for"][1]["step"] == 2
+        assert "heads stays 2, as the model takes no neighbour of it with these." in found["notes"]
+        refused(run(f"{nets}heads", "--symbols", "width,heads"), " cannot be other than ", "heads must divide", code=1)
+
+    def test_an_unwritable_place_before_anything_is_slow(self, run, tmp_path, monkeypatch):
+        from runners.formula import points as formula_points
+
+        monkeypatch.setattr(formula_points, "step_at", None)  # what is slow
+        (tmp_path / "file").touch()
+        answer = run(CHAIN, "--out", tmp_path / "file" / "x")
+        refused(answer, "could not be written", code=3)
+
+    def test_a_model_that_cannot_be_built(self, run, nets):
+        refused(run(f"{nets}broken"), "RuntimeError: no such thing")
+
+    def test_a_fault_of_ours_is_a_line_and_a_traceback_if_asked_for(self, run, monkeypatch):
+        def fail(*_):
+            raise LookupError("not\nhere")
+
+        monkeypatch.setattr(command, "answer", fail)
+        refused(run(CHAIN), "LookupError: not here", "--debug", code=1)
+        with pytest.raises(LookupError):
+            command.main([CHAIN, "--debug"])
+
+
+class TestProcess:
+    def test_help_needs_no_torch_and_no_sympy(self):
+        code = (
+            "import sys; sys.modules['torch'] = sys.modules['sympy'] = None\n"
+            "from runners.formula.command import main\n"
+            "main(['--help'])"
+        )
+        answer = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+        assert (answer.returncode, answer.stderr) == (0, "")
+        for option in ("--symbols", "--rules", "--at", "--by", "--solve", "--sweep", "--lengths", "--device", "--out"):
+            assert option in answer.stdout
+
+    def test_a_reader_that_leaves_gets_no_traceback(self):
+        """`| head`, whose pipe is closed before anything is written."""
+        process = _started(CHAIN, "--symbols", "batch", "--by", "operation")
+        process.stdout.close()
+        with process.stderr:
+            err = process.stderr.read()
+        assert (process.wait(timeout=120), err) == (141, "")
+
+    def test_an_interrupt_ends_it_with_a_line(self, nets, tmp_path):
+        process = _started(f"{nets}slow")
+        try:
+            deadline = time.monotonic() + 120
+            while not (tmp_path / "started").exists():
+                assert time.monotonic() < deadline
+                assert process.poll() is None
+                time.sleep(0.1)
+            os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+            out, err = process.communicate(timeout=60)
+        finally:
+            process.kill()
+        assert (process.returncode, out) == (130, "")
+        assert [line for line in err.splitlines() if line] == ["error: interrupted"]
+
+
+def _started(*arguments):
+    words = [sys.executable, "-m", "runners.formula", *arguments]
+    return subprocess.Popen(
+        words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )

@@ -1,0 +1,443 @@
+"""`python -m runners.profile`: with a made-up worker what is asked, told and returned; end to end on this CPU."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analysis.profile.module_tree import conservation, tree
+from analysis.profile.roofline import step_roof
+from reports.sweep.answer.table import to_csv
+from results.records import Ceiling
+from runners.cli.exits import Mistake
+from runners.profile import command, deepspeed_config
+from runners.profile import options as profile_options
+from runners.profile.task import Request
+from runners.profile.task import profile as task
+from runners.workers import pool as launch
+from runners.workers.fault import Fault
+from runners.workers.probe import Probed
+from runners.workers.worker import run as worker_run
+from tests.support.made_up.made_up_profile import MACHINE, PROFILE, profile
+
+ROOT = Path(__file__).parents[3]
+
+PROBED = Probed("cpu", {"name": "Made-up 9000", "threads": 2}, {"tf32": "tf32 needs a GPU"})
+
+NET = """
+import torch
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU())
+        self.head = torch.nn.Linear({inside}, 4)
+
+    def forward(self, x):
+        return self.head(self.body(x))
+
+    def generate(self, x):
+        return [self(x) for _ in range(3)]
+
+def build():
+    return Net()
+"""
+
+
+class Scripted:
+    """A worker that gives the made-up profile. answers: task → what to answer instead, or to raise."""
+
+    answers: dict[str, Any] = {}
+    asked: list[tuple[str, tuple[Any, ...]]] = []
+
+    def __init__(self, name: str, quiet: bool = True) -> None:
+        pass
+
+    def call(self, task: str, *arguments: Any, timeout_s: float) -> Any:
+        name = task.partition(":")[2]
+        self.asked.append((name, arguments))
+        answer = self.answers.get(name, {"probe": PROBED, "quick": [], "profile": PROFILE}[name])
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+    def stop(self) -> None:
+        self.asked.append(("stop", ()))
+
+
+@pytest.fixture
+def worker(monkeypatch: pytest.MonkeyPatch) -> type[Scripted]:
+    """The command's worker, and nothing that is started."""
+    monkeypatch.setattr(Scripted, "answers", {})
+    monkeypatch.setattr(Scripted, "asked", [])
+    monkeypatch.setattr(launch, "Worker", Scripted)
+    monkeypatch.setattr(launch, "prepare", lambda: None)
+    return Scripted
+
+
+def request_of(worker: type[Scripted]) -> Request:
+    (arguments,) = [arguments for name, arguments in worker.asked if name == "profile"]
+    found: Request = arguments[0]
+    return found
+
+
+# --- what is asked ---------------------------------------------------------------------------------------------------
+
+
+def test_the_options_become_a_request(worker: type[Scripted]) -> None:
+    words = "resnet18 --batch-size 4 --steps 3 --warm-up 1 --compare-steps 0 --mode forward --optimizer adam"
+    words += " --ignore-modules Dropout,head --image-size 96 --layout channels_last --ceiling-budget 0"
+    assert command.main(words.split()) == 0
+    assert request_of(worker) == Request(
+        "resnet18", 4, "cpu", mode="forward", optimizer="adam", layout="channels_last", steps=3, warm_up=1,
+        compare_steps=0, ignored=("Dropout", "head"), hyper={"image_size": 96},
+    )  # fmt: skip
+    assert [name for name, _ in worker.asked] == ["probe", "profile", "stop"]
+
+
+def test_defaults_and_a_search_for_ceilings(worker: type[Scripted]) -> None:
+    assert command.main(["resnet18", "--ceiling-budget", "7"]) == 0
+    found = request_of(worker)
+    assert (found.steps, found.warm_up, found.compare_steps, found.batch_size) == (5, 2, 4, 1)
+    assert worker.asked[1] == ("quick", ("cpu", ("fp32",), 7.0))
+
+
+@pytest.mark.parametrize(
+    ("section", "expected"),
+    [
+        ({"enabled": True, "profile_step": 3, "module_depth": 2}, {"warm_up": 3, "module_depth": 2}),
+        ({"start_step": 5, "end_step": 8, "top_modules": 4}, {"warm_up": 5, "steps": 3, "top_modules": 4}),
+        ({"start_step": 5}, {"warm_up": 5, "steps": 1}),
+        ({"end_step": 3}, {"warm_up": 1, "steps": 2}),
+        ({"detailed": False, "recompute_fwd_factor": 1}, {"detailed": False, "recompute_fwd_factor": 1.0}),
+        ({"output_file": None, "module_depth": -1}, {"module_depth": -1}),
+        ({"output_file": "a.txt"}, {"output_file": Path("a.txt")}),
+        ({}, {}),
+    ],
+)
+def test_deepspeeds_settings(tmp_path: Path, section: dict[str, Any], expected: dict[str, Any]) -> None:
+    """The whole configuration, or the section alone."""
+    for name, content in (("whole.json", {"train_batch_size": 8, "flops_profiler": section}), ("part.json", section)):
+        file = tmp_path / name
+        file.write_text(json.dumps(content))
+        assert deepspeed_config.read(file) == expected
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ('{"flops_profiler": {"module_dept": 1}}', "unknown key"),
+        ('{"flops_profiler": {"module_dept": 1}}', "nearest module_depth"),
+        ('{"flops_profiler": {"top_modules": 0}}', "top_modules: expected a whole number of at least 1, got 0"),
+        ('{"flops_profiler": {"detailed": 1}}', "detailed: expected true or false, got 1"),
+        ('{"flops_profiler": {"profile_step": true}}', "profile_step: expected a whole number of at least 0, got true"),
+        ('{"flops_profiler": {"start_step": 5, "end_step": 5}}', "end_step: expected a step after 5"),
+        ('{"flops_profiler": [1]}', "expected an object with flops_profiler, got list"),
+        ("[1]", "expected an object with flops_profiler, got list"),
+        (
+            '{"fp16": {"enabled": true}, "train_batch_size": 8}',
+            "expected a section flops_profiler, got fp16, train_bat",
+        ),
+        ('{"flop_profiler": {"enabled": true}}', "expected a section flops_profiler, got flop_profiler"),
+        ("{", "expected a JSON file"),
+    ],
+)
+def test_settings_that_cannot_be(tmp_path: Path, content: str, said: str) -> None:
+    file = tmp_path / "ds.json"
+    file.write_text(content)
+    with pytest.raises(Mistake, match=r"ds\.json") as fault:
+        deepspeed_config.read(file)
+    assert said in str(fault.value)
+
+
+def test_the_command_line_comes_first(tmp_path: Path) -> None:
+    file = tmp_path / "ds.json"
+    file.write_text('{"start_step": 1, "end_step": 9, "detailed": false}')
+    words = ["resnet18", "--config", str(file), "--steps", "2", "--detailed"]
+    found = deepspeed_config.merged(profile_options.parser().parse_args(words))
+    assert (found.steps, found.warm_up, found.detailed, found.top_modules) == (2, 1, True, 3)
+
+
+# --- what is told ----------------------------------------------------------------------------------------------------
+
+
+def test_the_report_is_text_csv_or_json(worker: type[Scripted], capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(["resnet18", "--ceiling-budget", "0", "--operations"]) == 0
+    text = capsys.readouterr().out
+    assert "(body): Sequential" in text
+    assert "The 8 longest of 8 kinds of operation" in text
+    for more, first in (([], "module"), (["--operations"], "index")):
+        assert command.main(["resnet18", "--ceiling-budget", "0", "--format", "csv", *more]) == 0
+        assert next(csv.reader(io.StringIO(capsys.readouterr().out)))[0] == first
+    assert command.main(["resnet18", "--ceiling-budget", "0", "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["step"]["model_flop"] == 30_000
+
+
+def test_a_terminal_gets_rich_text_of_its_width(
+    worker: type[Scripted], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A file does not, whatever stdout is."""
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    for name, value in {"COLUMNS": "90", "NO_COLOR": "1", "TERM": "xterm"}.items():
+        monkeypatch.setenv(name, value)
+    assert command.main(["resnet18", "--ceiling-budget", "0"]) == 0
+    text = re.sub(r"\x1b\[[\d;]*m", "", capsys.readouterr().out)
+    assert "├ body: Sequential" in text
+    assert max(map(len, text.splitlines())) <= 90
+    file = tmp_path / "report.txt"
+    assert command.main(["resnet18", "--ceiling-budget", "0", "--output-file", str(file)]) == 0
+    assert "(body): Sequential" in file.read_text()
+
+
+def test_depth_and_rankings_reach_the_report(worker: type[Scripted], capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["resnet18", "--ceiling-budget", "0", "--module-depth", "1", "--top-modules", "1", "--world-size", "4"]
+    assert command.main([*words, "--recompute-fwd-factor", "0.5", "--model-parallel", "2"]) == 0
+    text = capsys.readouterr().out
+    assert "Conv2d" not in text
+    assert "Sequential 80.0\n" in text
+    assert "backward with 0.5 × forward again" in text
+    assert "parameters of the model (× 2)" in text
+    assert "4 = 2 data parallel × 2 model parallel" in text
+    assert command.main(["resnet18", "--ceiling-budget", "0", "--model-parallel", "3"]) == 0
+    assert "3 = 1 data parallel × 3 model parallel" in capsys.readouterr().out
+    assert command.main([*words, "--no-detailed"]) == 0
+    assert "(body)" not in capsys.readouterr().out
+
+
+def test_files(worker: type[Scripted], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out, report = tmp_path / "new" / "out", tmp_path / "report.txt"
+    words = ["resnet18", "--ceiling-budget", "0", "--out", str(out), "--output-file", str(report)]
+    assert command.main(words) == 0
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert f"written to {report}" in told.err
+    assert {path.name for path in out.iterdir()} == {
+        "profile.html", "profile.json", "profile.txt", "modules.csv", "operations.csv", "roofline.png", "roofline.svg",
+    }  # fmt: skip
+    assert report.read_text() == (out / "profile.txt").read_text()
+    assert "Roofline of net: FLOP for each byte" in (out / "profile.html").read_text()
+
+
+def test_ceilings_of_a_file_are_used(
+    worker: type[Scripted], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No search; the peak is the file's: 30 kFLOP at it ÷ 25 ms."""
+    row = Ceiling(
+        sitting="", device="cpu", precision="fp32", unit="fp32", operation="matmul", shape="64x64x64", threads=2,
+        median_s=1e-3, flop_per_s=6e6,
+    )  # fmt: skip
+    file = tmp_path / "ceilings.csv"
+    file.write_text(to_csv([row], Ceiling))
+    assert command.main(["resnet18", "--ceilings", str(file), "--format", "json"]) == 0
+    assert [name for name, _ in worker.asked] == ["probe", "profile", "stop"]
+    step = json.loads(capsys.readouterr().out)["step"]
+    assert step["utilization_ratio"] == pytest.approx(30_000 / 6e6 / 0.025)
+
+
+# --- what goes wrong -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["resnet1"], "nearest"),
+        (["resnet18", "--device", "gpu"], "--device: expected auto, cpu, cuda or cuda:N, got 'gpu'"),
+        (["resnet18", "--device", "cpu:"], "--device"),
+        (["resnet18", "--precision", "bf16"], "--precision"),
+        (["resnet18", "--precision", "tf32"], "tf32 needs a GPU"),
+        (["resnet18", "--steps", "0"], "at least 1"),
+        (
+            ["resnet18", "--world-size", "6", "--model-parallel", "4"],
+            "expected a multiple of --model-parallel 4, got 6",
+        ),
+        (["resnet18", "--optimizer", "lion"], "expected sgd"),
+        (["resnet18", "--mode", "backward"], "expected train"),
+        (["resnet18", "--ceilings", "/nowhere.csv"], "/nowhere.csv could not be read"),
+        (["resnet18", "--config", "/nowhere.json"], "/nowhere.json"),
+        (["resnet18", "--output-file", "/"], "expected a file"),
+        (["resnet18", "--input", "3xx"], "3xx"),
+        (["resnet18", "--depth", "1"], "nearest --module-depth"),
+    ],
+)
+def test_mistakes_are_one_line(
+    worker: type[Scripted], words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        command.main(words)
+    assert ended.value.code == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    (only,) = told.err.strip().splitlines()
+    assert only.startswith("error: ")
+    assert said in only
+
+
+@pytest.mark.parametrize(
+    ("fault", "code"),
+    [
+        (Fault("timeout", "killed at its limit of 1 s"), 1),
+        (Fault("out_of_memory", "OutOfMemoryError: no"), 1),
+        (Fault("crashed", "the worker died of SIGSEGV"), 1),
+        (KeyboardInterrupt(), 130),
+    ],
+)
+def test_how_a_worker_ends_is_how_the_command_ends(
+    worker: type[Scripted], fault: Any, code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    worker.answers = {"profile": fault}
+    assert command.main(["resnet18", "--ceiling-budget", "0"]) == code
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert len(told.err.strip().splitlines()) == 1
+    assert ("interrupted" if code == 130 else fault.reason) in told.err
+    assert worker.asked[-1][0] == "stop"
+
+
+def test_a_model_that_fails_is_the_callers_mistake(worker: type[Scripted], capsys: pytest.CaptureFixture[str]) -> None:
+    worker.answers = {"profile": Fault("invalid", "the model failed in module head", "Traceback: here")}
+    with pytest.raises(SystemExit) as ended:
+        command.main(["resnet18", "--ceiling-budget", "0"])
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == "error: resnet18: the model failed in module head\n"
+    with pytest.raises(SystemExit):
+        command.main(["resnet18", "--ceiling-budget", "0", "--debug"])
+    assert "Traceback: here" in capsys.readouterr().err
+
+
+def test_without_ceilings_there_is_a_profile_and_a_warning(
+    worker: type[Scripted], capsys: pytest.CaptureFixture[str]
+) -> None:
+    worker.answers = {"quick": Fault("crashed", "the worker died")}
+    assert command.main(["resnet18"]) == 0
+    told = capsys.readouterr()
+    assert told.err == "warning: no ceilings: the worker died\n"
+    assert "no peak of fp32" in told.out
+
+
+def test_a_busy_machine_is_told(worker: type[Scripted], capsys: pytest.CaptureFixture[str]) -> None:
+    for load, told in ((1.0, False), (1.1, True)):
+        facts = {**PROBED.environment, "load_1min": load, "cpu_usable": 2}
+        worker.answers = {"probe": Probed("cpu", facts, {})}
+        assert command.main(["resnet18", "--ceiling-budget", "0"]) == 0
+        assert ("the load was 1.1 on 2 cores" in capsys.readouterr().out) is told
+
+
+def test_sums_that_do_not_add_up_fail(worker: type[Scripted], capsys: pytest.CaptureFixture[str]) -> None:
+    """The report is there all the same."""
+    worker.answers = {"profile": profile(step_times_s=(0.030,))}
+    assert command.main(["resnet18", "--ceiling-budget", "0"]) == 1
+    told = capsys.readouterr()
+    assert "the parts are not the step: operations 26.000 ms + between them 2.000 ms is not step 30.000 ms" in told.err
+    assert "(body): Sequential" in told.out
+
+
+@pytest.mark.parametrize("option", ["--out", "--output-file"])
+def test_a_place_that_cannot_be_written_is_told_before_anything_is_measured(
+    worker: type[Scripted], tmp_path: Path, capsys: pytest.CaptureFixture[str], option: str
+) -> None:
+    (tmp_path / "file").write_text("")
+    assert command.main(["resnet18", option, str(tmp_path / "file" / "out")]) == 3
+    assert worker.asked == []
+    assert "could not be written" in capsys.readouterr().err
+    assert command.main(["resnet18", "--ceiling-budget", "0", option, str(tmp_path / "new" / "out")]) == 0
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["out"]
+
+
+def test_a_directory_that_takes_no_file_is_told_before_anything_is_measured(worker: type[Scripted]) -> None:
+    """It is there, and nothing can be made in it, whoever asks."""
+    assert command.main(["resnet18", "--output-file", "/proc/report.txt"]) == 3
+    assert worker.asked == []
+
+
+def test_the_model_is_named_once(worker: type[Scripted], capsys: pytest.CaptureFixture[str]) -> None:
+    worker.answers = {"profile": Fault("invalid", "resnet18: there is no such thing")}
+    with pytest.raises(SystemExit):
+        command.main(["resnet18", "--ceiling-budget", "0"])
+    assert capsys.readouterr().err == "error: resnet18: there is no such thing\n"
+
+
+def test_a_model_without_parameters_has_nothing_to_train(tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text("import torch\n\ndef build():\n    return torch.nn.ReLU()\n")
+    request = Request(f"{tmp_path / 'net.py'}:build", 1, "cpu", steps=1, hyper={"input": "8"})
+    fault = worker_run("runners.profile.task:profile", (request,))
+    assert fault.status == "invalid"
+    assert "expected an output that depends on a parameter" in fault.reason
+
+
+def test_help_needs_no_torch() -> None:
+    code = "import sys\nfor name in ('torch', 'numpy', 'pandas', 'matplotlib', 'rich'): sys.modules[name] = None\n"
+    code += "from runners.profile.command import main; main(['--help'])"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "--module-depth" in done.stdout
+
+
+# --- end to end ------------------------------------------------------------------------------------------------------
+
+
+def net(folder: Path, inside: int = 16) -> str:
+    (folder / "net.py").write_text(NET.format(inside=inside))
+    return f"{folder / 'net.py'}:build"
+
+
+def test_a_model_of_ones_own_end_to_end(tmp_path: Path) -> None:
+    """Two linear layers at batch 4: forward 2·4·(8·16 + 16·4) = 1536 FLOP; backward twice that less the input's
+    gradient, 2·4·8·16 = 1024: 2048. Parameters 8·16 + 16 + 16·4 + 4 = 212."""
+    words = ["-m", "runners.profile", net(tmp_path), "--input", "8", "--batch-size", "4", "--steps", "2"]
+    words += ["--compare-steps", "2", "--ceiling-budget", "1", "--format", "json", "--device", "cpu"]
+    done = subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    step = found["step"]
+    assert (step["forward_flop"], step["backward_flop"], step["parameters"]) == (1536, 2048, 212)
+    assert step["conserved"]
+    assert [each["module"] for each in found["modules"]] == ["", "body", "body.0", "body.1", "head"]
+    timed = sum(each["time_s"] or 0 for each in found["operations"])
+    assert timed + found["between_operations_time_s"] == pytest.approx(step["time_s"])
+    assert 0 < step["utilization_ratio"] <= step["attainable_ratio"]
+    assert all(each["group"] is not None for each in found["operations"] if each["read_bytes"] + each["written_bytes"])
+
+
+def test_a_model_that_fails_says_where(tmp_path: Path) -> None:
+    """As the worker answers it."""
+    request = Request(net(tmp_path, inside=15), 1, "cpu", hyper={"input": "8"})
+    fault = worker_run("runners.profile.task:profile", (request,))
+    assert fault.status == "invalid"
+    assert "module head (Linear), which got (1, 16)" in fault.reason
+
+
+def test_mobilenet_small_is_conserved_and_far_from_its_peak() -> None:
+    """With made-up ceilings of a machine that calculates 20 FLOP in the time of a byte."""
+    small = {"image_size": 64}
+    found = task(Request("mobilenet_v2", 2, "cpu", steps=1, warm_up=0, compare_steps=0, hyper=small))
+    found = replace(found, machine=replace(MACHINE, peak_by_unit={"fp32": 2e11}, bytes_per_s=1e10))
+    nodes, roof = tree(found), step_roof(found)
+    assert conservation(found, nodes).holds
+    assert nodes[""].parameters == 3_504_872  # torchvision's documentation
+    unfused, attainable = roof.ceiling.unfused_estimate_ratio, roof.ceiling.attainable_ratio
+    assert unfused is not None
+    assert attainable is not None
+    assert unfused < attainable < 0.7
+
+
+@pytest.mark.parametrize(("mode", "times"), [("forward", 1), ("generate", 3)])
+def test_other_modes_are_profiled_without_gradients(tmp_path: Path, mode: str, times: int) -> None:
+    """1536 FLOP a forward pass at batch 4, as above; the net generates by three of them."""
+    request = Request(
+        net(tmp_path), 4, "cpu", mode=mode, steps=1, warm_up=0, compare_steps=0, hyper={"input": "8"}
+    )  # fmt: skip
+    found = task(request)
+    assert {operation.phase for operation in found.operations} == {"forward"}
+    assert (found.mode, found.batch_size) == (mode, 4)
+    assert tree(found)[""].forward_flop == times * 1536

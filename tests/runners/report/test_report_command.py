@@ -1,0 +1,320 @@
+"""The report command: everything from raw rows, nothing changed in them, no torch, one line for each mistake."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import re
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from reports.shared import html_figures
+from results import records
+from results.records import CleaningLog, FlopCount, Utilization, header
+from results.store.store import Store
+from runners.report import command as report
+from tests.support.made_up import made_up_runs
+from tests.support.made_up import run_fixture as made
+
+ROOT = Path(__file__).parents[3]
+TABLES = {
+    "utilization.csv": records.Utilization,
+    "utilization_post2021.csv": records.Utilization,
+    "step_times.csv": records.StepTime,
+    "work_times.csv": records.WorkTime,
+    "cleaned/profiled_operations.csv.gz": records.CleanedOperation,
+    "cleaned/profile_counts.csv": records.ProfileCount,
+    "cleaned/ratios.csv": records.Ratio,
+    "cleaned/agreement.csv": records.Agreement,
+    "cleaned/batch_law.csv": records.BatchLaw,
+    "cleaned/flop_counts.csv": records.FlopCount,
+    "cleaned/cleaning_log.csv": records.CleaningLog,
+}
+DERIVED = {*TABLES, "report.html"}
+FIGURES = {f"figures/utilization_by_{what}.{ending}" for what in ("model", "batch") for ending in ("png", "svg")}
+
+BLOCKED = """
+import sys
+
+FORBIDDEN = "torch torchvision pynvml nvtx sympy fvcore ptflops psutil measure workloads".split()
+
+class Forbid:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in FORBIDDEN:
+            raise ImportError(f"{name} is forbidden here")
+
+sys.meta_path.insert(0, Forbid())
+from runners.report.command import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return made.write_run(tmp_path_factory.mktemp("raw") / "run")
+
+
+@pytest.fixture(scope="module")
+def profiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return made.write_profiled_run(tmp_path_factory.mktemp("raw") / "profiled")
+
+
+@pytest.fixture
+def copy(run: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(run, tmp_path / "run"))
+
+
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without figures and page, for tests of what is not drawn."""
+    monkeypatch.setattr(report, "_drawn", lambda out: {})
+    monkeypatch.setattr(report, "_page", lambda *given: b"a page")
+
+
+def table(folder: Path, file: str) -> list[list[str]]:
+    content = (folder / file).read_bytes()
+    text = (gzip.decompress(content) if file.endswith(".gz") else content).decode()
+    return list(csv.reader(io.StringIO(text)))
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+def command(*arguments: object, code: str | None = None) -> subprocess.CompletedProcess[str]:
+    start = ["-c", code] if code else ["-m", "runners.report"]
+    words = [sys.executable, "-W", "error", *start, *map(str, arguments)]
+    return subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+
+
+def refused(arguments: list[object], capsys: pytest.CaptureFixture[str]) -> str:
+    """The one line of a mistake."""
+    with pytest.raises(SystemExit) as left:
+        report.main([str(argument) for argument in arguments])
+    out, err = capsys.readouterr()
+    assert (left.value.code, out, err.count("\n")) == (2, "", 1)
+    return err
+
+
+def test_everything_is_rebuilt_where_torch_cannot_be_imported(copy: Path) -> None:
+    raw = files(copy)
+    done = command(copy, code=BLOCKED)
+    assert (done.returncode, done.stderr.count("\n")) == (0, 1), done.stderr
+    found = files(copy)
+    new = set(found) - set(raw)
+    drawn = {name for name in new if name.startswith("figures/")}
+    assert new - drawn == DERIVED
+    assert drawn >= FIGURES
+    assert {Path(name).stem for name in drawn if name.endswith(".png")} == {
+        Path(name).stem for name in drawn if name.endswith(".svg")
+    }
+    assert {name: found[name] for name in raw} == raw  # raw is never edited
+    assert "resnet18" in done.stdout
+    assert "At fp32, batch 64, resnet18 uses 60 % of the datasheet peak and mobilenet_v2 6.0 %" in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 100
+
+
+def test_profiles_too_are_rebuilt_where_torch_cannot_be_imported(profiled: Path, tmp_path: Path) -> None:
+    done = command(profiled, "--out", tmp_path / "out", code=BLOCKED)
+    assert (done.returncode, done.stderr.count("\n")) == (0, 1), done.stderr
+    for file, record in TABLES.items():
+        names, *rows = table(tmp_path / "out", file)
+        assert tuple(names) == header(record), file
+        assert rows, file
+    drawn = {path.stem for path in (tmp_path / "out" / "figures").glob("*.svg")}
+    assert any("utilization_by_method" in name for name in drawn)
+    told = {name for name in drawn if any(f"{name}_".startswith(f"{base}_") for base in html_figures.FIGURES)}
+    assert told == drawn  # each has words for those who cannot see it
+    assert "Used, by method" in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 100
+    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    assert "resnet18" in page
+
+
+def test_what_is_written_has_the_columns_of_its_record(copy: Path, undrawn: None) -> None:
+    report.rebuild(copy)
+    for file, record in TABLES.items():
+        names, *rows = table(copy, file)
+        assert tuple(names) == header(record)
+        if record in (Utilization, FlopCount):
+            assert rows
+        if "profile" in file or file == "work_times.csv":
+            assert not rows  # a run without profiles: a table is a header
+    names, *rows = table(copy, "cleaned/cleaning_log.csv")
+    assert tuple(names) == header(CleaningLog)
+    # the log of each measured cell: eight counts brought to FLOP, and batch_norm and ReLU then left out
+    assert len(rows) == 8 * (8 + 2)
+
+
+def test_rebuilding_twice_gives_the_same_bytes(copy: Path) -> None:
+    report.rebuild(copy)
+    first = files(copy)
+    report.rebuild(copy)
+    assert files(copy) == first
+
+
+def test_out_leaves_the_run_alone(copy: Path, tmp_path: Path, undrawn: None) -> None:
+    raw = files(copy)
+    report.rebuild(copy, tmp_path / "elsewhere" / "deep")
+    assert files(copy) == raw
+    assert set(files(tmp_path / "elsewhere" / "deep")) == DERIVED
+
+
+def test_json_is_one_document_with_every_key(copy: Path, capsys: pytest.CaptureFixture[str], undrawn: None) -> None:
+    assert report.main([str(copy), "--format", "json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert len(rows) == 9 * 4 * 4  # cells × (exact, theory of two counters, as published) × denominators
+    assert all(tuple(row) == header(Utilization) for row in rows)
+    assert any(row["utilization_ratio"] is None and row["reason"] for row in rows)
+
+
+def test_csv_is_the_file(copy: Path, capsys: pytest.CaptureFixture[str], undrawn: None) -> None:
+    assert report.main([str(copy), "--format", "csv"]) == 0
+    out, err = capsys.readouterr()
+    assert out == (copy / "utilization.csv").read_text(encoding="utf-8")
+    assert err.startswith("written: ")
+
+
+def test_the_convention_of_the_post_is_printed_and_no_file_differs(
+    copy: Path, undrawn: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert report.main([str(copy)]) == 0
+    ours, before = capsys.readouterr().out, files(copy)
+    assert report.main([str(copy), "--convention", "post2021"]) == 0
+    posts = capsys.readouterr().out
+    assert files(copy) == before
+    assert "convention post2021: a multiply-add counts as 1" in posts
+    assert "post2021" not in ours
+    assert "TMAC/s" in posts
+    assert "These are not utilizations in FLOP" in posts
+    assert report.main([str(copy), "--convention", "post2021", "--format", "csv"]) == 0
+    assert capsys.readouterr().out == (copy / "utilization_post2021.csv").read_text(encoding="utf-8")
+    assert "nearest post2021" in refused([copy, "--convention", "post2020"], capsys)
+
+
+def test_figures_of_an_earlier_report_are_removed_and_nothing_else(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = {"now.png": b"1", "now.svg": b"<svg/>"}
+    monkeypatch.setattr(report, "_drawn", lambda out: drawn)
+    monkeypatch.setattr(report, "_page", lambda *given: b"a page")
+    (copy / "figures").mkdir()
+    for name in ("gone.png", "gone.svg", "mine.png", "notes.svg", "notes.txt"):
+        (copy / "figures" / name).write_text("x")
+    report.rebuild(copy)
+    left = {path.name for path in (copy / "figures").iterdir()}
+    assert left == {"now.png", "now.svg", "mine.png", "notes.svg", "notes.txt"}
+
+
+def test_rows_of_an_earlier_report_are_replaced_by_none(copy: Path, undrawn: None) -> None:
+    (copy / "work_times.csv").write_text("cell_id,attempt\nold,1\n")
+    report.rebuild(copy)
+    assert table(copy, "work_times.csv") == [list(header(records.WorkTime))]
+
+
+def test_a_figure_that_cannot_be_drawn_costs_no_table(
+    copy: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(out: Path) -> dict[str, bytes]:
+        raise KeyError("no such column\nin this file")
+
+    monkeypatch.setattr(report, "_drawn", broken)
+    assert report.main([str(copy)]) == 3
+    out, err = capsys.readouterr()
+    line = "figures could not be made: KeyError: "
+    assert err.count("\n") == 2
+    assert f"error: {line}" in err
+    assert f"note: {line}" in out
+    assert {name for name in files(copy) if not name.startswith("figures/")} >= DERIVED
+
+
+def test_a_page_that_cannot_be_made_costs_no_figure(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_given: object) -> bytes:
+        raise ValueError("no template")
+
+    monkeypatch.setattr(report, "_drawn", lambda out: {"a.png": b"1", "a.svg": b"<svg/>"})
+    monkeypatch.setattr(report, "_page", broken)
+    built = report.rebuild(copy)
+    assert built.problems[-1] == "report.html could not be made: ValueError: no template"
+    assert (copy / "figures" / "a.svg").read_bytes() == b"<svg/>"
+    assert not (copy / "report.html").exists()
+
+
+def test_a_directory_that_holds_no_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "expected the directory of a run" in refused([tmp_path / "nowhere"], capsys)
+    assert "expected the directory of a run" in refused([tmp_path], capsys)
+    (tmp_path / "file").write_text("x")
+    assert "expected the directory of a run" in refused([tmp_path / "file"], capsys)
+
+
+def test_a_run_without_committed_cells(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Store.create(tmp_path / "empty", made_up_runs.MANIFEST).close()
+    assert "no committed cell" in refused([tmp_path / "empty"], capsys)
+
+
+def test_an_alien_manifest(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (copy / "manifest.json").write_text("[1, 2")
+    assert "manifest.json" in refused([copy], capsys)
+    (copy / "manifest.json").write_text('{"schema_version": 99}')
+    assert "schema version 99" in refused([copy], capsys)
+
+
+def test_an_alien_runs_file(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (copy / "runs.csv").write_bytes(b"\xff\xfe\x00")
+    assert str(copy) in refused([copy], capsys)
+    (copy / "runs.csv").write_text("name,price\napple,1\n")
+    assert str(copy) in refused([copy], capsys)
+
+
+def test_a_torn_last_line_is_a_note_and_the_rest_is_reported(
+    copy: Path, capsys: pytest.CaptureFixture[str], undrawn: None
+) -> None:
+    with (copy / "samples.csv").open("ab") as file:
+        file.write(b"0123456789abcdef,1,0,meas")
+    assert report.main([str(copy)]) == 0
+    assert "torn last line" in capsys.readouterr().out
+
+
+def test_a_damaged_cell_is_left_out_and_named(copy: Path, capsys: pytest.CaptureFixture[str], undrawn: None) -> None:
+    path = copy / "samples.csv"
+    text = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    path.write_text("".join(text[:3] + text[4:]), encoding="utf-8")  # a row of the first cell is gone
+    assert report.main([str(copy)]) == 0
+    out = capsys.readouterr().out
+    assert "left out: not what was committed in samples.csv" in re.sub(r"\s+", " ", out)
+    with (copy / "utilization.csv").open(encoding="utf-8", newline="") as file:
+        assert len({row["cell_id"] for row in csv.DictReader(file)}) == 8
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [([], "required"), (["x", "--format", "jsn"], "nearest json"), (["x", "--fromat", "csv"], "nearest --format")],
+)
+def test_mistakes_of_the_command_line(arguments: list[object], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert said in refused(arguments, capsys)
+
+
+def test_a_place_that_cannot_be_written(copy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("x")
+    assert report.main([str(copy), "--out", str(tmp_path / "file" / "below")]) == 3
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "could not be written" in err
+    assert err.count("\n") == 1
+
+
+def test_help_and_mistakes_answer_at_once() -> None:
+    for arguments, code in ((["--help"], 0), (["--format", "jsn", "x"], 2)):
+        times = []
+        for _ in range(3):
+            start = time.perf_counter()
+            assert command(*arguments).returncode == code
+            times.append(time.perf_counter() - start)
+        assert min(times) < 0.5
+    slow = "[m for m in ('pandas', 'seaborn', 'numpy', 'rich') if m in sys.modules]"
+    assert command(code=f"import sys, runners.report.command; print({slow})").stdout == "[]\n"

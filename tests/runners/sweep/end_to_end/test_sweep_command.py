@@ -1,0 +1,230 @@
+"""The sweep's command line: at once where nothing is measured; a mistake is one line, exit 2, and leaves nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from results.store.manifest import Manifest, write_manifest
+from runners.sweep.plan import Grid
+from tests.workloads.vision.test_cifar import made
+
+ROOT = Path(__file__).parents[4]
+AT_ONCE_S = 0.8
+
+LOADED = """
+import sys
+try:
+    import runners.sweep.command
+    runners.sweep.command.main(sys.argv[1:])
+except SystemExit:
+    pass
+print(",".join(name for name in ("torch", "torchvision", "pandas", "numpy", "rich", "sympy") if name in sys.modules))
+"""
+
+
+def sweep(*arguments: str, cwd: Path, code: str | None = None) -> subprocess.CompletedProcess[str]:
+    start = ["-c", code] if code else ["-m", "runners.sweep"]
+    environ = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "100"}
+    words = [sys.executable, *start, *arguments]
+    return subprocess.run(words, cwd=cwd, env=environ, capture_output=True, text=True, timeout=120, check=False)
+
+
+def files(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A working directory with a file, a directory that holds something, and a run made up by hand."""
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.tex").write_text("mine")
+    (tmp_path / "run").mkdir()
+    grid = Grid(models=("resnet18",), batch_sizes=(8,), precisions=("fp32",), device="cpu")
+    manifest = Manifest(name="run", created_at="2026-01-02T03:04:05Z", options=grid.as_json())
+    write_manifest(tmp_path / "run", manifest)
+    return tmp_path
+
+
+def refused(place: Path, *arguments: str) -> str:
+    """The one line of a mistake; nothing on stdout, nothing in the working directory that was not there."""
+    before = files(place)
+    done = sweep(*arguments, cwd=place)
+    assert (done.returncode, done.stdout) == (2, ""), done
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.count("\n") == 1, done.stderr
+    assert files(place) == before
+    return done.stderr
+
+
+def of_children_s() -> float:
+    """Processor time of all processes that this one has waited for."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+class TestAtOnce:
+    @pytest.mark.parametrize(
+        "arguments",
+        [("--help",), ("--batch-sizes", "0"), ("--fromat", "json"), ("--models", "resnet5O"), ("--precisions", "fp33")],
+    )
+    def test_it_answers_at_once_without_torch(self, tmp_path, arguments):
+        taken_s = []
+        for _ in range(3):  # processor time, and the best of three: other work shares the cores
+            start_s = of_children_s()
+            done = sweep(*arguments, cwd=tmp_path)
+            taken_s.append(of_children_s() - start_s)
+        assert done.returncode == (0 if arguments == ("--help",) else 2)
+        assert min(taken_s) < AT_ONCE_S
+        assert sweep(*arguments, cwd=tmp_path, code=LOADED).stdout.splitlines()[-1] == ""
+
+    def test_help_names_every_option(self, tmp_path):
+        done = sweep("--help", cwd=tmp_path)
+        wanted = "models suite batch-sizes precisions device layout compile optimizer image-size num-classes methods "
+        wanted += "counters data peak-tflops quick out resume repeat seed target-ci time-budget cudnn-benchmark "
+        wanted += "deterministic format convention epoch-images input-pipeline hyper"
+        assert [option for option in wanted.split() if f"--{option}" not in done.stdout] == []
+        assert done.stderr == ""
+
+
+NUMBER = "expected a whole number of at least 1, got"
+MISTAKES = [
+    (("--models", "resnet5O"), ["--models: unknown model: expected alexnet", "got 'resnet5O'", "nearest resnet50"]),
+    (("--models", "resnet18,,vgg11"), ["--models: expected model names separated by commas, got 'resnet18,,vgg11'"]),
+    (("--models", ""), ["--models: expected model names", "got ''"]),
+    (("--batch-sizes", "0"), [f"--batch-sizes: {NUMBER} '0'"]),
+    (("--batch-sizes", "-4"), ["--batch-sizes: expected"]),
+    (("--batch-sizes", "8,many"), [f"--batch-sizes: {NUMBER} 'many'"]),
+    (("--batch-sizes", "8,"), [f"--batch-sizes: {NUMBER} ''"]),
+    (("--precisions", "fp31"), ["--precisions: unknown precision: expected fp32, tf32", "got 'fp31'", "nearest fp32"]),
+    (
+        ("--suite", "post2012"),
+        ["--suite: unknown value: expected post2021, ", "'post2012', nearest post2021"],
+    ),
+    (("--device", "gpu"), ["--device: expected auto, cpu, cuda or cuda:N, got 'gpu'"]),
+    (("--device", "cuda:"), ["--device: expected", "got 'cuda:'"]),
+    (("--device", "cuda:one"), ["--device: expected", "got 'cuda:one'"]),
+    (("--device", "cpu:1"), ["--device: expected", "got 'cpu:1'"]),
+    (("--layout", "channels-last"), ["--layout: unknown value", "got 'channels-last', nearest channels_last"]),
+    (("--optimizer", "sdg"), ["--optimizer: unknown value", "got 'sdg', nearest sgd"]),
+    (
+        ("--methods", "exakt"),
+        ["--methods: unknown method: expected theory, one, batch, epoch or exact", "nearest exact"],
+    ),
+    (("--methods", "epochs"), ["got 'epochs', nearest epoch"]),
+    (("--counters", "fvcor"), ["--counters: unknown counter: expected", " more", "got 'fvcor', nearest fvcore"]),
+    (("--counters", "al"), ["--counters: unknown counter: expected", "got 'al', nearest all"]),
+    (("--convention", "post2012"), ["--convention: unknown value: expected flop or post2021", "nearest post2021"]),
+    (("--profile", "kinetto"), ["--profile: unknown value: expected kineto or nsys, got 'kinetto', nearest kineto"]),
+    (("--profile", "kineto,nsys"), ["--profile: unknown value: expected kineto or nsys, got 'kineto,nsys'"]),
+    (("--profile", "nsys"), ["--profile: expected --methods with one or batch or epoch beside it, got theory,exact"]),
+    (("--epoch-images", "9", "--methods", "one"), ["--epoch-images: expected --methods with epoch beside it, got one"]),
+    (("--profile", "kineto"), ["--profile: expected --methods with one or batch or epoch beside it, got theory,exact"]),
+    (("--profile", "kineto", "--methods", "exact"), ["--profile: expected --methods with one", "got exact"]),
+    (("--epoch-images", "0"), [f"--epoch-images: {NUMBER} '0'"]),
+    (("--input-pipeline",), ["--input-pipeline: expected --data cifar10:DIR beside it, got synthetic data"]),
+    (("--cudnn-benchmark", "maybe"), ["--cudnn-benchmark: expected on or off, got 'maybe'"]),
+    (("--target-ci", "5"), ["--target-ci: expected a number from", "got '5'"]),
+    (("--peak-tflops", "0"), ["--peak-tflops: expected a number of at least", "got '0'"]),
+    (("--peak-tflops", "nan"), ["--peak-tflops: expected a number of at least", "got 'nan'"]),
+    (("--repeat", "0"), [f"--repeat: {NUMBER} '0'"]),
+    (("--seed", "1.5"), ["--seed: expected a whole number", "got '1.5'"]),
+    (("--seed", "99999999999999999999"), ["--seed: expected a whole number from 0", "got '9999"]),
+    (("--cell-timeout", "0"), ["--cell-timeout: expected a number of at least 1, got '0'"]),
+    (("--time-budget", "-1"), ["--time-budget: expected"]),
+    (("--format", "xml"), ["--format: unknown value: expected table, csv or json, got 'xml'"]),
+    (("--formt", "json"), ["unknown argument", "got '--formt', nearest --format"]),
+    (("--models", "synthetic_matmul", "--image-size", "32"), ["--image-size: synthetic_matmul has no image_size"]),
+    (("--models", "synthetic_sleep", "--num-classes", "9"), ["--num-classes: synthetic_sleep has no num_classes"]),
+    (("--image-size", "0"), [f"--image-size: {NUMBER} '0'"]),
+    (("--models", "wordlm", "--image-size", "32"), ["--image-size: wordlm has no image_size; it has hidden, vocab"]),
+    (("--models", "wordlm,resnet18", "--hyper", "hidden=8"), ["--hyper: resnet18 has no hidden; it has image_size"]),
+    (("--hyper", "image_size=8"), ["--hyper: image_size has an option of its own: --image-size 8"]),
+    (("--hyper", "hidden"), ["--hyper: expected NAME=N,NAME=N, each name once, got 'hidden'"]),
+    (("--hyper", "hidden=0"), [f"--hyper: hidden: {NUMBER} '0'"]),
+    (("--data", "imagenet"), ["--data: expected synthetic or cifar10:DIR, got 'imagenet'"]),
+    (("--data", "cifar10:full"), ["--data cifar10:full: expected full/cifar-10-batches-py/ with data_batch_1"]),
+    (("--data", "cifar10:nowhere"), ["expected nowhere/cifar-10-batches-py/", "no data_batch_1"]),
+    (("--out", "file"), ["expected a directory for the run, got the file file"]),
+    (("--out", "full"), ["expected a new or empty directory, got full, which holds thesis.tex"]),
+    (("--out", "run"), ["run holds a run already: pass --resume to go on with it, or name another directory"]),
+    (("--out", "a" * 300), ["expected a directory that can be written, got aaa", "name too long"]),
+    (("--resume", "nowhere"), ["expected the directory of a run, got nowhere, which has no manifest.json"]),
+    (("--resume", "full"), ["expected the directory of a run, got full, which has no manifest.json"]),
+    (("--resume", "file"), ["expected the directory of a run, got file"]),
+    (("--resume",), ["--resume: expected a run in results/runs, found none; name its directory"]),
+    (("--resume", "run", "--out", "other"), ["--resume run and --out other name two directories"]),
+    (("--resume", "run", "--models", "resnet5O"), ["--models: unknown model", "nearest resnet50"]),
+]
+
+
+@pytest.mark.parametrize(("arguments", "said"), MISTAKES, ids=lambda value: " ".join(value)[:40])
+def test_a_mistake_is_one_line_that_says_what_was_expected_what_came_and_what_is_near(place, arguments, said):
+    out = () if "--out" in arguments or "--resume" in arguments else ("--out", "new")
+    line = refused(place, *arguments, *out).lower()
+    assert [part for part in said if part.lower() not in line] == [], line
+
+
+DEVICE_MISTAKES = [
+    (("--device", "cpu", "--precisions", "fp32,tf32"), ["--precisions: tf32 on cpu", "a CPU has none", "got tf32"]),
+    (("--device", "cuda:97"), ["--device: expected a CUDA device that torch sees, got cuda:97"]),
+    (("--device", "cpu", "--time-budget", "2"), ["--time-budget: expected at least 13.2 s", "got 2"]),
+    (
+        ("--device", "cpu", "--methods", "epoch", "--epoch-images", "5"),
+        ["--epoch-images: expected at least 8, one largest batch, got 5"],
+    ),
+    (("--device", "cpu", "--out", "file/below"), ["expected a directory that can be written, got file/below"]),
+    (("--device", "cpu", "--out", "/proc/nothing/run"), ["expected a directory that can be written, got /proc"]),
+]
+
+
+@pytest.mark.parametrize(("arguments", "said"), DEVICE_MISTAKES, ids=lambda value: " ".join(value)[:40])
+def test_a_mistake_that_only_the_device_can_tell_leaves_nothing_either(place, arguments, said):
+    out = () if "--out" in arguments else ("--out", "new")
+    line = refused(place, *arguments, *out)
+    assert [part for part in said if part not in line] == [], line
+
+
+def test_images_that_are_not_cifars_are_refused_before_anything_is_measured(place):
+    """Files of the right format and another checksum: torchvision reads them in a process of their own."""
+    made(place / "full")
+    line = refused(place, "--device", "cpu", "--data", "cifar10:full", "--num-classes", "10", "--out", "new")
+    assert line.startswith("error: --data cifar10:full: expected CIFAR-10 in full/cifar-10-batches-py/: a file differs")
+
+
+def test_a_run_of_another_machine_is_refused_and_stays_as_it_was(place):
+    """A sitting of a GPU in the run; here is none. Its manifest must not become that of this machine."""
+    from results.records import Sitting
+    from results.store.store import Store
+
+    with Store.resume(place / "run") as store:
+        store.append_sitting(
+            Sitting(
+                sitting="s0",
+                started_at="2026-01-02T03:04:05Z",
+                host="far",
+                device="cuda",
+                device_name="NVIDIA H100 80GB HBM3",
+                driver="550.54.15",
+                torch_version="2.15.0",
+                peak_row="h100-sxm",
+            )
+        )
+    (place / "run" / ".lock").unlink()
+    before = (place / "run" / "manifest.json").read_bytes(), (place / "run" / "sittings.csv").read_bytes()
+    done = sweep("--resume", "run", "--device", "cpu", cwd=place)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert "this machine cannot go on with the run: device_name is" in done.stderr.splitlines()[-1]
+    assert "'NVIDIA H100 80GB HBM3' in the run" in done.stderr
+    assert "Traceback" not in done.stderr
+    after = (place / "run" / "manifest.json").read_bytes(), (place / "run" / "sittings.csv").read_bytes()
+    assert after == before
+    assert json.loads(after[0])["commands"] == []

@@ -1,0 +1,300 @@
+"""One real sweep of workloads whose FLOP are known, each file held to values derived here from sizes and raw rows."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from results.records import MEASURED, Run, StepTime, Utilization, header
+from results.store.store import RunData, read_operations, read_run
+from tests.support.fakes.real_sweeps import ENVIRON, QUICK, sweep
+
+BATCH = 2
+WIDTH, DEPTH = 1024, 4
+SIDE, CHANNELS = 64, 64
+PRODUCT = 2 * BATCH * WIDTH**2  # of one layer, a multiply-add being 2
+CONVOLUTION = 2 * BATCH * SIDE**2 * 9 * CHANNELS**2
+MODEL_FLOP = {
+    "synthetic_matmul": DEPTH * PRODUCT + (2 * DEPTH - 1) * PRODUCT,  # the first layer's input needs no gradient
+    "synthetic_convolution": CONVOLUTION + CONVOLUTION,  # nor does the convolution's
+}
+FORWARD = {"synthetic_matmul": DEPTH * PRODUCT, "synthetic_convolution": CONVOLUTION}
+PARAMETERS = {"synthetic_matmul": DEPTH * WIDTH**2, "synthetic_convolution": 9 * CHANNELS**2}
+
+WITHOUT_TORCH = """
+import sys, warnings
+
+class Forbid:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("torch", "torchvision"):
+            raise ImportError(f"{name} in the parent process")
+
+sys.meta_path.insert(0, Forbid())
+warnings.simplefilter("error")
+from runners.sweep.command import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+class Done:
+    """The sweep that these tests look at: two workloads, twice each, from a parent that cannot import torch."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "run"
+        models = ",".join(MODEL_FLOP)
+        words = [
+            "--models",
+            models,
+            "--batch-sizes",
+            str(BATCH),
+            "--repeat",
+            "2",
+            "--peak-tflops",
+            "0.5",
+            "--seed",
+            "3",
+        ]
+        words = [sys.executable, "-c", WITHOUT_TORCH, *QUICK, *words, "--format", "json", "--out", str(self.path)]
+        self.began_s = time.monotonic()
+        self.answer = subprocess.run(
+            words, cwd=folder, env=ENVIRON, capture_output=True, text=True, timeout=240, check=False
+        )
+        self.ended_s = time.monotonic()
+        self.data: RunData = read_run(self.path)
+        with open(self.path / "utilization.csv", newline="") as file:
+            self.utilization = list(csv.DictReader(file))
+
+    def rows(self, run: Run, **wanted: str) -> list[dict[str, str]]:
+        return [
+            row
+            for row in self.utilization
+            if row["cell_id"] == run.cell_id and all(row[name] == value for name, value in wanted.items())
+        ]
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> Done:
+    return Done(tmp_path_factory.mktemp("sweep"))
+
+
+def test_it_succeeds_and_says_each_cell_on_stderr(done):
+    assert done.answer.returncode == 0, done.answer.stderr
+    lines = done.answer.stderr.splitlines()
+    assert sum(line.startswith(f"[{i}/4] synthetic_") for i in range(1, 5) for line in lines) == 4
+    assert "measuring on the CPU" in done.answer.stderr
+    assert "Traceback" not in done.answer.stderr
+    assert "arning" not in done.answer.stderr
+
+
+def test_every_file_is_there(done):
+    found = {str(file.relative_to(done.path)) for file in done.path.rglob("*") if file.is_file()}
+    traces = {run.trace_id for run in done.data.runs}
+    assert len(traces) == 2
+    wanted = {"manifest.json", "runs.csv", "samples.csv", "flop_counts.csv", "sittings.csv", "ceilings.csv"}
+    wanted |= {f"operations/{trace}{ending}" for trace in traces for ending in (".csv.gz", ".storages.csv.gz")}
+    wanted |= {"utilization.csv", "step_times.csv", "cleaned/flop_counts.csv", "cleaned/cleaning_log.csv"}
+    assert wanted <= found
+    assert {Path(name).suffix for name in found if name.startswith("figures/")} == {".png", ".svg"}
+    assert not [name for name in found if name.endswith(".tmp")]
+    assert "telemetry.csv" not in found, "a CPU has none"
+
+
+def test_each_cell_is_one_whole_row(done):
+    assert done.data.problems == []
+    assert done.data.runs == done.data.all_runs
+    points = sorted((run.model, run.batch_size, run.repeat) for run in done.data.runs)
+    assert points == sorted((model, BATCH, repeat) for model in MODEL_FLOP for repeat in (0, 1))
+    for run in done.data.runs:
+        assert (run.status, run.reason) == ("ok", "")
+        assert (run.attempt, run.sitting, run.quick, run.seed) == (1, "s0", True, 3)
+        assert run.parameters == PARAMETERS[run.model]
+        assert run.items_per_step == BATCH
+        assert run.cell_id == run.cell.cell_id
+        assert (run.convolution_unit, run.matmul_unit) == ("fp32", "fp32")
+        assert run.flags_before == run.flags_after
+        assert run.flags_before["float32_matmul_precision"] == "highest"
+        assert run.energy_j is None
+        assert run.host_bound is None
+        assert 0 < run.last_loss < 100
+        assert run.last_loss != run.first_loss, "it learns on more than one batch"
+
+
+def test_what_a_real_step_executed_is_what_the_sizes_say(done):
+    for run in done.data.runs:
+        kind = "matmul" if run.model == "synthetic_matmul" else "convolution"
+        assert run.executed == {f"{kind}/float32": MODEL_FLOP[run.model]}
+
+
+def test_the_operation_table_is_of_that_step(done):
+    for run in done.data.runs:
+        table, storages = read_operations(done.path, run.trace_id)
+        assert {operation.phase for operation in table} >= {"forward", "loss", "backward", "optimizer"}
+        assert [operation.index for operation in table] == list(range(len(table)))
+        weights = [storage for storage in storages if storage.role == "weight"]
+        assert sum(storage.nbytes for storage in weights) == 4 * PARAMETERS[run.model]
+
+
+def test_samples_lie_where_the_row_says_and_nowhere_else(done):
+    for run in done.data.runs:
+        mine = done.data.samples[done.data.samples["cell_id"] == run.cell_id]
+        assert mine["index"].tolist() == list(range(len(mine)))
+        assert list(dict.fromkeys(mine["part"])) == ["warmup", "measure", "phase"]
+        blocks = mine[mine["part"] == "measure"]
+        assert len(blocks) >= 3
+        assert done.began_s < mine["start_s"].min()
+        assert run.window_start_s == blocks["start_s"].iloc[0]
+        assert run.window_end_s == pytest.approx(blocks["start_s"].iloc[-1] + blocks["wall_s"].iloc[-1])
+        assert run.window_end_s < done.ended_s
+        assert 0.4 <= blocks["wall_s"].sum() <= run.window_end_s - run.window_start_s
+        assert (mine["wall_s"] > 0).all()
+        warm = mine[mine["part"] == "warmup"]
+        assert run.warmup_steps == warm["steps"].sum()
+        assert warm["start_s"].max() < run.window_start_s
+        phases = mine[mine["part"] == "phase"]
+        assert set(phases["phase"]) == {"forward", "loss", "backward", "optimizer"}
+        assert phases["start_s"].min() >= run.window_end_s
+        assert run.duration_s >= run.window_end_s - run.window_start_s
+
+
+def step_s(done: Done, run: Run) -> float:
+    """Total time over total steps of the measured blocks."""
+    rows = done.data.samples
+    blocks = rows[(rows["cell_id"] == run.cell_id) & (rows["part"] == "measure")]
+    return float(blocks["wall_s"].sum() / blocks["steps"].sum())
+
+
+def test_utilization_is_flop_over_time_times_peak(done):
+    """Each numerator over each denominator, from sizes, samples.csv and ceilings.csv."""
+    ceiling = max(row.flop_per_s for row in done.data.ceilings if row.flop_per_s is not None)
+    assert all(row.flop / row.median_s == pytest.approx(row.flop_per_s) for row in done.data.ceilings if row.flop_per_s)
+    peaks = {"ceiling": ceiling, "user": 0.5e12}
+    numerators = {("exact", "flopledger"): MODEL_FLOP}
+    numerators |= {("theory", counter): {m: 3 * f for m, f in FORWARD.items()} for counter in ("fvcore", "ptflops")}
+    numerators[("theory_as_published", "fvcore")] = {m: 3 * f // 2 for m, f in FORWARD.items()}
+    for run in done.data.runs:
+        time_s = step_s(done, run)
+        for (method, source), flop in numerators.items():
+            for denominator, peak in peaks.items():
+                (row,) = done.rows(run, method=method, numerator_source=source, denominator=denominator)
+                assert int(row["model_flop"]) == flop[run.model]
+                assert float(row["time_s"]) == pytest.approx(time_s)
+                assert float(row["peak_flop_per_s"]) == pytest.approx(peak)
+                assert float(row["utilization_ratio"]) == pytest.approx(flop[run.model] / (time_s * peak))
+                assert float(row["achieved_flop_per_s"]) == pytest.approx(flop[run.model] / time_s)
+                assert float(row["items_per_s"]) == pytest.approx(BATCH / time_s)
+                low, high = float(row["utilization_low_ratio"]), float(row["utilization_high_ratio"])
+                assert low < float(row["utilization_ratio"]) < high
+                assert row["status"] == "ok"
+
+
+def test_what_a_cpu_lacks_is_a_row_with_a_reason(done):
+    for run in done.data.runs:
+        for denominator in ("datasheet", "clock"):
+            (row,) = done.rows(run, method="exact", denominator=denominator)
+            assert (row["status"], row["utilization_ratio"], row["peak_flop_per_s"]) == ("unavailable", "", "")
+            assert row["reason"]
+
+
+def test_a_quick_row_says_so(done):
+    assert all("quick: measured for a fifth" in row["warnings"] for row in done.utilization)
+
+
+def test_headers_are_the_records_fields(done):
+    for file, record in (("utilization.csv", Utilization), ("step_times.csv", StepTime), ("runs.csv", Run)):
+        with open(done.path / file) as lines:
+            assert lines.readline().rstrip("\n").split(",") == list(header(record))
+
+
+def test_stdout_is_one_json_document_of_the_same_rows(done):
+    document = json.loads(done.answer.stdout)
+    assert len(document) == len(done.utilization) == 4 * 4 * 4  # cells, numerators, denominators
+    for said, kept in zip(document, done.utilization, strict=True):
+        assert set(said) == set(header(Utilization))
+        assert (said["cell_id"], said["method"], said["denominator"]) == (
+            kept["cell_id"],
+            kept["method"],
+            kept["denominator"],
+        )
+        ratio = said["utilization_ratio"]
+        assert kept["utilization_ratio"] == ("" if ratio is None else repr(ratio))
+
+
+def test_the_manifest_says_how_it_was_asked_for(done):
+    manifest = done.data.manifest
+    assert manifest.name == "run"
+    assert manifest.options["models"] == list(MODEL_FLOP)
+    assert (manifest.options["repeat"], manifest.options["seed"], manifest.options["quick"]) == (2, 3, True)
+    assert manifest.options["peak_tflops"] == 0.5
+    assert manifest.peak_row is None
+    (line,) = manifest.commands
+    assert line.startswith("python -m runners.sweep --device cpu --quick")
+    (sitting,) = done.data.sittings
+    assert (sitting.sitting, sitting.device) == ("s0", "cpu")
+    assert sitting.environment["torch"] == sitting.torch_version
+
+
+def test_ceilings_are_found_once(done):
+    assert {(row.sitting, row.precision, row.unit) for row in done.data.ceilings} == {("s0", "fp32", "fp32")}
+    assert {row.operation for row in done.data.ceilings} == {"matmul", "convolution"}
+
+
+def test_resuming_a_finished_run_measures_nothing_and_answers_the_same(done, tmp_path):
+    before = {name: (done.path / name).read_bytes() for name in ("runs.csv", "samples.csv", "utilization.csv")}
+    again = sweep("--resume", done.path, "--format", "csv", cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+    assert "4 of 4 cells are there already" in again.stderr
+    assert again.stdout.encode() == before["utilization.csv"], "stdout is the file and nothing else"
+    assert {name: (done.path / name).read_bytes() for name in before} == before
+    assert len(read_run(done.path).manifest.commands) == 2
+
+
+def test_a_planned_cell_that_cannot_train_is_a_row_and_the_others_are_measured(tmp_path):
+    """ResNet-18 at 32 pixels normalises 1 × 1 images: not in a batch of one. Exit 1, and a table that says why."""
+    words = (*QUICK, "--models", "resnet18", "--image-size", "32", "--num-classes", "10", "--batch-sizes", "1,2")
+    done = sweep(*words, "--out", "run", cwd=tmp_path)
+    assert done.returncode == 1, done.stderr
+    data = read_run(tmp_path / "run")
+    found = {run.batch_size: run for run in data.runs}
+    assert found[1].status == "invalid"
+    assert "needs a batch of at least 2" in found[1].reason
+    assert found[2].status in MEASURED
+    assert found[2].first_loss == pytest.approx(2.3, abs=1.5), "about ln 10 at the start"
+    assert "resnet18" in done.stdout
+    assert "invalid" in done.stdout or "at least 2" in done.stdout
+    with open(tmp_path / "run" / "utilization.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert {row["status"] for row in rows if row["batch_size"] == "1"} == {"invalid"}
+    exact = [row for row in rows if (row["batch_size"], row["method"], row["denominator"]) == ("2", "exact", "ceiling")]
+    assert float(exact[0]["utilization_ratio"]) > 0
+    environment = {**ENVIRON, "MPLBACKEND": "Agg"}
+    again = subprocess.run(
+        [sys.executable, "-m", "runners.report", "run"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert again.returncode == 0
+    assert again.stdout == done.stdout
+
+
+@pytest.mark.slow
+def test_the_default_directory_is_of_the_hour_and_the_device(tmp_path):
+    done = sweep(*QUICK, "--models", "synthetic_convolution", "--methods", "exact", "--batch-sizes", "1", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    (run,) = (tmp_path / "results" / "runs").iterdir()
+    assert run.name.endswith("-cpu")
+    assert os.listdir(tmp_path) == ["results"]
+    assert [row.status for row in read_run(run).runs] == ["ok"]
+    again = sweep("--resume", cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+    assert "1 of 1 cells are there already" in again.stderr

@@ -1,0 +1,236 @@
+"""Batches that fit: the rules by brute force, what a resumed run plans, and what an out-of-memory changes."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analysis.footprint.step.largest_batch import Lines
+from results.store.manifest import read_manifest
+from results.store.store import read_run
+from runners.footprint.fit import Fitting, envelope, fitting
+from runners.footprint.step import Asked
+from runners.sweep import auto_batches, auto_memory
+from runners.sweep.auto_batches import batches_up_to, corrected, largest_below, needed_bytes, resolved
+from runners.sweep.options import as_options, grid_of, parser, stored_options
+from runners.sweep.plan import Grid, auto_key, cells, remaining
+from runners.workers.fault import Fault
+from runners.workers.probe import Probed
+from tests.support.fakes.fake_sitting import MEASURE, Scene, measured
+from tests.support.fakes.real_sweeps import QUICK, sweep
+
+MB = 10**6
+ANY = Probed("cpu", {}, {})
+"""A device that has every precision."""
+
+LINE = ((10 * MB, MB),)
+"""10 MB without a sample and 1 MB a sample."""
+
+
+def grid(**more: Any) -> Grid:
+    asked = {"models": ("alexnet", "vgg11"), "batch_sizes": (), "precisions": ("fp32", "tf32"), "device": "cpu"}
+    return Grid(**{**asked, **more})
+
+
+def planned(memory: int = 50 * MB, **more: Any) -> Grid:
+    """alexnet and vgg11 on the same line, with a tenth of the memory left free: 45 MB hold 35 samples."""
+    largest = largest_below(LINE, memory * 9 // 10)
+    return resolved(grid(**more), memory, 0.1, lambda model, precision: Fitting(largest, 1, LINE))
+
+
+@pytest.mark.parametrize(
+    ("largest", "least", "sizes"),
+    [
+        (1, 1, [1]),
+        (8, 1, [1, 2, 4, 8]),
+        (11, 1, [1, 2, 4, 8, 11]),
+        (11, 2, [2, 4, 8, 11]),
+        (3, 3, [3]),
+        (0, 1, [1]),  # nothing fits: the smallest is tried, and its row says what happened
+        (0, 2, [2]),
+    ],
+)
+def test_powers_of_two_and_the_largest(largest: int, least: int, sizes: list[int]) -> None:
+    assert batches_up_to(largest, least) == sizes
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_the_envelope_is_the_highest_of_all_lines(seed: int) -> None:
+    dice = random.Random(seed)
+    lines = [(dice.randint(0, 900), dice.randint(0, 30)) for _ in range(dice.randint(1, 12))]
+    at = {batch: [start + slope * batch for start, slope in lines] for batch in (2, 4)}
+    found = envelope(Lines((2, at[2]), (4, at[4])))
+    assert set(found) <= set(lines)
+    for batch in range(200):
+        assert needed_bytes(found, batch) == max(start + slope * batch for start, slope in lines)
+    for available in (0, 100, 950, 3000):
+        fitting = [batch for batch in range(1, 4000) if needed_bytes(lines, batch) <= available]
+        expected = max(fitting, default=0)
+        assert min(largest_below(found, available), 3999) == expected
+
+
+def test_each_model_and_precision_has_its_batches() -> None:
+    found = planned()
+    assert found.batches_of("alexnet", "fp32") == (1, 2, 4, 8, 16, 32, 35)
+    assert found.largest_batch == 35
+    assert len(cells(found)) == 2 * 2 * 7
+    assert json.loads(json.dumps(found.as_json()))["auto"] == found.auto, "a manifest has it as it is"
+    assert any("alexnet fp32: batch 1, 2, 4, 8, 16, 32, 35 (predicted to fit into" in line
+               for line in auto_batches.told(found.auto))  # fmt: skip
+
+
+def test_batches_that_lie_ready_are_counted() -> None:
+    """A sample is an image of 64 channels of 64 × 64 floats, 1 MiB: six are there while it is trained, and of one of
+    two samples three more lie ready. 27 MB hold two samples; without those that lie ready three."""
+    found = fitting(Asked("synthetic_convolution", device="cpu"), 30 * MB, 0.1, "")
+    assert (found.largest, found.least) == (2, 1)
+
+
+def test_precisions_of_the_same_bytes_are_asked_for_once() -> None:
+    asked = []
+
+    def ask(model: str, precision: str) -> Fitting:
+        asked.append((model, precision))
+        return Fitting(4, 1, LINE)
+
+    resolved(grid(precisions=("fp32", "tf32", "amp-bf16")), MB, 0.1, ask)
+    assert asked == [("alexnet", "fp32"), ("alexnet", "amp-bf16"), ("vgg11", "fp32"), ("vgg11", "amp-bf16")]
+
+
+def test_what_cannot_be_predicted_is_the_callers_to_say() -> None:
+    with pytest.raises(ValueError, match="alexnet: fake tensors cannot run it; say sizes instead"):
+        resolved(grid(), MB, 0.1, lambda model, precision: "fake tensors cannot run it")
+
+
+class TestResuming:
+    def stored(self, before: Grid) -> dict[str, Any]:
+        """What a manifest gives back of a grid."""
+        return json.loads(json.dumps(as_options(before, [])))
+
+    @pytest.mark.parametrize("words", [[], ["--batch-sizes", "auto"], ["--memory-bytes", "9GB", "--margin", "0.5"]])
+    def test_the_same_cells_whatever_memory_there_is_now(self, words: list[str]) -> None:
+        before = planned()
+        found = grid_of(parser().parse_args(["--resume", "x", *words]), self.stored(before), ANY)
+        again = resolved(found, found.auto["memory_bytes"], found.auto["margin_ratio"], lambda *_: pytest.fail("asked"))
+        assert again == Grid.from_json(self.stored(before))
+        assert [cell.cell_id for cell in cells(again)] == [cell.cell_id for cell in cells(before)]
+
+    def test_another_model_is_asked_for_and_the_others_stay(self) -> None:
+        options = parser().parse_args(["--resume", "x", "--models", "alexnet,resnet18"])
+        found = grid_of(options, self.stored(planned()), ANY)
+        asked = []
+        again = resolved(found, 1, 0.1, lambda model, precision: asked.append(model) or Fitting(2, 1, LINE))
+        assert asked == ["resnet18"]
+        assert (again.batches_of("alexnet", "fp32")[-1], again.batches_of("resnet18", "tf32")) == (35, (1, 2))
+
+    def test_sizes_of_ones_own_take_the_place_of_auto(self) -> None:
+        found = grid_of(parser().parse_args(["--resume", "x", "--batch-sizes", "4"]), self.stored(planned()), ANY)
+        assert (found.batch_sizes, found.auto) == ((4,), {})
+
+    def test_a_grid_without_auto_is_what_it_was(self) -> None:
+        old = {key: value for key, value in grid(batch_sizes=(8,)).as_json().items() if key != "auto"}
+        assert Grid.from_json(old) == grid(batch_sizes=(8,))
+
+
+class TestOutOfMemory:
+    def test_the_margin_rises_and_larger_batches_go(self) -> None:
+        """35 samples, 45 MB of 50, did not fit: a margin of 0.1 + 0.05 leaves 42.5 MB, which hold 32 samples."""
+        before = planned(precisions=("fp32",))
+        (failed,) = [cell for cell in cells(before) if (cell.model, cell.batch_size) == ("vgg11", 35)]
+        after, words = corrected(before, failed, [])
+        assert after.auto["margin_ratio"] == pytest.approx(0.15)
+        assert after.batches_of("alexnet", "fp32") == (1, 2, 4, 8, 16, 32)
+        assert after.batches_of("vgg11", "fp32") == (1, 2, 4, 8, 16, 32, 35), "what was tried keeps its row"
+        assert words == "vgg11 fp32 ran out of memory at batch 35, predicted to need 42.92 MiB: the margin is now 15 %"
+
+    def test_a_smaller_batch_that_failed_says_more(self) -> None:
+        """16 samples need 26 MB, 0.48 less than all: with 0.05 more 23.5 MB are left, which hold 13 samples."""
+        before = planned(precisions=("fp32",))
+        by_size = {(cell.model, cell.batch_size): cell for cell in cells(before)}
+        failed, other = by_size["vgg11", 16], by_size["alexnet", 32]
+        after, _ = corrected(before, failed, [other])
+        assert after.auto["margin_ratio"] == pytest.approx(0.53)
+        assert after.batches_of("vgg11", "fp32") == (1, 2, 4, 8, 13, 16)
+        assert after.batches_of("alexnet", "fp32") == (1, 2, 4, 8, 13, 32), "what was measured stays"
+
+    def test_other_cells_change_nothing(self) -> None:
+        before = planned()
+        elsewhere = replace(cells(before)[0], model="resnet18")
+        assert corrected(before, elsewhere, []) == (before, "")
+        sized = grid(batch_sizes=(4,))
+        assert corrected(sized, cells(sized)[0], []) == (sized, "")
+
+    def test_a_sitting_goes_on_with_what_fits(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Whatever needs more than 30 samples fails: the first such cell corrects all that come after it, and the
+        resumed run has nothing left to do."""
+        scene = Scene(tmp_path / "run", monkeypatch)
+        full = Fault("out_of_memory", "no more")
+        scene.answers[MEASURE] = lambda cell, protocol: full if cell.batch_size > 30 else measured()
+        start = planned(precisions=("fp32",), methods=("exact",))
+        replan = auto_memory.replanning(scene.store, start, [])
+        runs = scene.sitting().collect(cells(start), replan)
+        tried = [run for run in runs if run.status == "out_of_memory"]
+        assert 1 <= len(tried) <= 3
+        assert all(run.batch_size in (32, 35) for run in tried)
+        kept = Grid.from_json(json.loads(json.dumps(dict(read_manifest(scene.path).options))))
+        assert kept.auto["margin_ratio"] > 0.1
+        assert remaining(cells(kept), {run.cell_id: run.status for run in read_run(scene.path).runs}) == []
+        for model in start.models:
+            best = max(run.batch_size for run in runs if run.model == model and run.status == "ok")
+            assert best >= 16
+        assert len(runs) == len({run.cell_id for run in runs})
+
+
+@pytest.mark.parametrize(
+    ("meminfo", "limits", "free"),
+    [
+        ("MemTotal: 9 kB\nMemAvailable: 5 kB\n", {}, 5 * 1024),
+        ("MemAvailable: 5 kB\n", {"max": "4000\n", "current": "1000\n"}, 3000),
+        ("MemAvailable: 5 kB\n", {"max": "max\n", "current": "1000\n"}, 5 * 1024),
+        ("", {"max": "10", "current": "40"}, 0),
+    ],
+)
+def test_free_memory(meminfo: str, limits: dict[str, str], free: int, tmp_path: Path) -> None:
+    (tmp_path / "meminfo").write_text(meminfo)
+    for name, text in limits.items():
+        (tmp_path / f"memory.{name}").write_text(text)
+    assert auto_memory.free_bytes(tmp_path / "meminfo", tmp_path) == free
+
+
+def test_memory_that_nobody_knows(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="--memory-bytes does"):
+        auto_memory.free_bytes(tmp_path / "none", tmp_path)
+
+
+@pytest.mark.parametrize("words", [["--memory-bytes", "1GB"], ["--margin", "0.2"]])
+def test_memory_goes_with_auto_alone(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    from runners.sweep import command as sweep
+
+    with pytest.raises(SystemExit) as ended:
+        sweep.main(["--batch-sizes", "4", *words])
+    assert ended.value.code == 2
+    assert f"{words[0]}: goes with --batch-sizes auto alone" in capsys.readouterr().err
+
+
+def test_key() -> None:
+    assert auto_key("alexnet", "fp32") == "alexnet fp32"
+    assert stored_options(None) == {}
+
+
+@pytest.mark.slow
+def test_a_real_sweep_and_its_resumption(tmp_path: Path) -> None:
+    """synthetic_convolution: a sample is an image of 64 channels of 64 × 64 floats, 1 MiB, of which ten are there or
+    lie ready: 27 MB hold two samples. The second sitting has nothing to do."""
+    words = (*QUICK, "--models", "synthetic_convolution", "--methods", "exact", "--batch-sizes", "auto")
+    first = sweep(*words, "--memory-bytes", "30MB", "--out", "run", cwd=tmp_path)
+    assert first.returncode == 0, first.stderr
+    assert "synthetic_convolution fp32: batch 1, 2 (predicted to fit into 28.61 MiB, 10 %" in first.stderr
+    assert sorted(run.batch_size for run in read_run(tmp_path / "run").runs) == [1, 2]
+    again = sweep("--resume", "run", cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+    assert "2 of 2 cells are there already" in again.stderr

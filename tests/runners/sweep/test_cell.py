@@ -1,0 +1,378 @@
+"""What is done for one cell inside a worker: probing, tracing, and measuring on simulated and on real devices."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from measure.device import cpu_contention
+from measure.timing.protocols import CPU_PROTOCOL, CUDA_PROTOCOL, Protocol
+from results.records import Cell
+from runners.sweep import cell as inside
+from runners.workers import batches as sources
+from runners.workers.probe import _cuda_device, probe
+from tests.measure.timing.test_timing import FakeClock
+from workloads.catalogue.base import Batch
+from workloads.synthetic.synthetic import answer
+from workloads.training.step import TrainingStep
+
+ROOT = Path(__file__).parents[3]
+SHORT = dataclasses.replace(Protocol.for_device("cpu", quick=True, target_ci_ratio=0.9), cap_s=1.0)
+
+
+def cell(model: str = "synthetic_convolution", batch_size: int = 2, **more: object) -> Cell:
+    return Cell(**{"model": model, "batch_size": batch_size, "device": "cpu", **more})
+
+
+def measure(of: Cell):
+    before = torch.get_float32_matmul_precision()
+    try:
+        return inside.measure(of, SHORT)
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+class TestProbe:
+    def test_a_cpu_and_what_it_lacks(self):
+        probed = probe("cpu")
+        assert probed.device == probed.environment["device"] == "cpu"
+        assert probed.environment["torch"] == torch.__version__
+        assert "fp32" not in probed.refused
+        assert "a CPU has none" in probed.refused["tf32"]
+        assert "amp-fp16" in probed.refused
+        assert pickle.loads(pickle.dumps(probed)) == probed
+
+    @pytest.fixture
+    def cuda(self, monkeypatch):
+        """Two cards, as far as torch says."""
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+
+    @pytest.mark.parametrize(("asked", "found"), [("cuda", "cuda"), ("cuda:0", "cuda"), ("cuda:1", "cuda:1")])
+    def test_one_card_has_one_name(self, cuda, asked, found):
+        assert _cuda_device(asked) == found
+
+    def test_a_card_that_is_not_there(self, cuda):
+        with pytest.raises(ValueError, match="expected a CUDA device that torch sees, got cuda:2; it sees 2 of them"):
+            _cuda_device("cuda:2")
+
+    def test_no_card_at_all(self, monkeypatch):
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+        with pytest.raises(ValueError, match="it sees none; --device cpu"):
+            _cuda_device("cuda")
+
+
+class TestReferenceTrace:
+    def test_it_is_of_records_that_a_process_without_torch_can_read(self, tmp_path):
+        traced = inside.reference_trace(cell())
+        (tmp_path / "trace").write_bytes(pickle.dumps(traced))
+        code = "import pickle, sys; t = pickle.load(open(sys.argv[1], 'rb')); "
+        code += "print(len(t.operations), 'torch' in sys.modules)"
+        words = [sys.executable, "-c", code, str(tmp_path / "trace")]
+        said = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+        assert said.split() == [str(len(traced.operations)), "False"]
+        assert {operation.phase for operation in traced.operations} == {"forward", "loss", "backward", "optimizer"}
+
+    def test_autocast_is_in_it(self):
+        def dtypes(precision):
+            traced = inside.reference_trace(cell(precision=precision))
+            return {op.input_dtypes[0] for op in traced.operations if op.kind == "convolution"}
+
+        assert dtypes("fp32") == {"float32"}
+        assert dtypes("amp-bf16") == {"bfloat16"}
+        assert dtypes("amp-fp16") == {"float16"}
+
+    def test_sizes_that_a_model_cannot_take_are_one_line(self, monkeypatch):
+        monkeypatch.setattr(inside, "_traced_parts", raising(RuntimeError("Kernel size\n can't be greater")))
+        with pytest.raises(ValueError, match="resnet18 cannot take this batch and these sizes: Kernel size can't be"):
+            inside.reference_trace(cell("resnet18"))
+
+    def test_no_memory_is_not_the_models_fault(self, monkeypatch):
+        fault = torch.OutOfMemoryError("CUDA out of memory")
+        monkeypatch.setattr(inside, "_traced_parts", raising(fault))
+        with pytest.raises(torch.OutOfMemoryError):
+            inside.reference_trace(cell("resnet18"))
+
+
+def raising(fault: BaseException):
+    def function(*_: object, **__: object):
+        raise fault
+
+    return function
+
+
+class TestStep:
+    def parts(self, of: Cell):
+        workload = inside._workload(of)
+        model = workload.build(**workload.hyper)
+        inside._lay_out(of, model)
+        batches = sources.Batches(of, workload, torch.device("cpu")).some(of.batch_size)
+        return model, batches, inside._step(of, workload, model, batches, "cpu")
+
+    def test_batches_are_random_different_and_the_seeds_own(self):
+        _, batches, _ = self.parts(cell())
+        assert len(batches) == 4
+        images = [batch.inputs[0] for batch in batches]
+        assert all(image.abs().mean() > 0.5 for image in images), "never zeros"
+        assert not any(torch.equal(images[0], other) for other in images[1:])
+        again = self.parts(cell())[1]
+        assert all(torch.equal(a.inputs[0], b.inputs[0]) for a, b in zip(batches, again, strict=True))
+        other = self.parts(cell(seed=1))[1]
+        assert not torch.equal(images[0], other[0].inputs[0])
+
+    def test_large_batches_are_fewer(self, monkeypatch):
+        monkeypatch.setattr(sources, "SMALL_BATCH_BYTES", 1000)
+        assert len(self.parts(cell())[1]) == 2
+
+    def test_the_layout_is_that_of_images_and_weights_and_of_nothing_else(self):
+        model, batches, _ = self.parts(cell(layout="channels_last"))
+        assert batches[0].inputs[0].is_contiguous(memory_format=torch.channels_last)
+        assert model.weight.is_contiguous(memory_format=torch.channels_last)
+        first = self.parts(cell())[1]
+        assert torch.equal(batches[0].inputs[0], first[0].inputs[0]), "the same data"
+        assert not first[0].inputs[0].is_contiguous(memory_format=torch.channels_last)
+        flat = Batch((torch.ones(2, 3),), torch.ones(2))
+        assert sources.in_layout("channels_last", flat).inputs[0].stride() == (3, 1)
+
+    @pytest.mark.parametrize(
+        ("precision", "autocast", "scaled"),
+        [
+            ("fp32", None, False),
+            ("tf32", None, False),
+            ("amp-bf16", torch.bfloat16, False),
+            ("amp-fp16", torch.float16, True),
+        ],
+    )
+    def test_the_precision_is_a_policy(self, precision, autocast, scaled):
+        _, _, (step, optimizer) = self.parts(cell(precision=precision))
+        assert isinstance(step, TrainingStep)
+        assert step.autocast == autocast
+        assert (step.scaler is not None) == scaled
+        assert isinstance(optimizer, torch.optim.SGD)
+
+    def test_the_optimizer_is_the_cells(self):
+        assert isinstance(self.parts(cell(optimizer="adamw"))[2][1], torch.optim.AdamW)
+
+
+class TestMeasureOnTheProcessor:
+    def test_a_cell_trains_for_real_and_says_what_it_did(self):
+        found = measure(cell())
+        known = answer("synthetic_convolution", {"image_size": 64, "channels": 64}, 2)
+        fields = found.fields
+        assert found.status in ("ok", "not_converged")
+        assert fields["executed"] == {"convolution/float32": known.forward_flop + known.backward_flop}
+        assert fields["parameters"] == 9 * 64**2
+        assert fields["items_per_step"] == 2
+        assert fields["flags_before"] == fields["flags_after"]
+        assert fields["window_end_s"] > fields["window_start_s"]
+        assert fields["host_bound"] is None
+        assert "peak_memory_bytes" not in fields
+        assert math.isfinite(fields["last_loss"])
+        assert {block.part for block in found.blocks} == {"warmup", "measure", "phase"}
+        assert pickle.loads(pickle.dumps(found)) == found
+
+    def test_a_step_that_sleeps_takes_as_long_as_it_sleeps(self):
+        """20 ms a forward pass: no block can be faster a step, and the phase pass gives them to the forward phase."""
+        found = measure(cell("synthetic_sleep", batch_size=1))
+        timed = [block for block in found.blocks if block.part == "measure"]
+        assert all(block.wall_s / block.steps >= 0.02 for block in timed)
+        assert min(block.wall_s / block.steps for block in timed) < 0.2
+        forward = [block for block in found.blocks if block.phase == "forward"]
+        assert all(block.wall_s / block.steps >= 0.02 for block in forward)
+
+    def test_two_cells_of_a_seed_begin_with_the_same_loss(self):
+        losses = [measure(cell(seed=seed)).fields["first_loss"] for seed in (5, 5, 6)]
+        assert losses[0] == losses[1] != losses[2]
+
+    def test_a_precision_that_the_device_lacks_is_unavailable(self):
+        from results.errors import Unavailable
+
+        with pytest.raises(Unavailable, match="tf32 on cpu"):
+            measure(cell(precision="tf32"))
+
+    def test_flags_that_do_not_read_back_stop_it_before(self, monkeypatch):
+        monkeypatch.setattr(
+            "measure.device.apply_precision.apply", lambda *_: torch.set_float32_matmul_precision("high")
+        )
+        with pytest.raises(ValueError, match=r"flags read back before the cell disagree with the precision: .*high"):
+            measure(cell())
+
+    def test_flags_that_a_forward_pass_flips_are_seen_after(self, monkeypatch):
+        """And flips on every call: the legacy TF32 switch, as a model's own constructor or forward may throw it."""
+        workload = inside._workload(cell())
+
+        class Flipping(torch.nn.Conv2d):
+            def forward(self, images):
+                torch.set_float32_matmul_precision("high")
+                return super().forward(images)
+
+        built = dataclasses.replace(workload, build=lambda **_: Flipping(64, 64, 3, padding=1, bias=False))
+        monkeypatch.setattr(inside, "_workload", lambda of: built)
+        found = measure(cell())
+        assert found.status == "invalid"
+        assert "flags read back after the cell disagree" in found.reason
+        assert "expected highest, found high" in found.reason
+        assert found.fields["flags_before"]["float32_matmul_precision"] == "highest"
+        assert found.fields["flags_after"]["float32_matmul_precision"] == "high"
+        assert found.blocks, "raw is kept"
+
+
+class FakeCuda:
+    """The questions about memory that a cell asks of torch.cuda. retries: num_alloc_retries at each question."""
+
+    def __init__(self, monkeypatch, retries=(0, 0)) -> None:
+        self.said: list[str] = []
+        left = iter(retries)
+        monkeypatch.setattr(torch.cuda, "empty_cache", lambda: self.said.append("empty"))
+        monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda device: self.said.append(f"reset {device}"))
+        monkeypatch.setattr(torch.cuda, "memory_stats", lambda device: {"num_alloc_retries": next(left)})
+        monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: self.ask("allocated", 3 * 2**30))
+        monkeypatch.setattr(torch.cuda, "max_memory_reserved", lambda device: self.ask("reserved", 4 * 2**30))
+
+    def ask(self, what: str, answer: int) -> int:
+        self.said.append(what)
+        return answer
+
+
+def simulated(clock: FakeClock, *phases: tuple[str, float, float]):
+    """A step on a simulated device: (phase, host seconds, device seconds) in turn."""
+
+    def step(mark=lambda phase: None):
+        for phase, host_s, device_s in phases:
+            mark(phase)
+            clock.issue(host_s, device_s)
+        mark("end")
+
+    step.last_loss = torch.tensor(1.5)
+    return step
+
+
+BUSY = (
+    ("forward", 0.001, 0.020),
+    ("loss", 0.0001, 0.001),
+    ("backward", 0.001, 0.040),
+    ("optimizer", 0.0005, 0.004),
+)
+"""65 ms of device time a step behind 2.6 ms of host: the device is what limits."""
+
+STARVED = tuple((phase, 0.020, 0.0005) for phase, *_ in BUSY)
+"""80 ms of host for 2 ms of device."""
+
+
+class TestMeasureOnASimulatedGpu:
+    """`_timed` over a clock with device time; memory is asked of a made-up torch.cuda."""
+
+    def timed(
+        self, monkeypatch, phases=BUSY, retries=(0, 0), protocol=CUDA_PROTOCOL, loss=1.5, device="cuda", others=0.0
+    ):
+        self.cuda = FakeCuda(monkeypatch, retries)
+        monkeypatch.setattr(cpu_contention.Neighbours, "used_ratio", lambda _: others)
+        clock = FakeClock()
+        step = simulated(clock, *phases)
+        step.last_loss = torch.tensor(loss)
+        return inside._timed(cell(device=device), step, clock, protocol, {})
+
+    def test_times_are_the_devices(self, monkeypatch):
+        found = self.timed(monkeypatch)
+        assert (found.status, found.reason, found.warnings) == ("ok", "", ())
+        blocks = [block for block in found.blocks if block.part == "measure"]
+        assert len(blocks) >= 10
+        for block in blocks:
+            assert block.device_s / block.steps == pytest.approx(0.065)
+        assert sum(block.device_s for block in blocks) >= 5.0
+
+    def test_the_backward_phase_has_device_time_of_its_own(self, monkeypatch):
+        phases = [block for block in self.timed(monkeypatch).blocks if block.part == "phase"]
+        found = {block.phase: block.device_s / block.steps for block in phases}
+        assert found == {phase: pytest.approx(device_s) for phase, _, device_s in BUSY}
+
+    def test_a_busy_device_is_not_host_bound_and_a_starved_one_is(self, monkeypatch):
+        busy = self.timed(monkeypatch)
+        assert busy.fields["host_bound"] is False
+        assert busy.fields["sync_wait_ratio"] > 1
+        starved = self.timed(monkeypatch, STARVED)
+        assert starved.fields["host_bound"] is True
+        assert starved.fields["sync_wait_ratio"] == pytest.approx(0.0005 / 0.0805, rel=0.1)
+
+    def test_memory_is_that_of_this_cell(self, monkeypatch):
+        found = self.timed(monkeypatch, device="cuda:1")
+        assert found.fields["peak_memory_bytes"] == 3 * 2**30
+        assert found.fields["reserved_memory_bytes"] == 4 * 2**30
+        assert self.cuda.said == ["empty", "reset cuda:1", "allocated", "reserved"], (
+            "freed and reset before, read after"
+        )
+
+    def test_an_allocator_that_had_to_ask_again_while_timing_is_a_warning(self, monkeypatch):
+        assert self.timed(monkeypatch, retries=(2, 2)).warnings == ()
+        (warning,) = self.timed(monkeypatch, retries=(2, 3)).warnings
+        assert warning.startswith("allocation_retries: ")
+
+    def test_a_warm_up_that_never_settles_is_a_warning(self, monkeypatch):
+        clock, self.cuda = FakeClock(), FakeCuda(monkeypatch)
+        calls = iter(range(10**6))
+
+        def step(mark=lambda phase: None):
+            clock.issue(0.0001, 0.01 * 1.02 ** next(calls))
+
+        step.last_loss = torch.tensor(1.5)
+        found = inside._timed(cell(device="cuda"), step, clock, CUDA_PROTOCOL, {})
+        assert found.warnings[0].startswith("not_steady: warming up ended at its cap of 20 s")
+        assert found.status == "not_converged"
+
+    def test_busy_neighbours_are_a_warning_and_a_number(self, monkeypatch):
+        found = self.timed(monkeypatch, others=0.5)
+        assert found.fields["others_cpu_ratio"] == 0.5
+        (warning,) = found.warnings
+        assert warning.startswith("busy: ")
+        assert self.timed(monkeypatch, others=None).fields["others_cpu_ratio"] is None
+
+    def test_a_loss_that_is_no_number(self, monkeypatch):
+        found = self.timed(monkeypatch, loss=math.inf)
+        assert found.warnings == ("loss: the last loss was inf",)
+        assert found.fields["last_loss"] is None
+
+    def test_on_a_processor_nothing_of_cuda_is_asked(self, monkeypatch):
+        cuda = FakeCuda(monkeypatch, retries=())
+        clock = FakeClock(has_device=False)
+        found = inside._timed(cell(), simulated(clock, *BUSY), clock, CPU_PROTOCOL, {})
+        assert cuda.said == []
+        assert found.fields["host_bound"] is None
+        assert {block.device_s for block in found.blocks} == {None}
+
+    def test_ranges_are_open_around_the_cell_only_on_a_gpu(self, monkeypatch):
+        opened = []
+
+        class Ranges:
+            def __init__(self, enabled):
+                opened.append(enabled)
+
+            def step(self, step):
+                return step
+
+            def cell(self, name):
+                opened.append(name)
+                return SimpleContext()
+
+        monkeypatch.setattr("measure.timing.profiler_ranges.Ranges", Ranges)
+        self.timed(monkeypatch)
+        of = cell(device="cuda")
+        assert opened == [True, f"synthetic_convolution 2 fp32 {of.cell_id}"]
+        clock = FakeClock(has_device=False)
+        inside._timed(cell(), simulated(clock, *BUSY), clock, CPU_PROTOCOL, {})
+        assert opened[2] is False
+
+
+class SimpleContext:
+    def __enter__(self):
+        return SimpleNamespace()
+
+    def __exit__(self, *fault):
+        return None

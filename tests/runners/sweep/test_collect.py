@@ -1,0 +1,748 @@
+"""One sitting over made-up workers: each cell becomes one row, whatever becomes of it, and the sweep goes on."""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import os
+import signal
+from typing import Any
+
+import pytest
+
+from measure.timing.blocks import Block
+from measure.timing.protocols import Protocol
+from results.errors import StoreFault
+from results.records import STATUSES, Cell, ProfiledOperation
+from results.store.layout import profile_file, recording_file
+from results.store.store import read_operations, read_profile, read_run
+from runners.sweep.sitting import CEILING_BUDGET_S, QUICK_CEILING_S, SPARE_RATIO, failed, least_s, trace_id
+from runners.sweep.works import Found
+from runners.workers.fault import Fault
+from tests.runners.sweep.test_passes import operation
+from tests.support.fakes.fake_sitting import (
+    CEILINGS,
+    MEASURE,
+    TRACE,
+    WORK,
+    FakeWatch,
+    FakeWorker,
+    Scene,
+    ceiling,
+    cell,
+    in_turn,
+    measured,
+)
+from tests.support.made_up.made_up_runs import Failing, Unsynced, operations
+
+FAULTS = ("unavailable", "out_of_memory", "timeout", "device_error", "crashed", "invalid")
+
+
+@pytest.fixture
+def scene(tmp_path, monkeypatch):
+    return Scene(tmp_path / "run", monkeypatch)
+
+
+def statuses(scene: Scene) -> dict[str, str]:
+    return {run.model: run.status for run in read_run(scene.path).runs}
+
+
+class TestOneRowACell:
+    MODELS = ("resnet18", "resnet34", "vgg11", "vgg13", "alexnet", "mobilenet_v2", "resnet50", "squeezenet1_1")
+
+    def test_every_status_is_one_row_with_its_reason_and_the_sweep_goes_on(self, scene):
+        outcomes = [Fault(status, f"because {status}") for status in FAULTS]
+        outcomes += [measured("not_converged", "too wide"), measured("ok")]
+        scene.answers[MEASURE] = in_turn(*outcomes)
+        runs = scene.sitting().collect([cell(model) for model in self.MODELS])
+        assert [run.status for run in runs] == [*FAULTS, "not_converged", "ok"]
+        assert {*FAULTS, "not_converged", "ok", "interrupted"} == set(STATUSES)
+        data = read_run(scene.path)
+        assert data.runs == data.all_runs
+        assert [dataclasses.replace(run, committed={}) for run in data.runs] == runs
+        assert [run.reason for run in data.runs] == [*(f"because {status}" for status in FAULTS), "too wide", ""]
+        assert [run.model for run in data.runs] == list(self.MODELS)
+        assert {run.attempt for run in data.runs} == {1}
+        assert data.problems == []
+        assert [run.status for run in failed(runs)] == list(FAULTS)
+
+    def test_each_measurement_keeps_its_rows(self, scene):
+        scene.answers[MEASURE] = measured(first_loss=2.5, host_bound=None)
+        (run,) = scene.sitting().collect([cell()])
+        data = read_run(scene.path)
+        assert data.samples["index"].tolist() == [0, 1, 2]
+        assert data.samples["wall_s"].tolist() == [0.5, 0.625, 0.75]
+        assert data.telemetry["time_s"].tolist() == [1000.0, 1003.0]
+        assert scene.watch.windows == [(1000.0, 1003.0)]
+        assert (run.energy_j, run.energy_method) == (300.0, "polled")
+        assert (run.parameters, run.items_per_step, run.first_loss) == (11, 2, 2.5)
+        assert run.warnings == ("energy: made up",)
+        assert run.duration_s >= 0
+        assert run.started_at.endswith("Z")
+        assert set(data.runs[0].committed) >= {"samples.csv", "telemetry.csv", "flop_counts.csv"}
+
+    def test_a_failed_cell_keeps_what_was_counted(self, scene):
+        scene.answers[MEASURE] = Fault("out_of_memory", "no more")
+        scene.sitting().collect([cell()])
+        data = read_run(scene.path)
+        assert len(data.samples) == len(data.telemetry) == 0
+        assert set(data.flop_counts["counter"]) == {"fvcore", "ptflops"}
+
+    def test_a_cell_known_not_to_train_asks_nobody(self, scene):
+        (run,) = scene.sitting().collect([cell(batch_size=1, image_size=32)])
+        assert run.status == "invalid"
+        assert "batch of at least 2" in run.reason
+        assert scene.calls == scene.counted == []
+
+    def test_a_fault_of_the_parent_is_the_cells_alone(self, scene):
+        scene.watch.fault = RuntimeError("a bug")
+        sitting = scene.sitting()
+        runs = sitting.collect([cell()])
+        assert (runs[0].status, runs[0].reason) == ("crashed", "RuntimeError: a bug")
+        scene.watch.fault = None
+        assert [run.status for run in sitting.collect([cell("vgg11")])] == ["ok"]
+        assert statuses(scene) == {"resnet18": "crashed", "vgg11": "ok"}
+
+    def test_rows_that_could_not_be_read_back_cost_the_cell_and_not_the_sweep(self, scene):
+        broken = dataclasses.replace(measured(), fields={**measured().fields, "parameters": 1.5})
+        scene.answers[MEASURE] = in_turn(broken, measured())
+        runs = scene.sitting().collect([cell(), cell("vgg11")])
+        assert [run.status for run in runs] == ["crashed", "ok"]
+        assert runs[0].reason.startswith("its rows cannot be kept: ")
+        assert "parameters" in runs[0].reason
+        assert statuses(scene) == {"resnet18": "crashed", "vgg11": "ok"}
+
+    def test_control_characters_of_a_dying_worker_do_no_harm(self, scene):
+        scene.answers[MEASURE] = Fault("crashed", 'it printed: \x1b[31m\x00 "a, b"\u2028 \udc80')
+        scene.sitting().collect([cell()])
+        assert statuses(scene) == {"resnet18": "crashed"}
+        assert read_run(scene.path).problems == []
+
+    @pytest.mark.parametrize(
+        ("precision", "device", "unit"),
+        [
+            ("fp32", "cuda", "fp32"),
+            ("tf32", "cuda:1", "tf32"),
+            ("amp-bf16", "cuda", "bf16"),
+            ("amp-fp16", "cuda", "fp16"),
+            ("fp32", "cpu", "fp32"),
+            ("amp-bf16", "cpu", "bf16"),
+        ],
+    )
+    def test_the_row_names_the_unit_of_products_and_convolutions(self, scene, precision, device, unit):
+        (run,) = scene.sitting().collect([cell(precision=precision, device=device)])
+        assert (run.convolution_unit, run.matmul_unit) == (unit, unit)
+
+
+class TestWorkers:
+    def test_one_worker_for_the_cells_of_one_key(self, scene):
+        scene.sitting().collect([cell(), cell("vgg11"), cell(batch_size=4)])
+        assert scene.said == ["start trace", "start measure", "end measure", "end trace"]
+
+    @pytest.mark.parametrize(
+        "change", [{"precision": "amp-bf16"}, {"compile": True}, {"repeat": 1}, {"device": "cuda"}]
+    )
+    def test_another_key_gets_a_fresh_worker(self, scene, change):
+        scene.sitting().collect([cell(), cell(), cell(**change)])
+        assert [said for said in scene.said if "measure" in said] == ["start measure", "end measure"] * 2
+
+    @pytest.mark.parametrize("status", ["not_converged", "invalid"])
+    def test_after_any_status_but_ok_too(self, scene, status):
+        scene.answers[MEASURE] = in_turn(measured(status, "x"), measured(), measured())
+        scene.sitting().collect([cell(), cell("vgg11"), cell("vgg13")])
+        assert [said for said in scene.said if "measure" in said] == ["start measure", "end measure"] * 2
+
+    def test_no_worker_is_left_at_the_end_whatever_happens(self, scene):
+        scene.answers[MEASURE] = OSError(errno.EMFILE, "too many open files")
+        with pytest.raises(OSError, match="too many"):
+            scene.sitting().collect([cell()])
+        assert scene.said == ["start trace", "start measure", "end measure", "end trace"]
+
+    def test_the_cells_limit_is_passed_on(self, scene):
+        scene.sitting(cell_timeout_s=17.0).collect([cell()])
+        (limit,) = [call.timeout_s for call in scene.calls if call.task == MEASURE]
+        assert limit == 17.0
+        assert all(call.timeout_s > 0 for call in scene.calls)
+
+    def test_debugging_shows_the_traceback_and_what_workers_print(self, scene, monkeypatch):
+        made = []
+        monkeypatch.setattr(
+            "runners.sweep.sitting.Worker", lambda name, quiet: made.append(quiet) or FakeWorker(scene, name)
+        )
+        scene.answers[MEASURE] = Fault("crashed", "odd", "Traceback (most recent call last): …")
+        scene.sitting().collect([cell()])
+        assert "Traceback" not in scene.stream.getvalue()
+        sitting = scene.sitting()
+        sitting.debug = True
+        sitting.__post_init__()
+        sitting.collect([cell("vgg11")])
+        assert "Traceback (most recent call last): …" in scene.stream.getvalue()
+        assert made == [True] * 6 + [False] * 3
+
+
+class TestCounts:
+    def test_a_workload_is_counted_once_and_each_cell_has_the_rows(self, scene):
+        cells = [cell(), cell(precision="amp-bf16"), cell(optimizer="adam")]
+        scene.sitting().collect(cells)
+        sizes = {"image_size": 224, "num_classes": 1000, "width": 64}
+        assert scene.counted == [("fvcore", "resnet18", sizes, (1, 2)), ("ptflops", "resnet18", sizes, (1, 2))]
+        frame = read_run(scene.path).flop_counts
+        # three cells, two counters, two batches, a total and an operator
+        assert frame.groupby("cell_id").size().to_dict() == {c.cell_id: 2 * 2 * 2 for c in cells}
+
+    def test_a_large_batch_is_extrapolated_by_the_law(self, scene):
+        scene.sitting().collect([cell(batch_size=64)])
+        assert {batches for *_, batches in scene.counted} == {(1, 2, 16)}
+        frame = read_run(scene.path).flop_counts
+        here = frame[(frame["batch_size"] == 64) & (frame["counter"] == "fvcore")]
+        assert here["extrapolated"].tolist() == [True, True]
+        assert sorted(here["flop"].tolist()) == [64_007, 128_014]  # 1000 b + 7 at 64, and twice that
+
+    def test_the_batches_of_all_cells_are_counted_together_and_each_cell_keeps_its_own(self, scene):
+        """So that the order in which cells come changes no row, and nothing is counted twice."""
+        cells = [cell(batch_size=1), cell(batch_size=64), cell(batch_size=8)]
+        scene.sitting().collect(cells)
+        assert [batches for *_, batches in scene.counted] == [(1, 2, 8, 16)] * 2
+        frame = read_run(scene.path).flop_counts
+        found = {c.batch_size: set(frame[frame["cell_id"] == c.cell_id]["batch_size"]) for c in cells}
+        assert found == {1: {1, 2}, 64: {1, 2, 16, 64}, 8: {1, 2, 8}}
+
+    def test_other_sizes_are_another_workload(self, scene):
+        scene.sitting().collect([cell(), cell(image_size=64)])
+        assert len(scene.counted) == 4
+
+    def test_a_quick_cell_counts_the_smallest_batches_only(self, scene):
+        scene.sitting().collect([cell(batch_size=64, quick=True)])
+        assert {batches for *_, batches in scene.counted} == {(1, 2)}
+
+    def test_without_theory_nothing_is_counted(self, scene):
+        scene.sitting().collect([cell(methods=("exact",), counters=())])
+        assert scene.counted == []
+        assert len(read_run(scene.path).flop_counts) == 0
+
+
+class TestTraces:
+    def test_written_once_for_cells_that_share_it_and_each_refers_to_it(self, scene):
+        """fp32 and tf32 are one dtype policy; autocast, batch, optimizer and layout are not."""
+        cells = [cell(device="cuda"), cell(device="cuda", precision="tf32"), cell(device="cuda", repeat=1)]
+        runs = scene.sitting().collect(cells)
+        assert scene.tasks("trace") == [TRACE]
+        (identity,) = {run.trace_id for run in runs}
+        assert read_operations(scene.path, identity)[0] == operations()
+        assert len(list((scene.path / "operations").iterdir())) == 2
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            {"batch_size": 4},
+            {"precision": "amp-bf16"},
+            {"precision": "amp-fp16"},
+            {"optimizer": "adam"},
+            {"layout": "channels_last"},
+            {"image_size": 64},
+            {"model": "resnet34"},
+        ],
+    )
+    def test_what_decides_a_table(self, change):
+        assert trace_id(cell(**change), "2.15.0") != trace_id(cell(), "2.15.0")
+
+    def test_another_torch_is_another_table(self):
+        assert trace_id(cell(), "2.11.0") != trace_id(cell(), "2.15.0")
+
+    @pytest.mark.parametrize("change", [{"seed": 1}, {"quick": True}, {"compile": True}, {"repeat": 2}])
+    def test_what_does_not(self, change):
+        assert trace_id(cell(**change), "2.15.0") == trace_id(cell(), "2.15.0")
+
+    def test_a_resumed_sitting_takes_the_one_that_is_there(self, scene):
+        scene.sitting().collect([cell()])
+        scene.reopen()
+        scene.calls.clear()
+        (run,) = scene.sitting().collect([cell(repeat=1)])
+        assert TRACE not in scene.tasks()
+        assert run.trace_id
+
+    def test_a_damaged_one_is_made_again(self, scene):
+        (run,) = scene.sitting().collect([cell()])
+        for file in (scene.path / "operations").iterdir():
+            file.write_bytes(file.read_bytes()[:40])
+        scene.reopen()
+        assert scene.store.done() == {}, "the cell's rows are not intact"
+        (again,) = scene.sitting().collect([cell()])
+        assert (again.status, again.attempt, again.trace_id) == ("ok", 2, run.trace_id)
+        assert read_operations(scene.path, run.trace_id)[0] == operations()
+        assert statuses(scene) == {"resnet18": "ok"}
+
+    def test_a_model_that_cannot_take_its_sizes_is_not_trained(self, scene):
+        scene.answers[TRACE] = Fault("invalid", "resnet18 cannot take this batch and these sizes: kernel too large")
+        (run,) = scene.sitting().collect([cell()])
+        assert (run.status, run.reason) == (
+            "invalid",
+            "resnet18 cannot take this batch and these sizes: kernel too large",
+        )
+        assert MEASURE not in scene.tasks()
+
+    @pytest.mark.parametrize("status", ["crashed", "timeout", "out_of_memory"])
+    def test_a_tracer_that_fails_does_not_keep_a_cell_from_being_measured(self, scene, status):
+        scene.answers[TRACE] = Fault(status, "so it is")
+        (run,) = scene.sitting().collect([cell()])
+        assert (run.status, run.trace_id) == ("ok", "")
+        assert run.warnings[0] == f"trace: {status}: so it is"
+
+    def test_what_was_unusual_about_it_is_in_every_row_that_refers_to_it(self, scene):
+        scene.answers[TRACE] = dataclasses.replace(scene.answers[TRACE], notes=("real tensors: no fake nonzero",))
+        runs = scene.sitting().collect([cell(), cell(repeat=1), cell("vgg11", methods=("theory",))])
+        assert [run.warnings[0] for run in runs] == ["trace: real tensors: no fake nonzero"] * 2 + ["energy: made up"]
+
+    def test_two_tables_for_one_trace_are_a_contradiction(self, scene, monkeypatch):
+        sitting = scene.sitting()
+        scene.store.write_operations(trace_id(cell(), "2.15.0"), operations(3), [])
+        monkeypatch.setattr(sitting, "_has_trace", lambda identity: False)
+        (run,) = sitting.collect([cell()])
+        assert run.status == "invalid"
+        assert "two tables for one trace" in run.reason
+
+    def test_without_exact_nothing_is_traced(self, scene):
+        (run,) = scene.sitting().collect([cell(methods=("theory",))])
+        assert scene.tasks("trace") == []
+        assert run.trace_id == ""
+
+
+class TestCeilings:
+    def test_once_for_each_precision_in_the_worker_that_measures(self, scene):
+        cells = [cell(), cell("vgg11"), cell(precision="amp-bf16"), cell(repeat=1)]
+        scene.sitting().collect(cells)
+        assert scene.asked(CEILINGS) == [
+            ("s1", "cpu", "fp32", CEILING_BUDGET_S["cpu"]),
+            ("s1", "cpu", "amp-bf16", CEILING_BUDGET_S["cpu"]),
+        ]
+        assert {call.name for call in scene.calls if call.task == CEILINGS} == {"measure"}
+        assert [c.precision for c in read_run(scene.path).ceilings] == ["fp32", "amp-bf16"]
+        assert scene.tasks("measure")[:2] == [CEILINGS, MEASURE], "before the first cell"
+
+    def test_a_quick_one_takes_less(self, scene):
+        scene.sitting().collect([cell(quick=True), cell(device="cuda:1", quick=True)])
+        assert [budget_s for *_, budget_s in scene.asked(CEILINGS)] == [QUICK_CEILING_S] * 2
+
+    def test_a_deterministic_cell_gets_a_worker_that_has_multiplied_nothing(self, scene):
+        scene.sitting().collect([cell(deterministic=True), cell("vgg11", deterministic=True)])
+        assert [said for said in scene.said if "measure" in said] == ["start measure", "end measure"] * 2
+        assert scene.tasks("measure") == [CEILINGS, MEASURE, MEASURE]
+
+    def test_none_is_said_and_not_asked_again(self, scene):
+        scene.answers[CEILINGS] = Fault("crashed", "so it is")
+        runs = scene.sitting().collect([cell(), cell("vgg11")])
+        assert [run.status for run in runs] == ["ok", "ok"]
+        assert len(scene.asked(CEILINGS)) == 1
+        assert "no ceiling of fp32 on cpu: crashed: so it is" in scene.stream.getvalue()
+
+
+METHODS = ("theory", "one", "epoch", "exact")
+"""Of four works at a batch of 2 and an epoch of 5."""
+
+
+def with_works(**more: Any) -> Cell:
+    return cell(**{"methods": METHODS, "epoch_images": 5, **more})
+
+
+def call_of(work: str, **more: Any) -> ProfiledOperation:
+    return dataclasses.replace(operation(work), **more)
+
+
+def answered(cell_id: str, work: str) -> Found:
+    """A pass that went well: a timed block and a profiled operation, but no profile of an epoch."""
+    block = Block("measure", "", 3, 1010.0, 0.3, None, None, work)
+    if work == "epoch":
+        return Found(blocks=[block])
+    return Found(blocks=[block], operations=[call_of(work)], profiled=[work], warnings=["profile: note"])
+
+
+class TestWorks:
+    """Each is a task of its own in the worker that measured the cell."""
+
+    @pytest.fixture(autouse=True)
+    def well(self, scene):
+        scene.answers[WORK] = answered
+
+    def test_each_is_asked_for_after_the_cells_own_step(self, scene):
+        of = with_works()
+        scene.sitting().collect([of])
+        assert scene.asked(WORK) == [(of.cell_id, work) for work in ("one", "batch", "last", "epoch")]
+        assert scene.tasks("measure") == [CEILINGS, MEASURE, *[WORK] * 4]
+
+    def test_a_cell_of_counts_alone_has_none(self, scene):
+        scene.sitting().collect([cell()])
+        assert scene.asked(WORK) == []
+        assert not (scene.path / "profiles").exists()
+
+    def test_what_they_gave_is_kept_and_committed_with_the_cell(self, scene):
+        (run,) = scene.sitting().collect([with_works()])
+        assert (run.status, run.profiled, run.unprofiled) == ("ok", ("one", "batch", "last"), {})
+        assert run.warnings.count("profile: note") == 1
+        data = read_run(scene.path)
+        assert data.problems == []
+        assert data.samples["work"].fillna("").tolist() == ["", "", "", "one", "batch", "last", "epoch"]
+        assert data.samples["index"].tolist() == list(range(7))
+        assert data.runs[0].committed[profile_file(run.cell_id, 1)][0] == 3
+        assert read_profile(scene.path, run.cell_id, 1) == [call_of(work) for work in ("one", "batch", "last")]
+
+    def test_recordings_are_kept_and_committed_with_the_cell(self, scene):
+        def recorded(cell_id: str, work: str) -> Found:
+            there = {} if work == "epoch" else {work: f"of {work}".encode()}
+            return dataclasses.replace(answered(cell_id, work), recordings=there)
+
+        scene.answers[WORK] = recorded
+        (run,) = scene.sitting().collect([with_works(profile="kineto")])
+        data = read_run(scene.path)
+        assert (run.status, data.problems) == ("ok", [])
+        for work in ("one", "batch", "last"):
+            file = recording_file(run.cell_id, 1, work, "kineto")
+            assert (scene.path / file).read_bytes() == f"of {work}".encode()
+            assert data.runs[0].committed[file][0] == 1
+        assert profile_file(run.cell_id, 1) in data.runs[0].committed
+        assert len(list((scene.path / "profiles").iterdir())) == 4
+
+    def test_telemetry_and_energy_are_of_the_cells_own_window(self, scene):
+        (run,) = scene.sitting().collect([with_works()])
+        assert scene.watch.windows == [(1000.0, 1003.0)]
+        assert run.energy_j == 300.0
+
+    @pytest.mark.parametrize("status", ["not_converged", "invalid"])
+    def test_a_result_with_a_wide_interval_has_them_and_no_result_has_none(self, scene, status):
+        scene.answers[MEASURE] = measured(status, "x")
+        (run,) = scene.sitting().collect([with_works()])
+        assert (run.status, run.reason) == (status, "x")
+        assert bool(run.profiled) == (status == "not_converged")
+        assert len(scene.asked(WORK)) == (4 if status == "not_converged" else 0)
+
+    @pytest.mark.parametrize("status", ["crashed", "timeout", "out_of_memory"])
+    def test_one_that_ends_its_process_costs_itself_and_those_after_it(self, scene, status):
+        def dies(cell_id, work):
+            return Fault(status, "so it is") if work == "batch" else answered(cell_id, work)
+
+        scene.answers[WORK] = dies
+        runs = scene.sitting().collect([with_works(), cell("vgg11")])
+        assert [run.status for run in runs] == ["ok", "ok"]
+        assert runs[0].profiled == ("one",)
+        later = "not tried after batch: so it is"
+        assert runs[0].unprofiled == {"batch": "so it is", "last": later, "epoch": later}
+        assert [work for _, work in scene.asked(WORK)] == ["one", "batch"], "no other process knows the model"
+        works = read_run(scene.path).samples["work"].fillna("").tolist()
+        assert works == ["", "", "", "one", "", "", ""]
+
+    def test_an_error_of_the_device_is_the_cells(self, scene):
+        scene.answers[WORK] = Fault("device_error", "CUDA error: an illegal memory access was encountered")
+        runs = scene.sitting().collect([with_works(), cell("vgg11")])
+        assert [run.status for run in runs] == ["device_error", "ok"]
+        assert len(scene.asked(WORK)) == 1
+        assert not (scene.path / "profiles").exists()
+
+    def test_one_that_fails_by_itself_costs_itself(self, scene):
+        def fails(cell_id, work):
+            return Found(unprofiled={work: "because"}) if work == "one" else answered(cell_id, work)
+
+        scene.answers[WORK] = fails
+        (run,) = scene.sitting().collect([with_works()])
+        assert (run.profiled, run.unprofiled) == (("batch", "last"), {"one": "because"})
+
+    def test_ctrl_c_in_one_of_them_interrupts_the_cell(self, scene):
+        scene.answers[WORK] = KeyboardInterrupt()
+        with pytest.raises(KeyboardInterrupt):
+            scene.sitting().collect([with_works()])
+        assert statuses(scene) == {"resnet18": "interrupted"}
+        assert len(read_run(scene.path).samples) == 0
+
+    def test_the_cells_limit_is_that_of_all_together(self, scene, monkeypatch):
+        monkeypatch.setattr("runners.sweep.sitting.Stopwatch", lambda: Lap(scene))
+
+        def takes(seconds, answer):
+            def task(*arguments):
+                scene.clock.elapsed_s += seconds
+                return answer(*arguments)
+
+            return task
+
+        scene.answers[MEASURE] = takes(10.0, lambda *_: measured())
+        scene.answers[WORK] = takes(4.0, answered)
+        scene.sitting(cell_timeout_s=17.0).collect([with_works()])
+        limits_s = [call.timeout_s for call in scene.calls if call.task in (MEASURE, WORK)]
+        assert limits_s == [17.0, 7.0, 3.0, 1.0, 1.0], "a second at least, in which it says that it was left out"
+        ((_, protocol),) = scene.asked(MEASURE)
+        assert (protocol.works, protocol.limit_s) == (("one", "batch", "last", "epoch"), 17.0)
+
+    def test_the_time_budget_knows_that_works_take_time(self, scene):
+        """CPU: one and last take a third of a second to warm up and 2 s each."""
+        plain_s = least_s(cell(), ceiling_known=True)
+        assert least_s(with_works(), ceiling_known=True) == pytest.approx(plain_s + SPARE_RATIO * 2 * (1 / 3 + 2))
+        budget_s = least_s(cell()) + 1.0
+        assert scene.sitting(time_budget_s=budget_s).collect([with_works()]) == []
+        assert len(scene.sitting(time_budget_s=budget_s).collect([cell()])) == 1
+
+
+class TestProfiles:
+    @pytest.fixture(autouse=True)
+    def well(self, scene):
+        scene.answers[WORK] = answered
+
+    def test_one_that_cannot_be_read_back_costs_the_profile_alone(self, scene):
+        def broken(cell_id, work):
+            found = answered(cell_id, work)
+            return dataclasses.replace(found, operations=[call_of(work, index=1.5)] if work == "one" else [])
+
+        scene.answers[WORK] = broken
+        (run,) = scene.sitting().collect([with_works()])
+        assert (run.status, run.profiled) == ("ok", ())
+        assert set(run.unprofiled) == {"one", "batch", "last"}
+        assert run.unprofiled["one"].startswith("its profile cannot be kept: ")
+        assert not list((scene.path / "profiles").glob("*.gz"))
+        assert len(read_run(scene.path).samples) == 7
+
+    def test_what_a_kill_left_between_a_profile_and_its_commit_is_measured_again(self, scene):
+        """The file of the attempt is replaced, whose number no row has used."""
+        of = with_works()
+        scene.store.write_profile(of.cell_id, 1, [call_of("one", time_s=9.0)])
+        scene.reopen()
+        assert scene.store.done() == {}
+        (run,) = scene.sitting().collect([of])
+        assert (run.status, run.attempt) == ("ok", 1)
+        assert read_profile(scene.path, of.cell_id, 1) == [call_of(work) for work in ("one", "batch", "last")]
+        assert len(list((scene.path / "profiles").iterdir())) == 1
+
+    @pytest.mark.parametrize("call", range(10))
+    def test_ctrl_c_within_the_commit_waits_until_the_profile_is_kept_too(self, tmp_path, monkeypatch, call):
+        disk = Ringing(call)
+        scene = Scene(tmp_path / "other", monkeypatch, disk)
+        scene.answers[WORK] = lambda cell_id, work: disk.arm() or answered(cell_id, work)
+        of = with_works()
+        with pytest.raises(KeyboardInterrupt):
+            scene.sitting().collect([of, cell("vgg11")])
+        assert disk.rang
+        assert statuses(scene) == {"resnet18": "ok"}
+        assert len(read_profile(scene.path, of.cell_id, 1)) == 3
+
+    def test_a_full_disk_ends_the_sitting_before_the_cell_counts(self, tmp_path, monkeypatch):
+        disk = Failing()
+        scene = Scene(tmp_path / "other", monkeypatch, disk)
+
+        def full(cell_id, work):
+            disk.broken = True
+            return answered(cell_id, work)
+
+        scene.answers[WORK] = full
+        with pytest.raises(StoreFault):
+            scene.sitting().collect([with_works()])
+        disk.broken = False
+        scene.reopen()
+        assert statuses(scene) == {}
+        assert scene.store.done() == {}
+
+
+class TestTimeBudget:
+    def take(self, scene: Scene, seconds: float) -> None:
+        def answer(*_):
+            scene.clock.elapsed_s += seconds
+            return measured()
+
+        scene.answers[MEASURE] = answer
+
+    @pytest.mark.parametrize(("budget_s", "fitting"), [(100.0, 3), (95.0, 2)])
+    def test_no_cell_is_started_that_will_not_finish(self, scene, monkeypatch, budget_s, fitting):
+        """Cells of 30 s; the next is taken to need 36. Of 100 s two cells leave 40, three 10; of 95 s two leave 35."""
+        monkeypatch.setattr("runners.sweep.sitting.Stopwatch", lambda: Lap(scene))
+        self.take(scene, 30.0)
+        models = ("resnet18", "resnet34", "vgg11", "vgg13", "alexnet")
+        sitting = scene.sitting(time_budget_s=budget_s)
+        runs = sitting.collect([cell(model) for model in models])
+        assert sitting.longest_s == 30.0
+        assert len(runs) == len(read_run(scene.path).runs) == fitting
+        assert f"time budget: {5 - fitting} of 5 cells not started; --resume goes on" in scene.stream.getvalue()
+
+    def test_the_caps_shrink_to_what_is_left(self, scene):
+        self.take(scene, 0.0)
+        scene.clock.elapsed_s = 60.0
+        scene.sitting(time_budget_s=80.0).collect([cell()])
+        ((_, protocol),) = scene.asked(MEASURE)
+        assert protocol == Protocol.for_device("cpu", False, None, 20.0)
+        assert protocol.longest_s == pytest.approx(20.0)
+
+    def test_without_a_budget_everything_is_measured_by_the_whole_protocol(self, scene):
+        scene.clock.elapsed_s = 1e9
+        scene.sitting().collect([cell(quick=True, target_ci_ratio=0.01)])
+        ((_, protocol),) = scene.asked(MEASURE)
+        assert protocol == Protocol.for_device("cpu", True, 0.01)
+
+    def test_the_first_cell_needs_its_ceiling_too(self, scene):
+        """CPU: 1 s of warming up, 2 s of blocks, 8 s of ceiling, and a fifth to spare."""
+        assert least_s(cell()) == pytest.approx(SPARE_RATIO * (1.0 + 2.0 + 8.0))
+        assert least_s(cell(), ceiling_known=True) == pytest.approx(SPARE_RATIO * 3.0)
+        self.take(scene, 0.0)
+        assert scene.sitting(time_budget_s=13.0).collect([cell()]) == []
+        scene.clock.elapsed_s = 0.0
+        runs = scene.sitting(time_budget_s=13.3).collect([cell(), cell("vgg11")])
+        assert len(runs) == 2
+
+
+class Lap:
+    """A stopwatch on the scene's clock."""
+
+    def __init__(self, scene: Scene) -> None:
+        self.scene, self.origin_s = scene, scene.clock.elapsed_s
+
+    @property
+    def elapsed_s(self) -> float:
+        return self.scene.clock.elapsed_s - self.origin_s
+
+
+class TestInterruption:
+    def test_what_was_measured_is_kept_and_the_cell_at_work_is_a_row(self, scene):
+        scene.answers[MEASURE] = in_turn(measured(), KeyboardInterrupt())
+        with pytest.raises(KeyboardInterrupt):
+            scene.sitting().collect([cell(), cell("vgg11"), cell("vgg13")])
+        assert statuses(scene) == {"resnet18": "ok", "vgg11": "interrupted"}
+        assert scene.said[-2:] == ["end measure", "end trace"]
+        scene.reopen()
+        assert scene.store.done() == {cell().cell_id: "ok"}
+
+    def test_an_interrupted_cell_is_measured_again_under_the_next_number(self, scene):
+        scene.answers[MEASURE] = in_turn(KeyboardInterrupt(), measured())
+        with pytest.raises(KeyboardInterrupt):
+            scene.sitting().collect([cell()])
+        scene.reopen()
+        (run,) = scene.sitting().collect([cell()])
+        assert run.attempt == 2
+        assert statuses(scene) == {"resnet18": "ok"}
+        assert len(read_run(scene.path).samples) == 3
+
+    @pytest.mark.parametrize("stage", [TRACE, CEILINGS])
+    def test_at_every_stage(self, scene, stage):
+        scene.answers[stage] = KeyboardInterrupt()
+        with pytest.raises(KeyboardInterrupt):
+            scene.sitting().collect([cell()])
+        assert statuses(scene) == {"resnet18": "interrupted"}
+
+    def test_while_counting(self, scene, monkeypatch):
+        def interrupted(*_, **__):
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr("runners.sweep.counts.count_isolated", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            scene.sitting().collect([cell()])
+        assert statuses(scene) == {"resnet18": "interrupted"}
+
+    @pytest.mark.parametrize("call", range(8))
+    def test_within_a_commit_it_waits_until_the_cell_is_kept(self, tmp_path, monkeypatch, call):
+        """A real signal before the n-th write of the commit; a measured cell is not thrown away for it."""
+        disk = Ringing(call)
+        scene = Scene(tmp_path / "run", monkeypatch, disk)
+        scene.answers[MEASURE] = lambda *_: disk.arm() or measured()
+        with pytest.raises(KeyboardInterrupt):
+            scene.sitting().collect([cell(), cell("vgg11")])
+        assert disk.rang
+        assert statuses(scene) == {"resnet18": "ok"}
+        assert len(read_run(scene.path).all_runs) == 1
+
+
+class Ringing(Unsynced):
+    """A disk that sends Ctrl-C to this process before its n-th open or write after `arm`."""
+
+    def __init__(self, call: int) -> None:
+        self.left: int | None = None
+        self.call, self.rang = call, False
+
+    def arm(self) -> None:
+        self.left = self.call
+
+    def ring(self) -> None:
+        if self.left == 0:
+            self.rang = True
+            os.kill(os.getpid(), signal.SIGINT)
+        if self.left is not None:
+            self.left -= 1
+
+    def open(self, path, flags):
+        self.ring()
+        return super().open(path, flags)
+
+    def write(self, fd, data):
+        self.ring()
+        return super().write(fd, data)
+
+
+class TestStoreFaults:
+    @pytest.mark.parametrize("part", [0, 100])
+    def test_a_full_disk_ends_the_sitting_and_keeps_whole_rows(self, tmp_path, monkeypatch, part):
+        disk = Failing(part=part)
+        scene = Scene(tmp_path / "run", monkeypatch, disk)
+        scene.answers[MEASURE] = in_turn(measured(), measured(), measured())
+        sitting = scene.sitting()
+        sitting.collect([cell()])
+        disk.broken = True
+        with pytest.raises(StoreFault, match="--resume goes on"):
+            sitting.collect([cell("vgg11"), cell("vgg13")])
+        assert statuses(scene) == {"resnet18": "ok"}
+        disk.broken = False
+        scene.reopen()
+        runs = scene.sitting().collect([cell("vgg11")])
+        assert [run.status for run in runs] == ["ok"]
+        assert statuses(scene) == {"resnet18": "ok", "vgg11": "ok"}
+
+    def test_a_disk_that_is_full_when_ceilings_come_is_no_fault_of_the_cell(self, tmp_path, monkeypatch):
+        disk = Failing()
+        scene = Scene(tmp_path / "run", monkeypatch, disk)
+
+        def full(sitting, device, precision, budget_s):
+            disk.broken = True
+            return [ceiling(sitting, device, precision)]
+
+        scene.answers[CEILINGS] = full
+        with pytest.raises(StoreFault):
+            scene.sitting().collect([cell()])
+        assert read_run(scene.path).all_runs == []
+
+
+def test_telemetry_is_that_of_each_cells_own_window(scene):
+    scene.answers[MEASURE] = in_turn(measured(start_s=1000.0), measured(start_s=2000.0))
+    scene.watch = FakeWatch()
+    scene.sitting().collect([cell(), cell("vgg11")])
+    assert scene.watch.windows == [(1000.0, 1003.0), (2000.0, 2003.0)]
+    data = read_run(scene.path)
+    for run, start_s in zip(data.runs, (1000.0, 2000.0), strict=True):
+        mine = data.telemetry[data.telemetry["cell_id"] == run.cell_id]
+        assert mine["time_s"].tolist() == [start_s, start_s + 3.0]
+
+
+class TestALostDevice:
+    LOST = "telemetry: DeviceLost: NVML: GPU is lost"
+
+    def test_a_lost_device_ends_the_sitting_and_its_cause_is_in_the_row(self, scene):
+        def dies():
+            scene.watch.lost = self.LOST
+            return Fault("device_error", "AcceleratorError: CUDA error: unspecified launch failure")
+
+        scene.answers[MEASURE] = lambda cell, protocol: dies() if cell.model == "vgg11" else measured()
+        runs = scene.sitting().collect([cell(), cell("vgg11"), cell("resnet34"), cell("alexnet")])
+        assert [run.status for run in runs] == ["ok", "device_error"]
+        assert [run.warnings for run in runs] == [("energy: made up",), (self.LOST,)]
+        assert runs[1].reason == "AcceleratorError: CUDA error: unspecified launch failure"
+        assert statuses(scene) == {"resnet18": "ok", "vgg11": "device_error"}
+        last = scene.stream.getvalue().splitlines()[-1]
+        assert self.LOST in last
+        assert "2 cells not started; --resume goes on" in last
+
+    def test_a_device_that_is_lost_behind_a_measured_cell_starts_no_other(self, scene):
+        scene.watch.lost = self.LOST
+        runs = scene.sitting().collect([cell(), cell("vgg11")])
+        assert [run.status for run in runs] == ["ok"]
+
+    def test_a_cell_that_fails_on_a_device_that_is_there_costs_one_row(self, scene):
+        scene.answers[MEASURE] = in_turn(Fault("device_error", "CUDA error"), measured())
+        runs = scene.sitting().collect([cell(), cell("vgg11")])
+        assert [run.status for run in runs] == ["device_error", "ok"]
+        assert runs[0].warnings == ()
+
+
+def test_each_cell_is_told_when_it_is_committed(scene):
+    scene.answers[MEASURE] = in_turn(measured(), Fault("timeout", "killed at its limit"))
+    scene.sitting().collect([cell(), cell("vgg11")])
+    first, second = scene.stream.getvalue().splitlines()
+    assert "resnet18 batch 2 fp32: ok" in first
+    assert "vgg11 batch 2 fp32: timeout (killed at its limit)" in second

@@ -1,0 +1,401 @@
+"""The other works of a cell on a simulated device: what is timed, what is profiled, and what a failure costs.
+
+The model of these tests takes 10 ms of device time a sample behind 0.1 ms of host time a step, so that every time is
+known: one 10 ms, a batch of four 40 ms, the last batch of two 20 ms, an epoch of ten 100 ms.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import itertools
+import weakref
+from contextlib import nullcontext
+from types import SimpleNamespace
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analysis.utilization.work_times import works_of
+from measure.timing.blocks import Block, step_time_s
+from measure.timing.protocols import Protocol
+from results.errors import Unavailable
+from results.records import WORKS, Cell, ProfiledOperation
+from runners.sweep import works as passes
+from runners.sweep.plan import METHODS
+from tests.measure.timing.test_timing import FakeClock
+from workloads.catalogue.base import Batch
+from workloads.training.step import TrainingStep
+
+HOST_S, SAMPLE_S = 0.0001, 0.010
+COLLECT = gc.collect
+CELL = Cell(model="resnet18", batch_size=4, device="cuda", methods=METHODS, epoch_images=10)
+
+
+class Model(torch.nn.Module):
+    """Learns a number. sizes: samples of each forward pass; fails: what a forward pass of so many samples raises."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(1))
+        self.clock, self.sizes, self.fails = clock, [], {}
+
+    def forward(self, images):
+        if len(images) in self.fails:
+            raise self.fails[len(images)]
+        self.sizes.append(len(images))
+        self.clock.issue(HOST_S, SAMPLE_S * len(images))
+        return images * self.weight
+
+
+class Supply:
+    """Batches of ones. asked, epochs: for which it was asked."""
+
+    def __init__(self) -> None:
+        self.asked, self.epochs = [], []
+
+    def endless(self, size):
+        self.asked.append(size)
+        return (Batch((torch.ones(size),), torch.zeros(size)) for _ in itertools.count())
+
+    def epoch(self, count, size):
+        self.epochs.append((count, size))
+        whole, rest = divmod(count, size)
+        for each in [size] * whole + [rest] * bool(rest):
+            yield Batch((torch.ones(each),), torch.zeros(each))
+
+
+@pytest.fixture(autouse=True)
+def cuda(monkeypatch):
+    """Nothing of CUDA is asked but to free what it has cached."""
+    said = []
+    monkeypatch.setattr(gc, "collect", lambda *_: 0)  # which takes most of these tests' time
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: said.append("empty"))
+    return said
+
+
+@pytest.fixture(autouse=True)
+def profiler(monkeypatch):
+    """Runs the step once and records its work; `fails`: work → what it raises."""
+    seen = SimpleNamespace(calls=[], fails={}, notes=())
+
+    def profile_step(step, model, clock, *, work, cuda, most_s, export):
+        seen.calls.append(SimpleNamespace(step=step, model=model, work=work, cuda=cuda, most_s=most_s))
+        if work in seen.fails:
+            raise seen.fails[work]
+        marks = []
+        step(marks.append)
+        seen.calls[-1].marks = marks
+        block = Block("profiled", "", 1, clock.wall_s(), 0.5, 0.5, 0.1, "" if work == "batch" else work)
+        recording = f"of {work}".encode() if export else b""
+        return SimpleNamespace(operations=(operation(work),), blocks=(block,), notes=seen.notes, recording=recording)
+
+    monkeypatch.setattr("measure.profiler.work_profiles.profile_step", profile_step)
+    return seen
+
+
+def operation(work: str) -> ProfiledOperation:
+    return ProfiledOperation(
+        work=work,
+        index=0,
+        parent=None,
+        name="aten::mul",
+        phase="forward",
+        module="",
+        sequence_nr=1,
+        forward_index=None,
+        thread=1,
+        input_shapes=((4,),),
+        input_dtypes=("float",),
+        concrete_inputs=(None,),
+        found_flop=4,
+        start_s=0.0,
+        time_s=0.1,
+    )
+
+
+def subject(cell: Cell = CELL, **rules: object) -> passes.Subject:
+    clock = FakeClock()
+    model = Model(clock)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    step = TrainingStep(model, lambda output, target: ((output - target) ** 2).sum(), optimizer, [], "cpu")
+    supply = Supply()
+    step.batches = supply.endless(cell.batch_size)
+    supply.asked.clear()
+    protocol = dataclasses.replace(Protocol.for_device("cuda", quick=True, works=works_of(cell)), **rules)
+    return passes.Subject(cell, model, step, supply, clock, protocol, SAMPLE_S * cell.batch_size, clock.wall_s())
+
+
+def run_all(of: passes.Subject) -> passes.Found:
+    return passes.together([passes.run(of, work) for work in of.protocol.works])
+
+
+def mean_s(found: passes.Found, work: str, part: str = "measure") -> float:
+    blocks = [block for block in found.blocks if (block.work, block.part) == (work, part)]
+    return sum(step_time_s(block) * block.steps for block in blocks) / sum(block.steps for block in blocks)
+
+
+class TestWhatIsMeasured:
+    def test_each_work_has_its_own_time(self):
+        found = run_all(subject())
+        assert mean_s(found, "one") == pytest.approx(0.010)
+        assert mean_s(found, "last") == pytest.approx(0.020)
+        assert {block.work for block in found.blocks if block.part == "measure"} == {"one", "last", "epoch"}
+        assert found.warnings == []
+        assert found.unprofiled == {}
+
+    def test_the_time_of_a_batch_is_the_cells_own(self):
+        """A second one would be another answer to the same question."""
+        found = run_all(subject())
+        assert [block.part for block in found.blocks if not block.work] == ["profiled"]
+
+    def test_each_work_is_warmed_up_and_measured_by_the_rules_of_the_cell(self):
+        of = subject()
+        found, rules = run_all(of), of.protocol.for_pass()
+        for work in ("one", "last"):
+            warm = [block for block in found.blocks if (block.work, block.part) == (work, "warmup")]
+            timed = [block for block in found.blocks if (block.work, block.part) == (work, "measure")]
+            assert sum(block.steps for block in warm) >= rules.warm_min_steps
+            assert len(timed) >= rules.min_blocks
+            assert sum(block.device_s for block in timed) >= rules.min_time_s
+
+    def test_one_leaves_the_weights_alone_and_a_training_step_does_not(self):
+        one = subject(dataclasses.replace(CELL, methods=("one",)))
+        run_all(one)
+        assert one.model.weight.item() == 1.0
+        assert one.model.weight.grad is not None, "it went backward"
+        assert len(one.model.sizes) > 10
+        last = subject(dataclasses.replace(CELL, methods=("epoch",)))
+        run_all(last)
+        assert last.model.weight.item() < 1.0
+
+    def test_one_has_the_gradients_of_one_sample_alone(self):
+        """Σ (w·1 − 0)² has the gradient 2·w: not added up over steps."""
+        of = subject(dataclasses.replace(CELL, methods=("one",)))
+        run_all(of)
+        assert of.model.weight.grad.item() == 2.0
+
+    @pytest.mark.parametrize(("methods", "sizes"), [(("one",), {1}), (("batch",), {4}), (("epoch",), {4, 2})])
+    def test_only_what_is_asked_for(self, methods, sizes):
+        of = subject(dataclasses.replace(CELL, methods=methods))
+        found = run_all(of)
+        assert set(of.model.sizes) == sizes
+        assert found.profiled == [work for work in works_of(of.cell) if work != "epoch"]
+
+    def test_a_work_that_stops_at_its_cap_says_so(self):
+        found = run_all(subject(target_ci_ratio=1e-9, cap_s=0.3))
+        assert [warning.partition(":")[0] for warning in found.warnings] == ["one", "last"]
+        assert all("stopped at the cap of 0.1 s" in warning for warning in found.warnings)
+
+
+class TestEpoch:
+    def test_it_is_run_from_end_to_end_in_segments(self):
+        of = subject()
+        found = run_all(of)
+        segments = [block for block in found.blocks if block.work == "epoch"]
+        assert [block.steps for block in segments] == [1, 2], "two batches of four; the last one of two at the end"
+        assert of.batches.epochs == [(10, 4)]
+        assert of.model.sizes[-3:] == [4, 4, 2]
+        assert sum(block.device_s for block in segments) == pytest.approx(0.1 + HOST_S)
+        assert {(block.part, block.phase) for block in segments} == {("measure", "")}
+
+    @pytest.mark.parametrize("images", [40, 41, 64, 10_000 // 7])
+    def test_every_image_is_seen_once(self, images):
+        of = subject(dataclasses.replace(CELL, methods=("epoch",), epoch_images=images))
+        run_all(of)
+        whole, rest = divmod(images, 4)
+        assert of.model.sizes[-(whole + bool(rest)) :] == [4] * whole + [rest] * bool(rest)
+
+    @pytest.mark.parametrize(("cap_s", "run"), [(0.1001, True), (0.0999, False)])
+    def test_only_where_it_is_short_enough(self, cap_s, run):
+        """2 × 40 ms + 20 ms."""
+        of = subject(epoch_cap_s=cap_s)
+        found = run_all(of)
+        assert any(block.work == "epoch" for block in found.blocks) == run
+        assert found.unprofiled == {}, "its time follows from those of its batches"
+
+    def test_the_last_batch_counts_towards_what_is_expected(self):
+        of = subject(dataclasses.replace(CELL, epoch_images=8), epoch_cap_s=0.0801)
+        assert any(block.work == "epoch" for block in run_all(of).blocks)
+        of = subject(dataclasses.replace(CELL, epoch_images=9), epoch_cap_s=0.0801)
+        assert not any(block.work == "epoch" for block in run_all(of).blocks)
+
+    @given(st.integers(0, 5000), st.booleans())
+    def test_segments_are_all_steps_shared_out_evenly(self, whole, partial):
+        lengths = passes.segments(whole, partial)
+        assert sum(lengths) == whole + partial
+        assert 1 <= len(lengths) <= passes.SEGMENTS
+        full = [*lengths[:-1], lengths[-1] - partial]
+        assert max(full) - min(full) <= 1
+        assert len(lengths) == passes.SEGMENTS or max(full) <= 1
+
+
+class TestProfiles:
+    def test_every_work_but_the_epoch_which_is_made_of_them(self, profiler):
+        found = run_all(subject())
+        assert [call.work for call in profiler.calls] == ["one", "batch", "last"] == found.profiled
+        assert [row.work for row in found.operations] == ["one", "batch", "last"]
+        assert [block.work for block in found.blocks if block.part == "profiled"] == ["one", "", "last"]
+
+    def test_the_cells_own_batches_are_not_made_twice(self):
+        of = subject()
+        run_all(of)
+        assert of.batches.asked == [1, 2]
+
+    def test_of_the_same_model_with_what_the_protocol_leaves(self, profiler):
+        of = subject(profile_cap_s=0.7)
+        run_all(of)
+        assert {call.model for call in profiler.calls} == {of.model}
+        assert {(call.cuda, call.most_s) for call in profiler.calls} == {(True, 0.7)}
+
+    def test_of_steps_that_announce_their_phases(self, profiler):
+        run_all(subject())
+        whole = ["forward", "loss", "backward", "optimizer", "end"]
+        assert [call.marks for call in profiler.calls] == [["forward", "loss", "backward", "end"], whole, whole]
+
+    def test_what_the_recording_lacks_is_a_warning(self, profiler):
+        profiler.notes = ("no kernels",)
+        assert run_all(subject()).warnings == [f"profile: {work}: no kernels" for work in ("one", "batch", "last")]
+
+    def test_a_compiled_cell_is_recorded_in_eager_mode_and_its_profiled_time_left_out(self, profiler):
+        of = subject(dataclasses.replace(CELL, compile=True))
+        ran = []
+
+        def compiled(images):
+            ran.append(len(images))
+            return of.model(images)
+
+        of.step.model = compiled
+        found = run_all(of)
+        assert set(ran) == {1, 4, 2}, "timed as it is trained"
+        assert ran.count(4) == 2, "in the epoch alone: not under the profiler"
+        assert {call.model for call in profiler.calls} == {of.model}
+        assert found.profiled == ["one", "batch", "last"]
+        assert "profiled" not in {block.part for block in found.blocks}
+        assert found.warnings == ["profile: recorded in eager mode, which the time is not of"]
+        assert of.step.model is compiled
+
+
+FAULTS = {
+    "out of memory": (torch.OutOfMemoryError("CUDA out of memory"), "OutOfMemoryError: CUDA out of memory"),
+    "unavailable": (Unavailable("another profiler listens"), "another profiler listens"),
+    "one value": (ValueError("Expected more than 1 value per channel"), "Expected more than 1 value per channel"),
+    "a bug": (KeyError("x"), "KeyError: 'x'"),
+}
+
+
+@pytest.mark.parametrize("kind", FAULTS)
+class TestFailures:
+    """A work that fails costs itself, and an epoch whose last batch has no time."""
+
+    @pytest.mark.parametrize("work", ["one", "batch", "last"])
+    def test_under_the_profiler(self, work, kind, profiler, cuda):
+        profiler.fails[work] = FAULTS[kind][0]
+        found = run_all(subject())
+        assert found.unprofiled == {work: FAULTS[kind][1]}
+        others = [other for other in ("one", "batch", "last") if other != work]
+        assert found.profiled == [row.work for row in found.operations] == others
+        assert {block.work for block in found.blocks if block.part == "measure"} == {"one", "last", "epoch"}
+        assert cuda == ["empty"]
+
+    @pytest.mark.parametrize(("work", "size"), [("one", 1), ("last", 2)])
+    def test_while_it_is_timed(self, work, size, kind):
+        of = subject()
+        of.model.fails[size] = FAULTS[kind][0]
+        found = run_all(of)
+        assert found.unprofiled[work] == FAULTS[kind][1]
+        assert work not in found.profiled
+        assert not [block for block in found.blocks if block.work == work]
+        if work == "one":
+            assert list(found.unprofiled) == ["one"]
+            assert any(block.work == "epoch" for block in found.blocks)
+        else:
+            assert found.unprofiled["epoch"] == f"the time of its last batch of 2 is not known: {FAULTS[kind][1]}"
+            assert not any(block.work == "epoch" for block in found.blocks)
+        assert mean_s(found, "last" if work == "one" else "one") > 0
+
+    def test_while_the_epoch_is_run(self, kind, monkeypatch):
+        def fails(*_):
+            raise FAULTS[kind][0]
+
+        monkeypatch.setattr("measure.timing.blocks.measure_stretch", fails)
+        found = run_all(subject())
+        assert found.unprofiled == {"epoch": FAULTS[kind][1]}
+        assert found.profiled == ["one", "batch", "last"]
+
+
+def test_what_a_failed_step_held_is_gone_before_memory_is_given_back(monkeypatch):
+    """A traceback holds the frames of the step and with them its activations; given back is only what nobody holds."""
+    of, held, alive = subject(), [], []
+
+    def fails(images):
+        activation = images * 2
+        held.append(weakref.ref(activation))
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(gc, "collect", COLLECT)
+    monkeypatch.setattr(of.model, "forward", fails)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: alive.append(held[-1]() is not None))
+    assert list(passes.run(of, "one").unprofiled) == ["one"]
+    assert alive == [False]
+
+
+def test_an_error_that_breaks_the_context_is_the_cells(profiler):
+    profiler.fails["batch"] = RuntimeError("CUDA error: an illegal memory access was encountered")
+    with pytest.raises(RuntimeError, match="CUDA error"):
+        run_all(subject())
+
+
+class TestTheCellsLimit:
+    """A cell that is killed loses its own step's time too: a pass that would not end before is left out."""
+
+    def test_without_room_nothing_is_begun(self):
+        of = subject(limit_s=10.0)
+        of.clock.now_s += 10.0
+        found = run_all(of)
+        assert set(found.unprofiled) == {"one", "batch", "last", "epoch"}
+        assert found.unprofiled["batch"] == "left out: it takes about 0 s, and of the cell's limit 0 s are left"
+        assert of.model.sizes == []
+
+    def test_a_small_work_may_fit_where_a_large_one_does_not(self):
+        """A step of 40 ms: six of them are 240 ms, nine samples 90 ms, and of the 220 ms left half is for timing."""
+        of = subject(limit_s=10.0)
+        of.clock.now_s += 10.0 - 0.22
+        found = run_all(of)
+        assert found.unprofiled["batch"].startswith("left out: ")
+        assert "one" in found.profiled
+
+    def test_timing_leaves_half_of_what_is_left(self):
+        """Of 4 s: what would else be measured for 50 s stops at 2."""
+        of = subject(works=("one",), limit_s=4.0, cap_s=300.0, min_time_s=50.0)
+        before_s = of.clock.now_s
+        found = passes.run(of, "one")
+        assert of.clock.now_s - before_s == pytest.approx(2.0, rel=0.2)
+        assert found.profiled == ["one"]
+        assert "stopped at the cap" in found.warnings[0]
+
+    def test_an_epoch_that_does_not_fit_is_not_run(self):
+        even = dataclasses.replace(CELL, epoch_images=8)
+        assert len(run_all(subject(even, works=("epoch",), limit_s=0.081)).blocks) == 2
+        assert run_all(subject(even, works=("epoch",), limit_s=0.079)).blocks == []
+
+
+def test_ranges_are_named_for_cell_and_work(monkeypatch):
+    opened = []
+
+    class Ranges:
+        def __init__(self, enabled):
+            assert enabled
+
+        def cell(self, name):
+            opened.append(name)
+            return nullcontext()
+
+        def step(self, step):
+            return step
+
+    monkeypatch.setattr("measure.timing.profiler_ranges.Ranges", Ranges)
+    run_all(subject())
+    assert opened == [f"resnet18 4 fp32 {CELL.cell_id} {work}" for work in WORKS]

@@ -1,0 +1,328 @@
+"""The grid: every cell once, in an order that the seed decides, under identifiers that stay."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import itertools
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analysis.utilization.work_times import works_of
+from measure.counters.harness.registry import COUNTERS
+from results.records import Cell, Run, header
+from runners.sweep.plan import METHODS, Grid, cells, check, check_images, hyper, reason_against, remaining, worker_key
+
+MODELS = ("resnet18", "vgg11", "alexnet")
+
+
+def grid(**more: object) -> Grid:
+    return Grid(**{"models": MODELS, "batch_sizes": (1, 2), "precisions": ("fp32", "tf32"), "device": "cuda", **more})
+
+
+def points(planned: list[Cell]) -> list[tuple[str, int, str, int]]:
+    return [(cell.model, cell.batch_size, cell.precision, cell.repeat) for cell in planned]
+
+
+class TestIdentifiers:
+    """Each is the head of `printf '%s' JSON | sha256sum`, the JSON being what differs from the defaults."""
+
+    GOLDEN = [
+        (
+            {"model": "resnet18", "batch_size": 8, "device": "cpu"},
+            '{"batch_size":8,"device":"cpu","model":"resnet18"}',
+            "2d48c5cfacc0a1a9",
+        ),
+        (
+            {
+                "model": "resnet50",
+                "batch_size": 64,
+                "device": "cuda",
+                "precision": "amp-bf16",
+                "layout": "channels_last",
+                "quick": True,
+                "repeat": 1,
+                "seed": 3,
+            },
+            '{"batch_size":64,"device":"cuda","layout":"channels_last","model":"resnet50",'
+            '"precision":"amp-bf16","quick":true,"repeat":1,"seed":3}',
+            "edc436bad11513d9",
+        ),
+    ]
+
+    @pytest.mark.parametrize(("parameters", "text", "expected"), GOLDEN)
+    def test_golden(self, parameters, text, expected):
+        assert hashlib.sha256(text.encode()).hexdigest()[:16] == expected
+        assert Cell(**parameters).cell_id == expected
+
+    def test_a_default_that_is_given_changes_nothing(self):
+        parameters = self.GOLDEN[0][0]
+        assert Cell(**parameters, precision="fp32", repeat=0, image_size=None).cell_id == "2d48c5cfacc0a1a9"
+
+    def test_every_parameter_that_differs_makes_another_cell(self):
+        plain = Cell(model="resnet18", batch_size=8, device="cpu")
+        other = {
+            "model": "vgg11",
+            "batch_size": 9,
+            "device": "cuda",
+            "precision": "tf32",
+            "layout": "channels_last",
+            "compile": True,
+            "optimizer": "adam",
+            "image_size": 224,
+            "num_classes": 1000,
+            "hyper": {"width": 32},
+            "methods": ("exact",),
+            "counters": (),
+            "data": "cifar10:here",
+            "cudnn_benchmark": False,
+            "deterministic": True,
+            "target_ci_ratio": 0.03,
+            "quick": True,
+            "repeat": 1,
+            "seed": 1,
+            "epoch_images": 50,
+            "input_pipeline": True,
+            "profile": "kineto",
+        }
+        assert tuple(other) == header(Cell), "each parameter of a cell"
+        changed = {dataclasses.replace(plain, **{name: value}).cell_id for name, value in other.items()}
+        assert len(changed | {plain.cell_id}) == len(other) + 1
+
+    def test_the_identifier_is_the_same_in_a_process_with_other_hashes(self):
+        code = "from results.records import Cell; print(Cell(model='resnet18', batch_size=8, device='cpu').cell_id)"
+        root = Path(__file__).parents[3]
+        words = [sys.executable, "-c", code]
+        said = {
+            subprocess.run(
+                words, cwd=root, env={"PYTHONHASHSEED": seed}, capture_output=True, text=True, check=True
+            ).stdout.strip()
+            for seed in ("1", "2")
+        }
+        assert said == {"2d48c5cfacc0a1a9"}
+
+    def test_a_row_gives_its_cell_back(self):
+        (cell, *_) = cells(grid(compile=True, counters=("ptflops",), target_ci_ratio=0.01))
+        run = Run(**vars(cell), cell_id=cell.cell_id, attempt=1, sitting="s0", status="ok")
+        assert Run.from_row(run.to_row()).cell == cell
+        assert Run.from_row(run.to_row()).cell.cell_id == cell.cell_id
+
+
+class TestOrder:
+    def test_every_point_of_the_grid_once(self):
+        planned = cells(grid(repeat=2))
+        assert sorted(points(planned)) == sorted(itertools.product(MODELS, (1, 2), ("fp32", "tf32"), (0, 1)))
+        assert len({cell.cell_id for cell in planned}) == len(planned) == 3 * 2 * 2 * 2
+
+    def test_the_seed_decides_the_order_and_nothing_else_does(self):
+        assert points(cells(grid(seed=7))) == points(cells(grid(seed=7)))
+        orders = {tuple(points(cells(grid(seed=seed)))) for seed in range(20)}
+        assert len(orders) == 20
+        assert len({frozenset(order) for order in orders}) == 1
+
+    def test_the_order_of_a_seed_stays(self):
+        """Literal, so that a change of the shuffle is seen: a resumed run must meet the order it began with."""
+        assert [(c.precision, c.model, c.batch_size) for c in cells(grid(seed=7))][:7] == [
+            ("fp32", "resnet18", 2),
+            ("fp32", "vgg11", 2),
+            ("fp32", "vgg11", 1),
+            ("fp32", "alexnet", 2),
+            ("fp32", "resnet18", 1),
+            ("fp32", "alexnet", 1),
+            ("tf32", "resnet18", 1),
+        ]
+
+    def test_the_order_is_not_the_one_asked_for(self):
+        asked = list(itertools.product(MODELS, (1, 2)))
+        orders = [[(c.model, c.batch_size) for c in cells(grid(seed=seed, precisions=("fp32",)))] for seed in range(10)]
+        assert sum(order != asked for order in orders) >= 9
+        assert {order[0] for order in orders} > {asked[0]}
+
+    def test_precisions_are_shuffled_too(self):
+        assert {cells(grid(seed=seed))[0].precision for seed in range(20)} == {"fp32", "tf32"}
+
+    def test_cells_of_one_worker_stay_together(self):
+        for seed in range(10):
+            keys = [worker_key(cell) for cell in cells(grid(seed=seed, repeat=3))]
+            assert len([key for key, _ in itertools.groupby(keys)]) == len(set(keys)) == 2 * 3
+
+    def test_repeats_come_one_after_the_other_each_in_an_order_of_its_own(self):
+        planned = cells(grid(repeat=4))
+        assert [cell.repeat for cell in planned] == [0] * 12 + [1] * 12 + [2] * 12 + [3] * 12
+        orders = [tuple(points(planned[i : i + 12])) for i in range(0, 48, 12)]
+        assert len({tuple((m, b, p) for m, b, p, _ in order) for order in orders}) == 4
+
+    def test_more_repeats_keep_the_cells_that_were_there(self):
+        assert cells(grid(repeat=3))[:12] == cells(grid(repeat=1))
+
+    def test_a_model_named_twice_is_measured_once(self):
+        assert len(cells(grid(models=("resnet18", "resnet18"), batch_sizes=(4, 4), precisions=("fp32",)))) == 1
+
+
+class TestWorkerKey:
+    CELL = Cell(model="resnet18", batch_size=8, device="cuda")
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            {"device": "cuda:1"},
+            {"precision": "tf32"},
+            {"compile": True},
+            {"deterministic": True},
+            {"cudnn_benchmark": False},
+            {"repeat": 1},
+        ],
+    )
+    def test_another_worker(self, change):
+        assert worker_key(dataclasses.replace(self.CELL, **change)) != worker_key(self.CELL)
+
+    @pytest.mark.parametrize("change", [{"model": "vgg11"}, {"batch_size": 1}, {"layout": "channels_last"}])
+    def test_the_same_worker(self, change):
+        assert worker_key(dataclasses.replace(self.CELL, **change)) == worker_key(self.CELL)
+
+
+class TestGrid:
+    def test_its_json_gives_it_back(self):
+        asked = grid(peak_tflops=1.5, target_ci_ratio=0.01, image_size=32, methods=("exact",))
+        assert Grid.from_json(json.loads(json.dumps(asked.as_json()))) == asked
+
+    def test_what_a_later_version_wrote_is_left_out(self):
+        assert Grid.from_json({**grid().as_json(), "unheard_of": 1}) == grid()
+
+    def test_a_manifest_without_what_is_needed_is_one_line(self):
+        with pytest.raises(ValueError, match="options of a sweep in the manifest") as fault:
+            Grid.from_json({"models": ["resnet18"]})
+        assert "\n" not in str(fault.value)
+
+    def test_methods_and_counters_have_one_order(self):
+        """The order in which they are typed makes no other cell, which would be measured again."""
+        for names, field in ((METHODS, "methods"), (tuple(COUNTERS), "counters")):
+            one = cells(grid(**{"methods": METHODS, field: names[::-1]}))
+            other = cells(grid(**{"methods": METHODS, field: names}))
+            assert one == other
+            assert getattr(one[0], field) == names
+
+    def test_the_methods_are_told_in_the_order_of_the_question(self):
+        assert METHODS == ("theory", "one", "batch", "epoch", "exact")
+
+    def test_an_epoch_is_a_parameter_only_of_cells_that_have_one(self):
+        """Else every identifier would change with an option that changes no measurement of theirs."""
+        assert cells(grid(epoch_images=50)) == cells(grid())
+        asked = grid(methods=("theory", "epoch", "exact"))
+        assert {cell.epoch_images for cell in cells(asked)} == {10_000}
+        assert {cell.epoch_images for cell in cells(dataclasses.replace(asked, epoch_images=50))} == {50}
+
+    def test_the_defaults_are_those_of_a_cell(self):
+        """So that what a sweep does without options are cells whose identifiers are of model, batch and device."""
+        plain = Grid(models=("vgg11",), batch_sizes=(8,), precisions=("fp32",), device="cpu")
+        assert cells(plain) == [Cell(model="vgg11", batch_size=8, device="cpu")]
+
+    def test_no_counter_without_the_method_that_needs_it(self):
+        assert {cell.counters for cell in cells(grid(methods=("exact",)))} == {()}
+
+    def test_the_users_peak_is_no_part_of_a_cell(self):
+        assert cells(grid(peak_tflops=2.0)) == cells(grid())
+
+    def test_a_size_that_a_model_lacks_is_refused(self):
+        check(grid(image_size=64))
+        with pytest.raises(ValueError, match="synthetic_matmul has no image_size"):
+            check(grid(models=("resnet18", "synthetic_matmul"), image_size=64))
+
+    def test_sizes_are_the_workloads_own_unless_chosen(self):
+        own, chosen = cells(grid(models=("resnet18",)))[0], cells(grid(models=("resnet18",), image_size=32))[0]
+        assert hyper(own) == {"image_size": 224, "num_classes": 1000, "width": 64}
+        assert hyper(chosen) == {"image_size": 32, "num_classes": 1000, "width": 64}
+
+    def test_sizes_by_name_reach_the_cells_and_leave_old_identifiers(self):
+        (plain, *_), (wide, *_) = (
+            cells(grid(models=("resnet18",))),
+            cells(grid(models=("resnet18",), hyper={"width": 8})),
+        )
+        assert hyper(wide) == {"image_size": 224, "num_classes": 1000, "width": 8}
+        assert cells(grid(models=("resnet18",), hyper={}))[0].cell_id == plain.cell_id != wide.cell_id
+        run = Run(**vars(wide), cell_id=wide.cell_id, attempt=1, sitting="s0", status="ok")
+        assert Run.from_row(run.to_row()).cell.cell_id == wide.cell_id
+        with pytest.raises(ValueError, match="vgg11 has no width"):
+            check(grid(models=("resnet18", "vgg11"), hyper={"width": 8}))
+
+
+class TestWorks:
+    """What is measured beside a cell's own step follows from its methods, its batch and its epoch."""
+
+    @pytest.mark.parametrize(
+        ("methods", "asked"),
+        [
+            (("theory", "exact"), ()),
+            (("one",), ("one",)),
+            (("batch",), ("batch",)),
+            (("epoch",), ("batch", "last", "epoch")),
+            (("one", "epoch"), ("one", "batch", "last", "epoch")),
+            (METHODS, ("one", "batch", "last", "epoch")),
+        ],
+    )
+    def test_of_methods(self, methods, asked):
+        assert works_of(Cell(model="vgg11", batch_size=4, device="cpu", methods=methods, epoch_images=10)) == asked
+
+    @pytest.mark.parametrize(("batch_size", "images", "last"), [(4, 10, 2), (5, 10, 0), (10, 10, 0), (128, 10_000, 16)])
+    def test_a_last_batch_only_where_one_is_left(self, batch_size, images, last):
+        cell = Cell(model="vgg11", batch_size=batch_size, device="cpu", methods=("epoch",), epoch_images=images)
+        assert ("last" in works_of(cell)) == (last > 0)
+        assert images - images // batch_size * batch_size == last
+
+
+class TestEpochs:
+    def test_one_smaller_than_a_batch_is_a_mistake(self):
+        asked = {"batch_sizes": (1, 64), "methods": ("epoch",)}
+        check(grid(**asked, epoch_images=64))
+        with pytest.raises(ValueError, match="--epoch-images: expected at least 64, one largest batch, got 63"):
+            check(grid(**asked, epoch_images=63))
+        check(grid(batch_sizes=(64,), epoch_images=63))  # which no cell is to have
+
+    def test_fewer_classes_than_the_images_have(self):
+        """Of random batches any number will do; a detector cannot train on these images, whatever its classes."""
+        asked = grid(models=("resnet18",), num_classes=9)
+        check(asked)
+        with pytest.raises(ValueError, match="--num-classes: expected at least 10, those of CIFAR-10, got 9"):
+            check(dataclasses.replace(asked, data="cifar10:here"))
+        check(dataclasses.replace(asked, data="cifar10:here", num_classes=10))
+        check(dataclasses.replace(asked, data="cifar10:here", models=("ssd300_vgg16",)))
+
+    def test_more_images_than_there_are(self):
+        asked = grid(batch_sizes=(4, 20), methods=("epoch",), epoch_images=20, data="cifar10:here")
+        check_images(asked, 20)
+        line = "--epoch-images: expected at most 20, the images of cifar10:here, got 21"
+        with pytest.raises(ValueError, match=line):
+            check_images(dataclasses.replace(asked, epoch_images=21), 20)
+        check_images(dataclasses.replace(asked, epoch_images=21, methods=("exact",)), 20)
+        with pytest.raises(ValueError, match=r"--batch-sizes: expected at most 19, .*, got 20"):
+            check_images(dataclasses.replace(asked, methods=("exact",)), 19)
+
+
+class TestReasons:
+    def test_a_cell_known_not_to_train_says_why(self):
+        cell = Cell(model="resnet18", batch_size=1, device="cpu", image_size=32)
+        assert "batch of at least 2" in reason_against(cell)
+        assert reason_against(dataclasses.replace(cell, batch_size=2)) == ""
+
+    def test_cifar_is_for_classification(self):
+        cell = Cell(model="fcn_resnet50", batch_size=2, device="cpu", data="cifar10:here")
+        assert "segmentation" in reason_against(cell)
+        assert reason_against(dataclasses.replace(cell, data="synthetic")) == ""
+        assert reason_against(dataclasses.replace(cell, model="resnet18")) == ""
+
+
+@given(st.sets(st.integers(0, 11)), st.integers(0, 5))
+def test_planned_is_what_is_done_and_what_remains(which, seed):
+    planned = cells(grid(seed=seed))
+    done = {planned[index].cell_id: "ok" for index in which}
+    rest = remaining(planned, done)
+    assert [cell for cell in planned if cell.cell_id in done or cell in rest] == planned
+    assert len(rest) == len(planned) - len(which)
+    assert not {cell.cell_id for cell in rest} & set(done)
+    assert remaining(planned, {**done, "0" * 16: "ok"}) == rest

@@ -1,0 +1,449 @@
+"""The trace command: known answers from real recordings, a small one of our own, every bad input one line."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from results.records import CleaningLog, Kernel, OperationInstance, header
+from runners import trace as command
+
+ROOT = Path(__file__).parents[2]
+OURS = ROOT / "tests" / "data" / "kineto_torch215_stack.json.gz"
+
+REAL = os.environ.get("FLOPLEDGER_TRACES", "")
+real = pytest.mark.skipif(not REAL, reason="FLOPLEDGER_TRACES is not set")
+V100 = "kineto_v100_resnet50_train_b32_torch19_202106.json.gz"
+MI300 = "tracelens_mi300_resnet_train_actckpt.json.gz"
+
+BLOCKED = """
+import sys
+
+FORBIDDEN = "torch torchvision pynvml nvtx psutil workloads".split()
+
+class Forbid:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in FORBIDDEN:
+            raise ImportError(f"{name} is forbidden here")
+
+sys.meta_path.insert(0, Forbid())
+from runners.trace import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+NET = {"first": 2 * 2 * 4 * 64 * 3 * 9, "grouped": 2 * 2 * 4 * 64 * 2 * 9, "middle": 2 * 2 * 256 * 5, "twice": 200}
+"""FLOP of a step of tests/support/nets/record_kineto.py: 2 images of 8 × 8; two convolutions 3 × 3 to 4 channels, from
+3 and from half of 4; a linear layer from 4 · 8 · 8 to 5, and one from 5 to 5 that is called twice."""
+
+FORWARD = sum(NET.values())
+BACKWARD = 2 * FORWARD - NET["first"]  # nobody asks for the gradient of the images
+
+
+def traced(path: Path, us: int) -> None:
+    """A trace of one product of 1000 × 1000 halves on an H100, its kernel taking so many µs."""
+    event = {"ph": "X", "pid": 1, "tid": 1, "ts": 10, "dur": 50}
+    sizes = {"Input Dims": [[1000, 1000], [1000, 1000]], "Input type": ["c10::Half", "c10::Half"]}
+    whole = [
+        {**event, "cat": "cpu_op", "name": "aten::mm", "args": {**sizes, "Concrete Inputs": ["", ""]}},
+        {**event, "cat": "cuda_runtime", "name": "cudaLaunchKernel", "ts": 20, "dur": 5, "args": {"correlation": 1}},
+        {**event, "cat": "kernel", "name": "nvjet_hsh", "ts": 60, "dur": us, "tid": 7, "pid": 0}
+        | {"args": {"correlation": 1, "device": 0, "stream": 7}},
+    ]
+    devices = [{"id": 0, "name": "NVIDIA H100 80GB HBM3"}]
+    path.write_text(json.dumps({"deviceProperties": devices, "traceEvents": whole}))
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
+    code = command.main([str(argument) for argument in arguments])
+    return code, *capsys.readouterr()
+
+
+def told(capsys: pytest.CaptureFixture[str], *arguments: object) -> Any:
+    code, out, _ = run(capsys, *arguments, "--format", "json")
+    assert code == 0
+    return json.loads(out)
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    """The one line of a mistake."""
+    with pytest.raises(SystemExit) as left:
+        command.main([str(argument) for argument in arguments])
+    out, err = capsys.readouterr()
+    assert (left.value.code, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith("error: ")
+    return err
+
+
+# --- a recording of our own ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in OURS.parent.glob("kineto_*.json.gz")))
+def test_our_own_recordings_have_the_counts_of_their_layers(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    answer = told(capsys, OURS.parent / name)
+    assert list(answer)[:5] == ["totals", "steps", "kernels", "faults", "unexplained_time_ratio"]
+    per_step = {"forward_flop": FORWARD, "backward_flop": BACKWARD, "recompute_flop": NET["grouped"]}
+    assert answer["steps"] == 2
+    assert answer["totals"]["repaired"] == {phase: 2 * flop for phase, flop in per_step.items()}
+    assert set(answer["totals"]) == {"raw", "deduplicated", "repaired"}
+    assert answer["kernels"]["read"] == answer["kernels"]["attributed"] + answer["kernels"]["unattributed"] > 0
+    assert answer["unexplained_time_ratio"] == 0
+
+
+GOLDEN = """\
+ FLOP a step                                   forward  backward  recompute  backward ÷ forward
+ ──────────────────────────────────────────────────────────────────────────────────────────────
+ raw           as found                       51.400 k  75.152 k   18.432 k               1.462
+ deduplicated  each multiply-add once         51.400 k  75.152 k   18.432 k               1.462
+ repaired      gaps filled from shapes, too   51.400 k  75.152 k   18.432 k               1.462
+
+
+ backward ÷ forward  forward  backward  found  cleaned  rule
+ ───────────────────────────────────────────────────────────
+ convolution               4         4  1.400    1.400     2
+ matmul                    6        12  2.000    2.000     2
+
+No fault was found.
+The largest operations; found: how often each of its products was counted, 1 is right.
+
+ operation  phase      sizes            times    FLOP   found  reason
+ ────────────────────────────────────────────────────────────────────
+"""
+
+
+def test_the_table_of_our_own_recording(capsys: pytest.CaptureFixture[str]) -> None:
+    """27,648 + 18,432 + 5,120 + 200 forward; twice that less 27,648 backward."""
+    code, out, err = run(capsys, OURS)
+    assert (code, err) == (0, "")
+    assert out.startswith("kineto_torch215_stack.json.gz: Kineto (torch.profiler), no device, 2 steps\n")
+    words = [line.split() for line in out.splitlines()]
+    for line in GOLDEN.splitlines():
+        assert line.split() in words or set(line) <= {"─", " "}
+    assert max(map(len, out.splitlines())) <= 100
+
+
+def test_csv_has_a_row_for_each_operation(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, OURS, "--format", "csv")
+    rows = [OperationInstance.from_row(row) for row in csv.DictReader(io.StringIO(out))]
+    assert code == 0
+    assert sum(row.expected_flop or 0 for row in rows if row.phase == "forward") == 2 * FORWARD
+    assert Counter(row.phase for row in rows if row.kind == "convolution") == {
+        "forward": 4,
+        "recompute": 2,
+        "backward": 4,
+    }
+
+
+def test_out_holds_the_tables_and_figures_and_is_made_again_alike(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any
+) -> None:
+    out = tmp_path / "new" / "out"
+    code, _, err = run(capsys, OURS, "--out", out)
+    assert code == 0
+    assert err.startswith(f"written: {out / 'kernels.csv.gz'}")
+    for name, record in {"kernels": Kernel, "operation_instances": OperationInstance}.items():
+        text = gzip.decompress((out / f"{name}.csv.gz").read_bytes()).decode()
+        rows = [record.from_row(row) for row in csv.DictReader(io.StringIO(text))]
+        assert tuple(text.partition("\n")[0].split(",")) == header(record)
+        assert rows
+    assert (out / "cleaning_log.csv").read_text().startswith(",".join(header(CleaningLog)))
+    names = {path.stem for path in (out / "figures").iterdir()}
+    assert names == {"counts_by_operation", "flop_per_step", "backward_forward_by_kind", "timeline"}
+    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    monkeypatch.setattr(command, "_drawn", lambda out: {})  # tests/reports/trace/test_figures_trace.py draws twice
+    assert run(capsys, OURS, "--out", out)[0] == 0
+    assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
+
+
+def test_nothing_is_written_without_out(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(capsys, OURS)[0] == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_it_works_where_torch_cannot_be_imported(tmp_path: Path) -> None:
+    words = [sys.executable, "-W", "error", "-c", BLOCKED, str(OURS), "--out", str(tmp_path / "out"), "--debug"]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stderr.count("\n")) == (0, 1), done.stderr
+    assert "51.400 k" in done.stdout
+    assert len(list((tmp_path / "out" / "figures").glob("*.png"))) == 4
+
+
+def test_help_answers_at_once_and_imports_no_pandas() -> None:
+    words = [sys.executable, "-X", "importtime", "-m", "runners.trace", "--help"]
+    best = 9.0
+    for _ in range(3):
+        start = time.perf_counter()
+        done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
+        best = min(best, time.perf_counter() - start)
+    assert best < 0.5
+    assert "pandas" not in done.stderr
+    assert "numpy" not in done.stderr
+    assert "--out DIR" in done.stdout
+
+
+def test_a_device_that_is_named_comes_before_the_recorded_one(tmp_path: Path, capsys: Any) -> None:
+    """A product of 2 · 1000³ in fp16 in 100 µs: 20 TFLOP/s; in 4 µs 500, more than a V100 can."""
+    traced(tmp_path / "slow.json", 100)
+    code, out, _ = run(capsys, tmp_path / "slow.json", "--device", "Tesla V100-SXM2-16GB")
+    assert (code, "fp16: 20.0 TFLOP/s in its products, 16 % of 125 TFLOP/s" in out) == (0, True)
+    traced(tmp_path / "fast.json", 4)
+    assert run(capsys, tmp_path / "fast.json")[0] == 0  # of 989 TFLOP/s
+    code, out, err = run(capsys, tmp_path / "fast.json", "--device", "Tesla V100-SXM2-16GB")
+    assert code == 1
+    assert "above_one: 1 of 1 operations are above the peak, which cannot be" in " ".join(out.split())
+    assert err.startswith("error: fp16: 500 TFLOP/s")
+    assert err.count("\n") == 1
+
+
+def test_a_launch_on_the_seam_of_two_chunks_is_seen(tmp_path: Path, monkeypatch: Any) -> None:
+    path = tmp_path / "trace.json"
+    for before in range(40):
+        path.write_bytes(b" " * before + b'"cudaLaunchKernel"' + b" " * 40)
+        monkeypatch.setattr(command, "CHUNK", 32)
+        assert command._launches(path)
+    path.write_bytes(b'"cudaLaunchHostFunc"')
+    assert not command._launches(path)
+
+
+def test_times_begin_with_the_first_event_that_has_one() -> None:
+    recording = command.recorded(OURS)
+    first = int(recording.calls["start_ns"].min())
+    assert command.cleaned(recording).begin_ns == min(first, int(recording.kernels["start_ns"].min()))
+    lost = recording.kernels.copy()
+    lost.loc[lost.index[5], "start_ns"] = -1
+    assert command.cleaned(replace(recording, kernels=lost)).begin_ns == first
+
+
+# --- what cannot be read ---------------------------------------------------------------------------------------------
+
+
+def events(*categories: str) -> list[dict[str, Any]]:
+    """One event of each category, and a step of the profiler."""
+    args = {
+        "kernel": {"correlation": 1, "stream": 7, "device": 0},
+        "cuda_runtime": {"correlation": 1},
+        "cpu_op": {"Input Dims": [[2, 3], [3, 4]], "Input type": ["float", "float"]},
+    }
+    names = {"kernel": "sgemm", "cuda_runtime": "cudaLaunchKernel", "cpu_op": "aten::mm", "gpu_memcpy": "Memcpy HtoD"}
+    return [
+        {"ph": "X", "cat": each, "name": names.get(each, each), "pid": 1, "tid": 1, "ts": 10 + n, "dur": 50 - 2 * n}
+        | {"args": args.get(each, {})}
+        for n, each in enumerate(categories)
+    ]
+
+
+def of(*categories: str) -> Callable[[Path], None]:
+    return lambda path: path.write_text(json.dumps({"traceEvents": events(*categories)}))
+
+
+def cut(share: float, unpack: bool = False) -> Callable[[Path], None]:
+    def write(path: Path) -> None:
+        content = OURS.read_bytes()
+        content = gzip.decompress(content) if unpack else content
+        path.write_bytes(content[: int(len(content) * share)])
+
+    return write
+
+
+def database(path: Path) -> None:
+    with sqlite3.connect(path) as base:
+        base.execute("CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT)")
+    base.close()
+
+
+BAD: dict[str, tuple[Callable[[Path], object], str]] = {
+    "cut.json.gz": (cut(0.5), "cut or damaged"),
+    "barely_cut.json.gz": (cut(0.999), "cut or damaged"),
+    "middle.json": (cut(0.5, unpack=True), "ends in the middle"),
+    "barely.json": (cut(0.999, unpack=True), "ends in the middle"),
+    "empty.json": (lambda path: path.touch(), "empty"),
+    "words.txt": (lambda path: path.write_text("no trace\n"), "expected a Kineto trace"),
+    "no_events.json": (lambda path: path.write_text("{}"), "traceEvents"),
+    "neither.json": (of("python_function"), "neither operator calls nor kernels"),
+    "types.json": (
+        lambda path: path.write_text('[{"ph": "X", "cat": "cpu_op", "name": 5, "ts": 1, "dur": 2, "args": 3}]'),
+        "not as its recorder writes it (TypeError",
+    ),
+    "no_kernels.json": (
+        of("cpu_op", "cuda_runtime"),
+        "launched, none was recorded; record again with",
+    ),
+    "copies_only.json": (of("cpu_op", "gpu_memcpy"), "none was recorded; record again with"),
+    "no_tables.sqlite": (database, "CUPTI"),
+    "columns.csv": (lambda path: path.write_text("Idx,Kernel,FLOPs\n1,sgemm,5\n"), "column"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+@pytest.mark.parametrize("form", ["table", "json"])
+def test_what_cannot_be_read_whole_is_refused_in_one_line(
+    name: str, form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write, says = BAD[name]
+    write(tmp_path / name)
+    out = tmp_path / "out"
+    line = refused(capsys, tmp_path / name, "--format", form, "--out", out)
+    assert says in line
+    assert name in line
+    assert not out.exists()
+
+
+def test_a_missing_file_names_the_nearest_and_a_directory_what_it_holds(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "trace.json.gz").touch()
+    missing = refused(capsys, tmp_path / "trace.jsn.gz")
+    assert f"nearest {tmp_path / 'trace.json.gz'}" in missing
+    assert "does not exist" in refused(capsys, tmp_path / "nowhere" / "x.json")
+    assert "holds trace.json.gz" in refused(capsys, tmp_path)
+
+
+def test_mistakes_of_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "nearest --format" in refused(capsys, OURS, "--fromat", "json")
+    assert "nearest table" in refused(capsys, OURS, "--format", "tabel")
+    assert "V100" in refused(capsys, OURS, "--device", "V100")
+    (tmp_path / "file").touch()
+    assert "expected a directory" in refused(capsys, OURS, "--out", tmp_path / "file")
+
+
+def test_an_unwritable_place_is_found_before_the_file_is_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(command, "recorded", lambda path: pytest.fail("read first"))
+    code, out, err = run(capsys, OURS, "--out", tmp_path / "file" / "below")
+    assert (code, out, err.count("\n")) == (3, "", 1)
+    assert "could not be written" in err
+
+
+def test_a_file_that_cannot_be_written_is_told_after_the_answer(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "out" / "operation_instances.csv.gz").mkdir(parents=True)
+    code, out, err = run(capsys, OURS, "--out", tmp_path / "out")
+    assert code == 3
+    assert "51.400 k" in out
+    assert err.startswith("error: ")
+    assert "operation_instances.csv.gz could not be written" in err
+    assert err.count("\n") == 1
+
+
+def test_what_nobody_foresaw_is_a_line_and_with_debug_a_traceback(
+    capsys: pytest.CaptureFixture[str], monkeypatch: Any
+) -> None:
+    def fail(recording: Any) -> None:
+        raise ValueError("a fault\nof two lines")
+
+    monkeypatch.setattr(command, "cleaned", fail)
+    code, out, err = run(capsys, OURS)
+    assert (code, out, err.count("\n")) == (1, "", 1)
+    assert "ValueError: a fault of two lines (--debug" in err
+    with pytest.raises(ValueError, match="a fault"):
+        command.main([str(OURS), "--debug"])
+
+
+def test_a_figure_that_fails_loses_no_table(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any
+) -> None:
+    def fail(out: Path) -> None:
+        raise RuntimeError("no ink")
+
+    monkeypatch.setattr(command, "_drawn", fail)
+    code, out, err = run(capsys, OURS, "--out", tmp_path / "out")
+    assert code == 3
+    assert "51.400 k" in out
+    assert "error: figures could not be made: RuntimeError: no ink" in err
+    assert len(list((tmp_path / "out").glob("*.csv*"))) == 3
+
+
+# --- real recordings -------------------------------------------------------------------------------------------------
+
+
+@real
+@pytest.mark.parametrize(
+    ("name", "steps"),
+    [
+        (V100, 6),
+        ("r50_v100_nsys2022ddl_seq_pyprofmarkers.sqlite", 1),
+        ("r50_v100_nsys2026ddl_opid_sizes_duplaunch.sqlite", 1),
+        ("pyprof_prof_r50_v100_raw.csv", 1),
+        ("pyprof_parse_r50_v100.dict.gz", 1),
+    ],
+)
+def test_a_step_of_resnet50_on_a_v100_from_every_recorder(
+    name: str, steps: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """32 images: 32 × 8.178 GFLOP forward; backward twice that less the first convolution's other gradient."""
+    answer = told(capsys, Path(REAL) / name)
+    assert answer["steps"] == steps
+    repaired = answer["totals"]["repaired"]
+    assert repaired["forward_flop"] / steps / 1e9 == pytest.approx(261.708, abs=0.0005)
+    assert repaired["backward_flop"] / steps / 1e9 == pytest.approx(515.86, abs=0.005)
+    first = 2 * 32 * 64 * 112 * 112 * 3 * 49
+    assert repaired["backward_flop"] == 2 * repaired["forward_flop"] - steps * first
+    raw = answer["totals"]["raw"]
+    assert raw["forward_flop"] / repaired["forward_flop"] == pytest.approx(0.557, abs=0.001)
+    assert raw["backward_flop"] / repaired["backward_flop"] == pytest.approx(0.79, abs=0.005)
+    changed = sum(fault["flop"] for fault in answer["faults"])
+    assert sum(f or 0 for f in raw.values()) + changed == sum(f or 0 for f in repaired.values())
+    assert answer["kernels"] == {"read": 1462 * steps, "attributed": 1462 * steps, "unattributed": 0}
+
+
+@real
+def test_a_step_with_checkpointing_on_an_mi300x(capsys: pytest.CaptureFixture[str]) -> None:
+    """All three steps; the known answers are of the convolutions, the linear layer's products come beside them."""
+    answer = told(capsys, Path(REAL) / MI300)
+    linear = 3 * 2 * 10 * 512 * 1000
+    repaired = answer["totals"]["repaired"]
+    assert (repaired["forward_flop"] - linear) / 1e9 == pytest.approx(108.814, abs=0.0005)
+    assert repaired["recompute_flop"] / 1e9 == pytest.approx(101.733, abs=0.0005)
+    assert (repaired["backward_flop"] - 2 * linear) / 1e9 == pytest.approx(210.55, abs=0.005)
+    assert answer["kernels"] == {"read": 2995, "attributed": 2238, "unattributed": 757}
+
+
+@real
+def test_the_multiplicities_of_a_recording_with_trials(capsys: pytest.CaptureFixture[str]) -> None:
+    """{0, 1, 2, …, 8, 83}: how often PyProf counted each forward convolution."""
+    code, out, _ = run(capsys, Path(REAL) / "pyprof_prof_r50_v100_autotune_firstiter_raw.csv", "--format", "csv")
+    rows = [OperationInstance.from_row(row) for row in csv.DictReader(io.StringIO(out))]
+    times = {
+        round((row.raw_flop or 0) / row.unit_flop)
+        for row in rows
+        if row.kind == "convolution" and row.phase == "forward" and row.unit_flop
+    }
+    assert code == 0
+    assert {0, 1, 2, 8, 83} <= times <= {*range(11), 83}
+    forward = [row for row in rows if row.phase == "forward"]
+    assert sum(row.raw_flop or 0 for row in forward) / 1e9 == pytest.approx(1901.9, abs=0.05)
+    assert sum(row.repaired_flop or 0 for row in forward) / 1e9 == pytest.approx(1569.5, abs=0.05)
+    reasons = {row.reason for row in rows if row.unit_flop and (row.raw_flop or 0) == 83 * row.unit_flop}
+    assert reasons <= {"autotune", "fft_tiling"}
+    assert reasons
+
+
+@real
+@pytest.mark.parametrize(
+    "name", sorted(path.name for path in Path(REAL).iterdir() if path.suffix != ".csv") if REAL else []
+)
+def test_every_recording_balances_or_says_what_it_cannot_explain(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    answer = told(capsys, Path(REAL) / name)
+    kernels = answer["kernels"]
+    assert kernels["read"] == kernels["attributed"] + kernels["unattributed"]
+    ratio = answer["unexplained_time_ratio"]
+    assert ratio is None or 0 <= ratio <= 1
+    if all(flop is None for flop in answer["totals"]["repaired"].values()):
+        assert ratio != 0

@@ -1,0 +1,106 @@
+"""What an exception means for a cell: real messages of torch and CUDA, each with its status."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from results.errors import Inconsistent, Unavailable
+from results.records import STATUSES
+from runners.workers.worker import LONGEST_REASON, classify, run
+
+CUDA_OOM = (
+    "CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total capacity of 139.81 GiB of which 3.81 GiB is "
+    "free. Of the allocated memory 130.00 GiB is allocated by PyTorch"
+)
+CPU_OOM = (
+    "[enforce fail at alloc_cpu.cpp:117] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to allocate "
+    "4000000000000000 bytes. Error code 12 (Cannot allocate memory)"
+)
+ILLEGAL = "CUDA error: an illegal memory access was encountered\nCUDA kernel errors might be asynchronously reported"
+
+
+class AcceleratorError(RuntimeError):
+    """As torch's own of this name, which older versions of it lack."""
+
+
+@pytest.mark.parametrize(
+    ("fault", "status"),
+    [
+        (torch.OutOfMemoryError(CUDA_OOM), "out_of_memory"),
+        (RuntimeError(CPU_OOM), "out_of_memory"),
+        (AcceleratorError("CUDA error: out of memory"), "out_of_memory"),
+        (RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"), "out_of_memory"),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"), "out_of_memory"),
+        (RuntimeError("std::bad_alloc"), "out_of_memory"),
+        (MemoryError(), "out_of_memory"),
+        (AcceleratorError(ILLEGAL), "device_error"),
+        (AcceleratorError("unspecified launch failure"), "device_error"),
+        (RuntimeError(ILLEGAL), "device_error"),
+        (RuntimeError("CUDA error: device-side assert triggered"), "device_error"),
+        (RuntimeError("CUDA error: no kernel image is available for execution on the device"), "device_error"),
+        (RuntimeError("cuDNN error: CUDNN_STATUS_EXECUTION_FAILED"), "device_error"),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasSgemm(...)`"), "device_error"),
+        (Unavailable("tf32 on cpu: TF32 is a unit of NVIDIA GPUs"), "unavailable"),
+        (ValueError("resnet18 cannot take this batch"), "invalid"),
+        (Inconsistent("expected device time to pass"), "invalid"),
+        (KeyError("width"), "crashed"),
+        (RuntimeError("mat1 and mat2 shapes cannot be multiplied (2x8 and 9x8)"), "crashed"),
+        (AssertionError(), "crashed"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else f"{type(value).__name__} {str(value)[:24]}",
+)
+def test_status(fault, status):
+    found = classify(fault)
+    assert found.status == status
+    assert found.status in STATUSES
+    assert found.reason
+    assert "\n" not in found.reason
+
+
+def test_the_real_exceptions_of_this_torch():
+    for make in (lambda: torch.empty(10**15), lambda: bytearray(10**17)):
+        with pytest.raises((RuntimeError, MemoryError)) as raised:
+            make()
+        assert classify(raised.value).status == "out_of_memory"
+    if hasattr(torch, "AcceleratorError"):
+        assert classify(torch.AcceleratorError(ILLEGAL)).status == "device_error"
+
+
+def test_the_reason_names_the_exception_where_its_text_alone_would_not_do():
+    assert classify(KeyError("width")).reason == "KeyError: 'width'"
+    assert classify(ValueError("expected 2,\n  got 3")).reason == "expected 2, got 3"
+
+
+@pytest.mark.parametrize(("refused", "status"), [(0, "crashed"), (3, "out_of_memory")])
+def test_no_engine_is_no_memory_where_the_device_refused_some(monkeypatch, refused, status):
+    """torch swallows the refusals of workspaces, tries cuDNN's next algorithm, and at last finds none."""
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "memory_stats", lambda: {"num_ooms": refused})
+    assert classify(RuntimeError("FIND was unable to find an engine to execute this computation")).status == status
+
+
+def test_a_long_reason_is_cut_and_the_detail_is_not():
+    words = classify(RuntimeError("illegal " * 100)).reason
+    assert words.endswith("illegal …"), "never cut inside a word"
+    assert len(words) <= LONGEST_REASON
+    found = classify(RuntimeError("x" * 5000))
+    assert len(found.reason) == LONGEST_REASON
+    assert "x" * 5000 in found.detail
+
+
+def test_the_detail_is_a_traceback():
+    found = run("tests.support.fakes.planted_tasks:fail", ("RuntimeError", "so it is"))
+    assert (found.status, found.reason) == ("crashed", "RuntimeError: so it is")
+    assert "Traceback (most recent call last)" in found.detail
+    assert "planted_tasks.py" in found.detail
+
+
+def test_a_task_that_is_not_there_is_a_fault():
+    assert run("tests.support.fakes.planted_tasks:nowhere", ()).status == "crashed"
+    assert "no_such_module" in run("no_such_module:x", ()).reason
+
+
+def test_leaving_is_not_caught():
+    with pytest.raises(SystemExit):
+        run("tests.support.fakes.planted_tasks:leave", (3,))

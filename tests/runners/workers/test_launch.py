@@ -1,0 +1,337 @@
+"""Workers: whatever a task does becomes a result or a Fault with its reason, and no process of it stays behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from measure.device import processes
+from runners.workers import pool as launch
+from runners.workers.fault import Fault
+from runners.workers.pool import Worker, uninterrupted
+
+ROOT = Path(__file__).parents[3]
+SOON_S = 60.0
+LINUX = sys.platform == "linux"
+
+
+@pytest.fixture(autouse=True, scope="module")
+def server():
+    processes.prepare()
+
+
+@pytest.fixture
+def worker():
+    made = Worker("test")
+    yield made
+    made.stop()
+
+
+def call(worker: Worker, task: str, *arguments: object, timeout_s: float = SOON_S) -> object:
+    return worker.call(f"tests.support.fakes.planted_tasks:{task}", *arguments, timeout_s=timeout_s)
+
+
+def raising(fault: BaseException) -> Callable[..., object]:
+    def function(*_: object, **__: object) -> object:
+        raise fault
+
+    return function
+
+
+def alive(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def wait_until_gone(*pids: int, within_s: float = 10.0) -> None:
+    end_s = time.monotonic() + within_s
+    while any(map(alive, pids)):
+        assert time.monotonic() < end_s, f"still alive: {[pid for pid in pids if alive(pid)]}"
+        time.sleep(0.05)
+
+
+def read_pids(mark: Path, within_s: float = SOON_S) -> list[int]:
+    """What a task wrote of itself."""
+    end_s = time.monotonic() + within_s
+    while not (mark.exists() and mark.read_text()):
+        assert time.monotonic() < end_s, "the task never began"
+        time.sleep(0.02)
+    return [int(word) for word in mark.read_text().split()]
+
+
+class TestResults:
+    def test_a_result_comes_back(self, worker):
+        assert call(worker, "echo", 1, "two", {"three": (4.5, None)}) == (1, "two", {"three": (4.5, None)})
+
+    def test_nothing_is_a_result_too(self, worker):
+        assert call(worker, "nothing") is None
+
+    def test_a_result_larger_than_a_pipe(self, worker):
+        assert len(call(worker, "large", 5_000_000)) == 5_000_000
+
+    def test_one_process_serves_all_calls_and_is_not_this_one(self, worker):
+        pids = {call(worker, "pid") for _ in range(3)}
+        assert len(pids) == worker.started == 1
+        assert os.getpid() not in pids
+
+    def test_it_is_started_by_the_first_call_only(self, worker):
+        assert worker.started == 0
+
+    def test_its_noise_is_nobodys(self, worker, capfd):
+        call(worker, "shout", "noise")
+        worker.stop()
+        assert capfd.readouterr() == ("", "")
+
+    def test_without_quiet_its_noise_is_on_stderr_and_never_on_stdout(self):
+        """In a process of its own, because the server keeps the streams of the one that started it."""
+        code = "from runners.workers.pool import Worker; w = Worker('loud', quiet=False)\n"
+        code += "w.call('tests.support.fakes.planted_tasks:shout', 'noise', timeout_s=60); w.stop(); print('document')"
+        environ = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}"}
+        done = subprocess.run(
+            [sys.executable, "-c", code], cwd=ROOT, env=environ, capture_output=True, text=True, timeout=60, check=True
+        )
+        assert done.stdout == "document\n"
+        assert sorted(done.stderr.splitlines()) == ["noise child", "noise err", "noise out"]
+
+    def test_it_leads_a_session_of_its_own(self, worker):
+        pid, group, session = call(worker, "group")
+        assert pid == group == session
+        assert session != os.getsid(0)
+
+    @pytest.mark.skipif(not LINUX, reason="Linux decides who dies when memory runs out")
+    def test_the_kernel_takes_it_before_its_parent(self, worker):
+        assert call(worker, "sacrifice") > int(Path("/proc/self/oom_score_adj").read_text())
+
+    def test_ctrl_c_is_the_parents_to_decide(self, worker):
+        assert call(worker, "on_interrupt") == "still here"
+
+
+class TestFaults:
+    @pytest.mark.parametrize(
+        ("task", "status", "said"),
+        [
+            (("fail", "ValueError", "no such size"), "invalid", "no such size"),
+            (("fail", "RuntimeError", "odd"), "crashed", "RuntimeError: odd"),
+            (("fail", "RuntimeError", "CUDA error: illegal"), "device_error", "RuntimeError: CUDA error: illegal"),
+            (("fail", "MemoryError", "none left"), "out_of_memory", "MemoryError: none left"),
+            (("allocate", 10**9), "out_of_memory", "MemoryError"),
+            (("kill_me", signal.SIGSEGV), "crashed", "the worker died of SIGSEGV"),
+            (("null_pointer",), "crashed", "SIGSEGV; it printed: about to read a null pointer"),
+            (("kill_me", signal.SIGKILL), "crashed", "died of SIGKILL, as the kernel does when memory runs out"),
+            (("kill_me", signal.SIGTERM), "crashed", "the worker died of SIGTERM"),
+            (("kill_me", 40), "crashed", "the worker died of signal 40"),
+            (("leave", 3), "crashed", "the worker ended with status 3 before it answered"),
+            (("leave_at_once", 0), "crashed", "the worker ended with status 0 before it answered"),
+            (("unpicklable",), "crashed", "its result cannot be sent"),
+            (("unreadable",), "crashed", "its result cannot be read: ValueError"),
+            (("die_while_answering", 200_000_000), "crashed", ""),
+        ],
+        ids=lambda value: value[0] if isinstance(value, tuple) else None,
+    )
+    def test_a_fault_has_its_status_and_the_next_call_another_process(self, worker, task, status, said):
+        before = call(worker, "pid")
+        fault = call(worker, *task)
+        assert isinstance(fault, Fault), fault if not isinstance(fault, bytes) else len(fault)
+        assert fault.status == status
+        assert said in fault.reason
+        assert "\n" not in fault.reason
+        wait_until_gone(before)
+        assert call(worker, "pid") != before
+        assert worker.started == 2
+
+    def test_a_hang_ends_at_its_limit(self, worker):
+        before = call(worker, "pid")
+        start_s = time.monotonic()
+        fault = call(worker, "hang", timeout_s=0.5)
+        assert (fault.status, fault.reason) == ("timeout", "killed at its limit of 0.5 s")
+        assert 0.5 <= time.monotonic() - start_s < 10
+        wait_until_gone(before)
+        assert call(worker, "echo", "again") == ("again",)
+
+    def test_a_hang_takes_what_it_started_with_it(self, worker, tmp_path):
+        call(worker, "nothing")
+        assert call(worker, "hang_with_a_child", str(tmp_path / "pids"), timeout_s=2).status == "timeout"
+        pids = read_pids(tmp_path / "pids")
+        assert len(pids) == 2
+        wait_until_gone(*pids)
+
+    def test_a_death_is_seen_at_once_even_if_another_process_holds_the_pipe(self, worker, tmp_path):
+        call(worker, "nothing")
+        start_s = time.monotonic()
+        fault = call(worker, "die_leaving_a_child", str(tmp_path / "pids"), timeout_s=600)
+        assert fault.status == "crashed"
+        assert "SIGABRT" in fault.reason
+        assert time.monotonic() - start_s < 20
+        wait_until_gone(*read_pids(tmp_path / "pids"))
+
+    def test_a_server_that_is_still_dying_is_asked_again(self, worker, monkeypatch):
+        honest, faults = Worker._start, [ConnectionRefusedError("the last of it")]
+
+        def start(self):
+            if faults:
+                raise faults.pop()
+            honest(self)
+
+        monkeypatch.setattr(Worker, "_start", start)
+        assert call(worker, "echo", "again") == ("again",)
+        assert worker.started == 1
+
+    def test_last_words_are_the_end_of_what_it_printed_in_this_call(self, worker):
+        call(worker, "say", "before, " * 100)
+        fault = call(worker, "kill_me", signal.SIGKILL, "first\nand " + "x" * 1000 + "\n last")
+        words = fault.reason.partition("; it printed: ")[2]
+        assert len(words) == processes.LAST_WORDS
+        assert words.endswith("xxx last")
+        assert "before" not in words
+
+    def test_one_that_died_between_two_calls_costs_nothing(self, worker):
+        first = call(worker, "pid")
+        os.kill(first, signal.SIGKILL)
+        while psutil.pid_exists(first):  # a zombie's threads may still hold its end of the pipe
+            time.sleep(0.01)
+        assert call(worker, "echo", 1) == (1,)
+        assert worker.started == 2
+
+    def test_stopping_twice_or_before_the_start_does_nothing(self, worker):
+        worker.stop()
+        pid = call(worker, "pid")
+        worker.stop()
+        worker.stop()
+        wait_until_gone(pid)
+
+    def test_an_idle_one_may_tidy_up_before_it_ends(self, worker, tmp_path):
+        call(worker, "tidy_at_the_end", str(tmp_path / "mark"))
+        worker.stop()
+        assert (tmp_path / "mark").read_text() == "tidy"
+
+    def test_a_temporary_file_that_was_tidied_away_does_no_harm(self, worker):
+        call(worker, "say", "x")
+        Path(worker._noise.name).unlink()
+        assert call(worker, "echo", 2) == (2,)
+        assert call(worker, "kill_me", signal.SIGKILL, "still heard").reason.endswith("it printed: still heard")
+
+    def test_a_server_whose_imports_fail_is_a_fault(self, worker, monkeypatch):
+        monkeypatch.setattr(worker, "_start", raising(EOFError("no server")))
+        assert call(worker, "nothing") == Fault("crashed", "no worker could be started: EOFError no server")
+
+    def test_no_room_for_a_process_is_not_the_cells_fault(self, worker, monkeypatch):
+        monkeypatch.setattr(
+            launch.tempfile, "NamedTemporaryFile", lambda **_: (_ for _ in ()).throw(OSError(28, "full"))
+        )
+        with pytest.raises(OSError, match="full"):
+            call(worker, "nothing")
+
+
+class TestInterruption:
+    def test_an_interrupt_passes_through_and_the_process_is_gone(self, worker):
+        pid = call(worker, "pid")
+        before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+        signal.setitimer(signal.ITIMER_REAL, 0.5)
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                call(worker, "hang")
+        finally:
+            signal.signal(signal.SIGALRM, before)
+        wait_until_gone(pid)
+        assert call(worker, "echo", 3) == (3,)  # and no stale answer
+
+    def test_uninterrupted_waits_for_the_end_of_the_block(self):
+        done = []
+
+        def block() -> None:
+            with uninterrupted():
+                os.kill(os.getpid(), signal.SIGINT)
+                time.sleep(0.05)
+                done.append("whole")
+            done.append("never")
+
+        with pytest.raises(KeyboardInterrupt):
+            block()
+        assert done == ["whole"]
+
+    def test_uninterrupted_puts_handlers_back(self):
+        handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+        with uninterrupted():
+            assert signal.getsignal(signal.SIGINT) != handlers[0]
+        assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == handlers
+
+    def test_uninterrupted_lets_an_exception_through(self):
+        with pytest.raises(RuntimeError, match="mine"), uninterrupted():
+            raise RuntimeError("mine")
+
+
+PARENT = """
+import sys
+from runners.workers.pool import Worker, prepare
+if sys.argv[3]:
+    prepare()
+Worker("orphan").call(sys.argv[1], sys.argv[2], timeout_s=600)
+"""
+
+
+def start_parent(task: str, mark: Path, imports: str = "") -> subprocess.Popen[bytes]:
+    environ = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}"}
+    command = [sys.executable, "-c", PARENT, f"tests.support.fakes.planted_tasks:{task}", str(mark), imports]
+    return subprocess.Popen(command, cwd=ROOT, env=environ, start_new_session=True, stderr=subprocess.PIPE)
+
+
+class TestOrphans:
+    @pytest.mark.parametrize(
+        "task",
+        [
+            "hang",
+            "hang_with_a_child",
+            pytest.param(
+                "hang_with_the_interpreter",
+                marks=pytest.mark.skipif(not LINUX, reason="Linux ends a process with the one that forked it"),
+            ),
+        ],
+    )
+    def test_a_parent_that_is_killed_takes_its_worker_along(self, task, tmp_path):
+        mark = tmp_path / "pids"
+        with start_parent(task, mark) as parent:
+            pids = read_pids(mark)
+            assert all(map(alive, pids))
+            parent.kill()
+            parent.wait()
+            wait_until_gone(*pids)
+
+    def test_a_server_that_is_killed_costs_one_fault(self):
+        """In a process of its own: this one's server serves other tests."""
+        code = """
+import multiprocessing.forkserver, os, signal, threading
+from runners.workers.pool import Worker
+worker = Worker("served")
+worker.call("tests.support.fakes.planted_tasks:nothing", timeout_s=60)
+server = multiprocessing.forkserver._forkserver._forkserver_pid
+threading.Timer(0.3, os.kill, (server, signal.SIGKILL)).start()
+print(worker.call("tests.support.fakes.planted_tasks:hang", timeout_s=60).status)
+print(worker.call("tests.support.fakes.planted_tasks:echo", "again", timeout_s=60))
+worker.stop()
+"""
+        environ = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}"}
+        said = subprocess.run(
+            [sys.executable, "-c", code], cwd=ROOT, env=environ, capture_output=True, text=True, timeout=60, check=True
+        )
+        assert said.stdout.splitlines() == ["crashed", "('again',)"]
+
+    def test_ctrl_c_while_the_server_imports_prints_no_traceback_of_it(self, tmp_path):
+        """The whole process group gets the signal, as from a terminal; the parent alone answers."""
+        with start_parent("hang", tmp_path / "pids", "imports") as parent:
+            assert parent.stderr is not None
+            time.sleep(0.5)
+            os.killpg(parent.pid, signal.SIGINT)
+            said = parent.stderr.read().decode()
+        assert parent.returncode in (-signal.SIGINT, 130, 1)
+        assert said.count("Traceback") == 1, said
+        assert "forkserver" not in said.splitlines()[2], said

@@ -1,0 +1,172 @@
+"""A sitting without processes or devices: workers, counters, telemetry and clock that do as they are told."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from analysis.devices.telemetry import Reading
+from measure.timing.blocks import Block
+from results.records import Ceiling, Cell, FlopCount
+from results.store.disk import Disk
+from results.store.store import Store
+from runners.cli.progress import Progress
+from runners.sweep import counts
+from runners.sweep import sitting as collect
+from runners.sweep.cell import Measured, Traced
+from runners.sweep.works import Found
+from runners.workers.fault import Fault
+from tests.support.made_up.made_up_runs import MANIFEST, SITTING, Unsynced, operations, storages
+
+MEASURE, TRACE, CEILINGS = (
+    "runners.sweep.cell:measure",
+    "runners.sweep.cell:reference_trace",
+    "runners.sweep.cell:ceilings",
+)
+WORK = "runners.sweep.cell:measure_work"
+
+
+def cell(model: str = "resnet18", batch_size: int = 2, **more: Any) -> Cell:
+    return Cell(**{"model": model, "batch_size": batch_size, "device": "cpu", **more})
+
+
+def blocks(start_s: float = 1000.0, count: int = 3) -> tuple[Block, ...]:
+    return tuple(Block("measure", "", 10, start_s + i, 0.5 + i / 8, None, None) for i in range(count))
+
+
+def measured(status: str = "ok", reason: str = "", start_s: float = 1000.0, **fields: Any) -> Measured:
+    found = {"window_start_s": start_s, "window_end_s": start_s + 3.0, "items_per_step": 2, "parameters": 11, **fields}
+    return Measured(status, reason, blocks(start_s), (), found)
+
+
+class FakeWorker:
+    """Answers from the scene's `answers`: task → a value, or a function of the arguments. Raises what it is told to."""
+
+    def __init__(self, scene: Scene, name: str) -> None:
+        self.scene, self.name = scene, name
+        self.running = False
+
+    def call(self, task: str, *arguments: Any, timeout_s: float) -> Any:
+        if not self.running:
+            self.scene.said.append(f"start {self.name}")
+        self.running = True
+        self.scene.calls.append(SimpleNamespace(name=self.name, task=task, arguments=arguments, timeout_s=timeout_s))
+        answer = self.scene.answers[task]
+        answer = answer(*arguments) if callable(answer) else answer
+        if isinstance(answer, BaseException):
+            raise answer
+        if isinstance(answer, Fault):
+            self.running = False  # as the real one, which has ended its process by then
+            self.scene.said.append(f"end {self.name}")
+        return answer
+
+    def stop(self) -> None:
+        if self.running:
+            self.scene.said.append(f"end {self.name}")
+        self.running = False
+
+
+class FakeWatch:
+    """Readings of a steady 100 W; `fault` is raised by `findings`, `lost` is why the device is gone."""
+
+    def __init__(self) -> None:
+        self.fault: BaseException | None = None
+        self.lost = ""
+        self.windows: list[tuple[float, float]] = []
+
+    def window(self, start_s: float, end_s: float) -> list[Reading]:
+        self.windows.append((start_s, end_s))
+        return [Reading(time_s=start_s, power_w=100.0), Reading(time_s=end_s, power_w=100.0)]
+
+    def findings(self, start_s: float, end_s: float) -> tuple[dict[str, Any], list[str]]:
+        if self.fault is not None:
+            raise self.fault
+        return {"energy_j": 100.0 * (end_s - start_s), "energy_method": "polled"}, ["energy: made up"]
+
+    def loss(self, ask: bool = False) -> str:
+        return self.lost
+
+
+class Scene:
+    """Everything around one `Sitting`, with what it asked for: calls of workers, counts, lines said."""
+
+    def __init__(self, path: Path, monkeypatch: Any, disk: Disk | None = None) -> None:
+        self.path = path
+        self.answers: dict[str, Any] = {
+            MEASURE: lambda cell, protocol: measured(),
+            WORK: lambda cell_id, work: Found(),
+            TRACE: Traced(tuple(operations()), tuple(storages())),
+            CEILINGS: lambda sitting, device, precision, budget_s: [ceiling(sitting, device, precision)],
+        }
+        self.calls: list[SimpleNamespace] = []
+        self.said: list[str] = []
+        self.counted: list[tuple[Any, ...]] = []
+        self.stream = io.StringIO()
+        self.watch = FakeWatch()
+        self.clock = SimpleNamespace(elapsed_s=0.0)
+        self.disk = disk or Unsynced()
+        self.store = self.open()
+        monkeypatch.setattr(collect, "Worker", lambda name, quiet: FakeWorker(self, name))
+        monkeypatch.setattr(counts, "count_isolated", self.count)
+
+    def open(self) -> Store:
+        """The run, new or gone on with."""
+        if (self.path / "manifest.json").exists():
+            return Store.resume(self.path, self.disk)
+        store = Store.create(self.path, MANIFEST, self.disk)
+        store.append_sitting(SITTING)
+        return store
+
+    def reopen(self) -> None:
+        self.store.close()
+        self.store = self.open()
+
+    def sitting(self, **limits: Any) -> collect.Sitting:
+        return collect.Sitting(
+            self.store,
+            "s1",
+            {"torch": "2.15.0"},
+            self.watch,
+            collect.Limits(**limits),
+            Progress(1, self.stream),
+            watch_s=self.clock,
+        )
+
+    def count(self, counter: str, workload: str, sizes: Any, batches: Sequence[int], timeout_s: float, *, factory: str):
+        """flop = 1000 b + 7 and twice that in total: two rows a batch."""
+        self.counted.append((counter, workload, dict(sizes), tuple(batches)))
+        return [
+            FlopCount(
+                counter=counter,
+                workload=workload,
+                batch_size=size,
+                phase="forward",
+                operator=operator,
+                native_value=factor * (1000 * size + 7),
+                native_unit="flop",
+                flop=factor * (1000 * size + 7),
+            )
+            for size in batches
+            for operator, factor in (("", 2), ("conv", 1))
+        ]
+
+    def tasks(self, name: str | None = None) -> list[str]:
+        return [call.task for call in self.calls if name in (None, call.name)]
+
+    def asked(self, task: str) -> list[tuple[Any, ...]]:
+        return [call.arguments for call in self.calls if call.task == task]
+
+
+def ceiling(sitting: str, device: str, precision: str) -> Ceiling:
+    return Ceiling(
+        sitting=sitting, device=device, precision=precision, unit="fp32", operation="matmul", shape="8x8x8", flop=1024
+    )
+
+
+def in_turn(*answers: Any) -> Callable[..., Any]:
+    """A function whose calls give these answers, one after the other."""
+    left = iter(answers)
+    return lambda *_: next(left)

@@ -1,0 +1,130 @@
+"""Real sweeps of tiny workloads as processes of their own, for tests of what survives them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+ROOT = Path(__file__).parents[3]
+
+QUICK = ("--device", "cpu", "--quick", "--target-ci", "0.9")
+"""The shortest cell there is: a fifth of the usual times, and the widest interval is narrow enough."""
+
+TINY = (*QUICK, "--models", "synthetic_matmul", "--methods", "exact")
+"""About 1.5 s a cell on an idle core, and nothing counted by others."""
+
+WORKS = (*QUICK, "--models", "synthetic_convolution", "--methods", "one,batch,epoch,exact", "--epoch-images", "7")
+"""The shortest cell with every work: three more are profiled, and an epoch is run."""
+
+ENVIRON = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "100", "OMP_NUM_THREADS": "1"}
+"""One thread: on a busy machine two of them mostly wait for each other, and the intervals would never be narrow."""
+
+
+def command(*arguments: object) -> list[str]:
+    return [sys.executable, "-m", "runners.sweep", *map(str, arguments)]
+
+
+def sweep(*arguments: object, cwd: Path, timeout_s: float = 240.0) -> subprocess.CompletedProcess[str]:
+    """A sweep from its start to its end."""
+    return subprocess.run(
+        command(*arguments), cwd=cwd, env=ENVIRON, capture_output=True, text=True, timeout=timeout_s, check=False
+    )
+
+
+class Sweep:
+    """A sweep that runs, in a session of its own, whose lines on stderr are read as they come."""
+
+    def __init__(self, *arguments: object, cwd: Path) -> None:
+        self.process = subprocess.Popen(
+            command(*arguments),
+            cwd=cwd,
+            env=ENVIRON,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        self.said: list[str] = []
+        self.family: dict[int, psutil.Process] = {}
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        self.said += (line.rstrip("\n") for line in self.process.stderr)
+
+    def wait_for(self, text: str, within_s: float = 120.0) -> str:
+        """The line with this text, when it has been said."""
+        end_s = time.monotonic() + within_s
+        while time.monotonic() < end_s:
+            self.meet()
+            for line in list(self.said):
+                if text in line:
+                    return line
+            if self.process.poll() is not None and not self._reader.is_alive():
+                break
+            time.sleep(0.02)
+        raise AssertionError(f"never said {text!r}: {self.said}")
+
+    def meet(self) -> None:
+        """Learn which processes belong to it by now."""
+        try:
+            for child in psutil.Process(self.process.pid).children(recursive=True):
+                self.family.setdefault(child.pid, child)
+        except psutil.NoSuchProcess:
+            pass
+
+    def run_for(self, seconds: float) -> None:
+        end_s = time.monotonic() + seconds
+        while time.monotonic() < end_s and self.process.poll() is None:
+            self.meet()
+            time.sleep(0.02)
+
+    def send(self, number: signal.Signals) -> None:
+        self.meet()
+        self.process.send_signal(number)
+
+    def end(self, within_s: float = 60.0) -> int:
+        """Its exit code; nothing of it is alive a few seconds later."""
+        code = self.process.wait(within_s)
+        self.no_survivors()
+        self._reader.join(10)
+        return code
+
+    def no_survivors(self, within_s: float = 20.0) -> None:
+        """The server may still be importing, and looks for its parent only then."""
+        end_s = time.monotonic() + within_s
+        while alive := [child for child in self.family.values() if lives(child)]:
+            assert time.monotonic() < end_s, f"still alive: {alive}"
+            time.sleep(0.05)
+
+    @property
+    def out(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.read()
+
+    def __enter__(self) -> Sweep:
+        return self
+
+    def __exit__(self, *fault: Any) -> None:
+        self.process.kill()
+        self.process.wait()
+        for stream in (self.process.stdout, self.process.stderr):
+            if stream is not None:
+                self._reader.join(30)
+                stream.close()
+
+
+def lives(process: psutil.Process) -> bool:
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False

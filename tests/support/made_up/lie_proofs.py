@@ -1,0 +1,171 @@
+"""Lies that were told of a run that `--check` passed, one or more for each gate that was made against them.
+
+Each is a change of the rows of `tests/support/made_up/made_up_evidence.py` with every seal made anew: gate → lies, by
+their name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from results.store.layout import key_of
+from tests.support.made_up import made_up_device as device
+from tests.support.made_up.lie_rows import Rows
+
+Told = Callable[[Rows], Rows]
+
+
+def _rows(file: str, change: Callable[[Any], Any], where: Callable[[Any], bool] = lambda row: True) -> Told:
+    """Rows of one file that are others."""
+
+    def told(rows: Rows) -> Rows:
+        held = getattr(rows, file)
+        if isinstance(held, dict):
+            changed: Any = {key: [change(r) if where(r) else r for r in each] for key, each in held.items()}
+        else:
+            changed = [change(row) if where(row) else row for row in held]
+        return replace(rows, **{file: changed})
+
+    return told
+
+
+def _fields(file: str, where: Callable[[Any], bool] = lambda row: True, **values: Any) -> Told:
+    return _rows(file, lambda row: replace(row, **values), where)
+
+
+def _first(file: str, **values: Any) -> Told:
+    """The first row of a file alone."""
+
+    def told(rows: Rows) -> Rows:
+        first, *rest = getattr(rows, file)
+        return replace(rows, **{file: [replace(first, **values), *rest]})
+
+    return told
+
+
+def _at(factor: float, where: Callable[[Any], bool] = lambda row: True) -> Told:
+    """Ceilings at another rate, times and all."""
+    return _rows("ceilings", lambda row: device.at_rate(row, factor * row.flop_per_s), where)
+
+
+def _renamed(rows: Rows) -> Rows:
+    """resnet50 becomes vgg16 wherever it is named; the ids stay."""
+    options = {**rows.manifest.options, "models": ["vgg16"]}
+    options["earlier"] = [{**each, "models": ["vgg16"]} for each in options["earlier"]]
+    made = replace(rows, manifest=replace(rows.manifest, options=options))
+    return _fields("flop_counts", workload="vgg16")(_fields("runs", model="vgg16")(made))
+
+
+def _option(**values: Any) -> Told:
+    def told(rows: Rows) -> Rows:
+        return replace(rows, manifest=replace(rows.manifest, options={**rows.manifest.options, **values}))
+
+    return told
+
+
+def _second_sitting(rows: Rows) -> Rows:
+    """Ceilings of another sitting at half the rate."""
+    first = rows.sittings[0]
+    slow = [replace(device.at_rate(row, 0.5 * (row.flop_per_s or 0.0)), sitting="s2") for row in rows.ceilings]
+    return replace(rows, sittings=[first, replace(first, sitting="s2")], ceilings=[*rows.ceilings, *slow])
+
+
+def _double_counter(rows: Rows) -> Rows:
+    """One counter says twice as much at one batch of one cell, in every row, so that its rows fit each other."""
+    cell = key_of(rows.runs[-1])
+
+    def change(row: Any) -> Any:
+        return replace(row, native_value=2 * row.native_value, flop=2 * row.flop)
+
+    return _rows("flop_counts", change, lambda r: key_of(r) == cell and (r.counter, r.batch_size) == ("fvcore", 2))(
+        rows
+    )
+
+
+def _double_convolution(rows: Rows) -> Rows:
+    """A convolution of twice as many images, whose sizes and storages fit."""
+    trace_id = rows.runs[-1].trace_id
+    table = list(rows.operations[trace_id])
+    twice = [(2 * shape[0], *shape[1:]) for shape in (table[1].input_shapes[0], table[1].output_shapes[0])]
+    weight = table[1].input_shapes[1]
+    table[1] = replace(table[1], input_shapes=(twice[0], weight), output_shapes=(twice[1],))
+    sizes = {table[1].reads[0]: 2, table[1].writes[0]: 2}
+    storages = [replace(s, nbytes=s.nbytes * sizes.get(s.id, 1)) for s in rows.storages[trace_id]]
+    return replace(
+        rows, operations={**rows.operations, trace_id: table}, storages={**rows.storages, trace_id: storages}
+    )
+
+
+def _half_clock(rows: Rows) -> Rows:
+    """The clock halves for half of the window of a cell whose rows say why; its steps take as long as before."""
+    run = rows.runs[0]
+    middle_s = ((run.window_start_s or 0.0) + (run.window_end_s or 0.0)) / 2
+
+    def change(row: Any) -> Any:
+        return replace(row, sm_clock_hz=row.sm_clock_hz // 2)
+
+    return _rows("telemetry", change, lambda row: key_of(row) == key_of(run) and row.time_s > middle_s)(rows)
+
+
+PROOFS: dict[str, dict[str, Told]] = {
+    "values": {
+        "executed is null": _first("runs", executed=None),
+        "one number of executed is null": _first("runs", executed={"convolution/bfloat16": None}),
+        "warnings is null": _first("runs", warnings=None),
+        "a batch below 0": _fields("flop_counts", batch_size=-1),
+    },
+    "cell_id": {"resnet50 renamed to vgg16 in every file": _renamed},
+    "asked": {
+        "an interval looser than asked": _option(target_ci_ratio=0.001),
+        "cells that were asked for are not there": lambda rows: replace(
+            rows, manifest=replace(rows.manifest, options={**rows.manifest.options, "repeat": 3})
+        ),
+    },
+    "machine": {"a name without a peak": _first("sittings", device_name="NVIDIA H2000")},
+    "peak_row": {
+        "the row of another device": _first("sittings", peak_row="0123456789abcdef"),
+        "no row where a peak was used": lambda rows: replace(rows, manifest=replace(rows.manifest, peak_row=None)),
+    },
+    "table": {
+        "double FLOP in an operation table": _double_convolution,
+        "a storage that is too small": _fields("storages", lambda row: row.role == "activation", nbytes=1),
+    },
+    "executed": {
+        "executed is empty": _first("runs", executed={}),
+    },
+    "parameters": {"twice as many": _rows("runs", lambda row: replace(row, parameters=2 * row.parameters))},
+    "counters": {
+        "FLOP that the native number does not give": _rows(
+            "flop_counts", lambda row: replace(row, flop=2 * row.flop), lambda row: bool(row.operator)
+        )
+    },
+    "counter_law": {"a counter off in one cell": _double_counter},
+    "profile": {"calls inside of one that comes later": _fields("profiles", lambda row: row.parent == 0, parent=4)},
+    "blocks": {"a block that is left out": lambda rows: replace(rows, samples=rows.samples[:4] + rows.samples[5:])},
+    "summary": {
+        "a warm-up of twice as many steps": _rows("runs", lambda r: replace(r, warmup_steps=2 * r.warmup_steps))
+    },
+    "ceiling_rate": {
+        "all ceilings doubled": _rows("ceilings", lambda row: replace(row, flop_per_s=2 * row.flop_per_s)),
+        "all ceilings doubled, and their FLOP": _rows(
+            "ceilings", lambda row: replace(row, flop_per_s=2 * row.flop_per_s, flop=2 * row.flop)
+        ),
+        "all ceilings doubled, and their medians halved": _rows(
+            "ceilings", lambda row: replace(row, flop_per_s=2 * row.flop_per_s, median_s=row.median_s / 2)
+        ),
+    },
+    "ceiling_limit": {"above the sheet, times and all": _at(2.0)},
+    "ceiling_load": {
+        "calls that waited for somebody else": _rows(
+            "ceilings", lambda row: replace(row, best_s=0.3 * row.median_s, mean_s=1.2 * row.median_s)
+        ),
+        "others were seen": _fields("ceilings", reason="note: others used 40% of the processors while this was timed"),
+    },
+    "ceilings_agree": {"half as fast in another sitting": _second_sitting},
+    "possible_time": {"ceilings of a device that did something else": _at(0.003)},
+    "statuses": {"not converged, and called ok": _fields("runs", status="not_converged")},
+    "warnings": {"a loss that is not finite, and no warning": _first("runs", last_loss=None)},
+    "polls": {"a clock halved for half a window": _half_clock},
+}

@@ -1,0 +1,159 @@
+"""The literal table of workloads, held to torchvision's own lists."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torchvision.models as models
+from torchvision.models import get_model_weights, list_models
+
+from workloads.catalogue import catalogue
+from workloads.catalogue import fathom_sizes as fathom
+from workloads.catalogue.catalogue import ENTRIES, SUITES, check_name, entry, factory, hyper_of, reason_not_trainable
+from workloads.catamount import sequences
+from workloads.training import step as training
+
+MODULES = {
+    "classification": models,
+    "detection": models.detection,
+    "segmentation": models.segmentation,
+    "video": models.video,
+    "flow": models.optical_flow,
+}
+
+
+LIBRARIES = {"workloads.catamount.sequences": "workloads.", "workloads.fathom.registry.registry": "workloads.fathom; "}
+
+
+def of_task(task):
+    return {name for name, known in ENTRIES.items() if known.task == task}
+
+
+@pytest.mark.parametrize("task", MODULES)
+def test_the_table_is_torchvisions_list(task):
+    assert of_task(task) == set(list_models(module=MODULES[task]))
+
+
+def test_every_task_is_one_of_the_known():
+    assert {known.task for known in ENTRIES.values()} == {*MODULES, *sequences.TASKS, *fathom.TASKS, "synthetic"}
+    assert len(of_task("classification")) == 80
+
+
+def test_every_entry_says_where_it_comes_from():
+    for name, known in ENTRIES.items():
+        library = "torchvision" if known.task in MODULES else factory(name).partition(":")[0]
+        assert known.source.startswith(LIBRARIES.get(library, f"{library}; ")), name
+        assert known.task == "synthetic" or "arXiv:" in known.source or name.partition("@")[0] in ("gpt", "gpt2"), name
+
+
+def test_default_sizes_are_those_of_published_weights():
+    """A classifier's image is a crop that torchvision evaluates some weights of it at; likewise a clip."""
+    for name in of_task("classification") | of_task("video"):
+        crops = set()
+        for weights in get_model_weights(name):
+            crop = weights.transforms().crop_size
+            crops.add(crop[0] if isinstance(crop, (tuple, list)) else crop)
+        assert ENTRIES[name].hyper["image_size"] in crops, name
+
+
+def test_default_classes_are_those_of_published_weights():
+    for name in of_task("classification") | of_task("video") | of_task("segmentation") | of_task("detection"):
+        for weights in get_model_weights(name):
+            categories = weights.meta["categories"]  # None: an encoder without a classifier
+            assert categories is None or len(categories) == ENTRIES[name].hyper["num_classes"], name
+
+
+def test_every_default_is_trainable():
+    for name, known in ENTRIES.items():
+        assert reason_not_trainable(name, known.hyper, batch_size=2) is None, name
+
+
+def test_optimizers_are_those_of_the_training_step():
+    assert tuple(training.OPTIMIZERS) == catalogue.OPTIMIZERS
+
+
+def test_the_suite_of_the_post():
+    suite = SUITES["post2021"]
+    assert (len(suite.models), len(set(suite.models))) == (13, 13)
+    assert (suite.num_classes, suite.image_size) == (10, 224)
+    assert set(suite.models) <= of_task("classification")
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("resnet5O", "nearest: resnet50"),
+        ("ResNet50", "nearest: resnet50"),
+        ("vit_b16", "nearest: vit_b_16"),
+        ("synthetic_matmull", "nearest: synthetic_matmul"),
+        ("seq2sq", "nearest: seq2seq"),
+        ("fathom-vgg@as_coded", "nearest: fathom-vgg@as_paper, "),
+        ("§", f"there are {len(ENTRIES)}: "),
+    ],
+)
+def test_a_wrong_name_gets_one_line_with_the_nearest(name, said):
+    with pytest.raises(ValueError, match="unknown model") as fault:
+        check_name(name)
+    assert said in str(fault.value)
+    assert repr(name) in str(fault.value)
+    assert "\n" not in str(fault.value)
+
+
+def test_the_factory_is_asked_by_name():
+    assert factory("resnet18") == "workloads.vision.models:get"
+    assert factory("r3d_18") == "workloads.vision.models:get"
+    assert factory("wordlm") == "workloads.catamount.sequences:get"
+    assert factory("synthetic_copy") == "workloads.synthetic.synthetic:get"
+    assert factory("residual@as_paper@small") == "workloads.fathom.registry.registry:get"
+    with pytest.raises(ValueError, match="unknown model"):
+        factory("resnet5O")
+    with pytest.raises(ValueError, match="unknown model"):
+        entry("resnet5O")
+
+
+def test_sizes_are_the_defaults_but_for_the_chosen():
+    assert hyper_of("resnet18") == {"image_size": 224, "num_classes": 1000, "width": 64}
+    assert hyper_of("vgg11", num_classes=10, image_size=None) == {"image_size": 224, "num_classes": 10}
+    assert ENTRIES["vgg11"].hyper["num_classes"] == 1000  # the table is not what was given out
+    with pytest.raises(ValueError, match="resnet18 has no frames; it has image_size, num_classes, width"):
+        hyper_of("resnet18", frames=3)
+    with pytest.raises(ValueError, match="image_size of resnet18: expected 1 or more, got 0"):
+        hyper_of("resnet18", image_size=0)
+
+
+@pytest.mark.parametrize(
+    ("name", "hyper", "batch_size", "said"),
+    [
+        ("vgg11", {"image_size": 31}, 2, "at least 32 pixels"),
+        ("vit_b_16", {"image_size": 225}, 2, "divisible by 16, got 225"),
+        ("s3d", {"frames": 12}, 2, "at least 13 frames"),
+        ("mvit_v1_b", {"frames": 8}, 2, "takes only image_size 224 and frames 16"),
+        ("ssd300_vgg16", {"image_size": 512}, 2, "takes only image_size 300"),
+        ("deeplabv3_resnet50", {}, 1, "a batch of at least 2"),
+        ("resnet18", {"image_size": 32}, 1, "images of at least 33"),
+        ("resnet18", {"image_size": 32}, 2, None),
+        ("resnet18", {"image_size": 33}, 1, None),
+        ("mvit_v1_b", {"num_classes": 10}, 1, None),
+        ("synthetic_sleep", {}, 1, None),
+        ("fathom-speech", {"labels": 2000}, 2, "frames to be at least labels, 2000; got 1566"),
+        ("fathom-vgg", {"image_size": 100}, 2, "divisible by 32, got 100"),
+        ("deepq", {"image_size": 96}, 2, "takes only image_size 84"),
+        ("residual@as_paper@small", {"image_size": 32}, 1, "a batch of at least 2"),
+        ("residual@small", {"image_size": 32}, 1, None),
+    ],
+)
+def test_reasons(name, hyper, batch_size, said):
+    reason = reason_not_trainable(name, hyper, batch_size)
+    assert (reason is None) == (said is None)
+    assert said is None or (said in reason and name in reason)
+
+
+def test_it_imports_at_once_and_without_torch():
+    code = "import sys, workloads.catalogue.catalogue; sys.exit('torch' in sys.modules)"
+    start_s = time.monotonic()
+    subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[3], check=True)
+    assert time.monotonic() - start_s < 2  # torch alone takes longer on a machine this loaded

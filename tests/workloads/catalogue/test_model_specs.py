@@ -1,0 +1,136 @@
+"""The seven forms of a model, and the mistakes that are answered without building anything."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from results.errors import Unavailable
+from workloads.catalogue import model_names
+from workloads.catalogue.model_names import INSTALL, Spec, check, parse
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.mark.parametrize(
+    ("text", "form", "target", "function"),
+    [
+        ("resnet18", "catalogue", "resnet18", ""),
+        ("timm:vit_small_patch16_224.augreg_in1k", "timm", "vit_small_patch16_224.augreg_in1k", ""),
+        ("hf:configs/bert.json", "hf", "configs/bert.json", ""),
+        ("hf:bert", "hf", "bert", ""),
+        ("package.module:build", "module", "package.module", "build"),
+        ("net.py:build", "file", "net.py", "build"),
+        ("nets/model.pt2", "pt2", "nets/model.pt2", ""),
+        ("model.onnx", "onnx", "model.onnx", ""),
+        ("../my nets/net.py:Net", "file", "../my nets/net.py", "Net"),
+    ],
+)
+def test_forms(text, form, target, function):
+    assert parse(text) == Spec(text, form, target, function)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("timm:", "names no model: expected timm:NAME"),
+        ("hf:", "expected hf:CONFIG"),
+        ("net.py", "names no function: expected net.py:function"),
+        ("net.py:", "names no function"),
+        ("net.py:a b", "names no function"),
+        (":build", "names no function"),
+        ("not-a-module:build", "is no model: expected a name of the catalogue, timm:NAME, hf:CONFIG"),
+        ("package.module.build", "is no model: expected a name of the catalogue"),
+        ("google/vit", "is no model"),
+        ("resnet5O", "unknown model 'resnet5O'; nearest: resnet50"),
+        ("jsn:dumps", "there is no module 'jsn'"),
+        ("tim:vit_b", "there is no module 'tim'; nearest: timm"),
+        ("colorsys:rgb_to_hls_", "colorsys has no 'rgb_to_hls_'; nearest: rgb_to_hls"),
+        ("nowhere/model.pt2", "nowhere/model.pt2: there is no file nowhere/model.pt2"),
+        ("model.onnx", "model.onnx: there is no file model.onnx"),
+        ("hf:nowhere/config.json", "there is no file nowhere/config.json"),
+    ],
+)
+def test_mistakes_are_one_line(text, said):
+    with pytest.raises(ValueError, match=r".") as fault:
+        check(text)
+    assert said in str(fault.value)
+    assert "\n" not in str(fault.value)
+
+
+def test_a_hub_id_is_refused_without_asking_the_hub():
+    with pytest.raises(Unavailable, match=r"google/vit.*give its config.json: nothing is downloaded"):
+        check("hf:google/vit-base-patch16-224")
+
+
+def test_files_are_read_and_not_run(tmp_path):
+    net = tmp_path / "net.py"
+    net.write_text(
+        "raise SystemExit('it ran')\n"
+        "if True:\n    def build(): ...\n"
+        "try:\n    from torch import nn as layers\nexcept ImportError:\n    layers = None\n"
+        "one, two = 1, 2\n"
+        "class Net: ...\n"
+    )
+    for name in ("build", "layers", "one", "two", "Net"):
+        assert check(f"{net}:{name}").function == name
+    with pytest.raises(ValueError, match="has no 'biuld'; nearest: build"):
+        check(f"{net}:biuld")
+    with pytest.raises(ValueError, match=r"there is no file .*nte.py; nearest: net.py"):
+        check(f"{tmp_path}/nte.py:build")
+    with pytest.raises(ValueError, match="there is no file"):
+        check("nowhere/at/all.py:build")
+    net.write_text("from torch.nn import *\n")
+    assert check(f"{net}:Whatever").form == "file"
+    net.write_text("def build(:\n")
+    with pytest.raises(ValueError, match=r"net.py is no Python: invalid syntax"):
+        check(f"{net}:build")
+
+
+def test_configs_are_read(tmp_path):
+    config = tmp_path / "config.json"
+    for text, said in (
+        ("{", "expected JSON, got"),
+        ("[]", "expected an object with model_type or architectures"),
+        ('{"hidden_size": 8}', "it has neither"),
+    ):
+        config.write_text(text)
+        with pytest.raises(ValueError, match="hf:") as fault:
+            check(f"hf:{config}")
+        assert said in str(fault.value)
+    config.write_text(json.dumps({"model_type": "x", "auto_map": {"AutoModel": "x--y.Z"}}))
+    with pytest.raises(Unavailable, match="its code is on the hub"):
+        check(f"hf:{config}")
+    config.write_text(json.dumps({"model_type": "bert"}))
+    assert check(f"hf:{tmp_path}") == check(f"hf:{tmp_path}")
+    with pytest.raises(ValueError, match=r"a directory that holds config.json; there is none"):
+        check(f"hf:{tmp_path.parent}")
+
+
+@pytest.mark.parametrize(("text", "package"), [("timm:resnet18", "timm"), ("hf:bert", "transformers")])
+def test_a_missing_package_is_a_line_to_type(monkeypatch, text, package):
+    monkeypatch.setattr(model_names.importlib.util, "find_spec", lambda _name: None)
+    with pytest.raises(Unavailable) as fault:
+        check(text)
+    assert str(fault.value) == f"{package} is not installed: python -m pip install '{INSTALL[package]}'"
+
+
+def test_what_to_install_is_what_the_requirements_say():
+    lines = (ROOT / "requirements-models.txt").read_text().splitlines()
+    assert set(INSTALL.values()) == {line for line in lines if line and not line.startswith("#")}
+    assert "-r requirements-models.txt" in (ROOT / "requirements-dev.txt").read_text().splitlines()
+
+
+def test_it_checks_without_torch(tmp_path):
+    (tmp_path / "net.py").write_text("def build(): ...\n")
+    code = (
+        "import sys; from workloads.catalogue.model_names import check; from workloads.catalogue.input_shapes import parse_shapes; "  # noqa: E501
+        "[check(text) for text in sys.argv[1:]]; parse_shapes('3x2'); "
+        "sys.exit(any(name in sys.modules for name in ('torch', 'timm', 'transformers')))"
+    )
+    given = [f"{tmp_path}/net.py:build", "resnet18", "timm:resnet18", "hf:bert"]
+    subprocess.run([sys.executable, "-c", code, *given], cwd=ROOT, check=True)

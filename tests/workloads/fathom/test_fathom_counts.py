@@ -1,0 +1,228 @@
+"""Fathom's workloads hold to `tests/support/oracles/fathom_formulas.py` and to what is known of them: parameters,
+products, operations."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from analysis.operators.registry import not_understood, total
+from measure.fake.mode import to_fake
+from measure.fast_count.fast_count import fast_count
+from measure.operations.tracer import StepParts, trace
+from tests.support.oracles.fathom_formulas import PARAMETERS, PRODUCTS, TINY
+from workloads.catalogue import fathom_sizes as table
+from workloads.catalogue.catalogue import ENTRIES, SUITES, entry, factory
+from workloads.fathom.registry.registry import FAMILIES, get
+from workloads.training.step import TrainingStep, optimizer_of
+
+CPU, META = torch.device("cpu"), torch.device("meta")
+NAMES = list(FAMILIES)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    """Tiny operations on a busy machine: threads that wait for each other take ten times as long."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def tiny(name):
+    """At deepq's small scale, whose image is smaller."""
+    return get(f"{name}@small" if name.startswith("deepq") else name, **TINY[table.base(name)])
+
+
+def on_meta(workload, batch_size):
+    with META:
+        return workload.build(**workload.hyper), workload.batch(workload.hyper, batch_size, META, None).inputs
+
+
+def trained(model):
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def products(workload, batch_size):
+    """Multiply-adds of a step forward and backward, and of one in evaluation mode."""
+    model, inputs = on_meta(workload, batch_size)
+    step, alone = fast_count(model, inputs, train=True), fast_count(model, inputs, train=False)
+    assert step.not_understood == alone.not_understood == {}
+    return step.forward_flop // 2, step.backward_flop // 2, alone.forward_flop // 2
+
+
+def parts(workload, batch_size=3):
+    """How to build a training step with the workload's own optimizer, on fake or real tensors."""
+
+    def build(mode):
+        torch.manual_seed(0)
+        model = workload.build(**workload.hyper)
+        batch = workload.batch(workload.hyper, batch_size, CPU, torch.Generator().manual_seed(0))
+        if mode is not None:
+            to_fake(model, mode)
+            batch = to_fake(batch, mode)
+        optimizer = optimizer_of("own", workload, model.parameters())
+        step = TrainingStep(model, workload.loss, optimizer, [batch], "cpu")
+        return StepParts(step, model, optimizer, (batch.inputs, batch.target))
+
+    return build
+
+
+def test_the_names_are_the_papers_eight_and_what_lies_beside_them():
+    own = [name for name in ENTRIES if factory(name) == "workloads.fathom.registry.registry:get"]
+    assert own == list(table.ENTRIES)
+    assert {table.large(name) for name in own} == set(FAMILIES)
+    assert {table.base(name) for name in own} == {*table.FATHOM, *table.MODERN}
+    assert SUITES["fathom"].models == table.FATHOM
+    assert SUITES["fathom-small"].models == tuple(f"{name}@small" for name in table.FATHOM)
+    assert {entry(name).task for name in own} == set(table.TASKS)
+    for name in own:
+        assert entry(name).optimizer, name
+        assert entry(name).batch_size, name
+
+
+def test_a_variant_is_found_by_its_model_and_one_that_is_no_other_is_the_same():
+    assert table.named("residual", "as_paper", small=True) == "residual@as_paper@small"
+    assert table.named("memnet", "as_paper") == "memnet"
+    for model in table.FATHOM:
+        for variant in (table.AS_CODED, table.AS_PAPER):
+            assert table.base(table.named(model, variant, small=True)) == model
+            assert table.named(model, variant, small=True) in ENTRIES
+    with pytest.raises(ValueError, match="expected the variant as_coded or as_paper, got 'as paper'"):
+        table.named("residual", "as paper")
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_parameters_by_hand(name):
+    for workload in (get(name), tiny(name)):
+        with META:
+            model = workload.build(**workload.hyper)
+        assert trained(model) == PARAMETERS[name](**workload.hyper)
+
+
+PUBLISHED = {
+    "seq2seq": 34.6e6,
+    "memnet": 1800,
+    "fathom-speech": 2.19e6,
+    "fathom-speech@as_paper": 25.4e6,
+    "autoenc": 0.47e6,
+    "residual": 6.18e6,
+    "residual@as_paper": 21.80e6,
+    "fathom-vgg": 138.4e6,
+    "fathom-vgg@as_paper": 143.67e6,
+    "fathom-alexnet": 61.1e6,
+    "fathom-alexnet@as_paper": 60.97e6,
+    "deepq": 1.69e6,
+    "gpt2": 124.44e6,
+    "vit": 86.57e6,
+}
+"""Fathom's code by an independent restatement; ResNet-34, VGG-19 and ViT-B/16 as torchvision gives them; the AlexNet of
+two devices by its paper's sixty million, exactly; GPT-2 small."""
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_parameters_are_those_that_are_known(name):
+    workload = get(name)
+    with META:
+        assert trained(workload.build(**workload.hyper)) == pytest.approx(PUBLISHED[name], rel=4e-3)
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_products_by_hand(name):
+    workload = tiny(name)
+    assert products(workload, 3) == tuple(3 * each for each in PRODUCTS[name](**workload.hyper))
+
+
+GFLOP = {
+    "seq2seq": (None, 70.4, 88.2),
+    "memnet": (0.0001, 0.0003, 0.0001),
+    "fathom-speech": (219, 655, 219),
+    "autoenc": (0.120, 0.281, 0.120),
+    "residual": (519, 1554, 519),
+    "fathom-vgg": (248, 741, 248),
+    "fathom-alexnet": (91.7, 266, 91.7),
+    "deepq": (None, 2.18, 32 * 0.0187),
+}
+"""Of a step at the batch of the code, counted on another restatement: forward, whole step, forward in evaluation."""
+
+
+@pytest.mark.parametrize("name", GFLOP)
+def test_flop_at_the_canonical_sizes(name):
+    batch_size = entry(name).batch_size
+    forward, backward, alone = (2e-9 * batch_size * each for each in PRODUCTS[name](**entry(name).hyper))
+    for found, expected in zip((forward, forward + backward, alone), GFLOP[name], strict=True):
+        assert expected is None or found == pytest.approx(expected, rel=0.005, abs=3e-5)
+
+
+def test_training_against_inference():
+    """Three times a CNN's forward pass less its first input's gradient; 7 / 3 of the linear autoencoder, whose pixels
+    need none in two of three products; less than one where inference needs all words at each step."""
+    ratio = {}
+    for name in table.FATHOM:
+        forward, backward, alone = PRODUCTS[name](**entry(name).hyper)
+        ratio[name] = (forward + backward) / alone
+    for name in ("fathom-speech", "residual", "fathom-vgg", "fathom-alexnet"):
+        assert 2.89 < ratio[name] < 3, name
+    assert ratio["autoenc"] == pytest.approx(7 / 3)
+    assert ratio["seq2seq"] == pytest.approx(0.799, abs=0.001)
+    assert ratio["deepq"] == pytest.approx(3.65, abs=0.01)  # its target runs in training alone
+
+
+def test_the_papers_networks_are_torchvisions():
+    """ResNet-34 and VGG-19, layer by layer written elsewhere, and the 724 million multiply-adds that are known of the
+    AlexNet of two devices."""
+    from workloads.vision import models as vision
+
+    for name, other in (("residual@as_paper", "resnet34"), ("fathom-vgg@as_paper", "vgg19")):
+        assert products(get(name), 1) == products(vision.get(other), 1), name
+    assert products(get("fathom-alexnet@as_paper"), 1)[2] == pytest.approx(724.4e6, rel=1e-3)
+
+
+LONG = ("seq2seq@as_paper", "residual@as_paper")
+"""Many operations that the others have, too."""
+
+
+@pytest.mark.parametrize("name", [n if n not in LONG else pytest.param(n, marks=pytest.mark.slow) for n in NAMES])
+def test_a_step_on_fake_tensors_is_understood_and_is_the_real_one(name):
+    """Optimizer included. Fake tensors stand for the CTC loss, too."""
+    build = parts(tiny(name))
+    fake = trace(build)
+    assert fake.notes == ()
+    assert not_understood(fake.operations) == {}
+    real = trace(lambda _mode: build(None))
+
+    def told(recorded):
+        return [(o.name, o.phase, o.input_shapes, o.output_shapes) for o in recorded.operations]
+
+    assert told(fake) == told(real)
+    if name in PRODUCTS:
+        forward, backward, _ = PRODUCTS[name](**tiny(name).hyper)
+        by_phase = {
+            phase: int(total(o for o in fake.operations if o.phase == phase).model_flop) // 2
+            for phase in ("forward", "backward")
+        }
+        assert by_phase == {"forward": 3 * forward, "backward": 3 * backward}
+
+
+def test_labels_in_one_dimension_leave_a_ctc_loss_to_real_tensors():
+    from measure.fake.mode import fake_mode
+    from results.errors import Unavailable
+
+    with fake_mode():
+        heard, labels, lengths = torch.randn(6, 2, 4).log_softmax(2), torch.ones(5).long(), torch.ones(2).long()
+        with pytest.raises(Unavailable, match="CTC loss of labels in one dimension"):
+            torch.nn.functional.ctc_loss(heard, labels, lengths, lengths)
+
+
+@pytest.mark.parametrize("name", ["memnet", "fathom-speech@small"])
+def test_a_sweeps_cell_is_traced_with_the_workloads_own_optimizer(name):
+    """Batches are made on fake tensors there. Clipping and noise of memnet belong to the optimizer's phase."""
+    from results.records import Cell
+    from runners.sweep.cell import reference_trace
+
+    sizes = {"hidden": 8} if "speech" in name else {"embedding": 4}
+    found = reference_trace(Cell(model=name, batch_size=2, device="cpu", optimizer="own", hyper=sizes))
+    assert found.notes == ()
+    assert not_understood(found.operations) == {}
+    in_optimizer = {operation.name for operation in found.operations if operation.phase == "optimizer"}
+    assert ("aten.randn_like" in in_optimizer) == (name == "memnet")

@@ -1,0 +1,487 @@
+"""What Fathom's workloads calculate: each part against PyTorch's own or a loop by hand; and that each learns."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from tests.support.oracles.fathom_formulas import TINY
+from workloads.catalogue import fathom_sizes as table
+from workloads.catalogue.catalogue import ENTRIES
+from workloads.fathom.data import babi_stories, catch_game, images
+from workloads.fathom.models import autoenc, deepq, memnet, seq2seq, speech, vgg
+from workloads.fathom.models.optimizers import clipped_together, clipped_with_noise
+from workloads.fathom.registry.registry import FAMILIES, get
+from workloads.training.step import InferenceStep, TrainingStep, optimizer_of
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(autouse=True)
+def same_numbers():
+    torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    """Tiny operations on a busy machine: threads that wait for each other take ten times as long."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def seeded(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+QUICK = {
+    "seq2seq": {"hidden": 16, "layers": 1, "vocab": 40, "source_words": 4, "target_words": 5, "negatives": 20},
+    "fathom-speech": {"hidden": 32, "frames": 12, "labels": 6, "phonemes": 8},
+    "autoenc": {"pixels": 100, "latent": 10},
+    "residual": {"image_size": 16, "num_classes": 4, "width": 8},
+    "fathom-vgg": {"image_size": 32, "num_classes": 4, "width": 4},
+    "fathom-alexnet": {"image_size": 64, "num_classes": 4, "width": 4},
+    "deepq": {"hidden": 32},
+    "gpt2": {"d_model": 32, "seq": 8, "vocab": 16},
+    "vit": {"image_size": 16, "num_classes": 4, "d_model": 32, "layers": 1},
+}
+"""Sizes at which a dozen steps take well under a second."""
+
+
+def losses(name, steps, batch_size=8, batches=2, **sizes):
+    """The mean loss over the batches before training and after it, all on the same batches, and the model."""
+    workload = get(f"{name}@small", **{**QUICK.get(table.base(name), {}), **sizes})
+    model, drawn = workload.build(**workload.hyper), seeded()
+    seen = [workload.batch(workload.hyper, batch_size, CPU, drawn) for _ in range(batches)]
+    step = TrainingStep(model, workload.loss, optimizer_of("own", workload, model.parameters()), seen, "cpu")
+
+    def mean():
+        with torch.no_grad():
+            return sum(float(workload.loss(model(*each.inputs), each.target)) for each in seen) / batches
+
+    before = mean()
+    for _ in range(steps):
+        step()
+    return before, mean(), model
+
+
+FALL = {"deepq": 0.995, "gpt2": 0.98, "autoenc": 0.97, "seq2seq": 0.97, "fathom-vgg": 0.98}
+"""What is left of the loss at most, where that is not 0.9. As coded deepq gets a gradient of some states alone."""
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_the_loss_falls_in_a_few_steps_of_its_own_optimizer(name):
+    before, after, _ = losses(name, 16)
+    assert after < FALL.get(table.base(name), 0.9) * before
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_inference_is_the_same_model_in_evaluation_mode_without_gradients(name):
+    workload = get(f"{name}@small", **QUICK.get(table.base(name), {}))
+    model = workload.build(**workload.hyper)
+    batch, heard = workload.batch(workload.hyper, 2, CPU, seeded()), []
+    step = InferenceStep(model, [batch], "cpu")
+    step(heard.append)
+    output = step.last_output[0] if isinstance(step.last_output, tuple) else step.last_output
+    assert heard == ["forward", "end"]
+    assert not output.requires_grad
+    assert torch.isfinite(output).all()
+    assert not model.training
+
+
+def test_an_optimizer_of_its_own_is_asked_for_by_name():
+    from workloads.vision import models as vision
+
+    assert isinstance(optimizer_of("own", get("deepq"), [nn.Parameter(torch.ones(1))]), torch.optim.RMSprop)
+    assert isinstance(optimizer_of("sgd", get("deepq"), [nn.Parameter(torch.ones(1))]), torch.optim.SGD)
+    with pytest.raises(ValueError, match="resnet18 has no optimizer of its own; expected sgd, "):
+        optimizer_of("own", vision.get("resnet18"), [])
+
+
+def test_gradients_are_clipped_within_the_step():
+    """Of norm 10 to 5 together: halved, and SGD of rate 1 goes that far. Each to 2: the first is left as it is."""
+    weights = [nn.Parameter(torch.zeros(1, 1)), nn.Parameter(torch.zeros(1, 1))]
+    for parameter, gradient in zip(weights, (6.0, 8.0), strict=True):
+        parameter.grad = torch.full((1, 1), gradient)
+    clipped_together(torch.optim.SGD(weights, lr=1.0), 5.0).step()
+    assert [weight.item() for weight in weights] == pytest.approx([-3, -4], rel=1e-5)
+    weights = [nn.Parameter(torch.zeros(1, 1)) for _ in range(2)]
+    for parameter, gradient in zip(weights, (1.0, 8.0), strict=True):
+        parameter.grad = torch.full((1, 1), gradient)
+    clipped_with_noise(torch.optim.SGD(weights, lr=1.0), 2.0, 0.0).step()
+    assert [weight.item() for weight in weights] == pytest.approx([-1, -2], rel=1e-5)
+
+
+def test_noise_is_added_to_rows_that_have_a_gradient_alone():
+    weight = nn.Parameter(torch.zeros(2, 1000))
+    weight.grad = torch.zeros(2, 1000)
+    weight.grad[1] = 1e-9
+    clipped_with_noise(torch.optim.SGD([weight], lr=1.0), 40.0, 0.25).step()
+    assert not weight[0].any()
+    assert float(weight[1].std().detach()) == pytest.approx(0.25, rel=0.1)
+
+
+# --- seq2seq ---
+
+
+def test_bahdanaus_attention_by_a_loop():
+    attention = seq2seq.Attention(hidden=4, layers=2)
+    memory, states = torch.randn(1, 3, 4), [(torch.randn(1, 4), torch.randn(1, 4)) for _ in range(2)]
+    keys = attention.keys(memory.transpose(1, 2)).transpose(1, 2)
+    query = attention.query(torch.cat([states[0][0], states[0][1], states[1][0], states[1][1]], dim=1))[0]
+    scores = [attention.scores @ (attention.keys.weight[:, :, 0] @ memory[0, at] + query).tanh() for at in range(3)]
+    weights = torch.stack(scores).softmax(dim=0)
+    expected = sum(weights[at] * memory[0, at] for at in range(3))
+    torch.testing.assert_close(attention(states, keys, memory)[0], expected)
+
+
+def test_a_fused_reader_is_the_unrolled_one():
+    """Of the same weights. A cell's gates stand entered, new, kept, shown, and 1 is added to the third; PyTorch's
+    stand entered, kept, new, shown."""
+    hidden = QUICK["seq2seq"]["hidden"]
+    sizes = {**QUICK["seq2seq"], "layers": 2}
+    unrolled, fused = (get(f"{name}@small", **sizes) for name in ("seq2seq", "seq2seq@fused"))
+    ours, theirs = unrolled.build(**unrolled.hyper), fused.build(**fused.hyper)
+    weights = {name: value for name, value in ours.state_dict().items() if not name.startswith("reader.")}
+    for layer, cell in enumerate(ours.reader.cells):
+        first, new, kept, shown = cell.gates.weight.detach().chunk(4)
+        weight = torch.cat([first, kept, new, shown])
+        first, new, kept, shown = cell.gates.bias.detach().chunk(4)
+        weights[f"reader.weight_ih_l{layer}"], weights[f"reader.weight_hh_l{layer}"] = weight.split(hidden, dim=1)
+        weights[f"reader.bias_ih_l{layer}"] = torch.cat([first, kept + 1, new, shown])
+    theirs.load_state_dict(weights)
+    batch = unrolled.batch(unrolled.hyper, 3, CPU, seeded())
+    for mode in (True, False):
+        expected, found = (model.train(mode)(*batch.inputs)[0] for model in (ours, theirs))
+        torch.testing.assert_close(found, expected)
+    begun = fused.build(**fused.hyper).reader.bias_ih_l0
+    assert (begun[hidden : 2 * hidden] == 1).all()
+
+
+def test_sampled_logits_by_hand():
+    """Logit of a word less ln(count · p(word)); a negative that is the label is left out."""
+    model = seq2seq.Seq2Seq(**TINY["seq2seq"])
+    outputs, labels = torch.randn(1, 2, 6), torch.tensor([[5, 9]])
+    negatives = torch.tensor([[3, 5, 8], [9, 0, 1]])
+    found = model._sampled(outputs, labels, negatives)[0]
+    for step in range(2):
+        for place, word in enumerate([int(labels[0, step]), *negatives[step].tolist()]):
+            share = math.log((word + 2) / (word + 1)) / math.log(31)
+            logit = outputs[0, step] @ model.projection.weight[word] + model.projection.bias[word]
+            if place and word == int(labels[0, step]):
+                assert float(found[step, place].detach()) == -1e4
+            else:
+                torch.testing.assert_close(found[step, place], logit - math.log(3 * share))
+
+
+def test_inference_feeds_the_writer_what_it_finds_likeliest():
+    """Fed in training what it found itself, the writer gets to the same outputs; full logits are what is compared."""
+    workload = get("seq2seq", **TINY["seq2seq"])
+    model = workload.build(**workload.hyper).eval()
+    source, fed, labels, negatives = workload.batch(workload.hyper, 2, CPU, seeded()).inputs
+    logits, answers = model(source, fed, labels, negatives)
+    assert torch.equal(answers, labels)
+    own = torch.cat([fed[:, :1], logits.argmax(dim=2)[:, :-1]], dim=1)
+    model.train()
+    everything = torch.arange(30).expand(5, 30)
+    sampled, _ = model(source, own, labels, everything)
+    kept = everything[0] != labels.unsqueeze(2)
+    expected = logits - seq2seq.log_expected(torch.arange(30), 30, 30)
+    torch.testing.assert_close(sampled[:, :, 1:][kept], expected[kept], atol=1e-5, rtol=1e-5)
+
+
+def test_sentences_are_translated_padded_and_reversed():
+    hyper = {"source_words": 6, "target_words": 8, "vocab": 50, "negatives": 3}
+    source, fed, labels, negatives = seq2seq.pairs(hyper, 20, CPU, seeded()).inputs
+    assert negatives.shape == (8, 3)
+    lengths = set()
+    for row in range(20):
+        words = [int(word) for word in source[row].flip(0) if word != seq2seq.PAD]
+        lengths.add(len(words))
+        translated = [4 + (word - 4 + 7) % 46 for word in words]
+        assert source[row].flip(0).tolist() == words + [0] * (6 - len(words)), "padded, then reversed"
+        assert fed[row].tolist() == [1, *translated] + [0] * (7 - len(words))
+        assert labels[row].tolist() == [*translated, 2] + [0] * (7 - len(words))
+    assert lengths == {3, 4, 5, 6}
+    first = seq2seq.one_pair(hyper, 5, CPU, seeded()).inputs[0]
+    assert (first == first[0]).all(), "as coded one pair fills the batch"
+
+
+def test_padding_is_not_in_the_loss():
+    """Two words of one sample, of which one is padding: the loss is the first one's."""
+    logits = torch.randn(1, 2, 4)
+    found = seq2seq.loss((logits, torch.zeros(1, 2, dtype=torch.int64)), torch.tensor([[7, 0]]))
+    torch.testing.assert_close(found, -logits[0, 0].log_softmax(0)[0])
+
+
+# --- memnet ---
+
+
+def test_stories_follow_the_grammar_and_the_answer_is_where_the_person_is():
+    told, questions, answers = babi_stories.draw(10, 6, 200, CPU, seeded())
+    lengths, verbs = set(), set()
+    for story, question, answer in zip(told, questions, answers, strict=True):
+        at: dict[str, str] = {}
+        sentences = [text for text in map(babi_stories.words, story) if text]
+        lengths.add(len(sentences))
+        for text in sentences:
+            person, *walk, place = text.split()
+            verbs.add(" ".join(walk))
+            assert person in babi_stories.PEOPLE
+            assert place in babi_stories.PLACES
+            assert at.get(person) != place, "nobody walks to where they are"
+            at[person] = place
+        asked = babi_stories.words(question).removeprefix("where is ")
+        assert babi_stories.WORDS[int(answer)] == at[asked]
+    assert lengths == {2, 4, 6, 8, 10}
+    assert verbs == set(babi_stories.WALKS)
+    assert len(babi_stories.WORDS) == 20
+
+
+def test_a_memory_network_by_loops():
+    model = memnet.MemNet(embedding=3, vocab=20, sentence=6, memory=4, hops=2)
+    story, question, _ = babi_stories.draw(4, 6, 1, CPU, seeded())
+
+    def bag(words, table):
+        vectors = []
+        for component in range(3):
+            total = 0.0
+            for place, word in enumerate(words.tolist()):
+                weight = 1 + 4 * (component + 1 - 2) * (place + 1 - 3.5) / (3 * 6)
+                total += weight * float(table.weight[word, component].detach())
+            vectors.append(total)
+        return torch.tensor(vectors)
+
+    state = bag(question[0], model.question)
+    memory = [bag(sentence, model.story) + model.time[at] for at, sentence in enumerate(story[0])]
+    for _ in range(2):
+        weights = torch.stack([each @ state for each in memory]).softmax(dim=0)
+        state = model.between.weight @ state + sum(w * each for w, each in zip(weights, memory, strict=True))
+    torch.testing.assert_close(model(story, question)[0], model.answer.weight @ state)
+
+
+@pytest.mark.slow
+def test_a_memory_network_learns_to_answer_stories_that_it_has_not_read():
+    """Chance is a sixth; task 1 is nearly solved."""
+    workload = get("memnet")
+    model = workload.build(**workload.hyper)
+    draw, optimizer = seeded(), workload.optimizer(model.parameters())
+    for _ in range(1500):
+        batch = workload.batch(workload.hyper, 32, CPU, draw)
+        optimizer.zero_grad()
+        workload.loss(model(*batch.inputs), batch.target).backward()
+        optimizer.step()
+    batch = workload.batch(workload.hyper, 1000, CPU, seeded(1))
+    assert float((model(*batch.inputs).argmax(1) == batch.target).float().mean()) > 0.6
+    assert not model.story.weight[babi_stories.PAD].any(), "padding stays zero"
+
+
+# --- speech ---
+
+
+def test_a_tiled_layer_is_a_linear_one():
+    layer, heard = speech.Tiled(3, 5), torch.randn(2, 4, 3)
+    torch.testing.assert_close(layer(heard), functional.linear(heard, layer.weight.t(), layer.bias))
+
+
+def test_as_coded_nothing_is_recurrent_and_as_in_the_paper_every_frame_sees_every_other():
+    """Which outputs change with the fourth of six frames: its own alone, or all."""
+    for name, expected in (("fathom-speech", [3]), ("fathom-speech@as_paper", list(range(6)))):
+        workload = get(name, **{**TINY["fathom-speech"], "frames": 6})
+        model, sound = workload.build(**workload.hyper), torch.randn(1, 6, 5)
+        other = sound.clone()
+        other[:, 3] += 1.0
+        differ = (model(sound) - model(other)).abs().amax(dim=(1, 2)) > 1e-7
+        assert differ.nonzero().flatten().tolist() == expected, name
+
+
+def test_deep_speechs_recurrence_by_a_loop():
+    model = speech.DeepSpeech(hidden=4, coefficients=3, phonemes=5)
+    sound = torch.randn(1, 3, 3)
+    heard = sound[0]
+    for layer in model.layers:
+        heard = (heard @ layer.weight.t() + layer.bias).clamp(0, 20)
+    entered = heard @ model.entered.weight.t() + model.entered.bias
+    onward, back, states = torch.zeros(4), torch.zeros(4), torch.zeros(3, 4)
+    for at in range(3):
+        onward = (entered[at] + model.onward.weight @ onward).clamp(0, 20)
+        back = (entered[2 - at] + model.backward_.weight @ back).clamp(0, 20)
+        states[at] += onward
+        states[2 - at] += back
+    logits = model.output((states @ model.fifth.weight.t() + model.fifth.bias).clamp(0, 20))
+    torch.testing.assert_close(model(sound)[:, 0], logits.log_softmax(dim=1))
+
+
+def test_as_coded_ctc_of_as_many_frames_as_labels_is_the_labels_themselves():
+    """There is one way to align them: the loss is the mean of minus the log probability of each, a frame a label."""
+    hyper = {"hidden": 4, "frames": 9, "coefficients": 3, "labels": 5, "phonemes": 7}
+    batch = speech.as_coded(hyper, 2, CPU, seeded())
+    labels = batch.target[0]
+    assert (labels[:, 1:] != labels[:, :-1]).all()
+    assert int(labels.max()) < 6, "the last phoneme is the blank"
+    heard = torch.randn(9, 2, 7).log_softmax(2)
+    expected = -torch.stack([heard[at, row, labels[row, at]] for row in range(2) for at in range(5)]).mean()
+    torch.testing.assert_close(speech.loss(heard, batch.target), expected)
+
+
+# --- autoenc ---
+
+
+def test_the_loss_of_the_autoencoder_by_hand():
+    """Two samples of two pixels, one latent value. Squares 1 + 4 + 0 + 9: 7 for each sample alike. Distances
+    -(1 + ln v - m² - v) / 2 with (m, v) of (0, 1) and (2, e): 0 and (2 + e) / 2, of which the mean is added."""
+    rec, seen = torch.tensor([[1.0, 2.0], [0.0, 3.0]]), torch.zeros(2, 2)
+    mean, log_variance = torch.tensor([[0.0], [2.0]]), torch.tensor([[0.0], [1.0]])
+    second = -0.5 * (1 + 1 - 4 - math.e)
+    assert float(autoenc.loss((rec, mean, log_variance), seen)) == pytest.approx(7 + second / 2)
+
+
+def test_the_autoencoder_is_linear_but_for_what_it_draws():
+    model = autoenc.AutoEncoder(6, 3)
+    nn.init.normal_(model.reconstruction.weight)
+    first, second = torch.randn(2, 6)
+    model.log_variance.weight.data.zero_()
+    model.log_variance.bias.data.fill_(-1e9)  # a variance of 0: nothing is drawn
+    outputs = [model(each.unsqueeze(0))[0] for each in (first, second, first + second, torch.zeros(6))]
+    torch.testing.assert_close(outputs[0] + outputs[1], outputs[2] + outputs[3])
+
+
+def test_pixels_are_standardised():
+    pixels = autoenc.batch({"pixels": 50}, 4000, CPU, seeded()).inputs[0]
+    assert pixels.mean(dim=0).abs().max() < 0.1
+    assert (pixels.std(dim=0) - 1).abs().max() < 0.1
+
+
+# --- images ---
+
+
+def test_images_of_one_label_are_alike_and_of_all_labels_different():
+    hyper = {"image_size": 32, "num_classes": 1001}
+    batch = images.batch(hyper, 4, CPU, seeded())
+    assert batch.inputs[0].shape == (4, 3, 32, 32)
+    assert ((batch.target >= 0) & (batch.target < 1001)).all()
+    waves = {(1 + label % 32, label // 32) for label in range(1001)}
+    assert len(waves) == 1001
+    means = torch.zeros(2, 32, 32)
+    for seed in range(200):
+        made = images.batch({"image_size": 32, "num_classes": 2}, 8, CPU, seeded(seed))
+        for label in range(2):
+            means[label] += made.inputs[0][made.target == label].mean(dim=1).sum(dim=0)
+    at = torch.arange(32) / 32
+    for label in range(2):
+        expected = torch.cos(2 * math.pi * (label + 1) * at).expand(32, 32)
+        assert functional.cosine_similarity(means[label].flatten(), expected.flatten(), dim=0) > 0.99
+
+
+def test_the_residual_network_keeps_its_side_and_has_no_normalisation():
+    workload = get("residual", **TINY["residual"])
+    model = workload.build(**workload.hyper)
+    assert model.stages(model.stem(torch.randn(1, 3, 16, 16))).shape == (1, 96, 4, 4)
+    assert not any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules())
+    layers = [m for m in model.modules() if isinstance(m, (nn.Conv2d, nn.Linear))]
+    assert len(layers) == 42
+
+
+def test_vggs_logits_are_clipped_as_coded_alone():
+    pictures = torch.randn(64, 3, 32, 32)
+    coded, paper = (each(image_size=32, num_classes=7, width=2) for each in (vgg.as_coded, vgg.as_paper))
+    assert float(coded(pictures).min().detach()) == 0.0
+    assert float(paper(pictures).min().detach()) < 0.0
+    dropped = [[m.p for m in model.modules() if isinstance(m, nn.Dropout)] for model in (coded, paper)]
+    assert dropped == [[0.2, 0.2], [0.5, 0.5]]
+
+
+# --- deepq ---
+
+
+def played_by_hand(row, column, paddle, action):
+    """One frame of catch, of numbers."""
+    paddle = min(11, max(0, paddle + {0: 0, 1: 0, 2: 1, 3: -1}[action]))
+    row += 1
+    return row, paddle, row == 11, (1.0 if abs(paddle - column) <= 1 else -1.0) if row == 11 else 0.0
+
+
+def test_games_of_catch_by_hand():
+    game = catch_game.begun(300, CPU, seeded(), anywhere=True)
+    actions = torch.randint(4, (300,), generator=seeded(1))
+    after, rewards, ended = game.played(actions)
+    for at in range(300):
+        row, column, paddle = int(game.row[at]), int(game.column[at]), int(game.paddles[at, 0])
+        expected = played_by_hand(row, column, paddle, int(actions[at]))
+        found = (int(after.row[at]), int(after.paddles[at, 0]), bool(ended[at]), float(rewards[at]))
+        assert found == expected
+        assert int(after.paddles[at, 1]) == paddle
+    assert set(rewards.tolist()) == {-1.0, 0.0, 1.0}
+
+
+def test_a_frame_shows_ball_and_paddle_and_the_ones_before_where_they_were():
+    game = catch_game.Game(torch.tensor([2]), torch.tensor([5]), torch.tensor([[0, 1, 2, 3]]))
+    frames = game.frames(24)[0]
+    assert frames.shape == (4, 24, 24)
+    for past in range(4):
+        cells = frames[past, ::2, ::2]
+        assert torch.equal(frames[past], cells.repeat_interleave(2, 0).repeat_interleave(2, 1))
+        ball = {(2 - past, 5)} if past <= 2 else set()
+        paddle = {(11, column) for column in range(12) if abs(column - past) <= 1}
+        assert {tuple(cell) for cell in cells.nonzero().tolist()} == ball | paddle
+
+
+def test_what_an_action_was_worth_as_coded_and_as_meant():
+    """Of a negative worth the code takes the maximum with the zeros beside it."""
+    worth, actions = torch.tensor([[1.0, -2.0, 3.0, 0.5], [-1.0, -2.0, 3.0, 0.5]]), torch.tensor([2, 1])
+    coded, paper = (kind(36, 5, 4) for kind in (deepq.DeepQAsCoded, deepq.DeepQ))
+    assert coded.of_action(worth, actions).tolist() == [3.0, 0.0]
+    assert paper.of_action(worth, actions).tolist() == [3.0, -2.0]
+
+
+def test_the_target_is_not_trained_and_follows_when_it_is_told():
+    workload = get("deepq@small", hidden=8)
+    model = workload.build(**workload.hyper)
+    states, actions, rewards, after, ended = workload.batch(workload.hyper, 16, CPU, seeded()).inputs
+    kept = [buffer.clone() for buffer in model.target.buffers()]
+    _, target = model(states, actions, rewards, after, ended)
+    expected = rewards + 0.99 * (1 - ended) * model.online(after).max(dim=1).values
+    torch.testing.assert_close(target, expected)
+    assert not target.requires_grad
+    optimizer = workload.optimizer(model.parameters())
+    workload.loss(model(states, actions, rewards, after, ended), None).backward()
+    optimizer.step()
+    assert all(torch.equal(was, now) for was, now in zip(kept, model.target.buffers(), strict=True))
+    model.refresh()
+    for now, weight in zip(model.target.buffers(), model.online.parameters(), strict=True):
+        assert torch.equal(now, weight)
+    assert not torch.equal(next(model.target.buffers()), kept[0])
+
+
+@pytest.mark.slow
+def test_deepq_learns_to_catch():
+    """From transitions of random play alone. Random play catches about a quarter of the balls."""
+    workload = get("deepq@as_paper@small")
+    model = workload.build(**workload.hyper)
+    draw, optimizer = seeded(), torch.optim.Adam(model.parameters(), lr=1e-3)
+    for step in range(1200):
+        batch = workload.batch(workload.hyper, 64, CPU, draw)
+        optimizer.zero_grad()
+        workload.loss(model(*batch.inputs), None).backward()
+        optimizer.step()
+        if step % 50 == 0:
+            model.refresh()
+    game, nothing = catch_game.begun(200, CPU, seeded(1)), torch.zeros(200)
+    model.eval()
+    for _ in range(11):
+        with torch.no_grad():
+            worth = model(game.frames(36), nothing, nothing, nothing, nothing)
+        game, rewards, ended = game.played(worth.argmax(dim=1))
+    assert bool(ended.all())
+    assert float((rewards > 0).float().mean()) > 0.8
+
+
+def test_every_default_is_in_the_table_once():
+    for name in table.ENTRIES:
+        assert ENTRIES[name].hyper == table.ENTRIES[name].hyper
+        assert get(name).hyper == table.ENTRIES[name].hyper
