@@ -162,7 +162,7 @@ _CHECKPOINT_FILE = torch.utils.checkpoint.__file__
 _ENGINE: CodeType = torch.autograd.graph._engine_run_backward.__code__
 _STARTING = (
     torch.autograd.__file__, torch.autograd.graph.__file__, torch._tensor.__file__,
-    str(Path(__file__).parents[1] / "predict" / "calls.py"),
+    str(Path(__file__).parents[1] / "fast_count" / "intercepted_calls.py"),
 )  # fmt: skip
 """The files between whoever starts autograd's engine and the engine."""
 

@@ -441,7 +441,7 @@ def test_a_file_in_the_directorys_place(nets: str, tmp_path: Path, capsys: pytes
 
 
 def test_help_and_mistakes_import_no_torch() -> None:
-    code = "import sys\nfrom runners import footprint\ntry: footprint.main({!r})\nexcept SystemExit: pass\n" \
+    code = "import sys\nfrom runners.footprint import command\ntry: command.main({!r})\nexcept SystemExit: pass\n" \
         "assert 'torch' not in sys.modules"  # fmt: skip
     for arguments in (["--help"], ["resnet5"], ["resnet50", "--fit", "nothing"]):
         begun = time.monotonic()

@@ -209,8 +209,8 @@ def test_a_model_without_formulas_ends_with_1(
 @pytest.mark.parametrize("arguments", [("--help",), ("--reproduce", "ppopp2019", "--help"), ("--typo",)])
 def test_help_and_typos_need_neither_torch_nor_sympy(arguments: tuple[str, ...]) -> None:
     code = (
-        "import sys\nfrom runners import project\n"
-        f"try: project.main({list(arguments)!r})\n"
+        "import sys\nfrom runners.project import command\n"
+        f"try: command.main({list(arguments)!r})\n"
         "except SystemExit: pass\n"
         "print(sorted({'torch', 'sympy', 'pandas', 'matplotlib'} & set(sys.modules)))"
     )
@@ -219,7 +219,7 @@ def test_help_and_typos_need_neither_torch_nor_sympy(arguments: tuple[str, ...])
 
 
 def test_a_projection_needs_no_torch() -> None:
-    code = "import sys\nfrom runners import project\nproject.main(['image'])\nassert 'torch' not in sys.modules"
+    code = "import sys\nfrom runners.project import command\ncommand.main(['image'])\nassert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], capture_output=True, cwd=ROOT, check=True)
 
 

@@ -27,6 +27,7 @@ MODULES = {
 
 
 LIBRARIES = {"workloads.catamount.sequences": "workloads.", "workloads.fathom.registry.registry": "workloads.fathom; "}
+LIBRARIES["workloads.synthetic.synthetic"] = "workloads.synthetic; "
 
 
 def of_task(task):

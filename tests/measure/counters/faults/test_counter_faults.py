@@ -153,7 +153,7 @@ def test_values_on_the_page():
 def test_whatever_a_reproduction_does_is_an_outcome(capfd):
     """A patch does not reach the next; what hangs or dies costs its own line."""
     prepare()
-    found = running.run("torch_profiler", each_s=2.0, module="fake_faults")
+    found = running.run("torch_profiler", each_s=2.0, module="tests.support.fakes.fake_faults")
     assert [outcome.status for outcome in found] == [
         "there",
         "mended",

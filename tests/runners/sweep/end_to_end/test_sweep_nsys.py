@@ -44,8 +44,8 @@ def environ(folder: Path, mode: str = "") -> dict[str, str]:
     tools.mkdir(exist_ok=True)
     temporary.mkdir(exist_ok=True)
     script = tools / "nsys"
-    fake = shlex.join([sys.executable, str(ROOT / "tests" / "fake_nsys.py")])
-    script.write_text(f'#!/bin/sh\nexec {fake} "$@"\n')
+    fake = shlex.join([sys.executable, str(ROOT / "tests" / "support" / "fakes" / "fake_nsys.py")])
+    script.write_text(f'#!/bin/sh\nPYTHONPATH={shlex.quote(str(ROOT))} exec {fake} "$@"\n')
     script.chmod(0o755)
     paths = {"PATH": f"{tools}:{os.environ['PATH']}", "TMPDIR": str(temporary)}
     return {**ENVIRON, **paths, "FAKE_NSYS": mode, "FAKE_NSYS_SAW": str(folder / "saw")}
