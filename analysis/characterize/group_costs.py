@@ -16,28 +16,34 @@ from results.records.characterization import Characterization, OperationCost
 
 @dataclass(frozen=True)
 class GroupCost:
-    """What a group's operations do in a step of training. time_s: mean over the joined steps; None where unknown."""
+    """What a group's operations do in a step of training. time_s: mean over the joined steps; None where unknown.
+
+    model_flop, other_flop: None where calls of the group have no formula (`unknown_calls`); at_least_flop is then that
+    of the others, both sorts together.
+    """
 
     workload: str
     group: str
     calls: int
-    model_flop: int
-    other_flop: int
+    model_flop: int | None
+    other_flop: int | None
     bytes: int
     time_s: float | None
-    flop_by_unit: Mapping[str, int]  # model FLOP
+    flop_by_unit: Mapping[str, int]  # model FLOP of the calls that have a formula
+    at_least_flop: int = 0
+    unknown_calls: int = 0
 
     @property
-    def flop(self) -> int:
-        return self.model_flop + self.other_flop
+    def flop(self) -> int | None:
+        return None if self.model_flop is None or self.other_flop is None else self.model_flop + self.other_flop
 
     @property
     def flop_per_byte(self) -> float | None:
-        return self.flop / self.bytes if self.bytes else None
+        return None if self.flop is None or not self.bytes else self.flop / self.bytes
 
     @property
     def flop_per_s(self) -> float | None:
-        return self.flop / self.time_s if self.time_s else None
+        return None if self.flop is None or not self.time_s else self.flop / self.time_s
 
     def utilization_ratio(self, peaks: Mapping[str, float]) -> float | None:
         """Time that its products would take at their units' peaks (FLOP/s) ÷ the time they took; None without all."""
@@ -60,20 +66,27 @@ def group_costs(data: Characterization, grouping: Grouping = FATHOM) -> list[Gro
         for group in OPERATIONS:
             mine = [row for row in rows if _group_of_cost(row.name, row.phase, grouping) == group]
             if mine:
-                times = [row.time_s for row in mine if row.time_s is not None]
-                found.append(
-                    GroupCost(
-                        workload=each.workload,
-                        group=group,
-                        calls=sum(row.calls for row in mine),
-                        model_flop=sum(row.model_flop for row in mine),
-                        other_flop=sum(row.other_flop for row in mine),
-                        bytes=sum(row.read_bytes + row.written_bytes for row in mine),
-                        time_s=sum(times) if times else None,
-                        flop_by_unit=_by_unit(mine),
-                    )
-                )
+                found.append(_group_cost(each.workload, group, mine))
     return found
+
+
+def _group_cost(workload: str, group: str, rows: Sequence[OperationCost]) -> GroupCost:
+    """The sum over a group's rows; without FLOP if one of them is of an operation that has no formula."""
+    times = [row.time_s for row in rows if row.time_s is not None]
+    model, other = sum(row.model_flop for row in rows), sum(row.other_flop for row in rows)
+    unknown = sum(row.calls for row in rows if not row.kind)
+    return GroupCost(
+        workload=workload,
+        group=group,
+        calls=sum(row.calls for row in rows),
+        model_flop=None if unknown else model,
+        other_flop=None if unknown else other,
+        bytes=sum(row.read_bytes + row.written_bytes for row in rows),
+        time_s=sum(times) if times else None,
+        flop_by_unit=_by_unit(rows),
+        at_least_flop=model + other,
+        unknown_calls=unknown,
+    )
 
 
 def _by_unit(rows: Sequence[OperationCost]) -> dict[str, int]:
@@ -90,13 +103,16 @@ def _group_of_cost(name: str, phase: str, grouping: Grouping) -> str:
 
 @dataclass(frozen=True)
 class Density:
-    """FLOP against bytes of one operation type in a training step. share_ratio: of the time in counted operations."""
+    """FLOP against bytes of one operation type in a training step. share_ratio: of the time in counted operations.
+
+    flop: None of a type that has no formula.
+    """
 
     workload: str
     name: str
     group: str
     calls: int
-    flop: int
+    flop: int | None
     bytes: int
     share_ratio: float | None
 
@@ -123,7 +139,7 @@ def _densities(workload: str, rows: list[OperationCost], grouping: Grouping) -> 
             name,
             group,
             sum(row.calls for row in mine),
-            sum(row.model_flop + row.other_flop for row in mine),
+            sum(row.model_flop + row.other_flop for row in mine) if all(row.kind for row in mine) else None,
             sum(row.read_bytes + row.written_bytes for row in mine),
             sum(row.time_s or 0.0 for row in mine) / total_s if total_s else None,
         )

@@ -248,12 +248,15 @@ def density(seen: Seen) -> Figure | None:
     workloads = list(dict.fromkeys(each.workload for each in rows))[:_MOST_PANELS]
     figure, drawn, spare = figure_panels.grid(len(workloads), 4, 1.6)
     looks = group_looks()
-    low = min(each.bytes for each in rows), min(each.flop for each in rows)
-    high = max(each.bytes for each in rows), max(each.flop for each in rows)
+    flop = [each.flop or 0 for each in rows]
+    low = min(each.bytes for each in rows), min(flop)
+    high = max(each.bytes for each in rows), max(flop)
     for axes, workload in zip(drawn, workloads, strict=True):
         for each in (one for one in rows if one.workload == workload):
             area = 6 + 90 * (each.share_ratio or 0.0)
-            axes.scatter(each.bytes, each.flop, s=area, color=looks[each.group][0], alpha=0.8, linewidth=0, zorder=3)
+            axes.scatter(
+                each.bytes, each.flop or 0, s=area, color=looks[each.group][0], alpha=0.8, linewidth=0, zorder=3
+            )
         axes.set_xscale("log")
         axes.set_yscale("log")
         axes.set_xlim(low[0] / 3, high[0] * 3)

@@ -73,7 +73,7 @@ def costs(seen: Seen) -> Iterator[str]:
                 each.workload if each.workload != last else "",
                 each.group,
                 str(each.calls),
-                si(each.flop, ""),
+                f"≥ {si(each.at_least_flop, '')}" if each.flop is None else si(each.flop, ""),
                 si(each.bytes, "B"),
                 UNKNOWN if each.flop_per_byte is None else digits(each.flop_per_byte, 2),
                 UNKNOWN if each.time_s is None else si_time(each.time_s),

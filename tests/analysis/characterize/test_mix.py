@@ -113,6 +113,18 @@ def test_half_the_operations_time_at_two_threads_is_no_serial_share():
     assert step.serial_ratio == pytest.approx(0.1)  # 1 of 10 lies between, the same at both
 
 
+def test_a_group_with_a_call_that_has_no_formula_has_no_flop():
+    data = together()
+    first, second = data.costs
+    unknown = replace(first, kind="", model_flop=0, other_flop=0, calls=3)
+    found = group_costs(replace(data, costs=(unknown, first, second)))
+    (partial,) = [each for each in found if each.unknown_calls]
+    assert (partial.unknown_calls, partial.model_flop, partial.other_flop, partial.flop) == (3, None, None, None)
+    assert (partial.flop_per_byte, partial.flop_per_s) == (None, None)
+    assert sum(each.at_least_flop for each in found) == sum(row.model_flop + row.other_flop for row in (first, second))
+    assert [each.flop for each in densities(replace(data, costs=(unknown, second)))] == [None, second.other_flop]
+
+
 def test_costs_by_group_are_sums_and_the_optimizer_is_f():
     found = {each.group: each for each in group_costs(together())}
     assert set(found) == {"D", "F"}
