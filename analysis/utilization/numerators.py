@@ -36,8 +36,8 @@ _FLOATS = ("float", "bfloat", "half", "double")
 class Numerator:
     """Model FLOP of one step by arithmetic unit, or the reason why there is no count.
 
-    all_flop adds every operation that is no convolution or matrix product, where the method knows them. Of a profile
-    with products that have no count: at_least_flop of those that have one, how many have none, their share of the time.
+    all_flop adds every operation that is no convolution or matrix product, where the method knows them. Where
+    calls have no count: at_least_flop of those that have one, how many have none, and, of a profile, their share of time.
     """
 
     method: str
