@@ -37,7 +37,7 @@ class Numerator:
     """Model FLOP of one step by arithmetic unit, or the reason why there is no count.
 
     all_flop adds every operation that is no convolution or matrix product, where the method knows them. Where
-    calls have no count: at_least_flop of those that have one, how many have none, and, of a profile, their share of time.
+    calls have no count: at_least_flop of those that have one, how many have none and, of a profile, their time share.
     """
 
     method: str
