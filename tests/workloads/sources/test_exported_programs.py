@@ -205,7 +205,7 @@ def test_nothing_pickled_is_run(reader, tmp_path, place):
         return kept.getvalue() if place == "weights" and name.endswith("/weight_0") else content
 
     evil = changed(reader, tmp_path / "evil.pt2", change)
-    with pytest.raises(ValueError, match=r"evil.pt2 cannot be loaded by torch .*eights") as fault:
+    with pytest.raises(ValueError, match=r"evil.pt2 .*eights") as fault:
         get(evil)
     assert "\n" not in str(fault.value)
     assert not made.exists()
@@ -279,6 +279,17 @@ def test_a_graph_calls_operations_alone(reader, tmp_path):
         ("f's0'", False),
         ("s0(", False),
         ("Symbol('s1')('s0')", False),
+        ("s0**2 + 2**s1", True),
+        ("Pow(Symbol('s0', integer=True), Integer(-1))", True),
+        ("Piecewise((s0, Eq(s1, 3)), (1, True))", True),
+        ("((9**1000)**1000)**1000", False),
+        ("(9**60)**60", False),
+        ("Pow(9, Mul(64, 64, 64, 64))", False),
+        ("1 << 1000000000", False),
+        ("Rational('1e999999999')", False),
+        ("Float('1.5', 1000000000)", False),
+        ("'s0' * 1000000000", False),
+        ("(s0, s0) * 1000000000", False),
         (7, False),
         ("(" * 20_000, False),
     ],
