@@ -16,6 +16,10 @@
   by itself, 95 %.
 
 Assumed: block means are near normal, and a cell's device stays as it was. Not claimed: why two cells differ.
+
+`conditions` are the parameters of a cell that decide how long its step takes, so that cells of two runs can be
+identified as the same. The others say what else was asked of a cell (which counters, which profiles, how narrow an
+interval), which repetition it is, or how weights and data were drawn; a cell's id is made of all of them.
 """
 
 from __future__ import annotations
@@ -25,7 +29,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from analysis.stats.summary import CONFIDENCE, Summary, summarise, t_quantile
+from results.records import Parameters, Run, header
 from results.records.comparisons import FASTER, SAME, SLOWER, UNKNOWN
+from results.records.rows import to_text
 
 PROCESSES, BLOCKS = "processes", "blocks"
 
@@ -156,3 +162,20 @@ def _upper(distance: float, error: float, degrees: float) -> float:
     if error == 0:
         return 0.0 if distance > 0 else 1.0
     return float(stdtr(degrees, -distance / error))
+
+
+ASKED = ("methods", "counters", "target_ci_ratio", "quick", "repeat", "seed", "epoch_images", "profile")
+"""Parameters that leave the training step as it is."""
+
+OF_A_STEP = tuple(name for name in header(Parameters) if name not in ASKED)
+"""Parameters that change it."""
+
+
+def conditions(run: Run, but_for: str = "") -> tuple[str, ...]:
+    """The texts of what decides a step, in the order of OF_A_STEP; of the parameter `but_for` an empty one.
+
+    A device is its kind: cuda:0 and cuda:1 of equal cards train alike.
+    """
+    texts = {name: to_text(getattr(run, name)) for name in OF_A_STEP}
+    texts["device"] = run.device.partition(":")[0]
+    return tuple("" if name == but_for else texts[name] for name in OF_A_STEP)

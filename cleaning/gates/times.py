@@ -12,8 +12,7 @@ from collections.abc import Iterator, Sequence
 
 from analysis.devices import peaks
 from analysis.devices.precisions import TENSOR_UNITS
-from analysis.stats.comparison import MARGIN_RATIO
-from analysis.stats.conditions import conditions
+from analysis.stats.comparison import MARGIN_RATIO, conditions
 from analysis.stats.summary import summarise
 from analysis.utilization.step_times import block_means, whole_steps
 from cleaning.facts.targets import kind_of, narrowness

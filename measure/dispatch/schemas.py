@@ -3,6 +3,8 @@
 Reads only `OpOverload._schema`; no table of operators but two short literal ones, for what schemas do not say. A call
 is described once for each signature (shapes, dtypes, other arguments): `Plan.described` is the cache. Sizes stay
 ints, or become sympy expressions where the call was symbolic. Nothing here says what a call costs.
+
+Plans are kept for one default dtype at a time: it decides what `empty` makes and what an integer tensor times 0.5 is.
 """
 
 from __future__ import annotations
@@ -309,3 +311,23 @@ def _json_able(value: Any) -> Any:
         return dtype_name(value)
     number = plain(value)
     return number if isinstance(number, _PLAIN) or hasattr(number, "free_symbols") else str(number)
+
+
+_PLANS: dict[torch.dtype, dict[int, Plan]] = {}
+"""Default dtype → id of an operator → its plan, which keeps the operator alive."""
+
+
+def plan_of(func: Any) -> Plan:
+    """The plan of an operator under the default dtype of now."""
+    plans = _PLANS.get(torch.get_default_dtype())
+    if plans is None:
+        plans = _PLANS[torch.get_default_dtype()] = {}
+    plan = plans.get(id(func))
+    if plan is None:
+        plan = plans[id(func)] = Plan(func)
+    return plan
+
+
+def clear_cache() -> None:
+    """Forget what is known of operators and signatures, as in a new process. Only benchmarks and tests need it."""
+    _PLANS.clear()

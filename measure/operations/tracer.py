@@ -26,8 +26,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass_type
 from torch.utils._pytree import tree_leaves
 
-from measure.dispatch.plans import clear_cache, plan_of
-from measure.dispatch.schemas import Description, Plan, tensors_in
+from measure.dispatch.schemas import Description, Plan, clear_cache, plan_of, tensors_in
 from measure.dispatch.sizes import fixed_symbols, plain
 from measure.fake.cache import Signature
 from measure.fake.mode import FakeMode, fake_mode, to_fake

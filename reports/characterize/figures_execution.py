@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from analysis.characterize.fathom_figure3 import figure3_groups
-from analysis.characterize.fathom_groups import GROUPS
+from analysis.characterize.fathom_groups import GROUPS, figure3_groups
 from analysis.characterize.heavy_tail import survival
 from analysis.characterize.layer_functions import labels_of_types
 from analysis.characterize.operation_mix import steps_of

@@ -12,7 +12,7 @@ from analysis.characterize.fathom_groups import FATHOM, Grouping
 from analysis.characterize.group_costs import Density, GroupCost, densities, group_costs
 from analysis.characterize.heavy_tail import Tail, tail
 from analysis.characterize.operation_mix import Mix, types_for
-from analysis.characterize.similarity import Merge
+from analysis.characterize.similarity import Merge, Moved, moved, pictures
 from analysis.characterize.stationarity import Stationarity
 from analysis.characterize.step_reconstruction import Reconstructed, reconstructed
 from analysis.characterize.summary import (
@@ -26,7 +26,6 @@ from analysis.characterize.summary import (
     training_against_inference,
 )
 from analysis.characterize.thread_scaling import Scaling, over_batch, parallelism
-from analysis.characterize.variants import Moved, moved, pictures
 from results.records.characterization import Characterization, Recording
 
 SUFFICIENT = 0.9

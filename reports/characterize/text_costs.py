@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from analysis.characterize.amdahl import Amdahl
 from analysis.characterize.execution_modes import step_energy_j, ways
 from analysis.characterize.fathom_groups import GROUPS
+from analysis.characterize.thread_scaling import Amdahl
 from reports.characterize.text import Seen
 from reports.characterize.words import UNKNOWN, in_range, joules, ratio, times, whole
 from reports.shared.columns import columns

@@ -8,8 +8,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator
 
-from analysis.characterize.fathom_figure3 import figure3_groups
-from analysis.characterize.fathom_groups import GROUPS, MOST_UNCLASSIFIED_RATIO, OPERATIONS
+from analysis.characterize.fathom_groups import GROUPS, MOST_UNCLASSIFIED_RATIO, OPERATIONS, figure3_groups
 from analysis.characterize.outlier_steps import slow_steps
 from analysis.characterize.similarity import inverted
 from reports.characterize import text_costs as costs

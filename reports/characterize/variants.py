@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from analysis.characterize.fathom_figure3 import figure3
+from analysis.characterize.fathom_groups import figure3
 from analysis.characterize.similarity import Merge, centroid_linkage, matrix
 from reports.characterize.text import Seen
 from reports.shared import figure_panels

@@ -1,6 +1,6 @@
 """Two runs, cell by cell: which cells are the same one, what may not be compared, and a row for each.
 
-Cells are matched by what decides a step (`analysis/stats/conditions.py`), not by their ids, which also know what else
+Cells are matched by what decides a step (`analysis/stats/comparison.py`), not by their ids, which also know what else
 was asked of them. What may differ is named by the caller; anything else that does is refused by name. Pure.
 """
 
@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from analysis.stats.comparison import MARGIN_RATIO, difference, holm, verdict
-from analysis.stats.conditions import OF_A_STEP, conditions
+from analysis.stats.comparison import MARGIN_RATIO, OF_A_STEP, conditions, difference, holm, verdict
 from analysis.utilization.step_times import block_means, whole_steps
 from analysis.utilization.work_times import variant
 from cleaning.gates.evidence import samples_and_telemetry

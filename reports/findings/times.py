@@ -6,8 +6,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 
 from analysis.devices.precisions import PRECISIONS
-from analysis.stats.comparison import MARGIN_RATIO, difference
-from analysis.stats.conditions import conditions
+from analysis.stats.comparison import MARGIN_RATIO, conditions, difference
 from analysis.utilization.step_times import block_means, whole_steps
 from cleaning.gates.evidence import samples_and_telemetry
 from reports.findings.data import Published, widest

@@ -31,7 +31,7 @@ WORDS_OF_PASSES: Mapping[str, str] = {
 
 INTRODUCTION = """**None of these measurements is ours, and no GPU was asked by us.** `analysis/footprint/step/published_memory.csv`
 has what others published with conditions enough to predict the same number, each row read at its source, with what is
-assumed. It is what was found, no sample. `python -m benchmarks.footprint --published DIR` makes the predictions, with
+assumed. It is what was found, no sample. `python -m benchmarks.pages.footprint --published DIR` makes the predictions, with
 today's torch and on no device: with an allowance for cuDNN's workspaces where they are in the count, of a process
 without the device's context. Errors are predicted ÷ measured − 1; *without* is the same without the allowance: the two
 are the ends of what is predicted."""  # noqa: E501

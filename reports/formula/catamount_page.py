@@ -1,6 +1,6 @@
 """docs/catamount.md: what the mode is, and for each model what is published, what is ours, and each term between.
 
-Text and tables only; the numbers come in as arguments, from traces that `benchmarks/catamount.py` makes.
+Text and tables only; the numbers come in as arguments, from traces that `benchmarks/pages/catamount.py` makes.
 """
 
 from __future__ import annotations

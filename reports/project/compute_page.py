@@ -1,6 +1,6 @@
 """docs/compute.md: how compute, budgets and plans are found, and what that is worth, with every table made anew.
 
-Text and tables only. What the commands print comes in as an argument, from `benchmarks/compute.py`.
+Text and tables only. What the commands print comes in as an argument, from `benchmarks/pages/compute.py`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ HEAD = """# Compute, budgets and plans
     python -m runners.project --reach 2.1 --device "NVIDIA H200"
     python -m runners.project --parallel --parameters 70e9 --devices 64 --batch 512 --device "NVIDIA H100 80GB HBM3"
 
-This page is made by `python -m benchmarks.compute --write docs/compute.md`. Nothing on it was measured by us.
+This page is made by `python -m benchmarks.pages.compute --write docs/compute.md`. Nothing on it was measured by us.
 
 ## How many FLOP were those GPU-hours?
 

@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from analysis.project.frontier import domain as domains
-from analysis.project.frontier import frontier, frontier_laws
+from analysis.project.frontier import first_order as frontier_laws
+from analysis.project.frontier import frontier
 from analysis.project.frontier import learning_curves as scaling
 from analysis.project.frontier.accelerator import Accelerator, SubBatches
 from analysis.project.frontier.domain import Domain

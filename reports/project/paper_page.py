@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from analysis.project.frontier import domain as domains
-from analysis.project.frontier import frontier, frontier_laws
+from analysis.project.frontier import first_order as frontier_laws
+from analysis.project.frontier import frontier
 from analysis.project.frontier.accelerator import Accelerator
 from analysis.project.frontier.domain import Domain
 from analysis.project.frontier.shipped_formulas import Formulas, shipped

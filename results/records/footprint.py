@@ -1,4 +1,4 @@
-"""A row of `benchmarks.footprint`: how far a predicted footprint is from what an allocator saw."""
+"""A row of `benchmarks.pages.footprint`: how far a predicted footprint is from what an allocator saw."""
 
 from __future__ import annotations
 

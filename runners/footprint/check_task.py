@@ -1,4 +1,4 @@
-"""What `benchmarks.footprint` asks of its workers: one step predicted, measured, and tracked by torch's MemTracker.
+"""What `benchmarks.pages.footprint` asks of a worker: one step predicted, measured, and tracked by torch's MemTracker.
 
 A task that `launch.Worker` calls by name. torch is imported inside.
 """

@@ -3,6 +3,9 @@
 The step is traced on fake tensors: nothing is run, no device is needed, no memory is taken. Exit codes: 0 told; 1 not
 even one sample fits, or the step cannot be traced; 2 the caller's mistake, a device without known memory among them; 3
 a file could not be written; 130 Ctrl-C.
+
+--out DIR gets footprint.json, timeline.csv, the timeline as PNG; checkpoints the same. No SVG: an area of thousands of
+operations makes one of megabytes.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from runners.cli.arguments import SHOWN, nearest
 from runners.cli.exits import FAILED, Mistake, guarded, instructed
 from runners.cli.model_options import check_models, hyper_of
+from runners.cli.output_files import put
 from runners.cli.progress import passing
 from runners.footprint import options as footprint_options
 
@@ -216,8 +220,26 @@ def _tell(answer: Answer, options: Namespace) -> None:
     from reports.footprint.text import to_text
 
     if options.out is not None:
-        from runners.footprint.output import write
-
         write(answer, options)
         print(f"written to {options.out}", file=sys.stderr)
     print(to_text(answer, options.format, options.top), end="")
+
+
+if TYPE_CHECKING:
+    from reports.footprint.text import Answer
+
+
+def write(answer: Answer, options: Namespace) -> None:
+    """Every file; the picture last, so that one that fails loses no table. Raises StoreFault."""
+    from reports.footprint import checkpoints_figure, timeline_figure
+    from reports.footprint.text import checkpoints_csv, timeline_csv, to_text
+    from reports.shared import figure_style
+
+    put(options.out / "footprint.json", to_text(answer, "json", options.top))
+    put(options.out / "timeline.csv", timeline_csv(answer))
+    if answer.checkpoints is not None:
+        put(options.out / "checkpoints.csv", checkpoints_csv(answer.checkpoints))
+    with figure_style.theme():
+        put(options.out / "timeline.png", figure_style.render(timeline_figure.timeline(answer))["png"])
+        if answer.checkpoints is not None:
+            put(options.out / "checkpoints.png", figure_style.render(checkpoints_figure.curve(answer))["png"])

@@ -1,4 +1,4 @@
-"""What `benchmarks.footprint --published` asks of its workers: our prediction of a number that others measured.
+"""What `benchmarks.pages.footprint --published` asks of a worker: our prediction of a number that others measured.
 
 A task that `launch.Worker` calls by name. torch is imported inside.
 """

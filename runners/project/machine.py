@@ -2,18 +2,24 @@
 
 Options of several modes of `runners.project`, and what is made of them: a peak with its source, a utilization with an
 interval, and the caller's own prices. Every mistake is one line.
+
+`own_runs` has runs of our own as observations of utilization: those in results/published, and those the caller names.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
 from argparse import Namespace
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analysis.devices.precisions import PRECISIONS, TENSOR_UNITS
+from analysis.project.compute.published_runs import Observation, ours
+from results.records import MEASURED
 from runners.cli.arguments import Parser, choice_error, number
 from runners.cli.exits import Mistake
 
@@ -103,7 +109,6 @@ def reached_of(options: Namespace, device: Device | None, unit: str, peak: float
         return _machine(options, device, unit, peak, source, _utilization(options, unit))
     from analysis.project.compute import published_runs as published
     from analysis.project.compute.gpu_hours import TooFew, predicted
-    from runners.project.runs import own_runs
 
     if unit not in published.CLASS_OF_UNIT:
         raise Mistake(f"--utilization: expected with {unit}: no published run is known here")
@@ -193,3 +198,38 @@ def _given(given: Range, confidence: float, scale: str) -> Uncertain:
     from analysis.stats.intervals import between, exactly
 
     return exactly(given.low) if given.low == given.high else between(given.low, given.high, confidence, scale)
+
+
+PUBLISHED = Path(__file__).parents[2] / "results" / "published"
+"""Our own published runs; an installed package comes without them."""
+
+WHAT = ("exact", "datasheet")
+"""Method and denominator of the rows that are taken."""
+
+
+def own_runs(asked: Iterable[Path]) -> tuple[list[Observation], dict[str, int]]:
+    """The observations of the published runs and of these, and reason → rows that are none. Raises Mistake."""
+    published = sorted(path.parent for path in PUBLISHED.glob("*/utilization.csv"))
+    told = [each for path in [*published, *asked] for each in _rows(path)]
+    left_out = Counter(each for each in told if isinstance(each, str))
+    return [each for each in told if isinstance(each, Observation)], dict(left_out)
+
+
+def _rows(path: Path) -> list[Observation | str]:
+    """The rows of one run. Raises Mistake where there is none, or it is of several devices."""
+    try:
+        rows, sittings = _table(path / "utilization.csv"), _table(path / "sittings.csv")
+        names = {row["device_name"] for row in sittings}
+        if len(names) != 1:
+            raise Mistake(f"--run: expected a run on one device, got {path} on {', '.join(sorted(names)) or 'none'}")
+        kept = [row for row in rows if (row["method"], row["denominator"]) == WHAT]
+        return [ours(row, min(names), path.name) for row in kept if row["status"] in (*MEASURED, "unavailable")]
+    except OSError as fault:
+        raise Mistake(f"--run: expected the directory of a reported run, got {path}: {fault.strerror}") from fault
+    except KeyError as fault:
+        raise Mistake(f"--run: expected the tables of a run, got {path} without the column {fault}") from fault
+
+
+def _table(path: Path) -> list[Mapping[str, str]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))

@@ -1,7 +1,11 @@
-"""`python -m runners.project FILE`: a model projected from its learning curve, its sizes and a target error."""
+"""`python -m runners.project FILE`: a model projected from its learning curve, its sizes and a target error.
+
+Formulas of a model that are not shipped are made by `runners.formula` from its own operation tables, in fp32.
+"""
 
 from __future__ import annotations
 
+import sys
 from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,10 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from runners.cli.arguments import Parser, choice_error, number
-from runners.cli.exits import Mistake, guarded
-from runners.project.measured import add_measured, timed
+from runners.cli.exits import FAILED, Mistake, guarded
+from runners.cli.progress import passing
+from runners.project.measured import add_measured, add_replicas, timed
 from runners.project.output import add_output, reserve_all, tell
-from runners.project.replicas import add_replicas
 
 if TYPE_CHECKING:
     from analysis.project.frontier.accelerator import Accelerator
@@ -112,7 +116,8 @@ def _run(options: Namespace) -> int:
 
 def answer(domain: Domain, target: Accelerator, formulas: Formulas, must_fit: bool = False) -> Told:
     """The whole projection. Raises ValueError for what cannot be, and for a sub-batch that does not fit if it must."""
-    from analysis.project.frontier import frontier, frontier_laws
+    from analysis.project.frontier import first_order as frontier_laws
+    from analysis.project.frontier import frontier
     from reports.project.text import Told
 
     spread = frontier.spread(domain, formulas, target)
@@ -214,7 +219,6 @@ def _formulas(domain: Domain, rules: str | None) -> Formulas | int:
     known = shipped(rules or RULES[0]).get(domain.model)
     if known is not None and not set(domain.sizes) - set(known.sizes):
         return known
-    from runners.project.formulas import derived
 
     return derived(domain, rules or RULES[1])
 
@@ -232,3 +236,53 @@ def _notes(target: Accelerator, formulas: Formulas, measured: object) -> list[st
     if not measured:
         notes.append(f"The achieved shares are assumptions. Peak and bandwidth: {target.source}.")
     return notes
+
+
+if TYPE_CHECKING:
+    from analysis.project.frontier.domain import Domain
+    from analysis.project.frontier.shipped_formulas import Formulas
+
+BATCH = "batch"
+
+
+def derived(domain: Domain, rules: str) -> Formulas | int:
+    """The formulas of the domain's model in the size that grows, the sizes that follow it and the batch.
+
+    The exit code, after one line on stderr, where it has none. Raises Mistake for a model or size that cannot be.
+    """
+    from analysis.formula.derivation.sampling import Unfitted
+    from analysis.project.frontier.shipped_formulas import Formulas
+    from results.errors import Unavailable
+    from runners.cli.exits import Mistake as Wrong
+    from runners.cli.model_options import check_models
+    from runners.formula import options as formula_options
+    from runners.formula.command import answer
+    from runners.formula.points import NotBuilt
+
+    options = formula_options.parser().parse_args(_words(domain, rules))
+    check_models([domain.model], options)
+    try:
+        found = answer(options)
+    except (NotBuilt, Unfitted, Unavailable) as fault:
+        passing("")
+        print(f"error: {fault}", file=sys.stderr)
+        return FAILED
+    except Wrong as fault:
+        raise Mistake(str(fault).removeprefix("--symbols: ")) from fault
+    passing("")
+    sizes = {name: size for name, size in domain.sizes.items() if isinstance(size, int)}
+    own = {name: size for name, size in found.point.items() if name != BATCH}
+    quantities = {name: whole for name, whole in found.totals.items() if whole is not None}
+    if "all_flop" not in quantities:
+        quantities["all_flop"] = quantities["model_flop"]
+    return Formulas(domain.model, found.rules, {**sizes, **own}, quantities)
+
+
+def _words(domain: Domain, rules: str) -> Sequence[str]:
+    """The command line of `runners.formula` for a domain."""
+    from runners.formula.points import ALIASES
+
+    follow = [name for name, size in domain.sizes.items() if isinstance(size, str)]
+    fixed = [f"{ALIASES.get(name, name)}={size}" for name, size in domain.sizes.items() if isinstance(size, int)]
+    words = [domain.model, "--rules", rules, "--symbols", ",".join([domain.grows, *follow, BATCH])]
+    return [*words, "--hyper", ",".join(fixed)] if fixed else words

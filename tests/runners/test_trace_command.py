@@ -46,8 +46,8 @@ sys.exit(main(sys.argv[1:]))
 """
 
 NET = {"first": 2 * 2 * 4 * 64 * 3 * 9, "grouped": 2 * 2 * 4 * 64 * 2 * 9, "middle": 2 * 2 * 256 * 5, "twice": 200}
-"""FLOP of a step of tests/support/nets/record_kineto.py: 2 images of 8 × 8; two convolutions 3 × 3 to 4 channels, from
-3 and from half of 4; a linear layer from 4 · 8 · 8 to 5, and one from 5 to 5 that is called twice."""
+"""FLOP of a step of tests/support/recordings/record_kineto.py: 2 images of 8 × 8; two convolutions 3 × 3 to 4 channels,
+from 3 and from half of 4; a linear layer from 4 · 8 · 8 to 5, and one from 5 to 5 that is called twice."""
 
 FORWARD = sum(NET.values())
 BACKWARD = 2 * FORWARD - NET["first"]  # nobody asks for the gradient of the images

@@ -8,7 +8,7 @@ L(N, D) = E + A / Nᵅ + B / Dᵝ in nats a token, under C = 6 N D FLOP, with th
   fit to 240 of the 245 points that they read off the first paper's figure 4. The default: the first paper's constants
   do not fit its own points. With a covariance: of 4,000 resamplings of those points, each fitted again by us (Huber's
   loss, δ = 0.001, on the logarithm of L). Our fit of all 240 is (477.8, 2143, 1.8172, 0.3473, 0.3672), theirs (482.0,
-  2085, 1.8172, 0.3478, 0.3658); our standard errors are theirs within a tenth (`benchmarks/loss_law.py`);
+  2085, 1.8172, 0.3478, 0.3658); our standard errors are theirs within a tenth (`benchmarks/pages/loss_law.py`);
 * `kaplan2020`: Kaplan et al., Scaling Laws for Neural Language Models (arXiv 2001.08361), equation 1.5 and table 2,
   L = ((Nc / N)^(αN / αD) + Dc / D)^αD, N without embeddings, other text: for contrast, not comparable in its level.
 

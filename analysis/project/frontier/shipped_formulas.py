@@ -1,6 +1,6 @@
 """Formulas of the five domains' models, read from frontier_formulas.csv, so that projecting them needs no torch.
 
-The file is made by `python -m benchmarks.frontier`, a row a quantity: exact formulas by Catamount's rules
+The file is made by `python -m benchmarks.pages.frontier`, a row a quantity: exact formulas by Catamount's rules
 (docs/catamount.md) and by our own. A test makes one model's rows again. Nothing is fitted here.
 """
 

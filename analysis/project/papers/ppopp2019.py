@@ -20,8 +20,8 @@ from analysis.project.frontier import learning_curves
 from analysis.project.frontier.accelerator import Accelerator
 from analysis.project.frontier.data_parallel import epoch_s
 from analysis.project.frontier.domain import Domain
+from analysis.project.frontier.first_order import asymptote
 from analysis.project.frontier.frontier import DAY_S, batches, cost_of, grown_for
-from analysis.project.frontier.frontier_laws import asymptote
 from analysis.project.frontier.shipped_formulas import Formulas
 from analysis.project.papers.results import Inputs, Key, Ours
 from analysis.stats.printed_numbers import box

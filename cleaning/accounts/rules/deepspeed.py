@@ -7,7 +7,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 
-from cleaning.accounts.vocabulary import module_hooks, patched_functions, recurrent
+from cleaning.accounts.vocabulary import module_hooks, patched_functions
+from cleaning.accounts.vocabulary import module_hooks as recurrent
 from cleaning.accounts.vocabulary.items import FUSED_NOT_SEEN, Counted, Item, bound, missed_by, other, product
 from cleaning.accounts.vocabulary.module_hooks import nn
 from results.records.calls import Call, ModuleInfo, Recording

@@ -11,10 +11,11 @@ from dataclasses import replace
 from math import prod
 from typing import Any
 
-from cleaning.accounts.vocabulary import module_hooks, recurrent
-from cleaning.accounts.vocabulary.contractions import printed_flop
+from cleaning.accounts.vocabulary import module_hooks
+from cleaning.accounts.vocabulary import module_hooks as recurrent
 from cleaning.accounts.vocabulary.data_flow import used
 from cleaning.accounts.vocabulary.items import Counted, Item, bound, first_tensor, missed_by, other, product
+from cleaning.accounts.vocabulary.patched_functions import printed_flop
 from results.records import Operation
 from results.records.calls import APPLIED, FUNCTION, Call, ModuleInfo, Recording, Sized, tensors
 

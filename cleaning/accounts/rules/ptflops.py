@@ -12,7 +12,8 @@ from dataclasses import replace
 from fractions import Fraction
 from math import prod
 
-from cleaning.accounts.vocabulary import module_hooks, patched_functions, recurrent
+from cleaning.accounts.vocabulary import module_hooks, patched_functions
+from cleaning.accounts.vocabulary import module_hooks as recurrent
 from cleaning.accounts.vocabulary.items import Counted, Item, bound, in_and_out, other, product
 from cleaning.accounts.vocabulary.module_hooks import nn
 from results.records.calls import MODULE, Call, ModuleInfo, Recording, tensors

@@ -5,14 +5,15 @@ Sizes are those of the arguments as given. A rule gives items in FLOP, products 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import zip_longest
 from math import prod
 from typing import Any
 
-from cleaning.accounts.vocabulary.contractions import printed_flop
+import numpy as np
+
 from cleaning.accounts.vocabulary.items import Item, bound, first_tensor, other, product
-from cleaning.accounts.vocabulary.recurrent import Recurrent
+from cleaning.accounts.vocabulary.module_hooks import Recurrent
 from results.records.calls import FUNCTION, Call, Recording, Sized, tensors
 
 Rule = Callable[[Call], Iterator[Item]]
@@ -163,3 +164,11 @@ def gates(layers: Recurrent) -> int:
     """Scalar arithmetic of one step that DeepSpeed and ptflops count for a recurrent module, biases included."""
     each = GATE_SCALARS[layers.gates] + (2 * layers.gates if layers.bias else 0)
     return len(layers.widths) * layers.hidden * each
+
+
+def printed_flop(equation: str, operands: Sequence[Sized]) -> float:
+    """FLOP at 2 a multiply-add of the best order, as printed for operands of these sizes."""
+    shapes = [np.broadcast_to(0.0, operand.shape) for operand in operands]
+    printed = str(np.einsum_path(equation.replace(" ", ""), *shapes, optimize="optimal")[1])
+    line = next(line for line in printed.splitlines() if "optimized flop" in line.lower())
+    return float(line.split(":")[-1])

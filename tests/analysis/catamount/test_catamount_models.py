@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.catamount import PUBLISHED, model_of
+from benchmarks.pages.catamount import PUBLISHED, model_of
 from reports.formula.catamount_page import overview, section, sums
 from tests.support.oracles.catamount_steps import counted
 

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from analysis.characterize.fathom_figure3 import figure3_groups
-from analysis.characterize.fathom_groups import FATHOM, GROUPS, MOST_UNCLASSIFIED_RATIO
+from analysis.characterize.fathom_groups import FATHOM, GROUPS, MOST_UNCLASSIFIED_RATIO, figure3_groups
 from analysis.characterize.operation_mix import Mix
 from reports.characterize import variants as characterize_variants
 from reports.characterize.text import Seen, look, paper_name

@@ -71,7 +71,7 @@ def test_types_for_a_part():
 )  # fmt: skip
 def test_the_papers_rows_need_as_many_types_as_counted_by_hand(workload: str, expected: int):
     """Of what is printed, as in memnet's 33 + 13 + 12 + 9 + 9 + 5 + 4 = 85 of 94."""
-    from analysis.characterize.fathom_figure3 import figure3
+    from analysis.characterize.fathom_groups import figure3
 
     assert types_for(figure3()[workload].values()) == expected
 

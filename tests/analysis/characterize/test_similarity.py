@@ -8,7 +8,7 @@ import random
 
 import pytest
 
-from analysis.characterize.fathom_figure3 import COLUMNS_OF_GROUPS, figure3, figure3_groups
+from analysis.characterize.fathom_groups import COLUMNS_OF_GROUPS, figure3, figure3_groups
 from analysis.characterize.similarity import (
     centroid_linkage,
     cosine_distance,

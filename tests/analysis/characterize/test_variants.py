@@ -6,8 +6,8 @@ import math
 
 import pytest
 
+from analysis.characterize.similarity import moved, pictures
 from analysis.characterize.summary import compared, mixes
-from analysis.characterize.variants import moved, pictures
 from reports.characterize import variants as characterize_variants
 from reports.characterize.text import look
 from reports.characterize.text_mix import to_text

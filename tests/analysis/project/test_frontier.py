@@ -11,7 +11,8 @@ import pytest
 
 from analysis.formula.algebra.expressions import parse
 from analysis.project.frontier import domain as domains
-from analysis.project.frontier import first_order, frontier, frontier_laws
+from analysis.project.frontier import first_order, frontier
+from analysis.project.frontier import first_order as frontier_laws
 from analysis.project.frontier.accelerator import Accelerator
 from analysis.project.frontier.domain import Domain
 from analysis.project.frontier.shipped_formulas import Formulas, shipped
@@ -186,7 +187,7 @@ def test_both_rules_agree_on_the_products_and_differ_in_the_rest(model: str) -> 
 
 
 def test_shipped_formulas_are_those_that_the_command_makes() -> None:
-    from benchmarks import frontier as maker
+    from benchmarks.pages import frontier as maker
 
     lines = maker.FILE.read_text(encoding="utf-8").splitlines()
     kept = [line for line in lines if line.startswith("wordlm,catamount,")]

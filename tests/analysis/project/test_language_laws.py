@@ -125,7 +125,7 @@ def test_the_critical_batch_grows_as_loss_falls() -> None:
 
 def test_the_fit_behind_the_covariance_finds_a_law_that_is_known() -> None:
     """Points of Hoffmann et al.'s law itself, and with 1 % of noise within four standard errors of a resampling."""
-    from benchmarks.loss_law import START, fit, objective, resampled
+    from benchmarks.pages.loss_law import START, fit, objective, resampled
 
     random = np.random.default_rng(3)
     parameters, tokens = np.exp(random.uniform(18, 23, 40)), np.exp(random.uniform(21, 26, 40))

@@ -10,11 +10,10 @@ import pytest
 
 from analysis.project.frontier import domain as domains
 from analysis.project.frontier.accelerator import Accelerator
-from analysis.project.frontier.cache_tiling import time_s
 from analysis.project.frontier.shipped_formulas import shipped
 from analysis.project.papers import ppopp2019, ppopp2019_case_study
 from analysis.project.papers import results as paper
-from analysis.project.papers.projected_lstm_lm import ProjectedLM
+from analysis.project.papers.projected_lstm_lm import ProjectedLM, time_s
 from analysis.project.papers.results import ASSUMED, NOT, REPRODUCED, Cell, Ours
 from analysis.stats.printed_numbers import Printed, amount, box
 from reports.project.paper import deviation, to_csv, to_json, to_markdown, to_text

@@ -8,7 +8,7 @@ import pytest
 
 from analysis.project.frontier import accelerator, data_parallel
 from analysis.project.frontier.accelerator import Accelerator
-from analysis.project.frontier.cache_tiling import Product, time_s
+from analysis.project.papers.projected_lstm_lm import Product, time_s
 
 TARGET = Accelerator("a", 1000.0, 100.0, 1e9, compute_ratio=0.8, memory_ratio=0.5)
 

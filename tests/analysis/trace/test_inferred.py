@@ -26,7 +26,7 @@ from analysis.trace.conv_inference import (
 from analysis.trace.operations import product_flop
 from results.errors import Unavailable
 from results.records import ProfiledOperation
-from tests.support.nets.recordings import Tensor, call
+from tests.support.recordings.recordings import Tensor, call
 
 
 def without_settings(found: ProfiledOperation) -> ProfiledOperation:

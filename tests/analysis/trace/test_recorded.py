@@ -18,8 +18,8 @@ from analysis.trace.operations import PRODUCTS, is_product, kind_of_call, produc
 from analysis.trace.output_shapes import broadcast, spread, window
 from analysis.trace.signatures import FORMS, GONE
 from results.errors import Unavailable
-from tests.support.nets.recordings import Tensor, call, mm
 from tests.support.oracles.naive import Convolution
+from tests.support.recordings.recordings import Tensor, call, mm
 
 # --- the table -------------------------------------------------------------------------------------------------------
 

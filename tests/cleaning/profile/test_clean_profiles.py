@@ -21,9 +21,9 @@ from cleaning.profile.instances import forest, instances, no_products
 from cleaning.profile.undercounts import repaired, shapes_flop
 from results.errors import Inconsistent
 from results.records import CleanedOperation, ProfiledOperation, Run
-from tests.support.nets.recorded_nets import NETS
-from tests.support.nets.recordings import Tensor, a_run, call, mm, recorded, table_flop
 from tests.support.nets.small_steps import real_trace
+from tests.support.recordings.recorded_nets import NETS
+from tests.support.recordings.recordings import Tensor, a_run, call, mm, recorded, table_flop
 
 # --- real recordings -------------------------------------------------------------------------------------------------
 
@@ -524,7 +524,7 @@ def test_a_cuda_recording_cleaned_is_what_our_own_trace_counts(autocast: str | N
 
     from measure.profiler.work_profiles import profile_step
     from measure.timing.clocks import clock_for
-    from tests.support.nets.recorded_nets import cnn
+    from tests.support.recordings.recorded_nets import cnn
     from workloads.catalogue.base import Batch
     from workloads.training.step import OPTIMIZERS, TrainingStep
 

@@ -19,9 +19,9 @@ from measure.operations.tracer import trace
 from results.records import FlopCount, Operation, Ratio
 from tests.measure.operations.test_trace_zoo import parts as model_parts
 from tests.support.made_up_operations.made_up_operations import operation
-from tests.support.nets.recorded_nets import NETS
-from tests.support.nets.recordings import Tensor, a_run, call, mm, recorded, table_flop
 from tests.support.nets.small_steps import Calls, parts, real_trace
+from tests.support.recordings.recorded_nets import NETS
+from tests.support.recordings.recordings import Tensor, a_run, call, mm, recorded, table_flop
 
 # --- the closed form -------------------------------------------------------------------------------------------------
 

@@ -39,7 +39,7 @@ from tests.support.made_up_operations.made_up_kernels import (
     fft,
     gradients,
 )
-from tests.support.nets.recordings import Tensor, a_run
+from tests.support.recordings.recordings import Tensor, a_run
 
 INPUT, WEIGHT, OUTPUT = (32, 64, 56, 56), (64, 64, 3, 3), (32, 64, 56, 56)
 CONV = 2 * 32 * 64 * 56 * 56 * 64 * 3 * 3

@@ -30,7 +30,7 @@ from tests.support.made_up_operations.made_up_kernels import (
     fft,
     gradients,
 )
-from tests.support.nets.recordings import Tensor
+from tests.support.recordings.recordings import Tensor
 
 KERNELS = [
     OFFSETS,

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from tests.support.nets.small_steps import Calls
-from tests.support.nets.stripped_recordings import both, counts, train
+from tests.support.recordings.stripped_recordings import both, counts, train
 
 KINDS = ("conv", "conv", "depthwise", "turned", "norm", "relu", "pool", "up", "add", "cat")
 

@@ -1,8 +1,8 @@
 """Calls without settings are counted by witnesses that agree, or not at all; each by its own.
 
 Recordings are made here by torch.profiler and stripped to what older versions kept
-(`tests/support/nets/stripped_recordings.py`). What is right is what the same recording says with its settings, which
-other tests hold against our exact count, or is worked out beside the test.
+(`tests/support/recordings/stripped_recordings.py`). What is right is what the same recording says with its settings,
+which other tests hold against our exact count, or is worked out beside the test.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from torch import nn
 
 from cleaning.trace.clean import clean
 from tests.support.made_up_operations.made_up_kernels import MadeUp
-from tests.support.nets.recordings import Tensor
 from tests.support.nets.small_steps import Calls
-from tests.support.nets.stripped_recordings import (
+from tests.support.recordings.recordings import Tensor
+from tests.support.recordings.stripped_recordings import (
     ENGINE_THREAD,
     Event,
     both,

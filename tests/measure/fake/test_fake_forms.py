@@ -286,7 +286,7 @@ def worked_out(func: Any, *args: Any) -> bool:
 
 
 def test_every_rule_is_of_a_call_that_may_be_made_again() -> None:
-    from measure.dispatch.plans import plan_of
+    from measure.dispatch.schemas import plan_of
 
     assert [str(func) for func in RULES if not (plan_of(func).again or plan_of(func).returns_self)] == []
 

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from measure.dispatch.plans import plan_of
+from measure.dispatch.schemas import plan_of
 from measure.fake.cache import SELF
 from measure.fake.mode import FakeMode, fake_mode
 from measure.operations.tracer import clear_cache

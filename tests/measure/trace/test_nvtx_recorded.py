@@ -20,7 +20,7 @@ from results.records import Cell, Operation
 from runners.sweep.cell import reference_trace
 from runners.trace import recorded
 from tests.support.fakes.nvtx_listener import export, listened, listener
-from tests.support.nets.recordings import a_run
+from tests.support.recordings.recordings import a_run
 
 IMAGE = 64
 CASES = {  # depthwise convolutions and strides, of which the ranges tell nothing; and autocast

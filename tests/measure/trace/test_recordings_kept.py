@@ -28,8 +28,8 @@ from results.store.store import read_operations, read_profile, read_run
 from runners.trace import recorded
 from tests.measure.profiler.test_profiles import Net
 from tests.support.made_up import run_fixture
-from tests.support.nets.recordings import a_run
 from tests.support.nets.small_steps import Small, parts
+from tests.support.recordings.recordings import a_run
 
 TABLES = tuple[pd.DataFrame, pd.DataFrame]
 

@@ -452,7 +452,7 @@ def test_torchs_frames_name_modules() -> None:
 def test_a_live_recording_equals_what_profiles_make_of_it(tmp_path: Path) -> None:
     """The same recording by two roads: its events in the process (measure.profiler.events), and its exported file."""
     from measure.profiler.events import to_operations
-    from tests.support.nets.record_kineto import STEPS, with_ranges
+    from tests.support.recordings.record_kineto import STEPS, with_ranges
 
     path = tmp_path / "trace.json"
     operations, _ = to_operations(with_ranges(path), "batch", cuda=False)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.footprint import MACHINE, ROWS, SUITE, _append, main, read
+from benchmarks.pages.footprint import MACHINE, ROWS, SUITE, _append, main, read
 from reports.footprint.page import GOAL_ALL, GOAL_TENSORS, error, page, peer_error, signed, tensors_error, unmeasured
 from results.records.footprint import Checked
 

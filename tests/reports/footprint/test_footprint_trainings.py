@@ -8,7 +8,7 @@ import numpy
 import pytest
 
 from analysis.footprint.step.published import Published, published
-from benchmarks.footprint import read_published
+from benchmarks.pages.footprint import read_published
 from reports.footprint.published_trainings import SOURCE, by_the_others, line, trainings
 from results.records.footprint import Predicted
 

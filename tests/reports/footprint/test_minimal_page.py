@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.minimal_footprint import MODELS, curve_of, main, model_of, moved
+from benchmarks.pages.minimal_footprint import MODELS, curve_of, main, model_of, moved
 from reports.footprint.minimum_page import curve, line, moves, overview
 
 PAGE = Path(__file__).parents[3] / "docs" / "minimal-footprint.md"

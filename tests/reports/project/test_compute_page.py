@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from analysis.project.compute.published_runs import observations
-from benchmarks.compute import made
+from benchmarks.pages.compute import made
 from reports.project import compute_page
 
 ROOT = Path(__file__).parents[3]
@@ -13,7 +13,7 @@ PAGE = ROOT / "docs" / "compute.md"
 
 
 def test_the_page_is_what_is_made_now() -> None:
-    assert PAGE.read_text(encoding="utf-8") == made(), "python -m benchmarks.compute --write docs/compute.md"
+    assert PAGE.read_text(encoding="utf-8") == made(), "python -m benchmarks.pages.compute --write docs/compute.md"
 
 
 def test_floors_are_below_what_was_measured() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.catamount import rules, traced
+from benchmarks.pages.catamount import rules, traced
 from reports.formula.catamount_page import Model, sums
 
 

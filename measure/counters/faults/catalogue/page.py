@@ -33,7 +33,7 @@ A `FlopCounterMode` without the faults that concern its totals is `measure.count
 
 This page is generated: `python -m runners.faults --write docs/counter-faults.md`. The reproductions are in
 `measure/counters/faults/reproductions/COUNTER.py`, a function of the fault's name each, or where counters share one in `measure/counters/faults/reproductions/shared.py`,
-`measure/counters/faults/reproductions/patching.py` and `measure/counters/faults/reproductions/calls.py` there; the small models are in `measure/counters/faults/reproductions/nets.py`.
+`measure/counters/faults/reproductions/profilers.py` and `measure/counters/faults/reproductions/calls.py` there; the small models are in `measure/counters/faults/reproductions/nets.py`.
 """  # noqa: E501
 
 

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from measure.counters.faults.catalogue.fault import Fault, put_to
-from measure.counters.faults.reproductions import patching, profilers
+from measure.counters.faults.reproductions import profilers
 from measure.counters.faults.reproductions.nets import Does, under_two_parents, weight
 
 
@@ -114,13 +114,13 @@ FAULTS = (
     Fault(attention, "missing operation", "not seen", [0, 0], [2 * 65_536, 65_536], ("26", "36", "48")),
     Fault(grouped_transposed_convolution, "wrong count", "formula", [0, 0], [1_600, 800]),
     Fault(broadcast_product, "wrong count", "formula", 48, 24),
-    Fault(put_to(patching.interpolation_to_a_size, _count), "wrong count", "formula", [384, 256], [1_536, 1_536]),
-    Fault(put_to(patching.upsample_twice, _count), "wrong count", "counted twice", 2 * 32, 128),
+    Fault(put_to(profilers.interpolation_to_a_size, _count), "wrong count", "formula", [384, 256], [1_536, 1_536]),
+    Fault(put_to(profilers.upsample_twice, _count), "wrong count", "counted twice", 2 * 32, 128),
     Fault(shared_module, "wrong count", "counted twice", [2_048, 1_024], [1_024, 512]),
     Fault(backward_of_a_frozen_layer, "wrong count", "backward by decree", [600, 300], [200, 100]),
     Fault(backward_of_the_first_layer, "wrong count", "backward by decree", [600, 300], [400, 200]),
     Fault(
-        put_to(patching.stride_as_a_list, _count), "crash", "calling form", "raises TypeError", [2 * 972, 972], ("11",)
+        put_to(profilers.stride_as_a_list, _count), "crash", "calling form", "raises TypeError", [2 * 972, 972], ("11",)
     ),
     Fault(model_without_parameters, "crash", "calling form", "raises StopIteration", 10),
     Fault(mapping_as_an_input, "crash", "calling form", "raises AttributeError", 200),

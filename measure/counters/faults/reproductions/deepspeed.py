@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from measure.counters.faults.catalogue.fault import Fault, put_to
-from measure.counters.faults.reproductions import patching, profilers
+from measure.counters.faults.reproductions import profilers
 from measure.counters.faults.reproductions.nets import Does, weight
 
 
@@ -159,13 +159,13 @@ def linear_on_meta() -> list[int]:
 
 FAULTS = (
     *profilers.faults(_count),
-    Fault(put_to(patching.interpolation_to_a_size, _count), "wrong count", "formula", [1_536, 256], [1_536, 1_536]),
-    Fault(put_to(patching.upsample_twice, _count), "wrong count", "counted twice", 2 * 128, 128),
+    Fault(put_to(profilers.interpolation_to_a_size, _count), "wrong count", "formula", [1_536, 256], [1_536, 1_536]),
+    Fault(put_to(profilers.upsample_twice, _count), "wrong count", "counted twice", 2 * 128, 128),
     Fault(linear_on_meta, "inconsistency", "counted twice", [768, 2 * 768], [768, 768]),
     Fault(ignored_modules_stay, "wrong count", "attribution", [210, 100], [10, 0]),
     Fault(checkpoint_grows, "wrong count", "counted twice", [4_096, 6_144], [4_096, 4_096]),
     Fault(attention_by_keywords, "crash", "calling form", "raises TypeError", [2 * 65_536, 65_536]),
-    Fault(put_to(patching.stride_as_a_list, _count), "crash", "calling form", "raises TypeError", [2 * 972, 972]),
+    Fault(put_to(profilers.stride_as_a_list, _count), "crash", "calling form", "raises TypeError", [2 * 972, 972]),
     Fault(print_before_a_forward_pass, "crash", "report", "raises ZeroDivisionError", 0),
     Fault(two_profilers, "side effect", "left behind", [400, False], [200, True]),
     Fault(root_functions_are_lost, "missing operation", "not seen", 2_048, 4_096),

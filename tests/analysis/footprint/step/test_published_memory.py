@@ -10,7 +10,7 @@ import pytest
 from analysis.footprint.step import published as published_memory
 from analysis.footprint.step.live_bytes import BEFORE
 from analysis.footprint.step.published import Published, as_measured, predicted_bytes, published
-from benchmarks.footprint import main, read_published
+from benchmarks.pages.footprint import main, read_published
 from reports.footprint.published import section
 from results.records import Storage
 from results.records.footprint import Predicted

@@ -8,7 +8,7 @@ import numpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analysis.formula.derivation.envelopes import Basis, above, largest
+from analysis.formula.derivation.footprint_terms import Basis, above, largest
 from analysis.formula.derivation.interpolate import ONE, Atom, Form, value_of
 
 LEAST = {"batch": 1, "image": 5}

@@ -29,9 +29,9 @@ from runners.sweep.plan import METHODS
 from runners.sweep.sitting import _joined
 from runners.sweep.works import together
 from tests.support.fakes.real_sweeps import sweep
-from tests.support.nets.recorded_nets import cnn
-from tests.support.nets.recordings import a_run
 from tests.support.nets.small_steps import fake_trace, parts
+from tests.support.recordings.recorded_nets import cnn
+from tests.support.recordings.recordings import a_run
 from tests.workloads.vision.test_cifar import made
 from workloads.catalogue.base import Batch
 from workloads.training.step import OPTIMIZERS, TrainingStep

@@ -1,7 +1,7 @@
 """The account of every counter over a zoo of models, and the page made from it.
 
-    python -m benchmarks.zoo --out results/published/accounts-2026-11-21 [--models NAMES] [--batches 1,2]
-    python -m benchmarks.zoo --write docs/counters.md results/published/accounts-2026-11-21
+    python -m benchmarks.pages.zoo --out results/published/accounts-2026-11-21 [--models NAMES] [--batches 1,2]
+    python -m benchmarks.pages.zoo --write docs/counters.md results/published/accounts-2026-11-21
 
 The first counts every model of the zoo (torchvision's classification, segmentation, video and detection models, some of
 timm, transformers from the configurations beside this file, a recurrent net, an encoder, a GPT) at each batch by all
@@ -32,7 +32,7 @@ from results.records.rows import header
 if TYPE_CHECKING:
     from reports.count.text import Counted
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1]
 
 TASKS = ("classification", "segmentation", "video", "detection")
 

@@ -1,6 +1,6 @@
 """docs/compute.md: tables of what published runs predict, and what two commands print.
 
-    python -m benchmarks.compute --write docs/compute.md
+    python -m benchmarks.pages.compute --write docs/compute.md
 
 Runs nothing on a device. Without --write it prints the page.
 """

@@ -1,6 +1,6 @@
 """Minimal footprints of models, and docs/minimal-footprint.md, which tells them.
 
-    python -m benchmarks.minimal_footprint --write docs/minimal-footprint.md
+    python -m benchmarks.pages.minimal_footprint --write docs/minimal-footprint.md
 
 Traces a step of each model on fake tensors and searches its orders; nothing is run on a device. Without --write it
 prints the table of footprints.

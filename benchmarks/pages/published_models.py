@@ -1,7 +1,7 @@
 """Models of published measurements that no name of the catalogue means, for
 `analysis/footprint/step/published_memory.csv`.
 
-    python -m runners.footprint benchmarks.published_models:deit --batch-size 2
+    python -m runners.footprint benchmarks.pages.published_models:deit --batch-size 2
 
 Each function gives a workload of another's step as its source describes it; sizes are whole numbers.
 """

@@ -1,12 +1,12 @@
 """The footprint's prediction against real allocators and torch's MemTracker, over models × batches × precisions.
 
-    python -m benchmarks.footprint --out results/published/footprint-2026-11-22
-    python -m benchmarks.footprint --device cuda --batches 8,64 --out DIR
-    python -m benchmarks.footprint --write docs/footprint.md results/published/footprint-2026-11-22 \\
+    python -m benchmarks.pages.footprint --out results/published/footprint-2026-11-22
+    python -m benchmarks.pages.footprint --device cuda --batches 8,64 --out DIR
+    python -m benchmarks.pages.footprint --write docs/footprint.md results/published/footprint-2026-11-22 \\
         results/published/footprint-models-2026-11-22
-    python -m benchmarks.footprint --again results/published/footprint-2026-11-22
-    python -m benchmarks.footprint --published results/published/footprint-2026-11-22
-    python -m benchmarks.footprint --speed
+    python -m benchmarks.pages.footprint --again results/published/footprint-2026-11-22
+    python -m benchmarks.pages.footprint --published results/published/footprint-2026-11-22
+    python -m benchmarks.pages.footprint --speed
 
 Each step runs in a process of its own: predicted on fake tensors, then run twice and measured in the second
 (`measure/profiler/allocations.py`), then again under MemTracker. Rows go to checked.csv as they come; one that was
@@ -216,7 +216,9 @@ def _machine(device: str) -> dict[str, str]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.footprint", description=(__doc__ or "").split("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.pages.footprint", description=(__doc__ or "").split("\n")[0]
+    )
     parser.add_argument("--models", default=",".join(SUITE.models), help="names with commas (the suite post2021)")
     parser.add_argument("--batches", default="2,8", help="(2,8)")
     parser.add_argument("--precisions", default="fp32,amp-bf16", help=f"of {', '.join(PRECISIONS)} (fp32,amp-bf16)")

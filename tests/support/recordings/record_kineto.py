@@ -1,8 +1,8 @@
 """A small training step under torch's profiler and our ranges: for live tests, and for the recordings in tests/data.
 
-    python -m tests.support.nets.record_kineto tests/data/kineto_torch215.json.gz           # with our own ranges
-    python -m tests.support.nets.record_kineto tests/data/kineto_torch215_plain.json.gz --plain
-    python -m tests.support.nets.record_kineto tests/data/kineto_torch215_stack.json.gz --plain --stack
+    python -m tests.support.recordings.record_kineto tests/data/kineto_torch215.json.gz           # with our own ranges
+    python -m tests.support.recordings.record_kineto tests/data/kineto_torch215_plain.json.gz --plain
+    python -m tests.support.recordings.record_kineto tests/data/kineto_torch215_stack.json.gz --plain --stack
 
 The network has a grouped convolution under checkpointing, so that its forward pass is recalculated, a layer that is
 called twice, and a loss. --plain: as anybody would record, without our ranges; --stack: with torch's frames of modules.

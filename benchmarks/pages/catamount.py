@@ -1,6 +1,6 @@
 """Catamount's models at the sizes of its published numbers, and docs/catamount.md, which compares the two.
 
-    python -m benchmarks.catamount --write docs/catamount.md
+    python -m benchmarks.pages.catamount --write docs/catamount.md
 
 Traces a step of each model on fake tensors: charlm's 150 time steps take the longest. Without --write it prints the
 table of totals. `PUBLISHED` is what Catamount's own tests assert; it claims nothing about a device.

@@ -1,7 +1,7 @@
 """The covariance of analysis/project/compute/scaling_laws.py: a law of loss fitted to points, again and again to
 resamplings of them.
 
-    python -m benchmarks.loss_law svg_extracted_data.csv
+    python -m benchmarks.pages.loss_law svg_extracted_data.csv
 
 The file is data/svg_extracted_data.csv of github.com/epoch-research/analyzing-chinchilla at 9225883: what its authors
 read off figure 4 of Hoffmann et al. (columns "Model Size", "Training FLOP", "loss"); it is not kept here. As they do,

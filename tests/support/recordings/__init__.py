@@ -1,0 +1,1 @@
+"""Helpers of tests: recordings of profilers, made up and real."""
