@@ -67,19 +67,19 @@ def ours(model: Any, inputs: tuple[Any, ...], *, workload: str, batch_size: int)
 
 def on_meta(name: str, **hyper: int) -> Any:
     """A workload whose model and batches have sizes and no values."""
-    from workloads.vision import models as vision
+    from workloads.vision import models as vision_models
 
-    workload = vision.get(name, **hyper)
+    workload = vision_models.get(name, **hyper)
     return replace(workload, build=partial(_built_on_meta, name), batch=partial(_batch_on_meta, workload))
 
 
 def _built_on_meta(name: str, **hyper: int) -> Any:
     import torch
 
-    from workloads.vision import models as vision
+    from workloads.vision import models as vision_models
 
     with torch.device("meta"):
-        return vision.build(name, **hyper)
+        return vision_models.build(name, **hyper)
 
 
 def _batch_on_meta(workload: Any, hyper: Any, size: int, device: Any, generator: Any) -> Any:

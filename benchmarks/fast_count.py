@@ -34,7 +34,7 @@ from measure.fast_count.fast_count import clear_cache, fast_count
 from measure.fast_count.reference import traced
 from measure.model.run import summed
 from workloads.catalogue.catalogue import ENTRIES
-from workloads.vision import models as vision
+from workloads.vision import models as vision_models
 
 CLOCKS: dict[str, Callable[[], float]] = {"cpu": time.thread_time, "wall": time.perf_counter}
 RESNET152_S, ALL_S, BUILT_S, GROWTH_BYTES = 0.008, 1.2, 4.0, 20e6
@@ -77,7 +77,7 @@ def measure(name: str, batch_size: int, repeats: int, clock: Callable[[], float]
 
 def build(name: str, batch_size: int) -> tuple[torch.nn.Module, tuple[Any, ...]]:
     """A model and its inputs on meta."""
-    workload = vision.get(name)
+    workload = vision_models.get(name)
     with torch.device("meta"):
         model = workload.build(**workload.hyper)
         return model, workload.batch(workload.hyper, batch_size, torch.device("meta"), None).inputs

@@ -75,7 +75,7 @@ class Timing:
 def analysed(model: str, clock: Callable[[], float]) -> Timing:
     """One analysis in this process, which should be a new one."""
     from analysis.formula.algebra.evaluate import rows
-    from analysis.formula.derivation import derive as symbolic
+    from analysis.formula.derivation import derive
     from analysis.formula.derivation import totals as formula
     from measure.model.garbage_collector import collector_off
     from runners.formula.points import Subject, axes, limits, names_of, sampler, smallest
@@ -91,7 +91,7 @@ def analysed(model: str, clock: Callable[[], float]) -> Timing:
     looked_at = sampler(subject)
     with collector_off():  # as the command does
         where = axes(subject, symbols, looked_at)
-        derived = symbolic.formulas(looked_at, where)
+        derived = derive.formulas(looked_at, where)
         whole = formula.totals(derived)
     seconds = clock() - begun
     asked = [{axis.symbol: axis.at(step + place) for place, axis in enumerate(where)} for step in range(POINTS)]

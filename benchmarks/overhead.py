@@ -31,7 +31,7 @@ from measure.timing.clocks import Clock, clock_for
 from measure.timing.profiler_ranges import Ranges
 from measure.timing.protocols import Protocol
 from workloads.training.step import OPTIMIZERS, TrainingStep
-from workloads.vision import models as vision
+from workloads.vision import models as vision_models
 
 GOAL_RATIO = 1.01
 
@@ -41,7 +41,7 @@ Seconds = Callable[[int], float]
 
 def loops(model: str, batch_size: int, device: str, clock: Clock) -> tuple[Seconds, Seconds, float]:
     """(A, the bare loop; B, the harness; a step's time after warming up) on one model."""
-    workload = vision.get(model)
+    workload = vision_models.get(model)
     where = torch.device(device)
     network = workload.build(**workload.hyper).to(where)
     batch = workload.batch(workload.hyper, batch_size, where, torch.Generator(where).manual_seed(0))

@@ -32,7 +32,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from measure.operations.tracer import StepParts, clear_cache, fake_mode, to_fake, trace_step
 from workloads.training.step import OPTIMIZERS, TrainingStep
-from workloads.vision import models as vision
+from workloads.vision import models as vision_models
 
 CLOCKS: dict[str, Callable[[], float]] = {"cpu": time.thread_time, "wall": time.perf_counter}
 SHORT_STEP_S = 0.05
@@ -56,7 +56,7 @@ class Timing:
 
 def build(name: str, batch_size: int, mode: FakeTensorMode) -> StepParts:
     """A training step of a model at its own input size, on fake tensors of this mode (SGD with momentum)."""
-    workload = vision.get(name)
+    workload = vision_models.get(name)
     with torch.device("meta"):
         model = workload.build(**workload.hyper)
     to_fake(model, mode)

@@ -58,15 +58,15 @@ def run(cell: Cell, work: str) -> None:
     """Build what the cell trains, and run one step of the work to be recorded."""
     from measure.profiler.nvtx_step import record_step
     from measure.timing.protocols import Protocol
-    from runners.sweep import cell as inside
-    from runners.sweep import works as passes
+    from runners.sweep import cell as sweep_cell
+    from runners.sweep import works
 
-    made = inside.prepare(cell)
+    made = sweep_cell.prepare(cell)
     if cell.input_pipeline:
         made.step.batches = made.batches.endless(cell.batch_size)
     rules = Protocol.for_device(cell.device)
-    subject = passes.Subject(cell, made.model, made.step, made.batches, made.clock, rules, 0.0, made.began_s)
-    step = passes.steps(subject, work)(made.model)
+    subject = works.Subject(cell, made.model, made.step, made.batches, made.clock, rules, 0.0, made.began_s)
+    step = works.steps(subject, work)(made.model)
     record_step(step, made.model, made.clock, work=work, cuda=cell.device.startswith("cuda"))
 
 

@@ -190,9 +190,9 @@ def write(trace: Trace, out: Path) -> list[str]:
 def _drawn(out: Path) -> dict[str, bytes]:
     """File name → content of every figure of the tables in `out`."""
     from reports.shared import figure_style
-    from reports.trace import figures as figures_trace
+    from reports.trace import figures as trace_figures
 
-    return figure_style.drawn(lambda: figures_trace.figures(out))
+    return figure_style.drawn(lambda: trace_figures.figures(out))
 
 
 def _check_file(path: Path) -> None:

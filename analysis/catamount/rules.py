@@ -21,10 +21,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 
-from analysis.catamount import aten_to_tensorflow as to
+from analysis.catamount import aten_to_tensorflow
 from analysis.catamount.graph_nodes import POINTWISE, Node, flop, footprint_of, pooled, traffic
-from analysis.operators import names
-from analysis.operators import registry as kinds
+from analysis.operators import names, registry
 from analysis.operators.cost import Cost, Size
 from analysis.operators.operands import attribute, shape
 from analysis.operators.registry import Rule, Rules
@@ -34,53 +33,53 @@ KEPT = ("weight", "buffer", "optimizer_state")
 """Roles of the storages that are variables of a graph."""
 
 
-def _flop(translation: to.Translation, operation: Operation) -> Cost:
+def _flop(translation: aten_to_tensorflow.Translation, operation: Operation) -> Cost:
     return flop(translation(operation))
 
 
-def _traffic(translation: to.Translation, operation: Operation) -> tuple[Size, Size]:
+def _traffic(translation: aten_to_tensorflow.Translation, operation: Operation) -> tuple[Size, Size]:
     return traffic(translation(operation))
 
 
-TRANSLATIONS: dict[str, to.Translation] = {
-    "mm bmm": to.product,
-    "addmm": to.added_product,
-    "convolution": to.convolution,
-    "convolution_backward": to.convolution_backward,
-    "mkldnn_rnn_layer": to.recurrent_layer,
-    "mkldnn_rnn_layer_backward": to.recurrent_layer_backward,
-    "native_batch_norm": to.batch_norm,
-    "native_batch_norm_backward": to.batch_norm_backward,
-    "_softmax": to.same("Softmax"),
-    "_softmax_backward_data": to.softmax_backward,
-    "_log_softmax": to.cross_entropy,
-    "_log_softmax_backward_data": to.cross_entropy_backward,
-    "nll_loss_forward": to.mean_loss,
-    "nll_loss_backward": to.mean_loss_backward,
-    "embedding": to.embedding,
-    "embedding_dense_backward": to.embedding_backward,
-    "add": to.added("Add"),
-    "sub": to.added("Sub"),
-    "mul": to.multiplied,
-    "threshold_backward": to.same("ReluGrad"),
-    "sum mean amax amin prod any all argmax argmin": to.same("Reduce"),
-    "cat": to.joined,
-    "split split_with_sizes chunk": to.split,
-    "slice": to.sliced,
-    "view _unsafe_view reshape": to.copied("Reshape"),
-    "transpose": to.turned,
-    "permute": to.copied("Transpose"),
-    "squeeze": to.same("Squeeze"),
-    "unsqueeze": to.expanded,
-    "bernoulli": to.drawn,
-    "expand": to.mean_backward,
-    "zeros zeros_like new_zeros": to.same("NumLike"),
-    "rand rand_like randn randn_like": to.same("RandomInitializer"),
-    "where": to.same("Select"),
-    "multinomial": to.same("Multinomial"),
-    "constant_pad_nd": to.same("Pad"),
-    "select select_backward unbind stack t clone detach alias empty empty_like ones_like": to.nothing,
-    "_to_copy": to.same("Cast"),
+TRANSLATIONS: dict[str, aten_to_tensorflow.Translation] = {
+    "mm bmm": aten_to_tensorflow.product,
+    "addmm": aten_to_tensorflow.added_product,
+    "convolution": aten_to_tensorflow.convolution,
+    "convolution_backward": aten_to_tensorflow.convolution_backward,
+    "mkldnn_rnn_layer": aten_to_tensorflow.recurrent_layer,
+    "mkldnn_rnn_layer_backward": aten_to_tensorflow.recurrent_layer_backward,
+    "native_batch_norm": aten_to_tensorflow.batch_norm,
+    "native_batch_norm_backward": aten_to_tensorflow.batch_norm_backward,
+    "_softmax": aten_to_tensorflow.same("Softmax"),
+    "_softmax_backward_data": aten_to_tensorflow.softmax_backward,
+    "_log_softmax": aten_to_tensorflow.cross_entropy,
+    "_log_softmax_backward_data": aten_to_tensorflow.cross_entropy_backward,
+    "nll_loss_forward": aten_to_tensorflow.mean_loss,
+    "nll_loss_backward": aten_to_tensorflow.mean_loss_backward,
+    "embedding": aten_to_tensorflow.embedding,
+    "embedding_dense_backward": aten_to_tensorflow.embedding_backward,
+    "add": aten_to_tensorflow.added("Add"),
+    "sub": aten_to_tensorflow.added("Sub"),
+    "mul": aten_to_tensorflow.multiplied,
+    "threshold_backward": aten_to_tensorflow.same("ReluGrad"),
+    "sum mean amax amin prod any all argmax argmin": aten_to_tensorflow.same("Reduce"),
+    "cat": aten_to_tensorflow.joined,
+    "split split_with_sizes chunk": aten_to_tensorflow.split,
+    "slice": aten_to_tensorflow.sliced,
+    "view _unsafe_view reshape": aten_to_tensorflow.copied("Reshape"),
+    "transpose": aten_to_tensorflow.turned,
+    "permute": aten_to_tensorflow.copied("Transpose"),
+    "squeeze": aten_to_tensorflow.same("Squeeze"),
+    "unsqueeze": aten_to_tensorflow.expanded,
+    "bernoulli": aten_to_tensorflow.drawn,
+    "expand": aten_to_tensorflow.mean_backward,
+    "zeros zeros_like new_zeros": aten_to_tensorflow.same("NumLike"),
+    "rand rand_like randn randn_like": aten_to_tensorflow.same("RandomInitializer"),
+    "where": aten_to_tensorflow.same("Select"),
+    "multinomial": aten_to_tensorflow.same("Multinomial"),
+    "constant_pad_nd": aten_to_tensorflow.same("Pad"),
+    "select select_backward unbind stack t clone detach alias empty empty_like ones_like": aten_to_tensorflow.nothing,
+    "_to_copy": aten_to_tensorflow.same("Cast"),
 }
 """ATen names → the nodes in their place. Those of POINTWISE are added by `_pointwise`."""
 
@@ -98,27 +97,27 @@ def _spelled(name: str) -> str:
     return "".join("_" + c.lower() if c.isupper() else c for c in name).removeprefix("_")
 
 
-def _pointwise() -> dict[str, to.Translation]:
-    found: dict[str, to.Translation] = {}
+def _pointwise() -> dict[str, aten_to_tensorflow.Translation]:
+    found: dict[str, aten_to_tensorflow.Translation] = {}
     for listed in POINTWISE.values():
         for node in listed.split():
             spelled = _spelled(node)
-            found |= {name: to.same(node) for name in RENAMED.get(spelled, spelled).split()}
+            found |= {name: aten_to_tensorflow.same(node) for name in RENAMED.get(spelled, spelled).split()}
     return found
 
 
-def _translated() -> dict[str, to.Translation]:
+def _translated() -> dict[str, aten_to_tensorflow.Translation]:
     listed = {f"aten.{name}": how for line, how in TRANSLATIONS.items() for name in line.split()}
     return {f"aten.{name}": how for name, how in _pointwise().items()} | listed
 
 
-NODES: dict[str, to.Translation] = _translated()
+NODES: dict[str, aten_to_tensorflow.Translation] = _translated()
 """ATen operation → its nodes."""
 
 
-def _unknown(operation: Operation) -> to.Nodes:
+def _unknown(operation: Operation) -> aten_to_tensorflow.Nodes:
     """An operation without a node of its own: every tensor read and written once."""
-    return (Node("Unknown", to.inputs(operation), to.outputs(operation)),)
+    return (Node("Unknown", aten_to_tensorflow.inputs(operation), aten_to_tensorflow.outputs(operation)),)
 
 
 def _pool(backward: bool, operation: Operation) -> Cost:
@@ -130,12 +129,15 @@ def _pool(backward: bool, operation: Operation) -> Cost:
     return pooled(node, area)
 
 
-def _pool_node(backward: bool, operation: Operation) -> to.Nodes:
+def _pool_node(backward: bool, operation: Operation) -> aten_to_tensorflow.Nodes:
     """MaxPool returns no places; its gradient reads the batch, the result and the gradient, equally large."""
     if backward:
-        data, gradient = to.tensor(shape(operation, "self")), to.tensor(shape(operation, "grad_output"))
+        data, gradient = (
+            aten_to_tensorflow.tensor(shape(operation, "self")),
+            aten_to_tensorflow.tensor(shape(operation, "grad_output")),
+        )
         return (Node("MaxPoolGrad", (data, gradient, gradient), (data,)),)
-    return (Node("MaxPool", to.inputs(operation), to.outputs(operation)[:1]),)
+    return (Node("MaxPool", aten_to_tensorflow.inputs(operation), aten_to_tensorflow.outputs(operation)[:1]),)
 
 
 def _rule(name: str, own: Rule) -> Rule:
@@ -145,7 +147,7 @@ def _rule(name: str, own: Rule) -> Rule:
         return replace(own, reader=partial(_pool, backward), traffic=partial(_traffic, partial(_pool_node, backward)))
     if name in NODES:
         how = NODES[name]
-        bucket = "ignored" if how is to.nothing else "counted"
+        bucket = "ignored" if how is aten_to_tensorflow.nothing else "counted"
         return Rule(own.kind, bucket, partial(_flop, how), partial(_traffic, how))
     if own.kind == "view":
         return own
@@ -154,7 +156,7 @@ def _rule(name: str, own: Rule) -> Rule:
 
 _POOLS = frozenset(f"aten.{name}{end}" for name in names.MAX_POOL.split() for end in ("", "_backward"))
 
-RULES: Rules = {name: _rule(name, own) for name, own in kinds.TABLE.items()}
+RULES: Rules = {name: _rule(name, own) for name, own in registry.TABLE.items()}
 """The convention of Catamount, of every operation that this project's own table knows."""
 
 
@@ -166,7 +168,7 @@ def footprint(operation: Operation) -> Size:
     name = operation.name if operation.name in NODES else operation.name.removesuffix("_")
     if name in NODES:
         return footprint_of(NODES[name](operation))
-    rule = kinds.rule_of(operation.name)
+    rule = registry.rule_of(operation.name)
     return 0 if rule is not None and rule.kind == "view" else footprint_of(_unknown(operation))
 
 

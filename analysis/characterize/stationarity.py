@@ -24,7 +24,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from analysis.stats import summary as blocks
+from analysis.stats import summary as stats_summary
 
 LEVEL = 0.05
 """Of the test: how often a series without a trend is said to have one."""
@@ -69,14 +69,14 @@ class Stationarity:
 
 def stationarity(times_s: Sequence[float]) -> Stationarity:
     """What a series says of itself. Raises ValueError for an empty one, or one that is not finite or not positive."""
-    summary = blocks.summarise(times_s)
+    summary = stats_summary.summarise(times_s)
     if not summary.mean > 0:
         raise ValueError(f"expected times above 0, got a mean of {summary.mean:g} s")
     n = summary.n
     spread = _spread(times_s, summary.mean)
     slope = sen_slope(times_s)
     trend = (None, None, None) if slope is None else tuple(each * (n - 1) / summary.median for each in slope)
-    level = blocks.median_interval(times_s)
+    level = stats_summary.median_interval(times_s)
     return Stationarity(
         n=n,
         median_s=summary.median,
@@ -89,7 +89,7 @@ def stationarity(times_s: Sequence[float]) -> Stationarity:
         trend_low=trend[1],
         trend_high=trend[2],
         p_value=mann_kendall(times_s),
-        autocorrelation=blocks.autocorrelation(times_s),
+        autocorrelation=stats_summary.autocorrelation(times_s),
     )
 
 

@@ -8,8 +8,7 @@ shape. It leaves bytes to `analysis/operators/traffic.py`. Which name has which 
 
 from __future__ import annotations
 
-from analysis.operators import nonproducts, recurrent
-from analysis.operators import products as formulas
+from analysis.operators import nonproducts, products, recurrent
 from analysis.operators.cost import ZERO, Cost, Size
 from analysis.operators.operands import (
     Sizes,
@@ -33,19 +32,19 @@ def convolution(operation: Operation) -> Cost:
     """aten.convolution and every backend's own; `transposed` is an argument of some."""
     if attribute(operation, "transposed", False):
         return convolution_transpose(operation)
-    return formulas.convolution(numel(output(operation)), shape(operation, "weight"), has(operation, "bias"))
+    return products.convolution(numel(output(operation)), shape(operation, "weight"), has(operation, "bias"))
 
 
 def convolution_transpose(operation: Operation) -> Cost:
     """Operations that are transposed by name."""
     bias = numel(output(operation)) if has(operation, "bias") else 0
-    return formulas.convolution_transpose(numel(shape(operation, "input", "self")), shape(operation, "weight"), bias)
+    return products.convolution_transpose(numel(shape(operation, "input", "self")), shape(operation, "weight"), bias)
 
 
 def convolution_relu(operation: Operation) -> Cost:
     """A convolution fused with an addition of `z`, if there is one, and a ReLU."""
     extra = 1 + int(has(operation, "z")) + int(attribute(operation, "alpha", 1) != 1)
-    return convolution(operation) + formulas.scalars(numel(output(operation)) * extra)
+    return convolution(operation) + products.scalars(numel(output(operation)) * extra)
 
 
 def convolution_backward(operation: Operation) -> Cost:
@@ -53,17 +52,17 @@ def convolution_backward(operation: Operation) -> Cost:
     gradient = numel(shape(operation, "grad_output"))
     weight = shape(operation, "weight")
     if attribute(operation, "transposed", False):
-        forward = formulas.convolution_transpose(numel(shape(operation, "input", "self")), weight)
+        forward = products.convolution_transpose(numel(shape(operation, "input", "self")), weight)
     else:
-        forward = formulas.convolution(gradient, weight)
-    return formulas.convolution_backward(forward, gradient, output_mask(operation))
+        forward = products.convolution(gradient, weight)
+    return products.convolution_backward(forward, gradient, output_mask(operation))
 
 
 def deformable_convolution(operation: Operation) -> Cost:
     """torchvision.deform_conv2d."""
     out, weight, bias = output(operation), shape(operation, "weight"), numel(shape(operation, "bias")) != 0
     use_mask = bool(attribute(operation, "use_mask", True))
-    return formulas.deformable_convolution(numel(out), weight, _sampled(operation, out), use_mask, bias)
+    return products.deformable_convolution(numel(out), weight, _sampled(operation, out), use_mask, bias)
 
 
 def deformable_convolution_backward(operation: Operation) -> Cost:
@@ -71,7 +70,7 @@ def deformable_convolution_backward(operation: Operation) -> Cost:
     gradient, weight = shape(operation, "grad"), shape(operation, "weight")
     bias, use_mask = numel(shape(operation, "bias")) != 0, bool(attribute(operation, "use_mask", True))
     sampled = _sampled(operation, gradient)
-    return formulas.deformable_convolution_backward(numel(gradient), weight, sampled, use_mask, bias)
+    return products.deformable_convolution_backward(numel(gradient), weight, sampled, use_mask, bias)
 
 
 def _sampled(operation: Operation, out: Sizes) -> Size:
@@ -87,63 +86,63 @@ def product(operation: Operation) -> Cost:
     """mm, bmm, mv, dot, matmul, linear and their low-precision forms: the output's elements, each a sum over the last
     dimension of the first operand; a bias is added."""
     out = numel(output(operation))
-    return formulas.addmm(out, 1, first(operation)[-1], beta=int(has(operation, "bias")))
+    return products.addmm(out, 1, first(operation)[-1], beta=int(has(operation, "bias")))
 
 
 def added_product(operation: Operation) -> Cost:
     """addmm, baddbmm, addmv: alpha and beta from the arguments."""
     left = shape(operation, "mat1", "batch1", "mat")
-    return formulas.addmm(numel(output(operation)), 1, left[-1], 1, *_factors(operation))
+    return products.addmm(numel(output(operation)), 1, left[-1], 1, *_factors(operation))
 
 
 def added_product_sum(operation: Operation) -> Cost:
     """addbmm: the batch is summed over too."""
     batch, _, k = shape(operation, "batch1")
-    return formulas.addmm(numel(output(operation)), 1, batch * k, 1, *_factors(operation))
+    return products.addmm(numel(output(operation)), 1, batch * k, 1, *_factors(operation))
 
 
 def added_outer_product(operation: Operation) -> Cost:
     """addr: a product over an inner dimension of 1."""
-    return formulas.addmm(numel(output(operation)), 1, 1, 1, *_factors(operation))
+    return products.addmm(numel(output(operation)), 1, 1, 1, *_factors(operation))
 
 
 def activated_product(operation: Operation) -> Cost:
     """_addmm_activation: addmm, then ReLU (1) or GELU by tanh (9)."""
     each = 9 if attribute(operation, "use_gelu", False) else 1
-    return added_product(operation) + formulas.scalars(numel(output(operation)) * each)
+    return added_product(operation) + products.scalars(numel(output(operation)) * each)
 
 
 def grouped_product(operation: Operation) -> Cost:
     """_grouped_mm: rows of the left or columns of the right operand are divided among the groups."""
     left, right = shape(operation, "self"), shape(operation, "mat2")
     if len(left) == 3 and len(right) == 2:
-        return formulas.matmul(left[-2], right[-1], right[-2])
-    return formulas.matmul(numel(left[:-1]), right[-1], left[-1])
+        return products.matmul(left[-2], right[-1], right[-2])
+    return products.matmul(numel(left[:-1]), right[-1], left[-1])
 
 
 def listed_products(operation: Operation) -> Cost:
     """_foreach_mm: a product for each pair of matrices of two lists."""
     pairs = zip(shapes_in(operation, "self"), shapes_in(operation, "mat2"), strict=True)
-    return sum((formulas.matmul(left[-2], right[-1], left[-1]) for left, right in pairs), ZERO)
+    return sum((products.matmul(left[-2], right[-1], left[-1]) for left, right in pairs), ZERO)
 
 
 def tensordot(operation: Operation) -> Cost:
     """torch.tensordot kept whole (inference mode): a sum over the dimensions that are contracted."""
     left = shape(operation, "self")
     contracted = numel(tuple(left[d] for d in needed(operation, "dims_self")))
-    return formulas.matmul(numel(output(operation)), 1, contracted)
+    return products.matmul(numel(output(operation)), 1, contracted)
 
 
 def linear_backward(operation: Operation) -> Cost:
     """self, grad_output and weight, by mask."""
     features_out, features_in = shape(operation, "weight")
-    rows = formulas.exact_ratio(numel(shape(operation, "grad_output")), features_out)
-    return formulas.linear_backward(rows, features_in, features_out, output_mask(operation))
+    rows = products.exact_ratio(numel(shape(operation, "grad_output")), features_out)
+    return products.linear_backward(rows, features_in, features_out, output_mask(operation))
 
 
 def einsum(operation: Operation) -> Cost:
     """torch.einsum kept whole (inference mode)."""
-    return formulas.einsum(needed(operation, "equation"), shapes_in(operation, "tensors"))
+    return products.einsum(needed(operation, "equation"), shapes_in(operation, "tensors"))
 
 
 def trilinear(operation: Operation) -> Cost:
@@ -154,24 +153,24 @@ def trilinear(operation: Operation) -> Cost:
         given = list(shape(operation, f"i{number}"))
         full = [1 if d in missing else given.pop(0) for d in range(len(given) + len(missing))]
         sizes = [b if a == 1 else a for a, b in zip(sizes, full, strict=True)] if sizes else full
-    return formulas.trilinear(sizes)
+    return products.trilinear(sizes)
 
 
 def bilinear(operation: Operation) -> Cost:
     """nn.Bilinear kept whole (inference mode)."""
     left, right = shape(operation, "input1"), shape(operation, "input2")
     out = numel(output(operation))
-    bias = formulas.scalars(out if has(operation, "bias") else 0)
-    return formulas.trilinear((out, left[-1], right[-1])) + bias
+    bias = products.scalars(out if has(operation, "bias") else 0)
+    return products.trilinear((out, left[-1], right[-1])) + bias
 
 
 def distances(operation: Operation) -> Cost:
     """cdist: by a matrix product for p = 2 and more than 25 rows on either side (or if the mode says so), else pair by
     pair; aten._euclidean_dist is always a product."""
     left, right = shape(operation, "x1"), shape(operation, "x2")
-    batch = formulas.exact_ratio(numel(output(operation)), left[-2] * right[-2])
+    batch = products.exact_ratio(numel(output(operation)), left[-2] * right[-2])
     if "p" not in operation.attributes or _by_product(operation, left[-2], right[-2]):
-        return formulas.euclidean_distance(left[-2], right[-2], left[-1], batch)
+        return products.euclidean_distance(left[-2], right[-2], left[-1], batch)
     return nonproducts.pair_distances(numel(output(operation)), left[-1])
 
 
@@ -213,13 +212,13 @@ def _attention(operation: Operation, keys: Size) -> Cost:
     query, value = shape(operation, "query"), shape(operation, "value")
     masked = has_any(operation, "attn_mask", "attn_bias", "bias")
     dropout = attribute(operation, "dropout_p", 0) != 0
-    return formulas.attention(numel(query[:-1]), keys, query[-1], value[-1], masked, dropout)
+    return products.attention(numel(query[:-1]), keys, query[-1], value[-1], masked, dropout)
 
 
 def _attention_backward(operation: Operation, keys: Size) -> Cost:
     query, value = shape(operation, "query"), shape(operation, "value")
     mask = tuple(attribute(operation, "grad_input_mask", (True, True, True, False)))
-    return formulas.attention_backward(numel(query[:-1]), keys, query[-1], value[-1], mask)
+    return products.attention_backward(numel(query[:-1]), keys, query[-1], value[-1], mask)
 
 
 def _packed_keys(operation: Operation) -> Size:
@@ -231,7 +230,7 @@ def _packed_keys(operation: Operation) -> Size:
 def multi_head_attention(operation: Operation) -> Cost:
     """_native_multi_head_attention: nn.MultiheadAttention's fast path in evaluation."""
     query, key = shape(operation, "query"), shape(operation, "key")
-    return formulas.multi_head_attention(
+    return products.multi_head_attention(
         query[0], query[1], key[1], query[2], needed(operation, "num_head"), has(operation, "mask")
     )
 
@@ -243,11 +242,11 @@ def encoder_layer(operation: Operation) -> Cost:
     heads, masked = needed(operation, "num_heads"), has(operation, "mask")
     activation = 5 if attribute(operation, "use_gelu", False) else 1
     return (
-        formulas.multi_head_attention(batch, length, length, width, heads, masked)
-        + formulas.linear(rows, width, hidden, bias=True)
-        + formulas.linear(rows, hidden, width, bias=True)
+        products.multi_head_attention(batch, length, length, width, heads, masked)
+        + products.linear(rows, width, hidden, bias=True)
+        + products.linear(rows, hidden, width, bias=True)
         + nonproducts.layer_norm(rows * width, rows) * 2
-        + formulas.scalars(2 * rows * width + activation * rows * hidden)
+        + products.scalars(2 * rows * width + activation * rows * hidden)
     )
 
 
@@ -281,14 +280,14 @@ def recurrent_layer_backward(operation: Operation) -> Cost:
 def recurrent_whole(cell: str, operation: Operation) -> Cost:
     """aten.lstm, gru, rnn_tanh, rnn_relu kept whole (inference mode): weights are `params`."""
     matrices = [form for form in shapes_in(operation, "params") if len(form) == 2]
-    hidden = formulas.exact_ratio(matrices[1][0], recurrent.CELLS[cell].gates)
+    hidden = products.exact_ratio(matrices[1][0], recurrent.CELLS[cell].gates)
     net = _network(operation, cell, hidden, state=matrices[1][1])
     return recurrent.recurrent(_tokens(operation), net)
 
 
 def recurrent_cell(cell: str, operation: Operation) -> Cost:
     """aten.lstm_cell and its like: one step of one layer."""
-    width = formulas.exact_ratio(shape(operation, "w_ih")[0], recurrent.CELLS[cell].gates)
+    width = products.exact_ratio(shape(operation, "w_ih")[0], recurrent.CELLS[cell].gates)
     net = recurrent.network(cell, shape(operation, "input")[-1], width, bias=has(operation, "b_ih"))
     return recurrent.recurrent(_tokens(operation), net)
 
@@ -313,7 +312,7 @@ def _states(cell: str, operation: Operation) -> Size:
     """Elements of the hidden state: `cx` and `grad_hy` have its shape, `input_gates` that of all gates."""
     if has_any(operation, "cx", "hx", "grad_hy"):
         return numel(shape(operation, "cx", "hx", "grad_hy"))
-    return formulas.exact_ratio(numel(shape(operation, "input_gates")), recurrent.CELLS[cell].gates)
+    return products.exact_ratio(numel(shape(operation, "input_gates")), recurrent.CELLS[cell].gates)
 
 
 def _one_layer(operation: Operation) -> recurrent.Network:

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from analysis.operators import products as formulas
+from analysis.operators import products
 from analysis.operators.operands import Sizes
 from analysis.trace.operations import kind_of_call
 from analysis.trace.signatures import FORMS, GONE
@@ -243,11 +243,11 @@ def _readings(inputs: Sizes, weight: Sizes, output: Sizes, transposed: bool | No
 
 
 def _straight(weight: Sizes, output: Sizes) -> int:
-    return int(formulas.convolution(prod(output), weight).model_flop)
+    return int(products.convolution(prod(output), weight).model_flop)
 
 
 def _turned(weight: Sizes, inputs: Sizes) -> int:
-    return int(formulas.convolution_transpose(prod(inputs), weight).model_flop)
+    return int(products.convolution_transpose(prod(inputs), weight).model_flop)
 
 
 def _fits(inputs: Sizes, weight: Sizes, output: Sizes) -> bool:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from analysis.operators.operands import Sizes
-from analysis.trace import output_shapes as sizes
+from analysis.trace import output_shapes
 from analysis.trace.output_shapes import Given
 
 Outputs = Callable[[Given], tuple[Sizes, ...]]
@@ -71,12 +71,12 @@ def _whole(names: str) -> dict[str, tuple[Form, ...]]:
     end = "hx params has_biases num_layers dropout train bidirectional"
     arguments = (f"input {end} batch_first", f"data batch_sizes {end}")
     needs = ("has_biases", "num_layers", "bidirectional")
-    forms = tuple(Form(tuple(text.split()), needs, sizes.recurrent_whole) for text in arguments)
+    forms = tuple(Form(tuple(text.split()), needs, output_shapes.recurrent_whole) for text in arguments)
     return dict.fromkeys(names.split(), forms)
 
 
 FORMS: Mapping[str, tuple[Form, ...]] = {
-    **_forms(sizes.convolution, "", {
+    **_forms(output_shapes.convolution, "", {
         "conv1d conv2d conv3d _convolution_mode": _SETTINGS,
         "convolution convolution_overrideable": f"input {_WHOLE}",
         "_convolution": f"input {_WHOLE} benchmark deterministic cudnn_enabled allow_tf32",
@@ -91,19 +91,19 @@ FORMS: Mapping[str, tuple[Form, ...]] = {
         "_conv_depthwise2d conv_depthwise3d slow_conv_dilated2d slow_conv_dilated3d": f"{_SLOW} dilation",
         "_nnpack_spatial_convolution": "input weight bias padding stride",
     }),
-    **_forms(sizes.transposed, "", {
+    **_forms(output_shapes.transposed, "", {
         "conv_transpose1d conv_transpose2d conv_transpose3d": _TRANSPOSED,
         "cudnn_convolution_transpose": f"self weight padding output_padding stride dilation groups {_TUNING}",
         "miopen_convolution_transpose":
             "self weight bias padding output_padding stride dilation groups benchmark deterministic",
         "slow_conv_transpose2d slow_conv_transpose3d": f"{_SLOW} output_padding dilation",
     }),
-    **_forms(sizes.convolution_backward, "", {
+    **_forms(output_shapes.convolution_backward, "", {
         "convolution_backward": _GRADIENTS,
         "convolution_backward_overrideable": _GRADIENTS.replace("bias_sizes ", ""),
         "_slow_conv2d_backward": "grad_output self weight kernel_size stride padding output_mask",
     }),
-    **_forms(sizes.matmul, "", {
+    **_forms(output_shapes.matmul, "", {
         "mm bmm _int_mm": "self mat2",
         "_scaled_mm": "self mat2 scale_a scale_b bias scale_result out_dtype use_fast_accum",
         "matmul": "self other",
@@ -111,28 +111,28 @@ FORMS: Mapping[str, tuple[Form, ...]] = {
         "dot": "self tensor",
         "vdot": "self other",
     }),
-    **_forms(sizes.inner, "", {"inner": "self other"}),
-    **_forms(sizes.added, "", {
+    **_forms(output_shapes.inner, "", {"inner": "self other"}),
+    **_forms(output_shapes.added, "", {
         "addmm": "self mat1 mat2 beta alpha",
         "_addmm_activation": "self mat1 mat2 beta alpha use_gelu",
         "baddbmm": "self batch1 batch2 beta alpha",
         "addmv": "self mat vec beta alpha",
     }),
-    **_forms(sizes.added_sum, "", {"addbmm": "self batch1 batch2 beta alpha"}),
-    **_forms(sizes.outer, "", {"addr": "self vec1 vec2 beta alpha"}),
-    **_forms(sizes.linear, "", {"linear": "input weight bias", "mkldnn_linear": "self weight bias"}),
-    **_forms(sizes.linear_backward, "", {
+    **_forms(output_shapes.added_sum, "", {"addbmm": "self batch1 batch2 beta alpha"}),
+    **_forms(output_shapes.outer, "", {"addr": "self vec1 vec2 beta alpha"}),
+    **_forms(output_shapes.linear, "", {"linear": "input weight bias", "mkldnn_linear": "self weight bias"}),
+    **_forms(output_shapes.linear_backward, "", {
         "linear_backward mkldnn_linear_backward": "self grad_output weight output_mask",
     }),
-    **_forms(sizes.einsum, "equation", {"einsum": "equation tensors path"}),
-    **_forms(sizes.tensordot, "dims_self dims_other", {"tensordot": "self other dims_self dims_other"}),
-    **_forms(sizes.bilinear, "", {"bilinear": "input1 input2 weight bias"}),
-    **_forms(sizes.trilinear, "expand1 expand2 expand3 sumdim", {
+    **_forms(output_shapes.einsum, "equation", {"einsum": "equation tensors path"}),
+    **_forms(output_shapes.tensordot, "dims_self dims_other", {"tensordot": "self other dims_self dims_other"}),
+    **_forms(output_shapes.bilinear, "", {"bilinear": "input1 input2 weight bias"}),
+    **_forms(output_shapes.trilinear, "expand1 expand2 expand3 sumdim", {
         "_trilinear": "i1 i2 i3 expand1 expand2 expand3 sumdim unroll_dim",
     }),
-    **_forms(sizes.distances, "", {"_euclidean_dist": "x1 x2"}),
-    **_forms(sizes.distances, "p", {"cdist _cdist_forward": "x1 x2 p compute_mode"}),
-    **_forms(sizes.attention, "", {
+    **_forms(output_shapes.distances, "", {"_euclidean_dist": "x1 x2"}),
+    **_forms(output_shapes.distances, "p", {"cdist _cdist_forward": "x1 x2 p compute_mode"}),
+    **_forms(output_shapes.attention, "", {
         "scaled_dot_product_attention": "query key value attn_mask dropout_p is_causal scale enable_gqa",
         "_scaled_dot_product_attention_math":
             "query key value attn_mask dropout_p is_causal dropout_mask scale enable_gqa",
@@ -145,7 +145,7 @@ FORMS: Mapping[str, tuple[Form, ...]] = {
         "_scaled_dot_product_fused_attention_overrideable":
             "query key value attn_bias dropout_p is_causal return_debug_mask scale",
     }),
-    **_forms(sizes.attention_backward, "", {
+    **_forms(output_shapes.attention_backward, "", {
         "_scaled_dot_product_flash_attention_backward":
             f"grad_out query key value out {_FLASH} philox_seed philox_offset scale",
         "_scaled_dot_product_flash_attention_for_cpu_backward":
@@ -157,25 +157,27 @@ FORMS: Mapping[str, tuple[Form, ...]] = {
         "_scaled_dot_product_fused_attention_overrideable_backward":
             f"grad_out query key value attn_bias grad_input_mask out {_FLASH} philox_seed philox_offset scale",
     }),
-    **_forms(sizes.recurrent_layer, "mode hidden_size", {
+    **_forms(output_shapes.recurrent_layer, "mode hidden_size", {
         "mkldnn_rnn_layer": f"{_LAYER} bidirectional batch_first train",
     }),
-    **_forms(sizes.recurrent_backward, "mode hidden_size", {"mkldnn_rnn_layer_backward": _LAYER_BACKWARD}),
-    **_forms(sizes.recurrent, "mode hidden_size num_layers bidirectional", {
+    **_forms(output_shapes.recurrent_backward, "mode hidden_size", {"mkldnn_rnn_layer_backward": _LAYER_BACKWARD}),
+    **_forms(output_shapes.recurrent, "mode hidden_size num_layers bidirectional", {
         "_cudnn_rnn": f"input weight weight_stride0 weight_buf hx cx mode hidden_size proj_size {_CUDNN_END}",
         "miopen_rnn": f"input weight weight_stride0 hx cx mode hidden_size {_CUDNN_END}",
     }),
-    **_forms(sizes.recurrent_backward, "mode hidden_size num_layers bidirectional", {
+    **_forms(output_shapes.recurrent_backward, "mode hidden_size num_layers bidirectional", {
         "_cudnn_rnn_backward": f"{_CUDNN_GRADIENTS} proj_size {_CUDNN_END} reserve output_mask",
         "miopen_rnn_backward": f"{_CUDNN_GRADIENTS} {_CUDNN_END} reserve output_mask",
     }),
     **_whole("lstm gru rnn_tanh rnn_relu"),
-    **_forms(sizes.cell, "", {"lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell": "input hx w_ih w_hh b_ih b_hh"}),
-    **_forms(sizes.gates, "", {
+    **_forms(output_shapes.cell, "", {
+        "lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell": "input hx w_ih w_hh b_ih b_hh",
+    }),
+    **_forms(output_shapes.gates, "", {
         "_thnn_fused_lstm_cell": "input_gates hidden_gates cx input_bias hidden_bias",
         "_thnn_fused_gru_cell": "input_gates hidden_gates hx input_bias hidden_bias",
     }),
-    **_forms(sizes.gates, "has_bias", {
+    **_forms(output_shapes.gates, "has_bias", {
         "_thnn_fused_lstm_cell_backward _thnn_fused_lstm_cell_backward_impl":
             "grad_hy grad_cy cx cy workspace has_bias",
         "_thnn_fused_gru_cell_backward": "grad_hy workspace has_bias",
@@ -217,31 +219,31 @@ GONE: Mapping[str, tuple[Form, ...]] = {
             "thnn_conv_depthwise2d_backward _conv_depthwise2d_backward conv_depthwise3d_backward"
             " slow_conv_dilated2d_backward slow_conv_dilated3d_backward": f"{_OLD_SLOW} dilation output_mask",
         },
-        "convolution_backward", sizes.convolution_backward, transposed=False,
+        "convolution_backward", output_shapes.convolution_backward, transposed=False,
     ),
     **_gone(
         {"cudnn_convolution_backward_input": f"self_size {_SIZED} {_TUNING}",
          "mkldnn_convolution_backward_input": f"self_size {_SIZED} bias_defined",
          "miopen_convolution_backward_input miopen_depthwise_convolution_backward_input":
             f"self_size {_SIZED} benchmark deterministic"},
-        "convolution_backward", sizes.convolution_backward, transposed=False, output_mask=_INPUT,
+        "convolution_backward", output_shapes.convolution_backward, transposed=False, output_mask=_INPUT,
     ),
     **_gone(
         {"cudnn_convolution_backward_weight": f"weight_size {_SIZED} {_TUNING}".replace(" weight ", " self "),
          "mkldnn_convolution_backward_weights": f"weight_size {_SIZED} bias_defined".replace(" weight ", " self "),
          "miopen_convolution_backward_weight miopen_depthwise_convolution_backward_weight":
             f"weight_size {_SIZED} benchmark deterministic".replace(" weight ", " self ")},
-        "convolution_backward", sizes.convolution_backward, transposed=False, output_mask=_WEIGHT,
+        "convolution_backward", output_shapes.convolution_backward, transposed=False, output_mask=_WEIGHT,
     ),
     **_gone(
         {"cudnn_convolution_transpose_backward":
             f"self grad_output weight padding output_padding stride dilation groups {_TUNING} output_mask"},
-        "convolution_backward", sizes.convolution_backward, transposed=True,
+        "convolution_backward", output_shapes.convolution_backward, transposed=True,
     ),
-    **_gone({"thnn_conv2d_forward": _SLOW}, "thnn_conv2d", sizes.convolution),
+    **_gone({"thnn_conv2d_forward": _SLOW}, "thnn_conv2d", output_shapes.convolution),
     **_gone(
         {"thnn_conv_depthwise2d thnn_conv_depthwise2d_forward": f"{_SLOW} dilation"},
-        "_conv_depthwise2d", sizes.convolution,
+        "_conv_depthwise2d", output_shapes.convolution,
     ),
 }  # fmt: skip
 """Operators of older recordings: what they are today, and what their names implied (PyTorch 1.5 to 1.11)."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from analysis.devices import ceilings as measured
+from analysis.devices import ceilings as devices_ceilings
 from analysis.devices import peaks
 from analysis.devices.precisions import UNITS
 from results.errors import Unavailable
@@ -100,7 +100,7 @@ def ceiling_of(ceilings: Sequence[Ceiling]) -> Denominator:
     """What matrix products and convolutions reached on this device in this sitting, the best of both by unit."""
     values, sources = {}, {}
     for unit in UNITS:
-        best = measured.best(ceilings, unit)
+        best = devices_ceilings.best(ceilings, unit)
         if best is not None and best.flop_per_s:
             values[unit] = best.flop_per_s
             sources[unit] = f"{unit} {best.operation} {best.shape} {best.layout}".strip() + ", measured here"

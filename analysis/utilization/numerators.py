@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from analysis.devices.precisions import PRECISIONS, unit_of
-from analysis.operators import registry as kinds
+from analysis.operators import registry
 from analysis.utilization.counter_operators import OPERATORS, TRAINING_PER_FORWARD, kind_of_operator
 from analysis.utilization.work_times import epoch_parts
 from results.errors import Inconsistent, Unavailable
@@ -86,13 +86,13 @@ def count_table(operations: Sequence[Operation]) -> Counted:
     by_kind: Counter[tuple[str, str]] = Counter()
     other = read = written = 0
     for operation in table:
-        cost = kinds.cost(operation)
+        cost = registry.cost(operation)
         if cost.model_flop:
             by_kind[operation.kind, input_dtype(operation)] += int(cost.model_flop)
         other += int(cost.other_flop)
         read += int(cost.read_bytes)
         written += int(cost.written_bytes)
-    return Counted(dict(by_kind), other, read, written, dict(kinds.not_understood(table)))
+    return Counted(dict(by_kind), other, read, written, dict(registry.not_understood(table)))
 
 
 def input_dtype(operation: Operation) -> str:
@@ -182,7 +182,7 @@ def unit_of_kind(kind: str, run: Run) -> str:
     return run.convolution_unit or policy.convolution_unit
 
 
-_MATRIX_KINDS = tuple(kind for kind in kinds.PRODUCTS if kind != "convolution")
+_MATRIX_KINDS = tuple(kind for kind in registry.PRODUCTS if kind != "convolution")
 
 
 def _of_profile(
@@ -307,8 +307,8 @@ def _extrapolated(total: FlopCount) -> tuple[str, ...]:
 def _may_hold_products(name: str) -> bool:
     """Could this operator of a counter ("aten::add_", "ReLU6", "Tensor.relu") hold model FLOP? If unknown, it could."""
     spelt = (name.replace("::", "."), f"aten.{name.rpartition('.')[2].lower()}")
-    kind = next(filter(None, map(kinds.kind_of, spelt)), "")
-    return kind in ("", *kinds.PRODUCTS)
+    kind = next(filter(None, map(registry.kind_of, spelt)), "")
+    return kind in ("", *registry.PRODUCTS)
 
 
 def _executed(counted: Counted, run: Run) -> tuple[str, ...]:

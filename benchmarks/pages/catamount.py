@@ -18,8 +18,8 @@ from typing import Any
 
 import torch
 
-from analysis.catamount import rules as catamount
-from analysis.operators import registry as kinds
+from analysis.catamount import rules as catamount_rules
+from analysis.operators import registry
 from measure.operations.tracer import StepParts, Trace, to_fake, trace
 from reports.formula.catamount_page import Model, overview, page
 from workloads.catalogue.catalogue import factory
@@ -47,7 +47,7 @@ def traced(model: str, batch: int, **hyper: int) -> tuple[Trace, int, Mapping[st
     with torch.device("meta"):
         net = workload.build(**workload.hyper)
     parameters = sum(prod(parameter.shape) for parameter in net.parameters())
-    return trace(_parts(workload, net, batch, catamount.optimizer_of(model))), parameters, workload.hyper
+    return trace(_parts(workload, net, batch, catamount_rules.optimizer_of(model))), parameters, workload.hyper
 
 
 def _parts(workload: Any, net: torch.nn.Module, batch: int, optimizer: str) -> Callable[[Any], StepParts]:
@@ -64,8 +64,10 @@ def _parts(workload: Any, net: torch.nn.Module, batch: int, optimizer: str) -> C
 
 def rules(step: Trace, parameters: int) -> tuple[int, int, int, int]:
     """What the rules alone give: parameters, FLOP, bytes, total footprint."""
-    cost = kinds.total(step.operations, catamount.RULES)
-    held = sum(catamount.footprint(operation) for operation in step.operations) + catamount.kept(step.storages)
+    cost = registry.total(step.operations, catamount_rules.RULES)
+    held = sum(catamount_rules.footprint(operation) for operation in step.operations) + catamount_rules.kept(
+        step.storages
+    )
     return parameters, cost.all_flop, cost.moved_bytes, held
 
 
@@ -73,7 +75,9 @@ def model_of(name: str) -> Model:
     """A model as the page shows it."""
     batch, published = PUBLISHED[name]
     step, parameters, sizes = traced(name, batch)
-    return Model(name, {"batch": batch, **sizes}, catamount.optimizer_of(name), rules(step, parameters), published)
+    return Model(
+        name, {"batch": batch, **sizes}, catamount_rules.optimizer_of(name), rules(step, parameters), published
+    )
 
 
 def main() -> int:

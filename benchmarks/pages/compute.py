@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 from reports.project.compute_page import page
-from runners.project import command as project
+from runners.project import command
 
 SHOWN = {
     "compute": ["--compute", "--gpu-hours", "300", "--device", "NVIDIA A100-SXM4-80GB", "--family", "cnn"],
@@ -30,7 +30,7 @@ def made() -> str:
 def _printed(arguments: list[str]) -> str:
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
-        if project.main(arguments):
+        if command.main(arguments):
             raise RuntimeError(f"runners.project {arguments} failed")
     return out.getvalue()
 

@@ -31,7 +31,7 @@ from pathlib import Path
 from analysis.devices.precisions import PRECISIONS
 from results.records.footprint import Checked, Predicted
 from results.records.rows import Record, header
-from runners.footprint.step import Asked
+from runners.footprint.step import StepOptions
 from workloads.catalogue.catalogue import ENTRIES, OPTIMIZERS, SUITES
 
 ROWS, MACHINE, PUBLISHED = "checked.csv", "machine.json", "published.csv"
@@ -150,10 +150,10 @@ def _again(rows: Sequence[Checked]) -> int:
     return min(1, differ)
 
 
-def _asked(model: str, precision: str, optimizer: str, device: str) -> Asked:
+def _asked(model: str, precision: str, optimizer: str, device: str) -> StepOptions:
     """A step as it is measured."""
     sizes = {name: size for name, size in SIZES.items() if name in ENTRIES[model].hyper}
-    return Asked(model, precision, optimizer, device.partition(":")[0], hyper=sizes)
+    return StepOptions(model, precision, optimizer, device.partition(":")[0], hyper=sizes)
 
 
 def _speed() -> int:
@@ -170,7 +170,7 @@ def _speed() -> int:
         times, analysed = [], []
         for _ in range(3):
             begun = time.process_time()
-            step = traced(Asked(model, "amp-bf16", "adamw", hyper=hyper), batch_size)
+            step = traced(StepOptions(model, "amp-bf16", "adamw", hyper=hyper), batch_size)
             times.append(time.process_time() - begun)
             begun = time.process_time()
             ledger = footprint(step.operations, step.storages).ledger
@@ -188,7 +188,7 @@ def _speed() -> int:
     return missed
 
 
-def _steps(options: argparse.Namespace) -> Iterator[tuple[Asked, int]]:
+def _steps(options: argparse.Namespace) -> Iterator[tuple[StepOptions, int]]:
     for batch_size in options.batches.split(","):
         for model in options.models.split(","):
             for precision in options.precisions.split(","):

@@ -16,7 +16,7 @@ from pathlib import Path
 from analysis.footprint.schedule.dependencies import graph, live_bytes
 from analysis.footprint.schedule.minimum import minimal
 from analysis.footprint.step.checkpointing import checkpointed, curve, stretches_of
-from analysis.formula.derivation import derive as symbolic
+from analysis.formula.derivation import derive
 from analysis.formula.derivation.footprint import Piece, footprints, pieces
 from reports.footprint.minimum_page import Curve, Model, overview, page
 from results.records import Operation, Storage
@@ -69,7 +69,7 @@ def moved(name: str, batch: int, optimizer: str) -> Mapping[str, Sequence[Piece]
     """Where the peaks of a model are as its batch grows."""
     about = subject(name, batch, optimizer)
     look = sampler(about)
-    found = footprints(symbolic.formulas(look, axes(about, [BATCH], look)), {BATCH: batch})
+    found = footprints(derive.formulas(look, axes(about, [BATCH], look)), {BATCH: batch})
     return {quantity: pieces(peaks, BATCH, {BATCH: batch}) for quantity, peaks in found.peaks.items()}
 
 

@@ -14,7 +14,7 @@ from analysis.utilization.counter_operators import FLOP_PER_NATIVE, OPERATORS
 from cleaning.counts.steps import Outcome
 from results.records import WHOLE, CleaningLog, FlopCount, to_text
 
-FILE = "flop_counts.csv"
+FLOP_COUNTS = "flop_counts.csv"
 
 Points = set[tuple[int, int]]
 """(batch size, FLOP) of one series of counts."""
@@ -62,7 +62,7 @@ def entry(step: str, count: FlopCount, field: str, before: object, after: object
     subject = f"{count.counter} {count.phase} batch {count.batch_size} {where}{count.operator or count.scope}"
     return CleaningLog(
         step=step,
-        file=FILE,
+        file=FLOP_COUNTS,
         cell_id=count.cell_id,
         attempt=count.attempt,
         subject=subject,

@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cleaning.counts.conventions import FILE as FLOP_COUNTS
-from cleaning.counts.conventions import extrapolation_checked, one_convention
+from cleaning.counts.conventions import FLOP_COUNTS, extrapolation_checked, one_convention
 from cleaning.counts.model_operators import model_operators
 from cleaning.counts.steps import Step
 from cleaning.counts.typed_rows import records

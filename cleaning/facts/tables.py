@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from analysis.operators import registry as kinds
+from analysis.operators import registry
 from cleaning.facts.values import WORDS
 from results.records import Operation, ProfiledOperation, Storage
 
@@ -50,7 +50,7 @@ def _name(operation: Operation) -> str:
 
 
 def _row(operation: Operation, table: Sequence[Operation], known: Mapping[int, Storage]) -> Iterator[str]:
-    kind = kinds.kind_of(operation.name)
+    kind = registry.kind_of(operation.name)
     if kind is not None and operation.kind != kind:
         yield f"kind {operation.kind}, its name is of {kind}"
     inputs = {len(operation.input_names), len(operation.input_shapes), len(operation.input_dtypes)}
@@ -98,7 +98,7 @@ def _early(operation: Operation) -> bool:
 
 def _sizes(operation: Operation, known: Mapping[int, Storage]) -> Iterator[str]:
     """What products read and write fits into its storage; a new one is exactly as large."""
-    if operation.kind not in (*kinds.PRODUCTS, "activation"):
+    if operation.kind not in (*registry.PRODUCTS, "activation"):
         return
     for shape, dtype, storage in zip(operation.input_shapes, operation.input_dtypes, operation.reads, strict=True):
         needed = _bytes(shape, dtype)
@@ -182,7 +182,7 @@ def _storages(table: Sequence[Operation], known: Mapping[int, Storage]) -> Itera
 def _largest_reads(table: Sequence[Operation]) -> dict[int, int]:
     """Storage → bytes of the largest tensor that a product reads of it."""
     read: dict[int, int] = {}
-    for operation in (each for each in table if each.kind in kinds.PRODUCTS):
+    for operation in (each for each in table if each.kind in registry.PRODUCTS):
         for shape, dtype, storage in zip(operation.input_shapes, operation.input_dtypes, operation.reads, strict=False):
             read[storage] = max(read.get(storage, 0), _bytes(shape, dtype) or 0)
     return read

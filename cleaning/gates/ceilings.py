@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from analysis.devices import peaks
 from analysis.devices.precisions import PRECISIONS, TENSOR_UNITS, unit_of
-from analysis.operators import products as formulas
+from analysis.operators import products
 from analysis.utilization.ceiling_doubts import disagreement, kernel, loaded
 from cleaning.gates.evidence import Evidence
 from cleaning.gates.finding import RUN, Found
@@ -85,10 +85,10 @@ def flop_of(row: Ceiling) -> int | None:
     """FLOP of one call by the row's own shape; None for a shape that cannot be read."""
     if row.operation == "matmul" and (found := _MATMUL.fullmatch(row.shape)):
         batch, m, n, k = (int(each or 1) for each in found.groups())
-        return int(formulas.matmul(m, n, k, batch).model_flop)
+        return int(products.matmul(m, n, k, batch).model_flop)
     if row.operation == "convolution" and (found := _CONVOLUTION.fullmatch(row.shape)):
         images, channels, high, wide, kernels = map(int, found.groups())
-        return int(formulas.convolution(images * kernels * high * wide, (kernels, channels, 3, 3)).model_flop)
+        return int(products.convolution(images * kernels * high * wide, (kernels, channels, 3, 3)).model_flop)
     return None
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from analysis.operators import registry as kinds
+from analysis.operators import registry
 from analysis.utilization.numerators import input_dtype
 from cleaning.counts.typed_rows import records
 from cleaning.facts.tables import profile_faults, table_faults, weight_bytes
@@ -200,7 +200,7 @@ def profile_facts(
 def facts_of(table: Sequence[Operation], storages: Sequence[Storage]) -> TraceFacts:
     """The facts of one operation table. Raises ValueError where it lacks what a formula needs."""
     step = [operation for operation in table if operation.phase != "recompute"]
-    flop = {id(operation): int(kinds.cost(operation).model_flop) for operation in step}
+    flop = {id(operation): int(registry.cost(operation).model_flop) for operation in step}
     executed: Counter[str] = Counter()
     for operation in step:
         if flop[id(operation)]:
@@ -244,7 +244,7 @@ def _expected_backward(table: Sequence[Operation], storages: Sequence[Storage]) 
         return None
     total = 0
     for operation in (o for o in table if o.phase in FORWARD):
-        flop = int(kinds.cost(operation).model_flop)
+        flop = int(registry.cost(operation).model_flop)
         if flop and operation.kind not in TWO_FACTORS:
             return None
         if flop:

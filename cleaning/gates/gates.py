@@ -12,12 +12,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from cleaning.gates import ceilings, cell_summary, values
+from cleaning.gates import ceilings, cell_summary, integrity, values
 from cleaning.gates import counters as gates_counters
 from cleaning.gates import counts as gates_counts
 from cleaning.gates import device as gates_device
-from cleaning.gates import integrity as gates_kept
-from cleaning.gates import options as gates_asked
+from cleaning.gates import options as gates_options
 from cleaning.gates import times as gates_times
 from cleaning.gates.evidence import FAULTS, Evidence
 from cleaning.gates.finding import RUN, Found
@@ -39,40 +38,40 @@ GATES: tuple[Gate, ...] = (
     Gate(
         "committed",
         "every row is committed, and is what was committed",
-        gates_kept.committed,
+        integrity.committed,
         "a measured cell",
     ),
     Gate(
         "one_machine",
         "sittings agree in device, driver branch, torch and peaks, and were measured by committed code",
-        gates_kept.one_machine,
+        integrity.one_machine,
         "a sitting",
     ),
     Gate(
         "cell_id",
         "each cell's id is that of its parameters",
-        gates_asked.cell_id,
+        gates_options.cell_id,
         "a cell",
         ("values",),
     ),
     Gate(
         "asked",
         "cells are those that the manifest asks for, all of them, measured as it asks",
-        gates_asked.asked,
+        gates_options.asked,
         "the options of a sweep in the manifest",
         ("values",),
     ),
     Gate(
         "machine",
         "sittings, cells, ceilings and manifest say the same of the machine and of each other",
-        gates_asked.machine,
+        gates_options.machine,
         "a sitting",
         ("values",),
     ),
     Gate(
         "peak_row",
         "the row of peaks is the one of the device's own name, with its figures",
-        gates_asked.peak_row,
+        gates_options.peak_row,
         "a sitting",
         ("values",),
     ),
@@ -335,7 +334,7 @@ GATES: tuple[Gate, ...] = (
     Gate(
         "peak",
         "peaks are the table's dense ones, and no higher than multiprocessors × rate × highest clock",
-        gates_kept.peak,
+        integrity.peak,
         "a datasheet's peak or the user's",
         ("one_machine",),
         on=("cuda",),
@@ -343,14 +342,14 @@ GATES: tuple[Gate, ...] = (
     Gate(
         "rebuilt",
         "the utilization.csv that lies in the run is what its raw rows give",
-        gates_kept.rebuilt,
+        integrity.rebuilt,
         "a utilization.csv",
         ("committed", "peak", "throttling"),
     ),
     Gate(
         "derived",
         "every other derived table of the run is what its raw rows give",
-        gates_kept.derived,
+        integrity.derived,
         "a derived table",
         ("committed", "peak", "throttling", "rebuilt"),
         on=(),

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from analysis.operators import registry as kinds
+from analysis.operators import registry
 from analysis.trace.operations import kind_of_call
 from analysis.utilization.numerators import PROFILER
 from analysis.utilization.work_times import epoch_parts, images_of
@@ -133,7 +133,7 @@ def profile_counts(
 
 def traced_flop(table: Sequence[Operation], phases: Sequence[str]) -> int:
     """Model FLOP of these phases by our own trace of a step."""
-    return int(kinds.total(operation for operation in table if operation.phase in phases).model_flop)
+    return int(registry.total(operation for operation in table if operation.phase in phases).model_flop)
 
 
 def _count(

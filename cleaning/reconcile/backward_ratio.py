@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from analysis.operators import registry as kinds
+from analysis.operators import registry
 from analysis.utilization.numerators import OWN, PROFILER
 from analysis.utilization.work_times import epoch_parts
 from cleaning.counts.sums import known_sum, whole_sum
@@ -74,7 +74,7 @@ def closed_form(table: Sequence[Operation]) -> Closed:
     It holds where one product takes the network's input and every other one is asked for both gradients. The trace's
     own backward pass is only asked whether that is so, product by product.
     """
-    costs = {operation.index: int(kinds.cost(operation).model_flop) for operation in table}
+    costs = {operation.index: int(registry.cost(operation).model_flop) for operation in table}
     products = [o for o in table if o.phase in FORWARD and costs[o.index]]
     if not products:
         return Closed(None, "no product in the forward pass of the trace")
@@ -151,11 +151,11 @@ def _of_table(run: Run, table: Sequence[Operation]) -> Iterator[Ratio]:
     for operation in table:
         if operation.phase not in STEP:
             continue
-        cost = kinds.cost(operation)
+        cost = registry.cost(operation)
         owner = by_index.get(_linked(operation), operation) if operation.phase == "backward" else operation
-        if cost.model_flop and owner.kind not in kinds.PRODUCTS:
+        if cost.model_flop and owner.kind not in registry.PRODUCTS:
             owner = operation
-        product = owner.kind in kinds.PRODUCTS
+        product = owner.kind in registry.PRODUCTS
         flop = int(cost.model_flop if product else cost.other_flop)
         if not flop:
             continue

@@ -25,7 +25,7 @@ import torch
 from analysis.devices.ceilings import best
 from analysis.devices.precisions import Precision
 from measure.ceiling.trials import PARTS, SPENT, Trial, shapes, titled
-from measure.device import apply_precision as flags
+from measure.device import apply_precision
 from measure.device.cpu_contention import Neighbours, warning
 from measure.timing.clocks import Clock
 from results.records import Ceiling
@@ -51,10 +51,10 @@ def measure_ceilings(sitting: str, device: str, precision: Precision, clock: Clo
     """
     if not budget_s > 0:
         raise ValueError(f"expected a budget above 0 s, got {budget_s}")
-    flags.supported(precision, device)
-    with flags.session(precision, device) as found, torch.no_grad():
+    apply_precision.supported(precision, device)
+    with apply_precision.session(precision, device) as found, torch.no_grad():
         blank = Ceiling(sitting=sitting, device=device, precision=precision.name, unit="", operation="", shape="")
-        if disagreements := flags.check(found, precision, device):
+        if disagreements := apply_precision.check(found, precision, device):
             invalid = replace(blank, status="invalid", reason="; ".join(disagreements))
             return [titled(invalid, Trial(kind, (0, 0, 0)), precision) for kind in ("matmul", "convolution")]
         bench = Bench(device, DTYPES[precision.autocast], clock, math.inf)

@@ -13,12 +13,10 @@ from dataclasses import replace
 import torch
 
 from analysis.devices.precisions import PRECISIONS
-from measure.ceiling import bandwidth
-from measure.ceiling import launch_overhead as launches
+from measure.ceiling import bandwidth, launch_overhead
 from measure.ceiling.ceilings import Bench, measure_ceilings
 from measure.ceiling.trials import MEMORY, moves
-from measure.device import apply_precision as flags
-from measure.device import environment
+from measure.device import apply_precision, environment
 from measure.timing.clocks import Clock
 from results.errors import Unavailable
 from results.records import Ceiling
@@ -54,15 +52,15 @@ def measure_machine(device: str, precisions: Sequence[str], clock: Clock, budget
 
 def _copies_and_launches(device: str, memory_bytes: int, clock: Clock, budget_s: float) -> list[Ceiling]:
     blank = Ceiling(sitting="", device=device, precision="", unit="", operation="", shape="")
-    with flags.session(PRECISIONS[ALWAYS], device), torch.no_grad():
+    with apply_precision.session(PRECISIONS[ALWAYS], device), torch.no_grad():
         bench = Bench(device, torch.float32, clock, math.inf)
         bench.deadline_s = clock.wall_s() + budget_s * PARTS_OF_BUDGET["copies"]
         planned = moves(bench.device.type, bandwidth.last_cache_bytes(device), memory_bytes)
         beyond = [move for move in planned if move.family == MEMORY][:COPIES]
         rows = bandwidth.rows(bench, blank, beyond)
-        views = launches.operations(device)
+        views = launch_overhead.operations(device)
         bench.deadline_s = clock.wall_s() + budget_s * PARTS_OF_BUDGET["launches"]
-        rows += [launches.row(bench, blank, view, len(views) - i) for i, view in enumerate(views)]
+        rows += [launch_overhead.row(bench, blank, view, len(views) - i) for i, view in enumerate(views)]
     if bench.device.type == "cuda":
         torch.cuda.empty_cache()
     return rows

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from analysis.devices.precisions import Precision
-from analysis.operators import products as formulas
+from analysis.operators import products as operators_products
 from results.records import Ceiling
 
 CALL_S = {"cpu": 0.01, "cuda": 0.01}
@@ -70,10 +70,10 @@ class Trial:
     @property
     def flop(self) -> int:
         if self.operation == "matmul":
-            return int(formulas.matmul(*self.sizes, self.batch).model_flop)
+            return int(operators_products.matmul(*self.sizes, self.batch).model_flop)
         images, channels, side = self.sizes
         # padded by one: the output is as large as the input; each gradient costs what the forward pass does
-        return int(formulas.convolution(images * channels * side**2, (channels, channels, 3, 3)).model_flop)
+        return int(operators_products.convolution(images * channels * side**2, (channels, channels, 3, 3)).model_flop)
 
     @property
     def shape(self) -> str:
@@ -113,7 +113,7 @@ def shapes(kind: str, rate_flop_per_s: float) -> list[Trial]:
     Products of one size: square, two of large area and small depth, one deep. Convolutions: 3 × 3, 64 to 512 channels.
     """
     side = _side(kind, rate_flop_per_s)
-    work_flop = formulas.matmul(side, side, side).model_flop
+    work_flop = operators_products.matmul(side, side, side).model_flop
     products = [
         Trial("matmul", sizes, family=family)
         for family, sizes in (

@@ -6,6 +6,11 @@ that may do more than its settings say: hooks, a forward of its own instance, a 
 settings whose state nobody sees, or code that works on global or enclosing variables. Such a module is run each time.
 
 What code does is told by `measure/fast_count/module_purity.py`.
+
+`prepared` finds models that need not be kept: those whose code is known to change nothing of its modules, and that are
+on meta. Their modules are looked at once, for likenesses; neither their attributes nor their gradients are noted or put
+back. What is known of code is in `measure/fast_count/module_purity.py`; not claimed of any model that has a hook, a
+function of somebody else's among its settings, or a tensor on another device.
 """
 
 from __future__ import annotations
@@ -23,6 +28,7 @@ from torch import nn
 from torch.utils._pytree import tree_leaves
 
 from measure.fast_count.module_purity import is_strange, keeps_to_itself, leaves_modules_alone
+from measure.model.untouched import Parts, modules, parts_on_meta
 
 _BARE = frozenset(vars(nn.Module())) - {"training"}
 _PLAIN = frozenset(
@@ -276,3 +282,19 @@ def _frozen(value: Any) -> Any:
     if kind is functools.partial:
         return kind, _frozen(value.func), _frozen(value.args), _frozen(value.keywords)
     raise NotAlike
+
+
+def prepared(model: torch.nn.Module, train: bool | None, known_code: bool) -> tuple[Parts, Likeness | None]:
+    """The model on meta, with what of it is to be kept; its likeness, if that is known as the model will run.
+
+    train: the mode it is to run in; None: as each module is. known_code: whether nothing but the model's own code will
+    run with it, no loss of the caller's, no hooks on all modules.
+    """
+    first = next(model.parameters(), None)
+    alike = Likeness(model) if known_code and (first is None or first.is_meta) else None
+    if alike is None or not (alike.fixed and alike.on_meta):
+        parts = parts_on_meta(model)
+        return parts, alike if train is None and parts.every[0] is model else None
+    if train is None or alike.modes == {train}:
+        return Parts([model], [], settled=True), alike
+    return Parts(modules(model), [], settled=True), None

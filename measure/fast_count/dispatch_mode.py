@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass_type
 
-from analysis.operators import registry as kinds
+from analysis.operators import registry
 from measure.dispatch.schemas import Plan
 from measure.fast_count.meta_outputs import META, SHORT
 from measure.fast_count.product_cost import MAY_HOLD_PRODUCTS, Form, Share, form_of, shapes_before
@@ -142,8 +142,8 @@ def clear_cache() -> None:
 def _learn(func: Any) -> Run:
     """How to run an operator; decided once."""
     plan = Plan(func)
-    rule = kinds.rule_of(plan.name)
-    if rule is not None and rule.kind in kinds.PRODUCTS and rule.bucket == "counted":
+    rule = registry.rule_of(plan.name)
+    if rule is not None and rule.kind in registry.PRODUCTS and rule.bucket == "counted":
         run: Run = _product(plan)
     elif not isinstance(func, torch._ops.OpOverload):
         run = _plainly

@@ -22,15 +22,13 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
-from analysis.operators import registry as kinds
-from measure.fast_count import dispatch_mode as modes
-from measure.fast_count import whole_operators
+from analysis.operators import registry
+from measure.fast_count import dispatch_mode, whole_operators
 from measure.fast_count.autograd_reach import NotPredicted, Walk, edges_of
-from measure.fast_count.block_likeness import Likeness
+from measure.fast_count.block_likeness import Likeness, prepared
 from measure.fast_count.block_replay import Blocks, Replay
 from measure.fast_count.checkpoints import check_predicted, check_unhooked, computed_again, hooks_set
 from measure.fast_count.dispatch_mode import EngineRan, PredictMode, Tape
-from measure.fast_count.immutable_models import prepared
 from measure.fast_count.intercepted_calls import watched
 from measure.fast_count.reference import traced
 from measure.model.garbage_collector import collector_off
@@ -107,7 +105,7 @@ def fast_count(
 
 def clear_cache() -> None:
     """Forget operators and signatures, as in a new process. Only benchmarks and tests need it."""
-    modes.clear_cache()
+    dispatch_mode.clear_cache()
     whole_operators.clear_cache()
 
 
@@ -254,10 +252,10 @@ def _executed(task: _Task, reason: str) -> FastCount:
     totals: Counter[str] = Counter()
     unknown: Counter[tuple[str, str]] = Counter()
     for operation in trace.operations:
-        flop = int(kinds.cost(operation).model_flop)
+        flop = int(registry.cost(operation).model_flop)
         name = "forward" if operation.phase == "loss" else operation.phase
         totals[name] += flop
-        unknown[name, operation.name] += kinds.bucket_of(operation.name) == "not_understood"
+        unknown[name, operation.name] += registry.bucket_of(operation.name) == "not_understood"
         if flop and task.rows:
             table[name, operation.module, operation.kind] += flop
     return replace(

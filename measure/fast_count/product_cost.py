@@ -16,12 +16,12 @@ from typing import Any
 
 import torch
 
-from analysis.operators import registry as kinds
+from analysis.operators import registry
 from analysis.operators.operands import output, shape
 from measure.dispatch.schemas import Description, Plan, tensors_in
 from results.records import Operation
 
-MAY_HOLD_PRODUCTS = (*kinds.PRODUCTS, "reduction", "communication", "optimizer")
+MAY_HOLD_PRODUCTS = (*registry.PRODUCTS, "reduction", "communication", "optimizer")
 """Kinds of operators whose backward pass may hold products."""
 
 Mask = tuple[bool, ...]
@@ -55,7 +55,7 @@ class Form:
         found = self._backward.get(mask)
         if found is None:
             rows = GRADIENTS[self.operation.name][1](self.operation, mask)
-            found = self._backward[mask] = tuple((row.kind, int(kinds.cost(row).model_flop)) for row in rows)
+            found = self._backward[mask] = tuple((row.kind, int(registry.cost(row).model_flop)) for row in rows)
         return found
 
     def backward_flop(self, mask: Mask) -> int:
@@ -70,7 +70,7 @@ def form_of(plan: Plan, args: Sequence[Any], kwargs: Any, shapes: Sequence[Any],
     """The form of a call that just ran. shapes: sizes of its input tensors as they were before."""
     operation = _operation(plan.describe(None, args, kwargs, shapes, out))
     plan.described.clear()
-    return Form(operation, (operation.kind, int(kinds.cost(operation).model_flop)))
+    return Form(operation, (operation.kind, int(registry.cost(operation).model_flop)))
 
 
 def shapes_before(args: Sequence[Any], kwargs: Any) -> list[torch.Size]:
@@ -91,7 +91,7 @@ def _row(
     """A row of the backward pass; its dtypes are those of the forward operation."""
     dtype = like.input_dtypes[-1:]
     return Operation(
-        0, name, kinds.kind_of(name), "backward", "", None, None, tuple(inputs), tuple(inputs.values()),
+        0, name, registry.kind_of(name), "backward", "", None, None, tuple(inputs), tuple(inputs.values()),
         dtype * len(inputs), tuple(outputs), dtype * len(outputs), attributes, (), (),
     )  # fmt: skip
 

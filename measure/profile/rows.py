@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from analysis.devices.precisions import PRECISIONS, unit_of
-from analysis.operators import registry as kinds
+from analysis.operators import registry
 from analysis.operators.cost import Cost
 from analysis.stats.summary import means
 from analysis.utilization.numerators import input_dtype
@@ -47,9 +47,9 @@ def operation_rows(
     times = _times(operations, steps)
     rows = []
     for place, operation in enumerate(operations):
-        understood = kinds.bucket_of(operation.name) != "not_understood"
+        understood = registry.bucket_of(operation.name) != "not_understood"
         try:
-            cost = kinds.cost(operation)
+            cost = registry.cost(operation)
         except ValueError:
             cost, understood = Cost(), False
         unknown[operation.name] += not understood

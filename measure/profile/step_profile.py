@@ -19,7 +19,7 @@ import torch
 
 from analysis.devices.precisions import PRECISIONS
 from analysis.profile.fusion import fused
-from measure.device import apply_precision as flags
+from measure.device import apply_precision
 from measure.model.run import tensors
 from measure.operations.tracer import Trace, trace_step
 from measure.profile.model_guard import left_as_found, naming_faults, paths_below
@@ -82,11 +82,11 @@ def profile_step(
     device = _device(model, (args, named))
     policy = PRECISIONS[precision]
     if device.type != "cpu" or precision != "fp32":
-        flags.supported(policy, device)
+        apply_precision.supported(policy, device)
     step = ModelStep(model, args, named, target, loss, optimizer, mode, policy, device.type)
     name, batch_size = name or type(model).__name__, batch_size_of((args, named))
     told = Told(name, batch_size, str(device), precision, mode, world_size())
-    with left_as_found(model, (args, named), trains=optimizer is not None), flags.session(policy, device):
+    with left_as_found(model, (args, named), trains=optimizer is not None), apply_precision.session(policy, device):
         trace, why = traced_on_fakes(step) if device.type == "cpu" else (None, "")
         profile = profile_ready(
             step, model, told, trace=trace, optimizer=optimizer, inputs=(args, named, target), warm_up=warm_up,

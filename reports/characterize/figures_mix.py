@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.characterize.fathom_groups import GROUPS
 from analysis.characterize.operation_mix import Mix, cumulative
-from reports.characterize import figures_execution as ways
-from reports.characterize import variants
+from reports.characterize import figures_execution, variants
 from reports.shared import figure_panels, figure_style
 from reports.shared.numbers import fitting
 
@@ -43,12 +42,12 @@ def figures(seen: Seen) -> dict[str, Figure]:
         "skew": _skew,
         "likeness": _likeness,
         "likeness_variants": variants.figure,
-        "steps": ways.steps,
-        "training_inference": ways.training_inference,
-        "parallelism": ways.parallelism,
-        "density": ways.density,
-        "tails": ways.tails,
-        "reproduced": ways.reproduced,
+        "steps": figures_execution.steps,
+        "training_inference": figures_execution.training_inference,
+        "parallelism": figures_execution.parallelism,
+        "density": figures_execution.density,
+        "tails": figures_execution.tails,
+        "reproduced": figures_execution.reproduced,
     }
     drawn = {name: draw(seen) for name, draw in drawers.items()}
     return {name: figure for name, figure in drawn.items() if figure is not None}
@@ -189,4 +188,4 @@ def _leaves(seen: Seen) -> list[str]:
 
 def group_looks() -> Mapping[str, tuple[Any, str]]:
     """Group → (colour, hatch)."""
-    return ways.group_looks()
+    return figures_execution.group_looks()

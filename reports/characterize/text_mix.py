@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from analysis.characterize.fathom_groups import GROUPS, MOST_UNCLASSIFIED_RATIO, OPERATIONS, figure3_groups
 from analysis.characterize.outlier_steps import slow_steps
 from analysis.characterize.similarity import inverted
-from reports.characterize import text_costs as costs
-from reports.characterize import variants
+from reports.characterize import text_costs, variants
 from reports.characterize.text import Seen, paper_label, paper_name, types_told
 from reports.characterize.words import UNKNOWN, in_range, ratio, times, whole
 from reports.shared.columns import WIDTH, columns
@@ -36,13 +35,13 @@ def to_text(seen: Seen) -> str:
         _reproduced(seen),
         _steady(seen),
         _against(seen),
-        costs.parallel(seen),
-        costs.batches(seen),
-        costs.costs(seen),
-        costs.launches(seen),
-        costs.unequal(seen),
-        costs.alone(seen),
-        costs.other_ways(seen),
+        text_costs.parallel(seen),
+        text_costs.batches(seen),
+        text_costs.costs(seen),
+        text_costs.launches(seen),
+        text_costs.unequal(seen),
+        text_costs.alone(seen),
+        text_costs.other_ways(seen),
         _lost(seen),
     )
     return "\n".join("\n".join(lines) + "\n" for lines in map(list, parts) if lines)

@@ -14,7 +14,7 @@ from typing import Any
 
 from cleaning.accounts.account.backward_ratio import Backward
 from cleaning.accounts.vocabulary.causes import CONVENTION
-from reports.count import backward_ratio as told
+from reports.count import backward_ratio
 from reports.shared.columns import WIDTH
 from reports.shared.numbers import STATUS_WORDS, digits, fitting, si
 from results.records.accounts import Account, AccountCause
@@ -77,7 +77,7 @@ def to_text(
     for line in (*closing(counted), *counted.notes):
         console.print(Text(line))
     if counted.backward is not None and (ratios or detail):
-        told.write(console, counted.backward)
+        backward_ratio.write(console, counted.backward)
     if detail:
         for counter in counted.counters:
             for phase in PHASES:
@@ -247,7 +247,7 @@ def document(counted: Counted) -> dict[str, Any]:
             "other_flop": counted.other_flop,
             "not_understood": sorted(counted.not_understood),
         },
-        "backward": None if counted.backward is None else told.document(counted.backward),
+        "backward": None if counted.backward is None else backward_ratio.document(counted.backward),
         "counters": [_counter(counted, counter) for counter in counted.counters],
         "notes": list(counted.notes),
     }

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from analysis.project.compute import gpu_hours
-from analysis.project.compute import published_runs as published
+from analysis.project.compute import gpu_hours, published_runs
 from analysis.project.compute.published_runs import Observation
 from reports.findings.data import Published
 from reports.findings.shared import IN_PART, OPEN, Section, cells, table
@@ -36,7 +35,7 @@ CONFIDENCE = 0.8
 def beside_published(runs: Sequence[Published], folder: str) -> Section:
     """Our images a second and theirs, each over its own device's dense peak, with its conditions."""
     title = "Our numbers beside published ones"
-    theirs = [each for each in published.observations() if each.model == MODEL]
+    theirs = [each for each in published_runs.observations() if each.model == MODEL]
     rows = [
         (
             each.device,
@@ -74,7 +73,7 @@ def _mine(run: Published, cell: Run) -> tuple[str, ...]:
 def to_assume(runs: Sequence[Published], folder: str) -> Section:
     """The utilization of a new training run by somebody else, with an interval, from published and our own runs."""
     title = "What utilization to assume for a CNN on a modern GPU"
-    found = [*published.observations(), *_ours(runs)]
+    found = [*published_runs.observations(), *_ours(runs)]
     rows = [_row(found, name, unit, each) for name, unit, generations in ASSUMED for each in generations]
     told = next((row for row in rows if row[:3] == ("cnn", "half", GENERATIONS["9.0"])), rows[0])
     answer = f"For a CNN in 16 bit on an H100 or H200: {told[3]} %, {told[4]} with 80 % confidence, of the dense peak."
@@ -94,7 +93,7 @@ def _ours(runs: Sequence[Published]) -> list[Observation]:
         for cell in run.measured:
             row = run.headline(cell)
             if row is not None and row.denominator == "datasheet":
-                found.append(published.ours(row.to_row(), run.device_name, run.name))
+                found.append(published_runs.ours(row.to_row(), run.device_name, run.name))
     return [each for each in found if not isinstance(each, str)]
 
 

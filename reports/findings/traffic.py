@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from analysis.operators import registry as kinds
+from analysis.operators import registry
 from analysis.profile.fusion import fused
 from analysis.utilization.numerators import count_table
 from reports.findings.data import Published, alike, bandwidth, largest_batch
@@ -55,7 +55,7 @@ def traffic(run: Published, size: int | None = None) -> list[Traffic]:
 def _traffic(run: Published, cell: Run, row: Utilization, bytes_per_s: float | None) -> Traffic:
     table, storages = read_operations(run.path, cell.trace_id)
     counted = count_table(table)
-    forward = [(o, int(kinds.cost(o).model_flop)) for o in table if o.phase in ("forward", "loss")]
+    forward = [(o, int(registry.cost(o).model_flop)) for o in table if o.phase in ("forward", "loss")]
     grouped = sum(flop for o, flop in forward if int(o.attributes.get("groups") or 1) > 1)
     moved = counted.read_bytes + counted.written_bytes
     groups = fused(table, storages)
@@ -87,7 +87,7 @@ def attainable(
     moved: dict[int, int] = {}
     for operation, (leader, size) in zip(table, groups, strict=True):
         if leader is not None:
-            flop[leader] = flop.get(leader, 0) + int(kinds.cost(operation).model_flop)
+            flop[leader] = flop.get(leader, 0) + int(registry.cost(operation).model_flop)
             moved[leader] = moved.get(leader, 0) + size
     least_s = sum(max(flop[each] / peak_flop_per_s, moved[each] / bytes_per_s) for each in flop)
     return sum(flop.values()) / peak_flop_per_s / least_s if least_s else None

@@ -82,7 +82,10 @@ def operations_text(profile: StepProfile, top: int = 20) -> str:
     found = alike(profile)
     step_s = sum(each.time_s or 0.0 for each in found) + sum(profile.between_s.values())
     head = operations_heading(profile, found, top)
-    return "\n".join([head, *columns([COLUMNS, *(cells(each, step_s) for each in found[:top])], left=WORDS)]) + "\n"
+    return (
+        "\n".join([head, *columns([COLUMNS, *(operation_cells(each, step_s) for each in found[:top])], left=WORDS)])
+        + "\n"
+    )
 
 
 def operations_heading(profile: StepProfile, found: Sequence[Alike], top: int) -> str:
@@ -90,7 +93,7 @@ def operations_heading(profile: StepProfile, found: Sequence[Alike], top: int) -
     return f"The {min(top, len(found))} longest of {len(found)} kinds of operation ({len(profile.operations)} calls)"
 
 
-def cells(each: Alike, step_s: float) -> tuple[str, ...]:
+def operation_cells(each: Alike, step_s: float) -> tuple[str, ...]:
     """One line of the table."""
     taken_s = each.time_s
     return (

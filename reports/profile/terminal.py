@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from analysis.profile.module_tree import Node, tree
-from reports.profile.operations import Alike, alike, operations_heading
-from reports.profile.operations import cells as operation_cells
+from reports.profile.operations import Alike, alike, operation_cells, operations_heading
 from reports.profile.summary import UNKNOWN, summary_lines, time
 from reports.profile.tree import EXPLAINED, closing, heading, rankings, remarks
 from reports.shared.bound_colours import COLOURS

@@ -12,7 +12,7 @@ from typing import Any
 from analysis.project.parallelism.step import Plan, Step
 from analysis.project.parallelism.transformer import Transformer
 from analysis.stats.intervals import Answer, Swing
-from reports.project import shared as words
+from reports.project import shared as project_shared
 from reports.shared.columns import wrapped
 
 
@@ -46,7 +46,7 @@ class Told:
     contrast: Mapping[str, Mapping[str, float]]
     fit: Fit | None
     notes: Sequence[str]
-    reached: words.Reached
+    reached: project_shared.Reached
     confidence: float
     given: Mapping[str, tuple[float, float, float]]
     units: Mapping[str, str]
@@ -58,7 +58,9 @@ def to_text(told: Told, form: str, rows: bool = False) -> str:
         return json.dumps(document(told), indent=2, ensure_ascii=False) + "\n"
     if form == "csv":
         out = io.StringIO()
-        csv.writer(out, lineterminator="\n").writerows(words.answers_csv(told.answers, told.reached, told.confidence))
+        csv.writer(out, lineterminator="\n").writerows(
+            project_shared.answers_csv(told.answers, told.reached, told.confidence)
+        )
         return out.getvalue()
     return _table(told, rows)
 
@@ -71,14 +73,14 @@ def document(told: Told) -> dict[str, Any]:
         "domain": told.domain,
         "law": told.law or None,
         "confidence": told.confidence,
-        "answers": {name: words.answer_document(each) for name, each in told.answers.items()},
+        "answers": {name: project_shared.answer_document(each) for name, each in told.answers.items()},
         "units": dict(told.units),
         "contrast": {name: dict(each) for name, each in told.contrast.items()},
         "fit": _fit(told.fit) if told.fit else None,
         "notes": list(told.notes),
         "given": {name: dict(zip(("value", "low", "high"), ends, strict=True)) for name, ends in told.given.items()},
-        "hangs_on": words.swings_document(told.swings),
-        **words.reached_document(told.reached, told.confidence),
+        "hangs_on": project_shared.swings_document(told.swings),
+        **project_shared.reached_document(told.reached, told.confidence),
     }
 
 
@@ -99,28 +101,28 @@ def _fit(fit: Fit) -> dict[str, Any]:
 
 def _table(told: Told, rows: bool) -> str:
     main = "gpu_hours" if "loss" in told.asked else next(iter(told.answers))  # what was asked is no answer
-    lines = [told.title, "", words.head(told.confidence)]
+    lines = [told.title, "", project_shared.head(told.confidence)]
     for name, answer in told.answers.items():
         unit = told.units.get(name)
-        lines.append(f"{words.line(name, answer)}{f'   {unit}' if unit else ''}")
-    lines += [*words.reached_lines(told.reached, told.confidence), ""]
-    lines += [*words.meaning(main, told.answers[main]), ""]
+        lines.append(f"{project_shared.line(name, answer)}{f'   {unit}' if unit else ''}")
+    lines += [*project_shared.reached_lines(told.reached, told.confidence), ""]
+    lines += [*project_shared.meaning(main, told.answers[main]), ""]
     if told.contrast:
         lines += [*_contrast(told), ""]
     if told.fit is not None:
         lines += [*fit_lines(told.fit), ""]
     lines += [line for note in told.notes for line in wrapped(note)]
-    lines += [*words.why(told.reached), *wrapped(words.CONVENTION)]
+    lines += [*project_shared.why(told.reached), *wrapped(project_shared.CONVENTION)]
     if rows and told.reached.predicted is not None:
-        lines += ["", *words.runs_table(told.reached.predicted.near)]
+        lines += ["", *project_shared.runs_table(told.reached.predicted.near)]
     return "\n".join(lines) + "\n"
 
 
 def _contrast(told: Told) -> list[str]:
     names = list(next(iter(told.contrast.values())))
-    lines = [f"{'other laws':<18}" + "".join(f"{words.LABELS[name][0]:>18}" for name in names)]
+    lines = [f"{'other laws':<18}" + "".join(f"{project_shared.LABELS[name][0]:>18}" for name in names)]
     for law, each in told.contrast.items():
-        lines.append(f"{law:<18}" + "".join(f"{words.amount(each[name]):>18}" for name in names))
+        lines.append(f"{law:<18}" + "".join(f"{project_shared.quantity(each[name]):>18}" for name in names))
     return lines
 
 
@@ -128,14 +130,15 @@ def fit_lines(fit: Fit) -> list[str]:
     """Shape, batch and the fastest plan that fits."""
     model = fit.model
     shape = f"{model.layers} layers × {model.width}, {model.heads} heads, sequence {model.sequence}"
-    batch = f"{fit.batch} sequences ({words.amount(fit.batch * model.sequence)} tokens) a step"
+    batch = f"{fit.batch} sequences ({project_shared.quantity(fit.batch * model.sequence)} tokens) a step"
     lines = wrapped(f"as a transformer: {shape}; {batch} on {fit.devices} devices")
     if fit.plan is None or fit.step is None:
         least = f"{fit.least_devices} devices" if fit.least_devices else "no number of devices that was looked at"
         return [*lines, *wrapped(f"does not fit into {fit.memory_bytes / 1e9:g} GB a device: {least} would do")]
     lines += wrapped(
         f"fastest that fits: {plan_words(fit.plan)}; {fit.step.held.total / 1e9:.1f} of {fit.memory_bytes / 1e9:g} GB; "
-        f"a step takes {words.amount(fit.step.step_s)} s or more (at most {fit.step.model_ratio:.2f} of the peak)"
+        f"a step takes {project_shared.quantity(fit.step.step_s)} s or more "
+        f"(at most {fit.step.model_ratio:.2f} of the peak)"
     )
     return lines
 

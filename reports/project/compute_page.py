@@ -10,13 +10,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from analysis.devices.interconnects import links
-from analysis.project.compute import scaling_laws as laws
+from analysis.project.compute import scaling_laws
 from analysis.project.compute.gpu_hours import TooFew, left_out, predicted
-from analysis.project.compute.published_runs import left_out as unused
-from analysis.project.compute.published_runs import observations
+from analysis.project.compute.published_runs import excluded_runs, observations
 from analysis.project.parallelism.step import Cluster, Plan, step
 from analysis.project.parallelism.transformer import Transformer
-from reports.project.shared import amount
+from reports.project.shared import quantity
 
 MEGATRON: Sequence[tuple[str, Transformer, int, int, float, float]] = (
     ("22 billion", Transformer(48, 6144, 64, 2048, 51200), 1, 4, 1.42, 1.10),
@@ -213,7 +212,7 @@ def coverage() -> str:
 
 
 def _left_out() -> str:
-    rows = ((row.source, row.model or "–", row.printed_device, row.why) for row in unused())
+    rows = ((row.source, row.model or "–", row.printed_device, row.why) for row in excluded_runs())
     return "".join(f"| {' | '.join(row)} |\n" for row in dict.fromkeys(rows))
 
 
@@ -223,13 +222,13 @@ def budgets() -> str:
     lines.append("| --- |" + " ---: |" * 8)
     for flop in BUDGETS:
         budget = np.asarray([flop])
-        cells = [amount(flop)]
-        for law in laws.LAWS.values():
-            parameters, tokens = laws.optimum(law.constants(), budget)
-            loss = float(laws.loss(law.constants(), parameters, tokens)[0])
-            cells += [amount(float(parameters[0])), amount(float(tokens[0])), f"{loss:.3f}"]
-        parameters, tokens = laws.kaplan_optimum(budget)
-        cells += [amount(float(parameters[0])), amount(float(tokens[0]))]
+        cells = [quantity(flop)]
+        for law in scaling_laws.LAWS.values():
+            parameters, tokens = scaling_laws.optimum(law.constants(), budget)
+            loss = float(scaling_laws.loss(law.constants(), parameters, tokens)[0])
+            cells += [quantity(float(parameters[0])), quantity(float(tokens[0])), f"{loss:.3f}"]
+        parameters, tokens = scaling_laws.kaplan_optimum(budget)
+        cells += [quantity(float(parameters[0])), quantity(float(tokens[0]))]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 

@@ -10,15 +10,14 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from analysis.project.frontier import domain as domains
-from analysis.project.frontier import first_order as frontier_laws
-from analysis.project.frontier import frontier
-from analysis.project.frontier import learning_curves as scaling
+from analysis.project.frontier import domain as frontier_domain
+from analysis.project.frontier import first_order, frontier
+from analysis.project.frontier import learning_curves as frontier_learning_curves
 from analysis.project.frontier.accelerator import Accelerator, SubBatches
 from analysis.project.frontier.domain import Domain
 from analysis.project.frontier.shipped_formulas import Formulas, shipped
 from analysis.project.papers import ppopp2019, ppopp2019_case_study
-from analysis.project.papers import results as paper
+from analysis.project.papers import results as papers_results
 from reports.shared import figure_style
 from reports.shared.figure_panels import plain
 
@@ -36,7 +35,7 @@ ROOM = 0.14
 LEAST_PARAMETERS = 1e6
 """Models smaller than this are not drawn."""
 
-SKETCH = scaling.LearningCurve(alpha=60.0, beta_g=-0.3, floor=0.25, guess=6.0)
+SKETCH = frontier_learning_curves.LearningCurve(alpha=60.0, beta_g=-0.3, floor=0.25, guess=6.0)
 """A made-up curve that shows all three regions."""
 
 Subjects = Sequence[tuple[Domain, Formulas]]
@@ -44,8 +43,10 @@ Subjects = Sequence[tuple[Domain, Formulas]]
 
 def drawn() -> dict[str, bytes]:
     """File name → picture: all figures of the five domains on the paper's target, and of its case study."""
-    target = ppopp2019.target_of(paper.inputs("ppopp2019"))
-    found = [(domain, shipped()[domain.model]) for domain in map(domains.shipped, domains.shipped_names())]
+    target = ppopp2019.target_of(papers_results.inputs("ppopp2019"))
+    found = [
+        (domain, shipped()[domain.model]) for domain in map(frontier_domain.shipped, frontier_domain.shipped_names())
+    ]
 
     def figures() -> Mapping[str, Figure]:
         return {
@@ -83,7 +84,9 @@ def learning_curves(found: Sequence[Domain], sketch: bool = False) -> Figure:
         _curve(panels[0], SKETCH, "a sketch of the three regions", "", (1e1, 1e10))
     for axes, domain in zip(panels[int(sketch) :], found, strict=False):
         values = domain.values()
-        curve = scaling.LearningCurve(values["alpha"], values["beta_g"], values["floor"], values["guess"])
+        curve = frontier_learning_curves.LearningCurve(
+            values["alpha"], values["beta_g"], values["floor"], values["guess"]
+        )
         data = frontier.data_needed(values)[1]
         first = max(1.0, curve.edges()[0] / 3000)
         _curve(axes, curve, domain.name, domain.error_unit, (first, data * 30))
@@ -130,7 +133,7 @@ def _grown(
     widths = sorted({max(2, round(top * 2 ** (-step / 2))) for step in range(17)})
     costs = [frontier.cost_of(domain, formulas, target, width) for width in widths]
     costs = [cost for cost in costs if cost["parameters"] >= LEAST_PARAMETERS] or costs
-    laws = frontier_laws.fitted(domain, formulas, target, top).laws
+    laws = first_order.fitted(domain, formulas, target, top).laws
     sizes = [cost["parameters"] for cost in costs]
     exact = [(c["flop"] / batch, c["moved_bytes"], c["flop"] / c["moved_bytes"], c["footprint_bytes"]) for c in costs]
     by_law = [
@@ -182,7 +185,7 @@ def _marked(above: Axes, below: Axes, chosen: int, found: SubBatches, most: int)
 
 def data_parallel(target: Accelerator) -> Figure:
     """Days of an epoch and utilization over workers, as figure 12 of the paper."""
-    given, assumed = paper.inputs("ppopp2019"), paper.assumptions("ppopp2019")
+    given, assumed = papers_results.inputs("ppopp2019"), papers_results.assumptions("ppopp2019")
     model = ppopp2019_case_study.model_of(given, assumed, shipped())
     samples = ppopp2019.samples_of(ppopp2019.ROWS[0], given, assumed) or math.nan
     workers = [2**power for power in range(15)]
@@ -229,7 +232,9 @@ def roofline(found: Subjects, target: Accelerator) -> Figure:
     return figure
 
 
-def _curve(axes: Axes, curve: scaling.LearningCurve, title: str, unit: str, span: tuple[float, float]) -> None:
+def _curve(
+    axes: Axes, curve: frontier_learning_curves.LearningCurve, title: str, unit: str, span: tuple[float, float]
+) -> None:
     """A learning curve over so many samples, its regions named above it."""
     points = [span[0] * (span[1] / span[0]) ** (step / 200) for step in range(201)]
     errors = [curve.error(point) for point in points]
@@ -239,7 +244,9 @@ def _curve(axes: Axes, curve: scaling.LearningCurve, title: str, unit: str, span
     axes.set_ylim(min(errors) / 1.5, max(errors) * (max(errors) / min(errors)) ** 0.25)
     _numbers(axes)
     edges = (span[0], *(min(max(edge, span[0]), span[1]) for edge in curve.edges()), span[1])
-    for name, shade, low, high in zip(scaling.REGIONS, ("0.9", "1.0", "0.9"), edges[:-1], edges[1:], strict=True):
+    for name, shade, low, high in zip(
+        frontier_learning_curves.REGIONS, ("0.9", "1.0", "0.9"), edges[:-1], edges[1:], strict=True
+    ):
         if high > low * 1.5:
             axes.axvspan(low, high, color=shade, zorder=0, linewidth=0)
             if math.log(high / low) < ROOM * math.log(span[1] / span[0]):

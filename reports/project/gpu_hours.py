@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from analysis.stats.intervals import Answer, Swing
-from reports.project import shared as words
+from reports.project import shared as project_shared
 from reports.shared.columns import wrapped
 
 
@@ -25,7 +25,7 @@ class Told:
     answer: str
     answers: Mapping[str, Answer]
     swings: Mapping[str, Sequence[Swing]]
-    reached: words.Reached
+    reached: project_shared.Reached
     confidence: float
     given: Mapping[str, tuple[float, float, float]]
 
@@ -44,31 +44,40 @@ def document(told: Told) -> dict[str, Any]:
         "asked": dict(told.asked),
         "answer": told.answer,
         "confidence": told.confidence,
-        "answers": {name: words.answer_document(each) for name, each in told.answers.items()},
+        "answers": {name: project_shared.answer_document(each) for name, each in told.answers.items()},
         "given": {name: dict(zip(("value", "low", "high"), ends, strict=True)) for name, ends in told.given.items()},
-        "hangs_on": words.swings_document(told.swings),
-        **words.reached_document(told.reached, told.confidence),
+        "hangs_on": project_shared.swings_document(told.swings),
+        **project_shared.reached_document(told.reached, told.confidence),
     }
 
 
 def _csv(told: Told) -> str:
     out = io.StringIO()
-    csv.writer(out, lineterminator="\n").writerows(words.answers_csv(told.answers, told.reached, told.confidence))
+    csv.writer(out, lineterminator="\n").writerows(
+        project_shared.answers_csv(told.answers, told.reached, told.confidence)
+    )
     return out.getvalue()
 
 
 def _table(told: Told, rows: bool) -> str:
     order = [told.answer, *[name for name in told.answers if name != told.answer and name not in told.asked]]
-    lines = [_title(told), "", words.head(told.confidence), *[words.line(name, told.answers[name]) for name in order]]
-    lines += [*words.reached_lines(told.reached, told.confidence), ""]
-    lines += words.meaning(told.answer, told.answers[told.answer])
-    lines += [*words.why(told.reached), *wrapped(words.CONVENTION)]
+    lines = [
+        _title(told),
+        "",
+        project_shared.head(told.confidence),
+        *[project_shared.line(name, told.answers[name]) for name in order],
+    ]
+    lines += [*project_shared.reached_lines(told.reached, told.confidence), ""]
+    lines += project_shared.meaning(told.answer, told.answers[told.answer])
+    lines += [*project_shared.why(told.reached), *wrapped(project_shared.CONVENTION)]
     if rows and told.reached.predicted is not None:
-        lines += ["", *words.runs_table(told.reached.predicted.near)]
+        lines += ["", *project_shared.runs_table(told.reached.predicted.near)]
     return "\n".join(lines) + "\n"
 
 
 def _title(told: Told) -> str:
     (name, value), family = next(iter(told.asked.items())), told.reached.family
-    what = f"{words.amount(value)} GPU-hours" if name == "gpu_hours" else words.amount(value, "FLOP")
+    what = (
+        f"{project_shared.quantity(value)} GPU-hours" if name == "gpu_hours" else project_shared.quantity(value, "FLOP")
+    )
     return f"{what} on {told.reached.device}, {told.reached.precision}{f', {family}' if family else ''}"

@@ -8,7 +8,7 @@ from typing import Any
 
 from analysis.stats.intervals import Answer, Swing
 from analysis.stats.printed_numbers import amount
-from reports.project import shared as words
+from reports.project import shared as project_shared
 
 EXTRA: Mapping[str, tuple[str, str]] = {
     "utilization_ratio": ("utilization", ""),
@@ -34,7 +34,7 @@ class Timed:
     inputs: Sequence[str]
     confidence: float
     given: Mapping[str, tuple[float, float, float]]
-    reached: words.Reached | None
+    reached: project_shared.Reached | None
     devices: int
     epochs: float
     link: str
@@ -60,10 +60,10 @@ def sentences(timed: Timed, roofline_s: float) -> Iterator[str]:
         low, high = timed.reached.utilization.interval(timed.confidence)
         yield (
             f"A step takes model FLOP ÷ (utilization · peak), with a utilization of "
-            f"{words.amount(timed.reached.utilization.median)} ({words.ends(low, high)}); by the roofline and the "
-            f"assumed shares it would be {amount(roofline_s, 's')}."
+            f"{project_shared.quantity(timed.reached.utilization.median)} ({project_shared.ends(low, high)}); "
+            f"by the roofline and the assumed shares it would be {amount(roofline_s, 's')}."
         )
-        yield from words.why_sentences(timed.reached)
+        yield from project_shared.why_sentences(timed.reached)
     if wide(timed):
         yield f"Low and high: {100 * timed.confidence:g} % of draws of {', '.join(timed.inputs)}{_together(timed)}."
     if timed.devices > 1:
@@ -89,7 +89,7 @@ def _together(timed: Timed) -> str:
 def runs_of(timed: Timed) -> str:
     """The published runs that the utilization is from, as lines below a table; "" where it was given or assumed."""
     predicted = timed.reached.predicted if timed.reached else None
-    return "\n".join(["", *words.runs_table(predicted.near), ""]) if predicted else ""
+    return "\n".join(["", *project_shared.runs_table(predicted.near), ""]) if predicted else ""
 
 
 def document(timed: Timed, roofline_s: float) -> dict[str, Any]:
@@ -103,6 +103,6 @@ def document(timed: Timed, roofline_s: float) -> dict[str, Any]:
         "epochs": timed.epochs,
         "link": timed.link or None,
         "given": {name: dict(zip(("value", "low", "high"), ends, strict=True)) for name, ends in timed.given.items()},
-        "hangs_on": words.swings_document(timed.swings),
-        "reached": words.reached_document(timed.reached, timed.confidence) if timed.reached else None,
+        "hangs_on": project_shared.swings_document(timed.swings),
+        "reached": project_shared.reached_document(timed.reached, timed.confidence) if timed.reached else None,
     }

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from analysis.project.frontier import domain as domains
-from analysis.project.frontier import first_order as frontier_laws
-from analysis.project.frontier import frontier
+from analysis.project.frontier import domain as frontier_domain
+from analysis.project.frontier import first_order, frontier
 from analysis.project.frontier.accelerator import Accelerator
 from analysis.project.frontier.domain import Domain
 from analysis.project.frontier.shipped_formulas import Formulas, shipped
 from analysis.project.papers import ppopp2019
-from analysis.project.papers import results as paper
+from analysis.project.papers import results as papers_results
 from analysis.project.papers.results import Cell, count
 from analysis.stats.printed_numbers import amount
 from reports.project.paper import to_markdown
@@ -24,17 +23,19 @@ def page(cells: Sequence[Cell]) -> str:
     """The document."""
     import jinja2
 
-    target = ppopp2019.target_of(paper.inputs("ppopp2019"))
-    found = [(domain, shipped()[domain.model]) for domain in map(domains.shipped, domains.shipped_names())]
+    target = ppopp2019.target_of(papers_results.inputs("ppopp2019"))
+    found = [
+        (domain, shipped()[domain.model]) for domain in map(frontier_domain.shipped, frontier_domain.shipped_names())
+    ]
     template = jinja2.Environment(autoescape=False, undefined=jinja2.StrictUndefined).from_string(
         TEMPLATE.read_text(encoding="utf-8")
     )
     return (
         template.render(
-            example=(domains.FOLDER / "word_lm.toml").read_text(encoding="utf-8"),
+            example=(frontier_domain.FOLDER / "word_lm.toml").read_text(encoding="utf-8"),
             laws="\n".join(_laws(found, target)),
             batches="\n".join(_batches(found, target)),
-            title=paper.PAPERS["ppopp2019"],
+            title=papers_results.PAPERS["ppopp2019"],
             count=len(cells),
             verdicts=", ".join(f"{number} {verdict}" for verdict, number in count(cells).items()),
             cells=to_markdown(cells).rstrip(),
@@ -48,7 +49,7 @@ def _laws(found: Sequence[tuple[Domain, Formulas]], target: Accelerator) -> Iter
     yield "| --- |" + " ---: |" * 11
     for domain, formulas in found:
         grown = frontier.project(domain, formulas, target).grown
-        fit, limits = frontier_laws.fitted(domain, formulas, target, grown), frontier_laws.asymptote(domain, formulas)
+        fit, limits = first_order.fitted(domain, formulas, target, grown), first_order.asymptote(domain, formulas)
         laws, worst = fit.laws, {name: f"{100 * ratio:.1f} %" for name, ratio in fit.worst_ratio.items()}
         cells = (
             *(amount(laws.gamma), amount(limits["gamma"]), worst["flop"]),

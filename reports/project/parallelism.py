@@ -12,7 +12,7 @@ from typing import Any
 from analysis.project.parallelism.step import Cluster, Plan, Step
 from analysis.project.parallelism.transformer import Transformer
 from reports.project.budget import plan_words
-from reports.project.shared import amount
+from reports.project.shared import quantity
 from reports.shared.columns import wrapped
 
 PLAN = ("data", "tensor", "pipeline", "micro", "zero", "recompute")
@@ -78,8 +78,8 @@ def _csv(told: Told) -> str:
 def _table(told: Told, most: int) -> str:
     model, cluster = told.model, told.cluster
     top = (
-        f"{amount(model.parameters)} parameters ({model.layers} layers × {model.width}, {model.heads} heads, sequence "
-        f"{model.sequence}), {told.batch} sequences a step on {told.devices} × {told.device}"
+        f"{quantity(model.parameters)} parameters ({model.layers} layers × {model.width}, {model.heads} heads, "
+        f"sequence {model.sequence}), {told.batch} sequences a step on {told.devices} × {told.device}"
     )
     joined = (
         f"{cluster.node} a node over {cluster.within.name}, nodes over {cluster.between.name}, at {cluster.achieved:g} "
@@ -105,7 +105,7 @@ def _head() -> str:
 
 def _meaning(plan: Plan, step: Step) -> str:
     """The fastest way in one sentence."""
-    seconds, used = amount(step.step_s), f"{step.model_ratio:.2f}"
+    seconds, used = quantity(step.step_s), f"{step.model_ratio:.2f}"
     return f"Fastest that fits: {plan_words(plan)}. A step takes {seconds} s or more, at most {used} of the peak."
 
 
@@ -113,6 +113,6 @@ def _line(plan: Plan, step: Step) -> str:
     exposed = step.data_exposed_s + step.update_s
     return (
         f"{plan.data:>4} {plan.tensor:>6} {plan.pipeline:>6} {plan.micro:>5} {plan.zero:>4} {plan.recompute:<9} "
-        f"{step.held.total / 1e9:>5.1f} {amount(step.step_s):>7} {step.model_ratio:>5.3f} {amount(step.kernels_s):>8} "
-        f"{amount(step.tensor_s):>7} {amount(step.send_s):>7} {amount(step.bubble_s):>7} {amount(exposed):>7}"
+        f"{step.held.total / 1e9:>5.1f} {quantity(step.step_s):>7} {step.model_ratio:>5.3f} "
+        f"{quantity(step.kernels_s):>8} {quantity(step.tensor_s):>7} {quantity(step.send_s):>7} {quantity(step.bubble_s):>7} {quantity(exposed):>7}"
     )

@@ -58,7 +58,7 @@ class Reached:
     own_left_out: Mapping[str, int]
 
 
-def amount(value: float, unit: str = "") -> str:
+def quantity(value: float, unit: str = "") -> str:
     """Three significant digits: "6.78e19 FLOP", "1,234 kWh", "0.201"."""
     if math.isinf(value):
         return "no end"
@@ -75,7 +75,7 @@ def _grouped(text: str) -> str:
 
 def ends(low: float, high: float) -> str:
     """An interval."""
-    return "exact" if low == high else f"{amount(low)} to {amount(high)}"
+    return "exact" if low == high else f"{quantity(low)} to {quantity(high)}"
 
 
 def head(confidence: float) -> str:
@@ -86,21 +86,21 @@ def head(confidence: float) -> str:
 def line(name: str, answer: Answer) -> str:
     """One answer with its interval."""
     label, unit = LABELS[name]
-    return f"{label:<18}{amount(answer.value, unit):>16}   {ends(answer.low, answer.high)}"
+    return f"{label:<18}{quantity(answer.value, unit):>16}   {ends(answer.low, answer.high)}"
 
 
 def meaning(name: str, answer: Answer) -> list[str]:
     """The main answer as a sentence, in lines of the page."""
     label, unit = LABELS[name]
     interval = "" if answer.low == answer.high else f" ({ends(answer.low, answer.high)})"
-    return wrapped(f"in short: {label} {amount(answer.value, unit)}{interval}")
+    return wrapped(f"in short: {label} {quantity(answer.value, unit)}{interval}")
 
 
 def reached_lines(reached: Reached, confidence: float) -> list[str]:
     """Utilization and peak in the same columns."""
     low, high = reached.utilization.interval(confidence)
     return [
-        f"{'utilization':<18}{amount(reached.utilization.median):>16}   {ends(low, high)}",
+        f"{'utilization':<18}{quantity(reached.utilization.median):>16}   {ends(low, high)}",
         f"{'peak':<18}{si(reached.peak_flop_per_s, 'FLOP/s'):>16}   {reached.unit}, dense",
     ]
 

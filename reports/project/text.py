@@ -17,7 +17,7 @@ from analysis.project.frontier.frontier import DAY_S, Spread
 from analysis.stats.printed_numbers import amount
 from reports.project import monte_carlo
 from reports.project.monte_carlo import Timed
-from reports.project.shared import amount as of_any_size
+from reports.project.shared import quantity
 from reports.shared.columns import WIDTH, columns
 
 MANY = 1e18
@@ -152,7 +152,7 @@ def _amount(value: float | None, unit: str) -> str:
     if unit == "s" and value is not None and value >= DAY_S:
         return _amount(value / DAY_S, "days")
     if value is not None and value >= MANY:
-        return of_any_size(value, unit)
+        return quantity(value, unit)
     return amount(value, unit)
 
 

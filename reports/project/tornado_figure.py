@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from analysis.stats.intervals import Answer, Swing
-from reports.project.shared import amount
+from reports.project.shared import quantity
 from reports.shared import figure_panels, figure_style
 from reports.shared.numbers import digits
 
@@ -119,4 +119,4 @@ def _room(axis: Axes, answer: Answer, logarithmic: bool) -> None:
 def _short(value: float, width: float = math.inf) -> str:
     """With as many digits as tell two ends apart that are so far from each other."""
     apart = math.ceil(math.log10(abs(value) / width)) + 2 if value and 0 < width < math.inf else 3
-    return amount(value).replace(".00e", "e") if apart <= 3 else digits(value, min(apart, 8))
+    return quantity(value).replace(".00e", "e") if apart <= 3 else digits(value, min(apart, 8))

@@ -14,7 +14,7 @@ from typing import Protocol, TypeVar
 from cleaning.reconcile.run import View
 from reports.shared.cell_names import cell_name, model_name, shared_variant, variant_lines, variant_of
 
-UNKNOWN = "–"
+DASH = "–"
 
 CELL = ("model", "batch", "precision")
 """Columns that name a cell."""
@@ -143,6 +143,6 @@ def span(values: Iterable[float | None], write: Callable[[float], str]) -> str:
     """One text, or from the smallest to the largest."""
     known = sorted(value for value in values if value is not None)
     if not known:
-        return UNKNOWN
+        return DASH
     low, high = write(known[0]), write(known[-1])
     return low if low == high else f"{low} to {high}"

@@ -22,7 +22,7 @@ from reports.trace.data import Trace, kernel_counts
 from reports.trace.lines import impossible as impossible
 from reports.trace.lines import partial_lines, rate_lines, unexplained_lines, without_count
 from results.records import Kernel, OperationInstance, header
-from results.records.rows import to_text as text_of
+from results.records import rows as records_rows
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -126,7 +126,7 @@ def _texts(column: pd.Series[Any]) -> list[str]:
     unknown = column.isna().tolist()
     if column.dtype.kind == "i":
         return ["" if gap or value < 0 else str(value) for gap, value in zip(unknown, column.tolist(), strict=True)]
-    return ["" if gap else text_of(value) for gap, value in zip(unknown, column.tolist(), strict=True)]
+    return ["" if gap else records_rows.to_text(value) for gap, value in zip(unknown, column.tolist(), strict=True)]
 
 
 def _total(trace: Trace, state: str, phase: str) -> PhaseTotal:
@@ -261,7 +261,7 @@ def largest(instances: Iterable[OperationInstance]) -> list[list[OperationInstan
     groups: dict[Any, list[OperationInstance]] = {}
     for i in instances:
         key = (i.name, i.module, i.phase, i.input_shapes, i.concrete_inputs, i.raw_flop, i.expected_flop)
-        groups.setdefault(text_of(key), []).append(i)
+        groups.setdefault(records_rows.to_text(key), []).append(i)
     weight = {key: sum(max(i.raw_flop or 0, i.expected_flop or 0) for i in same) for key, same in groups.items()}
     return [groups[key] for key in sorted(groups, key=lambda key: -weight[key]) if weight[key]]
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from results.errors import Inconsistent
 from results.records import STATUSES, Ceiling, Operation, ProfiledOperation, Record, Run, Sitting, Storage, header
-from results.store import disk as disks
+from results.store import disk as store_disk
 from results.store import layout
 from results.store.disk import DISK, Disk, faults
 from results.store.layout import CEILINGS, CELL_FILES, OPERATIONS, PROFILES, RUNS, SITTINGS
@@ -63,9 +63,9 @@ class Store:
         """
         path = Path(path)
         check_vacant(path)
-        with disks.unwritable_is_a_mistake(path):
-            disks.make_directory(disk, path)
-            held = disks.lock(disk, path / _LOCK)
+        with store_disk.unwritable_is_a_mistake(path):
+            store_disk.make_directory(disk, path)
+            held = store_disk.lock(disk, path / _LOCK)
         store = cls(path, manifest, disk, held)
         try:
             check_vacant(path)  # another sweep may have come and gone before the lock was ours
@@ -84,11 +84,11 @@ class Store:
         """
         path = Path(path)
         check_appendable(read_manifest(path).schema_version, path)
-        with disks.unwritable_is_a_mistake(path):
-            held = disks.lock(disk, path / _LOCK)
+        with store_disk.unwritable_is_a_mistake(path):
+            held = store_disk.lock(disk, path / _LOCK)
         store = cls(path, read_manifest(path), disk, held)
         try:
-            with disks.unwritable_is_a_mistake(path):
+            with store_disk.unwritable_is_a_mistake(path):
                 _mend(disk, path)
             found = scan(path)
             for file, names in found.heads.items():
@@ -173,7 +173,7 @@ class Store:
         tables: list[list[Record]] = [list(operations), list(storages)]
         files = layout.operation_files(trace_id)
         with faults(self.path / OPERATIONS):
-            disks.make_directory(self._disk, self.path / OPERATIONS)
+            store_disk.make_directory(self._disk, self.path / OPERATIONS)
         seals = {}
         for (file, record), rows in zip(files.items(), tables, strict=True):
             packed = self._keep(file, layout.head(record) + layout.encode(rows))
@@ -211,8 +211,8 @@ class Store:
         if attempt < self.next_attempt(cell_id):
             raise ValueError(f"attempt {attempt} of cell {cell_id} is used, the next is {self.next_attempt(cell_id)}")
         with faults(self.path / file):
-            disks.make_directory(self._disk, self.path / PROFILES)
-            disks.replace(self._disk, self.path / file, packed)
+            store_disk.make_directory(self._disk, self.path / PROFILES)
+            store_disk.replace(self._disk, self.path / file, packed)
         return {file: layout.seal(rows, packed)}
 
     def append_sitting(self, sitting: Sitting) -> None:
@@ -246,7 +246,7 @@ class Store:
     def _append(self, file: str, block: bytes) -> None:
         self._open()
         with faults(self.path / file):
-            disks.append(self._disk, self.path / file, layout.head(layout.RECORDS[file]), block)
+            store_disk.append(self._disk, self.path / file, layout.head(layout.RECORDS[file]), block)
 
     def _open(self) -> None:
         if self._held is None:
@@ -274,7 +274,7 @@ class Store:
         if trace_id and trace_id not in self._traces:
             seals = {}
             for file in layout.operation_files(trace_id):
-                packed = disks.read(self.path / file)
+                packed = store_disk.read(self.path / file)
                 if packed is None:
                     raise ValueError(f"expected a trace that was written, got {trace_id!r}: there is no {file}")
                 seals[file] = layout.seal(layout.decompress(packed).count(b"\n") - 1, packed)
@@ -284,7 +284,7 @@ class Store:
     def _keep(self, file: str, content: bytes) -> bytes:
         """Writes a compressed file unless it is there with this content; gives the bytes that are on the disk."""
         path = self.path / file
-        there = disks.read(path)
+        there = store_disk.read(path)
         before = None if there is None else _unpacked(there)
         if there is not None and before == content:
             return there
@@ -293,7 +293,7 @@ class Store:
             raise Inconsistent(f"{path} is there and differs from line {line} on: two tables for one trace")
         packed = layout.compress(content)
         with faults(path):
-            disks.replace(self._disk, path, packed)
+            store_disk.replace(self._disk, path, packed)
         return packed
 
 
@@ -317,12 +317,12 @@ def _mend(disk: Disk, path: Path) -> None:
         disk.unlink(leftover)
     for file in layout.RECORDS:
         if (path / file).exists():
-            disks.cut(disk, path / file)
+            store_disk.cut(disk, path / file)
 
 
 def check_vacant(path: Path) -> None:
     """Raises ValueError unless `path` is absent or a directory without anything but what a killed `create` leaves."""
-    with disks.unwritable_is_a_mistake(path):  # a name too long, a directory above that may not be searched
+    with store_disk.unwritable_is_a_mistake(path):  # a name too long, a directory above that may not be searched
         if not path.exists():
             return
     if not path.is_dir():

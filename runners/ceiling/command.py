@@ -42,13 +42,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(options: argparse.Namespace) -> int:
     """Everything after parsing. Raises Mistake, StoreFault, KeyboardInterrupt."""
-    from runners.ceiling import output as ceiling_files
-    from runners.cli import output_files as files
+    from runners.ceiling import output as ceiling_output
+    from runners.cli import output_files
     from runners.workers.pool import Worker, prepare
 
     _check_device(options)
     if options.out is not None:
-        files.make(options.out)
+        output_files.make(options.out)
     prepare()
     worker = Worker("ceiling", quiet=not options.debug)
     try:
@@ -60,7 +60,7 @@ def _run(options: argparse.Namespace) -> int:
         worker.stop()
     _show(seen, options.format)
     if options.out is not None:
-        ceiling_files.write(seen, options.out)
+        ceiling_output.write(seen, options.out)
         print(f"written to {options.out}", file=sys.stderr)
     return INTERRUPTED if interrupted else failed(seen)
 

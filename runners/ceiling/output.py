@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 def write(seen: Seen, out: Path) -> None:
     """Raises StoreFault."""
-    from reports.ceiling import figures as figures_ceilings
+    from reports.ceiling import figures as ceiling_figures
     from reports.shared import figure_style
     from reports.sweep.answer.table import to_csv
 
     put(out / CEILINGS, to_csv(seen.rows, Ceiling))
-    for name, content in figure_style.drawn(lambda: figures_ceilings.figures(seen)).items():
+    for name, content in figure_style.drawn(lambda: ceiling_figures.figures(seen)).items():
         put(out / name, content)
 
 

@@ -54,9 +54,9 @@ def copies(device: str) -> list[Move]:
 
 def views(device: str) -> tuple[str, ...]:
     """From where launches are timed on this device."""
-    from measure.ceiling import launch_overhead as launches
+    from measure.ceiling import launch_overhead
 
-    return launches.operations(device)
+    return launch_overhead.operations(device)
 
 
 def kernel(blank: Ceiling, trial: Trial, share_s: float) -> Timed:
@@ -75,10 +75,10 @@ def copy(blank: Ceiling, move: Move, share_s: float) -> Timed:
 
 def launch(blank: Ceiling, view: str, share_s: float) -> Timed:
     """The row of launches, seen from the device or from the host."""
-    from measure.ceiling import launch_overhead as launches
+    from measure.ceiling import launch_overhead
 
     with _bench(blank, share_s) as bench:
-        return _timed(bench, launches.row(bench, blank, view, 1))
+        return _timed(bench, launch_overhead.row(bench, blank, view, 1))
 
 
 def _timed(bench: Bench, row: Ceiling) -> Timed:
@@ -91,15 +91,15 @@ def _bench(blank: Ceiling, share_s: float) -> Iterator[Bench]:
     import torch
 
     from measure.ceiling.ceilings import DTYPES, Bench
-    from measure.device import apply_precision as flags
+    from measure.device import apply_precision
     from measure.timing.blocks import clock_for
 
     policy, device = PRECISIONS[blank.precision or ANY], blank.device
-    flags.supported(policy, device)
+    apply_precision.supported(policy, device)
     if blank.threads is not None:
         torch.set_num_threads(blank.threads)
-    with flags.session(policy, device) as found, torch.no_grad():
-        if disagreements := flags.check(found, policy, device):
+    with apply_precision.session(policy, device) as found, torch.no_grad():
+        if disagreements := apply_precision.check(found, policy, device):
             raise ValueError("; ".join(disagreements))
         clock = clock_for(device)
         bench = Bench(device, DTYPES[policy.autocast], clock, 0.0)

@@ -71,10 +71,10 @@ def _peaks(options: Namespace) -> dict[str, float]:
     if options.ceilings is None:
         return {}
     from analysis.devices.ceilings import best
-    from runners.ceiling import output as ceiling_files
+    from runners.ceiling import output as ceiling_output
 
     try:
-        rows = ceiling_files.read(options.ceilings)
+        rows = ceiling_output.read(options.ceilings)
     except ValueError as fault:
         raise Mistake(f"--ceilings: {fault}") from fault
     mine = [row for row in rows if row.threads in (None, options.threads[0])]

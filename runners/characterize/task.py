@@ -63,9 +63,9 @@ def record(request: Request) -> Characterization:
     import torch
 
     from analysis.devices.precisions import PRECISIONS
-    from measure.device import apply_precision as flags
+    from measure.device import apply_precision
+    from measure.profile import step_series
     from measure.profile.model_guard import naming_faults
-    from measure.profile.step_series import record as recorded
 
     asked = request.recording
     device = torch.device(asked.device)
@@ -73,16 +73,16 @@ def record(request: Request) -> Characterization:
         torch.set_num_threads(asked.threads)
     policy = PRECISIONS[asked.precision]
     if device.type != "cpu" or asked.precision != "fp32":
-        flags.supported(policy, device)
+        apply_precision.supported(policy, device)
     start_s = time.monotonic()
     workload, model, batch = _built(request, device)
     step = _step(workload, model, batch, request, policy)
     built_s = time.monotonic() - start_s
-    with flags.session(policy, device), naming_faults(model):
+    with apply_precision.session(policy, device), naming_faults(model):
         traced, live_bytes, why = _traced(step) if request.costs else (None, None, "")
         if device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(device)
-        found = recorded(
+        found = step_series.record(
             _compiled(step, asked),
             asked.device,
             warm_up=request.warm_up,

@@ -50,13 +50,13 @@ def _run(options: Namespace) -> int:
     check_models(options.models, options)
     counters = _counters(options.counters)
     from measure.counters.harness.isolation import prepare
-    from runners.cli import output_files as files
-    from runners.count import output as count_told
+    from runners.cli import output_files
+    from runners.count import output as count_output
 
     if options.out is not None:
-        files.make(options.out)
+        output_files.make(options.out)
     prepare()
-    answer, tell = (_laws, count_told.laws) if options.law else (_accounts, count_told.accounts)
+    answer, tell = (_laws, count_output.laws) if options.law else (_accounts, count_output.accounts)
     answers, failed = [], 0
     for model in options.models:
         try:

@@ -9,8 +9,10 @@ import json
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from runners.cli.output_files import put
 from runners.cli.progress import passing
 
 if TYPE_CHECKING:
@@ -26,9 +28,9 @@ def accounts(answers: Sequence[Counted], options: Namespace) -> None:
     passing("")
     print(accounts_text(answers, options, sys.stdout.isatty()), end="")
     if options.out is not None:
-        from runners.count import account_files
+        from runners.count import output as count_output
 
-        account_files.write(options.out, _accounts(answers), _causes(answers), _ratios(answers))
+        count_output.write(options.out, _accounts(answers), _causes(answers), _ratios(answers))
 
 
 def laws(answers: Laws, options: Namespace) -> None:
@@ -93,3 +95,24 @@ def _json(documents: Sequence[Any], options: Namespace) -> str:
     """One document; of several models an array."""
     whole = documents[0] if len(options.models) == 1 else documents
     return json.dumps(whole, indent=1, allow_nan=False) + "\n"
+
+
+if TYPE_CHECKING:
+    from results.records.accounts import Account, AccountCause, AccountRatio
+
+
+def write(
+    out: Path, accounts: Sequence[Account], causes: Sequence[AccountCause], ratios: Sequence[AccountRatio]
+) -> None:
+    """accounts.csv, causes.csv, ratios.csv; a waterfall of each model and pass, PNG and SVG. Raises StoreFault."""
+    from reports.count import waterfall_figure
+    from reports.shared import figure_style
+    from reports.sweep.answer.table import to_csv
+    from results.records.accounts import Account, AccountCause, AccountRatio
+
+    tables = {"accounts": to_csv(accounts, Account), "causes": to_csv(causes, AccountCause)}
+    tables |= {"ratios": to_csv(ratios, AccountRatio)}
+    for name, rows in tables.items():
+        put(out / f"{name}.csv", rows)
+    for name, content in figure_style.drawn(lambda: waterfall_figure.waterfalls(accounts, causes)).items():
+        put(out / name, content)

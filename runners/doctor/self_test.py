@@ -192,10 +192,9 @@ def _count(asked: Asked) -> Checked:
     from torch.utils.flop_counter import FlopCounterMode
 
     from analysis.operators.registry import cost
-    from runners.footprint.step import Asked as Step
-    from runners.footprint.step import parts, traced
+    from runners.footprint.step import StepOptions, parts, traced
 
-    step = Step("resnet18", "fp32", "sgd", "cuda" if asked.is_cuda else "cpu", hyper={"image_size": 64})
+    step = StepOptions("resnet18", "fp32", "sgd", "cuda" if asked.is_cuda else "cpu", hyper={"image_size": 64})
     counted = sum(int(cost(operation).model_flop or 0) for operation in traced(step, 2).operations)
     real = parts(step, 2, None, asked.device)
     with FlopCounterMode(display=False) as counter:
@@ -240,15 +239,15 @@ def _ieee(asked: Asked) -> Checked:
     """Largest error of an fp32 product against fp64, with the flags of an fp32 cell."""
     import torch
 
-    from measure.device import apply_precision as flags
+    from measure.device import apply_precision
 
     if peaks.is_stand_in(asked.name):
         raise Unavailable("a stand-in computes nothing: there is no rounding to look at")
     precision = PRECISIONS["fp32"]
     generator = torch.Generator(asked.device).manual_seed(0)
     a, b = (torch.randn(512, 512, device=asked.device, generator=generator) for _ in range(2))
-    with flags.session(precision, asked.device) as found:
-        disagreements = flags.check(found, precision, asked.device)
+    with apply_precision.session(precision, asked.device) as found:
+        disagreements = apply_precision.check(found, precision, asked.device)
         exact = a.double() @ b.double()
         error = float(((a @ b) - exact).abs().max() / exact.abs().max())
     if disagreements:
@@ -283,10 +282,11 @@ def _memory(model: str, batch_size: int) -> Callable[[Asked], Checked]:
     """Bytes of tensors at the highest in a step, seen ÷ predicted."""
 
     def check(asked: Asked) -> Checked:
-        from runners.footprint.check_task import check as measured
-        from runners.footprint.step import Asked as Step
+        from runners.footprint.step import StepOptions
 
-        found = measured(Step(model, "fp32", "sgd", "cuda" if asked.is_cuda else "cpu"), batch_size, asked.device)
+        found = check_task.check(
+            StepOptions(model, "fp32", "sgd", "cuda" if asked.is_cuda else "cpu"), batch_size, asked.device
+        )
         if found.tensors_bytes is None or not found.predicted_bytes:
             raise Unavailable(f"the allocator told nothing: {found.reason}")
         ratio = found.tensors_bytes / found.predicted_bytes

@@ -10,10 +10,10 @@ from typing import Any
 
 from results.errors import one_line
 from results.records.footprint import Checked
-from runners.footprint.step import Asked, parts, traced
+from runners.footprint.step import StepOptions, parts, traced
 
 
-def check(asked: Asked, batch_size: int, device: str) -> Checked:
+def check(asked: StepOptions, batch_size: int, device: str) -> Checked:
     """Raises what the step raises; MemTracker's own faults are the row's reason."""
     import torch
 

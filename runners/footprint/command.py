@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from analysis.devices.memory import Memory
     from reports.footprint.checkpoints import Checkpoints
     from reports.footprint.text import Answer, Fitted
-    from runners.footprint.step import Asked, Traced
+    from runners.footprint.step import StepOptions, Traced
 
 TABLE = "timeline.csv"
 
@@ -54,9 +54,9 @@ def _run(options: Namespace) -> int:
         from runners.cli.output_files import reserve
 
         reserve(options.out / TABLE)
-    from runners.footprint.step import Asked
+    from runners.footprint.step import StepOptions
 
-    asked = Asked(
+    asked = StepOptions(
         options.model, options.precision, options.optimizer, options.device, options.accumulate, options.layout,
         hyper_of(options),
     )  # fmt: skip
@@ -87,7 +87,7 @@ def _check_checkpoints(options: Namespace) -> None:
 class Steps:
     """The step at any batch, traced once each. Raises Untraced, or Mistake where it is the caller's."""
 
-    def __init__(self, asked: Asked) -> None:
+    def __init__(self, asked: StepOptions) -> None:
         self.asked = asked
         self._traced: dict[int, Traced] = {}
 
@@ -117,16 +117,18 @@ class Steps:
 
 def memory_of(name: str, memory_bytes: int | None) -> Memory | None:
     """The memory that is to be fitted into; None: none was asked for. Raises Mistake for a device of unknown memory."""
-    from analysis.devices import memory as memories
+    from analysis.devices import memory as devices_memory
 
     if not name and memory_bytes is None:
         return None
-    known = memories.lookup(name) if name else None
+    known = devices_memory.lookup(name) if name else None
     if memory_bytes is not None:
-        return memories.Memory(known.name if known else name, memory_bytes, "--memory-bytes", "given")
+        return devices_memory.Memory(known.name if known else name, memory_bytes, "--memory-bytes", "given")
     if known is not None:
         return known
-    near = [each for each in memories.names() if name.casefold() in each.casefold()] or nearest(name, memories.names())
+    near = [each for each in devices_memory.names() if name.casefold() in each.casefold()] or nearest(
+        name, devices_memory.names()
+    )
     like = f", nearest {' or '.join(near[:SHOWN])}" if near else ""
     raise Mistake(f"--fit: expected a device of known memory, or --memory-bytes beside it, got {name!r}{like}")
 

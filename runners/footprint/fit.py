@@ -20,7 +20,7 @@ from runners.cli.exits import Mistake
 from runners.workers.batches import FEW_BATCHES, MORE_BATCHES, SMALL_BATCH_BYTES
 
 if TYPE_CHECKING:
-    from runners.footprint.step import Asked, Traced
+    from runners.footprint.step import StepOptions, Traced
 
 LEAST = (1, 2, 4, 8, 16, 32, 64)
 """The smallest batches that are tried: batch normalisation of single values needs two, a graph may have one alone."""
@@ -74,7 +74,7 @@ def moments(
     return [here + more for here in live]
 
 
-def fitting(asked: Asked, memory_bytes: int, margin_ratio: float, name: str) -> Fitting:
+def fitting(asked: StepOptions, memory_bytes: int, margin_ratio: float, name: str) -> Fitting:
     """What a sweep needs to know of a model in a precision: its largest batch and smallest, and the lines between.
 
     A worker's task. A sweep's cell has more batches than one lying on the device: two, or four small ones.

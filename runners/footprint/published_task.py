@@ -13,7 +13,7 @@ from typing import Any
 
 from analysis.footprint.step.published import MATERIALIZED, Published, as_measured, predicted_bytes
 from results.records.footprint import Predicted
-from runners.footprint.step import Asked, traced
+from runners.footprint.step import StepOptions, traced
 
 
 def predict(row: Published) -> Predicted:
@@ -21,7 +21,7 @@ def predict(row: Published) -> Predicted:
     from analysis.footprint.step.live_bytes import footprint
     from analysis.footprint.step.workspaces import allowance
 
-    asked = Asked(
+    asked = StepOptions(
         row.model, row.precision, row.optimizer, accumulate=row.accumulate, hyper=dict(row.hyper or {}), loop=row.loop
     )  # fmt: skip
     with _attention(row.attention):

@@ -29,7 +29,7 @@ ACCUMULATED = 2
 
 
 @dataclass(frozen=True)
-class Asked:
+class StepOptions:
     """A step. hyper: what the factory takes beside the model. device: whose rules: on "cuda" optimizers work on all
     parameters at once, and autocast and dropout keep what they do there. loop: optimizers work on one parameter after
     the other there, too, as before torch 2.0. accumulate: batches a step of the optimizer."""
@@ -54,7 +54,7 @@ class Traced:
     notes: tuple[str, ...] = ()
 
 
-def traced(asked: Asked, batch_size: int) -> Traced:
+def traced(asked: StepOptions, batch_size: int) -> Traced:
     """The step at a batch. Raises Unavailable, ValueError or whatever the model raises that cannot be trained so."""
     from measure.fake.mode import NOT_ON_FAKE, fake_mode, quiet
     from measure.operations.tracer import trace_step
@@ -96,7 +96,7 @@ def _quietly() -> Iterator[None]:
         yield
 
 
-def parts(asked: Asked, batch_size: int, mode: FakeMode | None, device: str = "cpu") -> StepParts:
+def parts(asked: StepOptions, batch_size: int, mode: FakeMode | None, device: str = "cpu") -> StepParts:
     """The step on fake tensors of a mode, whose optimizer has its state; without one on real tensors of a device."""
     import torch
 
@@ -134,7 +134,7 @@ def parts(asked: Asked, batch_size: int, mode: FakeMode | None, device: str = "c
     return StepParts(step, model, None if asked.optimizer == NONE else optimizer, (batch.inputs, batch.target))
 
 
-def _trained(model: Any, asked: Asked) -> list[Any]:
+def _trained(model: Any, asked: StepOptions) -> list[Any]:
     """Its parameters that are trained. Raises ValueError where there is none."""
     found = [parameter for parameter in model.parameters() if parameter.requires_grad]
     if not found:
@@ -143,7 +143,7 @@ def _trained(model: Any, asked: Asked) -> list[Any]:
     return found
 
 
-def _precision(asked: Asked, device: str) -> dict[str, Any]:
+def _precision(asked: StepOptions, device: str) -> dict[str, Any]:
     import torch
 
     policy = PRECISIONS[asked.precision]

@@ -77,7 +77,7 @@ def _tell(found: Answer, options: Namespace) -> int:
 
 def answer(options: Namespace) -> Answer:
     """Everything that is asked of the model's formulas. Raises Mistake, NotBuilt, Unfitted or NoSolution."""
-    from analysis.formula.derivation import totals as formula
+    from analysis.formula.derivation import totals
     from analysis.formula.derivation.sampling import Restructured, Unfitted
     from reports.formula.text import Answer
     from runners.formula import questions
@@ -103,7 +103,7 @@ def answer(options: Namespace) -> Answer:
     except Restructured as fault:
         raise Unfitted(branched(fault, subject, derived.axes, looked_at)) from fault
     peaks = footprints(options.rules, derived, point, looked_at, CHECKED_CALLS)
-    whole = formula.totals(derived, terms, peaks.formulas)
+    whole = totals.totals(derived, terms, peaks.formulas)
     return Answer(
         model=options.model,
         rules=options.rules,
@@ -120,9 +120,9 @@ def answer(options: Namespace) -> Answer:
         axes=(*derived.axes, *derived.structural),
         samples=derived.samples,
         not_understood=dict(derived.not_understood),
-        parts=formula.parts(derived, options.by) if options.by else {},
+        parts=totals.parts(derived, options.by) if options.by else {},
         by=options.by or "",
-        at_least=formula.at_least(derived),
+        at_least=totals.at_least(derived),
         **asked.answered(whole, point, {**peaks.why, **_unknown(derived)}),
     )
 
@@ -152,17 +152,17 @@ def _derived(
 
 def _formulas(subject: Subject, symbols: Sequence[str], looked_at: Any, convention: Any) -> Derived:
     """The formulas in these symbols. Raises Alone for one that the model takes one value of."""
-    from analysis.formula.derivation import derive as symbolic
+    from analysis.formula.derivation import derive
     from analysis.formula.derivation.sampling import Restructured, Unfitted
     from runners.formula.branches import branched, repeated
     from runners.formula.points import NotBuilt, alone, axes
 
     where = axes(subject, symbols, looked_at)
     try:
-        return symbolic.formulas(looked_at, where, convention)
+        return derive.formulas(looked_at, where, convention)
     except Restructured as fault:
         raise Unfitted(branched(fault, subject, where, looked_at)) from fault
-    except symbolic.Uninterpolated as fault:
+    except derive.Uninterpolated as fault:
         raise Unfitted(repeated(fault, subject, where, looked_at)) from fault
     except NotBuilt as fault:
         raise alone(fault, where, looked_at) from fault

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from analysis.footprint.schedule.minimum import minimal
 from analysis.footprint.step.live_bytes import footprint
-from analysis.formula.derivation import footprint as footprint_formula
+from analysis.formula.derivation import footprint as derivation_footprint
 from analysis.formula.derivation.derive import Derived
 from analysis.formula.derivation.footprint_terms import peak_of
 from analysis.formula.derivation.interpolate import Point, told, value_of
@@ -18,7 +18,7 @@ from analysis.formula.derivation.sampling import Sample
 from analysis.formula.derivation.totals import Expr
 from runners.formula.points import BATCH, NotBuilt
 
-EAGER, MINIMAL = footprint_formula.QUANTITIES
+EAGER, MINIMAL = derivation_footprint.QUANTITIES
 
 WORDS = {EAGER: "eager footprint", MINIMAL: "minimal footprint"}
 
@@ -34,7 +34,7 @@ class Told:
     None: there is none."""
 
     formulas: Mapping[str, Expr] = field(default_factory=dict)
-    pieces: Mapping[str, tuple[footprint_formula.Piece, ...]] = field(default_factory=dict)
+    pieces: Mapping[str, tuple[derivation_footprint.Piece, ...]] = field(default_factory=dict)
     why: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     proven: bool | None = None
@@ -44,7 +44,7 @@ def footprints(rules: str, derived: Derived, point: Point, sample_at: Callable[[
     """The footprints' formulas. most: operations of a step that is looked at to check them, at most."""
     if rules != OWN_RULES:
         return Told(why={name: f"{rules.capitalize()} has none" for name in WORDS})
-    found = footprint_formula.footprints(derived, point)
+    found = derivation_footprint.footprints(derived, point)
 
     def sample(where: Point) -> Sample | None:
         try:
@@ -59,7 +59,7 @@ def footprints(rules: str, derived: Derived, point: Point, sample_at: Callable[[
     if BATCH in point:
         single = {**{axis.symbol: axis.base for axis in (*derived.axes, *derived.structural)}, BATCH: 1}
         notes += [f"The eager footprint {each}." for each in _wrong(found, single, sample(single), False).values()]
-        pieces = {name: footprint_formula.pieces(peaks, BATCH, point) for name, peaks in kept.items()}
+        pieces = {name: derivation_footprint.pieces(peaks, BATCH, point) for name, peaks in kept.items()}
     notes += [UNKNOWN] * bool(kept and _unknown(derived))
     proven = found.proven if MINIMAL in kept else None
     return Told({name: found.formula(name) for name in kept}, pieces, why, tuple(notes), proven)
@@ -71,12 +71,14 @@ def _unknown(derived: Derived) -> bool:
     return bool(footprint(sizes.samples[0].operations, sizes.samples[0].storages).unknown)
 
 
-def _wrong(found: footprint_formula.Footprints, where: Point, sample: Sample | None, searched: bool) -> dict[str, str]:
+def _wrong(
+    found: derivation_footprint.Footprints, where: Point, sample: Sample | None, searched: bool
+) -> dict[str, str]:
     """Quantity → how its formula differs from the step at a point. searched: look at the minimal one, too."""
     wrong: dict[str, str] = {}
     for name, of in ((EAGER, peak_of), (MINIMAL, _least_of))[: 1 + searched]:
         if sample is not None and name in found.peaks:
-            formula, exact = footprint_formula.value(found.peaks[name], where), of(sample)
+            formula, exact = derivation_footprint.value(found.peaks[name], where), of(sample)
             if formula != exact:
                 wrong[name] = f"at {told(where)} is {exact:,} B, where the formula gives {int(formula):,}"
     return wrong

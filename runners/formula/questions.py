@@ -18,8 +18,7 @@ from analysis.formula.algebra.evaluate import rows
 from analysis.formula.algebra.expressions import Expr, names, symbol
 from analysis.formula.algebra.length_cost import padded, spread
 from analysis.formula.algebra.length_distribution import Lengths, named, read
-from analysis.formula.algebra.parameter_grid import MOST_POINTS, axes, points
-from analysis.formula.algebra.parameter_grid import point as parse_point
+from analysis.formula.algebra.parameter_grid import MOST_POINTS, axes, parse_point, points
 from analysis.formula.algebra.solve import solve
 from analysis.formula.derivation.totals import QUANTITIES
 from reports.formula.text import Growth, Solved, Varied, measure

@@ -47,10 +47,10 @@ def _run(options: Namespace) -> int:
     options = deepspeed_config.merged(options)
     _check(options)
     rows = _read(options)
-    from runners.profile import output as profile_files
+    from runners.profile import output as profile_output
     from runners.workers.pool import Worker, prepare
 
-    profile_files.make(options)
+    profile_output.make(options)
     prepare()
     worker = Worker("profile", quiet=not options.debug)
     try:
@@ -70,17 +70,17 @@ def _run(options: Namespace) -> int:
 
 def show(profile: StepProfile, options: Namespace) -> None:
     """The report on stdout or into its file, and everything else where --out says. Raises StoreFault."""
-    from runners.cli import output_files as files
-    from runners.profile import output as profile_files
+    from runners.cli import output_files
+    from runners.profile import output as profile_output
 
-    text = profile_files.report(profile, options, _width(options))
+    text = profile_output.report(profile, options, _width(options))
     if options.output_file is None:
         print(text, end="")
     else:
-        files.put(options.output_file, text)
+        output_files.put(options.output_file, text)
         print(f"written to {options.output_file}", file=sys.stderr)
     if options.out is not None:
-        profile_files.write(profile, options)
+        profile_output.write(profile, options)
         print(f"written to {options.out}", file=sys.stderr)
 
 
@@ -117,10 +117,10 @@ def _read(options: Namespace) -> list[Ceiling] | None:
     """The rows of --ceilings; None where no file is given."""
     if options.ceilings is None:
         return None
-    from runners.ceiling import output as ceiling_files
+    from runners.ceiling import output as ceiling_output
 
     try:
-        return ceiling_files.read(options.ceilings)
+        return ceiling_output.read(options.ceilings)
     except ValueError as fault:
         raise Mistake(f"--ceilings: {fault}") from fault
 

@@ -84,13 +84,13 @@ def _run(options: Namespace) -> int:
 def told(options: Namespace) -> Told:
     """The answers of the options. Raises Mistake."""
     if options.domain == TRANSFORMER:
-        from runners.project.budget_transformer import told as of_transformer
+        from runners.project.budget_transformer import transformer_answer
 
         options.family = options.family or "language-model"
-        return of_transformer(options, machine(options), expenses(options))
-    from runners.project.budget_domain import told as of_domain
+        return transformer_answer(options, machine(options), expenses(options))
+    from runners.project.budget_domain import domain_answer
 
     for name in ("reach", "law", "parameters", "batch"):
         if getattr(options, name) is not None:
             raise Mistake(f"--{name}: expected with --domain transformer, got {options.domain!r}")
-    return of_domain(options)
+    return domain_answer(options)

@@ -8,25 +8,25 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from analysis.devices import memory as memories
+from analysis.devices import memory as devices_memory
 from analysis.project.compute.budget import Curve
 from analysis.project.compute.published_runs import family_of
 from analysis.project.frontier import accelerator, frontier
-from analysis.project.frontier import domain as domains
+from analysis.project.frontier import domain as frontier_domain
 from analysis.project.frontier.accelerator import Accelerator
 from analysis.project.frontier.domain import Domain
-from analysis.project.frontier.monte_carlo import inputs as domain_inputs
-from analysis.project.frontier.prices import expenses as costs
+from analysis.project.frontier.monte_carlo import domain_inputs
+from analysis.project.frontier.prices import running_costs
 from analysis.project.frontier.shipped_formulas import Formulas, shipped
 from analysis.stats.intervals import Input, answers, tornado
 from reports.project.budget import Told
 from runners.cli.arguments import choice_error
 from runners.cli.exits import Mistake
 from runners.project.machine import expenses, machine
-from runners.project.output import asked, spent, told_given
+from runners.project.output import asked, intervals_of, spent
 
 
-def told(options: Namespace) -> Told:
+def domain_answer(options: Namespace) -> Told:
     """All answers. Raises Mistake."""
     domain, formulas = _domain(options.domain)
     options.family = options.family or family_of(domain.model)
@@ -40,7 +40,7 @@ def told(options: Namespace) -> Told:
         flop, hours = spent(options, reached.peak_flop_per_s, draws)
         found = curve.bought(flop, {name: draws[name] for name in _drawn(domain)})
         days = hours / 24 / options.devices
-        return {**found, "flop": flop, "gpu_hours": hours, "days": days, **costs(hours, draws)}
+        return {**found, "flop": flop, "gpu_hours": hours, "days": days, **running_costs(hours, draws)}
 
     try:
         found = answers(function, inputs, options.confidence)
@@ -60,7 +60,7 @@ def told(options: Namespace) -> Told:
         notes=[*_notes(domain), *_batch(domain, formulas, options.device, reached.unit, found["parameters"].value)],
         reached=reached,
         confidence=options.confidence,
-        given=told_given(given, options.confidence),
+        given=intervals_of(given, options.confidence),
         units={"error": domain.error_unit, "data": domain.data_unit},
     )
 
@@ -84,24 +84,24 @@ def _notes(domain: Domain) -> list[str]:
 def _batch(domain: Domain, formulas: Formulas, device: str, unit: str, parameters: float) -> list[str]:
     """The batch, and what of it a device's memory holds where that is known. device: as the caller names it, since
     boards with the same peaks differ in memory."""
-    told = f"a step has the file's sub-batch of {domain.sub_batch:,} on each device"
-    memory = memories.lookup(device)
+    known = f"a step has the file's sub-batch of {domain.sub_batch:,} on each device"
+    memory = devices_memory.lookup(device)
     if memory is None:
-        return [told]
+        return [known]
     size = accelerator.ELEMENT_BYTES[unit]
     target = Accelerator(device, 1.0, 1.0, float(memory.memory_bytes), element_bytes=size)
     largest = frontier.largest_batch(domain, formulas, target, frontier.grown_for(domain, formulas, parameters))
     holds = f"up to {largest:,} at that size" if largest else "none at that size, which takes more than one device"
-    return [f"{told}; its {memory.memory_bytes / 1e9:g} GB hold {holds}"]
+    return [f"{known}; its {memory.memory_bytes / 1e9:g} GB hold {holds}"]
 
 
 def _domain(name: str) -> tuple[Domain, Formulas]:
     """A domain of ours by name, or a file. Raises Mistake."""
-    path = domains.FOLDER / f"{name}.toml" if name in domains.shipped_names() else Path(name)
+    path = frontier_domain.FOLDER / f"{name}.toml" if name in frontier_domain.shipped_names() else Path(name)
     if path.suffix != ".toml":
-        raise Mistake(f"--domain: {choice_error('domain', name, ['transformer', *domains.shipped_names()])}")
+        raise Mistake(f"--domain: {choice_error('domain', name, ['transformer', *frontier_domain.shipped_names()])}")
     try:
-        domain = domains.from_tables(tomllib.loads(path.read_text(encoding="utf-8")), path.stem)
+        domain = frontier_domain.from_tables(tomllib.loads(path.read_text(encoding="utf-8")), path.stem)
     except OSError as fault:
         raise Mistake(f"--domain: expected a file, got {path}: {fault.strerror}") from fault
     except ValueError as fault:

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from analysis.project.compute import scaling_laws as laws
-from analysis.project.frontier.prices import expenses as costs
+from analysis.project.compute import scaling_laws
+from analysis.project.frontier.prices import running_costs
 from analysis.project.parallelism.transformer import Transformer
 from analysis.stats.intervals import Input, Uncertain, answers, medians, tornado
 from reports.project.budget import Fit, Told
-from reports.project.shared import Reached, amount
+from reports.project.shared import Reached, quantity
 from runners.cli.arguments import choice_error
 from runners.cli.exits import Mistake
-from runners.project.output import asked, spent, told_given
+from runners.project.output import asked, intervals_of, spent
 
 if TYPE_CHECKING:
     from analysis.project.parallelism.step import Cluster
@@ -39,7 +39,7 @@ SPARE = 0.9
 """Of a device's memory that a plan may fill: the rest is for the framework and fragments."""
 
 
-def told(options: Namespace, reached: Reached, given: Mapping[str, Uncertain]) -> Told:
+def transformer_answer(options: Namespace, reached: Reached, given: Mapping[str, Uncertain]) -> Told:
     """All answers. Raises Mistake."""
     law = _law(options)
     inputs: dict[str, Input] = {"utilization": reached.utilization, **given}
@@ -49,7 +49,7 @@ def told(options: Namespace, reached: Reached, given: Mapping[str, Uncertain]) -
     try:
         _check(options, function, inputs)
         found = answers(function, inputs, options.confidence)
-    except laws.Unreachable as fault:
+    except scaling_laws.Unreachable as fault:
         raise Mistake(f"--reach: {law.name}: {fault}, got {options.reach:g}") from fault
     moved = [name for name in ("loss", "parameters", "tokens", "gpu_hours", "cost", "co2_kg") if name in found]
     return Told(
@@ -64,7 +64,7 @@ def told(options: Namespace, reached: Reached, given: Mapping[str, Uncertain]) -
         notes=_notes(options, law, found["flop"].value, found["parameters"].value),
         reached=reached,
         confidence=options.confidence,
-        given=told_given(given, options.confidence),
+        given=intervals_of(given, options.confidence),
         units={},
     )
 
@@ -82,14 +82,14 @@ def _check(
         )
 
 
-def _law(options: Namespace) -> laws.Law:
-    name = options.law or laws.DEFAULT
-    if name not in laws.LAWS:
-        raise Mistake(f"--law: {choice_error('law', name, laws.LAWS)}")
-    return laws.LAWS[name]
+def _law(options: Namespace) -> scaling_laws.Law:
+    name = options.law or scaling_laws.DEFAULT
+    if name not in scaling_laws.LAWS:
+        raise Mistake(f"--law: {choice_error('law', name, scaling_laws.LAWS)}")
+    return scaling_laws.LAWS[name]
 
 
-def _function(options: Namespace, law: laws.Law, peak: float) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
+def _function(options: Namespace, law: scaling_laws.Law, peak: float) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
     """What the answers are of draws of the inputs."""
 
     def of(draws: Mapping[str, Any]) -> dict[str, Any]:
@@ -104,7 +104,7 @@ def _function(options: Namespace, law: laws.Law, peak: float) -> Callable[[Mappi
             hours = gpu_hours_of(flop, peak, draws["utilization"])
         parameters, tokens = _spread(constants, flop) if size is None else (size, flop / _each(size))
         loss = (
-            laws.loss(constants, parameters, tokens)
+            scaling_laws.loss(constants, parameters, tokens)
             if options.budget is not None
             else np.full(np.shape(flop), options.reach)
         )
@@ -116,8 +116,8 @@ def _function(options: Namespace, law: laws.Law, peak: float) -> Callable[[Mappi
             "flop": flop,
             "gpu_hours": hours,
             "days": hours / 24 / options.devices,
-            "critical_batch_tokens": laws.critical_batch_tokens(loss),
-            **costs(hours, draws),
+            "critical_batch_tokens": scaling_laws.critical_batch_tokens(loss),
+            **running_costs(hours, draws),
         }
 
     return of
@@ -126,35 +126,35 @@ def _function(options: Namespace, law: laws.Law, peak: float) -> Callable[[Mappi
 def _spread(constants: Mapping[str, Any], flop: Any) -> tuple[Any, Any]:
     """The parameters and tokens of least loss; both without end where the FLOP are."""
     finite = np.where(np.isinf(flop), 1.0, flop)
-    return tuple(np.where(np.isinf(flop), np.inf, each) for each in laws.optimum(constants, finite))
+    return tuple(np.where(np.isinf(flop), np.inf, each) for each in scaling_laws.optimum(constants, finite))
 
 
 def _each(parameters: Any) -> Any:
-    return laws.FLOP_PER_PARAMETER_TOKEN * parameters
+    return scaling_laws.FLOP_PER_PARAMETER_TOKEN * parameters
 
 
 def _flop_for(constants: Mapping[str, Any], loss: float, parameters: Any) -> Any:
     """FLOP that reach a loss; infinite for draws of the law that never do. Raises Unreachable."""
     target = loss + 0 * constants["e"]
     if parameters is None:
-        flop = laws.flop_for(constants, target)
+        flop = scaling_laws.flop_for(constants, target)
     else:
-        flop = _each(parameters) * laws.tokens_for(constants, target, parameters)
+        flop = _each(parameters) * scaling_laws.tokens_for(constants, target, parameters)
     return np.where(np.isnan(flop), np.inf, flop)
 
 
-def _contrast(options: Namespace, law: laws.Law, flop: float) -> dict[str, dict[str, float]]:
+def _contrast(options: Namespace, law: scaling_laws.Law, flop: float) -> dict[str, dict[str, float]]:
     """What other laws buy for the same FLOP. None where a size or a loss is given."""
     if options.parameters is not None or options.budget is None:
         return {}
     found = {}
-    for other in laws.LAWS.values():
+    for other in scaling_laws.LAWS.values():
         if other is not law:
-            parameters, tokens = laws.optimum(other.constants(), np.asarray([flop]))
-            loss = laws.loss(other.constants(), parameters, tokens)
+            parameters, tokens = scaling_laws.optimum(other.constants(), np.asarray([flop]))
+            loss = scaling_laws.loss(other.constants(), parameters, tokens)
             found[other.name] = (float(parameters[0]), float(tokens[0]), float(loss[0]))
-    parameters, tokens = laws.kaplan_optimum(np.asarray([flop]))
-    kaplan = float(laws.kaplan_loss(parameters, tokens)[0])
+    parameters, tokens = scaling_laws.kaplan_optimum(np.asarray([flop]))
+    kaplan = float(scaling_laws.kaplan_loss(parameters, tokens)[0])
     found["kaplan2020"] = (float(parameters[0]), float(tokens[0]), kaplan)
     return {name: dict(zip(("parameters", "tokens", "loss"), each, strict=True)) for name, each in found.items()}
 
@@ -221,13 +221,13 @@ def _least(model: Transformer, critical_tokens: float, options: Namespace, clust
 
 
 def _cluster(options: Namespace) -> Cluster | None:
-    from analysis.devices import memory as memories
+    from analysis.devices import memory as devices_memory
     from analysis.devices import peaks
     from analysis.devices.interconnects import between, within
     from analysis.devices.precisions import PRECISIONS
     from analysis.project.parallelism.step import Cluster
 
-    device, memory = peaks.lookup(options.device), memories.lookup(options.device)
+    device, memory = peaks.lookup(options.device), devices_memory.lookup(options.device)
     if device is None or memory is None or device.bandwidth_bytes_per_s is None:
         return None
     peak = options.peak or device.peaks.get(PRECISIONS[options.precision].matmul_unit)
@@ -239,19 +239,19 @@ def _cluster(options: Namespace) -> Cluster | None:
 
 def _title(options: Namespace, reached: Reached) -> str:
     where = f"on {reached.device}, {reached.precision}"
-    size = "" if options.parameters is None else f", {amount(options.parameters)} parameters"
+    size = "" if options.parameters is None else f", {quantity(options.parameters)} parameters"
     if options.budget is None:
         return f"a loss of {options.reach:g} nats a token {where}{size}"
     value, unit = options.budget
     return f"{value:g} {unit} of a transformer {where}{size}"
 
 
-def _notes(options: Namespace, law: laws.Law, flop: float, parameters: float) -> list[str]:
+def _notes(options: Namespace, law: scaling_laws.Law, flop: float, parameters: float) -> list[str]:
     """What the numbers leave out here."""
     found = [f"law: {law.source}; parameters with embeddings, FLOP as 6 × parameters × tokens"]
-    low, high = laws.FITTED_FLOP
+    low, high = scaling_laws.FITTED_FLOP
     if not low <= flop <= high:
-        found.append(f"extrapolated: the law was fitted from {amount(low)} to {amount(high)} FLOP")
+        found.append(f"extrapolated: the law was fitted from {quantity(low)} to {quantity(high)} FLOP")
     if law.covariance is None:
         found.append("the law has no interval: its constants were published without their covariance")
     if math.isfinite(parameters):

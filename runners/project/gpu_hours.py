@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from runners.cli.arguments import Parser
 from runners.cli.exits import guarded
 from runners.project.machine import add_expenses, add_machine, expenses, machine, positive
-from runners.project.output import add_output, reserve_all, tell, told_given
+from runners.project.output import add_output, intervals_of, reserve_all, tell
 
 if TYPE_CHECKING:
     from reports.project.gpu_hours import Told
@@ -62,7 +62,7 @@ def _run(options: Namespace) -> int:
 def told(options: Namespace, device: Reached, given: dict[str, Any]) -> Told:
     """The answers of the options on this device."""
     from analysis.project.compute.gpu_hours import flop_of, gpu_hours_of
-    from analysis.project.frontier.prices import expenses as costs
+    from analysis.project.frontier.prices import running_costs
     from analysis.stats.intervals import Uncertain, answers, exactly, tornado
     from reports.project.gpu_hours import Told
 
@@ -77,7 +77,7 @@ def told(options: Namespace, device: Reached, given: dict[str, Any]) -> Told:
         made = draws.get("flop")
         if made is None:
             made = flop_of(took, device.peak_flop_per_s, draws["utilization"])
-        return {"flop": made, "gpu_hours": took, **costs(took, draws)}
+        return {"flop": made, "gpu_hours": took, **running_costs(took, draws)}
 
     main_answer = "flop" if hours is not None else "gpu_hours"
     return Told(
@@ -87,7 +87,7 @@ def told(options: Namespace, device: Reached, given: dict[str, Any]) -> Told:
         swings={name: tornado(function, inputs, name, options.confidence) for name in _drawn(main_answer, given)},
         reached=device,
         confidence=options.confidence,
-        given=told_given(given, options.confidence),
+        given=intervals_of(given, options.confidence),
     )
 
 

@@ -107,20 +107,20 @@ def reached_of(options: Namespace, device: Device | None, unit: str, peak: float
     """What of this peak a training reaches: as the options give it, else as runs predict it. Raises Mistake."""
     if options.utilization is not None:
         return _machine(options, device, unit, peak, source, _utilization(options, unit))
-    from analysis.project.compute import published_runs as published
+    from analysis.project.compute import published_runs
     from analysis.project.compute.gpu_hours import TooFew, predicted
 
-    if unit not in published.CLASS_OF_UNIT:
+    if unit not in published_runs.CLASS_OF_UNIT:
         raise Mistake(f"--utilization: expected with {unit}: no published run is known here")
 
     mine, left_out = own_runs(options.run)
-    found = [*published.observations(), *mine]
-    if options.family not in (known := published.families(found)):
+    found = [*published_runs.observations(), *mine]
+    if options.family not in (known := published_runs.families(found)):
         words = choice_error("family", options.family, known) if options.family else f"expected {', '.join(known)}"
         raise Mistake(f"--family: {words}; or give --utilization")
-    generation = published.generation(device) if device else UNKNOWN_GENERATION
+    generation = published_runs.generation(device) if device else UNKNOWN_GENERATION
     try:
-        guess = predicted(found, options.family, generation, published.CLASS_OF_UNIT[unit])
+        guess = predicted(found, options.family, generation, published_runs.CLASS_OF_UNIT[unit])
     except TooFew as fault:
         raise Mistake(f"{fault}: give --utilization RATIO or LOW..HIGH, or --run of your own") from fault
     return _machine(options, device, unit, peak, source, guess.utilization, guess, left_out)

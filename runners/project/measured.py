@@ -42,7 +42,7 @@ def timed(options: Namespace, domain: Domain, target: Accelerator, formulas: For
     from analysis.stats.intervals import Uncertain, answers, tornado
     from reports.project.monte_carlo import Timed
     from runners.project.machine import expenses
-    from runners.project.output import told_given
+    from runners.project.output import intervals_of
 
     reached, given = _reached(options, domain, target), expenses(options)
     reduce_s, link = reduction(options, target)
@@ -50,7 +50,7 @@ def timed(options: Namespace, domain: Domain, target: Accelerator, formulas: For
         raise Mistake("--rows: expected --measured with it")
     if not (reached or given or options.tornado or options.epochs != 1 or reduce_s):
         return None
-    inputs = {**monte_carlo.inputs(domain), **({"utilization": reached.utilization} if reached else {}), **given}
+    inputs = {**monte_carlo.domain_inputs(domain), **({"utilization": reached.utilization} if reached else {}), **given}
     training = monte_carlo.Training(options.devices, options.epochs, reduce_s)
     function = monte_carlo.projected(domain, formulas, target, training)
     found = answers(function, inputs, options.confidence)
@@ -63,7 +63,7 @@ def timed(options: Namespace, domain: Domain, target: Accelerator, formulas: For
         swings={name: tornado(function, inputs, name, options.confidence) for name in moved},
         inputs=[name for name, each in inputs.items() if not isinstance(each, Uncertain) or each.spread],
         confidence=options.confidence,
-        given=told_given(given, options.confidence),
+        given=intervals_of(given, options.confidence),
         reached=reached,
         devices=options.devices,
         epochs=options.epochs,

@@ -84,7 +84,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _run(options: Namespace) -> int:
-    from reports.project import text as projection
+    from reports.project import text as project_text
     from reports.project.monte_carlo import runs_of
     from runners.cli.output_files import put, reserve
 
@@ -109,15 +109,14 @@ def _run(options: Namespace) -> int:
 
         for name, content in of_domain(domain, formulas, target).items():
             put(options.figures / name, content)
-    text = {"table": projection.to_text, "csv": projection.to_csv, "json": projection.to_json}[options.format]
+    text = {"table": project_text.to_text, "csv": project_text.to_csv, "json": project_text.to_json}[options.format]
     rows = runs_of(found) if found and options.rows and options.format == "table" else ""
     return tell(options, text(told) + rows, found.answers if found else {}, found.swings if found else {})
 
 
 def answer(domain: Domain, target: Accelerator, formulas: Formulas, must_fit: bool = False) -> Told:
     """The whole projection. Raises ValueError for what cannot be, and for a sub-batch that does not fit if it must."""
-    from analysis.project.frontier import first_order as frontier_laws
-    from analysis.project.frontier import frontier
+    from analysis.project.frontier import first_order, frontier
     from reports.project.text import Told
 
     spread = frontier.spread(domain, formulas, target)
@@ -135,8 +134,8 @@ def answer(domain: Domain, target: Accelerator, formulas: Formulas, must_fit: bo
         target=target,
         rules=formulas.rules,
         spread=spread,
-        fit=frontier_laws.fitted(domain, formulas, target, grown),
-        limits=frontier_laws.asymptote(domain, formulas, target.element_bytes),
+        fit=first_order.fitted(domain, formulas, target, grown),
+        limits=first_order.asymptote(domain, formulas, target.element_bytes),
         sub_batches=frontier.batches(domain, formulas, target, grown),
         largest_batch=largest,
         accelerators=frontier.accelerators_for(spread.middle.footprint_bytes, target),
@@ -147,9 +146,9 @@ def target_of(options: Namespace) -> Accelerator:
     """The accelerator that the options say. Raises ValueError for one that cannot be."""
     from analysis.project.frontier import accelerator
     from analysis.project.papers import ppopp2019
-    from analysis.project.papers import results as paper
+    from analysis.project.papers import results as papers_results
 
-    target = ppopp2019.target_of(paper.inputs("ppopp2019"))
+    target = ppopp2019.target_of(papers_results.inputs("ppopp2019"))
     if options.device:
         target = accelerator.of_device(options.device, options.dtype, target)
     elif options.peak_tflops is None and options.dtype != "fp32":
@@ -171,7 +170,7 @@ def target_of(options: Namespace) -> Accelerator:
 
 def _domain(options: Namespace) -> Domain:
     """The file's domain, with what the options change. Raises ValueError or Mistake."""
-    from analysis.project.frontier import domain as domains
+    from analysis.project.frontier import domain as frontier_domain
 
     path = _path(options.file)
     tables = _tables(path)
@@ -181,19 +180,19 @@ def _domain(options: Namespace) -> Domain:
     if options.sub_batch is not None:
         tables = {**tables, "sub_batch": options.sub_batch}
     try:
-        return domains.from_tables(tables, path.stem)
+        return frontier_domain.from_tables(tables, path.stem)
     except ValueError as fault:
         raise Mistake(f"{path.name}: {fault}") from fault
 
 
 def _path(file: str | None) -> Path:
-    from analysis.project.frontier import domain as domains
+    from analysis.project.frontier import domain as frontier_domain
 
-    names = domains.shipped_names()
+    names = frontier_domain.shipped_names()
     if file is None:
         raise Mistake(f"expected a domain ({', '.join(names)}) or a .toml file, got none")
     if file in names:
-        return domains.FOLDER / f"{file}.toml"
+        return frontier_domain.FOLDER / f"{file}.toml"
     if not Path(file).suffix and not Path(file).exists():
         raise Mistake(f"{choice_error('domain', file, names)}, or a .toml file")
     return Path(file)
@@ -253,7 +252,6 @@ def derived(domain: Domain, rules: str) -> Formulas | int:
     from analysis.formula.derivation.sampling import Unfitted
     from analysis.project.frontier.shipped_formulas import Formulas
     from results.errors import Unavailable
-    from runners.cli.exits import Mistake as Wrong
     from runners.cli.model_options import check_models
     from runners.formula import options as formula_options
     from runners.formula.command import answer
@@ -267,7 +265,7 @@ def derived(domain: Domain, rules: str) -> Formulas | int:
         passing("")
         print(f"error: {fault}", file=sys.stderr)
         return FAILED
-    except Wrong as fault:
+    except Mistake as fault:
         raise Mistake(str(fault).removeprefix("--symbols: ")) from fault
     passing("")
     sizes = {name: size for name, size in domain.sizes.items() if isinstance(size, int)}

@@ -41,7 +41,7 @@ def reserve_all(options: Namespace) -> None:
             reserve(path)
 
 
-def told_given(given: Mapping[str, Uncertain], confidence: float) -> dict[str, tuple[float, float, float]]:
+def intervals_of(given: Mapping[str, Uncertain], confidence: float) -> dict[str, tuple[float, float, float]]:
     """Name → median and ends."""
     return {name: (each.median, *each.interval(confidence)) for name, each in given.items()}
 

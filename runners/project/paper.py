@@ -34,7 +34,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def _run(options: Namespace) -> int:
     from analysis.project.papers.ppopp2019_case_study import reproduced
-    from reports.project import paper as frontier
+    from reports.project import paper
     from runners.cli.output_files import put, reserve
 
     for path in (options.page, options.figures and options.figures / "figure"):
@@ -51,9 +51,9 @@ def _run(options: Namespace) -> int:
         for name, content in drawn().items():
             put(options.figures / name, content)
     told = {
-        "table": lambda: frontier.to_text(options.reproduce, cells),
-        "csv": lambda: frontier.to_csv(cells),
-        "json": lambda: frontier.to_json(options.reproduce, cells),
+        "table": lambda: paper.to_text(options.reproduce, cells),
+        "csv": lambda: paper.to_csv(cells),
+        "json": lambda: paper.to_json(options.reproduce, cells),
     }
     print(told[options.format](), end="")
     return 0

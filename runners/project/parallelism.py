@@ -141,15 +141,15 @@ def _cluster(options: Namespace) -> Cluster:
 
 
 def _memory(options: Namespace) -> float:
-    from analysis.devices import memory as memories
+    from analysis.devices import memory as devices_memory
     from runners.project.budget_transformer import SPARE
 
     if options.memory is not None:
         try:
-            return float(memories.parse_bytes(options.memory))
+            return float(devices_memory.parse_bytes(options.memory))
         except ValueError as fault:
             raise Mistake(f"--memory: {fault}") from fault
-    known = memories.lookup(options.device)
+    known = devices_memory.lookup(options.device)
     if known is None:
         raise Mistake(f"--memory: expected with {options.device}, whose memory is not known here")
     return SPARE * known.memory_bytes

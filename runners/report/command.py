@@ -64,33 +64,33 @@ def _asked(options: Namespace, parser: Parser) -> int:
     if (options.across or options.margin is not None) and not several:
         parser.fail("--across and --margin: expected two runs to compare, got one")
     if options.check:
-        from runners.report import check as checked
+        from runners.report import check
 
-        return checked.told(options.runs[0], options.format)
+        return check.told(options.runs[0], options.format)
     if several:
         return _compared(options, parser)
     return _told(options)
 
 
 def _findings(options: Namespace, parser: Parser) -> int:
-    from runners.report import findings as findings_page
+    from runners.report import findings
 
     if len(options.runs) > 1 or options.check or options.out:
         parser.fail("--findings: expected at most the folder of published runs beside it")
-    folder = options.runs[0] if options.runs else findings_page.PUBLISHED
-    return findings_page.told(folder, options.findings)
+    folder = options.runs[0] if options.runs else findings.PUBLISHED
+    return findings.told(folder, options.findings)
 
 
 def _compared(options: Namespace, parser: Parser) -> int:
     from reports.compare.cells import ACROSS
-    from runners.report import compare as compared
+    from runners.report import compare
 
     if len(options.runs) > 2:
         parser.fail(f"expected one run, or two to compare, got {len(options.runs)}")
     for name in options.across:
         if name not in ACROSS:
             parser.fail(choice_error("field", name, ACROSS))
-    return compared.told(*options.runs, options.format, options.across, options.margin, options.out)
+    return compare.told(*options.runs, options.format, options.across, options.margin, options.out)
 
 
 def _told(options: Namespace) -> int:

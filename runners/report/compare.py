@@ -33,14 +33,14 @@ def told(
 
     Raises Mistake for runs that cannot be compared and for an `out` that is a run, StoreFault.
     """
-    from reports.compare import cells as compared
+    from reports.compare import cells
     from reports.compare.page import Side
 
     if out is not None:
         _check_no_run(out)
     try:
         sides = Side("A", str(a), _read(a)), Side("B", str(b), _read(b))
-        rows = compared.compared(sides[0].data, sides[1].data, across, margin_ratio)
+        rows = cells.compared(sides[0].data, sides[1].data, across, margin_ratio)
     except (ValueError, OSError) as fault:
         raise Mistake(str(fault)) from fault
     faults = [] if out is None else _write(rows, sides, sorted(across), out)
@@ -53,7 +53,7 @@ def told(
 
 
 def _print(rows: Sequence[Comparison], sides: tuple[Side, Side], form: str, across: Sequence[str]) -> None:
-    from reports.compare import text as compared_text
+    from reports.compare import text as compare_text
     from reports.sweep.answer.table import to_csv, to_json
     from results.records.comparisons import Comparison
 
@@ -62,26 +62,26 @@ def _print(rows: Sequence[Comparison], sides: tuple[Side, Side], form: str, acro
     elif form == "json":
         print(to_json(rows), end="")
     else:
-        print(compared_text.to_text(rows, sides[0].path, sides[1].path, across), end="")
+        print(compare_text.to_text(rows, sides[0].path, sides[1].path, across), end="")
 
 
 def _write(rows: Sequence[Comparison], sides: tuple[Side, Side], across: Sequence[str], out: Path) -> list[str]:
     """The table, then what is drawn of it, then the page; a line for each that could not be made. Raises StoreFault."""
-    from reports.compare import figure as figures_compared
-    from reports.compare import page as compared_page
+    from reports.compare import figure as compare_figure
+    from reports.compare import page as compare_page
     from reports.shared import figure_style
     from reports.sweep.answer.table import to_csv
     from results.records.comparisons import Comparison
 
     put(out / TABLE, to_csv(rows, Comparison))
     faults: list[str] = []
-    drawn = attempt("figures", lambda: figure_style.drawn(lambda: figures_compared.ratios(rows)), faults) or {}
+    drawn = attempt("figures", lambda: figure_style.drawn(lambda: compare_figure.ratios(rows)), faults) or {}
     for name, content in drawn.items():
         put(out / FIGURES / name, content)
     if not faults:
         remove_others(out / FIGURES, drawn)
     pictures = {name.removesuffix(".svg"): svg.decode() for name, svg in drawn.items() if name.endswith(".svg")}
-    page = attempt(PAGE, lambda: compared_page.page(rows, sides, pictures, across), faults)
+    page = attempt(PAGE, lambda: compare_page.page(rows, sides, pictures, across), faults)
     if page is not None:
         put(out / PAGE, page)
     return faults

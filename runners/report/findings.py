@@ -38,23 +38,23 @@ def told(folder: Path, page: Path) -> int:
 def made(folder: Path, page: Path) -> tuple[str, dict[str, bytes]]:
     """The page and its pictures, by name. Raises ValueError where nothing is published."""
     from reports.findings import low_utilization
-    from reports.findings import page as findings
+    from reports.findings import page as findings_page
 
     runs = published(folder)
-    text = findings.page(runs, Path(os.path.relpath(folder, page.parent)).as_posix())
+    text = findings_page.page(runs, Path(os.path.relpath(folder, page.parent)).as_posix())
     run = low_utilization.best_timed(runs)
     return text, {} if run is None else drawn(low_utilization.PICTURE, run)
 
 
 def drawn(name: str, run: Published) -> dict[str, bytes]:
     """The figure of one run, as PNG and SVG."""
-    from reports.findings import figure as figures_findings
+    from reports.findings import figure as findings_figure
     from reports.findings import traffic as findings_traffic
     from reports.shared import figure_style
 
     stem = name.removesuffix(".png")
     found = findings_traffic.traffic(run)
-    return figure_style.drawn(lambda: {stem: figures_findings.bytes_and_utilization(found, run.device_name)})
+    return figure_style.drawn(lambda: {stem: findings_figure.bytes_and_utilization(found, run.device_name)})
 
 
 def published(folder: Path) -> list[Published]:

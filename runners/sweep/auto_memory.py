@@ -64,14 +64,14 @@ def free_bytes(kernel: Path = Path("/proc/meminfo"), group: Path = Path("/sys/fs
 
 def _asking(worker: Any, grid: Grid, probed: Probed, bytes_: int, margin: float) -> Callable[[str, str], Fitting | str]:
     """What asks a `launch.Worker` for a model and precision of this grid."""
-    from runners.footprint.step import Asked
+    from runners.footprint.step import StepOptions
     from runners.workers.fault import Fault
 
     def ask(model: str, precision: str) -> Fitting | str:
         passing(f"{model} {precision}: which batches fit")
         sizes = hyper_of(model, image_size=grid.image_size, num_classes=grid.num_classes, **grid.hyper)
         kind = probed.device.partition(":")[0]
-        step = Asked(model, precision, grid.optimizer, kind, layout=grid.layout, hyper=sizes)
+        step = StepOptions(model, precision, grid.optimizer, kind, layout=grid.layout, hyper=sizes)
         name = str(probed.environment.get("name") or "")
         answer = worker.call("runners.footprint.fit:fitting", step, bytes_, margin, name, timeout_s=TIMEOUT_S)
         return answer.reason if isinstance(answer, Fault) else answer

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.devices.precisions import PRECISIONS, Precision
 from results.records import Ceiling, Cell, Operation, ProfiledOperation, Storage
-from runners.sweep import works as passes
+from runners.sweep import works
 from runners.sweep.plan import hyper
 from runners.workers.batches import Batches, in_layout
 
@@ -53,7 +53,7 @@ class Traced:
     notes: tuple[str, ...] = ()
 
 
-_LEFT: list[passes.Subject] = []
+_LEFT: list[works.Subject] = []
 """What this process measured last, for its other works: one at most."""
 
 
@@ -116,7 +116,7 @@ class Prepared:
     optimizer: Any
     clock: Any
     began_s: float
-    flags: dict[str, Any]
+    apply_precision: dict[str, Any]
 
 
 def prepare(cell: Cell) -> Prepared:
@@ -126,18 +126,18 @@ def prepare(cell: Cell) -> Prepared:
     """
     import torch
 
-    from measure.device import apply_precision as flags
+    from measure.device import apply_precision
     from measure.timing.blocks import clock_for
 
     policy = PRECISIONS[cell.precision]
     device = torch.device(cell.device)
-    flags.supported(policy, device)
+    apply_precision.supported(policy, device)
     if device.type == "cuda":
         torch.cuda.set_device(device.index or 0)  # which refuses a device without a number
     torch.manual_seed(cell.seed)
-    flags.apply(policy, device, cell.cudnn_benchmark, cell.deterministic)
-    before = flags.read_flags()
-    if wrong := flags.check(before, policy, device, cell.cudnn_benchmark, cell.deterministic):
+    apply_precision.apply(policy, device, cell.cudnn_benchmark, cell.deterministic)
+    before = apply_precision.read_flags()
+    if wrong := apply_precision.check(before, policy, device, cell.cudnn_benchmark, cell.deterministic):
         raise ValueError(_disagree(wrong, "before"))
     clock = clock_for(device)
     began_s = clock.wall_s()
@@ -153,7 +153,7 @@ def prepare(cell: Cell) -> Prepared:
 
 def measure(cell: Cell, protocol: Protocol) -> Measured:
     """Train the cell's model for real, and time it by `protocol`. What it leaves is for `measure_work`."""
-    from measure.device import apply_precision as flags
+    from measure.device import apply_precision
     from measure.operations.tracer import trace_step
 
     _LEFT.clear()
@@ -176,23 +176,25 @@ def measure(cell: Cell, protocol: Protocol) -> Measured:
     if cell.compile:
         found["compile_s"] = _compile(step, clock)
     measured = _timed(cell, step, clock, protocol, found)
-    after = flags.read_flags()
+    after = apply_precision.read_flags()
     measured.fields["flags_after"] = after
-    wrong = flags.check(after, PRECISIONS[cell.precision], cell.device, cell.cudnn_benchmark, cell.deterministic)
+    wrong = apply_precision.check(
+        after, PRECISIONS[cell.precision], cell.device, cell.cudnn_benchmark, cell.deterministic
+    )
     if wrong:
         return dataclasses.replace(measured, status="invalid", reason=_disagree(wrong, "after"))
     if protocol.works:
         step_s = _step_s(measured.blocks)
-        _LEFT.append(passes.Subject(cell, model, step, made.batches, clock, protocol, step_s, made.began_s))
+        _LEFT.append(works.Subject(cell, model, step, made.batches, clock, protocol, step_s, made.began_s))
     return measured
 
 
-def measure_work(cell_id: str, work: str) -> passes.Found:
+def measure_work(cell_id: str, work: str) -> works.Found:
     """Another work of the cell that this process measured last; after its last one nothing is left of it."""
     if [subject.cell.cell_id for subject in _LEFT] != [cell_id]:
         raise ValueError(f"expected the cell that was measured last, got {cell_id}")
     try:
-        return passes.run(_LEFT[0], work)
+        return works.run(_LEFT[0], work)
     finally:
         if work == _LEFT[0].protocol.works[-1]:
             _LEFT.clear()
@@ -222,7 +224,7 @@ def _timed(cell: Cell, step: Any, clock: Any, protocol: Protocol, found: dict[st
         gc.collect()  # what an earlier cell or the traced step left is not what this one needs
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(cell.device)
-    with ranges.cell(passes.name_of(cell)):
+    with ranges.cell(works.name_of(cell)):
         warm = warm_up(ranged, clock, protocol)
         retries = _allocation_retries(cell.device)
         others = cpu_contention.Neighbours()

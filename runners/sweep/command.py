@@ -133,7 +133,7 @@ def _sweep(options: argparse.Namespace, command: str) -> int:
 
 def _sit_down(store: Store, probed: Probed) -> Watch:
     """Begins a sitting. Raises ValueError if this machine may not go on with the run."""
-    from results.records import Sitting as SittingRow
+    from results import records
     from results.store.manifest import harness_version
     from runners.sweep.sitting import utc_now
     from runners.workers.telemetry import Watch
@@ -146,7 +146,7 @@ def _sit_down(store: Store, probed: Probed) -> Watch:
             f"note: earlier sittings of this run were collected by version {other}, this is {version}", file=sys.stderr
         )
     store.append_sitting(
-        SittingRow(
+        records.Sitting(
             sitting=f"s{len(store.sittings)}",
             started_at=utc_now(),
             host=socket.gethostname(),

@@ -47,9 +47,9 @@ def get(
 ) -> Workload:
     """The workload of any model. frozen: patterns of parameters that are not trained; checkpoint: of modules whose
     forward pass is calculated again in the backward pass. Raises ValueError for a pattern that nothing matches."""
-    from workloads.sources.any_model import get as anything
+    from workloads.sources import any_model
 
-    workload = anything(spec, input=input, batch=batch, **hyper)
+    workload = any_model.get(spec, input=input, batch=batch, **hyper)
     if not frozen and not checkpoint:
         return workload
     return replace(workload, build=partial(_changed, workload.build, tuple(frozen), tuple(checkpoint)))

@@ -21,7 +21,7 @@ from benchmarks.sweep import (
 )
 from results.records import FlopCount, Sample
 from results.store.store import Store, read_run
-from tests.support.made_up import made_up_runs as made
+from tests.support.made_up import made_up_runs
 
 
 def sample(index: int, part: str, wall_s: float, cell: str = "c1", **more: object) -> Sample:
@@ -43,14 +43,17 @@ INSIDE = {"warmup": 0.5, "measure": 3.25, "phase": 0.4, "profiled": 0.75}  # 4.9
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
     """One cell of 9 s after a sitting's row, with BLOCKS; a second one, of 3 s and the same counts, that failed."""
-    with made.new_store(tmp_path / "run") as store:  # its sitting began at 03:04:05
+    with made_up_runs.new_store(tmp_path / "run") as store:  # its sitting began at 03:04:05
         took = {"fvcore": 1.5, "ptflops": 0.25, "other": None}
-        counts = [made.flop_count("c1", counter=counter, duration_s=duration_s) for counter, duration_s in took.items()]
-        first = made.a_run(
+        counts = [
+            made_up_runs.flop_count("c1", counter=counter, duration_s=duration_s)
+            for counter, duration_s in took.items()
+        ]
+        first = made_up_runs.a_run(
             "c1", started_at="2026-01-02T03:04:06Z", duration_s=9.0, window_start_s=11.0, window_end_s=14.5
         )
         store.commit(first, {"samples.csv": BLOCKS, "flop_counts.csv": counts})
-        second = made.a_run("c2", status="crashed", started_at="2026-01-02T03:04:15Z", duration_s=3.0)
+        second = made_up_runs.a_run("c2", status="crashed", started_at="2026-01-02T03:04:15Z", duration_s=3.0)
         again = [FlopCount(**{**vars(count), "cell_id": "c2"}) for count in counts]
         store.commit(second, {"flop_counts.csv": again})
     return tmp_path / "run"
@@ -105,9 +108,9 @@ def test_what_is_said_names_the_ratio_the_goal_and_every_part():
 def test_a_run_without_blocks_and_a_directory_without_a_run_are_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
-    with Store.create(tmp_path / "run", made.MANIFEST, made.Unsynced()) as store:
-        store.append_sitting(made.SITTING)
-        store.commit(made.a_run("c1", started_at="2026-01-02T03:04:06Z", duration_s=1.0), {})
+    with Store.create(tmp_path / "run", made_up_runs.MANIFEST, made_up_runs.Unsynced()) as store:
+        store.append_sitting(made_up_runs.SITTING)
+        store.commit(made_up_runs.a_run("c1", started_at="2026-01-02T03:04:06Z", duration_s=1.0), {})
     for path, said in ((tmp_path / "run", "without any"), (tmp_path, "manifest.json")):
         with pytest.raises(SystemExit) as left:
             main(["--run", str(path)])

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.support.oracles.fathom_formulas import PARAMETERS, PRODUCTS
-from workloads.catalogue import fathom_sizes as table
+from workloads.catalogue import fathom_sizes
 from workloads.catalogue.catalogue import entry
 from workloads.fathom.registry.registry import FAMILIES
 from workloads.sources import any_model
@@ -55,8 +55,8 @@ def table_lines():
 def small_lines():
     """The table of the small scale."""
     lines = ["| name | batch | sizes |", "| --- | --: | --- |"]
-    for model in (*table.FATHOM, *table.MODERN):
-        known = entry(table.named(model, small=True))
+    for model in (*fathom_sizes.FATHOM, *fathom_sizes.MODERN):
+        known = entry(fathom_sizes.named(model, small=True))
         sizes = ", ".join(f"`{size}` {value}" for size, value in known.hyper.items())
         lines.append(f"| `{model}@small` | {known.batch_size} | {sizes} |")
     return lines

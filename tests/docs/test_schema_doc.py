@@ -15,7 +15,7 @@ import pytest
 from analysis.devices.telemetry import Reading
 from measure.device import amdsmi, environment, nvml
 from measure.device.telemetry import DeviceFacts, open_device
-from reports.shared import numbers as words
+from reports.shared import numbers
 from results import records
 from results.records import (
     SCHEMA_VERSION,
@@ -207,7 +207,7 @@ def test_the_statuses_are_those_of_the_code() -> None:
 
 def test_the_warnings_that_reports_put_into_words_are_explained() -> None:
     codes = re.findall(r"^\| `(\w+)` \|", _section("Warnings"), re.MULTILINE)
-    assert set(words.MARK_WORDS) <= set(codes)
+    assert set(numbers.MARK_WORDS) <= set(codes)
 
 
 def test_the_history_ends_with_the_version_in_use() -> None:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from results.errors import StoreFault
-from results.store import manifest as manifests
+from results.store import manifest as store_manifest
 from results.store.manifest import (
     ROOT,
     Manifest,
@@ -244,4 +244,4 @@ def test_this_very_version():
 
 
 def test_every_field_has_a_check():
-    assert set(manifests._SHAPES) == {f.name for f in dataclasses.fields(Manifest)}
+    assert set(store_manifest._SHAPES) == {f.name for f in dataclasses.fields(Manifest)}

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from results.errors import StoreFault
-from results.store import disk as disks
+from results.store import disk as store_disk
 from results.store.store import Store, read_run
 from tests.support.made_up.made_up_runs import Failing, a_run, new_store, rows_of, samples
 
@@ -79,7 +79,7 @@ def test_what_cannot_be_taken_back_is_cut_at_the_next_opening(tmp_path, resumed)
 @pytest.mark.parametrize("block", [1, 3, 4, 1 << 16])
 def test_the_last_newline_is_found_wherever_it_is(tmp_path, monkeypatch, block):
     """The file is searched from its end in blocks; the newline may lie anywhere in one, or nowhere."""
-    monkeypatch.setattr(disks, "TAIL_BYTES", block)
+    monkeypatch.setattr(store_disk, "TAIL_BYTES", block)
     file = tmp_path / "file"
     for size in range(10):
         for newline in [None, *range(size)]:
@@ -87,7 +87,7 @@ def test_the_last_newline_is_found_wherever_it_is(tmp_path, monkeypatch, block):
             if newline is not None:
                 data[newline] = ord("\n")
             file.write_bytes(data)
-            disks.cut(disks.DISK, file)
+            store_disk.cut(store_disk.DISK, file)
             assert file.read_bytes() == (b"" if newline is None else data[: newline + 1])
 
 

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from results.records import CleaningLog, Kernel, OperationInstance, header
-from runners import trace as command
+from runners import trace
 
 ROOT = Path(__file__).parents[2]
 OURS = ROOT / "tests" / "data" / "kineto_torch215_stack.json.gz"
@@ -68,7 +68,7 @@ def traced(path: Path, us: int) -> None:
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
-    code = command.main([str(argument) for argument in arguments])
+    code = trace.main([str(argument) for argument in arguments])
     return code, *capsys.readouterr()
 
 
@@ -81,7 +81,7 @@ def told(capsys: pytest.CaptureFixture[str], *arguments: object) -> Any:
 def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
     """The one line of a mistake."""
     with pytest.raises(SystemExit) as left:
-        command.main([str(argument) for argument in arguments])
+        trace.main([str(argument) for argument in arguments])
     out, err = capsys.readouterr()
     assert (left.value.code, out, err.count("\n")) == (2, "", 1)
     assert err.startswith("error: ")
@@ -163,7 +163,7 @@ def test_out_holds_the_tables_and_figures_and_is_made_again_alike(
     names = {path.stem for path in (out / "figures").iterdir()}
     assert names == {"counts_by_operation", "flop_per_step", "backward_forward_by_kind", "timeline"}
     before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
-    monkeypatch.setattr(command, "_drawn", lambda out: {})  # tests/reports/trace/test_figures_trace.py draws twice
+    monkeypatch.setattr(trace, "_drawn", lambda out: {})  # tests/reports/trace/test_figures_trace.py draws twice
     assert run(capsys, OURS, "--out", out)[0] == 0
     assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
 
@@ -213,19 +213,19 @@ def test_a_launch_on_the_seam_of_two_chunks_is_seen(tmp_path: Path, monkeypatch:
     path = tmp_path / "trace.json"
     for before in range(40):
         path.write_bytes(b" " * before + b'"cudaLaunchKernel"' + b" " * 40)
-        monkeypatch.setattr(command, "CHUNK", 32)
-        assert command._launches(path)
+        monkeypatch.setattr(trace, "CHUNK", 32)
+        assert trace._launches(path)
     path.write_bytes(b'"cudaLaunchHostFunc"')
-    assert not command._launches(path)
+    assert not trace._launches(path)
 
 
 def test_times_begin_with_the_first_event_that_has_one() -> None:
-    recording = command.recorded(OURS)
+    recording = trace.recorded(OURS)
     first = int(recording.calls["start_ns"].min())
-    assert command.cleaned(recording).begin_ns == min(first, int(recording.kernels["start_ns"].min()))
+    assert trace.cleaned(recording).begin_ns == min(first, int(recording.kernels["start_ns"].min()))
     lost = recording.kernels.copy()
     lost.loc[lost.index[5], "start_ns"] = -1
-    assert command.cleaned(replace(recording, kernels=lost)).begin_ns == first
+    assert trace.cleaned(replace(recording, kernels=lost)).begin_ns == first
 
 
 # --- what cannot be read ---------------------------------------------------------------------------------------------
@@ -324,7 +324,7 @@ def test_an_unwritable_place_is_found_before_the_file_is_read(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any
 ) -> None:
     (tmp_path / "file").touch()
-    monkeypatch.setattr(command, "recorded", lambda path: pytest.fail("read first"))
+    monkeypatch.setattr(trace, "recorded", lambda path: pytest.fail("read first"))
     code, out, err = run(capsys, OURS, "--out", tmp_path / "file" / "below")
     assert (code, out, err.count("\n")) == (3, "", 1)
     assert "could not be written" in err
@@ -348,12 +348,12 @@ def test_what_nobody_foresaw_is_a_line_and_with_debug_a_traceback(
     def fail(recording: Any) -> None:
         raise ValueError("a fault\nof two lines")
 
-    monkeypatch.setattr(command, "cleaned", fail)
+    monkeypatch.setattr(trace, "cleaned", fail)
     code, out, err = run(capsys, OURS)
     assert (code, out, err.count("\n")) == (1, "", 1)
     assert "ValueError: a fault of two lines (--debug" in err
     with pytest.raises(ValueError, match="a fault"):
-        command.main([str(OURS), "--debug"])
+        trace.main([str(OURS), "--debug"])
 
 
 def test_a_figure_that_fails_loses_no_table(
@@ -362,7 +362,7 @@ def test_a_figure_that_fails_loses_no_table(
     def fail(out: Path) -> None:
         raise RuntimeError("no ink")
 
-    monkeypatch.setattr(command, "_drawn", fail)
+    monkeypatch.setattr(trace, "_drawn", fail)
     code, out, err = run(capsys, OURS, "--out", tmp_path / "out")
     assert code == 3
     assert "51.400 k" in out

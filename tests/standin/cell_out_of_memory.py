@@ -16,7 +16,7 @@ import torchvision  # noqa: F401 - imported once, not by each child
 
 from measure.timing.protocols import Protocol
 from results.records import Cell
-from runners.sweep import cell as inside
+from runners.sweep import cell as sweep_cell
 from runners.workers.worker import classify
 
 CELL = Cell(
@@ -27,7 +27,7 @@ CELL = Cell(
 def measured() -> tuple[str, str]:
     """Status and reason of the cell in this process."""
     try:
-        answer = inside.measure(CELL, Protocol.for_device("cuda", quick=True))
+        answer = sweep_cell.measure(CELL, Protocol.for_device("cuda", quick=True))
     except Exception as fault:  # noqa: BLE001 - as in a worker: whatever a cell raises becomes its row
         found = classify(fault)
         return found.status, found.reason

@@ -9,12 +9,12 @@ import json
 import sys
 
 from runners.footprint.check_task import check
-from runners.footprint.step import Asked
+from runners.footprint.step import StepOptions
 
 if __name__ == "__main__":
     words = sys.argv[1:]
     found = {
-        model: check(Asked(model, "fp32", "sgd", "cuda"), int(batch), "cuda")
+        model: check(StepOptions(model, "fp32", "sgd", "cuda"), int(batch), "cuda")
         for model, batch in zip(words[::2], words[1::2], strict=True)
     }
     names = ("predicted_bytes", "tensors_bytes")

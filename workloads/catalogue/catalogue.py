@@ -11,7 +11,7 @@ import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from workloads.catalogue import fathom_sizes as fathom
+from workloads.catalogue import fathom_sizes
 from workloads.catalogue.entries import RELATIONS, Entry, Limit
 
 OPTIMIZERS = ("sgd", "sgd-plain", "adam", "adamw")
@@ -60,8 +60,8 @@ SUITES = {
         image_size=224,
         every_counter=True,
     ),
-    "fathom": Suite(models=fathom.FATHOM, own=True),
-    "fathom-small": Suite(models=tuple(fathom.named(name, small=True) for name in fathom.FATHOM), own=True),
+    "fathom": Suite(models=fathom_sizes.FATHOM, own=True),
+    "fathom-small": Suite(models=tuple(fathom_sizes.named(name, small=True) for name in fathom_sizes.FATHOM), own=True),
 }
 """post2021: the models of Hobbhahn's post on utilization, trained on CIFAR-10 resized to 224 × 224. fathom: the eight
 of Fathom as their code has them; fathom-small: the same at sizes for a CPU."""
@@ -305,7 +305,14 @@ _SYNTHETIC = {
 }
 """Known answers, to calibrate the harness with."""
 
-ENTRIES: Mapping[str, Entry] = {**_CLASSIFICATION, **_DENSE, **_VIDEO, **_SEQUENCES, **_SYNTHETIC, **fathom.ENTRIES}
+ENTRIES: Mapping[str, Entry] = {
+    **_CLASSIFICATION,
+    **_DENSE,
+    **_VIDEO,
+    **_SEQUENCES,
+    **_SYNTHETIC,
+    **fathom_sizes.ENTRIES,
+}
 
 
 FACTORIES = {
@@ -314,7 +321,7 @@ FACTORIES = {
     "translation": "workloads.catamount.sequences:get",
     "speech": "workloads.catamount.sequences:get",
     "embedding": "workloads.catamount.sequences:get",
-    **dict.fromkeys(fathom.TASKS, "workloads.fathom.registry.registry:get"),
+    **dict.fromkeys(fathom_sizes.TASKS, "workloads.fathom.registry.registry:get"),
 }
 """Task → the factory of its workloads; torchvision's for all others."""
 

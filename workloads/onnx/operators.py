@@ -15,8 +15,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from workloads.onnx import layers
-from workloads.onnx import tensors as shapes
+from workloads.onnx import layers, tensors
 from workloads.onnx.node import Node
 
 Function = Callable[[Node, list[Any], bool], Any]
@@ -96,7 +95,7 @@ _ACTIVATIONS = {
     "LeakyRelu": _with(functional.leaky_relu, alpha=("negative_slope", 0.01)),
     "LogSoftmax": Operator(partial(_softmax, torch.log_softmax)),
     "Mish": _plain(functional.mish),
-    "PRelu": Operator(shapes.p_relu),
+    "PRelu": Operator(tensors.p_relu),
     "Relu": _plain(torch.relu),
     "Selu": _plain(functional.selu),
     "Sigmoid": _plain(torch.sigmoid),
@@ -111,7 +110,7 @@ _ELEMENTWISE = {
     "Add": _plain(torch.add),
     "And": _plain(torch.logical_and),
     "Ceil": _plain(torch.ceil),
-    "Clip": Operator(shapes.clip, sizes=(1, 2)),
+    "Clip": Operator(tensors.clip, sizes=(1, 2)),
     "Cos": _plain(torch.cos),
     "Div": _plain(_divide),
     "Equal": _plain(torch.eq),
@@ -144,41 +143,41 @@ _ELEMENTWISE = {
 }
 
 _REDUCTIONS = {
-    "ArgMax": Operator(partial(shapes.chosen_index, torch.argmax)),
-    "ArgMin": Operator(partial(shapes.chosen_index, torch.argmin)),
-    "CumSum": Operator(shapes.cumulative_sum, sizes=(1,)),
+    "ArgMax": Operator(partial(tensors.chosen_index, torch.argmax)),
+    "ArgMin": Operator(partial(tensors.chosen_index, torch.argmin)),
+    "CumSum": Operator(tensors.cumulative_sum, sizes=(1,)),
     "ReduceL2": Operator(
-        partial(shapes.reduced, lambda x, axes, keep: torch.linalg.vector_norm(x, 2, axes, keep)), (1,)
+        partial(tensors.reduced, lambda x, axes, keep: torch.linalg.vector_norm(x, 2, axes, keep)), (1,)
     ),
-    "ReduceMax": Operator(partial(shapes.reduced, torch.amax), sizes=(1,)),
-    "ReduceMean": Operator(partial(shapes.reduced, torch.mean), sizes=(1,)),
-    "ReduceMin": Operator(partial(shapes.reduced, torch.amin), sizes=(1,)),
-    "ReduceProd": Operator(partial(shapes.reduced, shapes.product_over), sizes=(1,)),
-    "ReduceSum": Operator(partial(shapes.reduced, torch.sum), sizes=(1,)),
-    "TopK": Operator(shapes.top_k, sizes=(1,)),
+    "ReduceMax": Operator(partial(tensors.reduced, torch.amax), sizes=(1,)),
+    "ReduceMean": Operator(partial(tensors.reduced, torch.mean), sizes=(1,)),
+    "ReduceMin": Operator(partial(tensors.reduced, torch.amin), sizes=(1,)),
+    "ReduceProd": Operator(partial(tensors.reduced, tensors.product_over), sizes=(1,)),
+    "ReduceSum": Operator(partial(tensors.reduced, torch.sum), sizes=(1,)),
+    "TopK": Operator(tensors.top_k, sizes=(1,)),
 }
 
 _SHAPES = {
-    "Cast": Operator(shapes.cast),
-    "Concat": Operator(shapes.concat),
-    "DepthToSpace": Operator(shapes.depth_to_space),
-    "Einsum": Operator(shapes.einsum),
-    "Expand": Operator(shapes.expand, sizes=(1,)),
-    "Flatten": Operator(shapes.flatten),
-    "Gather": Operator(shapes.gather, names=("weight",)),
-    "GatherElements": Operator(shapes.gather_elements),
+    "Cast": Operator(tensors.cast),
+    "Concat": Operator(tensors.concat),
+    "DepthToSpace": Operator(tensors.depth_to_space),
+    "Einsum": Operator(tensors.einsum),
+    "Expand": Operator(tensors.expand, sizes=(1,)),
+    "Flatten": Operator(tensors.flatten),
+    "Gather": Operator(tensors.gather, names=("weight",)),
+    "GatherElements": Operator(tensors.gather_elements),
     "Identity": Operator(lambda _node, inputs, _training: inputs[0]),
-    "Pad": Operator(shapes.pad, sizes=(1, 2, 3)),
-    "Reshape": Operator(shapes.reshape, sizes=(1,)),
-    "Shape": Operator(shapes.shape_of),
-    "Size": Operator(shapes.size_of),
-    "Slice": Operator(shapes.take_slice, sizes=(1, 2, 3, 4)),
-    "Split": Operator(shapes.split, sizes=(1,)),
-    "Squeeze": Operator(shapes.squeeze, sizes=(1,)),
-    "Tile": Operator(shapes.tile, sizes=(1,)),
-    "Transpose": Operator(shapes.transpose),
-    "Trilu": Operator(shapes.trilu, sizes=(1,)),
-    "Unsqueeze": Operator(shapes.unsqueeze, sizes=(1,)),
+    "Pad": Operator(tensors.pad, sizes=(1, 2, 3)),
+    "Reshape": Operator(tensors.reshape, sizes=(1,)),
+    "Shape": Operator(tensors.shape_of),
+    "Size": Operator(tensors.size_of),
+    "Slice": Operator(tensors.take_slice, sizes=(1, 2, 3, 4)),
+    "Split": Operator(tensors.split, sizes=(1,)),
+    "Squeeze": Operator(tensors.squeeze, sizes=(1,)),
+    "Tile": Operator(tensors.tile, sizes=(1,)),
+    "Transpose": Operator(tensors.transpose),
+    "Trilu": Operator(tensors.trilu, sizes=(1,)),
+    "Unsqueeze": Operator(tensors.unsqueeze, sizes=(1,)),
 }
 
 OPERATORS: dict[str, Operator] = {**_LAYERS, **_ACTIVATIONS, **_ELEMENTWISE, **_REDUCTIONS, **_SHAPES}

@@ -43,9 +43,9 @@ def get(spec: str, /, *, input: str = "", batch: str = "", **hyper: int) -> Work
     known = check(spec)
     shapes = parse_shapes(input) if input else ()
     if known.form in GRAPHS.values():
-        from workloads.sources import files as graph_models
+        from workloads.sources import files as sources_files
 
-        return graph_models.get(known, shapes, batch, **hyper)
+        return sources_files.get(known, shapes, batch, **hyper)
     if batch and known.form not in ("file", "module"):
         raise ValueError(f"{spec}: a function that makes batches goes with one that makes the model; got {batch}")
     return _GETTERS[known.form](known, shapes, parse(batch) if batch else None, hyper)
@@ -90,15 +90,15 @@ def _drawn(
 
 
 def _timm(spec: Spec, shapes: Sequence[Shape], _maker: Spec | None, hyper: Mapping[str, int]) -> Workload:
-    from workloads.sources import timm as timm_models
+    from workloads.sources import timm
 
-    return timm_models.get(spec, shapes, **hyper)
+    return timm.get(spec, shapes, **hyper)
 
 
 def _hf(spec: Spec, shapes: Sequence[Shape], _maker: Spec | None, hyper: Mapping[str, int]) -> Workload:
-    from workloads.sources import transformers as hf_models
+    from workloads.sources import transformers
 
-    return hf_models.get(spec, shapes, **hyper)
+    return transformers.get(spec, shapes, **hyper)
 
 
 def _own(spec: Spec, shapes: Sequence[Shape], maker: Spec | None, hyper: Mapping[str, int]) -> Workload:

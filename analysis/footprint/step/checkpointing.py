@@ -21,7 +21,7 @@ from math import isqrt
 from typing import Any, TypeVar
 
 from analysis.footprint.step.live_bytes import peak_bytes
-from analysis.operators import registry as kinds
+from analysis.operators import registry
 from results.records import Operation, Storage
 
 Stretch = tuple[int, int]
@@ -300,5 +300,5 @@ def _saved(operations: Sequence[Operation], storages: Sequence[Storage], stretch
 
 
 def _flop(operation: Operation) -> int:
-    cost = kinds.cost(operation)
+    cost = registry.cost(operation)
     return int(cost.model_flop + cost.other_flop)

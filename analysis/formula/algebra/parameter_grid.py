@@ -21,7 +21,7 @@ MOST_POINTS = 1_000_000
 _WHOLE = re.compile(r"[0-9](_?[0-9])*")
 
 
-def point(text: str) -> dict[str, int]:
+def parse_point(text: str) -> dict[str, int]:
     """`hidden=2004,batch=64` as a point. Raises ValueError for anything else, and for a symbol with several values."""
     found = axes(text)
     for name, several in found.items():

@@ -31,7 +31,7 @@ from analysis.formula.derivation.sampling import (
     spread,
 )
 from analysis.formula.derivation.symbolic_table import OWN, Convention, Counts, Key, counts_of
-from analysis.operators import registry as kinds
+from analysis.operators import registry
 
 TOGETHER = 2
 """Points at which symbols are changed all at once, but those that are thought to change the operations."""
@@ -94,7 +94,7 @@ def formulas(sample_at: Sampler, axes: Sequence[Axis], convention: Convention = 
     sized = tuple(axis for axis in axes if axis not in structural)
     level, counts, checked = _levelled(sampled, sized, structural, convention)
     first = seen[tuple(sorted((axis.symbol, axis.base) for axis in axes))]
-    unknown = kinds.not_understood(first.operations, convention.rules)
+    unknown = registry.not_understood(first.operations, convention.rules)
     without, levels = frozenset(level.without), tuple(level.tables)
     return Derived(counts, sized, structural, checked, len(seen), unknown, without, levels)
 

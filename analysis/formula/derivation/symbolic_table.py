@@ -23,7 +23,7 @@ from sympy.polys.rings import ring
 
 from analysis.formula.derivation.interpolate import Form, Monomial, Point, number_of, told
 from analysis.formula.derivation.sampling import Sample, Sizes, Unfitted, joined
-from analysis.operators import registry as kinds
+from analysis.operators import registry
 from analysis.operators.operands import numel
 from results.records import Operation
 
@@ -57,7 +57,7 @@ class Convention:
     """What is counted how. made: what an operation adds to the total footprint beside the storages of `kept`; None: the
     footprint is that of all storages, whatever their role."""
 
-    rules: kinds.Rules = field(default_factory=lambda: kinds.TABLE)
+    rules: registry.Rules = field(default_factory=lambda: registry.TABLE)
     made: Callable[[Operation], Any] | None = None
     kept: Sequence[str] = ()
 
@@ -145,7 +145,7 @@ def _whole_numbers(
 
 
 def _costs(operation: Operation, convention: Convention) -> tuple[tuple[str, Any], ...]:
-    cost = kinds.cost(operation, convention.rules)
+    cost = registry.cost(operation, convention.rules)
     made = () if convention.made is None else ((FOOTPRINT, convention.made(operation)),)
     return (
         *made,

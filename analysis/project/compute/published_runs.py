@@ -94,7 +94,7 @@ def observations() -> tuple[Observation, ...]:
 
 
 @functools.cache
-def left_out() -> tuple[LeftOut, ...]:
+def excluded_runs() -> tuple[LeftOut, ...]:
     """Every row that is not used, with its reason."""
     rows = [row for row in _rows() if row["why_not"]]
     return tuple(LeftOut(row["source"], row["model"], row["printed_device"], row["why_not"]) for row in rows)

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from analysis.devices import memory as memories
+from analysis.devices import memory as devices_memory
 from analysis.devices import peaks
 from analysis.formula.algebra.expressions import unknown
 
@@ -115,7 +115,7 @@ def of_device(device: str, unit: str, like: Accelerator) -> Accelerator:
         raise ValueError(f"{row.name}: {unknown('dtype with a peak', unit, row.peaks)}")
     if row.bandwidth_bytes_per_s is None:
         raise ValueError(f"{row.name}: expected a bandwidth in the table of peaks, there is none")
-    memory = memories.lookup(device)
+    memory = devices_memory.lookup(device)
     return replace(
         like,
         name=f"{row.name}, {unit}",

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from analysis.project.frontier.accelerator import Accelerator
 from analysis.project.frontier.domain import Domain
 from analysis.project.frontier.frontier import cost_of, grown_for
-from analysis.project.frontier.prices import expenses
+from analysis.project.frontier.prices import running_costs
 from analysis.project.frontier.shipped_formulas import Formulas
 from analysis.stats.intervals import Ends, Input
 
@@ -75,7 +75,7 @@ class Training:
     reduce_s: Callable[[float], float] | None = None
 
 
-def inputs(domain: Domain) -> dict[str, Input]:
+def domain_inputs(domain: Domain) -> dict[str, Input]:
     """The domain's numbers that have an interval."""
     return {name: Ends(*domain.numbers[name]) for name in domain.uncertain()}
 
@@ -135,7 +135,7 @@ def projected(
             "epoch_s": count * step_s,
             "flop_trained": cost["model_flop"] * training.devices * training.epochs * count,
             "gpu_hours": hours,
-            **expenses(hours, {name: np.asarray(value) for name, value in draws.items()}),
+            **running_costs(hours, {name: np.asarray(value) for name, value in draws.items()}),
         }
         shape = np.broadcast_shapes(*(np.shape(value) for value in found.values()))
         return {name: np.broadcast_to(np.asarray(value, dtype=np.float64), shape) for name, value in found.items()}

@@ -21,7 +21,7 @@ GIVEN = ("price", "watts", "pue", "intensity")
 """Price of a device-hour, W a device, facility ÷ device energy (1 or more), gCO₂e a kWh."""
 
 
-def expenses(gpu_hours: Array, given: Mapping[str, Array]) -> dict[str, Array]:
+def running_costs(gpu_hours: Array, given: Mapping[str, Array]) -> dict[str, Array]:
     """price (in the currency of the price), energy_kwh and co2_kg, each where what it needs is given.
 
     Arrays are of draws. Without a PUE the energy is that of the devices alone.

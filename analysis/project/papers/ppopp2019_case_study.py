@@ -15,7 +15,7 @@ from analysis.project.frontier import data_parallel
 from analysis.project.frontier.accelerator import Accelerator
 from analysis.project.frontier.frontier import DAY_S
 from analysis.project.frontier.shipped_formulas import Formulas, shipped
-from analysis.project.papers import results as paper
+from analysis.project.papers import results as papers_results
 from analysis.project.papers.ppopp2019 import GIGA_BINARY, ROWS, Found, samples_of, sized, tables, target_of
 from analysis.project.papers.projected_lstm_lm import ELEMENT_BYTES, LAYERS, ProjectedLM
 from analysis.project.papers.results import Inputs, Ours
@@ -28,11 +28,15 @@ SIZES, TILED, LINKED = "case_hidden", "tile", "link"
 LAYER_NAMES = ("embedding", "LSTM 1", "LSTM 2", "output")
 
 
-def reproduced(folder: Path = paper.FOLDER) -> list[paper.Cell]:
+def reproduced(folder: Path = papers_results.FOLDER) -> list[papers_results.Cell]:
     """Every printed result of the paper with what follows from its inputs."""
-    given, assumed, formulas = paper.inputs(PAPER, folder), paper.assumptions(PAPER, folder), shipped()
+    given, assumed, formulas = (
+        papers_results.inputs(PAPER, folder),
+        papers_results.assumptions(PAPER, folder),
+        shipped(),
+    )
     ours = {**tables(given, assumed, formulas), **case_study(given, assumed, formulas)}
-    return paper.cells(PAPER, ours, folder)
+    return papers_results.cells(PAPER, ours, folder)
 
 
 def case_study(given: Inputs, assumed: Mapping[str, float], formulas: Mapping[str, Formulas]) -> Found:

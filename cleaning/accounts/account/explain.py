@@ -25,13 +25,13 @@ FLOP_PER_UNIT = {"flop": 1, "mac": 2}
 Key = tuple[str, str, str]
 """Cause, kind of operation, path of the module."""
 
-Account = dict[Key, Native]
+Causes = dict[Key, Native]
 """What each cause adds to the exact count, in native units: exact FLOP + all of it = the counter's number."""
 
 
 def explain(
     recording: Recording, phase: str, unit: str, items: Sequence[Item], missed: Callable[[Operation], str]
-) -> Account:
+) -> Causes:
     """The causes between the exact FLOP of one pass and a counter's native number.
 
     unit: "mac" or "flop", of the native number. missed: the cause for a product that no item stands for.

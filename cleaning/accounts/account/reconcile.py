@@ -11,8 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 
 from analysis.operators.registry import bucket_of
-from cleaning.accounts.account.explain import Account as Causes
-from cleaning.accounts.account.explain import explain
+from cleaning.accounts.account.explain import Causes, explain
 from cleaning.accounts.account.registry import RULES, rule_of
 from cleaning.accounts.vocabulary.causes import CONVENTION
 from cleaning.accounts.vocabulary.items import Native, exact_flop

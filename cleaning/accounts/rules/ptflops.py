@@ -13,7 +13,7 @@ from fractions import Fraction
 from math import prod
 
 from cleaning.accounts.vocabulary import module_hooks, patched_functions
-from cleaning.accounts.vocabulary import module_hooks as recurrent
+from cleaning.accounts.vocabulary import module_hooks as vocabulary_module_hooks
 from cleaning.accounts.vocabulary.items import Counted, Item, bound, in_and_out, other, product
 from cleaning.accounts.vocabulary.module_hooks import nn
 from results.records.calls import MODULE, Call, ModuleInfo, Recording, tensors
@@ -94,7 +94,7 @@ def _upsample(_module: ModuleInfo, call: Call) -> Iterator[Item]:
 
 
 def _recurrent(module: ModuleInfo, call: Call) -> Iterator[Item]:
-    layers = recurrent.read(module, call)
+    layers = vocabulary_module_hooks.read(module, call)
     times = layers.rows * layers.directions
     yield product(call, times * sum(map(sum, layers.weights)), "recurrent_steps", "recurrent")
     scalars = patched_functions.gates(layers)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from math import prod
 
 from cleaning.accounts.vocabulary import module_hooks
-from cleaning.accounts.vocabulary import module_hooks as recurrent
+from cleaning.accounts.vocabulary import module_hooks as vocabulary_module_hooks
 from cleaning.accounts.vocabulary.items import Counted, Item, in_and_out, other, product
 from cleaning.accounts.vocabulary.module_hooks import nn
 from results.records.calls import Call, ModuleInfo, Recording, tensors
@@ -70,7 +70,7 @@ def _upsample(module: ModuleInfo, call: Call) -> Iterator[Item]:
 
 
 def _recurrent(module: ModuleInfo, call: Call) -> Iterator[Item]:
-    layers = recurrent.read(module, call)
+    layers = vocabulary_module_hooks.read(module, call)
     times = _rows(call, layers) * layers.directions
     widths = [layers.widths[0]] + [layers.hidden * layers.directions] * (len(layers.widths) - 1)  # no projection
     macs = sum(layers.gates * layers.hidden * (width + layers.hidden) for width in widths)
@@ -80,7 +80,7 @@ def _recurrent(module: ModuleInfo, call: Call) -> Iterator[Item]:
     yield other(call, "gates_counted", times * len(layers.widths) * (sums + after), "recurrent")
 
 
-def _rows(call: Call, layers: recurrent.Recurrent) -> int:
+def _rows(call: Call, layers: vocabulary_module_hooks.Recurrent) -> int:
     """Rows that each matrix is multiplied by; of packed sequences, as if all had the length of the longest."""
     packed = call.arguments[0]
     if isinstance(packed, tuple):

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from analysis.operators import registry as kinds
+from analysis.operators import registry
 from measure.counters.harness.rows import rows, spread
 from measure.fake.mode import NOT_ON_FAKE
 from measure.fast_count.reference import traced
@@ -50,10 +50,10 @@ def _phase(table: Sequence[Operation], phase: str, note: str, workload: str, bat
     own: defaultdict[str, Counter[tuple[str, str]]] = defaultdict(Counter)
     ignored: Counter[str] = Counter()
     for operation in table:
-        flop = int(kinds.cost(operation).model_flop)
+        flop = int(registry.cost(operation).model_flop)
         if flop:
             own[operation.module][operation.kind, "flop"] += flop
-        elif kinds.bucket_of(operation.name) == "counted":
+        elif registry.bucket_of(operation.name) == "counted":
             ignored[operation.name] += 1
     blank = FlopCount(
         counter=NAME,
@@ -62,7 +62,7 @@ def _phase(table: Sequence[Operation], phase: str, note: str, workload: str, bat
         phase=phase,
         native_unit="flop",
         ignored=dict(ignored),
-        not_understood=kinds.not_understood(table),
+        not_understood=registry.not_understood(table),
         reason=note,
     )
     return rows(blank, spread(own))

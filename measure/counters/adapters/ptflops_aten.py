@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from ptflops.aten_ops import ATEN_OPS_MAPPING
 
-from analysis.operators import registry as kinds
+from analysis.operators import registry
 from measure.counters.adapters.ptflops import ask
 from measure.counters.harness.rows import rows, spread
 from measure.model.module_paths import ModulePaths
@@ -53,7 +53,7 @@ class Listener(io.TextIOBase):
         """ptflops' verbose output: "Warning: aten.relu_ operation is treated as a zero-op"."""
         if text.endswith("treated as a zero-op"):
             name = text.split()[1]
-            bucket = self.ignored if kinds.bucket_of(name) == "ignored" else self.not_understood
+            bucket = self.ignored if registry.bucket_of(name) == "ignored" else self.not_understood
             bucket[name] += 1
         return len(text)
 

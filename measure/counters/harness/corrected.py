@@ -24,9 +24,7 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
-from analysis.operators import names
-from analysis.operators import products as formulas
-from analysis.operators import registry as kinds
+from analysis.operators import names, products, registry
 from analysis.operators.operands import numel, shape
 from measure.dispatch.schemas import Plan, tensors_in
 from results.records import Operation
@@ -66,14 +64,14 @@ class Formula:
 
     def __call__(self, *args: Any, out_val: Any = None, **kwargs: Any) -> Any:
         operation = _operation(_plan(self._packet, len(args), frozenset(kwargs)), args, kwargs, out_val)
-        return _executed(operation) if self._executed else kinds.cost(operation).model_flop
+        return _executed(operation) if self._executed else registry.cost(operation).model_flop
 
 
 def _products() -> Iterator[Any]:
     """The operators that are products by the table of kinds, and their in-place forms, but for those that are made of
     others (matmul, einsum, lstm) and come whole in inference mode: FlopCounterMode takes these apart itself."""
-    for name, rule in kinds.TABLE.items():
-        if rule.kind not in kinds.PRODUCTS:
+    for name, rule in registry.TABLE.items():
+        if rule.kind not in registry.PRODUCTS:
             continue
         namespace, _, bare = name.partition(".")
         held = getattr(torch.ops, namespace)
@@ -110,4 +108,4 @@ def _operation(plan: Plan, args: Sequence[Any], kwargs: Mapping[str, Any], out: 
 def _executed(operation: Operation) -> Any:
     """The backward of fused attention with the scores computed again; query, key and value are (…, length, width)."""
     query, key, value = (shape(operation, name) for name in ("query", "key", "value"))
-    return formulas.attention_backward_executed(numel(query[:-1]), key[-2], query[-1], value[-1])
+    return products.attention_backward_executed(numel(query[:-1]), key[-2], query[-1], value[-1])

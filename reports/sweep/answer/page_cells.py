@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from cleaning.reconcile.run import HEADLINES, View
-from reports.shared.html_tables import CELL, UNKNOWN, WORDS, Cells, Names, Table, grouped, in_order, reasons, span
+from reports.shared.html_tables import CELL, DASH, WORDS, Cells, Names, Table, grouped, in_order, reasons, span
 from reports.shared.numbers import OF_WHAT, SHORT, STATUS_WORDS, digits, merged, si, si_time, skeleton
 from reports.sweep.answer.table import cells_table
 from results.records import Ceiling, Sitting, Utilization
@@ -150,8 +150,8 @@ def ceilings(rows: Sequence[Ceiling]) -> Table | None:
             " ".join(filter(None, (row.operation, row.shape, row.layout))),
             row.precision,
             row.unit,
-            UNKNOWN if row.median_s is None else si_time(row.median_s),
-            UNKNOWN if row.flop_per_s is None else si(row.flop_per_s, "FLOP/s"),
+            DASH if row.median_s is None else si_time(row.median_s),
+            DASH if row.flop_per_s is None else si(row.flop_per_s, "FLOP/s"),
             *((row.reason,) if failed else ()),
             *((row.sitting,) if several else ()),
         )
@@ -168,7 +168,7 @@ def environment(sittings: Sequence[Sitting], named: Sequence[str] = ()) -> Table
     facts = [_facts(sitting) for sitting in sittings]
     keys = dict.fromkeys(key for mine in facts for key in mine)
     lines = tuple(
-        (key, *(mine.get(key) or UNKNOWN for mine in facts)) for key in keys if any(mine.get(key) for mine in facts)
+        (key, *(mine.get(key) or DASH for mine in facts)) for key in keys if any(mine.get(key) for mine in facts)
     )
     columns = ("fact", *(named or [f"sitting {sitting.sitting}" for sitting in sittings]))
     return Table("Machine and versions of each sitting", columns, lines, frozenset(columns)) if lines else None
@@ -232,7 +232,7 @@ def _method_head(key: Key, keys: Sequence[Key]) -> str:
 def _of(rows: Sequence[Utilization]) -> str:
     """Peak and its kind, as in the table of cells."""
     head = next((row for row in reversed(rows) if row.peak_flop_per_s is not None), None)
-    return UNKNOWN if head is None else f"{si(head.peak_flop_per_s or 0.0, 'FLOP/s')}\n{SHORT[head.denominator]}"
+    return DASH if head is None else f"{si(head.peak_flop_per_s or 0.0, 'FLOP/s')}\n{SHORT[head.denominator]}"
 
 
 def _fractions(rows: Sequence[Utilization]) -> str:
@@ -240,14 +240,14 @@ def _fractions(rows: Sequence[Utilization]) -> str:
     known = [row for row in rows if row.utilization_ratio is not None]
     texts = list(dict.fromkeys(map(_fraction, known)))
     if len(texts) < 2:
-        return texts[0] if texts else UNKNOWN
+        return texts[0] if texts else DASH
     return f"{span([row.utilization_ratio for row in known], lambda ratio: digits(100 * ratio))} %"
 
 
 def _fraction(row: Utilization | None) -> str:
     """A ratio, and below it its interval, which has no upper end where that of the time reaches zero."""
     if row is None or row.utilization_ratio is None:
-        return UNKNOWN
+        return DASH
     low, high = row.utilization_low_ratio, row.utilization_high_ratio
     ratio = f"{digits(100 * row.utilization_ratio)} %"
     if low is None:

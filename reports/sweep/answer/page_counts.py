@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from analysis.utilization.numerators import PROFILER
 from reports.shared.html_tables import (
     CELL,
-    UNKNOWN,
+    DASH,
     WORDS,
     Cells,
     Names,
@@ -222,7 +222,7 @@ def _agreed(rows: Sequence[Agreement]) -> str:
     """The ratio over a model's cells, and the largest disagreement with its batch; "1" is equal to the last FLOP."""
     known = [row for row in rows if row.ratio is not None]
     if not known:
-        return STATUS_WORDS.get(rows[0].status, "unknown") if rows else UNKNOWN
+        return STATUS_WORDS.get(rows[0].status, "unknown") if rows else DASH
     if all(row.difference_flop == 0 for row in known):
         return "1"
     worst = max(known, key=lambda row: abs((row.ratio or 0.0) - 1))
@@ -239,8 +239,8 @@ def _any_ratio(rows: Sequence[Ratio], like: Ratio) -> bool:
 def _found_and_cleaned(rows: Sequence[Ratio]) -> str:
     """ "0.961 → 1.996", or one of them where they are the same."""
     found, cleaned = (span([row.ratio for row in rows if row.state == state], _four) for state in ("found", "cleaned"))
-    if found == UNKNOWN or all(row.state == "found" for row in rows):
-        return cleaned if found == UNKNOWN else found
+    if found == DASH or all(row.state == "found" for row in rows):
+        return cleaned if found == DASH else found
     return found if found == cleaned else f"{found} → {cleaned}"
 
 
@@ -269,7 +269,7 @@ def _times(rows: Sequence[WorkTime], names: Names, caption: str, epoch: bool) ->
     for row in (row for row in rows if row.time_s is not None):
         of = (*names.columns(row.cell_id), *(() if epoch else (row.work,)))
         size = (_whole(row.items), _whole(row.steps))
-        overhead = UNKNOWN if row.overhead_ratio is None else percent(row.overhead_ratio)
+        overhead = DASH if row.overhead_ratio is None else percent(row.overhead_ratio)
         times = (
             _time(row.time_s, row.low_s, row.high_s),
             _time(row.profiled_time_s, row.profiled_low_s, row.profiled_high_s),
@@ -284,7 +284,7 @@ def _times(rows: Sequence[WorkTime], names: Names, caption: str, epoch: bool) ->
 
 def _time(mean_s: float | None, low_s: float | None, high_s: float | None) -> str:
     if mean_s is None:
-        return UNKNOWN
+        return DASH
     if low_s is None or high_s is None:
         return si_time(mean_s)
     low = si_time(low_s) if low_s >= 0 else f"−{si_time(-low_s)}"  # the interval of a few blocks that scatter
@@ -292,11 +292,11 @@ def _time(mean_s: float | None, low_s: float | None, high_s: float | None) -> st
 
 
 def _whole(count: int | None) -> str:
-    return UNKNOWN if count is None else str(count)
+    return DASH if count is None else str(count)
 
 
 def _yes(answer: bool | None) -> str:
-    return UNKNOWN if answer is None else "yes" if answer else "no"
+    return DASH if answer is None else "yes" if answer else "no"
 
 
 def _kind_of_file(file: str) -> str:
@@ -308,7 +308,7 @@ def _kind_of_file(file: str) -> str:
 def _change(rows: Sequence[CleaningLog]) -> str:
     """FLOP after - FLOP before, all rows together; a dash where no row is about FLOP."""
     changes = [_flop(row.after) - _flop(row.before) for row in rows if row.field.endswith("flop")]
-    return _signed(sum(changes)) if changes else UNKNOWN
+    return _signed(sum(changes)) if changes else DASH
 
 
 def _flop(text: str) -> int:

@@ -13,11 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reports.shared import figure_style
-from reports.sweep.figures import backward_ratio, cleaning_stages, epoch_times
-from reports.sweep.figures import counters as figures_counts
+from reports.sweep.figures import backward_ratio, cleaning_stages, counters, epoch_times, utilization
 from reports.sweep.figures import methods as figures_methods
 from reports.sweep.figures import profiles as figures_profiles
-from reports.sweep.figures import utilization as overview
 from results.records import Agreement, CleanedOperation, ProfileCount, Ratio, Record, Utilization, WorkTime, header
 
 if TYPE_CHECKING:
@@ -42,10 +40,10 @@ def figures(directory: Path) -> dict[str, Figure]:
     Raises ValueError for a file that is not the table its name says.
     """
     fractions = _drawable(directory / UTILIZATION, Utilization)
-    drawn = overview.figures(fractions)
+    drawn = utilization.figures(fractions)
     drawn |= figures_methods.by_method(fractions)
     drawn |= figures_methods.by_method(_drawable(directory / POST2021, Utilization), post2021=True)
-    drawn |= figures_counts.by_counter(_drawable(directory / AGREEMENT, Agreement))
+    drawn |= counters.by_counter(_drawable(directory / AGREEMENT, Agreement))
     counts = _drawable(directory / PROFILE_COUNTS, ProfileCount)
     models = {**_column(counts, "model"), **_column(fractions, "model")}
     drawn |= figures_profiles.by_batch(counts, _column(fractions, "variant"))

@@ -9,10 +9,10 @@ from __future__ import annotations
 import pytest
 import sympy
 
-from analysis.catamount import rules as catamount
+from analysis.catamount import rules
 from analysis.catamount.graph_nodes import SCALAR, Node, Tensor, flop, footprint_of, parameters, pooled, traffic
 from analysis.catamount.while_loops import backward_step, forward_step
-from analysis.operators import registry as kinds
+from analysis.operators import registry
 from results.records import Operation
 from tests.support.made_up_operations.made_up_operations import operation
 
@@ -115,8 +115,8 @@ def test_a_step_of_the_loops_is_what_catamount_prints() -> None:
 
 def costs(made: Operation) -> tuple[int, int, int, int]:
     """(model FLOP, other FLOP, bytes, footprint) by Catamount's rules."""
-    cost = kinds.cost(made, catamount.RULES)
-    return cost.model_flop, cost.other_flop, cost.moved_bytes, catamount.footprint(made)
+    cost = registry.cost(made, rules.RULES)
+    return cost.model_flop, cost.other_flop, cost.moved_bytes, rules.footprint(made)
 
 
 def test_an_addmm_is_a_product_and_an_addition() -> None:
@@ -204,13 +204,13 @@ def test_a_recurrent_layer_is_its_loop_unrolled() -> None:
 def test_only_lstm_cells_are_unrolled() -> None:
     made = operation("aten.mkldnn_rnn_layer", {"input": (2, 3, 4), "weight0": (7, 4), "weight1": (7, 7)}, [], mode=1)
     with pytest.raises(ValueError, match="expected LSTM cells"):
-        kinds.cost(made, catamount.RULES)
+        registry.cost(made, rules.RULES)
 
 
 def test_the_table_has_every_name_of_this_projects_own() -> None:
-    assert set(catamount.RULES) == set(kinds.TABLE)
-    assert set(catamount.NODES) <= set(kinds.TABLE)
-    assert {rule.kind for rule in catamount.RULES.values()} <= set(kinds.KINDS)
+    assert set(rules.RULES) == set(registry.TABLE)
+    assert set(rules.NODES) <= set(registry.TABLE)
+    assert {rule.kind for rule in rules.RULES.values()} <= set(registry.KINDS)
 
 
 def test_sizes_may_be_symbols() -> None:
@@ -220,5 +220,5 @@ def test_sizes_may_be_symbols() -> None:
 
 
 def test_the_optimizer_of_each_graph() -> None:
-    assert catamount.optimizer_of("resnet50") == "sgd"
-    assert catamount.optimizer_of("wordlm") == "sgd-plain"
+    assert rules.optimizer_of("resnet50") == "sgd"
+    assert rules.optimizer_of("wordlm") == "sgd-plain"

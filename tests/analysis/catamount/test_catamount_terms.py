@@ -8,8 +8,7 @@ import pytest
 import sympy
 
 from analysis.catamount.graph_terms import FIXED, GRAPHS, QUANTITIES, WHY, Term, nodes, terms
-from analysis.catamount.resnet_terms import CLASSES, DEPTHS, IMAGE, WIDTH
-from analysis.catamount.resnet_terms import sums as layers
+from analysis.catamount.resnet_terms import CLASSES, DEPTHS, IMAGE, WIDTH, sums
 from workloads.catalogue.catalogue import entry
 
 MODELS = ("wordlm", "charlm", "nmt", "speech", *DEPTHS)
@@ -71,11 +70,11 @@ def test_two_scalars_are_parameters() -> None:
 def test_sums_over_the_layers_of_a_resnet(model: str, parameters: int, convolutions: int) -> None:
     """torchvision's own counts of parameters; a depth is its convolutions and the linear layer, shortcuts (3 or 4) not
     counted."""
-    found = layers(model)
+    found = sums(model)
     assert found.parameters.subs({WIDTH: 64, CLASSES: 1000, IMAGE: 224}) == parameters
     assert found.convolutions == convolutions
 
 
 def test_residual_sums_of_resnet18() -> None:
     """Two blocks a stage: 2 · (c·(i/4)² + 2c·(i/8)² + 4c·(i/16)² + 8c·(i/32)²) = 2c·i²·(1/16 + 1/32 + 1/64 + 1/128)."""
-    assert sympy.expand(layers("resnet18").added - WIDTH * IMAGE**2 * sympy.Rational(15, 64)) == 0
+    assert sympy.expand(sums("resnet18").added - WIDTH * IMAGE**2 * sympy.Rational(15, 64)) == 0

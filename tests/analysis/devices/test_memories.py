@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from analysis.devices import memory as memories
+from analysis.devices import memory as devices_memory
 from analysis.devices.peaks import all_devices
 
 UNKNOWN = {"NVIDIA B300 SXM6 AC"}
@@ -12,13 +12,15 @@ UNKNOWN = {"NVIDIA B300 SXM6 AC"}
 
 def test_every_device_with_a_peak_has_a_memory_or_is_left_out() -> None:
     named = {name for device in all_devices() for name in device.names}
-    assert {name for name in named if memories.lookup(name) is None} == UNKNOWN
-    assert set(memories.names()) == named - UNKNOWN
+    assert {name for name in named if devices_memory.lookup(name) is None} == UNKNOWN
+    assert set(devices_memory.names()) == named - UNKNOWN
 
 
-@pytest.mark.parametrize("name", [name for name in memories.names() if memories.lookup(name).verification == "name"])
+@pytest.mark.parametrize(
+    "name", [name for name in devices_memory.names() if devices_memory.lookup(name).verification == "name"]
+)
 def test_a_name_that_says_it_agrees(name: str) -> None:
-    memory = memories.lookup(name)
+    memory = devices_memory.lookup(name)
     assert f"{memory.memory_bytes // 10**9}GB" in name.replace("G HBM", "GB HBM")
 
 
@@ -27,11 +29,11 @@ def test_a_name_that_says_it_agrees(name: str) -> None:
     [("NVIDIA H100 80GB HBM3", 80), ("h100 80gb hbm3", 80), ("Tesla T4", 16), ("NVIDIA H200", 141)],
 )
 def test_known_ones(name: str, gigabytes: int) -> None:
-    assert memories.lookup(name).memory_bytes == gigabytes * 10**9
+    assert devices_memory.lookup(name).memory_bytes == gigabytes * 10**9
 
 
 def test_no_part_of_a_name_is_enough() -> None:
-    assert memories.lookup("H100") is None
+    assert devices_memory.lookup("H100") is None
 
 
 @pytest.mark.parametrize(
@@ -47,7 +49,7 @@ def test_no_part_of_a_name_is_enough() -> None:
     ],
 )
 def test_amounts(text: str, nbytes: int) -> None:
-    assert memories.parse_bytes(text) == nbytes
+    assert devices_memory.parse_bytes(text) == nbytes
 
 
 @pytest.mark.parametrize(
@@ -55,4 +57,4 @@ def test_amounts(text: str, nbytes: int) -> None:
 )
 def test_what_is_no_amount(text: str) -> None:
     with pytest.raises(ValueError, match="expected"):
-        memories.parse_bytes(text)
+        devices_memory.parse_bytes(text)

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis.devices.telemetry import EVENT_REASONS, Reading, energy, event_shares, mean_power_w, mean_sm_clock_hz
-from measure.device import nvml as adapter
+from measure.device import nvml
 from measure.device.nvml import decode_event_reasons, open_nvml
 from measure.device.telemetry import Sampler
 from results.errors import DeviceLost, Unavailable
@@ -164,7 +164,7 @@ def test_event_reasons_are_nvmls_names():
     assert decode_event_reasons(0) == ()
     assert decode_event_reasons(0x45) == ("gpu_idle", "sw_power_cap", "hw_thermal_slowdown")
     assert decode_event_reasons(0x800) == ("0x800",)
-    assert set(adapter.EVENT_REASONS.values()) <= EVENT_REASONS.keys(), "the vocabulary of every vendor"
+    assert set(nvml.EVENT_REASONS.values()) <= EVENT_REASONS.keys(), "the vocabulary of every vendor"
 
 
 def test_the_decoder_agrees_with_pynvmls_constants():
@@ -286,13 +286,13 @@ def opened(fake: FakeNvml, which: int | str = 0, **environ: str):
 
 def test_the_driver_is_asked_without_a_card_and_the_library_given_back(monkeypatch):
     fake = FakeNvml()
-    assert adapter.driver_version(fake) == "580.65.06"
+    assert nvml.driver_version(fake) == "580.65.06"
     assert fake.open == 0
     with pytest.raises(Unavailable, match="Driver Not Loaded"):
-        adapter.driver_version(FakeNvml(faults={"nvmlInit": 9}))
+        nvml.driver_version(FakeNvml(faults={"nvmlInit": 9}))
     monkeypatch.setitem(sys.modules, "pynvml", None)
     with pytest.raises(Unavailable, match="install nvidia-ml-py"):
-        adapter.driver_version()
+        nvml.driver_version()
 
 
 def test_a_reading_is_in_si_units():
@@ -309,7 +309,7 @@ def test_a_reading_is_in_si_units():
 
 
 @pytest.mark.parametrize(
-    ("field", "functions"), [(field, functions) for field, (functions, _, _) in adapter.POLLED.items()]
+    ("field", "functions"), [(field, functions) for field, (functions, _, _) in nvml.POLLED.items()]
 )
 def test_each_field_may_be_unsupported_by_itself(field, functions):
     fake = FakeNvml(dict.fromkeys(functions, 3))
@@ -318,7 +318,7 @@ def test_each_field_may_be_unsupported_by_itself(field, functions):
     lost = {field}
     if functions == ("nvmlDeviceGetClockInfo",):
         lost = {"sm_clock_hz", "memory_clock_hz"}
-    for name in adapter.POLLED:
+    for name in nvml.POLLED:
         assert getattr(reading, name) == (None if name in lost else getattr(whole, name))
     assert device.reasons[field] == f"{functions[-1]}: Not Supported"
     assert set(device.reasons) == lost
@@ -367,7 +367,7 @@ def test_zeros_are_not_measurements():
     assert device.reasons["energy_j"] == "nvmlDeviceGetTotalEnergyConsumption reads 0"
 
 
-@pytest.mark.parametrize("code", sorted(adapter.FATAL))
+@pytest.mark.parametrize("code", sorted(nvml.FATAL))
 def test_a_lost_device_is_unavailable_with_its_cause(code):
     device = opened(FakeNvml({"nvmlDeviceGetPowerUsage": code}))
     with pytest.raises(Unavailable, match="NVML: ") as raised:
@@ -389,13 +389,13 @@ def test_error_codes_are_pynvmls():
     pynvml = pytest.importorskip("pynvml")
     lasting = "INVALID_ARGUMENT NOT_SUPPORTED NO_PERMISSION FUNCTION_NOT_FOUND ARGUMENT_VERSION_MISMATCH DEPRECATED"
     final = "UNINITIALIZED DRIVER_NOT_LOADED LIBRARY_NOT_FOUND GPU_IS_LOST RESET_REQUIRED LIB_RM_VERSION_MISMATCH"
-    assert {getattr(pynvml, f"NVML_ERROR_{name}") for name in lasting.split()} == adapter.PERMANENT
-    assert {getattr(pynvml, f"NVML_ERROR_{name}") for name in final.split()} == adapter.FATAL
+    assert {getattr(pynvml, f"NVML_ERROR_{name}") for name in lasting.split()} == nvml.PERMANENT
+    assert {getattr(pynvml, f"NVML_ERROR_{name}") for name in final.split()} == nvml.FATAL
 
 
 def test_every_function_and_constant_asked_for_exists_in_pynvml():
     pynvml = pytest.importorskip("pynvml")
-    for functions, arguments, _ in itertools.chain(adapter.POLLED.values(), adapter.STATE.values()):
+    for functions, arguments, _ in itertools.chain(nvml.POLLED.values(), nvml.STATE.values()):
         assert hasattr(pynvml, functions[0]) or hasattr(pynvml, functions[-1])
         assert all(hasattr(pynvml, argument) for argument in arguments)
     for name in ("nvmlDeviceGetDeviceHandleFromMigDeviceHandle", "nvmlDeviceGetHandleByUUID", "nvmlShutdown"):

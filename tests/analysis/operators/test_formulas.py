@@ -12,8 +12,7 @@ import sympy
 import torch
 import torch.nn.functional as F
 
-from analysis.operators import nonproducts, recurrent
-from analysis.operators import products as formulas
+from analysis.operators import nonproducts, products, recurrent
 from analysis.operators.cost import ZERO, Cost
 
 
@@ -32,63 +31,63 @@ def test_first_convolution_of_resnet() -> None:
     """64 filters of 7 × 7 × 3 at 112 × 112 positions: 118 013 952 multiply-adds; a bias adds once a position."""
     macs = 64 * 112 * 112 * 3 * 7 * 7
     assert macs == 118_013_952
-    assert formulas.convolution(64 * 112 * 112, (64, 3, 7, 7)) == Cost(2 * macs)
-    assert formulas.convolution(64 * 112 * 112, (64, 3, 7, 7), bias=True) == Cost(2 * macs, 64 * 112 * 112)
+    assert products.convolution(64 * 112 * 112, (64, 3, 7, 7)) == Cost(2 * macs)
+    assert products.convolution(64 * 112 * 112, (64, 3, 7, 7), bias=True) == Cost(2 * macs, 64 * 112 * 112)
 
 
 def test_grouped_backward_is_twice_forward() -> None:
     """64 depthwise 3 × 3 filters on 16 × 16: forward 294 912 FLOP, backward 589 824, and not (1 + groups) × forward."""
-    forward = formulas.convolution(64 * 16 * 16, (64, 1, 3, 3))
+    forward = products.convolution(64 * 16 * 16, (64, 1, 3, 3))
     assert forward.model_flop == 294_912
-    assert formulas.convolution_backward(forward, 64 * 16 * 16, (True, True, False)).model_flop == 589_824
+    assert products.convolution_backward(forward, 64 * 16 * 16, (True, True, False)).model_flop == 589_824
 
 
 def test_transposed_convolution_counts_input_positions() -> None:
     """Stride 2 makes 4 × as many outputs, each from a quarter of the taps: 4 × 5 × 5 inputs × 2 × 2 × 2 weights."""
-    assert formulas.convolution_transpose(4 * 5 * 5, (4, 2, 2, 2)) == Cost(2 * 4 * 5 * 5 * 2 * 2 * 2)
+    assert products.convolution_transpose(4 * 5 * 5, (4, 2, 2, 2)) == Cost(2 * 4 * 5 * 5 * 2 * 2 * 2)
 
 
 def test_linear_and_its_backward() -> None:
     """40 rows, 24 → 10: 9600 multiply-adds, 400 additions of the bias; backward twice the products, and 400."""
-    assert formulas.linear(40, 24, 10, bias=True) == Cost(19_200, 400)
-    assert formulas.linear_backward(40, 24, 10, (True, True, True)) == Cost(38_400, 400)
-    assert formulas.linear_backward(40, 24, 10, (False, True, False)) == Cost(19_200)
+    assert products.linear(40, 24, 10, bias=True) == Cost(19_200, 400)
+    assert products.linear_backward(40, 24, 10, (True, True, True)) == Cost(38_400, 400)
+    assert products.linear_backward(40, 24, 10, (False, True, False)) == Cost(19_200)
 
 
 def test_bilinear_form() -> None:
     """x1ᵀ W x2 on 2 rows, 24 × 24 → 10: 11 520 points, a multiply-add and one more factor each."""
-    assert formulas.trilinear((2, 10, 24, 24)) == Cost(23_040, 11_520)
+    assert products.trilinear((2, 10, 24, 24)) == Cost(23_040, 11_520)
 
 
 def test_attention_as_decomposed() -> None:
     """6 heads, 32 tokens, width 16: 6144 scores. Forward 430 080 FLOP, backward 817 152 (decomposed, math path)."""
-    assert formulas.attention(6 * 32, 32, 16, 16).all_flop == 430_080 == 2 * 6144 * 32 + 6 * 6144
-    assert formulas.attention_backward(6 * 32, 32, 16, 16).all_flop == 817_152 == 4 * 6144 * 32 + 5 * 6144
+    assert products.attention(6 * 32, 32, 16, 16).all_flop == 430_080 == 2 * 6144 * 32 + 6 * 6144
+    assert products.attention_backward(6 * 32, 32, 16, 16).all_flop == 817_152 == 4 * 6144 * 32 + 5 * 6144
 
 
 def test_attention_executed_backward_is_two_and_a_half_times_forward() -> None:
     """Five products of which the forward pass has two."""
-    forward = formulas.attention(7, 5, 4, 4).model_flop
-    assert formulas.attention_backward(7, 5, 4, 4).model_flop == 2 * forward
-    assert 2 * formulas.attention_backward_executed(7, 5, 4, 4) == 5 * forward
+    forward = products.attention(7, 5, 4, 4).model_flop
+    assert products.attention_backward(7, 5, 4, 4).model_flop == 2 * forward
+    assert 2 * products.attention_backward_executed(7, 5, 4, 4) == 5 * forward
 
 
 def test_multi_head_attention_is_its_parts() -> None:
     """2 × 32 tokens of width 64, 4 heads: 4 projections of 64 × 64, and 2 · 32 · 32 · 64 twice for the attention."""
-    cost = formulas.multi_head_attention(2, 32, 32, 64, 4)
+    cost = products.multi_head_attention(2, 32, 32, 64, 4)
     assert cost.model_flop == 2 * (4 * 64 * 64 * 64 + 2 * 2 * 32 * 32 * 64)
     assert cost.other_flop == 4 * 64 * 64 + 6 * 2 * 4 * 32 * 32  # biases, scores
 
 
 def test_einsum_refuses_an_ellipsis() -> None:
     with pytest.raises(ValueError, match="without an ellipsis"):
-        formulas.einsum("...ij,...jk->...ik", [(2, 2, 2), (2, 2, 2)])
+        products.einsum("...ij,...jk->...ik", [(2, 2, 2), (2, 2, 2)])
 
 
 def test_einsum_of_one_is_a_sum() -> None:
     """A transpose moves, a contraction of one operand adds its elements."""
-    assert formulas.einsum("ij->ji", [(3, 4)]) == ZERO
-    assert formulas.einsum("ij->i", [(3, 4)]) == Cost(other_flop=12)
+    assert products.einsum("ij->ji", [(3, 4)]) == ZERO
+    assert products.einsum("ij->i", [(3, 4)]) == Cost(other_flop=12)
 
 
 @pytest.mark.parametrize(
@@ -205,13 +204,13 @@ def test_ctc_states() -> None:
 
 B, N, H = sympy.symbols("b n h", positive=True, integer=True)
 SYMBOLIC = {
-    "convolution": lambda b, n, h: formulas.convolution(b * n * n * h, (h, 2 * h, 3, 3), bias=True),
-    "transposed": lambda b, n, h: formulas.convolution_transpose(b * n * h, (h, 2, 3), b * n),
-    "linear backward": lambda b, n, h: formulas.linear_backward(b * n, h, 4 * h, (True, True, True)),
-    "addmm": lambda b, n, h: formulas.addmm(b, n, h, alpha=2, beta=3),
-    "attention": lambda b, n, h: formulas.attention(b * h * n, n, 64, 64, True, True),
-    "attention backward": lambda b, n, h: formulas.attention_backward(b * h * n, n, 64, 64),
-    "multi-head attention": lambda b, n, h: formulas.multi_head_attention(b, n, n, 4 * h, 4),
+    "convolution": lambda b, n, h: products.convolution(b * n * n * h, (h, 2 * h, 3, 3), bias=True),
+    "transposed": lambda b, n, h: products.convolution_transpose(b * n * h, (h, 2, 3), b * n),
+    "linear backward": lambda b, n, h: products.linear_backward(b * n, h, 4 * h, (True, True, True)),
+    "addmm": lambda b, n, h: products.addmm(b, n, h, alpha=2, beta=3),
+    "attention": lambda b, n, h: products.attention(b * h * n, n, 64, 64, True, True),
+    "attention backward": lambda b, n, h: products.attention_backward(b * h * n, n, 64, 64),
+    "multi-head attention": lambda b, n, h: products.multi_head_attention(b, n, n, 4 * h, 4),
     "lstm": lambda b, n, h: recurrent.recurrent(b * n, recurrent.network("lstm", 3, h, 2, 2)),
     "lstm projected": lambda b, n, h: recurrent.recurrent_backward(
         b * n, recurrent.network("lstm", 3, 2 * h, 2, 2, projection=h)

@@ -15,9 +15,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from analysis.operators import products as formulas
-from analysis.operators import recurrent as recurrent_formulas
-from analysis.operators import registry as kinds
+from analysis.operators import products, recurrent, registry
 from tests.support.made_up_operations.made_up_operations import operation
 from tests.support.oracles import naive
 
@@ -89,10 +87,12 @@ def check_convolution(case: naive.Convolution, seed: int = 0) -> None:
     assert close(grad_weight.value, w.grad)
 
     sizes = {"input": tuple(x.shape), "weight": tuple(w.shape)}
-    cost = kinds.cost(operation("aten.convolution", sizes, [y.shape], transposed=case.transposed, groups=case.groups))
+    cost = registry.cost(
+        operation("aten.convolution", sizes, [y.shape], transposed=case.transposed, groups=case.groups)
+    )
     assert (cost.model_flop, cost.other_flop) == (2 * forward.count, 0)
     for mask in MASKS:
-        backward = kinds.cost(
+        backward = registry.cost(
             operation(
                 "aten.convolution_backward",
                 {"grad_output": tuple(y.shape), **sizes},
@@ -161,10 +161,10 @@ def check_product(seed: int, name: str, arguments: tuple[str, str], equation: st
     assert close(grad_b.value, b.grad)
 
     shapes = dict(zip(arguments, (tuple(a.shape), tuple(b.shape)), strict=True))
-    cost = kinds.cost(operation(name, shapes, [y.shape]))
+    cost = registry.cost(operation(name, shapes, [y.shape]))
     assert (cost.model_flop, cost.other_flop) == (2 * forward.count, 0)
     einsum = operation("aten.einsum", {"tensors[0]": a.shape, "tensors[1]": b.shape}, [y.shape], equation=equation)
-    assert kinds.cost(einsum).model_flop == 2 * forward.count
+    assert registry.cost(einsum).model_flop == 2 * forward.count
     assert grad_a.count == grad_b.count == forward.count  # so that backward is 2 × forward
 
 
@@ -204,7 +204,7 @@ def check_added(seed: int, name: str, arguments: tuple[str, str, str], equation:
     assert close(value, y)
     shapes = dict(zip(arguments, (tuple(c.shape), tuple(a.shape), tuple(b.shape)), strict=True))
     for suffix in ("", "_"):  # in place too
-        cost = kinds.cost(operation(name + suffix, shapes, [y.shape], alpha=alpha, beta=beta))
+        cost = registry.cost(operation(name + suffix, shapes, [y.shape], alpha=alpha, beta=beta))
         assert (cost.model_flop, cost.other_flop) == (2 * product.count, scalars)
 
 
@@ -223,7 +223,7 @@ def test_einsum_of_three(seed: int) -> None:
     first = naive.contraction("ij,jk->ik", a.detach().numpy(), b.detach().numpy())
     second = naive.contraction("ik,km->im", first.value, c.detach().numpy())
     assert close(second.value, torch.einsum("ij,jk,km->im", a, b, c))
-    cost = formulas.einsum("ij,jk,km->im", [a.shape, b.shape, c.shape])
+    cost = products.einsum("ij,jk,km->im", [a.shape, b.shape, c.shape])
     assert cost.model_flop == 2 * (first.count + second.count)
 
 
@@ -248,13 +248,13 @@ def check_attention(seed: int) -> None:
         assert close(naive.grads(numbers), tensor.grad)
 
     shapes = {"query": q.shape, "key": k.shape, "value": v.shape}
-    forward = kinds.cost(operation("aten._scaled_dot_product_flash_attention_for_cpu", shapes, [y.shape]))
+    forward = registry.cost(operation("aten._scaled_dot_product_flash_attention_for_cpu", shapes, [y.shape]))
     assert forward.model_flop == 2 * tape.forward
     shapes = {"grad_out": y.shape, **shapes}
-    backward = kinds.cost(operation("aten._scaled_dot_product_flash_attention_for_cpu_backward", shapes, [q.shape]))
+    backward = registry.cost(operation("aten._scaled_dot_product_flash_attention_for_cpu_backward", shapes, [q.shape]))
     assert backward.model_flop == 2 * tape.backward == 2 * forward.model_flop
     rows, again = n * h * queries, 2 * n * h * queries * keys * width
-    assert formulas.attention_backward_executed(rows, keys, width, v_width) == backward.model_flop + again
+    assert products.attention_backward_executed(rows, keys, width, v_width) == backward.model_flop + again
 
 
 @pytest.mark.parametrize("seed", range(16))
@@ -273,7 +273,7 @@ def test_attention_backward_by_mask(wanted: tuple[bool, bool, bool]) -> None:
     tape.differentiate(list(out.flat), [1.0] * out.size)
     scores = 2 * 3 * 4
     through_weights = 0 if wanted[0] or wanted[1] else scores * 3  # dO Vᵀ, which nobody asked for
-    cost = formulas.attention_backward(2 * 3, 4, 2, 3, (*wanted, False))
+    cost = products.attention_backward(2 * 3, 4, 2, 3, (*wanted, False))
     assert cost.model_flop == 2 * (tape.backward - through_weights)
 
 
@@ -325,7 +325,7 @@ def check_recurrent(cell: str, layers: int, directions: int, projection: int, gr
     for mine, torchs in zip(itertools.chain(*weights), itertools.chain(*layer.all_weights), strict=True):
         assert close(naive.grads(mine), torchs.grad)
 
-    net = recurrent_formulas.network(cell, features, hidden, layers, directions, projection)
+    net = recurrent.network(cell, features, hidden, layers, directions, projection)
     tokens = time * batch
-    assert recurrent_formulas.recurrent(tokens, net).model_flop == 2 * tape.forward
-    assert recurrent_formulas.recurrent_backward(tokens, net, grad_input).model_flop == 2 * tape.backward
+    assert recurrent.recurrent(tokens, net).model_flop == 2 * tape.forward
+    assert recurrent.recurrent_backward(tokens, net, grad_input).model_flop == 2 * tape.backward

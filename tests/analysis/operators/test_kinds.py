@@ -12,8 +12,7 @@ import pytest
 import torch
 from torch import nn
 
-from analysis.operators import registry as kinds
-from analysis.operators import traffic
+from analysis.operators import registry, traffic
 from analysis.operators.cost import Cost
 from measure.operations.tracer import trace_step
 from tests.support.made_up_operations.made_up_operations import operation
@@ -41,27 +40,27 @@ NO_FORMULA = {"aten._linalg_svd", "aten._linalg_eigh", "aten.linalg_matrix_exp"}
 
 
 def test_every_rule_is_in_the_vocabulary() -> None:
-    assert {rule.kind for rule in kinds.TABLE.values()} == set(kinds.KINDS)
-    assert {rule.bucket for rule in kinds.TABLE.values()} == {"counted", "ignored"}
+    assert {rule.kind for rule in registry.TABLE.values()} == set(registry.KINDS)
+    assert {rule.bucket for rule in registry.TABLE.values()} == {"counted", "ignored"}
 
 
 def test_every_name_is_an_operation() -> None:
     """A misspelt name would understand nothing. An in-place operation is listed under its bare name."""
     known = {schema.name.replace("::", ".") for schema in torch._C._jit_get_all_schemas()}
-    listed = {name for name in kinds.TABLE if name.startswith("aten.")}
+    listed = {name for name in registry.TABLE if name.startswith("aten.")}
     assert {name for name in listed if name not in known and f"{name}_" not in known} <= NOT_EVERYWHERE
 
 
 def test_operations_seen_in_training_are_understood() -> None:
     assert len(NAMES) > 400
-    assert {name for name in NAMES if kinds.bucket_of(name) == "not_understood"} == NO_FORMULA
+    assert {name for name in NAMES if registry.bucket_of(name) == "not_understood"} == NO_FORMULA
 
 
 def test_a_name_with_two_rules_is_refused() -> None:
     """The second would silently hide the first."""
-    rule = kinds.TABLE["aten.relu"]
+    rule = registry.TABLE["aten.relu"]
     with pytest.raises(ValueError, match=r"two rules for aten\.relu"):
-        kinds._merged({"aten.relu": rule}, {"aten.relu": rule})
+        registry._merged({"aten.relu": rule}, {"aten.relu": rule})
 
 
 @pytest.mark.parametrize(
@@ -93,38 +92,38 @@ def test_a_name_with_two_rules_is_refused() -> None:
     ],
 )
 def test_kind_and_bucket(name: str, kind: str, bucket: str) -> None:
-    assert (kinds.kind_of(name), kinds.bucket_of(name)) == (kind, bucket)
+    assert (registry.kind_of(name), registry.bucket_of(name)) == (kind, bucket)
 
 
 def test_not_understood_is_listed_and_has_bytes_only() -> None:
     known = operation("aten.relu", {"self": (4,)}, [(4,)])
     unknown = operation("mine.secret", {"x": (4,)}, [(4,)])
-    assert kinds.not_understood([unknown, known, unknown]) == {"mine.secret": 2}
-    assert kinds.cost(unknown) == Cost(0, 0, 16, 16)
-    assert kinds.total([unknown, known]) == Cost(0, 4, 32, 32)
+    assert registry.not_understood([unknown, known, unknown]) == {"mine.secret": 2}
+    assert registry.cost(unknown) == Cost(0, 0, 16, 16)
+    assert registry.total([unknown, known]) == Cost(0, 4, 32, 32)
 
 
 def test_another_convention_is_another_table() -> None:
     """One that knows matrix products only, and counts a multiply-add as 1."""
-    rules = {"aten.mm": kinds.Rule("matmul", "counted", lambda op: Cost(model_flop=2 * 3 * 5), traffic.nothing)}
+    rules = {"aten.mm": registry.Rule("matmul", "counted", lambda op: Cost(model_flop=2 * 3 * 5), traffic.nothing)}
     product = operation("aten.mm", {"self": (2, 3), "mat2": (3, 5)}, [(2, 5)])
     relu = operation("aten.relu", {"self": (2, 5)}, [(2, 5)])
-    assert kinds.total([product], rules) == Cost(30)
-    assert kinds.not_understood([product, relu], rules) == {"aten.relu": 1}
-    assert kinds.kind_of("aten.relu", rules) == ""
+    assert registry.total([product], rules) == Cost(30)
+    assert registry.not_understood([product, relu], rules) == {"aten.relu": 1}
+    assert registry.kind_of("aten.relu", rules) == ""
 
 
 def test_a_record_that_lacks_a_size_is_refused() -> None:
     with pytest.raises(ValueError, match=r"aten\.convolution at index 0: expected a tensor weight, got input"):
-        kinds.cost(operation("aten.convolution", {"input": (1, 2, 3)}, [(1, 2, 3)]))
+        registry.cost(operation("aten.convolution", {"input": (1, 2, 3)}, [(1, 2, 3)]))
     with pytest.raises(ValueError, match="expected the attribute kernel_size"):
-        kinds.cost(operation("aten.avg_pool2d", {"self": (1, 2, 4, 4)}, [(1, 2, 2, 2)]))
+        registry.cost(operation("aten.avg_pool2d", {"self": (1, 2, 4, 4)}, [(1, 2, 2, 2)]))
 
 
 def test_shape_by_argument_name() -> None:
     record = operation("aten.mm", {"self": (2, 3), "mat2": (3, 5)}, [(2, 5)])
-    assert kinds.shape(record, "mat2") == (3, 5)
-    assert kinds.shape(record, "weight", "self") == (2, 3)
+    assert registry.shape(record, "mat2") == (3, 5)
+    assert registry.shape(record, "weight", "self") == (2, 3)
 
 
 # --- real steps ------------------------------------------------------------------------------------------------------
@@ -169,9 +168,9 @@ def test_a_real_step_is_understood(optimizer: str) -> None:
         mark("end")
 
     operations = trace_step(step, model=model, optimizer=adam, inputs=(image, words)).operations
-    assert kinds.not_understood(operations) == {}
+    assert registry.not_understood(operations) == {}
     by_phase = {
-        phase: kinds.total(op for op in operations if op.phase == phase)
+        phase: registry.total(op for op in operations if op.phase == phase)
         for phase in ("forward", "loss", "backward", "optimizer")
     }
     assert by_phase["forward"].model_flop == _forward_flop()
@@ -206,7 +205,7 @@ def test_the_fast_path_costs_what_the_slow_one_does(heads: int) -> None:
     with torch.no_grad():
         fast = trace_step(forward, model=layer, steps_before=0).operations
     assert [op.name for op in fast] == ["aten._transformer_encoder_layer_fwd"]
-    costs = [kinds.total(operations) for operations in (slow, fast)]
+    costs = [registry.total(operations) for operations in (slow, fast)]
     assert costs[0].model_flop == costs[1].model_flop > 0
     assert costs[0].other_flop == costs[1].other_flop
 
@@ -220,8 +219,8 @@ def test_recurrent_layers_kept_whole_cost_their_parts(layer: nn.Module) -> None:
         mark("forward")
         layer(x)
 
-    parts = kinds.total(trace_step(forward, model=layer, steps_before=0).operations)
+    parts = registry.total(trace_step(forward, model=layer, steps_before=0).operations)
     with torch.inference_mode():
         whole = trace_step(forward, model=layer, steps_before=0).operations
-    assert len([op for op in whole if kinds.kind_of(op.name) == "recurrent"]) == 1
-    assert kinds.total(whole).model_flop == parts.model_flop > 0
+    assert len([op for op in whole if registry.kind_of(op.name) == "recurrent"]) == 1
+    assert registry.total(whole).model_flop == parts.model_flop > 0

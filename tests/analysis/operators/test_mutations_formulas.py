@@ -10,15 +10,10 @@ from typing import Any
 
 import pytest
 
-from analysis.operators import nonproducts, recurrent, traffic
-from analysis.operators import products as formulas
-from analysis.operators import registry as kinds
+from analysis.operators import nonproducts, recurrent, registry, traffic
+from analysis.operators import products as operators_products
 from analysis.operators.cost import Cost
-from tests.analysis.operators import test_formulas as goldens
-from tests.analysis.operators import test_formulas_brute_force as loops
-from tests.analysis.operators import test_kinds as table
-from tests.analysis.operators import test_readers as readers
-from tests.analysis.operators import test_traffic as bytes_of
+from tests.analysis.operators import test_formulas, test_formulas_brute_force, test_kinds, test_readers, test_traffic
 
 Function = Callable[..., Any]
 
@@ -50,7 +45,7 @@ def one_gradient(formula: Function) -> Function:
 
 def by_groups(_formula: Function) -> Function:
     """The channels of all groups for each output: the fault of a well-known counter, for two groups."""
-    return lambda out, weight, bias=False: formulas.multiply_adds(out * 2 * weight[1] * prod(weight[2:]))
+    return lambda out, weight, bias=False: operators_products.multiply_adds(out * 2 * weight[1] * prod(weight[2:]))
 
 
 def prod(sizes: Any) -> int:
@@ -63,12 +58,14 @@ def prod(sizes: Any) -> int:
 
 def output_positions(_formula: Function) -> Function:
     """A transposed convolution counted at stride² as many positions."""
-    return lambda numel, weight, bias=0: formulas.multiply_adds(4 * numel * prod(weight[1:]))
+    return lambda numel, weight, bias=0: operators_products.multiply_adds(4 * numel * prod(weight[1:]))
 
 
 def executed(formula: Function) -> Function:
     """A fused kernel's 2.5 × taken for model FLOP."""
-    return lambda rows, keys, qk, v, *mask: formula(rows, keys, qk, v, *mask) + formulas.matmul(rows, keys, qk)
+    return lambda rows, keys, qk, v, *mask: (
+        formula(rows, keys, qk, v, *mask) + operators_products.matmul(rows, keys, qk)
+    )
 
 
 def without_state(formula: Function) -> Function:
@@ -83,73 +80,80 @@ def without_state(formula: Function) -> Function:
 def convolutions() -> None:
     for dimensions in (1, 2, 3):
         for transposed in (False, True):
-            loops.check_convolution(loops.random_convolution(1, dimensions, transposed))
+            test_formulas_brute_force.check_convolution(
+                test_formulas_brute_force.random_convolution(1, dimensions, transposed)
+            )
 
 
 def products() -> None:
-    for row in loops.PRODUCTS:
-        loops.check_product(1, *row)
+    for row in test_formulas_brute_force.PRODUCTS:
+        test_formulas_brute_force.check_product(1, *row)
 
 
 def added_products() -> None:
-    for row in loops.ADDED:
-        loops.check_added(3, *row)
+    for row in test_formulas_brute_force.ADDED:
+        test_formulas_brute_force.check_added(3, *row)
 
 
 def attention() -> None:
-    loops.check_attention(4)
+    test_formulas_brute_force.check_attention(4)
 
 
 def recurrent_layers() -> None:
-    loops.check_recurrent("lstm", 2, 1, 0, grad_input=True)
+    test_formulas_brute_force.check_recurrent("lstm", 2, 1, 0, grad_input=True)
 
 
 def a_reader(name: str) -> Function:
     """The hand-made operations of this name."""
-    rows = [row for row in readers.READ if row[0] == name]
+    rows = [row for row in test_readers.READ if row[0] == name]
     assert rows
 
     def check() -> None:
         for row in rows:
-            readers.test_readers(*row)
+            test_readers.test_readers(*row)
 
     return check
 
 
 def bytes_moved() -> None:
-    bytes_of.test_bytes("aten.add", {"self": (2, 3), "other": (3,)}, [(2, 3)], 36, 24)
+    test_traffic.test_bytes("aten.add", {"self": (2, 3), "other": (3,)}, [(2, 3)], 36, 24)
 
 
 def a_training_step() -> None:
-    table.test_a_real_step_is_understood("foreach")
+    test_kinds.test_a_real_step_is_understood("foreach")
 
 
 MUTATIONS: tuple[tuple[Any, str, Function, Function], ...] = (
-    (formulas, "multiply_adds", doubled, convolutions),
-    (formulas, "multiply_adds", doubled, products),
-    (formulas, "convolution", doubled, convolutions),
-    (formulas, "convolution", nothing, convolutions),
-    (formulas, "convolution", by_groups, convolutions),
-    (formulas, "convolution", unscaled, a_reader("aten.mkldnn_convolution")),
-    (formulas, "convolution_transpose", output_positions, convolutions),
-    (formulas, "convolution_transpose", doubled, a_reader("aten.cudnn_convolution_transpose")),
-    (formulas, "convolution_backward", one_gradient, convolutions),
-    (formulas, "convolution_backward", other_mask, convolutions),
-    (formulas, "convolution_backward", other_mask, a_reader("aten._slow_conv2d_backward")),
-    (formulas, "matmul", doubled, products),
-    (formulas, "addmm", unscaled, added_products),
-    (formulas, "linear_backward", doubled, a_reader("aten.linear_backward")),
-    (formulas, "einsum", nothing, products),
-    (formulas, "trilinear", doubled, a_reader("aten._trilinear")),
-    (formulas, "attention", doubled, attention),
-    (formulas, "attention_backward", executed, attention),
-    (formulas, "attention_backward", nothing, a_reader("aten._scaled_dot_product_flash_attention_backward")),
-    (formulas, "multi_head_attention", doubled, lambda: table.test_the_fast_path_costs_what_the_slow_one_does(2)),
-    (formulas, "deformable_convolution", doubled, a_reader("torchvision.deform_conv2d")),
-    (formulas, "euclidean_distance", doubled, a_reader("aten._euclidean_dist")),
+    (operators_products, "multiply_adds", doubled, convolutions),
+    (operators_products, "multiply_adds", doubled, products),
+    (operators_products, "convolution", doubled, convolutions),
+    (operators_products, "convolution", nothing, convolutions),
+    (operators_products, "convolution", by_groups, convolutions),
+    (operators_products, "convolution", unscaled, a_reader("aten.mkldnn_convolution")),
+    (operators_products, "convolution_transpose", output_positions, convolutions),
+    (operators_products, "convolution_transpose", doubled, a_reader("aten.cudnn_convolution_transpose")),
+    (operators_products, "convolution_backward", one_gradient, convolutions),
+    (operators_products, "convolution_backward", other_mask, convolutions),
+    (operators_products, "convolution_backward", other_mask, a_reader("aten._slow_conv2d_backward")),
+    (operators_products, "matmul", doubled, products),
+    (operators_products, "addmm", unscaled, added_products),
+    (operators_products, "linear_backward", doubled, a_reader("aten.linear_backward")),
+    (operators_products, "einsum", nothing, products),
+    (operators_products, "trilinear", doubled, a_reader("aten._trilinear")),
+    (operators_products, "attention", doubled, attention),
+    (operators_products, "attention_backward", executed, attention),
+    (operators_products, "attention_backward", nothing, a_reader("aten._scaled_dot_product_flash_attention_backward")),
+    (
+        operators_products,
+        "multi_head_attention",
+        doubled,
+        lambda: test_kinds.test_the_fast_path_costs_what_the_slow_one_does(2),
+    ),
+    (operators_products, "deformable_convolution", doubled, a_reader("torchvision.deform_conv2d")),
+    (operators_products, "euclidean_distance", doubled, a_reader("aten._euclidean_dist")),
     (recurrent, "recurrent", without_state, recurrent_layers),
     (recurrent, "recurrent_backward", doubled, recurrent_layers),
-    (recurrent, "recurrent_cells", doubled, goldens.test_scalar_work_of_cells),
+    (recurrent, "recurrent_cells", doubled, test_formulas.test_scalar_work_of_cells),
     (recurrent, "recurrent_cells_backward", nothing, a_reader("aten._thnn_fused_gru_cell_backward")),
     (nonproducts, "batch_norm", doubled, a_reader("aten.native_batch_norm")),
     (nonproducts, "batch_norm_backward", doubled, a_reader("aten.cudnn_batch_norm_backward")),
@@ -188,7 +192,7 @@ def test_a_spoilt_formula_is_noticed(
 @pytest.mark.parametrize("name", ["aten.convolution", "aten.mm", "aten.native_batch_norm"])
 def test_a_lost_rule_is_noticed(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """An operation that falls out of the table is listed, and does not count as zero."""
-    rest = {other: rule for other, rule in kinds.TABLE.items() if other != name}
-    monkeypatch.setattr(kinds, "bucket_of", lambda asked, of=kinds.bucket_of: of(asked, rest))
+    rest = {other: rule for other, rule in registry.TABLE.items() if other != name}
+    monkeypatch.setattr(registry, "bucket_of", lambda asked, of=registry.bucket_of: of(asked, rest))
     with pytest.raises(AssertionError):
-        table.test_operations_seen_in_training_are_understood()
+        test_kinds.test_operations_seen_in_training_are_understood()

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 import sympy
 
-from analysis.operators import nonproducts, recurrent
-from analysis.operators import registry as kinds
+from analysis.operators import nonproducts, recurrent, registry
 from analysis.operators.cost import ZERO, Cost
 from tests.support.made_up_operations.made_up_operations import operation
 
@@ -168,7 +167,7 @@ READ: list[tuple[str, dict[str, Any], list[Any], dict[str, Any], Cost]] = [
     ("name", "inputs", "outputs", "attributes", "expected"), READ, ids=lambda value: str(value)[:40]
 )
 def test_readers(name: str, inputs: Any, outputs: Any, attributes: Any, expected: Cost) -> None:
-    cost = kinds.cost(operation(name, inputs, outputs, **attributes))
+    cost = registry.cost(operation(name, inputs, outputs, **attributes))
     assert (cost.model_flop, cost.other_flop) == (expected.model_flop, expected.other_flop)
 
 
@@ -192,8 +191,8 @@ ACTIVATIONS = [
 def test_activations_as_decomposed(name: str, backward: str, attributes: Any, each: int, each_backward: int) -> None:
     forward = operation(f"aten.{name}", {"self": (2, 4096)}, [(2, 4096)], **attributes)
     gradient = {"grad_output": (2, 4096), "self": (2, 4096)}
-    assert kinds.cost(forward).other_flop == 8192 * each
-    assert kinds.cost(operation(f"aten.{backward}", gradient, [(2, 4096)], **attributes)).other_flop == (
+    assert registry.cost(forward).other_flop == 8192 * each
+    assert registry.cost(operation(f"aten.{backward}", gradient, [(2, 4096)], **attributes)).other_flop == (
         8192 * each_backward
     )
 
@@ -224,7 +223,7 @@ def test_readers_take_symbols(name: str, made: Any) -> None:
 
     def count(batch: Any) -> Cost:
         inputs, outputs, attributes = made(batch)
-        return kinds.cost(operation(name, inputs, outputs, **attributes))
+        return registry.cost(operation(name, inputs, outputs, **attributes))
 
     symbolic, number = count(B), count(6)
     for field in ("model_flop", "other_flop", "read_bytes", "written_bytes"):
@@ -235,21 +234,21 @@ def test_readers_take_symbols(name: str, made: Any) -> None:
 def test_integers_are_no_flop() -> None:
     """Index arithmetic costs nothing; int8 products are products."""
     for name in ("aten.add", "aten.mul", "aten.cumsum", "aten.sum", "aten.max"):
-        assert kinds.cost(operation(name, {"self": (8,)}, [(8,)], dtype="int64")).other_flop == 0
+        assert registry.cost(operation(name, {"self": (8,)}, [(8,)], dtype="int64")).other_flop == 0
     compared = operation("aten.gt", {"self": (8,)}, [(8,)], dtype="bool", dtypes={"self": "float32"})
-    assert kinds.cost(compared).other_flop == 8
+    assert registry.cost(compared).other_flop == 8
     product = operation("aten._int_mm", {"self": (4, 8), "mat2": (8, 3)}, [(4, 3)], dtype="int8")
-    assert kinds.cost(product).model_flop == 192
+    assert registry.cost(product).model_flop == 192
 
 
 def test_complex_products_are_four_real_ones() -> None:
     """16³ multiply-adds, each 4 multiplications and 4 additions."""
     product = operation("aten.mm", {"self": (16, 16), "mat2": (16, 16)}, [(16, 16)], dtype="complex64")
-    assert kinds.cost(product).model_flop == 8 * 16**3
+    assert registry.cost(product).model_flop == 8 * 16**3
 
 
 def test_model_flop_is_products_only() -> None:
     """Nothing but convolutions, products, attention and recurrent layers has model FLOP."""
     for name, inputs, outputs, attributes, _ in READ:
-        if kinds.kind_of(name) not in ("convolution", "matmul", "attention", "recurrent"):
-            assert kinds.cost(operation(name, inputs, outputs, **attributes)).model_flop == 0
+        if registry.kind_of(name) not in ("convolution", "matmul", "attention", "recurrent"):
+            assert registry.cost(operation(name, inputs, outputs, **attributes)).model_flop == 0

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from analysis.operators import registry as kinds
-from analysis.operators import traffic
+from analysis.operators import registry, traffic
 from tests.support.made_up_operations.made_up_operations import operation
 
 
@@ -30,34 +29,34 @@ from tests.support.made_up_operations.made_up_operations import operation
 )
 def test_bytes(name: str, inputs: Any, outputs: Any, read: int, written: int) -> None:
     """float32, 4 bytes an element."""
-    cost = kinds.cost(operation(name, inputs, outputs))
+    cost = registry.cost(operation(name, inputs, outputs))
     assert (cost.read_bytes, cost.written_bytes) == (read, written)
 
 
 def test_a_tensor_passed_twice_is_read_once() -> None:
     square = operation("aten.mul", {"self": (8,), "other": (8,)}, [(8,)])
-    assert kinds.cost(replace(square, reads=(0, 0), writes=(1,))).read_bytes == 32
-    assert kinds.cost(replace(square, reads=(0, 1), writes=(2,))).read_bytes == 64
+    assert registry.cost(replace(square, reads=(0, 0), writes=(1,))).read_bytes == 32
+    assert registry.cost(replace(square, reads=(0, 1), writes=(2,))).read_bytes == 64
 
 
 def test_statistics_written_in_place_are_written() -> None:
     """Batch norm returns an output and 2 saved statistics, and updates 2 more of the same shape: 4 · (8 + 4 · 2)."""
     inputs = {"input": (4, 2), "running_mean": (2,), "running_var": (2,)}
     norm = operation("aten.native_batch_norm", inputs, [(4, 2), (2,), (2,)], training=True)
-    cost = kinds.cost(replace(norm, reads=(0, 1, 2), writes=(3, 4, 5, 1, 2)))
+    cost = registry.cost(replace(norm, reads=(0, 1, 2), writes=(3, 4, 5, 1, 2)))
     assert (cost.read_bytes, cost.written_bytes) == (4 * 12, 4 * 16)
 
 
 def test_an_out_argument_is_written_only() -> None:
     product = operation("aten.mm", {"self": (2, 3), "mat2": (3, 5), "out": (2, 5)}, [(2, 5)], overload="out")
-    cost = kinds.cost(replace(product, reads=(0, 1, 2), writes=(2,)))
+    cost = registry.cost(replace(product, reads=(0, 1, 2), writes=(2,)))
     assert (cost.read_bytes, cost.written_bytes) == (4 * 21, 4 * 10)
 
 
 def test_bytes_by_dtype() -> None:
     """A cast from float32 to bfloat16 reads 4 and writes 2 bytes an element; an unknown dtype is refused."""
     cast = operation("aten._to_copy", {"self": (8,)}, [(8,)], dtype="bfloat16", dtypes={"self": "float32"})
-    assert (kinds.cost(cast).read_bytes, kinds.cost(cast).written_bytes) == (32, 16)
+    assert (registry.cost(cast).read_bytes, registry.cost(cast).written_bytes) == (32, 16)
     with pytest.raises(ValueError, match="got 'float3'"):
         traffic.itemsize("float3")
 
@@ -73,4 +72,4 @@ def test_element_sizes_are_torchs(name: str) -> None:
 
 def test_gathering_and_overwriting_operations_are_in_the_table() -> None:
     for name in (*traffic.GATHERS, *traffic.OVERWRITES):
-        assert kinds.kind_of(name)
+        assert registry.kind_of(name)

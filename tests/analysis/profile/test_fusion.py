@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analysis.operators import registry as kinds
+from analysis.operators import registry
 from analysis.profile.fusion import fused
 from results.records import Operation, Storage
 from tests.support.made_up_operations.fused_steps import FLOAT, Step
@@ -301,7 +301,7 @@ def steps(draw: Any) -> Step:
 
 
 def unfused(operations: list[Operation]) -> int:
-    return sum(kinds.cost(each).moved_bytes for each in operations if kinds.kind_of(each.name) != "view")
+    return sum(registry.cost(each).moved_bytes for each in operations if registry.kind_of(each.name) != "view")
 
 
 @settings(max_examples=150, deadline=None)
@@ -312,14 +312,14 @@ def test_laws_of_any_step(step: Step) -> None:
     found = fused(step.operations, step.storages)
     members: dict[int, list[Operation]] = {}
     for each, (group, size) in zip(step.operations, found, strict=True):
-        assert (group is None) == (kinds.kind_of(each.name) == "view")
+        assert (group is None) == (registry.kind_of(each.name) == "view")
         assert size == 0 or group == each.index
         if group is not None:
             members.setdefault(group, []).append(each)
     for leader, mine in members.items():
         assert mine[0].index == leader
         assert len({each.phase for each in mine}) == 1
-        products = [each.index for each in mine if kinds.kind_of(each.name) in kinds.PRODUCTS]
+        products = [each.index for each in mine if registry.kind_of(each.name) in registry.PRODUCTS]
         assert products in ([], [leader])
     assert sum(size for _, size in found) <= unfused(step.operations)
     assert found == fused(*renumbered(step))

@@ -7,7 +7,7 @@ from functools import cache
 
 import pytest
 
-from analysis.operators import registry as kinds
+from analysis.operators import registry
 from analysis.profile.fusion import fused
 from measure.operations.tracer import Trace, trace
 from measure.profile.rows import in_groups, operation_rows
@@ -39,10 +39,10 @@ def test_the_stem_of_resnet18() -> None:
 def test_every_product_leads_and_half_of_the_bytes_stay_inside(model: str, batch: int) -> None:
     found = traced(model, batch)
     groups = fused(found.operations, found.storages)
-    products = [operation for operation in found.operations if kinds.kind_of(operation.name) in kinds.PRODUCTS]
+    products = [operation for operation in found.operations if registry.kind_of(operation.name) in registry.PRODUCTS]
     assert all(groups[operation.index][0] == operation.index for operation in products)
     assert len(products) > 40
-    unfused = sum(kinds.cost(operation).moved_bytes for operation in found.operations)
+    unfused = sum(registry.cost(operation).moved_bytes for operation in found.operations)
     assert 0.4 < sum(nbytes for _, nbytes in groups) / unfused < 0.6
 
 

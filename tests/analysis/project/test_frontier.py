@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from analysis.formula.algebra.expressions import parse
-from analysis.project.frontier import domain as domains
+from analysis.project.frontier import domain as frontier_domain
 from analysis.project.frontier import first_order, frontier
-from analysis.project.frontier import first_order as frontier_laws
+from analysis.project.frontier import first_order as frontier_first_order
 from analysis.project.frontier.accelerator import Accelerator
 from analysis.project.frontier.domain import Domain
 from analysis.project.frontier.shipped_formulas import Formulas, shipped
@@ -44,7 +44,7 @@ TABLES: dict[str, Any] = {
 
 
 def made(**changes: Any) -> Domain:
-    return domains.from_tables({**TABLES, **changes}, "mine")
+    return frontier_domain.from_tables({**TABLES, **changes}, "mine")
 
 
 def test_a_projection_follows_its_chain_by_hand() -> None:
@@ -131,27 +131,27 @@ def test_a_dtype_changes_the_bytes_alone() -> None:
 
 def test_limits_are_those_of_the_formulas_and_the_fit_lies_near() -> None:
     domain = made()
-    limits = frontier_laws.asymptote(domain, SQUARE)
+    limits = frontier_first_order.asymptote(domain, SQUARE)
     assert limits["gamma"] == pytest.approx(6.0)
     assert limits["lambda"] == pytest.approx(12.0)
     assert limits["mu"] == pytest.approx(8 / math.sqrt(2)), "8 b w, and √p = w √2"
     assert limits["delta"] == pytest.approx(4 + 4)
-    halves = frontier_laws.asymptote(domain, SQUARE, element_bytes=2)
+    halves = frontier_first_order.asymptote(domain, SQUARE, element_bytes=2)
     assert {name: limits[name] / halves[name] for name in limits} == pytest.approx(
         {"gamma": 1.0, "lambda": 2.0, "mu": 2.0, "delta": 2.0}
     )
-    fit = frontier_laws.fitted(domain, SQUARE, TARGET, 4000)
+    fit = frontier_first_order.fitted(domain, SQUARE, TARGET, 4000)
     assert fit.laws.gamma == pytest.approx(6.0, rel=1e-2)
     assert fit.laws.lambda_ == pytest.approx(12.0, rel=1e-2)
     assert fit.laws.mu == pytest.approx(8 / math.sqrt(2), rel=5e-2)
-    assert fit.points == frontier_laws.WIDTHS * len(frontier_laws.BATCHES)
+    assert fit.points == frontier_first_order.WIDTHS * len(frontier_first_order.BATCHES)
     assert isinstance(fit, first_order.Fit)
 
 
 def test_the_limits_of_the_word_model_are_its_leading_terms() -> None:
     """Of 16 h² parameters: 96 b q h² + 16 q h² + 48 h² FLOP, 384 q h² + 448 h² bytes, and b h (1,428 q + 56)."""
     domain = Domain("word", "wordlm", "hidden", 128, {}, {"vocab": 10004, "seq": 80})
-    limits = frontier_laws.asymptote(domain, shipped()["wordlm"])
+    limits = frontier_first_order.asymptote(domain, shipped()["wordlm"])
     assert limits["gamma"] == pytest.approx((96 * 80 + (16 * 80 + 48) / 128) / 16, rel=1e-9)
     assert limits["lambda"] == pytest.approx((384 * 80 + 448) / 16, rel=1e-9)
     assert limits["mu"] == pytest.approx((1428 * 80 + 56) / 4, rel=1e-9)
@@ -187,13 +187,13 @@ def test_both_rules_agree_on_the_products_and_differ_in_the_rest(model: str) -> 
 
 
 def test_shipped_formulas_are_those_that_the_command_makes() -> None:
-    from benchmarks.pages import frontier as maker
+    from benchmarks.pages import frontier as pages_frontier
 
-    lines = maker.FILE.read_text(encoding="utf-8").splitlines()
+    lines = pages_frontier.FILE.read_text(encoding="utf-8").splitlines()
     kept = [line for line in lines if line.startswith("wordlm,catamount,")]
-    assert maker.table_of(maker.rows("wordlm", "catamount")).splitlines() == lines[:1] + kept
-    for rules in maker.RULES:
-        assert set(shipped(rules)) == set(maker.MODELS)
+    assert pages_frontier.table_of(pages_frontier.rows("wordlm", "catamount")).splitlines() == lines[:1] + kept
+    for rules in pages_frontier.RULES:
+        assert set(shipped(rules)) == set(pages_frontier.MODELS)
 
 
 def test_a_formula_is_asked_for_sizes_that_it_has() -> None:
@@ -247,9 +247,9 @@ def test_too_many_intervals_are_refused() -> None:
         made(**changes)
 
 
-@pytest.mark.parametrize("name", domains.shipped_names())
+@pytest.mark.parametrize("name", frontier_domain.shipped_names())
 def test_the_five_domains_can_be_projected(name: str) -> None:
-    domain = domains.shipped(name)
+    domain = frontier_domain.shipped(name)
     assert set(domain.sizes) | {domain.grows} <= set(shipped()[domain.model].sizes)
     assert frontier.project(domain, shipped()[domain.model], TARGET).epoch_s > 0
     assert domain.error_unit

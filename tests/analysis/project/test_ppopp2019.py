@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from analysis.project.frontier import domain as domains
+from analysis.project.frontier import domain as frontier_domain
 from analysis.project.frontier.accelerator import Accelerator
 from analysis.project.frontier.shipped_formulas import shipped
 from analysis.project.papers import ppopp2019, ppopp2019_case_study
-from analysis.project.papers import results as paper
+from analysis.project.papers import results as papers_results
 from analysis.project.papers.projected_lstm_lm import ProjectedLM, time_s
 from analysis.project.papers.results import ASSUMED, NOT, REPRODUCED, Cell, Ours
 from analysis.stats.printed_numbers import Printed, amount, box
@@ -31,7 +31,7 @@ def test_ours_stays_as_it_is_without_the_printed_results(
     cells: dict[tuple[str, str, str], Cell], tmp_path: Path
 ) -> None:
     folder = tmp_path / "papers" / "ppopp2019"
-    shutil.copytree(paper.FOLDER / "ppopp2019", folder)
+    shutil.copytree(papers_results.FOLDER / "ppopp2019", folder)
     with (folder / "results.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     with (folder / "results.csv").open("w", encoding="utf-8", newline="") as file:
@@ -44,7 +44,7 @@ def test_ours_stays_as_it_is_without_the_printed_results(
 
 
 def keys(name: str) -> set[tuple[str, str, str]]:
-    with (paper.FOLDER / "ppopp2019" / name).open(encoding="utf-8", newline="") as file:
+    with (papers_results.FOLDER / "ppopp2019" / name).open(encoding="utf-8", newline="") as file:
         return {(row["table"], row["row"], row["column"]) for row in csv.DictReader(file)}
 
 
@@ -153,10 +153,10 @@ def test_a_verdict_by_its_rule(printed: str, ours: Ours | None, verdict: str, wo
     (folder / "results.csv").write_text(f"table,row,column,value,unit\nT,r,c,{printed},\n")
     (folder / "assumptions.csv").write_text("key,value,words\na,1,why\n")
     (folder / "reasons.csv").write_text("table,row,column,reason\nT,*,*,because\n")
-    (cell,) = paper.cells("p", {("T", "r", "c"): ours} if ours else {}, tmp_path)
+    (cell,) = papers_results.cells("p", {("T", "r", "c"): ours} if ours else {}, tmp_path)
     assert (cell.verdict, cell.assumption, cell.reason) == (verdict, words, "because" if verdict == NOT else "")
     with pytest.raises(ValueError, match="expected results that are printed"):
-        paper.cells("p", {("T", "r", "x"): Ours(1.0)}, tmp_path)
+        papers_results.cells("p", {("T", "r", "x"): Ours(1.0)}, tmp_path)
 
 
 def test_numbers_know_what_they_were_rounded_from() -> None:
@@ -199,15 +199,15 @@ def test_the_case_studys_step_adds_up_to_all_its_bytes() -> None:
 
 
 def test_domains_have_the_papers_numbers() -> None:
-    given = paper.inputs("ppopp2019")
-    for row, name in zip(ppopp2019.ROWS, domains.shipped_names(), strict=True):
-        its = domains.shipped(name).values()
+    given = papers_results.inputs("ppopp2019")
+    for row, name in zip(ppopp2019.ROWS, frontier_domain.shipped_names(), strict=True):
+        its = frontier_domain.shipped(name).values()
         columns = ("current SOTA", "desired SOTA", "current samples", "alpha", "beta_g", "beta_p")
         wanted = [given("Table 1", row.name, column) for column in columns]
         assert [its[key] for key in ("error_now", "error_target", "data_now", "alpha", "beta_g", "beta_p")] == wanted
         if row.name != "character LM":
             assert its["sigma"] == pytest.approx(given("Table 1", row.name, "sigma") * 1e6)
-        domain = domains.shipped(name)
+        domain = frontier_domain.shipped(name)
         assert domain.sub_batch == given("Table 3", row.name, "sub-batch")
         assert (domain.model, domain.grows, dict(domain.sizes)) == (row.model, row.grows, dict(row.sizes))
 
@@ -217,7 +217,7 @@ def test_the_table_fits_a_terminal_and_says_every_note(cells: dict[tuple[str, st
     assert max(map(len, text.splitlines())) <= 100
     said = " ".join(text.split())
     for cell in cells.values():
-        for words in [cell.reason, *cell.assumption.split(paper.BETWEEN)]:
+        for words in [cell.reason, *cell.assumption.split(papers_results.BETWEEN)]:
             assert " ".join(words.split()) in said
     assert to_csv(cells.values()).count("\n") >= len(cells) + 1
     assert to_json("ppopp2019", list(cells.values())).count('"verdict"') == len(cells)

@@ -8,23 +8,23 @@ import math
 import pytest
 
 from analysis.devices.peaks import lookup, spelling
-from analysis.project.compute import published_runs as published
+from analysis.project.compute import published_runs
 from analysis.project.compute.published_runs import (
     RATE_AS_PRINTED,
     RATIO_AS_PRINTED,
     RECOMPUTED,
-    left_out,
+    excluded_runs,
     observations,
 )
 
-with published.TABLE.open(encoding="utf-8", newline="") as file:
+with published_runs.TABLE.open(encoding="utf-8", newline="") as file:
     ROWS = list(csv.DictReader(file))
 
 
 def test_every_row_is_used_or_says_why_not() -> None:
-    assert len(observations()) + len(left_out()) == len(ROWS)
-    assert all(row.why for row in left_out())
-    assert {each.printed_device for each in left_out() if "clock" in each.why} == {"V100-32GB (DGX-2)"}
+    assert len(observations()) + len(excluded_runs()) == len(ROWS)
+    assert all(row.why for row in excluded_runs())
+    assert {each.printed_device for each in excluded_runs() if "clock" in each.why} == {"V100-32GB (DGX-2)"}
 
 
 def test_a_ratio_is_items_times_flop_over_the_dense_peak() -> None:

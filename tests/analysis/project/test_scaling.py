@@ -11,7 +11,7 @@ import pytest
 from analysis.project.frontier import first_order, learning_curves
 from analysis.project.frontier.first_order import Laws, Point
 from analysis.project.frontier.learning_curves import LearningCurve, ModelSize
-from analysis.project.papers import projected_lstm_lm as cache_tiling
+from analysis.project.papers import projected_lstm_lm
 from analysis.project.papers.projected_lstm_lm import Product
 
 
@@ -148,5 +148,5 @@ def test_a_backward_pass_has_two_products_of_as_many_flop() -> None:
 
 
 def test_three_of_the_largest_tile_fit_the_cache() -> None:
-    side = cache_tiling.largest_tile(6e6)
+    side = projected_lstm_lm.largest_tile(6e6)
     assert 3 * 4 * side**2 <= 6e6 < 3 * 4 * (side + 1) ** 2

@@ -17,9 +17,9 @@ from analysis.stats.summary import effective_size, t_quantile
 from reports.compare.cells import ACROSS, compared
 from results.records.comparisons import FASTER, ONLY_A, ONLY_B, SAME, SLOWER, UNKNOWN
 from results.store.store import read_run
-from runners.report import command as report
+from runners.report import command
 from tests.support.fakes.commands import refused, running
-from tests.support.made_up import made_up_evidence as made
+from tests.support.made_up import made_up_evidence
 
 MARGIN = 0.03
 CELLS, BLOCKS = 8, 12
@@ -166,7 +166,7 @@ FP32, TF32 = ("fp32", 8, 0), ("tf32", 8, 0)
 REPEATED = (FP32, ("fp32", 8, 1), TF32)
 
 
-def slower(parts: made.Parts, factor: float) -> made.Parts:
+def slower(parts: made_up_evidence.Parts, factor: float) -> made_up_evidence.Parts:
     for part in parts.cells.values():
         part.samples = [
             replace(s, device_s=s.device_s * factor, wall_s=s.wall_s * factor, start_s=s.start_s * factor)
@@ -178,15 +178,17 @@ def slower(parts: made.Parts, factor: float) -> made.Parts:
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("runs")
-    other = made.parts(REPEATED)
+    other = made_up_evidence.parts(REPEATED)
     other.sittings = [replace(other.sittings[0], torch_version="2.14.0")]
     return {
-        "a": made.write(folder / "a", made=made.parts(REPEATED)),
-        "slow": made.write(folder / "slow", made=slower(made.parts((*REPEATED, ("tf32", 16, 0))), 1.1)),
-        "torch": made.write(folder / "torch", made=other),
-        "card": made.write(folder / "card", made=made.parts(REPEATED, "NVIDIA H200 NVL")),
-        "tf32": made.write(folder / "tf32", made=made.parts((TF32,))),
-        "fp32": made.write(folder / "fp32", made=made.parts((FP32,))),
+        "a": made_up_evidence.write(folder / "a", made=made_up_evidence.parts(REPEATED)),
+        "slow": made_up_evidence.write(
+            folder / "slow", made=slower(made_up_evidence.parts((*REPEATED, ("tf32", 16, 0))), 1.1)
+        ),
+        "torch": made_up_evidence.write(folder / "torch", made=other),
+        "card": made_up_evidence.write(folder / "card", made=made_up_evidence.parts(REPEATED, "NVIDIA H200 NVL")),
+        "tf32": made_up_evidence.write(folder / "tf32", made=made_up_evidence.parts((TF32,))),
+        "fp32": made_up_evidence.write(folder / "fp32", made=made_up_evidence.parts((FP32,))),
     }
 
 
@@ -201,7 +203,7 @@ def test_a_slower_run_with_a_cell_more(runs: dict[str, Path]) -> None:
     rows = compared(read_run(runs["a"]), read_run(runs["slow"]))
     assert [row.verdict for row in rows] == [SLOWER, SLOWER, ONLY_B]
     assert [row.ratio for row in rows[:2]] == [pytest.approx(1.1)] * 2
-    assert rows[1].time_b_s == pytest.approx(1.1 * made.step_s("tf32", 8))
+    assert rows[1].time_b_s == pytest.approx(1.1 * made_up_evidence.step_s("tf32", 8))
     back = compared(read_run(runs["slow"]), read_run(runs["a"]))
     assert [row.verdict for row in back] == [FASTER, FASTER, ONLY_A]
     assert (back[2].cells_a, back[2].cells_b) == (rows[2].cells_b, ())
@@ -229,7 +231,7 @@ def test_cells_that_differ_in_precision_are_compared_only_on_demand(runs: dict[s
         compared(a, b)
     (row,) = compared(a, b, across=("precision",))
     assert row.verdict == FASTER
-    assert row.ratio == pytest.approx(made.step_s("tf32", 8) / made.step_s("fp32", 8))
+    assert row.ratio == pytest.approx(made_up_evidence.step_s("tf32", 8) / made_up_evidence.step_s("fp32", 8))
     with pytest.raises(ValueError, match="A has resnet50 b8 with several values of precision"):
         compared(read_run(runs["a"]), b, across=("precision",))
 
@@ -240,11 +242,11 @@ def test_every_field_that_can_be_compared_across_is_one() -> None:
 
 
 def test_a_cell_without_time_is_told(runs: dict[str, Path], tmp_path: Path) -> None:
-    parts = made.parts(REPEATED)
+    parts = made_up_evidence.parts(REPEATED)
     part = parts.cells[TF32]
     part.run = replace(part.run, status="out_of_memory", reason="61 GiB")
     part.samples = []
-    rows = compared(read_run(runs["a"]), read_run(made.write(tmp_path / "run", made=parts)))
+    rows = compared(read_run(runs["a"]), read_run(made_up_evidence.write(tmp_path / "run", made=parts)))
     assert [(row.verdict, row.reason) for row in rows] == [(SAME, ""), (UNKNOWN, "no time in B")]
 
 
@@ -270,14 +272,14 @@ def test_golden_output(
     runs: dict[str, Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(runs["a"].parent)
-    code, out, err = running(report.main, capsys)("a", "slow")
+    code, out, err = running(command.main, capsys)("a", "slow")
     assert (code, err) == (0, "")
     assert out == GOLDEN
     assert max(map(len, out.splitlines())) <= 100
 
 
 def test_formats(runs: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
-    run = running(report.main, capsys)
+    run = running(command.main, capsys)
     _, out, _ = run(runs["a"], runs["slow"], "--format", "csv")
     rows = list(csv.DictReader(out.splitlines()))
     assert [row["verdict"] for row in rows] == [SLOWER, SLOWER, ONLY_B]
@@ -288,7 +290,7 @@ def test_formats(runs: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_mistakes(runs: dict[str, Path], capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    run, a = running(report.main, capsys), runs["a"]
+    run, a = running(command.main, capsys), runs["a"]
     refused(run(a, runs["torch"]), "torch_version is '2.15.0' in A and '2.14.0' in B", "--across")
     refused(run(a, runs["torch"], "--across", "torch_versoin"), "unknown field", "nearest torch_version")
     refused(run(a, a, a), "expected one run, or two to compare, got 3")

@@ -22,7 +22,7 @@ from analysis.trace.kernel_names import (
     says_nothing,
     short_name,
 )
-from tests.support.made_up_operations import made_up_kernels as names
+from tests.support.made_up_operations import made_up_kernels
 from tests.support.oracles.kernel_names_by_library import NO_PRODUCTS, PRODUCTS, RECORDED
 
 REAL = os.environ.get("FLOPLEDGER_TRACES", "")
@@ -32,13 +32,13 @@ real = pytest.mark.skipif(not REAL, reason="FLOPLEDGER_TRACES is not set")
 @pytest.mark.parametrize(
     ("name", "short"),
     [
-        (names.WGRAD, "cudnn::cnn::wgrad_alg0_engine"),
-        (names.IMPLICIT, "implicit_convolve_sgemm"),
-        (names.POINTWISE, "vectorized_elementwise_kernel"),
-        (names.OFFSETS, "cask_cudnn::computeOffsetsKernel"),
+        (made_up_kernels.WGRAD, "cudnn::cnn::wgrad_alg0_engine"),
+        (made_up_kernels.IMPLICIT, "implicit_convolve_sgemm"),
+        (made_up_kernels.POINTWISE, "vectorized_elementwise_kernel"),
+        (made_up_kernels.OFFSETS, "cask_cudnn::computeOffsetsKernel"),
         ("void (anonymous namespace)::softmax_warp_forward<float>(float*)", "softmax_warp_forward"),
         ("void at::native::(anonymous namespace)::max_pool_forward_nchw<float>(int)", "max_pool_forward_nchw"),
-        (names.SGEMM, names.SGEMM),
+        (made_up_kernels.SGEMM, made_up_kernels.SGEMM),
         ("", ""),
     ],
 )
@@ -49,18 +49,18 @@ def test_short_names_are_pyprofs(name: str, short: str) -> None:
 @pytest.mark.parametrize(
     ("name", "convolution", "linear"),
     [
-        (names.SCUDNN, True, False),
-        (names.OFFSETS, False, False),
-        (names.WINOGRAD, True, False),
-        (names.FFT, True, True),
-        (names.FFT_IN, False, False),
-        (names.SGEMM, True, True),
-        (names.SPLIT_K, False, True),
-        (names.DGRAD, True, False),
-        (names.WGRAD, False, False),  # cudnn::cnn, the list has cudnn::detail
-        (names.IMPLICIT, False, True),
-        (names.HOPPER, False, False),
-        (names.AMPERE, False, True),
+        (made_up_kernels.SCUDNN, True, False),
+        (made_up_kernels.OFFSETS, False, False),
+        (made_up_kernels.WINOGRAD, True, False),
+        (made_up_kernels.FFT, True, True),
+        (made_up_kernels.FFT_IN, False, False),
+        (made_up_kernels.SGEMM, True, True),
+        (made_up_kernels.SPLIT_K, False, True),
+        (made_up_kernels.DGRAD, True, False),
+        (made_up_kernels.WGRAD, False, False),  # cudnn::cnn, the list has cudnn::detail
+        (made_up_kernels.IMPLICIT, False, True),
+        (made_up_kernels.HOPPER, False, False),
+        (made_up_kernels.AMPERE, False, True),
     ],
 )
 def test_lists(name: str, convolution: bool, linear: bool) -> None:
@@ -79,7 +79,13 @@ def test_matmul_leaves_out_three_whole_names() -> None:
 
 @pytest.mark.parametrize(
     ("name", "renamed"),
-    [(names.WGRAD, True), (names.IMPLICIT, True), (names.DGRAD, False), (names.EXPLICIT, False), (names.SCUDNN, False)],
+    [
+        (made_up_kernels.WGRAD, True),
+        (made_up_kernels.IMPLICIT, True),
+        (made_up_kernels.DGRAD, False),
+        (made_up_kernels.EXPLICIT, False),
+        (made_up_kernels.SCUDNN, False),
+    ],
 )
 def test_renamed(name: str, renamed: bool) -> None:
     assert is_renamed(name) is renamed
@@ -88,32 +94,32 @@ def test_renamed(name: str, renamed: bool) -> None:
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        (names.SCUDNN, "implicit_precomputed_gemm"),
-        (names.AMPERE, "implicit_precomputed_gemm"),
+        (made_up_kernels.SCUDNN, "implicit_precomputed_gemm"),
+        (made_up_kernels.AMPERE, "implicit_precomputed_gemm"),
         ("igemm_fwd_gtcx3_nhwc_bf16_bx0_ex1_bt128x128x32", "implicit_precomputed_gemm"),
         ("igemm_wrw_gtcx3_nhwc_bf16_bx0_ex1_bt64x64x64", "implicit_precomputed_gemm"),
-        (names.WINOGRAD, "winograd"),
-        (names.IMPLICIT, "implicit_gemm"),
-        (names.EXPLICIT, "explicit_gemm"),
-        (names.FFT, "fft"),
-        (names.WGRAD, "direct"),
-        (names.SGEMM, "gemm"),
-        (names.HOPPER, "gemm"),
+        (made_up_kernels.WINOGRAD, "winograd"),
+        (made_up_kernels.IMPLICIT, "implicit_gemm"),
+        (made_up_kernels.EXPLICIT, "explicit_gemm"),
+        (made_up_kernels.FFT, "fft"),
+        (made_up_kernels.WGRAD, "direct"),
+        (made_up_kernels.SGEMM, "gemm"),
+        (made_up_kernels.HOPPER, "gemm"),
         ("Cijk_Ailk_Bljk_BBS_BH_MT32x32x64_MI16x16x16x1_SN", "gemm"),
         ("void cutlass::Kernel<cutlass_80_tensorop_s1688gemm_128x64_16x6_tn_align4>(int)", "gemm"),
         ("void fmha_cutlassF_f32_aligned_64x64_rf_sm80(AttentionKernel::Params)", "attention"),
         ("attn_fwd", "attention"),
         ("conv_depthwise2d_forward_kernel<float, int>", "depthwise"),
-        (names.SPLIT_K, "reduction"),
-        (names.FFT_IN, "helper"),
-        (names.IM2COL, "helper"),
+        (made_up_kernels.SPLIT_K, "reduction"),
+        (made_up_kernels.FFT_IN, "helper"),
+        (made_up_kernels.IM2COL, "helper"),
         ("batched_transpose_32x32_half", "helper"),
         ("void cudnn::winograd_nonfused::winogradForwardData4x4<float, float>(int)", "helper"),
         ("void cudnn::bn_fw_tr_1C11_singleread<float, 512, true, 1, 2, 0>(int)", "other"),
         ("ncclDevKernel_Generic(ncclDevKernelArgsStorage<4096ul>)", "other"),
         ("triton_poi_fused_addmm_relu_0", "other"),  # what is fused behind a product, not the product
         ("fused_mlp_gelu_kernel", ""),  # an activation behind products, or alone: the name does not say
-        (names.UNKNOWN, ""),
+        (made_up_kernels.UNKNOWN, ""),
     ],
 )
 def test_families(name: str, expected: str) -> None:

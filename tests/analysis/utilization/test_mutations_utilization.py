@@ -15,20 +15,20 @@ import pytest
 
 from analysis.devices import peaks
 from analysis.devices.precisions import TENSOR_UNITS
-from analysis.operators import registry as kinds
+from analysis.operators import registry
 from analysis.utilization import denominators, numerators, utilization
 from cleaning.counts import conventions, model_operators
 from cleaning.reconcile.run import Built, build
 from results.records import Operation
 from results.store.store import RunData, read_operations, read_profile, read_run
-from tests.support.made_up import run_fixture as made
+from tests.support.made_up import run_fixture
 
 Patch = pytest.MonkeyPatch
 
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return made.write_run(tmp_path_factory.mktemp("run") / "run", peak_tflops=80.0)
+    return run_fixture.write_run(tmp_path_factory.mktemp("run") / "run", peak_tflops=80.0)
 
 
 def rebuilt(path: Path, edit: Callable[[list[Operation]], list[Operation]] = list) -> Built:
@@ -38,22 +38,25 @@ def rebuilt(path: Path, edit: Callable[[list[Operation]], list[Operation]] = lis
 
 def check(built: Built) -> None:
     """Every ratio of the run, derived from how it was made."""
-    clock = {"fp32": 132 * 128 * 2 * made.CLOCK_HZ, "amp-bf16": 132 * 2048 * 2 * made.CLOCK_HZ}  # SMs × FMA × 2 × f
+    clock = {
+        "fp32": 132 * 128 * 2 * run_fixture.CLOCK_HZ,
+        "amp-bf16": 132 * 2048 * 2 * run_fixture.CLOCK_HZ,
+    }  # SMs × FMA × 2 × f
     ceiling = {"fp32": 52e12, "amp-bf16": 650e12}
     for view in built.views:
         run, key = view.run, (view.run.model, view.run.batch_size, view.run.precision)
-        if key not in made.RATIO:
+        if key not in run_fixture.RATIO:
             continue
-        exact, forward = made.EXACT_FLOP[run.model], 2 * made.FORWARD_MAC[run.model]
-        published = forward // 2 + made.NORMALIZATION_MAC
+        exact, forward = run_fixture.EXACT_FLOP[run.model], 2 * run_fixture.FORWARD_MAC[run.model]
+        published = forward // 2 + run_fixture.NORMALIZATION_MAC
         times_exact = {"exact": 1, "theory": 3 * forward / exact, "theory_as_published": 3 * published / exact}
-        under = {"datasheet": made.PEAK[run.precision], "clock": clock[run.precision]}
+        under = {"datasheet": run_fixture.PEAK[run.precision], "clock": clock[run.precision]}
         under |= {"ceiling": ceiling[run.precision], "user": 80e12}
         for method, times in times_exact.items():
             for denominator, peak in under.items():
                 row = view.fraction(method, denominator)
                 assert row is not None
-                expected = made.RATIO[key] * made.PEAK[run.precision] * times / peak
+                expected = run_fixture.RATIO[key] * run_fixture.PEAK[run.precision] * times / peak
                 assert row.utilization_ratio == pytest.approx(expected, rel=1e-9), (key, method, denominator)
                 assert row.utilization_low_ratio < row.utilization_ratio < row.utilization_high_ratio
                 tensor = run.precision != "fp32"
@@ -129,7 +132,11 @@ def warm_up_is_measured_too(patch: Patch) -> None:
 
 def ceilings_of_any_sitting(patch: Patch) -> None:
     ceiling_of = denominators.ceiling_of
-    patch.setattr(denominators, "ceiling_of", lambda _here: ceiling_of([made._ceiling(*row) for row in made.CEILINGS]))
+    patch.setattr(
+        denominators,
+        "ceiling_of",
+        lambda _here: ceiling_of([run_fixture._ceiling(*row) for row in run_fixture.CEILINGS]),
+    )
 
 
 def every_unit_is_the_tensor_unit(patch: Patch) -> None:
@@ -137,7 +144,7 @@ def every_unit_is_the_tensor_unit(patch: Patch) -> None:
 
 
 def a_formula_counts_double(patch: Patch) -> None:
-    cost = kinds.cost
+    cost = registry.cost
     patch.setattr(numerators.kinds, "cost", lambda *given: cost(*given) * 2)
 
 

@@ -19,9 +19,9 @@ from cleaning.reconcile.run import Built, build
 from reports.sweep.answer.table import to_text
 from results.records import Ceiling, Run, Utilization
 from results.store.store import read_operations, read_profile, read_run
-from tests.support.made_up import run_fixture as made
+from tests.support.made_up import run_fixture
 
-EXACT = made.EXACT_FLOP["resnet18"]
+EXACT = run_fixture.EXACT_FLOP["resnet18"]
 RUN = Run(
     model="resnet18",
     batch_size=8,
@@ -43,7 +43,7 @@ def rebuilt(path: Path) -> Built:
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
-    return rebuilt(made.write_profiled_run(tmp_path_factory.mktemp("run") / "run"))
+    return rebuilt(run_fixture.write_profiled_run(tmp_path_factory.mktemp("run") / "run"))
 
 
 def row_of(built: Built, method: str, precision: str) -> Utilization:
@@ -55,28 +55,28 @@ def test_a_row_for_each_method_over_one_peak(built: Built) -> None:
     found = [(row.precision, row.method, row.denominator) for row in built.post2021]
     assert found == [
         (precision, method, "datasheet")
-        for precision in made.PEAK
+        for precision in run_fixture.PEAK
         for method in ("theory", "one", "batch", "epoch", "exact")
     ]
 
 
-@pytest.mark.parametrize("precision", made.PEAK)
+@pytest.mark.parametrize("precision", run_fixture.PEAK)
 def test_a_multiply_add_is_one_and_the_peak_is_that_of_fp32(built: Built, precision: str) -> None:
     row = row_of(built, "batch", precision)
-    step_s = made.work_s("batch", precision)
+    step_s = run_fixture.work_s("batch", precision)
     assert row.model_flop == EXACT * 8 // 2
-    assert row.peak_flop_per_s == made.PEAK["fp32"]
+    assert row.peak_flop_per_s == run_fixture.PEAK["fp32"]
     assert row.time_s == pytest.approx(step_s)
     assert row.utilization_ratio == pytest.approx(EXACT * 8 / 2 / step_s / 66.9e12, rel=1e-12)
     assert row.utilization_low_ratio < row.utilization_ratio < row.utilization_high_ratio
     assert row_of(built, "exact", precision).utilization_ratio == row.utilization_ratio
     # half of ours where the policy is fp32; where bf16 ran, larger by the ratio of the peaks
-    assert row.utilization_ratio == pytest.approx(0.40 / 2 * made.PEAK[precision] / made.PEAK["fp32"])
+    assert row.utilization_ratio == pytest.approx(0.40 / 2 * run_fixture.PEAK[precision] / run_fixture.PEAK["fp32"])
 
 
 def test_theory_is_three_times_the_native_total_of_fvcore(built: Built) -> None:
     row = row_of(built, "theory", "fp32")
-    native = (made.FORWARD_MAC["resnet18"] + made.NORMALIZATION_MAC) * 8
+    native = (run_fixture.FORWARD_MAC["resnet18"] + run_fixture.NORMALIZATION_MAC) * 8
     assert (row.numerator_source, row.model_flop) == ("fvcore", 3 * native)
     published = next(r for r in built.utilization if r.method == "theory_as_published" and r.precision == "fp32")
     assert row.model_flop == published.model_flop
@@ -128,7 +128,7 @@ def ceiling(unit: str, flop_per_s: float) -> Ceiling:
 
 
 def test_the_datasheets_peak_then_the_users_then_the_ceiling() -> None:
-    sheet, own, measured = datasheet(made.H100, "cuda"), user(80.0), ceiling_of([ceiling("fp32", 52e12)])
+    sheet, own, measured = datasheet(run_fixture.H100, "cuda"), user(80.0), ceiling_of([ceiling("fp32", 52e12)])
     first = fp32_peak((sheet, measured, own))
     assert (first.name, first.peak_by_unit) == ("datasheet", {"fp32": 66.9e12})
     assert "not the datasheet's" not in first.sources["fp32"]
@@ -157,7 +157,7 @@ def test_the_printed_table_says_its_convention_and_counts_multiply_adds(built: B
         "convention post2021: a multiply-add counts as 1, over the fp32 peak whatever the precision"
     )
     (row, _) = (line.split() for line in text.splitlines() if line.split()[:3] == ["resnet18", "8", "fp32"])
-    step_s = made.work_s("batch", "fp32")
+    step_s = run_fixture.work_s("batch", "fp32")
     assert float(row[7]) == pytest.approx(EXACT * 8 / 2 / step_s / 1e12, rel=5e-3)
     assert row[10:12] == ["20", "%"]
 
@@ -165,11 +165,11 @@ def test_the_printed_table_says_its_convention_and_counts_multiply_adds(built: B
 def check(path: Path) -> None:
     """What the faults below must break."""
     found = rebuilt(path)
-    for precision in made.PEAK:
+    for precision in run_fixture.PEAK:
         row = row_of(found, "exact", precision)
-        expected = EXACT * 8 / 2 / made.work_s("batch", precision) / made.PEAK["fp32"]
+        expected = EXACT * 8 / 2 / run_fixture.work_s("batch", precision) / run_fixture.PEAK["fp32"]
         assert row.utilization_ratio == pytest.approx(expected, rel=1e-9)
-        native = 3 * (made.FORWARD_MAC["resnet18"] + made.NORMALIZATION_MAC) * 8
+        native = 3 * (run_fixture.FORWARD_MAC["resnet18"] + run_fixture.NORMALIZATION_MAC) * 8
         assert row_of(found, "theory", precision).model_flop == native
 
 
@@ -178,7 +178,7 @@ FAULTS = {"FLOP_PER_MULTIPLY_ADD": 1, "PEAKS": ("ceiling", "datasheet", "user"),
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_fault_turns_the_check_red(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    path = made.write_profiled_run(tmp_path / "run")
+    path = run_fixture.write_profiled_run(tmp_path / "run")
     check(path)
     monkeypatch.setattr(post2021, name, FAULTS[name])
     with pytest.raises(AssertionError):
@@ -186,7 +186,7 @@ def test_a_fault_turns_the_check_red(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_a_halved_theory_turns_the_check_red(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path, on_fp32 = made.write_profiled_run(tmp_path / "run"), post2021._on_fp32
+    path, on_fp32 = run_fixture.write_profiled_run(tmp_path / "run"), post2021._on_fp32
     monkeypatch.setattr(post2021, "_on_fp32", lambda numerator, _divisor: on_fp32(numerator, 2))
     with pytest.raises(AssertionError):
         check(path)

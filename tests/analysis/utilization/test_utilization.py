@@ -17,7 +17,7 @@ from cleaning.reconcile.run import Built, View, build
 from results.errors import Unavailable
 from results.records import Ceiling, FlopCount, Operation, Run, Sample, Telemetry, Utilization
 from results.store.store import read_operations, read_profile, read_run
-from tests.support.made_up import run_fixture as made
+from tests.support.made_up import run_fixture
 
 CELL = {"model": "resnet18", "batch_size": 8, "device": "cuda", "precision": "fp32"}
 RUN = Run(**CELL, cell_id="c", attempt=1, sitting="s1", status="ok", items_per_step=8)
@@ -31,7 +31,7 @@ def rebuilt(path: Path) -> Built:
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
-    return rebuilt(made.write_run(tmp_path_factory.mktemp("run") / "run"))
+    return rebuilt(run_fixture.write_run(tmp_path_factory.mktemp("run") / "run"))
 
 
 def row_of(built: Built, key: tuple[str, int, str], method: str, denominator: str, source: str = "") -> Utilization:
@@ -48,16 +48,16 @@ def row_of(built: Built, key: tuple[str, int, str], method: str, denominator: st
 # --- the whole way, from raw rows to fractions ------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("key", made.RATIO)
+@pytest.mark.parametrize("key", run_fixture.RATIO)
 def test_utilization_of_the_datasheet_peak_is_the_one_the_run_was_made_with(built: Built, key) -> None:
     row = row_of(built, key, "exact", "datasheet")
     model, batch_size, precision = key
-    assert row.model_flop == made.EXACT_FLOP[model] * batch_size
-    assert row.peak_flop_per_s == made.PEAK[precision]
-    assert row.time_s == pytest.approx(made.step_s(*key), rel=1e-12)
-    assert row.utilization_ratio == pytest.approx(made.RATIO[key], rel=1e-12)
-    assert row.items_per_s == pytest.approx(batch_size / made.step_s(*key), rel=1e-12)
-    assert row.achieved_flop_per_s == pytest.approx(made.RATIO[key] * made.PEAK[precision], rel=1e-12)
+    assert row.model_flop == run_fixture.EXACT_FLOP[model] * batch_size
+    assert row.peak_flop_per_s == run_fixture.PEAK[precision]
+    assert row.time_s == pytest.approx(run_fixture.step_s(*key), rel=1e-12)
+    assert row.utilization_ratio == pytest.approx(run_fixture.RATIO[key], rel=1e-12)
+    assert row.items_per_s == pytest.approx(batch_size / run_fixture.step_s(*key), rel=1e-12)
+    assert row.achieved_flop_per_s == pytest.approx(run_fixture.RATIO[key] * run_fixture.PEAK[precision], rel=1e-12)
 
 
 def test_every_cell_has_every_method_over_every_denominator(built: Built) -> None:
@@ -74,8 +74,8 @@ def test_peak_at_the_observed_clock(built: Built) -> None:
     for precision, peak in {"fp32": 50.688e12, "amp-bf16": 811.008e12}.items():
         row = row_of(built, ("resnet18", 64, precision), "exact", "clock")
         assert row.peak_flop_per_s == pytest.approx(peak, rel=1e-9)
-        sheet = made.RATIO["resnet18", 64, precision]
-        assert row.utilization_ratio == pytest.approx(sheet * made.PEAK[precision] / peak, rel=1e-9)
+        sheet = run_fixture.RATIO["resnet18", 64, precision]
+        assert row.utilization_ratio == pytest.approx(sheet * run_fixture.PEAK[precision] / peak, rel=1e-9)
     assert "at 1500 of 1830 MHz" in row.peak_source
 
 
@@ -90,8 +90,8 @@ def test_ceiling_is_the_best_of_its_unit_in_this_sitting(built: Built) -> None:
 
 def test_theory_is_three_times_the_forward_products_and_as_published_is_the_native_total(built: Built) -> None:
     key = ("resnet18", 8, "fp32")
-    forward = made.FORWARD_MAC["resnet18"] * 8
-    native = forward + made.NORMALIZATION_MAC * 8
+    forward = run_fixture.FORWARD_MAC["resnet18"] * 8
+    native = forward + run_fixture.NORMALIZATION_MAC * 8
     assert row_of(built, key, "theory", "datasheet", "fvcore").model_flop == 3 * 2 * forward
     assert row_of(built, key, "theory", "datasheet", "ptflops").model_flop == 3 * 2 * forward
     assert row_of(built, key, "theory_as_published", "datasheet").model_flop == 3 * native
@@ -121,7 +121,7 @@ def test_interval_of_the_ratio_is_that_of_the_time_turned_over(built: Built) -> 
 
 def test_energy_per_item(built: Built) -> None:
     key = ("resnet18", 64, "fp32")  # constant power over a window of nothing but its steps: watts × step ÷ items
-    expected = made.POWER_W * made.step_s(*key) / 64
+    expected = run_fixture.POWER_W * run_fixture.step_s(*key) / 64
     assert row_of(built, key, "exact", "datasheet").energy_per_item_j == pytest.approx(expected)
 
 
@@ -129,12 +129,12 @@ def test_a_failed_cell_keeps_its_count_and_its_reason(built: Built) -> None:
     row = row_of(built, ("mobilenet_v2", 512, "fp32"), "exact", "datasheet")
     assert (row.status, row.utilization_ratio, row.time_s) == ("out_of_memory", None, None)
     assert "61.2 GiB" in row.reason
-    assert row.model_flop == made.EXACT_FLOP["mobilenet_v2"] * 512
+    assert row.model_flop == run_fixture.EXACT_FLOP["mobilenet_v2"] * 512
     assert row.peak_flop_per_s == 66.9e12
 
 
 def test_status_of_a_cell_that_did_not_converge_is_kept_with_its_ratio(built: Built) -> None:
-    row = row_of(built, made.NOT_CONVERGED, "exact", "datasheet")
+    row = row_of(built, run_fixture.NOT_CONVERGED, "exact", "datasheet")
     assert row.status == "not_converged"
     assert row.utilization_ratio == pytest.approx(0.60)
 
@@ -144,14 +144,14 @@ def test_no_peak_was_given(built: Built, tmp_path: Path) -> None:
     assert (row.status, row.utilization_ratio) == ("unavailable", None)
     assert "--peak-tflops" in row.reason
     given = row_of(
-        rebuilt(made.write_run(tmp_path / "run", peak_tflops=80.0)), ("resnet18", 8, "fp32"), "exact", "user"
+        rebuilt(run_fixture.write_run(tmp_path / "run", peak_tflops=80.0)), ("resnet18", 8, "fp32"), "exact", "user"
     )
     assert given.peak_flop_per_s == 80e12
     assert given.utilization_ratio == pytest.approx(0.40 * 66.9 / 80)
 
 
 def test_an_unknown_device_has_no_datasheet_peak_and_names_its_likes(tmp_path: Path) -> None:
-    found = rebuilt(made.write_run(tmp_path / "run", device_name="NVIDIA H100 81GB HBM3"))
+    found = rebuilt(run_fixture.write_run(tmp_path / "run", device_name="NVIDIA H100 81GB HBM3"))
     for denominator in ("datasheet", "clock"):
         row = row_of(found, ("resnet18", 8, "fp32"), "exact", denominator)
         assert (row.status, row.peak_flop_per_s, row.utilization_ratio) == ("unavailable", None, None)
@@ -163,9 +163,9 @@ def test_an_unknown_device_has_no_datasheet_peak_and_names_its_likes(tmp_path: P
 
 def test_views_put_the_datasheet_first_and_then_what_the_user_gave(built: Built, tmp_path: Path) -> None:
     assert all(view.headline.denominator == "datasheet" for view in built.views if view.measured)
-    unknown = rebuilt(made.write_run(tmp_path / "a", device_name="A card", peak_tflops=80.0))
+    unknown = rebuilt(run_fixture.write_run(tmp_path / "a", device_name="A card", peak_tflops=80.0))
     assert {view.headline.denominator for view in unknown.views if view.measured} == {"user"}
-    nothing = rebuilt(made.write_run(tmp_path / "b", device_name="A card"))
+    nothing = rebuilt(run_fixture.write_run(tmp_path / "b", device_name="A card"))
     assert {view.headline.denominator for view in nothing.views if view.measured} == {"ceiling"}
 
 
@@ -173,14 +173,14 @@ def test_views_put_the_datasheet_first_and_then_what_the_user_gave(built: Built,
 
 
 def test_recomputation_is_no_model_flop() -> None:
-    table = made.operations("resnet18", 1, "fp32")
+    table = run_fixture.operations("resnet18", 1, "fp32")
     assert any(operation.phase == "recompute" for operation in table)
-    assert count_table(table).model_flop == made.EXACT_FLOP["resnet18"]
+    assert count_table(table).model_flop == run_fixture.EXACT_FLOP["resnet18"]
 
 
 def test_units_follow_dtype_policy_and_device() -> None:
-    counted = count_table(made.operations("mobilenet_v2", 2, "fp32"))
-    flop = 2 * made.EXACT_FLOP["mobilenet_v2"]
+    counted = count_table(run_fixture.operations("mobilenet_v2", 2, "fp32"))
+    flop = 2 * run_fixture.EXACT_FLOP["mobilenet_v2"]
 
     def units(**changes: object) -> dict[str, int]:
         return dict(exact(counted, dataclasses.replace(RUN, **changes)).flop_by_unit)
@@ -189,19 +189,19 @@ def test_units_follow_dtype_policy_and_device() -> None:
     assert units(precision="tf32") == {"tf32": flop}
     assert units(precision="tf32", device="cpu") == {"fp32": flop}
     assert units(precision="amp-bf16") == {"tf32": flop}  # what autocast leaves in float32 may be rounded to TF32
-    half = count_table(made.operations("mobilenet_v2", 2, "amp-bf16"))
+    half = count_table(run_fixture.operations("mobilenet_v2", 2, "amp-bf16"))
     assert exact(half, dataclasses.replace(RUN, precision="amp-bf16")).flop_by_unit == {"bf16": flop}
 
 
 def test_the_dtype_of_an_operation_is_that_of_its_first_floating_input() -> None:
-    table = made.operations("mobilenet_v2", 1, "amp-bf16")
+    table = run_fixture.operations("mobilenet_v2", 1, "amp-bf16")
     indexed = dataclasses.replace(table[0], input_dtypes=("int64", "bfloat16", "float32"))
     assert input_dtype(indexed) == "bfloat16"
     assert input_dtype(dataclasses.replace(table[0], input_dtypes=("int8", "int8"))) == "int8"
 
 
 def test_a_dtype_without_unit_is_a_reason_not_a_partial_sum() -> None:
-    table = made.operations("resnet18", 1, "fp32")
+    table = run_fixture.operations("resnet18", 1, "fp32")
     odd = dataclasses.replace(table[0], input_dtypes=("int64", "int64"))
     numerator = exact(count_table([odd, *table[1:]]), RUN)
     assert numerator.model_flop is None
@@ -209,7 +209,7 @@ def test_a_dtype_without_unit_is_a_reason_not_a_partial_sum() -> None:
 
 
 def test_operations_without_a_formula_are_named() -> None:
-    table = made.operations("resnet18", 1, "fp32")
+    table = run_fixture.operations("resnet18", 1, "fp32")
     strange = dataclasses.replace(table[-1], name="custom.secret_product", kind="", phase="forward")
     numerator = exact(count_table([*table, strange, strange]), RUN)
     assert "custom.secret_product × 2" in numerator.reason
@@ -218,7 +218,7 @@ def test_operations_without_a_formula_are_named() -> None:
 
 
 def test_a_real_step_that_differs_from_the_trace_is_a_warning() -> None:
-    counted = count_table(made.operations("resnet18", 1, "fp32"))
+    counted = count_table(run_fixture.operations("resnet18", 1, "fp32"))
     same = {f"{kind}/{dtype}": flop for (kind, dtype), flop in counted.flop_by_kind_dtype.items()}
     assert exact(counted, dataclasses.replace(RUN, executed=same)).warnings == ()
     other = {**same, "convolution/float32": same["convolution/float32"] - 2}
@@ -505,7 +505,7 @@ def test_samples_of_other_cells_are_left_out() -> None:
 
 
 def test_every_counter_of_a_cell_is_a_theory(tmp_path: Path) -> None:
-    data = read_run(made.write_run(tmp_path / "run"))
+    data = read_run(run_fixture.write_run(tmp_path / "run"))
     runs = [dataclasses.replace(run, counters=("flopledger", *run.counters)) for run in data.runs]
     found = build(
         dataclasses.replace(data, runs=runs),
@@ -533,7 +533,7 @@ def test_a_view_without_any_ratio_has_no_headline(built: Built) -> None:
 
 
 def test_a_cell_without_an_operation_table_says_so(tmp_path: Path) -> None:
-    path = made.write_run(tmp_path / "run")
+    path = run_fixture.write_run(tmp_path / "run")
 
     def lost(trace_id: str) -> list[Operation]:
         raise ValueError(f"the run has no {trace_id}")

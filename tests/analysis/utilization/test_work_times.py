@@ -8,7 +8,7 @@ import math
 import pytest
 from scipy import stats
 
-from analysis.utilization import work_times as module
+from analysis.utilization import work_times as utilization_work_times
 from analysis.utilization.work_times import epoch_of, variant, work_times, works_of
 from results.records import Run, Sample, WorkTime
 
@@ -265,21 +265,21 @@ def check(rows: dict[str, WorkTime]) -> None:
 
 
 def drop_the_last_batch(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(module, "epoch_of", lambda run: (run.epoch_images // run.batch_size, 0))
+    patch.setattr(utilization_work_times, "epoch_of", lambda run: (run.epoch_images // run.batch_size, 0))
 
 
 def count_the_last_batch_as_full(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(module, "epoch_of", lambda run: (-(-run.epoch_images // run.batch_size), 0))
+    patch.setattr(utilization_work_times, "epoch_of", lambda run: (-(-run.epoch_images // run.batch_size), 0))
 
 
 def swap_low_and_high(patch: pytest.MonkeyPatch) -> None:
-    low, high = module.Mean.low_s, module.Mean.high_s
-    patch.setattr(module.Mean, "low_s", high)
-    patch.setattr(module.Mean, "high_s", low)
+    low, high = utilization_work_times.Mean.low_s, utilization_work_times.Mean.high_s
+    patch.setattr(utilization_work_times.Mean, "low_s", high)
+    patch.setattr(utilization_work_times.Mean, "high_s", low)
 
 
 def add_half_widths(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(module.math, "hypot", lambda *halves: sum(halves))
+    patch.setattr(utilization_work_times.math, "hypot", lambda *halves: sum(halves))
 
 
 MUTATIONS = (

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from cleaning.accounts.account import explain as explaining
+from cleaning.accounts.account import explain as account_explain
 from cleaning.accounts.account.explain import FLOP_PER_UNIT, explain
 from cleaning.accounts.account.reconcile import by_cause, exact, largest, reconcile
 from cleaning.accounts.account.registry import RULES, rule_of
@@ -368,7 +368,7 @@ class TestRows:
         narrow = Item(2 * CONV, PRODUCT, "convolution", "0", first.index, first.index + 1, "even_kernel")
         account = explain(recording, "forward", "flop", [everything, narrow], lambda _: "functional_not_seen")
         assert account == {("broadcast_from_first", "convolution", ""): -2 * (DEPTHWISE + TRANSPOSED + HEAD)}
-        assert explaining.FLOP_PER_UNIT == {"flop": 1, "mac": 2}
+        assert account_explain.FLOP_PER_UNIT == {"flop": 1, "mac": 2}
 
 
 def test_complex_numbers_are_a_cause_of_every_rule_that_goes_by_sizes():

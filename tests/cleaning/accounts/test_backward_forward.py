@@ -12,10 +12,10 @@ import pytest
 from rich.console import Console
 
 from cleaning.accounts.account.backward_ratio import FACTOR, INPUT, LOOSE, OTHER, WEIGHT, Backward, backward
-from reports.count import backward_ratio as told
+from reports.count import backward_ratio
 from results.records import Operation
 from results.records.accounts import Account
-from runners.count import command as count
+from runners.count import command
 from tests.support.made_up_operations.made_up_operations import operation
 
 X, H, Y = 100, 101, 102
@@ -131,7 +131,7 @@ def test_what_runs_a_second_time_is_no_model_flop_and_stands_beside() -> None:
     assert (found.again_flop, found.scores_flop) == (420, 1200)
     assert found.estimate_error == 0
     assert found.executed_error == pytest.approx(3 * 2820 / (3 * 2820 + 420 + 1200) - 1)
-    lines = told.estimate(found)
+    lines = backward_ratio.estimate(found)
     assert lines[0] == "3 × forward, 8.46 kFLOP, is exactly the step."
     assert "420 FLOP calculated again by checkpointing and 1.20 kFLOP for the scores" in lines[1]
     assert lines[1].endswith("3 × forward is 16 % below what runs.")  # 1620 / 10080 = 16.07 %
@@ -165,7 +165,7 @@ def test_ratios_by_kind_and_of_the_counters_that_have_both_passes() -> None:
 
 def text(found: Backward) -> str:
     out = io.StringIO()
-    told.write(Console(width=120, file=out), found)
+    backward_ratio.write(Console(width=120, file=out), found)
     return out.getvalue()
 
 
@@ -189,14 +189,16 @@ def test_an_embedding_explains_an_exact_estimate() -> None:
     assert found.ratio == 2
     assert "Every product has both gradients, the first one too: the exact ratio is 2." in text(found)
     assert "does not apply" not in text(found)
-    assert told.estimate(found)[0].endswith("an embedding takes the input, so that no product is without a gradient.")
+    assert backward_ratio.estimate(found)[0].endswith(
+        "an embedding takes the input, so that no product is without a gradient."
+    )
 
 
 def test_nothing_is_divided_by_nothing() -> None:
     found = backward("net", 2, [])
     assert (found.ratio, found.estimate_error, found.executed_error) == (None, None, None)
-    assert told.estimate(found) == ["3 × forward says nothing: the forward pass has no product."]
-    assert json.loads(json.dumps(told.document(found)))["ratio"] is None
+    assert backward_ratio.estimate(found) == ["3 × forward says nothing: the forward pass has no product."]
+    assert json.loads(json.dumps(backward_ratio.document(found)))["ratio"] is None
 
 
 NET = """
@@ -209,7 +211,9 @@ def build():
 def answer(tmp_path: Path, capsys: pytest.CaptureFixture[str], *options: str) -> Any:
     (tmp_path / "net.py").write_text(NET)
     model = f"{tmp_path / 'net.py'}:build"
-    assert count.main([model, "--input", "3x4x4", "--counters", "exact", "--ratios", "--format", "json", *options]) == 0
+    assert (
+        command.main([model, "--input", "3x4x4", "--counters", "exact", "--ratios", "--format", "json", *options]) == 0
+    )
     return json.loads(capsys.readouterr().out)["backward"]
 
 

@@ -10,14 +10,13 @@ from pathlib import Path
 import pytest
 
 from cleaning.accounts.account.batch_law import counter_laws, exact_laws
-from reports.count import batch_law as told
+from reports.count import batch_law as count_batch_law
 from results.records import FlopCount, Operation
 from results.records.accounts import AccountLaw
 from results.records.calls import Recording
 from runners.cli import exits
-from runners.count import batch_law
-from runners.count import command as count
-from runners.count import output as count_told
+from runners.count import batch_law, command
+from runners.count import output as count_output
 from tests.support.made_up_operations.made_up_operations import operation
 
 NET = '''
@@ -168,18 +167,18 @@ def test_a_batch_at_which_the_counter_failed_is_said_and_none_at_all_is_a_row() 
 
 def test_the_table_has_every_number_in_full_and_the_parts_below() -> None:
     found = exact_laws("net", {size: step(size * 10**6) for size in (1, 2, 4, 32)}, (1, 2, 4, 32))
-    text = told.to_text("net", found)
+    text = count_batch_law.to_text("net", found)
     assert "20,000,000" in text
     assert "  position" in text
     assert "the constant is of" not in text  # its row says it
     many = [dataclasses.replace(found[1], part=f"part{i}", constant=10) for i in range(9)]
-    assert "3 more (--detail)" in told.to_text("net", [found[0], *many])
-    assert "part8" in told.to_text("net", [found[0], *many], detail=True)
+    assert "3 more (--detail)" in count_batch_law.to_text("net", [found[0], *many])
+    assert "part8" in count_batch_law.to_text("net", [found[0], *many], detail=True)
 
 
 def test_json_has_every_key_and_null_for_unknown() -> None:
     broken = rows({1: 1, 2: 2, 4: 3})
-    document = json.loads(json.dumps(told.document("net", counter_laws("net", broken))))
+    document = json.loads(json.dumps(count_batch_law.document("net", counter_laws("net", broken))))
     (one,) = document["laws"]
     assert (one["slope"], one["constant"], one["holds"], one["parts"]) == (None, None, False, [])
     assert set(one) == {
@@ -213,7 +212,7 @@ def test_a_real_model_with_two_real_counters(net: str) -> None:
 
 def test_the_command_shows_and_writes_it(net: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
-    ended = count.main([net, "--input", "4", "--law", "--counters", "pthflops", "--format", "csv", "--out", str(out)])
+    ended = command.main([net, "--input", "4", "--law", "--counters", "pthflops", "--format", "csv", "--out", str(out)])
     shown = capsys.readouterr().out
     assert ended == 0
     assert shown == (out / "laws.csv").read_text()
@@ -226,7 +225,7 @@ def test_a_directory_that_cannot_be_made_is_said_before_anything_is_counted(
     net: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "file").write_text("")
-    assert count.main([net, "--law", "--out", str(tmp_path / "file" / "out")]) == exits.UNWRITABLE
+    assert command.main([net, "--law", "--out", str(tmp_path / "file" / "out")]) == exits.UNWRITABLE
     caught = capsys.readouterr()
     assert caught.out == ""
     assert caught.err.startswith("error: --out ")
@@ -236,13 +235,13 @@ def test_a_directory_that_cannot_be_made_is_said_before_anything_is_counted(
 def test_formats_of_several_models() -> None:
     one = exact_laws("a", {size: step(size) for size in (1, 2, 4)}, (1, 2, 4))
     options = Namespace(format="json", models=["a", "b"], detail=False)
-    text = count_told.laws_text([("a", one), ("b", one)], options, False)
+    text = count_output.laws_text([("a", one), ("b", one)], options, False)
     assert [each["model"] for each in json.loads(text)] == ["a", "b"]
 
 
 def test_a_model_that_cannot_be_built_is_one_line(net: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "net.py").write_text("def build():\n    raise ValueError('no such size')\n")
-    assert count.main([net, "--input", "4", "--law", "--counters", "exact"]) == exits.MISTAKE
+    assert command.main([net, "--input", "4", "--law", "--counters", "exact"]) == exits.MISTAKE
     caught = capsys.readouterr()
     assert (caught.out, len(caught.err.splitlines())) == ("", 1)
     assert "no such size" in caught.err

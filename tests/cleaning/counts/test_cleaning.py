@@ -18,7 +18,7 @@ from cleaning.counts.typed_rows import records
 from results.errors import Inconsistent
 from results.records import FlopCount, Sample, Telemetry
 from results.store.store import read_run
-from tests.support.made_up import run_fixture as made
+from tests.support.made_up import run_fixture
 
 
 def count(operator: str = "", native: float | None = 100, unit: str = "mac", **more: object) -> FlopCount:
@@ -283,19 +283,21 @@ def test_steps_have_their_own_names_and_a_docstring() -> None:
 
 
 def test_raw_tables_become_the_records_that_were_written(tmp_path) -> None:
-    data = read_run(made.write_run(tmp_path / "run"))
+    data = read_run(run_fixture.write_run(tmp_path / "run"))
     run = data.runs[0]
-    assert [row for row in records(data.samples, Sample) if row.cell_id == run.cell_id] == made.samples(run.cell)
-    assert [row for row in records(data.telemetry, Telemetry) if row.cell_id == run.cell_id] == made.telemetry(run.cell)
+    assert [row for row in records(data.samples, Sample) if row.cell_id == run.cell_id] == run_fixture.samples(run.cell)
+    assert [row for row in records(data.telemetry, Telemetry) if row.cell_id == run.cell_id] == run_fixture.telemetry(
+        run.cell
+    )
     counts = [row for row in records(data.flop_counts, FlopCount) if row.cell_id == run.cell_id]
-    assert counts == made.flop_counts(run.cell)
+    assert counts == run_fixture.flop_counts(run.cell)
 
 
 def test_cleaning_a_run_drops_normalisation_and_converts_the_rest(tmp_path) -> None:
-    cleaned = clean(read_run(made.write_run(tmp_path / "run")))
+    cleaned = clean(read_run(run_fixture.write_run(tmp_path / "run")))
     assert {row.operator for row in cleaned.flop_counts} == {"", "conv", "addmm", "Conv2d", "Linear"}
     assert {row.operator for row in cleaned.dropped[FLOP_COUNTS]} == {"batch_norm", "ReLU"}
     left_out = [entry for entry in cleaned.log if entry.step == "model_operators"]
-    sizes = {"batch_norm": 2 * made.NORMALIZATION_MAC, "ReLU": 1000}
+    sizes = {"batch_norm": 2 * run_fixture.NORMALIZATION_MAC, "ReLU": 1000}
     expected = {(f"{name}", size * batch) for name, size in sizes.items() for batch in (8, 64)}
     assert {(entry.subject.split()[-1], int(entry.before)) for entry in left_out} == expected

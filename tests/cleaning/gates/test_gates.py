@@ -17,11 +17,10 @@ from cleaning.gates.evidence import facts_of
 from cleaning.gates.gates import GATES, judge
 from results.records.verdicts import FAIL, OPEN, PASS, Verdict
 from results.store.store import read_run
-from runners.report import command as report
+from runners.report import command
 from runners.report.check import evidence_of
 from tests.support.fakes.commands import refused, running
-from tests.support.made_up import made_up_evidence as made
-from tests.support.made_up import run_fixture as fixture
+from tests.support.made_up import made_up_evidence, run_fixture
 from tests.support.made_up.lie_proofs import PROOFS
 from tests.support.made_up.made_up_evidence import Part, Parts
 
@@ -77,7 +76,7 @@ def option(name: str, value: object) -> Plant:
 
 
 def second_sitting(parts: Parts) -> None:
-    parts.sittings.append(made.sitting(name="s2"))
+    parts.sittings.append(made_up_evidence.sitting(name="s2"))
     parts.cells[FP32].run = replace(parts.cells[FP32].run, sitting="s2")
     parts.ceilings += [replace(each, sitting="s2") for each in parts.ceilings]
 
@@ -91,7 +90,7 @@ def dirty_code(parts: Parts) -> None:
 
 def recounted(part: Part) -> None:
     """The real step did what the table says: the fault is in both, so that only the table's own laws can show it."""
-    part.storages = made.storages_of(part.operations)
+    part.storages = made_up_evidence.storages_of(part.operations)
     part.run = replace(part.run, executed=dict(facts_of(part.operations, part.storages).executed))
 
 
@@ -111,7 +110,7 @@ def lost_operation(parts: Parts) -> None:
 def table_of_another_batch(parts: Parts) -> None:
     """The cell says 32; what was trained and counted was a batch of 16."""
     part = parts.cells[LARGE]
-    part.operations = made.table(16, "amp-bf16")
+    part.operations = made_up_evidence.table(16, "amp-bf16")
     recounted(part)
 
 
@@ -123,7 +122,7 @@ def half_executed(parts: Parts) -> None:
 
 def float32_in_autocast(parts: Parts) -> None:
     part = parts.cells[AGAIN]
-    part.operations = made.table(8, "fp32")
+    part.operations = made_up_evidence.table(8, "fp32")
     recounted(part)
 
 
@@ -148,7 +147,7 @@ def wider(part: Part, classes: int) -> None:
         out = [tuple(classes if size == shapes[4] else size for size in shape) for shape in call.output_shapes]
         part.operations[index] = replace(call, input_shapes=tuple(change), output_shapes=tuple(out))
     recounted(part)
-    more = made.PARAMETERS + (classes - shapes[4]) * 33
+    more = made_up_evidence.PARAMETERS + (classes - shapes[4]) * 33
     part.run = replace(part.run, parameters=more)
     part.counts = [replace(row, parameters=row.parameters and more) for row in part.counts]
 
@@ -198,11 +197,13 @@ def times(factor: float, *keys: tuple[str, int, int]) -> Plant:
         for key in keys:
             part = parts.cells[key]
             run = part.run
-            blocks = made.samples(run, made.step_s(run.precision, run.batch_size) * factor)
+            blocks = made_up_evidence.samples(run, made_up_evidence.step_s(run.precision, run.batch_size) * factor)
             end_s = blocks[-1].start_s + blocks[-1].wall_s
             short = ("energy: window is shorter than 5 s",) if end_s < 105.0 else ()
-            part.run = replace(run, window_end_s=end_s, energy_j=made.POWER_W * (end_s - 100.0), warnings=short)
-            part.samples, part.telemetry = blocks, made.telemetry(run, end_s)
+            part.run = replace(
+                run, window_end_s=end_s, energy_j=made_up_evidence.POWER_W * (end_s - 100.0), warnings=short
+            )
+            part.samples, part.telemetry = blocks, made_up_evidence.telemetry(run, end_s)
 
     return plant
 
@@ -230,7 +231,7 @@ def few_blocks(parts: Parts) -> None:
 def ended(part: Part) -> None:
     """The window, and the energy in it, end with the last block."""
     end_s = part.samples[-1].start_s + part.samples[-1].wall_s
-    part.run = replace(part.run, window_end_s=end_s, energy_j=made.POWER_W * (end_s - 100.0))
+    part.run = replace(part.run, window_end_s=end_s, energy_j=made_up_evidence.POWER_W * (end_s - 100.0))
 
 
 def not_converged(parts: Parts) -> None:
@@ -263,7 +264,7 @@ def at_clock(value: int) -> Callable[[Any, int], Any]:
 
 def stalled(poll: Any, index: int) -> Any:
     """The counter stands still for 2 s, then goes on as if nothing had been."""
-    held = 5000.0 + made.POWER_W * 8 / 4
+    held = 5000.0 + made_up_evidence.POWER_W * 8 / 4
     return replace(poll, energy_j=held) if 8 <= index < 17 else poll
 
 
@@ -272,7 +273,7 @@ def backwards(poll: Any, index: int) -> Any:
 
 
 def double_power(poll: Any, index: int) -> Any:
-    return replace(poll, power_w=2 * made.POWER_W)
+    return replace(poll, power_w=2 * made_up_evidence.POWER_W)
 
 
 PLANTS: dict[str, tuple[str, Plant]] = {
@@ -327,12 +328,12 @@ PLANTS: dict[str, tuple[str, Plant]] = {
 
 def planted(path: Path, plant: Plant) -> Path:
     """The run with one fault: of three cells where these are all that the fault needs, else of the whole grid."""
-    small, whole = made.parts((BF16, TF32, FP32)), made.parts()
+    small, whole = made_up_evidence.parts((BF16, TF32, FP32)), made_up_evidence.parts()
     try:
         plant(small)
     except KeyError:
-        return made.write(path, plant, whole)
-    return made.write(path, made=small)
+        return made_up_evidence.write(path, plant, whole)
+    return made_up_evidence.write(path, made=small)
 
 
 @pytest.mark.parametrize("fault", PLANTS)
@@ -347,7 +348,7 @@ def spread(size: float) -> Plant:
     """Blocks that alternate about their mean: the half width is t(0.975, 9) ÷ 3 = 0.754 of `size`."""
 
     def change(sample: Any, index: int) -> Any:
-        mean_s = made.STEPS * made.step_s("tf32", 8)
+        mean_s = made_up_evidence.STEPS * made_up_evidence.step_s("tf32", 8)
         return replace(sample, device_s=mean_s * (1 + (size if index % 2 else -size)), wall_s=1.001 * mean_s)
 
     def plant(parts: Parts) -> None:
@@ -362,7 +363,7 @@ def of_no_record(factor: float) -> Plant:
 
     def plant(parts: Parts) -> None:
         times(factor, TF32)(parts)
-        made.renamed(parts, TF32, "resnet18")
+        made_up_evidence.renamed(parts, TF32, "resnet18")
 
     return plant
 
@@ -428,7 +429,7 @@ def test_every_gate_has_a_planted_fault() -> None:
 @pytest.fixture(scope="module")
 def clean(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The run without fault, with the utilization.csv that its rows give."""
-    path = made.write(tmp_path_factory.mktemp("clean") / "run")
+    path = made_up_evidence.write(tmp_path_factory.mktemp("clean") / "run")
     built = evidence_of(path).rebuilt
     with (path / "utilization.csv").open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, list(built[0].to_row()), lineterminator="\n")
@@ -485,7 +486,7 @@ def test_rows_that_are_not_committed(copy: Path, fault: str) -> None:
 @pytest.mark.parametrize(("field", "value"), [("torch_version", "2.14.0"), ("device_name", "NVIDIA H200 NVL")])
 def test_sittings_that_do_not_belong_together(tmp_path: Path, field: str, value: str) -> None:
     """As two runs thrown together by hand: the store itself would refuse the second."""
-    path = made.write(tmp_path / "run", second_sitting)
+    path = made_up_evidence.write(tmp_path / "run", second_sitting)
     assert set(failing(path)) == set()
     edit(path / "sittings.csv", lambda row: row.update({field: value}), lambda row: row["sitting"] == "s2")
     found = failing(path)
@@ -512,7 +513,7 @@ def test_a_row_that_was_taken_out_by_hand(copy: Path) -> None:
 
 def test_a_peak_doubled_by_sparsity_in_what_is_published(copy: Path) -> None:
     (cell_id, *_) = (run.cell_id for run in read_run(copy).runs if run.precision == "amp-bf16")
-    sparse = 2 * peaks.lookup(made.H200).peaks["bf16"]  # 1979, the sheet's "with sparsity"
+    sparse = 2 * peaks.lookup(made_up_evidence.H200).peaks["bf16"]  # 1979, the sheet's "with sparsity"
     edit(copy / "utilization.csv", lambda row: row.update(peak_flop_per_s=str(sparse)), of(cell_id))
     assert set(failing(copy)) == {"peak"}
 
@@ -531,7 +532,7 @@ def test_throttling_that_is_not_annotated(copy: Path) -> None:
 
 
 def test_a_gate_without_data_is_open_and_says_what_it_needs(tmp_path: Path) -> None:
-    path = made.write(tmp_path / "run", made=made.parts((FP32,)))
+    path = made_up_evidence.write(tmp_path / "run", made=made_up_evidence.parts((FP32,)))
     found = verdicts(path)
     still_open = {name: verdict.reason for name, verdict in found.items() if verdict.verdict == OPEN}
     lacks = {"counts_repeat", "affine", "profiles", "profile", "repeats", "by_batch", "rebuilt", *OPEN_HERE}
@@ -541,10 +542,10 @@ def test_a_gate_without_data_is_open_and_says_what_it_needs(tmp_path: Path) -> N
 
 def test_fp32_above_one_is_allowed_where_it_is_marked(tmp_path: Path) -> None:
     """Winograd: vector units seem faster than they are, up to 4 times; the row says so."""
-    parts = made.parts((FP32,))
+    parts = made_up_evidence.parts((FP32,))
     fast = [each for each in parts.ceilings if each.operation == "convolution"]  # so fast as well
-    parts.ceilings = [made.device.at_rate(each, 90e12) if each.unit == "fp32" else each for each in fast]
-    path = made.write(tmp_path / "run", times(0.025, FP32), parts)
+    parts.ceilings = [made_up_evidence.device.at_rate(each, 90e12) if each.unit == "fp32" else each for each in fast]
+    path = made_up_evidence.write(tmp_path / "run", times(0.025, FP32), parts)
     rows = [row for row in evidence_of(path).rebuilt if row.denominator == "datasheet" and row.method == "exact"]
     assert rows[0].utilization_ratio == pytest.approx(0.05 * 8 / 12 / 0.025)
     assert "above_one" in rows[0].warnings[-1]
@@ -552,31 +553,31 @@ def test_fp32_above_one_is_allowed_where_it_is_marked(tmp_path: Path) -> None:
 
 
 def test_what_a_fault_leaves_out_is_told(tmp_path: Path) -> None:
-    path = made.write(tmp_path / "run", duplicated_operation)
+    path = made_up_evidence.write(tmp_path / "run", duplicated_operation)
     found = verdicts(path)
     assert found["affine"].reason == "not asked: 1 of the cells, which failed a gate that comes first"
 
 
 def test_backward_is_worked_out_from_the_forward_pass_alone() -> None:
-    facts = facts_of(made.table(8, "fp32"), made.STORAGES)
-    first, second, product = fixture.FIRST_MAC, fixture.SECOND_MAC, fixture.PRODUCT_MAC
+    facts = facts_of(made_up_evidence.table(8, "fp32"), made_up_evidence.STORAGES)
+    first, second, product = run_fixture.FIRST_MAC, run_fixture.SECOND_MAC, run_fixture.PRODUCT_MAC
     assert facts.forward_flop == 2 * 8 * (first + second + product)
     assert facts.expected_backward_flop == 2 * 8 * (first + 2 * second + 2 * product)  # images need no gradient
-    assert facts_of(made.table(8, "fp32"), ()).expected_backward_flop is None
+    assert facts_of(made_up_evidence.table(8, "fp32"), ()).expected_backward_flop is None
 
 
 # --- the command -----------------------------------------------------------------------------------------------------
 
 
 def test_exit_codes_and_formats(clean: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = running(report.main, capsys)
+    run = running(command.main, capsys)
     before = {path: path.read_bytes() for path in clean.rglob("*") if path.is_file()}
     code, out, err = run(clean, "--check")
     assert (code, err) == (0, "")
     assert max(map(len, out.splitlines())) <= 100
     assert out.splitlines()[-1] == f"{len(GATES)} gates: {len(GATES) - 2} passed, 0 failed, 2 open"
     assert {path: path.read_bytes() for path in clean.rglob("*") if path.is_file()} == before, "nothing is written"
-    wrong = made.write(tmp_path / "wrong", flag(FP32, "cudnn.conv.fp32_precision", "tf32"))
+    wrong = made_up_evidence.write(tmp_path / "wrong", flag(FP32, "cudnn.conv.fp32_precision", "tf32"))
     code, out, _ = run(wrong, "--check")
     assert code == 1
     assert "resnet50 b8 fp32 (" in out

@@ -10,11 +10,10 @@ import pytest
 
 from cleaning.gates.gates import GATES, judge
 from results.records.verdicts import FAIL
-from runners.report import command as report
+from runners.report import command
 from runners.report.check import evidence_of
 from runners.report.derived import compared
-from tests.support.made_up import lie_matrix, lie_rows, lies
-from tests.support.made_up import made_up_evidence as made
+from tests.support.made_up import lie_matrix, lie_rows, lies, made_up_evidence
 from tests.support.made_up.lie_matrix import PAGE, answers, read_uncaught, uncaught
 from tests.support.made_up.lie_proofs import PROOFS
 from tests.support.made_up.lie_rows import Rows
@@ -103,7 +102,9 @@ def test_no_value_of_a_row_ends_in_a_traceback(
     file: str, tmp_path_factory: pytest.TempPathFactory, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Each column of a row with each of these: a gate fails or the command says in a line why not."""
-    path = made.write(tmp_path_factory.mktemp("bad") / "run", made=made.parts((("fp32", 8, 0),)))
+    path = made_up_evidence.write(
+        tmp_path_factory.mktemp("bad") / "run", made=made_up_evidence.parts((("fp32", 8, 0),))
+    )
     before = (path / file).read_text(encoding="utf-8")
     head, *rows = list(csv.reader(before.splitlines()))
     for column in range(len(head)):
@@ -113,12 +114,12 @@ def test_no_value_of_a_row_ends_in_a_traceback(
             with (path / file).open("w", encoding="utf-8", newline="") as out:
                 csv.writer(out, lineterminator="\n").writerows([head, *changed])
             with contextlib.suppress(SystemExit):
-                assert report.main([str(path), "--check"]) in (0, 1)
+                assert command.main([str(path), "--check"]) in (0, 1)
             assert "Traceback" not in capsys.readouterr().err
 
 
 def test_executed_that_is_null_is_a_gates_failure(gpu: Rows, tmp_path: Path) -> None:
-    path = made.write(tmp_path / "run")
+    path = made_up_evidence.write(tmp_path / "run")
     text = (path / "runs.csv").read_text(encoding="utf-8")
     start = text.index('"{""convolution/bfloat16""')
     end = text.index('}"', start) + 2

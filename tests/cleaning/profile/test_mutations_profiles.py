@@ -11,19 +11,17 @@ from typing import Any
 
 import pytest
 
-from analysis.operators import products as formulas
-from analysis.trace import operations as reading
-from analysis.trace import output_shapes
-from analysis.trace import signatures as recorded_forms
+from analysis.operators import products as operators_products
+from analysis.trace import operations, output_shapes, signatures
 from analysis.trace.operations import floating_dtype
 from analysis.utilization import numerators
-from cleaning.profile import clean as profiles
+from cleaning.profile import clean as profile_clean
 from cleaning.profile import double_counts, instances, undercounts
-from cleaning.reconcile import backward_ratio as ratios
+from cleaning.reconcile import backward_ratio
 from results.records import ProfiledOperation
-from tests.analysis.trace import test_recorded as recorded
-from tests.cleaning.profile import test_clean_profiles as clean
-from tests.cleaning.reconcile import test_ratios as ratio
+from tests.analysis.trace import test_recorded
+from tests.cleaning.profile import test_clean_profiles
+from tests.cleaning.reconcile import test_ratios
 from tests.support.oracles.naive import Convolution
 
 Function = Callable[..., Any]
@@ -52,7 +50,7 @@ def nothing(_function: Function) -> Function:
 
 def unchanged(_function: Function) -> Function:
     """A step that does nothing."""
-    return lambda products: profiles.Outcome(products)
+    return lambda products: profile_clean.Outcome(products)
 
 
 def other_mask(function: Function) -> Function:
@@ -67,7 +65,7 @@ def whole_mask(function: Function) -> Function:
 
 def without_groups(_function: Function) -> Function:
     """The channels of both groups for each output."""
-    return lambda out, weight, bias=False: formulas.multiply_adds(out * 2 * weight[1] * weight[2] * weight[3])
+    return lambda out, weight, bias=False: operators_products.multiply_adds(out * 2 * weight[1] * weight[2] * weight[3])
 
 
 def without_dilation(function: Function) -> Function:
@@ -138,75 +136,80 @@ def careless(table: Any) -> Any:
 
 
 def a_convolution() -> None:
-    recorded.test_a_convolution_counts_its_taps_and_has_torchs_output.hypothesis.inner_test(CASE, True)  # type: ignore[attr-defined]
+    test_recorded.test_a_convolution_counts_its_taps_and_has_torchs_output.hypothesis.inner_test(CASE, True)  # type: ignore[attr-defined]
 
 
 def its_gradients() -> None:
-    inner = recorded.test_gradients_of_a_convolution_count_by_mask.hypothesis.inner_test  # type: ignore[attr-defined]
+    inner = test_recorded.test_gradients_of_a_convolution_count_by_mask.hypothesis.inner_test  # type: ignore[attr-defined]
     for mask in ((True, True, False), (False, True, False), (True, False, True)):
         inner(CASE, mask)
 
 
 def backends() -> None:
-    recorded.test_backends_take_their_settings_in_another_order.hypothesis.inner_test(CASE, False)  # type: ignore[attr-defined]
+    test_recorded.test_backends_take_their_settings_in_another_order.hypothesis.inner_test(CASE, False)  # type: ignore[attr-defined]
 
 
 def a_missing_mask() -> None:
     try:
-        recorded.test_gradients_without_a_mask_are_not_guessed_at()
+        test_recorded.test_gradients_without_a_mask_are_not_guessed_at()
     except pytest.fail.Exception as fault:
         raise AssertionError(str(fault)) from fault
 
 
 def a_recording(name: str) -> Function:
-    return lambda: clean.test_a_real_recording_cleaned_is_what_our_own_trace_counts(name)
+    return lambda: test_clean_profiles.test_a_real_recording_cleaned_is_what_our_own_trace_counts(name)
 
 
 def some_calls() -> list[ProfiledOperation]:
     """A product told twice, one side by side with another, and one beside them."""
-    mm = clean.mm
+    mm = test_clean_profiles.mm
     return [mm(2, 3, 4, 0), mm(2, 3, 4, 1, parent=0), mm(1, 2, 3, 2, parent=0, found_flop=None), mm(2, 2, 2, 3)]
 
 
 def conserved() -> None:
     for law in (
-        clean.test_every_call_is_a_product_inside_of_one_or_none,
-        clean.test_cleaning_keeps_every_product_and_logs_every_change,
+        test_clean_profiles.test_every_call_is_a_product_inside_of_one_or_none,
+        test_clean_profiles.test_cleaning_keeps_every_product_and_logs_every_change,
     ):
         law.hypothesis.inner_test(some_calls())  # type: ignore[attr-defined]
 
 
 def from_shapes_alone() -> None:
-    law = clean.test_cleaned_counts_come_from_shapes_alone.hypothesis.inner_test  # type: ignore[attr-defined]
+    law = test_clean_profiles.test_cleaned_counts_come_from_shapes_alone.hypothesis.inner_test  # type: ignore[attr-defined]
     law(some_calls(), [5, None, 7, 0])
-    assert [row.cleaned_flop for row in clean.clean(*some_calls())] == [48, 16]
+    assert [row.cleaned_flop for row in test_clean_profiles.clean(*some_calls())] == [48, 16]
 
 
 MUTATIONS: tuple[tuple[Any, str, Function, Function], ...] = (
-    (formulas, "convolution", doubled, a_convolution),
-    (formulas, "convolution", without_groups, a_convolution),
-    (formulas, "multiply_adds", doubled, from_shapes_alone),
-    (formulas, "convolution_backward", other_mask, its_gradients),
-    (formulas, "convolution_backward", whole_mask, its_gradients),
-    (formulas, "convolution_backward", whole_mask, clean.test_a_small_cnn_product_by_product),
+    (operators_products, "convolution", doubled, a_convolution),
+    (operators_products, "convolution", without_groups, a_convolution),
+    (operators_products, "multiply_adds", doubled, from_shapes_alone),
+    (operators_products, "convolution_backward", other_mask, its_gradients),
+    (operators_products, "convolution_backward", whole_mask, its_gradients),
+    (operators_products, "convolution_backward", whole_mask, test_clean_profiles.test_a_small_cnn_product_by_product),
     (output_shapes, "window", without_dilation, a_convolution),
     (output_shapes, "window", one_padding, a_convolution),
-    (reading, "_ALL", swapped, backends),
-    (reading, "_ALL", careless, a_missing_mask),
-    (instances, "number_of", everything, clean.test_calls_side_by_side_add_up),
-    (instances, "_dtype", first_call, clean.test_autocast_counts_convolutions_twice_and_casts_inside),
-    (profiles, "instances", last_lost, a_recording("small")),
-    (double_counts, "once", innermost, clean.test_the_outermost_level_with_a_number_counts),
-    (double_counts, "once", doubled, clean.test_calls_side_by_side_add_up),
+    (operations, "_ALL", swapped, backends),
+    (operations, "_ALL", careless, a_missing_mask),
+    (instances, "number_of", everything, test_clean_profiles.test_calls_side_by_side_add_up),
+    (instances, "_dtype", first_call, test_clean_profiles.test_autocast_counts_convolutions_twice_and_casts_inside),
+    (profile_clean, "instances", last_lost, a_recording("small")),
+    (double_counts, "once", innermost, test_clean_profiles.test_the_outermost_level_with_a_number_counts),
+    (double_counts, "once", doubled, test_clean_profiles.test_calls_side_by_side_add_up),
     (undercounts, "product_flop", doubled, a_recording("small")),
     (undercounts, "product_flop", nothing, a_recording("cnn")),
     (undercounts, "product_flop", nothing, from_shapes_alone),
-    (numerators, "_check_whole", unchecked, clean.test_a_numerator_holds_all_products_of_its_work_or_is_none),
-    (profiles, "whole_sum", known_only, clean.test_one_unknown_product_makes_its_phase_unknown),
-    (profiles, "epoch_parts", no_last, clean.test_an_epoch_is_its_full_batches_and_the_last),
-    (profiles, "epoch_parts", round_up, clean.test_an_epoch_is_its_full_batches_and_the_last),
-    (ratios, "epoch_parts", round_up, ratio.test_an_epoch_weighs_its_batches),
-    (ratios, "whole_sum", known_only, ratio.test_one_unknown_product_makes_its_ratio_unknown),
+    (
+        numerators,
+        "_check_whole",
+        unchecked,
+        test_clean_profiles.test_a_numerator_holds_all_products_of_its_work_or_is_none,
+    ),
+    (profile_clean, "whole_sum", known_only, test_clean_profiles.test_one_unknown_product_makes_its_phase_unknown),
+    (profile_clean, "epoch_parts", no_last, test_clean_profiles.test_an_epoch_is_its_full_batches_and_the_last),
+    (profile_clean, "epoch_parts", round_up, test_clean_profiles.test_an_epoch_is_its_full_batches_and_the_last),
+    (backward_ratio, "epoch_parts", round_up, test_ratios.test_an_epoch_weighs_its_batches),
+    (backward_ratio, "whole_sum", known_only, test_ratios.test_one_unknown_product_makes_its_ratio_unknown),
 )
 
 
@@ -224,19 +227,19 @@ def test_a_spoilt_function_is_noticed(
         check()
 
 
-@pytest.mark.parametrize("lost", range(len(profiles.PROFILE_STEPS)))
+@pytest.mark.parametrize("lost", range(len(profile_clean.PROFILE_STEPS)))
 def test_a_lost_step_is_noticed(monkeypatch: pytest.MonkeyPatch, lost: int) -> None:
     """Each of the steps is needed by some check."""
     steps = tuple(
-        (name, unchanged(step) if i == lost else step) for i, (name, step) in enumerate(profiles.PROFILE_STEPS)
+        (name, unchanged(step) if i == lost else step) for i, (name, step) in enumerate(profile_clean.PROFILE_STEPS)
     )
     checks = (
-        clean.test_the_outermost_level_with_a_number_counts,
-        clean.test_what_is_unknown_stays_unknown_with_its_reason,
-        clean.test_products_of_other_phases_are_kept_and_said_to_be_none_of_the_step,
+        test_clean_profiles.test_the_outermost_level_with_a_number_counts,
+        test_clean_profiles.test_what_is_unknown_stays_unknown_with_its_reason,
+        test_clean_profiles.test_products_of_other_phases_are_kept_and_said_to_be_none_of_the_step,
     )
     checks[lost]()
-    monkeypatch.setattr(profiles.clean_instances, "__defaults__", (steps,))
+    monkeypatch.setattr(profile_clean.clean_instances, "__defaults__", (steps,))
     with pytest.raises(AssertionError):
         checks[lost]()
 
@@ -258,4 +261,4 @@ def test_a_front_ends_name_that_is_lost_changes_no_sum(monkeypatch: pytest.Monke
 
 
 def test_the_tables_are_not_changed_by_these_tests() -> None:
-    assert reading._ALL == {**recorded_forms.FORMS, **recorded_forms.GONE}
+    assert operations._ALL == {**signatures.FORMS, **signatures.GONE}

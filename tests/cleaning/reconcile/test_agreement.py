@@ -9,17 +9,19 @@ import pytest
 from cleaning.counts.pipeline import FLOP_COUNTS, clean_records
 from cleaning.reconcile.agreement import agreement
 from results.records import Agreement, Cell, FlopCount, Run
-from tests.support.made_up import run_fixture as made
+from tests.support.made_up import run_fixture
 
 BATCH = 8
 CELL = Cell(
     model="resnet18", batch_size=BATCH, device="cuda", counters=("flopledger", "flop_counter_mode", "fvcore", "ptflops")
 )
 RUN = Run(**vars(CELL), cell_id="c", attempt=2, sitting="s", status="ok")
-TABLE = made.operations("resnet18", BATCH, "fp32")
+TABLE = run_fixture.operations("resnet18", BATCH, "fp32")
 
-FORWARD = 2 * BATCH * (made.FIRST_MAC + made.SECOND_MAC + made.PRODUCT_MAC)
-BACKWARD = 2 * BATCH * (made.FIRST_MAC + 2 * made.SECOND_MAC + 2 * made.PRODUCT_MAC)  # no gradient of the images
+FORWARD = 2 * BATCH * (run_fixture.FIRST_MAC + run_fixture.SECOND_MAC + run_fixture.PRODUCT_MAC)
+BACKWARD = (
+    2 * BATCH * (run_fixture.FIRST_MAC + 2 * run_fixture.SECOND_MAC + 2 * run_fixture.PRODUCT_MAC)
+)  # no gradient of the images
 """Model FLOP of the made-up resnet18 at the cell's batch, from the sizes in run_fixture."""
 
 
@@ -32,7 +34,7 @@ def count(counter: str, operator: str = "", native: int | None = None, unit: str
 
 def own(forward: int = FORWARD, phase: str = "forward", **more: object) -> list[FlopCount]:
     """Our own counter, its convolutions and products in one row each."""
-    product = 2 * BATCH * made.PRODUCT_MAC
+    product = 2 * BATCH * run_fixture.PRODUCT_MAC
     named = {"convolution": forward - product, "matmul": product, "": forward}
     return [count("flopledger", name, flop, "flop", phase=phase, **more) for name, flop in named.items()]
 

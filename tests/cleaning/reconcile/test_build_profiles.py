@@ -24,13 +24,13 @@ from reports.sweep.answer.table import to_text
 from results.errors import Inconsistent
 from results.records import CleanedOperation, Operation, ProfileCount, ProfiledOperation, Run, Utilization, WorkTime
 from results.store.store import read_operations, read_profile, read_run
-from runners.report import command as report
-from tests.support.made_up import run_fixture as made
+from runners.report import command
+from tests.support.made_up import run_fixture
 
-EXACT = made.EXACT_FLOP["resnet18"]
-FORWARD = 2 * made.FORWARD_MAC["resnet18"]
+EXACT = run_fixture.EXACT_FLOP["resnet18"]
+FORWARD = 2 * run_fixture.FORWARD_MAC["resnet18"]
 RATIO = {
-    **{work: made.WORK_RATIO[work] for work in ("one", "batch")},
+    **{work: run_fixture.WORK_RATIO[work] for work in ("one", "batch")},
     "epoch": 84 / (10 * 8 / 0.40 + 4 / 0.30),  # 84 images' FLOP ÷ (ten batches' at 0.4 + four images' at 0.3)
 }
 ITEMS = {"one": 1, "batch": 8, "epoch": 84}
@@ -46,7 +46,7 @@ def rebuilt(path: Path, profile: ReadProfile | None = None) -> Built:
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return made.write_profiled_run(tmp_path_factory.mktemp("run") / "run", peak_tflops=80.0)
+    return run_fixture.write_profiled_run(tmp_path_factory.mktemp("run") / "run", peak_tflops=80.0)
 
 
 @pytest.fixture(scope="module")
@@ -68,22 +68,22 @@ def time_of(built: Built, work: str, precision: str = "fp32") -> WorkTime:
 # --- utilization -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("precision", made.PEAK)
+@pytest.mark.parametrize("precision", run_fixture.PEAK)
 @pytest.mark.parametrize("method", RATIO)
 def test_each_method_divides_its_own_flop_by_its_own_time(built: Built, method: str, precision: str) -> None:
     row = row_of(built, method, precision=precision)
     if (method, precision) == ("one", "amp-bf16"):
-        assert (row.status, row.reason) == ("unavailable", made.NO_PROFILE)
+        assert (row.status, row.reason) == ("unavailable", run_fixture.NO_PROFILE)
         assert (row.utilization_ratio, row.time_s, row.model_flop) == (None, None, None)
         return
     assert row.numerator_source == "torch_profiler"
     assert row.model_flop == EXACT * ITEMS[method]
     assert row.all_flop is None
-    assert row.time_s == pytest.approx(made.work_s(method, precision), rel=1e-12)
-    assert row.peak_flop_per_s == pytest.approx(made.PEAK[precision], rel=1e-12)
+    assert row.time_s == pytest.approx(run_fixture.work_s(method, precision), rel=1e-12)
+    assert row.peak_flop_per_s == pytest.approx(run_fixture.PEAK[precision], rel=1e-12)
     assert row.utilization_ratio == pytest.approx(RATIO[method], rel=1e-12)
     assert row.utilization_low_ratio < row.utilization_ratio < row.utilization_high_ratio
-    assert row.items_per_s == pytest.approx(ITEMS[method] / made.work_s(method, precision), rel=1e-12)
+    assert row.items_per_s == pytest.approx(ITEMS[method] / run_fixture.work_s(method, precision), rel=1e-12)
 
 
 def test_exact_stays_the_count_of_the_cells_own_step(built: Built) -> None:
@@ -94,15 +94,15 @@ def test_exact_stays_the_count_of_the_cells_own_step(built: Built) -> None:
 
 
 def test_energy_was_taken_over_the_batch_alone(built: Built) -> None:
-    expected = made.POWER_W * made.work_s("batch", "fp32") / 8
+    expected = run_fixture.POWER_W * run_fixture.work_s("batch", "fp32") / 8
     assert row_of(built, "batch").energy_per_item_j == pytest.approx(expected)
     assert [row_of(built, method).energy_per_item_j for method in ("one", "epoch")] == [None, None]
 
 
 def test_one_sample_ran_at_a_clock_of_its_own(built: Built) -> None:
     per_hz = 132 * 128 * 2  # fp32 FLOP a cycle of an H100 SXM
-    assert row_of(built, "one", "clock").peak_flop_per_s == pytest.approx(per_hz * made.ONE_CLOCK_HZ, rel=1e-9)
-    assert row_of(built, "batch", "clock").peak_flop_per_s == pytest.approx(per_hz * made.CLOCK_HZ, rel=1e-9)
+    assert row_of(built, "one", "clock").peak_flop_per_s == pytest.approx(per_hz * run_fixture.ONE_CLOCK_HZ, rel=1e-9)
+    assert row_of(built, "batch", "clock").peak_flop_per_s == pytest.approx(per_hz * run_fixture.CLOCK_HZ, rel=1e-9)
 
 
 def test_what_cleaning_did_to_a_profile_is_among_its_warnings(built: Built) -> None:
@@ -150,26 +150,26 @@ def half(values: Sequence[float]) -> float:
 
 def test_the_epoch_of_the_file(built: Built) -> None:
     row = time_of(built, "epoch")
-    batch_s, last_s = made.work_s("batch", "fp32"), made.work_s("last", "fp32")
+    batch_s, last_s = run_fixture.work_s("batch", "fp32"), run_fixture.work_s("last", "fp32")
     assert (row.items, row.steps) == (84, 11)
     assert row.time_s == pytest.approx(10 * batch_s + last_s, rel=1e-12)
     spread = [0.996, 1.004] * 5
     width = math.sqrt((10 * batch_s * half(spread)) ** 2 + (last_s * half(spread)) ** 2)
     assert row.high_s - row.time_s == pytest.approx(width, rel=1e-9)
-    assert row.overhead_ratio == pytest.approx(made.PROFILER_COSTS - 1, rel=1e-9)
-    assert row.real_time_s == pytest.approx(made.REAL_S_PER_S * row.time_s, rel=1e-9)
+    assert row.overhead_ratio == pytest.approx(run_fixture.PROFILER_COSTS - 1, rel=1e-9)
+    assert row.real_time_s == pytest.approx(run_fixture.REAL_S_PER_S * row.time_s, rel=1e-9)
     # four segments of two steps: 8 of the epoch's 11 steps
-    real = batch_s * half([made.REAL_S_PER_S + 0.002, made.REAL_S_PER_S - 0.002] * 2) * math.sqrt(8 * 11)
+    real = batch_s * half([run_fixture.REAL_S_PER_S + 0.002, run_fixture.REAL_S_PER_S - 0.002] * 2) * math.sqrt(8 * 11)
     assert row.real_high_s - row.real_time_s == pytest.approx(real, rel=1e-9)
     assert row.agrees is True
 
 
 def test_a_row_for_each_work_and_each_cell(built: Built) -> None:
     assert [(row.precision, row.work) for row in built.work_times] == [
-        (precision, work) for precision in made.PEAK for work in ("one", "batch", "last", "epoch")
+        (precision, work) for precision in run_fixture.PEAK for work in ("one", "batch", "last", "epoch")
     ]
     lost = time_of(built, "one", "amp-bf16")
-    assert (lost.status, lost.time_s, lost.reason) == ("unavailable", None, made.NO_PROFILE)
+    assert (lost.status, lost.time_s, lost.reason) == ("unavailable", None, run_fixture.NO_PROFILE)
 
 
 def test_counts_of_the_profile_as_found_and_as_cleaned(built: Built) -> None:
@@ -179,7 +179,9 @@ def test_counts_of_the_profile_as_found_and_as_cleaned(built: Built) -> None:
         forward, backward = counts[work, "forward"], counts[work, "backward"]
         assert forward.found_flop == forward.cleaned_flop == FORWARD * items
         assert backward.found_flop is None  # the convolutions' gradients have no number
-        assert backward.found_at_least_flop == 2 * 2 * made.PRODUCT_MAC * items  # the product's two gradients alone
+        assert (
+            backward.found_at_least_flop == 2 * 2 * run_fixture.PRODUCT_MAC * items
+        )  # the product's two gradients alone
         assert backward.cleaned_flop == (EXACT - FORWARD) * items
     assert counts["batch", "forward"].exact_flop == FORWARD * 8
     assert counts["batch", "backward"].exact_flop == (EXACT - FORWARD) * 8
@@ -189,12 +191,12 @@ def test_ratios_and_agreement_and_laws_are_there(built: Built) -> None:
     model = [r for r in built.ratios if (r.level, r.precision, r.source) == ("model", "fp32", "torch_profiler")]
     cleaned = {row.work: row for row in model if row.state == "cleaned"}
     assert set(cleaned) == {"one", "batch", "epoch"}
-    first_share = made.FIRST_MAC / made.FORWARD_MAC["resnet18"]
+    first_share = run_fixture.FIRST_MAC / run_fixture.FORWARD_MAC["resnet18"]
     for row in cleaned.values():
         assert row.ratio == pytest.approx(2 - first_share, rel=1e-12)
     found = {row.work: row for row in model if row.state == "found"}
     assert (found["batch"].backward_flop, found["batch"].ratio) == (None, None)  # of the products with a number alone
-    assert found["batch"].backward_at_least_flop == 4 * made.PRODUCT_MAC * 8
+    assert found["batch"].backward_at_least_flop == 4 * run_fixture.PRODUCT_MAC * 8
     agreement = {(row.counter, row.phase): row for row in built.agreement}
     assert agreement["fvcore", "forward"].model_flop == FORWARD * 8
     assert agreement["fvcore", "forward"].ratio == 1.0
@@ -223,7 +225,7 @@ def test_a_damaged_profile_is_a_reason_in_rows_and_a_problem(path: Path) -> None
         row = row_of(found, method)
         assert (row.status, row.utilization_ratio, row.model_flop) == ("unavailable", None, None)
         assert "damaged gzip" in row.reason
-        assert row.time_s == pytest.approx(made.work_s(method, "fp32"))  # it was timed all the same
+        assert row.time_s == pytest.approx(run_fixture.work_s(method, "fp32"))  # it was timed all the same
     assert all(count.status != "ok" and "damaged gzip" in count.reason for count in found.profile_counts)
     assert found.cleaned_operations == ()
     assert row_of(found, "exact").utilization_ratio == pytest.approx(0.40)
@@ -258,11 +260,11 @@ def test_a_profile_that_differs_from_our_count_says_so(path: Path) -> None:
 
     found = rebuilt(path, lambda cell_id, attempt: [odd(call) for call in read_profile(path, cell_id, attempt)])
     (mark,) = [mark for mark in row_of(found, "batch").warnings if mark.startswith("profile_differs")]
-    assert f"backward {(EXACT - FORWARD) * 8 - 2 * made.PRODUCT_MAC * 8} against {(EXACT - FORWARD) * 8}" in mark
+    assert f"backward {(EXACT - FORWARD) * 8 - 2 * run_fixture.PRODUCT_MAC * 8} against {(EXACT - FORWARD) * 8}" in mark
 
 
 def test_cells_without_profiles_have_no_rows_of_works(tmp_path: Path) -> None:
-    plain = rebuilt(made.write_run(tmp_path / "run"))
+    plain = rebuilt(run_fixture.write_run(tmp_path / "run"))
     assert plain.work_times == plain.cleaned_operations == plain.profile_counts == ()
     assert {row.method for row in plain.utilization} == {"exact", "theory", "theory_as_published"}
 
@@ -371,7 +373,7 @@ def test_methods_stand_side_by_side_with_the_epochs_times(built: Built) -> None:
     assert [float(used) for used in row[3:13:2]] == pytest.approx(
         [100 * ratio for ratio in (theory, 0.05, 0.40, RATIO["epoch"], 0.40)], rel=2e-2
     )
-    epoch_s = made.work_s("epoch", "fp32")
+    epoch_s = run_fixture.work_s("epoch", "fp32")
     assert row[13] == "84"
     assert float(row[14]) == pytest.approx(1e3 * epoch_s, rel=5e-3)
     assert float(row[16]) == pytest.approx(1e3 * 1.25 * epoch_s, rel=5e-3)
@@ -379,9 +381,9 @@ def test_methods_stand_side_by_side_with_the_epochs_times(built: Built) -> None:
 
 
 def test_files_hold_what_was_built(path: Path, built: Built, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(report, "_drawn", lambda out: {})
-    monkeypatch.setattr(report, "_page", lambda *given: b"a page")
-    assert report.write(built, tmp_path) == []
+    monkeypatch.setattr(command, "_drawn", lambda out: {})
+    monkeypatch.setattr(command, "_page", lambda *given: b"a page")
+    assert command.write(built, tmp_path) == []
     packed = (tmp_path / "cleaned" / "profiled_operations.csv.gz").read_bytes()
     assert packed[4:8] == b"\0\0\0\0"  # no time in the header: equal contents, equal bytes
     rows = list(csv.DictReader(io.StringIO(gzip.decompress(packed).decode())))
@@ -399,7 +401,7 @@ def test_files_hold_what_was_built(path: Path, built: Built, tmp_path: Path, mon
 
 
 def check(built: Built) -> None:
-    for precision in made.PEAK:
+    for precision in run_fixture.PEAK:
         for method in RATIO:
             row = row_of(built, method, precision=precision)
             if (method, precision) == ("one", "amp-bf16"):
@@ -407,7 +409,7 @@ def check(built: Built) -> None:
                 continue
             assert row.utilization_ratio == pytest.approx(RATIO[method], rel=1e-9)
             assert row.utilization_low_ratio < row.utilization_ratio < row.utilization_high_ratio
-            assert row.items_per_s == pytest.approx(ITEMS[method] / made.work_s(method, precision), rel=1e-9)
+            assert row.items_per_s == pytest.approx(ITEMS[method] / run_fixture.work_s(method, precision), rel=1e-9)
         epoch = time_of(built, "epoch", precision)
         assert epoch.low_s < epoch.time_s < epoch.high_s
         assert epoch.overhead_ratio == pytest.approx(0.25)

@@ -11,8 +11,7 @@ import pytest
 import torch
 
 from analysis.profile.machine import machine_of
-from measure.ceiling import bandwidth
-from measure.ceiling import launch_overhead as launches
+from measure.ceiling import bandwidth, launch_overhead
 from measure.ceiling.ceilings import Bench
 from measure.ceiling.quick import measure_machine
 from measure.ceiling.trials import Move
@@ -101,28 +100,28 @@ def test_the_last_cache_of_a_gpu(monkeypatch):
 
 
 def test_launches_have_two_views_on_a_gpu_and_one_on_a_cpu():
-    assert launches.operations("cuda:1") == ("launch", "call")
-    assert launches.operations("cpu") == ("call",)
+    assert launch_overhead.operations("cuda:1") == ("launch", "call")
+    assert launch_overhead.operations("cpu") == ("call",)
 
 
 def test_a_launch_is_device_time_and_a_call_is_the_hosts():
-    launch = launches.row(bench(Ticking()), BLANK, "launch", 1)
+    launch = launch_overhead.row(bench(Ticking()), BLANK, "launch", 1)
     assert launch.best_s == pytest.approx(0.002 / 500)  # between events
-    call = launches.row(bench(Ticking()), BLANK, "call", 1)
+    call = launch_overhead.row(bench(Ticking()), BLANK, "call", 1)
     assert call.best_s == pytest.approx(1.0 / 500)  # one look at the host's clock to the next
     assert (launch.operation, call.operation) == ("launch", "call")
     assert (launch.bytes_per_s, launch.flop_per_s, launch.repeats) == (None, None, 20)
 
 
 def test_a_call_on_this_machine_takes_a_plausible_time():
-    found = launches.row(bench(), BLANK, "call", 1)
+    found = launch_overhead.row(bench(), BLANK, "call", 1)
     assert 1e-8 < found.best_s <= found.median_s
     assert found.best_s < 1e-2
 
 
 def test_a_spent_budget_is_a_row():
     its = Bench("cpu", torch.float32, Ticking(), -1.0)
-    assert launches.row(its, BLANK, "call", 1).status == "unavailable"
+    assert launch_overhead.row(its, BLANK, "call", 1).status == "unavailable"
     assert bandwidth.rows(its, BLANK, [Move("copy", 4, "memory")])[0].operation == "copy"
 
 
@@ -148,8 +147,8 @@ def test_a_gpus_memory_and_launches():
     its = Bench("cuda", torch.float32, CudaClock("cuda"), math.inf)
     copy = bandwidth.row(its, BLANK, Move("copy", 1 << 30, "memory"), 1)
     assert 50e9 < copy.bytes_per_s < 20e12
-    for view in launches.operations("cuda"):
-        assert 0.5e-6 < launches.row(its, BLANK, view, 1).best_s < 50e-6
+    for view in launch_overhead.operations("cuda"):
+        assert 0.5e-6 < launch_overhead.row(its, BLANK, view, 1).best_s < 50e-6
 
 
 @pytest.mark.gpu

@@ -9,7 +9,7 @@ import torch
 
 from analysis.devices.ceilings import best
 from analysis.devices.precisions import PRECISIONS
-from measure.ceiling import ceilings as under_test
+from measure.ceiling import ceilings as ceiling_ceilings
 from measure.ceiling import trials
 from measure.ceiling.ceilings import Bench, measure_ceilings
 from measure.ceiling.trials import Trial, shapes
@@ -35,7 +35,7 @@ def row(rate: float | None, unit: str = "fp32", status: str = "ok", operation: s
 @pytest.fixture
 def small(monkeypatch):
     monkeypatch.setattr(trials, "SIDES", {"cpu": (32, 64), "cuda": (32, 64)})
-    monkeypatch.setattr(under_test, "PROBE_SIDE", {"cpu": 64, "cuda": 64})
+    monkeypatch.setattr(ceiling_ceilings, "PROBE_SIDE", {"cpu": 64, "cuda": 64})
     monkeypatch.setattr(trials, "MOST_IMAGES", 1)
 
 
@@ -126,7 +126,7 @@ def test_a_row_holds_the_median_of_its_calls():
     blank = row(None)
     trial = Trial("matmul", (10, 20, 30))
     found = bench.row(blank, trial, 1)
-    assert found.repeats == under_test.MOST_REPEATS == 20
+    assert found.repeats == ceiling_ceilings.MOST_REPEATS == 20
     assert found.median_s == 0.004
     assert found.flop == 2 * 10 * 20 * 30
     assert found.flop_per_s == pytest.approx(12000 / 0.004)
@@ -212,15 +212,15 @@ def test_all_shapes_are_measured_in_the_precisions_units():
 
 @pytest.mark.usefixtures("small")
 def test_bf16_rows_are_of_bf16(monkeypatch):
-    monkeypatch.setattr(under_test.flags, "supported", lambda *_: None)
+    monkeypatch.setattr(ceiling_ceilings.flags, "supported", lambda *_: None)
     rows = measure_ceilings("s", "cpu", PRECISIONS["amp-bf16"], CpuClock(), 60.0)
     assert {r.unit for r in rows} == {"bf16"}
-    assert Bench("cpu", under_test.DTYPES["bfloat16"], CpuClock(), 1.0)._normal(2).dtype == torch.bfloat16
+    assert Bench("cpu", ceiling_ceilings.DTYPES["bfloat16"], CpuClock(), 1.0)._normal(2).dtype == torch.bfloat16
 
 
 @pytest.mark.usefixtures("small")
 def test_flags_that_do_not_take_are_invalid_rows(monkeypatch):
-    monkeypatch.setattr(under_test.flags, "check", lambda *_: ["a: expected b, found c"])
+    monkeypatch.setattr(ceiling_ceilings.flags, "check", lambda *_: ["a: expected b, found c"])
     rows = measure_ceilings("s", "cpu", PRECISIONS["fp32"], CpuClock(), 60.0)
     assert [(r.operation, r.status, r.reason, r.flop_per_s) for r in rows] == [
         (operation, "invalid", "a: expected b, found c", None) for operation in ("matmul", "convolution")

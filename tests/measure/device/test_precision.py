@@ -11,7 +11,7 @@ import torch
 
 from analysis.devices.precision_flags import expected_cuda
 from analysis.devices.precisions import PRECISIONS
-from measure.device import apply_precision as under_test
+from measure.device import apply_precision
 from measure.device.apply_precision import apply, check, read_flags, session, supported
 from results.errors import Unavailable
 
@@ -20,11 +20,11 @@ CLEAN: dict[str, str] = {}
 
 @pytest.fixture(autouse=True)
 def as_found(monkeypatch):
-    for name in under_test.RECORDED_ENVIRONMENT:
+    for name in apply_precision.RECORDED_ENVIRONMENT:
         monkeypatch.delenv(name, raising=False)
-    before = under_test._snapshot()
+    before = apply_precision._snapshot()
     yield
-    under_test._restore(before)
+    apply_precision._restore(before)
 
 
 @pytest.mark.parametrize("name", PRECISIONS)
@@ -206,7 +206,7 @@ def test_no_gpu_is_a_reason(monkeypatch):
         supported(PRECISIONS["fp32"], "cuda", CLEAN)
 
 
-@pytest.mark.parametrize("override", under_test.OVERRIDES)
+@pytest.mark.parametrize("override", apply_precision.OVERRIDES)
 def test_overrides_refuse_what_they_override(monkeypatch, override):
     Gpu(monkeypatch, (9, 0))
     assert accepted("cuda", {override: "0"}) == ["amp-bf16", "amp-fp16"]
@@ -217,7 +217,7 @@ def test_overrides_refuse_what_they_override(monkeypatch, override):
 
 @pytest.mark.parametrize(("native", "names"), [(True, ["fp32", "amp-bf16"]), (False, ["fp32"])])
 def test_a_cpu_has_no_tf32_and_no_fp16_units(monkeypatch, native, names):
-    monkeypatch.setattr(under_test, "_cpu_has_bf16", lambda: native)
+    monkeypatch.setattr(apply_precision, "_cpu_has_bf16", lambda: native)
     assert accepted("cpu") == names
 
 
@@ -232,7 +232,7 @@ def test_another_kind_of_device_is_the_callers_mistake():
 
 
 def test_this_cpu_answers():
-    assert under_test._cpu_has_bf16() in (True, False)
+    assert apply_precision._cpu_has_bf16() in (True, False)
     supported(PRECISIONS["fp32"], torch.device("cpu"), CLEAN)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from measure.fast_count import meta_outputs as outputs
+from measure.fast_count import meta_outputs
 from measure.fast_count.meta_outputs import SHORT
 
 aten = torch.ops.aten
@@ -97,8 +97,8 @@ def _check(func, args):
 
 def test_what_does_not_fit_is_left_to_the_kernel():
     x = torch.empty(2, 3, device="meta")
-    assert outputs.pair(x, torch.empty(4, device="meta")) is None
-    assert outputs.joined([x, torch.empty(2, 3, 4, device="meta")]) is None
-    assert outputs.joined([x, torch.empty(3, 4, device="meta")], 1) is None
-    assert outputs.layer_norm(x, [4], None, None, 1e-5) is None
-    assert outputs.pair(x, torch.empty(2, 3)) is None  # a tensor of the CPU
+    assert meta_outputs.pair(x, torch.empty(4, device="meta")) is None
+    assert meta_outputs.joined([x, torch.empty(2, 3, 4, device="meta")]) is None
+    assert meta_outputs.joined([x, torch.empty(3, 4, device="meta")], 1) is None
+    assert meta_outputs.layer_norm(x, [4], None, None, 1e-5) is None
+    assert meta_outputs.pair(x, torch.empty(2, 3)) is None  # a tensor of the CPU

@@ -11,9 +11,8 @@ import torchvision
 from torch import nn
 
 from measure.fast_count import autograd_reach
-from measure.fast_count.block_likeness import Likeness
+from measure.fast_count.block_likeness import Likeness, prepared
 from measure.fast_count.fast_count import fast_count
-from measure.fast_count.immutable_models import prepared
 from tests.support.nets.fast_nets import Made, agree
 
 

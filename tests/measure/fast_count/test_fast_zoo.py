@@ -14,7 +14,7 @@ import torch
 from measure.fast_count.fast_count import fast_count
 from tests.support.nets.fast_nets import agree
 from workloads.catalogue.catalogue import ENTRIES
-from workloads.vision import models as vision
+from workloads.vision import models as vision_models
 
 TASKS = ("classification", "segmentation", "video")
 NAMES = [name for name, entry in ENTRIES.items() if entry.task in TASKS]
@@ -24,7 +24,7 @@ FAST = {"googlenet", "mobilenet_v2", "vit_b_32", *(QUICK[(TODAY * 3 + step) % le
 
 
 def on_meta(name, batch_size=2):
-    workload = vision.get(name)
+    workload = vision_models.get(name)
     with torch.device("meta"):
         model = workload.build(**workload.hyper)
         return model, workload.batch(workload.hyper, batch_size, torch.device("meta"), None).inputs
@@ -52,7 +52,7 @@ MULTIPLY_ADDS = {
 
 @pytest.mark.parametrize("name", MULTIPLY_ADDS)
 def test_twice_the_multiply_adds_of_an_independent_counter(name):
-    workload = vision.get(name, num_classes=10)
+    workload = vision_models.get(name, num_classes=10)
     with torch.device("meta"):
         model, image = workload.build(**workload.hyper), torch.empty(1, 3, 224, 224)
     forward, backward = MULTIPLY_ADDS[name]

@@ -8,13 +8,17 @@ import dataclasses
 import pytest
 import torch
 
-from measure.fast_count import autograd_reach, block_likeness, product_cost
-from measure.fast_count import block_replay as blocks
-from measure.fast_count import dispatch_mode as mode
-from measure.fast_count import fast_count as count
-from measure.fast_count import intercepted_calls as calls
-from measure.fast_count import meta_outputs as outputs
-from tests.measure.fast_count.test_fast_outputs import test_an_output_is_the_kernels as output_is_the_kernels
+from measure.fast_count import (
+    autograd_reach,
+    block_likeness,
+    block_replay,
+    dispatch_mode,
+    fast_count,
+    intercepted_calls,
+    meta_outputs,
+    product_cost,
+)
+from tests.measure.fast_count.test_fast_outputs import test_an_output_is_the_kernels
 from tests.support.nets.fast_nets import NETS, agree
 
 
@@ -47,18 +51,18 @@ def half_attention(monkeypatch):
 
 
 def no_layers(monkeypatch):
-    monkeypatch.setattr(count, "watched", _watched_without_patches(count.watched))
+    monkeypatch.setattr(fast_count, "watched", _watched_without_patches(fast_count.watched))
 
 
 def _watched_without_patches(watched):
     @contextlib.contextmanager
     def without(*args):
-        patches, calls.PATCHES = calls.PATCHES, ()
+        patches, intercepted_calls.PATCHES = intercepted_calls.PATCHES, ()
         try:
             with watched(*args):
                 yield
         finally:
-            calls.PATCHES = patches
+            intercepted_calls.PATCHES = patches
 
     return without
 
@@ -79,7 +83,7 @@ def custom_nodes_are_safe(monkeypatch):
 
 
 def slices_are_safe(monkeypatch):
-    monkeypatch.setattr(mode, "_unsafely", lambda run: run)
+    monkeypatch.setattr(dispatch_mode, "_unsafely", lambda run: run)
 
 
 def signature_without_settings(monkeypatch):
@@ -92,8 +96,8 @@ def signature_without_requires_grad(monkeypatch):
 
 
 def inputs_without_gradients(monkeypatch):
-    original = blocks._described
-    monkeypatch.setattr(blocks, "_described", lambda value, tensors: _shorter(original(value, tensors)))
+    original = block_replay._described
+    monkeypatch.setattr(block_replay, "_described", lambda value, tensors: _shorter(original(value, tensors)))
 
 
 def _shorter(part):
@@ -101,20 +105,20 @@ def _shorter(part):
 
 
 def written_inputs_forgiven(monkeypatch):
-    monkeypatch.setattr(blocks, "_same", lambda before, now: True)
+    monkeypatch.setattr(block_replay, "_same", lambda before, now: True)
 
 
 def replays_forgotten(monkeypatch):
-    monkeypatch.setattr(blocks.Replay, "products", lambda self: frozenset())
+    monkeypatch.setattr(block_replay.Replay, "products", lambda self: frozenset())
 
 
 def all_outputs_alike(monkeypatch):
-    original = blocks.Replay.products
+    original = block_replay.Replay.products
 
     def every(self):
         return original(dataclasses.replace(self, wanted=set(range(len(self.template.outputs)))))
 
-    monkeypatch.setattr(blocks.Replay, "products", every)
+    monkeypatch.setattr(block_replay.Replay, "products", every)
 
 
 def last_number_wins(monkeypatch):
@@ -122,8 +126,8 @@ def last_number_wins(monkeypatch):
         def setdefault(self, key, value):
             self[key] = value
 
-    original = count.Tape
-    monkeypatch.setattr(count, "Tape", lambda: original(numbered=Overwriting()))
+    original = fast_count.Tape
+    monkeypatch.setattr(fast_count, "Tape", lambda: original(numbered=Overwriting()))
 
 
 MUTATIONS = {
@@ -151,16 +155,16 @@ MUTATIONS = {
 def test_a_spoilt_rule_is_noticed(name, monkeypatch):
     spoil, net = MUTATIONS[name]
     check(net)
-    mode.clear_cache()
+    dispatch_mode.clear_cache()
     spoil(monkeypatch)
     with pytest.raises((AssertionError, KeyError, IndexError, TypeError, ValueError)):
         check(net)
-    mode.clear_cache()
+    dispatch_mode.clear_cache()
 
 
 def test_a_spoilt_output_is_noticed(monkeypatch):
     relu = torch.ops.aten.relu.default
-    output_is_the_kernels(relu)
-    monkeypatch.setitem(outputs.SHORT, relu, lambda x: torch.empty(x.shape, dtype=x.dtype, device="meta"))
+    test_an_output_is_the_kernels(relu)
+    monkeypatch.setitem(meta_outputs.SHORT, relu, lambda x: torch.empty(x.shape, dtype=x.dtype, device="meta"))
     with pytest.raises(AssertionError):
-        output_is_the_kernels(relu)
+        test_an_output_is_the_kernels(relu)

@@ -19,7 +19,7 @@ from measure.fake.mode import FakeMode, to_fake
 from measure.operations.tracer import StepParts, Trace, trace
 from workloads.catalogue.catalogue import ENTRIES
 from workloads.training.step import OPTIMIZERS, TrainingStep
-from workloads.vision import models as vision
+from workloads.vision import models as vision_models
 
 FAST = ("alexnet", "googlenet", "mobilenet_v2", "regnet_y_400mf", "resnet18", "swin_t", "vit_b_32", "r3d_18")
 
@@ -51,7 +51,7 @@ def parts(
     def build(mode: FakeMode | None) -> StepParts:
         torch.manual_seed(0)
         smaller = {"image_size": real_size} if mode is None and real_size is not None else {}
-        workload = vision.get(name, **hyper, **smaller)
+        workload = vision_models.get(name, **hyper, **smaller)
         with torch.device("cpu" if mode is None else "meta"):
             model = workload.build(**workload.hyper)
         if mode is None:

@@ -9,14 +9,11 @@ from typing import Any
 
 import pytest
 
-from measure.profile import alignment, model_guard, operation_times, step_kinds, step_profile, time_shares
-from measure.profile import rows as step_table
-from measure.profile import watch as step_watch
+from measure.profile import alignment, model_guard, operation_times, step_kinds, step_profile, time_shares, watch
+from measure.profile import rows as profile_rows
 from measure.profile.alignment import Joined
-from tests.measure.profile import test_step_join as joining
-from tests.measure.profile import test_step_profile as laws
-from tests.measure.profile import test_step_recording as recording
-from tests.runners import test_profiler as shape
+from tests.measure.profile import test_step_join, test_step_profile, test_step_recording
+from tests.runners import test_profiler
 
 Function = Callable[..., Any]
 
@@ -135,40 +132,40 @@ def all_forwards(table: Function) -> Function:
 
 
 def check_net(name: str) -> Function:
-    return lambda: laws.test_laws(name)
+    return lambda: test_step_profile.test_laws(name)
 
 
 def check_join(name: str) -> Function:
-    return lambda: joining.test_each_operation_finds_its_call(name)
+    return lambda: test_step_join.test_each_operation_finds_its_call(name)
 
 
 def check_shares() -> None:
     for seed in range(20):
-        joining.test_each_instant_belongs_to_what_began_last(seed)
+        test_step_join.test_each_instant_belongs_to_what_began_last(seed)
 
 
 def check_ignored() -> None:
-    recording.test_ignored_operations_are_no_part_of_the_step()
+    test_step_recording.test_ignored_operations_are_no_part_of_the_step()
 
 
 def check_kept() -> None:
-    laws.test_nothing_is_left_behind("train")
+    test_step_profile.test_nothing_is_left_behind("train")
 
 
 def check_other_sizes() -> None:
-    model = shape.mlp()
-    profiler = shape.Profiler(model)
+    model = test_profiler.mlp()
+    profiler = test_profiler.Profiler(model)
     profiler.start_profile()
     for size in (3, 2, 3):
-        model(shape.torch.ones(size, 8))
+        model(test_profiler.torch.ones(size, 8))
     profiler.stop_profile()
     assert len(profiler._found().step_times_s) == 2
 
 
 MUTATIONS: tuple[tuple[Any, str, Function, Function], ...] = (
-    (joining, "join", shifted, check_join("lstm")),
-    (joining, "join", two_swapped, check_join("resnet18")),
-    (joining, "join", one_lost, check_join("encoder")),
+    (test_step_join, "join", shifted, check_join("lstm")),
+    (test_step_join, "join", two_swapped, check_join("resnet18")),
+    (test_step_join, "join", one_lost, check_join("encoder")),
     (operation_times, "join", one_lost, check_net("encoder")),
     (alignment, "_inside", nothing_inside, check_join("gru")),
     (alignment, "_outermost", never_opened, check_join("operators")),
@@ -176,11 +173,11 @@ MUTATIONS: tuple[tuple[Any, str, Function, Function], ...] = (
     (time_shares, "_spend", first_begun, check_shares),
     (step_profile, "between", without_end, check_net("lstm")),
     (operation_times, "_times", unsubtracted, check_ignored),
-    (step_profile, "module_rows", every_time, laws.test_shared_parameters_and_modules_are_counted_once),
+    (step_profile, "module_rows", every_time, test_step_profile.test_shared_parameters_and_modules_are_counted_once),
     (step_profile, "left_as_found", unkept, check_kept),
-    (model_guard, "_place", nameless, laws.test_a_failure_in_the_loss_or_backward_is_told_too),
-    (step_watch, "paths_below", paths_alone, lambda: shape.test_ignored_modules_reduce_the_total("2")),
-    (step_watch, "table_of", all_forwards, check_other_sizes),
+    (model_guard, "_place", nameless, test_step_profile.test_a_failure_in_the_loss_or_backward_is_told_too),
+    (watch, "paths_below", paths_alone, lambda: test_profiler.test_ignored_modules_reduce_the_total("2")),
+    (watch, "table_of", all_forwards, check_other_sizes),
 )
 
 
@@ -205,20 +202,20 @@ def test_a_step_that_is_not_trained_on_copies_is_noticed(monkeypatch: pytest.Mon
         step(lambda phase: None)
         return step_kinds._traced_before(step, mode)
 
-    laws.test_three_steps_of_an_optimizer_are_three_steps()
+    test_step_profile.test_three_steps_of_an_optimizer_are_three_steps()
     monkeypatch.setattr(step_kinds, "_traced_before", step_kinds._traced, raising=False)
     monkeypatch.setattr(step_kinds, "_traced", on_the_caller)
     with pytest.raises(AssertionError):
-        laws.test_three_steps_of_an_optimizer_are_three_steps()
+        test_step_profile.test_three_steps_of_an_optimizer_are_three_steps()
 
 
 def test_a_time_that_is_another_operations_is_noticed(monkeypatch: pytest.MonkeyPatch):
     """Every law of sums holds where two operations change their times; the pause inside of one does not."""
-    laws.test_time_is_that_of_the_operation_that_took_it()
+    test_step_profile.test_time_is_that_of_the_operation_that_took_it()
     monkeypatch.setattr(operation_times, "join", shifted(operation_times.join))
     with pytest.raises((AssertionError, TypeError)):
-        laws.test_time_is_that_of_the_operation_that_took_it()
+        test_step_profile.test_time_is_that_of_the_operation_that_took_it()
 
 
 def test_the_table_is_not_spoilt_by_these_tests():
-    assert step_table.between is step_profile.between
+    assert profile_rows.between is step_profile.between

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from analysis.trace.operations import is_product
-from benchmarks import traces as benchmark
+from benchmarks import traces
 from measure.trace.attribution import phases
 from measure.trace.attribution.attribute import attribute
 from measure.trace.attribution.nesting import NODE, OPERATOR
@@ -355,7 +355,7 @@ NOTHING = type("Nothing", (), {"index": -1})
 def test_launch_rows_twice_and_events_shuffled_change_nothing(tmp_path: Path) -> None:
     """The whole way from a file: launches doubled as a backtrace doubles them, events in any order."""
     path = tmp_path / "t.json"
-    benchmark.write(benchmark.made_up(1), path)
+    traces.write(traces.made_up(1), path)
     trace = json.loads(path.read_text())
     expected = attribute(kineto.read(path))
     launches = [event for event in trace["traceEvents"] if event.get("cat") == "cuda_runtime"]
@@ -367,7 +367,7 @@ def test_launch_rows_twice_and_events_shuffled_change_nothing(tmp_path: Path) ->
     random.Random(5).shuffle(trace["traceEvents"])
     path.write_text(json.dumps(trace))
     found = attribute(kineto.read(path))
-    assert len(wrappers) == len(expected.kernels) == benchmark.KERNELS_A_STEP
+    assert len(wrappers) == len(expected.kernels) == traces.KERNELS_A_STEP
     pd.testing.assert_frame_equal(found.calls, expected.calls)
     pd.testing.assert_frame_equal(found.kernels, expected.kernels)
     assert any(f"{len(wrappers)} rows of launches" in problem for problem in found.problems)
@@ -375,14 +375,14 @@ def test_launch_rows_twice_and_events_shuffled_change_nothing(tmp_path: Path) ->
 
 def test_a_made_up_recording_comes_out_as_it_was_made(tmp_path: Path) -> None:
     """What the benchmark times; through a file, too."""
-    found = attribute(benchmark.made_up(2))
-    benchmark.check(found, 2)
+    found = attribute(traces.made_up(2))
+    traces.check(found, 2)
     path = tmp_path / "t.json.gz"
-    benchmark.write(benchmark.made_up(2), path)
-    benchmark.check(attribute(kineto.read(path)), 2)
+    traces.write(traces.made_up(2), path)
+    traces.check(attribute(kineto.read(path)), 2)
     spoilt = dataclasses.replace(found, kernels=found.kernels.assign(phase="forward"))
     with pytest.raises(AssertionError):
-        benchmark.check(spoilt, 2)
+        traces.check(spoilt, 2)
 
 
 # --- calls in the place of kernels -----------------------------------------------------------------------------------
@@ -482,13 +482,12 @@ def test_a_live_recording_equals_what_profiles_make_of_it(tmp_path: Path) -> Non
 
 def test_names_of_ranges_are_those_that_are_opened() -> None:
     """`measure.trace` imports nothing that imports torch, so it has names of its own."""
-    from measure.profiler import events as profiled_calls
-    from measure.profiler import module_ranges
-    from measure.timing import profiler_ranges as opened
+    from measure.profiler import events, module_ranges
+    from measure.timing import profiler_ranges
 
-    assert f"{opened.DOMAIN}." == phases.OWN
+    assert f"{profiler_ranges.DOMAIN}." == phases.OWN
     assert module_ranges.MODULE == phases.OWN_MODULE
-    assert profiled_calls._OPERATOR.pattern == OPERATOR.pattern
+    assert events._OPERATOR.pattern == OPERATOR.pattern
 
 
 @pytest.mark.parametrize(
@@ -573,6 +572,6 @@ def test_every_real_recording_is_conserved_and_stays(name: str) -> None:
 @pytest.mark.slow
 def test_a_million_kernels_are_attributed_in_half_a_minute() -> None:
     """On an idle machine it takes less than ten seconds."""
-    measured = benchmark.time_attribution(1_000_000)
+    measured = traces.time_attribution(1_000_000)
     assert measured["kernels"] >= 1_000_000
     assert measured["attribute_s"] < 30

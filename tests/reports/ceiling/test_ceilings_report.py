@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from reports.ceiling import figures as figures_ceilings
+from reports.ceiling import figures as ceiling_figures
 from reports.ceiling.text import Seen, bests, document, to_text
 from reports.shared import figure_style
 from tests.support.made_up import made_up_ceilings
@@ -123,7 +123,7 @@ def horizontal(axes):
 
 @pytest.mark.usefixtures("themed")
 def test_pictures_of_a_gpu_have_the_datasheets_lines():
-    drawn = figures_ceilings.figures(made_up_ceilings.gpu())
+    drawn = ceiling_figures.figures(made_up_ceilings.gpu())
     assert list(drawn) == ["ceilings_products", "ceilings_shapes", "ceilings_bandwidth"]
     (axes,) = drawn["ceilings_products"].axes
     assert horizontal(axes) == pytest.approx([67e12, 494.5e12, 989.5e12], rel=1e-2)
@@ -138,7 +138,7 @@ def test_pictures_of_a_gpu_have_the_datasheets_lines():
 @pytest.mark.usefixtures("themed")
 def test_points_are_the_rows():
     seen = made_up_ceilings.gpu()
-    drawn = figures_ceilings.figures(seen)
+    drawn = ceiling_figures.figures(seen)
     squares = {row.flop_per_s for row in seen.rows if row.operation == "matmul" and row.family in ("square", "near")}
     shown = {float(y) for line in drawn["ceilings_products"].axes[0].lines for y in line.get_ydata()}
     assert {round(rate) for rate in squares} <= {round(y) for y in shown}
@@ -152,7 +152,7 @@ def test_points_are_the_rows():
 
 @pytest.mark.usefixtures("themed")
 def test_each_thread_count_has_a_panel_and_files_are_whole():
-    drawn = figures_ceilings.figures(made_up_ceilings.cpu(1, 2, 4))
+    drawn = ceiling_figures.figures(made_up_ceilings.cpu(1, 2, 4))
     for figure in drawn.values():
         assert [axes.get_title(loc="left") for axes in figure.axes] == [
             f"Some CPU, {words}" for words in ("1 thread", "2 threads", "4 threads")
@@ -165,4 +165,4 @@ def test_each_thread_count_has_a_panel_and_files_are_whole():
 
 @pytest.mark.usefixtures("themed")
 def test_nothing_measured_draws_nothing():
-    assert figures_ceilings.figures(Seen(device="cpu", device_name="", rows=())) == {}
+    assert ceiling_figures.figures(Seen(device="cpu", device_name="", rows=())) == {}

@@ -11,11 +11,11 @@ import pytest
 
 from reports.compare.page import sentence
 from results.records.comparisons import FASTER, ONLY_B, SAME, SLOWER, UNKNOWN, Comparison
-from runners.report import command as report
+from runners.report import command
 from tests.analysis.stats.test_comparison import REPEATED, slower
 from tests.support.fakes.commands import refused, running
 from tests.support.fakes.page_reader import Reader
-from tests.support.made_up import made_up_evidence as made
+from tests.support.made_up import made_up_evidence
 
 
 def row(verdict: str, ratio: float | None, model: str = "vgg11") -> Comparison:
@@ -51,20 +51,22 @@ def test_the_sentence_says_what_became_of_the_cells(rows: list[Comparison], said
 def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A, and B: 1.1 times as slow, by another torch, with a cell more, a warning and a cell that failed."""
     folder = tmp_path_factory.mktemp("runs")
-    other = slower(made.parts((*REPEATED, ("tf32", 16, 0), ("fp32", 32, 0))), 1.1)
+    other = slower(made_up_evidence.parts((*REPEATED, ("tf32", 16, 0), ("fp32", 32, 0))), 1.1)
     sitting = other.sittings[0]
     other.sittings = [replace(sitting, torch_version="2.14.0", environment={**sitting.environment, "cpu": "another"})]
     other.manifest = replace(other.manifest, name="second", commands=("python -m runners.sweep --b",))
     warned, lost = other.cells["tf32", 8, 0], other.cells["fp32", 32, 0]
     warned.run = replace(warned.run, warnings=("busy: others took 7 %",))
     lost.run, lost.samples = replace(lost.run, status="out_of_memory", reason="61 GiB"), []
-    return made.write(folder / "a", made=made.parts(REPEATED)), made.write(folder / "b", made=other)
+    return made_up_evidence.write(folder / "a", made=made_up_evidence.parts(REPEATED)), made_up_evidence.write(
+        folder / "b", made=other
+    )
 
 
 @pytest.fixture(scope="module")
 def out(runs: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("out") / "deep"
-    assert report.main([*map(str, runs), "--across", "torch_version", "--out", str(place)]) == 0
+    assert command.main([*map(str, runs), "--across", "torch_version", "--out", str(place)]) == 0
     return place
 
 
@@ -114,20 +116,20 @@ def test_files_beside_the_page_are_the_rows_and_their_figure(out: Path) -> None:
 def test_the_same_runs_give_the_same_page(
     runs: tuple[Path, Path], out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from reports.compare import figure as figures_compared
+    from reports.compare import figure as compare_figure
     from reports.shared import figure_style
 
     svg = (out / "figures" / "step_time_ratio.svg").read_bytes()
     monkeypatch.setattr(figure_style, "drawn", lambda _: {"step_time_ratio.svg": svg, "step_time_ratio.png": b""})
-    assert report.main([*map(str, runs), "--across", "torch_version", "--out", str(tmp_path)]) == 0
+    assert command.main([*map(str, runs), "--across", "torch_version", "--out", str(tmp_path)]) == 0
     assert (tmp_path / "report.html").read_bytes() == (out / "report.html").read_bytes()
-    assert figures_compared.ratios([row(ONLY_B, None)]) == {}
+    assert compare_figure.ratios([row(ONLY_B, None)]) == {}
 
 
 def test_a_run_is_no_place_for_a_comparison(
     runs: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run, (a, b) = running(report.main, capsys), runs
+    run, (a, b) = running(command.main, capsys), runs
     before = sorted(path.name for path in a.iterdir())
     refused(run(a, a, "--out", a), "--out: expected a directory of its own for the comparison", "which is a run")
     refused(run(a, b, "--out", tmp_path / "new"), "torch_version", "--across")

@@ -20,7 +20,7 @@ from reports.count.waterfall import MOST_CAUSES, UNEXPLAINED, lane, near
 from reports.shared import figure_style
 from results.errors import StoreFault
 from results.records.accounts import Account, AccountCause
-from runners.count import account_files
+from runners.count import output as count_output
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -218,17 +218,17 @@ def test_no_exact_count_no_picture_and_each_model_its_own() -> None:
 
 def test_files_are_written_twice_the_same_and_a_fault_is_one_line(tmp_path: Path) -> None:
     accounts, causes = [account("c", 1002)], [cause("c", "bias_counted", 2)]
-    account_files.write(tmp_path / "a" / "b", accounts, causes, [])
+    count_output.write(tmp_path / "a" / "b", accounts, causes, [])
     found = {path.name: path.read_bytes() for path in (tmp_path / "a" / "b").iterdir()}
     pictures = {"waterfall_net_forward.png", "waterfall_net_forward.svg"}
     assert set(found) == {"accounts.csv", "causes.csv", "ratios.csv", *pictures}
-    account_files.write(tmp_path / "again", accounts, causes, [])
+    count_output.write(tmp_path / "again", accounts, causes, [])
     assert {path.name: path.read_bytes() for path in (tmp_path / "again").iterdir()} == found
     assert found["causes.csv"].decode().splitlines()[1] == "net,2,c,forward,bias_counted,convolution,a,2"
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "causes.csv").mkdir()
     with pytest.raises(StoreFault, match=r"taken/causes\.csv could not be written: "):
-        account_files.write(tmp_path / "taken", accounts, causes, [])
+        count_output.write(tmp_path / "taken", accounts, causes, [])
 
 
 def test_nothing_is_written_over_anything_else() -> None:

@@ -23,13 +23,12 @@ from reports.sweep.answer.table import to_csv
 from results.records import Ceiling
 from results.store.store import read_operations, read_profile, read_run
 from runners.cli.output_files import put
-from runners.report import command as report
+from runners.report import command
 from runners.report.derived import derived_tables
 from runners.report.findings import made as page_and_pictures
 from runners.report.findings import published
 from tests.support.fakes.commands import refused, running
-from tests.support.made_up import made_up_evidence as made
-from tests.support.made_up import run_fixture as fixture
+from tests.support.made_up import made_up_evidence, run_fixture
 
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "findings.md"
@@ -83,8 +82,8 @@ def test_nothing_is_said_of_a_gpu_while_no_run_is_of_one(text: str) -> None:
 def gpu(tmp_path_factory: pytest.TempPathFactory) -> list[Published]:
     """Two made-up runs of an H200, with the tables that their rows give, and a bandwidth of their device."""
     folder = tmp_path_factory.mktemp("published")
-    path = made.write(folder / "h200")
-    other = fixture.write_profiled_run(folder / "h100", made.H200)
+    path = made_up_evidence.write(folder / "h200")
+    other = run_fixture.write_profiled_run(folder / "h100", made_up_evidence.H200)
     for each in (path, other):
         built = build(
             read_run(each), lambda t, p=each: read_operations(p, t)[0], lambda c, a, p=each: read_profile(p, c, a)
@@ -100,7 +99,7 @@ def gpu(tmp_path_factory: pytest.TempPathFactory) -> list[Published]:
         shape="x",
         family="memory",
         bytes_per_s=4e12,
-        device_name=made.H200,
+        device_name=made_up_evidence.H200,
     )
     slow = replace(row, bytes_per_s=3e12)
     cached = replace(row, bytes_per_s=9e12, family="cache")
@@ -169,7 +168,7 @@ def test_a_gpu_closes_what_it_can(gpu: list[Published]) -> None:
 def test_energy_an_image_by_hand(gpu: list[Published]) -> None:
     """420 W × step time ÷ images."""
     section = findings_times.energy(gpu[:1], "")
-    joules = made.POWER_W * made.step_s("tf32", 8) / 8
+    joules = made_up_evidence.POWER_W * made_up_evidence.step_s("tf32", 8) / 8
     (line,) = [line for line in section.body[0].splitlines() if "| tf32 |" in line]
     assert float(line.split(" | ")[4]) == pytest.approx(joules * 1e3, rel=5e-3)
 
@@ -182,14 +181,14 @@ def test_items_a_second_by_batch_are_those_of_the_times(gpu: list[Published]) ->
 
 
 def test_bandwidth_is_of_memory_and_of_this_device(gpu: list[Published]) -> None:
-    assert bandwidth(gpu[0].path.parent, made.H200) == (4e12, "roofs")
+    assert bandwidth(gpu[0].path.parent, made_up_evidence.H200) == (4e12, "roofs")
     assert bandwidth(gpu[0].path.parent, "NVIDIA L40S") is None
 
 
 def test_attainable_by_hand() -> None:
     """Two groups: one takes as long as its FLOP do, the other the second that its bytes take."""
-    operations = made.table(8, "fp32")[:2]
-    first, second = fixture.FIRST_MAC * 16, fixture.SECOND_MAC * 16
+    operations = made_up_evidence.table(8, "fp32")[:2]
+    first, second = run_fixture.FIRST_MAC * 16, run_fixture.SECOND_MAC * 16
     peak, bytes_per_s = 1e12, 1e9
     groups = [(0, 1000), (1, 10**9)]
     least_s = first / peak + 1.0  # the first by its FLOP, the second by its bytes
@@ -204,7 +203,10 @@ def test_rank_correlation_is_scipys() -> None:
 
 
 def test_without_runs_that_say_it_a_section_is_open(tmp_path: Path) -> None:
-    run = Published(made.write(tmp_path / "run", made=made.parts((("fp32", 8, 0),))), read_run(tmp_path / "run"))
+    run = Published(
+        made_up_evidence.write(tmp_path / "run", made=made_up_evidence.parts((("fp32", 8, 0),))),
+        read_run(tmp_path / "run"),
+    )
     for section in (
         low_utilization.low_utilization,
         findings_counts.counters,
@@ -222,7 +224,7 @@ def test_operation_tables_as_found_and_as_cleaned(gpu: list[Published], monkeypa
     assert "| `aten::convolution_backward` | 2 | unknown |" in backward  # no number is not 0
     assert "| all | 4 | at least 10.2 kFLOP |" in backward
     assert "2 under" in backward
-    flop = 2 * 8 * (fixture.FIRST_MAC + fixture.SECOND_MAC) / 1e9
+    flop = 2 * 8 * (run_fixture.FIRST_MAC + run_fixture.SECOND_MAC) / 1e9
     assert f"| `aten::conv2d` | 2 | {flop:.2f} GFLOP | {flop:.2f} GFLOP | 2 right |" in forward
 
 
@@ -243,7 +245,7 @@ def test_our_own_fractions_stand_beside_published_ones(gpu: list[Published]) -> 
 def test_the_command(
     gpu: list[Published], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = running(report.main, capsys)
+    run = running(command.main, capsys)
     place = tmp_path / "published"
     shutil.copytree(gpu[0].path.parent, place)
     code, out, err = run(place, "--findings", tmp_path / "docs" / "f.md")

@@ -18,7 +18,7 @@ from reports.shared.html import TEMPLATES, Section, Verdict, document, seen
 from reports.shared.html_tables import Table, sort_value
 from results.store.manifest import Manifest
 from tests.support.fakes.page_reader import Reader
-from tests.support.made_up import made_up_page as made
+from tests.support.made_up import made_up_page
 
 ROOT = Path(__file__).parents[3]
 STYLE = (TEMPLATES / "page.css").read_text(encoding="utf-8")
@@ -143,7 +143,7 @@ def test_title_and_authors_are_those_of_the_citation_file() -> None:
 
 def test_a_run_is_cited_with_its_version_date_and_device() -> None:
     manifest = Manifest(name="h200_a & b", created_at="", harness_version="0.1.0+gabc")
-    run = cited(manifest, [made.sitting(), made.sitting("s2", started_at="2026-02-03T00:00:00Z")])
+    run = cited(manifest, [made_up_page.sitting(), made_up_page.sitting("s2", started_at="2026-02-03T00:00:00Z")])
     note = "measured 2026-01-02 to 2026-02-03 on NVIDIA H200"
     assert run.sentence == f"{citation.AUTHORS}. {citation.TITLE}, version 0.1.0+gabc. Run h200_a & b, {note}, 2026."
     assert run.bibtex.splitlines() == [

@@ -16,7 +16,7 @@ import pytest
 
 from reports.profile.page import page as profile_page
 from reports.sweep.answer.page import page
-from runners.report import command as report
+from runners.report import command
 from tests.support.fakes.browser import looked_at
 from tests.support.made_up import made_up_evidence, made_up_page
 from tests.support.made_up.made_up_profile import PROFILE
@@ -68,8 +68,8 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     (folder / "run.html").write_text(page(suite, {"utilization_by_model": SVG, "new": SVG}), encoding="utf-8")
     (folder / "profile.html").write_text(profile_page(PROFILE, SVG), encoding="utf-8")
     run = hostile_run(folder / "of hostile names")
-    assert report.main([str(run), "--out", str(folder / "out")]) == 0
-    assert report.main([str(run), str(run), "--out", str(folder / "both")]) == 0
+    assert command.main([str(run), "--out", str(folder / "out")]) == 0
+    assert command.main([str(run), str(run), "--out", str(folder / "both")]) == 0
     shutil.copy(folder / "out" / "report.html", folder / "hostile.html")
     shutil.copy(folder / "both" / "report.html", folder / "comparison.html")
     frames = "".join(frame(*each) for each in FRAMES)

@@ -21,7 +21,7 @@ from reports.shared.cell_names import variant_lines
 from reports.shared.numbers import digits, percent, si, si_time, verdict
 from reports.sweep.answer.headline import closing_sentence
 from reports.sweep.answer.table import to_csv, to_json, to_text
-from reports.sweep.figures import utilization as figures
+from reports.sweep.figures import utilization
 from results.records import Run, Sitting, Utilization, WorkTime, header
 
 SUITE = "resnet18 resnet34 resnet50 resnet101 resnet152 vgg11 vgg13 vgg16 vgg19 wide_resnet50_2 alexnet mobilenet_v2"
@@ -453,7 +453,7 @@ def grid(models: Iterable[str], precisions: Iterable[str], batches: Iterable[int
 def drawn(tmp_path: Path, rows: list[Utilization]) -> dict[str, Any]:
     path = tmp_path / "utilization.csv"
     path.write_text(to_csv(rows, Utilization), encoding="utf-8")
-    return figures.figures(figures.read(path))
+    return utilization.figures(utilization.read(path))
 
 
 def dots(axes: Any) -> list[tuple[float, float]]:
@@ -620,7 +620,7 @@ def test_a_file_that_is_no_utilization_csv_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "other.csv"
     path.write_text("a,b\n1,2\n")
     with pytest.raises(ValueError, match=r"other\.csv"):
-        figures.read(path)
+        utilization.read(path)
     path.write_text("")
     with pytest.raises(ValueError, match=r"other\.csv"):
-        figures.read(path)
+        utilization.read(path)

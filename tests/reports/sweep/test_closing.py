@@ -7,12 +7,12 @@ from dataclasses import replace
 from cleaning.reconcile.run import View
 from reports.shared.figure_style import LABEL_LETTERS, label
 from reports.sweep.answer.headline import basis, closing
-from tests.support.made_up import made_up_page as made
+from tests.support.made_up import made_up_page
 
 
 def cell(model: str, ratio: float, batch: int = 8, repeat: int = 0, **more: object) -> View:
-    run = replace(made.run_of(model, batch, "fp32"), repeat=repeat, cell_id=f"{model}-{batch}-{repeat}")
-    return View(run, (replace(made.fraction(run, "exact", "flopledger", "datasheet", ratio), **more),))
+    run = replace(made_up_page.run_of(model, batch, "fp32"), repeat=repeat, cell_id=f"{model}-{batch}-{repeat}")
+    return View(run, (replace(made_up_page.fraction(run, "exact", "flopledger", "datasheet", ratio), **more),))
 
 
 def test_each_number_has_its_interval_and_all_have_one_peak() -> None:
@@ -41,7 +41,7 @@ def test_two_peaks_are_both_told() -> None:
 
 
 def test_without_a_number_there_is_nothing_to_stand_on() -> None:
-    lost = made.failed(made.run_of("vgg11", 8, "fp32", "crashed"), "it died")
+    lost = made_up_page.failed(made_up_page.run_of("vgg11", 8, "fp32", "crashed"), "it died")
     assert basis(closing([lost]), [lost]) == ""
     assert closing([lost]).cells == ()
 

@@ -23,7 +23,7 @@ from matplotlib.figure import Figure
 from reports.shared import figure_panels, figure_style
 from reports.shared.figure_panels import percent_top
 from reports.sweep.figures import backward_ratio, cleaning_stages, epoch_times, gallery
-from reports.sweep.figures import counters as figures_counts
+from reports.sweep.figures import counters as figures_counters
 from reports.sweep.figures import methods as figures_methods
 from reports.sweep.figures import profiles as figures_profiles
 from results.records import (
@@ -35,7 +35,7 @@ from results.records import (
     Utilization,
     WorkTime,
 )
-from tests.support.made_up import made_up_tables as made
+from tests.support.made_up import made_up_tables
 from tests.support.made_up.made_up_tables import Grid
 
 ROOT = Path(__file__).parents[3]
@@ -68,7 +68,7 @@ def frame(tmp_path: Path) -> Any:
 
     def read(*rows: Record, record: type[Record] | None = None) -> pd.DataFrame:
         kind = record or type(rows[0])
-        return gallery.read(made.write(tmp_path / "table.csv", rows, kind), kind)
+        return gallery.read(made_up_tables.write(tmp_path / "table.csv", rows, kind), kind)
 
     return read
 
@@ -189,9 +189,12 @@ def test_an_interval_without_an_end_goes_on_to_the_edge(frame: Any) -> None:
 
 def test_precisions_variants_and_crowds_are_figures_of_their_own_and_no_point_is_lost(frame: Any) -> None:
     grid = Grid(
-        models=made.SUITE, batches=(1, 2, 4, 8), precisions=("amp-bf16", "fp32"), variants=("", "layout=channels_last")
+        models=made_up_tables.SUITE,
+        batches=(1, 2, 4, 8),
+        precisions=("amp-bf16", "fp32"),
+        variants=("", "layout=channels_last"),
     )
-    figures = figures_methods.by_method(frame(*made.fractions(grid)))
+    figures = figures_methods.by_method(frame(*made_up_tables.fractions(grid)))
     assert list(figures)[:3] == [
         "utilization_by_method",
         "utilization_by_method_fp32_batch_4_to_8",
@@ -215,7 +218,7 @@ def agreement(counter: str, total: float | None, products: float | None, phase: 
 
 def test_both_marks_stand_at_the_ratio_to_our_count(frame: Any) -> None:
     rows = [agreement("flopledger", 1.0, 1.0), agreement("fvcore", 1.04, 0.98), agreement("pthflops", 1.07, None)]
-    figures = figures_counts.by_counter(frame(*rows))
+    figures = figures_counters.by_counter(frame(*rows))
     assert list(figures) == ["forward_flops_by_counter"]
     own, fvcore, pthflops = figures["forward_flops_by_counter"].axes
     assert [axes.get_title(loc="left") for axes in (own, fvcore, pthflops)] == ["flopledger", "fvcore", "pthflops"]
@@ -230,7 +233,7 @@ def test_a_wrong_backward_can_be_read_beside_a_right_one(frame: Any) -> None:
     """MobileNetV2: FlopCounterMode counts 11,673,083,648 where 1,176,352,256 are right."""
     far = 11_673_083_648 / 1_176_352_256
     rows = [agreement("flop_counter_mode", far, far, "backward"), agreement("flopledger", 1.0, 1.003, "backward")]
-    figure = figures_counts.by_counter(frame(*rows))["backward_flops_by_counter"]
+    figure = figures_counters.by_counter(frame(*rows))["backward_flops_by_counter"]
     axes = figure.axes[1]
     assert "9.92×" in words(figure)
     assert hollow(axes, yes=True) == [(pytest.approx(far, abs=1e-6), 0)]
@@ -240,19 +243,19 @@ def test_a_wrong_backward_can_be_read_beside_a_right_one(frame: Any) -> None:
 
 
 def test_a_counter_that_could_not_count_is_a_word(frame: Any) -> None:
-    figure = figures_counts.by_counter(frame(agreement("fvcore", 1.0, 1.0), agreement("ptflops", None, None)))
+    figure = figures_counters.by_counter(frame(agreement("fvcore", 1.0, 1.0), agreement("ptflops", None, None)))
     (drawn,) = figure.values()
     assert words(drawn).count("ran past its limit") == 1
     assert marks(drawn.axes[1]) == []
     without = agreement("ptflops", None, None, exact_flop=None, status="ok", reason="")
-    (drawn,) = figures_counts.by_counter(frame(without)).values()
+    (drawn,) = figures_counters.by_counter(frame(without)).values()
     assert "no exact count" in words(drawn)
 
 
 def test_counts_that_differ_between_batches_are_marks_of_their_own(frame: Any) -> None:
     rows = [agreement("ptflops", r, None, cell_id=f"c{b}", batch_size=b) for b, r in ((1, 1.0), (2, 1.0), (4, 0.25))]
     lost = agreement("ptflops", None, None, cell_id="c8", batch_size=8)
-    (figure,) = figures_counts.by_counter(frame(*rows, lost)).values()
+    (figure,) = figures_counters.by_counter(frame(*rows, lost)).values()
     assert sorted(hollow(figure.axes[0], yes=True)) == [(0.25, 0), (1.0, 0)]
     assert "0.25×, batch 8: ran past its limit" in words(figure)
 
@@ -260,7 +263,7 @@ def test_counts_that_differ_between_batches_are_marks_of_their_own(frame: Any) -
 @pytest.mark.parametrize("ratio", [1.0, 0.9995])
 def test_counters_that_agree_have_an_axis_whose_ticks_can_be_read(frame: Any, ratio: float) -> None:
     """Not "+1" beside ticks of 0.0002 that overlap."""
-    (figure,) = figures_counts.by_counter(frame(agreement("flopledger", ratio, ratio))).values()
+    (figure,) = figures_counters.by_counter(frame(agreement("flopledger", ratio, ratio))).values()
     figure.canvas.draw()
     (axes,) = figure.axes
     low, high = axes.get_xlim()
@@ -273,9 +276,9 @@ def test_counters_that_agree_have_an_axis_whose_ticks_can_be_read(frame: Any, ra
 
 def test_the_stretched_axis_can_be_undone_and_keeps_the_order() -> None:
     ratios = np.array([0.0, 1e-6, 0.5, 0.99, 1.0, 1.0004, 1.01, 2.0, 14.08, 1e4])
-    places = figures_counts._stretched(ratios)
+    places = figures_counters._stretched(ratios)
     assert np.all(np.diff(places) > 0)
-    assert figures_counts._unstretched(places) == pytest.approx(ratios)
+    assert figures_counters._unstretched(places) == pytest.approx(ratios)
 
 
 # --- FLOP per image by batch size --------------------------------------------------------------------------------
@@ -380,10 +383,10 @@ def drawn_flop(figure: Figure, scale: float) -> dict[str, float]:
 
 def test_bars_are_coloured_right_over_and_under(frame: Any) -> None:
     grid = Grid(models=("resnet18",), batches=(8,))
-    rows = made.operations(grid, over=(1,), unknown=(4,))
+    rows = made_up_tables.operations(grid, over=(1,), unknown=(4,))
     (figure,) = figures_profiles.by_operation(frame(*rows), {"0000000000000001": "resnet18"}).values()
     looks = hexes(figure_style.verdict_looks())
-    layers = made.layers("resnet18")
+    layers = made_up_tables.layers("resnet18")
     forward = sum(flop for _, _, flop in layers)
     flop = drawn_flop(figure, 1e9)  # of one image
     assert flop[looks["over"]] == pytest.approx(layers[1][2])  # counted twice
@@ -398,14 +401,14 @@ def test_bars_are_coloured_right_over_and_under(frame: Any) -> None:
 
 @pytest.mark.parametrize("model", ["efficientnet_b0", "resnet152"])
 def test_a_long_model_fits_on_a_page_and_no_flop_is_lost(frame: Any, model: str) -> None:
-    rows = frame(*made.operations(Grid(models=(model,), batches=(8,))))
+    rows = frame(*made_up_tables.operations(Grid(models=(model,), batches=(8,))))
     (figure,) = figures_profiles.by_operation(rows, {}).values()
     bars = figures_profiles._bars(figures_profiles._profile(rows))
     shown, rest = figures_profiles._fitting(bars)
     assert len(figure.axes[0].get_yticklabels()) == len(shown) + bool(rest) <= 54
     total = sum(bar.total() for pair in bars.values() for bar in pair.values())
     assert sum(bar.total() for pair in [*shown.values(), *rest] for bar in pair.values()) == total
-    assert total == made.MODELS[model].forward + made.MODELS[model].backward
+    assert total == made_up_tables.MODELS[model].forward + made_up_tables.MODELS[model].backward
     if rest:
         smallest = min(sum(bar.total() for bar in pair.values()) for pair in shown.values())
         assert max(sum(bar.total() for bar in pair.values()) for pair in rest) <= smallest
@@ -450,11 +453,11 @@ def test_backward_operations_are_beside_their_forward_operation_or_at_the_end(fr
 def test_of_many_models_the_one_with_most_wrong_numbers_is_drawn(frame: Any) -> None:
     grid = Grid(models=("alexnet", "vgg19", "resnet50", "vgg11"), batches=(8,))
     models = {shared["cell_id"]: shared["model"] for _, shared in grid.cells()}
-    figures = figures_profiles.by_operation(frame(*made.operations(grid)), models)
+    figures = figures_profiles.by_operation(frame(*made_up_tables.operations(grid)), models)
     assert list(figures) == ["flops_by_operation"]
     assert figures["flops_by_operation"].axes[0].get_title(loc="left") == "resnet50, forward"
     few = Grid(models=("alexnet", "vgg11"), batches=(8,))
-    assert list(figures_profiles.by_operation(frame(*made.operations(few)), models)) == [
+    assert list(figures_profiles.by_operation(frame(*made_up_tables.operations(few)), models)) == [
         "flops_by_operation",
         "flops_by_operation_vgg19",  # cell 2 of the first grid
     ]
@@ -465,7 +468,7 @@ def test_of_many_models_the_one_with_most_wrong_numbers_is_drawn(frame: Any) -> 
 
 def test_ratios_found_cleaned_and_exact_of_a_model(frame: Any) -> None:
     """ResNet-18: 2 - 118,013,952 ÷ 1,813,566,464 = 1.934927."""
-    figures = backward_ratio.ratios(frame(*made.ratios(Grid(models=("resnet18",), batches=(8,)))))
+    figures = backward_ratio.ratios(frame(*made_up_tables.ratios(Grid(models=("resnet18",), batches=(8,)))))
     left, right = figures["backward_forward_by_model"].axes
     exact = 2 - 118_013_952 / 1_813_566_464
     assert [x for x, _ in hollow(left, yes=True)] == pytest.approx([20_480 / (2 * 1_813_566_464)] * 3)
@@ -477,8 +480,8 @@ def test_ratios_found_cleaned_and_exact_of_a_model(frame: Any) -> None:
     kinds = figures["backward_forward_by_operation"].axes[0]
     names = [label.get_text() for label in kinds.get_yticklabels()]
     assert names[:2] == ["convolution", "matmul"]  # the most FLOP first
-    last = made.layers("resnet18")[-1][2]
-    convolved = made.MODELS["resnet18"].backward - 2 * last, made.MODELS["resnet18"].forward - last
+    last = made_up_tables.layers("resnet18")[-1][2]
+    convolved = made_up_tables.MODELS["resnet18"].backward - 2 * last, made_up_tables.MODELS["resnet18"].forward - last
     assert {round(x, 6) for x, y in hollow(kinds, yes=False) if abs(y) < 0.5} == {round(convolved[0] / convolved[1], 6)}
     assert {x for x, y in hollow(kinds, yes=True) if abs(y - 1) < 0.5} == {2.0}
 
@@ -604,7 +607,7 @@ def test_three_states_of_a_recording_beside_our_own_count(frame: Any) -> None:
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return made.write_all(tmp_path_factory.mktemp("small"), SMALL)
+    return made_up_tables.write_all(tmp_path_factory.mktemp("small"), SMALL)
 
 
 def test_a_whole_run_has_every_figure_and_no_window_stays_open(small: Path) -> None:
@@ -617,15 +620,15 @@ def test_a_whole_run_has_every_figure_and_no_window_stays_open(small: Path) -> N
 
 def test_missing_and_empty_tables_make_fewer_figures(tmp_path: Path) -> None:
     assert gallery.figures(tmp_path) == {}
-    for name in made.FILES:
+    for name in made_up_tables.FILES:
         path = tmp_path / name
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(b"")
     assert gallery.figures(tmp_path) == {}
-    for name, (record, _) in made.FILES.items():
-        made.write(tmp_path / name, [], record)
+    for name, (record, _) in made_up_tables.FILES.items():
+        made_up_tables.write(tmp_path / name, [], record)
     assert gallery.figures(tmp_path) == {}
-    made.write(tmp_path / "work_times.csv", made.work_times(SMALL), WorkTime)
+    made_up_tables.write(tmp_path / "work_times.csv", made_up_tables.work_times(SMALL), WorkTime)
     assert set(gallery.figures(tmp_path)) == {"epoch_time_by_batch"}
 
 
@@ -637,7 +640,9 @@ def test_a_file_that_is_another_table_is_refused_with_its_name(tmp_path: Path) -
 
 def test_nothing_but_failures_still_makes_figures(tmp_path: Path) -> None:
     lost = dict.fromkeys((("resnet18", 8), ("resnet18", 64)), "out_of_memory")
-    figures = gallery.figures(made.write_all(tmp_path, Grid(models=("resnet18",), batches=(8, 64), lost=lost.items())))
+    figures = gallery.figures(
+        made_up_tables.write_all(tmp_path, Grid(models=("resnet18",), batches=(8, 64), lost=lost.items()))
+    )
     assert set(figures) >= {"utilization_by_method", "flops_per_image_by_batch", "epoch_time_by_batch"}
     for name in (
         "utilization_by_method",
@@ -651,7 +656,7 @@ def test_nothing_but_failures_still_makes_figures(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return made.write_all(tmp_path_factory.mktemp("tiny"), Grid(models=("alexnet",), batches=(8,)))
+    return made_up_tables.write_all(tmp_path_factory.mktemp("tiny"), Grid(models=("alexnet",), batches=(8,)))
 
 
 def test_the_same_tables_make_the_same_bytes(tiny: Path) -> None:
@@ -684,7 +689,7 @@ CROWDS = {
     "long": Grid(models=("resnet18", "vit_b_16"), batches=(1, 8, 512), names={"resnet18": LONG}.items()),
 }
 LARGE = {
-    "suite": Grid(models=tuple(made.MODELS), lost=LOST),
+    "suite": Grid(models=tuple(made_up_tables.MODELS), lost=LOST),
     "all": Grid(
         batches=tuple(2**i for i in range(11)),
         precisions=("fp32", "tf32", "amp-bf16"),
@@ -725,7 +730,7 @@ def covered(figure: Figure) -> list[str]:
 
 @pytest.mark.parametrize("crowd", CROWDS)
 def test_no_text_covers_another_or_leaves_the_page(tmp_path: Path, crowd: str) -> None:
-    for name, figure in gallery.figures(made.write_all(tmp_path, CROWDS[crowd])).items():
+    for name, figure in gallery.figures(made_up_tables.write_all(tmp_path, CROWDS[crowd])).items():
         if name not in OLDER:
             assert covered(figure) == [], name
 
@@ -733,7 +738,7 @@ def test_no_text_covers_another_or_leaves_the_page(tmp_path: Path, crowd: str) -
 @pytest.mark.slow
 @pytest.mark.parametrize("crowd", LARGE)
 def test_no_text_of_a_large_sweep_covers_another(tmp_path: Path, crowd: str) -> None:
-    for name, figure in gallery.figures(made.write_all(tmp_path, LARGE[crowd])).items():
+    for name, figure in gallery.figures(made_up_tables.write_all(tmp_path, LARGE[crowd])).items():
         if name not in OLDER:
             assert covered(figure) == [], name
             assert figure.get_size_inches()[1] <= 11.5, name

@@ -24,7 +24,7 @@ from reports.sweep.answer.page import page
 from results.records import Agreement, BatchLaw, Ceiling, CleaningLog, ProfileCount, Ratio, WorkTime
 from results.store.manifest import Manifest
 from tests.support.fakes.page_reader import Reader
-from tests.support.made_up import made_up_page as made
+from tests.support.made_up import made_up_page
 
 ROOT = Path(__file__).parents[3]
 HOSTILE = '<script>alert("x")</script>&amp;\'><img src=http://example.org/x onerror=1>'
@@ -45,7 +45,7 @@ L 10 10
 @pytest.fixture(scope="module")
 def built() -> Built:
     """Two models, two batches, two precisions, every derived table, one cell out of memory."""
-    return made.suite(("resnet18", "vgg16"), (1, 128), ("fp32", "amp-bf16"))
+    return made_up_page.suite(("resnet18", "vgg16"), (1, 128), ("fp32", "amp-bf16"))
 
 
 @pytest.fixture(scope="module")
@@ -189,8 +189,8 @@ def test_methods_stand_in_their_order_with_intervals(built: Built) -> None:
 
 def test_an_interval_without_an_upper_end_says_so() -> None:
     """The interval of the time reaches zero: no utilization is too high. Without one a single block was timed."""
-    run = made.run_of("alexnet", 1, "fp32")
-    open_end = made.fraction(run, "exact", "flopledger", "ceiling", 0.5, utilization_high_ratio=None)
+    run = made_up_page.run_of("alexnet", 1, "fp32")
+    open_end = made_up_page.fraction(run, "exact", "flopledger", "ceiling", 0.5, utilization_high_ratio=None)
     none = dataclasses.replace(open_end, method="batch", utilization_low_ratio=None)
     views = [View(run, (open_end, none))]
     row = row_of(page_cells.methods(views, names(views)), "alexnet")
@@ -334,7 +334,7 @@ def test_a_broken_law_is_named_with_what_breaks_it() -> None:
 def test_failures_and_warnings_come_once_with_their_cells(built: Built) -> None:
     table = page_cells.failures(built.views, names(built.views))
     assert table is not None
-    assert table.rows == (("out of memory", made.OUT_OF_MEMORY, "vgg16 b128 fp32"),)
+    assert table.rows == (("out of memory", made_up_page.OUT_OF_MEMORY, "vgg16 b128 fp32"),)
     marks = page_cells.warnings(built.views, names(built.views))
     assert row_of(marks, "clock_limited") == {
         "code": "clock_limited",
@@ -374,8 +374,10 @@ def test_texts_that_differ_in_numbers_alone_are_one() -> None:
 
 
 def test_warnings_of_a_kind_are_one_row_with_all_their_cells() -> None:
-    runs = [made.run_of("vgg11", batch, "fp32", warnings=(f"busy: others used {batch}%",)) for batch in (5, 40, 9)]
-    views = [View(run, (made.fraction(run, "exact", "flopledger", "datasheet", 0.5),)) for run in runs]
+    runs = [
+        made_up_page.run_of("vgg11", batch, "fp32", warnings=(f"busy: others used {batch}%",)) for batch in (5, 40, 9)
+    ]
+    views = [View(run, (made_up_page.fraction(run, "exact", "flopledger", "datasheet", 0.5),)) for run in runs]
     table = page_cells.warnings(views, names(views))
     assert table is not None
     assert table.rows == (("busy", "others used 5 to 40%", "all 3 cells"),)
@@ -395,10 +397,10 @@ def test_repairs_of_many_cells_are_one_row() -> None:
 
 def test_a_method_with_many_sources_has_one_column_and_a_table_of_its_own(built: Built) -> None:
     assert page_cells.theories(built.views, names(built.views)) is None  # two counters fit beside each other
-    run = made.run_of("vgg11", 8, "fp32")
+    run = made_up_page.run_of("vgg11", 8, "fp32")
     sources = {"a": 0.40, "b": 0.40, "c": 0.41, "d": 0.5}
-    rows = [made.fraction(run, "theory", source, "datasheet", ratio) for source, ratio in sources.items()]
-    rows += [made.fraction(run, "exact", "flopledger", "datasheet", 0.39)]
+    rows = [made_up_page.fraction(run, "theory", source, "datasheet", ratio) for source, ratio in sources.items()]
+    rows += [made_up_page.fraction(run, "exact", "flopledger", "datasheet", 0.39)]
     views = [View(run, tuple(rows))]
     row = row_of(page_cells.methods(views, names(views)), "vgg11")
     assert row["theory\n4 counters"] == "40.0 to 50.0 %"
@@ -417,7 +419,9 @@ def test_an_interval_that_reaches_below_zero_is_told_as_such(built: Built) -> No
 
 
 def test_environment_has_a_column_for_each_sitting_and_nothing_unknown() -> None:
-    table = page_cells.environment([made.sitting(), made.sitting("s2", environment={"cpu": "another"}, preflight={})])
+    table = page_cells.environment(
+        [made_up_page.sitting(), made_up_page.sitting("s2", environment={"cpu": "another"}, preflight={})]
+    )
     assert table is not None
     found = {row[0]: row[1:] for row in table.rows}
     assert found["cpu"] == ("a processor", "another")
@@ -539,10 +543,12 @@ def test_a_figure_cannot_leave_its_attribute(built: Built) -> None:
 
 def test_a_run_of_failures_alone_says_so() -> None:
     lost = [
-        made.failed(made.run_of(model, 8, "fp32", "crashed", reason="the worker died"), "the worker died")
+        made_up_page.failed(
+            made_up_page.run_of(model, 8, "fp32", "crashed", reason="the worker died"), "the worker died"
+        )
         for model in ("vgg11", "vgg13")
     ]
-    document = page(made.built(lost), {})
+    document = page(made_up_page.built(lost), {})
     text = Reader(document).text
     assert Reader(document).faults == []
     assert "No cell was measured: the worker died." in text
@@ -563,7 +569,7 @@ def test_a_run_without_profiles_has_no_section_about_them(built: Built) -> None:
 
 
 def test_a_run_without_any_cell_is_a_page_too() -> None:
-    document = page(dataclasses.replace(made.built([]), sittings=()), {})
+    document = page(dataclasses.replace(made_up_page.built([]), sittings=()), {})
     assert Reader(document).faults == []
     assert "The run holds no cell." in document
     assert "unknown device" in document

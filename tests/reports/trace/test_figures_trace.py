@@ -17,10 +17,10 @@ from matplotlib.text import Text
 
 from reports.shared import figure_style
 from reports.sweep.answer.table import to_csv
-from reports.trace import figures as figures_trace
+from reports.trace import figures as trace_figures
 from reports.trace.text import kernels_csv
 from results.records import OperationInstance
-from tests.support.made_up import made_up_trace as made
+from tests.support.made_up import made_up_trace
 from tests.support.made_up.made_up_trace import G
 
 REAL = os.environ.get("FLOPLEDGER_TRACES", "")
@@ -38,11 +38,11 @@ def drawn(tmp_path: Path) -> Any:
     """Operations → their figures, through the files."""
 
     def draw(*instances: OperationInstance) -> dict[str, Figure]:
-        trace = made.trace(instances)
+        trace = made_up_trace.trace(instances)
         rows = to_csv(instances, OperationInstance)
         (tmp_path / "operation_instances.csv.gz").write_bytes(gzip.compress(rows.encode()))
         (tmp_path / "kernels.csv.gz").write_bytes(gzip.compress(kernels_csv(trace).encode()))
-        return figures_trace.figures(tmp_path)
+        return trace_figures.figures(tmp_path)
 
     return draw
 
@@ -90,7 +90,7 @@ def bars(figure: Figure) -> list[tuple[float, float, float]]:
 
 
 def test_the_table_shows_the_step_with_the_most_faults_before_and_after(drawn: Any) -> None:
-    figure = drawn(*made.instances())["counts_by_operation"]
+    figure = drawn(*made_up_trace.instances())["counts_by_operation"]
     table = cells(figure)
     right = colour("right")
     # columns: kernels, found, cleaned of forward, then of backward
@@ -112,8 +112,8 @@ def test_the_table_shows_the_step_with_the_most_faults_before_and_after(drawn: A
 
 
 def test_the_step_is_the_one_with_the_most_wrong_verdicts(drawn: Any) -> None:
-    good = made.instance(0, "forward", G, 1, step=4)
-    bad = made.instance(1, "forward", G, 3, step=7)
+    good = made_up_trace.instance(0, "forward", G, 1, step=4)
+    bad = made_up_trace.instance(1, "forward", G, 3, step=7)
     table = cells(drawn(good, bad)["counts_by_operation"])
     assert table[(1, 0)] == ("3", colour("over"))
     assert (1, 1) not in table
@@ -121,19 +121,19 @@ def test_the_step_is_the_one_with_the_most_wrong_verdicts(drawn: Any) -> None:
 
 def test_two_calls_of_one_layer_stand_apart_in_one_cell(drawn: Any) -> None:
     """torch's linear layer makes a product a gradient; one found twice and one not at all are not right together."""
-    forward = made.instance(0, "forward", G, 1)
-    twice = made.instance(1, "backward", G, 2, forward_index=0)
-    none = made.instance(2, "backward", G, 0, forward_index=0)
+    forward = made_up_trace.instance(0, "forward", G, 1)
+    twice = made_up_trace.instance(1, "backward", G, 2, forward_index=0)
+    none = made_up_trace.instance(2, "backward", G, 0, forward_index=0)
     table = cells(drawn(forward, twice, none)["counts_by_operation"])
     assert table[(4, 0)] == ("2+0", colour("over"))
     assert table[(5, 0)] == ("1+1", colour("right"))
 
 
 def test_recomputation_stands_beside_the_forward_product_of_its_module(drawn: Any) -> None:
-    forward = made.instance(0, "forward", G, 1, module="a")
-    other = made.instance(1, "forward", G, 1, module="b")
-    again = made.instance(2, "recompute", G, 0, module="b")
-    stranger = made.instance(3, "recompute", G, 1, module="c")
+    forward = made_up_trace.instance(0, "forward", G, 1, module="a")
+    other = made_up_trace.instance(1, "forward", G, 1, module="b")
+    again = made_up_trace.instance(2, "recompute", G, 0, module="b")
+    stranger = made_up_trace.instance(3, "recompute", G, 1, module="c")
     figure = drawn(forward, other, again, stranger)["counts_by_operation"]
     table = cells(figure)
     assert (4, 0) not in table
@@ -144,9 +144,9 @@ def test_recomputation_stands_beside_the_forward_product_of_its_module(drawn: An
 
 def test_what_has_no_count_is_a_question_mark_and_fractions_stay(drawn: Any) -> None:
     """A grouped convolution counted as one of 64 groups, and one whose sizes say nothing."""
-    group = made.instance(0, "forward", 64 * G, 1, raw_flop=G, verdict="under", reason="grouped")
-    unknown = made.instance(1, "forward", None, 1, raw_flop=5, repaired_flop=5)
-    lost = made.instance(2, "forward", G, 0, raw_flop=None, deduplicated_flop=None, reason="no_kernel")
+    group = made_up_trace.instance(0, "forward", 64 * G, 1, raw_flop=G, verdict="under", reason="grouped")
+    unknown = made_up_trace.instance(1, "forward", None, 1, raw_flop=5, repaired_flop=5)
+    lost = made_up_trace.instance(2, "forward", G, 0, raw_flop=None, deduplicated_flop=None, reason="no_kernel")
     table = cells(drawn(group, unknown, lost)["counts_by_operation"])
     assert [table[(x, 2)] for x in (1, 2)] == [("?", colour("under")), ("1", colour("right"))]
     assert table[(1, 0)] == ("0.0156", colour("under"))
@@ -154,7 +154,7 @@ def test_what_has_no_count_is_a_question_mark_and_fractions_stay(drawn: Any) -> 
 
 
 def test_of_a_long_model_the_largest_products_are_drawn_and_the_rest_counted(drawn: Any) -> None:
-    figure = drawn(*made.instances(layers=90, steps=1))["counts_by_operation"]
+    figure = drawn(*made_up_trace.instances(layers=90, steps=1))["counts_by_operation"]
     labels = [label.get_text() for label in figure.axes[0].get_yticklabels()]
     assert len(labels) == 54
     assert [label.split()[0] for label in labels] == [f"layer{layer}" for layer in range(36, 90)]  # in their order
@@ -166,13 +166,13 @@ def test_of_a_long_model_the_largest_products_are_drawn_and_the_rest_counted(dra
 
 def test_bars_are_flop_of_a_mean_step_by_state_and_phase(drawn: Any) -> None:
     """Two steps: 21 + 22, 6 + 22, 12 + 22 GFLOP."""
-    figure = drawn(*made.instances())["flop_per_step"]
+    figure = drawn(*made_up_trace.instances())["flop_per_step"]
     assert bars(figure) == [(0, 0, 10.5), (0, 10.5, 11), (1, 0, 3), (1, 3, 11), (2, 0, 6), (2, 6, 11)]
     assert figure.get_supxlabel().startswith("GFLOP of a step, mean of 2")
 
 
 def test_a_state_without_any_count_says_so(drawn: Any) -> None:
-    one = made.instance(0, "forward", G, 0)
+    one = made_up_trace.instance(0, "forward", G, 0)
     figure = drawn(one)["flop_per_step"]
     assert sum(t.get_text() == "nothing counted" for t in texts(figure)) == 2
     assert bars(figure) == [(2, 0, 1)]
@@ -181,9 +181,11 @@ def test_a_state_without_any_count_says_so(drawn: Any) -> None:
 
 def test_a_bar_that_leaves_a_call_out_says_at_least_and_its_ratio_is_a_word(drawn: Any) -> None:
     """An attention without a count: the bars of the convolutions are no totals, and the ratio of all is none."""
-    attention = made.instance(12, "forward", None, 1, kind="attention", name="aten::scaled_dot_product_attention")
-    back = made.instance(13, "backward", None, 1, kind="attention", forward_index=12)
-    drawings = drawn(*made.instances(), attention, back)
+    attention = made_up_trace.instance(
+        12, "forward", None, 1, kind="attention", name="aten::scaled_dot_product_attention"
+    )
+    back = made_up_trace.instance(13, "backward", None, 1, kind="attention", forward_index=12)
+    drawings = drawn(*made_up_trace.instances(), attention, back)
     labels = [label.get_text() for label in drawings["flop_per_step"].axes[0].get_yticklabels()]
     assert labels == ["raw\nat least", "deduplicated\nat least", "repaired\nat least"]
     ratios = drawings["backward_forward_by_kind"]
@@ -194,10 +196,10 @@ def test_a_bar_that_leaves_a_call_out_says_at_least_and_its_ratio_is_a_word(draw
 
 def test_ratios_by_kind_before_and_after_beside_two(drawn: Any) -> None:
     linear = [
-        made.instance(12, "forward", G, 2, kind="matmul"),
-        made.instance(13, "backward", G, 2, 2, kind="matmul", forward_index=12),
+        made_up_trace.instance(12, "forward", G, 2, kind="matmul"),
+        made_up_trace.instance(13, "backward", G, 2, 2, kind="matmul", forward_index=12),
     ]
-    figure = drawn(*made.instances(), *linear)["backward_forward_by_kind"]
+    figure = drawn(*made_up_trace.instances(), *linear)["backward_forward_by_kind"]
     (axes,) = figure.axes
     assert [label.get_text() for label in axes.get_yticklabels()] == ["convolution", "matmul", "all"]
     assert bars(figure) == [
@@ -212,13 +214,15 @@ def test_ratios_by_kind_before_and_after_beside_two(drawn: Any) -> None:
 
 
 def test_a_ratio_without_forward_flop_is_a_word(drawn: Any) -> None:
-    figure = drawn(made.instance(0, "forward", G, 0), made.instance(1, "backward", G, 2, 2))["backward_forward_by_kind"]
+    figure = drawn(made_up_trace.instance(0, "forward", G, 0), made_up_trace.instance(1, "backward", G, 2, 2))[
+        "backward_forward_by_kind"
+    ]
     assert [t.get_text() for t in texts(figure)].count("no forward count") == 1
     assert len(bars(figure)) == 1
 
 
 def test_a_recording_without_a_backward_pass_has_no_ratios(drawn: Any) -> None:
-    assert "backward_forward_by_kind" not in drawn(made.instance(0, "forward", G, 1))
+    assert "backward_forward_by_kind" not in drawn(made_up_trace.instance(0, "forward", G, 1))
 
 
 # --- a step in time --------------------------------------------------------------------------------------------------
@@ -226,7 +230,7 @@ def test_a_recording_without_a_backward_pass_has_no_ratios(drawn: Any) -> None:
 
 def test_the_timeline_is_the_middle_step_by_phase(drawn: Any) -> None:
     """The first of two steps: 18 kernels forward and 5 backward, 1 ms every 1.5 ms."""
-    figure = drawn(*made.instances())["timeline"]
+    figure = drawn(*made_up_trace.instances())["timeline"]
     (axes,) = figure.axes
     lanes = [label.get_text() for label in axes.get_yticklabels()]
     assert lanes == ["forward", "backward"]
@@ -239,7 +243,7 @@ def test_the_timeline_is_the_middle_step_by_phase(drawn: Any) -> None:
 
 
 def test_of_three_steps_it_is_the_second(drawn: Any) -> None:
-    figure = drawn(*made.instances(layers=1, steps=3))["timeline"]
+    figure = drawn(*made_up_trace.instances(layers=1, steps=3))["timeline"]
     assert figure.get_supxlabel().startswith("ms since step 1 began")
 
 
@@ -247,14 +251,14 @@ def test_neighbours_too_near_to_tell_apart_are_one_span() -> None:
     import pandas as pd
 
     rows = pd.DataFrame({"start_s": [0.0, 1.0, 1.1, 5.0], "time_s": [1.0, 0.05, 0.2, 1.0]})
-    assert figures_trace._spans(rows, 0.0, 0.1).tolist() == [[0.0, pytest.approx(1.3)], [5.0, 1.0]]
-    assert len(figures_trace._spans(rows, 0.0, 0.001)) == 3
+    assert trace_figures._spans(rows, 0.0, 0.1).tolist() == [[0.0, pytest.approx(1.3)], [5.0, 1.0]]
+    assert len(trace_figures._spans(rows, 0.0, 0.001)) == 3
 
 
 def test_kernels_without_a_time_of_day_are_no_timeline(drawn: Any, monkeypatch: Any) -> None:
-    frame = made.kernels(made.instances()).assign(start_ns=-1)
-    monkeypatch.setattr(made, "kernels", lambda instances: frame)
-    figures = drawn(*made.instances())
+    frame = made_up_trace.kernels(made_up_trace.instances()).assign(start_ns=-1)
+    monkeypatch.setattr(made_up_trace, "kernels", lambda instances: frame)
+    figures = drawn(*made_up_trace.instances())
     assert "timeline" not in figures
     assert len(figures) == 3
 
@@ -263,24 +267,28 @@ def test_kernels_without_a_time_of_day_are_no_timeline(drawn: Any, monkeypatch: 
 
 
 def test_missing_tables_are_no_figures_and_no_error(tmp_path: Path) -> None:
-    assert figures_trace.figures(tmp_path) == {}
+    assert trace_figures.figures(tmp_path) == {}
 
 
 def test_equal_tables_give_equal_pictures(drawn: Any) -> None:
-    first, second = (figure_style.render(drawn(*made.instances(1, 1))["counts_by_operation"]) for _ in range(2))
+    first, second = (
+        figure_style.render(drawn(*made_up_trace.instances(1, 1))["counts_by_operation"]) for _ in range(2)
+    )
     assert first == second
 
 
 CROWDS = {
-    "one": made.instances(layers=1, steps=1),
-    "few": made.instances(),
-    "many": made.instances(layers=60, steps=1),
+    "one": made_up_trace.instances(layers=1, steps=1),
+    "few": made_up_trace.instances(),
+    "many": made_up_trace.instances(layers=60, steps=1),
     "recomputed": (
-        *made.instances(steps=1),
-        *(made.instance(6 + n, "recompute", G, 1, module=f"layer{n}", step=0) for n in range(3)),
+        *made_up_trace.instances(steps=1),
+        *(made_up_trace.instance(6 + n, "recompute", G, 1, module=f"layer{n}", step=0) for n in range(3)),
     ),
     "long names": tuple(
-        made.instance(n, "forward", G, 83, module="encoder.layers." * 5 + str(n), reason="renamed_kernel, fft_tiling")
+        made_up_trace.instance(
+            n, "forward", G, 83, module="encoder.layers." * 5 + str(n), reason="renamed_kernel, fft_tiling"
+        )
         for n in range(4)
     ),
 }
@@ -314,13 +322,13 @@ def covered(figure: Figure) -> list[str]:
     ["kineto_v100_resnet50_train_b32_torch19_202106.json.gz", "tracelens_mi300_resnet_train_actckpt.json.gz"],
 )
 def test_figures_of_real_recordings_can_be_read(name: str, tmp_path: Path) -> None:
-    from runners import trace as command
+    from runners import trace as runners_trace
 
-    trace = command.cleaned(command.recorded(Path(REAL) / name))
+    trace = runners_trace.cleaned(runners_trace.recorded(Path(REAL) / name))
     rows = to_csv(trace.cleaned.instances, OperationInstance)
     (tmp_path / "operation_instances.csv.gz").write_bytes(gzip.compress(rows.encode()))
     (tmp_path / "kernels.csv.gz").write_bytes(gzip.compress(kernels_csv(trace).encode()))
-    drawn = figures_trace.figures(tmp_path)
+    drawn = trace_figures.figures(tmp_path)
     assert len(drawn) == 4
     for title, figure in drawn.items():
         assert covered(figure) == [], title

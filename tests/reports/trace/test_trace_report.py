@@ -13,11 +13,11 @@ import pytest
 
 from analysis.devices import peaks
 from cleaning.trace.totals import PhaseTotal, Unnamed
-from reports.trace import text as report
+from reports.trace import text as trace_text
 from reports.trace.data import Trace
 from reports.trace.rates import rates, together
 from results.records import Kernel, header
-from tests.support.made_up import made_up_trace as made
+from tests.support.made_up import made_up_trace
 from tests.support.made_up.made_up_trace import G
 
 ROOT = Path(__file__).parents[3]
@@ -68,11 +68,11 @@ no concrete inputs
 
 def test_the_whole_text_of_a_recording_with_one_fault_of_each_sort() -> None:
     """Forward, two steps: 16 + 1 and 2 + 2 found, 0 of 3 + 3: 21 G raw; once each 1 + 1 + 2 + 2 = 6; true 12."""
-    assert report.to_text(made.trace(device_name="Abacus 1")) == GOLDEN
+    assert trace_text.to_text(made_up_trace.trace(device_name="Abacus 1")) == GOLDEN
 
 
 def test_the_document_has_the_keys_of_the_issue_and_no_other() -> None:
-    told = report.document(made.trace())
+    told = trace_text.document(made_up_trace.trace())
     first = ["totals", "steps", "kernels", "faults", "unexplained_time_ratio"]
     beside = ["at_least", "unknown_calls", "unknown_time_ratio", "outside_time_ratio"]
     assert list(told) == [*first, *beside, "assumed_gradients", "unnamed_time_ratio", "unnamed_kernels"]
@@ -89,15 +89,15 @@ def test_the_document_has_the_keys_of_the_issue_and_no_other() -> None:
 
 
 def test_what_is_unknown_is_null_in_the_document_and_a_dash_in_the_text() -> None:
-    trace = made.trace(steps=None, device_name="")
+    trace = made_up_trace.trace(steps=None, device_name="")
     unknown = {"forward_flop": None, "backward_flop": None, "recompute_flop": None}
-    nothing = dict.fromkeys(report.STATES, dict.fromkeys(unknown, PhaseTotal()))
+    nothing = dict.fromkeys(trace_text.STATES, dict.fromkeys(unknown, PhaseTotal()))
     cleaned = SimpleNamespace(**{**vars(trace.cleaned), "phase_totals": nothing, "faults": ()})
     cleaned.unexplained_time_ratio = None
     trace = replace(trace, cleaned=cleaned)
-    told = report.document(trace)
+    told = trace_text.document(trace)
     assert (told["steps"], told["totals"]["raw"], told["unexplained_time_ratio"]) == (None, unknown, None)
-    text = report.to_text(trace)
+    text = trace_text.to_text(trace)
     assert "device not recorded, no steps marked" in text
     assert re.search(r"repaired .* –  +–  +–$", text, re.MULTILINE)
     assert "No fault was found." in text
@@ -105,8 +105,8 @@ def test_what_is_unknown_is_null_in_the_document_and_a_dash_in_the_text() -> Non
 
 
 def test_kernels_become_rows_that_read_back_as_their_records() -> None:
-    trace = made.trace(begin_ns=made.MS)
-    text = report.kernels_csv(trace)
+    trace = made_up_trace.trace(begin_ns=made_up_trace.MS)
+    text = trace_text.kernels_csv(trace)
     rows = list(csv.DictReader(io.StringIO(text)))
     assert tuple(rows[0]) == header(Kernel)
     back = [Kernel.from_row(row) for row in rows]
@@ -120,23 +120,23 @@ def test_kernels_become_rows_that_read_back_as_their_records() -> None:
 
 def test_a_kernel_without_a_start_reads_back_without_one() -> None:
     """PyProf keeps no start times."""
-    trace = made.trace()
+    trace = made_up_trace.trace()
     kernels = trace.cleaned.kernels.assign(start_ns=-1)
     trace = replace(trace, cleaned=SimpleNamespace(**{**vars(trace.cleaned), "kernels": kernels}))
-    rows = list(csv.DictReader(io.StringIO(report.kernels_csv(trace))))
+    rows = list(csv.DictReader(io.StringIO(trace_text.kernels_csv(trace))))
     assert {Kernel.from_row(row).start_s for row in rows} == {None}
 
 
 def test_recompute_is_a_column_where_there_is_any() -> None:
-    again = made.instance(6, "recompute", 2 * G, 1, step=0, module="layer1")
-    text = report.to_text(made.trace((*made.instances(steps=1), again), steps=1))
+    again = made_up_trace.instance(6, "recompute", 2 * G, 1, step=0, module="layer1")
+    text = trace_text.to_text(made_up_trace.trace((*made_up_trace.instances(steps=1), again), steps=1))
     assert re.search(r"FLOP a step +forward +recompute|FLOP a step +forward +backward +recompute", text)
     assert "2.0000 G" in text
     assert "recompute" not in GOLDEN
 
 
 def test_equal_operations_are_one_line_and_unequal_counts_are_not() -> None:
-    groups = report.largest(made.instances(layers=2, steps=3, first=9))
+    groups = trace_text.largest(made_up_trace.instances(layers=2, steps=3, first=9))
     assert [(same[0].module, same[0].phase, same[0].raw_flop, len(same)) for same in groups][:2] == [
         ("layer1", "backward", 4 * G, 3),
         ("layer0", "forward", 9 * G, 1),
@@ -145,35 +145,35 @@ def test_equal_operations_are_one_line_and_unequal_counts_are_not() -> None:
 
 
 def test_a_device_without_peaks_is_named_and_one_that_was_not_recorded_is_not() -> None:
-    assert "no rate: analysis/devices/peaks.csv has no Abacus 1; --device" in report.to_text(
-        made.trace(device_name="Abacus 1")
+    assert "no rate: analysis/devices/peaks.csv has no Abacus 1; --device" in trace_text.to_text(
+        made_up_trace.trace(device_name="Abacus 1")
     )
-    assert "no rate" not in report.to_text(made.trace(device_name=""))
+    assert "no rate" not in trace_text.to_text(made_up_trace.trace(device_name=""))
 
 
 def test_what_no_kernel_was_counted_for_is_unknown_and_not_0() -> None:
-    lost = made.instance(0, "forward", G, 1, raw_flop=None)
-    assert (report.times(lost), report.times(replace(lost, raw_flop=0))) == ("–", "0 ×")
+    lost = made_up_trace.instance(0, "forward", G, 1, raw_flop=None)
+    assert (trace_text.times(lost), trace_text.times(replace(lost, raw_flop=0))) == ("–", "0 ×")
 
 
 def test_lines_are_no_wider_than_the_page() -> None:
-    long = made.instance(0, "forward", 10**15, 3, module="module." * 30, reason="fft_tiling", step=0)
+    long = made_up_trace.instance(0, "forward", 10**15, 3, module="module." * 30, reason="fft_tiling", step=0)
     wide = replace(long, index=1, input_shapes=((123456, 123456, 123456, 123456),) * 3)
-    text = report.to_text(made.trace((long, wide)), V100)
-    assert max(map(len, text.splitlines())) <= report.WIDTH
+    text = trace_text.to_text(made_up_trace.trace((long, wide)), V100)
+    assert max(map(len, text.splitlines())) <= trace_text.WIDTH
 
 
 def test_every_reason_has_a_row_in_the_documents() -> None:
     """And every reason that cleaning gives has a sentence."""
     said = (ROOT / "docs" / "traces.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(\w+)` \| (.*) \|$", said.partition("## The reasons")[2], re.MULTILINE)
-    assert dict(rows) == report.REASONS
+    assert dict(rows) == trace_text.REASONS
     given: set[str] = set()
     for file in ("double_counts", "undercounts"):
         source = (ROOT / "cleaning" / "trace" / f"{file}.py").read_text(encoding="utf-8")
         given |= set(re.findall(r"^\* `(\w+)`", source.partition("from __future__")[0], re.MULTILINE))
     assert len(given) > 10
-    assert given | {"no_sizes"} == set(report.REASONS)
+    assert given | {"no_sizes"} == set(trace_text.REASONS)
 
 
 # --- what has no total -----------------------------------------------------------------------------------------------
@@ -181,8 +181,8 @@ def test_every_reason_has_a_row_in_the_documents() -> None:
 
 def partial() -> Trace:
     """The recording with a convolution of unknown sizes in its forward pass: 9 ms of 12 + 22 + 9."""
-    lost = made.instance(12, "forward", None, 1, kernel_time_s=9e-3, module="lost")
-    trace = made.trace((*made.instances(), lost))
+    lost = made_up_trace.instance(12, "forward", None, 1, kernel_time_s=9e-3, module="lost")
+    trace = made_up_trace.trace((*made_up_trace.instances(), lost))
     totals = {state: dict(of) for state, of in trace.cleaned.phase_totals.items()}
     for state, known in {"raw": 21, "deduplicated": 6, "repaired": 12}.items():
         totals[state]["forward_flop"] = PhaseTotal(None, known * G, 1, 0.3)
@@ -191,7 +191,7 @@ def partial() -> Trace:
 
 
 def test_a_total_with_an_unknown_part_is_null_with_what_is_known_beside_it() -> None:
-    told = report.document(partial())
+    told = trace_text.document(partial())
     assert told["totals"]["repaired"] == {"forward_flop": None, "backward_flop": 22 * G, "recompute_flop": 0}
     assert told["at_least"]["repaired"] == {"forward_flop": 12 * G, "backward_flop": 22 * G, "recompute_flop": 0}
     assert told["at_least"]["raw"]["forward_flop"] == 21 * G
@@ -202,15 +202,15 @@ def test_a_total_with_an_unknown_part_is_null_with_what_is_known_beside_it() -> 
 
 
 def test_what_a_backward_total_assumes_is_said_below_it() -> None:
-    trace = made.trace()
-    assert "assumed" not in report.to_text(trace)
+    trace = made_up_trace.trace()
+    assert "assumed" not in trace_text.to_text(trace)
     some = replace(trace, cleaned=SimpleNamespace(**{**vars(trace.cleaned), "assumed_gradients": 3}))
-    assert "which gradients 3 backward calls were asked for" in " ".join(report.to_text(some).split())
-    assert report.document(some)["assumed_gradients"] == 3
+    assert "which gradients 3 backward calls were asked for" in " ".join(trace_text.to_text(some).split())
+    assert trace_text.document(some)["assumed_gradients"] == 3
 
 
 def test_a_total_with_an_unknown_part_is_at_least_and_has_no_ratio_in_the_text() -> None:
-    text = report.to_text(partial(), V100)
+    text = trace_text.to_text(partial(), V100)
     for row in ("raw .* at least 10.500 G  11.000 G +–$", "repaired .* at least 6.0000 G  11.000 G +–$"):
         assert re.search(row, text, re.MULTILINE)
     assert "forward has no total: 1 call has no count, 30 % of its time" in text
@@ -218,23 +218,25 @@ def test_a_total_with_an_unknown_part_is_at_least_and_has_no_ratio_in_the_text()
     assert "no count from sizes: 1 operations (aten::conv2d)" in text
     assert "outside of recorded calls: 25 % of that time" in text
     assert "50 % of the time of kernels; the longest:\n  mystery_kernel_7 2.00 ms" in text
-    assert max(map(len, text.splitlines())) <= report.WIDTH
+    assert max(map(len, text.splitlines())) <= trace_text.WIDTH
 
 
 def test_at_least_in_every_phase_fits_the_page() -> None:
     trace = partial()
     least = {name: PhaseTotal(None, 123456 * G, 1, 0.5) for name in trace.cleaned.phase_totals["raw"]}
-    totals = dict.fromkeys(report.STATES, least)
-    text = report.to_text(replace(trace, cleaned=SimpleNamespace(**{**vars(trace.cleaned), "phase_totals": totals})))
+    totals = dict.fromkeys(trace_text.STATES, least)
+    text = trace_text.to_text(
+        replace(trace, cleaned=SimpleNamespace(**{**vars(trace.cleaned), "phase_totals": totals}))
+    )
     assert text.count("at least 61.728 T") == 9
-    assert max(map(len, text.splitlines())) <= report.WIDTH
+    assert max(map(len, text.splitlines())) <= trace_text.WIDTH
 
 
 def test_a_rate_is_over_the_kernels_of_the_calls_that_are_counted_and_says_how_much_that_is() -> None:
     """12 + 22 GFLOP in 16 + 5 + 10 ms by fp32 (15.7 TFLOP/s): 7.0 %, whatever else ran; 9 ms have no count."""
     trace = partial()
     share = 34 * G / 31e-3 / 15.7e12
-    lines = report.rate_lines(trace, V100)
+    lines = trace_text.rate_lines(trace, V100)
     whole_s = trace.cleaned.kernels["time_ns"].sum() / 1e9
     assert lines[0].startswith(f"{100 * share:.1f} % of the dense peak in the calls that are counted")
     products = f"{100 * 31e-3 / 50e-3:.0f} % of the time of kernels that make products"  # of 50 ms
@@ -245,8 +247,8 @@ def test_a_rate_is_over_the_kernels_of_the_calls_that_are_counted_and_says_how_m
 
 
 def test_without_a_call_that_is_counted_there_is_no_rate() -> None:
-    lost = made.instance(0, "forward", None, 1, kernel_time_s=9e-3)
-    (line,) = report.rate_lines(made.trace((lost,)), V100)
+    lost = made_up_trace.instance(0, "forward", None, 1, kernel_time_s=9e-3)
+    (line,) = trace_text.rate_lines(made_up_trace.trace((lost,)), V100)
     assert line.startswith("no rate: no product has a count")
 
 
@@ -254,7 +256,9 @@ def test_without_a_call_that_is_counted_there_is_no_rate() -> None:
 
 
 def one(flop: int, time_s: float, dtype: str = "float", kernel: str = "implicit_convolve_sgemm"):
-    trace = made.trace((made.instance(0, "forward", flop, 1, kernel_time_s=time_s, input_dtypes=(dtype, dtype)),))
+    trace = made_up_trace.trace(
+        (made_up_trace.instance(0, "forward", flop, 1, kernel_time_s=time_s, input_dtypes=(dtype, dtype)),)
+    )
     return trace.cleaned.instances, trace.cleaned.kernels.assign(name=kernel)
 
 
@@ -281,30 +285,32 @@ def test_the_unit_is_that_of_the_dtype_and_of_the_kernels_name(dtype, kernel, de
 
 def half(flop: int, time_s: float = 1e-3):
     """A recording of one product in fp16, of which every kernel is known."""
-    trace = made.trace((made.instance(0, "forward", flop, 1, kernel_time_s=time_s, input_dtypes=("c10::Half",)),))
+    trace = made_up_trace.trace(
+        (made_up_trace.instance(0, "forward", flop, 1, kernel_time_s=time_s, input_dtypes=("c10::Half",)),)
+    )
     frame = trace.cleaned.kernels
     return replace(trace, cleaned=SimpleNamespace(**{**vars(trace.cleaned), "kernels": frame[frame["instance"] >= 0]}))
 
 
 def test_faster_than_tensor_units_can_be_is_an_error_and_says_which() -> None:
-    (line,) = report.impossible(half(200 * G), V100)  # 200 TFLOP/s, the peak being 125
+    (line,) = trace_text.impossible(half(200 * G), V100)  # 200 TFLOP/s, the peak being 125
     assert line.startswith("fp16: 200 TFLOP/s in its products, 160 % of 125 TFLOP/s; above_one: 1 of 1 operations")
-    assert "above_one" in report.to_text(half(200 * G), V100)
-    assert report.impossible(half(200 * G), None) == []
-    assert report.impossible(half(124 * G), V100) == []
+    assert "above_one" in trace_text.to_text(half(200 * G), V100)
+    assert trace_text.impossible(half(200 * G), None) == []
+    assert trace_text.impossible(half(124 * G), V100) == []
 
 
 def test_on_fp32_it_is_a_fast_algorithm() -> None:
-    trace = made.trace((made.instance(0, "forward", 200 * G, 1, kernel_time_s=1e-3),))
-    assert report.impossible(trace, V100) == []
-    assert "fast_algorithm" in report.to_text(trace, V100)
+    trace = made_up_trace.trace((made_up_trace.instance(0, "forward", 200 * G, 1, kernel_time_s=1e-3),))
+    assert trace_text.impossible(trace, V100) == []
+    assert "fast_algorithm" in trace_text.to_text(trace, V100)
 
 
 def test_it_is_no_error_where_kernels_are_missing_or_times_are_rounded() -> None:
     whole = half(200 * G)
-    lost = replace(whole, cleaned=made.trace(whole.cleaned.instances).cleaned)
-    assert report.impossible(lost, V100) == []
-    text = " ".join(report.to_text(lost, V100).split())
+    lost = replace(whole, cleaned=made_up_trace.trace(whole.cleaned.instances).cleaned)
+    assert trace_text.impossible(lost, V100) == []
+    text = " ".join(trace_text.to_text(lost, V100).split())
     assert "above_one: 1 of 1 operations are above the peak, some of the 1 kernels without an operation" in text
-    assert report.impossible(half(249 * 10**6, time_s=1e-6), V100) == []  # in up to 2 µs: 124.5 TFLOP/s
-    assert report.impossible(half(251 * 10**6, time_s=1e-6), V100) != []
+    assert trace_text.impossible(half(249 * 10**6, time_s=1e-6), V100) == []  # in up to 2 µs: 124.5 TFLOP/s
+    assert trace_text.impossible(half(251 * 10**6, time_s=1e-6), V100) != []

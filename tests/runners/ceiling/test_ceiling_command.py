@@ -17,13 +17,12 @@ from analysis.profile.machine import machine_of
 from measure.ceiling.trials import ESSENTIAL, moves, sweep
 from reports.ceiling.text import Seen
 from results.records import Ceiling, header
-from runners.ceiling import command as ceiling
-from runners.ceiling import output as ceiling_files
+from runners.ceiling import command as ceiling_command
+from runners.ceiling import output as ceiling_output
 from runners.ceiling import search as ceiling_search
 from runners.ceiling.search import Search
 from runners.ceiling.tasks import Timed
-from runners.workers import devices
-from runners.workers import pool as launch
+from runners.workers import devices, pool
 from runners.workers.fault import Fault
 from runners.workers.probe import Probed
 from tests.support.made_up import made_up_ceilings
@@ -88,12 +87,12 @@ def search(worker: Scripted, device: str = "cpu") -> Search:
 @pytest.fixture
 def run(monkeypatch, capsys):
     """The command with a made-up worker: (exit code, stdout, stderr)."""
-    monkeypatch.setattr(launch, "prepare", lambda: None)
+    monkeypatch.setattr(pool, "prepare", lambda: None)
 
     def command(worker: Scripted, *arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(launch, "Worker", lambda *_, **__: worker)
+        monkeypatch.setattr(pool, "Worker", lambda *_, **__: worker)
         try:
-            code = ceiling.main(arguments)
+            code = ceiling_command.main(arguments)
         except SystemExit as ended:
             code = int(str(ended.code))
         said = capsys.readouterr()
@@ -250,7 +249,7 @@ def test_ctrl_c_keeps_what_was_measured(run, tmp_path: Path):
     assert code == 130
     assert len(json.loads(out)["rows"]) == 5
     assert json.loads(out)["notes"][0].startswith("interrupted")
-    assert len(ceiling_files.read(tmp_path / "new" / "ceilings.csv")) == 5
+    assert len(ceiling_output.read(tmp_path / "new" / "ceilings.csv")) == 5
     assert worker.stopped == 1
 
 
@@ -277,8 +276,8 @@ def test_a_busy_processor_is_told():
 
 
 def test_nothing_at_all_is_a_failure():
-    assert ceiling.failed(Seen(device="cpu", device_name="", rows=())) == 1
-    assert ceiling.failed(made_up_ceilings.cpu(1, 2)) == 0
+    assert ceiling_command.failed(Seen(device="cpu", device_name="", rows=())) == 1
+    assert ceiling_command.failed(made_up_ceilings.cpu(1, 2)) == 0
 
 
 # --- files ---
@@ -286,16 +285,16 @@ def test_nothing_at_all_is_a_failure():
 
 def test_the_file_reads_back_and_makes_a_machine(tmp_path: Path):
     seen = made_up_ceilings.cpu(1, 2)
-    ceiling_files.write(seen, tmp_path)
-    assert ceiling_files.read(tmp_path / "ceilings.csv") == list(seen.rows)
+    ceiling_output.write(seen, tmp_path)
+    assert ceiling_output.read(tmp_path / "ceilings.csv") == list(seen.rows)
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "ceilings.csv",
         *(f"ceilings_{name}.{end}" for name in ("bandwidth", "products", "shapes") for end in ("png", "svg")),
     ]
-    machine = machine_of(ceiling_files.read(tmp_path / "ceilings.csv"), "cpu", "Some CPU", threads=1)
+    machine = machine_of(ceiling_output.read(tmp_path / "ceilings.csv"), "cpu", "Some CPU", threads=1)
     assert machine.peak_by_unit == pytest.approx({"fp32": 50e9})
     published = ROOT / "results" / "published" / "amd-epyc-2-cores-2026-11-21" / "ceilings.csv"
-    assert {row.operation for row in ceiling_files.read(published)} == {"matmul", "convolution"}
+    assert {row.operation for row in ceiling_output.read(published)} == {"matmul", "convolution"}
 
 
 @pytest.mark.parametrize(("text", "said"), [(None, "could not be read"), ("a,b\n1,2\n", "is no ceilings.csv")])
@@ -304,7 +303,7 @@ def test_what_is_no_such_file_is_said(tmp_path: Path, text: str | None, said: st
     if text is not None:
         path.write_text(text)
     with pytest.raises(ValueError, match=said):
-        ceiling_files.read(path)
+        ceiling_output.read(path)
 
 
 def test_the_real_thing_without_torch_in_the_parent(tmp_path: Path):
@@ -321,7 +320,7 @@ def test_the_real_thing_without_torch_in_the_parent(tmp_path: Path):
     assert {"matmul", "convolution"} <= ok
     assert {row["threads"] for row in found["rows"]} == {1}
     assert all(0 < row["best_s"] <= row["median_s"] for row in found["rows"] if row["status"] == "ok")
-    rows = ceiling_files.read(tmp_path / "ceilings.csv")
+    rows = ceiling_output.read(tmp_path / "ceilings.csv")
     assert len(rows) == len(found["rows"])
     machine = machine_of(rows, "cpu", found["device_name"])
     assert 1e8 < machine.peak_by_unit["fp32"] < 1e14

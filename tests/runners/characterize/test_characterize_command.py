@@ -19,9 +19,9 @@ from reports.characterize.text import look
 from reports.characterize.text_mix import to_text
 from reports.shared import figure_style
 from results.records.characterization import FILES, RecordedStep
-from runners.characterize import command as characterize
+from runners.characterize import command
 from runners.characterize import files as characterize_files
-from runners.characterize import task as characterized
+from runners.characterize import task as characterize_task
 from tests.support.made_up.made_up_characterization import together
 
 KEYS = ["name", "variant", "parameters", "step_time_s", "groups", "unclassified_ratio", "types_for_90_percent"]
@@ -58,7 +58,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[int, Path]:
         "--out",
         str(out),
     ]
-    return characterize.main([*arguments, "--format", "json"]), out
+    return command.main([*arguments, "--format", "json"]), out
 
 
 @pytest.fixture
@@ -126,7 +126,7 @@ def test_a_workload_that_fails_costs_its_own_row(tmp_path, capsys):
         "def bad(width=4):\n    return Bad(width, 2), (torch.ones(3, width),)\n"
     )
     spec = f"{tmp_path}/net.py:good,{tmp_path}/net.py:bad"
-    code = characterize.main(
+    code = command.main(
         ["--models", spec, "--steps", "1", "--modes", "training", "--device", "cpu", "--format", "json"]
     )
     told = capsys.readouterr()
@@ -157,7 +157,7 @@ def test_a_workload_that_fails_costs_its_own_row(tmp_path, capsys):
 )
 def test_what_cannot_be_asked_is_one_line(arguments, words, capsys):
     with pytest.raises(SystemExit) as ended:
-        characterize.main(arguments)
+        command.main(arguments)
     assert ended.value.code == 2
     told = capsys.readouterr().err
     assert words in told
@@ -171,7 +171,7 @@ def test_a_workload_that_lacks_a_part_is_one_line_where_it_is_the_only_one(tmp_p
         "    def loss(self, output, target):\n        return output.sum()\n"
     )
     with pytest.raises(SystemExit) as ended:
-        characterize.main(["--models", f"{tmp_path}/mine.py:Mine", "--device", "cpu"])
+        command.main(["--models", f"{tmp_path}/mine.py:Mine", "--device", "cpu"])
     told = capsys.readouterr()
     assert ended.value.code == 2
     assert told.out == ""
@@ -185,15 +185,13 @@ def test_recordings_of_two_directories_are_told_together_and_kept_in_a_third(tmp
     characterize_files.write_rows(nets, tmp_path / "nets")
     characterize_files.write_rows(others, tmp_path / "others")
     given = [str(tmp_path / "nets"), str(tmp_path / "others")]
-    assert (
-        characterize.main([*given, "--out", str(tmp_path / "all"), "--format", "json"]) == 1
-    )  # "lost" was not recorded
+    assert command.main([*given, "--out", str(tmp_path / "all"), "--format", "json"]) == 1  # "lost" was not recorded
     told = json.loads(capsys.readouterr().out)
     assert [one["name"] for one in told["workloads"]] == ["net", "talk", "lost"]
     assert len(told["linkage"]) == 1
     assert characterize_files.read_rows(tmp_path / "all") == data
     with pytest.raises(SystemExit):
-        characterize.main([*given, given[0]])
+        command.main([*given, given[0]])
     assert "expected recordings that differ, got net recorded the same way in" in capsys.readouterr().err
 
 
@@ -208,8 +206,8 @@ def test_a_slow_step_is_not_among_those_that_costs_take_their_times_from():
     lengths = [9.0, 1.3, 50.0, 1.1, 0.9, 0.2, 1.2, 9.0]
     steps = [RecordedStep(recording=0, part="profiled", step=place, time_s=time) for place, time in enumerate(lengths)]
     plain = [RecordedStep(recording=0, part="plain", step=place, time_s=1.15) for place in range(8)]
-    assert characterized._usual([*plain, *steps]) == [1, 3, 6]  # median of 1.3 50 1.1 0.9 0.2 1.2: 1.15
-    assert characterized._usual(steps[:1]) == [0]
+    assert characterize_task._usual([*plain, *steps]) == [1, 3, 6]  # median of 1.3 50 1.1 0.9 0.2 1.2: 1.15
+    assert characterize_task._usual(steps[:1]) == [0]
 
 
 def test_ceilings_tell_what_part_of_the_peak_a_group_reaches(tmp_path, capsys, no_figures):
@@ -223,7 +221,7 @@ def test_ceilings_tell_what_part_of_the_peak_a_group_reaches(tmp_path, capsys, n
             ((200, 1), (100, 1), (900, 2))]  # fmt: skip
     (tmp_path / "ceilings.csv").write_text("\n".join([header, *rows, ""]))
     arguments = [str(tmp_path / "run"), "--ceilings", str(tmp_path / "ceilings.csv"), "--out", str(tmp_path / "told")]
-    assert characterize.main(arguments) == 1  # "lost" was not recorded
+    assert command.main(arguments) == 1  # "lost" was not recorded
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert [line[-2:] for line in lines if line[:2] == ["net", "D"]] == [["25", "%"]]
     (row,) = csv.DictReader(io.StringIO((tmp_path / "told" / "group_costs.csv").read_text()))
@@ -245,13 +243,13 @@ def test_energy_memory_and_what_it_took_are_told():
 
 def test_a_directory_is_never_recorded_over_and_a_torn_one_is_said(recorded, tmp_path, capsys):
     with pytest.raises(SystemExit):
-        characterize.main(["--models", "alexnet", "--out", str(recorded[1])])
+        command.main(["--models", "alexnet", "--out", str(recorded[1])])
     assert "expected a directory without recordings.csv" in capsys.readouterr().err
     characterize_files.write_rows(together(), tmp_path)
     whole = (tmp_path / "operation_times.csv.gz").read_bytes()
     (tmp_path / "operation_times.csv.gz").write_bytes(whole[: len(whole) // 2])
     with pytest.raises(SystemExit):
-        characterize.main([str(tmp_path)])
+        command.main([str(tmp_path)])
     assert "operation_times.csv.gz as runners.characterize writes it" in capsys.readouterr().err
 
 

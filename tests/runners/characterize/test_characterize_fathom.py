@@ -16,12 +16,12 @@ import torch
 from analysis.devices.precisions import PRECISIONS
 from measure.profile.step_series import record
 from measure.profile.typed_steps import TypedStep, typed_steps
-from runners.characterize import command as characterize
+from runners.characterize import command
 from runners.characterize import files as characterize_files
 from runners.characterize import options as characterize_options
 from runners.characterize import plan as characterize_plan
-from runners.characterize import task as characterized
-from workloads.catalogue import fathom_sizes as fathom
+from runners.characterize import task as characterize_task
+from workloads.catalogue import fathom_sizes
 
 GIVEN = {
     ("--models", "residual", "--scale", "small"): ["residual@small"],
@@ -37,9 +37,9 @@ GIVEN = {
         "gpt2@small",
         "residual@as_paper@small",
     ],
-    ("--suite", "fathom"): list(fathom.FATHOM),
-    ("--reproduce", "fathom"): [f"{name}@small" for name in fathom.FATHOM],
-    ("--reproduce", "fathom", "--scale", "own"): list(fathom.FATHOM),
+    ("--suite", "fathom"): list(fathom_sizes.FATHOM),
+    ("--reproduce", "fathom"): [f"{name}@small" for name in fathom_sizes.FATHOM],
+    ("--reproduce", "fathom", "--scale", "own"): list(fathom_sizes.FATHOM),
 }
 """What is asked → the names of the catalogue that are recorded."""
 
@@ -75,7 +75,7 @@ def profiled(name: str) -> tuple[list[TypedStep], list[float]]:
     """Steps of a workload by their operations, and how long each took by Python's own clock."""
     options = characterize_options.parser().parse_args(["--models", name, "--modes", "training"])
     (request,) = characterize_plan.requests(options, ["cpu"])
-    step = characterized._step(*characterized._built(request, torch.device("cpu")), request, PRECISIONS["fp32"])
+    step = characterize_task._step(*characterize_task._built(request, torch.device("cpu")), request, PRECISIONS["fp32"])
     seen_s = []
 
     def clocked(announce: Any) -> Any:
@@ -118,7 +118,7 @@ def test_the_eight_are_placed_and_their_largest_groups_are_the_papers(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ):
     arguments = ["--reproduce", "fathom", "--device", "cpu", "--modes", "training", "--steps", "6", "--format", "json"]
-    code = characterize.main([*arguments, "--out", str(tmp_path)])
+    code = command.main([*arguments, "--out", str(tmp_path)])
     found = {one["name"].partition("@")[0]: one for one in json.loads(capsys.readouterr().out)["workloads"]}
     assert code == 0
     assert tuple(found) == EIGHT

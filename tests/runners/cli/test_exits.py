@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from results.errors import StoreFault
-from runners.cli import exits
-from runners.cli import output_files as files
+from runners.cli import exits, output_files
 from runners.cli.exits import Mistake, guarded
 
 ROOT = Path(__file__).parents[3]
@@ -115,11 +114,11 @@ def test_codes_are_those_that_the_documents_name() -> None:
 
 def test_an_equal_file_is_left_alone_and_another_replaced_whole(tmp_path: Path) -> None:
     path = tmp_path / "a" / "b" / "c.csv"
-    files.put(path, "x\n")
+    output_files.put(path, "x\n")
     before = path.stat()
-    files.put(path, b"x\n")
+    output_files.put(path, b"x\n")
     assert path.stat() == before
-    files.put(path, "y\n")
+    output_files.put(path, "y\n")
     assert path.read_bytes() == b"y\n"
     assert path.stat().st_ino != before.st_ino  # another file took its name at once
     assert [entry.name for entry in path.parent.iterdir()] == ["c.csv"]
@@ -130,4 +129,4 @@ def test_a_file_that_cannot_be_written_is_a_store_fault(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for path in (tmp_path / "taken", tmp_path / "file" / "below"):
         with pytest.raises(StoreFault, match=r"(taken|below) could not be written: .*; the rest stays$"):
-            files.put(path, "x", "; the rest stays")
+            output_files.put(path, "x", "; the rest stays")

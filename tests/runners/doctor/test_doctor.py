@@ -21,7 +21,7 @@ from measure.device.nvml import STATE as READ
 from results.errors import Unavailable
 from runners.cli.arguments import FORMATS
 from runners.doctor import checks
-from runners.doctor import command as doctor
+from runners.doctor import command as doctor_command
 from runners.doctor.checks import Check
 
 ROOT = Path(__file__).parents[3]
@@ -56,7 +56,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_peaks_for_a_reader(capsys: pytest.CaptureFixture[str]) -> None:
-    assert doctor.main(["--peaks", "NVIDIA L40S"]) == 0
+    assert doctor_command.main(["--peaks", "NVIDIA L40S"]) == 0
     lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
     assert lines == L40S_TABLE.splitlines()
 
@@ -75,7 +75,7 @@ def test_peaks_as_json_is_one_document_with_the_documented_keys() -> None:
 
 
 def test_peaks_as_csv_has_a_row_a_unit(capsys: pytest.CaptureFixture[str]) -> None:
-    assert doctor.main(["--peaks", "A100-SXM4-40GB", "--format", "csv"]) == 0
+    assert doctor_command.main(["--peaks", "A100-SXM4-40GB", "--format", "csv"]) == 0
     header, *rows = capsys.readouterr().out.splitlines()
     assert header == "device,unit,peak_flop_per_s,clock_hz,verification,source"
     assert len(rows) == 10
@@ -86,7 +86,7 @@ def test_peaks_as_csv_has_a_row_a_unit(capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_a_figure_from_memory_is_printed_so(capsys: pytest.CaptureFixture[str]) -> None:
-    assert doctor.main(["--peaks", "NVIDIA A30"]) == 0
+    assert doctor_command.main(["--peaks", "NVIDIA A30"]) == 0
     out = capsys.readouterr().out
     assert out.count("memory") >= 8
     assert "retrieved" not in out
@@ -414,8 +414,8 @@ def test_overrides_cost_the_fp32_cells() -> None:
 def test_the_verdict_counts() -> None:
     device = Check("device", "ok", "cpu: AMD EPYC, 2 cores")
     lines = [device, Check("load", "warn", "9", "x"), Check("ncu", "missing", "", "x")]
-    assert doctor.verdict(lines) == "Fit to measure on cpu: AMD EPYC; 1 warning, 1 optional thing missing."
-    assert doctor.verdict([*lines, Check("results", "missing", "", "x", needed=True)]) == (
+    assert doctor_command.verdict(lines) == "Fit to measure on cpu: AMD EPYC; 1 warning, 1 optional thing missing."
+    assert doctor_command.verdict([*lines, Check("results", "missing", "", "x", needed=True)]) == (
         "Not fit to measure: results missing."
     )
 
@@ -439,7 +439,7 @@ def test_all_formats(
     form: str, lines: list[Check], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(checks, "all_checks", lambda runs: lines)
-    assert doctor.main(["--format", form]) == 0
+    assert doctor_command.main(["--format", form]) == 0
     out = capsys.readouterr().out
     if form == "json":
         document = json.loads(out)
@@ -460,5 +460,5 @@ def test_an_unfit_machine_gives_exit_code_1(
 ) -> None:
     bad = [Check("torch", "missing", "ImportError", "nothing can be measured", needed=True)]
     monkeypatch.setattr(checks, "all_checks", lambda runs: bad)
-    assert doctor.main([]) == 1
+    assert doctor_command.main([]) == 1
     assert "Not fit to measure: torch missing." in capsys.readouterr().out

@@ -7,8 +7,7 @@ import json
 import pytest
 
 from results.errors import Unavailable
-from runners.doctor import command as doctor
-from runners.doctor import self_test
+from runners.doctor import command, self_test
 from runners.doctor.self_test import Asked, Checked
 
 CPU = Asked("cpu", "a processor")
@@ -25,7 +24,7 @@ def test_the_document_has_every_check_and_the_verdict_follows(monkeypatch, capsy
         return self_test._within(1.0, 0.9, 1.1, "1 within 10%", "not said")
 
     monkeypatch.setattr(self_test, "CHECKS", {"good": good, "absent": absent})
-    assert doctor.main(["--self-test", "--device", "cpu", "--format", "json"]) == 0
+    assert command.main(["--self-test", "--device", "cpu", "--format", "json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert (answer["verdict"], set(answer)) == ("ok", {"device", "checks", "verdict"})
     assert answer["checks"] == [
@@ -33,7 +32,7 @@ def test_the_document_has_every_check_and_the_verdict_follows(monkeypatch, capsy
         {"check": "absent", "verdict": "unavailable", "found": None, "expected": "", "reason": "no such thing here"},
     ]
     monkeypatch.setattr(self_test, "CHECKS", {"good": good, "broken": broken})
-    assert doctor.main(["--self-test", "--device", "cpu"]) == 1
+    assert command.main(["--self-test", "--device", "cpu"]) == 1
     said = capsys.readouterr().out
     assert "illegal memory" in said
     assert "must not be believed" in said
@@ -41,7 +40,7 @@ def test_the_document_has_every_check_and_the_verdict_follows(monkeypatch, capsy
 
 def test_a_device_that_is_not_there_is_the_callers_mistake(capsys) -> None:
     with pytest.raises(SystemExit) as ended:
-        doctor.main(["--self-test", "--device", "tpu"])
+        command.main(["--self-test", "--device", "tpu"])
     assert ended.value.code == 2
     assert "got tpu" in capsys.readouterr().err
 

@@ -304,7 +304,7 @@ def test_what_checkpoints_bring(nets: str, tmp_path: Path, capsys: pytest.Captur
     from analysis.footprint.step.live_bytes import footprint
     from runners.footprint.checkpoints import checkpoints
     from runners.footprint.fit import fit
-    from runners.footprint.step import Asked, Traced, traced
+    from runners.footprint.step import StepOptions, Traced, traced
 
     arguments = (f"{nets}:deep", "--optimizer", "sgd-plain", "--device", "cpu", "--batch-size", "512", "--checkpoints")
     alone = told(capsys, *arguments)
@@ -319,7 +319,7 @@ def test_what_checkpoints_bring(nets: str, tmp_path: Path, capsys: pytest.Captur
         assert after["peak_bytes"] < before["peak_bytes"]
         assert after["recomputed_flop"] > before["recomputed_flop"]
         assert after["largest_batch"] >= before["largest_batch"]
-    asked = Asked(f"{nets}:deep", "fp32", "sgd-plain", "cpu")
+    asked = StepOptions(f"{nets}:deep", "fp32", "sgd-plain", "cpu")
 
     def step_at(batch: int) -> Traced:
         return traced(asked, batch)

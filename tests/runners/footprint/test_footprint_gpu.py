@@ -7,7 +7,7 @@ import torch
 
 from measure.operations.cuda_dispatch import cuda_rules
 from runners.footprint.check_task import check
-from runners.footprint.step import Asked
+from runners.footprint.step import StepOptions
 from tests.measure.operations.test_cuda_rules import dtypes, saved_bytes
 
 pytestmark = [
@@ -21,7 +21,7 @@ pytestmark = [
 def test_tensors_within_one_percent_and_all_within_five(model: str, batch: int, precision: str) -> None:
     """The rows (tensors, workspaces, rounding) are all of `max_memory_allocated`, and the replay of blocks is a bound
     of what the tensors were allocated."""
-    found = check(Asked(model, precision, "sgd", "cuda"), batch, "cuda")
+    found = check(StepOptions(model, precision, "sgd", "cuda"), batch, "cuda")
     assert found.predicted_bytes == pytest.approx(found.tensors_bytes, rel=0.01)
     whole = found.predicted_bytes + found.predicted_workspace_bytes
     assert whole == pytest.approx(found.measured_bytes, rel=0.05)
@@ -50,7 +50,7 @@ def test_a_batch_that_fits_runs_and_the_margin_holds() -> None:
     held = torch.cuda.memory_reserved()  # what tests before left in this process is no part of the share
     torch.cuda.set_per_process_memory_fraction((share + held) / total)
     try:
-        asked = Asked("resnet18", "fp32", "sgd", "cuda")
+        asked = StepOptions("resnet18", "fp32", "sgd", "cuda")
         found = fit(lambda batch: traced(asked, batch), share, 0.1, "cuda", torch.cuda.get_device_name())
         parts(asked, found.largest_batch, None, "cuda").step(lambda phase: None)
         with pytest.raises(torch.OutOfMemoryError):

@@ -23,7 +23,7 @@ from runners.profile import command, deepspeed_config
 from runners.profile import options as profile_options
 from runners.profile.task import Request
 from runners.profile.task import profile as task
-from runners.workers import pool as launch
+from runners.workers import pool
 from runners.workers.fault import Fault
 from runners.workers.probe import Probed
 from runners.workers.worker import run as worker_run
@@ -79,8 +79,8 @@ def worker(monkeypatch: pytest.MonkeyPatch) -> type[Scripted]:
     """The command's worker, and nothing that is started."""
     monkeypatch.setattr(Scripted, "answers", {})
     monkeypatch.setattr(Scripted, "asked", [])
-    monkeypatch.setattr(launch, "Worker", Scripted)
-    monkeypatch.setattr(launch, "prepare", lambda: None)
+    monkeypatch.setattr(pool, "Worker", Scripted)
+    monkeypatch.setattr(pool, "prepare", lambda: None)
     return Scripted
 
 

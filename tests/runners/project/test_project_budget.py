@@ -14,11 +14,11 @@ import pytest
 
 from analysis.project.compute.budget import Curve, at_data
 from analysis.project.compute.scaling_laws import LAWS, loss, optimum
-from analysis.project.frontier import domain as domains
+from analysis.project.frontier import domain as frontier_domain
 from analysis.project.frontier import frontier
 from analysis.project.frontier.accelerator import Accelerator
 from analysis.project.frontier.shipped_formulas import shipped
-from runners.project import command as project
+from runners.project import command
 from runners.project.budget_transformer import shape
 from tests.runners.project.test_project_compute import refused, told
 
@@ -76,7 +76,7 @@ def test_a_loss_near_the_irreducible_one_has_no_upper_end(capsys: pytest.Capture
     assert found["answers"]["flop"]["high"] is None
     assert found["answers"]["flop"]["value"] > 1e28
     assert any(note.startswith("extrapolated") for note in found["notes"])
-    assert project.main(["--reach", "1.83", "--device", "NVIDIA H200"]) == 0
+    assert command.main(["--reach", "1.83", "--device", "NVIDIA H200"]) == 0
     assert "to no end" in capsys.readouterr().out
 
 
@@ -101,11 +101,11 @@ def test_shapes_are_those_that_people_train() -> None:
         assert shape(parameters, 2048, 50304).parameters == pytest.approx(parameters, rel=0.1)
 
 
-def word_lm() -> tuple[domains.Domain, Any]:
+def word_lm() -> tuple[frontier_domain.Domain, Any]:
     import tomllib
 
-    text = (domains.FOLDER / "word_lm.toml").read_text(encoding="utf-8")
-    domain = domains.from_tables(tomllib.loads(text), "word_lm")
+    text = (frontier_domain.FOLDER / "word_lm.toml").read_text(encoding="utf-8")
+    domain = frontier_domain.from_tables(tomllib.loads(text), "word_lm")
     return domain, shipped()[domain.model].with_sizes({k: v for k, v in domain.sizes.items() if isinstance(v, int)})
 
 
@@ -130,7 +130,7 @@ def test_a_domain_by_name_and_by_file(capsys: pytest.CaptureFixture[str], tmp_pa
     asked = ("--budget", "10 GPU-years", "--device", "NVIDIA H200", "--utilization", "0.2..0.4")
     named = told(capsys, *asked, "--domain", "word_lm")
     path = tmp_path / "mine.toml"
-    path.write_bytes((domains.FOLDER / "word_lm.toml").read_bytes())
+    path.write_bytes((frontier_domain.FOLDER / "word_lm.toml").read_bytes())
     filed = told(capsys, *asked, "--domain", str(path))
     assert named["answers"] == filed["answers"]
     assert named["units"] == {"error": "nat/word", "data": "word"}
@@ -156,7 +156,7 @@ def test_a_budget_of_draws_is_that_of_each_alone() -> None:
 
 def test_ends_of_a_learning_curve_are_carried_into_a_budget(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """2.5 % of the draws are beyond a twentieth of the way from each end of beta_g; all buy the same data."""
-    text = (domains.FOLDER / "word_lm.toml").read_text(encoding="utf-8")
+    text = (frontier_domain.FOLDER / "word_lm.toml").read_text(encoding="utf-8")
     (tmp_path / "mine.toml").write_text(text.replace("beta_g = -0.066", "beta_g = [-0.066, -0.086, -0.056]"))
     asked = ("--budget", "1e21 FLOP", "--device", "NVIDIA H200", "--utilization", "0.3", "--domain")
     plain, drawn = told(capsys, *asked, "word_lm"), told(capsys, *asked, str(tmp_path / "mine.toml"))
@@ -174,7 +174,7 @@ def test_a_domains_budget_says_which_batch_fits(capsys: pytest.CaptureFixture[st
     """At fp32, that of a projection with the same parameters and memory."""
     asked = ("--budget", "1e20 FLOP", "--device", "Tesla V100-SXM2-32GB", "--precision", "fp32", "--domain", "image")
     found = told(capsys, *asked)
-    domain = domains.shipped("image")
+    domain = frontier_domain.shipped("image")
     formulas, parameters = shipped()["resnet152"], found["answers"]["parameters"]["value"]
     width = frontier.grown_for(domain, formulas, parameters)
     target = Accelerator("v", 1.0, 1.0, 32e9)
@@ -223,7 +223,7 @@ def test_mistakes_are_one_line(capsys: pytest.CaptureFixture[str], arguments: tu
 
 
 def test_two_questions_at_once_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert project.main(["--budget", "1 GPU-days", "--reach", "2", *H100]) == 2
+    assert command.main(["--budget", "1 GPU-days", "--reach", "2", *H100]) == 2
     assert "got --budget and --reach" in capsys.readouterr().err
 
 
@@ -233,10 +233,10 @@ def test_plans_in_every_format(capsys: pytest.CaptureFixture[str]) -> None:
     assert {plan["zero"] for plan in found["plans"]} == {3}
     assert [plan["step_s"] for plan in found["plans"]] == sorted(plan["step_s"] for plan in found["plans"])
     assert all(plan["total_bytes"] <= 72e9 for plan in found["plans"])
-    assert project.main([*asked, "--format", "csv"]) == 0
+    assert command.main([*asked, "--format", "csv"]) == 0
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
     assert [float(row["step_s"]) for row in rows] == [plan["step_s"] for plan in found["plans"]]
-    assert project.main([*asked, "--most", "2"]) == 0
+    assert command.main([*asked, "--most", "2"]) == 0
     table = capsys.readouterr().out
     assert f"and {len(rows) - 2} more that fit" in table
     assert max(map(len, table.splitlines())) <= 120

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from analysis.project.frontier import domain as domains
+from analysis.project.frontier import domain as frontier_domain
 from analysis.project.frontier.shipped_formulas import Formulas, shipped
-from reports.project import figures as frontier_figures
-from runners.project import command as project
+from reports.project import figures as project_figures
+from runners.project import command
 from runners.project import model as project_model
 
 ROOT = Path(__file__).parents[3]
@@ -33,13 +33,13 @@ data = { unit = "image" }
 
 
 def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    assert project.main(arguments) == 0
+    assert command.main(arguments) == 0
     return capsys.readouterr().out
 
 
 def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     with pytest.raises(SystemExit) as caught:
-        project.main(arguments)
+        command.main(arguments)
     assert caught.value.code == 2
     out, err = capsys.readouterr()
     assert not out
@@ -177,8 +177,8 @@ def test_a_file_with_a_mistake_is_one_line(
 
 
 def test_two_questions_at_once_are_refused(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(project, "MODES", {"--one": ("a:b", "?"), "--two": ("c:d", "?")})
-    assert project.main(["--one", "--two=3"]) == 2
+    monkeypatch.setattr(command, "MODES", {"--one": ("a:b", "?"), "--two": ("c:d", "?")})
+    assert command.main(["--one", "--two=3"]) == 2
     assert capsys.readouterr().err == "error: expected one of --one, --two, got --one and --two\n"
 
 
@@ -186,7 +186,7 @@ def test_a_file_that_cannot_be_written_is_told_before_anything_else(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "taken").write_text("")
-    assert project.main(["word_lm", "--figures", str(tmp_path / "taken")]) == 3
+    assert command.main(["word_lm", "--figures", str(tmp_path / "taken")]) == 3
     assert "could not be written" in capsys.readouterr().err
 
 
@@ -202,7 +202,7 @@ def test_a_model_without_formulas_ends_with_1(
     monkeypatch.setattr("analysis.project.frontier.shipped_formulas.shipped", lambda _rules: {})
     file = tmp_path / "mine.toml"
     file.write_text(TEN_LINES)
-    assert project.main([str(file)]) == 1
+    assert command.main([str(file)]) == 1
     assert capsys.readouterr().err.splitlines()[-1] == "error: it cannot be built"
 
 
@@ -226,33 +226,33 @@ def test_a_projection_needs_no_torch() -> None:
 def test_figures_are_drawn_for_a_domain_and_for_the_paper(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Drawn without rendering: what each panel has."""
     from analysis.project.papers import ppopp2019
-    from analysis.project.papers import results as paper
+    from analysis.project.papers import results as papers_results
 
-    target = ppopp2019.target_of(paper.inputs("ppopp2019"))
+    target = ppopp2019.target_of(papers_results.inputs("ppopp2019"))
     found: list[tuple[Any, Formulas]] = [
-        (domain, shipped()[domain.model]) for domain in map(domains.shipped, domains.shipped_names())
+        (domain, shipped()[domain.model]) for domain in map(frontier_domain.shipped, frontier_domain.shipped_names())
     ]
-    curves = frontier_figures.learning_curves([domain for domain, _ in found], sketch=True)
+    curves = project_figures.learning_curves([domain for domain, _ in found], sketch=True)
     assert [axes.get_title("left") or axes.get_title() for axes in curves.axes][1:] == [d.name for d, _ in found]
     regions = [text.get_text() for text in curves.axes[0].texts]
     assert regions == ["small\ndata", "power law", "irreducible"]
-    growth = frontier_figures.growth(found, target)
+    growth = project_figures.growth(found, target)
     for axes in growth.axes[:4]:
         stars = [line for line in axes.lines if line.get_marker() == "*" and len(line.get_xdata())]
         assert len(stars) == len(found)
     (end,) = growth.axes[0].lines[2].get_ydata()
     assert end == pytest.approx(480.65 * 24.4e9, rel=0.02), "gamma · p of the word model at its target"
-    roof = frontier_figures.roofline(found, target)
+    roof = project_figures.roofline(found, target)
     points = {line.get_label(): line for line in roof.axes[0].lines}
     (rate,) = points["image classification"].get_ydata()
     assert rate == pytest.approx(0.8 * 15.67e12)
-    batches = frontier_figures.sub_batch(*found[0], target, word_lm=True)
+    batches = project_figures.sub_batch(*found[0], target, word_lm=True)
     assert [text.get_text() for text in batches.axes[0].texts][1:] == [
         "ridge: 81",
         "95 % of the limit: 164,476",
         "chosen: 128",
     ]
-    days = frontier_figures.data_parallel(target).axes[0].lines[0]
+    days = project_figures.data_parallel(target).axes[0].lines[0]
     at = dict(zip(days.get_xdata(), days.get_ydata(), strict=True))
     assert (at[1024], at[512]) == pytest.approx((6.21, 11.16), rel=2e-3)
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from runners.project import command as project
+from runners.project import command
 
 ROOT = Path(__file__).parents[3]
 
@@ -21,7 +21,7 @@ ASKED = ("--compute", "--device", "NVIDIA A100-SXM4-80GB", "--precision", "amp-b
 
 
 def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
-    assert project.main([*arguments, "--format", "json"]) == 0
+    assert command.main([*arguments, "--format", "json"]) == 0
     out, err = capsys.readouterr()
     assert err == ""
     found: dict[str, Any] = json.loads(out)
@@ -30,7 +30,7 @@ def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
 
 def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     with pytest.raises(SystemExit) as fault:
-        project.main(list(arguments))
+        command.main(list(arguments))
     assert fault.value.code == 2
     out, err = capsys.readouterr()
     assert out == ""
@@ -99,12 +99,12 @@ def test_confidence_narrows(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_csv_and_table_say_the_same(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    assert project.main([*ASKED, "--gpu-hours", "300", "--format", "csv", "--out", str(tmp_path / "a" / "b.csv")]) == 0
+    assert command.main([*ASKED, "--gpu-hours", "300", "--format", "csv", "--out", str(tmp_path / "a" / "b.csv")]) == 0
     text = capsys.readouterr().out
     assert (tmp_path / "a" / "b.csv").read_text(encoding="utf-8") == text
     rows = {row["quantity"]: row for row in csv.DictReader(io.StringIO(text))}
     assert float(rows["gpu_hours"]["value"]) == 300
-    assert project.main([*ASKED, "--gpu-hours", "300", "--rows"]) == 0
+    assert command.main([*ASKED, "--gpu-hours", "300", "--rows"]) == 0
     table = capsys.readouterr().out
     assert f"{float(rows['flop']['value']):.2e}".replace("e+", "e") in table
     assert "MLPerf, MXNet" in table
@@ -214,9 +214,9 @@ def test_a_device_of_the_callers_needs_a_peak(capsys: pytest.CaptureFixture[str]
 
 def test_a_picture_is_drawn_or_said_not_to_be(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     asked = [*ASKED, "--flop", "1e21", "--price", "2..4"]
-    assert project.main([*asked, "--tornado", str(tmp_path / "t.png")]) == 0
+    assert command.main([*asked, "--tornado", str(tmp_path / "t.png")]) == 0
     assert (tmp_path / "t.png").read_bytes().startswith(b"\x89PNG")
-    assert project.main([*asked, "--tornado", "/proc/nowhere/t.png"]) == 3
+    assert command.main([*asked, "--tornado", "/proc/nowhere/t.png"]) == 3
     assert "could not be written" in capsys.readouterr().err
     assert "got the directory" in refused(capsys, *asked, "--out", str(tmp_path))
 

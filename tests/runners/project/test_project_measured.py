@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from analysis.project.frontier import domain as domains
+from analysis.project.frontier import domain as frontier_domain
 from analysis.project.frontier import frontier, monte_carlo
 from analysis.project.frontier.accelerator import Accelerator
 from analysis.project.frontier.data_parallel import ring_all_reduce_s
 from analysis.project.frontier.monte_carlo import Training
 from analysis.project.frontier.shipped_formulas import shipped
 from analysis.stats.intervals import Ends, answers
-from runners.project import command as project
+from runners.project import command
 from tests.runners.project.test_project_command import TEN_LINES, refused, told
 from tests.runners.project.test_project_compute import run_of
 
@@ -47,7 +47,7 @@ def test_the_ends_of_a_number_are_never_left_and_its_value_is_in_the_middle() ->
 @pytest.mark.parametrize("name", ["word_lm", "image"])
 def test_draws_are_the_projection_at_the_files_own_numbers(name: str) -> None:
     """And at others, as near as reading between sizes that are √2 apart is."""
-    domain = domains.shipped(name)
+    domain = frontier_domain.shipped(name)
     formulas = shipped()[domain.model]
     function = monte_carlo.projected(domain, formulas, TARGET, Training())
     for share, near in ((1.0, 1e-9), (1.07, 3e-3), (0.9, 3e-3)):
@@ -64,11 +64,11 @@ def test_draws_are_the_projection_at_the_files_own_numbers(name: str) -> None:
 def test_draws_of_alpha_are_the_learning_curves_where_nobody_says_today() -> None:
     import tomllib
 
-    domain = domains.from_tables(tomllib.loads(TEN_LINES), "mine")
+    domain = frontier_domain.from_tables(tomllib.loads(TEN_LINES), "mine")
     formulas = shipped()[domain.model]
     domain_box = frontier.spread(domain, formulas, TARGET)
     function = monte_carlo.projected(domain, formulas, TARGET, Training())
-    found = answers(function, monte_carlo.inputs(domain), 0.9)
+    found = answers(function, monte_carlo.domain_inputs(domain), 0.9)
     assert "data_scale" not in found
     assert found["data"].value == pytest.approx((0.2 / 15) ** (1 / -0.3))
     # 5 % of the draws of beta_g are beyond the tenth of the way from each end to the value
@@ -201,5 +201,5 @@ def test_a_mistake_is_one_line(arguments: tuple[str, ...], words: str, capsys: p
 
 def test_a_tornado_of_nothing_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        project.main(["word_lm", "--tornado", str(tmp_path / "t.png")])
+        command.main(["word_lm", "--tornado", str(tmp_path / "t.png")])
     assert "--tornado: expected an answer with an interval" in capsys.readouterr().err

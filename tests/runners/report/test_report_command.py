@@ -19,9 +19,8 @@ from reports.shared import html_figures
 from results import records
 from results.records import CleaningLog, FlopCount, Utilization, header
 from results.store.store import Store
-from runners.report import command as report
-from tests.support.made_up import made_up_runs
-from tests.support.made_up import run_fixture as made
+from runners.report import command as report_command
+from tests.support.made_up import made_up_runs, run_fixture
 
 ROOT = Path(__file__).parents[3]
 TABLES = {
@@ -58,12 +57,12 @@ sys.exit(main(sys.argv[1:]))
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return made.write_run(tmp_path_factory.mktemp("raw") / "run")
+    return run_fixture.write_run(tmp_path_factory.mktemp("raw") / "run")
 
 
 @pytest.fixture(scope="module")
 def profiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return made.write_profiled_run(tmp_path_factory.mktemp("raw") / "profiled")
+    return run_fixture.write_profiled_run(tmp_path_factory.mktemp("raw") / "profiled")
 
 
 @pytest.fixture
@@ -74,8 +73,8 @@ def copy(run: Path, tmp_path: Path) -> Path:
 @pytest.fixture
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without figures and page, for tests of what is not drawn."""
-    monkeypatch.setattr(report, "_drawn", lambda out: {})
-    monkeypatch.setattr(report, "_page", lambda *given: b"a page")
+    monkeypatch.setattr(report_command, "_drawn", lambda out: {})
+    monkeypatch.setattr(report_command, "_page", lambda *given: b"a page")
 
 
 def table(folder: Path, file: str) -> list[list[str]]:
@@ -97,7 +96,7 @@ def command(*arguments: object, code: str | None = None) -> subprocess.Completed
 def refused(arguments: list[object], capsys: pytest.CaptureFixture[str]) -> str:
     """The one line of a mistake."""
     with pytest.raises(SystemExit) as left:
-        report.main([str(argument) for argument in arguments])
+        report_command.main([str(argument) for argument in arguments])
     out, err = capsys.readouterr()
     assert (left.value.code, out, err.count("\n")) == (2, "", 1)
     return err
@@ -139,7 +138,7 @@ def test_profiles_too_are_rebuilt_where_torch_cannot_be_imported(profiled: Path,
 
 
 def test_what_is_written_has_the_columns_of_its_record(copy: Path, undrawn: None) -> None:
-    report.rebuild(copy)
+    report_command.rebuild(copy)
     for file, record in TABLES.items():
         names, *rows = table(copy, file)
         assert tuple(names) == header(record)
@@ -154,21 +153,21 @@ def test_what_is_written_has_the_columns_of_its_record(copy: Path, undrawn: None
 
 
 def test_rebuilding_twice_gives_the_same_bytes(copy: Path) -> None:
-    report.rebuild(copy)
+    report_command.rebuild(copy)
     first = files(copy)
-    report.rebuild(copy)
+    report_command.rebuild(copy)
     assert files(copy) == first
 
 
 def test_out_leaves_the_run_alone(copy: Path, tmp_path: Path, undrawn: None) -> None:
     raw = files(copy)
-    report.rebuild(copy, tmp_path / "elsewhere" / "deep")
+    report_command.rebuild(copy, tmp_path / "elsewhere" / "deep")
     assert files(copy) == raw
     assert set(files(tmp_path / "elsewhere" / "deep")) == DERIVED
 
 
 def test_json_is_one_document_with_every_key(copy: Path, capsys: pytest.CaptureFixture[str], undrawn: None) -> None:
-    assert report.main([str(copy), "--format", "json"]) == 0
+    assert report_command.main([str(copy), "--format", "json"]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert len(rows) == 9 * 4 * 4  # cells × (exact, theory of two counters, as published) × denominators
     assert all(tuple(row) == header(Utilization) for row in rows)
@@ -176,7 +175,7 @@ def test_json_is_one_document_with_every_key(copy: Path, capsys: pytest.CaptureF
 
 
 def test_csv_is_the_file(copy: Path, capsys: pytest.CaptureFixture[str], undrawn: None) -> None:
-    assert report.main([str(copy), "--format", "csv"]) == 0
+    assert report_command.main([str(copy), "--format", "csv"]) == 0
     out, err = capsys.readouterr()
     assert out == (copy / "utilization.csv").read_text(encoding="utf-8")
     assert err.startswith("written: ")
@@ -185,35 +184,35 @@ def test_csv_is_the_file(copy: Path, capsys: pytest.CaptureFixture[str], undrawn
 def test_the_convention_of_the_post_is_printed_and_no_file_differs(
     copy: Path, undrawn: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert report.main([str(copy)]) == 0
+    assert report_command.main([str(copy)]) == 0
     ours, before = capsys.readouterr().out, files(copy)
-    assert report.main([str(copy), "--convention", "post2021"]) == 0
+    assert report_command.main([str(copy), "--convention", "post2021"]) == 0
     posts = capsys.readouterr().out
     assert files(copy) == before
     assert "convention post2021: a multiply-add counts as 1" in posts
     assert "post2021" not in ours
     assert "TMAC/s" in posts
     assert "These are not utilizations in FLOP" in posts
-    assert report.main([str(copy), "--convention", "post2021", "--format", "csv"]) == 0
+    assert report_command.main([str(copy), "--convention", "post2021", "--format", "csv"]) == 0
     assert capsys.readouterr().out == (copy / "utilization_post2021.csv").read_text(encoding="utf-8")
     assert "nearest post2021" in refused([copy, "--convention", "post2020"], capsys)
 
 
 def test_figures_of_an_earlier_report_are_removed_and_nothing_else(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = {"now.png": b"1", "now.svg": b"<svg/>"}
-    monkeypatch.setattr(report, "_drawn", lambda out: drawn)
-    monkeypatch.setattr(report, "_page", lambda *given: b"a page")
+    monkeypatch.setattr(report_command, "_drawn", lambda out: drawn)
+    monkeypatch.setattr(report_command, "_page", lambda *given: b"a page")
     (copy / "figures").mkdir()
     for name in ("gone.png", "gone.svg", "mine.png", "notes.svg", "notes.txt"):
         (copy / "figures" / name).write_text("x")
-    report.rebuild(copy)
+    report_command.rebuild(copy)
     left = {path.name for path in (copy / "figures").iterdir()}
     assert left == {"now.png", "now.svg", "mine.png", "notes.svg", "notes.txt"}
 
 
 def test_rows_of_an_earlier_report_are_replaced_by_none(copy: Path, undrawn: None) -> None:
     (copy / "work_times.csv").write_text("cell_id,attempt\nold,1\n")
-    report.rebuild(copy)
+    report_command.rebuild(copy)
     assert table(copy, "work_times.csv") == [list(header(records.WorkTime))]
 
 
@@ -223,8 +222,8 @@ def test_a_figure_that_cannot_be_drawn_costs_no_table(
     def broken(out: Path) -> dict[str, bytes]:
         raise KeyError("no such column\nin this file")
 
-    monkeypatch.setattr(report, "_drawn", broken)
-    assert report.main([str(copy)]) == 3
+    monkeypatch.setattr(report_command, "_drawn", broken)
+    assert report_command.main([str(copy)]) == 3
     out, err = capsys.readouterr()
     line = "figures could not be made: KeyError: "
     assert err.count("\n") == 2
@@ -237,9 +236,9 @@ def test_a_page_that_cannot_be_made_costs_no_figure(copy: Path, monkeypatch: pyt
     def broken(*_given: object) -> bytes:
         raise ValueError("no template")
 
-    monkeypatch.setattr(report, "_drawn", lambda out: {"a.png": b"1", "a.svg": b"<svg/>"})
-    monkeypatch.setattr(report, "_page", broken)
-    built = report.rebuild(copy)
+    monkeypatch.setattr(report_command, "_drawn", lambda out: {"a.png": b"1", "a.svg": b"<svg/>"})
+    monkeypatch.setattr(report_command, "_page", broken)
+    built = report_command.rebuild(copy)
     assert built.problems[-1] == "report.html could not be made: ValueError: no template"
     assert (copy / "figures" / "a.svg").read_bytes() == b"<svg/>"
     assert not (copy / "report.html").exists()
@@ -276,7 +275,7 @@ def test_a_torn_last_line_is_a_note_and_the_rest_is_reported(
 ) -> None:
     with (copy / "samples.csv").open("ab") as file:
         file.write(b"0123456789abcdef,1,0,meas")
-    assert report.main([str(copy)]) == 0
+    assert report_command.main([str(copy)]) == 0
     assert "torn last line" in capsys.readouterr().out
 
 
@@ -284,7 +283,7 @@ def test_a_damaged_cell_is_left_out_and_named(copy: Path, capsys: pytest.Capture
     path = copy / "samples.csv"
     text = path.read_text(encoding="utf-8").splitlines(keepends=True)
     path.write_text("".join(text[:3] + text[4:]), encoding="utf-8")  # a row of the first cell is gone
-    assert report.main([str(copy)]) == 0
+    assert report_command.main([str(copy)]) == 0
     out = capsys.readouterr().out
     assert "left out: not what was committed in samples.csv" in re.sub(r"\s+", " ", out)
     with (copy / "utilization.csv").open(encoding="utf-8", newline="") as file:
@@ -301,7 +300,7 @@ def test_mistakes_of_the_command_line(arguments: list[object], said: str, capsys
 
 def test_a_place_that_cannot_be_written(copy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").write_text("x")
-    assert report.main([str(copy), "--out", str(tmp_path / "file" / "below")]) == 3
+    assert report_command.main([str(copy), "--out", str(tmp_path / "file" / "below")]) == 3
     out, err = capsys.readouterr()
     assert out == ""
     assert "could not be written" in err

@@ -14,7 +14,7 @@ from analysis.footprint.step.largest_batch import Lines
 from results.store.manifest import read_manifest
 from results.store.store import read_run
 from runners.footprint.fit import Fitting, envelope, fitting
-from runners.footprint.step import Asked
+from runners.footprint.step import StepOptions
 from runners.sweep import auto_batches, auto_memory
 from runners.sweep.auto_batches import batches_up_to, corrected, largest_below, needed_bytes, resolved
 from runners.sweep.options import as_options, grid_of, parser, stored_options
@@ -87,7 +87,7 @@ def test_each_model_and_precision_has_its_batches() -> None:
 def test_batches_that_lie_ready_are_counted() -> None:
     """A sample is an image of 64 channels of 64 × 64 floats, 1 MiB: six are there while it is trained, and of one of
     two samples three more lie ready. 27 MB hold two samples; without those that lie ready three."""
-    found = fitting(Asked("synthetic_convolution", device="cpu"), 30 * MB, 0.1, "")
+    found = fitting(StepOptions("synthetic_convolution", device="cpu"), 30 * MB, 0.1, "")
     assert (found.largest, found.least) == (2, 1)
 
 

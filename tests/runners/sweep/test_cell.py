@@ -16,8 +16,8 @@ import torch
 from measure.device import cpu_contention
 from measure.timing.protocols import CPU_PROTOCOL, CUDA_PROTOCOL, Protocol
 from results.records import Cell
-from runners.sweep import cell as inside
-from runners.workers import batches as sources
+from runners.sweep import cell as sweep_cell
+from runners.workers import batches as workers_batches
 from runners.workers.probe import _cuda_device, probe
 from tests.measure.timing.test_timing import FakeClock
 from workloads.catalogue.base import Batch
@@ -35,7 +35,7 @@ def cell(model: str = "synthetic_convolution", batch_size: int = 2, **more: obje
 def measure(of: Cell):
     before = torch.get_float32_matmul_precision()
     try:
-        return inside.measure(of, SHORT)
+        return sweep_cell.measure(of, SHORT)
     finally:
         torch.set_float32_matmul_precision(before)
 
@@ -72,7 +72,7 @@ class TestProbe:
 
 class TestReferenceTrace:
     def test_it_is_of_records_that_a_process_without_torch_can_read(self, tmp_path):
-        traced = inside.reference_trace(cell())
+        traced = sweep_cell.reference_trace(cell())
         (tmp_path / "trace").write_bytes(pickle.dumps(traced))
         code = "import pickle, sys; t = pickle.load(open(sys.argv[1], 'rb')); "
         code += "print(len(t.operations), 'torch' in sys.modules)"
@@ -83,7 +83,7 @@ class TestReferenceTrace:
 
     def test_autocast_is_in_it(self):
         def dtypes(precision):
-            traced = inside.reference_trace(cell(precision=precision))
+            traced = sweep_cell.reference_trace(cell(precision=precision))
             return {op.input_dtypes[0] for op in traced.operations if op.kind == "convolution"}
 
         assert dtypes("fp32") == {"float32"}
@@ -91,15 +91,15 @@ class TestReferenceTrace:
         assert dtypes("amp-fp16") == {"float16"}
 
     def test_sizes_that_a_model_cannot_take_are_one_line(self, monkeypatch):
-        monkeypatch.setattr(inside, "_traced_parts", raising(RuntimeError("Kernel size\n can't be greater")))
+        monkeypatch.setattr(sweep_cell, "_traced_parts", raising(RuntimeError("Kernel size\n can't be greater")))
         with pytest.raises(ValueError, match="resnet18 cannot take this batch and these sizes: Kernel size can't be"):
-            inside.reference_trace(cell("resnet18"))
+            sweep_cell.reference_trace(cell("resnet18"))
 
     def test_no_memory_is_not_the_models_fault(self, monkeypatch):
         fault = torch.OutOfMemoryError("CUDA out of memory")
-        monkeypatch.setattr(inside, "_traced_parts", raising(fault))
+        monkeypatch.setattr(sweep_cell, "_traced_parts", raising(fault))
         with pytest.raises(torch.OutOfMemoryError):
-            inside.reference_trace(cell("resnet18"))
+            sweep_cell.reference_trace(cell("resnet18"))
 
 
 def raising(fault: BaseException):
@@ -111,11 +111,11 @@ def raising(fault: BaseException):
 
 class TestStep:
     def parts(self, of: Cell):
-        workload = inside._workload(of)
+        workload = sweep_cell._workload(of)
         model = workload.build(**workload.hyper)
-        inside._lay_out(of, model)
-        batches = sources.Batches(of, workload, torch.device("cpu")).some(of.batch_size)
-        return model, batches, inside._step(of, workload, model, batches, "cpu")
+        sweep_cell._lay_out(of, model)
+        batches = workers_batches.Batches(of, workload, torch.device("cpu")).some(of.batch_size)
+        return model, batches, sweep_cell._step(of, workload, model, batches, "cpu")
 
     def test_batches_are_random_different_and_the_seeds_own(self):
         _, batches, _ = self.parts(cell())
@@ -129,7 +129,7 @@ class TestStep:
         assert not torch.equal(images[0], other[0].inputs[0])
 
     def test_large_batches_are_fewer(self, monkeypatch):
-        monkeypatch.setattr(sources, "SMALL_BATCH_BYTES", 1000)
+        monkeypatch.setattr(workers_batches, "SMALL_BATCH_BYTES", 1000)
         assert len(self.parts(cell())[1]) == 2
 
     def test_the_layout_is_that_of_images_and_weights_and_of_nothing_else(self):
@@ -140,7 +140,7 @@ class TestStep:
         assert torch.equal(batches[0].inputs[0], first[0].inputs[0]), "the same data"
         assert not first[0].inputs[0].is_contiguous(memory_format=torch.channels_last)
         flat = Batch((torch.ones(2, 3),), torch.ones(2))
-        assert sources.in_layout("channels_last", flat).inputs[0].stride() == (3, 1)
+        assert workers_batches.in_layout("channels_last", flat).inputs[0].stride() == (3, 1)
 
     @pytest.mark.parametrize(
         ("precision", "autocast", "scaled"),
@@ -207,7 +207,7 @@ class TestMeasureOnTheProcessor:
 
     def test_flags_that_a_forward_pass_flips_are_seen_after(self, monkeypatch):
         """And flips on every call: the legacy TF32 switch, as a model's own constructor or forward may throw it."""
-        workload = inside._workload(cell())
+        workload = sweep_cell._workload(cell())
 
         class Flipping(torch.nn.Conv2d):
             def forward(self, images):
@@ -215,7 +215,7 @@ class TestMeasureOnTheProcessor:
                 return super().forward(images)
 
         built = dataclasses.replace(workload, build=lambda **_: Flipping(64, 64, 3, padding=1, bias=False))
-        monkeypatch.setattr(inside, "_workload", lambda of: built)
+        monkeypatch.setattr(sweep_cell, "_workload", lambda of: built)
         found = measure(cell())
         assert found.status == "invalid"
         assert "flags read back after the cell disagree" in found.reason
@@ -278,7 +278,7 @@ class TestMeasureOnASimulatedGpu:
         clock = FakeClock()
         step = simulated(clock, *phases)
         step.last_loss = torch.tensor(loss)
-        return inside._timed(cell(device=device), step, clock, protocol, {})
+        return sweep_cell._timed(cell(device=device), step, clock, protocol, {})
 
     def test_times_are_the_devices(self, monkeypatch):
         found = self.timed(monkeypatch)
@@ -323,7 +323,7 @@ class TestMeasureOnASimulatedGpu:
             clock.issue(0.0001, 0.01 * 1.02 ** next(calls))
 
         step.last_loss = torch.tensor(1.5)
-        found = inside._timed(cell(device="cuda"), step, clock, CUDA_PROTOCOL, {})
+        found = sweep_cell._timed(cell(device="cuda"), step, clock, CUDA_PROTOCOL, {})
         assert found.warnings[0].startswith("not_steady: warming up ended at its cap of 20 s")
         assert found.status == "not_converged"
 
@@ -342,7 +342,7 @@ class TestMeasureOnASimulatedGpu:
     def test_on_a_processor_nothing_of_cuda_is_asked(self, monkeypatch):
         cuda = FakeCuda(monkeypatch, retries=())
         clock = FakeClock(has_device=False)
-        found = inside._timed(cell(), simulated(clock, *BUSY), clock, CPU_PROTOCOL, {})
+        found = sweep_cell._timed(cell(), simulated(clock, *BUSY), clock, CPU_PROTOCOL, {})
         assert cuda.said == []
         assert found.fields["host_bound"] is None
         assert {block.device_s for block in found.blocks} == {None}
@@ -366,7 +366,7 @@ class TestMeasureOnASimulatedGpu:
         of = cell(device="cuda")
         assert opened == [True, f"synthetic_convolution 2 fp32 {of.cell_id}"]
         clock = FakeClock(has_device=False)
-        inside._timed(cell(), simulated(clock, *BUSY), clock, CPU_PROTOCOL, {})
+        sweep_cell._timed(cell(), simulated(clock, *BUSY), clock, CPU_PROTOCOL, {})
         assert opened[2] is False
 
 

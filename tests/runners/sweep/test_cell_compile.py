@@ -9,7 +9,7 @@ import torch
 
 from measure.timing.protocols import CPU_PROTOCOL
 from results.records import Cell
-from runners.sweep import cell as inside
+from runners.sweep import cell as sweep_cell
 
 ORDER = (("resnet18", 2), ("resnet18", 3), ("resnet34", 2), ("resnet18", 2))
 """A second batch size, another model of the same class, and a cell that came before (in a repeat)."""
@@ -26,7 +26,9 @@ def graphs(monkeypatch):
         return graph.forward
 
     monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend=backend))
-    monkeypatch.setattr(inside, "_timed", lambda cell, step, clock, protocol, found: inside.Measured("ok", "", ()))
+    monkeypatch.setattr(
+        sweep_cell, "_timed", lambda cell, step, clock, protocol, found: sweep_cell.Measured("ok", "", ())
+    )
     yield given
     torch.compiler.reset()
 
@@ -36,7 +38,7 @@ def test_every_cell_is_compiled_for_its_own_sizes(graphs):
     seen = []
     for model, batch_size in ORDER:
         of = Cell(model=model, batch_size=batch_size, device="cpu", image_size=32, num_classes=10, compile=True)
-        inside.measure(of, CPU_PROTOCOL)
+        sweep_cell.measure(of, CPU_PROTOCOL)
         seen.append(graphs.copy())
         graphs.clear()
     assert seen == [[True]] * len(ORDER), "one graph a cell, of plain sizes"

@@ -16,11 +16,11 @@ import torch
 
 from analysis.utilization.work_times import work_times, works_of
 from cleaning.profile.clean import clean_profile, profile_counts
-from measure.profiler import work_profiles as profiles
+from measure.profiler import work_profiles
 from measure.timing.clocks import CudaClock
 from measure.timing.protocols import CPU_PROTOCOL, Protocol
 from results.records import Cell, Run, Sample
-from runners.sweep import cell as inside
+from runners.sweep import cell as sweep_cell
 from runners.sweep.plan import METHODS
 from runners.sweep.sitting import _joined
 from runners.sweep.works import together
@@ -42,7 +42,7 @@ def test_the_cells_card_becomes_the_current_one(monkeypatch, device, number):
     monkeypatch.setattr(torch._C, "_cuda_setDevice", choose, raising=False)  # a CPU build has none
     monkeypatch.setattr("measure.device.apply_precision.supported", lambda *_: None)
     with pytest.raises(Chosen) as said:
-        inside.measure(Cell(model="synthetic_convolution", batch_size=2, device=device), CPU_PROTOCOL)
+        sweep_cell.measure(Cell(model="synthetic_convolution", batch_size=2, device=device), CPU_PROTOCOL)
     assert said.value.args == (number,)
 
 
@@ -152,11 +152,11 @@ def whole(cell: Cell):
     """Everything that a worker does for a cell, in order, as the parent joins it."""
     before = torch.get_float32_matmul_precision()
     try:
-        measured = inside.measure(cell, hasty(cell))
-        return _joined(measured, together([inside.measure_work(cell.cell_id, work) for work in works_of(cell)]))
+        measured = sweep_cell.measure(cell, hasty(cell))
+        return _joined(measured, together([sweep_cell.measure_work(cell.cell_id, work) for work in works_of(cell)]))
     finally:
         torch.set_float32_matmul_precision(before)
-        inside._LEFT.clear()
+        sweep_cell._LEFT.clear()
 
 
 def rows_of(cell: Cell, measured) -> tuple[Run, list[Sample]]:
@@ -228,7 +228,7 @@ def test_the_profiler_is_asked_for_kernels_where_it_can_record_them(monkeypatch,
     activities = torch.profiler.ProfilerActivity
     supported = {activities.CPU, activities.CUDA} if kernels else {activities.CPU}
     monkeypatch.setattr(torch.profiler, "supported_activities", lambda: supported)
-    assert profiles.kernel_device(cuda) == device
+    assert work_profiles.kernel_device(cuda) == device
 
 
 def test_peak_memory_is_that_of_the_cells_own_step(driver):

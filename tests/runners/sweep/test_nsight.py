@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 import pytest
 
-from measure.profiler import nsight as tool
+from measure.profiler import nsight as profiler_nsight
 from results.errors import Unavailable
 from results.records import Cell, non_default
 from runners import nvtx_step
@@ -51,7 +51,7 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str
 def words(folder: Path, code: str = "pass") -> list[str]:
     """What records a small program in the place of a step."""
     target = [sys.executable, "-c", code, "--cell", json.dumps(non_default(CUDA)), "--work", "batch"]
-    return tool.command("nsys", folder, target)
+    return profiler_nsight.command("nsys", folder, target)
 
 
 # --- is it there -----------------------------------------------------------------------------------------------------
@@ -118,10 +118,12 @@ def test_one_that_hangs_is_ended_at_its_limit_with_all_that_it_started(fake: Any
     fake("batch:hang")
     begun = time.monotonic()
     with pytest.raises(Unavailable, match=r"nsys was killed at its limit of 3 s; it printed: Collecting data"):
-        tool.record(words(tmp_path), tmp_path, 3.0)
+        profiler_nsight.record(words(tmp_path), tmp_path, 3.0)
     assert time.monotonic() - begun < 30
     assert (tmp_path / "collected.qdstrm").exists(), "its temporary files are in the folder"
-    left = [p for p in psutil.process_iter() if lives(p) and str(tmp_path) in str(_environ(p).get(tool.MARK))]
+    left = [
+        p for p in psutil.process_iter() if lives(p) and str(tmp_path) in str(_environ(p).get(profiler_nsight.MARK))
+    ]
     assert left == [], "not even what is in a session of its own"
 
 
@@ -134,7 +136,7 @@ def _environ(process: psutil.Process) -> dict[str, str]:
 
 def test_a_command_that_is_not_there_is_a_reason(tmp_path: Path) -> None:
     with pytest.raises(Unavailable, match=r"^nowhere/nsys could not be started: No such file"):
-        tool.record(["nowhere/nsys", "profile"], tmp_path, 5.0)
+        profiler_nsight.record(["nowhere/nsys", "profile"], tmp_path, 5.0)
 
 
 # --- a cell's works --------------------------------------------------------------------------------------------------

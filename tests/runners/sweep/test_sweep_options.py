@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from measure.counters.harness.registry import COUNTERS
-from runners.report import command as report
-from runners.sweep import command as sweep
+from runners.report import command
+from runners.sweep import command as sweep_command
 from runners.sweep import options as sweep_options
 from runners.sweep.plan import Grid, cells, check
 from runners.workers.probe import Probed
@@ -108,23 +108,23 @@ def test_epoch_pipeline_and_methods_reach_the_cells() -> None:
 )
 def test_the_convention_is_how_the_answer_is_shown(monkeypatch, tmp_path, words, given) -> None:
     shown: list[dict[str, Any]] = []
-    monkeypatch.setattr(report, "rebuild", lambda path: "built")
-    monkeypatch.setattr(report, "show", lambda built, form, path, **more: shown.append({"form": form, **more}))
+    monkeypatch.setattr(command, "rebuild", lambda path: "built")
+    monkeypatch.setattr(command, "show", lambda built, form, path, **more: shown.append({"form": form, **more}))
     options = parsed("--format", "csv", *words)
-    sweep._report(tmp_path, options.format, options.convention)
+    sweep_command._report(tmp_path, options.format, options.convention)
     assert shown == [{"form": "csv", **given}]
     assert "convention" not in grid(*words).as_json()
 
 
 def test_images_are_asked_of_a_process_and_held_to_the_grid(monkeypatch) -> None:
     asked: list[tuple[str, ...]] = []
-    monkeypatch.setattr(sweep, "_asked", lambda *task: asked.append(task) or 20)
-    sweep._check_data(grid("--batch-sizes", "64"))
+    monkeypatch.setattr(sweep_command, "_asked", lambda *task: asked.append(task) or 20)
+    sweep_command._check_data(grid("--batch-sizes", "64"))
     assert asked == [], "random data have no end"
-    sweep._check_data(grid("--batch-sizes", "20", "--data", "cifar10:here"))
+    sweep_command._check_data(grid("--batch-sizes", "20", "--data", "cifar10:here"))
     assert asked == [("runners.workers.batches:images", "cifar10:here")]
     with pytest.raises(ValueError, match="--epoch-images: expected at most 20"):
-        sweep._check_data(grid("--batch-sizes", "4", "--data", "cifar10:here", "--methods", "epoch"))
+        sweep_command._check_data(grid("--batch-sizes", "4", "--data", "cifar10:here", "--methods", "epoch"))
 
 
 def test_resuming_without_options_plans_the_same_cells() -> None:
@@ -156,7 +156,7 @@ def test_compiling_for_a_cpu_without_a_compiler_is_one_line_before_anything_is_m
     asked: list[str] = []
     compiled = grid("--models", "vgg11", "--batch-sizes", "1", "--compile")
     with pytest.raises(ValueError, match=r"--compile: expected a C\+\+ compiler, found no some\+\+ -m64: install one"):
-        sweep._check_compiler(compiled, lambda name: asked.append(name))
+        sweep_command._check_compiler(compiled, lambda name: asked.append(name))
     assert asked == ["some++"]
-    sweep._check_compiler(compiled, lambda name: f"/usr/bin/{name}")
-    sweep._check_compiler(grid("--models", "vgg11", "--batch-sizes", "1"), lambda _: None)
+    sweep_command._check_compiler(compiled, lambda name: f"/usr/bin/{name}")
+    sweep_command._check_compiler(grid("--models", "vgg11", "--batch-sizes", "1"), lambda _: None)

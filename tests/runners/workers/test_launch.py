@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from measure.device import processes
-from runners.workers import pool as launch
+from runners.workers import pool
 from runners.workers.fault import Fault
 from runners.workers.pool import Worker, uninterrupted
 
@@ -225,9 +225,7 @@ class TestFaults:
         assert call(worker, "nothing") == Fault("crashed", "no worker could be started: EOFError no server")
 
     def test_no_room_for_a_process_is_not_the_cells_fault(self, worker, monkeypatch):
-        monkeypatch.setattr(
-            launch.tempfile, "NamedTemporaryFile", lambda **_: (_ for _ in ()).throw(OSError(28, "full"))
-        )
+        monkeypatch.setattr(pool.tempfile, "NamedTemporaryFile", lambda **_: (_ for _ in ()).throw(OSError(28, "full")))
         with pytest.raises(OSError, match="full"):
             call(worker, "nothing")
 

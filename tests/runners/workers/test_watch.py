@@ -9,7 +9,7 @@ import pytest
 from analysis.devices.telemetry import Reading
 from measure.device.cpu_energy import open_cpu
 from results.errors import DeviceLost, Unavailable
-from runners.workers import telemetry as module
+from runners.workers import telemetry
 from runners.workers.telemetry import Watch
 
 WATTS = 400.0
@@ -50,7 +50,7 @@ class Card:
 @pytest.fixture
 def card(monkeypatch):
     made = Card()
-    monkeypatch.setattr(module, "open_device", lambda device: made)
+    monkeypatch.setattr(telemetry, "open_device", lambda device: made)
     return made
 
 
@@ -65,7 +65,7 @@ def polled(watch: Watch, for_s: float = 0.45) -> tuple[float, float]:
 
 def test_a_cpu_without_readable_energy_has_no_telemetry_and_no_complaint(monkeypatch, tmp_path):
     monkeypatch.setattr("measure.device.nvml.open_nvml", lambda index: pytest.fail("no NVML for a CPU"))
-    monkeypatch.setattr(module, "open_device", lambda device: open_cpu(root=tmp_path))
+    monkeypatch.setattr(telemetry, "open_device", lambda device: open_cpu(root=tmp_path))
     watch = Watch("cpu")
     watch.start()
     assert watch.reason == ""
@@ -81,7 +81,7 @@ def test_a_cpu_whose_energy_can_be_read_has_it_in_its_rows(monkeypatch, tmp_path
     package.mkdir(parents=True)
     for name, text in (("name", "package-0"), ("energy_uj", "7000000"), ("max_energy_range_uj", "262143328850")):
         (package / name).write_text(text)
-    monkeypatch.setattr(module, "open_device", lambda device: open_cpu(root=tmp_path))
+    monkeypatch.setattr(telemetry, "open_device", lambda device: open_cpu(root=tmp_path))
     watch = Watch("cpu")
     watch.start()
     start_s, _ = polled(watch, 0.3)
@@ -97,7 +97,7 @@ def test_a_cpu_whose_energy_can_be_read_has_it_in_its_rows(monkeypatch, tmp_path
 @pytest.mark.parametrize("device", ["cuda", "cuda:0", "cuda:3", "cpu"])
 def test_the_device_decides_which_one_is_asked(monkeypatch, device):
     asked = []
-    monkeypatch.setattr(module, "open_device", lambda device: asked.append(device) or Card())
+    monkeypatch.setattr(telemetry, "open_device", lambda device: asked.append(device) or Card())
     Watch(device).close()
     assert asked == [device]
 
@@ -106,7 +106,7 @@ def test_no_nvml_is_a_reason_in_every_row(monkeypatch):
     def refused(device):
         raise Unavailable("NVML: nvmlInit: Driver Not Loaded")
 
-    monkeypatch.setattr(module, "open_device", refused)
+    monkeypatch.setattr(telemetry, "open_device", refused)
     watch = Watch("cuda")
     watch.start()
     reason = "telemetry: NVML: nvmlInit: Driver Not Loaded"

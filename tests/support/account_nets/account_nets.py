@@ -13,10 +13,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from tests.support.account_nets import account_nets_layers as layers
-from tests.support.account_nets import account_nets_odd as odd
-from tests.support.account_nets import account_nets_products as products
-from tests.support.account_nets import account_nets_structure as structure
+from tests.support.account_nets import (
+    account_nets_layers,
+    account_nets_odd,
+    account_nets_products,
+    account_nets_structure,
+)
 from tests.support.nets.counted_nets import Small
 from workloads.catalogue.base import Batch, Workload
 from workloads.training.losses import mean_loss
@@ -39,26 +41,46 @@ def _nets(room: Any, names: str, *inputs: tuple[int, ...], **more: Any) -> dict[
 
 
 NETS: Mapping[str, Net] = {
-    **_nets(layers, "norms poolings resizings resizing_by_each_side upsampling odd_resizing sampling functions", IMAGE),
     **_nets(
-        layers,
+        account_nets_layers,
+        "norms poolings resizings resizing_by_each_side upsampling odd_resizing sampling functions",
+        IMAGE,
+    ),
+    **_nets(
+        account_nets_layers,
         "subclasses padded_by_word dimensions grouped deformable modulated norms_by_dimension torch_functions",
         IMAGE,
     ),
-    **_nets(layers, "activations activation_functions softmaxes additions multiplications", TOKENS),
-    **_nets(products, "recurrent projected packed attention attention_with_weights attention_steps_first", TOKENS),
-    **_nets(products, "cross_attention encoder transformer fused_attention products broadcast vectors", TOKENS),
-    **_nets(products, "contractions einops_contraction other_products in_place bilinear", TOKENS),
-    **_nets(structure, "shared_norm frozen checkpointed nothing", IMAGE),
-    **_nets(structure, "tokens_linear named_convolution shared called_twice two_names shared_block past_hooks", TOKENS),
-    **_nets(structure, "complex_numbers checkpointed_linear checkpointed_attention data_decides", TOKENS),
-    **_nets(structure, "checkpointed_with_reentry timm_attention vision_block in_autocast keywords", TOKENS),
-    **_nets(structure, "module_keywords weight_normed wrapped residual Auxiliary EvaluatedOnly outside", TOKENS),
-    **_nets(odd, "constants unused applied calculated_weight checkpointed_twice line_without_batch", TOKENS),
-    **_nets(odd, "without_batch warped", IMAGE),
-    **_nets(structure, "embeddings tied", (5,), below=11),
-    **_nets(structure, "several_inputs", TOKENS, TOKENS),
-    **_nets(structure, "half_precision", TOKENS, dtype=torch.bfloat16),
+    **_nets(account_nets_layers, "activations activation_functions softmaxes additions multiplications", TOKENS),
+    **_nets(
+        account_nets_products,
+        "recurrent projected packed attention attention_with_weights attention_steps_first",
+        TOKENS,
+    ),
+    **_nets(
+        account_nets_products, "cross_attention encoder transformer fused_attention products broadcast vectors", TOKENS
+    ),
+    **_nets(account_nets_products, "contractions einops_contraction other_products in_place bilinear", TOKENS),
+    **_nets(account_nets_structure, "shared_norm frozen checkpointed nothing", IMAGE),
+    **_nets(
+        account_nets_structure,
+        "tokens_linear named_convolution shared called_twice two_names shared_block past_hooks",
+        TOKENS,
+    ),
+    **_nets(account_nets_structure, "complex_numbers checkpointed_linear checkpointed_attention data_decides", TOKENS),
+    **_nets(
+        account_nets_structure, "checkpointed_with_reentry timm_attention vision_block in_autocast keywords", TOKENS
+    ),
+    **_nets(
+        account_nets_structure, "module_keywords weight_normed wrapped residual Auxiliary EvaluatedOnly outside", TOKENS
+    ),
+    **_nets(
+        account_nets_odd, "constants unused applied calculated_weight checkpointed_twice line_without_batch", TOKENS
+    ),
+    **_nets(account_nets_odd, "without_batch warped", IMAGE),
+    **_nets(account_nets_structure, "embeddings tied", (5,), below=11),
+    **_nets(account_nets_structure, "several_inputs", TOKENS, TOKENS),
+    **_nets(account_nets_structure, "half_precision", TOKENS, dtype=torch.bfloat16),
     "small": Net(Small, ((3, 10, 10),)),
 }
 

@@ -15,7 +15,7 @@ from results.store.disk import Disk
 from results.store.store import Store
 from runners.cli.progress import Progress
 from runners.sweep import counts
-from runners.sweep import sitting as collect
+from runners.sweep import sitting as sweep_sitting
 from runners.sweep.cell import Measured, Traced
 from runners.sweep.works import Found
 from runners.workers.fault import Fault
@@ -109,7 +109,7 @@ class Scene:
         self.clock = SimpleNamespace(elapsed_s=0.0)
         self.disk = disk or Unsynced()
         self.store = self.open()
-        monkeypatch.setattr(collect, "Worker", lambda name, quiet: FakeWorker(self, name))
+        monkeypatch.setattr(sweep_sitting, "Worker", lambda name, quiet: FakeWorker(self, name))
         monkeypatch.setattr(counts, "count_isolated", self.count)
 
     def open(self) -> Store:
@@ -124,13 +124,13 @@ class Scene:
         self.store.close()
         self.store = self.open()
 
-    def sitting(self, **limits: Any) -> collect.Sitting:
-        return collect.Sitting(
+    def sitting(self, **limits: Any) -> sweep_sitting.Sitting:
+        return sweep_sitting.Sitting(
             self.store,
             "s1",
             {"torch": "2.15.0"},
             self.watch,
-            collect.Limits(**limits),
+            sweep_sitting.Limits(**limits),
             Progress(1, self.stream),
             watch_s=self.clock,
         )

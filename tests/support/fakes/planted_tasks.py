@@ -171,19 +171,19 @@ def betray(kind):
 
 def train_and(kind, cell, protocol):
     """Measures a cell for real, with a step that turns on the worker while it is timed."""
-    from runners.sweep import cell as inside
+    from runners.sweep import cell as sweep_cell
 
-    honest = inside._workload
+    honest = sweep_cell._workload
 
     def workload(of):
         made = honest(of)
         return dataclasses.replace(made, loss=Treacherous(made.loss, kind))
 
-    inside._workload = workload
+    sweep_cell._workload = workload
     try:
-        return inside.measure(cell, protocol)
+        return sweep_cell.measure(cell, protocol)
     finally:
-        inside._workload = honest
+        sweep_cell._workload = honest
 
 
 def tidy_at_the_end(mark):

@@ -19,8 +19,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tests.support.made_up import lie_rows, lies
-from tests.support.made_up import made_up_evidence as made
+from tests.support.made_up import lie_rows, lies, made_up_evidence
 from tests.support.made_up.lie_rows import Rows
 
 ROOT = Path(__file__).parents[3]
@@ -60,7 +59,7 @@ class Answer:
 
 def gpu(path: Path) -> Rows:
     """The rows of the made-up run, which is written to `path` first."""
-    return lie_rows.load(made.write(path))
+    return lie_rows.load(made_up_evidence.write(path))
 
 
 def cpu() -> Rows:

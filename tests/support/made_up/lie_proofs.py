@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from results.store.layout import key_of
-from tests.support.made_up import made_up_device as device
+from tests.support.made_up import made_up_device
 from tests.support.made_up.lie_rows import Rows
 
 Told = Callable[[Rows], Rows]
@@ -47,7 +47,7 @@ def _first(file: str, **values: Any) -> Told:
 
 def _at(factor: float, where: Callable[[Any], bool] = lambda row: True) -> Told:
     """Ceilings at another rate, times and all."""
-    return _rows("ceilings", lambda row: device.at_rate(row, factor * row.flop_per_s), where)
+    return _rows("ceilings", lambda row: made_up_device.at_rate(row, factor * row.flop_per_s), where)
 
 
 def _renamed(rows: Rows) -> Rows:
@@ -68,7 +68,7 @@ def _option(**values: Any) -> Told:
 def _second_sitting(rows: Rows) -> Rows:
     """Ceilings of another sitting at half the rate."""
     first = rows.sittings[0]
-    slow = [replace(device.at_rate(row, 0.5 * (row.flop_per_s or 0.0)), sitting="s2") for row in rows.ceilings]
+    slow = [replace(made_up_device.at_rate(row, 0.5 * (row.flop_per_s or 0.0)), sitting="s2") for row in rows.ceilings]
     return replace(rows, sittings=[first, replace(first, sitting="s2")], ceilings=[*rows.ceilings, *slow])
 
 

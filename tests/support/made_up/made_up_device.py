@@ -8,8 +8,7 @@ from statistics import median
 from typing import Any
 
 from analysis.devices import peaks
-from results.records import Ceiling, Operation, ProfiledOperation, Run, Sample, Storage, header
-from results.records import Parameters as Asked
+from results.records import Ceiling, Operation, Parameters, ProfiledOperation, Run, Sample, Storage, header
 
 HIGHEST_HZ = 1_980_000_000
 VERSION = "0.1.0+g0123456789ab"
@@ -48,7 +47,7 @@ def options(runs: Iterable[Run]) -> dict[str, Any]:
 def _grid(run: Run) -> dict[str, Any]:
     many = {"model": "models", "batch_size": "batch_sizes", "precision": "precisions"}
     grid: dict[str, Any] = {"auto": {}, "peak_tflops": None, "repeat": run.repeat + 1}
-    for name in header(Asked):
+    for name in header(Parameters):
         value = getattr(run, name)
         if name in many:
             grid[many[name]] = [value]

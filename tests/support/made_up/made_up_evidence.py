@@ -30,8 +30,7 @@ from results.records import (
 )
 from results.store.manifest import Manifest
 from results.store.store import Store
-from tests.support.made_up import made_up_device as device
-from tests.support.made_up import run_fixture as fixture
+from tests.support.made_up import made_up_device, run_fixture
 from tests.support.made_up.made_up_device import HIGHEST_HZ, STARTED_AT, VERSION
 from tests.support.made_up.made_up_runs import Unsynced
 
@@ -97,10 +96,10 @@ def parts(grid: tuple[tuple[str, int, int], ...] = GRID, device_name: str = H200
         created_at=STARTED_AT,
         commands=("python -m runners.sweep --models resnet50",),
         harness_version=VERSION,
-        options=device.options(part.run for part in cells.values()),
-        peak_row=device.peak_row(device_name),
+        options=made_up_device.options(part.run for part in cells.values()),
+        peak_row=made_up_device.peak_row(device_name),
     )
-    ceilings = device.ceilings("s1", CEILING, UNIT, device_name)
+    ceilings = made_up_device.ceilings("s1", CEILING, UNIT, device_name)
     return Parts(manifest, [sitting(device_name)], ceilings, cells)
 
 
@@ -112,7 +111,7 @@ def renamed(parts: Parts, key: tuple[str, int, int], model: str) -> None:
     part.samples = [replace(row, cell_id=cell_id) for row in part.samples]
     part.telemetry = [replace(row, cell_id=cell_id) for row in part.telemetry]
     part.counts = [replace(row, cell_id=cell_id, workload=model) for row in part.counts]
-    parts.manifest = replace(parts.manifest, options=device.options(each.run for each in parts.cells.values()))
+    parts.manifest = replace(parts.manifest, options=made_up_device.options(each.run for each in parts.cells.values()))
 
 
 def write(path: Path, plant: Callable[[Parts], object] | None = None, made: Parts | None = None) -> Path:
@@ -129,8 +128,8 @@ def write(path: Path, plant: Callable[[Parts], object] | None = None, made: Part
             trace_id = f"trace-{number}"
             store.write_operations(trace_id, part.operations, part.storages)
             sealed = store.write_profile(part.run.cell_id, 1, part.profile) if part.profile else {}
-            samples = device.around(part.run, part.samples)
-            run = device.summarised(replace(part.run, started_at=f"{began.isoformat()}Z"), samples)
+            samples = made_up_device.around(part.run, part.samples)
+            run = made_up_device.summarised(replace(part.run, started_at=f"{began.isoformat()}Z"), samples)
             began += datetime.timedelta(seconds=int(run.duration_s or 0) + 1)
             rows = {"samples.csv": samples, "telemetry.csv": part.telemetry, "flop_counts.csv": part.counts}
             store.commit(replace(run, trace_id=trace_id, committed=sealed), rows)
@@ -148,14 +147,14 @@ def sitting(device_name: str = H200, name: str = "s1") -> Sitting:
         driver="570.10",
         torch_version="2.15.0",
         peak_row=row.row_id if row else "",
-        environment=device.environment(device_name),
+        environment=made_up_device.environment(device_name),
         preflight={"other_processes": 0, "sm_clock_max_hz": HIGHEST_HZ, "power_limit_w": 700.0},
     )
 
 
 def step_s(precision: str, batch_size: int) -> float:
     share = SHARE[precision] * batch_size / (batch_size + 4)
-    return fixture.EXACT_FLOP["resnet18"] * batch_size / (share * SHEET[precision])
+    return run_fixture.EXACT_FLOP["resnet18"] * batch_size / (share * SHEET[precision])
 
 
 def flags(precision: str) -> dict[str, Any]:
@@ -174,7 +173,7 @@ def flags(precision: str) -> dict[str, Any]:
 def table(batch_size: int, precision: str) -> list[Operation]:
     """The eight calls of a step, with their storages, dtypes and links."""
     dtype = "bfloat16" if precision == "amp-bf16" else "float32"
-    calls = fixture.operations("resnet18", batch_size, "fp32")[:8]
+    calls = run_fixture.operations("resnet18", batch_size, "fp32")[:8]
     return [
         replace(
             call,
@@ -260,7 +259,7 @@ def _part(precision: str, batch_size: int, repeat: int) -> Part:
     end_s = blocks[-1].start_s + blocks[-1].wall_s
     window = {"window_start_s": 100.0, "window_end_s": end_s, "energy_method": "counter"}
     run = replace(run, energy_j=POWER_W * (end_s - 100.0), **window)
-    calls = device.nested(fixture.profiled_operations("batch", precision)) if profiled else []
+    calls = made_up_device.nested(run_fixture.profiled_operations("batch", precision)) if profiled else []
     return Part(run, blocks, telemetry(run, end_s), counts_of(run), operations, profile=calls)
 
 
@@ -268,7 +267,7 @@ def counts_of(run: Run) -> list[FlopCount]:
     """What two counters say at batches of 1, 2 and the cell's own, each number in FLOP as well."""
     rows = []
     for size in sorted({1, 2, run.batch_size}):
-        mine = fixture.flop_counts(_as_resnet18(replace(run.cell, batch_size=size)))
+        mine = run_fixture.flop_counts(_as_resnet18(replace(run.cell, batch_size=size)))
         mine = [replace(row, flop=FLOP_PER_NATIVE[row.native_unit] * int(row.native_value or 0)) for row in mine]
         for counter in dict.fromkeys(row.counter for row in mine):
             flop = sum(row.flop or 0 for row in mine if row.counter == counter and row.operator)
@@ -281,7 +280,7 @@ def counts_of(run: Run) -> list[FlopCount]:
 
 def storages_of(operations: list[Operation]) -> list[Storage]:
     """The storages of a table, as large as its shapes say."""
-    return device.storages(operations, WEIGHTS, GIVEN)
+    return made_up_device.storages(operations, WEIGHTS, GIVEN)
 
 
 def _as_resnet18(cell: Cell) -> Cell:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from analysis.utilization.numerators import Counted
-from cleaning.counts.conventions import FILE as FLOP_COUNTS
+from cleaning.counts.conventions import FLOP_COUNTS
 from cleaning.counts.pipeline import Cleaned
 from cleaning.reconcile.run import Built, View
 from results.records import (

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from analysis.operators import registry as kinds
+from analysis.operators import registry
 from measure.fast_count.fast_count import FastCount, fast_count
 from measure.fast_count.reference import traced
 
@@ -57,11 +57,11 @@ def executed(model: nn.Module, inputs: tuple[Any, ...], **options: Any) -> tuple
     table: Counter[Any] = Counter()
     for operation in operations:
         phase = "forward" if operation.phase == "loss" else operation.phase
-        flop = int(kinds.cost(operation).model_flop)
+        flop = int(registry.cost(operation).model_flop)
         totals[phase] += flop
         if flop:
             table[phase, operation.module, operation.kind] += flop
-    return totals, table, kinds.not_understood(operations)
+    return totals, table, registry.not_understood(operations)
 
 
 def agree(model: nn.Module, inputs: tuple[Any, ...], *, by_module: bool = True, **options: Any) -> FastCount:

@@ -13,12 +13,12 @@ from torch import nn
 from torchvision.models.mobilenetv2 import InvertedResidual
 from torchvision.models.resnet import BasicBlock, Bottleneck
 
-from workloads.vision import models as vision
+from workloads.vision import models as vision_models
 
 
 def build(name: str, batch_size: int, image_size: int):
     """A vision workload's model in eval mode, without its real weights' time, and images."""
-    workload = vision.get(name, num_classes=10, image_size=image_size)
+    workload = vision_models.get(name, num_classes=10, image_size=image_size)
     model = workload.build(**workload.hyper).eval()
     generator = torch.Generator().manual_seed(0)
     return model, workload.batch(workload.hyper, batch_size, torch.device("cpu"), generator).inputs[0]

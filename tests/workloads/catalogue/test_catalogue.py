@@ -11,11 +11,10 @@ import pytest
 import torchvision.models as models
 from torchvision.models import get_model_weights, list_models
 
-from workloads.catalogue import catalogue
-from workloads.catalogue import fathom_sizes as fathom
+from workloads.catalogue import catalogue, fathom_sizes
 from workloads.catalogue.catalogue import ENTRIES, SUITES, check_name, entry, factory, hyper_of, reason_not_trainable
 from workloads.catamount import sequences
-from workloads.training import step as training
+from workloads.training import step as training_step
 
 MODULES = {
     "classification": models,
@@ -40,7 +39,7 @@ def test_the_table_is_torchvisions_list(task):
 
 
 def test_every_task_is_one_of_the_known():
-    assert {known.task for known in ENTRIES.values()} == {*MODULES, *sequences.TASKS, *fathom.TASKS, "synthetic"}
+    assert {known.task for known in ENTRIES.values()} == {*MODULES, *sequences.TASKS, *fathom_sizes.TASKS, "synthetic"}
     assert len(of_task("classification")) == 80
 
 
@@ -74,7 +73,7 @@ def test_every_default_is_trainable():
 
 
 def test_optimizers_are_those_of_the_training_step():
-    assert tuple(training.OPTIMIZERS) == catalogue.OPTIMIZERS
+    assert tuple(training_step.OPTIMIZERS) == catalogue.OPTIMIZERS
 
 
 def test_the_suite_of_the_post():

@@ -11,7 +11,7 @@ from measure.fake.mode import to_fake
 from measure.fast_count.fast_count import fast_count
 from measure.operations.tracer import StepParts, trace
 from tests.support.oracles.fathom_formulas import PARAMETERS, PRODUCTS, TINY
-from workloads.catalogue import fathom_sizes as table
+from workloads.catalogue import fathom_sizes
 from workloads.catalogue.catalogue import ENTRIES, SUITES, entry, factory
 from workloads.fathom.registry.registry import FAMILIES, get
 from workloads.training.step import TrainingStep, optimizer_of
@@ -31,7 +31,7 @@ def one_thread():
 
 def tiny(name):
     """At deepq's small scale, whose image is smaller."""
-    return get(f"{name}@small" if name.startswith("deepq") else name, **TINY[table.base(name)])
+    return get(f"{name}@small" if name.startswith("deepq") else name, **TINY[fathom_sizes.base(name)])
 
 
 def on_meta(workload, batch_size):
@@ -70,26 +70,26 @@ def parts(workload, batch_size=3):
 
 def test_the_names_are_the_papers_eight_and_what_lies_beside_them():
     own = [name for name in ENTRIES if factory(name) == "workloads.fathom.registry.registry:get"]
-    assert own == list(table.ENTRIES)
-    assert {table.large(name) for name in own} == set(FAMILIES)
-    assert {table.base(name) for name in own} == {*table.FATHOM, *table.MODERN}
-    assert SUITES["fathom"].models == table.FATHOM
-    assert SUITES["fathom-small"].models == tuple(f"{name}@small" for name in table.FATHOM)
-    assert {entry(name).task for name in own} == set(table.TASKS)
+    assert own == list(fathom_sizes.ENTRIES)
+    assert {fathom_sizes.large(name) for name in own} == set(FAMILIES)
+    assert {fathom_sizes.base(name) for name in own} == {*fathom_sizes.FATHOM, *fathom_sizes.MODERN}
+    assert SUITES["fathom"].models == fathom_sizes.FATHOM
+    assert SUITES["fathom-small"].models == tuple(f"{name}@small" for name in fathom_sizes.FATHOM)
+    assert {entry(name).task for name in own} == set(fathom_sizes.TASKS)
     for name in own:
         assert entry(name).optimizer, name
         assert entry(name).batch_size, name
 
 
 def test_a_variant_is_found_by_its_model_and_one_that_is_no_other_is_the_same():
-    assert table.named("residual", "as_paper", small=True) == "residual@as_paper@small"
-    assert table.named("memnet", "as_paper") == "memnet"
-    for model in table.FATHOM:
-        for variant in (table.AS_CODED, table.AS_PAPER):
-            assert table.base(table.named(model, variant, small=True)) == model
-            assert table.named(model, variant, small=True) in ENTRIES
+    assert fathom_sizes.named("residual", "as_paper", small=True) == "residual@as_paper@small"
+    assert fathom_sizes.named("memnet", "as_paper") == "memnet"
+    for model in fathom_sizes.FATHOM:
+        for variant in (fathom_sizes.AS_CODED, fathom_sizes.AS_PAPER):
+            assert fathom_sizes.base(fathom_sizes.named(model, variant, small=True)) == model
+            assert fathom_sizes.named(model, variant, small=True) in ENTRIES
     with pytest.raises(ValueError, match="expected the variant as_coded or as_paper, got 'as paper'"):
-        table.named("residual", "as paper")
+        fathom_sizes.named("residual", "as paper")
 
 
 @pytest.mark.parametrize("name", PARAMETERS)
@@ -158,7 +158,7 @@ def test_training_against_inference():
     """Three times a CNN's forward pass less its first input's gradient; 7 / 3 of the linear autoencoder, whose pixels
     need none in two of three products; less than one where inference needs all words at each step."""
     ratio = {}
-    for name in table.FATHOM:
+    for name in fathom_sizes.FATHOM:
         forward, backward, alone = PRODUCTS[name](**entry(name).hyper)
         ratio[name] = (forward + backward) / alone
     for name in ("fathom-speech", "residual", "fathom-vgg", "fathom-alexnet"):
@@ -171,10 +171,10 @@ def test_training_against_inference():
 def test_the_papers_networks_are_torchvisions():
     """ResNet-34 and VGG-19, layer by layer written elsewhere, and the 724 million multiply-adds that are known of the
     AlexNet of two devices."""
-    from workloads.vision import models as vision
+    from workloads.vision import models as vision_models
 
     for name, other in (("residual@as_paper", "resnet34"), ("fathom-vgg@as_paper", "vgg19")):
-        assert products(get(name), 1) == products(vision.get(other), 1), name
+        assert products(get(name), 1) == products(vision_models.get(other), 1), name
     assert products(get("fathom-alexnet@as_paper"), 1)[2] == pytest.approx(724.4e6, rel=1e-3)
 
 

@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 
 from workloads.fathom.data import babi_stories
-from workloads.fathom.data_sets import images as real_images
+from workloads.fathom.data_sets import images as data_sets_images
 from workloads.fathom.data_sets import load, speech
 from workloads.fathom.registry.fathom_api import FathomModel
 from workloads.fathom.registry.registry import get
@@ -288,7 +288,7 @@ def test_a_frame_is_grey_smaller_and_cut_off():
     """Rows 18 to 101 of 110 remain: of 210, 34 to 194. Of pure red 0.299 is left."""
     frame = torch.zeros(1, 210, 160, 3)
     frame[:, 100:, :, 0] = 255
-    found = real_images.preprocessed(frame, 84)[0]
+    found = data_sets_images.preprocessed(frame, 84)[0]
     assert found.shape == (84, 84)
     assert float(found[0, 0]) == 0
     assert float(found[83, 83]) == pytest.approx(0.299)

@@ -95,12 +95,12 @@ def test_inference_is_the_same_model_in_evaluation_mode_without_gradients(name):
 
 
 def test_an_optimizer_of_its_own_is_asked_for_by_name():
-    from workloads.vision import models as vision
+    from workloads.vision import models as vision_models
 
     assert isinstance(optimizer_of("own", get("deepq"), [nn.Parameter(torch.ones(1))]), torch.optim.RMSprop)
     assert isinstance(optimizer_of("sgd", get("deepq"), [nn.Parameter(torch.ones(1))]), torch.optim.SGD)
     with pytest.raises(ValueError, match="resnet18 has no optimizer of its own; expected sgd, "):
-        optimizer_of("own", vision.get("resnet18"), [])
+        optimizer_of("own", vision_models.get("resnet18"), [])
 
 
 def test_gradients_are_clipped_within_the_step():

@@ -19,14 +19,14 @@ onnx = pytest.importorskip("onnx", reason="onnx is not installed")
 from onnx import TensorProto, helper  # noqa: E402
 
 from results.errors import Unavailable  # noqa: E402
-from tests.support.nets import onnx_files as files  # noqa: E402  it needs onnx
+from tests.support.nets import onnx_files  # noqa: E402  it needs onnx
 from workloads.catalogue import model_names  # noqa: E402
 from workloads.sources.any_model import get  # noqa: E402
 
 NETS = {
-    "convolutions": (files.Convolutions, files.convolutions),
-    "attention": (files.Attention, files.attention),
-    "recurrent": (files.Recurrent, files.recurrent),
+    "convolutions": (onnx_files.Convolutions, onnx_files.convolutions),
+    "attention": (onnx_files.Attention, onnx_files.attention),
+    "recurrent": (onnx_files.Recurrent, onnx_files.recurrent),
 }
 
 
@@ -49,8 +49,8 @@ def test_it_calculates_and_counts_as_the_module_does(tmp_path, name):
 
 
 def test_running_means_are_kept_and_not_trained(tmp_path):
-    net = files.Convolutions()
-    workload = get(files.convolutions(tmp_path / "net.onnx", net))
+    net = onnx_files.Convolutions()
+    workload = get(onnx_files.convolutions(tmp_path / "net.onnx", net))
     model, inputs = workload.build(), inputs_of(workload, 4)
     model(*inputs), net(*inputs)
     torch.testing.assert_close(model.norm.BatchNormalization.mean, net.norm.running_mean)
@@ -58,14 +58,14 @@ def test_running_means_are_kept_and_not_trained(tmp_path):
 
 
 def test_modules_have_the_paths_of_the_nodes(tmp_path):
-    model = get(files.attention(tmp_path / "net.onnx", files.Attention())).build()
+    model = get(onnx_files.attention(tmp_path / "net.onnx", onnx_files.Attention())).build()
     names = [name for name, _ in model.named_parameters()]
     assert names[:3] == ["words.Gather.weight", "norm.LayerNormalization.weight", "norm.LayerNormalization.bias"]
     copy.deepcopy(model)(torch.zeros(2, 3, dtype=torch.int64)).sum().backward()
 
 
 def test_dimensions_have_names_and_defaults(tmp_path):
-    path = files.attention(tmp_path / "net.onnx", files.Attention())
+    path = onnx_files.attention(tmp_path / "net.onnx", onnx_files.Attention())
     workload = get(path, seq=5)
     assert get(path).hyper == {"seq": 128}
     ids = inputs_of(workload, 64)[0]
@@ -80,7 +80,7 @@ def one(path: Path, node: Any, weights: dict[str, Any] | None = None, sizes: Any
     """A graph of one node that reads "x", and a product before it, so that there is something to train."""
     product = helper.make_node("MatMul", ["x", "w"], ["m"])
     known = {"w": torch.eye(sizes[-1]) + torch.eye(sizes[-1]).flip(0)} | (weights or {})
-    return files.write(path, [product, node], [("x", TensorProto.FLOAT, sizes)], ["y"], known, opset)
+    return onnx_files.write(path, [product, node], [("x", TensorProto.FLOAT, sizes)], ["y"], known, opset)
 
 
 def as_array(*values: float) -> np.ndarray[Any, Any]:
@@ -181,7 +181,9 @@ def test_windows_with_padding_by_name(tmp_path):
         helper.make_node("AveragePool", ["a"], ["y"], kernel_shape=[2, 2], auto_pad="SAME_UPPER", count_include_pad=1),
     ]
     weight, x = torch.randn(2, 1, 3, 3), torch.randn(1, 1, 6, 6)
-    path = files.write(tmp_path / "w.onnx", nodes, [("x", TensorProto.FLOAT, ["N", 1, 6, 6])], ["y"], {"w": weight})
+    path = onnx_files.write(
+        tmp_path / "w.onnx", nodes, [("x", TensorProto.FLOAT, ["N", 1, 6, 6])], ["y"], {"w": weight}
+    )
     after = torch.nn.functional.pad(x, (0, 1, 0, 1))  # 6 → 3 by steps of 2: (3 - 1)·2 + 3 - 6 = 1, behind
     made = torch.nn.functional.conv2d(after, weight, stride=2)
     expected = torch.nn.functional.avg_pool2d(torch.nn.functional.pad(made, (0, 1, 0, 1)), 2, 1)
@@ -214,7 +216,7 @@ def test_sizes_that_are_taken_apart_and_put_together(tmp_path):
     ]
     weights = {"w": torch.eye(4), "zero": np.array(0), "axis": np.array([0]), "two": np.array(2)}
     weights |= {"rest": np.array([-1, 2]), "sizes2": np.array([-1, 2, 1])}
-    path = files.write(tmp_path / "s.onnx", nodes, [("x", TensorProto.FLOAT, ["N", 4])], ["y"], weights)
+    path = onnx_files.write(tmp_path / "s.onnx", nodes, [("x", TensorProto.FLOAT, ["N", 4])], ["y"], weights)
     x = torch.randn(3, 4)
     torch.testing.assert_close(get(path).build()(x), x.reshape(3, 2, 2))
 
@@ -251,7 +253,7 @@ def test_a_size_that_depends_on_data_is_refused(tmp_path):
         helper.make_node("Cast", ["x"], ["i"], to=TensorProto.INT64),
         helper.make_node("Reshape", ["w", "i"], ["y"]),
     ]
-    path = files.write(tmp_path / "d.onnx", nodes, [("x", TensorProto.FLOAT, [2])], ["y"], {"w": torch.ones(2, 3)})
+    path = onnx_files.write(tmp_path / "d.onnx", nodes, [("x", TensorProto.FLOAT, [2])], ["y"], {"w": torch.ones(2, 3)})
     with pytest.raises(ValueError, match=r"Reshape.*depends on data"):
         get(path).build()(torch.tensor([3.0, 2.0]))
 
@@ -259,7 +261,7 @@ def test_a_size_that_depends_on_data_is_refused(tmp_path):
 def test_recurrent_forms_that_torch_has_not_are_refused(tmp_path):
     shapes = {"w": torch.zeros(1, 9, 4), "r": torch.zeros(1, 9, 3)}
     node = helper.make_node("GRU", ["x", "w", "r"], ["y"], hidden_size=3)
-    path = files.write(tmp_path / "g.onnx", [node], [("x", TensorProto.FLOAT, [5, 2, 4])], ["y"], shapes)
+    path = onnx_files.write(tmp_path / "g.onnx", [node], [("x", TensorProto.FLOAT, [5, 2, 4])], ["y"], shapes)
     with pytest.raises(ValueError, match=r"g.onnx: ONNX operator GRU .*linear_before_reset 0 is not known"):
         get(path).build()
 
@@ -298,7 +300,7 @@ def test_without_the_package_it_says_what_to_install(tmp_path, monkeypatch):
 
 
 def test_the_command_counts_it(tmp_path):
-    path = files.convolutions(tmp_path / "net.onnx", files.Convolutions())
+    path = onnx_files.convolutions(tmp_path / "net.onnx", onnx_files.Convolutions())
     command = [sys.executable, "-m", "runners.count", path, "--batch-size", "2", "--batch", "N", "--counters", "exact"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[3], check=False)
     assert done.returncode == 0, done.stderr

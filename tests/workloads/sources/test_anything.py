@@ -14,7 +14,7 @@ from workloads.sources.any_model import get
 from workloads.synthetic import synthetic
 from workloads.training.building import building
 from workloads.training.input_errors import reason
-from workloads.vision import models as vision
+from workloads.vision import models as vision_models
 
 CPU = torch.device("cpu")
 
@@ -24,7 +24,7 @@ def batch_of(workload, size=2):
 
 
 def test_names_of_the_catalogue_are_what_they_were():
-    for name, getter in (("resnet18", vision.get), ("synthetic_matmul", synthetic.get)):
+    for name, getter in (("resnet18", vision_models.get), ("synthetic_matmul", synthetic.get)):
         found, known = get(name), getter(name)
         assert (found.name, found.hyper, found.loss, found.task) == (known.name, known.hyper, known.loss, known.task)
     assert get("resnet18", num_classes=10).hyper == {"image_size": 224, "num_classes": 10, "width": 64}

@@ -15,7 +15,7 @@ from measure.operations.tracer import StepParts, trace
 from tests.support.oracles.sequence_formulas import BASE_PARAMETERS, PARAMETERS, PRODUCTS, TINY
 from workloads.catalogue.catalogue import ENTRIES, factory
 from workloads.catamount import sequences
-from workloads.sources.any_model import get as anything
+from workloads.sources import any_model
 from workloads.training.step import OPTIMIZERS, TrainingStep
 
 CPU = torch.device("cpu")
@@ -224,5 +224,5 @@ def test_sizes_at_the_edge_of_their_limits_train():
 def test_shapes_cannot_be_given_in_place_of_sizes():
     with pytest.raises(ValueError, match="wordlm takes its own inputs: leave --input out and say its sizes, as in "
                        "--hyper hidden=2004,vocab=10004"):  # fmt: skip
-        anything("wordlm", input="80:int64:10004")
-    assert anything("wordlm", hidden=8).hyper["hidden"] == 8
+        any_model.get("wordlm", input="80:int64:10004")
+    assert any_model.get("wordlm", hidden=8).hyper["hidden"] == 8

@@ -15,7 +15,7 @@ from torchvision.models.regnet import BlockParams
 from tests.workloads.vision.test_vision import FAST, NAMES, marked
 from workloads.catalogue.catalogue import ENTRIES
 from workloads.training.meta import INITIALISERS, sizes_alone
-from workloads.vision import models as vision
+from workloads.vision import models as vision_models
 
 META = torch.device("meta")
 
@@ -37,12 +37,12 @@ def _settings(module):
 
 @pytest.mark.parametrize("name", marked(NAMES, fast=FAST | {"regnet_y_400mf"}))
 def test_the_model_is_the_one_that_is_built_with_initialisation(name):
-    options = vision._options(name, ENTRIES[name].hyper)
+    options = vision_models._options(name, ENTRIES[name].hyper)
     with torch.device("cpu" if name.startswith("regnet") else "meta"):
         expected = get_model(name, **options).train().to(META)
     states = random.getstate(), torch.get_rng_state(), np.random.get_state()[1].tolist()
     with META:
-        built = vision.build(name, **ENTRIES[name].hyper)
+        built = vision_models.build(name, **ENTRIES[name].hyper)
     assert described(built) == described(expected)
     assert random.getstate() == states[0]
     assert torch.equal(torch.get_rng_state(), states[1])
@@ -63,7 +63,7 @@ def test_functions_are_as_before_also_after_a_failure():
     before, inside = _functions(), []
 
     def fail():
-        with META, sizes_alone(reading=vision._READING):
+        with META, sizes_alone(reading=vision_models._READING):
             inside.extend(_functions())
             raise ZeroDivisionError
 
@@ -104,7 +104,7 @@ def test_real_tensors_are_initialised_as_ever():
 
 def test_on_another_device_nothing_is_exchanged():
     before = _functions()
-    with sizes_alone(reading=vision._READING):
+    with sizes_alone(reading=vision_models._READING):
         assert all(now is then for now, then in zip(_functions(), before, strict=True))
 
 

@@ -11,7 +11,7 @@ from measure.fake.mode import to_fake
 from measure.operations.tracer import StepParts, trace
 from workloads.catalogue.catalogue import ENTRIES
 from workloads.training.step import OPTIMIZERS, TrainingStep
-from workloads.vision import models as vision
+from workloads.vision import models as vision_models
 from workloads.vision.wide_resnet import BLOCKS, ResNetOfWidth
 
 
@@ -50,8 +50,8 @@ def test_the_names_are_those_of_the_catalogue():
 def test_at_64_it_is_torchvisions(name):
     with torch.device("meta"):
         theirs, own = get_model(name, num_classes=10), ResNetOfWidth(name, 64, 10)
-        assert type(vision.build(name, image_size=64, num_classes=10)) is type(theirs)
-        assert type(vision.build(name, image_size=64, num_classes=10, width=64)) is type(theirs)
+        assert type(vision_models.build(name, image_size=64, num_classes=10)) is type(theirs)
+        assert type(vision_models.build(name, image_size=64, num_classes=10, width=64)) is type(theirs)
     shapes = [{key: value.shape for key, value in model.state_dict().items()} for model in (theirs, own)]
     assert shapes[0] == shapes[1]
     assert list(shapes[0]) == list(shapes[1])
@@ -62,7 +62,7 @@ def test_at_64_it_is_torchvisions(name):
 @pytest.mark.parametrize("name", BLOCKS)
 def test_parameters_by_stages(name, width):
     with torch.device("meta"):
-        assert count(vision.build(name, image_size=64, num_classes=7, width=width)) == by_stages(name, width, 7)
+        assert count(vision_models.build(name, image_size=64, num_classes=7, width=width)) == by_stages(name, width, 7)
 
 
 @pytest.mark.parametrize(("width", "classes"), [(64, 1000), (16, 10), (227, 1000)])
@@ -71,7 +71,7 @@ def test_parameters_of_resnet50_as_catamount_has_them(width, classes):
     expected = 5724 * width**2 + 49 * 3 * width + 32 * width * classes + 830 * width + classes
     assert by_stages("resnet50", width, classes) == expected
     with torch.device("meta"):
-        assert count(vision.build("resnet50", image_size=64, num_classes=classes, width=width)) == expected
+        assert count(vision_models.build("resnet50", image_size=64, num_classes=classes, width=width)) == expected
 
 
 def test_initial_weights_are_torchvisions():
@@ -86,7 +86,7 @@ def test_it_trains_and_its_products_are_those_of_its_width():
     """First convolution at 32 × 32 positions: 49·3·w each; the last layer: 8w to 10 classes, for one image."""
 
     def build(mode):
-        workload = vision.get("resnet18", image_size=64, num_classes=10, width=24)
+        workload = vision_models.get("resnet18", image_size=64, num_classes=10, width=24)
         model = workload.build(**workload.hyper)
         batch = workload.batch(workload.hyper, 2, torch.device("cpu"), torch.Generator().manual_seed(0))
         if mode is not None:
@@ -111,4 +111,4 @@ def test_it_trains_and_its_products_are_those_of_its_width():
 
 def test_a_width_of_another_model_is_a_mistake():
     with pytest.raises(ValueError, match="wide_resnet50_2 has no width; it has image_size, num_classes"):
-        vision.get("wide_resnet50_2", width=32)
+        vision_models.get("wide_resnet50_2", width=32)

@@ -15,7 +15,7 @@ import torch
 from workloads.catalogue.catalogue import ENTRIES, reason_not_trainable
 from workloads.training.step import OPTIMIZERS, TrainingStep
 from workloads.vision import data
-from workloads.vision import models as vision
+from workloads.vision import models as vision_models
 
 FAST = {
     "alexnet",
@@ -52,7 +52,7 @@ FAST = {
     "s3d",
     "swin3d_t",
 }
-NAMES = [name for name, known in ENTRIES.items() if known.task in vision.ITEMS]
+NAMES = [name for name, known in ENTRIES.items() if known.task in vision_models.ITEMS]
 REFUSALS = (RuntimeError, ValueError, AssertionError, TypeError, IndexError)
 META, CPU = torch.device("meta"), torch.device("cpu")
 
@@ -76,9 +76,9 @@ def train(name, size, device=META, **hyper):
     sizes = {**known.hyper, **hyper}
     generator = None if device == META else torch.Generator().manual_seed(0)
     with torch.device(device):
-        model = vision.build(name, **sizes)
+        model = vision_models.build(name, **sizes)
     batch = data.BATCHES[known.task](name, sizes, size, device, generator)
-    loss = vision._OWN_LOSSES.get(name, vision._LOSSES[known.task])(model(*batch.inputs), batch.target)
+    loss = vision_models._OWN_LOSSES.get(name, vision_models._LOSSES[known.task])(model(*batch.inputs), batch.target)
     loss.backward()
     assert all(parameter.grad is not None for parameter in model.parameters() if parameter.requires_grad)
     return loss
@@ -168,7 +168,7 @@ def test_fixed_sizes_are_fixed():
     for name in ("ssd300_vgg16", "ssdlite320_mobilenet_v3_large"):
         size = ENTRIES[name].hyper["image_size"]
         with torch.device(META):
-            resize = vision.build(name, **ENTRIES[name].hyper).transform
+            resize = vision_models.build(name, **ENTRIES[name].hyper).transform
         assert resize.fixed_size == (size, size)  # whatever comes in
     for name in ("mvit_v1_b", "mvit_v2_s"):
         assert refuses(name, 2, image_size=112)
@@ -178,7 +178,7 @@ def test_fixed_sizes_are_fixed():
 @pytest.mark.parametrize("name", marked(NAMES, fast={"regnet_x_400mf", "resnet18", "swin_t"}))
 def test_every_model_builds_on_meta(name):
     with torch.device(META):
-        model = vision.build(name, **ENTRIES[name].hyper)
+        model = vision_models.build(name, **ENTRIES[name].hyper)
     assert {parameter.device.type for parameter in model.parameters()} == {"meta"}
     assert model.training
 
@@ -196,7 +196,7 @@ def test_every_model_builds_on_meta(name):
     ],
 )
 def test_a_real_step_changes_the_weights(name, sizes):
-    workload = vision.get(name, **sizes)
+    workload = vision_models.get(name, **sizes)
     torch.manual_seed(0)
     model = workload.build(**workload.hyper)
     batch = workload.batch(workload.hyper, 1, CPU, torch.Generator().manual_seed(0))
@@ -211,7 +211,7 @@ def test_a_real_step_changes_the_weights(name, sizes):
 @pytest.mark.parametrize("name", ["resnet18", "inception_v3", "vit_b_16", "fcn_resnet50"])
 def test_sizes_reach_the_model(name):
     size = {"vit_b_16": 32, "inception_v3": 299}.get(name, 64)
-    workload = vision.get(name, num_classes=7, image_size=size)
+    workload = vision_models.get(name, num_classes=7, image_size=size)
     with torch.device(META):
         model = workload.build(**workload.hyper)
     (images,) = workload.batch(workload.hyper, 2, META, None).inputs
@@ -224,7 +224,7 @@ def test_sizes_reach_the_model(name):
 
 def test_a_detector_is_given_images_of_the_size_it_works_at():
     with torch.device(META):
-        resize = vision.build("fcos_resnet50_fpn", image_size=96, num_classes=5, boxes=2).transform
+        resize = vision_models.build("fcos_resnet50_fpn", image_size=96, num_classes=5, boxes=2).transform
     assert (resize.min_size, resize.max_size) == ((96,), 96)
 
 
@@ -301,9 +301,9 @@ class TestLosses:
 def test_mistakes_are_one_line():
     for hyper, said in (({"image_size": 225}, "divisible by 16"), ({"image_sise": 1}, "vit_b_16 has no image_sise")):
         with pytest.raises(ValueError, match=said) as fault:
-            vision.get("vit_b_16", **hyper)
+            vision_models.get("vit_b_16", **hyper)
         assert "\n" not in str(fault.value)
     with pytest.raises(ValueError, match="unknown model"):
-        vision.get("vit_b_17")
+        vision_models.get("vit_b_17")
     with pytest.raises(ValueError, match="none of torchvision's"):
-        vision.get("synthetic_copy")
+        vision_models.get("synthetic_copy")

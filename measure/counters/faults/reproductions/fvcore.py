@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from measure.counters.faults.catalogue.fault import Fault, put_to
-from measure.counters.faults.reproductions import shared as several
+from measure.counters.faults.reproductions import shared as reproductions_shared
 from measure.counters.faults.reproductions.nets import TOKENS, Does, Parent, frozen_attention, weight
 
 
@@ -181,16 +181,16 @@ FAULTS = (
     Fault(fused_attention, "missing operation", "fused path", 0, 278_528),
     Fault(encoder_layer, "missing operation", "fused path", 272_384, 272_384 + 278_528),
     Fault(padding_same, *MISSING, 0, 4 * 64 * 4 * 9),
-    Fault(put_to(several.lstm, _count), *MISSING, 0, 7_680, ("98",)),
+    Fault(put_to(reproductions_shared.lstm, _count), *MISSING, 0, 7_680, ("98",)),
     Fault(gru, *MISSING, 0, 5_760, ("98",)),
     Fault(broadcast_left_operand, "wrong count", "formula", 5 * 7 * 3, 4 * 5 * 7 * 3),
     Fault(matrix_vector, "crash", "calling form", "raises IndexError", 64 * 32),
     Fault(einsum_batched, "wrong count", "report", 7_055, 3 * 7 * 12 * 28),
-    Fault(put_to(several.baddbmm, _count), *MISSING, 0, 4 * 3 * 6 * 5),
+    Fault(put_to(reproductions_shared.baddbmm, _count), *MISSING, 0, 4 * 3 * 6 * 5),
     Fault(addmv, *MISSING, 0, 3 * 6),
-    Fault(put_to(several.addbmm, _count), *MISSING, 0, 4 * 3 * 6 * 5),
+    Fault(put_to(reproductions_shared.addbmm, _count), *MISSING, 0, 4 * 3 * 6 * 5),
     Fault(bilinear, *MISSING, 0, 2 * 24 * 24 * 10),
-    Fault(put_to(several.distances, _count), *MISSING, 0, 50 * 50 * 32),
+    Fault(put_to(reproductions_shared.distances, _count), *MISSING, 0, 50 * 50 * 32),
     Fault(deformable_convolution, *MISSING, 0, 4 * 36 * 27),
     Fault(
         normalisation_among_multiply_adds,

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from measure.counters.faults.catalogue.fault import Fault, put_to
-from measure.counters.faults.reproductions import shared as several
+from measure.counters.faults.reproductions import shared as reproductions_shared
 from measure.counters.faults.reproductions.nets import TOKENS, Does, Failing, frozen_attention, weight
 
 
@@ -39,10 +39,15 @@ def faults(count: Count) -> tuple[Fault, ...]:
         Fault(put_to(matmul_broadcast, count), *wrong, [210, 105], [840, 420]),
         Fault(put_to(padding_same_of_an_even_kernel, count), *wrong, [18_816, 9_408], [2 * 12_288, 12_288]),
         Fault(put_to(pooling_by_keywords, count), *called, "raises TypeError", 128),
-        Fault(put_to(several.unbatched_convolution, count), *called, "raises AssertionError", [2 * 7_776, 7_776]),
-        Fault(put_to(several.scripted, count), "crash", "tracing", "raises RuntimeError", [512, 256]),
+        Fault(
+            put_to(reproductions_shared.unbatched_convolution, count),
+            *called,
+            "raises AssertionError",
+            [2 * 7_776, 7_776],
+        ),
+        Fault(put_to(reproductions_shared.scripted, count), "crash", "tracing", "raises RuntimeError", [512, 256]),
         Fault(put_to(exception_leaves_torch_patched, count), *patch, [True, 400], [False, 200]),
-        Fault(put_to(several.left_in_evaluation, count), *patch, True, False),
+        Fault(put_to(reproductions_shared.left_in_evaluation, count), *patch, True, False),
     )
 
 

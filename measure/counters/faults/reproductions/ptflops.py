@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from measure.counters.faults.catalogue.fault import Fault, put_to
-from measure.counters.faults.reproductions import shared as several
+from measure.counters.faults.reproductions import shared as reproductions_shared
 from measure.counters.faults.reproductions.nets import Does, under_two_parents, weight
 
 
@@ -161,25 +161,31 @@ FAULTS = (
     Fault(interpolation_twice, *TWICE, 2 * 1_024, 1_024),
     Fault(shared_module, *TWICE, 4 * 256, 2 * 256, ("106",)),
     Fault(functions_are_not_divided_by_the_batch, "wrong count", "batch", [110, 120, 180], [110, 110, 110]),
-    Fault(put_to(several.functional_linear, _count), *MISSING, 0, 100, ("65", "77")),
-    Fault(put_to(several.functional_convolution, _count), *MISSING, 0, 4 * 36 * 27, ("65", "77")),
+    Fault(put_to(reproductions_shared.functional_linear, _count), *MISSING, 0, 100, ("65", "77")),
+    Fault(put_to(reproductions_shared.functional_convolution, _count), *MISSING, 0, 4 * 36 * 27, ("65", "77")),
     Fault(matmul_operator, *MISSING, 0, 256, ("78", "101")),
-    Fault(put_to(several.einsum, _count), *MISSING, 0, 256, ("78", "101")),
-    Fault(put_to(several.attention, _count), *MISSING, 0, 2 * 4 * 16 * 16 * 32, ("78", "101")),
+    Fault(put_to(reproductions_shared.einsum, _count), *MISSING, 0, 256, ("78", "101")),
+    Fault(put_to(reproductions_shared.attention, _count), *MISSING, 0, 2 * 4 * 16 * 16 * 32, ("78", "101")),
     Fault(relu_by_three_names, "inconsistency", "not seen", [10, 0, 0], [10, 10, 10]),
     Fault(addition_operator, "inconsistency", "not seen", [10, 0], [10, 10]),
-    Fault(put_to(several.forward_called_directly, _count), *MISSING, 0, 256),
-    Fault(put_to(several.bilinear, _count), "missing operation", "no formula", 0, 24 * 24 * 10),
-    Fault(put_to(several.subclass, _count), "missing operation", "type match", 0, 100),
-    Fault(put_to(several.parametrised, _count), "missing operation", "type match", 0, 256),
+    Fault(put_to(reproductions_shared.forward_called_directly, _count), *MISSING, 0, 256),
+    Fault(put_to(reproductions_shared.bilinear, _count), "missing operation", "no formula", 0, 24 * 24 * 10),
+    Fault(put_to(reproductions_shared.subclass, _count), "missing operation", "type match", 0, 100),
+    Fault(put_to(reproductions_shared.parametrised, _count), "missing operation", "type match", 0, 256),
     Fault(broadcast_addition, "wrong count", "formula", 100, 10),
     Fault(matmul_broadcast, "wrong count", "formula", 105, 420),
     Fault(matmul_vector, "wrong count", "formula", 64 * 32 * 32, 64 * 32),
-    Fault(put_to(several.unbatched_convolution, _count), "wrong count", "calling form", 8 * 6 * 27, 8 * 36 * 27),
+    Fault(
+        put_to(reproductions_shared.unbatched_convolution, _count),
+        "wrong count",
+        "calling form",
+        8 * 6 * 27,
+        8 * 36 * 27,
+    ),
     Fault(attention_by_keywords, "crash", "calling form", [None, 1_664], [1_664, 1_664]),
-    Fault(put_to(several.compiled, _count), "crash", "tracing", None, 256, ("110",)),
-    Fault(put_to(several.left_in_evaluation, _count), "side effect", "left behind", True, False),
+    Fault(put_to(reproductions_shared.compiled, _count), "crash", "tracing", None, 256, ("110",)),
+    Fault(put_to(reproductions_shared.left_in_evaluation, _count), "side effect", "left behind", True, False),
     Fault(attributes_are_left_behind, "side effect", "left behind", 5, 0),
     Fault(batch_is_the_first_dimension, "wrong count", "batch", [4_240, 1_696], [4_240, 4_240]),
-    Fault(put_to(several.scripted, _count), "crash", "tracing", "raises RuntimeError", 256),
+    Fault(put_to(reproductions_shared.scripted, _count), "crash", "tracing", "raises RuntimeError", 256),
 )

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from measure.counters.faults.catalogue.fault import Fault, put_to
-from measure.counters.faults.reproductions import shared as several
+from measure.counters.faults.reproductions import shared as reproductions_shared
 from measure.counters.faults.reproductions.nets import TOKENS, Does, frozen_attention, weight
 
 
@@ -95,15 +95,15 @@ MISSING = ("missing operation", "no formula")
 FAULTS = (
     Fault(attention, *MISSING, 0, 2 * 65_536),
     Fault(fused_attention, "missing operation", "fused path", 0, 278_528),
-    Fault(put_to(several.baddbmm, _count), *MISSING, 0, 4 * 3 * 6 * 5),
-    Fault(put_to(several.addbmm, _count), *MISSING, 0, 4 * 3 * 6 * 5),
+    Fault(put_to(reproductions_shared.baddbmm, _count), *MISSING, 0, 4 * 3 * 6 * 5),
+    Fault(put_to(reproductions_shared.addbmm, _count), *MISSING, 0, 4 * 3 * 6 * 5),
     Fault(addmm_in_place, *MISSING, 0, 3 * 6 * 5),
     Fault(matrix_vector, *MISSING, 0, 64 * 32),
-    Fault(put_to(several.lstm, _count), *MISSING, 0, 7_680),
+    Fault(put_to(reproductions_shared.lstm, _count), *MISSING, 0, 7_680),
     Fault(bilinear, *MISSING, 0, 2 * 24 * 24 * 10),
-    Fault(put_to(several.distances, _count), *MISSING, 0, 50 * 50 * 32),
+    Fault(put_to(reproductions_shared.distances, _count), *MISSING, 0, 50 * 50 * 32),
     Fault(inference_mode, *MISSING, 0, 2 * 3 * 256),
     Fault(inference_mode_convolution, *MISSING, 0, 4 * 36 * 27),
     Fault(hooks_are_left_behind, "side effect", "left behind", 12, 0),
-    Fault(put_to(several.left_in_evaluation, _count), "side effect", "left behind", True, False),
+    Fault(put_to(reproductions_shared.left_in_evaluation, _count), "side effect", "left behind", True, False),
 )

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from measure.counters.faults.catalogue.fault import Fault, put_to
-from measure.counters.faults.reproductions import shared as several
+from measure.counters.faults.reproductions import shared as reproductions_shared
 from measure.counters.faults.reproductions.nets import Does, weight
 
 
@@ -121,25 +121,27 @@ def mapping_as_an_input() -> Any:
 MISSING = ("missing operation", "no formula")
 
 FAULTS = (
-    Fault(put_to(several.transposed_convolution, _count), "wrong count", "formula", 4 * 1_600, 1_600),
+    Fault(put_to(reproductions_shared.transposed_convolution, _count), "wrong count", "formula", 4 * 1_600, 1_600),
     Fault(bias_of_a_sequence, "wrong count", "formula", 2_810, 3_080),
     Fault(adaptive_pooling, "wrong count", "formula", 49 * 196, 196),
     Fault(residual, "wrong count", "formula", 20, 10),
-    Fault(put_to(several.unbatched_convolution, _count), "wrong count", "calling form", 10_368, 8 * 36 * 27),
-    Fault(put_to(several.functional_linear, _count), *MISSING, 0, 100),
-    Fault(put_to(several.functional_convolution, _count), *MISSING, 0, 4 * 36 * 27),
+    Fault(
+        put_to(reproductions_shared.unbatched_convolution, _count), "wrong count", "calling form", 10_368, 8 * 36 * 27
+    ),
+    Fault(put_to(reproductions_shared.functional_linear, _count), *MISSING, 0, 100),
+    Fault(put_to(reproductions_shared.functional_convolution, _count), *MISSING, 0, 4 * 36 * 27),
     Fault(bmm, *MISSING, 0, 120),
-    Fault(put_to(several.einsum, _count), *MISSING, 0, 256),
-    Fault(put_to(several.attention, _count), *MISSING, 0, 2 * 4 * 16 * 16 * 32),
+    Fault(put_to(reproductions_shared.einsum, _count), *MISSING, 0, 256),
+    Fault(put_to(reproductions_shared.attention, _count), *MISSING, 0, 2 * 4 * 16 * 16 * 32),
     Fault(multi_head_attention, *MISSING, 0, 1_280),
-    Fault(put_to(several.subclass, _count), "missing operation", "type match", 0, 100),
+    Fault(put_to(reproductions_shared.subclass, _count), "missing operation", "type match", 0, 100),
     Fault(relu_by_two_names, "inconsistency", "no formula", [20, 0], [20, 20]),
     Fault(tuple_of_tensors, "crash", "calling form", "raises IndexError", 50),
     Fault(size_as_a_tuple, "crash", "calling form", "raises IndexError", 100),
     Fault(product_of_sizes, "crash", "calling form", "raises AttributeError", 200),
     Fault(lstm, "crash", "calling form", "raises IndexError", 7_680),
     Fault(control_flow, "crash", "tracing", "raises TraceError", 256),
-    Fault(put_to(several.left_in_evaluation, _count), "side effect", "left behind", True, False),
+    Fault(put_to(reproductions_shared.left_in_evaluation, _count), "side effect", "left behind", True, False),
     Fault(mapping_as_an_input, "crash", "calling form", "raises KeyError", 100),
-    Fault(put_to(several.scripted, _count), "crash", "tracing", "raises AssertionError", 256),
+    Fault(put_to(reproductions_shared.scripted, _count), "crash", "tracing", "raises AssertionError", 256),
 )

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from measure.counters.faults.catalogue.fault import Fault, put_to
-from measure.counters.faults.reproductions import shared as several
+from measure.counters.faults.reproductions import shared as reproductions_shared
 from measure.counters.faults.reproductions.nets import Does, Subclass, under_two_parents, weight
 
 
@@ -91,22 +91,26 @@ def needs_distutils() -> bool:
 MISSING = ("missing operation", "not seen")
 
 FAULTS = (
-    Fault(put_to(several.transposed_convolution, _count), "wrong count", "formula", 4 * 1_600, 1_600, ("92",)),
-    Fault(put_to(several.unbatched_convolution, _count), "wrong count", "calling form", 20_736, 8 * 36 * 27),
+    Fault(
+        put_to(reproductions_shared.transposed_convolution, _count), "wrong count", "formula", 4 * 1_600, 1_600, ("92",)
+    ),
+    Fault(
+        put_to(reproductions_shared.unbatched_convolution, _count), "wrong count", "calling form", 20_736, 8 * 36 * 27
+    ),
     Fault(normalisation_among_multiply_adds, "inconsistency", "unit", 4 * 256, 0),
     Fault(shared_module, "wrong count", "counted twice", [4 * 512, 2 * 256], [2 * 512, 256]),
     Fault(parameters_of_a_single_layer, "wrong count", "formula", [100, 0], [100, 110]),
-    Fault(put_to(several.functional_linear, _count), *MISSING, 0, 100),
-    Fault(put_to(several.functional_convolution, _count), *MISSING, 0, 4 * 36 * 27),
+    Fault(put_to(reproductions_shared.functional_linear, _count), *MISSING, 0, 100),
+    Fault(put_to(reproductions_shared.functional_convolution, _count), *MISSING, 0, 4 * 36 * 27),
     Fault(matmul, *MISSING, 0, 256),
-    Fault(put_to(several.attention, _count), *MISSING, 0, 2 * 4 * 16 * 16 * 32),
-    Fault(put_to(several.multi_head_attention, _count), *MISSING, 0, 278_528),
-    Fault(put_to(several.forward_called_directly, _count), *MISSING, 0, 256),
-    Fault(put_to(several.bilinear, _count), "missing operation", "no formula", 0, 5_760),
+    Fault(put_to(reproductions_shared.attention, _count), *MISSING, 0, 2 * 4 * 16 * 16 * 32),
+    Fault(put_to(reproductions_shared.multi_head_attention, _count), *MISSING, 0, 278_528),
+    Fault(put_to(reproductions_shared.forward_called_directly, _count), *MISSING, 0, 256),
+    Fault(put_to(reproductions_shared.bilinear, _count), "missing operation", "no formula", 0, 5_760),
     Fault(subclass, "missing operation", "type match", [0, 0], [100, 110]),
-    Fault(put_to(several.parametrised, _count), "missing operation", "type match", 0, 256),
-    Fault(put_to(several.compiled, _count), "crash", "tracing", "raises KeyError", 256),
-    Fault(put_to(several.scripted, _count), "crash", "tracing", "raises RuntimeError", 256),
+    Fault(put_to(reproductions_shared.parametrised, _count), "missing operation", "type match", 0, 256),
+    Fault(put_to(reproductions_shared.compiled, _count), "crash", "tracing", "raises KeyError", 256),
+    Fault(put_to(reproductions_shared.scripted, _count), "crash", "tracing", "raises RuntimeError", 256),
     Fault(
         state_dict_is_polluted,
         "side effect",

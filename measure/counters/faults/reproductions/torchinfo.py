@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from measure.counters.faults.catalogue.fault import Fault, put_to
-from measure.counters.faults.reproductions import shared as several
+from measure.counters.faults.reproductions import shared as reproductions_shared
 from measure.counters.faults.reproductions.nets import Does, weight
 
 
@@ -90,15 +90,17 @@ FAULTS = (
     Fault(linear_of_a_sequence, "wrong count", "batch", 2 * 240, 14 * 240, ("77",)),
     Fault(embedding, "wrong count", "no work", 32_000, 0),
     Fault(conv1d_of_transformers, "wrong count", "type match", 10_368, 8 * 8 * 24),
-    Fault(put_to(several.transposed_convolution, _count), "wrong count", "formula", 4 * 1_600, 1_600),
+    Fault(put_to(reproductions_shared.transposed_convolution, _count), "wrong count", "formula", 4 * 1_600, 1_600),
     Fault(lstm_cell, "wrong count", "formula", 8 * 1_536, 1_536),
-    Fault(put_to(several.unbatched_convolution, _count), "wrong count", "calling form", 10_368, 8 * 36 * 27),
+    Fault(
+        put_to(reproductions_shared.unbatched_convolution, _count), "wrong count", "calling form", 10_368, 8 * 36 * 27
+    ),
     Fault(normalisation_among_multiply_adds, "inconsistency", "unit", 2 * 48, 0),
-    Fault(put_to(several.multi_head_attention, _count), *MISSING, 0, 278_528),
+    Fault(put_to(reproductions_shared.multi_head_attention, _count), *MISSING, 0, 278_528),
     Fault(functional_linear, *MISSING, 0, 100),
     Fault(matmul, *MISSING, 0, 16**3),
-    Fault(put_to(several.attention, _count), *MISSING, 0, 2 * 4 * 16 * 16 * 32),
-    Fault(put_to(several.forward_called_directly, _count), *MISSING, 0, 256),
-    Fault(put_to(several.parametrised, _count), "missing operation", "type match", 0, 256),
-    Fault(put_to(several.scripted, _count), *MISSING, 0, 256),
+    Fault(put_to(reproductions_shared.attention, _count), *MISSING, 0, 2 * 4 * 16 * 16 * 32),
+    Fault(put_to(reproductions_shared.forward_called_directly, _count), *MISSING, 0, 256),
+    Fault(put_to(reproductions_shared.parametrised, _count), "missing operation", "type match", 0, 256),
+    Fault(put_to(reproductions_shared.scripted, _count), *MISSING, 0, 256),
 )

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analysis.footprint.schedule import lower_bound
-from analysis.footprint.schedule import minimum as ordering
+from analysis.footprint.schedule import lower_bound, minimum
 from analysis.footprint.schedule.minimum import Minimal, minimal
 from analysis.footprint.step.live_bytes import footprint
 from tests.support.made_up_operations.made_up_steps import (
@@ -211,7 +210,7 @@ def test_a_gradient_goes_once_the_optimizer_has_used_it(outlives: bool) -> None:
 def test_steps_that_are_too_large_to_search_have_both_ends_too(step: Step) -> None:
     found = of(step)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ordering, "MOST_SEARCHED", 0)
+        patch.setattr(minimum, "MOST_SEARCHED", 0)
         patch.setattr(lower_bound, "MOST_REACHED", 0)
         large = of(step)
     assert large.lower_bound_bytes <= found.lower_bound_bytes

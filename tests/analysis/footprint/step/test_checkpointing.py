@@ -12,7 +12,7 @@ import pytest
 from analysis.footprint.schedule.minimum import minimal
 from analysis.footprint.step.checkpointing import checkpointed, curve, stretches_of, units
 from analysis.footprint.step.live_bytes import footprint, live_bytes
-from analysis.operators import registry as kinds
+from analysis.operators import registry
 from measure.operations.tracer import Trace
 from tests.support.nets.checkpoint_nets import BLOCKS, NETS, Stretches
 from tests.support.nets.small_steps import check_laws, fake_trace, parts
@@ -43,7 +43,7 @@ def predicted(net: str, chosen: str) -> Trace:
 
 def recomputed(trace: Trace) -> tuple[int, int]:
     """(model FLOP, all other FLOP) of what is done again."""
-    costs = [kinds.cost(o) for o in trace.operations if o.phase == "recompute"]
+    costs = [registry.cost(o) for o in trace.operations if o.phase == "recompute"]
     return sum(c.model_flop for c in costs), sum(c.other_flop for c in costs)
 
 
@@ -96,7 +96,7 @@ def test_the_curve_falls_and_begins_with_the_step_as_it_is(net: str) -> None:
         assert 0 < after.recomputed_flop > before.recomputed_flop
         assert 0 < after.recomputed_ratio <= 1
     last = Trace(*checkpointed(plain.operations, plain.storages, stretches_of(plain.operations, found[-1])))
-    forward = [kinds.cost(o) for o in plain.operations if o.phase in ("forward", "loss")]
+    forward = [registry.cost(o) for o in plain.operations if o.phase in ("forward", "loss")]
     assert found[-1].peak_bytes == footprint(last.operations, last.storages).peak_bytes
     assert found[-1].recomputed_flop == sum(recomputed(last))
     assert found[-1].recomputed_ratio == sum(recomputed(last)) / sum(c.model_flop + c.other_flop for c in forward)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from analysis.footprint.step import published as published_memory
+from analysis.footprint.step import published as step_published
 from analysis.footprint.step.live_bytes import BEFORE
 from analysis.footprint.step.published import Published, as_measured, predicted_bytes, published
 from benchmarks.pages.footprint import main, read_published
@@ -15,7 +15,7 @@ from reports.footprint.published import section
 from results.records import Storage
 from results.records.footprint import Predicted
 from runners.footprint.published_task import predict
-from runners.footprint.step import Asked, traced
+from runners.footprint.step import StepOptions, traced
 from tests.support.made_up_operations.made_up_operations import operation
 
 ROOT = Path(__file__).parents[4]
@@ -101,7 +101,7 @@ def test_the_command_writes_a_row_a_measurement(
 ) -> None:
     """Of one of them, over a file that was there."""
     rows = [row for row in published() if row.name == "resnet18 b1, after forward"]
-    monkeypatch.setattr(published_memory, "published", lambda: rows)
+    monkeypatch.setattr(step_published, "published", lambda: rows)
     (tmp_path / "published.csv").write_text("old", encoding="utf-8")
     assert main(["--published", str(tmp_path)]) == 0
     assert read_published(tmp_path) == {rows[0].name: PREDICTED[rows[0].name]}
@@ -112,7 +112,7 @@ def test_a_step_on_cuda_keeps_dropouts_mask_in_bytes() -> None:
     """AlexNet drops of 9,216 and of 4,096 numbers a sample; on a CPU a mask has 4 bytes for each."""
     activations = {}
     for device in ("cpu", "cuda"):
-        asked = Asked("alexnet", "fp32", "none", device)
+        asked = StepOptions("alexnet", "fp32", "none", device)
         activations[device] = sum(each.nbytes for each in traced(asked, 2).storages if each.role == "activation")
     assert activations["cpu"] - activations["cuda"] == 2 * (9216 + 4096) * (4 - 1)
 
@@ -164,7 +164,7 @@ FAULTS: list[dict[str, object]] = [
 @pytest.mark.parametrize("change", FAULTS)
 def test_a_row_that_is_none(change: dict[str, object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And the same name twice."""
-    monkeypatch.setattr(published_memory, "TABLE", tmp_path / "table.csv")
+    monkeypatch.setattr(step_published, "TABLE", tmp_path / "table.csv")
     for rows in ((replace(ROW, **change),), (ROW, ROW)):
         texts = [",".join(ROW.to_row()), *(",".join(row.to_row().values()) for row in rows)]
         (tmp_path / "table.csv").write_text("\n".join(texts), encoding="utf-8")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from analysis.formula.algebra.evaluate import rows
 from analysis.formula.algebra.expressions import parse
-from analysis.formula.algebra.parameter_grid import as_csv, axes, point, points, span
+from analysis.formula.algebra.parameter_grid import as_csv, axes, parse_point, points, span
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_commas_part_values_and_symbols() -> None:
         "batch": (1, 2, 4, 6),
         "x": (3,),
     }
-    assert point("hidden=2004, vocab=10004") == {"hidden": 2004, "vocab": 10004}
+    assert parse_point("hidden=2004, vocab=10004") == {"hidden": 2004, "vocab": 10004}
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_bad_sweeps_get_one_line(text: str, words: str) -> None:
 
 def test_a_point_has_one_value_each() -> None:
     with pytest.raises(ValueError, match=re.escape("expected one value for batch, got 6: 1, 2, 3, 4, 5, …")):
-        point("batch=1:6")
+        parse_point("batch=1:6")
 
 
 def test_every_combination_the_last_axis_fastest() -> None:

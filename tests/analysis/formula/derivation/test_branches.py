@@ -170,9 +170,9 @@ def test_the_line_that_raised(code):
 def test_what_is_a_models_own():
     import enum
 
-    from runners.formula import command as formula
+    from runners.formula import command
 
     assert is_own("/home/someone/nets.py")
     assert not is_own(enum.__file__)
-    assert not is_own(formula.__file__)
+    assert not is_own(command.__file__)
     assert not is_own("<string>")

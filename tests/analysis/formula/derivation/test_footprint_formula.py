@@ -18,7 +18,7 @@ from analysis.formula.algebra.evaluate import value as value_at
 from analysis.formula.algebra.expressions import names, symbol
 from analysis.formula.algebra.monotonicity import direction
 from analysis.formula.algebra.solve import solve
-from analysis.formula.derivation import derive as symbolic
+from analysis.formula.derivation import derive
 from analysis.formula.derivation.footprint import QUANTITIES, Footprints, Labelled, footprints, pieces, value
 from analysis.formula.derivation.interpolate import ONE, Atom
 from analysis.formula.derivation.symbolic_table import Place
@@ -52,7 +52,7 @@ def looked(model: str):
     sizes = get(model).hyper
     subject = Subject(model, sizes, {}, names_of(sizes), 32, "sgd", smallest=smallest(model), limits=limits(model))
     look = sampler(subject)
-    derived = symbolic.formulas(look, axes(subject, MODELS[model], look))
+    derived = derive.formulas(look, axes(subject, MODELS[model], look))
     return look, derived, footprints(derived, POINTS[model][0])
 
 

@@ -12,7 +12,7 @@ import sympy
 from analysis.formula.algebra.evaluate import value
 from analysis.formula.derivation.derive import formulas
 from analysis.formula.derivation.totals import parts, totals
-from analysis.operators import registry as kinds
+from analysis.operators import registry
 from analysis.operators.operands import numel
 from runners.formula.points import Subject, axes, limits, names_of, sampler, smallest
 from runners.workers.any_model import get
@@ -54,7 +54,7 @@ def subject(model):
 
 def counted(sample):
     """The counts of a table of whole numbers, by the rules themselves."""
-    cost = kinds.total(sample.operations)
+    cost = registry.total(sample.operations)
     return {
         "parameters": sum(numel(shape) for _, shape in sample.parameters),
         "model_flop": cost.model_flop,

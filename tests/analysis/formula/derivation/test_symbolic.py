@@ -11,7 +11,7 @@ from analysis.formula.derivation.interpolate import value_of
 from analysis.formula.derivation.sampling import Axis, Sample, Unfitted, derive
 from analysis.formula.derivation.symbolic_table import Convention, Place
 from analysis.formula.derivation.totals import COSTS, Term, expression, parts, totals
-from analysis.operators import registry as kinds
+from analysis.operators import registry
 from results.records import Operation, Storage
 from runners.formula.points import NotBuilt, Subject, axes, names_of, sampler
 from runners.workers.any_model import get
@@ -92,7 +92,7 @@ def derived(model, symbols=None, **settings):
 
 def exact(sample):
     """The counts of a table of whole numbers, by the rules themselves."""
-    cost = kinds.total(sample.operations)
+    cost = registry.total(sample.operations)
     return {
         "parameters": sum(sympy.prod(shape) for _, shape in sample.parameters),
         "model_flop": cost.model_flop,
@@ -228,13 +228,13 @@ def test_a_size_that_breaks_its_law_further_out_is_not_told():
 
 def test_a_rule_that_decides_by_a_size_is_found_out():
     """A reader that compares sizes gives whatever polynomials compare as: its count differs from that of numbers."""
-    rule = kinds.TABLE["aten.mm"]
+    rule = registry.TABLE["aten.mm"]
     odd = replace(
         rule, reader=lambda operation: rule.reader(operation) * (1 if operation.output_shapes[0][0] == 31 else 2)
     )
     at_31 = formulas(product, [Axis("n", 3)], Convention({"aten.mm": odd}))
     point = {"n": 30}
-    assert value_of(at_31.total("model_flop"), point) == 2 * kinds.cost(product(point).operations[0]).model_flop
+    assert value_of(at_31.total("model_flop"), point) == 2 * registry.cost(product(point).operations[0]).model_flop
     biased = replace(
         rule,
         reader=lambda operation: rule.reader(operation) * (1 if isinstance(operation.output_shapes[0][0], int) else 2),

@@ -7,7 +7,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from analysis.formula.derivation.derive import formulas
 from analysis.formula.derivation.sampling import Axis
 from analysis.formula.derivation.totals import totals
-from analysis.operators import registry as kinds
+from analysis.operators import registry
 from measure.dispatch.sizes import symbol
 from measure.fake.mode import fake_mode, to_fake
 from measure.operations.tracer import trace_step
@@ -32,7 +32,7 @@ def by_shape_env(model, hints, shape):
         optimizer = OPTIMIZERS["sgd-plain"](module.parameters())
     step = TrainingStep(module, workload.loss, optimizer, [batch], "cpu")
     found = trace_step(step, model=module, optimizer=optimizer, inputs=(inputs, batch.target), mode=mode)
-    return kinds.total(found.operations), found.notes
+    return registry.total(found.operations), found.notes
 
 
 def ours(model, axes):

@@ -8,7 +8,7 @@ from torch import nn
 
 from analysis.operators.registry import PRODUCTS
 from analysis.utilization.counter_operators import OPERATORS
-from measure.counters.adapters import thop as adapter
+from measure.counters.adapters import thop
 from measure.counters.adapters.thop import profile, register_hooks  # thop itself warns when imported
 from results.errors import Inconsistent
 from tests.support.nets.counted_nets import (
@@ -26,7 +26,7 @@ from tests.support.nets.counted_nets import (
     shared,
 )
 
-count = counting(adapter)
+count = counting(thop)
 
 
 def printed(model, *inputs):
@@ -158,7 +158,7 @@ def test_a_model_that_raises_is_left_as_it_was():
 
 
 def test_rules_that_do_not_add_up_to_its_number_are_a_fault(monkeypatch):
-    monkeypatch.setattr(adapter, "profile", lambda *_, **__: (123.0, 0.0))
+    monkeypatch.setattr(thop, "profile", lambda *_, **__: (123.0, 0.0))
     with pytest.raises(Inconsistent, match=r"gave 123\.0, its rules 0"):
         count(shared(), torch.randn(1, 4))
 

@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn.utils import prune
 
 from analysis.utilization.counter_operators import OPERATORS, kind_of_operator
-from measure.counters.adapters import torchinfo as adapter
+from measure.counters.adapters import torchinfo as adapters_torchinfo
 from results.errors import Inconsistent
 from tests.support.nets.counted_nets import (
     IMAGES,
@@ -29,7 +29,7 @@ from tests.support.nets.counted_nets import (
     shared,
 )
 
-count = counting(adapter)
+count = counting(adapters_torchinfo)
 
 
 def printed(model, *inputs):
@@ -154,7 +154,7 @@ def test_a_model_that_raises_is_told_with_its_words_and_left_as_it_was():
 
 def test_leaves_that_do_not_add_up_to_its_number_are_a_fault(monkeypatch):
     said = SimpleNamespace(summary_list=[], total_mult_adds=123, total_params=0)
-    monkeypatch.setattr(adapter, "_ask", lambda *_: said)
+    monkeypatch.setattr(adapters_torchinfo, "_ask", lambda *_: said)
     with pytest.raises(Inconsistent, match="gave 123, its leaves 0"):
         count(shared(), torch.randn(1, 4))
 

@@ -17,7 +17,7 @@ from measure.counters.adapters import fvcore, ptflops
 from results.errors import Inconsistent
 from tests.support.nets.counted_nets import Attention, Pair, Recurrent
 from workloads.catalogue.catalogue import SUITES
-from workloads.vision import models as vision
+from workloads.vision import models as vision_models
 
 ADAPTERS = [fvcore, ptflops]
 
@@ -269,7 +269,7 @@ FAST = ("resnet18", "alexnet")
     "name", [pytest.param(name, marks=() if name in FAST else pytest.mark.slow) for name in POST2021]
 )
 def test_both_counters_give_the_multiply_adds_of_the_suite(name):
-    workload = vision.get(name, num_classes=10, image_size=224)
+    workload = vision_models.get(name, num_classes=10, image_size=224)
     model = workload.build(**workload.hyper)
     (images,) = workload.batch(workload.hyper, 1, torch.device("cpu"), torch.Generator().manual_seed(0)).inputs
     fv, pt = (by_operator(count(adapter, model, images)) for adapter in ADAPTERS)

@@ -20,7 +20,7 @@ from measure.counters.faults.catalogue.page import page, value
 from measure.counters.harness.corrected import flop_counter_mode
 from measure.counters.harness.registry import COUNTERS as REGISTRY
 from measure.device.processes import prepare
-from runners import faults as command
+from runners import faults
 from runners.cli import exits
 from tests.support.fakes.fake_faults import prints
 
@@ -213,20 +213,20 @@ def made_up(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
 
 def test_the_table_lists_what_is_not_as_the_catalogue_has_it(made_up, capsys):
     made_up("there")
-    assert command.main(["--counters", "pthflops"]) == 0
+    assert faults.main(["--counters", "pthflops"]) == 0
     assert "pthflops.residual" not in capsys.readouterr().out
-    assert command.main(["--counters", "pthflops", "--detail"]) == 0
+    assert faults.main(["--counters", "pthflops", "--detail"]) == 0
     assert "there       pthflops.residual: a + b counts two an element. (gives 20, right 10)" in capsys.readouterr().out
     made_up("mended")
-    assert command.main(["--counters", "pthflops"]) == 0
+    assert faults.main(["--counters", "pthflops"]) == 0
     assert "mended      pthflops.residual" in capsys.readouterr().out
     made_up("timeout")
-    assert command.main(["--counters", "pthflops"]) == exits.FAILED
+    assert faults.main(["--counters", "pthflops"]) == exits.FAILED
 
 
 def test_rows_as_json_and_csv(made_up, capsys):
     made_up("there")
-    assert command.main(["--counters", "pthflops", "--format", "json"]) == 0
+    assert faults.main(["--counters", "pthflops", "--format", "json"]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert {row["fault"] for row in rows} == {fault.name for fault in faults_of("pthflops")}
     (row,) = [row for row in rows if row["fault"] == "residual"]
@@ -237,21 +237,21 @@ def test_rows_as_json_and_csv(made_up, capsys):
         "wrong count",
         "formula",
     )
-    assert command.main(["--counters", "pthflops", "--format", "csv"]) == 0
+    assert faults.main(["--counters", "pthflops", "--format", "csv"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 1 + len(rows)
     assert lines[0].split(",") == list(rows[0])
 
 
 def test_writing_the_page(tmp_path, capsys):
-    assert command.main(["--write", str(tmp_path / "page.md")]) == 0
+    assert faults.main(["--write", str(tmp_path / "page.md")]) == 0
     assert (tmp_path / "page.md").read_text(encoding="utf-8") == page()
-    assert command.main(["--write", str(tmp_path / "no" / "page.md")]) == exits.UNWRITABLE
+    assert faults.main(["--write", str(tmp_path / "no" / "page.md")]) == exits.UNWRITABLE
     assert capsys.readouterr().err.splitlines()[-1].startswith("error: ")
 
 
 def test_an_unknown_counter_is_one_line(capsys):
     with pytest.raises(SystemExit) as ended:
-        command.main(["--counters", "fvcor"])
+        faults.main(["--counters", "fvcor"])
     assert ended.value.code == 2
     assert capsys.readouterr().err.count("\n") == 1

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.functional import relu as imported_earlier
 
-from measure.counters.harness import model_calls as calls
+from measure.counters.harness import model_calls
 from measure.counters.harness.model_calls import WATCHED, record
 from measure.profile.unseen_operations import plain_calls
 from results.errors import Unavailable
@@ -137,7 +137,7 @@ class TestFunctions:
         (call,) = [c for c in recorded(Lambda(run, part=nn.Conv2d(1, 1, 1)), torch.ones(1, 1, 2, 2)).calls
                    if c.name == "F.interpolate"]  # fmt: skip
         assert call.keywords == {"size": (4, 5), "mode": "nearest"}
-        assert calls._sizes({"a": [torch.float32, None]}, storage_of=None) == {"a": ("torch.dtype", None)}
+        assert model_calls._sizes({"a": [torch.float32, None]}, storage_of=None) == {"a": ("torch.dtype", None)}
 
 
 class TestOperations:
@@ -206,7 +206,7 @@ class TestLeftAsFound:
         assert not torch.nn.modules.module._global_forward_hooks
 
     def test_what_a_class_only_inherits_is_not_its_own_afterwards(self):
-        inherited = [name for name in calls.METHODS.split() if name not in vars(torch.Tensor)]
+        inherited = [name for name in model_calls.METHODS.split() if name not in vars(torch.Tensor)]
         assert inherited
         recorded(nn.Linear(4, 3), torch.ones(2, 4))
         assert [name for name in inherited if name in vars(torch.Tensor)] == []

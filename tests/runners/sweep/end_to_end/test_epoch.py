@@ -15,11 +15,10 @@ from torchvision.transforms import Compose
 from analysis.utilization.work_times import works_of
 from measure.timing.protocols import Protocol
 from results.records import MEASURED, Cell
-from runners.sweep import cell as inside
-from runners.sweep import sitting as collect
-from runners.sweep import works as passes
+from runners.sweep import cell as sweep_cell
+from runners.sweep import sitting, works
 from runners.sweep.plan import METHODS
-from runners.workers import batches as sources
+from runners.workers import batches as workers_batches
 from tests.workloads.vision.test_cifar import IMAGES, made
 from workloads.vision import cifar
 
@@ -53,19 +52,21 @@ def short(of: Cell) -> Protocol:
     return dataclasses.replace(rules, cap_s=0.3, min_time_s=0.05, warm_cap_s=0.1, warm_min_s=0.01, block_s=0.01)
 
 
-def measure(of: Cell) -> inside.Measured:
+def measure(of: Cell) -> sweep_cell.Measured:
     """A cell and its works, as a sitting asks a worker for them."""
-    measured = inside.measure(of, short(of))
+    measured = sweep_cell.measure(of, short(of))
     if measured.status not in MEASURED:
         return measured
-    return collect._joined(measured, passes.together([inside.measure_work(of.cell_id, work) for work in works_of(of)]))
+    return sitting._joined(
+        measured, works.together([sweep_cell.measure_work(of.cell_id, work) for work in works_of(of)])
+    )
 
 
 @pytest.fixture
 def models(monkeypatch):
     """Every model built, each a `Tiny` one of 8 × 8 images."""
     built = []
-    honest = inside._workload
+    honest = sweep_cell._workload
 
     def workload(of):
         return dataclasses.replace(
@@ -74,7 +75,7 @@ def models(monkeypatch):
             hyper={"image_size": SIDE, "num_classes": 10},
         )
 
-    monkeypatch.setattr(inside, "_workload", workload)
+    monkeypatch.setattr(sweep_cell, "_workload", workload)
     return built
 
 
@@ -99,8 +100,8 @@ def slow_data(data, monkeypatch):
     return data
 
 
-def batches(of: Cell) -> sources.Batches:
-    return sources.Batches(of, inside._workload(of), torch.device("cpu"))
+def batches(of: Cell) -> workers_batches.Batches:
+    return workers_batches.Batches(of, sweep_cell._workload(of), torch.device("cpu"))
 
 
 def greys(batch) -> list[float]:
@@ -109,7 +110,7 @@ def greys(batch) -> list[float]:
 
 class TestBatches:
     def test_a_task_tells_how_many_images_there_are(self, data):
-        assert sources.images(data) == ALL
+        assert workers_batches.images(data) == ALL
 
     @pytest.mark.parametrize("pipeline", [False, True])
     @pytest.mark.parametrize(("count", "sizes"), [(20, [6, 6, 6, 2]), (18, [6, 6, 6]), (7, [6, 1])])
@@ -227,9 +228,9 @@ def test_the_cells_own_numbers_were_read_before_the_passes(models, data, monkeyp
     def meddle(subject, work):
         torch.set_float32_matmul_precision("high")
         subject.step.last_loss = torch.tensor(float("nan"))
-        return passes.Found(unprofiled={work: "because"}, warnings=["profile: x"])
+        return works.Found(unprofiled={work: "because"}, warnings=["profile: x"])
 
-    monkeypatch.setattr(passes, "run", meddle)
+    monkeypatch.setattr(works, "run", meddle)
     of = cell(data=data)
     try:
         found = measure(of)
@@ -244,35 +245,35 @@ def test_the_cells_own_numbers_were_read_before_the_passes(models, data, monkeyp
 
 def test_a_cell_that_became_invalid_has_no_works(models, monkeypatch):
     """Its times would not be of this precision."""
-    honest = inside._timed
+    honest = sweep_cell._timed
 
     def flipped(*arguments):
         torch.set_float32_matmul_precision("high")
         return honest(*arguments)
 
-    monkeypatch.setattr(inside, "_timed", flipped)
+    monkeypatch.setattr(sweep_cell, "_timed", flipped)
     of = cell()
     try:
-        assert inside.measure(of, short(of)).status == "invalid"
+        assert sweep_cell.measure(of, short(of)).status == "invalid"
         with pytest.raises(ValueError, match="expected the cell that was measured last"):
-            inside.measure_work(of.cell_id, "one")
+            sweep_cell.measure_work(of.cell_id, "one")
     finally:
         torch.set_float32_matmul_precision("highest")
 
 
 def test_nothing_is_left_of_a_cell_after_its_last_work_and_before_the_next_one(models):
     of = cell(methods=("one", "batch"))
-    inside.measure(of, short(of))
-    inside.measure_work(of.cell_id, "one")
-    assert inside._LEFT[0].model is models[-1]
+    sweep_cell.measure(of, short(of))
+    sweep_cell.measure_work(of.cell_id, "one")
+    assert sweep_cell._LEFT[0].model is models[-1]
     with pytest.raises(ValueError, match="expected the cell that was measured last, got other"):
-        inside.measure_work("other", "batch")
-    inside.measure_work(of.cell_id, "batch")
-    assert inside._LEFT == []
-    inside.measure(of, short(of))
+        sweep_cell.measure_work("other", "batch")
+    sweep_cell.measure_work(of.cell_id, "batch")
+    assert sweep_cell._LEFT == []
+    sweep_cell.measure(of, short(of))
     plain = cell(methods=("exact",))
-    inside.measure(plain, short(plain))
-    assert inside._LEFT == []
+    sweep_cell.measure(plain, short(plain))
+    assert sweep_cell._LEFT == []
 
 
 @pytest.mark.slow

@@ -18,7 +18,7 @@ from results.records import MEASURED, Cell, Run
 from results.store.layout import profile_file
 from results.store.store import RunData, Store, read_profile, read_run
 from runners.cli.progress import Progress
-from runners.sweep import sitting as collect
+from runners.sweep import sitting as sweep_sitting
 from runners.sweep.sitting import Limits, Sitting
 from runners.workers.pool import Worker, prepare
 from runners.workers.telemetry import Watch
@@ -266,7 +266,7 @@ def betrayed(tmp_path_factory):
     common = {"model": "synthetic_matmul", "device": "cpu", "quick": True, "target_ci_ratio": 0.9}
     cells = [Cell(**common, batch_size=size, methods=("exact",), counters=()) for size in range(1, 18)]
     patch = pytest.MonkeyPatch()
-    patch.setattr(collect, "Worker", Betrayed)
+    patch.setattr(sweep_sitting, "Worker", Betrayed)
     with patch.context(), Store.create(path, MANIFEST) as store:
         store.append_sitting(SITTING)
         progress = Progress(len(cells), stream)
@@ -351,7 +351,7 @@ def test_a_worker_that_is_killed_in_a_work_costs_no_cell(tmp_path, monkeypatch):
     prepare()
     common = {"model": "synthetic_matmul", "device": "cpu", "quick": True, "target_ci_ratio": 0.9, "counters": ()}
     cells = [Cell(**common, batch_size=size, methods=("one", "batch", "exact")) for size in (1, 2)]
-    monkeypatch.setattr(collect, "Worker", Killed)
+    monkeypatch.setattr(sweep_sitting, "Worker", Killed)
     with Store.create(tmp_path / "run", MANIFEST) as store:
         store.append_sitting(SITTING)
         progress = Progress(len(cells), io.StringIO())

@@ -24,7 +24,7 @@ from measure.timing.blocks import clock_for, measure_blocks, step_time_s, warm_u
 from measure.timing.protocols import Protocol
 from results.records import Cell, Run
 from results.store.store import read_run
-from runners.sweep import cell as inside
+from runners.sweep import cell as sweep_cell
 from runners.sweep.plan import METHODS
 from runners.sweep.sitting import _joined
 from runners.sweep.works import together
@@ -99,16 +99,16 @@ def flop(operation) -> int:
 @pytest.fixture
 def nothing_left() -> Iterator[None]:
     yield
-    inside._LEFT.clear()
+    sweep_cell._LEFT.clear()
 
 
-def whole(cell: Cell) -> inside.Measured:
+def whole(cell: Cell) -> sweep_cell.Measured:
     """Everything that a worker does for a cell, in order, as the parent joins it."""
     rules = Protocol.for_device(DEVICE, quick=True, works=works_of(cell))
     before = torch.get_float32_matmul_precision()
     try:
-        measured = inside.measure(cell, rules)
-        return _joined(measured, together([inside.measure_work(cell.cell_id, work) for work in works_of(cell)]))
+        measured = sweep_cell.measure(cell, rules)
+        return _joined(measured, together([sweep_cell.measure_work(cell.cell_id, work) for work in works_of(cell)]))
     finally:
         torch.set_float32_matmul_precision(before)
 
@@ -118,7 +118,7 @@ def resnet(precision: str = "fp32", **more: object) -> Cell:
     return Cell(**{**words, "precision": precision, "methods": METHODS, "epoch_images": 200, **more})
 
 
-def run_of(cell: Cell, measured: inside.Measured) -> Run:
+def run_of(cell: Cell, measured: sweep_cell.Measured) -> Run:
     return Run(
         **vars(cell), cell_id=cell.cell_id, attempt=1, sitting="s0", status="ok",
         reason="", warnings=measured.warnings, **measured.fields,
@@ -163,16 +163,16 @@ def test_a_work_that_runs_out_of_memory_costs_itself_and_leaves_the_device_usabl
     """The allocator is given no more than the cell holds already, and then everything again."""
     cell = resnet(batch_size=64, image_size=128, methods=("one", "batch"))
     rules = Protocol.for_device(DEVICE, quick=True, works=works_of(cell))
-    inside.measure(cell, rules)
+    sweep_cell.measure(cell, rules)
     torch.cuda.empty_cache()
     total = torch.cuda.get_device_properties(0).total_memory
     torch.cuda.set_per_process_memory_fraction(torch.cuda.memory_reserved(DEVICE) / total)
     try:
-        batch = inside.passes.run(inside._LEFT[0], "batch")
+        batch = sweep_cell.passes.run(sweep_cell._LEFT[0], "batch")
     finally:
         torch.cuda.set_per_process_memory_fraction(1.0)
     assert batch.unprofiled["batch"].startswith("OutOfMemoryError: CUDA out of memory")
-    assert inside.passes.run(inside._LEFT[0], "one").unprofiled == {}
+    assert sweep_cell.passes.run(sweep_cell._LEFT[0], "one").unprofiled == {}
 
 
 def test_a_profile_leaves_later_times_as_they_were():
@@ -193,7 +193,7 @@ def test_images_from_the_pipeline_come_to_the_device_in_the_cells_layout(tmp_pat
     monkeypatch.setattr(cifar, "dataset", functools.partial(cifar.dataset, kind=made(tmp_path)))
     words = {"data": f"cifar10:{tmp_path}", "num_classes": 10, "image_size": 64, "batch_size": 6, "epoch_images": 20}
     cell = resnet("amp-bf16", layout="channels_last", input_pipeline=True, **words)
-    source = inside.Batches(cell, inside._workload(cell), torch.device(DEVICE))
+    source = sweep_cell.Batches(cell, sweep_cell._workload(cell), torch.device(DEVICE))
     (images,) = next(source.endless(6)).inputs
     assert images.is_cuda
     assert images.is_contiguous(memory_format=torch.channels_last)

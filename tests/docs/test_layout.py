@@ -1,0 +1,133 @@
+"""The layout's rules, held by the tree itself: sizes of folders, modules too small to stand alone, aliases, words.
+
+Each rule has a table of exceptions, which may only shrink: an entry that is not needed any more fails.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import subprocess
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PRODUCT = ("runners", "reports", "cleaning", "measure", "workloads", "analysis", "results")
+PACKAGES = (*PRODUCT, "tests", "benchmarks")
+
+MOST_MODULES = 14
+"""In a folder, besides `__init__` and `__main__`: more have a second question among them."""
+
+FEWEST_LINES = 60
+"""A module with fewer that a single other one of its package imports belongs into that one."""
+
+LAZY = "imported when it is asked for alone: what it imports takes longer than the command's --help may"
+TABLE = "a literal table"
+ONE_EACH = "a file for each, like its neighbours"
+
+SMALL = {
+    "cleaning/accounts/account/registry.py": TABLE,
+    "cleaning/gates/gate.py": "what a gate is, for those that ask and the table of them",
+    "cleaning/profile/double_counts.py": "a file for each cleaning step, like its neighbour for undercounts",
+    "runners/count/batch_law.py": LAZY,
+    "runners/count/options.py": "the options of a command have a file of their own",
+    "runners/footprint/checkpoints.py": LAZY,
+    "runners/formula/branches.py": LAZY,
+    "runners/formula/checks.py": LAZY,
+    "runners/sweep/counts.py": "its only reader is the longest file of the command",
+    "workloads/fathom/models/gpt2.py": ONE_EACH,
+    "workloads/fathom/models/vit.py": ONE_EACH,
+}
+"""Small modules with a single reader that stay, and why."""
+
+
+@functools.cache
+def modules() -> dict[str, Path]:
+    """Dotted name → file, of all that is tracked or will be."""
+    command = ["git", "ls-files", "-co", "--exclude-standard", "--", *(f"{name}/*.py" for name in PACKAGES)]
+    files = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.split()
+    return {
+        file.removesuffix(".py").removesuffix("/__init__").replace("/", "."): Path(file)
+        for file in files
+        if (ROOT / file).is_file()
+    }
+
+
+@functools.cache
+def tree(module: str) -> ast.Module:
+    return ast.parse((ROOT / modules()[module]).read_text(encoding="utf-8"))
+
+
+def imports(module: str) -> Iterator[tuple[str, str, str | None]]:
+    """(package or module, name, alias) of each `from … import …`."""
+    for node in ast.walk(tree(module)):
+        if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield from ((node.module, each.name, each.asname) for each in node.names)
+
+
+@functools.cache
+def readers() -> dict[str, set[str]]:
+    """Module → the modules of the product that import it or a name of it."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for module in modules():
+        if module.startswith(PRODUCT):
+            for source, name, _ in imports(module):
+                found[f"{source}.{name}" if f"{source}.{name}" in modules() else source].add(module)
+    return found
+
+
+def stands_alone(file: Path) -> bool:
+    """Whether the name says that the file has to be one of its own."""
+    return file.name not in ("__init__.py", "__main__.py")
+
+
+def test_no_folder_has_more_modules_than_a_reader_can_see() -> None:
+    counts = Counter(file.parent for file in modules().values() if stands_alone(file))
+    assert {str(folder): count for folder, count in counts.items() if count > MOST_MODULES} == {}
+
+
+def test_no_small_module_has_a_single_reader_in_its_own_package() -> None:
+    """One whose only reader is in another package cannot move there: layers."""
+    small = set()
+    for module, file in modules().items():
+        if module.startswith(PRODUCT) and stands_alone(file):
+            lines = len((ROOT / file).read_text(encoding="utf-8").splitlines())
+            mine = [reader for reader in readers()[module] if reader != module]
+            if lines < FEWEST_LINES and len(mine) == 1 and mine[0].split(".")[0] == module.split(".")[0]:
+                small.add(str(file))
+    assert small == set(SMALL)
+
+
+ALIASED = {
+    ("benchmarks/formula.py", "totals"): "formula",
+    ("tests/analysis/formula/derivation/test_footprint_formula.py", "value"): "value_at",
+    ("tests/analysis/formula/derivation/test_footprint_formula.py", "footprints"): "told_of",
+    ("tests/analysis/utilization/test_step_times.py", "StepTime"): "Row",
+    ("tests/cleaning/reconcile/test_ratios.py", "parts"): "model_parts",
+    ("tests/measure/counters/faults/test_counter_faults.py", "COUNTERS"): "REGISTRY",
+    ("tests/reports/findings/test_findings.py", "made"): "page_and_pictures",
+    ("tests/reports/shared/test_pages_in_browser.py", "page"): "profile_page",
+    ("tests/runners/ceiling/test_ceiling_tasks.py", "apply_precision"): "precision",
+    ("tests/runners/doctor/test_doctor.py", "STATE"): "READ",
+    ("tests/runners/profile/test_profile_command.py", "profile"): "task",
+    ("tests/runners/sweep/test_auto_batches.py", "command"): "sweep",
+    ("tests/workloads/fathom/test_fathom_workloads.py", "fathom_sizes"): "table",
+}
+"""(File, name) → the alias that is left of before the names were made unique."""
+
+
+def test_an_import_has_the_name_of_what_it_imports() -> None:
+    """`as` only to say of which package it is (`import options as count_options`), or to hand it on."""
+    others = {
+        (str(modules()[module]), name): alias
+        for module in modules()
+        for source, name, alias in imports(module)
+        if alias and source.startswith(PACKAGES) and alias not in (name, *_with_package(source, name))
+    }
+    assert others == ALIASED
+
+
+def _with_package(source: str, name: str) -> set[str]:
+    parts = source.split(".")
+    return {"_".join([*parts[-count:], name]) for count in (1, 2)}
