@@ -203,8 +203,8 @@ def _check_file(path: Path) -> None:
         raise Mistake(f"expected a file, got the directory {path}{near}")
     if not path.exists():
         folder = path.parent if path.parent.is_dir() else Path()
-        near = nearest(path.name, [entry.name for entry in folder.iterdir()], 1)
-        says = f", nearest {folder / near[0]}" if near else ""
+        names = nearest(path.name, [entry.name for entry in folder.iterdir()], 1)
+        says = f", nearest {folder / names[0]}" if names else ""
         raise Mistake(f"expected a recording, got {path}, which does not exist{says}")
 
 

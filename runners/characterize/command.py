@@ -45,8 +45,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(options: Namespace) -> int:
     """Everything after parsing. Raises Mistake, StoreFault, KeyboardInterrupt."""
     grouping, peaks = _grouping(options), _peaks(options)
+    notes: tuple[str, ...] = ()
     if options.directories:
-        data, notes, interrupted = _read(options), (), False
+        data, interrupted = _read(options), False
     else:
         _check(options)
         data, notes, interrupted = _recorded(options)
@@ -121,7 +122,8 @@ def _recorded(options: Namespace) -> tuple[Characterization, tuple[str, ...], bo
 
     prepare()
     worker = Worker("characterize", quiet=not options.debug)
-    data, notes, interrupted = Characterization(), (), False
+    data, interrupted = Characterization(), False
+    notes: tuple[str, ...] = ()
     try:
         probed = [devices.probe(worker, device) for device in options.device]
         _check_precisions(options, probed)

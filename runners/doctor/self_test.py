@@ -165,7 +165,7 @@ def _sleep(asked: Asked) -> Checked:
     from measure.timing.clocks import clock_for
 
     clock = clock_for(asked.device)
-    spin = getattr(torch.cuda, "_sleep", None)
+    spin: Any = getattr(torch.cuda, "_sleep", None)
     if asked.is_cuda and spin is None:
         raise Unavailable("this torch has no kernel that sleeps")
 

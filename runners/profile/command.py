@@ -175,7 +175,7 @@ def _profile(worker: Any, options: Namespace, probed: Probed, machine: Machine) 
         ignored=options.ignore_modules,
         hyper=hyper_of(options),
     )
-    answer = worker.call("runners.profile.task:profile", request, timeout_s=options.timeout)
+    answer: StepProfile | Fault = worker.call("runners.profile.task:profile", request, timeout_s=options.timeout)
     if isinstance(answer, Fault):
         if options.debug:
             print(answer.detail, file=sys.stderr)

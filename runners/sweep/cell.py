@@ -271,7 +271,7 @@ def _lay_out(cell: Cell, model: torch.nn.Module) -> None:
     import torch
 
     if cell.layout == "channels_last":
-        model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        model.to(memory_format=torch.channels_last)
 
 
 def _step(cell: Cell, workload: Workload, model: Any, batches: list[Batch], device_type: str) -> tuple[Any, Any]:
