@@ -10,6 +10,7 @@ import torch
 from measure.timing.protocols import CPU_PROTOCOL
 from results.records import Cell
 from runners.sweep import cell as inside
+from runners.sweep.findings import CellMeasurement
 
 ORDER = (("resnet18", 2), ("resnet18", 3), ("resnet34", 2), ("resnet18", 2))
 """A second batch size, another model of the same class, and a cell that came before (in a repeat)."""
@@ -26,7 +27,7 @@ def graphs(monkeypatch):
         return graph.forward
 
     monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend=backend))
-    monkeypatch.setattr(inside, "_timed", lambda cell, step, clock, protocol, found: inside.Measured("ok", "", ()))
+    monkeypatch.setattr(inside, "_timed", lambda cell, step, clock, protocol, found: CellMeasurement("ok", "", ()))
     yield given
     torch.compiler.reset()
 
