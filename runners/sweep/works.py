@@ -4,9 +4,9 @@ one: forward, loss and backward of one sample, without the optimizer. batch: the
 last: a training step of the epoch's last, smaller batch. epoch: whole batches and the last one; run from end to end
 where that is expected to be short enough, in segments, so that its time has an interval.
 
-Whatever keeps a work from being measured or profiled costs that work alone (`WorkFindings.unprofiled` says why), but for
-an error that breaks the device's context, after which nothing would be true: that one is raised. No time here is taken
-inside a profiler but those that say so (`part` profiled).
+Whatever keeps a work from being measured or profiled costs that work alone (`WorkFindings.unprofiled` says why), but
+for an error that breaks the device's context, after which nothing would be true: that one is raised. No time here is
+taken inside a profiler but those that say so (`part` profiled).
 """
 
 from __future__ import annotations

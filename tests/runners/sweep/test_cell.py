@@ -17,6 +17,7 @@ from measure.device import cpu_contention
 from measure.timing.protocols import CPU_PROTOCOL, CUDA_PROTOCOL, Protocol
 from results.records import Cell
 from runners.sweep import cell as inside
+from runners.sweep.findings import CellFindings
 from runners.workers import batches as sources
 from runners.workers.probe import _cuda_device, probe
 from tests.measure.timing.test_timing import FakeClock
@@ -278,7 +279,7 @@ class TestMeasureOnASimulatedGpu:
         clock = FakeClock()
         step = simulated(clock, *phases)
         step.last_loss = torch.tensor(loss)
-        return inside._timed(cell(device=device), step, clock, protocol, {})
+        return inside._timed(cell(device=device), step, clock, protocol, CellFindings())
 
     def test_times_are_the_devices(self, monkeypatch):
         found = self.timed(monkeypatch)
@@ -323,7 +324,7 @@ class TestMeasureOnASimulatedGpu:
             clock.issue(0.0001, 0.01 * 1.02 ** next(calls))
 
         step.last_loss = torch.tensor(1.5)
-        found = inside._timed(cell(device="cuda"), step, clock, CUDA_PROTOCOL, {})
+        found = inside._timed(cell(device="cuda"), step, clock, CUDA_PROTOCOL, CellFindings())
         assert found.warnings[0].startswith("not_steady: warming up ended at its cap of 20 s")
         assert found.status == "not_converged"
 
@@ -342,7 +343,7 @@ class TestMeasureOnASimulatedGpu:
     def test_on_a_processor_nothing_of_cuda_is_asked(self, monkeypatch):
         cuda = FakeCuda(monkeypatch, retries=())
         clock = FakeClock(has_device=False)
-        found = inside._timed(cell(), simulated(clock, *BUSY), clock, CPU_PROTOCOL, {})
+        found = inside._timed(cell(), simulated(clock, *BUSY), clock, CPU_PROTOCOL, CellFindings())
         assert cuda.said == []
         assert found.findings.host_bound is None
         assert {block.device_s for block in found.blocks} == {None}
@@ -366,7 +367,7 @@ class TestMeasureOnASimulatedGpu:
         of = cell(device="cuda")
         assert opened == [True, f"synthetic_convolution 2 fp32 {of.cell_id}"]
         clock = FakeClock(has_device=False)
-        inside._timed(cell(), simulated(clock, *BUSY), clock, CPU_PROTOCOL, {})
+        inside._timed(cell(), simulated(clock, *BUSY), clock, CPU_PROTOCOL, CellFindings())
         assert opened[2] is False
 
 
