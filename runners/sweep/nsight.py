@@ -105,7 +105,7 @@ def record_work(words: Sequence[str], folder: str, limit_s: float) -> bytes:
 def _check(export: Path) -> None:
     """Raises ValueError for an export that cannot be read, or whose step launched no kernel."""
     from measure.trace.attribution.last_step import last_step
-    from runners.trace import recorded
+    from runners.cli.recordings import recorded
 
     try:
         recording = recorded(export, last_step)
