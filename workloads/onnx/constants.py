@@ -59,7 +59,8 @@ def _unsqueeze(node: Node, arrays: list[Any]) -> Known:
 
 def _squeeze(node: Node, arrays: list[Any]) -> Known:
     axes = integers(node, arrays, 1, "axes")
-    return np.squeeze(arrays[0], None if axes is None else tuple(axes))
+    made: Known = np.squeeze(arrays[0], None if axes is None else tuple(axes))
+    return made
 
 
 def _reshape(_node: Node, arrays: list[Any]) -> Known:
