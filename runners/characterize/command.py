@@ -26,6 +26,7 @@ from runners.workers import devices
 if TYPE_CHECKING:
     from reports.characterize.text import Seen
     from runners.characterize.task import Request
+    from runners.workers.probe import ProbeResult
 
 ASKED_WRONGLY = ("invalid", "unavailable")
 """Statuses that are the caller's mistake."""
@@ -127,7 +128,7 @@ def _recorded(options: Namespace) -> tuple[Characterization, tuple[str, ...], bo
     try:
         probed = [devices.probe(worker, device) for device in options.device]
         _check_precisions(options, probed)
-        notes = tuple(note for each in probed for note in devices.busy(each.device, each.environment, OTHERS))
+        notes = tuple(note for each in probed for note in devices.busy(each.device, each.environment.host, OTHERS))
         found = characterize_plan.requests(options, [each.device for each in probed])
         wanted = [_on(request, probed) for request in found]
         only = len({each.recording.workload for each in wanted}) == 1
@@ -147,14 +148,14 @@ def _recorded(options: Namespace) -> tuple[Characterization, tuple[str, ...], bo
     return data, notes, interrupted
 
 
-def _on(request: Request, probed: Sequence[Any]) -> Request:
+def _on(request: Request, probed: Sequence[ProbeResult]) -> Request:
     """The request, with what its device is and which PyTorch runs it."""
-    facts = next(each.environment for each in probed if each.device == request.recording.device)
-    device_name, torch_version = (str(facts.get(name) or "") for name in ("name", "torch"))
-    return replace(request, recording=replace(request.recording, device_name=device_name, torch_version=torch_version))
+    device = next(each for each in probed if each.device == request.recording.device)
+    version = device.environment.torch.torch or ""
+    return replace(request, recording=replace(request.recording, device_name=device.name, torch_version=version))
 
 
-def _check_precisions(options: Namespace, probed: Sequence[Any]) -> None:
+def _check_precisions(options: Namespace, probed: Sequence[ProbeResult]) -> None:
     for each in probed:
         for precision in options.precisions:
             if precision in each.refused:

@@ -67,7 +67,7 @@ def self_test(device: str, say: Callable[[str], None] = lambda line: None) -> di
     from measure.device.environment import device_facts
 
     facts = device_facts(device)
-    asked = Asked(device, str(facts["name"] or ""), facts["multiprocessors"])
+    asked = Asked(device, str(facts.name or ""), facts.multiprocessors)
     done = []
     for name, check in CHECKS.items():
         say(f"self-test: {name}")

@@ -7,7 +7,7 @@ written, the caller's Ctrl-C, a used-up time budget and a lost device end a sitt
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -56,7 +56,7 @@ class Sitting:
 
     store: Store
     name: str
-    environment: Mapping[str, Any]
+    torch_version: str
     watch: Watch
     limits: Limits
     progress: Progress
@@ -320,7 +320,7 @@ class Sitting:
         """Keep the operation table of the cell's step, unless the run has it; its id goes into the attempt."""
         if "exact" not in cell.methods:
             return None
-        identity = trace_id(cell, str(self.environment.get("torch", "")))
+        identity = trace_id(cell, self.torch_version)
         if not self._has_trace(identity):
             answer: OperationTable | Fault = self.tracer.call(
                 "runners.sweep.cell:reference_trace", cell, timeout_s=TRACE_TIMEOUT_S

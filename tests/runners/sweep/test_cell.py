@@ -44,8 +44,8 @@ def measure(of: Cell):
 class TestProbe:
     def test_a_cpu_and_what_it_lacks(self):
         probed = probe("cpu")
-        assert probed.device == probed.environment["device"] == "cpu"
-        assert probed.environment["torch"] == torch.__version__
+        assert probed.device == probed.properties.device == "cpu"
+        assert probed.environment.torch.torch == torch.__version__
         assert "fp32" not in probed.refused
         assert "a CPU has none" in probed.refused["tf32"]
         assert "amp-fp16" in probed.refused

@@ -127,7 +127,7 @@ class Scene:
         return collect.Sitting(
             self.store,
             "s1",
-            {"torch": "2.15.0"},
+            "2.15.0",
             self.watch,
             collect.Limits(**limits),
             Progress(1, self.stream),
