@@ -31,7 +31,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cleaning.counts.typed_rows import records
 from results.records import Cell, FlopCount, Run, Sample, Sitting
 from results.store.store import RunData, read_run
 
@@ -94,7 +93,7 @@ def _stage(doing: str) -> str:
 
 def observed(marks: Sequence[Mark], begun_s: float, ended_s: float, data: RunData) -> Account:
     """The account of a sweep whose stages were seen as they began."""
-    within = inside(records(data.samples, Sample))
+    within = inside(data.records(Sample))
     outside = stages(marks, begun_s, ended_s)
     outside[BETWEEN_BLOCKS] = outside.pop(MEASURING, 0.0) - sum(within.values())
     return Account(ended_s - begun_s, len(data.runs), within, outside)
@@ -102,7 +101,7 @@ def observed(marks: Sequence[Mark], begun_s: float, ended_s: float, data: RunDat
 
 def recorded(data: RunData) -> Account:
     """The account of a run by its files alone; every attempt at a cell has its time, those that failed too."""
-    within = inside(records(data.samples, Sample))
+    within = inside(data.records(Sample))
     wall_s = sum(sitting_s(sitting, data.all_runs) for sitting in data.sittings)
     spans_s = [run.window_end_s - run.window_start_s for run in data.runs if run.window_start_s and run.window_end_s]
     measured_s = within.get("measure", 0.0)
@@ -118,7 +117,7 @@ def recorded(data: RunData) -> Account:
 
 def own_s(data: RunData) -> float:
     """Measured blocks of the cells' own steps, which the window spans."""
-    rows = records(data.samples, Sample)
+    rows = data.records(Sample)
     return sum(row.wall_s for row in rows if row.part == "measure" and not row.work)
 
 
@@ -130,7 +129,7 @@ def sitting_s(sitting: Sitting, runs: Iterable[Run]) -> float:
 
 def counting_s(data: RunData) -> float:
     """What counters say they took. Cells of one workload share their counts: the same time is taken once."""
-    rows = records(data.frames["flop_counts.csv"], FlopCount)
+    rows = data.records(FlopCount)
     counted = {(row.counter, row.workload, row.batch_size, row.duration_s) for row in rows if row.duration_s}
     return sum(duration_s for _, _, _, duration_s in counted if duration_s)
 

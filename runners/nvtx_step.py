@@ -19,6 +19,7 @@ from results.records import WORKS, Cell
 from runners.cli.arguments import Parser
 from runners.cli.exits import FAILED
 from runners.sweep.nsight import PARENT
+from runners.sweep.plan import with_tuples
 
 LOOK_EVERY_S = 0.5
 
@@ -48,8 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def cell_of(text: str) -> Cell:
     """The cell of its parameters as JSON. Raises ValueError."""
     try:
-        given = json.loads(text)
-        return Cell(**{name: tuple(value) if isinstance(value, list) else value for name, value in given.items()})
+        return Cell(**with_tuples(json.loads(text)))
     except (json.JSONDecodeError, TypeError, AttributeError) as fault:
         raise ValueError(f"expected the parameters of a cell as a JSON object: {fault}") from fault
 

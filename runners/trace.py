@@ -7,7 +7,6 @@ torch. The file is never changed. A file that is not whole is refused: there is 
 
 from __future__ import annotations
 
-import gzip
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,10 +15,10 @@ from typing import TYPE_CHECKING
 from runners.cli.arguments import Parser, add_format, nearest
 from runners.cli.exits import FAILED, UNWRITABLE, Mistake, exit_code, guarded
 from runners.cli.output_files import put
+from runners.cli.recordings import recorded
 
 if TYPE_CHECKING:
     from argparse import Namespace
-    from collections.abc import Callable
 
     from analysis.devices.peaks import Device
     from measure.trace.attribution.recording import Recording
@@ -29,23 +28,6 @@ KERNELS = "kernels.csv.gz"
 INSTANCES = "operation_instances.csv.gz"
 LOG = "cleaning_log.csv"
 FIGURES = "figures"
-
-LAUNCHES = (b'"cudaLaunchKernel', b'"cuLaunchKernel', b'"hipLaunchKernel', b'"hipExtModuleLaunchKernel"')
-"""In a Kineto trace: the name of a call that launches a kernel, or its beginning."""
-
-WITH_KERNELS = {
-    "kineto": "record again with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]",
-    "nsys": "record again with nsys profile --trace=cuda,nvtx",
-    "cupti": "record again with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]",
-}
-"""Source → how to record one with its kernels."""
-
-MALFORMED = (TypeError, AttributeError, OverflowError, LookupError, RecursionError)
-"""What readers meet in a file whose parts are of other types than its recorder gives them."""
-
-GZIP = b"\x1f\x8b"
-CHUNK = 1 << 22
-LONGEST = max(map(len, LAUNCHES))
 
 DESCRIPTION = "What does this recorded profile say, once double counts and gaps are cleaned? Needs no GPU and no torch."
 EPILOG = "How to record one, and what each word of the answer means: docs/traces.md"
@@ -82,28 +64,6 @@ def _told(parser: Parser, options: Namespace) -> int:
     return FAILED if impossible else 0
 
 
-def recorded(path: Path, part: Callable[[Recording], Recording] | None = None) -> Recording:
-    """The recording in a file, attributed. Raises ValueError, one line, for what cannot be read whole.
-
-    part: what of it is wanted, as a recording that is not yet attributed; None: all.
-    """
-    from measure.trace.attribution.attribute import attribute
-    from measure.trace.readers.read import read
-
-    try:
-        recording = read(path)
-        recording = recording if part is None else part(recording)
-    except ValueError as fault:
-        raise Mistake(str(fault)) from fault
-    except MALFORMED as fault:
-        words = " ".join(f"{type(fault).__name__}: {fault}".split())
-        raise Mistake(f"{path}: something in it is not as its recorder writes it ({words})") from fault
-    if recording.source != "pyprof":  # which says itself to what each kernel belongs
-        recording = attribute(recording)
-    _check_kernels(recording, path)
-    return recording
-
-
 def cleaned(recording: Recording) -> Trace:
     """An attributed recording, cleaned. Raises Inconsistent for one that contradicts itself."""
     from cleaning.trace.clean import clean
@@ -119,30 +79,6 @@ def cleaned(recording: Recording) -> Trace:
         problems=recording.problems,
         cleaned=clean(recording.calls, recording.kernels, recording.source),
     )
-
-
-def _check_kernels(recording: Recording, path: Path) -> None:
-    """Raises ValueError where kernels were launched, or data copied to a device, and no kernel was recorded."""
-    whats = set(recording.kernels["what"])
-    if "kernel" in whats:
-        return
-    if whats & {"memcpy", "memset"} or (recording.source == "kineto" and _launches(path)):
-        raise Mistake(f"{path}: kernels were launched, none was recorded; {WITH_KERNELS[recording.source]}")
-
-
-def _launches(path: Path) -> bool:
-    """Whether a trace names a call that launches kernels."""
-    with open(path, "rb") as raw:
-        zipped = raw.read(2) == GZIP
-        raw.seek(0)
-        file = gzip.GzipFile(fileobj=raw) if zipped else raw
-        tail = b""
-        while chunk := file.read(CHUNK):
-            text = tail + chunk
-            if any(name in text for name in LAUNCHES):
-                return True
-            tail = text[-LONGEST:]
-    return False
 
 
 def show(trace: Trace, form: str, device: Device | None = None) -> None:
@@ -203,8 +139,8 @@ def _check_file(path: Path) -> None:
         raise Mistake(f"expected a file, got the directory {path}{near}")
     if not path.exists():
         folder = path.parent if path.parent.is_dir() else Path()
-        near = nearest(path.name, [entry.name for entry in folder.iterdir()], 1)
-        says = f", nearest {folder / near[0]}" if near else ""
+        names = nearest(path.name, [entry.name for entry in folder.iterdir()], 1)
+        says = f", nearest {folder / names[0]}" if names else ""
         raise Mistake(f"expected a recording, got {path}, which does not exist{says}")
 
 

@@ -13,7 +13,6 @@ from typing import Any
 from cleaning.counts.conventions import FLOP_COUNTS, extrapolation_checked, one_convention
 from cleaning.counts.model_operators import model_operators
 from cleaning.counts.steps import Step
-from cleaning.counts.typed_rows import records
 from results.errors import Inconsistent
 from results.records import CleaningLog, FlopCount
 from results.store.store import RunData
@@ -47,7 +46,7 @@ class Cleaned:
 
 def clean(data: RunData) -> Cleaned:
     """Runs STEPS over the raw records of a run. Raises Inconsistent if a step lost or invented a record."""
-    return clean_records({FLOP_COUNTS: records(data.flop_counts, FlopCount)})
+    return clean_records({FLOP_COUNTS: data.records(FlopCount)})
 
 
 def clean_records(raw: Mapping[str, Sequence[Any]], steps: Sequence[Step] = STEPS) -> Cleaned:

@@ -14,7 +14,6 @@ from typing import TypeVar
 
 from analysis.operators import registry
 from analysis.utilization.numerators import input_dtype
-from cleaning.counts.typed_rows import records
 from cleaning.facts.tables import profile_faults, table_faults, weight_bytes
 from cleaning.profile.instances import FORWARD
 from results.errors import Inconsistent
@@ -162,12 +161,12 @@ def by_cell(rows: Iterable[R]) -> dict[Key, list[R]]:
 
 def samples_and_telemetry(data: RunData) -> tuple[dict[Key, list[Sample]], dict[Key, list[Telemetry]]]:
     """The timed blocks and the polls of a run, by cell."""
-    return by_cell(records(data.samples, Sample)), by_cell(records(data.telemetry, Telemetry))
+    return by_cell(data.records(Sample)), by_cell(data.records(Telemetry))
 
 
 def counts_of(data: RunData) -> dict[Key, list[FlopCount]]:
     """What counters said, as they said it, by cell."""
-    return by_cell(records(data.flop_counts, FlopCount))
+    return by_cell(data.records(FlopCount))
 
 
 def all_facts(

@@ -28,7 +28,6 @@ from analysis.utilization.step_times import step_times
 from analysis.utilization.utilization import Measurement, measurement, rows
 from analysis.utilization.work_times import works_of
 from cleaning.counts.pipeline import Cleaned, clean
-from cleaning.counts.typed_rows import records
 from cleaning.profile.clean import clean_profile, profile_counts, why_unprofiled
 from cleaning.reconcile.agreement import agreement
 from cleaning.reconcile.backward_ratio import profile_ratios, ratios
@@ -172,8 +171,8 @@ class _Raw:
         self.data = data
         self.read_profile = read_profile
         self.read_recording = read_recording
-        self.samples = _by_cell(records(data.samples, Sample))
-        self.telemetry = _by_cell(records(data.telemetry, Telemetry))
+        self.samples = _by_cell(data.records(Sample))
+        self.telemetry = _by_cell(data.records(Telemetry))
         self.counts = _by_cell(cleaned.flop_counts)
         self.left_out = _by_cell(cleaned.dropped_counts)
         self.problems: list[str] = []

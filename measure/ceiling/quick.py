@@ -45,9 +45,9 @@ def measure_machine(device: str, precisions: Sequence[str], clock: Clock, budget
         except Unavailable as reason:
             blank = Ceiling(sitting="", device=device, precision=name, unit="", operation="matmul", shape="")
             rows.append(replace(blank, status="unavailable", reason=str(reason)))
-    rows += _copies_and_launches(device, facts["memory_bytes"] or 0, clock, budget_s)
+    rows += _copies_and_launches(device, facts.memory_bytes or 0, clock, budget_s)
     threads = torch.get_num_threads() if device.startswith("cpu") else None
-    return [replace(row, threads=threads, device_name=str(facts["name"] or "")) for row in rows]
+    return [replace(row, threads=threads, device_name=str(facts.name or "")) for row in rows]
 
 
 def _copies_and_launches(device: str, memory_bytes: int, clock: Clock, budget_s: float) -> list[Ceiling]:

@@ -176,8 +176,9 @@ def moves(kind: str, cache_bytes: int | None, memory_bytes: int) -> list[Move]:
 def titled(blank: Ceiling, trial: Trial, precision: Precision) -> Ceiling:
     """The row of a kernel, before it was timed."""
     unit = precision.matmul_unit if trial.operation == "matmul" else precision.convolution_unit
-    told = {"operation": trial.operation, "shape": trial.shape, "layout": trial.layout, "family": trial.family}
-    return replace(blank, unit=unit, **told)
+    return replace(
+        blank, unit=unit, operation=trial.operation, shape=trial.shape, layout=trial.layout, family=trial.family
+    )
 
 
 def _side(kind: str, rate_flop_per_s: float) -> int:

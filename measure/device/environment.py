@@ -16,7 +16,8 @@ import importlib.util
 import os
 import platform
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -53,31 +54,108 @@ ISA_FLAGS = (
 )
 
 
-def environment() -> dict[str, Any]:
-    """All facts of host, packages and torch, JSON-able; the values of one reading."""
-    return {**host_facts(), **package_facts(), **torch_facts()}
+@dataclass(frozen=True, kw_only=True)
+class HostFacts:
+    """Operating system, processor, load and the variables that matter; memory in bytes. None: the host does not say."""
+
+    python: str | None = None
+    os: str | None = None
+    kernel: str | None = None
+    machine: str | None = None
+    container: str | None = None
+    cpu: str | None = None
+    cpu_logical: int | None = None
+    cpu_physical: int | None = None
+    cpu_usable: int | None = None
+    cpu_quota: float | None = None
+    cpu_isa: Mapping[str, bool] | None = None
+    host_memory_bytes: int | None = None
+    governor: str | None = None
+    load_1min: float | None = None
+    driver: str | None = None
+    variables: Mapping[str, str] = field(default_factory=dict)
 
 
-def host_facts() -> dict[str, Any]:
+@dataclass(frozen=True, kw_only=True)
+class TorchFacts:
+    """What only torch itself can say. torch_error: why it could not be imported; most of the rest is None then."""
+
+    torch: str | None = None
+    cuda: str | None = None
+    hip: str | None = None
+    cudnn: int | None = None
+    cuda_available: bool | None = None
+    cuda_devices: int | None = None
+    torch_threads: int | None = None
+    torch_interop_threads: int | None = None
+    torch_cpu_capability: str | None = None
+    mkldnn: bool | None = None
+    torch_error: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceProperties:
+    """What a device is: name, sizes, clocks; frequencies in Hz, sizes in bytes. What does not apply to it is None.
+
+    The clock is the highest that the driver reports, not the present one. error: why nothing else is known.
+    """
+
+    device: str | None = None
+    name: str | None = None
+    stand_in: bool | None = None
+    compute_capability: str | None = None
+    multiprocessors: int | None = None
+    memory_bytes: int | None = None
+    l2_bytes: int | None = None
+    clock_hz: float | None = None
+    memory_clock_hz: float | None = None
+    memory_bus_bits: int | None = None
+    uuid_hash: str | None = None
+    physical_cores: int | None = None
+    logical_cores: int | None = None
+    isa: Mapping[str, bool] | None = None
+    threads: int | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Environment:
+    """Host, packages and torch; the values of one reading. packages: name → version."""
+
+    host: HostFacts = field(default_factory=HostFacts)
+    packages: Mapping[str, str | None] = field(default_factory=dict)
+    torch: TorchFacts = field(default_factory=TorchFacts)
+
+    def as_json(self) -> Mapping[str, Any]:
+        """All of it as one JSON object. No key is one of a device's."""
+        return {**vars(self.host), **self.packages, **vars(self.torch)}
+
+
+def environment() -> Environment:
+    """All facts of host, packages and torch."""
+    return Environment(host=host_facts(), packages=package_facts(), torch=torch_facts())
+
+
+def host_facts() -> HostFacts:
     """Operating system, processor, load and the variables that matter. Imports no torch."""
-    return {
-        "python": platform.python_version(),
-        "os": _os_name(),
-        "kernel": platform.release() or None,
-        "machine": platform.machine() or None,
-        "container": container(),
-        "cpu": cpu_name(),
-        "cpu_logical": os.cpu_count(),
-        "cpu_physical": physical_cores(),
-        "cpu_usable": _usable_cpus(),
-        "cpu_quota": _cpu_quota(),
-        "cpu_isa": isa_flags(),
-        "host_memory_bytes": _memory_bytes(),
-        "governor": governor(),
-        "load_1min": load_average(),
-        "driver": driver_version(),
-        "variables": variables(),
-    }
+    return HostFacts(
+        python=platform.python_version(),
+        os=_os_name(),
+        kernel=platform.release() or None,
+        machine=platform.machine() or None,
+        container=container(),
+        cpu=cpu_name(),
+        cpu_logical=os.cpu_count(),
+        cpu_physical=physical_cores(),
+        cpu_usable=_usable_cpus(),
+        cpu_quota=_cpu_quota(),
+        cpu_isa=isa_flags(),
+        host_memory_bytes=_memory_bytes(),
+        governor=governor(),
+        load_1min=load_average(),
+        driver=driver_version(),
+        variables=variables(),
+    )
 
 
 def package_facts() -> dict[str, str | None]:
@@ -85,8 +163,8 @@ def package_facts() -> dict[str, str | None]:
     return {**{name.replace("-", "_"): package_version(name) for name in PACKAGES}, "cuda": torch_cuda_build()}
 
 
-def torch_facts() -> dict[str, Any]:
-    """What only torch itself can say. Imports torch; every value is None if that fails, and `torch_error` says why."""
+def torch_facts() -> TorchFacts:
+    """What only torch itself can say. Imports torch; if that fails, what the packages say of it, and why."""
     readings: dict[str, Callable[[Any], Any]] = {
         "torch": lambda torch: str(torch.__version__),
         "cuda": lambda torch: torch.version.cuda,
@@ -102,19 +180,13 @@ def torch_facts() -> dict[str, Any]:
     try:
         import torch
     except Exception as fault:  # noqa: BLE001 - a broken installation raises anything; it becomes a fact
-        return {**package_facts(), **dict.fromkeys(readings.keys() - {"torch", "cuda"}), "torch_error": _line(fault)}
-    return {**{name: _try(read, torch) for name, read in readings.items()}, "torch_error": None}
+        return TorchFacts(torch=package_version("torch"), cuda=torch_cuda_build(), torch_error=_line(fault))
+    return TorchFacts(**{name: _try(read, torch) for name, read in readings.items()})
 
 
-def device_facts(device: str) -> dict[str, Any]:
-    """What the device is: name, sizes, clocks. device: "cpu", "cuda" or "cuda:1". Imports torch.
-
-    Keys are the same for every device, and none of them is one of `environment`; what does not apply is None.
-    Frequencies in Hz, sizes in bytes. The clock is the highest that the driver reports, not the present one.
-    """
-    facts: dict[str, Any] = dict.fromkeys(_DEVICE_KEYS)
-    facts["device"] = device
-    return {**facts, **(_cpu_facts() if device.startswith("cpu") else _cuda_facts(device))}
+def device_facts(device: str) -> DeviceProperties:
+    """What the device is. device: "cpu", "cuda" or "cuda:1". Imports torch."""
+    return _cpu_properties(device) if device.startswith("cpu") else _cuda_properties(device)
 
 
 def host_state() -> dict[str, Any]:
@@ -223,58 +295,40 @@ def torch_cuda_build() -> str | None:
     return torch_build("cuda")
 
 
-_DEVICE_KEYS = (
-    "device",
-    "name",
-    "stand_in",
-    "compute_capability",
-    "multiprocessors",
-    "memory_bytes",
-    "l2_bytes",
-    "clock_hz",
-    "memory_clock_hz",
-    "memory_bus_bits",
-    "uuid_hash",
-    "physical_cores",
-    "logical_cores",
-    "isa",
-    "threads",
-    "error",
-)
+def _cpu_properties(device: str) -> DeviceProperties:
+    return DeviceProperties(
+        device=device,
+        name=cpu_name(),
+        stand_in=False,
+        memory_bytes=_memory_bytes(),
+        physical_cores=physical_cores(),
+        logical_cores=os.cpu_count(),
+        isa=isa_flags(),
+        threads=torch_facts().torch_threads,
+    )
 
 
-def _cpu_facts() -> dict[str, Any]:
-    return {
-        "name": cpu_name(),
-        "stand_in": False,
-        "memory_bytes": _memory_bytes(),
-        "physical_cores": physical_cores(),
-        "logical_cores": os.cpu_count(),
-        "isa": isa_flags(),
-        "threads": torch_facts()["torch_threads"],
-    }
-
-
-def _cuda_facts(device: str) -> dict[str, Any]:
+def _cuda_properties(device: str) -> DeviceProperties:
     try:
         import torch
 
         properties = torch.cuda.get_device_properties(torch.device(device))
     except Exception as fault:  # noqa: BLE001 - no torch, no CUDA build, no driver, no such device: all become a fact
-        return {"error": _line(fault)}
+        return DeviceProperties(device=device, error=_line(fault))
     uuid = getattr(properties, "uuid", None)
-    return {
-        "name": properties.name,
-        "stand_in": is_stand_in(properties.name),
-        "compute_capability": f"{properties.major}.{properties.minor}",
-        "multiprocessors": properties.multi_processor_count,
-        "memory_bytes": properties.total_memory,
-        "l2_bytes": getattr(properties, "L2_cache_size", None),
-        "clock_hz": _scaled(getattr(properties, "clock_rate", None), 1000),  # kHz
-        "memory_clock_hz": _scaled(getattr(properties, "memory_clock_rate", None), 1000),
-        "memory_bus_bits": getattr(properties, "memory_bus_width", None),
-        "uuid_hash": hashed(str(uuid)) if uuid else None,
-    }
+    return DeviceProperties(
+        device=device,
+        name=properties.name,
+        stand_in=is_stand_in(properties.name),
+        compute_capability=f"{properties.major}.{properties.minor}",
+        multiprocessors=properties.multi_processor_count,
+        memory_bytes=properties.total_memory,
+        l2_bytes=getattr(properties, "L2_cache_size", None),
+        clock_hz=_scaled(getattr(properties, "clock_rate", None), 1000),  # kHz
+        memory_clock_hz=_scaled(getattr(properties, "memory_clock_rate", None), 1000),
+        memory_bus_bits=getattr(properties, "memory_bus_width", None),
+        uuid_hash=hashed(str(uuid)) if uuid else None,
+    )
 
 
 def _os_name() -> str | None:

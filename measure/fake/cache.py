@@ -160,7 +160,8 @@ class Memo:
             return False
         if tensor.layout is not torch.strided or tensor.requires_grad or tensor.is_neg() or tensor.is_conj():
             return False
-        return tensor.storage_offset() == 0 and tensor.untyped_storage().nbytes() == _extent(tensor) * tensor.itemsize
+        whole = tensor.untyped_storage().nbytes() == _extent(tensor) * tensor.itemsize
+        return bool(tensor.storage_offset() == 0 and whole)
 
 
 def _extent(tensor: torch.Tensor) -> int:

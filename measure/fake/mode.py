@@ -168,7 +168,7 @@ class FakeMode(FakeTensorMode):
         if func is _UNSAFE_VIEW:  # torch's cache of results gives it a storage of its own (seen in 2.11)
             func = _VIEW
         try:
-            out = self.dispatch(func, types, args, kwargs)
+            out: Any = self.dispatch(func, types, args, kwargs)
             if func in _STATISTICS and args[_STATISTICS[func]] is not None:
                 return (out[0], *(self._as(tensor, args[_STATISTICS[func]].dtype) for tensor in out[1:]))
             return self._apart(out) if func in _APART else out

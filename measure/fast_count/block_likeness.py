@@ -99,7 +99,7 @@ class Likeness:
             return self._alone(type(module), own)
         if id(module) in known:
             return known[id(module)]
-        below = []
+        below: list[int | None] = []
         for child in children.values():
             if child is None:
                 below.append(-1)
@@ -196,8 +196,9 @@ def _learned(asked: tuple[type, int], own: dict[str, Any]) -> tuple[tuple[str, .
     derived = (_DERIVED,) if asked[0].__module__.startswith("torch.nn.modules.") else ()
     names = ("training", *(name for name in own if name not in _BARE and name not in ("training", *derived)))
     names = names if len(names) > 1 else ("training", "training")  # a getter of one name gives no tuple
-    _getters[asked] = names, operator.itemgetter(*names)
-    return _getters[asked]
+    learned = names, operator.itemgetter(*names)
+    _getters[asked] = learned
+    return learned
 
 
 def _settings(

@@ -75,7 +75,7 @@ class PredictMode(TorchDispatchMode):
     backward pass cannot be known without running it; "" if it can."""
 
     def __init__(self, tape: Tape, keep_places: bool = False) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.tape = tape
         self.phase = "forward"
         self.path = ""

@@ -13,6 +13,7 @@ import functools
 import threading
 import types
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -54,24 +55,24 @@ def _nothing() -> None: ...
 
 def _exchanges(mode: PredictMode, reuse: bool) -> list[Exchange]:
     """What is exchanged in PyTorch for the time of a count. reuse: whether layers may be passed through."""
-    found: list[Exchange] = [
-        (where, name, lambda run, instead=instead: _here(run, instead(run))) for where, name, instead in PATCHES
-    ]
+    found: list[Exchange] = [(where, name, partial(_instead, instead, ())) for where, name, instead in PATCHES]
     found.append((torch.autograd, "_engine_run_backward", lambda run: _here(run, _told(run, mode))))
     checkpoints = Checkpoints(mode)
     found += [
-        (torch._C._autograd, name, lambda run, with_=with_: _here(run, with_(run)))
-        for name, with_ in (
+        (torch._C._autograd, name, partial(_instead, instead, ()))
+        for name, instead in (
             ("_push_saved_tensors_default_hooks", checkpoints.begins),
             ("_pop_saved_tensors_default_hooks", checkpoints.ends),
         )
     ]
     if reuse:
-        found += [
-            (where, name, lambda run, passing=passing: _here(run, passing(run, mode)))
-            for where, name, passing in PASSED
-        ]
+        found += [(where, name, partial(_instead, passing, (mode,))) for where, name, passing in PASSED]
     return found
+
+
+def _instead(make: Callable[..., Any], more: tuple[Any, ...], run: Any) -> Any:
+    """What `make` makes of the original, and of more, takes its place on this thread."""
+    return _here(run, make(run, *more))
 
 
 @contextlib.contextmanager

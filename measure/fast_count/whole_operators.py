@@ -89,7 +89,7 @@ def _ran_on_fake(function: Callable[..., Any], tensors: Sequence[torch.Tensor]) 
         fakes = [
             torch.empty_strided(t.shape, t.stride(), dtype=t.dtype).requires_grad_(t.requires_grad) for t in tensors
         ]
-        with mode.watched_by(names):  # type: ignore[arg-type]
+        with mode.watched_by(names):
             function(*fakes)
     return names.seen
 
@@ -139,7 +139,7 @@ def _layers(
             own = list(weights[index * per_cell : (index + 1) * per_cell])
             own += [torch.zeros(own[0].shape[:1], dtype=own[0].dtype, device="meta")] * (4 - per_cell)
             begin = [state[index] for state in states]
-            settings = (direction > 0, [], _LSTM, hidden, num_layers, bias, both, batch_first, train)
+            settings: tuple[Any, ...] = (direction > 0, [], _LSTM, hidden, num_layers, bias, both, batch_first, train)
             out, state, cell, _ = _LAYER(x, *own, *begin, *settings)
             outputs.append(out)
             ends.append((state, cell))

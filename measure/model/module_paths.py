@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from threading import get_ident
-from types import CodeType
+from types import CodeType, FrameType
 from typing import Any
 
 import torch
@@ -173,7 +173,7 @@ def in_checkpoint(within: CodeType | None = None) -> bool:
     within: the code of a function that is known to be on the stack, outside of all checkpoints: none is looked for
     beyond it.
     """
-    frame = sys._getframe()
+    frame: FrameType | None = sys._getframe()
     by_engine = False
     while frame is not None:
         code: CodeType = frame.f_code
@@ -185,5 +185,5 @@ def in_checkpoint(within: CodeType | None = None) -> bool:
             return not by_engine
         elif code.co_filename not in _STARTING:
             by_engine = False
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
     return False

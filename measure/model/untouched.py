@@ -102,7 +102,8 @@ def modules(model: torch.nn.Module) -> list[torch.nn.Module]:
 def _is_steady(module: torch.nn.Module) -> bool:
     """Whether this is a layer of PyTorch's or torchvision's own, which keeps what it has, and its tensors in place."""
     own = module.__dict__
-    return not (own["_forward_hooks"] or own["_forward_pre_hooks"]) and _is_own(type(module))
+    kind: Any = type(module)
+    return not (own["_forward_hooks"] or own["_forward_pre_hooks"]) and _is_own(kind)
 
 
 @functools.cache

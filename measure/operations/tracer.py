@@ -40,7 +40,7 @@ __all__ = ["FakeMode", "Recorder", "StepParts", "Trace", "clear_cache", "fake_mo
 
 Step = Callable[[Callable[[str], None]], Any]
 
-_current_node = torch._C._current_autograd_node
+_current_node: Callable[[], Any] = torch._C._current_autograd_node  # None outside of a backward pass
 Call = tuple[Plan, Any, Description | None, Any, tuple[int, ...], Any]
 
 
@@ -315,7 +315,7 @@ class _Watch(TorchDispatchMode):
     to run their operation first, so that what is recorded is what runs on this device."""
 
     def __init__(self, recorder: Recorder) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._recorder = recorder
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

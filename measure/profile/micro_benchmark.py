@@ -46,7 +46,7 @@ def alone(step: Callable[[Callable[[str], None]], Any], device: str, repeats: in
 
 class _Mode(TorchDispatchMode):
     def __init__(self, clock: Clock, repeats: int) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._clock = clock
         self._repeats = repeats
         self._phase = "optimizer"

@@ -41,7 +41,8 @@ class _Step:
     @property
     def end_ns(self) -> int:
         """When the host had ended it, and the device what the host gave it."""
-        return max([self.frames[0].end_ns, *(event.start_ns() + event.duration_ns() for event, _ in self.kernels)])
+        ends_ns: list[int] = [event.start_ns() + event.duration_ns() for event, _ in self.kernels]
+        return max([self.frames[0].end_ns, *ends_ns])
 
 
 def read(

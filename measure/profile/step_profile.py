@@ -20,6 +20,7 @@ import torch
 from analysis.devices.precisions import PRECISIONS
 from analysis.profile.fusion import fused
 from measure.device import apply_precision
+from measure.model.garbage_collector import collector_off
 from measure.model.run import tensors
 from measure.operations.tracer import Trace, trace_step
 from measure.profile.model_guard import left_as_found, naming_faults, paths_below
@@ -27,7 +28,7 @@ from measure.profile.operation_times import read
 from measure.profile.rows import between, in_groups, module_rows, operation_rows
 from measure.profile.step_kinds import MODES, ModelStep, traced_on_fakes
 from measure.profiler.module_ranges import is_compiled
-from measure.profiler.work_profiles import check_available, collector_off, kernel_device
+from measure.profiler.work_profiles import check_available, kernel_device
 from measure.timing.clocks import clock_for
 from measure.timing.profiler_ranges import Ranges, unheard
 from results.records.step_profile import StepProfile
@@ -258,7 +259,7 @@ def _device(model: torch.nn.Module, batch: Any) -> torch.device:
 def world_size() -> int:
     """Processes that torch.distributed has started; 1 without it."""
     distributed = torch.distributed
-    return distributed.getworld_size() if distributed.is_available() and distributed.is_initialized() else 1
+    return distributed.get_world_size() if distributed.is_available() and distributed.is_initialized() else 1
 
 
 def batch_size_of(batch: Any) -> int | None:

@@ -13,7 +13,8 @@ from typing import Any
 
 import torch
 
-from measure.profiler.work_profiles import check_available, collector_off, kernel_device
+from measure.model.garbage_collector import collector_off
+from measure.profiler.work_profiles import check_available, kernel_device
 from measure.timing.clocks import Clock, clock_for
 from measure.timing.profiler_ranges import Ranges, unheard
 

@@ -55,7 +55,8 @@ def tracked(make: Make) -> int:
 
     built = warm(make)
     tracker = MemTracker()
-    tracker.track_external(built.model, built.optimizer, *_tensors(built.inputs))
+    optimizers = [] if built.optimizer is None else [built.optimizer]
+    tracker.track_external(built.model, *optimizers, *_tensors(built.inputs))
     with tracker:
         built.step(unheard)
     snapshot = tracker.get_tracker_snapshot("peak")
@@ -139,7 +140,8 @@ def recorded() -> profile:
 
 def events(recording: profile) -> list[Any]:
     """All events of a recording."""
-    return list(_flat(recording.profiler.kineto_results.experimental_event_tree()))
+    kept: Any = recording.profiler  # of a recording that has ended
+    return list(_flat(kept.kineto_results.experimental_event_tree()))
 
 
 def allocations(found: Sequence[Any]) -> list[tuple[int, int]]:

@@ -28,9 +28,9 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, cast
 
-from torch.autograd import DeviceType
+from torch._C._autograd import DeviceType
 
 from measure.profiler.module_ranges import MODULE
 from measure.timing.profiler_ranges import DOMAIN
@@ -100,7 +100,7 @@ def to_operations(recording: Any, work: str, *, cuda: bool) -> tuple[tuple[Profi
         operations.append(
             ProfiledOperation(
                 work=work,
-                index=frame.index,
+                index=cast("int", frame.index),  # of every call
                 parent=None if frame.above is None else frame.above.index,
                 name=frame.name,
                 phase=frame.phase,
@@ -321,7 +321,7 @@ def _device_times(
         if call is None:
             lost_ns.append(event.duration_ns())
         while call is not None:
-            spent_ns[call.index] += event.duration_ns()
+            spent_ns[cast("int", call.index)] += event.duration_ns()
             call = call.above
     if not count:
         return (None,) * len(calls), ("no kernels: CUPTI gave the profiler none, so that no call has a device time",)

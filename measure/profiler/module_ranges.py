@@ -60,7 +60,7 @@ class ModuleRanges(ModulePaths):
     def _enter_module(self, module: torch.nn.Module, inputs: Any) -> None:
         super()._enter_module(module, inputs)
         annotation = self._record(MODULE + self.current)
-        annotation.__enter__()
+        annotation.__enter__()  # type: ignore[no-untyped-call]
         self._open.append(annotation)
 
     def _leave_module(self, module: torch.nn.Module, inputs: Any, output: Any) -> None:

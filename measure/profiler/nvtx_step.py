@@ -17,8 +17,8 @@ from typing import Any
 
 import torch
 
+from measure.model.garbage_collector import collector_off
 from measure.profiler.module_ranges import ModuleRanges
-from measure.profiler.work_profiles import collector_off
 from measure.timing.clocks import Clock
 from measure.timing.profiler_ranges import Mark, Ranges, unheard
 

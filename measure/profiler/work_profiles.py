@@ -24,11 +24,10 @@ import torch
 from measure.model.garbage_collector import collector_off
 from measure.profiler.events import to_operations
 from measure.profiler.module_ranges import ModuleRanges
-from measure.timing.blocks import Block
 from measure.timing.clocks import Clock
 from measure.timing.profiler_ranges import Ranges
 from results.errors import Unavailable
-from results.records import WORKS, ProfiledOperation
+from results.records import WORKS, ProfiledOperation, Sample
 
 Mark = Callable[[str], None]
 
@@ -44,7 +43,7 @@ class Profile:
     """
 
     operations: tuple[ProfiledOperation, ...]
-    blocks: tuple[Block, ...]
+    blocks: tuple[Sample, ...]
     notes: tuple[str, ...]
     recording: bytes = b""
 
@@ -123,7 +122,7 @@ def kernel_device(cuda: bool) -> str | None:
     return "cuda" if cuda and kernels else None
 
 
-def _timed_steps(run: Callable[[], None], clock: Clock, work: str, most_steps: int, most_s: float) -> Iterator[Block]:
+def _timed_steps(run: Callable[[], None], clock: Clock, work: str, most_steps: int, most_s: float) -> Iterator[Sample]:
     spent_s = 0.0
     for done in range(1, most_steps + 1):
         block = _timed(run, clock, work)
@@ -133,7 +132,7 @@ def _timed_steps(run: Callable[[], None], clock: Clock, work: str, most_steps: i
             return
 
 
-def _timed(run: Callable[[], None], clock: Clock, work: str) -> Block:
+def _timed(run: Callable[[], None], clock: Clock, work: str) -> Sample:
     """One step between two synchronises."""
     clock.synchronize()
     start_s = clock.wall_s()
@@ -144,6 +143,12 @@ def _timed(run: Callable[[], None], clock: Clock, work: str) -> Block:
     clock.synchronize()
     end_s = clock.wall_s()
     device_s = clock.between_s(first, last)
-    return Block(
-        "profiled", "", 1, start_s, end_s - start_s, device_s, None if device_s is None else end_s - issued_s, work
+    return Sample(
+        part="profiled",
+        steps=1,
+        start_s=start_s,
+        wall_s=end_s - start_s,
+        device_s=device_s,
+        sync_wait_s=None if device_s is None else end_s - issued_s,
+        work=work,
     )

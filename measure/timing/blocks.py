@@ -35,9 +35,9 @@ from analysis.stats.summary import Summary, summarise
 from measure.timing.clocks import Clock, CpuClock, CudaClock, clock_for
 from measure.timing.protocols import Protocol
 from results.errors import Inconsistent
+from results.records import Sample
 
 __all__ = [
-    "Block",
     "Clock",
     "CpuClock",
     "CudaClock",
@@ -58,24 +58,10 @@ HOST_BOUND_RATIO = 0.05
 """A device that is done within this share of a step when the host starts to wait had caught up with the host."""
 
 
-@dataclass(frozen=True)
-class Block:
-    """One timed stretch of `steps` steps; with a `phase`, that phase's share of them. The fields of `Sample`."""
-
-    part: str  # warmup, measure, phase, profiled
-    phase: str  # empty: the whole step
-    steps: int
-    start_s: float
-    wall_s: float
-    device_s: float | None
-    sync_wait_s: float | None
-    work: str = ""  # one, last, epoch; empty: a step of the batch itself
-
-
 class WarmUp(NamedTuple):
     """Blocks before measuring. steady: the last two agreed within the protocol's tolerance before its cap."""
 
-    blocks: list[Block]
+    blocks: list[Sample]
     steady: bool
 
     @property
@@ -92,7 +78,7 @@ class Timing:
     host_bound: that is at most 5 %; both None where there is no device time.
     """
 
-    blocks: tuple[Block, ...]
+    blocks: tuple[Sample, ...]
     summary: Summary
     status: str
     reason: str
@@ -105,7 +91,7 @@ class Timing:
         return self.blocks[0].start_s, self.blocks[-1].start_s + self.blocks[-1].wall_s
 
 
-def step_time_s(block: Block) -> float:
+def step_time_s(block: Sample) -> float:
     """Seconds a step: device time where there is some, else wall time."""
     return (block.wall_s if block.device_s is None else block.device_s) / block.steps
 
@@ -138,7 +124,7 @@ def measure_blocks(step: Step, clock: Clock, protocol: Protocol, step_s: float |
     estimate_s = step_time_s(_block(step, clock, 1, "warmup")) if step_s is None else step_s
     steps = _steps_for(protocol.block_s, estimate_s)
     summarise([1.0, 1.0])  # loads what the interval needs, outside of the timed part
-    blocks: list[Block] = []
+    blocks: list[Sample] = []
     with _collector_off():
         origin_s = clock.wall_s()  # not before what compiling left was collected, which may take a second
         while True:
@@ -153,17 +139,17 @@ def measure_blocks(step: Step, clock: Clock, protocol: Protocol, step_s: float |
                 return _timing(blocks, summary, missing, protocol)
 
 
-def measure_phases(step: Step, clock: Clock, protocol: Protocol, step_s: float | None = None) -> list[Block]:
+def measure_phases(step: Step, clock: Clock, protocol: Protocol, step_s: float | None = None) -> list[Sample]:
     """Time the phases of a step, in a pass of its own.
 
     step: takes a `mark` and calls it as each phase begins and with "end" after the last. What runs before the first
-    mark (zero_grad) belongs to "optimizer". Returns, for each block of steps, one `Block` a phase: together they are
+    mark (zero_grad) belongs to "optimizer". Returns, for each block of steps, one `Sample` a phase: together they are
     the whole block. device_s: between events; wall_s: how long the host took to issue the phase (on a CPU: to do it).
     An event at each mark costs the device under 2 µs, so a headline time is never taken from this pass.
     """
     estimate_s = step_time_s(_block(step, clock, 1, "warmup")) if step_s is None else step_s
     steps = _steps_for(protocol.block_s, estimate_s)
-    blocks: list[Block] = []
+    blocks: list[Sample] = []
     with _collector_off():
         origin_s = clock.wall_s()
         for done in range(1, protocol.phase_blocks + 1):
@@ -175,7 +161,7 @@ def measure_phases(step: Step, clock: Clock, protocol: Protocol, step_s: float |
     return blocks
 
 
-def measure_stretch(step: Step, clock: Clock, lengths: Sequence[int], work: str) -> list[Block]:
+def measure_stretch(step: Step, clock: Clock, lengths: Sequence[int], work: str) -> list[Sample]:
     """Run the steps of one work once, from end to end, and time them in consecutive segments of `lengths` steps.
 
     Nothing waits between two segments: each begins at the event at which the one before ended, so that together they
@@ -201,11 +187,21 @@ def measure_stretch(step: Step, clock: Clock, lengths: Sequence[int], work: str)
             raise Inconsistent(f"expected device time to pass in {lengths[index]} steps, got {device_s} s")
         wait_s = end_s - issued_s if last and device_s is not None else None
         wall_s = (end_s if last and device_s is not None else to_s) - from_s
-        blocks.append(Block("measure", "", lengths[index], from_s, wall_s, device_s, wait_s, work))
+        blocks.append(
+            Sample(
+                part="measure",
+                steps=lengths[index],
+                start_s=from_s,
+                wall_s=wall_s,
+                device_s=device_s,
+                sync_wait_s=wait_s,
+                work=work,
+            )
+        )
     return blocks
 
 
-def _block(step: Step, clock: Clock, steps: int, part: str, lead_in_steps: int = 0) -> Block:
+def _block(step: Step, clock: Clock, steps: int, part: str, lead_in_steps: int = 0) -> Sample:
     for _ in range(lead_in_steps):
         step()
     start_s = clock.wall_s()
@@ -219,10 +215,17 @@ def _block(step: Step, clock: Clock, steps: int, part: str, lead_in_steps: int =
     device_s = clock.between_s(first, last)
     if device_s is not None and not device_s > 0:
         raise Inconsistent(f"expected device time to pass in a block of {steps} steps, got {device_s} s")
-    return Block(part, "", steps, start_s, end_s - start_s, device_s, None if device_s is None else end_s - issued_s)
+    return Sample(
+        part=part,
+        steps=steps,
+        start_s=start_s,
+        wall_s=end_s - start_s,
+        device_s=device_s,
+        sync_wait_s=None if device_s is None else end_s - issued_s,
+    )
 
 
-def _phase_block(step: Step, clock: Clock, steps: int, lead_in_steps: int) -> list[Block]:
+def _phase_block(step: Step, clock: Clock, steps: int, lead_in_steps: int) -> list[Sample]:
     points: list[tuple[str, float, Any]] = []
 
     def mark(phase: str) -> None:
@@ -239,7 +242,7 @@ def _phase_block(step: Step, clock: Clock, steps: int, lead_in_steps: int) -> li
     return _by_phase(points, clock, steps)
 
 
-def _by_phase(points: Sequence[tuple[str, float, Any]], clock: Clock, steps: int) -> list[Block]:
+def _by_phase(points: Sequence[tuple[str, float, Any]], clock: Clock, steps: int) -> list[Sample]:
     wall_s: dict[str, float] = {}
     device_s: dict[str, float | None] = {}
     for (name, from_s, start), (_, to_s, end) in itertools.pairwise(points):
@@ -247,7 +250,11 @@ def _by_phase(points: Sequence[tuple[str, float, Any]], clock: Clock, steps: int
         span_s = clock.between_s(start, end)
         wall_s[phase] = wall_s.get(phase, 0.0) + to_s - from_s
         device_s[phase] = None if span_s is None else (device_s.get(phase) or 0.0) + span_s
-    return [Block("phase", p, steps, points[0][1], wall_s[p], device_s[p], None) for p in wall_s]
+    start_s = points[0][1]
+    return [
+        Sample(part="phase", phase=phase, steps=steps, start_s=start_s, wall_s=wall_s[phase], device_s=device_s[phase])
+        for phase in wall_s
+    ]
 
 
 def _steps_for(block_s: float, step_s: float) -> int:
@@ -255,20 +262,20 @@ def _steps_for(block_s: float, step_s: float) -> int:
     return max(1, math.ceil(1.05 * block_s / step_s)) if step_s > 0 else 1
 
 
-def _steps_again(block: Block, block_s: float) -> int:
+def _steps_again(block: Sample, block_s: float) -> int:
     """The same number of steps, unless the block was too short or much too long (2.5 times)."""
     lasted_s = step_time_s(block) * block.steps
     return block.steps if block_s <= lasted_s <= 2.5 * block_s else _steps_for(block_s, step_time_s(block))
 
 
-def _agree(blocks: Sequence[Block], tolerance_ratio: float) -> bool:
+def _agree(blocks: Sequence[Sample], tolerance_ratio: float) -> bool:
     if len(blocks) < 2:
         return False
     before_s, after_s = step_time_s(blocks[-2]), step_time_s(blocks[-1])
     return abs(after_s / before_s - 1) <= tolerance_ratio
 
 
-def _missing(blocks: Sequence[Block], summary: Summary, protocol: Protocol) -> str:
+def _missing(blocks: Sequence[Sample], summary: Summary, protocol: Protocol) -> str:
     """What the stopping rule still lacks; empty if nothing."""
     if len(blocks) < protocol.min_blocks:
         return f"{len(blocks)} of at least {protocol.min_blocks} blocks"
@@ -282,7 +289,7 @@ def _missing(blocks: Sequence[Block], summary: Summary, protocol: Protocol) -> s
     return ""
 
 
-def _timing(blocks: Sequence[Block], summary: Summary, missing: str, protocol: Protocol) -> Timing:
+def _timing(blocks: Sequence[Sample], summary: Summary, missing: str, protocol: Protocol) -> Timing:
     ratio = host_bound_ratio(blocks, summary.mean)
     return Timing(
         blocks=tuple(blocks),
@@ -294,7 +301,7 @@ def _timing(blocks: Sequence[Block], summary: Summary, missing: str, protocol: P
     )
 
 
-def host_bound_ratio(blocks: Sequence[Block], step_s: float) -> float | None:
+def host_bound_ratio(blocks: Sequence[Sample], step_s: float) -> float | None:
     """Median wait of the blocks' synchronise ÷ step time; None without device time.
 
     A host that runs ahead leaves the device a queue to work off, and waits long; a device that had caught up is done

@@ -60,7 +60,7 @@ class CudaClock:
         return time.monotonic()
 
     def event(self) -> Any:
-        point: Any = self._cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        point: Any = self._cuda.Event(enable_timing=True)
         point.record(self._cuda.current_stream(self.device))
         return point
 

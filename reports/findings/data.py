@@ -10,10 +10,9 @@ import functools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
-from cleaning.counts.typed_rows import records
-from reports.sweep.figures.gallery import AGREEMENT, POST2021, PROFILED, RATIOS, UTILIZATION, WORK_TIMES, read
+from reports.sweep.figures.gallery import AGREEMENT, POST2021, PROFILED, RATIOS, UTILIZATION, WORK_TIMES
 from results.records import (
     MEASURED,
     Agreement,
@@ -25,11 +24,9 @@ from results.records import (
     Utilization,
     WorkTime,
 )
+from results.store.columns import read_records
 from results.store.layout import CEILINGS
 from results.store.reading import RunData
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 R = TypeVar("R", bound=Record)
 
@@ -83,18 +80,16 @@ class Published:
     @functools.cached_property
     def model_ratios(self) -> list[Ratio]:
         """Backward ÷ forward of whole models."""
-        frame = read(self.path / RATIOS, Ratio)
-        return list(records(frame[frame["level"] == "model"], Ratio))
+        return [row for row in self._rows(RATIOS, Ratio) if row.level == "model"]
 
     @functools.cached_property
-    def profiled(self) -> pd.DataFrame:
+    def profiled(self) -> list[CleanedOperation]:
         """The products of its profiles."""
-        return read(self.path / PROFILED, CleanedOperation)
+        return self._rows(PROFILED, CleanedOperation)
 
     def products(self, cell_id: str, work: str) -> list[CleanedOperation]:
         """The products of one work of one cell."""
-        frame = self.profiled
-        return list(records(frame[(frame["cell_id"] == cell_id) & (frame["work"] == work)], CleanedOperation))
+        return [row for row in self.profiled if (row.cell_id, row.work) == (cell_id, work)]
 
     def has_figure(self, name: str) -> bool:
         """Whether this figure was drawn from its tables."""
@@ -107,7 +102,7 @@ class Published:
         return next((known[name] for name in ("datasheet", "user", "ceiling") if name in known), None)
 
     def _rows(self, file: str, record: type[R]) -> list[R]:
-        return list(records(read(self.path / file, record), record))
+        return list(read_records(self.path / file, record))
 
 
 def bandwidth(folder: Path, device_name: str) -> tuple[float, str] | None:
@@ -117,7 +112,7 @@ def bandwidth(folder: Path, device_name: str) -> tuple[float, str] | None:
     """
     found: list[tuple[float, str]] = []
     for path in sorted(folder.glob(f"*/{CEILINGS}")):
-        for row in records(read(path, Ceiling), Ceiling):
+        for row in read_records(path, Ceiling):
             memory = row.operation in ("copy", "triad") and row.family != "cache"
             if memory and row.device_name == device_name and row.bytes_per_s is not None:
                 found.append((row.bytes_per_s, path.parent.name))

@@ -9,11 +9,14 @@ from results.records.rows import Record
 
 @dataclass(frozen=True, kw_only=True)
 class Sample(Record):
-    """samples.csv: one timed block of steps (or of one phase of steps). Every one is kept, warm-up too."""
+    """samples.csv: one timed block of steps (or of one phase of steps). Every one is kept, warm-up too.
 
-    cell_id: str
-    attempt: int
-    index: int
+    The timing itself knows no cell: it leaves the first three fields as they are here.
+    """
+
+    cell_id: str = ""
+    attempt: int = 0
+    index: int = 0
     part: str  # warmup, measure, phase, profiled
     phase: str = ""  # empty: the whole step
     steps: int

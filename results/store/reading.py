@@ -3,11 +3,12 @@
 A torn last line is dropped, rows that no row of runs.csv commits are left out and counted, and an attempt whose rows
 do not have the committed number and checksum is left out whole and named. Nothing is repaired and nothing is averaged.
 Needs no lock: a run can be read while it is written, because runs.csv is read first and its rows are written last.
-pandas is imported only where tables are built.
+pandas is imported only where somebody asks for a table.
 """
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,8 +26,10 @@ from results.records import (
     Sitting,
     Storage,
     header,
+    to_values,
 )
 from results.store import layout
+from results.store.columns import records
 from results.store.disk import read
 from results.store.layout import CEILINGS, CELL_FILES, RUNS, SITTINGS, Key
 from results.store.manifest import Manifest, read_manifest
@@ -43,9 +46,11 @@ class RunData:
     """One run, as far as it is committed and intact.
 
     runs: the last committed attempt of each cell, in the order of their commits. all_runs: every row of runs.csv that
-    can be read, older and damaged attempts too. frames: file → the rows of `runs`, as `results.store.tables` types
-    them. problems: what was left out and why, a line each. damaged: profiles and recordings that are not what was
-    committed.
+    can be read, older and damaged attempts too. rows: file → the records of `runs`. problems: what was left out and
+    why, a line each. damaged: profiles and recordings that are not what was committed.
+
+    `records` gives the rows of one kind. The same as pandas tables, for whoever works with those: `samples`,
+    `telemetry`, `flop_counts`.
     """
 
     path: Path
@@ -54,24 +59,35 @@ class RunData:
     all_runs: list[Run]
     sittings: list[Sitting]
     ceilings: list[Ceiling]
-    frames: Mapping[str, pd.DataFrame]
+    rows: Mapping[str, tuple[Any, ...]]
     problems: list[str]
     damaged: frozenset[str] = frozenset()
 
-    @property
+    def records(self, record: type[R]) -> tuple[R, ...]:
+        """The rows of one kind: Sample, Telemetry or FlopCount."""
+        file = next(file for file, kind in CELL_FILES.items() if kind is record)
+        return tuple(row for row in self.rows.get(file, ()) if isinstance(row, record))
+
+    @functools.cached_property
     def samples(self) -> pd.DataFrame:
         """One row a timed block: the fields of `Sample`."""
-        return self.frames["samples.csv"]
+        return self._frame("samples.csv")
 
-    @property
+    @functools.cached_property
     def telemetry(self) -> pd.DataFrame:
         """One row a poll: the fields of `Telemetry`."""
-        return self.frames["telemetry.csv"]
+        return self._frame("telemetry.csv")
 
-    @property
+    @functools.cached_property
     def flop_counts(self) -> pd.DataFrame:
         """One row a counter's number: the fields of `FlopCount`."""
-        return self.frames["flop_counts.csv"]
+        return self._frame("flop_counts.csv")
+
+    def _frame(self, file: str) -> pd.DataFrame:
+        from results.store.tables import table
+
+        record = CELL_FILES[file]
+        return table(file, record, header(record), [[to_values(row) for row in self.rows.get(file, ())]])
 
 
 @dataclass
@@ -110,16 +126,14 @@ def read_run(path: Path | str) -> RunData:
 
     Raises ValueError if it is no run or of a schema that cannot be read here.
     """
-    from results.store.tables import table
-
     found = scan(Path(path))
     runs = found.last_runs()
     version = found.manifest.schema_version
-    frames = {}
+    rows: dict[str, tuple[Any, ...]] = {}
     for file, record in CELL_FILES.items():
         groups = found.lines[file]
         blocks = (layout.decode(groups[layout.key_of(run)]) for run in runs if run.committed.get(file, [0])[0])
-        frames[file] = table(file, record, found.heads.get(file, header(record)), blocks, version)
+        rows[file] = records(file, record, found.heads.get(file, header(record)), blocks, version)
     return RunData(
         found.path,
         found.manifest,
@@ -127,7 +141,7 @@ def read_run(path: Path | str) -> RunData:
         found.all_runs,
         found.sittings,
         found.ceilings,
-        frames,
+        rows,
         found.problems,
         frozenset(found.damaged),
     )

@@ -8,23 +8,18 @@ unknown: `rows.from_text` or `json.loads` opens them.
 
 from __future__ import annotations
 
-import dataclasses
 import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from results.records import SCHEMA_VERSION
-from results.records.rows import Record, from_text, header, kinds_of, to_text
-from results.store.migrations import migrate
+from results.records.rows import Record, from_text, kinds_of
+from results.store.columns import Block, texts
 
 _INT64 = np.iinfo(np.int64)
-
-
-Block = Sequence[Sequence[str]]
-"""Rows of text that belong together: those of one attempt."""
 
 
 def table(
@@ -35,45 +30,14 @@ def table(
     Raises ValueError for a row of another width, a column without default that is missing, or text that its type
     cannot hold; each with the name of the file.
     """
-    texts: dict[str, list[str]] = {name: [] for name in header(record)}
-    defaults = _defaults(record)
-    for block in blocks:
-        _extend(file, texts, _by_column(file, names, block, version), defaults, len(block))
     hints = typing.get_type_hints(record)
     built = {}
-    for name, values in texts.items():
+    for name, values in texts(file, record, names, blocks, version).items():
         try:
             built[name] = column(values, hints[name])
         except ValueError as fault:
             raise ValueError(f"{file}, column {name}: {fault}") from fault
     return pd.DataFrame(built)
-
-
-def _by_column(file: str, names: Sequence[str], block: Block, version: int) -> dict[str, Sequence[str]]:
-    """A block as column → texts. Block by block, because a list of every row would keep the garbage collector busy."""
-    for row in block:
-        if len(row) != len(names):
-            raise ValueError(f"{file}: expected {len(names)} fields, got {len(row)} in {','.join(row)[:60]!r}")
-    if version == SCHEMA_VERSION:
-        return dict(zip(names, zip(*block, strict=True), strict=True))
-    rows = [migrate(file, dict(zip(names, row, strict=True)), version) for row in block]
-    return {name: [row[name] for row in rows] for name in rows[0]}
-
-
-def _extend(
-    file: str,
-    texts: Mapping[str, list[str]],
-    columns: Mapping[str, Sequence[str]],
-    defaults: Mapping[str, str],
-    rows: int,
-) -> None:
-    for name, values in texts.items():
-        if name in columns:
-            values.extend(columns[name])
-        elif name in defaults:
-            values.extend([defaults[name]] * rows)
-        else:
-            raise ValueError(f"{file}: column {name} is missing")
 
 
 def column(texts: Sequence[str], hint: Any) -> pd.Series[Any]:
@@ -110,14 +74,3 @@ _BUILDERS: dict[tuple[Any, ...], Callable[[Sequence[str]], pd.Series[Any]]] = {
     (float,): _floats,
     (bool,): _booleans,
 }
-
-
-def _defaults(record: type[Record]) -> dict[str, str]:
-    """Column → text of the field's default, for the fields that have one."""
-    defaults = {}
-    for f in dataclasses.fields(record):  # type: ignore[arg-type]
-        if f.default is not dataclasses.MISSING:
-            defaults[f.name] = to_text(f.default)
-        elif f.default_factory is not dataclasses.MISSING:
-            defaults[f.name] = to_text(f.default_factory())
-    return defaults

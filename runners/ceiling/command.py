@@ -21,7 +21,7 @@ from runners.workers import devices
 
 if TYPE_CHECKING:
     from reports.ceiling.text import Seen
-    from runners.workers.probe import Probed
+    from runners.workers.probe import ProbeResult
 
 BUDGET_S = 120.0
 DIED = ("crashed", "timeout", "device_error", "invalid")
@@ -79,16 +79,20 @@ def failed(seen: Seen) -> int:
 
 
 def _search(
-    worker: Any, options: argparse.Namespace, probed: Probed, precisions: Sequence[str], threads: Sequence[int | None]
+    worker: Any,
+    options: argparse.Namespace,
+    probed: ProbeResult,
+    precisions: Sequence[str],
+    threads: Sequence[int | None],
 ) -> tuple[Seen, bool]:
     """What was found, and whether Ctrl-C ended it."""
     from reports.ceiling.text import Seen
     from runners.ceiling.search import Search
     from runners.workers.telemetry import Watch
 
-    facts = probed.environment
+    host = probed.environment.host
     watch = Watch(probed.device)
-    search = Search(worker, probed.device, str(facts.get("name") or ""), passing)
+    search = Search(worker, probed.device, probed.name, passing)
     interrupted = False
     watch.start()
     try:
@@ -103,13 +107,18 @@ def _search(
         raise KeyboardInterrupt
     notes = ["interrupted: rows that were not tried are missing"] if interrupted else []
     notes += [watch.reason] if watch.reason else []
-    notes += devices.busy(probed.device, facts, OTHERS)
+    notes += devices.busy(probed.device, host, OTHERS)
     return Seen(
         device=probed.device,
         device_name=search.device_name,
         rows=tuple(rows),
-        multiprocessors=facts.get("multiprocessors"),
-        environment={name: facts.get(name) for name in ("torch", "driver", "load_1min", "cpu_usable")},
+        multiprocessors=probed.properties.multiprocessors,
+        environment={
+            "torch": probed.environment.torch.torch,
+            "driver": host.driver,
+            "load_1min": host.load_1min,
+            "cpu_usable": host.cpu_usable,
+        },
         notes=tuple(notes),
     ), interrupted
 
@@ -121,7 +130,7 @@ def _check_device(options: argparse.Namespace) -> None:
         raise Mistake(NO_CPU.format(device=options.device))
 
 
-def _precisions(options: argparse.Namespace, probed: Probed) -> tuple[str, ...]:
+def _precisions(options: argparse.Namespace, probed: ProbeResult) -> tuple[str, ...]:
     """Those asked for, or all that the device has. Raises Mistake for one that it lacks."""
     usable = tuple(name for name in PRECISIONS if name not in probed.refused)
     for name in options.precisions or ():
@@ -130,10 +139,10 @@ def _precisions(options: argparse.Namespace, probed: Probed) -> tuple[str, ...]:
     return options.precisions or usable
 
 
-def _threads(options: argparse.Namespace, probed: Probed) -> tuple[int | None, ...]:
+def _threads(options: argparse.Namespace, probed: ProbeResult) -> tuple[int | None, ...]:
     """Of torch: those asked for, or as many as it takes by itself; None on a device that has no such number."""
     if probed.device.startswith("cpu"):
-        return options.threads or (probed.environment.get("threads"),)
+        return options.threads or (probed.properties.threads,)
     if options.threads:
         raise Mistake(NO_CPU.format(device=probed.device))
     return (None,)

@@ -26,6 +26,7 @@ from runners.workers import devices
 if TYPE_CHECKING:
     from reports.characterize.text import Seen
     from runners.characterize.task import Request
+    from runners.workers.probe import ProbeResult
 
 ASKED_WRONGLY = ("invalid", "unavailable")
 """Statuses that are the caller's mistake."""
@@ -45,8 +46,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(options: Namespace) -> int:
     """Everything after parsing. Raises Mistake, StoreFault, KeyboardInterrupt."""
     grouping, peaks = _grouping(options), _peaks(options)
+    notes: tuple[str, ...] = ()
     if options.directories:
-        data, notes, interrupted = _read(options), (), False
+        data, interrupted = _read(options), False
     else:
         _check(options)
         data, notes, interrupted = _recorded(options)
@@ -121,11 +123,12 @@ def _recorded(options: Namespace) -> tuple[Characterization, tuple[str, ...], bo
 
     prepare()
     worker = Worker("characterize", quiet=not options.debug)
-    data, notes, interrupted = Characterization(), (), False
+    data, interrupted = Characterization(), False
+    notes: tuple[str, ...] = ()
     try:
         probed = [devices.probe(worker, device) for device in options.device]
         _check_precisions(options, probed)
-        notes = tuple(note for each in probed for note in devices.busy(each.device, each.environment, OTHERS))
+        notes = tuple(note for each in probed for note in devices.busy(each.device, each.environment.host, OTHERS))
         found = characterize_plan.requests(options, [each.device for each in probed])
         wanted = [_on(request, probed) for request in found]
         only = len({each.recording.workload for each in wanted}) == 1
@@ -145,14 +148,14 @@ def _recorded(options: Namespace) -> tuple[Characterization, tuple[str, ...], bo
     return data, notes, interrupted
 
 
-def _on(request: Request, probed: Sequence[Any]) -> Request:
+def _on(request: Request, probed: Sequence[ProbeResult]) -> Request:
     """The request, with what its device is and which PyTorch runs it."""
-    facts = next(each.environment for each in probed if each.device == request.recording.device)
-    device_name, torch_version = (str(facts.get(name) or "") for name in ("name", "torch"))
-    return replace(request, recording=replace(request.recording, device_name=device_name, torch_version=torch_version))
+    device = next(each for each in probed if each.device == request.recording.device)
+    version = device.environment.torch.torch or ""
+    return replace(request, recording=replace(request.recording, device_name=device.name, torch_version=version))
 
 
-def _check_precisions(options: Namespace, probed: Sequence[Any]) -> None:
+def _check_precisions(options: Namespace, probed: Sequence[ProbeResult]) -> None:
     for each in probed:
         for precision in options.precisions:
             if precision in each.refused:

@@ -121,7 +121,7 @@ def _built(request: Request, device: torch.device) -> tuple[Workload, torch.nn.M
     torch.manual_seed(asked.seed)
     model = workload.build(**workload.hyper).to(device)
     if asked.layout == "channels_last":
-        model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        model = model.to(memory_format=torch.channels_last)
     model.train(asked.mode == "training")
     generator = torch.Generator(device).manual_seed(asked.seed)
     return workload, model, in_layout(asked.layout, workload.batch(workload.hyper, asked.batch_size, device, generator))
@@ -149,7 +149,8 @@ def _compiled(step: ModelStep, asked: Recording) -> ModelStep:
     if asked.execution != "compiled":
         return step
     torch.compiler.reset()
-    return replace(step, model=torch.compile(step.model, dynamic=False))
+    compiled: Any = torch.compile(step.model, dynamic=False)
+    return replace(step, model=compiled)
 
 
 def _traced(step: ModelStep) -> tuple[Any, int | None, str]:
@@ -230,23 +231,28 @@ def _costs(
     told = Told(asked.workload, asked.batch_size, asked.device, asked.precision)
     profile = table_of(found.profile, trace, model, told, only=joined)
     classes = _classes(model)
-    sums: dict[tuple[str, str, str, str, str, str], list[Any]] = {}
+    sums: dict[tuple[str, str, str, str, str], OperationCost] = {}
     for row in profile.operations:
-        key = (row.name, row.kind, row.phase, row.module, classes.get(row.module, ""), row.unit)
-        total = sums.setdefault(key, [0, 0, 0, 0, 0, None])
-        for place, cost in enumerate((1, row.model_flop, row.other_flop, row.read_bytes, row.written_bytes)):
-            total[place] += cost
-        if row.time_s is not None:
-            total[-1] = row.time_s + (total[-1] or 0.0)
-    names = ("calls", "model_flop", "other_flop", "read_bytes", "written_bytes", "time_s")
-    return tuple(
-        OperationCost(
+        key = (row.name, row.kind, row.phase, row.module, row.unit)
+        total = sums.get(key) or OperationCost(
             recording=asked.recording,
-            **dict(zip(("name", "kind", "phase", "module", "classes", "unit"), key, strict=True)),
-            **dict(zip(names, total, strict=True)),
+            name=row.name,
+            kind=row.kind,
+            phase=row.phase,
+            module=row.module,
+            classes=classes.get(row.module, ""),
+            unit=row.unit,
         )
-        for key, total in sums.items()
-    )
+        sums[key] = replace(
+            total,
+            calls=total.calls + 1,
+            model_flop=total.model_flop + row.model_flop,
+            other_flop=total.other_flop + row.other_flop,
+            read_bytes=total.read_bytes + row.read_bytes,
+            written_bytes=total.written_bytes + row.written_bytes,
+            time_s=total.time_s if row.time_s is None else row.time_s + (total.time_s or 0.0),
+        )
+    return tuple(sums.values())
 
 
 def _classes(model: torch.nn.Module) -> dict[str, str]:

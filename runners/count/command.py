@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from results.errors import Unavailable
@@ -56,8 +56,10 @@ def _run(options: Namespace) -> int:
     if options.out is not None:
         output_files.make(options.out)
     prepare()
-    answer, tell = (_laws, count_output.laws) if options.law else (_accounts, count_output.accounts)
-    answers, failed = [], 0
+    answer: Callable[[str, Namespace, Sequence[str]], Sequence[Any]] = _laws if options.law else _accounts
+    tell: Callable[[Sequence[Any], Namespace], None] = count_output.laws if options.law else count_output.accounts
+    answers: list[Any] = []
+    failed = 0
     for model in options.models:
         try:
             answers += answer(model, options, counters)

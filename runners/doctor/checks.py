@@ -71,13 +71,13 @@ class Check:
 
 def all_checks(runs: Path) -> list[Check]:
     """Every line for this machine. runs: the folder that sweeps write into. Imports torch and torchvision."""
-    host, torch = environment.host_facts(), environment.torch_facts()
+    host, torch = vars(environment.host_facts()), vars(environment.torch_facts())
     gpus = range(torch["cuda_devices"] or 0)
     devices = [f"cuda:{index}" for index in gpus] or ["cuda", "cpu"]
     states = [line for each in devices for line in telemetry_checks(each)]  # before a context of ours is there
     lines = [*python_checks(), *torch_checks(torch), torchvision_check()]
     for device in [f"cuda:{index}" for index in gpus] or ["cpu"]:
-        lines += device_checks(environment.device_facts(device))
+        lines += device_checks(vars(environment.device_facts(device)))
     lines += [*driver_checks(host["driver"], bool(torch["cuda_available"])), *states]
     lines += [*host_checks(host), *override_checks(environment.overrides())]
     lines += [*counter_checks(), *tool_checks(), permission_check(), *folder_checks(runs)]

@@ -217,7 +217,11 @@ def checks_json(lines: list[Check]) -> None:
     from measure.device.environment import environment
     from runners.doctor.checks import is_fit
 
-    document = {"fit": is_fit(lines), "checks": [_as_row(line) for line in lines], "environment": environment()}
+    document = {
+        "fit": is_fit(lines),
+        "checks": [_as_row(line) for line in lines],
+        "environment": environment().as_json(),
+    }
     print(json.dumps(document, indent=2, ensure_ascii=False))
 
 

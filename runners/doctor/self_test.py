@@ -67,7 +67,7 @@ def self_test(device: str, say: Callable[[str], None] = lambda line: None) -> di
     from measure.device.environment import device_facts
 
     facts = device_facts(device)
-    asked = Asked(device, str(facts["name"] or ""), facts["multiprocessors"])
+    asked = Asked(device, str(facts.name or ""), facts.multiprocessors)
     done = []
     for name, check in CHECKS.items():
         say(f"self-test: {name}")
@@ -165,7 +165,7 @@ def _sleep(asked: Asked) -> Checked:
     from measure.timing.clocks import clock_for
 
     clock = clock_for(asked.device)
-    spin = getattr(torch.cuda, "_sleep", None)
+    spin: Any = getattr(torch.cuda, "_sleep", None)
     if asked.is_cuda and spin is None:
         raise Unavailable("this torch has no kernel that sleeps")
 
@@ -282,6 +282,7 @@ def _memory(model: str, batch_size: int) -> Callable[[Asked], Checked]:
     """Bytes of tensors at the highest in a step, seen ÷ predicted."""
 
     def check(asked: Asked) -> Checked:
+        from runners.footprint import check_task
         from runners.footprint.step import StepOptions
 
         found = check_task.check(

@@ -111,7 +111,7 @@ def parts(asked: StepOptions, batch_size: int, mode: FakeMode | None, device: st
         torch.manual_seed(0)
         model = workload.build(**workload.hyper).train()
     if asked.layout == "channels_last":
-        model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        model = model.to(memory_format=torch.channels_last)
     if mode is not None:
         to_fake(model, mode)
     trained = _trained(model, asked)

@@ -304,7 +304,7 @@ def traced(subject: Subject, sizes: Mapping[str, int], batch_size: int) -> tuple
     from workloads.training.step import TrainingStep, have_state, optimizer_of
 
     with quiet():
-        workload = get(subject.model, **subject.fixed, **sizes)
+        workload = get(subject.model, **{**subject.fixed, **sizes})
         with torch.device("meta"):
             model = workload.build(**workload.hyper).train()
         parameters = tuple((name, tuple(parameter.shape)) for name, parameter in model.named_parameters())

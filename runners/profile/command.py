@@ -24,7 +24,7 @@ from runners.workers import devices
 if TYPE_CHECKING:
     from results.records import Ceiling
     from results.records.step_profile import Machine, StepProfile
-    from runners.workers.probe import Probed
+    from runners.workers.probe import ProbeResult
 
 OTHERS = "times hold others' work, too"
 
@@ -125,7 +125,7 @@ def _read(options: Namespace) -> list[Ceiling] | None:
         raise Mistake(f"--ceilings: {fault}") from fault
 
 
-def _probe(worker: Any, options: Namespace) -> Probed:
+def _probe(worker: Any, options: Namespace) -> ProbeResult:
     """What the device is. Raises Mistake for one that is not there, or that lacks the precision."""
     found = devices.probe(worker, options.device)
     if options.precision in found.refused:
@@ -133,12 +133,12 @@ def _probe(worker: Any, options: Namespace) -> Probed:
     return found
 
 
-def _machine(worker: Any, options: Namespace, probed: Probed, rows: list[Ceiling] | None) -> Machine:
+def _machine(worker: Any, options: Namespace, probed: ProbeResult, rows: list[Ceiling] | None) -> Machine:
     """What the step is held against. Ceilings that could not be found are told, and cost their own figures alone."""
     from analysis.profile.machine import machine_of
     from runners.workers.fault import Fault
 
-    facts = probed.environment
+    facts = probed.properties
     if rows is None and options.ceiling_budget:
         passing("looking for the machine's ceilings")
         budget_s = options.ceiling_budget
@@ -150,12 +150,11 @@ def _machine(worker: Any, options: Namespace, probed: Probed, rows: list[Ceiling
             passing("")
             print(f"warning: no ceilings: {answer.reason}", file=sys.stderr)
         rows = [] if isinstance(answer, Fault) else answer
-    threads = facts.get("threads") if probed.device.startswith("cpu") else None
-    name = str(facts.get("name") or "")
-    return machine_of(rows or [], probed.device, name, facts.get("multiprocessors"), threads)
+    threads = facts.threads if probed.device.startswith("cpu") else None
+    return machine_of(rows or [], probed.device, probed.name, facts.multiprocessors, threads)
 
 
-def _profile(worker: Any, options: Namespace, probed: Probed, machine: Machine) -> StepProfile:
+def _profile(worker: Any, options: Namespace, probed: ProbeResult, machine: Machine) -> StepProfile:
     """Raises Mistake where the model cannot be built or fails, Unprofiled where the worker does."""
     from runners.profile.task import Request
     from runners.workers.fault import Fault
@@ -175,14 +174,14 @@ def _profile(worker: Any, options: Namespace, probed: Probed, machine: Machine) 
         ignored=options.ignore_modules,
         hyper=hyper_of(options),
     )
-    answer = worker.call("runners.profile.task:profile", request, timeout_s=options.timeout)
+    answer: StepProfile | Fault = worker.call("runners.profile.task:profile", request, timeout_s=options.timeout)
     if isinstance(answer, Fault):
         if options.debug:
             print(answer.detail, file=sys.stderr)
         if answer.status in ASKED_WRONGLY:
             raise Mistake(f"{options.model}: {answer.reason.removeprefix(f'{options.model}: ')}")
         raise Unprofiled(f"{options.model}: {answer.status.replace('_', ' ')}: {answer.reason}")
-    notes = (*answer.notes, *devices.busy(probed.device, probed.environment, OTHERS))
+    notes = (*answer.notes, *devices.busy(probed.device, probed.environment.host, OTHERS))
     return replace(
         answer,
         machine=machine,

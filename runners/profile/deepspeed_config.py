@@ -17,6 +17,9 @@ from runners.cli.exits import Mistake
 
 SECTION = "flops_profiler"
 
+Setting = bool | int | float | str | Path | None
+"""The value of one option."""
+
 TYPES: dict[str, type] = {
     "enabled": bool,
     "profile_step": int,
@@ -32,7 +35,7 @@ TYPES: dict[str, type] = {
 
 LEAST = {"profile_step": 0, "start_step": 0, "end_step": 1, "module_depth": -1, "top_modules": 1}
 
-DEFAULTS: dict[str, Any] = {
+DEFAULTS: dict[str, Setting] = {
     "warm_up": 2,
     "steps": 5,
     "module_depth": -1,
@@ -51,7 +54,7 @@ def merged(options: Namespace) -> Namespace:
     return Namespace(**{**vars(options), **DEFAULTS, **found, **given})
 
 
-def read(path: Path) -> dict[str, Any]:
+def read(path: Path) -> dict[str, Setting]:
     """Options by our names. `enabled` says nothing here: who runs the command wants a profile."""
     section = _section(path)
     for key, value in section.items():
@@ -60,7 +63,7 @@ def read(path: Path) -> dict[str, Any]:
         if value is not None and not _fits(key, value):
             raise Mistake(f"{path}: {key}: expected {_wanted(key)}, got {json.dumps(value)}")
     known = {key: value for key, value in section.items() if value is not None}
-    found = {key: known[key] for key in ("module_depth", "top_modules", "detailed") if key in known}
+    found: dict[str, Setting] = {key: known[key] for key in ("module_depth", "top_modules", "detailed") if key in known}
     if known.get("output_file"):
         found["output_file"] = Path(known["output_file"])
     if "recompute_fwd_factor" in known:

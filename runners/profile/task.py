@@ -84,7 +84,7 @@ def _built(workload: Workload, request: Request, device: torch.device) -> tuple[
         torch.manual_seed(0)
         model = workload.build(**workload.hyper).to(device)
     if request.layout == "channels_last":
-        model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        model = model.to(memory_format=torch.channels_last)
     generator = torch.Generator(device).manual_seed(0)
     batch = workload.batch(workload.hyper, request.batch_size, device, generator)
     return model, in_layout(request.layout, batch)

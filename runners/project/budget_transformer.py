@@ -126,7 +126,8 @@ def _function(options: Namespace, law: scaling_laws.Law, peak: float) -> Callabl
 def _spread(constants: Mapping[str, Any], flop: Any) -> tuple[Any, Any]:
     """The parameters and tokens of least loss; both without end where the FLOP are."""
     finite = np.where(np.isinf(flop), 1.0, flop)
-    return tuple(np.where(np.isinf(flop), np.inf, each) for each in scaling_laws.optimum(constants, finite))
+    parameters, tokens = (np.where(np.isinf(flop), np.inf, each) for each in scaling_laws.optimum(constants, finite))
+    return parameters, tokens
 
 
 def _each(parameters: Any) -> Any:
@@ -211,7 +212,7 @@ def _least(model: Transformer, critical_tokens: float, options: Namespace, clust
     from analysis.project.parallelism.plans import plans
     from analysis.project.parallelism.step import WEIGHT_BYTES
 
-    devices = 2 ** max(0, math.ceil(math.log2(WEIGHT_BYTES * model.parameters / cluster.memory_bytes)))
+    devices: int = 2 ** max(0, math.ceil(math.log2(WEIGHT_BYTES * model.parameters / cluster.memory_bytes)))
     while devices <= MOST_DEVICES:
         batch = options.batch or _batch(critical_tokens / options.sequence, devices)
         if plans(model, devices, batch, cluster):

@@ -115,7 +115,7 @@ def _model(options: Namespace) -> Transformer:
         raise Mistake("expected --parameters alone, or --layers, --width and --heads together")
     if options.width % options.heads:
         raise Mistake(f"--width: expected a multiple of {options.heads} heads, got {options.width}")
-    return Transformer(*sizes, options.sequence, options.vocabulary)
+    return Transformer(options.layers, options.width, options.heads, options.sequence, options.vocabulary)
 
 
 def _cluster(options: Namespace) -> Cluster:

@@ -50,9 +50,9 @@ def evidence_of(path: Path) -> Evidence:
 
     Raises ValueError if it holds no run, or none with a committed cell.
     """
-    from cleaning.counts.typed_rows import records
-    from reports.sweep.figures.gallery import UTILIZATION, read
+    from reports.sweep.figures.gallery import UTILIZATION
     from results.records import Utilization
+    from results.store.columns import read_records
     from results.store.store import read_operations, read_profile, read_run
     from runners.report.derived import differences
     from runners.report.recordings import recording
@@ -60,7 +60,7 @@ def evidence_of(path: Path) -> Evidence:
     data = read_run(path)
     if not data.all_runs:
         raise ValueError(f"expected a run with measured cells, got {path}, which has no committed cell")
-    published = records(read(path / UTILIZATION, Utilization), Utilization) if (path / UTILIZATION).is_file() else None
+    published = read_records(path / UTILIZATION, Utilization) if (path / UTILIZATION).is_file() else None
     found, built = assembled(
         data, partial(read_operations, path), partial(read_profile, path), partial(recording, path), published
     )

@@ -90,7 +90,8 @@ def _compared(options: Namespace, parser: Parser) -> int:
     for name in options.across:
         if name not in ACROSS:
             parser.fail(choice_error("field", name, ACROSS))
-    return compare.told(*options.runs, options.format, options.across, options.margin, options.out)
+    first, second = options.runs
+    return compare.told(first, second, options.format, options.across, options.margin, options.out)
 
 
 def _told(options: Namespace) -> int:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 def recording(path: Path, file: str) -> tuple[DataFrame, DataFrame]:
     """Calls and kernels of the last step of a recording in the run `path`. Raises ValueError if it is damaged."""
     from measure.trace.attribution.last_step import last_step
-    from runners.trace import MALFORMED, recorded
+    from runners.cli.recordings import MALFORMED, recorded
 
     try:
         recording = recorded(path / file, last_step)

@@ -21,12 +21,12 @@ from workloads.catalogue.catalogue import hyper_of
 
 if TYPE_CHECKING:
     from results.store.store import Store
-    from runners.workers.probe import Probed
+    from runners.workers.probe import ProbeResult
 
 TIMEOUT_S = 600.0
 
 
-def found(grid: Grid, probed: Probed, given_bytes: int | None, given_ratio: float | None) -> Grid:
+def found(grid: Grid, probed: ProbeResult, given_bytes: int | None, given_ratio: float | None) -> Grid:
     """The grid with its batches. What the run was planned with before stays; given_bytes and given_ratio are for a new
     one. Raises ValueError where nobody can say what fits."""
     from runners.workers.pool import Worker
@@ -41,10 +41,10 @@ def found(grid: Grid, probed: Probed, given_bytes: int | None, given_ratio: floa
         passing("")
 
 
-def memory_bytes(probed: Probed) -> int:
+def memory_bytes(probed: ProbeResult) -> int:
     """The memory of a device: a CUDA device's own; of a CPU, what the host has free now."""
     if probed.device.startswith("cuda"):
-        return int(probed.environment["memory_bytes"])
+        return probed.properties.memory_bytes or 0
     return free_bytes()
 
 
@@ -62,7 +62,9 @@ def free_bytes(kernel: Path = Path("/proc/meminfo"), group: Path = Path("/sys/fs
     return max(0, min(said))
 
 
-def _asking(worker: Any, grid: Grid, probed: Probed, bytes_: int, margin: float) -> Callable[[str, str], Fitting | str]:
+def _asking(
+    worker: Any, grid: Grid, probed: ProbeResult, bytes_: int, margin: float
+) -> Callable[[str, str], Fitting | str]:
     """What asks a `launch.Worker` for a model and precision of this grid."""
     from runners.footprint.step import StepOptions
     from runners.workers.fault import Fault
@@ -72,8 +74,7 @@ def _asking(worker: Any, grid: Grid, probed: Probed, bytes_: int, margin: float)
         sizes = hyper_of(model, image_size=grid.image_size, num_classes=grid.num_classes, **grid.hyper)
         kind = probed.device.partition(":")[0]
         step = StepOptions(model, precision, grid.optimizer, kind, layout=grid.layout, hyper=sizes)
-        name = str(probed.environment.get("name") or "")
-        answer = worker.call("runners.footprint.fit:fitting", step, bytes_, margin, name, timeout_s=TIMEOUT_S)
+        answer = worker.call("runners.footprint.fit:fitting", step, bytes_, margin, probed.name, timeout_s=TIMEOUT_S)
         return answer.reason if isinstance(answer, Fault) else answer
 
     return ask

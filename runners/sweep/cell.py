@@ -6,16 +6,16 @@ cell's row. torch is imported inside them, because the parent imports this modul
 
 from __future__ import annotations
 
-import dataclasses
 import gc
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from analysis.devices.precisions import PRECISIONS, Precision
-from results.records import Ceiling, Cell, Operation, ProfiledOperation, Storage
+from results.records import Ceiling, Cell, Sample
 from runners.sweep import works
+from runners.sweep.findings import CellFindings, CellMeasurement, OperationTable, WorkFindings
 from runners.sweep.plan import hyper
 from runners.workers.batches import Batches, in_layout
 
@@ -25,32 +25,6 @@ if TYPE_CHECKING:
     from measure.operations.tracer import FakeMode, StepParts, Trace
     from measure.timing.protocols import Protocol
     from workloads.catalogue.base import Batch, Workload
-
-
-@dataclass(frozen=True)
-class Measured:
-    """What measuring one cell gave: raw blocks, the fields of its Run, and the operations of its works' profiles.
-
-    recordings: work → what the cell's recorder wrote, compressed. commands: work → what was run to record it.
-    """
-
-    status: str
-    reason: str
-    blocks: tuple[Any, ...]
-    warnings: tuple[str, ...] = ()
-    fields: dict[str, Any] = field(default_factory=dict)
-    operations: tuple[ProfiledOperation, ...] = ()
-    recordings: dict[str, bytes] = field(default_factory=dict)
-    commands: dict[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Traced:
-    """An operation table as records alone: the parent, which receives it, has no torch. notes: what was unusual."""
-
-    operations: tuple[Operation, ...]
-    storages: tuple[Storage, ...]
-    notes: tuple[str, ...] = ()
 
 
 _LEFT: list[works.Subject] = []
@@ -65,7 +39,7 @@ def ceilings(sitting: str, device: str, precision: str, budget_s: float) -> list
     return measure_ceilings(sitting, device, PRECISIONS[precision], clock_for(device), budget_s)
 
 
-def reference_trace(cell: Cell) -> Traced:
+def reference_trace(cell: Cell) -> OperationTable:
     """The operation table of the cell's training step, on fake CPU tensors; on real ones where those cannot run it.
 
     Raises ValueError if the model cannot take these sizes, RuntimeError if memory or a device gives out.
@@ -80,7 +54,7 @@ def reference_trace(cell: Cell) -> Traced:
             raise
         line = " ".join(str(fault).split())
         raise ValueError(f"{cell.model} cannot take this batch and these sizes: {line}") from fault
-    return Traced(found.operations, found.storages, found.notes)
+    return OperationTable(found.operations, found.storages, found.notes)
 
 
 def _traced_parts(cell: Cell, mode: FakeMode | None) -> StepParts:
@@ -151,7 +125,7 @@ def prepare(cell: Cell) -> Prepared:
     return Prepared(workload, model, batches, few, step, optimizer, clock, began_s, before)
 
 
-def measure(cell: Cell, protocol: Protocol) -> Measured:
+def measure(cell: Cell, protocol: Protocol) -> CellMeasurement:
     """Train the cell's model for real, and time it by `protocol`. What it leaves is for `measure_work`."""
     from measure.device import apply_precision
     from measure.operations.tracer import trace_step
@@ -161,35 +135,35 @@ def measure(cell: Cell, protocol: Protocol) -> Measured:
     workload, model, step, clock = made.workload, made.model, made.step, made.clock
     inputs = [(batch.inputs, batch.target) for batch in made.few]
     traced = trace_step(step, model=model, optimizer=made.optimizer, inputs=inputs, steps_before=0)
-    found: dict[str, Any] = {
-        "flags_before": made.flags,
-        "executed": _executed(traced),
-        "first_loss": _loss(step),
-        "items_per_step": workload.items(workload.hyper, cell.batch_size),
-        "parameters": sum(parameter.numel() for parameter in model.parameters()),
-    }
+    found = CellFindings(
+        flags_before=made.flags,
+        executed=_executed(traced),
+        first_loss=_loss(step),
+        items_per_step=workload.items(workload.hyper, cell.batch_size),
+        parameters=sum(parameter.numel() for parameter in model.parameters()),
+    )
     del traced
     if cell.input_pipeline:
         del inputs
         made.few.clear()
         step.batches = made.batches.endless(cell.batch_size)
     if cell.compile:
-        found["compile_s"] = _compile(step, clock)
+        found = replace(found, compile_s=_compile(step, clock))
     measured = _timed(cell, step, clock, protocol, found)
     after = apply_precision.read_flags()
-    measured.fields["flags_after"] = after
+    measured = replace(measured, findings=replace(measured.findings, flags_after=after))
     wrong = apply_precision.check(
         after, PRECISIONS[cell.precision], cell.device, cell.cudnn_benchmark, cell.deterministic
     )
     if wrong:
-        return dataclasses.replace(measured, status="invalid", reason=_disagree(wrong, "after"))
+        return replace(measured, status="invalid", reason=_disagree(wrong, "after"))
     if protocol.works:
         step_s = _step_s(measured.blocks)
         _LEFT.append(works.Subject(cell, model, step, made.batches, clock, protocol, step_s, made.began_s))
     return measured
 
 
-def measure_work(cell_id: str, work: str) -> works.Found:
+def measure_work(cell_id: str, work: str) -> WorkFindings:
     """Another work of the cell that this process measured last; after its last one nothing is left of it."""
     if [subject.cell.cell_id for subject in _LEFT] != [cell_id]:
         raise ValueError(f"expected the cell that was measured last, got {cell_id}")
@@ -200,7 +174,7 @@ def measure_work(cell_id: str, work: str) -> works.Found:
             _LEFT.clear()
 
 
-def _step_s(blocks: Iterable[Any]) -> float:
+def _step_s(blocks: Iterable[Sample]) -> float:
     """The mean time of a step over the measured blocks."""
     from measure.timing.blocks import step_time_s
 
@@ -208,7 +182,7 @@ def _step_s(blocks: Iterable[Any]) -> float:
     return float(sum(step_time_s(block) * block.steps for block in timed) / sum(block.steps for block in timed))
 
 
-def _timed(cell: Cell, step: Any, clock: Any, protocol: Protocol, found: dict[str, Any]) -> Measured:
+def _timed(cell: Cell, step: Any, clock: Any, protocol: Protocol, found: CellFindings) -> CellMeasurement:
     """Warm up, measure, split into phases; with memory and loss read where nothing is timed."""
     import torch
 
@@ -241,21 +215,21 @@ def _timed(cell: Cell, step: Any, clock: Any, protocol: Protocol, found: dict[st
     last_loss = _loss(step)
     if not math.isfinite(last_loss):
         warnings.append(f"loss: the last loss was {last_loss}")
-    found |= {
-        "last_loss": last_loss if math.isfinite(last_loss) else None,
-        "warmup_steps": sum(block.steps for block in warm.blocks),
-        "warmup_s": sum(block.wall_s for block in warm.blocks),
-        "window_start_s": start_s,
-        "window_end_s": end_s,
-        "others_cpu_ratio": others_ratio,
-        "sync_wait_ratio": timing.sync_wait_ratio,
-        "host_bound": timing.host_bound,
-    }
-    if on_cuda:
-        found["peak_memory_bytes"] = int(torch.cuda.max_memory_allocated(cell.device))
-        found["reserved_memory_bytes"] = int(torch.cuda.max_memory_reserved(cell.device))
+    found = replace(
+        found,
+        last_loss=last_loss if math.isfinite(last_loss) else None,
+        warmup_steps=sum(block.steps for block in warm.blocks),
+        warmup_s=sum(block.wall_s for block in warm.blocks),
+        window_start_s=start_s,
+        window_end_s=end_s,
+        others_cpu_ratio=others_ratio,
+        sync_wait_ratio=timing.sync_wait_ratio,
+        host_bound=timing.host_bound,
+        peak_memory_bytes=int(torch.cuda.max_memory_allocated(cell.device)) if on_cuda else None,
+        reserved_memory_bytes=int(torch.cuda.max_memory_reserved(cell.device)) if on_cuda else None,
+    )
     blocks = (*warm.blocks, *timing.blocks, *phases)
-    return Measured(timing.status, timing.reason, blocks, tuple(warnings), found)
+    return CellMeasurement(timing.status, timing.reason, blocks, tuple(warnings), found)
 
 
 def _workload(cell: Cell) -> Workload:
@@ -273,7 +247,7 @@ def _lay_out(cell: Cell, model: torch.nn.Module) -> None:
     import torch
 
     if cell.layout == "channels_last":
-        model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        model.to(memory_format=torch.channels_last)
 
 
 def _step(cell: Cell, workload: Workload, model: Any, batches: list[Batch], device_type: str) -> tuple[Any, Any]:

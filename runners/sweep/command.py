@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from results.records import Cell
     from results.store.store import Store
     from runners.sweep.sitting import Replan
-    from runners.workers.probe import Probed
+    from runners.workers.probe import ProbeResult
     from runners.workers.telemetry import Watch
 
 PROBE_TIMEOUT_S = 180.0
@@ -131,7 +131,7 @@ def _sweep(options: argparse.Namespace, command: str) -> int:
     return FAILED if failed or _any_failed(planned, statuses) else 0
 
 
-def _sit_down(store: Store, probed: Probed) -> Watch:
+def _sit_down(store: Store, probed: ProbeResult) -> Watch:
     """Begins a sitting. Raises ValueError if this machine may not go on with the run."""
     from results import records
     from results.store.manifest import harness_version
@@ -139,7 +139,7 @@ def _sit_down(store: Store, probed: Probed) -> Watch:
     from runners.workers.telemetry import Watch
 
     watch = Watch(probed.device)
-    facts = probed.environment
+    environment = probed.environment
     version = harness_version()
     for other in {str(sitting.environment.get("harness_version")) for sitting in store.sittings} - {version}:
         print(
@@ -151,19 +151,19 @@ def _sit_down(store: Store, probed: Probed) -> Watch:
             started_at=utc_now(),
             host=socket.gethostname(),
             device=probed.device,
-            device_name=str(facts.get("name") or ""),
-            device_uuid=str(facts.get("uuid_hash") or ""),
-            driver=str(facts.get("driver") or ""),
-            torch_version=str(facts.get("torch") or ""),
-            peak_row=_peak_row_id(facts),
-            environment={**facts, "harness_version": version},
+            device_name=probed.name,
+            device_uuid=probed.properties.uuid_hash or "",
+            driver=environment.host.driver or "",
+            torch_version=environment.torch.torch or "",
+            peak_row=_peak_row_id(probed),
+            environment={**probed.as_json(), "harness_version": version},
             preflight=watch.preflight(),
         )
     )
     return watch
 
 
-def _with_batches(grid: Grid, options: argparse.Namespace, probed: Probed) -> Grid:
+def _with_batches(grid: Grid, options: argparse.Namespace, probed: ProbeResult) -> Grid:
     """The grid with the batches that fit, where it is asked for those. Raises ValueError if nobody can say which do."""
     if not grid.auto:
         return grid
@@ -177,7 +177,7 @@ def _with_batches(grid: Grid, options: argparse.Namespace, probed: Probed) -> Gr
 
 def _collect(
     store: Store,
-    probed: Probed,
+    probed: ProbeResult,
     watch: Watch,
     todo: list[Cell],
     options: argparse.Namespace,
@@ -187,33 +187,33 @@ def _collect(
     from runners.cli.progress import Progress
     from runners.sweep.sitting import Limits, Sitting, failed
 
-    name, facts = store.sittings[-1].sitting, probed.environment
+    name, version = store.sittings[-1].sitting, str(probed.environment.torch.torch)
     limits = Limits(options.time_budget, options.cell_timeout)
     with Progress(len(todo)) as progress:
-        for line in _cautions(facts, watch):
+        for line in _cautions(probed, watch):
             progress.say(line)
         watch.start()
         try:
             return len(
-                failed(Sitting(store, name, facts, watch, limits, progress, options.debug).collect(todo, replan))
+                failed(Sitting(store, name, version, watch, limits, progress, options.debug).collect(todo, replan))
             )
         finally:
             watch.close()
 
 
-def _cautions(facts: dict[str, Any], watch: Any) -> list[str]:
+def _cautions(probed: ProbeResult, watch: Watch) -> list[str]:
     """What a person should know before the numbers come."""
     lines = []
-    if facts.get("device") == "cpu":
+    if probed.device == "cpu":
         lines.append("measuring on the CPU: there is no datasheet peak, the ceiling found here is the denominator")
     if watch.reason:
         lines.append(watch.reason)
     return lines
 
 
-def _probe(device: str) -> Probed:
+def _probe(device: str) -> ProbeResult:
     """What the device is, asked in a process that ends again. Raises ValueError for one that is not there."""
-    found: Probed = _asked("runners.workers.probe:probe", device)
+    found: ProbeResult = _asked("runners.workers.probe:probe", device)
     return found
 
 
@@ -253,7 +253,7 @@ def _check_budget(budget_s: float | None, first: Cell) -> None:
         raise ValueError(f"--time-budget: expected at least {least_s(first):.3g} s, one cell's least, got {budget_s:g}")
 
 
-def _store(options: argparse.Namespace, resumed: Path | None, grid: Grid, probed: Probed, command: str) -> Store:
+def _store(options: argparse.Namespace, resumed: Path | None, grid: Grid, probed: ProbeResult, command: str) -> Store:
     """The run directory, new or gone on with. Raises ValueError if it cannot be had."""
     from results.store.manifest import Manifest, harness_version
     from results.store.store import Store
@@ -269,24 +269,24 @@ def _store(options: argparse.Namespace, resumed: Path | None, grid: Grid, probed
         commands=(command,),
         harness_version=harness_version(),
         options=grid.as_json(),
-        peak_row=_peak_row(probed.environment),
+        peak_row=_peak_row(probed),
     )
     return Store.create(path, manifest)
 
 
-def _peak_row(facts: dict[str, Any]) -> dict[str, Any] | None:
+def _peak_row(probed: ProbeResult) -> dict[str, Any] | None:
     """A copy of the device's row of analysis/devices/peaks.csv; None where it has none."""
     from analysis.devices.peaks import lookup
 
-    device = lookup(str(facts.get("name") or ""), facts.get("multiprocessors"))
+    device = lookup(probed.name, probed.properties.multiprocessors)
     if device is None:
         return None
     told = ("name", "row_id", "source", "verification", "bandwidth_bytes_per_s")
     return {**{name: getattr(device, name) for name in told}, "peaks": dict(device.peaks)}
 
 
-def _peak_row_id(facts: dict[str, Any]) -> str:
-    row = _peak_row(facts)
+def _peak_row_id(probed: ProbeResult) -> str:
+    row = _peak_row(probed)
     return "" if row is None else str(row["row_id"])
 
 

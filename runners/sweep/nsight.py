@@ -2,7 +2,8 @@
 
 The parent says the command and has a worker run it, so that it is ended like any other task: at its limit, at Ctrl-C,
 with the parent. What comes of it is read once before it is kept. Whatever goes wrong costs one work's recording and
-nothing else: `Found.unprofiled` has the reason under "nsys WORK". Its time is no time of a step; nothing is timed here.
+nothing else: `WorkFindings.unprofiled` has the reason under "nsys WORK". Its time is no time of a step; nothing is
+timed here.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from measure.profiler import nsight
 from results.errors import Unavailable
 from results.records import Cell, non_default
 from results.store.layout import QUICK, compress
-from runners.sweep.works import Found
+from runners.sweep.findings import WorkFindings, WorkRecording
 from runners.workers.fault import Fault
 
 SOURCE = "nsys"
@@ -59,12 +60,12 @@ def check(cells: Iterable[Cell], which: Callable[[str], str | None] = shutil.whi
 
 def record(
     cell: Cell, works: Sequence[str], worker: Any, say: Callable[[str], None], left_s: Callable[[], float]
-) -> Found:
+) -> WorkFindings:
     """The recordings of a cell's works. worker: a `launch.Worker`; left_s: of the cell's limit.
 
     Raises what a worker's call raises: KeyboardInterrupt, or OSError where there is no room for a process or a file.
     """
-    found = Found()
+    found = WorkFindings()
     for work in works:
         limit_s = min(LIMIT_S, left_s())
         if limit_s < SHORTEST_S:
@@ -80,8 +81,7 @@ def record(
         if isinstance(answer, Fault):
             found.unprofiled[f"{SOURCE} {work}"] = answer.reason
         else:
-            found.recordings[work] = answer
-            found.commands[work] = shlex.join(words)
+            found.recordings[work] = WorkRecording(answer, shlex.join(words))
     return found
 
 
@@ -105,7 +105,7 @@ def record_work(words: Sequence[str], folder: str, limit_s: float) -> bytes:
 def _check(export: Path) -> None:
     """Raises ValueError for an export that cannot be read, or whose step launched no kernel."""
     from measure.trace.attribution.last_step import last_step
-    from runners.trace import recorded
+    from runners.cli.recordings import recorded
 
     try:
         recording = recorded(export, last_step)

@@ -32,7 +32,7 @@ from workloads.catalogue.catalogue import ENTRIES, OPTIMIZERS, OWN, SUITES, hype
 
 if TYPE_CHECKING:
     from results.records import Cell
-    from runners.workers.probe import Probed
+    from runners.workers.probe import ProbeResult
 
 RUNS = Path("results/runs")
 DEFAULT_MODELS = ("resnet18", "mobilenet_v2")
@@ -188,7 +188,7 @@ def _sizes_asked(options: argparse.Namespace, stored: dict[str, Any]) -> dict[st
     return {**asked, "--hyper": hyper}
 
 
-def grid_of(options: argparse.Namespace, stored: dict[str, Any], probed: Probed) -> Grid:
+def grid_of(options: argparse.Namespace, stored: dict[str, Any], probed: ProbeResult) -> Grid:
     """The grid asked for: what was given here, else what the run had, else the defaults of suite and device.
 
     Raises ValueError for a precision that this device does not have.

@@ -80,13 +80,15 @@ class Grid:
     def from_json(cls, options: Mapping[str, Any]) -> Grid:
         """The grid of a manifest's options; what this version does not know is left out. Raises ValueError."""
         known = {f.name for f in fields(cls)}
-        values = {
-            name: tuple(value) if isinstance(value, list) else value for name, value in options.items() if name in known
-        }
         try:
-            return cls(**values)
+            return cls(**with_tuples({name: value for name, value in options.items() if name in known}))
         except TypeError as fault:
             raise ValueError(f"expected the options of a sweep in the manifest: {fault}") from fault
+
+
+def with_tuples(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Values of fields as JSON has them, its lists as tuples."""
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
 
 
 def auto_key(model: str, precision: str) -> str:

@@ -6,25 +6,23 @@ written, the caller's Ctrl-C, a used-up time budget and a lost device end a sitt
 
 from __future__ import annotations
 
-import dataclasses
 import datetime
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from analysis.devices.precisions import PRECISIONS, unit_of
 from analysis.utilization.work_times import works_of
 from measure.timing.protocols import Protocol
 from results.errors import Inconsistent, StoreFault
-from results.records import MEASURED, Cell, ProfiledOperation, Record, Run, Sample, Telemetry, digest
+from results.records import MEASURED, Ceiling, Cell, ProfiledOperation, Record, Run, Telemetry, digest
 from results.store.layout import profile_file
 from results.store.store import Store, read_operations
 from runners.cli.progress import Progress, title
 from runners.sweep import nsight
-from runners.sweep.cell import Measured
 from runners.sweep.counts import Counts
+from runners.sweep.findings import Attempt, CellMeasurement, OperationTable, Outcome, WorkFindings, joined
 from runners.sweep.plan import hyper, reason_against, worker_key
-from runners.sweep.works import Found, together
 from runners.workers.fault import Fault
 from runners.workers.pool import Stopwatch, Worker, uninterrupted
 from runners.workers.telemetry import Watch
@@ -41,17 +39,7 @@ SPARE_RATIO = 1.2
 """How much longer than the longest cell so far the next one is taken to need."""
 
 
-Rows = dict[str, Sequence[Record]]
-"""File → a cell's rows."""
-
-RECORDINGS = "recordings"
-"""Among what is found of a cell: work → its recording and the command of it. No field of its Run, which has the seals
-of the files."""
-
 Replan = Callable[[Run, list[Cell]], list[Cell]]
-
-Outcome = tuple[str, str, list[str], Rows]
-"""Status, reason, warnings and rows of one cell."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +56,7 @@ class Sitting:
 
     store: Store
     name: str
-    environment: Mapping[str, Any]
+    torch_version: str
     watch: Watch
     limits: Limits
     progress: Progress
@@ -81,6 +69,7 @@ class Sitting:
         self.tracer = Worker("trace", quiet=not self.debug)
         self.recorder = Worker("record", quiet=not self.debug)
         self._key: tuple[Any, ...] | None = None
+        self._attempt: Attempt  # of the cell that is under way
         self._counts = Counts()
         self._ceilings: set[tuple[str, str]] = set()
         self._traces: dict[str, tuple[str, ...]] = {}  # id → what was unusual about it, as far as this sitting knows
@@ -142,133 +131,142 @@ class Sitting:
         return None if budget_s is None else budget_s - self.watch_s.elapsed_s
 
     def _one(self, cell: Cell) -> Run:
-        stopwatch, started_at = Stopwatch(), utc_now()
-        attempt = self.store.next_attempt(cell.cell_id)
-        found: dict[str, Any] = {"started_at": started_at, **_units(cell)}
+        stopwatch = Stopwatch()
+        self._attempt = self._begun(cell)
         try:
-            outcome = self._measured(cell, attempt, found)
+            outcome = self._measured(cell)
         except KeyboardInterrupt:
             self.close()
-            found["duration_s"] = stopwatch.elapsed_s
-            self._commit(cell, attempt, found, ("interrupted", "Ctrl-C or a signal", [], {}))
+            self._learn(duration_s=stopwatch.elapsed_s)
+            self._commit(Outcome("interrupted", "Ctrl-C or a signal"))
             raise
         except (StoreFault, OSError):  # nothing can be kept, or no process started: the next cell would fare the same
             raise
         except Exception as fault:  # noqa: BLE001  the edge: what this cell alone meets costs its row
-            outcome = self._failed(classify(fault), [], {})
-        found["duration_s"] = stopwatch.elapsed_s
+            outcome = self._failed(classify(fault))
+        self._learn(duration_s=stopwatch.elapsed_s)
         self.longest_s = max(self.longest_s, stopwatch.elapsed_s)
-        return self._commit(cell, attempt, found, outcome)
+        return self._commit(outcome)
 
-    def _commit(self, cell: Cell, attempt: int, found: Mapping[str, Any], outcome: Outcome) -> Run:
-        """Keeps one attempt; Ctrl-C waits until it is whole. Rows that could not be read back are left out."""
+    def _begun(self, cell: Cell) -> Attempt:
+        """The attempt before anything is measured, with the units of its policy on this device."""
+        started_at, policy = utc_now(), PRECISIONS[cell.precision]
+        unit = unit_of(policy.autocast or "float32", policy, cell.device)
+        return Attempt(
+            cell=cell,
+            number=self.store.next_attempt(cell.cell_id),
+            sitting=self.name,
+            started_at=started_at,
+            convolution_unit=unit,
+            matmul_unit=unit,
+        )
+
+    def _learn(self, **fields: Any) -> None:
+        """Adds to what is known of the attempt that is under way."""
+        self._attempt = replace(self._attempt, **fields)
+
+    def _commit(self, outcome: Outcome) -> Run:
+        """Keeps the attempt; Ctrl-C waits until it is whole. Rows that could not be read back are left out."""
         with uninterrupted():
-            rows = {file: records for file, records in outcome[3].items() if records}
-            kept = self._keep_profile(cell, attempt, found, rows.pop(profile_file(cell.cell_id, attempt), ()))
-            kept = self._keep_recordings(cell, attempt, kept)
-            run = self._run(cell, attempt, kept, outcome)
+            rows = {file: records for file, records in outcome.rows.items() if records}
+            attempt = self._attempt
+            file = profile_file(attempt.cell.cell_id, attempt.number)
+            kept = self._keep_recordings(self._keep_profile(attempt, rows.pop(file, ())))
+            run = kept.run(outcome)
             try:
                 self.store.commit(run, rows)
             except ValueError as fault:
-                blank = {"started_at": found["started_at"], "duration_s": found["duration_s"]}
-                run = self._run(cell, attempt, blank, ("crashed", f"its rows cannot be kept: {fault}", [], {}))
+                blank = Attempt(
+                    cell=attempt.cell,
+                    number=attempt.number,
+                    sitting=attempt.sitting,
+                    started_at=attempt.started_at,
+                    duration_s=attempt.duration_s,
+                )
+                run = blank.run(Outcome("crashed", f"its rows cannot be kept: {fault}"))
                 self.store.commit(run, {})
             self.progress.done(run)
         return run
 
-    def _keep_profile(
-        self, cell: Cell, attempt: int, found: Mapping[str, Any], operations: Sequence[Record]
-    ) -> Mapping[str, Any]:
-        """The fields of the cell's Run, after its profile was written: with its seal, or why it could not be kept."""
+    def _keep_profile(self, attempt: Attempt, operations: Sequence[Record]) -> Attempt:
+        """The attempt after its profile was written: with its seal, or why it could not be kept."""
         if not operations:
-            return found
+            return attempt
         rows = [row for row in operations if isinstance(row, ProfiledOperation)]
         try:
-            return {**found, "committed": self.store.write_profile(cell.cell_id, attempt, rows)}
+            return replace(attempt, committed=self.store.write_profile(attempt.cell.cell_id, attempt.number, rows))
         except ValueError as fault:
-            lost = dict.fromkeys(found["profiled"], f"its profile cannot be kept: {fault}")
-            return {**found, "profiled": (), "unprofiled": {**found["unprofiled"], **lost}}
+            found = attempt.findings
+            lost = dict.fromkeys(found.profiled, f"its profile cannot be kept: {fault}")
+            return replace(attempt, findings=replace(found, profiled=(), unprofiled={**found.unprofiled, **lost}))
 
-    def _keep_recordings(self, cell: Cell, attempt: int, found: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The fields of the cell's Run, after its recordings were written: with their seals."""
-        fields = {name: value for name, value in found.items() if name != RECORDINGS}
-        seals = dict(fields.get("committed", {}))
-        for work, (packed, command) in found.get(RECORDINGS, {}).items():
-            seals |= self.store.write_recording(cell.cell_id, attempt, work, cell.profile, packed, command)
-        return {**fields, "committed": seals} if seals else fields
+    def _keep_recordings(self, attempt: Attempt) -> Attempt:
+        """The attempt after its recordings were written: with their seals."""
+        seals, cell = dict(attempt.committed), attempt.cell
+        for work, recording in attempt.recordings.items():
+            seals |= self.store.write_recording(
+                cell.cell_id, attempt.number, work, cell.profile, recording.content, recording.command
+            )
+        return replace(attempt, committed=seals)
 
-    def _run(self, cell: Cell, attempt: int, found: Mapping[str, Any], outcome: Outcome) -> Run:
-        status, reason, warnings, _ = outcome
-        return Run(
-            **vars(cell),
-            cell_id=cell.cell_id,
-            attempt=attempt,
-            sitting=self.name,
-            status=status,
-            reason=reason,
-            warnings=tuple(warnings),
-            **found,
-        )
-
-    def _measured(self, cell: Cell, attempt: int, found: dict[str, Any]) -> Outcome:
-        """What became of one cell; fills `found` with fields of its Run."""
+    def _measured(self, cell: Cell) -> Outcome:
+        """What became of one cell."""
         if against := reason_against(cell):
-            return "invalid", against, [], {}
+            return Outcome("invalid", against)
         self._renew(cell)
-        rows: Rows = {}
         self.progress.stage(cell, "counting")
-        rows["flop_counts.csv"] = [
-            dataclasses.replace(row, cell_id=cell.cell_id, attempt=attempt) for row in self._counts.of(cell)
-        ]
+        counts = [replace(row, cell_id=cell.cell_id, attempt=self._attempt.number) for row in self._counts.of(cell)]
+        counted = Outcome("", rows={"flop_counts.csv": counts})
         self.progress.stage(cell, "tracing")
-        fault = self._traced(cell, found)
+        fault = self._traced(cell)
         if fault is not None and fault.status == "invalid":
-            return self._failed(fault, [], rows)
-        notes = (
-            self._traces.get(found.get("trace_id", ""), ()) if fault is None else (f"{fault.status}: {fault.reason}",)
-        )
-        warnings = [f"trace: {note}" for note in notes]
+            return self._failed(fault, counted)
+        notes = self._traces.get(self._attempt.trace_id, ()) if fault is None else (f"{fault.status}: {fault.reason}",)
+        counted = replace(counted, warnings=tuple(f"trace: {note}" for note in notes))
         self.progress.stage(cell, "finding the device's ceiling")
         self._find_ceilings(cell)
         self.progress.stage(cell, "measuring")
         stopwatch = Stopwatch()
-        answer = self.measurer.call(
+        answer: CellMeasurement | Fault = self.measurer.call(
             "runners.sweep.cell:measure", cell, self._protocol(cell), timeout_s=self._timeout_s()
         )
         if not isinstance(answer, Fault) and answer.status in MEASURED:
             answer = self._with_works(cell, answer, stopwatch)
         if isinstance(answer, Fault):
-            return self._failed(answer, warnings, rows)
+            return self._failed(answer, counted)
         if answer.status != "ok":
             self.measurer.stop()  # the next cell gets a fresh one after any status but ok
-        return self._kept(cell, attempt, answer, found, warnings, rows)
+        return self._kept(cell, answer, counted)
 
-    def _with_works(self, cell: Cell, measured: Measured, stopwatch: Stopwatch) -> Measured | Fault:
+    def _with_works(self, cell: Cell, measured: CellMeasurement, stopwatch: Stopwatch) -> CellMeasurement | Fault:
         """The cell with its other works, each a task of its own: one that ends its process costs itself and those after
         it, which find no model any more. An error of the device is the cell's."""
         if not works_of(cell):
             return measured
-        parts, lost = [], ""
+        parts: list[WorkFindings] = []
+        lost = ""
         for work in works_of(cell):
             if lost:
-                parts.append(Found(unprofiled={work: lost}))
+                parts.append(WorkFindings(unprofiled={work: lost}))
                 continue
             self.progress.stage(cell, f"measuring, {work}")
             left_s = max(SHORTEST_CALL_S, self._timeout_s() - stopwatch.elapsed_s)
-            answer = self.measurer.call("runners.sweep.cell:measure_work", cell.cell_id, work, timeout_s=left_s)
+            answer: WorkFindings | Fault = self.measurer.call(
+                "runners.sweep.cell:measure_work", cell.cell_id, work, timeout_s=left_s
+            )
             if isinstance(answer, Fault):
                 if answer.status == "device_error":
                     return answer
                 self._say(answer)
                 lost = f"not tried after {work}: {answer.reason}"
-                answer = Found(unprofiled={work: answer.reason})
+                answer = WorkFindings(unprofiled={work: answer.reason})
             parts.append(answer)
-        found = together(parts)
+        found = joined(parts)
         if cell.profile == nsight.SOURCE:
-            found = together([found, self._with_nsight(cell, found.profiled, stopwatch)])
-        return _joined(measured, found)
+            found = joined([found, self._with_nsight(cell, found.profiled, stopwatch)])
+        return measured.with_works(found)
 
-    def _with_nsight(self, cell: Cell, works: Sequence[str], stopwatch: Stopwatch) -> Found:
+    def _with_nsight(self, cell: Cell, works: Sequence[str], stopwatch: Stopwatch) -> WorkFindings:
         """Recordings by Nsight Systems of works that have a profile. The device is left to them: the model that was
         measured, and the memory that its process holds, are gone before."""
         self.measurer.stop()
@@ -281,31 +279,36 @@ class Sitting:
             lambda: self._timeout_s() - stopwatch.elapsed_s,
         )
 
-    def _failed(self, fault: Fault, warnings: list[str], rows: Rows) -> Outcome:
+    def _failed(self, fault: Fault, so_far: Outcome = Outcome("")) -> Outcome:  # noqa: B008  it is frozen
         """The row of a cell that has none of its own; a device that is gone, as its telemetry says, is why."""
         self._say(fault)
         lost = self.watch.loss(ask=True)
-        return fault.status, fault.reason, [*warnings, lost] if lost else warnings, rows
+        warnings = (*so_far.warnings, lost) if lost else so_far.warnings
+        return Outcome(fault.status, fault.reason, warnings, so_far.rows)
 
-    def _kept(
-        self, cell: Cell, attempt: int, measured: Measured, found: dict[str, Any], warnings: list[str], rows: Rows
-    ) -> Outcome:
+    def _kept(self, cell: Cell, measured: CellMeasurement, so_far: Outcome) -> Outcome:
         """What was measured, as rows."""
-        kept = {work: (packed, measured.commands.get(work, "")) for work, packed in measured.recordings.items()}
-        found |= {**measured.fields, RECORDINGS: kept}
-        rows["samples.csv"] = [
-            Sample(cell_id=cell.cell_id, attempt=attempt, index=index, **vars(block))
-            for index, block in enumerate(measured.blocks)
-        ]
-        rows[profile_file(cell.cell_id, attempt)] = measured.operations
-        start_s, end_s = found["window_start_s"], found["window_end_s"]
-        rows["telemetry.csv"] = [
-            Telemetry(cell_id=cell.cell_id, attempt=attempt, **vars(reading))
-            for reading in self.watch.window(start_s, end_s)
-        ]
-        energy, doubts = self.watch.findings(start_s, end_s)
-        found |= energy
-        return measured.status, measured.reason, [*warnings, *measured.warnings, *doubts], rows
+        found, number = measured.findings, self._attempt.number
+        self._learn(findings=found, recordings=measured.recordings)
+        start_s, end_s = found.window_start_s, found.window_end_s
+        if start_s is None or end_s is None:
+            raise Inconsistent("expected a measured cell to say when its window began and ended")
+        rows = {
+            **so_far.rows,
+            "samples.csv": [
+                replace(block, cell_id=cell.cell_id, attempt=number, index=index)
+                for index, block in enumerate(measured.blocks)
+            ],
+            profile_file(cell.cell_id, number): measured.operations,
+            "telemetry.csv": [
+                Telemetry(cell_id=cell.cell_id, attempt=number, **vars(reading))
+                for reading in self.watch.window(start_s, end_s)
+            ],
+        }
+        energy = self.watch.energy(start_s, end_s)
+        self._learn(energy=energy)
+        warnings = (*so_far.warnings, *measured.warnings, *energy.warnings)
+        return Outcome(measured.status, measured.reason, warnings, rows)
 
     def _renew(self, cell: Cell) -> None:
         """A fresh worker where device, precision, compile setting or repeat change."""
@@ -313,13 +316,15 @@ class Sitting:
             self.measurer.stop()
             self._key = worker_key(cell)
 
-    def _traced(self, cell: Cell, found: dict[str, Any]) -> Fault | None:
-        """Keep the operation table of the cell's step, unless the run has it; its id goes into `found`."""
+    def _traced(self, cell: Cell) -> Fault | None:
+        """Keep the operation table of the cell's step, unless the run has it; its id goes into the attempt."""
         if "exact" not in cell.methods:
             return None
-        identity = trace_id(cell, str(self.environment.get("torch", "")))
+        identity = trace_id(cell, self.torch_version)
         if not self._has_trace(identity):
-            answer = self.tracer.call("runners.sweep.cell:reference_trace", cell, timeout_s=TRACE_TIMEOUT_S)
+            answer: OperationTable | Fault = self.tracer.call(
+                "runners.sweep.cell:reference_trace", cell, timeout_s=TRACE_TIMEOUT_S
+            )
             if isinstance(answer, Fault):
                 return answer
             try:
@@ -327,7 +332,7 @@ class Sitting:
             except Inconsistent as fault:
                 return Fault("invalid", str(fault))
             self._traces[identity] = answer.notes
-        found["trace_id"] = identity
+        self._learn(trace_id=identity)
         return None
 
     def _has_trace(self, identity: str) -> bool:
@@ -346,7 +351,7 @@ class Sitting:
         if key in self._ceilings:
             return
         self._ceilings.add(key)
-        found = self.measurer.call(
+        found: list[Ceiling] | Fault = self.measurer.call(
             "runners.sweep.cell:ceilings", self.name, *key, budget_s, timeout_s=10 * budget_s + 60
         )
         if isinstance(found, Fault):
@@ -360,7 +365,7 @@ class Sitting:
     def _protocol(self, cell: Cell) -> Protocol:
         left_s, asked = self._time_left_s(), works_of(cell)
         protocol = Protocol.for_device(cell.device, cell.quick, cell.target_ci_ratio, left_s, asked)
-        return dataclasses.replace(protocol, limit_s=self._timeout_s()) if asked else protocol
+        return replace(protocol, limit_s=self._timeout_s()) if asked else protocol
 
     def _time_left_s(self) -> float | None:
         left_s = self._left_s()
@@ -372,19 +377,6 @@ class Sitting:
     def _say(self, fault: Fault) -> None:
         if self.debug and fault.detail:
             self.progress.say(fault.detail)
-
-
-def _joined(measured: Measured, found: Found) -> Measured:
-    """The cell's own step and its other works; status, reason and the numbers of the step stay as they are."""
-    return dataclasses.replace(
-        measured,
-        blocks=(*measured.blocks, *found.blocks),
-        operations=tuple(found.operations),
-        recordings=found.recordings,
-        commands=found.commands,
-        warnings=(*measured.warnings, *found.warnings),
-        fields={**measured.fields, "profiled": tuple(found.profiled), "unprofiled": found.unprofiled},
-    )
 
 
 def least_s(cell: Cell, ceiling_known: bool = False) -> float:
@@ -407,13 +399,6 @@ def trace_id(cell: Cell, torch_version: str) -> str:
     policy = PRECISIONS[cell.precision]
     table = [cell.model, hyper(cell), cell.batch_size, policy.autocast, policy.scaler, cell.optimizer, cell.layout]
     return digest([*table, torch_version])
-
-
-def _units(cell: Cell) -> dict[str, str]:
-    """The units that this policy names for convolutions and products, on this device."""
-    policy = PRECISIONS[cell.precision]
-    unit = unit_of(policy.autocast or "float32", policy, cell.device)
-    return {"convolution_unit": unit, "matmul_unit": unit}
 
 
 def utc_now() -> str:

@@ -4,27 +4,27 @@ one: forward, loss and backward of one sample, without the optimizer. batch: the
 last: a training step of the epoch's last, smaller batch. epoch: whole batches and the last one; run from end to end
 where that is expected to be short enough, in segments, so that its time has an interval.
 
-Whatever keeps a work from being measured or profiled costs that work alone (`Found.unprofiled` says why), but for an
-error that breaks the device's context, after which nothing would be true: that one is raised. No time here is taken
-inside a profiler but those that say so (`part` profiled).
+Whatever keeps a work from being measured or profiled costs that work alone (`WorkFindings.unprofiled` says why), but
+for an error that breaks the device's context, after which nothing would be true: that one is raised. No time here is
+taken inside a profiler but those that say so (`part` profiled).
 """
 
 from __future__ import annotations
 
 import contextlib
 import gc
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from analysis.utilization.work_times import images_of
 from measure.timing.protocols import TIMED_WORKS, Protocol
 from results.errors import Unavailable
-from results.records import Cell, ProfiledOperation
+from results.records import Cell
+from runners.sweep.findings import WorkFindings, WorkRecording
 from runners.workers.worker import classify
 
 if TYPE_CHECKING:
-    from measure.timing.blocks import Block
     from measure.timing.clocks import Clock
     from runners.workers.batches import Batches
     from workloads.training.step import TrainingStep
@@ -59,25 +59,9 @@ class Subject:
     unprofiled: dict[str, str] = field(default_factory=dict)
 
 
-@dataclass
-class Found:
-    """What one pass gave. profiled: works with operations; unprofiled: work → why it has no profile or no time.
-
-    recordings: work → what the cell's recorder wrote, compressed. commands: work → what was run to record it.
-    """
-
-    blocks: list[Block] = field(default_factory=list)
-    operations: list[ProfiledOperation] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
-    profiled: list[str] = field(default_factory=list)
-    unprofiled: dict[str, str] = field(default_factory=dict)
-    recordings: dict[str, bytes] = field(default_factory=dict)
-    commands: dict[str, str] = field(default_factory=dict)
-
-
-def run(subject: Subject, work: str) -> Found:
+def run(subject: Subject, work: str) -> WorkFindings:
     """One work; an epoch comes after its last batch, from whose time it follows whether to run it."""
-    found = Found()
+    found = WorkFindings()
     with _costing_only(work, found), _range(subject, work):
         if work == "epoch":
             _run_epoch(subject, found)
@@ -89,21 +73,7 @@ def run(subject: Subject, work: str) -> Found:
     return found
 
 
-def together(parts: Sequence[Found]) -> Found:
-    """What several passes gave, in their order; what two of them warn of is said once."""
-    whole = Found()
-    for part in parts:
-        whole.blocks += part.blocks
-        whole.operations += part.operations
-        whole.warnings += [warning for warning in part.warnings if warning not in whole.warnings]
-        whole.profiled += part.profiled
-        whole.unprofiled |= part.unprofiled
-        whole.recordings |= part.recordings
-        whole.commands |= part.commands
-    return whole
-
-
-def _measure(subject: Subject, work: str, found: Found) -> None:
+def _measure(subject: Subject, work: str, found: WorkFindings) -> None:
     _check_time(subject, work)
     make = steps(subject, work)
     if work in TIMED_WORKS:
@@ -112,7 +82,7 @@ def _measure(subject: Subject, work: str, found: Found) -> None:
 
 
 @contextlib.contextmanager
-def _costing_only(work: str, found: Found) -> Iterator[None]:
+def _costing_only(work: str, found: WorkFindings) -> Iterator[None]:
     """What a work meets becomes its reason. Raises what breaks the device's context."""
     try:
         yield
@@ -145,7 +115,7 @@ def steps(subject: Subject, work: str) -> Callable[[Any], Step]:
     return lambda model: training.on(batches, model)
 
 
-def _time(subject: Subject, work: str, step: Step, found: Found) -> float:
+def _time(subject: Subject, work: str, step: Step, found: WorkFindings) -> float:
     """Warm up and measure as the cell's own step was, by shorter rules; a step's time."""
     from measure.timing.blocks import measure_blocks, warm_up
 
@@ -159,7 +129,7 @@ def _time(subject: Subject, work: str, step: Step, found: Found) -> float:
     return timing.summary.mean
 
 
-def _profile(subject: Subject, work: str, step: Step, found: Found) -> None:
+def _profile(subject: Subject, work: str, step: Step, found: WorkFindings) -> None:
     """Record the operations of one step, and how long it takes while it is recorded."""
     from measure.profiler.work_profiles import profile_step
 
@@ -177,12 +147,12 @@ def _profile(subject: Subject, work: str, step: Step, found: Found) -> None:
     found.warnings += [f"profile: {work}: {note}" for note in profile.notes]
     found.profiled.append(work)
     if profile.recording:
-        found.recordings[work] = profile.recording
+        found.recordings[work] = WorkRecording(profile.recording)
     if subject.cell.compile:
         found.warnings.append("profile: recorded in eager mode, which the time is not of")
 
 
-def _run_epoch(subject: Subject, found: Found) -> None:
+def _run_epoch(subject: Subject, found: WorkFindings) -> None:
     """A whole epoch from end to end, unless it would take too long. Raises Unavailable if it has no time at all."""
     from measure.timing.blocks import measure_stretch
 

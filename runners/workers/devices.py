@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from runners.cli.exits import Mistake
 from runners.cli.progress import passing
 
 if TYPE_CHECKING:
-    from runners.workers.probe import Probed
+    from measure.device.environment import HostFacts
+    from runners.workers.probe import ProbeResult
 
 PROBE_TIMEOUT_S = 180.0
 
@@ -25,7 +25,7 @@ def check_name(device: str) -> None:
         raise Mistake(f"--device: expected auto, cpu, cuda or cuda:N, got {device!r}")
 
 
-def probe(worker: Any, device: str) -> Probed:
+def probe(worker: Any, device: str) -> ProbeResult:
     """What the device is, asked of a `launch.Worker`. Raises Mistake for one that is not there."""
     from runners.workers.fault import Fault
 
@@ -33,13 +33,13 @@ def probe(worker: Any, device: str) -> Probed:
     answer = worker.call("runners.workers.probe:probe", device, timeout_s=PROBE_TIMEOUT_S)
     if isinstance(answer, Fault):
         raise Mistake(answer.reason)
-    found: Probed = answer
+    found: ProbeResult = answer
     return found
 
 
-def busy(device: str, facts: Mapping[str, Any], so: str) -> list[str]:
+def busy(device: str, host: HostFacts, so: str) -> list[str]:
     """A line where others used this processor as the command began. so: what that means for its numbers."""
-    load, cores = facts.get("load_1min"), facts.get("cpu_usable") or 1
+    load, cores = host.load_1min, host.cpu_usable or 1
     if not device.startswith("cpu") or load is None or load <= BUSY_LOAD_RATIO * cores:
         return []
     return [f"the load was {load:.1f} on {cores} cores when this began: {so}"]

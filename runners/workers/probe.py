@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from analysis.devices.precisions import PRECISIONS
+from measure.device.environment import DeviceProperties, Environment
 from results.errors import Unavailable
 
 
-@dataclass(frozen=True)
-class Probed:
-    """What a device is. refused: precision → why it cannot be measured here."""
+@dataclass(frozen=True, kw_only=True)
+class ProbeResult:
+    """What a device is, and what runs on it. refused: precision → why it cannot be measured here."""
 
     device: str
-    environment: dict[str, Any]
-    refused: dict[str, str]
+    environment: Environment = field(default_factory=Environment)
+    properties: DeviceProperties = field(default_factory=DeviceProperties)
+    refused: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The device's own; "" where it says none."""
+        return self.properties.name or ""
+
+    def as_json(self) -> Mapping[str, Any]:
+        """The environment and the device as one JSON object."""
+        return {**self.environment.as_json(), **vars(self.properties)}
 
 
-def probe(device: str) -> Probed:
+def probe(device: str) -> ProbeResult:
     """The device that "auto" means here, and its facts. Raises ValueError for a device that torch does not see."""
     import torch
 
@@ -34,7 +46,12 @@ def probe(device: str) -> Probed:
             apply_precision.supported(policy, device)
         except Unavailable as reason:
             refused[name] = str(reason)
-    return Probed(device, {**environment.environment(), **environment.device_facts(device)}, refused)
+    return ProbeResult(
+        device=device,
+        environment=environment.environment(),
+        properties=environment.device_facts(device),
+        refused=refused,
+    )
 
 
 def _cuda_device(device: str) -> str:

@@ -5,11 +5,21 @@ Where the device offers none (most CPUs, no library, no permission) every answer
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from analysis.devices.telemetry import Reading, energy
 from measure.device.telemetry import DeviceTelemetry, Sampler, open_device
 from results.errors import DeviceLost, Unavailable
+
+
+@dataclass(frozen=True)
+class WindowEnergy:
+    """Energy over a window, J, and how it was found; fields of a Run. warnings: why there is none, or what is odd."""
+
+    energy_j: float | None = None
+    energy_method: str = ""
+    warnings: tuple[str, ...] = ()
 
 
 class Watch:
@@ -46,18 +56,18 @@ class Watch:
         """The readings of a window of host time, and their neighbours."""
         return [] if self._sampler is None else self._sampler.between(start_s, end_s)
 
-    def findings(self, start_s: float, end_s: float) -> tuple[dict[str, Any], list[str]]:
-        """(energy fields of a Run, warnings) for a window."""
+    def energy(self, start_s: float, end_s: float) -> WindowEnergy:
+        """The energy of a window."""
         if self._sampler is None:
-            return {}, [self.reason] if self.reason else []
+            return WindowEnergy(warnings=(self.reason,) if self.reason else ())
         warnings = [f"telemetry: {self._sampler.fault}"] if self._sampler.fault else []
         readings = self.window(start_s, end_s)
         if not readings:
-            return {}, [*warnings, "telemetry: no reading within the window"]
+            return WindowEnergy(warnings=(*warnings, "telemetry: no reading within the window"))
         used = energy(readings, start_s, end_s)
         if used.reason:
             warnings.append(f"energy: {used.reason}")
-        return {"energy_j": used.joules, "energy_method": used.method}, warnings
+        return WindowEnergy(used.joules, used.method, tuple(warnings))
 
     def loss(self, ask: bool = False) -> str:
         """Why the device is gone for good, as its telemetry says; empty while it is there, or nobody can tell.

@@ -224,7 +224,12 @@ def test_the_options_in_the_manifest_are_those_of_a_sweep() -> None:
 
 def test_environment_and_preflight_are_listed() -> None:
     told, _, state = _section("Environment and preflight").partition("`preflight`")
-    facts = {*environment.environment(), *environment.device_facts("cpu"), "torch_error", "harness_version"}
+    facts = {
+        *environment.environment().as_json(),
+        *vars(environment.device_facts("cpu")),
+        "torch_error",
+        "harness_version",
+    }
     assert facts == set(re.findall(r"`(\w+)`", told)) - {"environment", "null"}
     gpu = {field.name for record in (DeviceFacts, Reading) for field in dataclasses.fields(record)} - {"time_s"}
     cpu = open_device("cpu").preflight().keys()

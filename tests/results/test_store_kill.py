@@ -52,7 +52,7 @@ def check(path: Path, cells: str) -> None:
     assert sorted(run.cell_id for run in data.runs) == sorted(cells)
     for run in data.runs:
         for file, rows in rows_of(run.cell_id, run.attempt).items():
-            frame = data.frames[file]
+            frame = getattr(data, file.removesuffix(".csv"))
             there = frame[frame["cell_id"] == run.cell_id].reset_index(drop=True)
             assert there["attempt"].tolist() == [run.attempt] * len(rows)
             for column in ("wall_s", "index", "time_s", "sm_clock_hz", "flop", "native_value"):

@@ -42,7 +42,8 @@ class Highway(nn.Module):
 
     def forward(self, seen: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
         candidate, transform = self.candidate(seen).tanh(), self.transform(seen).sigmoid()
-        return (candidate - state) * transform + state
+        moved: torch.Tensor = (candidate - state) * transform + state
+        return moved
 
 
 class CharLM(nn.Module):

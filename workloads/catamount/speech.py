@@ -30,6 +30,9 @@ OWN_LETTERS = 0.1
 class Encoder(nn.Module):
     """batch × frames × audio → batch × frames / 4 × 2·hidden."""
 
+    means: torch.Tensor
+    deviations: torch.Tensor
+
     def __init__(self, hidden: int, audio: int) -> None:
         super().__init__()
         self.register_buffer("means", torch.zeros(audio))
@@ -39,6 +42,7 @@ class Encoder(nn.Module):
 
     def forward(self, sound: torch.Tensor) -> torch.Tensor:
         first, second, third = self.layers
+        heard: torch.Tensor
         heard, _ = first((sound - self.means) / self.deviations)
         heard, _ = second(_halved(heard))
         heard, _ = third(_halved(heard))
@@ -64,11 +68,14 @@ class HybridAttention(nn.Module):
         asked = self.state(torch.cat([state[1], state[0]], dim=1)).unsqueeze(1)
         location = self.mixed(self.seen(functional.pad(last.unsqueeze(1), self.margins)))
         scores = (self.weights * (keys + asked + location.transpose(1, 2) + self.bias).tanh()).sum(dim=2)
-        return scores.softmax(dim=1)
+        weights: torch.Tensor = scores.softmax(dim=1)
+        return weights
 
 
 class Speech(nn.Module):
     """Sound, and the letter before each: batch × steps → logits, batch × steps × vocab."""
+
+    letters: torch.Tensor
 
     def __init__(
         self, hidden: int, attention_hidden: int, decoder_hidden: int, keys: int, vocab: int, audio: int,

@@ -31,7 +31,8 @@ def _elementwise(function: Callable[..., Any]) -> Function:
 
 def _divide(left: Known, right: Known) -> Known:
     if np.issubdtype(left.dtype, np.integer):
-        return np.trunc(left / right).astype(left.dtype)
+        whole: Known = np.trunc(left / right).astype(left.dtype)
+        return whole
     return np.asarray(left / right)
 
 
@@ -39,11 +40,13 @@ def _cast(node: Node, arrays: list[Any]) -> Known:
     name = DTYPES.get(node.get("to"))
     if name is None:
         raise node.refuse(f"type {node.get('to')} is not known")
-    return np.asarray(arrays[0]).astype(_NUMPY.get(name, name))
+    cast: Known = np.asarray(arrays[0]).astype(_NUMPY.get(name, name))
+    return cast
 
 
 def _gather(node: Node, arrays: list[Any]) -> Known:
-    return np.take(arrays[0], arrays[1].astype(np.int64), axis=node.get("axis", 0))
+    taken: Known = np.take(arrays[0], arrays[1].astype(np.int64), axis=node.get("axis", 0))
+    return taken
 
 
 def _concat(node: Node, arrays: list[Any]) -> Known:
@@ -56,7 +59,8 @@ def _unsqueeze(node: Node, arrays: list[Any]) -> Known:
 
 def _squeeze(node: Node, arrays: list[Any]) -> Known:
     axes = integers(node, arrays, 1, "axes")
-    return np.squeeze(arrays[0], None if axes is None else tuple(axes))
+    made: Known = np.squeeze(arrays[0], None if axes is None else tuple(axes))
+    return made
 
 
 def _reshape(_node: Node, arrays: list[Any]) -> Known:

@@ -6,6 +6,7 @@ the usual and a GRU that resets before its product are refused: torch's layers d
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ import torch
 
 from workloads.onnx.node import Node
 
-LAYERS: dict[str, tuple[type[torch.nn.RNNBase], tuple[int, ...], list[str]]] = {
+LAYERS: dict[str, tuple[Callable[..., torch.nn.RNNBase], tuple[int, ...], list[str]]] = {
     "LSTM": (torch.nn.LSTM, (0, 2, 3, 1), ["Sigmoid", "Tanh", "Tanh"]),
     "GRU": (torch.nn.GRU, (1, 0, 2), ["Sigmoid", "Tanh"]),
     "RNN": (torch.nn.RNN, (0,), ["Tanh"]),
@@ -63,7 +64,8 @@ class Recurrent(torch.nn.Module):
             if not value.any():
                 return None
             value = torch.from_numpy(value.copy()).to(x)
-        return value.transpose(0, 1) if self._batch_first else value
+        state: torch.Tensor = value.transpose(0, 1) if self._batch_first else value
+        return state
 
 
 def _reordered(

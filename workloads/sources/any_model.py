@@ -8,10 +8,9 @@ errors.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import torch
 
@@ -45,7 +44,8 @@ def get(spec: str, /, *, input: str = "", batch: str = "", **hyper: int) -> Work
     if known.form in GRAPHS.values():
         from workloads.sources import files as sources_files
 
-        return sources_files.get(known, shapes, batch, **hyper)
+        graph: Workload = sources_files.get(known, shapes, batch, **hyper)
+        return graph
     if batch and known.form not in ("file", "module"):
         raise ValueError(f"{spec}: a function that makes batches goes with one that makes the model; got {batch}")
     return _GETTERS[known.form](known, shapes, parse(batch) if batch else None, hyper)
@@ -54,7 +54,7 @@ def get(spec: str, /, *, input: str = "", batch: str = "", **hyper: int) -> Work
 def _catalogue(spec: Spec, shapes: Sequence[Shape], _maker: Spec | None, hyper: Mapping[str, int]) -> Workload:
     name, task = spec.target, entry(spec.target).task
     module, _, function = factory(name).partition(":")
-    getter = getattr(importlib.import_module(module), function)
+    getter: Callable[..., Workload] = getattr(importlib.import_module(module), function)
     sizes = _sizes_of(shapes, task)
     if not shapes or sizes:
         return getter(name, **{**hyper, **sizes})
@@ -107,5 +107,11 @@ def _own(spec: Spec, shapes: Sequence[Shape], maker: Spec | None, hyper: Mapping
     return user_models.get(spec, shapes, maker, **hyper)
 
 
-_GETTERS: Mapping[str, Any] = {"catalogue": _catalogue, "timm": _timm, "hf": _hf, "file": _own, "module": _own}
+_GETTERS: Mapping[str, Callable[..., Workload]] = {
+    "catalogue": _catalogue,
+    "timm": _timm,
+    "hf": _hf,
+    "file": _own,
+    "module": _own,
+}
 """Form → what gives its workload, loaded when asked for."""

@@ -190,7 +190,7 @@ def _below(node: torch.fx.Node) -> int:
         for user in here.users:
             name = str(user.target)
             if name.startswith("aten.embedding.") and user.args[1] is here:
-                rows.append(int(user.args[0].meta["val"].shape[0]))  # type: ignore[union-attr, index]
+                rows.append(int(user.args[0].meta["val"].shape[0]))  # type: ignore[union-attr]
             elif name.split(".")[:1] == ["aten"] and name.split(".")[1] in FOLLOWED and user not in seen:
                 seen.add(user)
                 waiting.append(user)

@@ -8,7 +8,7 @@ real models.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -131,7 +131,7 @@ def _items(hyper: Mapping[str, int], size: int) -> int:
     return size
 
 
-BUILDERS = {
+BUILDERS: Mapping[str, tuple[Callable[..., torch.nn.Module], Callable[[Mapping[str, int], int], Answer]]] = {
     "synthetic_matmul": (build_matmul, matmul_answer),
     "synthetic_convolution": (build_convolution, convolution_answer),
     "synthetic_sleep": (build_sleep, sleep_answer),

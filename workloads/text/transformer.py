@@ -15,8 +15,8 @@ def attend(
     """Attention of each head for itself, put together again; all are batch × seq × width. No dropout, no mask but the
     causal one."""
     size, length, width = query.shape
-    parts = [part.view(size, length, heads, width // heads).transpose(1, 2) for part in (query, key, value)]
-    found = nn.functional.scaled_dot_product_attention(*parts, is_causal=causal)
+    q, k, v = (part.view(size, length, heads, width // heads).transpose(1, 2) for part in (query, key, value))
+    found = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
     return found.transpose(1, 2).reshape(size, length, width)
 
 

@@ -144,7 +144,7 @@ def _of_size(example: torch.Tensor, size: int) -> torch.Tensor:
     if not example.dim() or example.shape[0] == size:
         return example
     chosen = example[torch.arange(size, device=example.device) % example.shape[0]]
-    order = sorted(range(example.dim()), key=lambda dimension: -example.stride(dimension))
+    order = sorted(range(example.dim()), key=lambda dimension: -example.stride()[dimension])
     made = torch.empty_permuted(chosen.shape, order, dtype=chosen.dtype, device=chosen.device)
     return made.copy_(chosen)
 

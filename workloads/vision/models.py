@@ -73,8 +73,10 @@ def build(name: str, /, **hyper: int) -> torch.nn.Module:
     """The model in training mode with random weights, on the current default device; without weights on meta."""
     with sizes_alone(reading=_READING):
         if hyper.get("width", wide_resnet.WIDTH) != wide_resnet.WIDTH:
-            return wide_resnet.ResNetOfWidth(name, hyper["width"], hyper["num_classes"]).train()
-        return get_model(name, **_options(name, hyper)).train()
+            made: torch.nn.Module = wide_resnet.ResNetOfWidth(name, hyper["width"], hyper["num_classes"])
+        else:
+            made = get_model(name, **_options(name, hyper))
+        return made.train()
 
 
 def _options(name: str, hyper: Mapping[str, int]) -> dict[str, object]:

@@ -23,7 +23,7 @@ BLOCKS: dict[str, tuple[Block, tuple[int, int, int, int]]] = {
 """Name → its block, and how many of them each stage has."""
 
 
-class ResNetOfWidth(ResNet):
+class ResNetOfWidth(ResNet):  # type: ignore[misc]  # torchvision has no types
     """torchvision's ResNet, built with `width` channels where its own constructor has 64."""
 
     def __init__(self, name: str, width: int, num_classes: int) -> None:

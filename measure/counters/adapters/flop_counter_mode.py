@@ -42,7 +42,7 @@ class Seen(TorchDispatchMode):
     supports_higher_order_operators = True
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.phase = "forward"
         self.calls: defaultdict[str, Counter[Any]] = defaultdict(Counter)
 

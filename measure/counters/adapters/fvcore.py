@@ -34,7 +34,7 @@ MATRIX_OPERATORS = frozenset({"conv", "linear", "matmul", "mm", "bmm", "addmm", 
 """Operators whose native unit is a multiply-add: fvcore/nn/flop_count.py. All others count elementary operations."""
 
 
-class Analysis(FlopCountAnalysis):
+class Analysis(FlopCountAnalysis):  # type: ignore[misc]  # fvcore has no types
     """fvcore's analysis that also remembers what it ignored on purpose. Its counts are untouched."""
 
     def __init__(self, model: torch.nn.Module, inputs: tuple[Any, ...]) -> None:
@@ -44,7 +44,7 @@ class Analysis(FlopCountAnalysis):
         self.uncalled_modules_warnings(False)
 
     def _should_ignore_node(self, node: Any) -> bool:
-        ignored = super()._should_ignore_node(node)
+        ignored: bool = super()._should_ignore_node(node)
         if ignored and not node.kind().startswith("prim::"):  # prim: the graph's own bookkeeping
             self.ignored[node.kind()] += 1
         return ignored

@@ -179,7 +179,8 @@ def _multiply_adds(module: Any, inputs: tuple[Any, ...], output: Any, counted: i
         return recurrent_multiply_adds(module, inputs[0])
     if type(module).__name__ == "DeformConv2d":
         taps = math.prod(module.kernel_size) * module.in_channels * (module.out_channels // module.groups)
-        return taps * output.shape[0] * math.prod(output.shape[2:])
+        multiplied: int = taps * output.shape[0] * math.prod(output.shape[2:])
+        return multiplied
     return 0
 
 
@@ -193,7 +194,8 @@ def _attention_multiply_adds(
     heads = module.num_heads
     projections = q * qdim**2 + k * kdim**2 + v * vdim**2 + q * vdim**2
     scores = heads * q * k * (qdim // heads + vdim // heads)
-    return query.shape[batch] * (projections + scores)
+    multiplied: int = query.shape[batch] * (projections + scores)
+    return multiplied
 
 
 def _counted_modules(module: torch.nn.Module, path: str = "") -> Iterator[tuple[str, torch.nn.Module]]:

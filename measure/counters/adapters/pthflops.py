@@ -49,7 +49,7 @@ class Tally:
     not_understood: Counter[str] = field(default_factory=Counter)
 
 
-class Listener(ops_fx.ProfilingInterpreter):
+class Listener(ops_fx.ProfilingInterpreter):  # type: ignore[misc]  # pthflops has no types
     """pthflops' interpreter that also tells what it counted for each call. Its counts are untouched."""
 
     def __init__(self, *args: Any, tally: Tally, **kwargs: Any) -> None:
@@ -59,14 +59,15 @@ class Listener(ops_fx.ProfilingInterpreter):
     def run_node(self, n: Node) -> Any:
         value = super().run_node(n)
         if n.op == "call_method":  # of a tensor: pthflops has no rules for them
-            self._uncounted(f"Tensor.{n.target}", n.target, value)
+            self._uncounted(f"Tensor.{n.target}", str(n.target), value)
         elif n.op in ("call_module", "call_function"):
             self._called(n, value)
         return value
 
     def _called(self, n: Node, value: Any) -> None:
         """Adds one call of a module or function to the tally."""
-        target = self.fetch_attr(n.target) if n.op == "call_module" else n.target.__name__
+        called: Any = n.target  # the path of a module, or a function
+        target = self.fetch_attr(called) if n.op == "call_module" else called.__name__
         name = type(target).__name__ if n.op == "call_module" else target
         if ops_fx.count_operations(target) is ops_fx._undefined_op:
             self._uncounted(name, name, value)

@@ -54,14 +54,14 @@ class Listener:
     """What thop's rules count, by id of the module, and the calls that no rule counts."""
 
     def __init__(self) -> None:
-        self.tally: defaultdict[int, Counter[tuple[str, str]]] = defaultdict(Counter)
+        self.tally: defaultdict[int, defaultdict[tuple[str, str], float]] = defaultdict(lambda: defaultdict(float))
         self.ignored: Counter[str] = Counter()
         self.not_understood: Counter[str] = Counter()
 
     def to(self, rule: Callable[..., None]) -> Callable[..., None]:
         """thop's rule for one kind of module, listened to."""
 
-        def listen(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
+        def listen(module: Any, inputs: tuple[Any, ...], output: Any) -> None:
             before = float(module.total_ops)
             rule(module, inputs, output)
             counted = float(module.total_ops) - before
@@ -96,7 +96,7 @@ def count(model: nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_siz
             leaf.register_forward_hook(listener.called)
         with unseen:
             said, parameters = profile(model, inputs, custom_ops=rules, verbose=False)
-    own = {path: listener.tally[id(module)] for path, module in _added(model)}
+    own: dict[str, Counted] = {path: listener.tally[id(module)] for path, module in _added(model)}
     _check(said, own)
     _, not_understood = uncounted(unseen.calls)  # thop's own arithmetic is among what is ignored
     blank = FlopCount(
@@ -118,7 +118,7 @@ def _looks(model: nn.Module, paths: ModulePaths) -> Callable[[], bool]:
     return lambda: paths.current in leaves
 
 
-def _multiply_adds(module: nn.Module, counted: float) -> float:
+def _multiply_adds(module: Any, counted: float) -> float:
     """How much of what thop counted for one call are multiply-adds, by thop/vision/basic_hooks.py and rnn_hooks.py."""
     if isinstance(module, (nn.modules.conv._ConvNd, nn.Linear)):
         return counted
@@ -130,7 +130,8 @@ def _multiply_adds(module: nn.Module, counted: float) -> float:
     sizes = [module.input_size] + (getattr(module, "num_layers", 1) - 1) * [directions * hidden]
     step = directions * sum(rule(size, hidden, module.bias) for size in sizes)
     products = directions * sum(gates * hidden * (size + hidden) for size in sizes)
-    return counted * products // step
+    share: float = counted * products // step
+    return share
 
 
 def _added(module: nn.Module, path: str = "") -> Iterator[tuple[str, nn.Module]]:

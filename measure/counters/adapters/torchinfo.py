@@ -95,7 +95,7 @@ def _by_module(layers: list[LayerInfo]) -> dict[str, Counted]:
         if not layer.is_leaf_layer or not layer.macs:
             continue
         name = _name(layer.module)
-        matrices = copy.copy(layer)
+        matrices: Any = copy.copy(layer)
         matrices.module, matrices.macs = Matrices(layer.module), 0
         matrices.calculate_macs()
         found = own[_path(layer)]

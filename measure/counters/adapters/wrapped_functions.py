@@ -47,7 +47,8 @@ class Listener:
         self.own: defaultdict[str, Counter[tuple[str, str]]] = defaultdict(Counter)
         self.mac: Counter[str] = Counter()  # path → multiply-adds by its rules
         self.without_mac: set[str] = set()  # operators that are products, but not by its rules
-        self._library, self._owners = library, owners
+        self._library: Any = library
+        self._owners = owners
         self._paths = paths
         self._first_path = {id(module): path for path, module in model.named_modules()}
         self._recurrent = {p for p, m in model.named_modules(remove_duplicate=False) if self._has_hook(m)}
@@ -100,7 +101,7 @@ class Listener:
             finally:
                 self._inside -= 1
 
-        run.__str__ = function.__str__  # type: ignore[method-assign]  the libraries' key of a function
+        run.__str__ = function.__str__  # type: ignore[method-assign]  # the libraries' key of a function
         return wrap(run, listen, *more)
 
     def _hook(self, rule: Callable[..., None]) -> Callable[..., None]:

@@ -79,9 +79,20 @@ def _no_law(rows: Sequence[FlopCount], batch_size: int) -> list[FlopCount]:
     failed = next((row for row in rows if row.status != "ok"), None)
     if failed is not None:
         return [dataclasses.replace(failed, batch_size=batch_size, extrapolated=False)]
-    blank = dict.fromkeys(("native_value", "flop", "duration_s", "peak_memory_bytes", "parameters", "printed"))
     reason = f"counted at a batch of {rows[0].batch_size} only; a law of the batch needs two"
     totals = [row for row in rows if not row.operator] or [dataclasses.replace(rows[0], operator="")]
     return [
-        dataclasses.replace(row, batch_size=batch_size, status="unavailable", reason=reason, **blank) for row in totals
+        dataclasses.replace(
+            row,
+            batch_size=batch_size,
+            status="unavailable",
+            reason=reason,
+            native_value=None,
+            flop=None,
+            duration_s=None,
+            peak_memory_bytes=None,
+            parameters=None,
+            printed=None,
+        )
+        for row in totals
     ]

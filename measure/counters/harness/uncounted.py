@@ -24,7 +24,7 @@ class Unseen(TorchDispatchMode):
     supports_higher_order_operators = True
 
     def __init__(self, looks_here: Callable[[], bool]) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.looks_here = looks_here
         self.calls: Counter[str] = Counter()
 

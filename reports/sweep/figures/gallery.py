@@ -6,9 +6,6 @@ no raw file is opened, nothing is computed again and no file is written here.
 
 from __future__ import annotations
 
-import csv
-import gzip
-import io
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -68,17 +65,8 @@ def _column(frame: pd.DataFrame, name: str) -> dict[str, str]:
 
 def read(path: Path, record: type[Record]) -> pd.DataFrame:
     """A derived table (.csv or .csv.gz) with the types of its record; no rows where the file is missing or empty."""
+    from results.store.columns import read_rows
     from results.store.tables import table
 
-    names, *rows = list(csv.reader(io.StringIO(_text(path)))) or [[]]
-    if not rows:
-        return table(str(path), record, header(record), [])
-    return table(str(path), record, names, [rows])
-
-
-def _text(path: Path) -> str:
-    try:
-        content = path.read_bytes()
-    except FileNotFoundError:
-        return ""
-    return (gzip.decompress(content) if path.suffix == ".gz" else content).decode()
+    names, rows = read_rows(path)
+    return table(str(path), record, names, [rows]) if rows else table(str(path), record, header(record), [])

@@ -14,7 +14,6 @@ from cleaning.counts.conventions import extrapolation_checked, one_convention
 from cleaning.counts.model_operators import model_operators
 from cleaning.counts.pipeline import FLOP_COUNTS, STEPS, clean, clean_records
 from cleaning.counts.steps import Outcome, Step
-from cleaning.counts.typed_rows import records
 from results.errors import Inconsistent
 from results.records import FlopCount, Sample, Telemetry
 from results.store.store import read_run
@@ -285,11 +284,9 @@ def test_steps_have_their_own_names_and_a_docstring() -> None:
 def test_raw_tables_become_the_records_that_were_written(tmp_path) -> None:
     data = read_run(run_fixture.write_run(tmp_path / "run"))
     run = data.runs[0]
-    assert [row for row in records(data.samples, Sample) if row.cell_id == run.cell_id] == run_fixture.samples(run.cell)
-    assert [row for row in records(data.telemetry, Telemetry) if row.cell_id == run.cell_id] == run_fixture.telemetry(
-        run.cell
-    )
-    counts = [row for row in records(data.flop_counts, FlopCount) if row.cell_id == run.cell_id]
+    assert [row for row in data.records(Sample) if row.cell_id == run.cell_id] == run_fixture.samples(run.cell)
+    assert [row for row in data.records(Telemetry) if row.cell_id == run.cell_id] == run_fixture.telemetry(run.cell)
+    counts = [row for row in data.records(FlopCount) if row.cell_id == run.cell_id]
     assert counts == run_fixture.flop_counts(run.cell)
 
 

@@ -78,7 +78,7 @@ def test_driver_version(machine: Path, text: str, version: str | None) -> None:
 
 def test_where_proc_says_nothing_of_the_driver_its_library_does(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("measure.device.nvml.driver_version", lambda: "580.159.03")
-    assert environment.driver_version() == environment.host_facts()["driver"] == "580.159.03"
+    assert environment.driver_version() == environment.host_facts().driver == "580.159.03"
     put(machine, "proc/driver/nvidia/version", OPEN_DRIVER)
     assert environment.driver_version() == "580.95.05"
 
@@ -109,7 +109,7 @@ def test_container(machine: Path, path: str, text: str, kind: str | None) -> Non
 def test_processor_quota_of_a_container(machine: Path, files: dict[str, str], quota: float | None) -> None:
     for path, text in files.items():
         put(machine, path, text)
-    assert environment.host_facts()["cpu_quota"] == quota
+    assert environment.host_facts().cpu_quota == quota
 
 
 def test_host_facts_of_a_known_machine(machine: Path) -> None:
@@ -117,15 +117,15 @@ def test_host_facts_of_a_known_machine(machine: Path) -> None:
     put(machine, "etc/os-release", 'NAME="Debian"\nPRETTY_NAME="Debian GNU/Linux 12"\n')
     put(machine, "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "powersave\n")
     facts = environment.host_facts()
-    assert facts["host_memory_bytes"] == 2 * 1024**3
-    assert facts["os"] == "Debian GNU/Linux 12"
-    assert facts["governor"] == "powersave"
+    assert facts.host_memory_bytes == 2 * 1024**3
+    assert facts.os == "Debian GNU/Linux 12"
+    assert facts.governor == "powersave"
 
 
 def test_an_empty_machine_gives_none_and_no_exception(machine: Path) -> None:
     facts = environment.host_facts()
     absent = ("container", "cpu_physical", "cpu_quota", "cpu_isa", "host_memory_bytes", "governor", "driver")
-    assert [facts[key] for key in absent] == [None] * len(absent)
+    assert [getattr(facts, key) for key in absent] == [None] * len(absent)
 
 
 def test_only_variables_that_matter_are_kept_and_no_secret_or_uuid(
@@ -162,7 +162,7 @@ def test_overrides_are_listed_while_set(machine: Path, monkeypatch: pytest.Monke
 def test_the_environment_is_one_json_document_with_torch_in_it() -> None:
     import torch
 
-    facts = json.loads(json.dumps(environment.environment()))
+    facts = json.loads(json.dumps(environment.environment().as_json()))
     assert facts["torch"] == str(torch.__version__)
     assert facts["cuda"] == torch.version.cuda == environment.torch_cuda_build()
     assert facts["torch_threads"] == torch.get_num_threads()
@@ -174,28 +174,27 @@ def test_a_torch_that_cannot_be_imported_is_a_fact(monkeypatch: pytest.MonkeyPat
     whole = environment.torch_facts()
     monkeypatch.setitem(sys.modules, "torch", None)  # makes `import torch` fail
     broken = environment.torch_facts()
-    assert "torch" in broken["torch_error"]
-    assert broken["torch_threads"] is None
-    assert broken["torch"] == environment.package_version("torch")
-    assert whole.keys() <= broken.keys()
-    assert environment.device_facts("cuda")["error"]
+    assert "torch" in broken.torch_error
+    assert broken.torch_threads is None
+    assert broken.torch == environment.package_version("torch")
+    assert whole.torch_error is None
+    assert environment.device_facts("cuda").error
 
 
 def test_the_device_of_a_cpu_is_its_model() -> None:
     facts = environment.device_facts("cpu")
-    assert facts["name"] == environment.cpu_name()
-    assert facts["logical_cores"] == os.cpu_count()
-    assert facts["compute_capability"] is None
-    assert facts["error"] is None
-    assert not facts.keys() & environment.environment().keys()  # both fit into one record
+    assert facts.name == environment.cpu_name()
+    assert facts.logical_cores == os.cpu_count()
+    assert facts.compute_capability is None
+    assert facts.error is None
+    assert not vars(facts).keys() & environment.environment().as_json().keys()  # both fit into one record
 
 
 def test_an_absent_cuda_device_has_every_key_and_says_why() -> None:
     facts = environment.device_facts("cuda:99")
-    assert facts.keys() == environment.device_facts("cpu").keys()
-    assert facts["name"] is None
-    assert facts["error"]
-    assert "\n" not in facts["error"]
+    assert facts.name is None
+    assert facts.error
+    assert "\n" not in facts.error
 
 
 def test_the_state_of_a_cpu_before_a_run() -> None:
@@ -217,10 +216,10 @@ def test_a_gpu_has_name_sizes_and_clock() -> None:
     if not torch.cuda.is_available():
         pytest.skip("no CUDA device")
     facts = environment.device_facts("cuda:0")
-    assert facts["error"] is None
-    assert facts["multiprocessors"] > 0
-    assert facts["clock_hz"] > 1e8
-    assert len(facts["uuid_hash"]) == 16
+    assert facts.error is None
+    assert facts.multiprocessors > 0
+    assert facts.clock_hz > 1e8
+    assert len(facts.uuid_hash) == 16
 
 
 def test_host_and_package_facts_import_no_torch() -> None:

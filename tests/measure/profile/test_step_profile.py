@@ -17,7 +17,7 @@ from torch import nn
 from measure.fast_count.fast_count import fast_count
 from measure.operations.tracer import trace_step
 from measure.profile.model_guard import ModelFailed
-from measure.profile.step_profile import Told, profile_ready, profile_step
+from measure.profile.step_profile import Told, profile_ready, profile_step, world_size
 from measure.timing.clocks import CpuClock
 from results.records.step_profile import StepModule, StepOperation, StepProfile
 from tests.support.nets.step_nets import NETS, Checkpointed
@@ -495,3 +495,10 @@ def test_running_out_of_memory_stays_what_it_is():
     with pytest.raises(torch.OutOfMemoryError) as said:
         profile_step(Big(4, 4), torch.ones(2, 4))
     assert said.value.__notes__ == ["the model failed in the model itself (Big), which got (2, 4)"]
+
+
+def test_processes_that_train_together_are_those_that_torch_has_started(monkeypatch):
+    assert world_size() == 1
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 4)
+    assert world_size() == 4

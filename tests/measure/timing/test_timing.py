@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import gc
 import itertools
-from dataclasses import asdict, fields, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from measure.timing.blocks import (
-    Block,
     CpuClock,
     Protocol,
     clock_for,
@@ -207,13 +206,6 @@ def test_the_window_spans_all_blocks():
     assert timing.window == pytest.approx((1000.0, 1000.0 + 0.5 * len(timing.blocks)))
 
 
-def test_a_block_has_the_fields_of_a_sample():
-    of_the_row = {"cell_id", "attempt", "index"}
-    assert {f.name for f in fields(Block)} == {f.name for f in fields(Sample)} - of_the_row
-    block = Block("measure", "", 3, 1.0, 2.0, None, None)
-    assert Sample(cell_id="c", attempt=1, index=0, **asdict(block)).steps == 3
-
-
 # --- stopping ---
 
 
@@ -241,7 +233,7 @@ def test_a_noisy_step_goes_on_until_its_interval_is_narrow_enough():
     assert len(before) < 5 or _width(before) > 0.03  # and no block more than needed
 
 
-def _width(blocks: tuple[Block, ...]) -> float:
+def _width(blocks: tuple[Sample, ...]) -> float:
     from analysis.stats.summary import summarise
 
     return summarise([step_time_s(b) for b in blocks]).half_width_ratio
@@ -335,7 +327,8 @@ def test_warm_up_ends_when_two_blocks_agree_and_the_minimum_is_reached():
     warm = warm_up(Steps(clock, (0.0, 30.0), (0.0, 0.1)), clock, CUDA)
     blocks, steady = warm
     assert steady
-    assert blocks[0] == Block("warmup", "", 1, 1000.0, 30.0, 30.0, 30.0)  # the first step compiles: outside of the cap
+    # the first step compiles: outside of the cap
+    assert blocks[0] == Sample(part="warmup", steps=1, start_s=1000.0, wall_s=30.0, device_s=30.0, sync_wait_s=30.0)
     # then 1 step (K of 0.5 s at 30 s a step), then 6 = ceil(0.525 / 0.1) each: 0.1 + 5 * 0.6 = 3.1 s >= 3 s
     assert [b.steps for b in blocks] == [1, 1, 6, 6, 6, 6, 6]
     assert warm.step_s == pytest.approx(0.1)

@@ -17,8 +17,8 @@ from cleaning.trace.work_recordings import clean_recording
 from measure.trace.attribution.last_step import STEP, last_step
 from measure.trace.attribution.phases import OWN
 from results.records import Cell, Operation
+from runners.cli.recordings import recorded
 from runners.sweep.cell import reference_trace
-from runners.trace import recorded
 from tests.support.fakes.nvtx_listener import export, listened, listener
 from tests.support.recordings.recordings import a_run
 

@@ -25,7 +25,7 @@ from measure.trace.readers.read import read
 from results.records import CleanedOperation
 from results.store.layout import profile_file, recording_file
 from results.store.store import read_operations, read_profile, read_run
-from runners.trace import recorded
+from runners.cli.recordings import recorded
 from tests.measure.profiler.test_profiles import Net
 from tests.support.made_up import run_fixture
 from tests.support.nets.small_steps import Small, parts

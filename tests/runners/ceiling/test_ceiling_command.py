@@ -15,6 +15,7 @@ import pytest
 from analysis.devices.telemetry import Reading
 from analysis.profile.machine import machine_of
 from measure.ceiling.trials import ESSENTIAL, moves, sweep
+from measure.device.environment import DeviceProperties, Environment, HostFacts, TorchFacts
 from reports.ceiling.text import Seen
 from results.records import Ceiling, header
 from runners.ceiling import command as ceiling_command
@@ -24,12 +25,17 @@ from runners.ceiling.search import Search
 from runners.ceiling.tasks import Timed
 from runners.workers import devices, pool
 from runners.workers.fault import Fault
-from runners.workers.probe import Probed
+from runners.workers.probe import ProbeResult
 from tests.support.made_up import made_up_ceilings
 
 ROOT = Path(__file__).parents[3]
 
-PROBED = Probed("cpu", {"device": "cpu", "name": "Some CPU", "threads": 2, "torch": "2.15.0"}, {"tf32": "no tf32 here"})
+PROBED = ProbeResult(
+    device="cpu",
+    environment=Environment(torch=TorchFacts(torch="2.15.0")),
+    properties=DeviceProperties(device="cpu", name="Some CPU", threads=2),
+    refused={"tf32": "no tf32 here"},
+)
 
 
 class Scripted:
@@ -56,7 +62,7 @@ class Scripted:
     def count(self, name: str) -> int:
         return sum(task == name for task, _ in self.asked)
 
-    def _probe(self, device: str) -> Probed:
+    def _probe(self, device: str) -> ProbeResult:
         return PROBED
 
     def _plan(self, blank: Ceiling) -> list[Any]:
@@ -269,10 +275,12 @@ def test_a_directory_that_cannot_be_made_is_said_before_anything_is_measured(run
 
 
 def test_a_busy_processor_is_told():
-    assert devices.busy("cpu", {"load_1min": 3.2, "cpu_usable": 2}, "so")[0].startswith("the load was 3.2 on 2 cores")
-    assert devices.busy("cpu", {"load_1min": 1.0, "cpu_usable": 2}, "so") == []
-    assert devices.busy("cuda", {"load_1min": 9.0, "cpu_usable": 2}, "so") == []
-    assert devices.busy("cpu", {"load_1min": None}, "so") == []
+    assert devices.busy("cpu", HostFacts(load_1min=3.2, cpu_usable=2), "so")[0].startswith(
+        "the load was 3.2 on 2 cores"
+    )
+    assert devices.busy("cpu", HostFacts(load_1min=1.0, cpu_usable=2), "so") == []
+    assert devices.busy("cuda", HostFacts(load_1min=9.0, cpu_usable=2), "so") == []
+    assert devices.busy("cpu", HostFacts(), "so") == []
 
 
 def test_nothing_at_all_is_a_failure():

@@ -16,6 +16,7 @@ import pytest
 
 from analysis.profile.module_tree import conservation, tree
 from analysis.profile.roofline import step_roof
+from measure.device.environment import DeviceProperties, Environment, HostFacts
 from reports.sweep.answer.table import to_csv
 from results.records import Ceiling
 from runners.cli.exits import Mistake
@@ -25,13 +26,15 @@ from runners.profile.task import Request
 from runners.profile.task import profile as task
 from runners.workers import pool
 from runners.workers.fault import Fault
-from runners.workers.probe import Probed
+from runners.workers.probe import ProbeResult
 from runners.workers.worker import run as worker_run
 from tests.support.made_up.made_up_profile import MACHINE, PROFILE, profile
 
 ROOT = Path(__file__).parents[3]
 
-PROBED = Probed("cpu", {"name": "Made-up 9000", "threads": 2}, {"tf32": "tf32 needs a GPU"})
+PROBED = ProbeResult(
+    device="cpu", properties=DeviceProperties(name="Made-up 9000", threads=2), refused={"tf32": "tf32 needs a GPU"}
+)
 
 NET = """
 import torch
@@ -325,8 +328,8 @@ def test_without_ceilings_there_is_a_profile_and_a_warning(
 
 def test_a_busy_machine_is_told(worker: type[Scripted], capsys: pytest.CaptureFixture[str]) -> None:
     for load, told in ((1.0, False), (1.1, True)):
-        facts = {**PROBED.environment, "load_1min": load, "cpu_usable": 2}
-        worker.answers = {"probe": Probed("cpu", facts, {})}
+        host = HostFacts(load_1min=load, cpu_usable=2)
+        worker.answers = {"probe": replace(PROBED, environment=Environment(host=host), refused={})}
         assert command.main(["resnet18", "--ceiling-budget", "0"]) == 0
         assert ("the load was 1.1 on 2 cores" in capsys.readouterr().out) is told
 

@@ -20,12 +20,12 @@ from runners.sweep.auto_batches import batches_up_to, corrected, largest_below, 
 from runners.sweep.options import as_options, grid_of, parser, stored_options
 from runners.sweep.plan import Grid, auto_key, cells, remaining
 from runners.workers.fault import Fault
-from runners.workers.probe import Probed
+from runners.workers.probe import ProbeResult
 from tests.support.fakes.fake_sitting import MEASURE, Scene, measured
 from tests.support.fakes.real_sweeps import QUICK, sweep
 
 MB = 10**6
-ANY = Probed("cpu", {}, {})
+ANY = ProbeResult(device="cpu")
 """A device that has every precision."""
 
 LINE = ((10 * MB, MB),)

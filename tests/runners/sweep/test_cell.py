@@ -17,6 +17,7 @@ from measure.device import cpu_contention
 from measure.timing.protocols import CPU_PROTOCOL, CUDA_PROTOCOL, Protocol
 from results.records import Cell
 from runners.sweep import cell as sweep_cell
+from runners.sweep.findings import CellFindings
 from runners.workers import batches as workers_batches
 from runners.workers.probe import _cuda_device, probe
 from tests.measure.timing.test_timing import FakeClock
@@ -43,8 +44,8 @@ def measure(of: Cell):
 class TestProbe:
     def test_a_cpu_and_what_it_lacks(self):
         probed = probe("cpu")
-        assert probed.device == probed.environment["device"] == "cpu"
-        assert probed.environment["torch"] == torch.__version__
+        assert probed.device == probed.properties.device == "cpu"
+        assert probed.environment.torch.torch == torch.__version__
         assert "fp32" not in probed.refused
         assert "a CPU has none" in probed.refused["tf32"]
         assert "amp-fp16" in probed.refused
@@ -166,16 +167,16 @@ class TestMeasureOnTheProcessor:
     def test_a_cell_trains_for_real_and_says_what_it_did(self):
         found = measure(cell())
         known = answer("synthetic_convolution", {"image_size": 64, "channels": 64}, 2)
-        fields = found.fields
+        fields = found.findings
         assert found.status in ("ok", "not_converged")
-        assert fields["executed"] == {"convolution/float32": known.forward_flop + known.backward_flop}
-        assert fields["parameters"] == 9 * 64**2
-        assert fields["items_per_step"] == 2
-        assert fields["flags_before"] == fields["flags_after"]
-        assert fields["window_end_s"] > fields["window_start_s"]
-        assert fields["host_bound"] is None
-        assert "peak_memory_bytes" not in fields
-        assert math.isfinite(fields["last_loss"])
+        assert fields.executed == {"convolution/float32": known.forward_flop + known.backward_flop}
+        assert fields.parameters == 9 * 64**2
+        assert fields.items_per_step == 2
+        assert fields.flags_before == fields.flags_after
+        assert fields.window_end_s > fields.window_start_s
+        assert fields.host_bound is None
+        assert fields.peak_memory_bytes is None
+        assert math.isfinite(fields.last_loss)
         assert {block.part for block in found.blocks} == {"warmup", "measure", "phase"}
         assert pickle.loads(pickle.dumps(found)) == found
 
@@ -189,7 +190,7 @@ class TestMeasureOnTheProcessor:
         assert all(block.wall_s / block.steps >= 0.02 for block in forward)
 
     def test_two_cells_of_a_seed_begin_with_the_same_loss(self):
-        losses = [measure(cell(seed=seed)).fields["first_loss"] for seed in (5, 5, 6)]
+        losses = [measure(cell(seed=seed)).findings.first_loss for seed in (5, 5, 6)]
         assert losses[0] == losses[1] != losses[2]
 
     def test_a_precision_that_the_device_lacks_is_unavailable(self):
@@ -220,8 +221,8 @@ class TestMeasureOnTheProcessor:
         assert found.status == "invalid"
         assert "flags read back after the cell disagree" in found.reason
         assert "expected highest, found high" in found.reason
-        assert found.fields["flags_before"]["float32_matmul_precision"] == "highest"
-        assert found.fields["flags_after"]["float32_matmul_precision"] == "high"
+        assert found.findings.flags_before["float32_matmul_precision"] == "highest"
+        assert found.findings.flags_after["float32_matmul_precision"] == "high"
         assert found.blocks, "raw is kept"
 
 
@@ -278,7 +279,7 @@ class TestMeasureOnASimulatedGpu:
         clock = FakeClock()
         step = simulated(clock, *phases)
         step.last_loss = torch.tensor(loss)
-        return sweep_cell._timed(cell(device=device), step, clock, protocol, {})
+        return sweep_cell._timed(cell(device=device), step, clock, protocol, CellFindings())
 
     def test_times_are_the_devices(self, monkeypatch):
         found = self.timed(monkeypatch)
@@ -296,16 +297,16 @@ class TestMeasureOnASimulatedGpu:
 
     def test_a_busy_device_is_not_host_bound_and_a_starved_one_is(self, monkeypatch):
         busy = self.timed(monkeypatch)
-        assert busy.fields["host_bound"] is False
-        assert busy.fields["sync_wait_ratio"] > 1
+        assert busy.findings.host_bound is False
+        assert busy.findings.sync_wait_ratio > 1
         starved = self.timed(monkeypatch, STARVED)
-        assert starved.fields["host_bound"] is True
-        assert starved.fields["sync_wait_ratio"] == pytest.approx(0.0005 / 0.0805, rel=0.1)
+        assert starved.findings.host_bound is True
+        assert starved.findings.sync_wait_ratio == pytest.approx(0.0005 / 0.0805, rel=0.1)
 
     def test_memory_is_that_of_this_cell(self, monkeypatch):
         found = self.timed(monkeypatch, device="cuda:1")
-        assert found.fields["peak_memory_bytes"] == 3 * 2**30
-        assert found.fields["reserved_memory_bytes"] == 4 * 2**30
+        assert found.findings.peak_memory_bytes == 3 * 2**30
+        assert found.findings.reserved_memory_bytes == 4 * 2**30
         assert self.cuda.said == ["empty", "reset cuda:1", "allocated", "reserved"], (
             "freed and reset before, read after"
         )
@@ -323,28 +324,28 @@ class TestMeasureOnASimulatedGpu:
             clock.issue(0.0001, 0.01 * 1.02 ** next(calls))
 
         step.last_loss = torch.tensor(1.5)
-        found = sweep_cell._timed(cell(device="cuda"), step, clock, CUDA_PROTOCOL, {})
+        found = sweep_cell._timed(cell(device="cuda"), step, clock, CUDA_PROTOCOL, CellFindings())
         assert found.warnings[0].startswith("not_steady: warming up ended at its cap of 20 s")
         assert found.status == "not_converged"
 
     def test_busy_neighbours_are_a_warning_and_a_number(self, monkeypatch):
         found = self.timed(monkeypatch, others=0.5)
-        assert found.fields["others_cpu_ratio"] == 0.5
+        assert found.findings.others_cpu_ratio == 0.5
         (warning,) = found.warnings
         assert warning.startswith("busy: ")
-        assert self.timed(monkeypatch, others=None).fields["others_cpu_ratio"] is None
+        assert self.timed(monkeypatch, others=None).findings.others_cpu_ratio is None
 
     def test_a_loss_that_is_no_number(self, monkeypatch):
         found = self.timed(monkeypatch, loss=math.inf)
         assert found.warnings == ("loss: the last loss was inf",)
-        assert found.fields["last_loss"] is None
+        assert found.findings.last_loss is None
 
     def test_on_a_processor_nothing_of_cuda_is_asked(self, monkeypatch):
         cuda = FakeCuda(monkeypatch, retries=())
         clock = FakeClock(has_device=False)
-        found = sweep_cell._timed(cell(), simulated(clock, *BUSY), clock, CPU_PROTOCOL, {})
+        found = sweep_cell._timed(cell(), simulated(clock, *BUSY), clock, CPU_PROTOCOL, CellFindings())
         assert cuda.said == []
-        assert found.fields["host_bound"] is None
+        assert found.findings.host_bound is None
         assert {block.device_s for block in found.blocks} == {None}
 
     def test_ranges_are_open_around_the_cell_only_on_a_gpu(self, monkeypatch):
@@ -366,7 +367,7 @@ class TestMeasureOnASimulatedGpu:
         of = cell(device="cuda")
         assert opened == [True, f"synthetic_convolution 2 fp32 {of.cell_id}"]
         clock = FakeClock(has_device=False)
-        sweep_cell._timed(cell(), simulated(clock, *BUSY), clock, CPU_PROTOCOL, {})
+        sweep_cell._timed(cell(), simulated(clock, *BUSY), clock, CPU_PROTOCOL, CellFindings())
         assert opened[2] is False
 
 

@@ -10,6 +10,7 @@ import torch
 from measure.timing.protocols import CPU_PROTOCOL
 from results.records import Cell
 from runners.sweep import cell as sweep_cell
+from runners.sweep.findings import CellMeasurement
 
 ORDER = (("resnet18", 2), ("resnet18", 3), ("resnet34", 2), ("resnet18", 2))
 """A second batch size, another model of the same class, and a cell that came before (in a repeat)."""
@@ -26,9 +27,7 @@ def graphs(monkeypatch):
         return graph.forward
 
     monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend=backend))
-    monkeypatch.setattr(
-        sweep_cell, "_timed", lambda cell, step, clock, protocol, found: sweep_cell.Measured("ok", "", ())
-    )
+    monkeypatch.setattr(sweep_cell, "_timed", lambda cell, step, clock, protocol, found: CellMeasurement("ok", "", ()))
     yield given
     torch.compiler.reset()
 

@@ -10,14 +10,13 @@ from typing import Any
 
 import pytest
 
-from measure.timing.blocks import Block
 from measure.timing.protocols import Protocol
 from results.errors import StoreFault
-from results.records import STATUSES, Cell, ProfiledOperation
+from results.records import STATUSES, Cell, ProfiledOperation, Sample
 from results.store.layout import profile_file, recording_file
 from results.store.store import read_operations, read_profile, read_run
+from runners.sweep.findings import WorkFindings, WorkRecording
 from runners.sweep.sitting import CEILING_BUDGET_S, QUICK_CEILING_S, SPARE_RATIO, failed, least_s, trace_id
-from runners.sweep.works import Found
 from runners.workers.fault import Fault
 from tests.runners.sweep.test_passes import operation
 from tests.support.fakes.fake_sitting import (
@@ -104,7 +103,7 @@ class TestOneRowACell:
         assert statuses(scene) == {"resnet18": "crashed", "vgg11": "ok"}
 
     def test_rows_that_could_not_be_read_back_cost_the_cell_and_not_the_sweep(self, scene):
-        broken = dataclasses.replace(measured(), fields={**measured().fields, "parameters": 1.5})
+        broken = dataclasses.replace(measured(), findings=dataclasses.replace(measured().findings, parameters=1.5))
         scene.answers[MEASURE] = in_turn(broken, measured())
         runs = scene.sitting().collect([cell(), cell("vgg11")])
         assert [run.status for run in runs] == ["crashed", "ok"]
@@ -348,12 +347,12 @@ def call_of(work: str, **more: Any) -> ProfiledOperation:
     return dataclasses.replace(operation(work), **more)
 
 
-def answered(cell_id: str, work: str) -> Found:
+def answered(cell_id: str, work: str) -> WorkFindings:
     """A pass that went well: a timed block and a profiled operation, but no profile of an epoch."""
-    block = Block("measure", "", 3, 1010.0, 0.3, None, None, work)
+    block = Sample(part="measure", steps=3, start_s=1010.0, wall_s=0.3, work=work)
     if work == "epoch":
-        return Found(blocks=[block])
-    return Found(blocks=[block], operations=[call_of(work)], profiled=[work], warnings=["profile: note"])
+        return WorkFindings(blocks=[block])
+    return WorkFindings(blocks=[block], operations=[call_of(work)], profiled=[work], warnings=["profile: note"])
 
 
 class TestWorks:
@@ -386,8 +385,8 @@ class TestWorks:
         assert read_profile(scene.path, run.cell_id, 1) == [call_of(work) for work in ("one", "batch", "last")]
 
     def test_recordings_are_kept_and_committed_with_the_cell(self, scene):
-        def recorded(cell_id: str, work: str) -> Found:
-            there = {} if work == "epoch" else {work: f"of {work}".encode()}
+        def recorded(cell_id: str, work: str) -> WorkFindings:
+            there = {} if work == "epoch" else {work: WorkRecording(f"of {work}".encode())}
             return dataclasses.replace(answered(cell_id, work), recordings=there)
 
         scene.answers[WORK] = recorded
@@ -438,7 +437,7 @@ class TestWorks:
 
     def test_one_that_fails_by_itself_costs_itself(self, scene):
         def fails(cell_id, work):
-            return Found(unprofiled={work: "because"}) if work == "one" else answered(cell_id, work)
+            return WorkFindings(unprofiled={work: "because"}) if work == "one" else answered(cell_id, work)
 
         scene.answers[WORK] = fails
         (run,) = scene.sitting().collect([with_works()])

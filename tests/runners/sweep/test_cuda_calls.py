@@ -21,9 +21,8 @@ from measure.timing.clocks import CudaClock
 from measure.timing.protocols import CPU_PROTOCOL, Protocol
 from results.records import Cell, Run, Sample
 from runners.sweep import cell as sweep_cell
+from runners.sweep.findings import joined
 from runners.sweep.plan import METHODS
-from runners.sweep.sitting import _joined
-from runners.sweep.works import together
 
 MEBIBYTE = 2**20
 
@@ -153,7 +152,7 @@ def whole(cell: Cell):
     before = torch.get_float32_matmul_precision()
     try:
         measured = sweep_cell.measure(cell, hasty(cell))
-        return _joined(measured, together([sweep_cell.measure_work(cell.cell_id, work) for work in works_of(cell)]))
+        return measured.with_works(joined([sweep_cell.measure_work(cell.cell_id, work) for work in works_of(cell)]))
     finally:
         torch.set_float32_matmul_precision(before)
         sweep_cell._LEFT.clear()
@@ -162,7 +161,7 @@ def whole(cell: Cell):
 def rows_of(cell: Cell, measured) -> tuple[Run, list[Sample]]:
     run = Run(
         **vars(cell), cell_id=cell.cell_id, attempt=1, sitting="s0", status="ok",
-        reason="", warnings=measured.warnings, **measured.fields,
+        reason="", warnings=measured.warnings, **vars(measured.findings),
     )  # fmt: skip
     blocks = [
         Sample(cell_id=cell.cell_id, attempt=1, index=index, **vars(block))
@@ -181,15 +180,15 @@ def measured(request):
 
 def test_every_work_is_timed_by_events_and_profiled(measured):
     _, found = measured
-    assert found.fields["unprofiled"] == {}
-    assert found.fields["profiled"] == ("one", "batch", "last")
+    assert found.findings.unprofiled == {}
+    assert found.findings.profiled == ("one", "batch", "last")
     assert all(block.device_s > 0 for block in found.blocks)
     parts = {(block.part, block.work) for block in found.blocks}
     assert parts >= {("measure", work) for work in ("", "one", "last", "epoch")}
     assert parts >= {("profiled", work) for work in ("", "one", "last")}
     waits = [b.sync_wait_s is not None for b in found.blocks if b.work == "epoch"]
     assert waits == [False, True], "only the last segment ends in a synchronise"
-    assert found.fields["host_bound"] is True, "the processor has always caught up"
+    assert found.findings.host_bound is True, "the processor has always caught up"
 
 
 def test_each_work_has_its_time_on_the_devices_clock_and_its_count(measured):
@@ -236,10 +235,10 @@ def test_peak_memory_is_that_of_the_cells_own_step(driver):
     found = whole(on_cuda())
     own = sum(b.steps for b in found.blocks if not b.work and b.part in ("warmup", "measure", "phase"))
     others = sum(b.steps for b in found.blocks if b.work)
-    peak = found.fields["peak_memory_bytes"] / MEBIBYTE
+    peak = found.findings.peak_memory_bytes / MEBIBYTE
     assert others > 0
     assert own <= peak <= driver.steps - others
-    assert found.fields["reserved_memory_bytes"] == 2 * found.fields["peak_memory_bytes"]
+    assert found.findings.reserved_memory_bytes == 2 * found.findings.peak_memory_bytes
     assert driver.asked["reset_peak_memory_stats"] == 1
     assert driver.asked["empty_cache"] == 1, "a work that succeeds gives nothing back: the next one takes it"
 
@@ -258,8 +257,8 @@ def test_a_step_that_runs_out_of_memory_in_a_work_costs_that_work(driver, monkey
 
     monkeypatch.setattr(TrainingStep, "gradients", exhausted)
     found = whole(on_cuda())
-    assert list(found.fields["unprofiled"]) == ["one"]
-    assert found.fields["profiled"] == ("batch", "last")
+    assert list(found.findings.unprofiled) == ["one"]
+    assert found.findings.profiled == ("batch", "last")
     assert driver.asked["empty_cache"] == 2
 
 

@@ -21,7 +21,7 @@ from results.errors import Unavailable
 from results.records import Cell, non_default
 from runners import nvtx_step
 from runners.sweep import nsight
-from runners.sweep.works import Found
+from runners.sweep.findings import WorkFindings, WorkRecording
 from runners.workers.fault import Fault
 from tests.support.fakes.fake_nsys import VERSION
 from tests.support.fakes.fake_sitting import WORK, Scene, cell
@@ -163,7 +163,7 @@ def test_each_work_has_a_command_a_recording_or_a_reason() -> None:
     left_s = iter([400.0, 100.0, 0.5])
     worker = Recorder(b"packed", Fault("unavailable", "no kernels"))
     found = nsight.record(CUDA, ("one", "batch", "last"), worker, said.append, lambda: next(left_s))
-    assert (found.recordings, found.commands) == ({"one": b"packed"}, {"one": said[0]})
+    assert found.recordings == {"one": WorkRecording(b"packed", said[0])}
     assert found.unprofiled == {
         "nsys batch": "no kernels",
         "nsys last": "left out: of the cell's limit 0 s are left",
@@ -184,7 +184,7 @@ def test_the_device_is_free_before_nsys_begins_and_only_profiled_works_are_recor
     scene = Scene(tmp_path / "run", monkeypatch)
     scene.answers[nsight.TASK] = lambda command, folder, limit_s: b"recording of " + command[-1].encode()
     scene.answers[WORK] = lambda cell_id, work: (
-        Found(unprofiled={"one": "no memory"}) if work == "one" else Found(profiled=[work])
+        WorkFindings(unprofiled={"one": "no memory"}) if work == "one" else WorkFindings(profiled=[work])
     )
     asked = cell(methods=("one", "batch", "exact"), profile="nsys")
     (run,) = scene.sitting().collect([asked])

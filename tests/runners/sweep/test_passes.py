@@ -19,11 +19,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis.utilization.work_times import works_of
-from measure.timing.blocks import Block, step_time_s
+from measure.timing.blocks import step_time_s
 from measure.timing.protocols import Protocol
 from results.errors import Unavailable
-from results.records import WORKS, Cell, ProfiledOperation
+from results.records import WORKS, Cell, ProfiledOperation, Sample
 from runners.sweep import works
+from runners.sweep.findings import WorkFindings, joined
 from runners.sweep.plan import METHODS
 from tests.measure.timing.test_timing import FakeClock
 from workloads.catalogue.base import Batch
@@ -88,7 +89,15 @@ def profiler(monkeypatch):
         marks = []
         step(marks.append)
         seen.calls[-1].marks = marks
-        block = Block("profiled", "", 1, clock.wall_s(), 0.5, 0.5, 0.1, "" if work == "batch" else work)
+        block = Sample(
+            part="profiled",
+            steps=1,
+            start_s=clock.wall_s(),
+            wall_s=0.5,
+            device_s=0.5,
+            sync_wait_s=0.1,
+            work="" if work == "batch" else work,
+        )
         recording = f"of {work}".encode() if export else b""
         return SimpleNamespace(operations=(operation(work),), blocks=(block,), notes=seen.notes, recording=recording)
 
@@ -128,11 +137,11 @@ def subject(cell: Cell = CELL, **rules: object) -> works.Subject:
     return works.Subject(cell, model, step, supply, clock, protocol, SAMPLE_S * cell.batch_size, clock.wall_s())
 
 
-def run_all(of: works.Subject) -> works.Found:
-    return works.together([works.run(of, work) for work in of.protocol.works])
+def run_all(of: works.Subject) -> WorkFindings:
+    return joined([works.run(of, work) for work in of.protocol.works])
 
 
-def mean_s(found: works.Found, work: str, part: str = "measure") -> float:
+def mean_s(found: WorkFindings, work: str, part: str = "measure") -> float:
     blocks = [block for block in found.blocks if (block.work, block.part) == (work, part)]
     return sum(step_time_s(block) * block.steps for block in blocks) / sum(block.steps for block in blocks)
 

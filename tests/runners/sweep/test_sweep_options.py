@@ -12,18 +12,18 @@ from runners.report import command
 from runners.sweep import command as sweep_command
 from runners.sweep import options as sweep_options
 from runners.sweep.plan import Grid, cells, check
-from runners.workers.probe import Probed
+from runners.workers.probe import ProbeResult
 
-CPU = Probed("cpu", {}, {"tf32": "tf32 on cpu: a CPU has none"})
-H100 = Probed("cuda", {}, {})
-V100 = Probed("cuda", {}, {"tf32": "no", "amp-bf16": "no"})
+CPU = ProbeResult(device="cpu", refused={"tf32": "tf32 on cpu: a CPU has none"})
+H100 = ProbeResult(device="cuda")
+V100 = ProbeResult(device="cuda", refused={"tf32": "no", "amp-bf16": "no"})
 
 
 def parsed(*arguments: str) -> argparse.Namespace:
     return sweep_options.parser().parse_args(arguments)
 
 
-def grid(*arguments: str, stored: dict[str, Any] | None = None, probed: Probed = CPU) -> Grid:
+def grid(*arguments: str, stored: dict[str, Any] | None = None, probed: ProbeResult = CPU) -> Grid:
     return sweep_options.grid_of(parsed(*arguments), stored or {}, probed)
 
 

@@ -10,7 +10,7 @@ from analysis.devices.telemetry import Reading
 from measure.device.cpu_energy import open_cpu
 from results.errors import DeviceLost, Unavailable
 from runners.workers import telemetry
-from runners.workers.telemetry import Watch
+from runners.workers.telemetry import Watch, WindowEnergy
 
 WATTS = 400.0
 
@@ -71,7 +71,7 @@ def test_a_cpu_without_readable_energy_has_no_telemetry_and_no_complaint(monkeyp
     assert watch.reason == ""
     assert watch.preflight()["load_1min"] >= 0.0, "the host's state is all there is"
     assert watch.window(0.0, 1.0) == []
-    assert watch.findings(0.0, 1.0) == ({}, [])
+    assert watch.energy(0.0, 1.0) == WindowEnergy()
     assert watch.loss(ask=True) == ""
     watch.close()
 
@@ -112,7 +112,7 @@ def test_no_nvml_is_a_reason_in_every_row(monkeypatch):
     reason = "telemetry: NVML: nvmlInit: Driver Not Loaded"
     assert watch.reason == reason
     assert watch.preflight() == {"absent": {"telemetry": reason}}
-    assert watch.findings(0.0, 1.0) == ({}, [reason])
+    assert watch.energy(0.0, 1.0) == WindowEnergy(warnings=(reason,))
     assert watch.window(0.0, 1.0) == []
     watch.close()
 
@@ -121,13 +121,13 @@ def test_energy_of_a_window_is_power_times_time(card):
     watch = Watch("cuda")
     watch.start()
     start_s, end_s = polled(watch)
-    found, warnings = watch.findings(start_s, end_s)
+    found = watch.energy(start_s, end_s)
     rows = watch.window(start_s, end_s)
     watch.close()
-    assert found == {"energy_j": pytest.approx(WATTS * (end_s - start_s)), "energy_method": "polled"}
-    assert len(warnings) == 1  # no counter, and a window of half a second
-    assert warnings[0].startswith("energy: no energy counter")
-    assert "shorter than 5 s" in warnings[0]
+    assert (found.energy_j, found.energy_method) == (pytest.approx(WATTS * (end_s - start_s)), "polled")
+    assert len(found.warnings) == 1  # no counter, and a window of half a second
+    assert found.warnings[0].startswith("energy: no energy counter")
+    assert "shorter than 5 s" in found.warnings[0]
     assert rows[0].time_s <= start_s + 0.15
     assert rows[-1].time_s >= end_s
     assert [row.time_s for row in rows] == sorted(row.time_s for row in rows)
@@ -138,10 +138,9 @@ def test_unknown_power_is_unknown_energy(card):
     card.power_w = None
     watch = Watch("cuda")
     watch.start()
-    found, warnings = watch.findings(*polled(watch, 0.2))
+    found = watch.energy(*polled(watch, 0.2))
     watch.close()
-    assert found == {"energy_j": None, "energy_method": ""}
-    assert warnings == ["energy: no energy counter; no power reading"]
+    assert found == WindowEnergy(warnings=("energy: no energy counter; no power reading",))
 
 
 def test_the_state_before_a_run_counts_other_processes_of_now(card):
@@ -179,13 +178,13 @@ def test_telemetry_that_ends_does_not_end_the_sweep(card):
     start_s, end_s = polled(watch, 0.3)
     card.fault = Unavailable("NVML: GPU is lost")
     time.sleep(0.3)
-    found, warnings = watch.findings(start_s, end_s)
-    assert warnings[0] == "telemetry: Unavailable: NVML: GPU is lost"
-    assert found["energy_j"] == pytest.approx(WATTS * (end_s - start_s)), "what was seen before stays"
+    found = watch.energy(start_s, end_s)
+    assert found.warnings[0] == "telemetry: Unavailable: NVML: GPU is lost"
+    assert found.energy_j == pytest.approx(WATTS * (end_s - start_s)), "what was seen before stays"
     later = time.monotonic() + 100.0
-    found, warnings = watch.findings(later, later + 1.0)
-    assert found["energy_j"] is None
-    assert warnings[0] == "telemetry: Unavailable: NVML: GPU is lost"
+    found = watch.energy(later, later + 1.0)
+    assert found.energy_j is None
+    assert found.warnings[0] == "telemetry: Unavailable: NVML: GPU is lost"
     watch.close()
 
 
@@ -194,10 +193,10 @@ def test_a_card_lost_from_the_start_gives_no_reading(card):
     watch = Watch("cuda")
     watch.start()
     time.sleep(0.1)
-    found, warnings = watch.findings(*(polled(watch, 0.1)))
+    found = watch.energy(*(polled(watch, 0.1)))
     watch.close()
-    assert found == {}
-    assert warnings == ["telemetry: Unavailable: NVML: GPU is lost", "telemetry: no reading within the window"]
+    said = ("telemetry: Unavailable: NVML: GPU is lost", "telemetry: no reading within the window")
+    assert found == WindowEnergy(warnings=said)
 
 
 def test_closing_ends_the_polls_and_lets_go_of_the_card(card):
@@ -216,4 +215,4 @@ def test_closing_before_the_start(card):
     watch = Watch("cuda")
     watch.close()
     assert card.said == ["close"]
-    assert watch.findings(0.0, 1.0) == ({}, [])
+    assert watch.energy(0.0, 1.0) == WindowEnergy()

@@ -9,16 +9,15 @@ from types import SimpleNamespace
 from typing import Any
 
 from analysis.devices.telemetry import Reading
-from measure.timing.blocks import Block
-from results.records import Ceiling, Cell, FlopCount
+from results.records import Ceiling, Cell, FlopCount, Sample
 from results.store.disk import Disk
 from results.store.store import Store
 from runners.cli.progress import Progress
 from runners.sweep import counts
 from runners.sweep import sitting as sweep_sitting
-from runners.sweep.cell import Measured, Traced
-from runners.sweep.works import Found
+from runners.sweep.findings import CellFindings, CellMeasurement, OperationTable, WorkFindings
 from runners.workers.fault import Fault
+from runners.workers.telemetry import WindowEnergy
 from tests.support.made_up.made_up_runs import MANIFEST, SITTING, Unsynced, operations, storages
 
 MEASURE, TRACE, CEILINGS = (
@@ -33,13 +32,13 @@ def cell(model: str = "resnet18", batch_size: int = 2, **more: Any) -> Cell:
     return Cell(**{"model": model, "batch_size": batch_size, "device": "cpu", **more})
 
 
-def blocks(start_s: float = 1000.0, count: int = 3) -> tuple[Block, ...]:
-    return tuple(Block("measure", "", 10, start_s + i, 0.5 + i / 8, None, None) for i in range(count))
+def blocks(start_s: float = 1000.0, count: int = 3) -> tuple[Sample, ...]:
+    return tuple(Sample(part="measure", steps=10, start_s=start_s + i, wall_s=0.5 + i / 8) for i in range(count))
 
 
-def measured(status: str = "ok", reason: str = "", start_s: float = 1000.0, **fields: Any) -> Measured:
+def measured(status: str = "ok", reason: str = "", start_s: float = 1000.0, **fields: Any) -> CellMeasurement:
     found = {"window_start_s": start_s, "window_end_s": start_s + 3.0, "items_per_step": 2, "parameters": 11, **fields}
-    return Measured(status, reason, blocks(start_s), (), found)
+    return CellMeasurement(status, reason, blocks(start_s), (), CellFindings(**found))
 
 
 class FakeWorker:
@@ -70,7 +69,7 @@ class FakeWorker:
 
 
 class FakeWatch:
-    """Readings of a steady 100 W; `fault` is raised by `findings`, `lost` is why the device is gone."""
+    """Readings of a steady 100 W; `fault` is raised by `energy`, `lost` is why the device is gone."""
 
     def __init__(self) -> None:
         self.fault: BaseException | None = None
@@ -81,10 +80,10 @@ class FakeWatch:
         self.windows.append((start_s, end_s))
         return [Reading(time_s=start_s, power_w=100.0), Reading(time_s=end_s, power_w=100.0)]
 
-    def findings(self, start_s: float, end_s: float) -> tuple[dict[str, Any], list[str]]:
+    def energy(self, start_s: float, end_s: float) -> WindowEnergy:
         if self.fault is not None:
             raise self.fault
-        return {"energy_j": 100.0 * (end_s - start_s), "energy_method": "polled"}, ["energy: made up"]
+        return WindowEnergy(100.0 * (end_s - start_s), "polled", ("energy: made up",))
 
     def loss(self, ask: bool = False) -> str:
         return self.lost
@@ -97,8 +96,8 @@ class Scene:
         self.path = path
         self.answers: dict[str, Any] = {
             MEASURE: lambda cell, protocol: measured(),
-            WORK: lambda cell_id, work: Found(),
-            TRACE: Traced(tuple(operations()), tuple(storages())),
+            WORK: lambda cell_id, work: WorkFindings(),
+            TRACE: OperationTable(tuple(operations()), tuple(storages())),
             CEILINGS: lambda sitting, device, precision, budget_s: [ceiling(sitting, device, precision)],
         }
         self.calls: list[SimpleNamespace] = []
@@ -128,7 +127,7 @@ class Scene:
         return sweep_sitting.Sitting(
             self.store,
             "s1",
-            {"torch": "2.15.0"},
+            "2.15.0",
             self.watch,
             sweep_sitting.Limits(**limits),
             Progress(1, self.stream),

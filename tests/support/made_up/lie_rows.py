@@ -5,15 +5,13 @@ There are no checksums here to be recomputed: what is asked of these rows is ask
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
-from cleaning.counts.typed_rows import records
 from cleaning.facts.values import faults
 from cleaning.gates.evidence import Evidence, all_facts, by_cell, profile_facts
 from cleaning.gates.gates import GATES, judge
@@ -22,6 +20,7 @@ from results.records import (
     FlopCount,
     Operation,
     ProfiledOperation,
+    Record,
     Run,
     Sample,
     Sitting,
@@ -82,9 +81,9 @@ def load(path: Path, keep: Sequence[str] = ()) -> Rows:
         sittings=[each for each in data.sittings if each.sitting in {run.sitting for run in runs}],
         ceilings=[each for each in data.ceilings if each.sitting in {run.sitting for run in runs}],
         runs=runs,
-        samples=[row for row in records(data.samples, Sample) if key_of(row) in keys],
-        telemetry=[row for row in records(data.telemetry, Telemetry) if key_of(row) in keys],
-        flop_counts=[row for row in records(data.flop_counts, FlopCount) if key_of(row) in keys],
+        samples=[row for row in data.records(Sample) if key_of(row) in keys],
+        telemetry=[row for row in data.records(Telemetry) if key_of(row) in keys],
+        flop_counts=[row for row in data.records(FlopCount) if key_of(row) in keys],
         operations={trace_id: table for trace_id, (table, _) in tables.items()},
         storages={trace_id: rows for trace_id, (_, rows) in tables.items()},
         profiles={key_of(run): read_profile(path, run.cell_id, run.attempt) for run in runs if run.profiled},
@@ -100,14 +99,20 @@ def evidence_of(rows: Rows, derived: bool = True) -> Evidence:
     problems = _problems(rows, keys)
     if not derived:
         return _raw(rows, problems)
-    frames = {}
-    for file, record in CELL_FILES.items():
-        mine = [row for row in getattr(rows, file.removesuffix(".csv")) if key_of(row) in keys]
-        frames[file] = pd.DataFrame({n: pd.Series([getattr(r, n) for r in mine], dtype=object) for n in header(record)})
-    data = RunData(Path("made-up"), rows.manifest, rows.runs, rows.runs, rows.sittings, rows.ceilings, frames, problems)
+    read = {
+        file: tuple(_as_read(row) for row in getattr(rows, file.removesuffix(".csv")) if key_of(row) in keys)
+        for file in CELL_FILES
+    }
+    data = RunData(Path("made-up"), rows.manifest, rows.runs, rows.runs, rows.sittings, rows.ceilings, read, problems)
     found, built = assembled(data, _reader(rows), _profiles(rows), None, rows.utilization or ())
     published = built.utilization if rows.utilization is None else rows.utilization
     return replace(found, published=published, keeps_utilization=True)
+
+
+def _as_read(row: Record) -> Record:
+    """A row as it is read from a disk, where what is no number is unknown."""
+    unknown = {n: None for n in header(type(row)) if isinstance(v := getattr(row, n), float) and math.isnan(v)}
+    return replace(row, **unknown) if unknown else row
 
 
 def _raw(rows: Rows, problems: list[str]) -> Evidence:

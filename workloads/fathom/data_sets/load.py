@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -58,5 +59,9 @@ def _endless(loader: Loader, workload: Workload, directory: Path, size: int, dev
 def sliced(inputs: tuple[torch.Tensor, ...], target: object, size: int) -> Iterator[Batch]:
     """Whole batches of samples that are all in memory, in order; the last, partial one is left out."""
     for start in range(0, len(inputs[0]) - size + 1, size):
-        part = slice(start, start + size)
-        yield Batch(*tree_map_only(torch.Tensor, lambda value, part=part: value[part], (inputs, target)))
+        rows = partial(_rows, slice(start, start + size))
+        yield Batch(*tree_map_only(torch.Tensor, rows, (inputs, target)))
+
+
+def _rows(part: slice, value: torch.Tensor) -> torch.Tensor:
+    return value[part]

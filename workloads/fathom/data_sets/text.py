@@ -26,7 +26,8 @@ _TOKEN = re.compile(r"\w+|[^\w\s]")
 def babi(directory: Path, workload: Workload, size: int) -> Iterator[Batch]:
     """Stories as far as each question, the last sentences of those that are longer than the memory."""
     hyper, path = workload.hyper, directory / TASK
-    told, asked, answered, story = [], [], [], []
+    told, asked, answered = [], [], []
+    story: list[list[int]] = []
     for number, line in enumerate(_lines(path), start=1):
         try:
             place, _, text = line.partition(" ")

@@ -46,7 +46,8 @@ class Residual(nn.Module):
         self.stem = nn.Sequential(
             nn.Conv2d(CHANNELS, width, 7, stride=2, padding=3), nn.ReLU(), nn.MaxPool2d(3, stride=2, padding=1)
         )
-        layers, channels = [], width
+        layers: list[nn.Module] = []
+        channels = width
         for stage in STAGES:
             layers += [nn.Conv2d(channels, stage * width, 1, bias=False)]
             channels = stage * width

@@ -15,6 +15,7 @@ Words of a made-up language follow Zipf's law and are translated one by one.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import torch
 from torch import nn
@@ -51,7 +52,8 @@ class Stack(nn.Module):
 
     def zeros(self, like: torch.Tensor) -> list[State]:
         """The states before the first step."""
-        return [cell.zeros(like) for cell in self.cells]
+        cells: Iterable[Any] = self.cells
+        return [cell.zeros(like) for cell in cells]
 
 
 class Attention(nn.Module):
@@ -68,7 +70,8 @@ class Attention(nn.Module):
         """keys, memory: batch × source × hidden. Gives batch × hidden."""
         query = self.query(torch.cat([part for state in states for part in state], dim=1))
         weights = (self.scores * (keys + query.unsqueeze(1)).tanh()).sum(dim=2).softmax(dim=1)
-        return (weights.unsqueeze(2) * memory).sum(dim=1)
+        seen: torch.Tensor = (weights.unsqueeze(2) * memory).sum(dim=1)
+        return seen
 
 
 class Seq2Seq(nn.Module):

@@ -14,7 +14,10 @@ from torchvision.models import VisionTransformer
 
 def model(image_size: int, num_classes: int, patch: int, d_model: int, layers: int, heads: int) -> torch.nn.Module:
     """Images, batch × 3 × S × S → logits, batch × num_classes."""
-    return VisionTransformer(image_size, patch, layers, heads, d_model, 4 * d_model, num_classes=num_classes)
+    made: torch.nn.Module = VisionTransformer(
+        image_size, patch, layers, heads, d_model, 4 * d_model, num_classes=num_classes
+    )
+    return made
 
 
 def optimizer(parameters: Iterable[torch.nn.Parameter]) -> torch.optim.Optimizer:

@@ -24,7 +24,8 @@ def _flop(call: Callable[[], Any]) -> int:
 
     with FlopCounterMode(display=False) as counter:
         call()
-    return counter.get_total_flops()
+    total: int = counter.get_total_flops()
+    return total
 
 
 def _step(model: nn.Module, *shape: int) -> int:

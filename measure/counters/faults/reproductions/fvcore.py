@@ -121,7 +121,8 @@ def statistics_move() -> bool:
     A count should leave a model as it was."""
     model = nn.BatchNorm2d(4).train()
     _analysis(model, torch.ones(2, 4, 3, 3)).total()
-    return not torch.equal(model.running_mean, torch.zeros(4))
+    mean: Any = model.running_mean
+    return not torch.equal(mean, torch.zeros(4))
 
 
 def meta_tensors() -> Any:
@@ -145,7 +146,7 @@ def compiled() -> Any:
     """A compiled model raises.
 
     2 · 16 · 16 multiply-adds."""
-    model = torch.compile(nn.Linear(16, 16, bias=False), backend="eager")
+    model: Any = torch.compile(nn.Linear(16, 16, bias=False), backend="eager")
     return _analysis(model, torch.ones(2, 16)).total()
 
 

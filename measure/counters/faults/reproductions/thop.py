@@ -73,7 +73,7 @@ def exception_leaves_hooks() -> list[Any]:
     """A model that raises keeps its hooks, and is in evaluation mode afterwards.
 
     No hook, and training mode, as before."""
-    model = Does(lambda m, x: m.layer(x).view(7), layer=nn.Linear(4, 4))
+    model: Any = Does(lambda m, x: m.layer(x).view(7), layer=nn.Linear(4, 4))
     with contextlib.suppress(RuntimeError):
         _profile(model, 1, 4)
     return [len(model.layer._forward_hooks), model.training]

@@ -16,7 +16,8 @@ from analysis.utilization.work_times import works_of
 from measure.timing.protocols import Protocol
 from results.records import MEASURED, Cell
 from runners.sweep import cell as sweep_cell
-from runners.sweep import sitting, works
+from runners.sweep import works
+from runners.sweep.findings import CellMeasurement, WorkFindings, joined
 from runners.sweep.plan import METHODS
 from runners.workers import batches as workers_batches
 from tests.workloads.vision.test_cifar import IMAGES, made
@@ -52,14 +53,12 @@ def short(of: Cell) -> Protocol:
     return dataclasses.replace(rules, cap_s=0.3, min_time_s=0.05, warm_cap_s=0.1, warm_min_s=0.01, block_s=0.01)
 
 
-def measure(of: Cell) -> sweep_cell.Measured:
+def measure(of: Cell) -> CellMeasurement:
     """A cell and its works, as a sitting asks a worker for them."""
     measured = sweep_cell.measure(of, short(of))
     if measured.status not in MEASURED:
         return measured
-    return sitting._joined(
-        measured, works.together([sweep_cell.measure_work(of.cell_id, work) for work in works_of(of)])
-    )
+    return measured.with_works(joined([sweep_cell.measure_work(of.cell_id, work) for work in works_of(of)]))
 
 
 @pytest.fixture
@@ -165,8 +164,8 @@ class TestACellWithAllItsWorks:
             *((work, part) for work in ("one", "last") for part in ("warmup", "measure", "profiled")),
             ("epoch", "measure"),
         }
-        assert found.fields["profiled"] == ("one", "batch", "last")
-        assert found.fields["unprofiled"] == {}
+        assert found.findings.profiled == ("one", "batch", "last")
+        assert found.findings.unprofiled == {}
 
     def test_the_operations_are_of_its_sizes(self, found):
         """The first convolution of each work has as many images as the work's step."""
@@ -194,7 +193,7 @@ class TestACellWithAllItsWorks:
 def test_the_model_sees_each_image_of_a_real_epoch_once(models, data):
     of = cell(data=data, input_pipeline=True)
     found = measure(of)
-    assert found.fields["unprofiled"] == {}
+    assert found.findings.unprofiled == {}
     assert [len(seen) for seen in models[-1].seen[-4:]] == [6, 6, 6, 2]
     last = [grey for seen in models[-1].seen[-4:] for grey in seen]
     assert len(set(last)) == ALL
@@ -228,7 +227,7 @@ def test_the_cells_own_numbers_were_read_before_the_passes(models, data, monkeyp
     def meddle(subject, work):
         torch.set_float32_matmul_precision("high")
         subject.step.last_loss = torch.tensor(float("nan"))
-        return works.Found(unprofiled={work: "because"}, warnings=["profile: x"])
+        return WorkFindings(unprofiled={work: "because"}, warnings=["profile: x"])
 
     monkeypatch.setattr(works, "run", meddle)
     of = cell(data=data)
@@ -237,9 +236,9 @@ def test_the_cells_own_numbers_were_read_before_the_passes(models, data, monkeyp
     finally:
         torch.set_float32_matmul_precision("highest")
     assert found.status in ("ok", "not_converged")
-    assert found.fields["flags_after"] == found.fields["flags_before"]
-    assert found.fields["last_loss"] > 0
-    assert found.fields["unprofiled"] == dict.fromkeys(works_of(of), "because")
+    assert found.findings.flags_after == found.findings.flags_before
+    assert found.findings.last_loss > 0
+    assert found.findings.unprofiled == dict.fromkeys(works_of(of), "because")
     assert found.warnings.count("profile: x") == 1
 
 
@@ -282,9 +281,9 @@ def test_one_sample_that_batch_normalisation_refuses_costs_one_alone():
     of = cell(batch_size=3, epoch_images=5)
     found = measure(of)
     assert found.status in ("ok", "not_converged")
-    assert list(found.fields["unprofiled"]) == ["one"]
-    assert found.fields["unprofiled"]["one"].startswith("Expected more than 1 value per channel when training")
-    assert found.fields["profiled"] == ("batch", "last")
+    assert list(found.findings.unprofiled) == ["one"]
+    assert found.findings.unprofiled["one"].startswith("Expected more than 1 value per channel when training")
+    assert found.findings.profiled == ("batch", "last")
     assert {block.work for block in found.blocks} == {"", "last", "epoch"}
 
 
@@ -305,7 +304,7 @@ def test_the_graphs_of_a_compiled_cells_works_are_of_plain_sizes(monkeypatch):
     finally:
         torch.compiler.reset()
     assert given == [True] * 3
-    assert found.fields["profiled"] == ("one", "batch", "last")
+    assert found.findings.profiled == ("one", "batch", "last")
     assert "profiled" not in {block.part for block in found.blocks}
     assert "profile: recorded in eager mode, which the time is not of" in found.warnings
     convolved = {(row.work, row.input_shapes[0][0]) for row in found.operations if row.name == "aten::conv2d"}

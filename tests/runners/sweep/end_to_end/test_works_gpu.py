@@ -25,9 +25,8 @@ from measure.timing.protocols import Protocol
 from results.records import Cell, Run
 from results.store.store import read_run
 from runners.sweep import cell as sweep_cell
+from runners.sweep.findings import CellMeasurement, joined
 from runners.sweep.plan import METHODS
-from runners.sweep.sitting import _joined
-from runners.sweep.works import together
 from tests.support.fakes.real_sweeps import sweep
 from tests.support.nets.small_steps import fake_trace, parts
 from tests.support.recordings.recorded_nets import cnn
@@ -102,13 +101,13 @@ def nothing_left() -> Iterator[None]:
     sweep_cell._LEFT.clear()
 
 
-def whole(cell: Cell) -> sweep_cell.Measured:
+def whole(cell: Cell) -> CellMeasurement:
     """Everything that a worker does for a cell, in order, as the parent joins it."""
     rules = Protocol.for_device(DEVICE, quick=True, works=works_of(cell))
     before = torch.get_float32_matmul_precision()
     try:
         measured = sweep_cell.measure(cell, rules)
-        return _joined(measured, together([sweep_cell.measure_work(cell.cell_id, work) for work in works_of(cell)]))
+        return measured.with_works(joined([sweep_cell.measure_work(cell.cell_id, work) for work in works_of(cell)]))
     finally:
         torch.set_float32_matmul_precision(before)
 
@@ -118,10 +117,10 @@ def resnet(precision: str = "fp32", **more: object) -> Cell:
     return Cell(**{**words, "precision": precision, "methods": METHODS, "epoch_images": 200, **more})
 
 
-def run_of(cell: Cell, measured: sweep_cell.Measured) -> Run:
+def run_of(cell: Cell, measured: CellMeasurement) -> Run:
     return Run(
         **vars(cell), cell_id=cell.cell_id, attempt=1, sitting="s0", status="ok",
-        reason="", warnings=measured.warnings, **measured.fields,
+        reason="", warnings=measured.warnings, **vars(measured.findings),
     )  # fmt: skip
 
 
@@ -130,7 +129,7 @@ def test_one_batch_last_and_epoch_agree(nothing_left, more):
     """FLOP are 1, 16, 8 and 200 times those of an image, exactly; a real epoch takes what its batches promise."""
     cell = resnet(**more)
     measured = whole(cell)
-    assert measured.fields["unprofiled"] == {}
+    assert measured.findings.unprofiled == {}
     run = run_of(cell, measured)
     counts = profile_counts(run, clean_profile(run, measured.operations).operations, None)
     flops = {(row.work, row.phase): row.cleaned_flop for row in counts}
@@ -198,8 +197,8 @@ def test_images_from_the_pipeline_come_to_the_device_in_the_cells_layout(tmp_pat
     assert images.is_cuda
     assert images.is_contiguous(memory_format=torch.channels_last)
     measured = whole(cell)
-    assert measured.fields["unprofiled"] == {}
-    assert measured.fields["host_bound"] is True, "the device waits for a processor that resizes images"
+    assert measured.findings.unprofiled == {}
+    assert measured.findings.host_bound is True, "the device waits for a processor that resizes images"
 
 
 def test_a_compiled_cell_has_all_its_works(tmp_path):

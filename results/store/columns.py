@@ -1,0 +1,125 @@
+"""Rows of text, column by column, and as records again: one typed value a field, unknown is None.
+
+What every reader of a table shares, whether it wants records (here) or a pandas table (`tables.py`). Knows no pandas.
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import gzip
+import io
+import math
+import typing
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from results.records import SCHEMA_VERSION
+from results.records.rows import Record, from_text, header, kinds_of, to_text
+from results.store.migrations import migrate
+
+R = TypeVar("R", bound=Record)
+
+Block = Sequence[Sequence[str]]
+"""Rows of text that belong together: those of one attempt."""
+
+_NUMBERS = ((int,), (float,), (bool,))
+"""Kinds of fields in whose columns an empty text is unknown, whatever the field says."""
+
+
+def records(
+    file: str, record: type[R], names: Sequence[str], blocks: Iterable[Block], version: int = SCHEMA_VERSION
+) -> tuple[R, ...]:
+    """The records of rows whose columns are `names`; rows of an older version are migrated first.
+
+    Raises ValueError as `texts` does, and for text that its field cannot hold; each with the name of the file.
+    """
+    hints = typing.get_type_hints(record)
+    columns = {}
+    for name, values in texts(file, record, names, blocks, version).items():
+        try:
+            known = {text: _value(text, hints[name], name) for text in set(values)}
+        except ValueError as fault:
+            raise ValueError(f"{file}, {fault}") from fault
+        columns[name] = [known[text] for text in values]
+    return tuple(record(**dict(zip(columns, row, strict=True))) for row in zip(*columns.values(), strict=True))
+
+
+def read_records(path: Path, record: type[R]) -> tuple[R, ...]:
+    """The records of a derived table (.csv or .csv.gz); none where the file is missing or empty.
+
+    Raises ValueError for a file that is not the table its name says.
+    """
+    names, rows = read_rows(path)
+    return records(str(path), record, names, [rows]) if rows else ()
+
+
+def read_rows(path: Path) -> tuple[list[str], list[list[str]]]:
+    """The header and the rows of a table (.csv or .csv.gz); both empty where the file is missing or empty."""
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return [], []
+    text = (gzip.decompress(content) if path.suffix == ".gz" else content).decode()
+    names, *rows = list(csv.reader(io.StringIO(text))) or [[]]
+    return names, rows
+
+
+def texts(
+    file: str, record: type[Record], names: Sequence[str], blocks: Iterable[Block], version: int = SCHEMA_VERSION
+) -> dict[str, list[str]]:
+    """The columns of `record` as they are written; a column that is missing has its field's default.
+
+    Raises ValueError for a row of another width or a column without default that is missing.
+    """
+    columns: dict[str, list[str]] = {name: [] for name in header(record)}
+    defaults = _defaults(record)
+    for block in filter(None, blocks):
+        _extend(file, columns, _by_column(file, names, block, version), defaults, len(block))
+    return columns
+
+
+def _value(text: str, hint: Any, name: str) -> Any:
+    if not text and kinds_of(hint) in _NUMBERS:
+        return None
+    value = from_text(text, hint, name)
+    return None if isinstance(value, float) and math.isnan(value) else value
+
+
+def _by_column(file: str, names: Sequence[str], block: Block, version: int) -> dict[str, Sequence[str]]:
+    """A block as column → texts. Block by block, because a list of every row would keep the garbage collector busy."""
+    for row in block:
+        if len(row) != len(names):
+            raise ValueError(f"{file}: expected {len(names)} fields, got {len(row)} in {','.join(row)[:60]!r}")
+    if version == SCHEMA_VERSION:
+        return dict(zip(names, zip(*block, strict=True), strict=True))
+    rows = [migrate(file, dict(zip(names, row, strict=True)), version) for row in block]
+    return {name: [row[name] for row in rows] for name in rows[0]}
+
+
+def _extend(
+    file: str,
+    columns: Mapping[str, list[str]],
+    found: Mapping[str, Sequence[str]],
+    defaults: Mapping[str, str],
+    rows: int,
+) -> None:
+    for name, values in columns.items():
+        if name in found:
+            values.extend(found[name])
+        elif name in defaults:
+            values.extend([defaults[name]] * rows)
+        else:
+            raise ValueError(f"{file}: column {name} is missing")
+
+
+def _defaults(record: type[Record]) -> dict[str, str]:
+    """Column → text of the field's default, for the fields that have one."""
+    defaults = {}
+    for f in dataclasses.fields(record):  # type: ignore[arg-type]
+        if f.default is not dataclasses.MISSING:
+            defaults[f.name] = to_text(f.default)
+        elif f.default_factory is not dataclasses.MISSING:
+            defaults[f.name] = to_text(f.default_factory())
+    return defaults
