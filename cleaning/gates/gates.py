@@ -17,11 +17,11 @@ from cleaning.gates import counters as gates_counters
 from cleaning.gates import counts as gates_counts
 from cleaning.gates import device as gates_device
 from cleaning.gates import integrity as gates_kept
+from cleaning.gates import model as gates_model
 from cleaning.gates import options as gates_asked
 from cleaning.gates import times as gates_times
 from cleaning.gates.evidence import FAULTS, Evidence
-from cleaning.gates.finding import RUN, Found
-from cleaning.gates.gate import Gate
+from cleaning.gates.finding import RUN, Found, Gate
 from results.records.verdicts import FAIL, OPEN, PASS, Verdict
 
 _TABLE = ("values", "committed", "operations_once", "table")
@@ -102,6 +102,14 @@ GATES: tuple[Gate, ...] = (
         cell_summary.parameters,
         "weights or a counter",
         _TABLE,
+    ),
+    Gate(
+        "model",
+        "a cell has the parameters of the model that it names, at its number of classes",
+        gates_model.model,
+        "a classifier of torchvision at sizes whose parameters are known",
+        (*_TABLE, "cell_id", "parameters"),
+        on=(),
     ),
     Gate(
         "batch",

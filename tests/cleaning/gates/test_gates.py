@@ -140,7 +140,7 @@ def no_input_gradient(parts: Parts) -> None:
 
 
 def wider(part: Part, classes: int) -> None:
-    """A classifier of another width, in both passes."""
+    """A classifier of another width, in both passes, of a model of as many parameters."""
     shapes = {4: 10}
     for index in (3, 4, 5):
         call = part.operations[index]
@@ -148,9 +148,6 @@ def wider(part: Part, classes: int) -> None:
         out = [tuple(classes if size == shapes[4] else size for size in shape) for shape in call.output_shapes]
         part.operations[index] = replace(call, input_shapes=tuple(change), output_shapes=tuple(out))
     recounted(part)
-    more = made.PARAMETERS + (classes - shapes[4]) * 33
-    part.run = replace(part.run, parameters=more)
-    part.counts = [replace(row, parameters=row.parameters and more) for row in part.counts]
 
 
 def another_count_in_one_precision(parts: Parts) -> None:

@@ -11,7 +11,9 @@ from dataclasses import replace
 from typing import Any
 
 from results.store.layout import key_of
+from tests.support.made_up import lies
 from tests.support.made_up import made_up_device as device
+from tests.support.made_up import made_up_evidence as evidence
 from tests.support.made_up.lie_rows import Rows
 
 Told = Callable[[Rows], Rows]
@@ -56,6 +58,29 @@ def _renamed(rows: Rows) -> Rows:
     options["earlier"] = [{**each, "models": ["vgg16"]} for each in options["earlier"]]
     made = replace(rows, manifest=replace(rows.manifest, options=options))
     return _fields("flop_counts", workload="vgg16")(_fields("runs", model="vgg16")(made))
+
+
+def _sealed(lie: Told) -> Told:
+    """A lie whose cells get the ids that their parameters give, in every file."""
+
+    def told(rows: Rows) -> Rows:
+        made = lie(rows).copy("runs", *lies.CHILDREN)
+        made.runs = [lies.sealed(made, run) for run in made.runs]
+        return made
+
+    return told
+
+
+def _everywhere(**values: Any) -> Told:
+    """Parameters of all cells are others, and were asked for; the ids stay."""
+
+    def told(rows: Rows) -> Rows:
+        options = {**rows.manifest.options, **values}
+        options["earlier"] = [{**each, **values} for each in options["earlier"]]
+        made = replace(rows, manifest=replace(rows.manifest, options=options))
+        return _fields("runs", **values)(made)
+
+    return told
 
 
 def _option(**values: Any) -> Told:
@@ -116,7 +141,10 @@ PROOFS: dict[str, dict[str, Told]] = {
         "warnings is null": _first("runs", warnings=None),
         "a batch below 0": _fields("flop_counts", batch_size=-1),
     },
-    "cell_id": {"resnet50 renamed to vgg16 in every file": _renamed},
+    "cell_id": {
+        "resnet50 renamed to vgg16 in every file": _renamed,
+        "another optimizer in every file": _everywhere(optimizer="adamw"),
+    },
     "asked": {
         "an interval looser than asked": _option(target_ci_ratio=0.001),
         "cells that were asked for are not there": lambda rows: replace(
@@ -135,7 +163,19 @@ PROOFS: dict[str, dict[str, Told]] = {
     "executed": {
         "executed is empty": _first("runs", executed={}),
     },
-    "parameters": {"twice as many": _rows("runs", lambda row: replace(row, parameters=2 * row.parameters))},
+    "parameters": {
+        "twice as many": _rows("runs", lambda row: replace(row, parameters=2 * row.parameters)),
+        "a table of more weights": _rows(
+            "storages", lambda row: replace(row, nbytes=row.nbytes + 4), lambda row: row.id == evidence.UNREAD
+        ),
+        "a counter that saw fewer": _rows(
+            "flop_counts", lambda row: replace(row, parameters=row.parameters and row.parameters - 1)
+        ),
+    },
+    "model": {
+        "resnet50 renamed to vgg16 in every file, ids and all": _sealed(_renamed),
+        "twenty classes instead of ten in every file, ids and all": _sealed(_everywhere(num_classes=20)),
+    },
     "counters": {
         "FLOP that the native number does not give": _rows(
             "flop_counts", lambda row: replace(row, flop=2 * row.flop), lambda row: bool(row.operator)

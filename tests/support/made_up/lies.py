@@ -262,7 +262,7 @@ def _told(base: Rows, file: str, name: str, changes: Mapping[int, Any]) -> Rows:
                 old = rows[i]
                 rows[i] = _set(old, name, changes[start + i])
                 if file == "runs" and name.partition(".")[0] in PARAMETERS:
-                    rows[i] = _sealed(made, rows[i])
+                    rows[i] = sealed(made, rows[i])
         start += len(rows)
     return made
 
@@ -274,7 +274,7 @@ COPIED: dict[str, tuple[str, ...]] = {"manifest": (), "runs": ("runs", *CHILDREN
 """File → the lists that a lie about it changes, where that is not its own."""
 
 
-def _sealed(rows: Rows, run: Run) -> Run:
+def sealed(rows: Rows, run: Run) -> Run:
     """The cell under the id that its parameters give now, in every file."""
     old, new = key_of(run), run.cell.cell_id
     for file in CHILDREN:
