@@ -16,6 +16,7 @@ from cleaning.gates import ceilings, cell_summary, values
 from cleaning.gates import counters as gates_counters
 from cleaning.gates import counts as gates_counts
 from cleaning.gates import device as gates_device
+from cleaning.gates import hardware as gates_hardware
 from cleaning.gates import integrity as gates_kept
 from cleaning.gates import model as gates_model
 from cleaning.gates import options as gates_asked
@@ -47,6 +48,19 @@ GATES: tuple[Gate, ...] = (
         "sittings agree in device, driver branch, torch and peaks, and were measured by committed code",
         gates_kept.one_machine,
         "a sitting",
+    ),
+    Gate(
+        "hardware",
+        "no sitting was on a stand-in device, which computes nothing",
+        gates_hardware.hardware,
+        "a sitting",
+    ),
+    Gate(
+        "self_test",
+        "the run's self-test passed, on its device and by its driver, torch and code",
+        gates_hardware.self_test,
+        "self_test.json: python -m runners.doctor --self-test --write DIR",
+        on=("cuda",),
     ),
     Gate(
         "cell_id",

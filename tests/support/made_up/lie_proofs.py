@@ -90,6 +90,26 @@ def _option(**values: Any) -> Told:
     return told
 
 
+def _check(name: str, **values: Any) -> Told:
+    """One check of the self-test says something else."""
+    return _fields("self_checks", lambda row: row.check == name, **values)
+
+
+def _environment(**facts: Any) -> Told:
+    def told(rows: Rows) -> Rows:
+        sittings = [replace(each, environment={**each.environment, **facts}) for each in rows.sittings]
+        return replace(rows, sittings=sittings)
+
+    return told
+
+
+def _stand_in(rows: Rows) -> Rows:
+    """A run that was made on a stand-in: it has the peaks of the device that it stands in for."""
+    name = f"Stand-in of {rows.sittings[0].device_name}"
+    made = _first("self_test", device=name)(_environment(name=name)(rows))
+    return _first("sittings", device_name=name)(_fields("ceilings", device_name=name)(made))
+
+
 def _second_sitting(rows: Rows) -> Rows:
     """Ceilings of another sitting at half the rate."""
     first = rows.sittings[0]
@@ -140,6 +160,27 @@ PROOFS: dict[str, dict[str, Told]] = {
         "one number of executed is null": _first("runs", executed={"convolution/bfloat16": None}),
         "warnings is null": _first("runs", warnings=None),
         "a batch below 0": _fields("flop_counts", batch_size=-1),
+    },
+    "hardware": {
+        "a stand-in, which its name says everywhere": _stand_in,
+        "a stand-in that only its environment tells": _environment(stand_in=True),
+    },
+    "self_test": {
+        "of another device": _first("self_test", device="NVIDIA H100 80GB HBM3"),
+        "by another driver": _first("self_test", driver="550.1"),
+        "by another torch": _first("self_test", torch_version="2.14.0"),
+        "by other code": _first("self_test", harness_version="0.1.0+gfedcba987654"),
+        "that failed": _first("self_test", verdict="failed"),
+        "a check that failed, in one that passed": _check("sleep", verdict="failed"),
+        "a check that is called ok, and is not": _check("ieee fp32", found=3e-4),
+        "rates of a faster device": _check("rate fp32", found=70e12),
+        "a check that every GPU can answer, and no answer": _check(
+            "count", verdict="unavailable", found=None, reason="no time"
+        ),
+        "without a check": lambda rows: replace(rows, self_checks=rows.self_checks[1:]),
+        "one check twice, and another not at all": lambda rows: replace(
+            rows, self_checks=[*rows.self_checks[:-1], rows.self_checks[0]]
+        ),
     },
     "cell_id": {
         "resnet50 renamed to vgg16 in every file": _renamed,

@@ -9,13 +9,16 @@ SHARE × batch ÷ (batch + 4) of the datasheet's peak.
 from __future__ import annotations
 
 import datetime
+import json
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from analysis.devices import peaks
 from analysis.utilization.counter_operators import FLOP_PER_NATIVE
+from cleaning.facts.self_test import FILE as SELF_TEST
+from cleaning.facts.self_test import SelfTest
 from cleaning.gates.evidence import facts_of
 from results.records import (
     Ceiling,
@@ -95,6 +98,7 @@ class Parts:
     sittings: list[Sitting]
     ceilings: list[Ceiling]
     cells: dict[tuple[str, int, int], Part]
+    self_test: SelfTest | None = None
 
 
 def parts(grid: tuple[tuple[str, int, int], ...] = GRID, device_name: str = H200) -> Parts:
@@ -109,7 +113,7 @@ def parts(grid: tuple[tuple[str, int, int], ...] = GRID, device_name: str = H200
         peak_row=device.peak_row(device_name),
     )
     ceilings = device.ceilings("s1", CEILING, UNIT, device_name)
-    return Parts(manifest, [sitting(device_name)], ceilings, cells)
+    return Parts(manifest, [sitting(device_name)], ceilings, cells, device.self_test(device_name))
 
 
 def renamed(parts: Parts, key: tuple[str, int, int], model: str) -> None:
@@ -146,6 +150,8 @@ def write(path: Path, plant: Callable[[Parts], object] | None = None, made: Part
             began += datetime.timedelta(seconds=int(run.duration_s or 0) + 1)
             rows = {"samples.csv": samples, "telemetry.csv": part.telemetry, "flop_counts.csv": part.counts}
             store.commit(replace(run, trace_id=trace_id, committed=sealed), rows)
+    if made.self_test is not None:
+        (path / SELF_TEST).write_text(json.dumps(asdict(made.self_test)), encoding="utf-8")
     return path
 
 
