@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import csv
+import gzip
+import io
 import json
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +20,10 @@ from cleaning.facts.self_test import FILE as SELF_TEST
 from cleaning.gates.evidence import facts_of
 from cleaning.gates.gates import GATES, judge
 from results.records.verdicts import FAIL, OPEN, PASS, Verdict
-from results.store.store import read_run
+from results.store.store import read_operations, read_profile, read_run
 from runners.report import command as report
-from runners.report.check import evidence_of
+from runners.report.check import assembled, evidence_of
+from runners.report.derived import derived_tables
 from tests.support.fakes.commands import refused, running
 from tests.support.made_up import made_up_evidence as made
 from tests.support.made_up import run_fixture as fixture
@@ -507,6 +511,43 @@ def test_a_row_that_was_taken_out_by_hand(copy: Path) -> None:
     found = failing(copy)
     assert set(found) == {"rebuilt"}
     assert "the row is not there" in found["rebuilt"].found[lines[-1].split(",")[0]]
+
+
+DERIVED = {
+    "step_times.csv": ("cell_id", "mean_s"),
+    "work_times.csv": ("cell_id", "time_s"),
+    "cleaned/profiled_operations.csv.gz": ("cell_id", "cleaned_flop"),
+    "cleaned/flop_counts.csv": ("cell_id", "flop"),
+}
+"""Derived table of the made-up run → column with the cell, column that somebody changes."""
+
+
+@pytest.mark.parametrize("file", DERIVED)
+def test_a_derived_table_edited_by_hand(file: str, copy: Path) -> None:
+    data = read_run(copy)
+    readers = partial(read_operations, copy), partial(read_profile, copy)
+    _, built = assembled(data, *readers)
+    content = dict(derived_tables(built))[file]
+    path, (cell, column) = copy / file, DERIVED[file]
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(content)
+    assert failing(copy) == {}, "as it was made"
+    assert verdicts(copy)["derived"].verdict == PASS
+    text = (gzip.decompress(content) if file.endswith(".gz") else content).decode()
+    rows = list(csv.DictReader(text.splitlines()))
+    wrong = next(row for row in rows if row[column])
+    wrong[column] = str(2 * float(wrong[column]) + 1)
+    with path.open("wb") as out:
+        lines = io.StringIO()
+        writer = csv.DictWriter(lines, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+        out.write(gzip.compress(lines.getvalue().encode()) if file.endswith(".gz") else lines.getvalue().encode())
+    found = failing(copy)
+    assert set(found) == {"derived"}
+    assert f"{file}: line " in found["derived"].found[wrong[cell]]
+    path.write_bytes(b"\x1f\x8b\x00" if file.endswith(".gz") else b"cell_id\xff")
+    assert "cannot be read" in failing(copy)["derived"].found["run"]
 
 
 def test_a_peak_doubled_by_sparsity_in_what_is_published(copy: Path) -> None:

@@ -192,7 +192,11 @@ PROOFS: dict[str, dict[str, Told]] = {
             rows, manifest=replace(rows.manifest, options={**rows.manifest.options, "repeat": 3})
         ),
     },
-    "machine": {"a name without a peak": _first("sittings", device_name="NVIDIA H2000")},
+    "machine": {
+        "a name without a peak": _first("sittings", device_name="NVIDIA H2000"),
+        "another torch in its environment": _environment(torch="2.14.0"),
+        "fewer multiprocessors than the device has": _environment(multiprocessors=114),
+    },
     "peak_row": {
         "the row of another device": _first("sittings", peak_row="0123456789abcdef"),
         "no row where a peak was used": lambda rows: replace(rows, manifest=replace(rows.manifest, peak_row=None)),
@@ -220,11 +224,23 @@ PROOFS: dict[str, dict[str, Told]] = {
     "counters": {
         "FLOP that the native number does not give": _rows(
             "flop_counts", lambda row: replace(row, flop=2 * row.flop), lambda row: bool(row.operator)
-        )
+        ),
+        "totals that their operators do not give, by as much in every cell": _rows(
+            "flop_counts",
+            lambda row: replace(row, flop=row.flop + 1000, native_value=row.native_value + 1000),
+            lambda row: row.counter == "ptflops" and not row.operator,
+        ),
     },
     "counter_law": {"a counter off in one cell": _double_counter},
-    "profile": {"calls inside of one that comes later": _fields("profiles", lambda row: row.parent == 0, parent=4)},
-    "blocks": {"a block that is left out": lambda rows: replace(rows, samples=rows.samples[:4] + rows.samples[5:])},
+    "profile": {
+        "calls inside of one that comes later": _fields("profiles", lambda row: row.parent == 0, parent=4),
+        "a gradient of another module": _fields("profiles", lambda row: row.forward_index == 0, module="second"),
+        "a backward pass without its phase": _fields("profiles", lambda row: row.phase == "backward", phase=""),
+    },
+    "blocks": {
+        "a block that is left out": lambda rows: replace(rows, samples=rows.samples[:4] + rows.samples[5:]),
+        "two steps at once under a profiler": _fields("samples", lambda row: row.part == "profiled", steps=2),
+    },
     "summary": {
         "a warm-up of twice as many steps": _rows("runs", lambda r: replace(r, warmup_steps=2 * r.warmup_steps))
     },
@@ -235,6 +251,9 @@ PROOFS: dict[str, dict[str, Told]] = {
         ),
         "all ceilings doubled, and their medians halved": _rows(
             "ceilings", lambda row: replace(row, flop_per_s=2 * row.flop_per_s, median_s=row.median_s / 2)
+        ),
+        "a mean that its fastest call and its median do not allow": _rows(
+            "ceilings", lambda row: replace(row, mean_s=0.992 * row.median_s)
         ),
     },
     "ceiling_limit": {"above the sheet, times and all": _at(2.0)},
@@ -247,6 +266,8 @@ PROOFS: dict[str, dict[str, Told]] = {
     "ceilings_agree": {"half as fast in another sitting": _second_sitting},
     "possible_time": {"ceilings of a device that did something else": _at(0.003)},
     "statuses": {"not converged, and called ok": _fields("runs", status="not_converged")},
-    "warnings": {"a loss that is not finite, and no warning": _first("runs", last_loss=None)},
+    "warnings": {
+        "a loss that is not finite, and no warning": _first("runs", last_loss=None),
+    },
     "polls": {"a clock halved for half a window": _half_clock},
 }
