@@ -5,6 +5,8 @@ Each function gives faults in words, none where everything fits. Nothing is comp
 
 from __future__ import annotations
 
+import bisect
+import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -42,7 +44,7 @@ def table_faults(table: Sequence[Operation], storages: Sequence[Storage]) -> lis
             found.append(f"{_name(operation)}: {operation.phase} after a later phase")
         latest = max(latest, place)
         found += [f"{_name(operation)}: {words}" for words in _row(operation, table, known)]
-    return found + list(_storages(table, known))
+    return found + list(link_faults(table)) + list(_storages(table, known))
 
 
 def _name(operation: Operation) -> str:
@@ -58,7 +60,7 @@ def _row(operation: Operation, table: Sequence[Operation], known: Mapping[int, S
         yield "names, shapes, dtypes and storages are not as many"
         return
     link = operation.forward_index
-    if link is not None and not (0 <= link < min(operation.index, len(table)) and _early(table[link])):
+    if link is not None and not (0 <= link < min(operation.index, len(table)) and _forward(table[link])):
         yield f"forward call {link} is none"
     unknown = [each for each in (*operation.reads, *operation.writes) if each not in known]
     if unknown:
@@ -92,8 +94,53 @@ def _alike(operation: Operation) -> Iterator[str]:
         yield "it writes nothing"
 
 
+def _forward(operation: Operation) -> bool:
+    """Whether there can be a gradient of a call."""
+    return _early(operation) or operation.phase == "recompute" or _makes_node(operation)
+
+
 def _early(operation: Operation) -> bool:
     return _ORDER.get(operation.phase, 0) < _ORDER["backward"]
+
+
+def link_faults(table: Sequence[Operation]) -> Iterator[str]:
+    """Autograd numbers its nodes as forward calls make them; a gradient has the number and the module of its call.
+
+    A call may make several nodes, of which it bears the last number; nodes that a function of one's own made belong to
+    the first call after them, which bears none. Of tables that recompute, whose threads count by themselves, only the
+    modules are asked.
+    """
+    made = [o for o in table if _makes_node(o)]
+    recomputes = any(operation.phase == "recompute" for operation in table)
+    numbers = [operation.sequence_nr or 0 for operation in made]
+    if not recomputes and any(after <= before for before, after in itertools.pairwise(numbers)):
+        yield "forward calls are not numbered in their order"
+        return
+    for operation in (o for o in table if not _early(o) and not _makes_node(o)):
+        link = operation.forward_index
+        if link is not None and not 0 <= link < len(table):
+            continue  # told of the row
+        if link is not None and operation.module != table[link].module:
+            yield f"{_name(operation)}: of module {operation.module!r}, its forward call of {table[link].module!r}"
+        if not recomputes and not _linked(operation, table, made, numbers):
+            yield f"{_name(operation)}: number {operation.sequence_nr} is not that of forward call {link}"
+
+
+def _makes_node(operation: Operation) -> bool:
+    """Whether a call made a node: one of the forward pass, or what scales the loss as the backward pass begins."""
+    return operation.forward_index is None and operation.sequence_nr is not None and operation.sequence_nr >= 0
+
+
+def _linked(operation: Operation, table: Sequence[Operation], made: Sequence[Operation], numbers: list[int]) -> bool:
+    """Whether the forward call of a gradient is the one that made the node of its number."""
+    number, link = operation.sequence_nr, operation.forward_index
+    place = bisect.bisect_right(numbers, -1 if number is None else number) - 1
+    if place < 0:  # no number, or a node that is older than the step
+        return link is None
+    if link == made[place].index or link is None:
+        return link is not None
+    end = made[place + 1].index if place + 1 < len(made) else len(table)
+    return made[place].index < link < end and table[link].sequence_nr is None and numbers[place] != number
 
 
 def _sizes(operation: Operation, known: Mapping[int, Storage]) -> Iterator[str]:
@@ -226,6 +273,8 @@ def _nesting(calls: Sequence[ProfiledOperation]) -> Iterator[str]:
         if call.parent is not None:
             yield from (f"{name} {words}" for words in _inside(call, calls))
         link = call.forward_index
+        if link is not None and 0 <= link < len(calls):
+            yield from (f"{name} {words}" for words in _gradient_of(call, calls[link]))
         if link is not None and not (0 <= link < len(calls) and calls[link].phase in ("forward", "loss")):
             yield f"{name}: forward call {link} is none"
         elif call.name not in GRADIENTS or call.parent is not None:
@@ -237,6 +286,16 @@ def _nesting(calls: Sequence[ProfiledOperation]) -> Iterator[str]:
 
 
 GRADIENTS = ("aten::convolution_backward", "aten::mm", "aten::bmm")
+
+
+def _gradient_of(call: ProfiledOperation, forward: ProfiledOperation) -> Iterator[str]:
+    """A call that calculates a gradient is of the backward pass and of its forward call's module and number."""
+    if call.phase != "backward":
+        yield f"of phase {call.phase!r} is of the gradient of call {forward.index}"
+    if call.module != forward.module:
+        yield f"of module {call.module!r} is of the gradient of call {forward.index} of {forward.module!r}"
+    if call.sequence_nr is None or (forward.sequence_nr is not None and call.sequence_nr < forward.sequence_nr):
+        yield f"has the number {call.sequence_nr}, its forward call {forward.sequence_nr}"
 
 
 def _negative(value: Any) -> bool:
@@ -282,6 +341,11 @@ def _inside(call: ProfiledOperation, calls: Sequence[ProfiledOperation]) -> Iter
         yield f"ends after call {outer.index} around it"
     if call.phase != outer.phase:
         yield f"of phase {call.phase!r}, the call around it of {outer.phase!r}"
+    if call.module != outer.module:
+        yield f"of module {call.module!r}, the call around it of {outer.module!r}"
+    node, around = (call.forward_index, call.sequence_nr), (outer.forward_index, outer.sequence_nr)
+    if call.phase == "backward" and node != around:
+        yield f"of the gradient of call {node[0]} (number {node[1]}), the call around it of {around[0]} ({around[1]})"
     if (outer.name, call.name) in SAME_CALL:
         operands, values = SAME_CALL[outer.name, call.name]
         shapes = [each.input_shapes[:operands] for each in (call, outer)]

@@ -10,7 +10,15 @@ from statistics import median
 from analysis.devices import telemetry
 from analysis.utilization.step_times import block_means, whole_steps
 from analysis.utilization.work_times import works_of
-from cleaning.facts.targets import HOST_BOUND_RATIO, kind_of
+from cleaning.facts.targets import (
+    BLOCK_S,
+    HOST_BOUND_RATIO,
+    QUICK,
+    WARM_BLOCK_S,
+    kind_of,
+    steps_after,
+    steps_for,
+)
 from cleaning.gates.evidence import Evidence
 from cleaning.gates.finding import Found
 from results.records import MEASURED, PHASES, Run, Sample, Telemetry
@@ -88,16 +96,36 @@ def _order(run: Run, rows: Sequence[Sample]) -> Iterator[str]:
             yield f"{work or 'steps'}: a warm-up after measured blocks"
         if not any(part == "warmup" for part in parts) and mine:
             yield f"{work or 'steps'}: no warm-up"
+        if "warmup" in parts and "measure" not in parts:
+            yield f"{work or 'steps'}: a warm-up, and nothing measured after it"
         for before, after in itertools.pairwise(mine):
             if after.start_s < before.start_s + before.wall_s * 0.98:
                 yield f"block {after.index} begins before block {before.index} ended"
-        if kind_of(run) != "cuda":
-            continue  # a shared processor is slower now and then
+        if kind_of(run) != "cuda":  # a shared processor is slower now and then; on a GPU this would be too fine
+            yield from (f"{work or 'steps'}: {words}" for words in _steps(run, mine))
+            continue
         means = block_means([row for row in mine if row.part == "measure"])[1]
         middle = median(means) if means else 0.0
         far = [mean for mean in means if mean > OUTLIER * middle or mean < middle / OUTLIER]
         if len(means) >= ENOUGH and far:
             yield f"{work or 'steps'}: a block of {far[0]:.4g} s a step, the median is {middle:.4g} s"
+
+
+def _steps(run: Run, rows: Sequence[Sample]) -> Iterator[str]:
+    """How many steps a block has follows from the time of a step in the block before it."""
+    share = QUICK if run.quick else 1
+    for before, after in itertools.pairwise(rows):
+        step_s = _device_s(before) / before.steps
+        if after.part == "warmup":
+            steps = steps_for(WARM_BLOCK_S / share, step_s)
+        elif before.part == "warmup":
+            steps = steps_for(BLOCK_S / share, step_s)
+        else:
+            steps = steps_after(BLOCK_S / share, before.steps, step_s)
+        if after.steps != steps:
+            yield f"block {after.index} has {after.steps} steps, {steps} by the block before it"
+    if rows and rows[0].part == "warmup" and rows[0].steps != 1:
+        yield f"its warm-up begins with {rows[0].steps} steps"
 
 
 OUTLIER, ENOUGH = 1.9, 5

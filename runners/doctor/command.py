@@ -60,7 +60,9 @@ def _answered(parser: Parser, options: Namespace) -> int:
     if options.peaks is not None:
         return print_peaks(parser, options.peaks, options.format)
     if options.self_test:
-        return print_self_test(options.device, options.format)
+        return print_self_test(options.device, options.format, options.write)
+    if options.write is not None:
+        parser.fail("--write: expected with --self-test")
     from runners.doctor.checks import all_checks, is_fit
 
     lines = all_checks(options.out)
@@ -75,6 +77,7 @@ def _parser() -> Parser:
         "--self-test", action="store_true", help="known work: may numbers be believed here? (3 minutes)"
     )
     parser.add_argument("--device", default="auto", help="of --self-test: auto, cuda, cuda:1 or cpu (auto)")
+    parser.add_argument("--write", type=Path, metavar="RUN", help="of --self-test: keep it with this run")
     add_format(parser)
     parser.add_argument("--out", type=Path, default=RUNS, metavar="DIR", help=f"where runs are kept (default: {RUNS})")
     return parser
@@ -96,11 +99,20 @@ def print_peaks(parser: Parser, name: str, form: str) -> int:
     return 0
 
 
-def print_self_test(device: str, form: str) -> int:
-    """Print the checks of known work on a device; FAILED where one fails. Raises Mistake for no such device."""
+def print_self_test(device: str, form: str, run: Path | None = None) -> int:
+    """Print the checks of known work on a device; FAILED where one fails. run: a directory to keep the document in.
+
+    Raises Mistake for no such device or directory, StoreFault where it cannot be written.
+    """
+    from cleaning.facts.self_test import FILE
+    from runners.cli.output_files import put
     from runners.doctor.self_test import self_test
 
+    if run is not None and not run.is_dir():
+        raise Mistake(f"--write: expected the directory of a run, got {run}, which is none")
     answer = self_test(_device(device), lambda line: print(line, file=sys.stderr))
+    if run is not None:
+        put(run / FILE, json.dumps(answer, indent=1, ensure_ascii=False) + "\n")
     checks: list[dict[str, Any]] = answer["checks"]
     if form == "json":
         print(json.dumps(answer, indent=2, ensure_ascii=False))

@@ -11,6 +11,7 @@ same board's own power, and no kernel's result is looked at but that of one prod
 
 from __future__ import annotations
 
+import datetime
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -19,34 +20,25 @@ from typing import Any
 
 from analysis.devices import peaks
 from analysis.devices.precisions import PRECISIONS
+from cleaning.facts.self_test import (
+    BLOCKS,
+    ENERGY_RATIOS,
+    EVENTS_RATIO,
+    FEWEST_COVERED,
+    FP32_ERROR,
+    MEMORY_RATIO,
+    OK,
+    RATE_RATIOS,
+    REPEATS,
+    SLEEP_RATIO,
+    Checked,
+)
+from cleaning.facts.self_test import FAILED as FAILED_CHECK
+from cleaning.facts.self_test import UNAVAILABLE as NOT_AVAILABLE
 from results.errors import Unavailable, one_line
-
-OK, FAILED_CHECK, NOT_AVAILABLE = "ok", "failed", "unavailable"
-
-RATE_RATIOS = (0.05, 1.02)
-"""What a product reaches of its unit's datasheet peak: less is a device that something holds down, more cannot be."""
-
-EVENTS_RATIO, SLEEP_RATIO, MEMORY_RATIO = 0.03, 0.05, 0.02
-ENERGY_RATIOS = (0.8, 1.25)
-FP32_ERROR = 2e-5
-"""Largest error of a product in IEEE fp32, 512 terms, relative to the largest element; TF32's is near 1e-3."""
-
-REPEATS, BLOCKS, FEWEST_COVERED = 8, 10, 6
-"""Intervals of ten blocks each; fewer than 6 of 8 that cover the common mean have a chance of 0.6 % at 95 %."""
 
 LONG_S, BUSY_S, CEILING_S = 0.5, 3.0, 5.0
 LONGEST_REASON = 300
-
-
-@dataclass(frozen=True)
-class Checked:
-    """One check. found: a number in SI units or a ratio, None where there is none; expected: in words."""
-
-    check: str
-    verdict: str
-    found: float | None
-    expected: str
-    reason: str = ""
 
 
 @dataclass(frozen=True)
@@ -64,10 +56,11 @@ class Asked:
 
 def self_test(device: str, say: Callable[[str], None] = lambda line: None) -> dict[str, Any]:
     """The document of `--self-test`: the device, each check, the verdict over all. say: told of each check's start."""
-    from measure.device.environment import device_facts
+    from measure.device.environment import device_facts, environment
+    from results.store.manifest import harness_version
 
-    facts = device_facts(device)
-    asked = Asked(device, str(facts.name or ""), facts.multiprocessors)
+    place, here = device_facts(device), environment()
+    asked = Asked(device, str(place.name or ""), place.multiprocessors)
     done = []
     for name, check in CHECKS.items():
         say(f"self-test: {name}")
@@ -77,6 +70,10 @@ def self_test(device: str, say: Callable[[str], None] = lambda line: None) -> di
         "device": asked.name,
         "checks": [asdict(each) for each in done],
         "verdict": FAILED_CHECK if failed else OK,
+        "driver": str(here.host.driver or ""),
+        "torch_version": str(here.torch.torch or ""),
+        "harness_version": harness_version(),
+        "tested_at": f"{datetime.datetime.now(datetime.UTC):%Y-%m-%dT%H:%M:%SZ}",
     }
 
 

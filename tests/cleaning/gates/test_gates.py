@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import csv
+import gzip
+import io
 import json
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from analysis.devices import peaks
+from cleaning.facts.self_test import FILE as SELF_TEST
 from cleaning.gates.evidence import facts_of
 from cleaning.gates.gates import GATES, judge
 from results.records.verdicts import FAIL, OPEN, PASS, Verdict
-from results.store.store import read_run
+from results.store.store import read_operations, read_profile, read_run
 from runners.report import command
-from runners.report.check import evidence_of
+from runners.report.check import assembled, evidence_of
+from runners.report.derived import derived_tables
 from tests.support.fakes.commands import refused, running
 from tests.support.made_up import made_up_evidence, run_fixture
 from tests.support.made_up.lie_proofs import PROOFS
@@ -86,6 +91,7 @@ def dirty_code(parts: Parts) -> None:
     version = f"{first.environment['harness_version']}.dirty"
     parts.sittings[0] = replace(first, environment={**first.environment, "harness_version": version})
     parts.manifest = replace(parts.manifest, harness_version=version)
+    parts.self_test = parts.self_test and replace(parts.self_test, harness_version=version)
 
 
 def recounted(part: Part) -> None:
@@ -139,7 +145,7 @@ def no_input_gradient(parts: Parts) -> None:
 
 
 def wider(part: Part, classes: int) -> None:
-    """A classifier of another width, in both passes."""
+    """A classifier of another width, in both passes, of a model of as many parameters."""
     shapes = {4: 10}
     for index in (3, 4, 5):
         call = part.operations[index]
@@ -147,9 +153,6 @@ def wider(part: Part, classes: int) -> None:
         out = [tuple(classes if size == shapes[4] else size for size in shape) for shape in call.output_shapes]
         part.operations[index] = replace(call, input_shapes=tuple(change), output_shapes=tuple(out))
     recounted(part)
-    more = made_up_evidence.PARAMETERS + (classes - shapes[4]) * 33
-    part.run = replace(part.run, parameters=more)
-    part.counts = [replace(row, parameters=row.parameters and more) for row in part.counts]
 
 
 def another_count_in_one_precision(parts: Parts) -> None:
@@ -511,6 +514,43 @@ def test_a_row_that_was_taken_out_by_hand(copy: Path) -> None:
     assert "the row is not there" in found["rebuilt"].found[lines[-1].split(",")[0]]
 
 
+DERIVED = {
+    "step_times.csv": ("cell_id", "mean_s"),
+    "work_times.csv": ("cell_id", "time_s"),
+    "cleaned/profiled_operations.csv.gz": ("cell_id", "cleaned_flop"),
+    "cleaned/flop_counts.csv": ("cell_id", "flop"),
+}
+"""Derived table of the made-up run → column with the cell, column that somebody changes."""
+
+
+@pytest.mark.parametrize("file", DERIVED)
+def test_a_derived_table_edited_by_hand(file: str, copy: Path) -> None:
+    data = read_run(copy)
+    readers = partial(read_operations, copy), partial(read_profile, copy)
+    _, built = assembled(data, *readers)
+    content = dict(derived_tables(built))[file]
+    path, (cell, column) = copy / file, DERIVED[file]
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(content)
+    assert failing(copy) == {}, "as it was made"
+    assert verdicts(copy)["derived"].verdict == PASS
+    text = (gzip.decompress(content) if file.endswith(".gz") else content).decode()
+    rows = list(csv.DictReader(text.splitlines()))
+    wrong = next(row for row in rows if row[column])
+    wrong[column] = str(2 * float(wrong[column]) + 1)
+    with path.open("wb") as out:
+        lines = io.StringIO()
+        writer = csv.DictWriter(lines, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+        out.write(gzip.compress(lines.getvalue().encode()) if file.endswith(".gz") else lines.getvalue().encode())
+    found = failing(copy)
+    assert set(found) == {"derived"}
+    assert f"{file}: line " in found["derived"].found[wrong[cell]]
+    path.write_bytes(b"\x1f\x8b\x00" if file.endswith(".gz") else b"cell_id\xff")
+    assert "cannot be read" in failing(copy)["derived"].found["run"]
+
+
 def test_a_peak_doubled_by_sparsity_in_what_is_published(copy: Path) -> None:
     (cell_id, *_) = (run.cell_id for run in read_run(copy).runs if run.precision == "amp-bf16")
     sparse = 2 * peaks.lookup(made_up_evidence.H200).peaks["bf16"]  # 1979, the sheet's "with sparsity"
@@ -538,6 +578,17 @@ def test_a_gate_without_data_is_open_and_says_what_it_needs(tmp_path: Path) -> N
     lacks = {"counts_repeat", "affine", "profiles", "profile", "repeats", "by_batch", "rebuilt", *OPEN_HERE}
     assert set(still_open) == lacks
     assert still_open["affine"] == "needs three batches of one model"
+
+
+def test_a_gpu_run_without_a_self_test_is_not_to_be_published(clean: Path, tmp_path: Path) -> None:
+    path = Path(shutil.copytree(clean, tmp_path / "run"))
+    (path / SELF_TEST).unlink()
+    found = verdicts(path)
+    assert {name for name, verdict in found.items() if verdict.verdict == OPEN and verdict.needed} == {"self_test"}
+    assert command.main([str(path), "--check"]) == 1
+    (path / SELF_TEST).write_text("{", encoding="utf-8")
+    assert set(failing(path)) == {"self_test"}
+    assert "cannot be read" in failing(path)["self_test"].found["run"]
 
 
 def test_fp32_above_one_is_allowed_where_it_is_marked(tmp_path: Path) -> None:

@@ -6,9 +6,12 @@ import json
 
 import pytest
 
+from cleaning.facts.self_test import FILE
+from measure.device.environment import environment
 from results.errors import Unavailable
 from runners.doctor import command, self_test
 from runners.doctor.self_test import Asked, Checked
+from runners.report.check import self_test_of
 
 CPU = Asked("cpu", "a processor")
 
@@ -26,7 +29,8 @@ def test_the_document_has_every_check_and_the_verdict_follows(monkeypatch, capsy
     monkeypatch.setattr(self_test, "CHECKS", {"good": good, "absent": absent})
     assert command.main(["--self-test", "--device", "cpu", "--format", "json"]) == 0
     answer = json.loads(capsys.readouterr().out)
-    assert (answer["verdict"], set(answer)) == ("ok", {"device", "checks", "verdict"})
+    about = {"driver", "torch_version", "harness_version", "tested_at"}
+    assert (answer["verdict"], set(answer)) == ("ok", {"device", "checks", "verdict"} | about)
     assert answer["checks"] == [
         {"check": "good", "verdict": "ok", "found": 1.0, "expected": "1 within 10%", "reason": ""},
         {"check": "absent", "verdict": "unavailable", "found": None, "expected": "", "reason": "no such thing here"},
@@ -36,6 +40,28 @@ def test_the_document_has_every_check_and_the_verdict_follows(monkeypatch, capsy
     said = capsys.readouterr().out
     assert "illegal memory" in said
     assert "must not be believed" in said
+
+
+def test_the_document_is_kept_with_a_run(monkeypatch, capsys, tmp_path) -> None:
+    good = lambda asked: Checked("", "ok", 1.0, "1")  # noqa: E731
+    monkeypatch.setattr(self_test, "CHECKS", {"sleep": good})
+    assert command.main(["--self-test", "--device", "cpu", "--format", "json", "--write", str(tmp_path)]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    test = self_test_of(tmp_path)
+    assert (test.device, test.checks) == (printed["device"], (Checked("sleep", "ok", 1.0, "1"),))
+    facts = environment()
+    assert (test.torch_version, test.driver) == (facts["torch"], facts["driver"] or "")
+    assert self_test_of(tmp_path / "nowhere") is None
+    (tmp_path / FILE).write_text('{"checks": ', encoding="utf-8")
+    assert str(self_test_of(tmp_path)).startswith("cannot be read: ")
+
+
+@pytest.mark.parametrize("words", [["--write", "."], ["--self-test", "--device", "cpu", "--write", "nowhere"]])
+def test_a_place_to_write_that_is_none_is_the_callers_mistake(words: list[str], capsys) -> None:
+    with pytest.raises(SystemExit) as ended:
+        command.main(words)
+    assert ended.value.code == 2
+    assert "--write: expected" in capsys.readouterr().err
 
 
 def test_a_device_that_is_not_there_is_the_callers_mistake(capsys) -> None:

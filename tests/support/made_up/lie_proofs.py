@@ -11,7 +11,8 @@ from dataclasses import replace
 from typing import Any
 
 from results.store.layout import key_of
-from tests.support.made_up import made_up_device
+from tests.support.made_up import lies, made_up_device
+from tests.support.made_up import made_up_evidence as evidence
 from tests.support.made_up.lie_rows import Rows
 
 Told = Callable[[Rows], Rows]
@@ -58,11 +59,54 @@ def _renamed(rows: Rows) -> Rows:
     return _fields("flop_counts", workload="vgg16")(_fields("runs", model="vgg16")(made))
 
 
+def _sealed(lie: Told) -> Told:
+    """A lie whose cells get the ids that their parameters give, in every file."""
+
+    def told(rows: Rows) -> Rows:
+        made = lie(rows).copy("runs", *lies.CHILDREN)
+        made.runs = [lies.sealed(made, run) for run in made.runs]
+        return made
+
+    return told
+
+
+def _everywhere(**values: Any) -> Told:
+    """Parameters of all cells are others, and were asked for; the ids stay."""
+
+    def told(rows: Rows) -> Rows:
+        options = {**rows.manifest.options, **values}
+        options["earlier"] = [{**each, **values} for each in options["earlier"]]
+        made = replace(rows, manifest=replace(rows.manifest, options=options))
+        return _fields("runs", **values)(made)
+
+    return told
+
+
 def _option(**values: Any) -> Told:
     def told(rows: Rows) -> Rows:
         return replace(rows, manifest=replace(rows.manifest, options={**rows.manifest.options, **values}))
 
     return told
+
+
+def _check(name: str, **values: Any) -> Told:
+    """One check of the self-test says something else."""
+    return _fields("self_checks", lambda row: row.check == name, **values)
+
+
+def _environment(**facts: Any) -> Told:
+    def told(rows: Rows) -> Rows:
+        sittings = [replace(each, environment={**each.environment, **facts}) for each in rows.sittings]
+        return replace(rows, sittings=sittings)
+
+    return told
+
+
+def _stand_in(rows: Rows) -> Rows:
+    """A run that was made on a stand-in: it has the peaks of the device that it stands in for."""
+    name = f"Stand-in of {rows.sittings[0].device_name}"
+    made = _first("self_test", device=name)(_environment(name=name)(rows))
+    return _first("sittings", device_name=name)(_fields("ceilings", device_name=name)(made))
 
 
 def _second_sitting(rows: Rows) -> Rows:
@@ -116,14 +160,42 @@ PROOFS: dict[str, dict[str, Told]] = {
         "warnings is null": _first("runs", warnings=None),
         "a batch below 0": _fields("flop_counts", batch_size=-1),
     },
-    "cell_id": {"resnet50 renamed to vgg16 in every file": _renamed},
+    "hardware": {
+        "a stand-in, which its name says everywhere": _stand_in,
+        "a stand-in that only its environment tells": _environment(stand_in=True),
+    },
+    "self_test": {
+        "of another device": _first("self_test", device="NVIDIA H100 80GB HBM3"),
+        "by another driver": _first("self_test", driver="550.1"),
+        "by another torch": _first("self_test", torch_version="2.14.0"),
+        "by other code": _first("self_test", harness_version="0.1.0+gfedcba987654"),
+        "that failed": _first("self_test", verdict="failed"),
+        "a check that failed, in one that passed": _check("sleep", verdict="failed"),
+        "a check that is called ok, and is not": _check("ieee fp32", found=3e-4),
+        "rates of a faster device": _check("rate fp32", found=70e12),
+        "a check that every GPU can answer, and no answer": _check(
+            "count", verdict="unavailable", found=None, reason="no time"
+        ),
+        "without a check": lambda rows: replace(rows, self_checks=rows.self_checks[1:]),
+        "one check twice, and another not at all": lambda rows: replace(
+            rows, self_checks=[*rows.self_checks[:-1], rows.self_checks[0]]
+        ),
+    },
+    "cell_id": {
+        "resnet50 renamed to vgg16 in every file": _renamed,
+        "another optimizer in every file": _everywhere(optimizer="adamw"),
+    },
     "asked": {
         "an interval looser than asked": _option(target_ci_ratio=0.001),
         "cells that were asked for are not there": lambda rows: replace(
             rows, manifest=replace(rows.manifest, options={**rows.manifest.options, "repeat": 3})
         ),
     },
-    "machine": {"a name without a peak": _first("sittings", device_name="NVIDIA H2000")},
+    "machine": {
+        "a name without a peak": _first("sittings", device_name="NVIDIA H2000"),
+        "another torch in its environment": _environment(torch="2.14.0"),
+        "fewer multiprocessors than the device has": _environment(multiprocessors=114),
+    },
     "peak_row": {
         "the row of another device": _first("sittings", peak_row="0123456789abcdef"),
         "no row where a peak was used": lambda rows: replace(rows, manifest=replace(rows.manifest, peak_row=None)),
@@ -135,15 +207,39 @@ PROOFS: dict[str, dict[str, Told]] = {
     "executed": {
         "executed is empty": _first("runs", executed={}),
     },
-    "parameters": {"twice as many": _rows("runs", lambda row: replace(row, parameters=2 * row.parameters))},
+    "parameters": {
+        "twice as many": _rows("runs", lambda row: replace(row, parameters=2 * row.parameters)),
+        "a table of more weights": _rows(
+            "storages", lambda row: replace(row, nbytes=row.nbytes + 4), lambda row: row.id == evidence.UNREAD
+        ),
+        "a counter that saw fewer": _rows(
+            "flop_counts", lambda row: replace(row, parameters=row.parameters and row.parameters - 1)
+        ),
+    },
+    "model": {
+        "resnet50 renamed to vgg16 in every file, ids and all": _sealed(_renamed),
+        "twenty classes instead of ten in every file, ids and all": _sealed(_everywhere(num_classes=20)),
+    },
     "counters": {
         "FLOP that the native number does not give": _rows(
             "flop_counts", lambda row: replace(row, flop=2 * row.flop), lambda row: bool(row.operator)
-        )
+        ),
+        "totals that their operators do not give, by as much in every cell": _rows(
+            "flop_counts",
+            lambda row: replace(row, flop=row.flop + 1000, native_value=row.native_value + 1000),
+            lambda row: row.counter == "ptflops" and not row.operator,
+        ),
     },
     "counter_law": {"a counter off in one cell": _double_counter},
-    "profile": {"calls inside of one that comes later": _fields("profiles", lambda row: row.parent == 0, parent=4)},
-    "blocks": {"a block that is left out": lambda rows: replace(rows, samples=rows.samples[:4] + rows.samples[5:])},
+    "profile": {
+        "calls inside of one that comes later": _fields("profiles", lambda row: row.parent == 0, parent=4),
+        "a gradient of another module": _fields("profiles", lambda row: row.forward_index == 0, module="second"),
+        "a backward pass without its phase": _fields("profiles", lambda row: row.phase == "backward", phase=""),
+    },
+    "blocks": {
+        "a block that is left out": lambda rows: replace(rows, samples=rows.samples[:4] + rows.samples[5:]),
+        "two steps at once under a profiler": _fields("samples", lambda row: row.part == "profiled", steps=2),
+    },
     "summary": {
         "a warm-up of twice as many steps": _rows("runs", lambda r: replace(r, warmup_steps=2 * r.warmup_steps))
     },
@@ -154,6 +250,9 @@ PROOFS: dict[str, dict[str, Told]] = {
         ),
         "all ceilings doubled, and their medians halved": _rows(
             "ceilings", lambda row: replace(row, flop_per_s=2 * row.flop_per_s, median_s=row.median_s / 2)
+        ),
+        "a mean that its fastest call and its median do not allow": _rows(
+            "ceilings", lambda row: replace(row, mean_s=0.992 * row.median_s)
         ),
     },
     "ceiling_limit": {"above the sheet, times and all": _at(2.0)},
@@ -166,6 +265,8 @@ PROOFS: dict[str, dict[str, Told]] = {
     "ceilings_agree": {"half as fast in another sitting": _second_sitting},
     "possible_time": {"ceilings of a device that did something else": _at(0.003)},
     "statuses": {"not converged, and called ok": _fields("runs", status="not_converged")},
-    "warnings": {"a loss that is not finite, and no warning": _first("runs", last_loss=None)},
+    "warnings": {
+        "a loss that is not finite, and no warning": _first("runs", last_loss=None),
+    },
     "polls": {"a clock halved for half a window": _half_clock},
 }

@@ -1,0 +1,81 @@
+"""How many steps a block of a CPU has: what a gate works out again, held against the code that measures."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+
+import pytest
+
+from cleaning.gates.cell_summary import _steps
+from measure.timing.blocks import measure_blocks, warm_up
+from measure.timing.protocols import Protocol
+from results.records import Cell, Run, Sample
+
+
+class Clock:
+    """A host without a device, whose steps take what a list says, over and over."""
+
+    def __init__(self, *lengths_s: float) -> None:
+        self.now_s, self.lengths_s, self.calls = 100.0, lengths_s, 0
+
+    def wall_s(self) -> float:
+        return self.now_s
+
+    def event(self) -> float:
+        return self.now_s
+
+    def between_s(self, start: float, end: float) -> float | None:
+        return None
+
+    def synchronize(self) -> None:
+        pass
+
+    def step(self) -> None:
+        self.now_s += self.lengths_s[self.calls % len(self.lengths_s)]
+        self.calls += 1
+
+
+def measured(clock: Clock, quick: bool) -> tuple[Run, list[Sample]]:
+    protocol = Protocol.for_device("cpu", quick=quick)
+    warm = warm_up(clock.step, clock, protocol)
+    timing = measure_blocks(clock.step, clock, protocol, warm.step_s)
+    cell = Cell(model="alexnet", batch_size=1, device="cpu", quick=quick)
+    run = Run(**{name: getattr(cell, name) for name in cell.to_row()}, **ROW)
+    rows = [
+        Sample(cell_id="c", attempt=1, index=index, **asdict(block))
+        for index, block in enumerate((*warm.blocks, *timing.blocks))
+    ]
+    return run, rows
+
+
+ROW = {"cell_id": "c", "attempt": 1, "sitting": "s0", "status": "ok"}
+
+LENGTHS = {
+    "even": (0.013,),
+    "long": (0.7,),
+    "every seventh is slow": (0.01, 0.01, 0.01, 0.01, 0.01, 0.01, 0.3),
+    "it gets faster": tuple(0.2 * 0.97**i for i in range(200)),
+}
+
+
+@pytest.mark.parametrize("quick", [False, True])
+@pytest.mark.parametrize("lengths", LENGTHS)
+def test_blocks_that_were_measured_have_the_steps_that_follow(lengths: str, quick: bool) -> None:
+    run, rows = measured(Clock(*LENGTHS[lengths]), quick)
+    assert len(rows) > 4
+    assert list(_steps(run, rows)) == []
+
+
+@pytest.mark.parametrize("part", ["warmup", "measure"])
+@pytest.mark.parametrize("factor", [2, 0.5])
+def test_one_block_of_other_steps_is_noticed(part: str, factor: float) -> None:
+    run, rows = measured(Clock(0.013), quick=False)
+    place = next(i for i, row in enumerate(rows) if row.part == part and i)
+    rows[place] = replace(rows[place], steps=int(factor * rows[place].steps))
+    assert list(_steps(run, rows)) != []
+
+
+def test_a_warm_up_begins_with_one_step() -> None:
+    run, rows = measured(Clock(0.013), quick=False)
+    rows[0] = replace(rows[0], steps=2)
+    assert any("begins with 2 steps" in words for words in _steps(run, rows))
