@@ -32,7 +32,7 @@ from measure.dispatch.sizes import fixed_symbols, plain
 from measure.fake.cache import Signature
 from measure.fake.mode import FakeMode, fake_mode, to_fake
 from measure.model.garbage_collector import collector_off
-from measure.model.module_paths import Links, ModulePaths, in_checkpoint
+from measure.model.module_paths import Links, ModulePaths, in_checkpoint, in_gradient_hook
 from measure.operations.storages import BEFORE, Storages, owner_of
 from results.errors import Unavailable
 from results.records import PHASES, Operation, Storage
@@ -42,6 +42,8 @@ __all__ = ["FakeMode", "Recorder", "StepParts", "Trace", "clear_cache", "fake_mo
 Step = Callable[[Callable[[str], None]], Any]
 
 _current_node = torch._C._current_autograd_node
+Place = tuple[str, str, int | None, int | None, bool]
+"""Phase, module, sequence number, forward index, and whether a hook on a gradient makes the call."""
 Call = tuple[Plan, Any, Description | None, Any, tuple[int, ...], Any]
 
 
@@ -191,9 +193,9 @@ class Recorder:
         operations = tuple(
             Operation(
                 index, d.name, d.kind, phase, module, number, forward_index, d.input_names, d.input_shapes,
-                d.input_dtypes, d.output_shapes, d.output_dtypes, d.attributes, reads, writes,
+                d.input_dtypes, d.output_shapes, d.output_dtypes, d.attributes, reads, writes, in_hook,
             )
-            for index, (d, (phase, module, number, forward_index), reads, writes) in enumerate(self._rows)
+            for index, (d, (phase, module, number, forward_index, in_hook), reads, writes) in enumerate(self._rows)
         )  # fmt: skip
         return Trace(operations, self._storages.records(), self._notes())
 
@@ -258,19 +260,20 @@ class Recorder:
                 key.append(plain(value) if symbolic else value)
                 key.append(value.__class__)  # 1, 1.0 and True are equal
 
-    def _place(self, plan: Plan, args: Sequence[Any]) -> tuple[str, str, int | None, int | None]:
-        """(phase, module, sequence number, forward index) of the operation about to run."""
+    def _place(self, plan: Plan, args: Sequence[Any]) -> Place:
+        """Where the operation about to run belongs."""
         node = _current_node()
         if node is None:
-            return self.phase, self._paths.current, self._made(plan, args), None
+            return self.phase, self._paths.current, self._made(plan, args), None, False
         if self.phase == "backward" and self._recomputes():
             self._links.note_task()
-            return "recompute", self._paths.current, self._made(plan, args), None
+            return "recompute", self._paths.current, self._made(plan, args), None, False
         number, forward_index = self._links.follow(node)
+        hook = self.phase == "backward" and in_gradient_hook()
         if forward_index is not None:
-            return self.phase, self._rows[forward_index][1][1], number, forward_index
+            return self.phase, self._rows[forward_index][1][1], number, forward_index, hook
         parameter = getattr(node, "variable", None) if number is None else None  # AccumulateGrad
-        return self.phase, self._paths.of_parameter(parameter), number, None
+        return self.phase, self._paths.of_parameter(parameter), number, None, hook
 
     def _made(self, plan: Plan, args: Sequence[Any]) -> int | None:
         if not self._links.pending():

@@ -20,11 +20,12 @@ from results.records.accounts import Account, AccountRatio
 
 EXACT = "exact"
 
-INPUT, WEIGHT, FACTOR, OTHER, LOOSE = (
+INPUT, WEIGHT, FACTOR, OTHER, HOOKS, LOOSE = (
     "input_without_gradient",
     "weight_not_trained",
     "factor_without_gradient",
     "gradients_of_another_size",
+    "gradient_hooks",
     "backward_of_nothing_forward",
 )
 
@@ -33,6 +34,7 @@ REASONS = {
     WEIGHT: "gradients of weights that are not trained",
     FACTOR: "gradients of factors that nothing asks for",
     OTHER: "operations whose gradients do not cost what they do",
+    HOOKS: "products that hooks on gradients or saved tensors run in the backward pass",
     LOOSE: "products of the backward pass that belong to none of the forward pass",
 }
 """Why 2 × forward is not backward → what it says, for people."""
@@ -110,7 +112,9 @@ def _missing(table: Sequence[Operation]) -> tuple[Missing, ...]:
         if operation.phase in FORWARD:
             written |= set(operation.writes) - set(operation.reads)  # a view writes nothing new
         flop = exact_flop(operation) if operation.phase == "backward" else 0
-        if flop and operation.forward_index in gradients:
+        if flop and operation.in_hook:
+            found[HOOKS][operation.module] = found[HOOKS].get(operation.module, 0) - flop
+        elif flop and operation.forward_index in gradients:
             gradients[operation.forward_index].append(operation)
         elif flop:
             found[LOOSE][operation.module] = found[LOOSE].get(operation.module, 0) - flop

@@ -64,6 +64,37 @@ def hooked():
     return Hooked(), torch.ones(4, 8)
 
 
+class ModuleHooked(nn.Sequential):
+    def __init__(self):
+        super().__init__(nn.Linear(8, 8), nn.Linear(8, 8))
+        self[1].register_full_backward_hook(lambda module, asked, given: (asked[0] @ torch.ones(8, 8),))
+
+
+def module_hooked():
+    return ModuleHooked(), torch.ones(4, 8)
+
+
+def weight_hooked():
+    layer = nn.Linear(8, 8, bias=False)
+    layer.weight.register_hook(lambda g: g @ torch.ones(8, 8))
+    return layer, torch.ones(4, 8)
+
+
+class SavedHooked(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a = nn.Linear(8, 8, bias=False)
+
+    def forward(self, x):
+        unpack = lambda saved: saved @ torch.ones(8, 8) if saved.shape == (4, 8) else saved
+        with torch.autograd.graph.saved_tensors_hooks(lambda saved: saved, unpack):
+            return self.a(x)
+
+
+def saved_hooked():
+    return SavedHooked(), torch.ones(4, 8)
+
+
 def wanting():
     return nn.Linear(8, 8), torch.ones(4, 8, requires_grad=True)
 
@@ -104,8 +135,8 @@ def counted(capsys, *arguments):
     return capsys.readouterr().out
 
 
-def exact_of(capsys, model, counters="exact"):
-    return json.loads(counted(capsys, model, "--counters", counters, "--format", "json"))
+def exact_of(capsys, model, counters="exact", *more):
+    return json.loads(counted(capsys, model, "--counters", counters, "--format", "json", *more))
 
 
 @pytest.mark.parametrize("counters", ["exact", "exact,flop_counter_mode"])
@@ -119,6 +150,26 @@ def test_an_input_that_needs_a_gradient_gets_one(capsys, nets, counters):
 def test_products_in_a_hook_on_a_gradient_are_counted(capsys, nets, counters):
     found = exact_of(capsys, f"{nets}:hooked", counters)
     assert found["exact"]["backward_flop"] == 4 * LAYER  # three gradients, and the hook's product
+
+
+@pytest.mark.parametrize(
+    ("model", "missing", "verdict"),
+    [
+        # the first of two layers lacks its input's gradient, and the hook's product is as large
+        ("hooked", {"input_without_gradient": LAYER, "gradient_hooks": -LAYER}, "is exactly the step. These cancel"),
+        ("module_hooked", {"input_without_gradient": LAYER, "gradient_hooks": -LAYER}, "is exactly the step. These"),
+        # the hook's product is 8 × 8 by 8 × 8; the layer's one gradient is of its weight
+        ("weight_hooked", {"input_without_gradient": LAYER, "gradient_hooks": -1024}, "below the step, because of"),
+        ("saved_hooked", {"input_without_gradient": LAYER, "gradient_hooks": -LAYER}, "is exactly the step. These"),
+    ],
+)
+def test_the_ratios_name_the_products_of_hooks(capsys, nets, model, missing, verdict):
+    found = exact_of(capsys, f"{nets}:{model}", "exact", "--ratios")["backward"]
+    assert {each["reason"]: each["flop"] for each in found["missing"]} == missing
+    assert f"{-missing['gradient_hooks']} FLOP of backward are run by hooks" in found["closed_form_reason"]
+    words = counted(capsys, f"{nets}:{model}", "--counters", "exact", "--ratios")
+    assert verdict in words
+    assert "products that hooks on gradients or saved tensors run in the backward pass" in words
 
 
 def test_a_nested_input_is_refused_in_one_line(capsys, nets):
