@@ -68,8 +68,8 @@ class Alone(NotBuilt):
 class Subject:
     """A model as the command line has it. sizes: all it is built from, with their values; fixed: what else its factory
     takes; symbols: symbol → its size, "batch" for the batch; smallest: size → where it starts; limits: (size, relation,
-    a number or another size) that hold, or the model cannot be built; kept: sizes that stay as they are, as a word of the
-    command line has their name."""
+    a number or another size) that hold, or the model cannot be built; kept: sizes that stay as they are, as an option
+    has their name."""
 
     model: str
     sizes: Mapping[str, int]
