@@ -26,13 +26,15 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass_type
 from torch.utils._pytree import tree_leaves
 
+from analysis.operators.registry import PRODUCTS
 from measure.dispatch.plans import clear_cache, plan_of
-from measure.dispatch.schemas import Description, Plan, tensors_in
+from measure.dispatch.schemas import Description, Plan, sparse, sparse_name, tensors_in
 from measure.dispatch.sizes import fixed_symbols, plain
 from measure.fake.cache import Signature
 from measure.fake.mode import FakeMode, fake_mode, to_fake
 from measure.model.garbage_collector import collector_off
 from measure.model.module_paths import Links, ModulePaths, in_checkpoint, in_gradient_hook
+from measure.model.work_outside import noticed
 from measure.operations.storages import BEFORE, Storages, owner_of
 from results.errors import Unavailable
 from results.records import PHASES, Operation, Storage
@@ -159,7 +161,7 @@ class Recorder:
         self._mode = mode
         with collector_off():
             try:
-                with self._paths, _Watch(self) if mode is None else mode.watched_by(self):
+                with self._paths, noticed(self._outside), _Watch(self) if mode is None else mode.watched_by(self):
                     self.active = True
                     yield
             finally:
@@ -240,7 +242,15 @@ class Recorder:
         if plan.resizes:
             for tensor in tensors_in((out,)):
                 self._storages.resized(tensor)
+        if described.kind in PRODUCTS and sparse((*args, *kwargs.values())):
+            described = replace(described, name=sparse_name(described.name), kind="")
         self._rows.append((described, place, reads, writes))
+
+    def _outside(self, name: str) -> None:
+        """Work begins that is not shown: a call that no rule counts. What torch's own kernels do is not asked."""
+        if self.active and not self.busy:
+            described = Description(name, "", (), (), (), (), (), {})
+            self._rows.append((described, (self.phase, self._paths.current, None, None, False), (), ()))
 
     def _read(self, plan: Plan, values: Any, key: list[Any], reads: list[int]) -> None:
         """Add to `key` what tells this call's signature from others, and to `reads` the storages of its tensors."""
