@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from analysis.trace.kernel_families import HELPER as HELPER
 from analysis.trace.kernel_families import NO_PRODUCTS, NOISE, TABLE
@@ -146,6 +146,18 @@ def makes_products(name: str) -> bool:
 def says_nothing(name: str) -> bool:
     """Whether the name does not tell what the kernel does: it may make products or not."""
     return not family(name)
+
+
+_FAST = {"winograd": re.compile(r"winograd|miopenSp3AsmConv", re.IGNORECASE), "fft": re.compile(r"fft[12]d_|_gcgemm_")}
+
+FAST_ALGORITHMS = tuple(_FAST)
+"""Algorithms of convolutions that need fewer multiplications than the direct count."""
+
+
+def fast_algorithm(names: Iterable[str]) -> str:
+    """The fast algorithm that one of these kernels is of, preparing and finishing ones too; "" if none is."""
+    told = list(names)
+    return next((word for word, pattern in _FAST.items() if any(map(pattern.search, told))), "")
 
 
 # --- how many kernels an algorithm takes -----------------------------------------------------------------------------

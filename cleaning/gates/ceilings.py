@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from analysis.devices import peaks
 from analysis.devices.precisions import PRECISIONS, TENSOR_UNITS, unit_of
 from analysis.operators import products
+from analysis.trace.kernel_names import FAST_ALGORITHMS
 from analysis.utilization.ceiling_doubts import disagreement, kernel, loaded
 from cleaning.gates.evidence import Evidence
 from cleaning.gates.finding import RUN, Found
@@ -21,9 +22,6 @@ SAME = 1e-6
 
 TIMED = 3
 """Schema version from which on ceilings say their fastest call and the mean."""
-
-FAST_KERNELS = ("convolution",)
-"""Operations for which a fast algorithm is known that needs fewer multiplications than are counted (Winograd, FFT)."""
 
 PRODUCTS = ("matmul", "convolution")
 
@@ -114,7 +112,7 @@ def ceiling_load(evidence: Evidence) -> Iterator[Found]:
 
 
 def ceiling_limit(evidence: Evidence) -> Iterator[Found]:
-    """Each rate against the sheet's, at the highest clock; convolutions of vector units have a fast algorithm."""
+    """Each rate against the sheet's, at the highest clock. Above it is who names the fast algorithm of its kernels."""
     sittings = {sitting.sitting: sitting for sitting in evidence.data.sittings}
     for row in _measured(evidence):
         home = sittings.get(row.sitting)
@@ -123,9 +121,11 @@ def ceiling_limit(evidence: Evidence) -> Iterator[Found]:
             continue
         clock_hz = home.preflight.get("sm_clock_max_hz") or known.boost_hz
         sheet = max(known.at_clock(row.unit, float(clock_hz)) or 0.0, known.peaks[row.unit])
-        fast = row.operation in FAST_KERNELS and row.unit not in TENSOR_UNITS
+        able = row.operation == "convolution" and row.unit not in TENSOR_UNITS
+        fast = able and row.algorithm in FAST_ALGORITHMS
         limit = sheet * (FAST_ALGORITHM if fast else 1.0)
         words = f"{_name(row)}: {row.flop_per_s:.4g} FLOP/s, its unit has {limit:.4g}"
+        words += f" with {row.algorithm}" if fast else " and no fast algorithm is named" if able else ""
         yield Found(RUN, row.flop_per_s <= limit, "" if row.flop_per_s <= limit else words)
 
 

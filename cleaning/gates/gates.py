@@ -232,7 +232,7 @@ GATES: tuple[Gate, ...] = (
     ),
     Gate(
         "ceiling_limit",
-        "no ceiling is above its unit's peak, but by a fast algorithm for convolutions",
+        "no ceiling is above its unit's peak, but of a convolution whose kernels name a fast algorithm",
         ceilings.ceiling_limit,
         "a ceiling on a device with a datasheet's peak",
         on=("cuda",),

@@ -79,15 +79,19 @@ def closed_form(table: Sequence[Operation]) -> Closed:
     if not products:
         return Closed(None, "no product in the forward pass of the trace")
     backward: dict[int | None, int] = {}
+    hooks = sum(costs[o.index] for o in table if o.phase == "backward" and o.in_hook)
     for operation in table:
-        if operation.phase == "backward":
+        if operation.phase == "backward" and not operation.in_hook:
             backward[operation.forward_index] = backward.get(operation.forward_index, 0) + costs[operation.index]
     first = min(products, key=lambda operation: operation.index)
     odd = [o for o in products if backward.get(o.index, 0) != costs[o.index] * (1 if o is first else 2)]
     unlinked = sum(flop for index, flop in backward.items() if index not in {o.index for o in products})
-    if odd or unlinked:
-        return Closed(None, _why_not(odd, first, backward, costs, unlinked))
+    if odd or unlinked or hooks:
+        return Closed(None, _why_not(odd, first, backward, costs, {_HOOKS: hooks, _UNLINKED: unlinked}))
     return Closed(2 - costs[first.index] / sum(costs[o.index] for o in products))
+
+
+_HOOKS, _UNLINKED = "are run by hooks on gradients", "belong to no product of forward"
 
 
 def _why_not(
@@ -95,15 +99,16 @@ def _why_not(
     first: Operation,
     backward: Mapping[int | None, int],
     costs: Mapping[int, int],
-    unlinked: int,
+    besides: Mapping[str, int],
 ) -> str:
-    """Where 2 - first ÷ forward does not apply, product by product (three of them named)."""
+    """Where 2 - first ÷ forward does not apply, product by product (three of them named). besides: what else backward
+    holds → its FLOP."""
     said = []
     for operation in odd[:3]:
         times = backward.get(operation.index, 0) / costs[operation.index]
         said.append(f"{operation.name} {operation.module} has {times:.4g}, not {1 if operation is first else 2}")
     more = [f"{len(odd) - 3} more"] if len(odd) > 3 else []
-    loose = [f"{unlinked} FLOP of backward belong to no product of forward"] if unlinked else []
+    loose = [f"{flop} FLOP of backward {words}" for words, flop in besides.items() if flop]
     return "2 - first ÷ forward does not apply: " + "; ".join([*said, *more, *loose])
 
 

@@ -3,7 +3,7 @@
 From the calls and kernels of a recording to products with their kernels, by small steps in order (found → deduplicated
 → repaired), with a log row for every change. Totals are of products (convolution, matmul, attention, recurrent) in the
 forward pass (loss included), the backward pass, and what checkpointing recalculates; an optimizer's products and those
-of no phase are in none. No kernel is dropped, and no product is left out in silence.
+of no phase are in none and stand apart. No kernel is dropped, and no product is left out in silence.
 
 A total is of all calls of its phase or unknown (`totals.py`).
 
@@ -14,7 +14,7 @@ is spent in kernels that look like a product's and are none of any.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import pandas as pd
 
@@ -24,10 +24,11 @@ from cleaning.trace.instances import read_table, records, with_flop
 from cleaning.trace.products import Cleaned, Product
 from cleaning.trace.recorded_flop import found
 from cleaning.trace.totals import (
-    UNKNOWN_OPERATOR,
+    Outside,
     PhaseTotal,
     UnknownCall,
     Unnamed,
+    outside,
     phase_total,
     product_time,
     unknown_calls,
@@ -45,6 +46,9 @@ PHASES: Mapping[str, tuple[str, ...]] = {
 }
 """A total → the recorded phases that it is the sum of."""
 
+OUTSIDE: Mapping[str, tuple[str, ...]] = {"optimizer": ("optimizer",), "none": ("",)}
+"""What else a product may belong to → the recorded phases of it: they are in no total."""
+
 Fault = tuple[str, int, int]
 Totals = dict[str, dict[str, int | None]]
 
@@ -61,6 +65,7 @@ class CleanedTrace:
     phase → FLOP; None where a call of it has no count, or nothing of the phase was recorded. phase_totals: the same
     with what is known at least, and the calls without a count. unknown_calls: those of operators that are not known.
 
+    outside_phases: products of no phase and an optimizer's, which are in no total.
     assumed_gradients: calls of which the recording does not say for what gradients were asked; both are counted, of a
     first layer that of the weight.
 
@@ -81,6 +86,7 @@ class CleanedTrace:
     unnamed: Unnamed
     product_time_s: float
     assumed_gradients: int = 0
+    outside_phases: Mapping[str, Outside] = field(default_factory=dict)
 
 
 def clean(calls: pd.DataFrame, kernels: pd.DataFrame, source: str) -> CleanedTrace:
@@ -102,10 +108,10 @@ def clean(calls: pd.DataFrame, kernels: pd.DataFrame, source: str) -> CleanedTra
         for state in STATES
     }
     time = product_time(table, products)
-    lacking = {call.instance for call in unknown}
+    lacking = {call.instance: call.reason for call in unknown}
     return CleanedTrace(
         instances=tuple(
-            replace(row, reason=UNKNOWN_OPERATOR) if row.index in lacking else row for row in records(table, products)
+            replace(row, reason=lacking[row.index]) if row.index in lacking else row for row in records(table, products)
         ),
         kernels=with_flop(table, products),
         faults=_faults(products),
@@ -118,6 +124,7 @@ def clean(calls: pd.DataFrame, kernels: pd.DataFrame, source: str) -> CleanedTra
         unnamed=unnamed(table),
         assumed_gradients=sum(product.assumed for product in products),
         product_time_s=time.whole * 1e-9,
+        outside_phases={name: outside(products, unknown, STATES, phases) for name, phases in OUTSIDE.items()},
     )
 
 

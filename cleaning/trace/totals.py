@@ -2,7 +2,11 @@
 
 A total is the sum over all calls of its phase, or unknown: one call without a count is enough. Beside it stand the sum
 of what is known ("at least"), how many calls have no count, and the share of the phase's product time that they take.
-An operator that is not known, and makes products by the names of its kernels or its own, is such a call.
+An operator that is not known is such a call if it makes products by the names of its kernels or its own, and if nothing
+says what it does: neither do the names of its kernels, or, on a host, it made no call. One of which all kernels do
+something else by their names is none.
+
+Products of no phase and an optimizer's are in no total: they have one of their own (`Outside`).
 
 Kernels without a recorded call belong to no phase: no total is unknown for them, but their share of the time of all
 kernels that make products is told.
@@ -10,7 +14,7 @@ kernels that make products is told.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,6 +30,16 @@ from cleaning.trace.products import Product
 
 UNKNOWN_OPERATOR = "it makes products by its name or its kernels', and the operator is not known"
 """Why a call that is no product has no count."""
+
+UNTOLD_OPERATOR = "the operator is not known, and nothing says whether it makes products"
+"""Why a call that may be a product, or not, has no count."""
+
+WITHOUT_COUNT = (UNKNOWN_OPERATOR, UNTOLD_OPERATOR)
+
+_OURS = frozenset(
+    ("aten", "prim", "prims", "profiler", "autograd", "c10", "c10d", "cuda", "nccl", "gloo", "mpi", "ucc")
+)
+"""Namespaces of operators that are PyTorch's own, whose products are known by name, or that move data and no more."""
 
 LONGEST = 3
 """Kernels whose names say nothing that are named."""
@@ -46,13 +60,24 @@ class PhaseTotal:
 
 @dataclass(frozen=True)
 class UnknownCall:
-    """An operator that is not known and launched kernels that make products by their names."""
+    """An operator that is not known and makes products by names, or may. time_ns: of what may be its products."""
 
     name: str
     phase: str
     module: str
     time_ns: int
     instance: int = NONE  # index of its row among the instances
+    reason: str = UNKNOWN_OPERATOR
+
+
+@dataclass(frozen=True)
+class Outside:
+    """Products that belong to none of the phases that have a total. totals: by state. time_s: of their kernels; None:
+    there are none, or one of them has no recorded time."""
+
+    calls: int
+    totals: Mapping[str, PhaseTotal]
+    time_s: float | None
 
 
 @dataclass(frozen=True)
@@ -82,6 +107,19 @@ def phase_total(
     )
 
 
+def outside(
+    products: Sequence[Product], unknown: Sequence[UnknownCall], states: Iterable[str], phases: Iterable[str]
+) -> Outside:
+    """The products of some phases that have no total, and what is known of them."""
+    times = [_time(product) for product in products if product.phase in phases]
+    times += [call.time_ns for call in unknown if call.phase in phases]
+    return Outside(
+        calls=len(times),
+        totals={state: phase_total(products, unknown, state, phases) for state in states},
+        time_s=sum(times) * 1e-9 if times and all(times) else None,
+    )
+
+
 def _time_ratio(lacking: Sequence[int], whole: Iterable[int]) -> float | None:
     """Share of time, in ns; None where a call without a count has no recorded time."""
     if not lacking:
@@ -97,27 +135,56 @@ def _time(product: Product) -> int:
 
 
 def unknown_calls(table: Table) -> tuple[UnknownCall, ...]:
-    """Calls of no known kind that launched kernels which make products, or say so themselves, in the order of start.
+    """Calls of no known kind that launched kernels which make products, or say so themselves, or of which nothing says
+    what they do, in the order of start.
 
     A call says so by its own name ("vllm::unified_attention") where no product was recorded inside it, and no kernel
     of it says what else it does.
     """
-    calls, rows = table.calls, table.kernels
-    launched = calls.places(rows["call"].to_numpy(np.int64)).tolist()
-    times_ns: list[int] = rows["time_ns"].tolist()
+    calls = table.calls
     times: dict[int, int] = dict.fromkeys(_named_products(table), 0)
-    for row in _product_kernels(table):
-        at = launched[row]
-        owner = int(calls.owner[at]) if at >= 0 else NONE
-        at = owner if owner >= 0 else at
-        if at >= 0 and not calls.product[at] and not kind_of_call(calls.names[at]):
-            times[at] = times.get(at, 0) + times_ns[row]
+    reasons = dict.fromkeys(times, UNKNOWN_OPERATOR)
+    for at, time_ns, reason in (*_suspects(table), *_silent(table)):
+        times[at] = times.get(at, 0) + time_ns
+        reasons[at] = UNKNOWN_OPERATOR if UNKNOWN_OPERATOR in (reason, reasons.get(at)) else reason
     index_of = {top: index for index, top in enumerate(table.owners)}
     made = []
     for at, time_ns in sorted(times.items()):
         phase, module = calls.column("phase")[at], calls.column("module")[at]
-        made.append(UnknownCall(calls.names[at], phase, module, time_ns, index_of.get(at, NONE)))
+        made.append(UnknownCall(calls.names[at], phase, module, time_ns, index_of.get(at, NONE), reasons[at]))
     return tuple(made)
+
+
+def _suspects(table: Table) -> Iterator[tuple[int, int, str]]:
+    """Position of an operator that is not known, time of a kernel of it that makes products or does not tell what it
+    does, which of both. A kernel that a known operator inside of it launched is known by that one."""
+    calls, rows = table.calls, table.kernels
+    launched = calls.places(rows["call"].to_numpy(np.int64)).tolist()
+    each = zip(rows["name"], rows["what"], rows["time_ns"].tolist(), table.twins, launched, strict=True)
+    for name, what, time_ns, twin, inner in each:
+        if twin or inner < 0 or what != "kernel":
+            continue
+        owner = int(calls.owner[inner])
+        at = owner if owner >= 0 else inner
+        if calls.product[at] or kind_of_call(calls.names[at]):
+            continue
+        if makes_products(name):
+            yield at, time_ns, UNKNOWN_OPERATOR
+        elif says_nothing(name) and not kind_of_call(calls.names[inner]):
+            yield at, time_ns, UNTOLD_OPERATOR
+
+
+def _silent(table: Table) -> Iterator[tuple[int, int, str]]:
+    """Calls of a recording without kernels that are of no library of PyTorch's and made no call that was recorded."""
+    if "kernel" in set(table.kernels["what"]):
+        return
+    calls = table.calls
+    around = set(calls.parent.tolist())
+    times_ns = calls.column("time_ns")
+    for at, name in enumerate(calls.names):
+        space, _, bare = name.partition("::")
+        if bare and space not in _OURS and at not in around and calls.owner[at] == at and not kind_of_call(name):
+            yield at, int(times_ns[at]), UNTOLD_OPERATOR
 
 
 def _named_products(table: Table) -> Iterator[int]:
@@ -136,12 +203,6 @@ def _named_products(table: Table) -> Iterator[int]:
             kernels = [family(names[row]) for row in table.owners.get(at, ())]
             if not kernels or not all(word in NO_PRODUCTS for word in kernels):
                 yield at
-
-
-def _product_kernels(table: Table) -> Iterator[int]:
-    """Rows of the kernels that make products by their names, each launch once."""
-    rows = zip(table.kernels["name"], table.kernels["what"], table.twins, strict=True)
-    return (row for row, (name, what, twin) in enumerate(rows) if not twin and _makes(name, what))
 
 
 def _makes(name: str, what: str) -> bool:

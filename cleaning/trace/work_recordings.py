@@ -16,7 +16,7 @@ from analysis.operators.registry import PRODUCTS
 from analysis.trace.operations import floating_dtype, is_product
 from cleaning.profile.clean import CleanedProfile, said_beside
 from cleaning.trace.clean import CleanedTrace, clean
-from cleaning.trace.totals import UNKNOWN_OPERATOR, UnknownCall
+from cleaning.trace.totals import UnknownCall
 from results.records import CleanedOperation, CleaningLog, OperationInstance, Run
 from results.store.layout import recording_file
 
@@ -46,7 +46,7 @@ def _unknown(run: Run, work: str, source: str, index: int, call: UnknownCall) ->
         phase=call.phase,
         module=call.module,
         verdict="unknown",
-        reason=UNKNOWN_OPERATOR,
+        reason=call.reason,
         time_s=call.time_ns * 1e-9,
     )
 

@@ -24,6 +24,8 @@ import torch
 
 from analysis.devices.ceilings import best
 from analysis.devices.precisions import Precision
+from analysis.trace.kernel_names import fast_algorithm
+from measure.ceiling.algorithms import above_sheet, kernel_names
 from measure.ceiling.trials import PARTS, SPENT, Trial, shapes, titled
 from measure.device import apply_precision
 from measure.device.cpu_contention import Neighbours, warning
@@ -70,6 +72,7 @@ def _rows(blank: Ceiling, bench: Bench, trials: list[Trial], precision: Precisio
     rows = [bench.row(titled(blank, t, precision), t, len(trials) + 2 - i) for i, t in enumerate(trials)]
     gradients = _gradients(rows, trials, precision)
     rows += [bench.row(titled(blank, t, precision), t, 2 - i) for i, t in enumerate(gradients)]
+    rows = [bench.explained(row, trial) for row, trial in zip(rows, [*trials, *gradients], strict=True)]
     if bench.device.type == "cuda":
         torch.cuda.empty_cache()  # the cells that follow report what they reserve themselves
     return rows
@@ -108,6 +111,15 @@ class Bench:
             return replace(blank, flop=trial.flop, flop_per_s=trial.flop / median(times_s), **summary(times_s))
 
         return self.guarded(blank, trials_left, measured)
+
+    def explained(self, row: Ceiling, trial: Trial) -> Ceiling:
+        """The row; of one above the sheet with the fast algorithm that it ran with, if its kernels name one."""
+        if self.device.type != "cuda" or not above_sheet(row, torch.cuda.get_device_name(self.device)):
+            return row
+        try:
+            return replace(row, algorithm=fast_algorithm(kernel_names(self._prepared(trial))))
+        except torch.OutOfMemoryError:
+            return row
 
     def guarded(self, blank: Ceiling, trials_left: int, measured: Callable[[float], Ceiling]) -> Ceiling:
         """What `measured` makes of its share of the time that is left; `blank` with why, where it cannot.

@@ -288,6 +288,19 @@ def dtype_name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
+_DENSE = (torch.strided, torch._mkldnn)
+
+
+def sparse(values: Any) -> bool:
+    """Whether a tensor among these values keeps some of its numbers only: its sizes do not say what a product costs."""
+    return any(tensor.layout not in _DENSE for tensor in tensors_in(values))
+
+
+def sparse_name(name: str) -> str:
+    """The name of a product of such a tensor, which no rule counts: "aten.mm" → "sparse.mm"."""
+    return f"sparse.{name.partition('.')[2]}"
+
+
 def tensors_in(values: Iterable[Any]) -> list[torch.Tensor]:
     """The tensors among some arguments or outputs, in order, those in lists and tuples included."""
     found: list[torch.Tensor] = []

@@ -262,6 +262,7 @@ def _faker(mode: FakeTensorMode) -> Callable[[Any], Any]:
 
 
 def _fake_like(tensor: torch.Tensor, mode: FakeTensorMode) -> torch.Tensor:
+    check_dense(tensor)
     bare = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
     fake = mode.wrapped(bare) if isinstance(mode, FakeMode) else FakeTensor(mode, bare, _CPU)
     fake = as_given(fake, tensor.requires_grad, tensor)
@@ -272,6 +273,12 @@ def _fake_like(tensor: torch.Tensor, mode: FakeTensorMode) -> torch.Tensor:
     for hook in (tensor._post_accumulate_grad_hooks or {}).values():
         fake.register_post_accumulate_grad_hook(_on_fake(hook))
     return fake
+
+
+def check_dense(tensor: torch.Tensor) -> None:
+    """Raises Unavailable for a tensor that keeps some of its numbers only: by its sizes it would be a dense one."""
+    if tensor.layout is not torch.strided:
+        raise Unavailable(f"a tensor of the layout {tensor.layout} is not only its sizes: it has no stand-in")
 
 
 def as_given(made: torch.Tensor, needs_gradient: bool, given: torch.Tensor) -> torch.Tensor:

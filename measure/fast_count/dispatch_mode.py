@@ -20,7 +20,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass_type
 
 from analysis.operators import registry
-from measure.dispatch.schemas import Plan
+from measure.dispatch.schemas import Plan, sparse, sparse_name
 from measure.fast_count.meta_outputs import META, SHORT
 from measure.fast_count.product_cost import MAY_HOLD_PRODUCTS, Form, Share, form_of, shapes_before
 from measure.fast_count.signatures import NotMeta, how_made, joined, key_of, make, on_meta
@@ -109,6 +109,10 @@ class PredictMode(TorchDispatchMode):
             self.engine_ran = True
             if self.left_out:
                 raise EngineRan
+
+    def outside(self, name: str) -> None:
+        """Work begins that no mode is shown."""
+        self.unpredicted = f"work that is not shown ({name})"
 
     def runs_in(self) -> str:
         """The phase of what runs now."""
@@ -252,6 +256,9 @@ def _product(plan: Plan) -> Run:
         try:
             key = (key_of(args), key_of(kwargs.items())) if kwargs else key_of(args)
         except NotMeta:
+            if sparse((*args, *kwargs.values())):
+                mode.tape.not_understood[mode.runs_in(), sparse_name(plan.name)] += 1
+                return func(*args, **kwargs)
             return run(mode, func, on_meta(args), on_meta(kwargs))
         form = known.get(key) if again else None
         if form is not None and form.made is not None:

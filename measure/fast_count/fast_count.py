@@ -37,6 +37,7 @@ from measure.model.module_paths import ModulePaths
 from measure.model.random_state import kept_random
 from measure.model.run import tensors
 from measure.model.untouched import Parts, kept, on_meta
+from measure.model.work_outside import noticed
 from results.errors import Unavailable, one_line
 
 __all__ = ["FastCount", "Row", "clear_cache", "fast_count"]
@@ -157,7 +158,7 @@ def _pass(
     inputs, kwargs = on_meta((task.inputs, task.kwargs), task.grad_inputs)
     with watched(mode, blocks, paths):
         before = hooks_set()
-        with mode, torch.enable_grad():
+        with mode, noticed(mode.outside), torch.enable_grad():
             outputs = model(*inputs, **kwargs)
             loss = outputs if task.loss_of is None else task.loss_of(outputs)
         check_predicted(mode, before)
@@ -256,7 +257,8 @@ def _executed(task: _Task, reason: str) -> FastCount:
         flop = int(registry.cost(operation).model_flop)
         name = "forward" if operation.phase == "loss" else operation.phase
         totals[name] += flop
-        unknown[name, operation.name] += registry.bucket_of(operation.name) == "not_understood"
+        if registry.bucket_of(operation.name) == "not_understood":
+            unknown[name, operation.name] += 1
         if flop and task.rows:
             table[name, operation.module, operation.kind] += flop
     return replace(

@@ -187,3 +187,22 @@ def in_checkpoint(within: CodeType | None = None) -> bool:
             by_engine = False
         frame = frame.f_back
     return False
+
+
+_CALLED_BY_NODES = (torch._compile.__file__, torch.autograd.function.__file__, _CHECKPOINT_FILE)
+"""The files whose functions a node of the autograd graph itself calls: the guard around a dispatch mode, a function
+with a backward pass of its own, a checkpoint that calculates again."""
+
+
+def in_gradient_hook() -> bool:
+    """Whether a hook of the caller's on a gradient, a module's backward pass or a saved tensor runs on this thread.
+
+    To be asked where the engine runs a node: whatever Python function the engine called first, and is none of those
+    that nodes call, is a hook.
+    """
+    frame = sys._getframe()
+    called: CodeType = frame.f_code
+    while frame is not None and frame.f_code is not _ENGINE:
+        called = frame.f_code
+        frame = frame.f_back  # type: ignore[assignment]
+    return called.co_filename not in _CALLED_BY_NODES and called.co_name != "__torch_dispatch__"

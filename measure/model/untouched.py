@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
-from measure.fake.mode import as_given
+from measure.fake.mode import as_given, check_dense
 
 _SAVED = (list, dict, set)
 _BARE = frozenset(vars(torch.nn.Module()))
@@ -139,6 +139,7 @@ def kept(parts: Parts, train: bool | None) -> Iterator[None]:
 
 
 def _meta_like(tensor: torch.Tensor) -> torch.Tensor:
+    check_dense(tensor)
     return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
 
 

@@ -26,12 +26,14 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass_type
 from torch.utils._pytree import tree_leaves
 
-from measure.dispatch.schemas import Description, Plan, clear_cache, plan_of, tensors_in
+from analysis.operators.registry import PRODUCTS
+from measure.dispatch.schemas import Description, Plan, clear_cache, plan_of, sparse, sparse_name, tensors_in
 from measure.dispatch.sizes import fixed_symbols, plain
 from measure.fake.cache import Signature
 from measure.fake.mode import FakeMode, fake_mode, to_fake
 from measure.model.garbage_collector import collector_off
-from measure.model.module_paths import Links, ModulePaths, in_checkpoint
+from measure.model.module_paths import Links, ModulePaths, in_checkpoint, in_gradient_hook
+from measure.model.work_outside import noticed
 from measure.operations.storages import BEFORE, Storages, owner_of
 from results.errors import Unavailable
 from results.records import PHASES, Operation, Storage
@@ -41,6 +43,8 @@ __all__ = ["FakeMode", "Recorder", "StepParts", "Trace", "clear_cache", "fake_mo
 Step = Callable[[Callable[[str], None]], Any]
 
 _current_node: Callable[[], Any] = torch._C._current_autograd_node  # None outside of a backward pass
+Place = tuple[str, str, int | None, int | None, bool]
+"""Phase, module, sequence number, forward index, and whether a hook on a gradient makes the call."""
 Call = tuple[Plan, Any, Description | None, Any, tuple[int, ...], Any]
 
 
@@ -156,7 +160,7 @@ class Recorder:
         self._mode = mode
         with collector_off():
             try:
-                with self._paths, _Watch(self) if mode is None else mode.watched_by(self):
+                with self._paths, noticed(self._outside), _Watch(self) if mode is None else mode.watched_by(self):
                     self.active = True
                     yield
             finally:
@@ -190,9 +194,9 @@ class Recorder:
         operations = tuple(
             Operation(
                 index, d.name, d.kind, phase, module, number, forward_index, d.input_names, d.input_shapes,
-                d.input_dtypes, d.output_shapes, d.output_dtypes, d.attributes, reads, writes,
+                d.input_dtypes, d.output_shapes, d.output_dtypes, d.attributes, reads, writes, in_hook,
             )
-            for index, (d, (phase, module, number, forward_index), reads, writes) in enumerate(self._rows)
+            for index, (d, (phase, module, number, forward_index, in_hook), reads, writes) in enumerate(self._rows)
         )  # fmt: skip
         return Trace(operations, self._storages.records(), self._notes())
 
@@ -237,7 +241,15 @@ class Recorder:
         if plan.resizes:
             for tensor in tensors_in((out,)):
                 self._storages.resized(tensor)
+        if described.kind in PRODUCTS and sparse((*args, *kwargs.values())):
+            described = replace(described, name=sparse_name(described.name), kind="")
         self._rows.append((described, place, reads, writes))
+
+    def _outside(self, name: str) -> None:
+        """Work begins that is not shown: a call that no rule counts. What torch's own kernels do is not asked."""
+        if self.active and not self.busy:
+            described = Description(name, "", (), (), (), (), (), {})
+            self._rows.append((described, (self.phase, self._paths.current, None, None, False), (), ()))
 
     def _read(self, plan: Plan, values: Any, key: list[Any], reads: list[int]) -> None:
         """Add to `key` what tells this call's signature from others, and to `reads` the storages of its tensors."""
@@ -257,19 +269,20 @@ class Recorder:
                 key.append(plain(value) if symbolic else value)
                 key.append(value.__class__)  # 1, 1.0 and True are equal
 
-    def _place(self, plan: Plan, args: Sequence[Any]) -> tuple[str, str, int | None, int | None]:
-        """(phase, module, sequence number, forward index) of the operation about to run."""
+    def _place(self, plan: Plan, args: Sequence[Any]) -> Place:
+        """Where the operation about to run belongs."""
         node = _current_node()
         if node is None:
-            return self.phase, self._paths.current, self._made(plan, args), None
+            return self.phase, self._paths.current, self._made(plan, args), None, False
         if self.phase == "backward" and self._recomputes():
             self._links.note_task()
-            return "recompute", self._paths.current, self._made(plan, args), None
+            return "recompute", self._paths.current, self._made(plan, args), None, False
         number, forward_index = self._links.follow(node)
+        hook = self.phase == "backward" and in_gradient_hook()
         if forward_index is not None:
-            return self.phase, self._rows[forward_index][1][1], number, forward_index
+            return self.phase, self._rows[forward_index][1][1], number, forward_index, hook
         parameter = getattr(node, "variable", None) if number is None else None  # AccumulateGrad
-        return self.phase, self._paths.of_parameter(parameter), number, None
+        return self.phase, self._paths.of_parameter(parameter), number, None, hook
 
     def _made(self, plan: Plan, args: Sequence[Any]) -> int | None:
         if not self._links.pending():

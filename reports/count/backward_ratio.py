@@ -89,7 +89,8 @@ def estimate(backward: Backward) -> list[str]:
         why = ": an embedding takes the input, so that no product is without a gradient" if backward.embeds else ""
         lines = [f"3 × forward, {said}, is exactly the step{why}."]
     else:
-        lines = [f"3 × forward, {said}, is {_off(error)} the step, because of"]
+        why = ", because of" if error else ". These cancel out:"
+        lines = [f"3 × forward, {said}, is {_off(error)} the step{why}"]
         lines += [f"  {_missing(each)}" for each in backward.missing]
     extras = [
         (backward.again_flop, "calculated again by checkpointing"),

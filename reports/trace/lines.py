@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from analysis.devices.peaks import Device
 from analysis.trace.operations import PRODUCTS
-from cleaning.trace.totals import UNKNOWN_OPERATOR, PhaseTotal
+from cleaning.trace.totals import WITHOUT_COUNT, Outside, PhaseTotal
 from reports.shared.numbers import fitting, percent, si, si_time
 from reports.trace.data import kernel_counts
 from reports.trace.rates import FAST_ALGORITHM, IMPOSSIBLE, Rate, product_time_s, rates, together
@@ -35,6 +35,26 @@ def partial_lines(trace: Trace) -> list[str]:
     return [*said.values(), *_assumed(trace.cleaned.assumed_gradients)]
 
 
+OUTSIDE = {"optimizer": "in the optimizer", "none": "in no phase"}
+"""What products belong to that are in no phase's total → how it is said."""
+
+
+def outside_lines(trace: Trace) -> list[str]:
+    """Products that are in no phase's total: how many, what they count, how long they ran."""
+    found = trace.cleaned.outside_phases
+    return [f"{OUTSIDE[name]}: {_outside(each)}; in no total" for name, each in found.items() if each.calls]
+
+
+def _outside(found: Outside) -> str:
+    total = found.totals["repaired"]
+    many = "1 product" if found.calls == 1 else f"{found.calls} products"
+    time = "of unknown time" if found.time_s is None else si_time(found.time_s)
+    if total.flop is not None:
+        return f"{many}, {si(total.flop, 'FLOP')}, {time}"
+    lacking = "1 has" if total.unknown_calls == 1 else f"{total.unknown_calls} have"
+    return f"{many}, at least {si(total.at_least or 0, 'FLOP')} ({lacking} no count), {time}"
+
+
 def _assumed(calls: int) -> list[str]:
     """What the backward total rests on where the recording does not say which gradients were asked for."""
     if not calls:
@@ -51,8 +71,8 @@ def _without_count(total: PhaseTotal, state: str, phase: str) -> str:
 
 
 def without_count(instance: OperationInstance) -> bool:
-    """Whether an operation is a product, or launched kernels that make products, and has no count."""
-    is_product = instance.kind in PRODUCTS or instance.reason == UNKNOWN_OPERATOR
+    """Whether an operation is a product, or an operator that is not known and may be one, and has no count."""
+    is_product = instance.kind in PRODUCTS or instance.reason in WITHOUT_COUNT
     return is_product and instance.repaired_flop is None
 
 

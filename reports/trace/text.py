@@ -20,7 +20,7 @@ from reports.shared.columns import WIDTH
 from reports.shared.numbers import PREFIXES, digits, fitting, si_time
 from reports.trace.data import Trace, kernel_counts
 from reports.trace.lines import impossible as impossible
-from reports.trace.lines import partial_lines, rate_lines, unexplained_lines, without_count
+from reports.trace.lines import outside_lines, partial_lines, rate_lines, unexplained_lines, without_count
 from results.records import Kernel, OperationInstance, header
 from results.records import rows as records_rows
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from rich.table import Table
 
-    from cleaning.trace.totals import PhaseTotal
+    from cleaning.trace.totals import Outside, PhaseTotal
 
 STATES = {"raw": "as found", "deduplicated": "each multiply-add once", "repaired": "gaps filled from shapes, too"}
 """State of the counts → what it is. The second is what the 2021 post did by hand."""
@@ -88,10 +88,18 @@ def document(trace: Trace) -> dict[str, Any]:
         "unknown_calls": _by_phase(trace, "unknown_calls"),
         "unknown_time_ratio": _by_phase(trace, "unknown_time_ratio"),
         "outside_time_ratio": cleaned.outside_time_ratio,
+        "outside_phases": {name: _outside(found) for name, found in cleaned.outside_phases.items()},
         "assumed_gradients": cleaned.assumed_gradients,
         "unnamed_time_ratio": cleaned.unnamed.time_ratio,
         "unnamed_kernels": [{"name": name, "time_s": time_s} for name, time_s in cleaned.unnamed.longest],
     }
+
+
+def _outside(found: Outside) -> dict[str, Any]:
+    """Products that are in no phase's total, and what is known of them by state."""
+    fields = ("flop", "at_least", "unknown_calls")
+    by_state = {name: {state: getattr(found.totals[state], name) for state in STATES} for name in fields}
+    return {"calls": found.calls, **by_state, "time_s": found.time_s}
 
 
 def _by_phase(trace: Trace, what: str) -> dict[str, dict[str, Any]]:
@@ -146,7 +154,7 @@ def to_text(trace: Trace, device: Device | None = None, width: int = WIDTH, colo
     for line in heading(trace):
         console.print(Text(line, style="bold"))
     console.print(totals_table(trace))
-    for line in partial_lines(trace):
+    for line in (*partial_lines(trace), *outside_lines(trace)):
         console.print(Text(line))
     if (ratios := ratios_table(trace)).row_count:
         console.print(ratios)

@@ -33,6 +33,7 @@ class Operation(Record):
     attributes: Json
     reads: tuple[int, ...]  # storage ids, one for each input tensor
     writes: tuple[int, ...]  # storage ids of outputs and of inputs written in place
+    in_hook: bool = False  # called in the backward pass by a hook on a gradient or on a saved tensor
 
 
 @dataclass(frozen=True)

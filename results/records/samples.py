@@ -68,3 +68,4 @@ class Ceiling(Record):
     threads: int | None = None  # torch's, on a CPU
     sm_clock_hz: float | None = None  # mean while it was timed
     device_name: str = ""
+    algorithm: str = ""  # of a convolution above its unit's sheet: winograd or fft, by its kernels' names

@@ -62,7 +62,7 @@ def views(device: str) -> tuple[str, ...]:
 def kernel(blank: Ceiling, trial: Trial, share_s: float) -> Timed:
     """The row of one product or convolution."""
     with _bench(blank, share_s) as bench:
-        return _timed(bench, bench.row(blank, trial, 1))
+        return _timed(bench, bench.explained(bench.row(blank, trial, 1), trial))
 
 
 def copy(blank: Ceiling, move: Move, share_s: float) -> Timed:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from results.errors import Unavailable
 from runners.cli.arguments import choice_error
 from runners.cli.exits import FAILED, Mistake, guarded, instructed
-from runners.cli.model_options import check_models, hyper_of
+from runners.cli.model_options import WORDS, check_models, hyper_of
 from runners.cli.progress import passing
 from runners.formula import options as formula_options
 
@@ -114,7 +114,7 @@ def answer(options: Namespace) -> Answer:
         terms=tuple(terms),
         point=point,
         checked=(*derived.checked, *late),
-        notes=(*alone.values(), *notes, *_idle(whole, symbols), *_without(derived), *peaks.notes),
+        notes=(*_kept(subject), *alone.values(), *notes, *_idle(whole, symbols), *_without(derived), *peaks.notes),
         pieces=peaks.pieces,
         minimal_proven=peaks.proven,
         axes=(*derived.axes, *derived.structural),
@@ -184,6 +184,13 @@ def _without(derived: Any) -> tuple[str, ...]:
     return (f"No formula of all FLOP: those of {', '.join(places)} follow none (unequal windows).",)
 
 
+def _kept(subject: Subject) -> tuple[str, ...]:
+    """A note on each argument of the model's function that is called as an option of this command."""
+    return tuple(
+        f"The function's own {name} stays {value}: --{name} means another." for name, value in subject.kept.items()
+    )
+
+
 def _idle(whole: Mapping[str, Any], symbols: Sequence[str]) -> tuple[str, ...]:
     """A note on symbols that change nothing."""
     from analysis.formula.algebra.expressions import names
@@ -205,16 +212,18 @@ def _subject(options: Namespace) -> Subject:
         workload = get(options.model, **given)
     except ValueError as fault:
         raise Mistake(str(fault)) from fault
+    sizes = {name: value for name, value in workload.hyper.items() if name not in WORDS}
     return Subject(
         model=options.model,
-        sizes=workload.hyper,
+        sizes=sizes,
         fixed=words,
-        symbols=names_of(workload.hyper),
+        symbols=names_of(sizes),
         batch_size=options.batch_size,
         optimizer=options.optimizer or _optimizer(options),
         autocast=PRECISIONS[options.precision].autocast,
         smallest=smallest(options.model),
         limits=limits(options.model),
+        kept={name: value for name, value in workload.hyper.items() if name in WORDS},
     )
 
 

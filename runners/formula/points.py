@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
@@ -68,7 +68,8 @@ class Alone(NotBuilt):
 class Subject:
     """A model as the command line has it. sizes: all it is built from, with their values; fixed: what else its factory
     takes; symbols: symbol → its size, "batch" for the batch; smallest: size → where it starts; limits: (size, relation,
-    a number or another size) that hold, or the model cannot be built."""
+    a number or another size) that hold, or the model cannot be built; kept: sizes that stay as they are, as an option
+    has their name."""
 
     model: str
     sizes: Mapping[str, int]
@@ -79,6 +80,7 @@ class Subject:
     autocast: str | None = None
     smallest: Mapping[str, int] | None = None
     limits: Sequence[tuple[str, str, int | str]] = ()
+    kept: Mapping[str, int] = field(default_factory=dict)
 
     def value(self, symbol: str) -> int:
         """What a symbol's size is where it is no symbol."""
@@ -86,8 +88,8 @@ class Subject:
 
 
 def names_of(sizes: Mapping[str, int]) -> dict[str, str]:
-    """Symbol → size, of every size a model has; a short name where there is one."""
-    short = {size: name for name, size in ALIASES.items()}
+    """Symbol → size, of every size a model has; a short name where there is one that is no size itself."""
+    short = {size: name for name, size in ALIASES.items() if name not in sizes}
     return {BATCH: BATCH, **{short.get(size, size): size for size in sizes}}
 
 

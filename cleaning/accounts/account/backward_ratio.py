@@ -8,8 +8,9 @@ stands beside. It says nothing of time.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from cleaning.accounts.rules.flop_counter_mode import ATTENTION_BACKWARD, attention_backward
 from cleaning.accounts.vocabulary.items import exact_flop
@@ -20,11 +21,12 @@ from results.records.accounts import Account, AccountRatio
 
 EXACT = "exact"
 
-INPUT, WEIGHT, FACTOR, OTHER, LOOSE = (
+INPUT, WEIGHT, FACTOR, OTHER, HOOKS, LOOSE = (
     "input_without_gradient",
     "weight_not_trained",
     "factor_without_gradient",
     "gradients_of_another_size",
+    "gradient_hooks",
     "backward_of_nothing_forward",
 )
 
@@ -33,6 +35,7 @@ REASONS = {
     WEIGHT: "gradients of weights that are not trained",
     FACTOR: "gradients of factors that nothing asks for",
     OTHER: "operations whose gradients do not cost what they do",
+    HOOKS: "products that hooks on gradients or saved tensors run in the backward pass",
     LOOSE: "products of the backward pass that belong to none of the forward pass",
 }
 """Why 2 × forward is not backward → what it says, for people."""
@@ -104,18 +107,23 @@ def _missing(table: Sequence[Operation]) -> tuple[Missing, ...]:
     """2 × forward - backward, by reason; the largest first."""
     products = {o.index: o for o in table if o.phase in FORWARD and exact_flop(o)}
     gradients: dict[int, list[Operation]] = {index: [] for index in products}
+    made_of: dict[int, set[int]] = {}
     found: dict[str, dict[str, int]] = {reason: {} for reason in REASONS}
     written: set[int] = set()
     for operation in table:
         if operation.phase in FORWARD:
             written |= set(operation.writes) - set(operation.reads)  # a view writes nothing new
+        if operation.in_hook:
+            _note(made_of, operation)
         flop = exact_flop(operation) if operation.phase == "backward" else 0
-        if flop and operation.forward_index in gradients:
+        if flop and operation.in_hook:
+            found[HOOKS][operation.module] = found[HOOKS].get(operation.module, 0) - flop
+        elif flop and operation.forward_index in gradients:
             gradients[operation.forward_index].append(operation)
         elif flop:
             found[LOOSE][operation.module] = found[LOOSE].get(operation.module, 0) - flop
     for index, operation in products.items():
-        for reason, flop in _of_product(operation, gradients[index], written):
+        for reason, flop in _of_product(operation, gradients[index], written, made_of):
             found[reason][operation.module] = found[reason].get(operation.module, 0) + flop
     told = [
         Missing(reason, sum(flop.values()), tuple(sorted(flop, key=lambda module: -abs(flop[module]))))
@@ -125,19 +133,33 @@ def _missing(table: Sequence[Operation]) -> tuple[Missing, ...]:
     return tuple(sorted(told, key=lambda each: -abs(each.flop)))
 
 
-def _of_product(operation: Operation, gradients: Sequence[Operation], written: set[int]) -> Iterable[tuple[str, int]]:
-    """(reason, what it takes) of one product; nothing where it has both gradients."""
+def _note(made_of: dict[int, set[int]], operation: Operation) -> None:
+    """What a hook writes is made of what it reads: a tensor that it saved otherwise stands for the one that was."""
+    sources = {source for read in operation.reads for source in (read, *made_of.get(read, ()))}
+    for storage in operation.writes:
+        made_of.setdefault(storage, set()).update(sources)
+
+
+def _of_product(
+    operation: Operation, gradients: Sequence[Operation], written: set[int], made_of: Mapping[int, set[int]]
+) -> Iterable[tuple[str, int]]:
+    """(reason, what it takes) of one product; nothing where it has both gradients. made_of: storage that a hook wrote →
+    those that it read; asked where the gradients read neither factor."""
     flop = exact_flop(operation)
     left = 2 * flop - sum(exact_flop(gradient) for gradient in gradients)
     if not left:
         return
     first, second = _asked(operation, gradients)
+    if made_of and gradients and not (first or second):
+        first, second = _asked(operation, gradients, made_of)
     missing = [(INPUT, first), (WEIGHT if _kept(operation) not in written else FACTOR, second)]
     named = [(reason, flop) for reason, asked in missing if asked is False]
     yield from named if sum(part for _, part in named) == left else [(OTHER, left)]
 
 
-def _asked(operation: Operation, gradients: Sequence[Operation]) -> tuple[bool | None, bool | None]:
+def _asked(
+    operation: Operation, gradients: Sequence[Operation], made_of: Mapping[int, set[int]] = MappingProxyType({})
+) -> tuple[bool | None, bool | None]:
     """Whether the gradient of a product's input, and of its weight or second factor, is calculated; None: not told.
 
     A convolution's backward has a mask. The gradient of one factor of a matrix product reads the other one.
@@ -149,7 +171,8 @@ def _asked(operation: Operation, gradients: Sequence[Operation]) -> tuple[bool |
         return any(bool(mask[0]) for mask in masks), any(bool(mask[1]) for mask in masks)
     if operation.kind != "matmul" or len(operation.reads) < 2:
         return None, None
-    read = {storage for gradient in gradients for storage in gradient.reads}
+    own = {storage for gradient in gradients for storage in gradient.reads}
+    read = own.union(*(made_of.get(storage, ()) for storage in own))
     return operation.reads[-1] in read, operation.reads[-2] in read
 
 

@@ -13,6 +13,7 @@ from analysis.trace.kernel_names import (
     CONVOLUTION,
     CONVOLUTION_HELPERS,
     family,
+    fast_algorithm,
     fft_tiles,
     is_renamed,
     makes_products,
@@ -181,6 +182,28 @@ def test_pyprof_counted_the_convolution_kernels_that_our_lists_say(file: str) ->
         told = {row["Kernel"]: float(row["FLOPs"]) > 0 for row in csv.DictReader(rows) if row["Op"] == "conv2d"}
     assert len(told) > 20
     assert {name: pyprof_convolution(name) for name in told} == told
+
+
+@pytest.mark.parametrize(
+    ("kernels", "algorithm"),
+    [
+        (
+            [made_up_kernels.POINTWISE, made_up_kernels.WINOGRAD],
+            "winograd",
+        ),
+        (
+            ["void cudnn::winograd_nonfused::winogradForwardData4x4<float>()", made_up_kernels.SGEMM],
+            "winograd",
+        ),
+        (["miopenSp3AsmConv_v21_1_2_gfx9_fp32_f2x3_stride1"], "winograd"),
+        ([made_up_kernels.FFT_IN, made_up_kernels.FFT], "fft"),
+        (["volta_scudnn_128x64_relu_medium_nn_v1", "void implicit_convolve_sgemm<float>()"], ""),
+        (["cutlass_80_simt_sgemm_256x128_8x4_nn_align1"], ""),
+        ([], ""),
+    ],
+)
+def test_the_fast_algorithm_of_a_convolutions_kernels(kernels: list[str], algorithm: str) -> None:
+    assert fast_algorithm(kernels) == algorithm
 
 
 @real

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 import torch
+from tests.support.nets.recordings import recorded
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from cleaning.facts.tables import link_faults, profile_faults
 from results.records import Operation
-from tests.support.nets.recordings import recorded
 from tests.support.nets.small_steps import Calls, Small, fake_trace, parts
 
 

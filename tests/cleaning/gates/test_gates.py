@@ -17,6 +17,7 @@ import pytest
 
 from analysis.devices import peaks
 from cleaning.facts.self_test import FILE as SELF_TEST
+from cleaning.gates.ceilings import ceiling_limit
 from cleaning.gates.evidence import facts_of
 from cleaning.gates.gates import GATES, judge
 from results.records.verdicts import FAIL, OPEN, PASS, Verdict
@@ -25,7 +26,7 @@ from runners.report import command
 from runners.report.check import assembled, evidence_of
 from runners.report.derived import derived_tables
 from tests.support.fakes.commands import refused, running
-from tests.support.made_up import made_up_evidence, run_fixture
+from tests.support.made_up import made_up_device, made_up_evidence, run_fixture
 from tests.support.made_up.lie_proofs import PROOFS
 from tests.support.made_up.made_up_evidence import Part, Parts
 
@@ -595,12 +596,40 @@ def test_fp32_above_one_is_allowed_where_it_is_marked(tmp_path: Path) -> None:
     """Winograd: vector units seem faster than they are, up to 4 times; the row says so."""
     parts = made_up_evidence.parts((FP32,))
     fast = [each for each in parts.ceilings if each.operation == "convolution"]  # so fast as well
-    parts.ceilings = [made_up_evidence.device.at_rate(each, 90e12) if each.unit == "fp32" else each for each in fast]
+    fast = [replace(each, algorithm="winograd") if each.unit == "fp32" else each for each in fast]
+    parts.ceilings = [made_up_device.at_rate(each, 90e12) if each.unit == "fp32" else each for each in fast]
     path = made_up_evidence.write(tmp_path / "run", times(0.025, FP32), parts)
     rows = [row for row in evidence_of(path).rebuilt if row.denominator == "datasheet" and row.method == "exact"]
     assert rows[0].utilization_ratio == pytest.approx(0.05 * 8 / 12 / 0.025)
     assert "above_one" in rows[0].warnings[-1]
     assert verdicts(path)["at_most_one"].verdict == PASS
+
+
+@pytest.mark.parametrize(
+    ("operation", "unit", "algorithm", "rate", "words"),
+    [
+        ("convolution", "fp32", "winograd", 90e12, ""),
+        ("convolution", "fp32", "fft", 90e12, ""),
+        ("convolution", "fp32", "", 60e12, ""),  # 66.9 TFLOP/s by the sheet
+        ("convolution", "fp32", "", 90e12, "and no fast algorithm is named"),
+        ("convolution", "fp32", "implicit", 90e12, "and no fast algorithm is named"),
+        ("convolution", "fp32", "winograd", 300e12, "with winograd"),  # more than 4 times the sheet
+        ("matmul", "fp32", "winograd", 90e12, "its unit has"),
+        ("convolution", "bf16", "winograd", 1100e12, "its unit has"),
+    ],
+)
+def test_only_a_named_fast_algorithm_is_above_the_sheet(
+    tmp_path: Path, operation: str, unit: str, algorithm: str, rate: float, words: str
+) -> None:
+    path = made_up_evidence.write(tmp_path / "run")
+    evidence = evidence_of(path)
+    first = next(
+        row for row in evidence.data.ceilings if row.status == "ok" and row.operation in ("matmul", "convolution")
+    )
+    row = replace(first, operation=operation, unit=unit, algorithm=algorithm, flop_per_s=rate)
+    found = list(ceiling_limit(replace(evidence, data=replace(evidence.data, ceilings=(row,)))))
+    assert [each.holds for each in found] == [not words]
+    assert words in found[0].words
 
 
 def test_what_a_fault_leaves_out_is_told(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 from analysis.utilization.numerators import Numerator, profiled
 from cleaning.profile.clean import profile_counts
 from cleaning.trace.clean import PHASES, STATES, CleanedTrace, clean
-from cleaning.trace.totals import UNKNOWN_OPERATOR, PhaseTotal, Unnamed
+from cleaning.trace.totals import UNKNOWN_OPERATOR, UNTOLD_OPERATOR, Outside, PhaseTotal, Unnamed
 from cleaning.trace.work_recordings import clean_recording
 from results.errors import Inconsistent
 from results.records import OperationInstance, Run
@@ -553,6 +553,55 @@ def test_an_operator_that_says_itself_that_it_is_a_product_is_one_without_kernel
     found = cleaned(made)
     assert [call.name for call in found.unknown_calls] == ["vllm::unified_attention_with_output"]
     assert found.phase_totals["repaired"]["forward_flop"] == PhaseTotal(None, CONV + 1024, 1, None)
+
+
+def test_an_operator_and_kernels_that_nobody_knows_may_be_products() -> None:
+    """A convolution of 60 ns, and 40 ns of a kernel whose name says nothing in an operator that is not known."""
+    made = MadeUp()
+    made.kernel(convolution(made, INPUT, WEIGHT), SCUDNN, time_ns=60)
+    made.kernel(made.call("mine::layer"), POINTWISE, UNKNOWN, time_ns=40)
+    outer = made.call("mine::sorted", phase="backward")
+    made.kernel(made.call("aten::sort", parent=outer), UNKNOWN)  # an operator that is known launched it
+    made.kernel(made.call("mine::add"), POINTWISE)  # a kernel that says what it does
+    made.kernel(-1, UNKNOWN)  # of no call: of no phase
+    found = cleaned(made)
+    assert [found.phase_totals[state]["forward_flop"] for state in STATES] == [PhaseTotal(None, CONV, 1, 0.4)] * 3
+    assert found.phase_totals["repaired"]["backward_flop"] == PhaseTotal()
+    assert [(call.name, call.reason) for call in found.unknown_calls] == [("mine::layer", UNTOLD_OPERATOR)]
+    assert {i.name: i.reason for i in found.instances}["mine::layer"] == UNTOLD_OPERATOR
+
+
+def test_on_a_host_an_operator_of_another_library_that_calls_nothing_may_be_a_product() -> None:
+    made = MadeUp()
+    product = made.call("aten::mm", Tensor(4, 8), Tensor(8, 16), time_ns=3 * US)
+    made.call("aten::some_new_copy", Tensor(4))
+    made.call("c10d::allreduce_", Tensor(4))
+    made.call("aten::add", Tensor(4), Tensor(4), parent=made.call("mine::seen", Tensor(4)))
+    made.call("mine::hidden", Tensor(4), time_ns=US)
+    calls, kernels = made.tables()
+    assert set(kernels["what"]) <= {"call"}
+    found = clean(calls, kernels, "kineto")
+    assert [(call.name, call.time_ns) for call in found.unknown_calls] == [("mine::hidden", US)]
+    total = found.phase_totals["repaired"]["forward_flop"]
+    assert (total.flop, total.at_least, total.unknown_calls) == (None, 1024, 1)  # 2 · 4 · 8 · 16
+    assert product == 0
+
+
+def test_products_of_no_phase_and_of_an_optimizer_stand_apart() -> None:
+    made = MadeUp()
+    made.kernel(convolution(made, INPUT, WEIGHT), SCUDNN)
+    for _ in range(2):
+        made.kernel(convolution(made, INPUT, WEIGHT, phase=""), SCUDNN, time_ns=50 * US)
+    made.kernel(made.call("aten::conv2d", phase="optimizer"), SCUDNN, time_ns=7 * US)  # of no sizes
+    convolution(made, INPUT, WEIGHT, phase="optimizer")  # without a kernel
+    found = cleaned(made)
+    assert found.totals["repaired"] == {"forward_flop": CONV, "backward_flop": None, "recompute_flop": None}
+    assert found.outside_phases["none"] == Outside(
+        2, dict.fromkeys(STATES, PhaseTotal(2 * CONV, 2 * CONV, 0, 0.0)), pytest.approx(100e-6)
+    )
+    assert found.outside_phases["optimizer"].totals["repaired"] == PhaseTotal(None, CONV, 1, 1.0)
+    assert (found.outside_phases["optimizer"].calls, found.outside_phases["optimizer"].time_s) == (2, None)
+    assert cleaned(MadeUp()).outside_phases["none"] == Outside(0, dict.fromkeys(STATES, PhaseTotal()), None)
 
 
 def test_kernels_of_a_product_without_a_count_are_unexplained_whatever_their_names() -> None:

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from analysis.devices import peaks
-from cleaning.trace.totals import PhaseTotal, Unnamed
+from cleaning.trace.totals import Outside, PhaseTotal, Unnamed
 from reports.trace import text as trace_text
 from reports.trace.data import Trace
 from reports.trace.rates import rates, together
@@ -74,7 +74,7 @@ def test_the_whole_text_of_a_recording_with_one_fault_of_each_sort() -> None:
 def test_the_document_has_the_keys_of_the_issue_and_no_other() -> None:
     told = trace_text.document(made_up_trace.trace())
     first = ["totals", "steps", "kernels", "faults", "unexplained_time_ratio"]
-    beside = ["at_least", "unknown_calls", "unknown_time_ratio", "outside_time_ratio"]
+    beside = ["at_least", "unknown_calls", "unknown_time_ratio", "outside_time_ratio", "outside_phases"]
     assert list(told) == [*first, *beside, "assumed_gradients", "unnamed_time_ratio", "unnamed_kernels"]
     assert told["at_least"] == told["totals"]  # every call has a count
     assert told["totals"] == {
@@ -199,6 +199,23 @@ def test_a_total_with_an_unknown_part_is_null_with_what_is_known_beside_it() -> 
     assert told["unknown_time_ratio"]["repaired"]["forward_flop"] == 0.3
     assert (told["outside_time_ratio"], told["unnamed_time_ratio"]) == (0.25, 0.5)
     assert told["unnamed_kernels"] == [{"name": "mystery_kernel_7", "time_s": 2e-3}]
+
+
+def test_products_that_are_in_no_total_have_a_line_and_a_field_of_their_own() -> None:
+    whole = Outside(2, dict.fromkeys(trace_text.STATES, PhaseTotal(3 * G, 3 * G, 0, 0.0)), 5e-3)
+    part = Outside(1, dict.fromkeys(trace_text.STATES, PhaseTotal(None, 0, 1, None)), None)
+    trace = made_up_trace.trace()
+    more = {"outside_phases": {"optimizer": part, "none": whole}}
+    trace = replace(trace, cleaned=SimpleNamespace(**{**vars(trace.cleaned), **more}))
+    text = trace_text.to_text(trace)
+    assert "in no phase: 2 products, 3.00 GFLOP, 5.00 ms; in no total" in text
+    assert "in the optimizer: 1 product, at least 0 FLOP (1 has no count), of unknown time; in no total" in text
+    told = trace_text.document(trace)["outside_phases"]
+    same = dict.fromkeys(trace_text.STATES, 3 * G)
+    none = dict.fromkeys(trace_text.STATES, 0)
+    assert told["none"] == {"calls": 2, "flop": same, "at_least": same, "unknown_calls": none, "time_s": 5e-3}
+    assert (told["optimizer"]["flop"]["repaired"], told["optimizer"]["time_s"]) == (None, None)
+    assert told["optimizer"]["unknown_calls"]["repaired"] == 1
 
 
 def test_what_a_backward_total_assumes_is_said_below_it() -> None:

@@ -19,6 +19,8 @@ from tests.support.nets.fast_nets import agree
 from tests.support.nets.random_nets import Net
 
 NETS = """
+import threading
+
 import torch
 from torch import nn
 
@@ -64,6 +66,89 @@ def hooked():
     return Hooked(), torch.ones(4, 8)
 
 
+class ModuleHooked(nn.Sequential):
+    def __init__(self):
+        super().__init__(nn.Linear(8, 8), nn.Linear(8, 8))
+        self[1].register_full_backward_hook(lambda module, asked, given: (asked[0] @ torch.ones(8, 8),))
+
+
+def module_hooked():
+    return ModuleHooked(), torch.ones(4, 8)
+
+
+def weight_hooked():
+    layer = nn.Linear(8, 8, bias=False)
+    layer.weight.register_hook(lambda g: g @ torch.ones(8, 8))
+    return layer, torch.ones(4, 8)
+
+
+class SavedHooked(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a = nn.Linear(8, 8, bias=False)
+
+    def forward(self, x):
+        unpack = lambda saved: saved @ torch.ones(8, 8) if saved.shape == (4, 8) else saved
+        with torch.autograd.graph.saved_tensors_hooks(lambda saved: saved, unpack):
+            return self.a(x)
+
+
+def saved_hooked():
+    return SavedHooked(), torch.ones(4, 8)
+
+
+class Threaded(nn.Sequential):
+    def forward(self, x):
+        made = []
+        thread = threading.Thread(target=lambda: made.append(self[0](x)))
+        thread.start()
+        thread.join()
+        return self[1](made[0])
+
+
+def threaded():
+    return Threaded(nn.Linear(8, 8), nn.Linear(8, 8)), torch.ones(4, 8)
+
+
+class Array(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, w):
+        ctx.save_for_backward(x, w)
+        return torch.from_numpy(x.detach().numpy() @ w.detach().numpy())
+
+    @staticmethod
+    def backward(ctx, g):
+        x, w = (saved.detach().numpy() for saved in ctx.saved_tensors)
+        return torch.from_numpy(g.numpy() @ w.T), torch.from_numpy(x.T @ g.numpy())
+
+
+class Arrays(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.weight = nn.Linear(8, 8), nn.Parameter(torch.ones(8, 8))
+
+    def forward(self, x):
+        return Array.apply(self.a(x), self.weight)
+
+
+def arrays():
+    return Arrays(), torch.ones(4, 8)
+
+
+class Few(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a = nn.Linear(8, 8)
+        self.few = torch.eye(4).to_sparse()
+
+    def forward(self, x):
+        return torch.sparse.mm(self.few, self.a(x))
+
+
+def few():
+    return Few(), torch.ones(4, 8)
+
+
 def wanting():
     return nn.Linear(8, 8), torch.ones(4, 8, requires_grad=True)
 
@@ -104,8 +189,8 @@ def counted(capsys, *arguments):
     return capsys.readouterr().out
 
 
-def exact_of(capsys, model, counters="exact"):
-    return json.loads(counted(capsys, model, "--counters", counters, "--format", "json"))
+def exact_of(capsys, model, counters="exact", *more):
+    return json.loads(counted(capsys, model, "--counters", counters, "--format", "json", *more))
 
 
 @pytest.mark.parametrize("counters", ["exact", "exact,flop_counter_mode"])
@@ -119,6 +204,26 @@ def test_an_input_that_needs_a_gradient_gets_one(capsys, nets, counters):
 def test_products_in_a_hook_on_a_gradient_are_counted(capsys, nets, counters):
     found = exact_of(capsys, f"{nets}:hooked", counters)
     assert found["exact"]["backward_flop"] == 4 * LAYER  # three gradients, and the hook's product
+
+
+@pytest.mark.parametrize(
+    ("model", "missing", "verdict"),
+    [
+        # the first of two layers lacks its input's gradient, and the hook's product is as large
+        ("hooked", {"input_without_gradient": LAYER, "gradient_hooks": -LAYER}, "is exactly the step. These cancel"),
+        ("module_hooked", {"input_without_gradient": LAYER, "gradient_hooks": -LAYER}, "is exactly the step. These"),
+        # the hook's product is 8 × 8 by 8 × 8; the layer's one gradient is of its weight
+        ("weight_hooked", {"input_without_gradient": LAYER, "gradient_hooks": -1024}, "below the step, because of"),
+        ("saved_hooked", {"input_without_gradient": LAYER, "gradient_hooks": -LAYER}, "is exactly the step. These"),
+    ],
+)
+def test_the_ratios_name_the_products_of_hooks(capsys, nets, model, missing, verdict):
+    found = exact_of(capsys, f"{nets}:{model}", "exact", "--ratios")["backward"]
+    assert {each["reason"]: each["flop"] for each in found["missing"]} == missing
+    assert f"{-missing['gradient_hooks']} FLOP of backward are run by hooks" in found["closed_form_reason"]
+    words = counted(capsys, f"{nets}:{model}", "--counters", "exact", "--ratios")
+    assert verdict in words
+    assert "products that hooks on gradients or saved tensors run in the backward pass" in words
 
 
 def test_a_nested_input_is_refused_in_one_line(capsys, nets):
@@ -135,6 +240,31 @@ def test_a_pass_with_an_unknown_call_has_no_total(capsys, nets, counters):
     assert (exact["forward_flop"], exact["backward_flop"], exact["unknown_time_ratio"]) == (None, 3 * LAYER, None)
     assert exact["at_least_flop"]["forward"] == LAYER
     assert (exact["unknown_calls"]["forward"], exact["unknown_calls"]["backward"]) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("model", "forward", "backward", "unknown"),
+    [
+        ("threaded", None, 3 * LAYER, "threading.Thread"),  # autograd runs on the thread that is watched
+        ("arrays", None, None, "torch.Tensor.numpy"),
+        ("few", None, None, "sparse.mm"),  # its sizes do not say how many of its numbers are kept
+    ],
+)
+def test_work_that_is_not_shown_leaves_no_total(capsys, nets, model, forward, backward, unknown):
+    found = exact_of(capsys, f"{nets}:{model}")
+    exact = found["exact"]
+    assert (exact["forward_flop"], exact["backward_flop"]) == (forward, backward)
+    assert exact["at_least_flop"]["forward"] >= LAYER
+    assert exact["at_least_flop"]["backward"] >= LAYER
+    assert unknown in found["exact"]["not_understood"]
+
+
+def test_an_executed_trace_names_only_what_no_rule_counts():
+    """Hooks on a module's gradients are run; all of their operators are known."""
+    hooked = nn.Sequential(nn.Linear(8, 8), nn.ReLU())
+    hooked[1].register_full_backward_hook(lambda module, asked, given: None)
+    found = fast_count(hooked, (torch.ones(4, 8),))
+    assert (found.executed, found.forward_flop, dict(found.not_understood)) == (True, LAYER, {})
 
 
 def test_what_is_derived_of_a_partial_count_is_unknown(capsys, nets):

@@ -35,6 +35,15 @@ def small(width=8):
     return nn.Sequential(nn.Linear(width, 6), nn.ReLU(), nn.Linear(6, 3)), (torch.randn(1, width),)
 
 
+def own_words(batch=2, input=3, width=8):
+    """width → 3: its own words are those of the command line, and mean something else."""
+    return nn.Linear(width, input, bias=False), (torch.randn(batch, width),)
+
+
+def two_images(image=8, image_size=6):
+    return nn.Linear(image, image_size, bias=False), (torch.randn(1, image),)
+
+
 def idle(width=8, unused=5):
     return nn.Linear(width, width), (torch.randn(1, width),)
 
@@ -181,6 +190,22 @@ def read(text):
     """A formula as sympy reads it, in symbols without assumptions: batch, not a function of sympy's."""
     return sympy.sympify(text, locals={name: sympy.Symbol(name) for name in re.findall(r"[a-z_]+", text)
                                        if name not in ("floor", "ceiling", "Max", "Min")})  # fmt: skip
+
+
+def test_an_argument_with_the_name_of_an_option_stays_and_is_said(asked, run, nets):
+    """Forward 2 · batch · width · 3, and as much for the weight's gradient: the input is data."""
+    found = asked(f"{nets}own_words")
+    assert found["symbols"] == ["batch", "width"]
+    assert sympy.expand(read(found["model_flop"]) - read("12*batch*width")) == 0
+    words = run(f"{nets}own_words")[1].replace("\n", " ")
+    assert "The function's own batch stays 2: --batch means another." in words
+    assert "The function's own input stays 3: --input means another." in words
+
+
+def test_a_size_with_the_short_name_of_another_keeps_both(asked, nets):
+    found = asked(f"{nets}two_images")
+    assert found["symbols"] == ["batch", "image", "image_size"]
+    assert sympy.expand(read(found["model_flop"]) - read("4*batch*image*image_size")) == 0
 
 
 def at(text, point):

@@ -131,6 +131,7 @@ def trace(made: tuple[OperationInstance, ...] | None = None, **more: Any) -> Tra
         unexplained_time_ratio=0.015,
         phase_totals=phase_totals,
         unknown_calls=(),
+        outside_phases={},
         assumed_gradients=0,
         outside_time_ratio=0.0,
         unnamed=Unnamed(),
