@@ -152,7 +152,8 @@ def _machine(worker: Any, options: Namespace, probed: Probed, rows: list[Ceiling
         rows = [] if isinstance(answer, Fault) else answer
     threads = facts.get("threads") if probed.device.startswith("cpu") else None
     name = str(facts.get("name") or "")
-    return machine_of(rows or [], probed.device, name, facts.get("multiprocessors"), threads)
+    multiprocessors, highest_hz = facts.get("multiprocessors"), facts.get("clock_hz")
+    return machine_of(rows or [], probed.device, name, multiprocessors, threads, highest_hz)
 
 
 def _profile(worker: Any, options: Namespace, probed: Probed, machine: Machine) -> StepProfile:

@@ -121,7 +121,7 @@ def test_a_step_that_slows_down_is_not_converged_and_said_to_drift(answers):
 
 
 def test_the_largest_batch_is_that_of_the_planted_memory(answers):
-    """Predicted for what the context leaves, without a margin; a cell keeps more batches in memory than the two steps
-    here need, so that a little more may train."""
+    """Predicted for what the context leaves, without the margin that is there for what the allocator cannot use: of
+    1000 MiB one last segment of 20 MiB, at most."""
     found = answers["largest"]
-    assert found["predicted"] <= found["trained"] <= 1.03 * found["predicted"]
+    assert found["trained"] == pytest.approx(found["predicted"], rel=0.025)
