@@ -239,9 +239,10 @@ class Sitting:
             answer = self._with_works(cell, answer, stopwatch)
         if isinstance(answer, Fault):
             return self._failed(answer, warnings, rows)
+        outcome = self._kept(cell, attempt, answer, found, warnings, rows)
         if answer.status != "ok":
             self.measurer.stop()  # the next cell gets a fresh one after any status but ok
-        return self._kept(cell, attempt, answer, found, warnings, rows)
+        return outcome
 
     def _with_works(self, cell: Cell, measured: Measured, stopwatch: Stopwatch) -> Measured | Fault:
         """The cell with its other works, each a task of its own: one that ends its process costs itself and those after

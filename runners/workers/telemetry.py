@@ -11,9 +11,9 @@ from analysis.devices.telemetry import Reading, energy
 from measure.device.telemetry import DeviceTelemetry, Processes, Sampler, appeared, open_device
 from results.errors import DeviceLost, Unavailable
 
-
 WORKERS = 1
-"""Processes of ours that use a GPU when a cell was timed: the one that measures it."""
+"""Processes of ours on the GPU when a cell was timed: the one that measured it. Where it has ended by then (a cell that
+was recorded with Nsight Systems), one process of others is not seen."""
 
 OF_A_SLICE = "energy: of the whole GPU, a slice (MIG) of which was measured"
 
@@ -82,9 +82,9 @@ class Watch:
         except Unavailable:
             return []
         more = appeared(self._before, now or ()) - WORKERS
-        return [f"shared_device: {more} process{'es' * (more != 1)} of others came since the sitting began"] * (
-            more > 0
-        )
+        if more <= 0:
+            return []
+        return [f"shared_device: {more} process{'es' * (more > 1)} of others came since the sitting began"]
 
     def loss(self, ask: bool = False) -> str:
         """Why the device is gone for good, as its telemetry says; empty while it is there, or nobody can tell.

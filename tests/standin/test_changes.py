@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 from itertools import pairwise
+from statistics import fmean
 
 import pytest
 
@@ -18,15 +19,15 @@ KERNEL_NS = 300_000
 KERNELS = 186
 """Of a step of resnet18, as test_sweep_truth counts them; here it only says about when the change comes."""
 
-CHANGED = 28 * KERNELS
-"""In the window, and not in its first or last third, however busy this machine is. Before the window: the traced step
-and at most 14 of warming up (0.7 s of 56 ms). In it: at least 13 blocks (a second of them, at 75 ms), each of a step
-and an untimed one."""
+CHANGED = 36 * KERNELS
+"""In the window, however busy this machine is: it begins within the first 15 steps (the traced one, and 0.7 s of 56 ms
+to warm up) and has 32 at least (16 blocks of a step and an untimed one are a second). Counted are the kernels that
+build the model, too, and those of the last ceiling: some steps' worth."""
 
 MHZ, LATER_MHZ = 1980, 1485
 HARDWARE = 0x8 | 0x40  # nvmlClocksEventReasonHwSlowdown, …HwThermalSlowdown
 CELL = ("--quick", "--models", "resnet18", "--batch-sizes", 8, "--image-size", 64, "--precisions", "fp32")
-CELL += ("--methods", "exact", "--target-ci", 0.3)
+CELL += ("--methods", "exact", "--target-ci", 0.3, "--cudnn-benchmark", "off")  # a search would launch more
 
 
 @pytest.fixture(scope="module")
@@ -74,13 +75,14 @@ def test_rows_say_that_the_step_drifted_and_why(changed):
     device, data = changed
     with open(device.out / "utilization.csv", newline="") as file:
         marks = [row["warnings"] for row in csv.DictReader(file) if row["method"] == "exact"]
-    polls = window(data)
+    times_s, polls = [time_s for time_s, _ in blocks(data)], window(data)
+    third = len(times_s) // 3
+    slower = fmean(times_s[-third:]) / fmean(times_s[:third]) - 1
     share = (polls["sm_clock_hz"] == LATER_MHZ * 1e6).mean()
+    assert 0.1 < slower < MHZ / LATER_MHZ - 1 + 1e-6
     assert marks
     for mark in marks:
-        assert (
-            f"drift: the last third of the blocks took {100 * (MHZ / LATER_MHZ - 1):+.1f} % against the first" in mark
-        )
+        assert f"drift: the last third of the blocks took {100 * slower:+.1f} % against the first" in mark
         for reason in ("hw_slowdown", "hw_thermal_slowdown"):
             assert f"clock_limited: {reason} in {100 * share:.0f} % of polls" in mark
 

@@ -40,7 +40,7 @@ def test_one_impossible_kernel_takes_its_unit_s_ceiling_away():
     assert impossible(rows, "bf16", KNOWN).startswith("bf16 matmul 8192x8192x8192 was timed at 1.2e+15 FLOP/s")
     found = ceiling_of(rows, KNOWN)
     assert dict(found.peak_by_unit) == {"fp32": 200e12}
-    with pytest.raises(Unavailable, match="^ceiling_above_sheet: bf16 matmul"):
+    with pytest.raises(Unavailable, match=r"^ceiling_above_sheet: bf16 matmul"):
         found.peak({"bf16": 1})
     assert ceiling_of(rows).peak({"bf16": 1}) == 1200e12, "nobody knows this device's peak"
 
