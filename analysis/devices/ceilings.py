@@ -1,8 +1,8 @@
 """Which measured kernel is the ceiling of a unit: the fastest one, whatever it computes.
 
 A matrix product alone is no ceiling: on a CPU 3 × 3 convolutions reach 2.4 times its rate, and the fastest product is
-often not the square one. A rate that the device's units cannot have is no ceiling, but a time that is wrong: `impossible`
-says so. Not claimed: a ceiling is the best of what was tried, a lower bound of what the device can do.
+often not the square one. A rate that the device's units cannot have is no ceiling, but a time that is wrong:
+`impossible` says so. Not claimed: a ceiling is the best of what was tried, a lower bound of what the device can do.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ def test_each_library_tells_of_calls_that_are_not_there(libraries, tmp_path):
     done = device.run(sys.executable, "-c", ASK, *words)
     assert list(map(int, done.stdout.split())) == [answer for _, answer in CALLS.values()], done.stderr
     assert device.missing() == sorted(name for name, _ in CALLS.values())
-    with pytest.raises(AssertionError, match="cudaMallocArray"):
+    with pytest.raises(AssertionError, match=f"{len(CALLS)} more items, first extra item: 'cuTexRefCreate'"):
         next(fixture)
 
 
@@ -40,7 +40,7 @@ def test_a_name_by_which_torch_asks_the_driver_is_told_too(libraries, tmp_path):
     """torch finds the driver's functions by name: one that no header has."""
     fixture = makes(libraries, lambda: tmp_path / "device")
     device = next(fixture)()
-    ask = "import ctypes; ctypes.CDLL('libcudart.so.13').cudaGetDriverEntryPoint(b'cuNoSuchCall', ctypes.byref(ctypes.c_void_p()), 0, None)"
+    ask = "from ctypes import *; CDLL('libcudart.so.13').cudaGetDriverEntryPoint(b'cuNoSuchCall', byref(c_void_p()), 0, None)"
     done = device.run(sys.executable, "-c", ask)
     assert done.returncode == 0, done.stderr
     with pytest.raises(AssertionError, match="cuNoSuchCall"):
