@@ -1,14 +1,30 @@
 """Which measured kernel is the ceiling of a unit: the fastest one, whatever it computes.
 
 A matrix product alone is no ceiling: on a CPU 3 × 3 convolutions reach 2.4 times its rate, and the fastest product is
-often not the square one. Not claimed: a ceiling is the best of what was tried, a lower bound of what the device can do.
+often not the square one. A rate that the device's units cannot have is no ceiling, but a time that is wrong:
+`impossible` says so. Not claimed: a ceiling is the best of what was tried, a lower bound of what the device can do.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+from analysis.devices.peaks import Device
+from analysis.devices.precisions import TENSOR_UNITS
 from results.records import Ceiling
+
+ABOVE_SHEET = "ceiling_above_sheet"
+"""How the reason begins why nothing is divided by a ceiling that the device cannot have reached."""
+
+FAST_ALGORITHM = 4.0
+"""Winograd's F(4 × 4, 3 × 3) needs 36 multiplications where the direct count has 144 (Lavin and Gray 2016,
+arXiv:1509.09308): vector units may seem this much faster than they are. Tensor units have no such algorithm here."""
+
+FAST_ALGORITHMS = ("winograd", "fft")
+"""Algorithms that need fewer multiplications than are counted, as `Ceiling.algorithm` names them."""
+
+FAST_KERNELS = ("convolution",)
+"""Operations for which such an algorithm is known."""
 
 
 def best(ceilings: Iterable[Ceiling], unit: str) -> Ceiling | None:
@@ -18,3 +34,46 @@ def best(ceilings: Iterable[Ceiling], unit: str) -> Ceiling | None:
     """
     measured = [c for c in ceilings if c.unit == unit and c.status == "ok" and c.flop_per_s is not None]
     return max(measured, key=lambda c: c.flop_per_s or 0.0, default=None)
+
+
+def limit_of(row: Ceiling, known: Device, highest_hz: float | None) -> float | None:
+    """The FLOP/s that a row's unit can have; None where the sheet has no figure for it.
+
+    highest_hz: the highest SM clock that the device itself names; None: the sheet's. A sheet that quotes a unit at a
+    higher clock is believed. A convolution is only faster than its unit where its kernels name a fast algorithm.
+    """
+    if row.unit not in known.peaks:
+        return None
+    sheet = max(known.at_clock(row.unit, highest_hz or known.boost_hz) or 0.0, known.peaks[row.unit])
+    return sheet * (FAST_ALGORITHM if able_to_be_fast(row) and row.algorithm in FAST_ALGORITHMS else 1.0)
+
+
+def able_to_be_fast(row: Ceiling) -> bool:
+    """Whether a fast algorithm is known for what was timed; which one ran, `row.algorithm` says."""
+    return row.operation in FAST_KERNELS and row.unit not in TENSOR_UNITS
+
+
+def impossible(ceilings: Iterable[Ceiling], unit: str, known: Device | None, highest_hz: float | None = None) -> str:
+    """Why the ceilings of a unit cannot be believed: one of them is above what it can have. Empty if none is.
+
+    known: the device's row of peaks; None: nobody knows its peak. Whatever made one time too short (events, a kernel
+    that did not run) may have made the others so.
+    """
+    if known is None:
+        return ""
+    for row in (row for row in ceilings if row.unit == unit and row.status == "ok" and row.flop_per_s is not None):
+        limit = limit_of(row, known, highest_hz)
+        if limit is not None and (row.flop_per_s or 0.0) > limit:
+            what = f"{row.operation} {row.shape} {row.layout}".strip()
+            return f"{unit} {what} was timed at {row.flop_per_s:.4g} FLOP/s, its unit has {limit:.4g}"
+    return ""
+
+
+def impossible_bandwidth(row: Ceiling | None, known: Device | None) -> str:
+    """Why a copy beyond the caches cannot have been as fast as it was timed; empty if it can."""
+    if row is None or known is None or not known.bandwidth_bytes_per_s or not row.bytes_per_s:
+        return ""
+    if row.bytes_per_s <= known.bandwidth_bytes_per_s:
+        return ""
+    told = f"{row.operation} {row.shape} was timed at {row.bytes_per_s:.4g} B/s"
+    return f"{told}, the memory has {known.bandwidth_bytes_per_s:.4g}"

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from analysis.devices import peaks
-from analysis.devices.ceilings import best
+from analysis.devices.ceilings import ABOVE_SHEET, best, impossible_bandwidth
 from analysis.devices.precisions import UNITS
 from analysis.utilization import denominators
 from results.records import Ceiling
@@ -29,19 +28,24 @@ def machine_of(
     device_name: str,
     multiprocessors: int | None = None,
     threads: int | None = None,
+    highest_hz: float | None = None,
 ) -> Machine:
     """The machine of these rows. device: "cpu", "cuda" or "cuda:1"; threads: of torch on a CPU, None: whatever.
 
-    What no row and no datasheet says stays empty. multiprocessors: as the device reports them (analysis.devices.peaks).
-    Sources are by unit for the ceiling, "datasheet UNIT" for the sheet, and by field.
+    What no row and no datasheet says stays empty, and what was timed above the sheet. multiprocessors: as the device
+    reports them (analysis.devices.peaks); highest_hz: its highest SM clock. Sources are by unit for the ceiling,
+    "datasheet UNIT" for the sheet, and by field; of a rate that cannot be, why.
     """
     mine = rows_of(rows, device, device_name, threads)
-    ceiling, sheet = denominators.ceiling_of(mine), denominators.datasheet(device_name, device, multiprocessors)
-    known = None if sheet.reason else peaks.lookup(device_name, multiprocessors)
+    sheet = denominators.datasheet(device_name, device, multiprocessors)
+    known = sheet.device
+    ceiling = denominators.ceiling_of(mine, known, highest_hz)
     memory, launch = bandwidth(mine), launch_cost(mine, device)
-    sources = dict(ceiling.sources)
+    sources = {**ceiling.sources, **{unit: f"{ABOVE_SHEET}: {why}" for unit, why in ceiling.refused.items()}}
     sources |= {f"datasheet {unit}": words for unit, words in sheet.sources.items()}
-    if memory is not None:
+    if above := impossible_bandwidth(memory, known):
+        sources["bytes_per_s"], memory = f"{ABOVE_SHEET}: {above}", None
+    elif memory is not None:
         sources["bytes_per_s"] = f"{memory.operation}, {memory.shape}, measured here"
     if launch is not None:
         sources["launch_s"] = f"{launch.operation}, {launch.shape}, measured here"

@@ -150,9 +150,6 @@ def says_nothing(name: str) -> bool:
 
 _FAST = {"winograd": re.compile(r"winograd|miopenSp3AsmConv", re.IGNORECASE), "fft": re.compile(r"fft[12]d_|_gcgemm_")}
 
-FAST_ALGORITHMS = tuple(_FAST)
-"""Algorithms of convolutions that need fewer multiplications than the direct count."""
-
 
 def fast_algorithm(names: Iterable[str]) -> str:
     """The fast algorithm that one of these kernels is of, preparing and finishing ones too; "" if none is."""

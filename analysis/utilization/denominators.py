@@ -22,7 +22,8 @@ DENOMINATORS = ("datasheet", "clock", "ceiling", "user")
 class Denominator:
     """FLOP/s by unit. sources: where the peak of a unit comes from. reason: why there is none at all, if so.
 
-    clock_hz: the clock that a datasheet's figure implies, by unit.
+    clock_hz: the clock that a datasheet's figure implies, by unit. device: the row of a datasheet. refused: unit → why
+    what was measured of it is no peak.
     """
 
     name: str
@@ -30,6 +31,8 @@ class Denominator:
     sources: Mapping[str, str] = field(default_factory=dict)
     reason: str = ""
     clock_hz: Mapping[str, float] = field(default_factory=dict)
+    device: peaks.Device | None = None
+    refused: Mapping[str, str] = field(default_factory=dict)
 
     def peak(self, flop_by_unit: Mapping[str, int]) -> float:
         """ΣF / Σ(F/P) in FLOP/s: the rate of a step whose every part runs at the peak of its own unit.
@@ -42,6 +45,8 @@ class Denominator:
         if self.reason:
             raise Unavailable(self.reason)
         for unit, flop in work.items():
+            if unit in self.refused:
+                raise Unavailable(f"{devices_ceilings.ABOVE_SHEET}: {self.refused[unit]}")
             if unit not in self.peak_by_unit:
                 known = ", ".join(sorted(self.peak_by_unit)) or "none"
                 raise Unavailable(f"no {self.name} peak for {unit}, which does {flop} FLOP; known units: {known}")
@@ -54,15 +59,20 @@ class Denominator:
 
 
 def denominators(
-    run: Run, sheet: Denominator, clock_hz: float | None, ceilings: Iterable[Ceiling], peak_tflops: float | None
+    run: Run,
+    sheet: Denominator,
+    clock_hz: float | None,
+    ceilings: Iterable[Ceiling],
+    peak_tflops: float | None,
+    highest_hz: float | None = None,
 ) -> tuple[Denominator, ...]:
     """The four denominators of one cell, in the order of DENOMINATORS.
 
     sheet: from `datasheet`. clock_hz: mean SM clock of the window, None if none was observed. peak_tflops: the user's
-    own, in 10^12 FLOP/s.
+    own, in 10^12 FLOP/s. highest_hz: the highest SM clock that the device names.
     """
     here = [ceiling for ceiling in ceilings if ceiling.sitting == run.sitting and ceiling.device == run.device]
-    return (sheet, at_clock(sheet, clock_hz), ceiling_of(here), user(peak_tflops))
+    return (sheet, at_clock(sheet, clock_hz), ceiling_of(here, sheet.device, highest_hz), user(peak_tflops))
 
 
 def datasheet(device_name: str, device: str, multiprocessors: int | None = None) -> Denominator:
@@ -75,7 +85,7 @@ def datasheet(device_name: str, device: str, multiprocessors: int | None = None)
         return Denominator("datasheet", reason=f"no datasheet peak for {device_name!r}; nearest names: {names}")
     values = {unit: known.peaks[unit] for unit in UNITS if unit in known.peaks}
     sources = {unit: f"{unit} dense: {known.source}{_memory(known, unit)}" for unit in values}
-    return Denominator("datasheet", values, sources, clock_hz=dict(known.clock_hz))
+    return Denominator("datasheet", values, sources, clock_hz=dict(known.clock_hz), device=known)
 
 
 def at_clock(sheet: Denominator, clock_hz: float | None) -> Denominator:
@@ -96,16 +106,26 @@ def _memory(device: peaks.Device, unit: str) -> str:
     return " (figure from memory)" if device.verified.get(unit) == "memory" else ""
 
 
-def ceiling_of(ceilings: Sequence[Ceiling]) -> Denominator:
-    """What matrix products and convolutions reached on this device in this sitting, the best of both by unit."""
-    values, sources = {}, {}
+def ceiling_of(
+    ceilings: Sequence[Ceiling], known: peaks.Device | None = None, highest_hz: float | None = None
+) -> Denominator:
+    """What matrix products and convolutions reached on this device in this sitting, the best of both by unit.
+
+    known: the device's row of peaks, highest_hz: the highest SM clock that it names: a unit of which one kernel was
+    faster than it can be has no ceiling.
+    """
+    values, sources, refused = {}, {}, {}
     for unit in UNITS:
         best = devices_ceilings.best(ceilings, unit)
-        if best is not None and best.flop_per_s:
-            values[unit] = best.flop_per_s
-            sources[unit] = f"{unit} {best.operation} {best.shape} {best.layout}".strip() + ", measured here"
-    reason = "" if values else "no ceiling was measured on this device in this sitting"
-    return Denominator("ceiling", values, sources, reason)
+        if best is None or not best.flop_per_s:
+            continue
+        if why := devices_ceilings.impossible(ceilings, unit, known, highest_hz):
+            refused[unit] = why
+            continue
+        values[unit] = best.flop_per_s
+        sources[unit] = f"{unit} {best.operation} {best.shape} {best.layout}".strip() + ", measured here"
+    reason = "" if values or refused else "no ceiling was measured on this device in this sitting"
+    return Denominator("ceiling", values, sources, reason, refused=refused)
 
 
 def user(peak_tflops: float | None) -> Denominator:

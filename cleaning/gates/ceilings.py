@@ -8,13 +8,12 @@ import re
 from collections.abc import Iterator
 
 from analysis.devices import peaks
-from analysis.devices.precisions import PRECISIONS, TENSOR_UNITS, unit_of
+from analysis.devices.ceilings import FAST_ALGORITHMS, able_to_be_fast, limit_of
+from analysis.devices.precisions import PRECISIONS, unit_of
 from analysis.operators import products
-from analysis.trace.kernel_names import FAST_ALGORITHMS
 from analysis.utilization.ceiling_doubts import disagreement, kernel, loaded
 from cleaning.gates.evidence import Evidence
 from cleaning.gates.finding import RUN, Found
-from cleaning.gates.times import FAST_ALGORITHM
 from results.records import Ceiling
 
 SAME = 1e-6
@@ -117,15 +116,15 @@ def ceiling_limit(evidence: Evidence) -> Iterator[Found]:
     for row in _measured(evidence):
         home = sittings.get(row.sitting)
         known = peaks.lookup(home.device_name) if home is not None and not home.device.startswith("cpu") else None
-        if known is None or home is None or row.unit not in known.peaks or row.flop_per_s is None:
+        if known is None or home is None or row.flop_per_s is None:
             continue
-        clock_hz = home.preflight.get("sm_clock_max_hz") or known.boost_hz
-        sheet = max(known.at_clock(row.unit, float(clock_hz)) or 0.0, known.peaks[row.unit])
-        able = row.operation == "convolution" and row.unit not in TENSOR_UNITS
-        fast = able and row.algorithm in FAST_ALGORITHMS
-        limit = sheet * (FAST_ALGORITHM if fast else 1.0)
+        clock_hz = home.preflight.get("sm_clock_max_hz")
+        limit = limit_of(row, known, float(clock_hz) if clock_hz else None)
+        if limit is None:
+            continue
         words = f"{_name(row)}: {row.flop_per_s:.4g} FLOP/s, its unit has {limit:.4g}"
-        words += f" with {row.algorithm}" if fast else " and no fast algorithm is named" if able else ""
+        if able_to_be_fast(row):
+            words += f" with {row.algorithm}" if row.algorithm in FAST_ALGORITHMS else " and no fast algorithm is named"
         yield Found(RUN, row.flop_per_s <= limit, "" if row.flop_per_s <= limit else words)
 
 

@@ -16,6 +16,9 @@ from cleaning.gates.finding import RUN, Found
 from results.records import Run, Telemetry
 from results.store.layout import key_of
 
+SHARED = "shared_device"
+"""How a cell's warning begins that others came to its GPU."""
+
 IDLE_RATIO = 0.3
 """A mean clock below this share of the device's highest is that of an idle device."""
 
@@ -74,13 +77,15 @@ def dtypes(evidence: Evidence) -> Iterator[Found]:
 
 
 def alone(evidence: Evidence) -> Iterator[Found]:
-    """Other processes on the GPU before the first cell of a sitting, and on the host's processors during each cell."""
+    """Other processes on the GPU before the first cell of a sitting and since, and on the host's processors."""
     used = {run.sitting for run in evidence.measured}
     for sitting in (sitting for sitting in evidence.data.sittings if sitting.sitting in used):
         others = sitting.preflight.get("other_processes")
         if isinstance(others, int):
-            yield Found(RUN, others == 0, f"{sitting.sitting}: {others} other processes on the GPU" if others else "")
+            told = f"{sitting.sitting}: {others} other process{'es' * (others != 1)} on the GPU"
+            yield Found(RUN, others == 0, told if others else "")
     for run in evidence.measured:
+        yield from (Found(run.cell_id, False, mark) for mark in run.warnings if mark.startswith(SHARED))
         share = run.others_cpu_ratio
         if share is None:
             yield Found(run.cell_id, False, "nobody looked whether others used the processors")

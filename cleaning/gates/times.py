@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from analysis.devices import peaks
+from analysis.devices.ceilings import FAST_ALGORITHM
 from analysis.devices.precisions import TENSOR_UNITS
 from analysis.stats.comparison import MARGIN_RATIO, conditions
 from analysis.stats.summary import summarise
@@ -27,10 +28,6 @@ CLOCKS_APART = 0.02
 
 ABOVE_CEILING = 1.25
 """A ceiling is the best of a few shapes: a whole step may beat it by this much, not by more."""
-
-FAST_ALGORITHM = 4.0
-"""Winograd's F(4 × 4, 3 × 3) needs 36 multiplications where the direct count has 144 (Lavin and Gray 2016,
-arXiv:1509.09308): vector units may seem this much faster than they are. Tensor units have no such algorithm here."""
 
 SLOWER = 0.8
 """Least share of a smaller batch's items a second that a larger one trains."""

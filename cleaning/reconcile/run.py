@@ -379,7 +379,14 @@ def _denominators(run: Run, clock_hz: float | None, data: RunData) -> tuple[Deno
     sitting = next((sitting for sitting in data.sittings if sitting.sitting == run.sitting), None)
     name = sitting.device_name if sitting else ""
     sheet = datasheet(name, run.device, _multiprocessors(sitting))
-    return denominators(run, sheet, clock_hz, data.ceilings, _peak_tflops(data.manifest.options))
+    peak_tflops = _peak_tflops(data.manifest.options)
+    return denominators(run, sheet, clock_hz, data.ceilings, peak_tflops, _highest_hz(sitting))
+
+
+def _highest_hz(sitting: Sitting | None) -> float | None:
+    """The highest SM clock that the device named before the first cell."""
+    clock_hz = sitting.preflight.get("sm_clock_max_hz") if sitting else None
+    return float(clock_hz) if isinstance(clock_hz, (int, float)) and clock_hz else None
 
 
 def _multiprocessors(sitting: Sitting | None) -> int | None:

@@ -24,7 +24,17 @@ from analysis.devices.telemetry import Reading
 from measure.device.torch_build import torch_build
 from results.errors import DeviceLost, Unavailable
 
-__all__ = ["ADAPTERS", "Adapter", "DeviceFacts", "DeviceTelemetry", "Reading", "Sampler", "open_device", "state_before"]
+__all__ = [
+    "ADAPTERS",
+    "Adapter",
+    "DeviceFacts",
+    "DeviceTelemetry",
+    "Reading",
+    "Sampler",
+    "appeared",
+    "open_device",
+    "state_before",
+]
 
 Processes = tuple[tuple[int, int | None], ...]
 """(pid, bytes of device memory or None) of each compute process on a device."""
@@ -136,12 +146,12 @@ def state_before(device: DeviceTelemetry, baseline: Processes | None = None) -> 
     baseline = now if baseline is None else baseline
     known = now is not None and baseline is not None
     state["other_processes"] = len(baseline) if baseline is not None else None
-    state["processes_since"] = _appeared(baseline or (), now or ()) if known else None
+    state["processes_since"] = appeared(baseline or (), now or ()) if known else None
     state["event_reasons"] = None if state["event_reasons"] is None else list(state["event_reasons"])
     return state | {"absent": dict(device.reasons)}
 
 
-def _appeared(before: Processes, now: Processes) -> int:
+def appeared(before: Processes, now: Processes) -> int:
     """How many are there that were not: by number of processes a pid, since a container may show one pid for all."""
     fresh = Counter(pid for pid, _ in now) - Counter(pid for pid, _ in before)
     return sum(fresh.values())

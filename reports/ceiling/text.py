@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from analysis.devices import peaks, published_ceilings
-from analysis.devices.ceilings import best
+from analysis.devices.ceilings import ABOVE_SHEET, best, impossible, impossible_bandwidth
 from analysis.devices.precisions import UNITS
 from analysis.profile.machine import LAUNCHES, MOVES, bandwidth, launch_cost
 from analysis.utilization import denominators
@@ -50,6 +50,19 @@ class Seen:
         known = None if self.sheet.reason else peaks.lookup(self.device_name, self.multiprocessors)
         return known.bandwidth_bytes_per_s if known else None
 
+    @property
+    def refused(self) -> dict[str, str]:
+        """Unit, or "memory" → why what was timed cannot be, so that nothing is held against it."""
+        known, highest_hz = self.sheet.device, self.environment.get("clock_hz")
+        found = {unit: impossible(self.rows, unit, known, highest_hz) for unit in UNITS}
+        found["memory"] = impossible_bandwidth(bandwidth(self.rows), known)
+        return {what: why for what, why in found.items() if why}
+
+    @property
+    def told(self) -> list[str]:
+        """The notes, and what cannot be."""
+        return [*self.notes, *(f"{ABOVE_SHEET}: {why}" for why in self.refused.values())]
+
     def of(self, threads: int | None) -> list[Ceiling]:
         return [row for row in self.rows if row.threads == threads]
 
@@ -80,7 +93,7 @@ def to_text(seen: Seen, width: int = WIDTH, colour: bool = False) -> str:
     console.print(Text(heading(seen), style="bold"))
     if rows := bests(seen):
         console.print(_table(seen, rows))
-    for line in (*_beside(seen), *_lost(seen), *(f"note: {note}" for note in seen.notes)):
+    for line in (*_beside(seen), *_lost(seen), *(f"note: {note}" for note in seen.told)):
         console.print(Text(line))
     console.print(Text(_closing(seen), style="bold"))
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
@@ -180,10 +193,11 @@ def _closing(seen: Seen) -> str:
     """What a step here is held against."""
     parts = []
     for unit in UNITS:
-        top = best(seen.rows, unit)
+        top = None if unit in seen.refused else best(seen.rows, unit)
         if top is not None and top.flop_per_s:
             parts.append(f"{si(top.flop_per_s, 'FLOP/s')} in {unit}")
-    memory, launch = bandwidth(seen.rows), launch_cost(seen.rows, seen.device)
+    memory = None if "memory" in seen.refused else bandwidth(seen.rows)
+    launch = launch_cost(seen.rows, seen.device)
     parts += [f"{si(memory.bytes_per_s, 'B/s')} of memory"] if memory and memory.bytes_per_s else []
     parts += [f"{si_time(launch.best_s)} a {launch.operation}"] if launch and launch.best_s else []
     return f"A step here is held against {', '.join(parts)}." if parts else "Nothing was measured."
@@ -204,7 +218,7 @@ def document(seen: Seen) -> dict[str, Any]:
             for figure in published_ceilings.figures(seen.device_name, unit)
         ],
         "rows": [asdict(row) for row in seen.rows],
-        "notes": list(seen.notes),
+        "notes": seen.told,
     }
 
 

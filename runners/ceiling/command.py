@@ -66,7 +66,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def failed(seen: Seen) -> int:
-    """0, or 1 where a worker died or a unit, memory or launches have no number."""
+    """0, or 1 where a worker died or a unit, memory or launches have no number, or one that cannot be."""
     from analysis.devices.ceilings import best
     from analysis.profile.machine import bandwidth, launch_cost
 
@@ -75,7 +75,7 @@ def failed(seen: Seen) -> int:
         lacking = any(best(mine, unit) is None for unit in {row.unit for row in mine if row.unit})
         if lacking or bandwidth(mine) is None or launch_cost(mine, seen.device) is None:
             return FAILED
-    return FAILED if any(row.status in DIED for row in seen.rows) or not seen.rows else 0
+    return FAILED if any(row.status in DIED for row in seen.rows) or not seen.rows or seen.refused else 0
 
 
 def _search(
@@ -118,6 +118,7 @@ def _search(
             "driver": host.driver,
             "load_1min": host.load_1min,
             "cpu_usable": host.cpu_usable,
+            "clock_hz": probed.properties.clock_hz,
         },
         notes=tuple(notes),
     ), interrupted

@@ -72,7 +72,8 @@ def _peaks(options: Namespace) -> dict[str, float]:
     """Unit → the best FLOP/s that --ceilings has, of the threads that the shares are of; empty without a file."""
     if options.ceilings is None:
         return {}
-    from analysis.devices.ceilings import best
+    from analysis.devices import peaks
+    from analysis.devices.ceilings import best, impossible
     from runners.ceiling import output as ceiling_output
 
     try:
@@ -81,7 +82,11 @@ def _peaks(options: Namespace) -> dict[str, float]:
         raise Mistake(f"--ceilings: {fault}") from fault
     mine = [row for row in rows if row.threads in (None, options.threads[0])]
     found = {unit: best(mine, unit) for unit in {row.unit for row in mine if row.unit}}
-    return {unit: row.flop_per_s for unit, row in found.items() if row is not None and row.flop_per_s}
+    return {
+        unit: row.flop_per_s
+        for unit, row in found.items()
+        if row is not None and row.flop_per_s and not impossible(mine, unit, peaks.lookup(row.device_name))
+    }
 
 
 def _read(options: Namespace) -> Characterization:

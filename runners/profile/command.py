@@ -151,7 +151,7 @@ def _machine(worker: Any, options: Namespace, probed: ProbeResult, rows: list[Ce
             print(f"warning: no ceilings: {answer.reason}", file=sys.stderr)
         rows = [] if isinstance(answer, Fault) else answer
     threads = facts.threads if probed.device.startswith("cpu") else None
-    return machine_of(rows or [], probed.device, probed.name, facts.multiprocessors, threads)
+    return machine_of(rows or [], probed.device, probed.name, facts.multiprocessors, threads, facts.clock_hz)
 
 
 def _profile(worker: Any, options: Namespace, probed: ProbeResult, machine: Machine) -> StepProfile:

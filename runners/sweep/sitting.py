@@ -234,9 +234,10 @@ class Sitting:
             answer = self._with_works(cell, answer, stopwatch)
         if isinstance(answer, Fault):
             return self._failed(answer, counted)
+        outcome = self._kept(cell, answer, counted)
         if answer.status != "ok":
             self.measurer.stop()  # the next cell gets a fresh one after any status but ok
-        return self._kept(cell, answer, counted)
+        return outcome
 
     def _with_works(self, cell: Cell, measured: CellMeasurement, stopwatch: Stopwatch) -> CellMeasurement | Fault:
         """The cell with its other works, each a task of its own: one that ends its process costs itself and those after

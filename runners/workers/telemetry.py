@@ -9,8 +9,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from analysis.devices.telemetry import Reading, energy
-from measure.device.telemetry import DeviceTelemetry, Sampler, open_device
+from measure.device.telemetry import DeviceTelemetry, Processes, Sampler, appeared, open_device
 from results.errors import DeviceLost, Unavailable
+
+WORKERS = 1
+"""Processes of ours on the GPU when a cell was timed: the one that measured it. Where it has ended by then (a cell that
+was recorded with Nsight Systems), one process of others is not seen."""
+
+OF_A_SLICE = "energy: of the whole GPU, a slice (MIG) of which was measured"
 
 
 @dataclass(frozen=True)
@@ -32,6 +38,8 @@ class Watch:
         self.reason = ""
         self._telemetry: DeviceTelemetry | None = None
         self._sampler: Sampler | None = None
+        self._before: Processes | None = None
+        self._slice = False
         try:
             self._telemetry = open_device(device)
         except Unavailable as fault:
@@ -42,7 +50,10 @@ class Watch:
         if self._telemetry is None:
             return {"absent": {"telemetry": self.reason}}
         try:
-            return self._telemetry.preflight(self._telemetry.processes())
+            self._before = self._telemetry.processes()
+            state = self._telemetry.preflight(self._before)
+            self._slice = bool(state.get("mig"))
+            return state
         except Unavailable as fault:
             return {"absent": {"preflight": str(fault)}}
 
@@ -67,7 +78,23 @@ class Watch:
         used = energy(readings, start_s, end_s)
         if used.reason:
             warnings.append(f"energy: {used.reason}")
+        if self._slice and used.joules is not None:
+            warnings.append(OF_A_SLICE)
+        warnings += self._others()
         return WindowEnergy(used.joules, used.method, tuple(warnings))
+
+    def _others(self) -> list[str]:
+        """A warning about processes on the device that were not there before the sitting, the worker's own left out."""
+        if self._telemetry is None or self._before is None:
+            return []
+        try:
+            now = self._telemetry.processes()
+        except Unavailable:
+            return []
+        more = appeared(self._before, now or ()) - WORKERS
+        if more <= 0:
+            return []
+        return [f"shared_device: {more} process{'es' * (more > 1)} of others came since the sitting began"]
 
     def loss(self, ask: bool = False) -> str:
         """Why the device is gone for good, as its telemetry says; empty while it is there, or nobody can tell.

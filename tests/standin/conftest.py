@@ -24,27 +24,25 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip(f"no stand-in device: {absent}")
 
 
-@pytest.fixture(scope="module")
-def standin_of_module(libraries: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Make]:
-    """Makes devices that live as long as the module's tests; none may have been asked for what it has not."""
+def makes(libraries: Path, folder: Callable[[], Path]) -> Iterator[Make]:
+    """Makes devices, each in a new folder; in the end none may have been asked for what it has not."""
     made: list[StandIn] = []
 
     def make(**plan: float | str) -> StandIn:
-        made.append(StandIn(libraries, tmp_path_factory.mktemp("device"), plan))
+        made.append(StandIn(libraries, folder(), plan))
         return made[-1]
 
     yield make
     assert [name for device in made for name in device.missing()] == []
+
+
+@pytest.fixture(scope="module")
+def standin_of_module(libraries: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Make]:
+    """Makes devices that live as long as the module's tests."""
+    yield from makes(libraries, lambda: tmp_path_factory.mktemp("device"))
 
 
 @pytest.fixture
-def standin(libraries: Path, tmp_path: Path) -> Iterator[Make]:
-    """Makes devices for one test; none may have been asked for what it has not."""
-    made: list[StandIn] = []
-
-    def make(**plan: float | str) -> StandIn:
-        made.append(StandIn(libraries, tmp_path / f"device{len(made)}", plan))
-        return made[-1]
-
-    yield make
-    assert [name for device in made for name in device.missing()] == []
+def standin(libraries: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Make]:
+    """Makes devices for one test."""
+    yield from makes(libraries, lambda: tmp_path_factory.mktemp("device"))

@@ -10,6 +10,7 @@ copied into the repository. Names that a real library exports and ours does not 
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -17,9 +18,10 @@ import struct
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 SOURCES = Path(__file__).parent / "device"
 ROOT = Path(__file__).parents[2]
@@ -192,10 +194,26 @@ class State(NamedTuple):
     contexts: int
     lost: int
     power_readings: int
+    later: int
+    graph_launches: int
 
     @property
     def flop(self) -> int:
         return self.flop_fp32 + self.flop_tf32 + self.flop_half + self.flop_fp64
+
+
+def state_of(page: Path) -> State:
+    """What a device's page says."""
+    data = page.read_bytes() if page.exists() else b""
+    return State(*struct.unpack_from(f"{len(State._fields)}Q", data.ljust(8 * len(State._fields), b"\0")))
+
+
+class Task(NamedTuple):
+    """A function of `device_tasks.py`, what it is called with, and the quantities of its own device."""
+
+    function: str
+    arguments: Sequence[Any] = ()
+    plan: Mapping[str, float] = {}
 
 
 @dataclass(frozen=True)
@@ -244,6 +262,24 @@ class StandIn:
             command, cwd=cwd or self.folder, env=environment, capture_output=True, text=True, timeout=timeout_s
         )
 
+    def tasks(self, asked: Mapping[str, Task]) -> dict[str, Any]:
+        """The answers to tasks of `device_tasks.py`, each in a process whose device has this plan and the task's own
+        quantities. Raises RuntimeError if one raises."""
+        jobs = self.folder / "tasks"
+        for name, task in asked.items():
+            StandIn(self.libraries, jobs / name, {**self.plan, **task.plan}).plan_file.replace(jobs / f"{name}.plan")
+            (jobs / f"{name}.json").write_text(
+                json.dumps((f"tests.standin.device_tasks:{task.function}", task.arguments))
+            )
+        done = self.run(sys.executable, str(ROOT / "tests/standin/in_children.py"), str(jobs))
+        if done.returncode:
+            raise RuntimeError(done.stderr)
+        answers = json.loads(done.stdout)
+        for name, answer in answers.items():
+            if isinstance(answer, dict) and "raised" in answer:
+                raise RuntimeError(f"{name}: {answer['raised']}")
+        return answers
+
     def sweep(self, *words: object, timeout_s: float = 300) -> subprocess.CompletedProcess[str]:
         """`runners.sweep` on the device, into the folder `run` beside its plan."""
         arguments = ("--device", "cuda", "--out", self.out, *words)
@@ -256,9 +292,7 @@ class StandIn:
 
     def state(self) -> State:
         """What has been done on it until now; all zero before the first process."""
-        path = self.folder / "state"
-        data = path.read_bytes() if path.exists() else b""
-        return State(*struct.unpack_from(f"{len(State._fields)}Q", data.ljust(8 * len(State._fields), b"\0")))
+        return state_of(self.folder / "state")
 
     def missing(self) -> list[str]:
         """Calls that nobody has written, each once."""

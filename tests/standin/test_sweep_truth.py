@@ -81,6 +81,15 @@ def test_energy_is_the_planted_power_times_the_window(slow_clock):
         assert run.energy_j == pytest.approx(WATT * (run.window_end_s - run.window_start_s), rel=0.02), run.precision
 
 
+def test_energy_of_an_item_is_power_times_its_time(slow_clock):
+    device, _ = slow_clock
+    with open(device.out / "utilization.csv", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["denominator"] == "datasheet"]
+    assert len(rows) == len(PEAKS)
+    for row in rows:
+        assert float(row["energy_per_item_j"]) == pytest.approx(WATT * float(row["time_s"]) / 8, rel=0.02)  # batch 8
+
+
 def test_clock_power_limit_and_throttling_are_told(slow_clock):
     _, data = slow_clock
     (sitting,) = data.sittings
@@ -102,8 +111,54 @@ KERNEL_NS = 200_000
 
 @pytest.fixture(scope="module")
 def device_bound(standin_of_module):
-    device = standin_of_module(kernel_ns=KERNEL_NS)
-    return device, sweep(device, "--precisions", "fp32")
+    """Each kernel alike, whatever it does: a large product's rate is above the sheet. CUPTI records each twice."""
+    device = standin_of_module(kernel_ns=KERNEL_NS, cupti_twice=1)
+    return device, sweep(device, "--precisions", "fp32", "--methods", "exact,batch", "--profile", "kineto")
+
+
+def fractions(device, denominator):
+    with open(device.out / "utilization.csv", newline="") as file:
+        return [row for row in csv.DictReader(file) if row["denominator"] == denominator]
+
+
+def test_a_ceiling_above_the_sheet_is_no_denominator(device_bound):
+    """A product of 8192³ in 200 µs: 5.5 PFLOP/s on units that have 66.9 TFLOP/s."""
+    device, data = device_bound
+    rate = max(row.flop_per_s or 0 for row in data.ceilings)
+    assert rate == pytest.approx(2 * 8192**3 / (KERNEL_NS * 1e-9), rel=1e-3)
+    for row in fractions(device, "ceiling"):
+        assert (row["status"], row["utilization_ratio"]) == ("unavailable", "")
+        assert row["reason"].startswith("ceiling_above_sheet: fp32 ")
+        assert row["reason"].endswith(f"its unit has {132 * 128 * 2 * 1980e6:.4g}"), row["reason"]
+    for row in fractions(device, "datasheet"):
+        planted = float(row["model_flop"]) / float(row["time_s"]) / 66.9e12
+        assert float(row["utilization_ratio"]) == pytest.approx(planted, rel=1e-6)
+
+
+def test_it_is_in_no_headline_and_no_evidence(device_bound):
+    device, _ = device_bound
+    page = (device.out / "report.html").read_text()
+    assert "of the datasheet peak" in page
+    assert "of the measured ceiling" not in page
+    done = device.run(sys.executable, "-m", "runners.report", str(device.out), "--check", "--format", "json")
+    verdicts = {gate["gate"]: gate for gate in json.loads(done.stdout)}
+    assert (done.returncode, verdicts["ceiling_limit"]["verdict"]) == (1, "fail")
+
+
+def test_kernels_recorded_twice_count_once_in_a_kept_recording(device_bound):
+    """FLOP of the work's recording by its kernels: found, without duplicates, and filled up to the exact count."""
+    device, _ = device_bound
+    with open(device.out / "cleaned/profile_counts.csv", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["source"] == "kineto"]
+    assert {row["phase"] for row in rows} == {"forward", "backward"}
+    linear = 2 * 8 * 512 * 1000  # the one product whose kernel has a name that says so, in a batch of 8
+    products = {"forward": 1, "backward": 2}
+    for row in rows:
+        assert row["status"] == "ok", row["reason"]
+        assert int(row["found_flop"]) == 2 * products[row["phase"]] * linear, "as it was recorded"
+        assert int(row["deduplicated_flop"]) == products[row["phase"]] * linear
+        assert int(row["removed"]) == products[row["phase"]]
+        assert row["cleaned_flop"] == row["exact_flop"] != ""
 
 
 def test_launches_times_duration_is_the_step_time(device_bound, standin):

@@ -132,11 +132,8 @@ def warm_up_is_measured_too(patch: Patch) -> None:
 
 def ceilings_of_any_sitting(patch: Patch) -> None:
     ceiling_of = denominators.ceiling_of
-    patch.setattr(
-        denominators,
-        "ceiling_of",
-        lambda _here: ceiling_of([run_fixture._ceiling(*row) for row in run_fixture.CEILINGS]),
-    )
+    every = [run_fixture._ceiling(*row) for row in run_fixture.CEILINGS]
+    patch.setattr(denominators, "ceiling_of", lambda _here, *known: ceiling_of(every, *known))
 
 
 def every_unit_is_the_tensor_unit(patch: Patch) -> None:

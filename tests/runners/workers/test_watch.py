@@ -216,3 +216,34 @@ def test_closing_before_the_start(card):
     watch.close()
     assert card.said == ["close"]
     assert watch.energy(0.0, 1.0) == WindowEnergy()
+
+
+def test_processes_that_came_since_are_a_warning_but_for_the_worker(card, monkeypatch):
+    """77 was there before; the first that comes is the worker that measures."""
+    watch = Watch("cuda")
+    watch.preflight()
+    watch.start()
+    start_s, end_s = polled(watch)
+    told = {}
+    for pids in ((77,), (77, 1), (77, 1, 2), (1, 2, 3)):
+        monkeypatch.setattr(card, "processes", lambda pids=pids: tuple((pid, 5) for pid in pids))
+        told[pids] = [mark for mark in watch.energy(start_s, end_s).warnings if mark.startswith("shared_device")]
+    watch.close()
+    assert told == {
+        (77,): [],
+        (77, 1): [],
+        (77, 1, 2): ["shared_device: 1 process of others came since the sitting began"],
+        (1, 2, 3): ["shared_device: 2 processes of others came since the sitting began"],
+    }
+
+
+def test_energy_of_a_slice_is_said_to_be_the_whole_gpu_s(card, monkeypatch):
+    monkeypatch.setattr(card, "preflight", lambda baseline: {"mig": True})
+    watch = Watch("cuda")
+    watch.preflight()
+    watch.start()
+    start_s, end_s = polled(watch)
+    found = watch.energy(start_s, end_s)
+    watch.close()
+    assert found.energy_j is not None
+    assert telemetry.OF_A_SLICE in found.warnings

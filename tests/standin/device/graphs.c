@@ -74,6 +74,7 @@ API cudaError_t cudaGraphLaunch(cudaGraphExec_t which, cudaStream_t stream) {
     Graph *graph = (Graph *)which;
     double called = standin_now();
     uint32_t correlation = next_correlation();
+    __sync_add_and_fetch(&standin_state()->graph_launches, 1);
     for (int i = 0; i < graph->count; i++) {
         Work work = graph->works[i];
         work.graph = graph->id;

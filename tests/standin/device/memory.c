@@ -40,8 +40,9 @@ static void add(Block block) {
 static int planned_refusal(void) {
     static uint64_t allocations;
     __sync_add_and_fetch(&standin_state()->allocations, 1);
-    uint64_t first = (uint64_t)standin_plan()->fail_allocation; /* one alone would do nothing: torch frees and asks again */
-    return ++allocations >= first && first;
+    uint64_t first = (uint64_t)standin_plan()->fail_allocation, many = (uint64_t)standin_plan()->fail_allocations;
+    uint64_t count = ++allocations;
+    return first && count >= first && (!many || count < first + many);
 }
 /* Takes `bytes` of the device's memory; 0 if there are not so many. */
 static int take(size_t bytes) {

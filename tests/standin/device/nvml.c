@@ -21,6 +21,7 @@ static Return answerable(void) {
     State *page = standin_state();
     double limit = standin_plan()->nvml_fails_after;
     if (limit && (double)page->power_readings >= limit) return (Return)standin_plan()->nvml_error;
+    if (page->later && standin_plan()->later_nvml_error) return (Return)standin_plan()->later_nvml_error;
     return page->lost ? LOST : SUCCESS;
 }
 #define ANSWERABLE()                \
@@ -121,6 +122,9 @@ API Return nvmlDeviceGetVbiosVersion(Handle device, char *text, unsigned bytes) 
         return SUCCESS;                                     \
     }
 typedef unsigned long long Long;
+static double event_reasons(void) {
+    return standin_state()->later ? standin_plan()->later_event_reasons : standin_plan()->event_reasons;
+}
 ANSWER(nvmlDeviceGetCurrPcieLinkGeneration, unsigned, standin_plan()->pcie_generation)
 ANSWER(nvmlDeviceGetMaxPcieLinkGeneration, unsigned, 5)
 ANSWER(nvmlDeviceGetCurrPcieLinkWidth, unsigned, 16)
@@ -129,8 +133,8 @@ ANSWER(nvmlDeviceGetPersistenceMode, unsigned, 1)
 ANSWER(nvmlDeviceGetEnforcedPowerLimit, unsigned, standin_plan()->power_limit_w * 1000)
 ANSWER(nvmlDeviceGetPowerManagementLimit, unsigned, standin_plan()->power_limit_w * 1000)
 ANSWER(nvmlDeviceGetPowerManagementDefaultLimit, unsigned, 700000)
-ANSWER(nvmlDeviceGetCurrentClocksEventReasons, Long, standin_plan()->event_reasons)
-ANSWER(nvmlDeviceGetCurrentClocksThrottleReasons, Long, standin_plan()->event_reasons)
+ANSWER(nvmlDeviceGetCurrentClocksEventReasons, Long, event_reasons())
+ANSWER(nvmlDeviceGetCurrentClocksThrottleReasons, Long, event_reasons())
 ANSWER(nvmlDeviceGetComputeMode, unsigned, 0)
 API Return nvmlDeviceGetMigMode(Handle device, unsigned *now, unsigned *pending) {
     ANSWERABLE();
@@ -144,7 +148,7 @@ API Return nvmlDeviceGetEccMode(Handle device, unsigned *now, unsigned *pending)
 }
 API Return nvmlDeviceGetClockInfo(Handle device, int clock, unsigned *mhz) {
     ANSWERABLE();
-    *mhz = clock == IN_MEMORY_CLOCK ? 2619 : (unsigned)standin_plan()->sm_mhz;
+    *mhz = clock == IN_MEMORY_CLOCK ? 2619 : (unsigned)standin_mhz();
     return SUCCESS;
 }
 API Return nvmlDeviceGetMaxClockInfo(Handle device, int clock, unsigned *mhz) {
@@ -174,7 +178,8 @@ static int is_busy(void) { return standin_state()->busy_until > standin_now(); }
 API Return nvmlDeviceGetPowerUsage(Handle device, unsigned *milliwatt) {
     ANSWERABLE();
     __sync_add_and_fetch(&standin_state()->power_readings, 1);
-    *milliwatt = (unsigned)(1000 * (is_busy() ? standin_plan()->busy_w : standin_plan()->idle_w));
+    double watt = is_busy() ? standin_plan()->busy_w : standin_plan()->idle_w;
+    *milliwatt = (unsigned)(1000 * watt * standin_plan()->power_scale);
     return SUCCESS;
 }
 API Return nvmlDeviceGetTotalEnergyConsumption(Handle device, Long *millijoule) {
@@ -218,10 +223,12 @@ typedef struct {
 static int lives(int pid) { return pid && !(kill(pid, 0) && errno == ESRCH); }
 API Return nvmlDeviceGetComputeRunningProcesses_v3(Handle device, unsigned *room, ProcessInfo *into) {
     ANSWERABLE();
-    ProcessInfo all[MAX_PROCESSES + 1];
+    ProcessInfo all[MAX_PROCESSES + 2];
     unsigned count = 0;
     Long other = (Long)standin_plan()->other_process_mib << 20;
+    Long later = standin_state()->later ? (Long)standin_plan()->later_process_mib << 20 : 0;
     if (other) all[count++] = (ProcessInfo){1, other, ~0u, ~0u};
+    if (later) all[count++] = (ProcessInfo){2, later, ~0u, ~0u};
     for (int i = 0; i < MAX_PROCESSES; i++) {
         Process *process = &standin_state()->process[i];
         Long bytes = process->used_bytes[index_of(device)];

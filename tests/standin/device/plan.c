@@ -125,10 +125,13 @@ int standin_context(void) {
 uint64_t standin_used(int device) {
     State *page = standin_state();
     uint64_t bytes = (uint64_t)standin_plan()->other_process_mib << 20;
+    if (page->later) bytes += (uint64_t)standin_plan()->later_process_mib << 20;
     for (int i = 0; i < MAX_PROCESSES; i++)
         if (page->process[i].pid && !is_gone(page->process[i].pid)) bytes += page->process[i].used_bytes[device];
     return bytes;
 }
+
+double standin_mhz(void) { return standin_state()->later ? standin_plan()->later_mhz : standin_plan()->sm_mhz; }
 
 /* ---- clocks ---- */
 double standin_now(void) {
@@ -145,11 +148,14 @@ void standin_call(void) {
     standin_host();
     host += standin_plan()->call_ns;
 }
-double standin_skew(void) { return standin_now() - standin_host(); }
+static double shown;
+void standin_show_until(double end) {
+    if (end > shown) shown = end;
+}
 void standin_wait(double end) {
-    double left = end - standin_host();
-    if (left <= 0) return;
-    double until = standin_now() + left;
+    double left = end - standin_host(), until = standin_now() + left;
+    if (until < shown) until = shown;
+    if (until <= standin_now()) return;
     while (standin_plan()->sleep && standin_now() < until) {
         double rest = until - standin_now();
         if (rest > 1e10) rest = 1e10; /* work that never ends is waited for in pieces, for ever */

@@ -30,12 +30,15 @@ typedef struct {
     uint64_t flop[UNITS]; /* of products and convolutions, by the unit that ran them */
     uint64_t busy_ns;     /* planned durations, added up */
     uint64_t allocations, peak_bytes, contexts, lost, power_readings;
+    uint64_t later; /* 1: the launch later_launch has been */
+    uint64_t graph_launches;
     double busy_until, born;
     Process process[MAX_PROCESSES];
 } State;
 API State *standin_state(void);
 API Process *standin_process(void);
 API uint64_t standin_used(int device);
+API double standin_mhz(void); /* the clock of the multiprocessors now */
 API int standin_context(void); /* the number of this process's context, from 1 */
 
 /* ---- clocks ---- */
@@ -43,7 +46,7 @@ API double standin_now(void);      /* the machine's */
 API double standin_host(void);     /* this process's: advances by call_ns a call, and by waiting */
 API void standin_call(void);       /* one call has been made */
 API void standin_wait(double end); /* until a moment of standin_host() */
-API double standin_skew(void);     /* what to add to standin_host()'s times to have the machine's */
+API void standin_show_until(double end); /* a recording has work until then, by the machine's clock: waiting ends no sooner */
 
 /* ---- a call that nobody wrote ---- */
 API void standin_missing(const char *name); /* one line in the file STANDIN_MISSING; the test fails by it */

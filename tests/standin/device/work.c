@@ -41,7 +41,7 @@ cudaError_t ready(void) {
     return sticky;
 }
 
-/* Launches that count for faults: all of a process's, or those from its first backward convolution on. */
+/* Launches that count for faults and for what changes later: all of a process's, or those from its first backward convolution on. */
 static uint64_t counted(const Work *work) {
     static uint64_t count;
     static int training;
@@ -51,7 +51,9 @@ static uint64_t counted(const Work *work) {
 static int meets(double planned) { return planned == -1 || planned == standin_context(); }
 static void plan_fault(const Work *work, double *lasts) {
     const Plan *plan = standin_plan();
-    if (counted(work) != (uint64_t)plan->fault_launch) return;
+    uint64_t count = counted(work);
+    if (plan->later_launch && count >= (uint64_t)plan->later_launch) standin_state()->later = 1;
+    if (count != (uint64_t)plan->fault_launch) return;
     if (meets(plan->illegal_address_in)) sticky = cudaErrorIllegalAddress;
     if (meets(plan->launch_failure_in)) sticky = cudaErrorLaunchFailure;
     if (meets(plan->ecc_error_in)) sticky = cudaErrorECCUncorrectable;
@@ -79,6 +81,7 @@ static double duration(const Work *work, uint64_t launches) {
     else if (work->bytes > 0 && plan->elementwise_gbps > 0) ns = work->bytes / plan->elementwise_gbps;
     int slower = plan->wave_launches > 0 && launches / (uint64_t)plan->wave_launches % 2;
     if (slower) ns *= 1 + plan->wave_ratio;
+    if (work->kind == KERNEL) ns *= plan->sm_mhz / standin_mhz(); /* the plan's times are those of its first clock */
     return ns * (1 + plan->drift_per_launch * (double)launches);
 }
 
@@ -102,7 +105,8 @@ static void place(Stream *stream, Work *work) {
     State *page = standin_state();
     standin_call();
     if (work->kind == KERNEL) launches++;
-    double lasts = duration(work, launches), start = stream->end + standin_plan()->gap_ns;
+    double gap = work->kind == KERNEL ? standin_plan()->gap_ns : 0;
+    double lasts = duration(work, launches), start = stream->end + gap;
     if (work->kind == KERNEL) plan_fault(work, &lasts);
     if (start < standin_host() + LATENCY_NS) start = standin_host() + LATENCY_NS;
     work->start = start;
@@ -118,6 +122,17 @@ static void place(Stream *stream, Work *work) {
     if (work->flop > 0) __sync_add_and_fetch(&page->flop[work->unit], (uint64_t)work->flop);
 }
 
+/* A recording has the machine's times, so that kernels lie beside the calls of a host that is as slow as it is: a work
+   starts once it was given, and when the one before it has ended, by those times. */
+static void show(Stream *stream, Work *work) {
+    double gap = work->kind == KERNEL ? standin_plan()->gap_ns : 0, lasts = work->end - work->start;
+    work->start = stream->shown_end + gap;
+    if (work->start < standin_now() + LATENCY_NS) work->start = standin_now() + LATENCY_NS;
+    work->end = stream->shown_end = work->start + lasts;
+    standin_show_until(work->end);
+    standin_on_work(work);
+}
+
 cudaError_t launch(Stream *stream, Work work, const char *call) {
     NEEDS_CONTEXT();
     double called = standin_now();
@@ -131,12 +146,7 @@ cudaError_t launch(Stream *stream, Work work, const char *call) {
     size_t bytes = (size_t)work.bytes;
     if (work.kind == COPY && bytes) memmove(work.to, work.from, bytes);
     if (work.kind == SET && bytes) memset(work.to, work.value, bytes);
-    if (standin_on_work) {
-        double skew = standin_skew();
-        work.start += skew;
-        work.end += skew;
-        standin_on_work(&work);
-    }
+    if (standin_on_work) show(stream, &work);
     call_done(call, work.correlation, called);
     if (stream->end - standin_host() > LONGEST_QUEUE_NS) standin_wait(stream->end - LONGEST_QUEUE_NS / 2);
     return cudaSuccess; /* a fault shows at the next call, as faults of kernels do */

@@ -11,7 +11,8 @@ typedef struct Graph {
     uint32_t id;
 } Graph;
 typedef struct Stream {
-    double end; /* of the last work given to it */
+    double end;       /* of the last work given to it */
+    double shown_end; /* the same in a recording, by the machine's clock */
     unsigned flags;
     int priority, device;
     uint32_t id;

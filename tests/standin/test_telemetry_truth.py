@@ -1,0 +1,104 @@
+"""NVML on a stand-in device, as a sweep's telemetry sees it: joules by power × time, and what its faults become."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.standin
+
+HERE = Path(__file__).parent
+WATT = 300
+REASONS = {
+    "gpu_idle": 0x1, "applications_clocks_setting": 0x2, "sw_power_cap": 0x4, "hw_slowdown": 0x8, "sync_boost": 0x10,
+    "sw_thermal_slowdown": 0x20, "hw_thermal_slowdown": 0x40, "hw_power_brake_slowdown": 0x80,
+    "display_clock_setting": 0x100,
+}  # fmt: skip
+"""nvmlClocksEventReasons as NVML's reference gives them."""
+
+
+def watched(device):
+    done = device.run(sys.executable, str(HERE / "watch_on_device.py"))
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_energy_is_power_times_time(standin):
+    found = watched(standin(idle_w=WATT))
+    assert found["energy"] == {
+        "energy_j": pytest.approx(WATT * found["window_s"], rel=0.02),
+        "energy_method": "counter",
+    }
+    assert {reading["power_w"] for reading in found["readings"]} == {WATT}
+
+
+def test_each_reason_for_held_clocks_is_named(standin):
+    found = watched(standin(event_reasons=sum(REASONS.values()), sm_mhz=1234, temperature_c=87))
+    for reading in found["readings"]:
+        assert set(reading["event_reasons"]) == set(REASONS)
+        assert (reading["sm_clock_hz"], reading["temperature_c"]) == (1234e6, 87)
+
+
+def test_the_state_before_is_the_planted_one(standin):
+    state = watched(standin(mig=1, other_process_mib=1000, power_limit_w=400))["preflight"]
+    assert (state["mig"], state["other_processes"], state["processes_since"]) == (True, 1, 0)
+    assert (state["power_limit_w"], state["power_limit_default_w"]) == (400, 700)
+
+
+def test_the_second_device_has_its_own_processes_and_number(standin, monkeypatch):
+    """CUDA's first device is NVML's second where CUDA_VISIBLE_DEVICES says so; there are no more than two."""
+    device = standin(devices=2)
+    hashes = []
+    for visible in ("0", "1", "2"):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+        found = watched(device)
+        hashes.append(found["preflight"].get("uuid_hash"))
+    assert None not in hashes[:2]
+    assert hashes[0] != hashes[1]
+    assert found["reason"] == "telemetry: expected one of 0 CUDA devices, got number 0 (CUDA_VISIBLE_DEVICES=2)"
+
+
+def test_without_a_counter_energy_is_polled_power_times_time(standin):
+    found = watched(standin(idle_w=WATT, energy_counter=0))
+    assert found["energy"] == {"energy_j": pytest.approx(WATT * found["window_s"], rel=0.02), "energy_method": "polled"}
+
+
+@pytest.mark.parametrize("lie", ["energy_scale", "power_scale"])
+@pytest.mark.parametrize("factor", [1000, 0.001])
+def test_another_unit_is_doubted(standin, lie, factor):
+    """Joules for millijoules or the reverse, by the counter or by power: they contradict each other."""
+    found = watched(standin(idle_w=WATT, **{lie: factor}))
+    (doubt,) = [warning for warning in found["warnings"] if "counter says" in warning]
+    assert doubt.startswith("energy: ")
+
+
+def test_without_nvml_everything_is_empty_and_said(standin):
+    found = watched(standin(nvml=0))
+    assert found["reason"] == "telemetry: NVML: nvmlInit: Driver Not Loaded"
+    assert (found["energy"], found["readings"], found["warnings"]) == ({}, [], [found["reason"]])
+    assert found["preflight"] == {"absent": {"telemetry": found["reason"]}}
+
+
+FAILS_AFTER = 6
+"""Readings of power: one before the run, and half a second of polls, so that the window has begun and goes on."""
+
+LOST = "telemetry: DeviceLost: NVML: GPU is lost"
+FAILURES = {
+    15: (LOST, LOST),
+    9: ("telemetry: Unavailable: NVML: Driver Not Loaded", ""),
+    999: ("energy: ", ""),  # of each field: polling goes on, readings are empty
+}
+"""nvmlReturn_t → what the first warning says, and why the sitting ends."""
+
+
+@pytest.mark.parametrize("error", FAILURES)
+def test_nvml_that_fails_in_the_middle_gives_no_joules(standin, error):
+    found = watched(standin(idle_w=WATT, nvml_fails_after=FAILS_AFTER, nvml_error=error))
+    warning, lost = FAILURES[error]
+    assert found["energy"]["energy_j"] is None
+    assert found["warnings"][0].startswith(warning)
+    assert "energy: readings of the energy counter do not enclose the window" in " ".join(found["warnings"])
+    assert found["lost"] == lost

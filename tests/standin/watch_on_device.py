@@ -1,0 +1,29 @@
+"""Run as a program on a stand-in device: what a sweep's telemetry says of a second in which nothing runs.
+
+Prints JSON: preflight, readings, energy and warnings of a window, and why the device is lost. Imports no torch.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import asdict
+
+from runners.workers.telemetry import Watch
+
+LEAD_S, WINDOW_S = 0.3, 1.2
+
+if __name__ == "__main__":
+    watch = Watch("cuda")
+    found = {"reason": watch.reason, "preflight": watch.preflight()}
+    watch.start()
+    time.sleep(LEAD_S)
+    start_s = time.monotonic()
+    time.sleep(WINDOW_S)
+    end_s = time.monotonic()
+    time.sleep(LEAD_S)
+    energy, warnings = watch.findings(start_s, end_s)
+    found |= {"energy": energy, "warnings": warnings, "lost": watch.loss(ask=True), "window_s": end_s - start_s}
+    found["readings"] = [asdict(reading) for reading in watch.window(start_s, end_s)]
+    watch.close()
+    print(json.dumps(found))
