@@ -44,6 +44,7 @@ SELF_TEST_SAYS = {
     "ok": "No check failed: what was known came out. Those that are unavailable say what is not known here.",
     "failed": "A check failed: numbers that depend on it must not be believed on this device.",
 }
+STAND_IN_SAYS = "This device is a stand-in that computes nothing: the answer is one about this program alone."
 
 PEAKS_SAY = "Utilization divides by the dense peak of the unit that runs an operation; a multiply-add is 2 FLOP."
 
@@ -60,7 +61,9 @@ def _answered(parser: Parser, options: Namespace) -> int:
     if options.peaks is not None:
         return print_peaks(parser, options.peaks, options.format)
     if options.self_test:
-        return print_self_test(options.device, options.format)
+        return print_self_test(options.device, options.format, options.save)
+    if options.save:
+        raise Mistake("--save FILE needs --self-test: it is where that answer is kept")
     from runners.doctor.checks import all_checks, is_fit
 
     lines = all_checks(options.out)
@@ -75,6 +78,9 @@ def _parser() -> Parser:
         "--self-test", action="store_true", help="known work: may numbers be believed here? (3 minutes)"
     )
     parser.add_argument("--device", default="auto", help="of --self-test: auto, cuda, cuda:1 or cpu (auto)")
+    parser.add_argument(
+        "--save", type=Path, metavar="FILE", help="of --self-test: keep the answer as JSON, to attach to a report"
+    )
     add_format(parser)
     parser.add_argument("--out", type=Path, default=RUNS, metavar="DIR", help=f"where runs are kept (default: {RUNS})")
     return parser
@@ -96,20 +102,35 @@ def print_peaks(parser: Parser, name: str, form: str) -> int:
     return 0
 
 
-def print_self_test(device: str, form: str) -> int:
-    """Print the checks of known work on a device; FAILED where one fails. Raises Mistake for no such device."""
+def print_self_test(device: str, form: str, save: Path | None = None) -> int:
+    """Print the checks of known work on a device; FAILED where one fails. save: a new file for the answer as JSON.
+
+    Raises Mistake for no such device and for a file that exists, StoreFault for one that cannot be written, both before
+    anything is measured.
+    """
+    from runners.cli.output_files import put, reserve
     from runners.doctor.self_test import self_test
 
-    answer = self_test(_device(device), lambda line: print(line, file=sys.stderr))
+    device = _device(device)
+    if save is not None:
+        if save.exists():
+            raise Mistake(f"expected a new file for --save, got {save}, which exists: no answer is overwritten")
+        reserve(save)
+    answer = self_test(device, lambda line: print(line, file=sys.stderr, flush=True))
+    document = json.dumps(answer, indent=2, ensure_ascii=False)
+    if save is not None:
+        put(save, document + "\n")
     checks: list[dict[str, Any]] = answer["checks"]
     if form == "json":
-        print(json.dumps(answer, indent=2, ensure_ascii=False))
+        print(document)
     elif form == "csv":
         _write_csv(checks)
     else:
         told = [(c["check"], c["verdict"], _shown(c["found"]), c["expected"], c["reason"]) for c in checks]
         _table(f"{answer['device']}: known work", ("check", "verdict", "found", "expected", "reason"), told)
         print(f"\n{SELF_TEST_SAYS[answer['verdict']]}")
+        if answer["stand_in"]:
+            print(STAND_IN_SAYS)
     return FAILED if answer["verdict"] == "failed" else 0
 
 

@@ -1,0 +1,48 @@
+"""What each check of the self-test is given, and what it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from analysis.devices import peaks
+
+OK, FAILED_CHECK, NOT_AVAILABLE = "ok", "failed", "unavailable"
+
+
+@dataclass(frozen=True)
+class Checked:
+    """One check. found: a number in SI units or a ratio, None where there is none; expected: in words."""
+
+    check: str
+    verdict: str
+    found: float | None
+    expected: str
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The device that is tested. name: as its driver prints it."""
+
+    device: str
+    name: str
+    multiprocessors: int | None = None
+
+    @property
+    def is_cuda(self) -> bool:
+        return self.device.startswith("cuda")
+
+    @property
+    def is_stand_in(self) -> bool:
+        """Whether it computes nothing (docs/standin.md)."""
+        return peaks.is_stand_in(self.name)
+
+
+Check = Callable[[Asked], Checked]
+
+
+def within(found: float, low: float, high: float, expected: str, reason: str) -> Checked:
+    """ok where low ≤ found ≤ high; the reason is given where it is not."""
+    fits = low <= found <= high
+    return Checked("", OK if fits else FAILED_CHECK, found, expected, "" if fits else reason)
