@@ -177,8 +177,15 @@ def test_events_are_held_against_the_wall(monkeypatch, ratio, verdict) -> None:
 
 
 def test_the_best_block_counts_on_a_host_that_stumbles(monkeypatch) -> None:
-    planned(monkeypatch, wall_s=lambda block: 0.7 if block < 4 else 0.5, device_s=lambda block: 0.5)
+    planned(monkeypatch, wall_s=lambda block: 0.7 if block < 9 else 0.5, device_s=lambda block: 0.5)
     assert times.events(GPU).verdict == "ok"
+
+
+def test_events_that_are_too_long_are_not_hidden_by_a_host_that_stumbles(monkeypatch) -> None:
+    """Device times a tenth too long; in the first four blocks the wall's are, too, so that their ratios are 1."""
+    planned(monkeypatch, wall_s=lambda block: 0.55 if block < 4 else 0.5, device_s=lambda block: 0.55)
+    found = times.events(GPU)
+    assert (found.verdict, found.found) == ("failed", pytest.approx(1.1))
 
 
 def test_sleeps_that_are_not_proportional_fail(monkeypatch) -> None:
