@@ -15,6 +15,7 @@ from typing import TypeVar
 from analysis.operators import registry as kinds
 from analysis.utilization.numerators import input_dtype
 from cleaning.counts.typed_rows import records
+from cleaning.facts.self_test import SelfTest
 from cleaning.facts.tables import profile_faults, table_faults, weight_bytes
 from cleaning.profile.instances import FORWARD
 from results.errors import Inconsistent
@@ -97,7 +98,8 @@ class Evidence:
     """A run and what is derived from it. facts: by trace id. rebuilt: utilization.csv from the raw rows; published: the
     one that lies in the run's directory; keeps_utilization: whether there is one. counts: as they were counted, not
     cleaned. malformed: cell id (or RUN) → why a row was left out of everything else. changed: where other derived
-    tables of the directory are not what the raw rows give now."""
+    tables of the directory are not what the raw rows give now. self_test: the one that lies in the directory; in words,
+    why it cannot be read; None: there is none."""
 
     data: RunData
     facts: Mapping[str, TraceFacts] = field(default_factory=dict)
@@ -113,6 +115,7 @@ class Evidence:
     profiles: Mapping[Key, ProfileFacts] = field(default_factory=dict)
     malformed: Mapping[str, str] = field(default_factory=dict)
     changed: Sequence[Difference] = ()
+    self_test: SelfTest | str | None = None
 
     def without(self, cell_ids: Collection[str]) -> Evidence:
         """The same without some cells: every row of theirs is gone."""

@@ -1,8 +1,11 @@
-"""What a gate finds of one cell: whether its law holds there, and the numbers in words."""
+"""What a gate is (its name, what it asks, when it must not be open), and what it finds of one cell."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+
+from cleaning.gates.evidence import Evidence
 
 RUN = "run"
 """Stands for a cell id where something is found of the run as a whole."""
@@ -16,3 +19,19 @@ class Found:
     cell_id: str
     holds: bool
     words: str = ""
+
+
+Check = Callable[[Evidence], Iterable[Found]]
+
+
+@dataclass(frozen=True)
+class Gate:
+    """name; checks: what must hold, in words; check: asks it; needs: what an open gate lacks; after: the gates whose
+    failures leave a cell out of this one; on: kinds of device whose published runs it must not be open for."""
+
+    name: str
+    checks: str
+    check: Check
+    needs: str
+    after: tuple[str, ...] = ()
+    on: tuple[str, ...] = ("cuda", "cpu")

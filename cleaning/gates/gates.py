@@ -16,12 +16,13 @@ from cleaning.gates import ceilings, cell_summary, values
 from cleaning.gates import counters as gates_counters
 from cleaning.gates import counts as gates_counts
 from cleaning.gates import device as gates_device
+from cleaning.gates import hardware as gates_hardware
 from cleaning.gates import integrity as gates_kept
+from cleaning.gates import model as gates_model
 from cleaning.gates import options as gates_asked
 from cleaning.gates import times as gates_times
 from cleaning.gates.evidence import FAULTS, Evidence
-from cleaning.gates.finding import RUN, Found
-from cleaning.gates.gate import Gate
+from cleaning.gates.finding import RUN, Found, Gate
 from results.records.verdicts import FAIL, OPEN, PASS, Verdict
 
 _TABLE = ("values", "committed", "operations_once", "table")
@@ -47,6 +48,19 @@ GATES: tuple[Gate, ...] = (
         "sittings agree in device, driver branch, torch and peaks, and were measured by committed code",
         gates_kept.one_machine,
         "a sitting",
+    ),
+    Gate(
+        "hardware",
+        "no sitting was on a stand-in device, which computes nothing",
+        gates_hardware.hardware,
+        "a sitting",
+    ),
+    Gate(
+        "self_test",
+        "the run's self-test passed, on its device and by its driver, torch and code",
+        gates_hardware.self_test,
+        "self_test.json: python -m runners.doctor --self-test --write DIR",
+        on=("cuda",),
     ),
     Gate(
         "cell_id",
@@ -102,6 +116,14 @@ GATES: tuple[Gate, ...] = (
         cell_summary.parameters,
         "weights or a counter",
         _TABLE,
+    ),
+    Gate(
+        "model",
+        "a cell has the parameters of the model that it names, at its number of classes",
+        gates_model.model,
+        "a classifier of torchvision at sizes whose parameters are known",
+        (*_TABLE, "cell_id", "parameters"),
+        on=(),
     ),
     Gate(
         "batch",

@@ -61,9 +61,10 @@ def _answered(parser: Parser, options: Namespace) -> int:
     if options.peaks is not None:
         return print_peaks(parser, options.peaks, options.format)
     if options.self_test:
-        return print_self_test(options.device, options.format, options.save)
-    if options.save:
-        raise Mistake("--save FILE needs --self-test: it is where that answer is kept")
+        return print_self_test(options.device, options.format, options.save, options.write)
+    for option, value in (("--save", options.save), ("--write", options.write)):
+        if value is not None:
+            parser.fail(f"{option}: expected with --self-test")
     from runners.doctor.checks import all_checks, is_fit
 
     lines = all_checks(options.out)
@@ -81,6 +82,7 @@ def _parser() -> Parser:
     parser.add_argument(
         "--save", type=Path, metavar="FILE", help="of --self-test: keep the answer as JSON, to attach to a report"
     )
+    parser.add_argument("--write", type=Path, metavar="RUN", help="of --self-test: keep it with this run")
     add_format(parser)
     parser.add_argument("--out", type=Path, default=RUNS, metavar="DIR", help=f"where runs are kept (default: {RUNS})")
     return parser
@@ -102,24 +104,20 @@ def print_peaks(parser: Parser, name: str, form: str) -> int:
     return 0
 
 
-def print_self_test(device: str, form: str, save: Path | None = None) -> int:
-    """Print the checks of known work on a device; FAILED where one fails. save: a new file for the answer as JSON.
+def print_self_test(device: str, form: str, save: Path | None = None, run: Path | None = None) -> int:
+    """Print the checks of known work on a device; FAILED where one fails.
 
-    Raises Mistake for no such device and for a file that exists, StoreFault for one that cannot be written, both before
-    anything is measured.
+    save: a new file for the document. run: a directory to keep it in as well. Raises Mistake for no such device, a file
+    that exists or no such directory, StoreFault for what cannot be written, all of them before anything is measured.
     """
-    from runners.cli.output_files import put, reserve
+    from runners.cli.output_files import put
     from runners.doctor.self_test import self_test
 
-    device = _device(device)
-    if save is not None:
-        if save.exists():
-            raise Mistake(f"expected a new file for --save, got {save}, which exists: no answer is overwritten")
-        reserve(save)
+    device, places = _device(device), _places(save, run)
     answer = self_test(device, lambda line: print(line, file=sys.stderr, flush=True))
     document = json.dumps(answer, indent=2, ensure_ascii=False)
-    if save is not None:
-        put(save, document + "\n")
+    for place in places:
+        put(place, document + "\n")
     checks: list[dict[str, Any]] = answer["checks"]
     if form == "json":
         print(document)
@@ -132,6 +130,21 @@ def print_self_test(device: str, form: str, save: Path | None = None) -> int:
         if answer["stand_in"]:
             print(STAND_IN_SAYS)
     return FAILED if answer["verdict"] == "failed" else 0
+
+
+def _places(save: Path | None, run: Path | None) -> list[Path]:
+    """Files for the self-test's document, in which something can be written. Raises Mistake, StoreFault."""
+    from cleaning.facts.self_test import FILE
+    from runners.cli.output_files import reserve
+
+    if save is not None and save.exists():
+        raise Mistake(f"--save: expected a new file, got {save}, which exists: no answer is overwritten")
+    if run is not None and not run.is_dir():
+        raise Mistake(f"--write: expected the directory of a run, got {run}, which is none")
+    places = [*filter(None, (save, run / FILE if run is not None else None))]
+    for place in places:
+        reserve(place)
+    return places
 
 
 def _shown(found: float | None) -> str:

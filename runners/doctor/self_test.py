@@ -48,7 +48,7 @@ def self_test(device: str, say: Callable[[str], None] = lambda line: None) -> di
     from measure.device.environment import device_facts, environment
     from results.store.manifest import harness_version
 
-    facts = device_facts(device)
+    facts, versions = device_facts(device), environment()
     asked = Asked(device, str(facts["name"] or ""), facts["multiprocessors"])
     begun = datetime.now(UTC)
     done = []
@@ -60,12 +60,14 @@ def self_test(device: str, say: Callable[[str], None] = lambda line: None) -> di
         "device": asked.name,
         "checks": [asdict(each) for each in done],
         "verdict": FAILED_CHECK if failed else OK,
-        "stand_in": asked.is_stand_in,
-        "program": harness_version(),
-        "started_at": begun.isoformat(timespec="seconds"),
+        "driver": str(versions["driver"] or ""),
+        "torch_version": str(versions["torch"] or ""),
+        "harness_version": harness_version(),
+        "tested_at": f"{begun:%Y-%m-%dT%H:%M:%SZ}",
         "seconds": round((datetime.now(UTC) - begun).total_seconds(), 1),
+        "stand_in": asked.is_stand_in,
         "facts": facts,
-        "environment": environment(),
+        "environment": versions,
     }
 
 

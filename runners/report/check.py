@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from runners.cli.exits import FAILED, Mistake
 
 if TYPE_CHECKING:
+    from cleaning.facts.self_test import SelfTest
     from cleaning.gates.evidence import Evidence
     from cleaning.reconcile.run import Built
     from results.records import Operation, ProfiledOperation, Storage, Utilization
@@ -64,7 +66,19 @@ def evidence_of(path: Path) -> Evidence:
     found, built = assembled(
         data, partial(read_operations, path), partial(read_profile, path), partial(recording, path), published
     )
-    return replace(found, changed=differences(path, built))
+    return replace(found, changed=differences(path, built), self_test=self_test_of(path))
+
+
+def self_test_of(path: Path) -> SelfTest | str | None:
+    """The self-test that lies in a run's directory; in words, why it cannot be read; None: there is none."""
+    from cleaning.facts.self_test import FILE, parsed
+
+    if not (path / FILE).is_file():
+        return None
+    try:
+        return parsed(json.loads((path / FILE).read_text(encoding="utf-8")))
+    except (ValueError, OSError) as fault:
+        return f"cannot be read: {fault}"
 
 
 def assembled(

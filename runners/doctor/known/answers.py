@@ -6,19 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from analysis.devices import peaks
+from cleaning.facts.self_test import FAILED as FAILED_CHECK
+from cleaning.facts.self_test import OK as OK
+from cleaning.facts.self_test import UNAVAILABLE as NOT_AVAILABLE
+from cleaning.facts.self_test import Checked as Checked
 
-OK, FAILED_CHECK, NOT_AVAILABLE = "ok", "failed", "unavailable"
-
-
-@dataclass(frozen=True)
-class Checked:
-    """One check. found: a number in SI units or a ratio, None where there is none; expected: in words."""
-
-    check: str
-    verdict: str
-    found: float | None
-    expected: str
-    reason: str = ""
+__all__ = ["FAILED_CHECK", "NOT_AVAILABLE", "OK", "Asked", "Check", "Checked", "within"]
 
 
 @dataclass(frozen=True)

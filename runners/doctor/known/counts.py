@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from cleaning.facts.self_test import MEMORY_RATIO
 from runners.doctor.known.answers import Asked, Check, Checked, within
 
 MODEL, IMAGE_SIZE, BATCH = "resnet18", 64, 2
-MEMORY_RATIO = 0.02
 
 
 def count(asked: Asked) -> Checked:

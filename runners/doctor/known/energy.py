@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from analysis.devices.telemetry import mean_power_w
+from cleaning.facts.self_test import ENERGY_RATIOS
 from results.errors import Unavailable
 from runners.doctor.known.answers import Asked, Checked, within
 
-RATIOS = (0.8, 1.25)
 WARM_S, BUSY_S = 1.5, 3.0
 """Power is an average of up to a second: the device is busy for longer than that before it is looked at."""
 
@@ -44,5 +44,5 @@ def energy(asked: Asked) -> Checked:
     if not power_w:
         raise Unavailable("the board tells no power")
     found = (end_j - start_j) / (power_w * (end_s - start_s))
-    words = f"{RATIOS[0]:g} to {RATIOS[1]:g}"
-    return within(found, *RATIOS, words, "the energy counter does not agree with the power")
+    words = f"{ENERGY_RATIOS[0]:g} to {ENERGY_RATIOS[1]:g}"
+    return within(found, *ENERGY_RATIOS, words, "the energy counter does not agree with the power")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from analysis.devices.precisions import PRECISIONS
+from cleaning.facts.self_test import FP32_ERROR
 from results.errors import Unavailable
 from runners.doctor.known.answers import FAILED_CHECK, OK, Asked, Checked, within
 
-FP32_ERROR = 2e-5
-"""Largest error in IEEE fp32 of sums of 512 terms, relative to the largest element; TF32's is near 1e-3."""
 TERMS = 512
+"""Of each sum, in the product and in the convolution: what FP32_ERROR is for."""
 
 
 def flags_read_back(asked: Asked) -> Checked:

@@ -16,18 +16,13 @@ from typing import TYPE_CHECKING
 
 from analysis.devices import peaks
 from analysis.devices.precisions import PRECISIONS
+from cleaning.facts.self_test import rate_bounds
 from results.errors import Unavailable
 from runners.doctor.known.answers import Asked, Check, Checked, within
 
 if TYPE_CHECKING:
     from measure.ceiling.ceilings import Bench
     from measure.ceiling.trials import Trial
-
-LEAST_RATIO, MOST_RATIO = 0.05, 1.02
-"""Of the unit's datasheet peak: less is a device that something holds down, more cannot be."""
-TENSOR_RATIO = 0.2
-"""A tensor unit must do more than the vector units could, but this share of its own peak is always enough: there are
-devices whose tensor units are no faster than that (GeForce in tf32)."""
 
 RATE_S = 2.5
 """For one precision and kind of kernel."""
@@ -63,13 +58,6 @@ def convolutions(precision: str) -> Check:
             return _held(asked, precision, bench, trials)
 
     return check
-
-
-def bounds(known: peaks.Device, unit: str) -> tuple[float, float]:
-    """Lowest and highest believable FLOP/s of a kernel in this unit of a device."""
-    peak = known.peaks[unit]
-    vector = 0.0 if unit == "fp32" else known.peaks.get("fp32", 0.0)
-    return max(LEAST_RATIO * peak, min(MOST_RATIO * vector, TENSOR_RATIO * peak)), MOST_RATIO * peak
 
 
 @contextmanager
@@ -108,7 +96,7 @@ def _held(asked: Asked, precision: str, bench: Bench, trials: list[Trial]) -> Ch
     unit = rows[0].unit
     known = peaks.lookup(asked.name, asked.multiprocessors)
     assert known is not None  # _bench has looked
-    low, high = bounds(known, unit)
+    low, high = rate_bounds(known, unit)
     expected = f"{low:.3g} to {high:.3g} FLOP/s, by the datasheet's {known.peaks[unit]:.3g} in {unit}"
     ratio = max(rates) / known.peaks[unit]
     why = "more than the unit can do" if ratio > 1 else "no more than other units could do, or held down"

@@ -7,14 +7,10 @@ from collections.abc import Callable
 from statistics import fmean
 from typing import Any
 
+from cleaning.facts.self_test import BLOCKS, EVENTS_RATIO, FEWEST_COVERED, REPEATS, SLEEP_RATIO
 from measure.timing.clocks import clock_for
 from results.errors import Unavailable
 from runners.doctor.known.answers import Asked, Checked, within
-
-EVENTS_RATIO, SLEEP_RATIO = 0.03, 0.05
-
-REPEATS, BLOCKS, FEWEST_COVERED = 8, 10, 6
-"""Intervals of ten blocks each; fewer than 6 of 8 that cover the common mean have a chance of 0.6 % at 95 %."""
 
 FEWEST_BLOCKS, MOST_BLOCKS = 5, 10
 """For one whose wall time no other process of the host disturbs: device time that is too long must not be hidden by a

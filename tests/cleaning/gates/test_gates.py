@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from analysis.devices import peaks
+from cleaning.facts.self_test import FILE as SELF_TEST
 from cleaning.gates.evidence import facts_of
 from cleaning.gates.gates import GATES, judge
 from results.records.verdicts import FAIL, OPEN, PASS, Verdict
@@ -87,6 +88,7 @@ def dirty_code(parts: Parts) -> None:
     version = f"{first.environment['harness_version']}.dirty"
     parts.sittings[0] = replace(first, environment={**first.environment, "harness_version": version})
     parts.manifest = replace(parts.manifest, harness_version=version)
+    parts.self_test = parts.self_test and replace(parts.self_test, harness_version=version)
 
 
 def recounted(part: Part) -> None:
@@ -140,7 +142,7 @@ def no_input_gradient(parts: Parts) -> None:
 
 
 def wider(part: Part, classes: int) -> None:
-    """A classifier of another width, in both passes."""
+    """A classifier of another width, in both passes, of a model of as many parameters."""
     shapes = {4: 10}
     for index in (3, 4, 5):
         call = part.operations[index]
@@ -148,9 +150,6 @@ def wider(part: Part, classes: int) -> None:
         out = [tuple(classes if size == shapes[4] else size for size in shape) for shape in call.output_shapes]
         part.operations[index] = replace(call, input_shapes=tuple(change), output_shapes=tuple(out))
     recounted(part)
-    more = made.PARAMETERS + (classes - shapes[4]) * 33
-    part.run = replace(part.run, parameters=more)
-    part.counts = [replace(row, parameters=row.parameters and more) for row in part.counts]
 
 
 def another_count_in_one_precision(parts: Parts) -> None:
@@ -537,6 +536,17 @@ def test_a_gate_without_data_is_open_and_says_what_it_needs(tmp_path: Path) -> N
     lacks = {"counts_repeat", "affine", "profiles", "profile", "repeats", "by_batch", "rebuilt", *OPEN_HERE}
     assert set(still_open) == lacks
     assert still_open["affine"] == "needs three batches of one model"
+
+
+def test_a_gpu_run_without_a_self_test_is_not_to_be_published(clean: Path, tmp_path: Path) -> None:
+    path = Path(shutil.copytree(clean, tmp_path / "run"))
+    (path / SELF_TEST).unlink()
+    found = verdicts(path)
+    assert {name for name, verdict in found.items() if verdict.verdict == OPEN and verdict.needed} == {"self_test"}
+    assert report.main([str(path), "--check"]) == 1
+    (path / SELF_TEST).write_text("{", encoding="utf-8")
+    assert set(failing(path)) == {"self_test"}
+    assert "cannot be read" in failing(path)["self_test"].found["run"]
 
 
 def test_fp32_above_one_is_allowed_where_it_is_marked(tmp_path: Path) -> None:

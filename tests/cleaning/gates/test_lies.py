@@ -20,7 +20,7 @@ from tests.support.made_up.lie_proofs import PROOFS
 from tests.support.made_up.lie_rows import Rows
 
 FILES = ("manifest", "sittings", "ceilings", "runs", "samples", "telemetry", "flop_counts", "operations", "storages")
-FILES += ("profiles",)
+FILES += ("profiles", "self_test", "self_checks")
 
 
 @pytest.fixture(scope="module")

@@ -11,11 +11,14 @@ from dataclasses import replace
 import pytest
 
 from analysis.devices import peaks
+from cleaning.facts.self_test import FILE, rate_bounds
+from measure.device.environment import environment
 from results.errors import Unavailable
 from runners.doctor import command as doctor
 from runners.doctor import self_test
-from runners.doctor.known import counts, energy, executed, rates, times
+from runners.doctor.known import counts, energy, executed, times
 from runners.doctor.known.answers import Asked, Checked, within
+from runners.report.check import self_test_of
 
 CPU = Asked("cpu", "a processor")
 
@@ -37,7 +40,8 @@ def test_the_document_has_every_check_and_the_verdict_follows(monkeypatch, capsy
     assert doctor.main(["--self-test", "--device", "cpu", "--format", "json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer["verdict"] == "ok"
-    assert {"device", "checks", "verdict", "stand_in", "program", "started_at", "facts", "environment"} <= set(answer)
+    assert {"device", "checks", "verdict", "stand_in", "facts", "environment"} <= set(answer)
+    assert {"driver", "torch_version", "harness_version", "tested_at"} <= set(answer)
     assert answer["stand_in"] is False
     assert answer["checks"] == [
         {"check": "good", "verdict": "ok", "found": 1.0, "expected": "1 within 10%", "reason": ""},
@@ -95,11 +99,27 @@ def test_a_device_that_is_not_there_is_the_callers_mistake(capsys, name) -> None
     assert f"expected cpu, cuda or cuda:N of 0 CUDA devices, got {name}" in line
 
 
-def test_a_file_without_the_self_test_is_the_callers_mistake(capsys, tmp_path) -> None:
+def test_the_document_is_kept_with_a_run(monkeypatch, capsys, tmp_path) -> None:
+    monkeypatch.setattr(self_test, "CHECKS", {"sleep": lambda asked: Checked("", "ok", 1.0, "1")})
+    assert doctor.main(["--self-test", "--device", "cpu", "--format", "json", "--write", str(tmp_path)]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    test = self_test_of(tmp_path)
+    assert (test.device, test.checks) == (printed["device"], (Checked("sleep", "ok", 1.0, "1"),))
+    facts = environment()
+    assert (test.torch_version, test.driver) == (facts["torch"], facts["driver"] or "")
+    assert self_test_of(tmp_path / "nowhere") is None
+    (tmp_path / FILE).write_text('{"checks": ', encoding="utf-8")
+    assert str(self_test_of(tmp_path)).startswith("cannot be read: ")
+
+
+@pytest.mark.parametrize(
+    "words", [["--write", "."], ["--self-test", "--device", "cpu", "--write", "nowhere"], ["--save", "new.json"]]
+)
+def test_a_place_to_write_that_is_none_is_the_callers_mistake(words: list[str], capsys) -> None:
     with pytest.raises(SystemExit) as ended:
-        doctor.main(["--save", str(tmp_path / "x.json")])
+        doctor.main(words)
     assert ended.value.code == 2
-    assert "--save FILE needs --self-test" in capsys.readouterr().err
+    assert f"{words[-2]}: expected" in capsys.readouterr().err
 
 
 def test_an_interrupt_is_one_line_and_leaves_no_file(tmp_path) -> None:
@@ -213,10 +233,10 @@ def test_intervals_of_a_device_that_slows_down_do_not_cover(monkeypatch, slower,
 def test_a_tensor_unit_must_do_more_than_the_vector_units() -> None:
     """H100: fp32 66.9, tf32 494.7, bf16 989.4 TFLOP/s. GeForce RTX 3090: tf32 no faster than fp32, so a fifth does."""
     h100, geforce = peaks.lookup("NVIDIA H100 80GB HBM3"), peaks.lookup("NVIDIA GeForce RTX 3090")
-    assert rates.bounds(h100, "fp32") == pytest.approx((0.05 * 66.9e12, 1.02 * 66.9e12))
-    assert rates.bounds(h100, "tf32") == pytest.approx((1.02 * 66.9e12, 1.02 * 494.7e12))
-    assert rates.bounds(h100, "bf16")[0] == pytest.approx(1.02 * 66.9e12)
-    assert rates.bounds(geforce, "tf32")[0] == pytest.approx(0.2 * geforce.peaks["tf32"])
+    assert rate_bounds(h100, "fp32") == pytest.approx((0.05 * 66.9e12, 1.02 * 66.9e12))
+    assert rate_bounds(h100, "tf32") == pytest.approx((1.02 * 66.9e12, 1.02 * 494.7e12))
+    assert rate_bounds(h100, "bf16")[0] == pytest.approx(1.02 * 66.9e12)
+    assert rate_bounds(geforce, "tf32")[0] == pytest.approx(0.2 * geforce.peaks["tf32"])
 
 
 def test_flags_that_a_variable_overrules_fail(monkeypatch) -> None:

@@ -146,6 +146,8 @@ FILES = {
     "operations": "operations",
     "storages": "storages",
     "profiles": "profiles",
+    "self_test": "self_test.json",
+    "self_checks": "self_test.json, `checks`",
     **{name: f"{name}.csv" for name in ("sittings", "ceilings", "runs", "samples", "telemetry", "flop_counts")},
 }
 

@@ -11,7 +11,9 @@ from dataclasses import replace
 from typing import Any
 
 from results.store.layout import key_of
+from tests.support.made_up import lies
 from tests.support.made_up import made_up_device as device
+from tests.support.made_up import made_up_evidence as evidence
 from tests.support.made_up.lie_rows import Rows
 
 Told = Callable[[Rows], Rows]
@@ -58,11 +60,54 @@ def _renamed(rows: Rows) -> Rows:
     return _fields("flop_counts", workload="vgg16")(_fields("runs", model="vgg16")(made))
 
 
+def _sealed(lie: Told) -> Told:
+    """A lie whose cells get the ids that their parameters give, in every file."""
+
+    def told(rows: Rows) -> Rows:
+        made = lie(rows).copy("runs", *lies.CHILDREN)
+        made.runs = [lies.sealed(made, run) for run in made.runs]
+        return made
+
+    return told
+
+
+def _everywhere(**values: Any) -> Told:
+    """Parameters of all cells are others, and were asked for; the ids stay."""
+
+    def told(rows: Rows) -> Rows:
+        options = {**rows.manifest.options, **values}
+        options["earlier"] = [{**each, **values} for each in options["earlier"]]
+        made = replace(rows, manifest=replace(rows.manifest, options=options))
+        return _fields("runs", **values)(made)
+
+    return told
+
+
 def _option(**values: Any) -> Told:
     def told(rows: Rows) -> Rows:
         return replace(rows, manifest=replace(rows.manifest, options={**rows.manifest.options, **values}))
 
     return told
+
+
+def _check(name: str, **values: Any) -> Told:
+    """One check of the self-test says something else."""
+    return _fields("self_checks", lambda row: row.check == name, **values)
+
+
+def _environment(**facts: Any) -> Told:
+    def told(rows: Rows) -> Rows:
+        sittings = [replace(each, environment={**each.environment, **facts}) for each in rows.sittings]
+        return replace(rows, sittings=sittings)
+
+    return told
+
+
+def _stand_in(rows: Rows) -> Rows:
+    """A run that was made on a stand-in: it has the peaks of the device that it stands in for."""
+    name = f"Stand-in of {rows.sittings[0].device_name}"
+    made = _first("self_test", device=name)(_environment(name=name)(rows))
+    return _first("sittings", device_name=name)(_fields("ceilings", device_name=name)(made))
 
 
 def _second_sitting(rows: Rows) -> Rows:
@@ -116,7 +161,31 @@ PROOFS: dict[str, dict[str, Told]] = {
         "warnings is null": _first("runs", warnings=None),
         "a batch below 0": _fields("flop_counts", batch_size=-1),
     },
-    "cell_id": {"resnet50 renamed to vgg16 in every file": _renamed},
+    "hardware": {
+        "a stand-in, which its name says everywhere": _stand_in,
+        "a stand-in that only its environment tells": _environment(stand_in=True),
+    },
+    "self_test": {
+        "of another device": _first("self_test", device="NVIDIA H100 80GB HBM3"),
+        "by another driver": _first("self_test", driver="550.1"),
+        "by another torch": _first("self_test", torch_version="2.14.0"),
+        "by other code": _first("self_test", harness_version="0.1.0+gfedcba987654"),
+        "that failed": _first("self_test", verdict="failed"),
+        "a check that failed, in one that passed": _check("sleep", verdict="failed"),
+        "a check that is called ok, and is not": _check("ieee fp32", found=3e-4),
+        "rates of a faster device": _check("rate fp32", found=70e12),
+        "a check that every GPU can answer, and no answer": _check(
+            "count", verdict="unavailable", found=None, reason="no time"
+        ),
+        "without a check": lambda rows: replace(rows, self_checks=rows.self_checks[1:]),
+        "one check twice, and another not at all": lambda rows: replace(
+            rows, self_checks=[*rows.self_checks[:-1], rows.self_checks[0]]
+        ),
+    },
+    "cell_id": {
+        "resnet50 renamed to vgg16 in every file": _renamed,
+        "another optimizer in every file": _everywhere(optimizer="adamw"),
+    },
     "asked": {
         "an interval looser than asked": _option(target_ci_ratio=0.001),
         "cells that were asked for are not there": lambda rows: replace(
@@ -135,7 +204,19 @@ PROOFS: dict[str, dict[str, Told]] = {
     "executed": {
         "executed is empty": _first("runs", executed={}),
     },
-    "parameters": {"twice as many": _rows("runs", lambda row: replace(row, parameters=2 * row.parameters))},
+    "parameters": {
+        "twice as many": _rows("runs", lambda row: replace(row, parameters=2 * row.parameters)),
+        "a table of more weights": _rows(
+            "storages", lambda row: replace(row, nbytes=row.nbytes + 4), lambda row: row.id == evidence.UNREAD
+        ),
+        "a counter that saw fewer": _rows(
+            "flop_counts", lambda row: replace(row, parameters=row.parameters and row.parameters - 1)
+        ),
+    },
+    "model": {
+        "resnet50 renamed to vgg16 in every file, ids and all": _sealed(_renamed),
+        "twenty classes instead of ten in every file, ids and all": _sealed(_everywhere(num_classes=20)),
+    },
     "counters": {
         "FLOP that the native number does not give": _rows(
             "flop_counts", lambda row: replace(row, flop=2 * row.flop), lambda row: bool(row.operator)

@@ -14,6 +14,7 @@ from typing import Any
 import pandas as pd
 
 from cleaning.counts.typed_rows import records
+from cleaning.facts.self_test import Checked, SelfTest
 from cleaning.facts.values import faults
 from cleaning.gates.evidence import Evidence, all_facts, by_cell, profile_facts
 from cleaning.gates.gates import GATES, judge
@@ -35,7 +36,7 @@ from results.store.layout import Key, key_of
 from results.store.manifest import Manifest
 from results.store.reading import RunData
 from results.store.store import read_operations, read_profile, read_run
-from runners.report.check import assembled
+from runners.report.check import assembled, self_test_of
 
 CELL_FILES = {"samples.csv": Sample, "telemetry.csv": Telemetry, "flop_counts.csv": FlopCount}
 
@@ -44,6 +45,7 @@ CELL_FILES = {"samples.csv": Sample, "telemetry.csv": Telemetry, "flop_counts.cs
 class Rows:
     """File → its rows. manifest.json is one row; tables of operations, storages and profiles are by trace or attempt.
 
+    self_test: the document of self_test.json, if there is one, self_checks: its checks.
     utilization: of a lie in utilization.csv; None: it is what the other rows give, lies and all.
     """
 
@@ -58,6 +60,8 @@ class Rows:
     storages: dict[str, list[Storage]]
     profiles: dict[Key, list[ProfiledOperation]] = field(default_factory=dict)
     utilization: list[Utilization] | None = None
+    self_test: list[SelfTest] = field(default_factory=list)
+    self_checks: list[Checked] = field(default_factory=list)
 
     def copy(self, *files: str) -> Rows:
         """The same rows, those of some files in lists of their own."""
@@ -77,6 +81,7 @@ def load(path: Path, keep: Sequence[str] = ()) -> Rows:
     keys, traces = {key_of(run) for run in runs}, dict.fromkeys(run.trace_id for run in runs)
     tables = {trace_id: read_operations(path, trace_id) for trace_id in traces}
     manifest = data.manifest if not keep else replace(data.manifest, options={})
+    test = self_test_of(path)
     return Rows(
         manifest=manifest,
         sittings=[each for each in data.sittings if each.sitting in {run.sitting for run in runs}],
@@ -88,6 +93,8 @@ def load(path: Path, keep: Sequence[str] = ()) -> Rows:
         operations={trace_id: table for trace_id, (table, _) in tables.items()},
         storages={trace_id: rows for trace_id, (_, rows) in tables.items()},
         profiles={key_of(run): read_profile(path, run.cell_id, run.attempt) for run in runs if run.profiled},
+        self_test=[test] if isinstance(test, SelfTest) else [],
+        self_checks=list(test.checks) if isinstance(test, SelfTest) else [],
     )
 
 
@@ -107,7 +114,11 @@ def evidence_of(rows: Rows, derived: bool = True) -> Evidence:
     data = RunData(Path("made-up"), rows.manifest, rows.runs, rows.runs, rows.sittings, rows.ceilings, frames, problems)
     found, built = assembled(data, _reader(rows), _profiles(rows), None, rows.utilization or ())
     published = built.utilization if rows.utilization is None else rows.utilization
-    return replace(found, published=published, keeps_utilization=True)
+    return replace(found, published=published, keeps_utilization=True, self_test=_self_test(rows))
+
+
+def _self_test(rows: Rows) -> SelfTest | None:
+    return replace(rows.self_test[0], checks=tuple(rows.self_checks)) if rows.self_test else None
 
 
 def _raw(rows: Rows, problems: list[str]) -> Evidence:
@@ -124,7 +135,8 @@ def _raw(rows: Rows, problems: list[str]) -> Evidence:
         if run.profiled:
             calls = (rows.profiles.get(key_of(run)),)
             profiles[key_of(run)] = _once(calls, lambda run=run: profile_facts([run], _profiles(rows))[key_of(run)])
-    held = {name: by_cell(getattr(rows, file)) for name, file in BY_CELL.items()}
+    held: dict[str, Any] = {name: by_cell(getattr(rows, file)) for name, file in BY_CELL.items()}
+    held["self_test"] = _self_test(rows)
     return Evidence(data=data, facts=facts, profiles=profiles, malformed=malformed, **held)
 
 

@@ -136,7 +136,7 @@ TARGETS: dict[str, dict[str, Callable[[Any], bool]]] = {
 MAPPINGS = ("options", "peak_row", "environment", "preflight", "flags_before", "flags_after", "executed", "attributes")
 """Fields whose entries are lied about one by one."""
 
-SEALS = {("runs", "committed"), ("manifest", "schema_version")}
+SEALS = {("runs", "committed"), ("manifest", "schema_version"), ("self_test", "checks")}
 """Fields that are made anew with every lie, or that decide how the rest is read: `tests/cleaning/gates/test_gates.py`
 has those."""
 
@@ -262,7 +262,7 @@ def _told(base: Rows, file: str, name: str, changes: Mapping[int, Any]) -> Rows:
                 old = rows[i]
                 rows[i] = _set(old, name, changes[start + i])
                 if file == "runs" and name.partition(".")[0] in PARAMETERS:
-                    rows[i] = _sealed(made, rows[i])
+                    rows[i] = sealed(made, rows[i])
         start += len(rows)
     return made
 
@@ -274,7 +274,7 @@ COPIED: dict[str, tuple[str, ...]] = {"manifest": (), "runs": ("runs", *CHILDREN
 """File → the lists that a lie about it changes, where that is not its own."""
 
 
-def _sealed(rows: Rows, run: Run) -> Run:
+def sealed(rows: Rows, run: Run) -> Run:
     """The cell under the id that its parameters give now, in every file."""
     old, new = key_of(run), run.cell.cell_id
     for file in CHILDREN:

@@ -1,20 +1,24 @@
 """A made-up run of an H200 that passes every gate, in parts, so that a test can plant one fault and write it.
 
 Nothing here was measured. The model is that of `run_fixture` (two convolutions and a product) with storages that say
-what needs a gradient; it calls itself resnet50, so that the record applies. Times are chosen for the utilizations
+what needs a gradient; it calls itself resnet50, so that the record applies, and has its parameters: those that none of
+the eight calls reads are one storage more. Times are chosen for the utilizations
 SHARE × batch ÷ (batch + 4) of the datasheet's peak.
 """
 
 from __future__ import annotations
 
 import datetime
+import json
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from analysis.devices import peaks
 from analysis.utilization.counter_operators import FLOP_PER_NATIVE
+from cleaning.facts.self_test import FILE as SELF_TEST
+from cleaning.facts.self_test import SelfTest
 from cleaning.gates.evidence import facts_of
 from results.records import (
     Ceiling,
@@ -59,9 +63,16 @@ _WRITES = ((2,), (4,), (4,), (6,), (9,), (11,), (10, 12), (13,))
 """Storages of the eight calls of `fixture.operations`: 0 images, 1, 3, 5 weights, 7 a bias, 8 on gradients."""
 
 WEIGHTS, GIVEN = (1, 3, 5, 7), (0, 8, 14)
+WEIGHT_BYTES = 4
 """GIVEN: the images, and two gradients that calls write which are not among the eight."""
 
-PARAMETERS = 16 * 3 * 9 + 32 * 16 * 9 + 32 * 10 + 10
+CLASSES = 10
+PARAMETERS = {"resnet50": 23_528_522, "resnet18": 11_181_642}
+"""Of 10 classes: what torchvision says of its weights (25,557,032 and 11,689,512), 990 × 2049 and 990 × 513 less."""
+
+UNREAD = 15
+"""Storage of the weights that no call here reads."""
+
 MEMORY_BYTES = {"peak_memory_bytes": 3_000_000_000, "reserved_memory_bytes": 4_000_000_000}
 
 
@@ -87,6 +98,7 @@ class Parts:
     sittings: list[Sitting]
     ceilings: list[Ceiling]
     cells: dict[tuple[str, int, int], Part]
+    self_test: SelfTest | None = None
 
 
 def parts(grid: tuple[tuple[str, int, int], ...] = GRID, device_name: str = H200) -> Parts:
@@ -101,17 +113,21 @@ def parts(grid: tuple[tuple[str, int, int], ...] = GRID, device_name: str = H200
         peak_row=device.peak_row(device_name),
     )
     ceilings = device.ceilings("s1", CEILING, UNIT, device_name)
-    return Parts(manifest, [sitting(device_name)], ceilings, cells)
+    return Parts(manifest, [sitting(device_name)], ceilings, cells, device.self_test(device_name))
 
 
 def renamed(parts: Parts, key: tuple[str, int, int], model: str) -> None:
     """A cell of another model, wherever it says so."""
     part = parts.cells[key]
     cell_id = replace(part.run.cell, model=model).cell_id
-    part.run = replace(part.run, model=model, cell_id=cell_id)
+    part.run = replace(part.run, model=model, cell_id=cell_id, parameters=PARAMETERS[model])
+    part.storages = storages_of(part.operations, model)
     part.samples = [replace(row, cell_id=cell_id) for row in part.samples]
     part.telemetry = [replace(row, cell_id=cell_id) for row in part.telemetry]
-    part.counts = [replace(row, cell_id=cell_id, workload=model) for row in part.counts]
+    part.counts = [
+        replace(row, cell_id=cell_id, workload=model, parameters=row.parameters and PARAMETERS[model])
+        for row in part.counts
+    ]
     parts.manifest = replace(parts.manifest, options=device.options(each.run for each in parts.cells.values()))
 
 
@@ -134,6 +150,8 @@ def write(path: Path, plant: Callable[[Parts], object] | None = None, made: Part
             began += datetime.timedelta(seconds=int(run.duration_s or 0) + 1)
             rows = {"samples.csv": samples, "telemetry.csv": part.telemetry, "flop_counts.csv": part.counts}
             store.commit(replace(run, trace_id=trace_id, committed=sealed), rows)
+    if made.self_test is not None:
+        (path / SELF_TEST).write_text(json.dumps(asdict(made.self_test)), encoding="utf-8")
     return path
 
 
@@ -233,7 +251,13 @@ def _part(precision: str, batch_size: int, repeat: int) -> Part:
     profiled = (precision, batch_size, repeat) == PROFILED
     methods = ("theory", "batch", "exact") if profiled else ("theory", "exact")
     cell = Cell(
-        model="resnet50", batch_size=batch_size, device="cuda", precision=precision, repeat=repeat, methods=methods
+        model="resnet50",
+        batch_size=batch_size,
+        device="cuda",
+        precision=precision,
+        num_classes=CLASSES,
+        repeat=repeat,
+        methods=methods,
     )
     operations = table(batch_size, precision)
     run = Run(
@@ -248,7 +272,7 @@ def _part(precision: str, batch_size: int, repeat: int) -> Part:
         flags_before=flags(precision),
         flags_after=flags(precision),
         executed=dict(facts_of(operations, ()).executed),
-        parameters=PARAMETERS,
+        parameters=PARAMETERS["resnet50"],
         first_loss=2.4,
         last_loss=2.3,
         others_cpu_ratio=0.01,
@@ -272,16 +296,18 @@ def counts_of(run: Run) -> list[FlopCount]:
         mine = [replace(row, flop=FLOP_PER_NATIVE[row.native_unit] * int(row.native_value or 0)) for row in mine]
         for counter in dict.fromkeys(row.counter for row in mine):
             flop = sum(row.flop or 0 for row in mine if row.counter == counter and row.operator)
-            facts = {"flop": flop, "parameters": PARAMETERS, "duration_s": 0.2, "peak_memory_bytes": 10**9}
+            facts = {"flop": flop, "parameters": PARAMETERS["resnet50"], "duration_s": 0.2, "peak_memory_bytes": 10**9}
             totals = [row.counter == counter and not row.operator for row in mine]
             mine = [replace(row, **facts) if total else row for row, total in zip(mine, totals, strict=True)]
         rows += [replace(row, workload="resnet50", cell_id=run.cell_id) for row in mine]
     return rows
 
 
-def storages_of(operations: list[Operation]) -> list[Storage]:
-    """The storages of a table, as large as its shapes say."""
-    return device.storages(operations, WEIGHTS, GIVEN)
+def storages_of(operations: list[Operation], model: str = "resnet50") -> list[Storage]:
+    """The storages of a table, as large as its shapes say, and the rest of the model's weights."""
+    held = device.storages(operations, WEIGHTS, GIVEN)
+    rest = WEIGHT_BYTES * PARAMETERS[model] - sum(each.nbytes for each in held if each.role == "weight")
+    return [*held, Storage(UNREAD, rest, "weight", -1, None)]
 
 
 def _as_resnet18(cell: Cell) -> Cell:
