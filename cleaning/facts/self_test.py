@@ -21,7 +21,10 @@ FILE = "self_test.json"
 OK, FAILED, UNAVAILABLE = "ok", "failed", "unavailable"
 
 RATE_RATIOS = (0.05, 1.02)
-"""What a product reaches of its unit's datasheet peak: less is a device that something holds down, more cannot be."""
+"""What a kernel reaches of its unit's datasheet peak: less is a device that something holds down, more cannot be."""
+TENSOR_RATIO = 0.2
+"""A tensor unit must do more than the vector units could, but this share of its own peak is always enough: there are
+devices whose tensor units are no faster than that (GeForce in tf32)."""
 
 EVENTS_RATIO, SLEEP_RATIO, MEMORY_RATIO = 0.03, 0.05, 0.02
 ENERGY_RATIOS = (0.8, 1.25)
@@ -36,16 +39,18 @@ LIMITS: Mapping[str, tuple[float, float]] = {
     "sleep": (2 * (1 - SLEEP_RATIO), 2 * (1 + SLEEP_RATIO)),
     "count": (1, 1),
     "energy": ENERGY_RATIOS,
+    "flags": (0, 0),
     "ieee fp32": (0.0, FP32_ERROR),
     "intervals": (FEWEST_COVERED, REPEATS),
     "memory resnet18": (1 - MEMORY_RATIO, 1 + MEMORY_RATIO),
     "memory mobilenet_v2": (1 - MEMORY_RATIO, 1 + MEMORY_RATIO),
 }
-"""Check → least and most of what is found; those of rates are RATE_RATIOS × the datasheet's peak."""
+"""Check → least and most of what is found; those of rates are `rate_bounds`."""
 
-RATE = "rate "
+RATES = ("rate ", "convolution ")
+"""How the checks of a product's and of a convolution's rate begin; the precision follows."""
 
-NEEDED = ("events", "sleep", "count", "ieee fp32", "intervals")
+NEEDED = ("events", "sleep", "count", "flags", "ieee fp32", "intervals")
 """Checks that every GPU can answer, whatever its driver says of it and whether a sheet is known."""
 
 
@@ -102,7 +107,9 @@ def faults(test: SelfTest) -> Iterator[str]:
         yield f"its verdict is {test.verdict!r}"
     yield from filter(None, (date_fault("tested_at", test.tested_at),))
     names = Counter(each.check for each in test.checks)
-    if missing := [name for name in (*LIMITS, *(f"{RATE}{each}" for each in PRECISIONS)) if name not in names]:
+    if missing := [
+        name for name in (*LIMITS, *(f"{rate}{each}" for rate in RATES for each in PRECISIONS)) if name not in names
+    ]:
         yield f"nothing is said of {', '.join(missing)}"
     if again := [name for name, times in names.items() if times > 1]:
         yield f"{', '.join(again)} again"
@@ -128,8 +135,19 @@ def _fault(each: Checked, device: str) -> Iterator[str]:
 
 def limits(check: str, device: str) -> tuple[float, float]:
     """Least and most of what a check may find on a device; of one that is not known nothing is right."""
-    if not check.startswith(RATE):
+    rate = next((rate for rate in RATES if check.startswith(rate)), None)
+    if rate is None:
         return LIMITS.get(check, (math.inf, -math.inf))
-    policy, known = PRECISIONS.get(check.removeprefix(RATE)), peaks.lookup(device)
-    peak = known.peaks.get(policy.matmul_unit) if policy is not None and known is not None else None
-    return (math.inf, -math.inf) if peak is None else (RATE_RATIOS[0] * peak, RATE_RATIOS[1] * peak)
+    policy, known = PRECISIONS.get(check.removeprefix(rate)), peaks.lookup(device)
+    if policy is None or known is None:
+        return (math.inf, -math.inf)
+    unit = policy.matmul_unit if rate == RATES[0] else policy.convolution_unit
+    return rate_bounds(known, unit) if unit in known.peaks else (math.inf, -math.inf)
+
+
+def rate_bounds(known: peaks.Device, unit: str) -> tuple[float, float]:
+    """Lowest and highest believable FLOP/s of a kernel in this unit of a device, which has a peak in it."""
+    peak = known.peaks[unit]
+    vector = 0.0 if unit == "fp32" else known.peaks.get("fp32", 0.0)
+    least, most = RATE_RATIOS
+    return max(least * peak, min(most * vector, TENSOR_RATIO * peak)), most * peak

@@ -177,14 +177,15 @@ class Bench:
         images, channels, side = trial.sizes
         layout = FORMATS[trial.layout]
         x = self._normal(images, channels, side, side).contiguous(memory_format=layout)
-        weight = self._normal(channels, channels, 3, 3).contiguous(memory_format=layout)
+        weight = self._normal(channels, channels, trial.kernel, trial.kernel).contiguous(memory_format=layout)
+        around = trial.kernel // 2
         if trial.part == "forward":
-            return lambda: torch.nn.functional.conv2d(x, weight, padding=1)
+            return lambda: torch.nn.functional.conv2d(x, weight, padding=around)
         grad = self._normal(images, channels, side, side).contiguous(memory_format=layout)
         mask = [trial.part == "grad_input", trial.part == "grad_weight", False]
-        ones = [1, 1]
+        ones, padding = [1, 1], [around, around]
         return lambda: torch.ops.aten.convolution_backward(
-            grad, x, weight, None, ones, ones, ones, False, [0, 0], 1, mask
+            grad, x, weight, None, ones, padding, ones, False, [0, 0], 1, mask
         )
 
 

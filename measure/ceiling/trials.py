@@ -57,7 +57,8 @@ SPENT = "the time for ceilings was spent before this shape"
 class Trial:
     """One kernel to time. sizes: (m, n, k) of a product; (images, channels, height = width) of a convolution.
 
-    part: forward, or grad_input, grad_weight of the convolution. batch: products in one call.
+    part: forward, or grad_input, grad_weight of the convolution. batch: products in one call. kernel: height = width of
+    a convolution's kernels, odd.
     """
 
     operation: str
@@ -66,14 +67,16 @@ class Trial:
     part: str = "forward"
     family: str = ""
     batch: int = 1
+    kernel: int = 3
 
     @property
     def flop(self) -> int:
         if self.operation == "matmul":
             return int(operators_products.matmul(*self.sizes, self.batch).model_flop)
         images, channels, side = self.sizes
-        # padded by one: the output is as large as the input; each gradient costs what the forward pass does
-        return int(operators_products.convolution(images * channels * side**2, (channels, channels, 3, 3)).model_flop)
+        # padded by half a kernel: the output is as large as the input; each gradient costs what the forward pass does
+        weight = (channels, channels, self.kernel, self.kernel)
+        return int(operators_products.convolution(images * channels * side**2, weight).model_flop)
 
     @property
     def shape(self) -> str:
@@ -81,7 +84,7 @@ class Trial:
             text = "x".join(map(str, self.sizes))
             return text if self.batch == 1 else f"{self.batch} of {text}"
         images, channels, side = self.sizes
-        text = f"{images}x{channels}x{side}x{side}, {channels} 3x3 kernels"
+        text = f"{images}x{channels}x{side}x{side}, {channels} {self.kernel}x{self.kernel} kernels"
         return text if self.part == "forward" else f"{self.part} of {text}"
 
 

@@ -44,6 +44,7 @@ SELF_TEST_SAYS = {
     "ok": "No check failed: what was known came out. Those that are unavailable say what is not known here.",
     "failed": "A check failed: numbers that depend on it must not be believed on this device.",
 }
+STAND_IN_SAYS = "This device is a stand-in that computes nothing: the answer is one about this program alone."
 
 PEAKS_SAY = "Utilization divides by the dense peak of the unit that runs an operation; a multiply-add is 2 FLOP."
 
@@ -60,9 +61,10 @@ def _answered(parser: Parser, options: Namespace) -> int:
     if options.peaks is not None:
         return print_peaks(parser, options.peaks, options.format)
     if options.self_test:
-        return print_self_test(options.device, options.format, options.write)
-    if options.write is not None:
-        parser.fail("--write: expected with --self-test")
+        return print_self_test(options.device, options.format, options.save, options.write)
+    for option, value in (("--save", options.save), ("--write", options.write)):
+        if value is not None:
+            parser.fail(f"{option}: expected with --self-test")
     from runners.doctor.checks import all_checks, is_fit
 
     lines = all_checks(options.out)
@@ -77,6 +79,9 @@ def _parser() -> Parser:
         "--self-test", action="store_true", help="known work: may numbers be believed here? (3 minutes)"
     )
     parser.add_argument("--device", default="auto", help="of --self-test: auto, cuda, cuda:1 or cpu (auto)")
+    parser.add_argument(
+        "--save", type=Path, metavar="FILE", help="of --self-test: keep the answer as JSON, to attach to a report"
+    )
     parser.add_argument("--write", type=Path, metavar="RUN", help="of --self-test: keep it with this run")
     add_format(parser)
     parser.add_argument("--out", type=Path, default=RUNS, metavar="DIR", help=f"where runs are kept (default: {RUNS})")
@@ -99,30 +104,47 @@ def print_peaks(parser: Parser, name: str, form: str) -> int:
     return 0
 
 
-def print_self_test(device: str, form: str, run: Path | None = None) -> int:
-    """Print the checks of known work on a device; FAILED where one fails. run: a directory to keep the document in.
+def print_self_test(device: str, form: str, save: Path | None = None, run: Path | None = None) -> int:
+    """Print the checks of known work on a device; FAILED where one fails.
 
-    Raises Mistake for no such device or directory, StoreFault where it cannot be written.
+    save: a new file for the document. run: a directory to keep it in as well. Raises Mistake for no such device, a file
+    that exists or no such directory, StoreFault for what cannot be written, all of them before anything is measured.
     """
-    from cleaning.facts.self_test import FILE
     from runners.cli.output_files import put
     from runners.doctor.self_test import self_test
 
-    if run is not None and not run.is_dir():
-        raise Mistake(f"--write: expected the directory of a run, got {run}, which is none")
-    answer = self_test(_device(device), lambda line: print(line, file=sys.stderr))
-    if run is not None:
-        put(run / FILE, json.dumps(answer, indent=1, ensure_ascii=False) + "\n")
+    device, places = _device(device), _places(save, run)
+    answer = self_test(device, lambda line: print(line, file=sys.stderr, flush=True))
+    document = json.dumps(answer, indent=2, ensure_ascii=False)
+    for place in places:
+        put(place, document + "\n")
     checks: list[dict[str, Any]] = answer["checks"]
     if form == "json":
-        print(json.dumps(answer, indent=2, ensure_ascii=False))
+        print(document)
     elif form == "csv":
         _write_csv(checks)
     else:
         told = [(c["check"], c["verdict"], _shown(c["found"]), c["expected"], c["reason"]) for c in checks]
         _table(f"{answer['device']}: known work", ("check", "verdict", "found", "expected", "reason"), told)
         print(f"\n{SELF_TEST_SAYS[answer['verdict']]}")
+        if answer["stand_in"]:
+            print(STAND_IN_SAYS)
     return FAILED if answer["verdict"] == "failed" else 0
+
+
+def _places(save: Path | None, run: Path | None) -> list[Path]:
+    """Files for the self-test's document, in which something can be written. Raises Mistake, StoreFault."""
+    from cleaning.facts.self_test import FILE
+    from runners.cli.output_files import reserve
+
+    if save is not None and save.exists():
+        raise Mistake(f"--save: expected a new file, got {save}, which exists: no answer is overwritten")
+    if run is not None and not run.is_dir():
+        raise Mistake(f"--write: expected the directory of a run, got {run}, which is none")
+    places = [*filter(None, (save, run / FILE if run is not None else None))]
+    for place in places:
+        reserve(place)
+    return places
 
 
 def _shown(found: float | None) -> str:

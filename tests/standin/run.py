@@ -1,4 +1,4 @@
-"""The tests marked `gpu` on a stand-in device, as a program: `python tests/standin/run.py [pytest's arguments]`.
+"""The tests marked `gpu` on a stand-in device, as a program: `python -m tests.standin.run [pytest's arguments]`.
 
 They are for real devices and run here so that their code, and the code that they test, has been run at all. No single
 plan suits all of them: one test wants a device that waits for its host, another one whose every kernel takes time. So

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from analysis.devices.precisions import PRECISIONS
 from cleaning.facts import self_test as facts
 from cleaning.facts.self_test import LIMITS, NEEDED, SelfTest, faults, parsed
 from runners.doctor.self_test import CHECKS
@@ -18,9 +19,9 @@ H200 = "NVIDIA H200"
 
 
 def test_limits_are_of_the_checks_that_are_run() -> None:
-    rates = {name for name in CHECKS if name.startswith(facts.RATE)}
+    rates = {name for name in CHECKS if name.startswith(facts.RATES)}
     assert set(CHECKS) - rates == set(LIMITS)
-    assert rates == {"rate fp32", "rate tf32", "rate amp-bf16", "rate amp-fp16"}
+    assert rates == {f"{kind} {each}" for kind in ("rate", "convolution") for each in PRECISIONS}
     assert set(NEEDED) <= set(LIMITS)
 
 
@@ -70,6 +71,9 @@ def _with(name: str, **values: Any) -> SelfTest:
         ("rate fp32", 0.05 * 67e12, True),  # NVIDIA H200 datasheet: 67 TFLOP/s
         ("rate fp32", 0.049 * 67e12, False),
         ("rate amp-bf16", 1.021 * 989.5e12, False),
+        ("convolution amp-bf16", 1.021 * 989.5e12, False),
+        ("convolution tf32", 1.01 * 67e12, False),  # its vector units could do that
+        ("flags", 1, False),
     ],
 )
 def test_a_check_that_is_ok_lies_within_the_programs_limits(check: str, found: float, holds: bool) -> None:

@@ -1,36 +1,47 @@
-"""The self-test on a CPU: its document, its exit codes, and checks that must be able to fail."""
+"""The self-test on a CPU: its document and file, its exit codes, and checks that must be able to fail."""
 
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
+from dataclasses import replace
 
 import pytest
 
-from cleaning.facts.self_test import FILE
+from analysis.devices import peaks
+from cleaning.facts.self_test import FILE, rate_bounds
 from measure.device.environment import environment
 from results.errors import Unavailable
 from runners.doctor import command, self_test
-from runners.doctor.self_test import Asked, Checked
+from runners.doctor.known import counts, energy, executed, times
+from runners.doctor.known.answers import Asked, Checked, within
 from runners.report.check import self_test_of
 
 CPU = Asked("cpu", "a processor")
 
 
+def absent(asked: Asked) -> Checked:
+    raise Unavailable("no such thing here")
+
+
+def broken(asked: Asked) -> Checked:
+    raise RuntimeError("CUDA error: an illegal memory access\nwas encountered")
+
+
+def good(asked: Asked) -> Checked:
+    return within(1.0, 0.9, 1.1, "1 within 10%", "not said")
+
+
 def test_the_document_has_every_check_and_the_verdict_follows(monkeypatch, capsys) -> None:
-    def absent(asked: Asked) -> Checked:
-        raise Unavailable("no such thing here")
-
-    def broken(asked: Asked) -> Checked:
-        raise RuntimeError("CUDA error: an illegal memory access\nwas encountered")
-
-    def good(asked: Asked) -> Checked:
-        return self_test._within(1.0, 0.9, 1.1, "1 within 10%", "not said")
-
     monkeypatch.setattr(self_test, "CHECKS", {"good": good, "absent": absent})
     assert command.main(["--self-test", "--device", "cpu", "--format", "json"]) == 0
     answer = json.loads(capsys.readouterr().out)
-    about = {"driver", "torch_version", "harness_version", "tested_at"}
-    assert (answer["verdict"], set(answer)) == ("ok", {"device", "checks", "verdict"} | about)
+    assert answer["verdict"] == "ok"
+    assert {"device", "checks", "verdict", "stand_in", "facts", "environment"} <= set(answer)
+    assert {"driver", "torch_version", "harness_version", "tested_at"} <= set(answer)
+    assert answer["stand_in"] is False
     assert answer["checks"] == [
         {"check": "good", "verdict": "ok", "found": 1.0, "expected": "1 within 10%", "reason": ""},
         {"check": "absent", "verdict": "unavailable", "found": None, "expected": "", "reason": "no such thing here"},
@@ -40,50 +51,312 @@ def test_the_document_has_every_check_and_the_verdict_follows(monkeypatch, capsy
     said = capsys.readouterr().out
     assert "illegal memory" in said
     assert "must not be believed" in said
+    assert "stand-in" not in said
+
+
+# ---- the file, the caller's mistakes, an interrupt ----
+
+
+def test_the_file_is_the_document_and_is_never_overwritten(monkeypatch, capsys, tmp_path) -> None:
+    monkeypatch.setattr(self_test, "CHECKS", {"good": good, "broken": broken})
+    file = tmp_path / "new" / "self-test.json"
+    words = ["--self-test", "--device", "cpu", "--format", "json", "--save", str(file)]
+    assert command.main(words) == 1
+    assert json.loads(file.read_text()) == json.loads(capsys.readouterr().out)
+    before = file.read_bytes()
+    with pytest.raises(SystemExit) as ended:
+        command.main(words)
+    assert ended.value.code == 2
+    assert "which exists" in capsys.readouterr().err
+    assert file.read_bytes() == before
+
+
+def test_a_file_that_cannot_be_written_is_known_before_anything_is_measured(monkeypatch, capsys, tmp_path) -> None:
+    monkeypatch.setattr(self_test, "CHECKS", {"broken": lambda asked: pytest.fail("it was measured")})
+    (tmp_path / "file").write_text("not a folder")
+    assert command.main(["--self-test", "--device", "cpu", "--save", str(tmp_path / "file" / "x.json")]) == 3
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "could not be written" in line
+
+
+def test_no_permission_to_write_the_file_is_one_line(monkeypatch, capsys, tmp_path) -> None:
+    def refused(**where):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("tempfile.TemporaryFile", refused)
+    assert command.main(["--self-test", "--device", "cpu", "--save", str(tmp_path / "x.json")]) == 3
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == f"error: {tmp_path / 'x.json'} could not be written: Permission denied"
+
+
+@pytest.mark.parametrize("name", ["tpu", "cuda:x", "cuda:99", "CPU"])
+def test_a_device_that_is_not_there_is_the_callers_mistake(capsys, name) -> None:
+    with pytest.raises(SystemExit) as ended:
+        command.main(["--self-test", "--device", name])
+    assert ended.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"expected cpu, cuda or cuda:N of 0 CUDA devices, got {name}" in line
 
 
 def test_the_document_is_kept_with_a_run(monkeypatch, capsys, tmp_path) -> None:
-    good = lambda asked: Checked("", "ok", 1.0, "1")  # noqa: E731
-    monkeypatch.setattr(self_test, "CHECKS", {"sleep": good})
+    monkeypatch.setattr(self_test, "CHECKS", {"sleep": lambda asked: Checked("", "ok", 1.0, "1")})
     assert command.main(["--self-test", "--device", "cpu", "--format", "json", "--write", str(tmp_path)]) == 0
     printed = json.loads(capsys.readouterr().out)
     test = self_test_of(tmp_path)
     assert (test.device, test.checks) == (printed["device"], (Checked("sleep", "ok", 1.0, "1"),))
-    facts = environment()
+    facts = environment().as_json()
     assert (test.torch_version, test.driver) == (facts["torch"], facts["driver"] or "")
     assert self_test_of(tmp_path / "nowhere") is None
     (tmp_path / FILE).write_text('{"checks": ', encoding="utf-8")
     assert str(self_test_of(tmp_path)).startswith("cannot be read: ")
 
 
-@pytest.mark.parametrize("words", [["--write", "."], ["--self-test", "--device", "cpu", "--write", "nowhere"]])
+@pytest.mark.parametrize(
+    "words", [["--write", "."], ["--self-test", "--device", "cpu", "--write", "nowhere"], ["--save", "new.json"]]
+)
 def test_a_place_to_write_that_is_none_is_the_callers_mistake(words: list[str], capsys) -> None:
     with pytest.raises(SystemExit) as ended:
         command.main(words)
     assert ended.value.code == 2
-    assert "--write: expected" in capsys.readouterr().err
+    assert f"{words[-2]}: expected" in capsys.readouterr().err
 
 
-def test_a_device_that_is_not_there_is_the_callers_mistake(capsys) -> None:
-    with pytest.raises(SystemExit) as ended:
-        command.main(["--self-test", "--device", "tpu"])
-    assert ended.value.code == 2
-    assert "got tpu" in capsys.readouterr().err
+def test_an_interrupt_is_one_line_and_leaves_no_file(tmp_path) -> None:
+    file = tmp_path / "self-test.json"
+    words = [sys.executable, "-m", "runners.doctor", "--self-test", "--device", "cpu", "--save", str(file)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+        while not running.stderr.readline().startswith("self-test: "):
+            assert running.poll() is None
+        running.send_signal(signal.SIGINT)
+        out, err = running.communicate(timeout=60)
+    assert (running.returncode, out, err) == (130, "", "error: interrupted\n")
+    assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("name", ["sleep", "count", "ieee fp32"])
+# ---- known work ----
+
+
+@pytest.mark.parametrize("name", ["sleep", "count", "flags", "ieee fp32"])
 def test_known_work_comes_out_on_a_cpu(name: str) -> None:
-    found = self_test._guarded(name, self_test.CHECKS[name], CPU)
+    found = self_test.guarded(name, self_test.CHECKS[name], CPU)
     assert found.verdict == "ok", found
 
 
-@pytest.mark.parametrize("name", ["rate fp32", "events", "energy"])
+def test_predicted_memory_comes_out_on_a_cpu() -> None:
+    assert counts.memory("resnet18", 2, 64)(CPU).verdict == "ok"
+
+
+@pytest.mark.parametrize("name", ["rate fp32", "convolution fp32", "events", "energy"])
 def test_what_a_cpu_cannot_answer_is_unavailable_with_the_reason(name: str) -> None:
-    found = self_test._guarded(name, self_test.CHECKS[name], CPU)
+    found = self_test.guarded(name, self_test.CHECKS[name], CPU)
     assert (found.verdict, found.found) == ("unavailable", None)
     assert found.reason
 
 
 def test_a_ratio_outside_its_bounds_fails_with_the_reason() -> None:
-    assert self_test._within(1.2, 0.9, 1.1, "1 within 10%", "too much").verdict == "failed"
-    assert self_test._within(1.1, 0.9, 1.1, "1 within 10%", "too much") == Checked("", "ok", 1.1, "1 within 10%")
+    assert within(1.2, 0.9, 1.1, "1 within 10%", "too much").verdict == "failed"
+    assert within(1.1, 0.9, 1.1, "1 within 10%", "too much") == Checked("", "ok", 1.1, "1 within 10%")
+
+
+class PlannedClock:
+    """A clock whose device takes `device_s(block)` and whose wall shows `wall_s(block)` for block 0, 1, 2, …"""
+
+    def __init__(self, wall_s, device_s=lambda block: None) -> None:
+        self.plan, self.device_plan, self.now_s, self.block = wall_s, device_s, 0.0, -1
+
+    def wall_s(self) -> float:
+        return self.now_s
+
+    def event(self) -> int:
+        return self.block
+
+    def between_s(self, start: int, end: int) -> float | None:
+        return self.device_plan(self.block)
+
+    def synchronize(self) -> None:
+        self.block += 1
+        self.now_s += self.plan(self.block)
+
+
+def planned(monkeypatch, **plans):
+    clock = PlannedClock(**plans)
+    monkeypatch.setattr(times, "clock_for", lambda device: clock)
+    monkeypatch.setattr(times, "long_product", lambda asked: (lambda: None, 40))
+    return clock
+
+
+GPU = Asked("cuda", "a GPU")
+
+
+@pytest.mark.parametrize(("ratio", "verdict"), [(1.0, "ok"), (1.02, "ok"), (1.05, "failed"), (0.9, "failed")])
+def test_events_are_held_against_the_wall(monkeypatch, ratio, verdict) -> None:
+    planned(monkeypatch, wall_s=lambda block: 0.5, device_s=lambda block: 0.5 * ratio)
+    found = times.events(GPU)
+    assert (found.verdict, found.found) == (verdict, pytest.approx(ratio))
+
+
+def test_the_best_block_counts_on_a_host_that_stumbles(monkeypatch) -> None:
+    planned(monkeypatch, wall_s=lambda block: 0.7 if block < 9 else 0.5, device_s=lambda block: 0.5)
+    assert times.events(GPU).verdict == "ok"
+
+
+def test_events_that_are_too_long_are_not_hidden_by_a_host_that_stumbles(monkeypatch) -> None:
+    """Device times a tenth too long; in the first four blocks the wall's are, too, so that their ratios are 1."""
+    planned(monkeypatch, wall_s=lambda block: 0.55 if block < 4 else 0.5, device_s=lambda block: 0.55)
+    found = times.events(GPU)
+    assert (found.verdict, found.found) == ("failed", pytest.approx(1.1))
+
+
+def test_sleeps_that_are_not_proportional_fail(monkeypatch) -> None:
+    """First a short one, then five of 40 and five of 80 units; an offset of 5 ms makes 45 and 85 of 40 and 80 ms."""
+    for offset_s, verdict in ((0.0, "ok"), (0.005, "failed")):
+        planned(monkeypatch, wall_s=lambda block, off=offset_s: off + (0.01, *[0.04] * 5, *[0.08] * 5)[block])
+        monkeypatch.setattr(times.time, "sleep", lambda seconds: None)
+        found = times.sleep(CPU)
+        assert (found.verdict, found.found) == (verdict, pytest.approx((0.08 + offset_s) / (0.04 + offset_s)))
+
+
+@pytest.mark.parametrize(
+    ("slower", "covered"),
+    [
+        (1.0, 8),  # all blocks alike but for ±1 %, in turns
+        (2.0, 0),  # 40 blocks, then 40 twice as long: the mean is 1.5 of the first, no interval reaches it
+    ],
+)
+def test_intervals_of_a_device_that_slows_down_do_not_cover(monkeypatch, slower, covered) -> None:
+    planned(monkeypatch, wall_s=lambda block: (slower if block >= 40 else 1) * (1.01 if block % 2 else 0.99))
+    found = times.intervals(CPU)
+    assert (found.found, found.verdict) == (covered, "ok" if covered else "failed")
+
+
+def test_a_tensor_unit_must_do_more_than_the_vector_units() -> None:
+    """H100: fp32 66.9, tf32 494.7, bf16 989.4 TFLOP/s. GeForce RTX 3090: tf32 no faster than fp32, so a fifth does."""
+    h100, geforce = peaks.lookup("NVIDIA H100 80GB HBM3"), peaks.lookup("NVIDIA GeForce RTX 3090")
+    assert rate_bounds(h100, "fp32") == pytest.approx((0.05 * 66.9e12, 1.02 * 66.9e12))
+    assert rate_bounds(h100, "tf32") == pytest.approx((1.02 * 66.9e12, 1.02 * 494.7e12))
+    assert rate_bounds(h100, "bf16")[0] == pytest.approx(1.02 * 66.9e12)
+    assert rate_bounds(geforce, "tf32")[0] == pytest.approx(0.2 * geforce.peaks["tf32"])
+
+
+def test_flags_that_a_variable_overrules_fail(monkeypatch) -> None:
+    """oneDNN may round fp32 to bf16 on a CPU, and no flag of torch shows it."""
+    monkeypatch.setenv("DNNL_DEFAULT_FPMATH_MODE", "bf16")
+    found = self_test.CHECKS["flags"](CPU)
+    assert found.verdict == "failed"
+    assert "DNNL_DEFAULT_FPMATH_MODE" in found.reason
+
+
+@pytest.mark.parametrize("lie", ["product", "convolution"])
+def test_fp32_that_rounds_to_tf32_fails(monkeypatch, lie) -> None:
+    """TF32 keeps 10 bits of a mantissa's 23."""
+    import torch
+
+    def rounded(tensor):
+        return (tensor.view(torch.int32) & ~0x1FFF).view(torch.float32) if tensor.dtype == torch.float32 else tensor
+
+    product, convolve = torch.Tensor.__matmul__, torch.nn.functional.conv2d
+    if lie == "product":
+        monkeypatch.setattr(torch.Tensor, "__matmul__", lambda a, b: product(rounded(a), rounded(b)))
+    else:
+        monkeypatch.setattr(torch.nn.functional, "conv2d", lambda x, w: convolve(rounded(x), rounded(w)))
+    found = self_test.CHECKS["ieee fp32"](CPU)
+    assert found.verdict == "failed"
+    assert 1e-4 < found.found < 1e-2
+
+
+# ---- FLOP of what ran ----
+
+
+def call(name, shapes, values=(), device_time_s=1e-6):
+    from results.records import ProfiledOperation
+
+    return ProfiledOperation(
+        work="batch", index=0, parent=None, name=name, phase="forward", module="", sequence_nr=None, forward_index=None,
+        thread=1, input_shapes=shapes, input_dtypes=(), concrete_inputs=values, found_flop=None, start_s=0.0,
+        time_s=0.0, device_time_s=device_time_s,
+    )  # fmt: skip
+
+
+def convolution(stride, padding, dilation):
+    return call("aten::convolution", ((2, 6, 9, 9), (8, 3, 3, 3)), ((), (), (), stride, padding, dilation))
+
+
+@pytest.mark.parametrize(
+    ("recorded", "flop"),
+    [
+        (call("aten::mm", ((2, 3), (3, 5))), 2 * 2 * 3 * 5),
+        (call("aten::addmm", ((5,), (2, 3), (3, 5))), 2 * 2 * 3 * 5),
+        (call("aten::bmm", ((7, 2, 3), (7, 3, 5))), 7 * 2 * 2 * 3 * 5),
+        (convolution((1, 1), (1, 1), (1, 1)), 2 * (2 * 8 * 9 * 9) * 3 * 9),  # outputs × channels of a group × 3 × 3
+        (convolution((2, 2), (0, 0), (1, 1)), 2 * (2 * 8 * 4 * 4) * 3 * 9),  # (9 − 3) // 2 + 1 = 4
+        (convolution((1, 1), (0, 0), (2, 2)), 2 * (2 * 8 * 5 * 5) * 3 * 9),  # a kernel of 5 with holes
+    ],
+)
+def test_flop_of_recorded_calls_by_hand(recorded, flop) -> None:
+    assert executed.executed_flop([recorded, call("aten::relu", ((9, 9),))], cuda=True) == (flop, 0)
+
+
+def test_each_gradient_that_was_asked_for_counts() -> None:
+    shapes = ((2, 8, 4, 4), (2, 6, 9, 9), (8, 3, 3, 3))
+    both, one = (call("aten::convolution_backward", shapes, ((), (True, mask, False))) for mask in (True, False))
+    assert executed.executed_flop([both], cuda=True)[0] == 2 * executed.executed_flop([one], cuda=True)[0]
+    assert executed.executed_flop([one], cuda=True)[0] == 2 * (2 * 8 * 4 * 4) * 3 * 9
+
+
+def test_a_call_without_a_kernel_has_not_run() -> None:
+    ran, idle = call("aten::mm", ((2, 3), (3, 5))), call("aten::mm", ((9, 9), (9, 9)), device_time_s=0.0)
+    assert executed.executed_flop([ran, idle], cuda=True) == (60, 1)
+    with pytest.raises(Unavailable, match="no kernel"):
+        executed.executed_flop([replace(ran, device_time_s=None)], cuda=True)
+    assert executed.executed_flop([replace(ran, device_time_s=None)], cuda=False) == (60, 0)
+    with pytest.raises(Unavailable, match="no product"):
+        executed.executed_flop([call("aten::relu", ((9,),))], cuda=True)
+
+
+# ---- energy ----
+
+
+class Board:
+    """A board whose counter shows `scale` times the energy of its power."""
+
+    def __init__(self, scale: float, power_w: float | None = 300.0, counter: bool = True) -> None:
+        self.scale, self.power_w, self.counter = scale, power_w, counter
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *fault) -> None:
+        return None
+
+    def poll(self):
+        import time
+
+        from analysis.devices.telemetry import Reading
+
+        now_s = time.monotonic()
+        joules = 300.0 * now_s * self.scale if self.counter else None
+        return Reading(time_s=now_s, power_w=self.power_w, energy_j=joules)
+
+
+@pytest.mark.parametrize(
+    ("board", "verdict"),
+    [
+        (Board(1.0), "ok"),
+        (Board(2.0), "failed"),
+        (Board(0.001), "failed"),  # joules taken for millijoules
+        (Board(1.0, counter=False), "unavailable"),
+        (Board(1.0, power_w=None), "unavailable"),
+    ],
+)
+def test_energy_is_held_against_power(monkeypatch, board, verdict) -> None:
+    import time
+
+    from measure.timing import clocks
+
+    monkeypatch.setattr("measure.device.telemetry.open_device", lambda device: board)
+    monkeypatch.setattr(clocks, "clock_for", lambda device: clocks.CpuClock())
+    monkeypatch.setattr(times, "long_product", lambda asked: (lambda: time.sleep(0.01), 10))
+    monkeypatch.setattr(energy, "WARM_S", 0.0)
+    monkeypatch.setattr(energy, "BUSY_S", 0.5)
+    found = self_test.guarded("energy", energy.energy, GPU)
+    assert found.verdict == verdict, found

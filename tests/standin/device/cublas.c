@@ -16,6 +16,7 @@ static cublasStatus_t product(cublasHandle_t handle, const char *name, double fl
 /* The unit that runs a product: by the type of its operands, and for fp32 by what the caller allows. */
 static Unit unit_of(cublasHandle_t handle, cudaDataType type, cublasComputeType_t compute) {
     if (type == CUDA_R_64F || type == CUDA_C_64F) return FP64;
+    if (type == CUDA_R_16BF && standin_plan()->bf16_emulated) return FP32;
     if (type == CUDA_R_16F || type == CUDA_R_16BF) return HALF;
     int tf32 = compute == CUBLAS_COMPUTE_32F_FAST_TF32 || (H(handle)->math & 15) == CUBLAS_TF32_TENSOR_OP_MATH;
     return tf32 ? TF32 : FP32;

@@ -78,6 +78,7 @@ API cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t h, cublasLtMa
 }
 static Unit unit_of(cudaDataType type, cublasComputeType_t compute) {
     if (type == CUDA_R_64F) return FP64;
+    if (type == CUDA_R_16BF && standin_plan()->bf16_emulated) return FP32;
     if (type == CUDA_R_16F || type == CUDA_R_16BF) return HALF;
     return compute == CUBLAS_COMPUTE_32F_FAST_TF32 ? TF32 : FP32;
 }

@@ -70,6 +70,9 @@ static double flop_rate(Unit unit) { /* FLOP per ns */
     double tflops[UNITS] = {plan->fp32_tflops, plan->tf32_tflops, plan->half_tflops, plan->fp64_tflops};
     return tflops[unit] * 1e3 * plan->efficiency;
 }
+static int is_convolution(const char *name) { /* of cudnn.c */
+    return !strcmp(name, "standin_fprop") || !strcmp(name, "standin_dgrad") || !strcmp(name, "standin_wgrad");
+}
 static double duration(const Work *work, uint64_t launches) {
     const Plan *plan = standin_plan();
     int over_bus = work->copy_kind == cudaMemcpyHostToDevice || work->copy_kind == cudaMemcpyDeviceToHost;
@@ -79,6 +82,7 @@ static double duration(const Work *work, uint64_t launches) {
     if (work->kind != KERNEL) ns = moved * work->bytes / (over_bus ? plan->host_gbps : plan->memory_gbps);
     else if (work->flop > 0 && plan->efficiency > 0) ns = work->flop / flop_rate(work->unit);
     else if (work->bytes > 0 && plan->elementwise_gbps > 0) ns = work->bytes / plan->elementwise_gbps;
+    if (is_convolution(work->name)) ns *= plan->convolution_scale;
     int slower = plan->wave_launches > 0 && launches / (uint64_t)plan->wave_launches % 2;
     if (slower) ns *= 1 + plan->wave_ratio;
     if (work->kind == KERNEL) ns *= plan->sm_mhz / standin_mhz(); /* the plan's times are those of its first clock */
@@ -154,6 +158,7 @@ cudaError_t launch(Stream *stream, Work work, const char *call) {
 
 int standin_launch(const char *name, void *stream, double flop, Unit unit) {
     if (unit == FP32 && standin_plan()->tf32_always) unit = TF32;
+    else if (unit == TF32 && standin_plan()->tf32_never) unit = FP32;
     Work work = {.kind = KERNEL, .name = name, .grid = {1, 1, 1}, .block = {128, 1, 1}, .flop = flop, .unit = unit};
     return launch(stream_of(stream), work, "cudaLaunchKernel");
 }

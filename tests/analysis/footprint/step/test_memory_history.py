@@ -35,6 +35,18 @@ OUTPUT = [
 ]
 """The output of a convolution, as torch 2.15 records it: `empty` without its operator."""
 
+GRADIENTS_WORKSPACE = [
+    {"name": "torch::CapturedTraceback::gather(bool, bool, bool)"},
+    {"name": "??"},
+    {"name": "at::native::convolution_backward(at::Tensor const&, ...)"},
+    {"name": "at::_ops::convolution_backward::redispatch(c10::DispatchKeySet, ...)"},
+    {"name": "torch::autograd::generated::ConvolutionBackward0::apply(...)"},
+]
+"""What cuDNN asks for in a convolution's backward pass, as torch 2.15 records it: between the allocator and the
+operator no function has a symbol. A gradient itself comes through `empty`."""
+
+GRADIENT = [{"name": "at::detail::empty_cuda(...)"}, *GRADIENTS_WORKSPACE[1:]]
+
 PRODUCTS_OWN = [
     {"name": "at::detail::empty_cuda(...)"},
     {"name": "at::empty(...)"},
@@ -70,6 +82,14 @@ def test_tensors_and_workspaces_by_hand() -> None:
 def test_the_output_of_a_convolution_is_a_tensor_and_a_products_bytes_are_a_workspace() -> None:
     history = [entry("alloc", 1, 700, OUTPUT), entry("alloc", 2, 30, CONVOLUTION), entry("alloc", 3, 5, PRODUCTS_OWN)]
     assert rows(history) == Rows(735, 700, 35)
+
+
+def test_a_workspace_of_a_convolutions_gradients_is_none_of_its_tensors() -> None:
+    """900 of a gradient and 60 beside it; 60 from an operator that is not cuDNN's stay a tensor's."""
+    other = [{"name": "??"}, {"name": "at::_ops::resize_::call(...)"}]
+    history = [entry("alloc", 1, 900, GRADIENT), entry("alloc", 2, 60, GRADIENTS_WORKSPACE)]
+    assert rows(history) == Rows(960, 900, 60)
+    assert rows([history[0], entry("alloc", 2, 60, other)]) == Rows(960, 960, 0)
 
 
 def test_tensors_alone_may_be_highest_at_another_moment() -> None:

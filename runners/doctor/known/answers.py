@@ -1,0 +1,41 @@
+"""What each check of the self-test is given, and what it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from analysis.devices import peaks
+from cleaning.facts.self_test import FAILED as FAILED_CHECK
+from cleaning.facts.self_test import OK as OK
+from cleaning.facts.self_test import UNAVAILABLE as NOT_AVAILABLE
+from cleaning.facts.self_test import Checked as Checked
+
+__all__ = ["FAILED_CHECK", "NOT_AVAILABLE", "OK", "Asked", "Check", "Checked", "within"]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The device that is tested. name: as its driver prints it."""
+
+    device: str
+    name: str
+    multiprocessors: int | None = None
+
+    @property
+    def is_cuda(self) -> bool:
+        return self.device.startswith("cuda")
+
+    @property
+    def is_stand_in(self) -> bool:
+        """Whether it computes nothing (docs/standin.md)."""
+        return peaks.is_stand_in(self.name)
+
+
+Check = Callable[[Asked], Checked]
+
+
+def within(found: float, low: float, high: float, expected: str, reason: str) -> Checked:
+    """ok where low ≤ found ≤ high; the reason is given where it is not."""
+    fits = low <= found <= high
+    return Checked("", OK if fits else FAILED_CHECK, found, expected, "" if fits else reason)

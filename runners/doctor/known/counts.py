@@ -1,0 +1,52 @@
+"""Known FLOP and bytes of a training step: what is counted and predicted without a device, and what ran on it."""
+
+from __future__ import annotations
+
+from cleaning.facts.self_test import MEMORY_RATIO
+from runners.doctor.known.answers import Asked, Check, Checked, within
+
+MODEL, IMAGE_SIZE, BATCH = "resnet18", 64, 2
+
+
+def count(asked: Asked) -> Checked:
+    """The exact count of a step, on fake tensors ÷ the FLOP of the calls whose kernels ran."""
+    from analysis.operators.registry import cost
+    from measure.profiler.work_profiles import profile_step
+    from measure.timing.clocks import clock_for
+    from runners.doctor.known.executed import executed_flop
+    from runners.footprint.step import StepOptions, parts, traced
+
+    step = StepOptions(MODEL, "fp32", "sgd", _kind(asked), hyper={"image_size": IMAGE_SIZE})
+    counted = sum(int(cost(operation).model_flop or 0) for operation in traced(step, BATCH).operations)
+    real = parts(step, BATCH, None, asked.device)
+    recorded = profile_step(
+        real.step, real.model, clock_for(asked.device), work="batch", cuda=asked.is_cuda, most_steps=1
+    )
+    executed, idle = executed_flop(recorded.operations, asked.is_cuda)
+    why = f"{counted} FLOP counted, {executed} by the sizes of the calls that ran"
+    idle_too = f"; of {idle} products no kernel was recorded" if idle else ""
+    return within(counted / executed if executed else 0.0, 1, 1, "1, exactly", why + idle_too)
+
+
+def memory(model: str, batch_size: int, image_size: int = 224) -> Check:
+    """Bytes of tensors at the highest in a step, seen ÷ predicted."""
+
+    def check(asked: Asked) -> Checked:
+        from results.errors import Unavailable
+        from runners.footprint.check_task import check as measured
+        from runners.footprint.step import StepOptions
+
+        step = StepOptions(model, "fp32", "sgd", _kind(asked), hyper={"image_size": image_size})
+        found = measured(step, batch_size, asked.device)
+        if found.tensors_bytes is None or not found.predicted_bytes:
+            raise Unavailable(f"the allocator told nothing: {found.reason}")
+        ratio = found.tensors_bytes / found.predicted_bytes
+        words = f"1 within {MEMORY_RATIO:.0%}"
+        said = f"{found.tensors_bytes} bytes seen, {found.predicted_bytes} predicted"
+        return within(ratio, 1 - MEMORY_RATIO, 1 + MEMORY_RATIO, words, said)
+
+    return check
+
+
+def _kind(asked: Asked) -> str:
+    return "cuda" if asked.is_cuda else "cpu"
