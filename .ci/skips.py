@@ -15,10 +15,10 @@ from pathlib import Path
 
 
 def skipped(report: Path) -> list[tuple[str, str]]:
-    """(test, reason) of every skip in a JUnit report; ValueError where no test was run."""
+    """(test, reason) of every skip in a JUnit report; ends with a line where no test was run."""
     cases = list(ElementTree.parse(report).iter("testcase"))
     if not cases:
-        raise ValueError(f"{report}: expected tests, found none")
+        sys.exit(f"{report}: expected tests, found none")
     found = []
     for case in cases:
         for skip in case.iter("skipped"):
