@@ -4,8 +4,8 @@
     python -m benchmarks.mutation_coverage --compare BEFORE.csv AFTER.csv
 
 The first plants faults evenly over the packages, or, with `--tests`, over the modules that these test files import, and
-writes a row for each to DIR/COMMIT.csv; started again, it goes on with those that have no row. `--like CSV` plants the
-faults of another file, so that two commits can be compared. A fault's tests are, in this order, the file that mirrors
+writes a row for each to DIR/COMMIT.csv; started again, it goes on with those that have no row. DIR/faults.csv keeps the
+choice, so that another commit gets the same faults. A fault's tests are, in this order, the file that mirrors
 its module, the rest of the mirrored folder that imports it, and the files elsewhere that do; with `--tests` only those.
 A kill counts if the test that failed passes on the clean code. Claims nothing about faults that need two edits.
 """
@@ -288,7 +288,7 @@ def tests_for(module: str, importers: dict[str, set[str]]) -> list[str]:
 # --- the runs ---
 
 
-PRELOADED = ("torch", "torchvision", "pandas", "scipy.stats", "sympy", "matplotlib.figure", "hypothesis", "pytest")
+PRELOADED = ("torch", "torchvision", "pandas", "scipy.stats", "sympy", "matplotlib.figure", "pytest")
 """Imported once, before the forks: most of the time of a small test file is spent on these."""
 
 
@@ -443,7 +443,6 @@ def options_of(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--faults", type=int, default=210)
     parser.add_argument("--seed", type=int, default=22)
     parser.add_argument("--tests", nargs="+", default=[], help="plant in what these files import; run no others")
-    parser.add_argument("--like", type=Path, help="plant the faults of this table instead")
     parser.add_argument("--limit", type=float, default=900.0, help="seconds for the tests of one fault")
     parser.add_argument("--for", dest="for_s", type=float, default=float("inf"), help="seconds after which to stop")
     parser.add_argument("--marks", default="not slow and not standin")
@@ -455,15 +454,16 @@ def options_of(arguments: list[str]) -> argparse.Namespace:
 
 
 def faults_of(tree: Path, options: argparse.Namespace, importers: dict[str, set[str]]) -> list[Row]:
-    if options.like:
-        return [replace(row, outcome="", killed_by="", seconds=0.0) for row in read_rows(options.like)]
-    if not options.tests:
-        return chosen(tree, {package: modules_of(tree, package) for package in PACKAGES}, options.faults, options.seed)
-    groups = {
-        test: sorted(path for path in importers[test] if sites_of(path, (tree / path).read_text()))
-        for test in options.tests
-    }
-    return chosen(tree, groups, options.faults, options.seed)
+    """The faults of DIR/faults.csv, which the first commit that is measured fills."""
+    table = options.out / "faults.csv"
+    if not table.exists():
+        groups = {package: modules_of(tree, package) for package in PACKAGES}
+        if options.tests:
+            sites = {path: bool(sites_of(path, (tree / path).read_text())) for path in sum(groups.values(), [])}
+            groups = {test: sorted(path for path in importers[test] if sites.get(path)) for test in options.tests}
+        for row in chosen(tree, groups, options.faults, options.seed):
+            append_row(table, row)
+    return read_rows(table)
 
 
 def measure(options: argparse.Namespace, folder: Path) -> list[Row]:
