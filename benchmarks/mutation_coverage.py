@@ -225,8 +225,11 @@ def modules_of(tree: Path, package: str) -> list[str]:
 
 
 def chosen(tree: Path, groups: dict[str, list[str]], count: int, seed: int) -> list[Row]:
-    """So many faults, evenly over the groups of modules; within a group over modules, within a module over kinds."""
-    rows: list[Row] = []
+    """So many faults, evenly over the groups of modules; within a group over modules, within a module over kinds.
+
+    The groups take turns, so that a part of the list is even, too.
+    """
+    rows: list[tuple[int, str, Row]] = []
     for index, (group, modules) in enumerate(sorted(groups.items())):
         pick = random.Random(f"{seed}:{group}")
         wanted = count // len(groups) + (index < count % len(groups))
@@ -240,9 +243,9 @@ def chosen(tree: Path, groups: dict[str, list[str]], count: int, seed: int) -> l
             site = pick.choice([site for site in sites if site.kind == kind])
             sites.remove(site)
             turn.pop(0)
-            rows.append(row_of(site))
+            rows.append((taken, group, row_of(site)))
             taken += 1
-    return rows
+    return [row for _, _, row in sorted(rows, key=lambda each: each[:2])]
 
 
 def module_file(tree: Path, name: str) -> str | None:
@@ -459,8 +462,8 @@ def faults_of(tree: Path, options: argparse.Namespace, importers: dict[str, set[
     if not table.exists():
         groups = {package: modules_of(tree, package) for package in PACKAGES}
         if options.tests:
-            sites = {path: bool(sites_of(path, (tree / path).read_text())) for path in sum(groups.values(), [])}
-            groups = {test: sorted(path for path in importers[test] if sites.get(path)) for test in options.tests}
+            known = {path for modules in groups.values() for path in modules}
+            groups = {test: sorted(importers[test] & known) for test in options.tests}
         for row in chosen(tree, groups, options.faults, options.seed):
             append_row(table, row)
     return read_rows(table)
