@@ -276,7 +276,7 @@ def imports_of(tree: Path, file: str) -> set[str]:
     return files.union(*(imports_of(tree, path) for path in doors))  # a door hands on what other files define
 
 
-def tests_for(module: str, importers: dict[str, set[str]]) -> list[str]:
+def files_for(module: str, importers: dict[str, set[str]]) -> list[str]:
     """Test files of a module: the mirror, importers in the mirrored folder, all others; else the nearest folder's."""
     folder, stem = f"tests/{Path(module).parent.as_posix()}/", Path(module).stem
     files = sorted(test for test, seen in importers.items() if module in seen)
@@ -299,6 +299,7 @@ def _run_in_fork(tree: Path, said: Path, arguments: list[str]) -> NoReturn:
     """pytest in this forked process, a group of its own, as if it had been started in `tree`."""
     os.setsid()
     os.nice(10)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     os.chdir(tree)
     os.environ["COLUMNS"] = "500"
     out = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
@@ -318,6 +319,18 @@ def _run_in_fork(tree: Path, said: Path, arguments: list[str]) -> NoReturn:
         os._exit(code)
 
 
+def _exit_code(pid: int, until_s: float) -> int | None:
+    """Of a child; None, and it is killed, if it is still there then."""
+    while time.monotonic() < until_s:
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        if ended:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.05)
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    return None
+
+
 class Copy:
     """A scratch copy of a commit in which one module at a time is spoiled."""
 
@@ -335,15 +348,12 @@ class Copy:
         pid = os.fork()
         if pid == 0:
             _run_in_fork(self.tree, said, ["-m", self.marks, *arguments])
-        end_s = time.monotonic() + self.limit_s
-        while not (ended := os.waitpid(pid, os.WNOHANG))[0] and time.monotonic() < end_s:
-            time.sleep(0.05)
-        with suppress(ProcessLookupError):
-            os.killpg(pid, signal.SIGKILL)
-        if not ended[0]:
-            os.waitpid(pid, 0)
-            return None, ""
-        return os.waitstatus_to_exitcode(ended[1]), said.read_text(errors="replace")
+        try:
+            code = _exit_code(pid, time.monotonic() + self.limit_s)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(pid, signal.SIGKILL)
+        return code, said.read_text(errors="replace") if code is not None else ""
 
     def restore(self) -> None:
         subprocess.run(["git", "checkout", "-q", "."], cwd=self.tree, check=True)
@@ -482,7 +492,7 @@ def measure(options: argparse.Namespace, folder: Path) -> list[Row]:
     for row in faults_of(copy_.tree, options, importers):
         if row.key in done or time.monotonic() > end_s:
             continue
-        files = tests_for(row.module, importers)
+        files = files_for(row.module, importers)
         files = [file for file in options.tests if file in files] if options.tests else files
         append_row(table, result := judged(row, copy_, files))
         done.add(row.key)
@@ -496,6 +506,7 @@ def main(arguments: list[str] | None = None) -> None:
         print(compare(*(read_rows(path) for path in options.compare)))
         return
     options.out.mkdir(parents=True, exist_ok=True)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that a fork ends and the copy goes with it
     with tempfile.TemporaryDirectory() as folder:
         print(summary(measure(options, Path(folder))))
 
