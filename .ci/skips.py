@@ -1,6 +1,8 @@
 """Fails on any skipped test that tests/expected_skips.txt does not name, with its reason: skips hide missing tests.
 
-    python .ci/skips.py junit.xml tests/expected_skips.txt
+    python .ci/skips.py tests.xml notebooks.xml tests/expected_skips.txt
+
+The reports of all steps come first, the list last; a report without a test is a fault of the step that wrote it.
 
 A line of the list is `test id | reason`, the id as pytest's file::name without parameters; # begins a comment. Tests of
 real recordings, which are not part of the repository, may skip where FLOPLEDGER_TRACES is not set, and nowhere else.
@@ -13,9 +15,12 @@ from pathlib import Path
 
 
 def skipped(report: Path) -> list[tuple[str, str]]:
-    """(test, reason) of every skip in a JUnit report."""
+    """(test, reason) of every skip in a JUnit report; ends with a line where no test was run."""
+    cases = list(ElementTree.parse(report).iter("testcase"))
+    if not cases:
+        sys.exit(f"{report}: expected tests, found none")
     found = []
-    for case in ElementTree.parse(report).iter("testcase"):
+    for case in cases:
         for skip in case.iter("skipped"):
             place = case.get("classname", "").replace(".", "/") + ".py::" + case.get("name", "").partition("[")[0]
             found.append((place, skip.get("message", "")))
@@ -35,9 +40,10 @@ def without_recordings(reason: str) -> bool:
 
 def main() -> int:
     """The exit code: 1 if a skip was not expected."""
-    allowed = expected(Path(sys.argv[2]))
-    found = [(test, reason) for test, reason in skipped(Path(sys.argv[1])) if not without_recordings(reason)]
-    surprises = [(test, reason) for test, reason in found if allowed.get(test) != reason]
+    *reports, listed = map(Path, sys.argv[1:])
+    allowed = expected(listed)
+    skips = [skip for report in reports for skip in skipped(report)]
+    surprises = [(test, why) for test, why in skips if not without_recordings(why) and allowed.get(test) != why]
     for test, reason in surprises:
         print(f"unexpected skip: {test} | {reason}", file=sys.stderr)
     return 1 if surprises else 0

@@ -10,15 +10,23 @@ import pytest
 PROCESSES = 2
 """More would have tests that time something hold each other up, each has torch's libraries of its own in memory."""
 
+PLAIN = "not slow and not standin and not survival and not notebooks"
+"""What `python -m pytest` runs (`addopts` in pyproject.toml); .ci/run has a step for each of the others but `slow`."""
+
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> None:
-    """Take two processes for the whole suite, unless the command line says how many (`-n`) or wants to look inside."""
+    """Take two processes for the whole suite, unless the command line says how many (`-n`) or wants to look inside.
+
+    Where there are several, each computes in one thread: two threads each on two cores mostly wait for each other.
+    """
     options = config.option
-    whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS and options.markexpr == "not slow and not standin"
+    whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS and options.markexpr == PLAIN
     asked = options.keyword or options.usepdb or options.collectonly or getattr(options, "numprocesses", 0) is not None
     if whole and not asked and (os.cpu_count() or 1) >= PROCESSES and not hasattr(config, "workerinput"):
         options.numprocesses, options.dist = PROCESSES, "worksteal"
+    if getattr(options, "numprocesses", 0):
+        os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -65,6 +65,7 @@ def test_the_first_cell_installs_from_a_checkout(name: str) -> None:
     install.command(first[-1].split()[2:], Path("constraints.txt"))  # each file named is there
 
 
+@pytest.mark.notebooks
 @pytest.mark.parametrize("name", NAMES)
 def test_a_notebook_runs_from_a_clean_kernel(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FLOPLEDGER_SMALL", "1")

@@ -254,9 +254,21 @@ def mode() -> Iterator[FakeMode]:
         yield made
 
 
+def outline(args: Any, seen: dict[int, int]) -> Any:
+    """What a call's arguments are to fake tensors: forms, which are one tensor, and all else as it is."""
+    if isinstance(args, torch.Tensor):
+        return seen.setdefault(id(args), len(seen)), form(args)
+    if isinstance(args, dict):
+        return "kwargs", tuple((name, outline(value, seen)) for name, value in args.items())
+    if isinstance(args, (tuple, list)):
+        return type(args), tuple(outline(each, seen) for each in args)
+    return type(args), args
+
+
 @pytest.mark.parametrize("func", RULES, ids=str)
 def test_what_is_worked_out_is_what_the_kernel_returns(func: Any, mode: FakeMode) -> None:
-    known = 0
+    """Each call once: those without the tensor itself come again for each of its shapes."""
+    known, done = 0, set()
     for dtype in DTYPES:
         for made in SHAPES.values():
             x = made(dtype)
@@ -264,7 +276,10 @@ def test_what_is_worked_out_is_what_the_kernel_returns(func: Any, mode: FakeMode
                 calls = list(CALLS.get(func, lambda x: [(x,)])(x))
             except (RuntimeError, IndexError):  # no such call with these sizes
                 continue
-            known += sum(worked_out(func, *call) for call in calls)
+            for call in calls:
+                if (key := outline(call, {})) not in done:
+                    done.add(key)
+                    known += worked_out(func, *call)
     assert known > 0  # a rule that never answers would be no use
 
 

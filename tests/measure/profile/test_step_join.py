@@ -82,6 +82,7 @@ def test_in_place_forms_and_the_gradient_of_an_index_have_one_name():
 # --- real nets ---
 
 
+@cache
 def recorded(net: Net) -> tuple[list[Frame], tuple[Operation, ...]]:
     """The frames of one step with shapes and under module ranges, and the same step's table on fake tensors."""
     model, inputs = net()

@@ -15,7 +15,7 @@ from typing import Any
 from cleaning.facts.self_test import Checked, SelfTest
 from cleaning.facts.values import faults
 from cleaning.gates.evidence import Evidence, all_facts, by_cell, profile_facts
-from cleaning.gates.gates import GATES, judge
+from cleaning.gates.gates import GATES, judge, verdicts
 from results.records import (
     Ceiling,
     FlopCount,
@@ -199,8 +199,8 @@ def caught(rows: Rows, before: frozenset[tuple[str, str]] = frozenset()) -> str:
     What needs nothing derived is asked first: most lies are caught there, in a fraction of the time.
     """
     bare = [gate for gate in GATES if gate.name not in BY_MARKS]
-    return _first(judge(evidence_of(rows, derived=False), bare), before, (FAIL,)) or _first(
-        judge(evidence_of(rows)), before, (FAIL, OPEN)
+    return _first(verdicts(evidence_of(rows, derived=False), bare), before, (FAIL,)) or _first(
+        verdicts(evidence_of(rows)), before, (FAIL, OPEN)
     )
 
 
@@ -209,8 +209,8 @@ def failed(rows: Rows) -> frozenset[tuple[str, str]]:
     return frozenset(place for verdict in judge(evidence_of(rows)) for place in _places(verdict))
 
 
-def _first(verdicts: Iterable[Verdict], before: frozenset[tuple[str, str]], bad: tuple[str, ...]) -> str:
-    fresh = (v.gate for v in verdicts if v.verdict in bad and not set(_places(v)) <= before)
+def _first(asked: Iterable[Verdict], before: frozenset[tuple[str, str]], bad: tuple[str, ...]) -> str:
+    fresh = (v.gate for v in asked if v.verdict in bad and not set(_places(v)) <= before)
     return next(fresh, "")
 
 

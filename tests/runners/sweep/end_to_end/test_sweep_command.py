@@ -5,18 +5,23 @@ from __future__ import annotations
 import json
 import os
 import resource
+import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from results.store.manifest import Manifest, write_manifest
+from runners.sweep.command import main
 from runners.sweep.plan import Grid
 from tests.workloads.vision.test_cifar import made
 
 ROOT = Path(__file__).parents[4]
 AT_ONCE_S = 0.8
+
+Refused = Callable[..., str]
 
 LOADED = """
 import sys
@@ -53,15 +58,37 @@ def place(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def refused(place: Path, *arguments: str) -> str:
-    """The one line of a mistake; nothing on stdout, nothing in the working directory that was not there."""
+@pytest.fixture
+def refused(place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Refused]:
+    """The one line of a mistake, from the command in this process; it leaves nothing, as `one_line` says."""
+    monkeypatch.chdir(place)
+    monkeypatch.setenv("COLUMNS", "100")
+    before = signal.getsignal(signal.SIGTERM)  # which the command takes
+
+    def line_of(*arguments: str) -> str:
+        held = files(place)
+        with pytest.raises(SystemExit) as left:
+            main(arguments)
+        return one_line(left.value.code, *capsys.readouterr(), held, files(place))
+
+    yield line_of
+    signal.signal(signal.SIGTERM, before)
+
+
+def one_line(code: object, out: str, err: str, before: list[str], after: list[str]) -> str:
+    """Exit code 2, nothing on stdout, one line on stderr, and nothing in the working directory that was not there."""
+    assert (code, out) == (2, ""), err
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1, err
+    assert after == before
+    return err
+
+
+def refused_process(place: Path, *arguments: str) -> str:
+    """The same of a process of its own, with all that its workers print."""
     before = files(place)
     done = sweep(*arguments, cwd=place)
-    assert (done.returncode, done.stdout) == (2, ""), done
-    assert done.stderr.startswith("error: ")
-    assert done.stderr.count("\n") == 1, done.stderr
-    assert files(place) == before
-    return done.stderr
+    return one_line(done.returncode, done.stdout, done.stderr, before, files(place))
 
 
 def of_children_s() -> float:
@@ -166,9 +193,9 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize(("arguments", "said"), MISTAKES, ids=lambda value: " ".join(value)[:40])
-def test_a_mistake_is_one_line_that_says_what_was_expected_what_came_and_what_is_near(place, arguments, said):
+def test_a_mistake_is_one_line_that_says_what_was_expected_what_came_and_what_is_near(refused, arguments, said):
     out = () if "--out" in arguments or "--resume" in arguments else ("--out", "new")
-    line = refused(place, *arguments, *out).lower()
+    line = refused(*arguments, *out).lower()
     assert [part for part in said if part.lower() not in line] == [], line
 
 
@@ -186,16 +213,22 @@ DEVICE_MISTAKES = [
 
 
 @pytest.mark.parametrize(("arguments", "said"), DEVICE_MISTAKES, ids=lambda value: " ".join(value)[:40])
-def test_a_mistake_that_only_the_device_can_tell_leaves_nothing_either(place, arguments, said):
+def test_a_mistake_that_only_the_device_can_tell_leaves_nothing_either(refused, arguments, said):
     out = () if "--out" in arguments else ("--out", "new")
-    line = refused(place, *arguments, *out)
+    line = refused(*arguments, *out)
+    assert [part for part in said if part not in line] == [], line
+
+
+@pytest.mark.parametrize(("arguments", "said"), [MISTAKES[0], DEVICE_MISTAKES[0]], ids=["options", "device"])
+def test_a_process_says_the_same_line_and_its_workers_none(place, arguments, said):
+    line = refused_process(place, *arguments, "--out", "new")
     assert [part for part in said if part not in line] == [], line
 
 
 def test_images_that_are_not_cifars_are_refused_before_anything_is_measured(place):
     """Files of the right format and another checksum: torchvision reads them in a process of their own."""
     made(place / "full")
-    line = refused(place, "--device", "cpu", "--data", "cifar10:full", "--num-classes", "10", "--out", "new")
+    line = refused_process(place, "--device", "cpu", "--data", "cifar10:full", "--num-classes", "10", "--out", "new")
     assert line.startswith("error: --data cifar10:full: expected CIFAR-10 in full/cifar-10-batches-py/: a file differs")
 
 

@@ -1,0 +1,127 @@
+"""Planted faults: what each kind makes of a piece of code, where none is planted, and that the choice is even."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from benchmarks import mutation_coverage as under_test
+from benchmarks.mutation_coverage import Row, chosen, compare, files_for, planted, sites_of
+
+
+def faults(source: str) -> list[tuple[str, str]]:
+    """(kind, the spoiled source) of each site."""
+    return [(site.kind, planted(source, site)) for site in sites_of("a/b.py", source)]
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "spoiled"),
+    [
+        ("x = a + b", "operator", "x = (a - b)"),
+        ("x //= b", "operator", "x *= b"),
+        ("x = a and b", "logic", "x = (a or b)"),
+        ("x = f(3)", "constant", "x = f(6)"),
+        ("x = f(0)", "constant", "x = f(1)"),
+        ("x = f(0.5)", "constant", "x = f(1.0)"),
+        ("x = f(True)", "constant", "x = f(False)"),
+        ("x = a < b", "comparison", "x = (a >= b)"),
+        ("x = a in b", "comparison", "x = (a not in b)"),
+        ("x = R(one=a, two=b)", "order", "x = (R(one=b, two=a))"),
+        ("record.close()", "statement", "pass"),
+        ("raise ValueError", "statement", "pass"),
+    ],
+)
+def test_a_fault_is_in_its_place_and_all_else_to_the_letter(code: str, kind: str, spoiled: str) -> None:
+    source = f"def f(é: int = 3) -> int:  # ü\n    {code}  # why\n"
+    assert (kind, source.replace(code, spoiled)) in faults(source)
+
+
+def test_values_of_a_returned_tuple_change_places() -> None:
+    assert faults("def f():\n    return a, b, c\n") == [("order", "def f():\n    return (b, a, c)\n")]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "def f(x: Literal[3]) -> Literal[3]:\n    return x\n",
+        "@cache(maxsize=3)\ndef f():\n    return x\n",
+        "def f():\n    return f'{3 + x}'\n",
+        "def f():\n    return 'a' + b\n",
+        "def f():\n    return R(one=a, two=a)\n",
+        "def f():\n    return a, a\n",
+    ],
+    ids=["annotation", "decorator", "formatted string", "joined text", "equal keywords", "equal values"],
+)
+def test_no_fault_where_it_would_be_none_or_has_no_place(code: str) -> None:
+    assert faults(code) == []
+
+
+def test_every_fault_of_a_real_module_can_be_read_and_is_another_program() -> None:
+    source = Path(under_test.__file__).read_text()
+    found = faults(source)
+    assert {kind for kind, _ in found} == set(under_test.KINDS)
+    clean = ast.dump(ast.parse(source))
+    assert all(ast.dump(ast.parse(spoiled)) != clean for _, spoiled in found[::5])
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    for package, functions in {"results": 9, "analysis": 2}.items():
+        (tmp_path / package).mkdir()
+        for name in "ab":
+            lines = [f"def f{i}(x):\n    return x + {i + 1} < 9\n" for i in range(functions)]
+            (tmp_path / package / f"{name}.py").write_text("\n".join(lines))
+    return tmp_path
+
+
+def test_the_choice_is_even_and_the_same_again(tree: Path) -> None:
+    groups = {package: under_test.modules_of(tree, package) for package in ("results", "analysis")}
+    assert groups["results"] == ["results/a.py", "results/b.py"]
+    rows = chosen(tree, groups, 12, seed=1)
+    assert chosen(tree, groups, 12, seed=1) == rows != chosen(tree, groups, 12, seed=2)
+    assert [row.package for row in rows] == ["analysis", "results"] * 6, "in turns"
+    assert set(Counter(row.module for row in rows).values()) == {3}
+    assert len({row.key for row in rows}) == 12
+    # each function has `<`, `+` and two constants: four functions of `analysis` have 16 sites, and no more are chosen
+    assert len(chosen(tree, {"analysis": groups["analysis"]}, 99, seed=1)) == 16
+
+
+def test_tests_of_a_module_are_its_mirror_then_its_folder_then_all_that_import_it() -> None:
+    seen = {"measure/fake/mode.py", "measure/fake/plans.py"}
+    importers = {
+        "tests/analysis/test_other.py": seen,
+        "tests/measure/fake/test_forms.py": seen,
+        "tests/measure/fake/test_mode.py": {"measure/fake/mode.py"},
+        "tests/measure/test_apart.py": set[str](),
+    }
+    first, *rest = files_for("measure/fake/mode.py", importers)
+    assert (first, rest) == (
+        "tests/measure/fake/test_mode.py",
+        ["tests/measure/fake/test_forms.py", "tests/analysis/test_other.py"],
+    )
+    assert files_for("measure/fake/new/deep.py", importers) == [
+        "tests/measure/fake/test_forms.py",
+        "tests/measure/fake/test_mode.py",
+    ]
+
+
+def test_imports_through_a_door_and_in_words_count() -> None:
+    tree = Path(under_test.__file__).parents[1]
+    found = under_test.imports_of(tree, "tests/benchmarks/test_overhead.py")
+    assert {"measure/timing/clocks.py", "measure/timing/protocols.py"} <= found
+    assert "results/records/cell.py" in under_test.imports_of(tree, "tests/results/test_records.py")
+
+
+def test_two_tables_are_compared_over_what_both_have_judged() -> None:
+    def row(key: str, outcome: str) -> Row:
+        return Row(key, "results", "results/a.py", outcome=outcome)
+
+    before = [row("a", "killed"), row("b", "survived"), row("c", "killed"), row("d", "timeout")]
+    after = [row("a", "killed"), row("b", "killed"), row("c", "survived"), row("d", "killed")]
+    lines = compare(before, after).splitlines()
+    assert lines[0] == "3 faults judged in both"
+    assert lines.count("all        2 killed, 1 survived") == 2
+    assert lines[-2:] == ["b: survived → killed", "c: killed → survived"]

@@ -1,0 +1,156 @@
+"""Workers that turn on their sweep in the midst of training: each fault is one row, and the next cell is measured."""
+
+from __future__ import annotations
+
+import io
+import signal
+
+import pytest
+
+from results.records import MEASURED, Cell
+from results.store.store import Store, read_run
+from runners.cli.progress import Progress
+from runners.sweep import sitting as sweep_sitting
+from runners.sweep.sitting import Limits, Sitting
+from runners.workers.pool import Worker, prepare
+from runners.workers.telemetry import Watch
+from tests.support.made_up.made_up_runs import MANIFEST, SITTING
+
+MEASURE = "runners.sweep.cell:measure"
+
+
+class Betrayed(Worker):
+    """A worker whose task for some cells is another: batch size → (kind, limit in seconds or None)."""
+
+    plan: dict[int, tuple[str, float | None]] = {}
+    all: list[Betrayed] = []
+
+    def __init__(self, name: str, quiet: bool = True) -> None:
+        super().__init__(name, quiet)
+        self.pids: list[int] = []
+        self.all.append(self)
+
+    def call(self, task: str, *arguments: object, timeout_s: float) -> object:
+        cell = arguments[0]
+        if task == MEASURE and isinstance(cell, Cell) and cell.batch_size in self.plan:
+            kind, limit_s = self.plan[cell.batch_size]
+            limit_s = timeout_s if limit_s is None else limit_s
+            return super().call("tests.support.fakes.planted_tasks:train_and", kind, *arguments, timeout_s=limit_s)
+        return super().call(task, *arguments, timeout_s=timeout_s)
+
+
+@pytest.fixture(scope="module")
+def betrayed(tmp_path_factory):
+    """One sweep in this process over real workers; after each cell that turns on it comes one that does not."""
+    prepare()
+    kinds = {2: "segfault", 4: "hang", 6: "memory", 8: "tf32", 10: "killed", 12: "exit", 14: "device", 16: "nan"}
+    Betrayed.plan = {size: (kind, 4.0 if kind == "hang" else None) for size, kind in kinds.items()}
+    Betrayed.all = []
+    path, stream = tmp_path_factory.mktemp("betrayed") / "run", io.StringIO()
+    common = {"model": "synthetic_matmul", "device": "cpu", "quick": True, "target_ci_ratio": 0.9}
+    cells = [Cell(**common, batch_size=size, methods=("exact",), counters=()) for size in range(1, 18)]
+    patch = pytest.MonkeyPatch()
+    patch.setattr(sweep_sitting, "Worker", Betrayed)
+    with patch.context(), Store.create(path, MANIFEST) as store:
+        store.append_sitting(SITTING)
+        progress = Progress(len(cells), stream)
+        sitting = Sitting(store, "s1", "x", Watch("cpu"), Limits(cell_timeout_s=120.0), progress)
+        sitting.collect(cells)
+    patch.undo()
+    return {run.batch_size: run for run in read_run(path).runs}, path, stream.getvalue()
+
+
+@pytest.mark.survival
+def test_each_betrayal_is_one_row_and_the_next_cell_is_measured(betrayed):
+    runs, path, said = betrayed
+    assert sorted(runs) == list(range(1, 18))
+    expected = {2: "crashed", 4: "timeout", 6: "out_of_memory", 8: "invalid", 10: "crashed", 12: "crashed"}
+    expected |= {14: "device_error"}
+    for size, run in runs.items():
+        assert run.status in ((expected[size],) if size in expected else MEASURED), run
+        assert run.attempt == 1
+    assert read_run(path).problems == []
+    assert said.count("\n") == 17
+
+
+@pytest.mark.survival
+@pytest.mark.parametrize(
+    ("size", "reason"),
+    [
+        (2, "the worker died of SIGSEGV"),
+        (4, "killed at its limit of 4 s"),
+        (6, "can't allocate memory"),
+        (8, "flags read back after the cell disagree with the precision: "),
+        (10, "the worker died of SIGKILL, as the kernel does when memory runs out"),
+        (12, "the worker ended with status 5 before it answered"),
+        (14, "RuntimeError: CUDA error: an illegal memory access was encountered"),
+    ],
+)
+def test_the_reason_is_in_the_row(betrayed, size, reason):
+    assert reason in betrayed[0][size].reason
+
+
+@pytest.mark.survival
+def test_a_flag_that_a_model_flips_makes_the_row_invalid_and_the_row_shows_both_readings(betrayed):
+    """The mutant of fp32: TF32 switched on by a forward in the middle of the cell."""
+    run = betrayed[0][8]
+    assert run.flags_before["float32_matmul_precision"] == "highest"
+    assert run.flags_after["float32_matmul_precision"] == "high"
+    assert "expected highest, found high" in run.reason
+    after = betrayed[0][9]
+    assert after.flags_before["float32_matmul_precision"] == after.flags_after["float32_matmul_precision"] == "highest"
+
+
+@pytest.mark.survival
+def test_a_loss_that_is_no_number_is_a_warning(betrayed):
+    run = betrayed[0][16]
+    assert "loss: the last loss was nan" in run.warnings
+    assert run.last_loss is None
+    assert not any(warning.startswith("loss") for warning in betrayed[0][17].warnings)
+
+
+@pytest.mark.survival
+def test_a_fresh_worker_came_after_each_status_but_ok(betrayed):
+    runs = betrayed[0]
+    (measurer,) = [worker for worker in Betrayed.all if worker.name == "measure"]
+    assert measurer.started == 1 + sum(runs[size].status != "ok" for size in range(1, 17))
+    assert measurer._process is None, "and none is left"
+
+
+@pytest.mark.survival
+def test_the_samples_of_a_betrayed_cell_are_kept_only_where_it_was_measured(betrayed):
+    samples = read_run(betrayed[1]).samples
+    counts = samples.groupby("cell_id").size().to_dict()
+    for size, run in betrayed[0].items():
+        assert (run.cell_id in counts) == (run.status in (*MEASURED, "invalid")), size
+
+
+class Killed(Worker):
+    """A worker that dies in one work of each cell."""
+
+    def call(self, task: str, *arguments: object, timeout_s: float) -> object:
+        if task == "runners.sweep.cell:measure_work" and arguments[1] == "batch":
+            return super().call(
+                "tests.support.fakes.planted_tasks:kill_me", signal.SIGKILL, "no room", timeout_s=timeout_s
+            )
+        return super().call(task, *arguments, timeout_s=timeout_s)
+
+
+def test_a_worker_that_is_killed_in_a_work_costs_no_cell(tmp_path, monkeypatch):
+    """The kernel takes it when memory runs out: its own step was measured before, and one sample was, too."""
+    prepare()
+    common = {"model": "synthetic_matmul", "device": "cpu", "quick": True, "target_ci_ratio": 0.9, "counters": ()}
+    cells = [Cell(**common, batch_size=size, methods=("one", "batch", "exact")) for size in (1, 2)]
+    monkeypatch.setattr(sweep_sitting, "Worker", Killed)
+    with Store.create(tmp_path / "run", MANIFEST) as store:
+        store.append_sitting(SITTING)
+        progress = Progress(len(cells), io.StringIO())
+        Sitting(store, "s1", "x", Watch("cpu"), Limits(cell_timeout_s=120.0), progress).collect(cells)
+    data = read_run(tmp_path / "run")
+    assert len(data.runs) == 2
+    for run in data.runs:
+        assert run.status in MEASURED
+        assert run.profiled == ("one",)
+        died = "the worker died of SIGKILL, as the kernel does when memory runs out; it printed: no room"
+        assert run.unprofiled == {"batch": died}
+    assert set(data.samples["work"].fillna("")) == {"", "one"}
