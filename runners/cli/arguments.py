@@ -12,6 +12,7 @@ import shutil
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn
 
+from results.limits import stated
 from runners.cli.exits import MISTAKE, instructed
 
 FORMATS = ("table", "csv", "json")
@@ -37,6 +38,14 @@ class Parser(argparse.ArgumentParser):
         settings.setdefault("allow_abbrev", False)
         settings.setdefault("formatter_class", _Formatter)
         super().__init__(**settings)
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As argparse's; limits in the environment that cannot be are a mistake, too."""
+        try:
+            stated()
+        except ValueError as fault:
+            self.fail(str(fault))
+        return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
         """Print one line on stderr and exit with 2."""
