@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from results.limits import unpack
 from results.records import (
     Ceiling,
     FlopCount,
@@ -48,6 +49,12 @@ QUICK = 6
 
 Key = tuple[str, int]
 """cell_id and attempt."""
+
+_PACKED = re.compile(
+    rf"{OPERATIONS}/[A-Za-z0-9_-][A-Za-z0-9._-]*\.csv\.gz"
+    rf"|{PROFILES}/[A-Za-z0-9_-][A-Za-z0-9._-]*\.(?:csv\.gz|json\.gz|sqlite\.gz|command\.txt)"
+)
+"""What `operation_files`, `profile_file`, `recording_file` and `command_file` name."""
 
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")
 
@@ -92,6 +99,11 @@ def _recording(cell_id: str, attempt: int, work: str, source: str) -> str:
     return f"{PROFILES}/{stem}.{check_name('source', source)}"
 
 
+def is_committed_name(file: object) -> bool:
+    """Whether a run can have committed a file of this name, below its directory."""
+    return isinstance(file, str) and (file in CELL_FILES or bool(_PACKED.fullmatch(file)))
+
+
 def head(record: type[Record]) -> bytes:
     """The header line of a record's file."""
     return _lines([header(record)])
@@ -130,11 +142,11 @@ def compress(data: bytes, level: int = 9) -> bytes:
 
 
 def decompress(data: bytes) -> bytes:
-    """What `compress` packed. Raises ValueError if it is damaged."""
+    """What `compress` packed. Raises ValueError if it is damaged, or more than `memory_bytes` of results/limits.py."""
     import zlib
 
     try:
-        return gzip.decompress(data)
+        return unpack(data)
     except (OSError, EOFError, zlib.error) as fault:
         raise ValueError(f"damaged gzip: {fault}") from fault
 

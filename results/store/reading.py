@@ -264,10 +264,10 @@ def _check_attempts(found: Scan) -> None:
     whole_files: dict[str, str] = {}
     for run in found.all_runs:
         faults = [file for file, sealed in run.committed.items() if not _holds(found, run, file, sealed, whole_files)]
-        lost = ", ".join(file for file in faults if not file.startswith(f"{layout.PROFILES}/"))
+        lost = [file for file in faults if not file.startswith(f"{layout.PROFILES}/")]
         if lost:
             found.problems.append(
-                f"attempt {run.attempt} of cell {run.cell_id} left out: not what was committed in {lost}"
+                f"attempt {run.attempt} of cell {run.cell_id} left out: not what was committed in {', '.join(lost)}"
             )
             continue
         found.intact.add(layout.key_of(run))
@@ -283,12 +283,19 @@ def _holds(found: Scan, run: Run, file: str, sealed: Any, whole_files: dict[str,
         lines = found.lines[file].get(layout.key_of(run), [])
         return bool(sealed == layout.seal(len(lines), b"".join(line + b"\n" for line in lines)))
     if file not in whole_files:
-        whole_files[file] = _file_checksum(found.path / file)
+        whole_files[file] = _file_checksum(found.path, file)
     return isinstance(sealed, list) and sealed[1:] == [whole_files[file]]
 
 
-def _file_checksum(path: Path) -> str:
-    data = read(path)
+def _file_checksum(run: Path, file: str) -> str:
+    """Of a file that a run can have committed, in its own directory; any other is not opened."""
+    path = run / file
+    if not layout.is_committed_name(file) or not path.resolve().is_relative_to(run.resolve()):
+        return "no file of a run"
+    try:
+        data = read(path)
+    except ValueError:
+        return "unreadable"
     return "missing" if data is None else layout.checksum(data)
 
 
