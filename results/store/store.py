@@ -9,6 +9,7 @@ What becomes of a cell that failed, and when to write, is the caller's to decide
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import itertools
 import types
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from results.errors import Inconsistent
-from results.records import STATUSES, Ceiling, Operation, ProfiledOperation, Record, Run, Sitting, Storage, header
+from results.records import STATUSES, Ceiling, Operation, ProfiledOperation, Record, Run, Sitting, Storage
 from results.store import disk as disks
 from results.store import layout
 from results.store.disk import DISK, Disk, faults
@@ -53,6 +54,10 @@ class Store:
         self._statuses: dict[str, str] = {}
         self._lacking: set[str] = set()
         self._traces: dict[str, dict[str, list[Any]]] = {}
+        self._seals: dict[str, bytes] = {}
+        self._wholes: dict[str, list[Any]] = {
+            file: [0, hashlib.sha256(layout.head_of(file))] for file in layout.COUNTED
+        }
 
     @classmethod
     def create(cls, path: Path | str, manifest: Manifest, disk: Disk = DISK) -> Store:
@@ -92,11 +97,12 @@ class Store:
                 _mend(disk, path)
             found = scan(path)
             for file, names in found.heads.items():
-                if tuple(names) != header(layout.RECORDS[file]):
+                if tuple(names) != layout.columns(file):
                     raise ValueError(f"{path / file} was written with other columns: start a new run")
         except BaseException:
             store.close()
             raise
+        store._go_on()
         store.sittings = found.sittings
         store._attempts = found.seen
         for run in found.last_runs():
@@ -152,7 +158,8 @@ class Store:
         """
         self._check(run, rows)
         blocks = layout.blocks(rows)
-        seals = {file: layout.seal(len(rows[file]), block) for file, block in blocks.items()}
+        seals = {file: layout.seal(len(rows[file]), layout.head_of(file) + block) for file, block in blocks.items()}
+        seals |= {file: [count, whole.hexdigest()[:16]] for file, (count, whole) in self._wholes.items() if count}
         sealed = dataclasses.replace(run, committed={**run.committed, **self._seals_of(run.trace_id), **seals})
         line = layout.encode([sealed])
         self._attempts[run.cell_id] = run.attempt
@@ -245,8 +252,24 @@ class Store:
 
     def _append(self, file: str, block: bytes) -> None:
         self._open()
+        last = self._seals.get(file, b"")
+        if file in layout.SEALED:
+            block, last = layout.seal_lines(file, block, last)
         with faults(self.path / file):
-            disks.append(self._disk, self.path / file, layout.head(layout.RECORDS[file]), block)
+            disks.append(self._disk, self.path / file, layout.head_of(file), block)
+        self._seals[file] = last
+        if file in self._wholes:
+            self._wholes[file][0] += block.count(b"\n")
+            self._wholes[file][1].update(block)
+
+    def _go_on(self) -> None:
+        """Takes the checksums up where an earlier sitting left them."""
+        for file in layout.SEALED:
+            lines = (disks.read(self.path / file) or b"").split(b"\n")[1:-1]
+            self._seals[file] = lines[-1].rpartition(b",")[2] if lines else b""
+            if file in self._wholes:
+                self._wholes[file][0] += len(lines)
+                self._wholes[file][1].update(b"".join(line + b"\n" for line in lines))
 
     def _open(self) -> None:
         if self._held is None:
