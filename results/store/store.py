@@ -11,12 +11,13 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import itertools
+import os
 import types
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from results.errors import Inconsistent
+from results.errors import Inconsistent, StoreFault
 from results.records import STATUSES, Ceiling, Operation, ProfiledOperation, Record, Run, Sitting, Storage
 from results.store import disk as disks
 from results.store import layout
@@ -30,6 +31,9 @@ __all__ = ["FAILED", "Store", "RunData", "read_operations", "read_profile", "rea
 
 FAILED = ("out_of_memory", "timeout", "device_error", "crashed")
 """Statuses that a resumed sweep keeps unless it is asked to try them again."""
+
+_UNTRACED = tuple(f"trace: {status}: " for status in FAILED)
+"""How a warning of a cell begins whose trace failed."""
 
 INTERRUPTED = "interrupted"
 """The status that a resumed sweep always measures again."""
@@ -145,7 +149,8 @@ class Store:
 
     @property
     def lacking(self) -> frozenset[str]:
-        """The cells of which a work has no time, no profile or no recording, though it was asked for."""
+        """The cells of which a work has no time, no profile or no recording, or whose trace failed, though it was asked
+        for."""
         return frozenset(self._lacking)
 
     def commit(self, run: Run, rows: Mapping[str, Sequence[Record]]) -> None:
@@ -246,12 +251,15 @@ class Store:
         self.manifest = manifest
 
     def _count(self, run: Run) -> None:
-        """Remembers what became of a cell, and whether one of its works has no time or no profile."""
+        """Remembers what became of a cell, and whether one of its works has no time or no profile, or its trace failed
+        in a way that may pass: a worker that was killed costs no cell its exact count for good."""
         self._statuses[run.cell_id] = run.status
-        (self._lacking.add if run.unprofiled else self._lacking.discard)(run.cell_id)
+        untraced = any(warning.startswith(_UNTRACED) for warning in run.warnings)
+        (self._lacking.add if run.unprofiled or untraced else self._lacking.discard)(run.cell_id)
 
     def _append(self, file: str, block: bytes) -> None:
         self._open()
+        self._check_place()
         last = self._seals.get(file, b"")
         if file in layout.SEALED:
             block, last = layout.seal_lines(file, block, last)
@@ -270,6 +278,22 @@ class Store:
             if file in self._wholes:
                 self._wholes[file][0] += len(lines)
                 self._wholes[file][1].update(b"".join(line + b"\n" for line in lines))
+
+    def _check_place(self) -> None:
+        """Raises StoreFault if the directory is no longer ours alone: its lock file was removed or is another one. A
+        manifest that somebody removed is put back, since rows without it are no run."""
+        assert self._held is not None  # _open was called before
+        try:
+            ours, there = os.fstat(self._held), os.stat(self.path / _LOCK)
+        except OSError:
+            ours, there = None, None
+        if ours is None or there is None or (ours.st_dev, ours.st_ino) != (there.st_dev, there.st_ino):
+            raise StoreFault(
+                f"{self.path}: its lock ({_LOCK}) was removed or is another sweep's: this one ends, so that no row is "
+                "lost; what it kept is whole, --resume goes on"
+            )
+        if not (self.path / MANIFEST).exists():
+            write_manifest(self.path, self.manifest, self._disk)
 
     def _open(self) -> None:
         if self._held is None:
