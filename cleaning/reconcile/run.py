@@ -8,6 +8,7 @@ the rows that needed it and a problem of the run.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -395,9 +396,10 @@ def _multiprocessors(sitting: Sitting | None) -> int | None:
 
 
 def _peak_tflops(options: Mapping[str, Any]) -> float | None:
-    """What the user passed as --peak-tflops, in 10^12 FLOP/s."""
+    """What the user passed as --peak-tflops, in 10^12 FLOP/s; None for what the command does not accept."""
     value = options.get("peak_tflops")
-    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+    known = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < math.inf
+    return float(value) if known else None  # type: ignore[arg-type]
 
 
 def _place(row: Utilization) -> int:

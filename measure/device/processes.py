@@ -6,17 +6,23 @@ kills is said there. No torch is imported here: the server does that.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import multiprocessing
 import os
 import signal
 import sys
+import threading
 from collections.abc import Sequence
 from multiprocessing import forkserver
+from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerContext, SpawnContext
 
-PRELOAD = ("torch", "torchvision")
+PRELOAD = ("measure.device.server_end", "torch", "torchvision")
 """What the server imports once, so that those forked from it need not. Nothing that touches a device."""
+
+SERVER_OF = "FLOPLEDGER_SERVER_OF"
+"""The process whose main thread starts the server, for `measure/device/server_end.py`."""
 
 LAST_WORDS = 300
 """Characters of a dead child's output that are quoted."""
@@ -42,8 +48,39 @@ def prepare() -> None:
 
     The server belongs to the whole process: if one runs already, it keeps its own imports.
     """
-    if context(PRELOAD).get_start_method() == "forkserver":
+    if context(PRELOAD).get_start_method() != "forkserver":
+        return
+    if threading.current_thread() is threading.main_thread():  # else the server would end with a thread
+        os.environ[SERVER_OF] = str(os.getpid())
+    try:
         forkserver.ensure_running()
+    finally:
+        os.environ.pop(SERVER_OF, None)
+
+
+def end_with(lifeline: Connection) -> None:
+    """Has this process, and what it starts, killed when the other end of the lifeline closes, as it does when its
+    parent ends in whatever way. The process leads a session of its own afterwards.
+
+    Linux does it itself: while a library that hangs holds the interpreter, no thread of ours runs. A sandbox's kernel
+    may refuse; the thread is left then.
+    """
+    os.setsid()
+    if sys.platform == "linux":
+        import fcntl
+
+        with contextlib.suppress(OSError):
+            fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpid())
+            fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
+            fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
+    threading.Thread(target=_wait_for_end, args=(lifeline,), name="lifeline", daemon=True).start()
+
+
+def _wait_for_end(lifeline: Connection) -> None:
+    """Nothing else ever comes."""
+    with contextlib.suppress(EOFError, OSError):
+        lifeline.recv_bytes()
+    os.killpg(os.getpid(), signal.SIGKILL)
 
 
 def redirect(path: str) -> None:

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from results.errors import StoreFault
+from results.limits import check_regular
 
 TAIL_BYTES = 1 << 16
 """How much is read at a time, from the end backwards, in search of the last newline."""
@@ -106,7 +107,9 @@ def replace(disk: Disk, path: Path, data: bytes) -> None:
 
 
 def read(path: Path) -> bytes | None:
-    """A file's bytes; None if there is no such file. Raises ValueError if it cannot be read."""
+    """A file's bytes; None if there is no such file. Raises ValueError if it cannot be read, or is a pipe or a device,
+    which may have no end."""
+    check_regular(path)
     try:
         return path.read_bytes()
     except FileNotFoundError:

@@ -1,7 +1,9 @@
 """Which files a run has, and the bytes of their rows: what writer and reader must agree on.
 
 A cell's rows begin with `cell_id` and `attempt`; that is how the bytes that one attempt wrote are found again without
-reading the CSV, and the checksum in runs.csv is over exactly those bytes.
+reading the CSV, and the checksum in runs.csv is over the header and exactly those bytes. Rows that stand for
+themselves (`SEALED`) end with a checksum over the header, the row and the checksum before it, so that a row that was
+changed, moved or lost is seen at it or after it; how many ceilings and sittings there were, the rows of runs.csv say.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from results.limits import unpack
 from results.records import (
     Ceiling,
     FlopCount,
@@ -43,11 +46,27 @@ RECORDING_ENDINGS = {"kineto": "json.gz", "nsys": "sqlite.gz"}
 
 RECORDS: dict[str, type[Record]] = {RUNS: Run, SITTINGS: Sitting, CEILINGS: Ceiling, **CELL_FILES}
 
+SEALED = (RUNS, SITTINGS, CEILINGS)
+"""Files whose rows each end with a checksum, in the column `SEAL`."""
+
+COUNTED = (SITTINGS, CEILINGS)
+"""Those of which an attempt commits how many rows there were before it, with their checksum."""
+
+SEAL = "seal"
+SINCE = 4
+"""The version of the schema since which rows and headers are sealed."""
+
 QUICK = 6
 """Level for what may be large: seen, half the time of the best one for 3 % more bytes."""
 
 Key = tuple[str, int]
 """cell_id and attempt."""
+
+_PACKED = re.compile(
+    rf"{OPERATIONS}/[A-Za-z0-9_-][A-Za-z0-9._-]*\.csv\.gz"
+    rf"|{PROFILES}/[A-Za-z0-9_-][A-Za-z0-9._-]*\.(?:csv\.gz|json\.gz|sqlite\.gz|command\.txt)"
+)
+"""What `operation_files`, `profile_file`, `recording_file` and `command_file` name."""
 
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")
 
@@ -92,9 +111,38 @@ def _recording(cell_id: str, attempt: int, work: str, source: str) -> str:
     return f"{PROFILES}/{stem}.{check_name('source', source)}"
 
 
+def is_committed_name(file: object) -> bool:
+    """Whether a run can have committed a file of this name, below its directory."""
+    return isinstance(file, str) and (file in CELL_FILES or file in COUNTED or bool(_PACKED.fullmatch(file)))
+
+
 def head(record: type[Record]) -> bytes:
-    """The header line of a record's file."""
+    """The header line of a record's rows, as they are before they are sealed."""
     return _lines([header(record)])
+
+
+def columns(file: str) -> tuple[str, ...]:
+    """The column names of one of the files of `RECORDS`, in order."""
+    return header(RECORDS[file]) + ((SEAL,) if file in SEALED else ())
+
+
+def head_of(file: str) -> bytes:
+    """The header line of one of the files of `RECORDS`."""
+    return _lines([columns(file)])
+
+
+def seal_row(head_line: bytes, row: bytes, before: bytes) -> bytes:
+    """The checksum of one row: of the header line, the row's bytes without its own, and the checksum before it."""
+    return checksum(b"\n".join((before, head_line, row))).encode()
+
+
+def seal_lines(file: str, block: bytes, before: bytes) -> tuple[bytes, bytes]:
+    """Whole lines with a checksum at the end of each, and the last checksum. before: that of the file's last row."""
+    sealed, top = [], head_of(file).rstrip(b"\n")
+    for line in block.split(b"\n")[:-1]:
+        before = seal_row(top, line, before)
+        sealed.append(line + b"," + before + b"\n")
+    return b"".join(sealed), before
 
 
 def encode(rows: Iterable[Record]) -> bytes:
@@ -130,11 +178,11 @@ def compress(data: bytes, level: int = 9) -> bytes:
 
 
 def decompress(data: bytes) -> bytes:
-    """What `compress` packed. Raises ValueError if it is damaged."""
+    """What `compress` packed. Raises ValueError if it is damaged, or more than `memory_bytes` of results/limits.py."""
     import zlib
 
     try:
-        return gzip.decompress(data)
+        return unpack(data)
     except (OSError, EOFError, zlib.error) as fault:
         raise ValueError(f"damaged gzip: {fault}") from fault
 

@@ -15,12 +15,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from results.records import SCHEMA_VERSION, Json, Sitting
+from results.records import SCHEMA_VERSION, Json, Sitting, digest
 from results.records.rows import json_default
 from results.store.disk import DISK, Disk, faults, read, replace
 from results.store.migrations import check_readable, migrate
 
 MANIFEST = "manifest.json"
+SEAL = "seal"
+SINCE = 4
+"""The version of the schema since which a manifest ends with its checksum."""
 PROJECT = "flopledger"
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -54,11 +57,13 @@ _SHAPES: dict[str, tuple[type, ...]] = {
     "notes": (list,),
     "schema_version": (int,),
 }
+"""Field → what its value may be; `seal` is of the file alone."""
 
 
 def write_manifest(path: Path, manifest: Manifest, disk: Disk = DISK) -> None:
     """Puts the manifest into the run directory `path`, at once. Raises StoreFault."""
     document = {f.name: getattr(manifest, f.name) for f in dataclasses.fields(manifest)}
+    document[SEAL] = _seal(json.loads(json.dumps(document, default=json_default)))
     text = json.dumps(document, indent=1, sort_keys=True, ensure_ascii=False, default=json_default) + "\n"
     with faults(path / MANIFEST):
         replace(disk, path / MANIFEST, text.encode("utf-8", "backslashreplace"))
@@ -75,13 +80,32 @@ def read_manifest(path: Path) -> Manifest:
         raise ValueError(f"expected the directory of a run, got {path}, which has no {MANIFEST}")
     try:
         document = json.loads(data)
-    except ValueError as fault:
-        raise ValueError(f"{file} is damaged: {fault}") from fault
+    except (ValueError, RecursionError) as fault:
+        raise ValueError(f"{file} is damaged: {' '.join(str(fault).split())}") from fault
     version = document.get("schema_version") if isinstance(document, Mapping) else None
     if not isinstance(version, int) or isinstance(version, bool):
         raise ValueError(f"{file} is no manifest: it has no schema_version")
     check_readable(version, path)
     return _manifest(file, migrate(MANIFEST, document, version), version)
+
+
+def _seal(document: Mapping[str, Any]) -> str:
+    """The checksum of a manifest: of its sorted compact JSON without the checksum."""
+    return digest({name: value for name, value in document.items() if name != SEAL})
+
+
+def seal_problem(path: Path) -> str:
+    """Why the manifest of the run directory `path` is not the one that was written; "" if it is, or is of a version
+    without a checksum."""
+    try:
+        document = json.loads(read(path / MANIFEST) or b"{}")
+    except (ValueError, RecursionError):
+        return f"{MANIFEST}: it cannot be read any more"
+    if SEAL not in document and document.get("schema_version", 0) < SINCE:
+        return ""
+    if document.get(SEAL) == _seal(document):
+        return ""
+    return f"{MANIFEST}: not as it was written: its checksum does not match"
 
 
 def _manifest(file: Path, document: Mapping[str, Any], version: int) -> Manifest:

@@ -9,6 +9,7 @@ pandas is imported only where somebody asks for a table.
 from __future__ import annotations
 
 import functools
+import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -32,7 +33,7 @@ from results.store import layout
 from results.store.columns import records
 from results.store.disk import read
 from results.store.layout import CEILINGS, CELL_FILES, RUNS, SITTINGS, Key
-from results.store.manifest import Manifest, read_manifest
+from results.store.manifest import MANIFEST, Manifest, read_manifest, seal_problem
 from results.store.migrations import migrate
 
 if TYPE_CHECKING:
@@ -47,7 +48,8 @@ class RunData:
 
     runs: the last committed attempt of each cell, in the order of their commits. all_runs: every row of runs.csv that
     can be read, older and damaged attempts too. rows: file → the records of `runs`. problems: what was left out and
-    why, a line each. damaged: profiles and recordings that are not what was committed.
+    why, a line each. damaged: profiles and recordings that are not what was committed. unsealed: files that a number
+    comes from without a checksum in them, as runs of older versions have.
 
     `records` gives the rows of one kind. The same as pandas tables, for whoever works with those: `samples`,
     `telemetry`, `flop_counts`.
@@ -62,6 +64,7 @@ class RunData:
     rows: Mapping[str, tuple[Any, ...]]
     problems: list[str]
     damaged: frozenset[str] = frozenset()
+    unsealed: tuple[str, ...] = ()
 
     def records(self, record: type[R]) -> tuple[R, ...]:
         """The rows of one kind: Sample, Telemetry or FlopCount."""
@@ -95,6 +98,7 @@ class Scan:
     """The lines of a run, sorted by attempt and checked against runs.csv.
 
     seen: every attempt of which any file holds a trace, committed or not. lines: file → attempt → its lines.
+    tops: file → its header line. counted: file of `layout.COUNTED` → the checksum of its first N rows, for every N.
     intact: the attempts whose rows are all there. damaged: files of profiles that are not what was committed, each with
     its attempt, whose other rows may be intact.
     """
@@ -110,6 +114,9 @@ class Scan:
     damaged: dict[str, Key] = field(default_factory=dict)
     seen: dict[str, int] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
+    tops: dict[str, bytes] = field(default_factory=dict)
+    unsealed: list[str] = field(default_factory=list)
+    counted: dict[str, dict[int, str]] = field(default_factory=dict)
 
     def last_runs(self) -> list[Run]:
         """The last committed attempt of each cell, where its rows are intact."""
@@ -144,6 +151,7 @@ def read_run(path: Path | str) -> RunData:
         rows,
         found.problems,
         frozenset(found.damaged),
+        tuple(found.unsealed),
     )
 
 
@@ -172,6 +180,10 @@ def read_profile(path: Path | str, cell_id: str, attempt: int) -> list[ProfiledO
 def scan(path: Path) -> Scan:
     """Reads every file of a run but the traces, and checks each attempt. Raises ValueError as `read_run` does."""
     found = Scan(path, read_manifest(path))
+    if problem := seal_problem(path):
+        found.problems.append(problem)
+    if found.manifest.schema_version < layout.SINCE:
+        found.unsealed.append(MANIFEST)
     found.all_runs = _committed_once(found, _read_rows(found, RUNS, Run))
     for file in CELL_FILES:
         _sort_lines(found, file)
@@ -196,6 +208,7 @@ def whole_lines(found: Scan, file: str) -> list[bytes]:
     if lines.pop():
         found.problems.append(f"{file}: a torn last line was dropped")
     if lines:
+        found.tops[file] = lines[0]
         found.heads[file] = _check_head(found, file, lines.pop(0))
     return lines
 
@@ -207,7 +220,7 @@ def _check_head(found: Scan, file: str, line: bytes) -> list[str]:
     except ValueError as fault:
         raise ValueError(f"{found.path / file} has no readable header: {fault}") from fault
     if found.manifest.schema_version == SCHEMA_VERSION:
-        expected = header(layout.RECORDS[file])
+        expected = layout.columns(file)
         unknown = [name for name in names if name not in expected]
         missing = [name for name in expected if name not in names]
         found.problems += [f"{file}: column {name} is unknown and was left out" for name in unknown]
@@ -219,12 +232,47 @@ def _read_rows(found: Scan, file: str, record: type[R]) -> list[R]:
     """Rows that stand for themselves; one that cannot be read is reported with its line number."""
     rows = []
     lines = whole_lines(found, file)
+    if file in layout.COUNTED:
+        found.counted[file] = _prefixes(found.tops.get(file, b""), lines)
+    before = b"" if found.heads.get(file, [""])[-1] == layout.SEAL else None
+    if before is None and lines:
+        found.unsealed.append(file)
     for number, line in enumerate(lines, start=2):
         try:
+            if before is not None:
+                before = _check_seal(found.tops[file], line, before)
             rows.append(_row(file, record, found.heads[file], line, found.manifest.schema_version))
+        except _BrokenSeal as fault:
+            before = fault.seal
+            found.problems.append(f"{file}, line {number}: left out, {fault}")
         except ValueError as fault:
             found.problems.append(f"{file}, line {number}: left out, {fault}")
     return rows
+
+
+class _BrokenSeal(ValueError):
+    """A row that is not the one that was written after the row before it. seal: what it says of itself."""
+
+    def __init__(self, seal: bytes) -> None:
+        super().__init__("not as it was written: its checksum does not match, or rows before it are gone or moved")
+        self.seal = seal
+
+
+def _check_seal(top: bytes, line: bytes, before: bytes) -> bytes:
+    """The checksum of a row. Raises _BrokenSeal."""
+    row, _, seal = line.rpartition(b",")
+    if seal != layout.seal_row(top, row, before):
+        raise _BrokenSeal(seal)
+    return seal
+
+
+def _prefixes(top: bytes, lines: Sequence[bytes]) -> dict[int, str]:
+    """N → the checksum of the header and the first N rows."""
+    counted, whole = {}, hashlib.sha256(top + b"\n")
+    for number, line in enumerate(lines, start=1):
+        whole.update(line + b"\n")
+        counted[number] = whole.copy().hexdigest()[:16]
+    return counted
 
 
 def _row(file: str, record: type[R], names: Sequence[str], line: bytes, version: int) -> R:
@@ -278,10 +326,14 @@ def _check_attempts(found: Scan) -> None:
     whole_files: dict[str, str] = {}
     for run in found.all_runs:
         faults = [file for file, sealed in run.committed.items() if not _holds(found, run, file, sealed, whole_files)]
-        lost = ", ".join(file for file in faults if not file.startswith(f"{layout.PROFILES}/"))
+        fewer = [file for file in faults if file in layout.COUNTED]
+        at = f"attempt {run.attempt} of cell {run.cell_id}"
+        found.problems += [f"{file}: rows that were there at {at} are gone or changed" for file in fewer]
+        faults = [file for file in faults if file not in fewer]
+        lost = [file for file in faults if not file.startswith(f"{layout.PROFILES}/")]
         if lost:
             found.problems.append(
-                f"attempt {run.attempt} of cell {run.cell_id} left out: not what was committed in {lost}"
+                f"attempt {run.attempt} of cell {run.cell_id} left out: not what was committed in {', '.join(lost)}"
             )
             continue
         found.intact.add(layout.key_of(run))
@@ -295,14 +347,24 @@ def _holds(found: Scan, run: Run, file: str, sealed: Any, whole_files: dict[str,
     """Whether a file holds what an attempt committed there. whole_files: checksums of files that no cell owns alone."""
     if file in CELL_FILES:
         lines = found.lines[file].get(layout.key_of(run), [])
-        return bool(sealed == layout.seal(len(lines), b"".join(line + b"\n" for line in lines)))
+        top = found.tops.get(file, b"") + b"\n" if found.manifest.schema_version >= layout.SINCE else b""
+        return bool(sealed == layout.seal(len(lines), top + b"".join(line + b"\n" for line in lines)))
+    if file in layout.COUNTED:
+        return isinstance(sealed, list) and len(sealed) == 2 and found.counted[file].get(sealed[0]) == sealed[1]
     if file not in whole_files:
-        whole_files[file] = _file_checksum(found.path / file)
+        whole_files[file] = _file_checksum(found.path, file)
     return isinstance(sealed, list) and sealed[1:] == [whole_files[file]]
 
 
-def _file_checksum(path: Path) -> str:
-    data = read(path)
+def _file_checksum(run: Path, file: str) -> str:
+    """Of a file that a run can have committed, in its own directory; any other is not opened."""
+    path = run / file
+    if not layout.is_committed_name(file) or not path.resolve().is_relative_to(run.resolve()):
+        return "no file of a run"
+    try:
+        data = read(path)
+    except ValueError:
+        return "unreadable"
     return "missing" if data is None else layout.checksum(data)
 
 

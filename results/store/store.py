@@ -9,14 +9,16 @@ What becomes of a cell that failed, and when to write, is the caller's to decide
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import itertools
+import os
 import types
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from results.errors import Inconsistent
-from results.records import STATUSES, Ceiling, Operation, ProfiledOperation, Record, Run, Sitting, Storage, header
+from results.errors import Inconsistent, StoreFault
+from results.records import STATUSES, Ceiling, Operation, ProfiledOperation, Record, Run, Sitting, Storage
 from results.store import disk as store_disk
 from results.store import layout
 from results.store.disk import DISK, Disk, faults
@@ -29,6 +31,9 @@ __all__ = ["FAILED", "Store", "RunData", "read_operations", "read_profile", "rea
 
 FAILED = ("out_of_memory", "timeout", "device_error", "crashed")
 """Statuses that a resumed sweep keeps unless it is asked to try them again."""
+
+_UNTRACED = tuple(f"trace: {status}: " for status in FAILED)
+"""How a warning of a cell begins whose trace failed."""
 
 INTERRUPTED = "interrupted"
 """The status that a resumed sweep always measures again."""
@@ -53,6 +58,10 @@ class Store:
         self._statuses: dict[str, str] = {}
         self._lacking: set[str] = set()
         self._traces: dict[str, dict[str, list[Any]]] = {}
+        self._seals: dict[str, bytes] = {}
+        self._wholes: dict[str, list[Any]] = {
+            file: [0, hashlib.sha256(layout.head_of(file))] for file in layout.COUNTED
+        }
 
     @classmethod
     def create(cls, path: Path | str, manifest: Manifest, disk: Disk = DISK) -> Store:
@@ -92,11 +101,12 @@ class Store:
                 _mend(disk, path)
             found = scan(path)
             for file, names in found.heads.items():
-                if tuple(names) != header(layout.RECORDS[file]):
+                if tuple(names) != layout.columns(file):
                     raise ValueError(f"{path / file} was written with other columns: start a new run")
         except BaseException:
             store.close()
             raise
+        store._go_on()
         store.sittings = found.sittings
         store._attempts = found.seen
         for run in found.last_runs():
@@ -139,7 +149,8 @@ class Store:
 
     @property
     def lacking(self) -> frozenset[str]:
-        """The cells of which a work has no time, no profile or no recording, though it was asked for."""
+        """The cells of which a work has no time, no profile or no recording, or whose trace failed, though it was asked
+        for."""
         return frozenset(self._lacking)
 
     def commit(self, run: Run, rows: Mapping[str, Sequence[Record]]) -> None:
@@ -152,7 +163,8 @@ class Store:
         """
         self._check(run, rows)
         blocks = layout.blocks(rows)
-        seals = {file: layout.seal(len(rows[file]), block) for file, block in blocks.items()}
+        seals = {file: layout.seal(len(rows[file]), layout.head_of(file) + block) for file, block in blocks.items()}
+        seals |= {file: [count, whole.hexdigest()[:16]] for file, (count, whole) in self._wholes.items() if count}
         sealed = dataclasses.replace(run, committed={**run.committed, **self._seals_of(run.trace_id), **seals})
         line = layout.encode([sealed])
         self._attempts[run.cell_id] = run.attempt
@@ -239,14 +251,49 @@ class Store:
         self.manifest = manifest
 
     def _count(self, run: Run) -> None:
-        """Remembers what became of a cell, and whether one of its works has no time or no profile."""
+        """Remembers what became of a cell, and whether one of its works has no time or no profile, or its trace failed
+        in a way that may pass: a worker that was killed costs no cell its exact count for good."""
         self._statuses[run.cell_id] = run.status
-        (self._lacking.add if run.unprofiled else self._lacking.discard)(run.cell_id)
+        untraced = any(warning.startswith(_UNTRACED) for warning in run.warnings)
+        (self._lacking.add if run.unprofiled or untraced else self._lacking.discard)(run.cell_id)
 
     def _append(self, file: str, block: bytes) -> None:
         self._open()
+        self._check_place()
+        last = self._seals.get(file, b"")
+        if file in layout.SEALED:
+            block, last = layout.seal_lines(file, block, last)
         with faults(self.path / file):
-            store_disk.append(self._disk, self.path / file, layout.head(layout.RECORDS[file]), block)
+            store_disk.append(self._disk, self.path / file, layout.head_of(file), block)
+        self._seals[file] = last
+        if file in self._wholes:
+            self._wholes[file][0] += block.count(b"\n")
+            self._wholes[file][1].update(block)
+
+    def _go_on(self) -> None:
+        """Takes the checksums up where an earlier sitting left them."""
+        for file in layout.SEALED:
+            lines = (store_disk.read(self.path / file) or b"").split(b"\n")[1:-1]
+            self._seals[file] = lines[-1].rpartition(b",")[2] if lines else b""
+            if file in self._wholes:
+                self._wholes[file][0] += len(lines)
+                self._wholes[file][1].update(b"".join(line + b"\n" for line in lines))
+
+    def _check_place(self) -> None:
+        """Raises StoreFault if the directory is no longer ours alone: its lock file was removed or is another one. A
+        manifest that somebody removed is put back, since rows without it are no run."""
+        assert self._held is not None  # _open was called before
+        try:
+            ours, there = os.fstat(self._held), os.stat(self.path / _LOCK)
+        except OSError:
+            ours, there = None, None
+        if ours is None or there is None or (ours.st_dev, ours.st_ino) != (there.st_dev, there.st_ino):
+            raise StoreFault(
+                f"{self.path}: its lock ({_LOCK}) was removed or is another sweep's: this one ends, so that no row is "
+                "lost; what it kept is whole, --resume goes on"
+            )
+        if not (self.path / MANIFEST).exists():
+            write_manifest(self.path, self.manifest, self._disk)
 
     def _open(self) -> None:
         if self._held is None:

@@ -12,6 +12,8 @@ import shutil
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn
 
+from results.limits import stated
+from results.printable import printable
 from runners.cli.exits import MISTAKE, instructed
 
 FORMATS = ("table", "csv", "json")
@@ -38,13 +40,21 @@ class Parser(argparse.ArgumentParser):
         settings.setdefault("formatter_class", _Formatter)
         super().__init__(**settings)
 
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As argparse's; limits in the environment that cannot be are a mistake, too."""
+        try:
+            stated()
+        except ValueError as fault:
+            self.fail(str(fault))
+        return super().parse_known_args(args, namespace)
+
     def error(self, message: str) -> NoReturn:
         """Print one line on stderr and exit with 2."""
         self.fail(self._unknown_option(message) or message)
 
     def fail(self, message: str) -> NoReturn:
         """Exit with 2 after `error: message` as one line on stderr."""
-        self.exit(MISTAKE, f"error: {' '.join(instructed(message).split())}\n")
+        self.exit(MISTAKE, f"error: {printable(' '.join(instructed(message).split()))}\n")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
@@ -55,7 +65,8 @@ class Parser(argparse.ArgumentParser):
         label, _, rest = message.partition(": ")
         if label != "unrecognized arguments" or not rest:
             return None
-        return choice_error("argument", rest.split()[0].partition("=")[0], self._option_string_actions)
+        first = (rest.split() or [""])[0]
+        return choice_error("argument", first.partition("=")[0], self._option_string_actions)
 
 
 def add_format(parser: argparse._ActionsContainer, words: str = "how to print (default: table)") -> None:

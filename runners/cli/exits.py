@@ -6,14 +6,19 @@ Nothing here knows a command, or imports more than the standard library and the 
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import io
 import os
 import re
 import signal
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any, TextIO, cast
 
 from results.errors import StoreFault
+from results.printable import printable
 
 FAILED = 1
 """Something that was asked for could not be had, or something nobody foresaw happened."""
@@ -23,6 +28,9 @@ MISTAKE = 2
 
 UNWRITABLE = 3
 """A file could not be made or written."""
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""What the system says where an output takes nothing more."""
 
 INTERRUPTED, TERMINATED = 130, 143
 """Ctrl-C and SIGTERM, as a shell has them."""
@@ -57,6 +65,8 @@ def guarded(run: Callable[[], int], debug: bool | None = None, about: str = "") 
     except BrokenPipeError:
         raise
     except Exception as fault:
+        if isinstance(fault, OSError) and fault.errno in FULL:
+            return _told(f"{about}the output could not be written: {fault.strerror}", UNWRITABLE)
         if debug is not False:
             raise
         return _told(f"{about}{type(fault).__name__}: {fault} (--debug tells where)", FAILED)
@@ -74,13 +84,62 @@ def instructed(words: str) -> str:
 
 
 def _told(words: str, code: int) -> int:
-    print(f"error: {' '.join(instructed(words).split())}", file=sys.stderr)
+    with contextlib.suppress(OSError):  # where nobody can be told, the code still says it
+        print(f"error: {printable(' '.join(instructed(words).split()))}", file=sys.stderr)
     return code
 
 
+class _Forgiving:
+    """stderr that loses what it cannot write: what is said on the way is no reason to lose what is measured."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        with _unless_full():
+            return self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with _unless_full():
+            self._stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+@contextlib.contextmanager
+def _unless_full() -> Iterator[None]:
+    try:
+        yield
+    except OSError as fault:
+        if fault.errno not in FULL:
+            raise
+
+
+def open_streams() -> None:
+    """Makes sure that there are stdin, stdout and stderr, whatever the caller closed, that each writes what its
+    encoding lacks as \\xNN, and that a full stderr loses its words and nothing else."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            opened = os.open(os.devnull, os.O_RDWR)  # the lowest free number, so that no file of ours is taken for it
+            os.set_inheritable(opened, True)
+    for name, number, mode in (("stdin", 0, "r"), ("stdout", 1, "w"), ("stderr", 2, "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(number, mode, closefd=False))
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    if isinstance(sys.stderr, io.TextIOWrapper):
+        sys.stderr = cast(TextIO, _Forgiving(sys.stderr))
+
+
 def exit_code(main: Callable[[], int]) -> int:
-    """What `main` returns; 141, as a shell has it, where whoever read stdout has gone (`… | head`); 1 and what to
-    install where a requirement is missing."""
+    """What `main` returns; 141, as a shell has it, where whoever read stdout has gone (`… | head`); 3 where stdout
+    takes nothing more; 1 and what to install where a requirement is missing."""
+    open_streams()
     try:
         code = main()
         sys.stdout.flush()
@@ -89,6 +148,16 @@ def exit_code(main: Callable[[], int]) -> int:
             raise
         return _told(str(fault), FAILED)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that the exit does not fail again
+        _drop_output()
         return 128 + signal.SIGPIPE
+    except OSError as fault:
+        if fault.errno not in FULL:
+            raise
+        _drop_output()
+        return _told(f"the output could not be written: {fault.strerror}", UNWRITABLE)
     return code
+
+
+def _drop_output() -> None:
+    """What is left of stdout goes nowhere, so that the exit does not fail again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -61,13 +61,18 @@ def check_models(models: Sequence[str], options: Namespace) -> None:
         if name in WORDS or (getattr(options, name, None) is not None and name in SIZES):
             raise Mistake(f"--hyper: expected sizes that no other option says, got {name}")
     try:
-        forms = {check(model).form for model in models}
+        forms_of = {model: check(model).form for model in models}
+        forms = set(forms_of.values())
         if options.batch and not forms <= set(GRAPHS.values()):
             check(options.batch)
         if options.input:
             parse_shapes(options.input)
     except (ValueError, Unavailable) as fault:
         raise Mistake(str(fault)) from fault
+    if graphs := [model for model, form in forms_of.items() if form in GRAPHS.values()]:
+        from runners.cli.graph_reading import check_graphs
+
+        check_graphs(graphs)
 
 
 def hyper_of(options: Namespace) -> dict[str, Any]:

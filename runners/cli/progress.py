@@ -9,6 +9,7 @@ import time
 from types import TracebackType
 from typing import Any, Self, TextIO
 
+from results.printable import printable
 from results.records import Cell, Run
 from runners.cli.exits import instructed
 
@@ -61,7 +62,7 @@ class Progress:
     def done(self, run: Run) -> None:
         """A cell is committed."""
         self._done += 1
-        line = f"{title(run)}: {run.status}{f' ({instructed(run.reason)})' if run.reason else ''}"
+        line = printable(f"{title(run)}: {run.status}{f' ({instructed(run.reason)})' if run.reason else ''}")
         if self._bar is not None:
             self._bar.console.print(line, highlight=False, markup=False)
             self._bar.advance(self._task)
@@ -71,6 +72,7 @@ class Progress:
 
     def say(self, text: str) -> None:
         """A line about the sweep itself."""
+        text = printable(text)
         if self._bar is not None:
             self._bar.console.print(text, highlight=False, markup=False)
         else:

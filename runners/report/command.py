@@ -128,6 +128,8 @@ def _rebuilt(path: Path, out: Path | None) -> tuple[Built, list[str]]:
     if not data.runs:
         problems = f" ({'; '.join(data.problems[:SHOWN])})" if data.problems else ""
         raise ValueError(f"expected a run with measured cells, got {path}, which has no committed cell{problems}")
+    if data.unsealed:
+        print(f"note: {path} is unsealed, as older runs are: a change in its rows would not be seen", file=sys.stderr)
     built = build(
         data,
         lambda trace_id: read_operations(path, trace_id)[0],

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 PROBE_TIMEOUT_S = 180.0
 
 LACKING = "its rows say why, --resume --retry-failed measures those cells again"
-"""Such a cell is no failed one: its own step was measured, and the exit code is 0."""
+"""Such a cell is no failed one: its own step was measured, and the exit code is 0. Its exact count is a work, too."""
 
 
 class Terminated(KeyboardInterrupt):
@@ -126,7 +126,10 @@ def _sweep(options: argparse.Namespace, command: str) -> int:
         failed = _collect(store, probed, watch, todo, options, replan) if watch else 0
         path, statuses, lacking = store.path, store.done(), store.lacking
     if count := sum(cell.cell_id in lacking for cell in planned):
-        print(f"{count} of {len(planned)} cells lack a work that was asked for: {LACKING}", file=sys.stderr)
+        print(
+            f"{count} of {len(planned)} cells lack a work that was asked for: {LACKING}",
+            file=sys.stderr,
+        )
     _report(path, options.format, options.convention)
     return FAILED if failed or _any_failed(planned, statuses) else 0
 

@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import os
 import signal
 import sys
-import threading
 import traceback
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from measure.device.processes import redirect
+from measure.device.processes import end_with, redirect
 from results.errors import Inconsistent, Unavailable, one_line
 from runners.workers.fault import Fault
 
@@ -35,9 +33,7 @@ def serve(connection: Connection, lifeline: Connection, noise_path: str) -> None
     """Runs tasks until the parent hangs up. The target of the process; an empty noise_path is the parent's stderr."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    os.setsid()  # so that whatever a task starts can be killed with it
-    _arm(lifeline)
-    threading.Thread(target=_end_with_parent, args=(lifeline,), name="lifeline", daemon=True).start()
+    end_with(lifeline)
     _volunteer()
     redirect(noise_path)
     while True:
@@ -93,25 +89,6 @@ def _send(connection: Connection, answer: Any) -> bool:
     except Exception as fault:  # noqa: BLE001  the edge: pickle raises anything, before a byte is sent
         connection.send(Fault("crashed", f"its result cannot be sent: {classify(fault).reason}"))
     return True
-
-
-def _end_with_parent(lifeline: Connection) -> None:
-    """Ends this process and what it started when the parent is gone, which is all that ever comes."""
-    with contextlib.suppress(EOFError, OSError):
-        lifeline.recv_bytes()
-    os.killpg(os.getpid(), signal.SIGKILL)
-
-
-def _arm(lifeline: Connection) -> None:
-    """Has Linux kill this session when the lifeline breaks: while a library that hangs holds the interpreter, no thread
-    of ours runs. A sandbox's kernel may refuse; the thread is left then."""
-    if sys.platform == "linux":
-        import fcntl
-
-        with contextlib.suppress(OSError):
-            fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpid())
-            fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
-            fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
 
 
 def _volunteer() -> None:

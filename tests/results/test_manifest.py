@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import errno
+import hashlib
 import json
 import subprocess
 
@@ -57,8 +58,11 @@ def test_a_manifest_comes_back_equal(tmp_path_factory, manifest):
 
 def test_the_document_as_a_person_finds_it(tmp_path):
     write_manifest(tmp_path, dataclasses.replace(MANIFEST, peak_row={"name": "L4", "fp32_flop_per_s": 30.3e12}))
-    assert json.loads((tmp_path / "manifest.json").read_text()) == {
-        "schema_version": 3,
+    document = json.loads((tmp_path / "manifest.json").read_text())
+    by_hand = json.dumps({**document, "seal": None}, sort_keys=True, separators=(",", ":")).replace(',"seal":null', "")
+    assert document.pop("seal") == hashlib.sha256(by_hand.encode()).hexdigest()[:16]
+    assert document == {
+        "schema_version": 4,
         "name": "made-up",
         "created_at": "2026-01-02T03:04:05Z",
         "commands": ["sweep --out here"],
@@ -99,7 +103,7 @@ def test_a_failed_write_leaves_the_old_manifest(tmp_path, call):
         ('{"schema_version": 1, "name": 5, "created_at": ""}', "name is 5, expected str"),
         ('{"schema_version": 1, "name": "", "created_at": "", "commands": "x"}', 'commands is "x", expected list'),
         ('{"schema_version": 1, "name": "", "created_at": "", "peak_row": []}', r"peak_row is \[\], expected dict"),
-        ('{"schema_version": 4, "what": 1}', "has schema version 4, this program reads up to 3"),
+        ('{"schema_version": 5, "what": 1}', "has schema version 5, this program reads up to 4"),
         ('{"schema_version": -1}', "has schema version -1, which this program can no longer read"),
     ],
 )

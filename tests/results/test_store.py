@@ -66,9 +66,14 @@ def test_committed_holds_rows_and_the_checksum_of_their_bytes(tmp_path):
     path = run_of(tmp_path / "run")
     lines = (path / "samples.csv").read_bytes().splitlines(keepends=True)
     assert len(lines) == 1 + 3 + 3
-    by_hand = hashlib.sha256(b"".join(lines[4:7])).hexdigest()[:16]  # header, three rows of a, then those of b
+    by_hand = hashlib.sha256(lines[0] + b"".join(lines[4:7])).hexdigest()[:16]  # header, three rows of a, those of b
     assert read_run(path).runs[1].committed["samples.csv"] == [3, by_hand]
-    assert set(read_run(path).runs[1].committed) == {"samples.csv", "telemetry.csv", "flop_counts.csv"}
+    assert set(read_run(path).runs[1].committed) == {
+        "samples.csv",
+        "telemetry.csv",
+        "flop_counts.csv",
+        "sittings.csv",  # those that there were
+    }
 
 
 def test_types_of_columns(tmp_path):

@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 
 from results.records import SCHEMA_VERSION
+from results.store import reading
 from results.store.manifest import read_manifest
 from results.store.migrations import MIGRATIONS
 from results.store.store import Store, read_operations, read_run
 from tests.support.made_up.made_up_runs import a_run, new_store, operations, rows_of, samples, storages
+from tests.support.made_up.seals import older, reseal
 
 
 def run_of(path: Path, cells: tuple[str, ...] = ("a", "b")) -> Path:
@@ -122,11 +124,12 @@ def test_a_line_of_runs_that_cannot_be_read_is_named(tmp_path, line):
     assert data.problems[0].startswith("runs.csv, line 4: left out, ")
 
 
-def test_a_row_without_its_closing_quote_is_not_guessed(tmp_path):
+def test_a_row_without_its_closing_quote_is_not_guessed(tmp_path, monkeypatch):
     path = run_of(tmp_path / "run", ("a",))
     file = path / "runs.csv"
-    assert file.read_bytes().endswith(b']}"\n')
-    file.write_bytes(file.read_bytes()[:-2] + b"\n")
+    corrupt(file, b']}",', b"]},")
+    assert read_run(path).problems[0].startswith("runs.csv, line 2: left out, not as it was written")
+    monkeypatch.setattr(reading, "_check_seal", lambda _top, _line, before: before)
     data = read_run(path)
     assert data.all_runs == []
     assert data.problems[0] == "runs.csv, line 2: left out, not CSV: unexpected end of data"
@@ -138,19 +141,28 @@ def test_a_commit_that_is_there_twice_counts_once(tmp_path):
     (path / "runs.csv").write_bytes(b"".join([*lines, lines[1]]))
     data = read_run(path)
     assert (len(data.runs), len(data.all_runs)) == (1, 1)
+    assert [problem.split(",")[:2] for problem in data.problems] == [["runs.csv", " line 3: left out"]]
+    reseal(path)
+    data = read_run(path)
+    assert (len(data.runs), len(data.all_runs)) == (1, 1)
     assert data.problems == ["runs.csv: attempt 1 of cell a again, left out"]
 
 
 def test_a_sitting_that_is_missing_is_named(tmp_path):
     path = run_of(tmp_path / "run")
     (path / "sittings.csv").unlink()
-    assert read_run(path).problems == ["runs.csv: sittings.csv does not have the sitting s1"]
+    assert read_run(path).problems == [
+        "sittings.csv: rows that were there at attempt 1 of cell a are gone or changed",
+        "sittings.csv: rows that were there at attempt 1 of cell b are gone or changed",
+        "runs.csv: sittings.csv does not have the sitting s1",
+    ]
 
 
-def test_a_damaged_commit_field_is_refused_not_followed(tmp_path):
+def test_a_damaged_commit_field_is_refused_not_followed(tmp_path, monkeypatch):
     path = run_of(tmp_path / "run", ("a",))
     text = (path / "runs.csv").read_text()
     (path / "runs.csv").write_text(re.sub(r'\[3,""[0-9a-f]+""\]', "3", text))
+    monkeypatch.setattr(reading, "_check_seal", lambda _top, _line, before: before)
     assert [problem.split(":")[0] for problem in read_run(path).problems] == ["attempt 1 of cell a left out"]
 
 
@@ -191,6 +203,7 @@ def test_an_older_schema_is_migrated_in_memory_and_never_appended_to(tmp_path, m
         upper = [dataclasses.replace(operation, kind="CONVOLUTION") for operation in operations()]
         store.write_operations("t", upper, storages())
         store.commit(a_run("a", trace_id="t"), rows_of("a"))
+    older(path)
     corrupt(path / "samples.csv", b",wall_s,", b",wall_ms,")
     corrupt(path / "runs.csv", b",batch_size,", b",size,")
     document = json.loads((path / "manifest.json").read_text())
@@ -217,6 +230,7 @@ def test_a_run_with_other_columns_is_read_but_not_appended_to(tmp_path):
     """Within one version a column may be added: older files lack it."""
     path = run_of(tmp_path / "run")
     corrupt(path / "samples.csv", b",device_s,", b",of_the_future_s,")
+    reseal(path)
     data = read_run(path)
     assert sorted(data.problems) == [
         "samples.csv: column device_s is missing, taken as its default",
@@ -232,5 +246,6 @@ def test_a_run_with_other_columns_is_read_but_not_appended_to(tmp_path):
 def test_a_column_that_must_be_there(tmp_path):
     path = run_of(tmp_path / "run")
     corrupt(path / "samples.csv", b",wall_s,", b",wall_ms,")
+    reseal(path)
     with pytest.raises(ValueError, match=r"samples\.csv: column wall_s is missing"):
         read_run(path)

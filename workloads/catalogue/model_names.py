@@ -18,12 +18,14 @@ import ast
 import difflib
 import importlib.util
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from results.errors import Unavailable
+from results.limits import beyond, limit
 from workloads.catalogue.catalogue import ENTRIES, check_name
 
 INSTALL = {"timm": "timm>=1.0.31,<2", "transformers": "transformers>=5.23,<6", "onnx": "onnx>=1.17,<2"}
@@ -116,9 +118,11 @@ def read_config(spec: Spec) -> Mapping[str, Any] | None:
     if not path.is_file():
         _check_bare(spec)
         return None
+    if path.stat().st_size > limit("config_bytes"):
+        raise ValueError(f"{spec.text}: {beyond(f'{path.stat().st_size} bytes', 'config_bytes')}")
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, json.JSONDecodeError) as fault:
+    except (ValueError, RecursionError) as fault:  # no UTF-8, no JSON, a number of 5,000 digits, brackets without end
         raise ValueError(f"{spec.text}: expected JSON, got {' '.join(str(fault).split())}") from fault
     if not isinstance(config, dict) or not ("model_type" in config or config.get("architectures")):
         raise ValueError(f"{spec.text}: expected an object with model_type or architectures; it has neither")
@@ -126,7 +130,40 @@ def read_config(spec: Spec) -> Mapping[str, Any] | None:
         raise Unavailable(
             f"{spec.text}: its code is on the hub (auto_map): nothing is downloaded; give it as file.py:fn"
         )
+    _check_counts(spec, config)
     return config
+
+
+def _check_counts(spec: Spec, config: Mapping[str, Any]) -> None:
+    """Raises ValueError for more layers or experts than the limits, in any part of a configuration: each is a module
+    that takes time and memory to build, whatever its size."""
+    parts: list[Any] = [config]
+    while parts:
+        here = parts.pop()
+        parts += [each for each in here.values() if isinstance(each, dict)]
+        product = 1
+        for name, value in here.items():
+            if not _COUNTED.search(name) or _SIZED.search(name):
+                continue
+            counts = [each for each in (value if isinstance(value, list) else [value]) if type(each) is int]
+            count = max(sum(counts), len(value) if isinstance(value, list) else 0)
+            if count > limit("config_layers"):
+                raise ValueError(f"{spec.text}: {beyond(f'{name} is {count}', 'config_layers')}")
+            product *= max(count, 1) if _MULTIPLIED.search(name) else 1
+        if product > limit("config_modules"):
+            raise ValueError(f"{spec.text}: {beyond(f'its layers and experts are {product}', 'config_modules')}")
+
+
+_COUNTED = re.compile(r"layer|block|depth|expert|stage|stack|branch|codebook|quantizer")
+"""Names of a configuration's numbers that say how many modules there are …"""
+
+_SIZED = re.compile(
+    r"size|dim|length|_eps|norm|_id|drop|_ratio|factor|_coef|scale|window|per_tok|_freq|std|position|epsilon|_step|theta"
+)
+"""… unless they hold one of these."""
+
+_MULTIPLIED = re.compile(r"^(?:num_hidden_layers|n_layers?|num_layers|n_routed_experts|num_(?:local_)?experts)$")
+"""Those of which one is in each of the others."""
 
 
 def _check_bare(spec: Spec) -> None:

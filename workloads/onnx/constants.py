@@ -1,10 +1,12 @@
 """ONNX operators on known values: what graphs calculate their sizes with, in numpy. A literal table, name → function.
 
 function(node, arrays) → an array, or a tuple of arrays. Division of whole numbers drops the remainder, as ONNX does.
+A small file can ask for any size: what grows is bounded before memory is taken (`array_elements` of results/limits.py).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial, reduce
 from typing import Any
@@ -26,7 +28,17 @@ def calculate(node: Node, arrays: list[Any]) -> tuple[Known, ...]:
 
 
 def _elementwise(function: Callable[..., Any]) -> Function:
-    return lambda _node, arrays: np.asarray(function(*arrays))
+    return lambda node, arrays: np.asarray(function(*_broadcast(node, arrays)))
+
+
+def _folding(function: Callable[..., Any]) -> Function:
+    return lambda node, arrays: reduce(function, _broadcast(node, arrays))
+
+
+def _broadcast(node: Node, arrays: list[Any]) -> list[Any]:
+    """The arrays as they are, if what they broadcast to is not too large."""
+    node.bounded(math.prod(np.broadcast_shapes(*(np.shape(each) for each in arrays))))
+    return arrays
 
 
 def _divide(left: Known, right: Known) -> Known:
@@ -45,11 +57,14 @@ def _cast(node: Node, arrays: list[Any]) -> Known:
 
 
 def _gather(node: Node, arrays: list[Any]) -> Known:
-    taken: Known = np.take(arrays[0], arrays[1].astype(np.int64), axis=node.get("axis", 0))
+    data, axis = arrays[0], node.get("axis", 0)
+    node.bounded(arrays[1].size * data.size // max(data.shape[axis], 1))
+    taken: Known = np.take(data, arrays[1].astype(np.int64), axis=axis)
     return taken
 
 
 def _concat(node: Node, arrays: list[Any]) -> Known:
+    node.bounded(sum(each.size for each in arrays))
     return np.concatenate(arrays, axis=node.get("axis", 0))
 
 
@@ -96,20 +111,29 @@ def slices(node: Node, inputs: list[Any], rank: int) -> tuple[slice, ...]:
 
 def _constant_of_shape(node: Node, arrays: list[Any]) -> Known:
     value = node.get("value", np.zeros(1, np.float32))
-    return np.full([int(size) for size in arrays[0]], single(value), value.dtype)
+    sizes = [int(size) for size in arrays[0]]
+    node.bounded(math.prod(sizes))
+    return np.full(sizes, single(value), value.dtype)
 
 
-def _range(_node: Node, arrays: list[Any]) -> Known:
-    return np.arange(*(single(each) for each in arrays), dtype=arrays[0].dtype)
+def _range(node: Node, arrays: list[Any]) -> Known:
+    start, stop, step = (single(each) for each in arrays)
+    if not all(map(math.isfinite, (start, stop, step))) or step == 0:
+        raise node.refuse(f"expected a step that is not 0 between numbers, got {start}, {stop}, {step}")
+    node.bounded(math.ceil(max((stop - start) / step, 0)))
+    return np.arange(start, stop, step, dtype=arrays[0].dtype)
 
 
-def _expand(_node: Node, arrays: list[Any]) -> Known:
-    sizes = [int(size) for size in arrays[1]]
-    return np.broadcast_to(arrays[0], np.broadcast_shapes(arrays[0].shape, tuple(sizes)))
+def _expand(node: Node, arrays: list[Any]) -> Known:
+    sizes = np.broadcast_shapes(arrays[0].shape, tuple(int(size) for size in arrays[1]))
+    node.bounded(math.prod(sizes))
+    return np.broadcast_to(arrays[0], sizes)
 
 
-def _tile(_node: Node, arrays: list[Any]) -> Known:
-    return np.tile(arrays[0], [int(each) for each in arrays[1]])
+def _tile(node: Node, arrays: list[Any]) -> Known:
+    times = [int(each) for each in arrays[1]]
+    node.bounded(arrays[0].size * math.prod(times))
+    return np.tile(arrays[0], times)
 
 
 def _split(node: Node, arrays: list[Any]) -> tuple[Known, ...]:
@@ -148,8 +172,8 @@ KNOWN: dict[str, Function] = {
     "Identity": lambda _node, arrays: arrays[0],
     "Less": _elementwise(np.less),
     "LessOrEqual": _elementwise(np.less_equal),
-    "Max": lambda _node, arrays: reduce(np.maximum, arrays),
-    "Min": lambda _node, arrays: reduce(np.minimum, arrays),
+    "Max": _folding(np.maximum),
+    "Min": _folding(np.minimum),
     "Mod": _elementwise(np.mod),
     "Mul": _elementwise(np.multiply),
     "Neg": _elementwise(np.negative),

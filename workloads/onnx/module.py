@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from results.limits import beyond, limit
 from workloads.onnx.constants import KNOWN, calculate
 from workloads.onnx.node import Known, Node, single
 from workloads.onnx.operators import OPERATORS, Operator
@@ -35,9 +36,13 @@ class OnnxNet(torch.nn.Module):
         made: dict[str, torch.nn.Parameter] = {}
         self._inputs, self._outputs = tuple(inputs), tuple(outputs)
         self._steps: list[Step] = []
+        calculated_bytes = 0
         for node in nodes:
             if (folded := _folded(node, values, trained)) is not None:
                 values.update(folded)
+                calculated_bytes += sum(array.nbytes for array in folded.values())
+                if calculated_bytes > limit("array_values"):
+                    raise node.refuse(beyond("the values that sizes follow from", "array_values"))
                 continue
             step = Step(node, values, trained, made)
             self._steps.append(step)

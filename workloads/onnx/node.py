@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from results.limits import beyond, limit
+
 DTYPES = {
     1: "float32", 2: "uint8", 3: "int8", 5: "int16", 6: "int32", 7: "int64", 9: "bool", 10: "float16", 11: "float64",
     16: "bfloat16",
@@ -40,6 +42,11 @@ class Node:
     def refuse(self, why: str) -> ValueError:
         """What to raise for a form of an operator that is not there."""
         return ValueError(f"ONNX operator {self.op} (node {self.name!r}): {why}")
+
+    def bounded(self, elements: int) -> None:
+        """Raises ValueError for an array of so many elements, before anything takes memory for it."""
+        if elements > limit("array_elements"):
+            raise self.refuse(beyond(f"calculates an array of {elements:.3g} elements", "array_elements"))
 
     def only(self, name: str, *allowed: Any) -> None:
         """Raises ValueError for an attribute with another value than these; the first is what its absence means."""

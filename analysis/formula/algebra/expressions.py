@@ -21,6 +21,8 @@ from typing import Any, NoReturn
 
 import sympy
 
+from results.limits import beyond, limit
+
 Expr = Any
 """A sympy expression, or an int."""
 
@@ -146,7 +148,17 @@ class _Reader:
             raise ValueError(f"expected whole powers up to {HIGHEST_POWER}, got {power} in {_short(self.text)}")
         if base == 0 and power < 0:
             raise ValueError(f"expected a divisor that is not 0, got one in {_short(self.text)}")
+        self.check_power(base, abs(int(power)))
         return base**power
+
+    def check_power(self, base: Expr, power: int) -> None:
+        """Raises ValueError for a power inside of others that would be a number without end: sympy calculates it."""
+        bits = max((max(abs(n.p), n.q).bit_length() for n in base.atoms(sympy.Rational)), default=1)
+        if power > 1 and bits * power > limit("formula_bits"):
+            raise ValueError(beyond(f"a power in {_short(self.text)} has about {bits * power} digits", "formula_bits"))
+        inner = max((abs(int(raised.exp)) for raised in base.atoms(sympy.Pow) if raised.exp.is_Integer), default=1)
+        if inner * power > HIGHEST_POWER:
+            raise ValueError(f"expected whole powers up to {HIGHEST_POWER}, got {inner * power} in {_short(self.text)}")
 
     def atom(self) -> Expr:
         kind, token = self.peek()

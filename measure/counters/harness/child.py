@@ -9,18 +9,20 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import importlib
-import os
 import resource
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 from measure.counters.harness.registry import install_line
-from measure.device.processes import LAST_WORDS, redirect
+from measure.device.processes import LAST_WORDS, end_with, redirect
+from results.confinement import Rights, confine
 from results.errors import Inconsistent, Unavailable
 from results.records import WHOLE, FlopCount
 from results.records.calls import Recording
@@ -61,9 +63,15 @@ class Failure:
     reason: str
 
 
-def run(connection: Connection, task: Task) -> None:
+GRAPH_FILES = (".pt2", ".onnx")
+"""How the name of a workload ends that is a file which others made."""
+
+
+def run(connection: Connection, task: Task, lifeline: Connection) -> None:
     """Counts, or records, at each batch size and sends what it found, or one Failure and nothing more."""
-    os.setsid()  # so that whatever the counter starts can be killed with it
+    if task.workload.endswith(GRAPH_FILES):  # first of all, while the process has one thread
+        confine(Rights(writable=(Path(tempfile.gettempdir()), Path("/dev/null")), network=False))
+    end_with(lifeline)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.alarm(int(task.timeout_s) + 10)  # ends it even if the parent was killed
     redirect(task.noise_path)

@@ -117,9 +117,11 @@ def _supervise(task: Task) -> tuple[list[Any], Failure | None]:
     """Starts the child, collects its answers until it is done, dead or late, and leaves no process behind."""
     forking = context(PRELOAD)
     ours, theirs = forking.Pipe(duplex=False)
-    process = forking.Process(target=run, args=(theirs, task), name=f"counter {task.counter} {task.workload}")
-    process.start()
-    theirs.close()
+    their_lifeline, lifeline = forking.Pipe(duplex=False)
+    with theirs, their_lifeline:
+        name = f"counter {task.counter} {task.workload}"
+        process = forking.Process(target=run, args=(theirs, task, their_lifeline), name=name)
+        process.start()
     try:
         rows, failure = _collect(ours, task, process)
         if failure is None:  # what it shares with others (tqdm has a lock) would else be reported as leaked
@@ -128,6 +130,7 @@ def _supervise(task: Task) -> tuple[list[Any], Failure | None]:
     finally:
         ours.close()
         _end(process)
+        lifeline.close()
 
 
 def _collect(ours: Connection, task: Task, process: BaseProcess) -> tuple[list[Any], Failure | None]:

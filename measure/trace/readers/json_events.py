@@ -11,6 +11,7 @@ strings pass, since kernels' names hold both.
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import re
 import zlib
@@ -18,11 +19,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
+from results.limits import Counted, beyond, check_regular, limit
+
 CHUNK = 1 << 20
 """Characters read at a time."""
-
-MOST_IN_ONE_VALUE = 1 << 26
-"""Characters after which a value that has not ended is taken for broken; real events have some hundred."""
 
 HOW_TO_RECORD = (
     "record again: torch.profiler.profile(record_shapes=True, with_stack=True) around whole steps, "
@@ -62,10 +62,12 @@ def to_ns(microseconds: int | str | None) -> int:
 
 def _open(path: str | Path) -> IO[str]:
     try:
+        check_regular(path)
         with open(path, "rb") as file:
             zipped = file.read(2) == b"\x1f\x8b"
         if zipped:
-            return gzip.open(path, "rt", encoding="utf-8", errors="replace")
+            whole = io.BufferedReader(Counted(gzip.GzipFile(path), str(path)), CHUNK)
+            return io.TextIOWrapper(whole, encoding="utf-8", errors="replace")
         return open(path, encoding="utf-8", errors="replace")
     except OSError as error:
         raise ValueError(f"{path}: {error.strerror or error}") from error
@@ -122,7 +124,7 @@ class _Document:
             if at < len(self._text) and self._text[at] == "]":
                 self._at = at + 1
                 return
-            if len(self._text) - at > MOST_IN_ONE_VALUE or not self._more():
+            if not self._grown():
                 raise self._broken()
 
     def _value(self) -> Any:
@@ -136,7 +138,7 @@ class _Document:
             if end < len(self._text):
                 self._at = end
                 return value
-            if len(self._text) - self._at > MOST_IN_ONE_VALUE or not self._more():
+            if not self._grown():
                 raise self._broken()
 
     def _peek(self) -> str:
@@ -148,8 +150,16 @@ class _Document:
             if not self._more():
                 raise self._broken()
 
-    def _more(self) -> bool:
-        chunk = self._file.read(CHUNK)
+    def _grown(self) -> bool:
+        """Reads as much again as has not ended, so that a value of any size is looked at a few times only; False at the
+        end of the file. Raises ValueError for a value that is larger than its limit."""
+        waiting = len(self._text) - self._at
+        if waiting > limit("event_bytes"):
+            raise ValueError(beyond(f"{self._name}: a value of the trace is {waiting} characters", "event_bytes"))
+        return self._more(max(CHUNK, waiting))
+
+    def _more(self, size: int = 0) -> bool:
+        chunk = self._file.read(size or CHUNK)
         self._text = self._text[self._at :] + chunk
         self._at = 0
         self._empty = self._empty and not chunk.strip()

@@ -44,6 +44,9 @@ CATEGORIES = {
 }
 """Category of an event, in small letters (torch 1.8 wrote "Operator", "Kernel") → what it is to us."""
 
+LONGEST = 1 << 16
+"""Characters of a value that is read as a literal; a parser takes thousand times as many bytes."""
+
 MODULE_FRAME = "nn.Module: "
 ANNOTATION = re.compile(r"ProfilerStep#|Optimizer\.|flopledger\.|enumerate\(DataLoader\)#|DistributedDataParallel\.")
 """Names of annotations, which torch 1.8 to 1.10 recorded as operators."""
@@ -145,7 +148,7 @@ class _Columns:
         ints["forward_thread"].append(max(_int(args.get("Fwd thread id")), 0))
         objects = self.calls.objects
         dims = args.get("Input Dims", args.get("Input dims"))
-        objects["input_shapes"].append(None if dims is None else self._one(_tuples(dims)))
+        objects["input_shapes"].append(None if dims is None else self._one(sizes_of(dims)))
         kinds = args.get("Input type")
         objects["input_dtypes"].append(None if kinds is None else self._one(tuple(map(str, kinds))))
         concrete = args.get("Concrete Inputs")
@@ -212,7 +215,7 @@ def _value(text: Any) -> Any:
     if not isinstance(text, str):
         return _tuples(text)
     try:
-        return _tuples(ast.literal_eval(text.strip())) if text.strip() else None
+        return _tuples(ast.literal_eval(text.strip())) if text.strip() and len(text) <= LONGEST else text or None
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         return text
 
@@ -241,6 +244,17 @@ def _tuples(value: Any) -> Any:
     if not isinstance(value, list | tuple):
         return value
     return tuple([_tuples(item) if isinstance(item, list) else item for item in value])
+
+
+def sizes_of(value: Any) -> tuple[Any, ...]:
+    """Sizes as a recorder writes them: whole numbers from 0 on in lists. Raises ValueError for anything else, which
+    would be taken for a size: a text is as many as it has characters, a negative one makes negative FLOP."""
+    if not isinstance(value, list | tuple):
+        raise ValueError(f"expected sizes in a list, got {str(value)[:40]!r}")
+    for item in value:
+        if not (isinstance(item, list | tuple) or (type(item) is int and 0 <= item < 2**63)):
+            raise ValueError(f"expected sizes from 0 on, got {str(item)[:40]!r}")
+    return tuple([sizes_of(item) if isinstance(item, list | tuple) else item for item in value])
 
 
 def _recording(path: str, columns: _Columns, header: Mapping[str, Any]) -> Recording:

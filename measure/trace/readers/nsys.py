@@ -34,6 +34,7 @@ from measure.trace.readers.nvtx_ranges import (
     process_of,
     thread_of,
 )
+from results.limits import beyond
 
 HOW_TO_RECORD = (
     "record: nsys profile --trace=cuda,nvtx --output=report python train.py, with the training under "
@@ -57,11 +58,21 @@ def read(path: str | Path) -> Recording:
     try:
         tables = Tables(path, HOW_TO_RECORD)
         return _recording(str(path), tables)
+    except sqlite3.OperationalError as error:
+        if str(error) != "interrupted":
+            raise ValueError(_damaged(path, error)) from error
+        raise ValueError(beyond(f"{path}: it takes too long to read", "database_seconds")) from error
+    except OverflowError as error:  # a whole number of more than 64 bits, where NumPy's has no more
+        raise ValueError(_damaged(path, error)) from error
     except sqlite3.Error as error:
-        raise ValueError(f"{path}: the SQLite data are cut or damaged ({error}); {HOW_TO_RECORD}") from error
+        raise ValueError(_damaged(path, error)) from error
     finally:
         if tables is not None:
             tables.close()
+
+
+def _damaged(path: str | Path, error: Exception) -> str:
+    return f"{path}: the SQLite data are cut or damaged ({error}); {HOW_TO_RECORD}"
 
 
 def _recording(path: str, tables: Tables) -> Recording:

@@ -5,6 +5,9 @@ a table that is not there has no rows, and a column that is not there holds the 
 
 A gzipped one, as a sweep keeps it, is unpacked into memory: it needs as much as the file has bytes unpacked.
 
+A view or a virtual table is a program, which may have no end: only plain tables are read. What columns calculate
+is stopped at `database_seconds`, and no value is longer than `event_bytes` (results/limits.py).
+
 Not claimed: that the file is what it says; only that all of its pages are there.
 """
 
@@ -12,7 +15,9 @@ from __future__ import annotations
 
 import functools
 import gzip
+import re
 import sqlite3
+import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -21,11 +26,20 @@ from typing import Any
 import numpy as np
 
 from measure.trace.attribution.nesting import Ints
+from results.limits import check_regular, limit, unpack
 
 MAGIC = b"SQLite format 3\x00"
 GZIP = b"\x1f\x8b"
 CHUNK = 1 << 16
 """Rows read at a time."""
+
+STEPS = 100_000
+"""Instructions of SQLite between two looks at the clock."""
+
+EXPECTED = ("NVTX_", "CUPTI_", "StringIds", "TARGET_INFO")
+"""How the names of the tables begin that are read."""
+
+_VIRTUAL = re.compile(r"\s*CREATE\s+VIRTUAL\b", re.IGNORECASE)
 
 
 class Tables:
@@ -38,11 +52,34 @@ class Tables:
             raise ValueError(f"{path}: {problem}; {hint}")
         where = ":memory:" if packed else f"{Path(path).resolve().as_uri()}?{_how(path)}"
         self._connection = sqlite3.connect(where, uri=True)
-        if packed:
-            self._connection.deserialize(packed)
-        self._connection.text_factory = functools.partial(str, encoding="utf-8", errors="replace")
-        listed = self._connection.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")
-        self.names = frozenset(name for (name,) in listed)
+        try:
+            if packed:
+                self._connection.deserialize(packed)
+            self._connection.text_factory = functools.partial(str, encoding="utf-8", errors="replace")
+            self._bound(str(path))
+            self.names = self._tables(str(path), hint)
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def _bound(self, path: str) -> None:
+        """Nothing of the file is called, no value is longer than the limit, and no statement runs longer."""
+        self._connection.execute("PRAGMA trusted_schema = OFF")
+        self._connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, limit("event_bytes"))
+        end_s = time.monotonic() + limit("database_seconds")
+        self._connection.set_progress_handler(lambda: time.monotonic() > end_s, STEPS)
+
+    def _tables(self, path: str, hint: str) -> frozenset[str]:
+        """Names of the plain tables. Raises ValueError for a view or a virtual table that has a table's name."""
+        listed = self._connection.execute("SELECT type, name, sql FROM sqlite_master WHERE type IN ('table', 'view')")
+        names = set()
+        for kind, name, sql in listed:
+            if kind == "view" or _VIRTUAL.match(sql or ""):
+                if str(name).startswith(EXPECTED):
+                    raise ValueError(f"{path}: {name[:60]} is no plain table, as nsys exports it; {hint}")
+                continue
+            names.add(name)
+        return frozenset(names)
 
     def close(self) -> None:
         """Close the file."""
@@ -104,13 +141,16 @@ class Tables:
 def _look(path: str | Path) -> tuple[bytes, str]:
     """The bytes of a gzipped file, unpacked (empty: it is none), and what is wrong with it as SQLite ("": nothing)."""
     try:
+        check_regular(path)
         with open(path, "rb") as file:
             head = file.read(100)
             size = file.seek(0, 2)
         packed = b""
         if head.startswith(GZIP):
-            packed = gzip.decompress(Path(path).read_bytes())
+            packed = unpack(Path(path).read_bytes())
             head, size = packed[:100], len(packed)
+    except ValueError as error:
+        return b"", str(error)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         return b"", f"the gzip data are cut or damaged ({error})"
     except OSError as error:

@@ -14,6 +14,8 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from results.limits import limit
+
 _SEQUENCE, _STASHED = ", seq = ", ", stashed seq="
 _OP_ID = ", op_id = "
 _SIZES = ", sizes = "
@@ -56,12 +58,17 @@ def sizes(text: str) -> Shapes | None:
         found = json.loads(text)
     except json.JSONDecodeError:
         return None
-    return _tuples(found) if isinstance(found, list) else None
+    return _tuples(found) if isinstance(found, list) and _are_sizes(found) else None
+
+
+def _are_sizes(value: list[Any]) -> bool:
+    """Whole numbers from 0 on, in lists."""
+    return all(_are_sizes(each) if isinstance(each, list) else type(each) is int and each >= 0 for each in value)
 
 
 def marker(text: str) -> Mapping[str, Any] | None:
     """The dict of a PyProf marker; None for any other text."""
-    if not text.startswith("{'"):
+    if not text.startswith("{'") or len(text) > limit("line_bytes"):
         return None
     try:
         found = ast.literal_eval(text)

@@ -172,7 +172,7 @@ class NvtxRanges:
         if text not in self._marker_of:
             found = nvtx_names.marker(text)
             tells = found is not None and "op" in found and "args" in found
-            self._marker_of[text] = _Marker.of(found) if found is not None and tells else None
+            self._marker_of[text] = _marker_of(found) if found is not None and tells else None
         marker = self._marker_of[text]
         if marker is not None:
             self._markers[len(self._calls.names)] = marker
@@ -245,6 +245,14 @@ class _Marker:
     def fits(self, call: str) -> bool:
         """Whether a call is this function's operator; PyProf and torch differ on what works in place."""
         return call.partition("::")[2].removesuffix("_") == operator(self.function).removesuffix("_")
+
+
+def _marker_of(found: Mapping[str, Any]) -> _Marker | None:
+    """None for what is no call of a function with sizes."""
+    try:
+        return _Marker.of(found)
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return None
 
 
 def _next_on_thread(columns: Mapping[str, Any]) -> Ints:

@@ -59,7 +59,10 @@ def read(path: str | Path) -> Recording:
     if not rows:
         raise ValueError(f"{path}: no kernels in it; {HOW_TO_MAKE}")
     calls = _calls(rows)
-    steps = _resolve(calls)
+    try:
+        steps = _resolve(calls)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise ValueError(f"{path}: the arguments of a call are not as PyProf writes them ({error})") from error
     call_of = {row: at for at, call in enumerate(calls) for row in call.rows}
     return Recording(
         source="pyprof",

@@ -240,11 +240,19 @@ def _dimensions(listed: Sequence[Any], bare: str) -> int:
     """Spatial dimensions of a convolution's weight, since one number stands for all of them; 0 for other functions."""
     if not bare.startswith("conv") or len(listed) < 2 or not listed[1]:
         return 0
-    return max(len(listed[1].get("shape", ())) - 2, 0)
+    return max(len(_shape(listed[1])) - 2, 0)
 
 
 def _default(name: str) -> Any:
     return {"type": "int", "value": _DEFAULTS[name]} if name in _DEFAULTS else None
+
+
+def _shape(argument: Mapping[str, Any]) -> Sizes:
+    """The sizes in a marker. Raises ValueError for what is none: a text would be as many sizes as characters."""
+    sizes = argument.get("shape") or ()
+    if not isinstance(sizes, list | tuple) or not all(type(size) is int and 0 <= size < 2**63 for size in sizes):
+        raise ValueError(f"expected a shape of sizes from 0 on, got {str(sizes)[:40]!r}")
+    return tuple(sizes)
 
 
 def _entry(argument: Any, name: str, dimensions: int) -> tuple[Any, str, Any]:
@@ -252,7 +260,7 @@ def _entry(argument: Any, name: str, dimensions: int) -> tuple[Any, str, Any]:
     if argument is None:
         return (), "", None
     if argument.get("type") == "tensor":
-        return tuple(argument.get("shape") or ()), str(argument.get("dtype", "")), None
+        return _shape(argument), str(argument.get("dtype", "")), None
     value = argument.get("value")
     if isinstance(value, list):
         value = tuple(value)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import csv
 import gzip
+import io
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from typing import IO, Any
 
 from measure.trace.attribution.nesting import NODE
 from measure.trace.readers.pyprof_arguments import LINEAR
+from results.limits import Counted, beyond, check_regular, limit
 
 HOW_TO_MAKE = (
     "run PyProf's last step again: python -m pyprof.prof --csv "
@@ -79,10 +81,12 @@ def read_rows(path: str) -> Iterator[Row]:
 
 def _open(path: str) -> IO[str]:
     try:
+        check_regular(path)
         with open(path, "rb") as file:
             zipped = file.read(2) == b"\x1f\x8b"
         if zipped:
-            return gzip.open(path, "rt", encoding="utf-8-sig", errors="replace", newline="")
+            whole = io.BufferedReader(Counted(gzip.GzipFile(path), path))
+            return io.TextIOWrapper(whole, encoding="utf-8-sig", errors="replace", newline="")
         return open(path, encoding="utf-8-sig", errors="replace", newline="")
     except OSError as error:
         raise ValueError(f"{path}: {error.strerror or error}") from error
@@ -141,10 +145,14 @@ def _csv_row(cell: Callable[[str], str]) -> Row:
 
 
 def _dict_rows(file: IO[str], path: str) -> Iterator[Row]:
-    for number, line in enumerate(file, 1):
+    longest = limit("line_bytes")
+    for number, line in enumerate(iter(lambda: file.readline(longest + 1), ""), 1):
         if not line.strip():
             continue
+        if len(line) > longest:
+            raise ValueError(beyond(f"{path}: line {number} is too long", "line_bytes"))
         try:
+            _check_literal(line)
             found = ast.literal_eval(line)
         except (ValueError, SyntaxError, MemoryError, RecursionError) as error:
             raise ValueError(f"{path}: line {number} is cut or no dict of pyprof.parse; {_HOW_TO_PARSE}") from error
@@ -178,8 +186,19 @@ def _dict_row(found: Mapping[str, Any]) -> Row:
     )
 
 
+MOST_PARTS = 20_000
+"""Brackets, commas and signs of a line: each is a node of Python's parser, of 500 bytes and more."""
+
+
+def _check_literal(text: str) -> None:
+    """Raises ValueError for a literal that would take much more memory than its text."""
+    if sum(text.count(sign) for sign in "[({,+-") > MOST_PARTS:
+        raise ValueError("a dict of more parts than a kernel has")
+
+
 def _literal(text: Any) -> Mapping[str, Any] | None:
     try:
+        _check_literal(str(text))
         found = ast.literal_eval(text)
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         return None
@@ -212,7 +231,7 @@ def _tuple(value: Any) -> tuple[int, ...]:
 
 
 def _number(value: Any) -> int:
-    return int(value) if isinstance(value, int | float) else -1
+    return int(value) if isinstance(value, int | float) and abs(value) < 2**63 else -1
 
 
 def _first(value: Any) -> str:

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import gzip
 import importlib
+import io
 import zlib
 from pathlib import Path
 from typing import Any
 
 from measure.trace.attribution.recording import Recording
 from measure.trace.readers.nsys import HOW_TO_RECORD
+from results.limits import Counted, check_regular
 
 READERS = {
     "kineto": "measure.trace.readers.kineto:read",
@@ -65,6 +67,7 @@ def detect(path: str | Path) -> str:
 
 def _begin(path: str | Path) -> bytes:
     try:
+        check_regular(path)
         with open(path, "rb") as file:
             begin = file.read(_LOOK)
     except OSError as error:
@@ -91,7 +94,7 @@ def _has_counters(path: str | Path) -> bool:
     with open(path, "rb") as raw:
         zipped = raw.read(2) == b"\x1f\x8b"
         raw.seek(0)
-        file = gzip.GzipFile(fileobj=raw) if zipped else raw
+        file = io.BufferedReader(Counted(gzip.GzipFile(fileobj=raw), str(path))) if zipped else raw
         while True:
             try:
                 chunk = file.read(_CHUNK)

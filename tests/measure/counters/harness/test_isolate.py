@@ -372,3 +372,25 @@ class TestExtrapolation:
 def test_what_torchs_profiler_prints_is_nobodys_last_words():
     assert last_words("USDT:2026-11-22 12309:12309 Handler.cpp:39] profiler_start\n") == ""
     assert last_words("about to die\nUSDT:2026-11-22 12309:12309 x] profiler_stop\n") == "; it printed: about to die"
+
+
+def test_a_parent_that_is_killed_takes_counter_and_server_along(tmp_path):
+    """Also while the counter's own limit is far: its parent is gone within seconds, and so is the server."""
+    from tests.runners.workers.test_launch import alive, wait_until_gone
+
+    code = "from measure.counters.harness import isolation; isolation.prepare()\n"
+    code += "from tests.measure.counters.harness.test_isolate import run; run('hanging', timeout_s=500.0)"
+    environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[4])}
+    with subprocess.Popen([sys.executable, "-c", code], env=environ, stderr=subprocess.DEVNULL) as parent:
+        end_s = time.monotonic() + 120.0
+        started: list[psutil.Process] = []
+        while not any("sleep" in process.name() for process in started):
+            assert time.monotonic() < end_s, "the counter never began"
+            time.sleep(0.1)
+            started = psutil.Process(parent.pid).children(recursive=True)
+        pids = [process.pid for process in started if "resource_tracker" not in " ".join(process.cmdline())]
+        assert len(pids) >= 3  # the server, the counter, and what that started
+        assert all(map(alive, pids))
+        parent.kill()
+        parent.wait()
+    wait_until_gone(*pids)

@@ -1,0 +1,190 @@
+"""How many random edits of a run's files change a number that is rebuilt from it, with nothing said?
+
+    python -m benchmarks.silent_damage --edits 10000
+
+A small run is written: the cells of a published one with the smallest operation tables, through the store. Then one
+file at a time gets one edit (a digit, a bit, a cut, lines swapped, a line doubled or taken out, fields swapped),
+everything is rebuilt from it, and what came out is compared. An edit is *silent* if a number differs and no problem is
+told. What it does not show: edits by somebody who calculates the checksums anew.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import shutil
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from cleaning.reconcile.run import Built, build
+from results.errors import Inconsistent
+from results.records import SCHEMA_VERSION
+from results.store.disk import Disk
+from results.store.layout import CELL_FILES, key_of
+from results.store.reading import read_operations, read_profile, read_run, scan
+from results.store.store import Store
+
+PUBLISHED = Path(__file__).parents[1] / "results/published/intel-xeon-2-cores-2026-11-22"
+
+NUMBERS = (
+    "utilization", "step_times", "work_times", "cleaned_operations", "profile_counts", "ratios", "agreement",
+    "batch_laws", "post2021", "sittings",
+)  # fmt: skip
+"""What is rebuilt and compared: fields of Built."""
+
+
+class _Unsynced(Disk):
+    def fsync(self, fd: int) -> None:
+        pass
+
+
+def small_run(source: Path, target: Path, cells: int = 2) -> Path:
+    """The cells of a run with the smallest operation tables, written anew in today's version of the schema."""
+    found, data = scan(source), read_run(source)
+    disk = _Unsynced()
+    with Store.create(target, replace(data.manifest, schema_version=SCHEMA_VERSION), disk) as store:
+        for sitting in data.sittings:
+            store.append_sitting(sitting)
+        store.append_ceilings(data.ceilings)
+        for run in sorted(data.runs, key=lambda run: _table_bytes(source, run.trace_id))[:cells]:
+            if run.trace_id:
+                store.write_operations(run.trace_id, *read_operations(source, run.trace_id))
+            seals: dict[str, Any] = {}
+            if run.profiled and not run.profile:
+                seals = store.write_profile(run.cell_id, 1, read_profile(source, run.cell_id, run.attempt))
+            rows = {
+                file: [replace(row, attempt=1) for row in _rows(found, file, record, key_of(run))]
+                for file, record in CELL_FILES.items()
+            }
+            store.commit(replace(run, attempt=1, committed=seals), rows)
+    return target
+
+
+def _rows(found: Any, file: str, record: Any, key: Any) -> list[Any]:
+    from results.store.reading import _row
+
+    version = found.manifest.schema_version
+    return [_row(file, record, found.heads[file], line, version) for line in found.lines[file].get(key, ())]
+
+
+def _table_bytes(run: Path, trace_id: str) -> int:
+    path = run / "operations" / f"{trace_id}.csv.gz"
+    return path.stat().st_size if trace_id and path.exists() else sys.maxsize
+
+
+def outcome(path: Path) -> tuple[Any, tuple[str, ...]]:
+    """Every number that is rebuilt from a run, and the problems that are told; a run that is refused is a problem."""
+    try:
+        data = read_run(path)
+        if not data.runs:
+            return (), ("no committed cell", *data.problems)
+        built: Built = build(data, lambda trace: read_operations(path, trace)[0], partial(read_profile, path))
+    except (ValueError, Inconsistent, OSError) as fault:
+        return (), (f"refused: {fault}",)
+    numbers = {name: repr(getattr(built, name)) for name in NUMBERS}
+    return numbers, (*built.problems, *(f"{file} is unsealed" for file in data.unsealed))
+
+
+# --- edits: (bytes, chance) → other bytes ---
+
+
+def _digit(data: bytes, chance: random.Random) -> bytes:
+    places = [at for at, byte in enumerate(data) if 48 <= byte <= 57]
+    if not places:
+        return _bit(data, chance)
+    at = chance.choice(places)
+    return data[:at] + bytes([chance.choice([byte for byte in range(48, 58) if byte != data[at]])]) + data[at + 1 :]
+
+
+def _bit(data: bytes, chance: random.Random) -> bytes:
+    at = chance.randrange(len(data))
+    return data[:at] + bytes([data[at] ^ 1 << chance.randrange(8)]) + data[at + 1 :]
+
+
+def _cut(data: bytes, chance: random.Random) -> bytes:
+    return data[: chance.randrange(len(data))]
+
+
+def _cut_lines(data: bytes, chance: random.Random) -> bytes:
+    lines = data.splitlines(keepends=True)
+    return b"".join(lines[: chance.randrange(len(lines))])
+
+
+def _swap(data: bytes, chance: random.Random) -> bytes:
+    lines = data.splitlines(keepends=True)
+    first, second = chance.randrange(len(lines)), chance.randrange(len(lines))
+    lines[first], lines[second] = lines[second], lines[first]
+    return b"".join(lines)
+
+
+def _line(data: bytes, chance: random.Random) -> bytes:
+    """One line taken out, doubled, or with two of its fields swapped."""
+    lines = data.splitlines(keepends=True)
+    at, how = chance.randrange(len(lines)), chance.randrange(3)
+    fields = lines[at].split(b",")
+    if how == 2:
+        first, second = chance.randrange(len(fields)), chance.randrange(len(fields))
+        fields[first], fields[second] = fields[second], fields[first]
+    lines[at] = (b"", lines[at] * 2, b",".join(fields))[how]
+    return b"".join(lines)
+
+
+EDITS: dict[str, Callable[[bytes, random.Random], bytes]] = {
+    "digit": _digit,
+    "bit": _bit,
+    "cut": _cut,
+    "cut at a line": _cut_lines,
+    "swap": _swap,
+    "line": _line,
+}
+
+
+def search(run: Path, edits: int, seed: int) -> tuple[list[str], Counter[str]]:
+    """The silent edits, described, and how many edits there were of each kind and outcome."""
+    chance, expected = random.Random(seed), outcome(run)
+    if expected[1]:
+        raise ValueError(f"expected a run without problems, got {expected[1]}")
+    files = sorted(path for path in run.rglob("*") if path.is_file() and path.name != ".lock")
+    silent, counts = [], Counter[str]()
+    for number in range(edits):
+        path, kind = chance.choice(files), chance.choice(list(EDITS))
+        before = path.read_bytes()
+        after = EDITS[kind](before, chance)
+        path.write_bytes(after)
+        try:
+            numbers, problems = outcome(run)
+        finally:
+            path.write_bytes(before)
+        told, changed = bool(problems), numbers != expected[0]
+        counts[f"{kind}: " + ("told" if told else "harmless")] += 1
+        if changed and not told:
+            silent.append(f"edit {number} of seed {seed}: {kind} in {path.relative_to(run)}")
+    return silent, counts
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--edits", type=int, default=10_000)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args(arguments)
+    folder = Path(tempfile.mkdtemp(prefix="silent-damage-"))
+    try:
+        silent, counts = search(small_run(PUBLISHED, folder / "run"), options.edits, options.seed)
+    finally:
+        shutil.rmtree(folder)
+    for name, count in sorted(counts.items()):
+        print(f"{name}: {count}")
+    print(f"silent: {len(silent)} of {options.edits}")
+    for line in silent:
+        print(line)
+    return 1 if silent else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,105 @@
+"""The tree is read: what runs code, unpickles, starts a shell or unpacks archives stands in named places alone."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+ROOMS = ("analysis", "benchmarks", "cleaning", "measure", "reports", "results", "runners", "workloads")
+
+ALLOWED = {
+    ("analysis/formula/algebra/evaluate.py", "exec"): "code that it builds itself, of numbers and symbols",
+    ("runners/workers/pool.py", "pickle.loads"): "the answer of a process of its own",
+}
+"""(file, call) → why it may be there. Nothing else may."""
+
+NAMES = {"eval", "exec", "compile", "__import__"}
+ATTRIBUTES = {
+    "os.system", "os.popen", "pickle.load", "pickle.loads", "pickle.Unpickler", "marshal.load", "marshal.loads",
+    "shelve.open", "dill.load", "joblib.load", "cloudpickle.load", "torch.hub.load", "torch.jit.load", "yaml.load",
+    "yaml.unsafe_load", "builtins.eval", "builtins.exec", "pandas.read_pickle", "pd.read_pickle", "sympy.parse_expr",
+}  # fmt: skip
+METHODS = {"extractall", "extract", "unpack_archive"}
+SAFE = {("torch.load", "weights_only"): True, ("np.load", "allow_pickle"): False}
+"""Call → the keyword that it must have, with this value."""
+
+
+def found(source: str) -> Iterator[str]:
+    """The calls in a source that are none of data alone, by name."""
+    for node in ast.walk(ast.parse(source)):
+        if not isinstance(node, ast.Call):
+            continue
+        name, keywords = ast.unparse(node.func), {each.arg: each.value for each in node.keywords}
+        if name in NAMES | ATTRIBUTES or name.rpartition(".")[2] in METHODS:
+            yield name
+        for (call, keyword), wanted in SAFE.items():
+            value = keywords.get(keyword)
+            if name == call and not (isinstance(value, ast.Constant) and value.value is wanted):
+                yield f"{name} without {keyword}={wanted}"
+        shell = keywords.get("shell")
+        if shell is not None and not (isinstance(shell, ast.Constant) and shell.value is False):
+            yield f"{name} with shell"
+
+
+def imported(source: str) -> Iterator[str]:
+    """`from pickle import loads` and the like, whose calls would have another name."""
+    dangerous = {call.rpartition(".")[::2] for call in ATTRIBUTES}
+    modules = {"torch": {"load"}, "os": {"system", "popen"}}
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                pair = (node.module, "", alias.name)
+                if (pair[0], pair[2]) in {(a, b) for a, b in dangerous} or alias.name in modules.get(node.module, ()):
+                    yield f"from {node.module} import {alias.name}"
+
+
+def sources() -> Iterator[tuple[str, str]]:
+    for room in ROOMS:
+        for path in sorted((ROOT / room).rglob("*.py")):
+            yield path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8")
+
+
+def test_nothing_runs_or_unpickles_outside_of_named_places():
+    there = {(file, call) for file, source in sources() for call in (*found(source), *imported(source))}
+    assert there - {("analysis/formula/algebra/evaluate.py", "compile")} == set(ALLOWED)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "eval(text)",
+        "pickle.loads(data)",
+        "torch.load(path)",
+        "torch.load(path, weights_only=False)",
+        "torch.load(path, weights_only=flag)",
+        "np.load(file)",
+        "np.load(file, allow_pickle=True)",
+        "subprocess.run(line, shell=True)",
+        "subprocess.run(line, shell=flag)",
+        "archive.extractall(folder)",
+        "os.system(line)",
+        "from pickle import loads",
+        "from torch import load",
+        "from os import system",
+    ],
+)
+def test_each_of_these_would_be_found(code):
+    assert [*found(code), *imported(code)]
+
+
+@pytest.mark.parametrize(
+    "code", ["model.eval()", "torch.load(p, weights_only=True)", "np.load(f, allow_pickle=False)", "re.compile(x)"]
+)
+def test_these_would_not(code):
+    assert not [*found(code), *imported(code)]
+
+
+def test_the_page_on_security_is_there_and_is_linked():
+    page = (ROOT / "SECURITY.md").read_text()
+    for part in ("What is trusted", "How to report", "docs/limits.md"):
+        assert part in page
+    assert "SECURITY.md" in (ROOT / "README.md").read_text()

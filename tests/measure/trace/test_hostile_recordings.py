@@ -1,0 +1,177 @@
+"""Recordings made to take time or memory without end, or to give wrong sizes: each is refused in one line, in time."""
+
+from __future__ import annotations
+
+import gzip
+import itertools
+import json
+import os
+import sqlite3
+import time
+import tracemalloc
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from measure.trace.readers import json_events, kineto, nsys, nsys_tables, nvtx_names, pyprof
+from measure.trace.readers.read import read
+from tests.measure.trace.test_traces_kineto import cuda_trace, event, write
+from tests.measure.trace.test_traces_nsys import step
+from tests.measure.trace.test_traces_pyprof import DICT_LINES, FUNCTIONAL, line
+
+
+def refused(path: Path, said: str) -> None:
+    with pytest.raises(ValueError, match=said) as fault:
+        read(path)
+    assert str(fault.value).startswith(str(path))
+    assert "\n" not in str(fault.value)
+    assert len(str(fault.value)) < 700
+
+
+ENDLESS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i AS start, i AS end FROM n"
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_an_endless_view_is_not_looked_at(tmp_path: Path, packed: bool) -> None:
+    path = step().write(tmp_path / "report.sqlite", without=["NVTX_EVENTS"])
+    with sqlite3.connect(path) as made:
+        made.execute(f"CREATE VIEW NVTX_EVENTS AS {ENDLESS}")
+    made.close()
+    if packed:
+        (tmp_path / "report.sqlite.gz").write_bytes(gzip.compress(path.read_bytes()))
+        path = tmp_path / "report.sqlite.gz"
+    start_s = time.monotonic()
+    refused(path, "NVTX_EVENTS is no plain table")
+    assert time.monotonic() - start_s < 10
+
+
+def test_other_views_are_passed_over(tmp_path: Path) -> None:
+    path = step().write(tmp_path / "report.sqlite")
+    kernels = len(nsys.read(path).kernels)
+    with sqlite3.connect(path) as made:
+        made.execute(f"CREATE VIEW summary AS {ENDLESS}")
+    made.close()
+    assert len(nsys.read(path).kernels) == kernels
+
+
+def test_a_statement_that_does_not_end_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clock that goes on by a second at each look: the limit of ten is reached within ten looks."""
+    path = step().write(tmp_path / "report.sqlite")
+    clock = SimpleNamespace(monotonic=itertools.count().__next__)
+    monkeypatch.setattr(nsys_tables, "time", clock)
+    monkeypatch.setattr(nsys_tables, "STEPS", 1)
+    monkeypatch.setenv("FLOPLEDGER_LIMITS", "database_seconds=10")
+    refused(path, "it takes too long to read: more than 10 .*database_seconds=N")
+
+
+def test_a_value_longer_than_the_limit_is_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = step().write(tmp_path / "report.sqlite", without=["StringIds"])
+    with sqlite3.connect(path) as made:
+        made.execute("CREATE TABLE StringIds (id INTEGER, value TEXT)")
+        made.execute("INSERT INTO StringIds VALUES (1, ?)", ["x" * 2_000_000])
+    made.close()
+    monkeypatch.setenv("FLOPLEDGER_LIMITS", "event_bytes=1e6")
+    refused(path, "cut or damaged")
+
+
+def bomb(path: Path, begin: bytes, size: int = 100_000_000) -> Path:
+    path.write_bytes(gzip.compress(begin + bytes(size)))
+    assert path.stat().st_size < 300_000
+    return path
+
+
+@pytest.mark.parametrize(
+    ("begin", "limit"),
+    [
+        (b"SQLite format 3\0", "memory_bytes"),
+        (b'{"traceEvents": [ ', "event_bytes"),
+        (b"{'kShortName': '", "line_bytes"),
+    ],
+    ids=["nsys", "kineto", "pyprof"],
+)
+def test_a_bomb_takes_no_memory(tmp_path: Path, begin: bytes, limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = bomb(tmp_path / "bomb.gz", begin)
+    monkeypatch.setenv("FLOPLEDGER_LIMITS", f"{limit}=1e6")
+    tracemalloc.start()
+    try:
+        refused(path, f"{limit}=N raises the limit")
+        assert tracemalloc.get_traced_memory()[1] < 50_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_stream_of_small_events_ends_at_its_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "trace.json.gz"
+    path.write_bytes(gzip.compress(b'{"traceEvents": [' + b"{}, " * 300_000))
+    monkeypatch.setenv("FLOPLEDGER_LIMITS", "unpacked_bytes=1e6")
+    refused(path, "unpacked_bytes=N raises the limit")
+
+
+def test_a_large_header_is_scanned_a_few_times_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Doubling: 2^k chunks of header are looked at k times; one more chunk each time would be 2^k looks."""
+    looks = []
+    scan = json_events._SCAN
+    monkeypatch.setattr(json_events, "CHUNK", 1 << 12)
+    monkeypatch.setattr(json_events, "_SCAN", lambda text, at: (looks.append(len(text) - at), scan(text, at))[1])
+    header: dict[str, Any] = {}
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps({"deviceProperties": "x" * (1 << 20), "traceEvents": [{"ph": "X"}]}))
+    assert list(json_events.events(path, header)) == [{"ph": "X"}]
+    assert header == {"deviceProperties": "x" * (1 << 20)}
+    assert sum(looks) < 5 * (1 << 20)
+
+
+@pytest.mark.parametrize(
+    "dims", ["x" * 13_000, [[2, 3], "x" * 13_000], [[2, -4], [4, 3]], [[2.5]], [[True]], [[2**70]]]
+)
+def test_what_is_no_size_is_refused(tmp_path: Path, dims: Any) -> None:
+    spoilt = event("cpu_op", "aten::mm", 1, 2, **{"Input Dims": dims})
+    refused(write(tmp_path / "t.json", [*cuda_trace(), spoilt]), "expected sizes")
+
+
+def test_sizes_of_lists_of_tensors_are_read(tmp_path: Path) -> None:
+    dims = [[[2, 3], [2, 4]], [], [0, 5]]
+    recording = kineto.read(write(tmp_path / "t.json", [event("cpu_op", "aten::cat", 1, 2, **{"Input Dims": dims})]))
+    assert recording.calls["input_shapes"].tolist() == [(((2, 3), (2, 4)), (), (0, 5))]
+
+
+def test_sizes_below_zero_in_a_range_are_part_of_its_name() -> None:
+    assert nvtx_names.sizes("[[2, -4], [4, 3]]") is None
+    assert nvtx_names.sizes('[["xxxx", 4]]') is None
+    assert nvtx_names.sizes("[[2, 4], []]") == ((2, 4), ())
+
+
+def test_a_dict_of_many_parts_takes_no_memory(tmp_path: Path) -> None:
+    path = tmp_path / "net.dict"
+    path.write_text(DICT_LINES + "{'kShortName': 'k', 'op': [" + "[]," * 120_000 + "]}\n")
+    tracemalloc.start()
+    try:
+        refused(path, "line 6 is cut or no dict of pyprof.parse")
+        assert tracemalloc.get_traced_memory()[1] < 30_000_000
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("shape", ["x" * 5000, (2, -4), (2.5,)])
+def test_a_marker_whose_shape_is_none_is_refused(tmp_path: Path, shape: Any) -> None:
+    argument = {"name": "", "type": "tensor", "shape": shape, "dtype": "float32"}
+    mark = str({"mod": FUNCTIONAL, "op": "conv2d", "args": [argument, argument]})
+    path = tmp_path / "net.dict"
+    path.write_text(line("conv", [1], "fprop", mark))
+    with pytest.raises(ValueError, match="expected a shape of sizes from 0 on"):
+        pyprof.read(path)
+
+
+@pytest.mark.parametrize("name", ["fifo", "zero"])
+def test_a_pipe_and_a_device_are_refused(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    if name == "fifo":
+        os.mkfifo(path)
+    else:
+        path.symlink_to("/dev/zero")
+    for reader in (kineto, nsys, pyprof):
+        with pytest.raises(ValueError, match="is no regular file"):
+            reader.read(path)
+    refused(path, "is no regular file")

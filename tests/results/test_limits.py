@@ -1,0 +1,96 @@
+"""Limits of what others made: their names, how they are raised, and that nothing larger is unpacked."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from results import limits
+from results.limits import LIMITS, Counted, check_regular, limit, stated, unpack
+
+PAGE = Path(__file__).parents[2] / "docs/limits.md"
+
+
+def test_a_limit_is_the_default_or_what_the_environment_says(monkeypatch):
+    assert limit("graph_seconds") == LIMITS["graph_seconds"].default == 300
+    monkeypatch.setenv("FLOPLEDGER_LIMITS", "graph_seconds=600, unpacked_bytes=64e9")
+    assert (limit("graph_seconds"), limit("unpacked_bytes")) == (600, 64_000_000_000)
+    assert limit("array_elements") == LIMITS["array_elements"].default
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("graph_secs=1", "nearest graph_seconds"),
+        ("graph_seconds", "positive number for graph_seconds, got ''"),
+        ("graph_seconds=0", "got '0'"),
+        ("graph_seconds=many", "got 'many'"),
+        ("graph_seconds=inf", "got 'inf'"),
+        ("graph_seconds=nan", "got 'nan'"),
+    ],
+)
+def test_what_cannot_be_a_limit_is_refused(text, said):
+    with pytest.raises(ValueError, match=re.escape(said)):
+        stated(text)
+
+
+def test_a_command_refuses_it_too(monkeypatch, capsys):
+    from runners.formula.command import main
+
+    monkeypatch.setenv("FLOPLEDGER_LIMITS", "graph_secs=1")
+    with pytest.raises(SystemExit) as fault:
+        main(["lenet5"])
+    assert fault.value.code == 2
+    assert "nearest graph_seconds" in capsys.readouterr().err
+
+
+def test_the_page_has_every_limit():
+    rows = dict(re.findall(r"^\| `(\w+)` \| ([\d,]+) \|", PAGE.read_text(), re.MULTILINE))
+    assert rows == {name: f"{each.default:,}" for name, each in LIMITS.items()}
+
+
+def test_what_is_packed_is_unpacked_to_its_limit(monkeypatch):
+    content = os.urandom(1000) * 3
+    packed = gzip.compress(content) + gzip.compress(b"more")
+    assert unpack(packed) == content + b"more"
+    monkeypatch.setenv("FLOPLEDGER_LIMITS", "memory_bytes=3004")
+    assert unpack(packed) == content + b"more"
+    monkeypatch.setenv("FLOPLEDGER_LIMITS", "memory_bytes=3003")
+    with pytest.raises(ValueError, match="memory_bytes=N raises the limit"):
+        unpack(packed)
+
+
+def test_a_bomb_takes_no_memory(monkeypatch):
+    import tracemalloc
+
+    bomb = gzip.compress(bytes(200_000_000))
+    monkeypatch.setenv("FLOPLEDGER_LIMITS", "memory_bytes=5e6")
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match="memory_bytes"):
+            unpack(bomb)
+        assert tracemalloc.get_traced_memory()[1] < 20_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_stream_ends_at_its_limit(monkeypatch):
+    monkeypatch.setenv("FLOPLEDGER_LIMITS", "unpacked_bytes=10")
+    assert io.BufferedReader(Counted(io.BytesIO(b"0123456789"), "a.gz")).read() == b"0123456789"
+    with pytest.raises(ValueError, match=r"a\.gz: unpacked: more than 10"):
+        io.BufferedReader(Counted(io.BytesIO(b"0123456789a"), "a.gz")).read()
+
+
+def test_only_regular_files_are_read(tmp_path):
+    os.mkfifo(tmp_path / "fifo")
+    for path in (tmp_path / "fifo", Path("/dev/zero")):
+        with pytest.raises(ValueError, match="is no regular file"):
+            check_regular(path)
+    check_regular(tmp_path)
+    check_regular(tmp_path / "missing")
+    assert limits.VARIABLE == "FLOPLEDGER_LIMITS"

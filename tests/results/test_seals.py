@@ -1,0 +1,139 @@
+"""Seals of rows, headers and the manifest: what was changed, moved or cut off is told, and no row of it is used."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from results.records import Ceiling
+from results.store.store import Store, read_run
+from tests.support.made_up.made_up_runs import a_run, new_store, rows_of, samples
+from tests.support.made_up.seals import older, reseal
+
+ROOT = Path(__file__).parents[2]
+
+
+def ceiling(rate: float) -> Ceiling:
+    return Ceiling(
+        sitting="s1", device="cpu", precision="fp32", unit="fp32", operation="matmul", shape="1x1", flop_per_s=rate
+    )
+
+
+@pytest.fixture
+def path(tmp_path):
+    with new_store(tmp_path / "run") as store:
+        store.append_ceilings([ceiling(1e12), ceiling(2e12)])
+        store.commit(a_run("a"), rows_of("a"))
+    with Store.resume(tmp_path / "run") as store:
+        store.append_ceilings([ceiling(3e12)])
+        store.commit(a_run("b"), rows_of("b"))
+    return tmp_path / "run"
+
+
+def lines_of(path: Path) -> list[bytes]:
+    return path.read_bytes().splitlines(keepends=True)
+
+
+def test_what_was_written_in_two_sittings_is_whole(path):
+    data = read_run(path)
+    assert (data.problems, data.unsealed) == ([], ())
+    assert [each.flop_per_s for each in data.ceilings] == [1e12, 2e12, 3e12]
+    assert [run.cell_id for run in data.runs] == ["a", "b"]
+
+
+def test_a_changed_digit_costs_its_row_alone(path):
+    file = path / "ceilings.csv"
+    file.write_bytes(file.read_bytes().replace(b"2000000000000.0", b"9000000000000.0"))
+    data = read_run(path)
+    assert [each.flop_per_s for each in data.ceilings] == [1e12, 3e12]
+    assert data.problems[0].startswith("ceilings.csv, line 3: left out, not as it was written")
+
+
+@pytest.mark.parametrize("order", [[0, 1, 3], [0, 2, 3], [0, 2, 1, 3], [0, 1, 1, 2, 3], [0, 1, 2, 3, 1]])
+@pytest.mark.parametrize("file", ["runs.csv", "ceilings.csv"])
+def test_rows_gone_doubled_or_moved_are_told(path, order, file):
+    lines = lines_of(path / file)
+    (path / file).write_bytes(b"".join(lines[at] for at in order if at < len(lines)))
+    problems = read_run(path).problems
+    cut = file == "runs.csv" and order == [0, 1, 3]  # which has two rows
+    assert any(problem.startswith("samples.csv: 3 rows are not" if cut else f"{file}, line") for problem in problems)
+
+
+@pytest.mark.parametrize("kept", [1, 2, 3])
+def test_ceilings_cut_off_are_missed(path, kept):
+    (path / "ceilings.csv").write_bytes(b"".join(lines_of(path / "ceilings.csv")[:kept]))
+    problems = read_run(path).problems
+    assert "ceilings.csv: rows that were there at attempt 1 of cell b are gone or changed" in problems
+    assert ("ceilings.csv: rows that were there at attempt 1 of cell a are gone or changed" in problems) == (kept < 3)
+
+
+def test_a_run_cut_off_is_missed(path):
+    (path / "runs.csv").write_bytes(b"".join(lines_of(path / "runs.csv")[:2]))
+    assert "samples.csv: 3 rows are not committed, left out" in read_run(path).problems
+
+
+def test_swapped_names_of_columns_are_told(path):
+    """Steps and index are both whole numbers: their names exchanged gave other step times."""
+    file = path / "samples.csv"
+    text = file.read_text().replace("index,part,phase,steps", "steps,part,phase,index")
+    file.write_text(text)
+    data = read_run(path)
+    assert data.runs == []
+    assert "attempt 1 of cell a left out: not what was committed in samples.csv" in data.problems
+    reseal(path)
+    assert read_run(path).samples["steps"].tolist() == [row.index for row in samples("a")] * 2  # the edit was one
+
+
+@pytest.mark.parametrize("file", ["runs.csv", "sittings.csv", "ceilings.csv"])
+def test_a_header_that_was_changed_costs_every_row(path, file):
+    text = (path / file).read_bytes()
+    (path / file).write_bytes(text.replace(b"device", b"divice", 1))
+    problems = read_run(path).problems
+    count = sum(problem.startswith(f"{file}, line ") for problem in problems)
+    assert count == len(lines_of(path / file)) - 1
+
+
+def test_a_manifest_that_was_changed_is_told(path):
+    document = json.loads((path / "manifest.json").read_text())
+    (path / "manifest.json").write_text(json.dumps({**document, "options": {"peak_tflops": 9}}))
+    assert read_run(path).problems == ["manifest.json: not as it was written: its checksum does not match"]
+
+
+@pytest.mark.parametrize("version", [1, 3])
+def test_a_version_that_was_changed_hides_nothing(path, version):
+    document = json.loads((path / "manifest.json").read_text())
+    (path / "manifest.json").write_text(json.dumps({**document, "schema_version": version}))
+    file = path / "ceilings.csv"
+    file.write_bytes(file.read_bytes().replace(b"2000000000000.0", b"9000000000000.0"))
+    data = read_run(path)
+    assert [each.flop_per_s for each in data.ceilings] == [1e12, 3e12]
+    assert data.problems[0] == "manifest.json: not as it was written: its checksum does not match"
+
+
+def test_a_damaged_row_does_not_stop_the_next_sitting(path):
+    file = path / "ceilings.csv"
+    file.write_bytes(file.read_bytes().replace(b"3000000000000.0", b"9000000000000.0"))
+    with Store.resume(path) as store:
+        store.append_ceilings([ceiling(4e12)])
+        store.commit(a_run("c"), rows_of("c"))
+    data = read_run(path)
+    assert [each.flop_per_s for each in data.ceilings] == [1e12, 2e12, 4e12]
+    assert [run.cell_id for run in data.runs] == ["a", "b", "c"]
+
+
+def test_an_older_run_is_read_and_marked(path):
+    data = read_run(older(path))
+    assert data.problems == []
+    assert data.unsealed == ("manifest.json", "runs.csv", "sittings.csv", "ceilings.csv")
+    assert len(data.runs) == 2
+
+
+@pytest.mark.parametrize(
+    "name", ["amd-epyc-2-cores-2026-11-20", "amd-epyc-2-cores-2026-11-21", "intel-xeon-2-cores-2026-11-22"]
+)
+def test_published_runs_are_read_and_marked(name):
+    data = read_run(ROOT / "results/published" / name)
+    assert data.runs
+    assert "ceilings.csv" in data.unsealed
