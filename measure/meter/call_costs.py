@@ -21,6 +21,8 @@ import torch
 
 from measure.fast_count.fast_count import FastCount, fast_count
 from measure.meter.forward_calls import CallKey, Passes
+from measure.meter.product_dtypes import dtype_at
+from measure.meter.unsharded import is_sharded, unsharded
 from measure.model.untouched import on_meta, parts_on_meta
 from results.errors import one_line
 
@@ -103,7 +105,7 @@ class CallCosts:
         self._at_once = True
 
     def count_waiting(self, all_of_them: bool = False) -> float:
-        """Count calls that wait, the first one of a model in any case, others as long as the budget lasts.
+        """Count calls that wait: those of a model's first step in any case, others as long as the budget lasts.
 
         Returns the seconds that it took.
         """
@@ -115,7 +117,7 @@ class CallCosts:
                 break
             key, (args, kwargs) = self._waiting.popitem(last=False)
             self._costs[key] = self._count(key, args, kwargs)
-            self._at_once = False
+        self._at_once = False
         taken_s = time.perf_counter() - began_s
         self.counting_s += taken_s
         return taken_s
@@ -154,7 +156,9 @@ class CallCosts:
         trains may be in the other."""
         place = path, training
         if place not in self._copies:
-            self._copies[place] = parts_on_meta(self._model.get_submodule(path)).every[0]
+            module = self._model.get_submodule(path)
+            whole = unsharded(module) if is_sharded(module) else module
+            self._copies[place] = parts_on_meta(whole).every[0]
         return self._copies[place]
 
     def _cost(self, counted: FastCount, key: CallKey) -> CallCost:
@@ -181,12 +185,11 @@ class CallCosts:
         return "tf32" if allowed else "fp32"
 
     def _dtype_of(self, path: str, autocast: torch.dtype | None) -> torch.dtype:
-        """What the module gave when the loop ran it; else autocast's dtype; else that of its own weights, or the
-        model's."""
-        if path in self.output_dtypes:
-            return self.output_dtypes[path]
-        if autocast is not None:
-            return autocast
+        """Autocast's dtype where it was on around the model; else what the module gave when the loop ran it; else that
+        of its own weights, or the model's."""
+        seen = self.output_dtypes.get(path) if autocast else dtype_at(path, self.output_dtypes)
+        if seen is not None or autocast is not None:
+            return seen or autocast or torch.float32
         module = self._model.get_submodule(path) if path else self._model
         for holder in (module, self._model):
             for parameter in holder.parameters():

@@ -11,6 +11,7 @@ code runs then; the shapes inside of a nested tensor, which are data.
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -89,8 +90,8 @@ class ForwardCalls:
         self._children = children
         self._inside = 0
         self.passes: dict[CallKey, Passes] | None = None
-        self.samples = 0
         self.version = 0
+        self._samples: Counter[str] = Counter()
 
     def attach(self) -> None:
         """Begin to see calls. Compiled code leaves its graph for the hook, which is never part of one."""
@@ -118,7 +119,13 @@ class ForwardCalls:
     def begin(self) -> None:
         """A step begins: its passes are counted from zero, those of the step before no longer."""
         self.passes = {}
-        self.samples = self._inside = 0
+        self._samples.clear()
+        self._inside = 0
+
+    @property
+    def samples(self) -> int:
+        """Samples of the step: the sum of the first dimensions of its inputs; of several modules, the largest sum."""
+        return max(self._samples.values(), default=0)
 
     def end(self) -> dict[CallKey, Passes]:
         """The passes of the step that ends. Backward passes that run later still reach them."""
@@ -166,7 +173,7 @@ class ForwardCalls:
             passes.recomputed += 1
         else:
             passes.forward += 1
-            self.samples += _batch_size(args, kwargs)
+            self._samples[path] += _batch_size(args, kwargs)
         if torch.is_grad_enabled():
             _count_backward(output, passes)
         if key not in self._known:

@@ -8,17 +8,13 @@ Not claimed: layers that turn their result into another dtype; functions that ar
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 
-_LAYERS = (
-    torch.nn.Linear,
-    torch.nn.Bilinear,
-    torch.nn.modules.conv._ConvNd,
-    torch.nn.RNNBase,
-    torch.nn.MultiheadAttention,
-)
+_NO_PRODUCTS = (torch.nn.Embedding, torch.nn.EmbeddingBag, torch.nn.LayerNorm, torch.nn.RMSNorm)
 
 
 class ProductDtypes:
@@ -31,7 +27,7 @@ class ProductDtypes:
 
     def attach(self) -> None:
         for path, module in self._model.named_modules():
-            if isinstance(module, _LAYERS):
+            if not isinstance(module, _NO_PRODUCTS) and any(p.ndim > 1 for p in module.parameters(recurse=False)):
                 self._handles.append(module.register_forward_hook(self._seen_at(path)))
 
     def detach(self) -> None:
@@ -46,3 +42,16 @@ class ProductDtypes:
                 self._dtypes[path] = first.dtype
 
         return seen
+
+
+def dtype_at(path: str, dtypes: Mapping[str, torch.dtype]) -> torch.dtype | None:
+    """The dtype of the products of a module: what it gave; else what most layers gave in it, or in the nearest module
+    around it that holds some; None without any."""
+    if path in dtypes:
+        return dtypes[path]
+    while dtypes:
+        inside = [dtype for place, dtype in dtypes.items() if place.startswith(f"{path}.") or not path]
+        if inside:
+            return Counter(inside).most_common(1)[0][0]
+        path = path.rpartition(".")[0]
+    return None
