@@ -25,6 +25,7 @@ from typing import Any, Self
 import torch
 
 from analysis.devices.precisions import UNITS
+from analysis.devices.telemetry import Reading
 from analysis.utilization.denominators import Denominator, ceiling_of, datasheet
 from measure.device.environment import device_facts
 from measure.device.telemetry import open_device
@@ -193,9 +194,9 @@ class UtilizationMeter:
             self._costs.model_changed()
 
     def _summary(self, blocks: list[Block], energy: tuple[float | None, str] | None) -> MeterSummary:
-        joules, reason = energy or (None, "")
+        watts, reason = energy or (None, "")
         reasons = [*self._faults, *([reason] if reason else [])]
-        return summary(blocks, self._costs, self._place, joules, reasons)
+        return summary(blocks, self._costs, self._place, watts, reasons)
 
     @contextlib.contextmanager
     def _guarded(self) -> Iterator[None]:
@@ -248,8 +249,8 @@ class _Energy:
     def __init__(self, device: str) -> None:
         self._telemetry: Any = None
         self._reason = ""
-        self._start: float | None = None
-        self._last: float | None = None
+        self._start: Reading | None = None
+        self._last: Reading | None = None
         try:
             self._telemetry = open_device(device)
         except Unavailable as reason:
@@ -262,27 +263,30 @@ class _Energy:
         return self._since(self._start)
 
     def since_window(self) -> tuple[float | None, str]:
-        joules, reason = self._since(self._last)
+        watts, reason = self._since(self._last)
         self._last = self._read()
-        return joules, reason
+        return watts, reason
 
     def close(self) -> None:
         if self._telemetry is not None:
             self._telemetry.close()
             self._telemetry = None
 
-    def _since(self, before: float | None) -> tuple[float | None, str]:
+    def _since(self, before: Reading | None) -> tuple[float | None, str]:
+        """Mean power in W since a reading, and why there is none."""
         now = self._read()
-        if now is None or before is None or now < before:
-            return None, self._reason or "no energy: the device has no energy counter"
-        return now - before, ""
+        if now is None or before is None or not now.time_s > before.time_s:
+            return None, self._reason or "no energy: no step was completed after the warm-up"
+        if now.energy_j is None or before.energy_j is None or now.energy_j < before.energy_j:
+            return None, "no energy: the device has no energy counter that goes on"
+        return (now.energy_j - before.energy_j) / (now.time_s - before.time_s), ""
 
-    def _read(self) -> float | None:
+    def _read(self) -> Reading | None:
         if self._telemetry is None:
             return None
         try:
-            joules: float | None = self._telemetry.poll().energy_j
-            return joules
+            reading: Reading = self._telemetry.poll()
+            return reading
         except Unavailable as reason:
             self._reason = f"no energy: {reason}"
             return None

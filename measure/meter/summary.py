@@ -35,7 +35,7 @@ class MeterSummary:
     at_least_flop_per_step has what the others add up to, and unknown_calls how many there are.
     step_time_s: mean time of one step, s. model_flop_per_s: FLOP ÷ time inside of steps.
     utilization_ratio, hfu_ratio: of peak_flop_per_s, 0 to 1. ceiling_utilization_ratio: of the measured ceiling.
-    items_per_s: inside of steps. energy_per_item_j: of all energy, also outside of steps.
+    items_per_s: inside of steps. energy_per_item_j: mean power × time from the first step's begin to the last one's end.
     goodput_ratio: time inside of steps ÷ time from the first step's begin to the last one's end.
     low, high: ends of the 95 % interval; None below two blocks.
     """
@@ -88,10 +88,10 @@ def summary(
     blocks: Sequence[Block],
     costs: CallCosts,
     place: Place,
-    energy_j: float | None = None,
+    power_w: float | None = None,
     warnings: Sequence[str] = (),
 ) -> MeterSummary:
-    """Sums up blocks of steps. energy_j: used from the first step's begin to the last one's end."""
+    """Sums up blocks of steps. power_w: mean power of the device over them."""
     blocks = [block for block in blocks if block.steps and block.time_s > 0]
     if not blocks:
         reason = "no step was completed after the warm-up"
@@ -107,7 +107,7 @@ def summary(
         "step_time_high_s": times.high,
         "goodput_ratio": time_s / (time_s + outside_s),
         "items_per_s": items / time_s if items else None,
-        "energy_per_item_j": energy_j / items if energy_j is not None and items else None,
+        "energy_per_item_j": power_w * (time_s + outside_s) / items if power_w is not None and items else None,
         "counting_s": costs.counting_s,
     }
     rates, reasons = _rates(blocks, flop, place, time_s, steps)
