@@ -15,7 +15,6 @@ from measure.fake.mode import fake_copy, fake_mode
 from measure.model.run import summed
 from measure.operations.tracer import Trace, trace_step
 
-
 MakeOptimizer = Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer]
 
 

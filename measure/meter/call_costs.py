@@ -126,7 +126,7 @@ class CallCosts:
         """What these passes cost together."""
         by_unit: Counter[str] = Counter()
         recompute_flop = unknown = 0
-        reasons = {}
+        reasons: dict[str, None] = {}
         for key, each in passes.items():
             cost = self._costs.get(key) or CallCost(unknown_calls={"forward": 1}, reason="not counted yet")
             times = {"forward": each.forward, "backward": each.backward}

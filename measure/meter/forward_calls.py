@@ -61,7 +61,7 @@ def signature(value: Any) -> Hashable:
         return tuple([signature(each) for each in value])
     if isinstance(value, Mapping):
         return tuple([(key, signature(each)) for key, each in value.items()])
-    return type(value)
+    return str(type(value))
 
 
 class ForwardCalls:
@@ -102,7 +102,7 @@ class ForwardCalls:
             self._handles.append(self._model.register_forward_pre_hook(self._enters))
         for path, module in _watched(self._model, self._children):
             hook = functools.partial(self._seen, path)
-            hook = torch.compiler.disable(hook) if _compiles(module) else hook
+            hook = torch.compiler.disable(hook)  # type: ignore[no-untyped-call] if _compiles(module) else hook
             self._handles.append(module.register_forward_hook(hook, with_kwargs=True, always_call=True))
 
     def detach(self) -> None:
@@ -199,7 +199,7 @@ def _count_backward(output: Any, passes: Passes) -> None:
             passes.backward += 1
 
     for tensor in _graph_tensors(output):
-        tensor.register_hook(reached)
+        tensor.register_hook(reached)  # type: ignore[no-untyped-call]
 
 
 def _graph_tensors(output: Any) -> list[torch.Tensor]:

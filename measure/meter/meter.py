@@ -103,14 +103,14 @@ class UtilizationMeter:
             self._take(wait=False)
             self._check_parts()
         blocks, self._window = self._window.blocks, Blocks()
-        return self._summary(blocks, self._energy and self._energy.since_window())
+        return self._summary(blocks, self._energy.since_window() if self._energy else None)
 
     def summary(self) -> MeterSummary:
         """Of all steps after the warm-up. Waits for the device, and counts every shape that waits to be counted."""
         with self._guarded():
             self._take(wait=True)
             self._count(all_of_them=True)
-        return self._summary(self._run.blocks, self._energy and self._energy.since_start())
+        return self._summary(self._run.blocks, self._energy.since_start() if self._energy else None)
 
     def close(self) -> None:
         """Remove the hooks. The numbers stay."""

@@ -65,7 +65,8 @@ def _kind(module: torch.nn.Module) -> type[torch.nn.Module]:
         from torch.distributed.fsdp import FSDPModule
 
         if isinstance(module, FSDPModule):
-            return next(each for each in kind.__mro__[1:] if not issubclass(each, FSDPModule))
+            plain = (each for each in kind.__mro__[1:] if issubclass(each, torch.nn.Module))
+            return next(each for each in plain if not issubclass(each, FSDPModule))
     return kind
 
 
