@@ -1,4 +1,4 @@
-"""A meter as a callback of Lightning's Trainer (`lightning`, or `pytorch_lightning` where that alone is there).
+"""A meter as a callback of Lightning's Trainer.
 
     Trainer(callbacks=[UtilizationCallback()])
 
@@ -12,11 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
-try:
-    from lightning.pytorch import Callback
-except ImportError:  # the same package under its older name
-    from pytorch_lightning import Callback
-
+from lightning.pytorch import Callback
 from measure.meter.meter import MeterSummary, UtilizationMeter
 
 

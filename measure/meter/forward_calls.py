@@ -101,8 +101,9 @@ class ForwardCalls:
         if self._children:
             self._handles.append(self._model.register_forward_pre_hook(self._enters))
         for path, module in _watched(self._model, self._children):
-            hook = functools.partial(self._seen, path)
-            hook = torch.compiler.disable(hook)  # type: ignore[no-untyped-call] if _compiles(module) else hook
+            hook: Any = functools.partial(self._seen, path)
+            if _compiles(module):
+                hook = torch.compiler.disable(hook)  # type: ignore[no-untyped-call]
             self._handles.append(module.register_forward_hook(hook, with_kwargs=True, always_call=True))
 
     def detach(self) -> None:

@@ -35,7 +35,7 @@ class MeterSummary:
     at_least_flop_per_step has what the others add up to, and unknown_calls how many there are.
     step_time_s: mean time of one step, s. model_flop_per_s: FLOP ÷ time inside of steps.
     utilization_ratio, hfu_ratio: of peak_flop_per_s, 0 to 1. ceiling_utilization_ratio: of the measured ceiling.
-    items_per_s: inside of steps. energy_per_item_j: mean power × time from the first step's begin to the last one's end.
+    items_per_s: inside of steps. energy_per_item_j: mean power × time from the first begin of a step to the last end.
     goodput_ratio: time inside of steps ÷ time from the first step's begin to the last one's end.
     low, high: ends of the 95 % interval; None below two blocks.
     """
