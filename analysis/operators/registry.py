@@ -284,11 +284,26 @@ TABLE: Rules = _merged(
 )
 """The convention of this project: model FLOP, other FLOP and unfused bytes."""
 
+_ADDED: dict[str, Rule] = {}
+"""Rules of operations that are not in the table, by `add_rule`."""
+
+
+def add_rule(name: str, rule: Rule) -> None:
+    """Give an operation of a user's own a rule, in this process. What has a rule of this table keeps it."""
+    _ADDED[name] = rule
+
+
+def remove_rule(name: str) -> None:
+    """Take a rule away that `add_rule` gave."""
+    _ADDED.pop(name, None)
+
 
 def rule_of(name: str, rules: Rules = TABLE) -> Rule | None:
     """The rule of an operation; an in-place form ("aten.add_") has that of its bare name. None: not understood."""
     rule = rules.get(name)
-    return rules.get(name.removesuffix("_")) if rule is None else rule
+    if rule is None:
+        rule = rules.get(name.removesuffix("_"))
+    return _ADDED.get(name) if rule is None and rules is TABLE else rule
 
 
 def kind_of(name: str, rules: Rules = TABLE) -> str:

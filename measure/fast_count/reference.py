@@ -1,4 +1,4 @@
-"""The executed trace of a forward and a backward pass on fake tensors: the oracle of a prediction, and its fallback.
+"""The executed trace of a step of any model on fake tensors: the oracle of a prediction, and its fallback.
 
 The caller's model is not touched, no data is copied, no real tensor is made. It raises what fake tensors raise.
 """
@@ -15,6 +15,8 @@ from measure.fake.mode import fake_copy, fake_mode
 from measure.model.run import summed
 from measure.operations.tracer import Trace, trace_step
 
+MakeOptimizer = Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer]
+
 
 def traced(
     model: torch.nn.Module,
@@ -24,17 +26,26 @@ def traced(
     train: bool | None,
     grad_inputs: bool | None,
     loss_of: Callable[[Any], Any] | None,
+    make_optimizer: MakeOptimizer | None = None,
 ) -> Trace:
     """The operations of model(*inputs, **kwargs) and of the backward pass of the sum of its outputs, or of what
-    `loss_of` makes of them."""
+    `loss_of` makes of them.
+
+    make_optimizer: parameters that need a gradient → an optimizer, whose second step is in the trace, too.
+    """
     mode = fake_mode()
     copied, (given, named) = fake_copy(model, (inputs, dict(kwargs)), mode)
+    with mode:
+        trained = [parameter for parameter in copied.parameters() if parameter.requires_grad]
+        optimizer = make_optimizer(trained) if make_optimizer is not None and trained else None
     if train is not None:
         copied.train(train)
     if grad_inputs is not None:
         given, named = tree_map(_asking(grad_inputs), (given, named))
 
     def step(mark: Callable[[str], None]) -> None:
+        if optimizer is not None:
+            optimizer.zero_grad()
         mark("forward")
         with torch.enable_grad():
             outputs = copied(*given, **named)
@@ -44,9 +55,13 @@ def traced(
         if total is not None:
             mark("backward")
             total.backward()
+        if optimizer is not None:
+            mark("optimizer")
+            optimizer.step()
         mark("end")
 
-    return trace_step(step, model=copied, inputs=(given, named), mode=mode, steps_before=0)
+    before = 0 if optimizer is None else 1  # the state that the recorded step finds
+    return trace_step(step, model=copied, optimizer=optimizer, inputs=(given, named), mode=mode, steps_before=before)
 
 
 def _asking(wanted: bool) -> Callable[[Any], Any]:

@@ -1,0 +1,81 @@
+"""flopledger: what fraction of a device's peak the training of a neural network really uses, and why it is not more.
+
+    import flopledger
+
+    flopledger.count(model, inputs).model_flop            # exact FLOP of a step
+    meter = flopledger.UtilizationMeter(model)            # MFU and more of a loop that runs
+    flopledger.peak("NVIDIA H100 80GB HBM3", "bf16")      # a datasheet's dense peak, or None
+
+This is the public interface: names are here or in `flopledger.lightning` and `flopledger.transformers`, and everything
+else may change. Importing it imports no torch; each name is loaded when it is first asked for. FLOP are counted with a
+multiply-add as 2, times are in s, ratios run from 0 to 1, and what is not known is None.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from analysis.devices.device_peak import Peak, peak
+    from measure.counters.harness.corrected import flop_counter_mode
+    from measure.meter.meter import MeterSummary, UtilizationMeter
+    from measure.profile.step_profile import profile_step
+    from measure.step.ceilings import ceilings
+    from measure.step.count import StepCount, count
+    from measure.step.footprint import footprint
+    from measure.step.register import register
+    from measure.trace.readers.read import read as read_trace
+    from results.errors import Inconsistent, Unavailable
+    from results.store.reading import read_run as load_run
+
+__all__ = [
+    "Inconsistent",
+    "MeterSummary",
+    "Peak",
+    "StepCount",
+    "Unavailable",
+    "UtilizationMeter",
+    "ceilings",
+    "count",
+    "flop_counter_mode",
+    "footprint",
+    "load_run",
+    "peak",
+    "profile_step",
+    "read_trace",
+    "register",
+]
+
+__version__ = "0.1.0"
+
+_PLACES = {
+    "Inconsistent": "results.errors:Inconsistent",
+    "MeterSummary": "measure.meter.meter:MeterSummary",
+    "Peak": "analysis.devices.device_peak:Peak",
+    "StepCount": "measure.step.count:StepCount",
+    "Unavailable": "results.errors:Unavailable",
+    "UtilizationMeter": "measure.meter.meter:UtilizationMeter",
+    "ceilings": "measure.step.ceilings:ceilings",
+    "count": "measure.step.count:count",
+    "flop_counter_mode": "measure.counters.harness.corrected:flop_counter_mode",
+    "footprint": "measure.step.footprint:footprint",
+    "load_run": "results.store.reading:read_run",
+    "peak": "analysis.devices.device_peak:peak",
+    "profile_step": "measure.profile.step_profile:profile_step",
+    "read_trace": "measure.trace.readers.read:read",
+    "register": "measure.step.register:register",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PLACES:
+        raise AttributeError(f"module 'flopledger' has no attribute {name!r}")
+    module, _, attribute = _PLACES[name].partition(":")
+    value = getattr(importlib.import_module(module), attribute)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -1,0 +1,56 @@
+"""A meter as a callback of Lightning's Trainer.
+
+    Trainer(callbacks=[UtilizationCallback()])
+
+A step is what lies between `on_train_batch_start` and `on_train_batch_end`; with accumulated gradients that is one
+batch of several. What `training_step` calls is counted: the LightningModule itself, or modules that it holds. The
+numbers go to the loggers every `log_every_n_steps` steps. Not claimed: the optimizer's step where Lightning runs the
+training step inside of it (a closure): it is in the time, as it should be, and has no model FLOP.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lightning.pytorch import Callback
+
+from measure.meter.meter import MeterSummary, UtilizationMeter
+
+
+class UtilizationCallback(Callback):  # type: ignore[misc]
+    """Logs the meter's numbers of the steps since the last log as `flopledger/…`.
+
+    options: of `UtilizationMeter`. meter: the meter, once training has begun. result: of all steps, once it has ended.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        self._options = options
+        self.meter: UtilizationMeter | None = None
+        self.result: MeterSummary | None = None
+        self._step: Any = None
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        """Begin to measure."""
+        options = {"device": pl_module.device, "children": True} | self._options
+        self.meter = UtilizationMeter(pl_module, **options)
+
+    def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
+        if self.meter is not None:
+            self._step = self.meter.step()
+            self._step.__enter__()
+
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        if self.meter is None or self._step is None:
+            return
+        self._step.__exit__(None, None, None)
+        self._step = None
+        if trainer.global_step and trainer.global_step % trainer.log_every_n_steps == 0:
+            numbers = self.meter.window().scalars("flopledger/")
+            for logger in trainer.loggers:
+                logger.log_metrics(numbers, step=trainer.global_step)
+
+    def on_train_end(self, trainer: Any, pl_module: Any) -> None:
+        """Sum up the whole run in `result`."""
+        if self.meter is not None:
+            self.result = self.meter.summary()
+            self.meter.close()

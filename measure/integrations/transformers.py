@@ -1,0 +1,75 @@
+"""A meter as a callback of Hugging Face's Trainer, and of trainers that derive from it (TRL's).
+
+    trainer = Trainer(…, callbacks=[UtilizationCallback()])
+
+A step is what the Trainer calls one: all batches whose gradients are summed, and the optimizer's step. The numbers go
+where the Trainer's own go: into its log, `state.log_history` and every reporter that is on. Not claimed: a step under
+DeepSpeed's engine, whose copies of the weights are not looked at.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from transformers import TrainerCallback
+
+from measure.meter.meter import MeterSummary, UtilizationMeter
+
+LOGGED = (
+    "model_flop_per_step", "model_flop_per_s", "utilization_ratio", "hfu_ratio", "ceiling_utilization_ratio",
+    "step_time_s", "items_per_s", "energy_per_item_j", "goodput_ratio",
+)  # fmt: skip
+
+
+class UtilizationCallback(TrainerCallback):  # type: ignore[misc]
+    """Logs the meter's numbers of the steps since the last log as `flopledger/…`, and of the whole run at its end.
+
+    options: of `UtilizationMeter`. meter: the meter, once training has begun. trainer_flop: what the Trainer
+    itself says at the end (`state.total_flos`: 6 × parameters without embeddings × tokens), FLOP of all steps.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        self._options = options
+        self.meter: UtilizationMeter | None = None
+        self.result: MeterSummary | None = None
+        self.trainer_flop: float | None = None
+        self._step: Any = None
+
+    def on_train_begin(
+        self, args: Any, state: Any, control: Any, model: torch.nn.Module | None = None, **_rest: Any
+    ) -> None:
+        """Begin to measure the model as the Trainer calls it."""
+        if model is not None:
+            self.meter = UtilizationMeter(model, **self._options)
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **_rest: Any) -> None:
+        if self.meter is not None:
+            self._step = self.meter.step()
+            self._step.__enter__()
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_rest: Any) -> None:
+        if self._step is not None:
+            self._step.__exit__(None, None, None)
+            self._step = None
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_rest: Any) -> None:
+        """Put the numbers beside the Trainer's own, if they are of training."""
+        if self.meter is None or logs is None or "loss" not in logs:
+            return
+        found = _logged(self.meter.window())
+        logs.update(found)
+        if state.log_history:
+            state.log_history[-1].update(found)
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **_rest: Any) -> None:
+        """Sum up the whole run in `result`."""
+        if self.meter is not None:
+            self.result = self.meter.summary()
+            self.trainer_flop = float(state.total_flos) if state.total_flos else None
+            self.meter.close()
+
+
+def _logged(found: MeterSummary) -> dict[str, float]:
+    numbers = found.scalars()
+    return {f"flopledger/{name}": numbers[name] for name in LOGGED if name in numbers}

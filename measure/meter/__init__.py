@@ -1,0 +1,1 @@
+"""What utilization does somebody's own training loop reach, measured while it trains?"""

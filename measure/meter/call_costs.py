@@ -1,0 +1,198 @@
+"""Model FLOP of the calls that a loop makes, counted once for each distinct shape of their inputs.
+
+The count is the fast count (`measure.fast_count`) on a copy of the model without values: exact, and as
+`python -m runners.count` gives it. A count takes milliseconds on the host; `count_waiting` keeps to a share of the time
+that the loop has run, so that many shapes wait rather than slow the training down.
+
+Products are split by the unit that runs them: the dtype that autocast, the parameters and what modules gave say, and
+the flags that allow TF32. Not claimed: the dtype of products inside of a module that runs several.
+"""
+
+from __future__ import annotations
+
+import collections
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from measure.fast_count.fast_count import FastCount, fast_count
+from measure.meter.forward_calls import CallKey, Passes
+from measure.meter.product_dtypes import dtype_at
+from measure.meter.unsharded import is_sharded, unsharded
+from measure.model.untouched import on_meta, parts_on_meta
+from results.errors import one_line
+
+MAX_COUNTED = 16_384
+MAX_WAITING = 1_024
+
+_UNITS = {torch.float64: "fp64", torch.float16: "fp16", torch.bfloat16: "bf16", torch.int8: "int8"}
+
+
+@dataclass(frozen=True)
+class CallCost:
+    """FLOP of one forward pass and of its backward pass. Of a phase with an unknown call only a part is known.
+
+    by_unit: (phase, unit) → FLOP; phases are forward, backward, recompute. unknown_calls: phase → calls without a rule.
+    reason: why something is unknown; empty where nothing is.
+    """
+
+    by_unit: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    unknown_calls: Mapping[str, int] = field(default_factory=dict)
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class StepFlop:
+    """FLOP of any number of passes. by_unit: unit → model FLOP; recompute_flop: what checkpoints compute again.
+
+    unknown_calls: calls of operators, or of the model itself, that have no count; reasons: why."""
+
+    by_unit: Mapping[str, int]
+    recompute_flop: int
+    unknown_calls: int
+    reasons: tuple[str, ...] = ()
+
+    @property
+    def model_flop(self) -> int:
+        return sum(self.by_unit.values())
+
+
+class CallCosts:
+    """The counted calls of one model.
+
+    unit: where the caller knows which unit runs the products. budget_ratio: share of the loop's time for counting.
+    """
+
+    def __init__(
+        self, model: torch.nn.Module, device_type: str, unit: str | None, budget_ratio: float, loss_of: Any = None
+    ) -> None:
+        self._model = model
+        self._device_type = device_type
+        self._unit = unit
+        self._budget_ratio = budget_ratio
+        self._loss_of = loss_of
+        self._waiting: collections.OrderedDict[CallKey, tuple[Any, Any]] = collections.OrderedDict()
+        self._costs: dict[CallKey, CallCost] = {}
+        self._copies: dict[tuple[str, bool], torch.nn.Module] = {}
+        self.output_dtypes: dict[str, torch.dtype] = {}
+        self.counting_s = 0.0
+        self.began_s = time.perf_counter()
+        self._at_once = True
+
+    @property
+    def waiting(self) -> bool:
+        """Whether calls wait to be counted."""
+        return bool(self._waiting)
+
+    def expect(self, key: CallKey, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """A call that is not counted yet; its inputs are kept without their values."""
+        if key in self._costs or key in self._waiting:
+            return
+        if len(self._waiting) >= MAX_WAITING or len(self._costs) >= MAX_COUNTED:
+            reason = f"more than {MAX_WAITING} shapes of inputs wait to be counted, or {MAX_COUNTED} were: use buckets"
+            self._costs.setdefault(key, CallCost(unknown_calls={"forward": 1}, reason=reason))
+            return
+        self._waiting[key] = on_meta((args, kwargs))
+
+    def model_changed(self) -> None:
+        """What is counted from here on is the model as it is now."""
+        self.count_waiting(all_of_them=True)
+        self._copies.clear()
+        self._at_once = True
+
+    def count_waiting(self, all_of_them: bool = False) -> float:
+        """Count calls that wait: those of a model's first step in any case, others as long as the budget lasts.
+
+        Returns the seconds that it took.
+        """
+        began_s = time.perf_counter()
+        while self._waiting:
+            now_s = time.perf_counter()
+            spent_s = self.counting_s + now_s - began_s
+            if not (self._at_once or all_of_them) and spent_s > self._budget_ratio * (now_s - self.began_s):
+                break
+            key, (args, kwargs) = self._waiting.popitem(last=False)
+            self._costs[key] = self._count(key, args, kwargs)
+        self._at_once = False
+        taken_s = time.perf_counter() - began_s
+        self.counting_s += taken_s
+        return taken_s
+
+    def flop(self, passes: Mapping[CallKey, Passes]) -> StepFlop:
+        """What these passes cost together."""
+        by_unit: Counter[str] = Counter()
+        recompute_flop = unknown = 0
+        reasons: dict[str, None] = {}
+        for key, each in passes.items():
+            cost = self._costs.get(key) or CallCost(unknown_calls={"forward": 1}, reason="not counted yet")
+            times = {"forward": each.forward, "backward": each.backward}
+            for (phase, unit), flop in cost.by_unit.items():
+                if phase == "recompute":
+                    recompute_flop += each.backward * flop
+                    continue
+                by_unit[unit] += times[phase] * flop
+                if phase == "forward":
+                    recompute_flop += each.recomputed * flop
+            unknown += sum(times.get(phase, each.backward) * calls for phase, calls in cost.unknown_calls.items())
+            if cost.reason:
+                reasons[cost.reason] = None
+        return StepFlop(dict(by_unit), recompute_flop, unknown, tuple(reasons))
+
+    def _count(self, key: CallKey, args: Any, kwargs: Any) -> CallCost:
+        try:
+            counted = fast_count(
+                self._copy(key.module, key.training), args, kwargs=kwargs, loss_of=self._loss_of, rows=True
+            )
+            return self._cost(counted, key)
+        except Exception as fault:  # noqa: BLE001  a model's code may raise anything: this call has no count, with why
+            return CallCost(unknown_calls={"forward": 1}, reason=f"not counted: {one_line(str(fault), 200)}")
+
+    def _copy(self, path: str, training: bool) -> torch.nn.Module:
+        """The module at this path as it is now, without values. One copy for each mode, since parts of a model that
+        trains may be in the other."""
+        place = path, training
+        if place not in self._copies:
+            module = self._model.get_submodule(path)
+            whole = unsharded(module) if is_sharded(module) else module
+            self._copies[place] = parts_on_meta(whole).every[0]
+        return self._copies[place]
+
+    def _cost(self, counted: FastCount, key: CallKey) -> CallCost:
+        by_unit: Counter[tuple[str, str]] = Counter()
+        for row in counted.rows:
+            path = ".".join(filter(None, (key.module, row.module)))
+            by_unit[row.phase, self._unit_of(path, row.kind, key.autocast)] += row.flop
+        unknown = {phase: calls for phase, calls in counted.unknown_calls.items() if calls}
+        names = ", ".join(sorted(counted.not_understood))
+        reason = f"no rule for {names}: flopledger.register gives one" if unknown else ""
+        return CallCost(dict(by_unit), unknown, reason)
+
+    def _unit_of(self, path: str, kind: str, autocast: torch.dtype | None) -> str:
+        """The unit that runs a product: fp32 with TF32 allowed is tf32 on a GPU."""
+        if self._unit is not None:
+            return self._unit
+        dtype = self._dtype_of(path, autocast)
+        if dtype != torch.float32:
+            return _UNITS.get(dtype, str(dtype).removeprefix("torch."))
+        if self._device_type != "cuda":
+            return "fp32"
+        cudnn = kind in ("convolution", "recurrent")
+        allowed = torch.backends.cudnn.allow_tf32 if cudnn else torch.backends.cuda.matmul.allow_tf32
+        return "tf32" if allowed else "fp32"
+
+    def _dtype_of(self, path: str, autocast: torch.dtype | None) -> torch.dtype:
+        """Autocast's dtype where it was on around the model; else what the module gave when the loop ran it; else that
+        of its own weights, or the model's."""
+        seen = self.output_dtypes.get(path) if autocast else dtype_at(path, self.output_dtypes)
+        if seen is not None or autocast is not None:
+            return seen or autocast or torch.float32
+        module = self._model.get_submodule(path) if path else self._model
+        for holder in (module, self._model):
+            for parameter in holder.parameters():
+                if parameter.is_floating_point() and parameter.ndim > 1:
+                    return parameter.dtype
+        return torch.float32

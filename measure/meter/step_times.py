@@ -1,0 +1,145 @@
+"""Times of steps without waiting for the device: events that are read once they have completed.
+
+`StepTimes` marks where a step begins and ends and hands on, in order, what has been completed; `Blocks` keeps any
+number of steps in bounded memory: blocks of equal numbers of steps, merged in pairs when there are too many, so that
+the interval of the mean still comes from block means (`analysis.stats.summary`).
+
+Not claimed: on a GPU a step's time is that between two points of one stream, with the gaps inside of it.
+"""
+
+from __future__ import annotations
+
+import collections
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from measure.meter.forward_calls import CallKey, Passes
+
+MAX_BLOCKS = 512
+
+
+class CpuMarks:
+    """Work on a CPU is done when the call returns: host time is all there is. Times in s."""
+
+    def mark(self) -> float:
+        return time.perf_counter()
+
+    def done(self, _mark: float) -> bool:
+        return True
+
+    def between_s(self, start: float, end: float) -> float:
+        return end - start
+
+    def free(self, mark: float) -> None:
+        """Nothing to give back."""
+
+
+class CudaMarks:
+    """Events on the current stream of a CUDA device, used again after they were read. Resolution 0.5 µs."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._free: list[Any] = []
+
+    def mark(self) -> Any:
+        event: Any = self._free.pop() if self._free else torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        event.record(torch.cuda.current_stream(self._device))
+        return event
+
+    def done(self, mark: Any) -> bool:
+        return bool(mark.query())
+
+    def between_s(self, start: Any, end: Any) -> float:
+        return float(start.elapsed_time(end)) / 1000  # elapsed_time is in ms
+
+    def free(self, mark: Any) -> None:
+        self._free.append(mark)
+
+
+@dataclass(slots=True)
+class Block:
+    """Steps in a row, added up. passes: key → its passes."""
+
+    steps: int = 0
+    time_s: float = 0.0
+    outside_s: float = 0.0
+    items: float = 0.0
+    passes: dict[CallKey, Passes] = field(default_factory=dict)
+
+    def add(self, other: Block) -> None:
+        self.steps += other.steps
+        self.time_s += other.time_s
+        self.outside_s += other.outside_s
+        self.items += other.items
+        for key, passes in other.passes.items():
+            mine = self.passes.setdefault(key, Passes())
+            mine.forward += passes.forward
+            mine.backward += passes.backward
+            mine.recomputed += passes.recomputed
+
+
+class Blocks:
+    """Any number of steps in at most MAX_BLOCKS blocks of equal numbers of steps, but for the last."""
+
+    def __init__(self) -> None:
+        self.blocks: list[Block] = []
+        self._length = 1
+
+    def add(self, step: Block) -> None:
+        if self.blocks and self.blocks[-1].steps < self._length:
+            self.blocks[-1].add(step)
+            return
+        if len(self.blocks) == MAX_BLOCKS:
+            self._halve()
+        fresh = Block()
+        fresh.add(step)
+        self.blocks.append(fresh)
+
+    def _halve(self) -> None:
+        pairs = list(zip(self.blocks[::2], self.blocks[1::2], strict=True))
+        for first, second in pairs:
+            first.add(second)
+        self.blocks = [first for first, _ in pairs]
+        self._length *= 2
+
+
+class StepTimes:
+    """Marks steps, and gives those that the device has completed."""
+
+    def __init__(self, marks: CpuMarks | CudaMarks) -> None:
+        self._marks = marks
+        self._pending: collections.deque[tuple[Any, Any, Any, Any, float, float]] = collections.deque()
+        self._start: Any = None
+        self._last_end: Any = None
+        self.excluded_s = 0.0
+
+    def begin(self) -> None:
+        """A step begins here. One that was begun before and never ended is dropped."""
+        self._start = self._marks.mark()
+
+    def drop(self) -> None:
+        """The step that was begun is none."""
+        self._start = None
+
+    def end(self, passes: Any, items: float) -> None:
+        """The step ends here."""
+        end = self._marks.mark()
+        self._pending.append((self._last_end, self._start, end, passes, items, self.excluded_s))
+        self._last_end, self._start, self.excluded_s = end, None, 0.0
+
+    def completed(self, wait: bool = False) -> Iterator[Block]:
+        """Steps that have completed, in order. wait: for all of them; only a caller outside of the loop may."""
+        while self._pending and (wait or self._marks.done(self._pending[0][2])):
+            before, start, end, passes, items, excluded_s = self._pending.popleft()
+            if wait and not self._marks.done(end):
+                end.synchronize()
+            outside_s = 0.0
+            if before is not None:
+                outside_s = max(0.0, self._marks.between_s(before, start) - excluded_s)
+                self._marks.free(before)
+            yield Block(1, self._marks.between_s(start, end), outside_s, items, passes)
+            self._marks.free(start)

@@ -1,0 +1,164 @@
+"""What a meter says of a stretch of a loop: sums and block means → rates, utilization and their intervals.
+
+The interval is that of the mean over blocks of steps of this one process (`analysis.stats.summary`). It does not hold
+what differs between processes, machines or ceilings. Counts are exact, and peaks are as published, given or measured,
+without an interval of their own.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from analysis.stats.summary import summarise
+from analysis.utilization.denominators import Denominator
+from measure.meter.call_costs import CallCosts, StepFlop
+from measure.meter.step_times import Block
+from results.errors import Unavailable
+
+CONVENTION: Mapping[str, str] = {
+    "flop": "convolutions and matrix products of forward and backward passes; a multiply-add is 2",
+    "attention": "dense",
+    "utilization_ratio": "model FLOP / s / peak, without recomputation (MFU)",
+    "hfu_ratio": "model and recomputed FLOP / s / peak (HFU)",
+    "interval": "95 % of the mean over blocks of steps of one process",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeterSummary:
+    """What was measured of a stretch of a loop. None: not known, with the reason in `warnings`.
+
+    model_flop_per_step, recompute_flop_per_step: means over steps, FLOP; None where a call has no count: then
+    at_least_flop_per_step has what the others add up to, and unknown_calls how many there are.
+    step_time_s: mean time of one step, s. model_flop_per_s: FLOP ÷ time inside of steps.
+    utilization_ratio, hfu_ratio: of peak_flop_per_s, 0 to 1. ceiling_utilization_ratio: of the measured ceiling.
+    items_per_s: inside of steps. energy_per_item_j: mean power × time from the first begin of a step to the last end.
+    goodput_ratio: time inside of steps ÷ time from the first step's begin to the last one's end.
+    low, high: ends of the 95 % interval; None below two blocks.
+    """
+
+    steps: int
+    device: str
+    device_name: str
+    step_time_s: float | None = None
+    step_time_low_s: float | None = None
+    step_time_high_s: float | None = None
+    model_flop_per_step: float | None = None
+    recompute_flop_per_step: float | None = None
+    at_least_flop_per_step: float | None = None
+    unknown_calls: int = 0
+    model_flop_per_s: float | None = None
+    peak_flop_per_s: float | None = None
+    peak_source: str = ""
+    utilization_ratio: float | None = None
+    utilization_low_ratio: float | None = None
+    utilization_high_ratio: float | None = None
+    hfu_ratio: float | None = None
+    ceiling_flop_per_s: float | None = None
+    ceiling_source: str = ""
+    ceiling_utilization_ratio: float | None = None
+    items_per_s: float | None = None
+    energy_per_item_j: float | None = None
+    goodput_ratio: float | None = None
+    counting_s: float = 0.0
+    units: tuple[str, ...] = ()
+    convention: Mapping[str, str] = field(default_factory=lambda: dict(CONVENTION))
+    warnings: tuple[str, ...] = ()
+
+    def scalars(self, prefix: str = "") -> dict[str, float]:
+        """The numbers that are known, by name, for a logger. prefix: put before each name, such as "flopledger/"."""
+        numbers = {name: value for name, value in asdict(self).items() if isinstance(value, (int, float))}
+        return {f"{prefix}{name}": float(value) for name, value in numbers.items()}
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a loop runs, and what to divide by there. peak: datasheet or given; ceiling: measured."""
+
+    device: str
+    device_name: str
+    peak: Denominator
+    ceiling: Denominator
+
+
+def summary(
+    blocks: Sequence[Block],
+    costs: CallCosts,
+    place: Place,
+    power_w: float | None = None,
+    warnings: Sequence[str] = (),
+) -> MeterSummary:
+    """Sums up blocks of steps. power_w: mean power of the device over them."""
+    blocks = [block for block in blocks if block.steps and block.time_s > 0]
+    if not blocks:
+        reason = "no step was completed after the warm-up"
+        return MeterSummary(steps=0, device=place.device, device_name=place.device_name, warnings=(*warnings, reason))
+    steps, time_s = sum(block.steps for block in blocks), sum(block.time_s for block in blocks)
+    outside_s, items = sum(block.outside_s for block in blocks), sum(block.items for block in blocks)
+    times = summarise([block.time_s / block.steps for block in blocks], [block.steps for block in blocks])
+    flop = [costs.flop(block.passes) for block in blocks]
+    row: dict[str, Any] = {
+        "steps": steps,
+        "step_time_s": time_s / steps,
+        "step_time_low_s": times.low,
+        "step_time_high_s": times.high,
+        "goodput_ratio": time_s / (time_s + outside_s),
+        "items_per_s": items / time_s if items else None,
+        "energy_per_item_j": power_w * (time_s + outside_s) / items if power_w is not None and items else None,
+        "counting_s": costs.counting_s,
+    }
+    rates, reasons = _rates(blocks, flop, place, time_s, steps)
+    every = tuple(dict.fromkeys((*warnings, *reasons)))
+    return MeterSummary(device=place.device, device_name=place.device_name, warnings=every, **(row | rates))
+
+
+def _rates(
+    blocks: Sequence[Block], flop: Sequence[StepFlop], place: Place, time_s: float, steps: int
+) -> tuple[dict[str, Any], list[str]]:
+    """What depends on counts, and why something of it is absent."""
+    by_unit: Counter[str] = Counter()
+    for each in flop:
+        by_unit.update(each.by_unit)
+    total, recomputed = sum(by_unit.values()), sum(each.recompute_flop for each in flop)
+    unknown = sum(each.unknown_calls for each in flop)
+    reasons = list(dict.fromkeys(reason for each in flop for reason in each.reasons))
+    row: dict[str, Any] = {"unknown_calls": unknown, "units": tuple(sorted(by_unit))}
+    row["at_least_flop_per_step"] = total / steps
+    if unknown:
+        return row, reasons
+    if not total:
+        return row, [
+            *reasons,
+            "no forward pass of the model was seen inside of a step: is it the model that is called?",
+        ]
+    row |= {"model_flop_per_step": total / steps, "recompute_flop_per_step": recomputed / steps}
+    row["model_flop_per_s"] = total / time_s
+    try:
+        peak = place.peak.peak(by_unit)
+        row |= {"peak_flop_per_s": peak, "peak_source": place.peak.source(by_unit)}
+        row |= {"utilization_ratio": total / time_s / peak, "hfu_ratio": (total + recomputed) / time_s / peak}
+        row |= _interval(blocks, flop, place.peak)
+    except Unavailable as reason:
+        reasons.append(f"no utilization: {reason}")
+    try:
+        ceiling = place.ceiling.peak(by_unit)
+        row |= {"ceiling_flop_per_s": ceiling, "ceiling_source": place.ceiling.source(by_unit)}
+        row["ceiling_utilization_ratio"] = total / time_s / ceiling
+    except Unavailable:
+        pass  # a ceiling is an extra: most loops have none
+    return row, reasons
+
+
+def _interval(blocks: Sequence[Block], flop: Sequence[StepFlop], peak: Denominator) -> dict[str, float | None]:
+    """Of the mean of the blocks' own utilizations, weighted by their time: its mean is the utilization of the whole."""
+    ratios = [_at_peak_s(each, peak) / block.time_s for block, each in zip(blocks, flop, strict=True)]
+    interval = summarise(ratios, [block.time_s for block in blocks])
+    return {"utilization_low_ratio": interval.low, "utilization_high_ratio": interval.high}
+
+
+def _at_peak_s(flop: StepFlop, peak: Denominator) -> float:
+    """How long these FLOP take at their units' peaks, s."""
+    return sum(each / peak.peak_by_unit[unit] for unit, each in flop.by_unit.items() if each)

@@ -1,0 +1,1 @@
+"""What does one training step of somebody's model cost, asked from Python in one call?"""

@@ -1,0 +1,114 @@
+"""How many FLOP does a step of this model need? Exact, by phase, module and kind; from Python in one call.
+
+`python -m runners.count` asks the same, and every other counter beside it. Not claimed: what a GPU runs differently
+(`docs/limits.md`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from analysis.operators import registry
+from measure.step.step_trace import Optimizer, step_trace
+from results.records import Operation
+
+PHASES = ("forward", "backward", "recompute")
+
+
+@dataclass(frozen=True)
+class OperationCost:
+    """FLOP of one kind of operation in one module itself (not its children), in one phase. calls: how many."""
+
+    phase: str
+    module: str
+    kind: str
+    model_flop: int
+    other_flop: int
+    calls: int
+
+
+@dataclass(frozen=True)
+class StepCount:
+    """FLOP of one step; a multiply-add is 2.
+
+    forward_flop, backward_flop, recompute_flop: convolutions and matrix products (forward includes the loss,
+    recompute is what activation checkpoints run again); None where an operation of the phase has no rule: then
+    at_least_flop, phase → FLOP, has what the others add up to. optimizer_flop: all arithmetic of the optimizer's step;
+    None without an optimizer. other_flop: all arithmetic of the other phases that is no product. not_understood:
+    operation → calls without a rule (`flopledger.register` gives one). operations: the same in detail.
+    """
+
+    forward_flop: int | None
+    backward_flop: int | None
+    recompute_flop: int | None
+    optimizer_flop: int | None
+    other_flop: int | None
+    at_least_flop: Mapping[str, int] = field(default_factory=dict)
+    not_understood: Mapping[str, int] = field(default_factory=dict)
+    operations: tuple[OperationCost, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def model_flop(self) -> int | None:
+        """Forward and backward, without recomputation; None where one of them is not known."""
+        if self.forward_flop is None or self.backward_flop is None:
+            return None
+        return self.forward_flop + self.backward_flop
+
+
+def count(
+    model: torch.nn.Module,
+    inputs: Any,
+    *,
+    kwargs: Mapping[str, Any] | None = None,
+    optimizer: Optimizer | None = None,
+    loss_of: Callable[[Any], Any] | None = None,
+) -> StepCount:
+    """Count one step: model(*inputs, **kwargs), its backward pass, and the optimizer's step where one is given.
+
+    inputs: a tensor, or a tuple or list of arguments; their values do not matter. loss_of: the outputs → what the loss
+    is made of; None: all outputs. Each module counts in the mode (train, eval) that it is in. Raises ValueError for
+    what is no model, Unavailable where the step cannot be traced.
+
+    >>> import torch, flopledger
+    >>> found = flopledger.count(torch.nn.Linear(8, 4), torch.randn(2, 8))
+    >>> found.forward_flop  # 2 samples × 8 × 4 multiply-adds, 2 FLOP each
+    128
+    >>> found.backward_flop  # the weight's gradient; the input asks for none
+    128
+    """
+    trace = step_trace(model, inputs, kwargs, optimizer, loss_of)
+    totals: Counter[str] = Counter()
+    table: dict[tuple[str, str, str], list[int]] = {}
+    unknown: Counter[str] = Counter()
+    other: Counter[str] = Counter()
+    for operation in trace.operations:
+        phase, cost = _phase(operation), registry.cost(operation)
+        totals[phase] += int(cost.model_flop)
+        other[phase] += int(cost.other_flop)
+        unknown[phase] += registry.bucket_of(operation.name) == "not_understood"
+        row = table.setdefault((phase, operation.module, operation.kind), [0, 0, 0])
+        for place, value in enumerate((int(cost.model_flop), int(cost.other_flop), 1)):
+            row[place] += value
+    forward, backward, recompute = (None if unknown[phase] else totals[phase] for phase in PHASES)
+    known_optimizer = optimizer is not None and not unknown["optimizer"]
+    return StepCount(
+        forward,
+        backward,
+        recompute,
+        totals["optimizer"] + other["optimizer"] if known_optimizer else None,
+        None if any(unknown[phase] for phase in PHASES) else sum(other[phase] for phase in PHASES),
+        {phase: totals[phase] for phase in PHASES},
+        registry.not_understood(trace.operations),
+        tuple(OperationCost(*key, *row) for key, row in table.items()),
+        trace.notes,
+    )
+
+
+def _phase(operation: Operation) -> str:
+    return "forward" if operation.phase == "loss" else operation.phase

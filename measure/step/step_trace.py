@@ -1,0 +1,53 @@
+"""The exact trace of a step of any model, with its optimizer: what `count` and `footprint` read.
+
+On fake tensors: no memory, no device, and the caller's model is left as it is. Not claimed: a model whose course
+depends on values, which fake tensors cannot run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from measure.fast_count.reference import MakeOptimizer, traced
+from measure.operations.tracer import Trace
+from results.errors import Unavailable, one_line
+
+Optimizer = torch.optim.Optimizer | type[torch.optim.Optimizer] | MakeOptimizer
+
+
+def step_trace(
+    model: torch.nn.Module,
+    inputs: Any,
+    kwargs: Mapping[str, Any] | None,
+    optimizer: Optimizer | None,
+    loss_of: Callable[[Any], Any] | None,
+) -> Trace:
+    """The operations and storages of forward, backward and optimizer step of model(*inputs, **kwargs).
+
+    inputs: a tensor, or a tuple or list of arguments. optimizer: one that exists (another of its class and defaults is
+    made for the copy of the model), a class, or a function of the parameters. Raises ValueError for what is no model,
+    Unavailable with the cause where fake tensors cannot run the step.
+    """
+    if not isinstance(model, torch.nn.Module):
+        raise ValueError(f"expected a torch.nn.Module as model, got {type(model).__name__}")
+    arguments = tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,)
+    make = None if optimizer is None else _maker(optimizer)
+    try:
+        return traced(
+            model, arguments, kwargs or {}, train=None, grad_inputs=None, loss_of=loss_of, make_optimizer=make
+        )
+    except Exception as fault:
+        raise Unavailable(f"the step could not be traced on fake tensors: {one_line(str(fault), 200)}") from fault
+
+
+def _maker(optimizer: Optimizer) -> MakeOptimizer:
+    if isinstance(optimizer, torch.optim.Optimizer):
+        kind: Any = type(optimizer)
+        defaults = dict(optimizer.defaults)
+        return lambda parameters: kind(parameters, **defaults)
+    if callable(optimizer):
+        return optimizer
+    raise ValueError(f"expected an optimizer, its class or a function that makes one, got {type(optimizer).__name__}")

@@ -1,0 +1,72 @@
+"""The public interface: its names, what importing it costs, and that its examples are true."""
+
+import doctest
+import importlib
+import subprocess
+import sys
+
+import pytest
+
+import flopledger
+
+
+@pytest.mark.parametrize("name", flopledger.__all__)
+def test_each_name_is_there_and_says_what_it_is(name):
+    value = getattr(flopledger, name)
+    assert value.__doc__
+    assert name in dir(flopledger)
+
+
+def test_a_name_that_is_not_there_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="no attribute 'peaks'"):
+        flopledger.peaks  # noqa: B018
+
+
+def test_importing_loads_no_library():
+    code = (
+        "import sys, time; a = time.perf_counter(); import flopledger; flopledger.peak('Tesla V100-SXM2-16GB');"
+        "print(sorted({'torch', 'numpy', 'pandas', 'sympy'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_the_version_is_the_packages_own():
+    import tomllib
+    from pathlib import Path
+
+    text = Path(flopledger.__file__).parents[1].joinpath("pyproject.toml").read_text(encoding="utf-8")
+    assert flopledger.__version__ == tomllib.loads(text)["project"]["version"]
+
+
+WITH_EXAMPLES = (
+    "measure.step.count",
+    "measure.step.footprint",
+    "measure.step.register",
+    "analysis.devices.device_peak",
+)
+
+
+@pytest.mark.parametrize("module", WITH_EXAMPLES)
+def test_examples_are_true(module):
+    found = doctest.testmod(importlib.import_module(module))
+    assert found.attempted > 0
+    assert found.failed == 0
+
+
+def test_peaks_are_dense_and_sparse_twice_that():
+    dense = flopledger.peak("NVIDIA H100 80GB HBM3", "bfloat16")
+    sparse = flopledger.peak("NVIDIA H100 80GB HBM3", "torch.bfloat16", sparsity=True)
+    # H100 SXM's datasheet: bfloat16 1,979 TFLOPS "with sparsity", so 989.5 without (printed 989.4)
+    assert dense.flop_per_s == pytest.approx(1979e12 / 2, rel=1e-3)
+    assert sparse.flop_per_s == 2 * dense.flop_per_s
+    assert flopledger.peak("NVIDIA H100 80GB HBM3", "fp32", sparsity=True) is None
+    assert flopledger.peak("Tesla V100-SXM2-16GB", "fp16", sparsity=True) is None  # before Ampere
+    assert flopledger.peak("Tesla V100-SXM2-16GB", "bf16") is None
+
+
+def test_an_unknown_device_or_dtype_is_named():
+    with pytest.raises(ValueError, match="got 'H10000'; nearest names"):
+        flopledger.peak("H10000")
+    with pytest.raises(ValueError, match="got 'fp31'"):
+        flopledger.peak("NVIDIA H100 80GB HBM3", "fp31")

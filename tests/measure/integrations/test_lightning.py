@@ -1,0 +1,78 @@
+"""The callback in Lightning's own Trainer."""
+
+import logging
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+
+pytest.importorskip("lightning")
+
+WIDTH, BATCH = 32, 4
+LAYER = 2 * BATCH * WIDTH * WIDTH
+
+
+def _module(calls_itself):
+    import lightning
+
+    class Net(lightning.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.encoder, self.head = torch.nn.Linear(WIDTH, WIDTH), torch.nn.Linear(WIDTH, WIDTH)
+
+        def forward(self, x):
+            return self.head(self.encoder(x))
+
+        def training_step(self, batch, _index):
+            out = self(batch) if calls_itself else self.head(self.encoder(batch))
+            return out.square().mean()
+
+        def validation_step(self, batch, _index):
+            self(batch)
+
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.parameters(), lr=0.01)
+
+    return Net()
+
+
+def _train(module, callback, folder, **options):
+    import lightning
+    from lightning.pytorch.loggers import CSVLogger
+
+    data = torch.utils.data.DataLoader(torch.randn(32, WIDTH), batch_size=BATCH)
+    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Lightning's own: few workers, no validation loader
+        trainer = lightning.Trainer(
+            max_epochs=1, accelerator="cpu", devices=1, callbacks=[callback], logger=CSVLogger(str(folder)),
+            log_every_n_steps=2, enable_progress_bar=False, enable_model_summary=False, enable_checkpointing=False,
+            **options,
+        )  # fmt: skip
+        trainer.fit(module, data, data)
+    return trainer
+
+
+@pytest.mark.parametrize("calls_itself", [True, False], ids=["module", "parts"])
+def test_lightnings_steps_have_the_exact_count(calls_itself, tmp_path):
+    from flopledger.lightning import UtilizationCallback
+
+    callback = UtilizationCallback(warm_up_steps=1, energy=False, peak_flop_per_s=1e12)
+    trainer = _train(_module(calls_itself), callback, tmp_path)
+    found = callback.result
+    assert found.steps == 32 // BATCH - 1
+    assert found.model_flop_per_step == (1 + 1 + 1 + 2) * LAYER  # no gradient of the first layer's input
+    assert found.unknown_calls == 0
+    assert found.items_per_s == pytest.approx(BATCH / found.step_time_s)
+    trainer.logger.save()
+    table = Path(trainer.logger.log_dir, "metrics.csv").read_text(encoding="utf-8")
+    assert "flopledger/utilization_ratio" in table.splitlines()[0]
+
+
+def test_under_lightnings_precision_plugin_the_unit_is_bf16(tmp_path):
+    from flopledger.lightning import UtilizationCallback
+
+    callback = UtilizationCallback(warm_up_steps=1, energy=False)
+    _train(_module(True), callback, tmp_path, precision="bf16-mixed")
+    assert callback.result.units == ("bf16",)

@@ -1,0 +1,42 @@
+"""One rank of a data-parallel training on CPUs: prints the meter's numbers as JSON. Started by test_ranks.py."""
+
+import json
+import sys
+
+import torch
+import torch.distributed as dist
+
+WIDTH = 32
+
+
+def main(way, rank, ranks, store):
+    from torch.distributed.fsdp import fully_shard
+    from torch.nn.parallel import DistributedDataParallel
+
+    import flopledger
+
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=ranks)
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(*[torch.nn.Linear(WIDTH, WIDTH) for _ in range(3)])
+    if way == "ddp":
+        model = DistributedDataParallel(model)
+    else:
+        mesh = dist.init_device_mesh("cpu", (ranks,))
+        for layer in model:
+            fully_shard(layer, mesh=mesh)
+        fully_shard(model, mesh=mesh)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    meter = flopledger.UtilizationMeter(model, warm_up_steps=1, energy=False)
+    for _ in range(4):
+        with meter.step():
+            optimizer.zero_grad()
+            model(torch.randn(2 + rank, WIDTH)).sum().backward()
+            optimizer.step()
+    found = meter.summary()
+    print(json.dumps([found.model_flop_per_step, found.steps, found.units, found.warnings]))
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4])

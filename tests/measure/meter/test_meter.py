@@ -1,0 +1,421 @@
+"""The meter: what it counts of a loop that really runs, and that the loop never suffers from it."""
+
+import math
+import warnings
+
+import pytest
+import torch
+from torch.utils.checkpoint import checkpoint
+
+from measure.fast_count.fast_count import fast_count
+from measure.meter import forward_calls
+from measure.meter.meter import UtilizationMeter
+from measure.meter.step_times import Block, Blocks
+
+WIDTH, BATCH = 32, 4
+LAYER = 2 * BATCH * WIDTH * WIDTH
+"""FLOP of one pass through one layer of WIDTH × WIDTH for BATCH samples."""
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def _net(layers=3):
+    return torch.nn.Sequential(*[torch.nn.Linear(WIDTH, WIDTH) for _ in range(layers)])
+
+
+def _x(batch=BATCH):
+    return torch.randn(batch, WIDTH)
+
+
+def _train(meter, model, inputs=None, steps=3):
+    for _ in range(steps):
+        with meter.step():
+            model(_x() if inputs is None else inputs).sum().backward()
+    return meter.summary()
+
+
+def _meter(model, **options):
+    return UtilizationMeter(model, warm_up_steps=0, energy=False, peak_flop_per_s=1e12, **options)
+
+
+def test_a_step_is_one_forward_and_the_backward_pass_that_autograd_runs():
+    model = _net()
+    found = _train(_meter(model), model)
+    assert found.model_flop_per_step == 3 * LAYER + 5 * LAYER  # the first layer's input needs no gradient
+    assert found.steps == 3
+    assert found.recompute_flop_per_step == 0
+    assert found.units == ("fp32",)
+    assert found.unknown_calls == 0
+
+
+def test_rates_are_the_flop_over_the_time_and_the_peak():
+    model = _net()
+    found = _train(_meter(model), model)
+    assert found.model_flop_per_s == pytest.approx(found.model_flop_per_step / found.step_time_s)
+    assert found.utilization_ratio == pytest.approx(found.model_flop_per_s / 1e12)
+    assert found.hfu_ratio == found.utilization_ratio
+    assert found.utilization_low_ratio < found.utilization_ratio < found.utilization_high_ratio
+    assert found.items_per_s == pytest.approx(BATCH / found.step_time_s)
+
+
+def test_accumulated_gradients_are_passes_of_one_step():
+    model = _net()
+    meter = _meter(model)
+    for _ in range(2):
+        with meter.step():
+            for _ in range(4):
+                model(_x()).sum().backward()
+    found = meter.summary()
+    assert found.model_flop_per_step == 4 * 8 * LAYER
+    assert found.items_per_s == pytest.approx(4 * BATCH / found.step_time_s)
+
+
+def test_a_forward_pass_without_a_backward_pass_counts_as_such():
+    model = _net()
+    meter = _meter(model)
+    with meter.step():
+        model(_x())  # its gradient is never asked for
+        with torch.no_grad():
+            model(_x())
+        model(_x()).sum().backward()
+    assert meter.summary().model_flop_per_step == (3 + 3 + 8) * LAYER
+
+
+def test_two_backward_passes_through_one_graph_are_two():
+    model = _net()
+    meter = _meter(model)
+    with meter.step():
+        out = model(_x()).sum()
+        out.backward(retain_graph=True)
+        out.backward()
+    assert meter.summary().model_flop_per_step == (3 + 5 + 5) * LAYER
+
+
+def test_a_backward_pass_from_several_outputs_is_one():
+    class Two(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body, self.a, self.b = _net(1), _net(1), _net(1)
+
+        def forward(self, x):
+            x = self.body(x)
+            return {"a": self.a(x), "b": (self.b(x),)}
+
+    model = Two()
+    meter = _meter(model)
+    with meter.step():
+        out = model(_x())
+        (out["a"].sum() + out["b"][0].sum()).backward()
+    assert meter.summary().model_flop_per_step == (3 + 5) * LAYER
+
+
+def test_evaluation_between_steps_is_time_outside_and_no_work():
+    model = _net()
+    clock = iter(range(100))
+    meter = _meter(model)
+    meter._times._marks.mark = lambda: float(next(clock))  # begin 0, end 1, begin 2, end 3, …
+    for _ in range(5):
+        with meter.step():
+            model(_x()).sum().backward()
+        with torch.no_grad():
+            model(_x(9))
+    meter._times.excluded_s = 0.0
+    found = meter.summary()
+    assert found.model_flop_per_step == 8 * LAYER
+    assert found.step_time_s == 1
+    # five steps of 1 s, four times 1 s between them, less what counting took of the first one
+    assert 5 / 9 <= found.goodput_ratio <= 5 / (9 - found.counting_s) + 1e-9
+
+
+def test_frozen_layers_have_no_gradient_of_their_weights_and_thawed_ones_do():
+    model = _net()
+    for parameter in model[0].parameters():
+        parameter.requires_grad = False
+    meter = _meter(model)
+    found = _train(meter, model)
+    assert found.model_flop_per_step == (3 + 3) * LAYER  # weights of two layers, input of one
+    meter.window()
+    for parameter in model[0].parameters():
+        parameter.requires_grad = True
+    meter.window()  # notices the change
+    with meter.step():
+        model(_x()).sum().backward()
+    assert meter.window().model_flop_per_step == 8 * LAYER
+    assert meter.summary().model_flop_per_step == pytest.approx((3 * 6 + 8) / 4 * LAYER)
+
+
+def test_each_shape_is_counted_once():
+    model = _net()
+    meter = _meter(model)
+    counted = []
+    original = meter._costs._count
+    meter._costs._count = lambda key, *rest: (counted.append(key), original(key, *rest))[1]
+    for batch in (1, 2, 1, 3, 2, 1):
+        with meter.step():
+            model(_x(batch)).sum().backward()
+    found = meter.summary()
+    assert len(counted) == 3
+    assert found.model_flop_per_step == pytest.approx(8 * 2 * WIDTH * WIDTH * (1 + 2 + 1 + 3 + 2 + 1) / 6)
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_recomputation_is_hardware_flop_only(reentrant):
+    class Checkpointed(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.body = _net(1), _net(3)
+
+        def forward(self, x):
+            return checkpoint(self.body, self.first(x), use_reentrant=reentrant)
+
+    model = Checkpointed()
+    found = _train(_meter(model), model)
+    exact = fast_count(model, (_x(),))
+    assert exact.recompute_flop > 0
+    assert found.model_flop_per_step == exact.forward_flop + exact.backward_flop
+    assert found.recompute_flop_per_step == exact.recompute_flop
+    assert found.hfu_ratio / found.utilization_ratio == pytest.approx(
+        1 + exact.recompute_flop / found.model_flop_per_step
+    )
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_a_checkpoint_around_the_whole_model_is_recomputation(reentrant):
+    model = _net()
+    meter = _meter(model)
+    x = _x().requires_grad_()
+    with meter.step():
+        checkpoint(model, x, use_reentrant=reentrant).sum().backward()
+    found = meter.summary()
+    assert found.model_flop_per_step == (3 + 6) * LAYER
+    assert found.recompute_flop_per_step == 3 * LAYER
+
+
+def test_under_autocast_the_unit_is_that_of_its_dtype_wherever_it_is_entered():
+    class Inside(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body = _net()
+
+        def forward(self, x):
+            with torch.autocast("cpu", torch.bfloat16):
+                return self.body(x).float()
+
+    model = Inside()
+    assert _train(_meter(model), model).units == ("bf16",)
+    plain = _net()
+    meter = _meter(plain)
+    with meter.step(), torch.autocast("cpu", torch.bfloat16):
+        plain(_x()).sum().backward()
+    found = meter.summary()
+    assert found.units == ("bf16",)
+    assert found.model_flop_per_step == 8 * LAYER
+
+
+def test_work_on_two_units_is_divided_by_both_peaks():
+    class Mixed(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.low, self.high = torch.nn.Linear(WIDTH, WIDTH).to(torch.bfloat16), torch.nn.Linear(WIDTH, WIDTH)
+
+        def forward(self, x):
+            return self.high(self.low(x.to(torch.bfloat16)).float())
+
+    model = Mixed()
+    meter = _meter(model)
+    object.__setattr__(meter._place.peak, "peak_by_unit", {"bf16": 4e12, "fp32": 1e12})
+    found = _train(meter, model)
+    low, high = 2 * LAYER, 3 * LAYER  # forward and weights; forward, weights and input
+    assert found.units == ("bf16", "fp32")
+    assert found.peak_flop_per_s == pytest.approx((low + high) / (low / 4e12 + high / 1e12))
+
+
+@pytest.mark.parametrize("hook_on", ["model", "compiled"])
+def test_a_compiled_model_is_counted_as_the_model_that_it_is(hook_on):
+    model = _net()
+    compiled = torch.compile(model, backend="eager")
+    meter = _meter(model if hook_on == "model" else compiled)
+    assert _train(meter, compiled, inputs=_x()).model_flop_per_step == 8 * LAYER
+    torch._dynamo.reset()
+
+
+def test_a_step_that_replays_a_graph_is_one_pass_of_its_inputs():
+    model = _net()
+    meter = _meter(model)
+    with meter.step(_x()):
+        pass  # where a captured graph is replayed no Python code of the model runs
+    assert meter.summary().model_flop_per_step == 8 * LAYER
+
+
+def test_an_unknown_operation_makes_the_total_absent_and_says_which():
+    @torch.library.custom_op("meter_test::product", mutates_args=())
+    def product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return a @ b
+
+    product.register_fake(lambda a, b: a.new_empty(a.shape[0], b.shape[1]))
+
+    class Custom(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body = _net(2)
+
+        def forward(self, x):
+            return product(self.body(x).detach(), self.body[0].weight.detach()) + self.body(x)
+
+    model = Custom()
+    found = _train(_meter(model), model)
+    assert found.model_flop_per_step is None
+    assert found.utilization_ratio is None
+    assert found.model_flop_per_s is None
+    assert found.unknown_calls == 3  # one a step
+    assert found.at_least_flop_per_step == (2 + 2 + 3) * LAYER
+    assert any("product" in warning for warning in found.warnings)
+
+
+def test_a_model_whose_count_fails_leaves_the_loop_alone_and_says_why():
+    class Values(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body = _net(1)
+
+        def forward(self, x):
+            if not isinstance(x, torch.Tensor) or x.is_meta or type(x) is not torch.Tensor:
+                raise RuntimeError("values wanted")
+            return self.body(x)
+
+    model = Values()
+    found = _train(_meter(model), model)
+    assert found.steps == 3
+    assert found.step_time_s > 0
+    assert found.model_flop_per_step is None
+    assert any("values wanted" in warning for warning in found.warnings)
+
+
+def test_a_step_with_an_exception_is_dropped_and_the_exception_is_the_callers():
+    model = _net()
+    meter = _meter(model)
+
+    def failing():
+        with meter.step():
+            model(_x())
+            raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        failing()
+    found = _train(meter, model)
+    assert (found.steps, found.model_flop_per_step) == (3, 8 * LAYER)
+
+
+def test_a_step_in_a_step_is_named_once():
+    model = _net()
+    meter = _meter(model)
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        for _ in range(4):
+            meter.step().__enter__()
+    assert len(seen) == 1
+    assert "never ended" in str(seen[0].message)
+    with meter.step():
+        model(_x()).sum().backward()
+    assert "never ended" in meter.summary().warnings[0]
+
+
+def test_the_model_that_the_loop_does_not_call_is_named():
+    model, other = _net(), _net()
+    found = _train(_meter(other), model)
+    assert found.model_flop_per_step is None
+    assert any("is it the model that is called" in warning for warning in found.warnings)
+
+
+PLANTED = {
+    "begin": ("measure.meter.step_times.CpuMarks", "mark"),
+    "call": ("measure.meter.forward_calls", "signature"),
+    "count": ("measure.meter.call_costs.CallCosts", "count_waiting"),
+    "completed": ("measure.meter.step_times.StepTimes", "completed"),
+    "sum": ("measure.meter.step_times.Blocks", "add"),
+    "layers": ("measure.meter.product_dtypes.ProductDtypes", "attach"),
+    "backward": ("measure.meter.forward_calls", "_graph_tensors"),
+}
+
+
+@pytest.mark.parametrize("place", PLANTED)
+def test_a_fault_in_the_meter_is_one_warning_and_training_goes_on(place, monkeypatch):
+    model = _net(1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    meter = _meter(model)
+    before = model[0].weight.detach().clone()
+
+    def broken(*_args, **_kwargs):
+        raise RuntimeError("planted")
+
+    monkeypatch.setattr(".".join(PLANTED[place]), broken)
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        for _ in range(4):
+            with meter.step():
+                model(_x()).sum().backward()
+                optimizer.step()
+        found = meter.summary()
+    assert [str(each.message) for each in seen] == ["flopledger: the meter stopped: RuntimeError: planted"]
+    assert not torch.equal(model[0].weight, before)
+    assert any("planted" in warning for warning in found.warnings)
+    assert not model._forward_hooks
+
+
+def test_closing_takes_every_hook_away():
+    model = _net()
+    with _meter(model) as meter:
+        _train(meter, model)
+        assert model._forward_hooks
+    assert not any(each._forward_hooks or each._forward_pre_hooks for each in model.modules())
+
+
+def test_memory_is_flat_and_the_mean_stays_exact():
+    blocks = Blocks()
+    key = forward_calls.CallKey("", (), True, None, 0)
+    for number in range(5000):
+        blocks.add(Block(1, float(number), 0.5, 2, {key: forward_calls.Passes(1, 1)}))
+    assert len(blocks.blocks) <= 512
+    assert sum(block.steps for block in blocks.blocks) == 5000
+    assert sum(block.time_s for block in blocks.blocks) == sum(range(5000))
+    assert sum(block.passes[key].backward for block in blocks.blocks) == 5000
+    assert len({block.steps for block in blocks.blocks[:-1]}) == 1
+
+
+def test_the_warm_up_is_in_no_number():
+    model = _net()
+    meter = UtilizationMeter(model, warm_up_steps=2, energy=False)
+    assert _train(meter, model, steps=5).steps == 3
+
+
+def test_a_cpu_has_no_peak_and_no_default():
+    model = _net()
+    found = _train(UtilizationMeter(model, warm_up_steps=0, energy=False), model)
+    assert found.utilization_ratio is None
+    assert found.model_flop_per_s > 0
+    assert any("no datasheet peak" in warning for warning in found.warnings)
+    assert "utilization_ratio" not in found.scalars()
+    assert found.scalars("m/")["m/steps"] == 3
+
+
+BAD = {
+    "model": ({"model": 3}, "expected the module that the loop calls, got int"),
+    "optimizer": ({"optimizer": "sgd"}, "expected a torch.optim.Optimizer or None as optimizer, got str"),
+    "warm-up": ({"warm_up_steps": -1}, "expected a number of steps from 0 as warm_up_steps, got -1"),
+    "unit": ({"unit": "fp31"}, "as unit, got 'fp31'"),
+    "peak": ({"peak_flop_per_s": math.nan}, "expected FLOP/s above 0 as peak_flop_per_s, got nan"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_arguments_get_one_line(case):
+    options, message = BAD[case]
+    with pytest.raises(ValueError, match=message) as fault:
+        UtilizationMeter(**({"model": _net()} | options))
+    assert "\n" not in str(fault.value)

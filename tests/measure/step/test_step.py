@@ -1,0 +1,136 @@
+"""count, footprint and register from Python: numbers derived here."""
+
+import pytest
+import torch
+
+import flopledger
+from analysis.operators import registry
+from measure.fast_count.fast_count import fast_count
+from results.errors import Unavailable
+
+
+def _layer():
+    return torch.nn.Linear(8, 4)
+
+
+def test_a_layer_costs_its_multiply_adds_twice_and_its_bias_apart():
+    found = flopledger.count(_layer(), torch.randn(2, 8))
+    assert (found.forward_flop, found.backward_flop) == (2 * 2 * 8 * 4, 2 * 2 * 8 * 4)
+    assert found.model_flop == 256
+    assert found.recompute_flop == 0
+    assert found.optimizer_flop is None
+    assert found.not_understood == {}
+    assert sum(row.model_flop for row in found.operations) == 256
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [torch.optim.SGD, lambda p: torch.optim.SGD(p, lr=0.1), "made"],
+    ids=["class", "function", "made"],
+)
+def test_the_optimizers_step_is_counted_apart(optimizer):
+    layer = _layer()
+    if optimizer == "made":
+        optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+    found = flopledger.count(layer, torch.randn(2, 8), optimizer=optimizer)
+    assert found.optimizer_flop == 2 * (8 * 4 + 4)  # p -= lr · g
+    assert found.model_flop == 256
+
+
+def test_the_count_is_the_fast_count_and_leaves_the_model_alone():
+    import torchvision
+
+    model = torchvision.models.resnet18()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    images = torch.randn(2, 3, 64, 64)
+    found, fast = flopledger.count(model, images), fast_count(model, (images,))
+    assert (found.forward_flop, found.backward_flop) == (fast.forward_flop, fast.backward_flop)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_memory_is_split_by_what_it_is_for():
+    found = flopledger.footprint(_layer(), torch.randn(2, 8), optimizer=torch.optim.Adam)
+    weights = 4 * (8 * 4 + 4)
+    assert found.by_category["weight"] == weights
+    # two moments of each weight and one step number of 4 bytes for each of two tensors
+    assert found.by_category["optimizer_state"] == 2 * weights + 2 * 4
+
+
+@torch.library.custom_op("step_test::product", mutates_args=())
+def _product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return a @ b
+
+
+_product.register_fake(lambda a, b: a.new_empty(a.shape[0], b.shape[1]))
+
+
+class Custom(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body, self.weight = _layer(), torch.nn.Parameter(torch.randn(4, 3))
+
+    def forward(self, x):
+        return self.body(x).sum() + _product(self.body(x).detach(), self.weight.detach()).sum()
+
+
+@pytest.fixture
+def forgotten():
+    yield
+    registry.remove_rule("step_test.product")
+
+
+@pytest.mark.usefixtures("forgotten")
+def test_an_operation_of_ones_own_counts_once_it_has_a_formula():
+    model, x = Custom(), torch.randn(2, 8)
+    before = flopledger.count(model, x)
+    assert before.forward_flop is None
+    assert before.model_flop is None
+    assert before.at_least_flop["forward"] == 2 * 128
+    assert before.not_understood == {"step_test.product": 1}
+    assert fast_count(model, (x,)).forward_flop is None
+    flopledger.register("step_test::product", lambda a, b, out: 2 * a[0] * a[1] * out[1])
+    product = 2 * 2 * 4 * 3
+    assert flopledger.count(model, x).forward_flop == 2 * 128 + product
+    assert fast_count(model, (x,)).forward_flop == 2 * 128 + product
+    flopledger.register("step_test::product", 0, kind="elementwise")
+    assert flopledger.count(model, x).forward_flop == 2 * 128
+
+
+BAD = {
+    "name": (("product", 0), {}, "expected an operation as 'namespace::name', got 'product'"),
+    "kind": (("a::b", 0), {"kind": "matmull"}, "expected a kind of operation, got 'matmull'"),
+    "formula": (("a::b", -1), {}, "expected a function of sizes or a number of FLOP from 0 as formula, got -1"),
+    "known": (("aten::mm", 0), {}, "expected an operation without a rule, got 'aten::mm', which is a matmul here"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_rule_that_cannot_be_right_is_refused(case):
+    arguments, options, message = BAD[case]
+    with pytest.raises(ValueError, match=message):
+        flopledger.register(*arguments, **options)
+
+
+def test_what_is_no_model_or_no_optimizer_is_named():
+    with pytest.raises(ValueError, match=r"expected a torch\.nn\.Module as model, got int"):
+        flopledger.count(3, torch.randn(2))
+    with pytest.raises(ValueError, match="expected an optimizer, its class or a function that makes one, got str"):
+        flopledger.count(_layer(), torch.randn(2, 8), optimizer="sgd")
+
+
+def test_a_step_that_depends_on_values_says_so():
+    class Values(torch.nn.Module):
+        def forward(self, x):
+            return x * float(x.sum().item())
+
+    with pytest.raises(Unavailable, match="could not be traced on fake tensors"):
+        flopledger.count(Values(), torch.randn(2, 8))
+
+
+def test_ceilings_are_rows_of_this_device():
+    rows = flopledger.ceilings("cpu", budget_s=1.0)
+    assert any(row.status == "ok" and row.unit == "fp32" and row.flop_per_s > 0 for row in rows)
+    assert len({row.device_name for row in rows}) == 1
+    with pytest.raises(ValueError, match="got fp3"):
+        flopledger.ceilings("cpu", ("fp3",))
