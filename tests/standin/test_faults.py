@@ -99,34 +99,32 @@ CELL = {"model": "resnet18", "batch_size": 8, "image_size": 64}
 ALLOCATIONS = 34
 """A first run of the cell asks so often for device memory: see the state of a device that refuses none."""
 
+ALWAYS, ONCE, TWICE = 0, 1, 2
+"""`fail_allocations`: how many in a row are refused."""
 
-def refused(device, allocations, in_a_row=0):
-    """{number of the allocation: (status, reason)} of a cell, device memory being refused from there on.
 
-    in_a_row: so often; 0: always.
-    """
-    plans = {str(number): {"fail_allocation": number, "fail_allocations": in_a_row} for number in allocations}
+def refused(device, cases):
+    """{(number of the allocation, how many are refused from there on): (status, reason)} of a cell."""
+    plans = {f"{number} {many}": {"fail_allocation": number, "fail_allocations": many} for number, many in cases}
     answers = device.tasks({name: Task("cell", (CELL,), plan) for name, plan in plans.items()})
-    return {number: tuple(answers[str(number)]) for number in allocations}
+    return {(number, many): tuple(answers[f"{number} {many}"]) for number, many in cases}
 
 
 def test_memory_that_runs_out_is_a_row_that_says_so(standin):
-    """In the model, in a convolution whose workspaces do not fit any more, and in the optimizer; then not at all."""
-    outcomes = refused(standin(kernel_ns=KERNEL_NS), (1, 9, 20, 1000))
-    assert [status for status, _ in outcomes.values()] == ["out_of_memory"] * 3 + ["ok"]
-    assert "no workspace fitted" in outcomes[9][1]
+    """In the model, in a convolution whose workspaces do not fit any more, and in the optimizer.
 
-
-def test_an_allocation_refused_once_is_asked_for_again(standin):
-    """torch frees what it keeps and asks once more: a refusal alone costs nothing, two in a row are out of memory."""
-    device = standin(kernel_ns=KERNEL_NS)
-    assert [status for status, _ in refused(device, (1, 20), in_a_row=1).values()] == ["ok", "ok"]
-    assert [status for status, _ in refused(device, (1, 20), in_a_row=2).values()] == ["out_of_memory"] * 2
+    torch frees what it keeps and asks once more: a refusal alone costs nothing, two in a row are out of memory.
+    """
+    cases = {(1, ALWAYS), (9, ALWAYS), (20, ALWAYS), (1, TWICE), (20, TWICE)}
+    outcomes = refused(standin(kernel_ns=KERNEL_NS), [*cases, (20, ONCE)])
+    assert {case for case, (status, _) in outcomes.items() if status == "out_of_memory"} == cases
+    assert outcomes[20, ONCE][0] == "ok"
+    assert "no workspace fitted" in outcomes[9, ALWAYS][1]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("in_a_row", [0, 1])
-def test_each_allocation_of_a_step_may_be_the_one_that_fails(standin, in_a_row):
-    outcomes = refused(standin(kernel_ns=KERNEL_NS), range(1, ALLOCATIONS + 1), in_a_row)
-    assert {status for status, _ in outcomes.values()} == {"ok" if in_a_row else "out_of_memory"}
+@pytest.mark.parametrize("many", [ALWAYS, ONCE])
+def test_each_allocation_of_a_step_may_be_the_one_that_fails(standin, many):
+    outcomes = refused(standin(kernel_ns=KERNEL_NS), [(number, many) for number in range(1, ALLOCATIONS + 1)])
+    assert {status for status, _ in outcomes.values()} == {"ok" if many else "out_of_memory"}
     assert all(reason for status, reason in outcomes.values() if status != "ok")

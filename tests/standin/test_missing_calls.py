@@ -40,8 +40,10 @@ def test_a_name_by_which_torch_asks_the_driver_is_told_too(libraries, tmp_path):
     """torch finds the driver's functions by name: one that no header has."""
     fixture = makes(libraries, lambda: tmp_path / "device")
     device = next(fixture)()
-    called = "cudaGetDriverEntryPoint(b'cuNoSuchCall', byref(c_void_p()), 0, None)"
-    ask = f"from ctypes import *; CDLL('libcudart.so.13').{called}"
+    ask = (
+        "from ctypes import *; "
+        "CDLL('libcudart.so.13').cudaGetDriverEntryPoint(b'cuNoSuchCall', byref(c_void_p()), 0, None)"
+    )
     done = device.run(sys.executable, "-c", ask)
     assert done.returncode == 0, done.stderr
     with pytest.raises(AssertionError, match="cuNoSuchCall"):
