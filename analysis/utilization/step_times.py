@@ -12,13 +12,21 @@ from analysis.stats.summary import Summary, summarise
 from results.records import PHASES, Run, Sample, StepTime, identity
 
 
-def block_means(blocks: Sequence[Sample]) -> tuple[str, list[float]]:
-    """("device" or "wall", seconds a step of each block)."""
+def block_clock(blocks: Sequence[Sample]) -> str:
+    """The clock that the blocks' times are taken from: "device" or "wall"."""
+    return "device" if all(block.device_s is not None for block in blocks) else "wall"
+
+
+def block_means_s(blocks: Sequence[Sample]) -> list[float]:
+    """Seconds a step of each block, all by one clock."""
     on_device = [block.device_s for block in blocks if block.device_s is not None]
-    everywhere = len(on_device) == len(blocks)
-    times = on_device if everywhere else [block.wall_s for block in blocks]
-    means_s = [time_s / block.steps for time_s, block in zip(times, blocks, strict=True)]
-    return ("device" if everywhere else "wall"), means_s
+    times_s = on_device if len(on_device) == len(blocks) else [block.wall_s for block in blocks]
+    return [time_s / block.steps for time_s, block in zip(times_s, blocks, strict=True)]
+
+
+def block_summary(blocks: Sequence[Sample]) -> Summary:
+    """Seconds a step over the blocks, each weighted by its steps. Raises ValueError without blocks."""
+    return summarise(block_means_s(blocks), [block.steps for block in blocks])
 
 
 def whole_steps(samples: Sequence[Sample]) -> list[Sample]:
@@ -37,21 +45,16 @@ def step_times(run: Run, samples: Sequence[Sample]) -> list[StepTime]:
     split = [s for s in samples if s.part == "phase" and not s.work and s.steps > 0]
     timed = {phase: [s for s in split if s.phase == phase] for phase in PHASES}
     timed = {phase: blocks for phase, blocks in timed.items() if blocks}
-    total_s = sum(_summary(blocks)[1].mean for blocks in timed.values())
+    total_s = sum(block_summary(blocks).mean for blocks in timed.values())
     return rows + [_row(run, phase, blocks, total_s) for phase, blocks in timed.items()]
 
 
-def _summary(blocks: Sequence[Sample]) -> tuple[str, Summary]:
-    clock, means_s = block_means(blocks)
-    return clock, summarise(means_s, [block.steps for block in blocks])
-
-
 def _row(run: Run, phase: str, blocks: Sequence[Sample], total_s: float | None) -> StepTime:
-    clock, summary = _summary(blocks)
+    summary = block_summary(blocks)
     return StepTime(
         **identity(run, StepTime),
         phase=phase,
-        clock=clock,
+        clock=block_clock(blocks),
         mean_s=summary.mean,
         median_s=summary.median,
         p5_s=summary.p5,

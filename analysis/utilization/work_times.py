@@ -21,8 +21,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from analysis.stats.summary import summarise
-from analysis.utilization.step_times import block_means
+from analysis.utilization.step_times import block_means_s, block_summary
 from results.records import MEASURED, WORKS, Parameters, Run, Sample, WorkTime, identity, non_default, to_text
 
 WORKS_OF_METHODS = {"one": ("one",), "batch": ("batch",), "epoch": ("batch", "last", "epoch")}
@@ -122,8 +121,7 @@ def _times_of_works(run: Run, blocks: Sequence[Sample]) -> dict[str, Mean]:
 
 
 def _mean(blocks: Sequence[Sample]) -> Mean:
-    _, means_s = block_means(blocks)
-    summary = summarise(means_s, [block.steps for block in blocks])
+    summary = block_summary(blocks)
     return Mean(summary.mean, None if summary.high is None else summary.high - summary.mean)
 
 
@@ -145,8 +143,7 @@ def _real_epoch(run: Run, segments: Sequence[Sample]) -> Mean | None:
     ordered = sorted(segments, key=lambda segment: segment.index)
     if not ordered or sum(segment.steps for segment in ordered) != steps:
         return None
-    _, means_s = block_means(ordered)
-    total_s = sum(mean_s * segment.steps for mean_s, segment in zip(means_s, ordered, strict=True))
+    total_s = sum(mean_s * each.steps for mean_s, each in zip(block_means_s(ordered), ordered, strict=True))
     even = ordered[:-1] if last else ordered
     half_s = _mean(even).half_s if even else None
     inside = sum(segment.steps for segment in even)

@@ -6,8 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from analysis.stats.summary import summarise
-from analysis.utilization.step_times import block_means
+from analysis.utilization.step_times import block_summary
 from results.records import Parameters, Run, Sample
 
 TARGET_CI_RATIO = {"cuda": 0.005, "cpu": 0.03}
@@ -51,7 +50,7 @@ def fewest_blocks(run: Parameters) -> int:
 
 def narrowness(run: Run, blocks: Sequence[Sample]) -> tuple[bool, str]:
     """Whether the blocks' interval is as narrow as was asked for, from enough of them; and that in words."""
-    summary = summarise(block_means(blocks)[1], [block.steps for block in blocks])
+    summary = block_summary(blocks)
     width, target, fewest = summary.half_width_ratio, target_of(run), fewest_blocks(run)
     shown = "no interval" if width is None else f"±{100 * width:.2g} %"
     words = f"{shown} from {len(blocks)} blocks, asked for ±{100 * target:.2g} % from {fewest}"

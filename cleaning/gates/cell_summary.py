@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from statistics import median
 
 from analysis.devices import telemetry
-from analysis.utilization.step_times import block_means, whole_steps
+from analysis.utilization.step_times import block_means_s, whole_steps
 from analysis.utilization.work_times import works_of
 from cleaning.facts.targets import (
     BLOCK_S,
@@ -104,7 +104,7 @@ def _order(run: Run, rows: Sequence[Sample]) -> Iterator[str]:
         if kind_of(run) != "cuda":  # a shared processor is slower now and then; on a GPU this would be too fine
             yield from (f"{work or 'steps'}: {words}" for words in _steps(run, mine))
             continue
-        means = block_means([row for row in mine if row.part == "measure"])[1]
+        means = block_means_s([row for row in mine if row.part == "measure"])
         middle = median(means) if means else 0.0
         far = [mean for mean in means if mean > OUTLIER * middle or mean < middle / OUTLIER]
         if len(means) >= ENOUGH and far:
@@ -138,7 +138,7 @@ def _phases(run: Run, rows: Sequence[Sample]) -> Iterator[str]:
     whole = whole_steps(rows)
     if not split or not whole:
         return
-    step_s, (low, high) = median(block_means(whole)[1]), PHASES_SUM[kind_of(run)]
+    step_s, (low, high) = median(block_means_s(whole)), PHASES_SUM[kind_of(run)]
     passes: dict[float, list[Sample]] = {}
     totals: list[float] = []
     for row in split:

@@ -14,8 +14,7 @@ from analysis.devices import peaks
 from analysis.devices.ceilings import FAST_ALGORITHM
 from analysis.devices.precisions import TENSOR_UNITS
 from analysis.stats.comparison import MARGIN_RATIO, conditions
-from analysis.stats.summary import summarise
-from analysis.utilization.step_times import block_means, whole_steps
+from analysis.utilization.step_times import block_summary, whole_steps
 from cleaning.facts.targets import kind_of, narrowness
 from cleaning.gates.evidence import Evidence
 from cleaning.gates.finding import Found
@@ -186,5 +185,5 @@ def _mean(evidence: Evidence, run: Run) -> tuple[float, float] | None:
     blocks = whole_steps(evidence.samples.get(key_of(run), ()))
     if not blocks:
         return None
-    summary = summarise(block_means(blocks)[1], [block.steps for block in blocks])
+    summary = block_summary(blocks)
     return summary.mean, math.inf if summary.half_width_ratio is None else summary.half_width_ratio

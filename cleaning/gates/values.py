@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from analysis.devices import telemetry
-from analysis.utilization.step_times import block_means, whole_steps
+from analysis.utilization.step_times import block_means_s, whole_steps
 from analysis.utilization.work_times import blocks_of
 from cleaning.facts.targets import BUSY_RATIO, WARM_RATIO, kind_of, narrowness
 from cleaning.facts.values import faults
@@ -105,7 +105,7 @@ def _unsteady(run: Run, samples: Sequence[Sample]) -> str:
     blocks = [s for s in samples if s.part == "warmup" and not s.work and s.steps > 0][1:]
     if len(blocks) < 2:
         return "" if not blocks else "its warm-up has one block beside the first"
-    _, means_s = block_means(blocks)
+    means_s = block_means_s(blocks)
     (before_s, after_s), *_ = list(pairwise(means_s))[-1:]
     apart = abs(after_s / before_s - 1) if before_s > 0 else 0.0
     allowed = WARM_RATIO[kind_of(run)]

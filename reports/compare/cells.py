@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from analysis.stats.comparison import MARGIN_RATIO, OF_A_STEP, conditions, difference, holm, verdict
-from analysis.utilization.step_times import block_means, whole_steps
+from analysis.utilization.step_times import block_means_s, whole_steps
 from analysis.utilization.work_times import variant
 from cleaning.gates.evidence import samples_and_telemetry
 from results.records import MEASURED, Run, Sample, Sitting
@@ -89,7 +89,7 @@ def _group(runs: Sequence[Run], samples: Mapping[tuple[str, int], Sequence[Sampl
     for run in runs:
         blocks = whole_steps(samples.get(key_of(run), ())) if run.status in MEASURED else []
         if blocks:
-            times.append(tuple(block_means(blocks)[1]))
+            times.append(tuple(block_means_s(blocks)))
     return Group(tuple(runs), tuple(times))
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from analysis.devices.precisions import PRECISIONS
 from analysis.stats.comparison import MARGIN_RATIO, conditions, difference
-from analysis.utilization.step_times import block_means, whole_steps
+from analysis.utilization.step_times import block_means_s, whole_steps
 from cleaning.gates.evidence import samples_and_telemetry
 from reports.findings.data import Published, widest
 from reports.findings.shared import IN_PART, OPEN, SETTLED, Section, cells, link, named, share, table
@@ -120,7 +120,7 @@ def _place(name: str, value: str | int | bool) -> tuple[bool, str | int | bool]:
 
 def _pair(name: str, first: Run, second: Run, samples: Blocks) -> list[tuple[tuple[str, ...], float, list[str]]]:
     """The row of one pair; none where a single block has no interval."""
-    times = [block_means(whole_steps(samples[key_of(cell)]))[1] for cell in (first, second)]
+    times = [block_means_s(whole_steps(samples[key_of(cell)])) for cell in (first, second)]
     steps = difference([times[0]], [times[1]], MARGIN_RATIO[first.device.partition(":")[0]])
     if steps.low_ratio is None or steps.high_ratio is None:
         return []
