@@ -114,5 +114,6 @@ def _line(plan: Plan, step: Step) -> str:
     return (
         f"{plan.data:>4} {plan.tensor:>6} {plan.pipeline:>6} {plan.micro:>5} {plan.zero:>4} {plan.recompute:<9} "
         f"{step.held.total / 1e9:>5.1f} {quantity(step.step_s):>7} {step.model_ratio:>5.3f} "
-        f"{quantity(step.kernels_s):>8} {quantity(step.tensor_s):>7} {quantity(step.send_s):>7} {quantity(step.bubble_s):>7} {quantity(exposed):>7}"
+        f"{quantity(step.kernels_s):>8} {quantity(step.tensor_s):>7} "
+        f"{quantity(step.send_s):>7} {quantity(step.bubble_s):>7} {quantity(exposed):>7}"
     )

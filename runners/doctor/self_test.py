@@ -282,6 +282,7 @@ def _memory(model: str, batch_size: int) -> Callable[[Asked], Checked]:
     """Bytes of tensors at the highest in a step, seen ÷ predicted."""
 
     def check(asked: Asked) -> Checked:
+        from runners.footprint import check_task
         from runners.footprint.step import StepOptions
 
         found = check_task.check(
