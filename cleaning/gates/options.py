@@ -226,12 +226,27 @@ def _of_ceilings(evidence: Evidence, sittings: Mapping[str, Sitting]) -> Iterato
         )
 
 
-TOLD = ("name", "torch", "harness_version", "device")
-"""What every sitting says of its machine."""
+HOST = (
+    "python", "os", "kernel", "machine", "container", "cpu", "cpu_logical", "cpu_physical", "cpu_usable", "cpu_quota",
+    "cpu_isa", "host_memory_bytes", "governor", "load_1min", "driver", "variables",
+)  # fmt: skip
+SOFTWARE = (
+    "torch", "torchvision", "triton", "nvtx", "nvidia_ml_py", "fvcore", "ptflops", "numpy", "cuda", "hip", "cudnn",
+    "cuda_available", "cuda_devices", "torch_threads", "torch_interop_threads", "torch_cpu_capability", "mkldnn",
+    "torch_error",
+)  # fmt: skip
+DEVICE = (
+    "device", "name", "compute_capability", "multiprocessors", "memory_bytes", "l2_bytes", "clock_hz",
+    "memory_clock_hz", "memory_bus_bits", "uuid_hash", "physical_cores", "logical_cores", "isa", "threads", "error",
+)  # fmt: skip
+ENVIRONMENT = (*HOST, *SOFTWARE, *DEVICE, "harness_version")
+"""What every sitting says of its machine, if only that nothing is known (null)."""
 
-TOLD_CUDA = ("driver", "compute_capability", "multiprocessors", "clock_hz")
-PREFLIGHT_CUDA = ("other_processes", "sm_clock_max_hz", "power_limit_w")
-"""What a sitting on a GPU says beside that, if only that the device does not."""
+PREFLIGHT = {
+    "cuda": ("other_processes", "sm_clock_max_hz", "power_limit_w"),
+    "cpu": ("cpu_usable", "governor", "load_1min"),
+}
+"""What a sitting says of its device before the first cell."""
 
 
 TWICE = {
@@ -239,6 +254,8 @@ TWICE = {
     "cpu_physical": "physical_cores",
     "threads": "torch_threads",
     "cpu_isa": "isa",
+    "cpu": "name",
+    "host_memory_bytes": "memory_bytes",
 }
 """Facts that an environment has under two names, where the device is its processor."""
 
@@ -246,16 +263,17 @@ TWICE = {
 def _machine(sitting: Sitting) -> Iterator[str]:
     facts = sitting.environment
     on_cuda = not sitting.device.startswith("cpu")
-    told = (*((name, facts) for name in (*TOLD, *(TOLD_CUDA if on_cuda else ()))),)
-    told += tuple((name, sitting.preflight) for name in PREFLIGHT_CUDA if on_cuda)
-    if missing := [name for name, where in told if name not in where]:
+    missing = [name for name in ENVIRONMENT if name not in facts]
+    if missing := missing + [name for name in PREFLIGHT["cuda" if on_cuda else "cpu"] if name not in sitting.preflight]:
         yield f"nothing is said of {', '.join(missing)}"
     pairs = {"name": sitting.device_name, "torch": sitting.torch_version, "driver": sitting.driver}
     pairs |= {"device": sitting.device, "uuid_hash": sitting.device_uuid}
     for name, own in pairs.items():
         if facts.get(name) is not None and str(facts[name]) != own:
             yield f"{name} {own!r}, by its environment {facts[name]!r}"
-    for one, other in TWICE.items():
+    if isinstance(count := facts.get("cuda_devices"), int) and facts.get("cuda_available") is not (count > 0):
+        yield f"{count} CUDA devices, cuda_available is {facts.get('cuda_available')}"
+    for one, other in () if on_cuda else TWICE.items():
         if facts.get(one) is not None and facts.get(other) is not None and facts[one] != facts[other]:
             yield f"{one} {facts[one]!r}, {other} {facts[other]!r}"
     usable = sitting.preflight.get("cpu_usable")

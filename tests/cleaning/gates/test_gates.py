@@ -20,6 +20,8 @@ from cleaning.facts.self_test import FILE as SELF_TEST
 from cleaning.gates.ceilings import ceiling_limit
 from cleaning.gates.evidence import facts_of
 from cleaning.gates.gates import GATES, judge
+from cleaning.gates.options import ENVIRONMENT
+from measure.device.environment import device_facts, environment
 from results.records.verdicts import FAIL, OPEN, PASS, Verdict
 from results.store.store import read_operations, read_profile, read_run
 from runners.report import command
@@ -644,6 +646,11 @@ def test_backward_is_worked_out_from_the_forward_pass_alone() -> None:
     assert facts.forward_flop == 2 * 8 * (first + second + product)
     assert facts.expected_backward_flop == 2 * 8 * (first + 2 * second + 2 * product)  # images need no gradient
     assert facts_of(made_up_evidence.table(8, "fp32"), ()).expected_backward_flop is None
+
+
+def test_what_a_sitting_must_say_is_what_is_written() -> None:
+    """Every name, whatever the machine: what is not known is null."""
+    assert set(ENVIRONMENT) - {"harness_version"} <= {*environment(), *device_facts("cpu")}
 
 
 # --- the command -----------------------------------------------------------------------------------------------------
