@@ -2,9 +2,9 @@
 
 A total is the sum over all calls of its phase, or unknown: one call without a count is enough. Beside it stand the sum
 of what is known ("at least"), how many calls have no count, and the share of the phase's product time that they take.
-An operator that is not known is such a call if it makes products by the names of its kernels or its own, and if nothing
-says what it does: neither do the names of its kernels, or, on a host, it made no call. One of which all kernels do
-something else by their names is none.
+An operator that is not known is such a call if it makes products by the names of its kernels or its own, if no product
+was recorded in it and its backward pass has one, and if nothing says what it does: neither do the names of its kernels,
+or, on a host, it made no call. One of which all kernels do something else by their names is none.
 
 Products of no phase and an optimizer's are in no total: they have one of their own (`Outside`).
 
@@ -144,7 +144,7 @@ def unknown_calls(table: Table) -> tuple[UnknownCall, ...]:
     calls = table.calls
     times: dict[int, int] = dict.fromkeys(_named_products(table), 0)
     reasons = dict.fromkeys(times, UNKNOWN_OPERATOR)
-    for at, time_ns, reason in (*_suspects(table), *_silent(table)):
+    for at, time_ns, reason in (*_suspects(table), *_silent(table), *_differentiated(table)):
         times[at] = times.get(at, 0) + time_ns
         reasons[at] = UNKNOWN_OPERATOR if UNKNOWN_OPERATOR in (reason, reasons.get(at)) else reason
     index_of = {top: index for index, top in enumerate(table.owners)}
@@ -187,6 +187,30 @@ def _silent(table: Table) -> Iterator[tuple[int, int, str]]:
             yield at, int(times_ns[at]), UNTOLD_OPERATOR
 
 
+def _differentiated(table: Table) -> Iterator[tuple[int, int, str]]:
+    """Operators that are not known, in which no product was recorded, and whose backward pass has one."""
+    calls = table.calls
+    forward = calls.places(calls.table["forward_index"].to_numpy(np.int64))
+    around = _around_products(table)
+    found = dict.fromkeys(int(forward[at]) for at in np.flatnonzero(calls.product).tolist() if forward[at] >= 0)
+    for at in found:
+        space, _, bare = calls.names[at].partition("::")
+        if bare and space not in _OURS and not kind_of_call(calls.names[at]) and at not in around:
+            owner = int(calls.owner[at])
+            if not calls.product[owner if owner >= 0 else at]:
+                yield at, 0, UNTOLD_OPERATOR
+
+
+def _around_products(table: Table) -> set[int]:
+    """Positions of the calls in which a product was recorded."""
+    calls = table.calls
+    around: set[int] = set()
+    for at in np.flatnonzero(calls.product).tolist():
+        while (at := int(calls.parent[at])) >= 0 and at not in around:
+            around.add(at)
+    return around
+
+
 def _named_products(table: Table) -> Iterator[int]:
     """Positions of outermost operators that say by their own names that they are products, and are none that is known.
 
@@ -194,10 +218,7 @@ def _named_products(table: Table) -> Iterator[int]:
     """
     calls, names = table.calls, table.kernels["name"].tolist()
     says = {name: makes_products(name) and not kind_of_call(name) for name in set(calls.names)}
-    around: set[int] = set()
-    for at in np.flatnonzero(calls.product).tolist() if any(says.values()) else ():
-        while (at := int(calls.parent[at])) >= 0 and at not in around:
-            around.add(at)
+    around = _around_products(table) if any(says.values()) else set()
     for at, name in enumerate(calls.names):
         if says[name] and calls.owner[at] == at and at not in around:
             kernels = [family(names[row]) for row in table.owners.get(at, ())]

@@ -40,10 +40,12 @@ def modules(ranges: pd.DataFrame) -> pd.DataFrame:
 
 
 def steps(ranges: pd.DataFrame) -> tuple[pd.DataFrame, str]:
-    """The ranges of training steps with a column `step`, and by which sign they are told."""
+    """The ranges of training steps with a column `step`, and by which sign they are told. One that was recorded twice
+    is one."""
     number = ranges["name"].map(lambda name: int(found[1]) if (found := STEP.match(name)) else -1).astype(np.int64)
     if (number >= 0).any():
-        return _in_order(ranges.assign(step=number)[number >= 0]), "ProfilerStep"
+        found = _in_order(ranges.assign(step=number)[number >= 0])
+        return found.drop_duplicates(["process", "step", "start_ns"], ignore_index=True), "ProfilerStep"
     own = _in_order(ranges[ranges["name"] == f"{OWN}step"])
     if len(own):
         return own.assign(step=np.arange(len(own), dtype=np.int64)), "flopledger.step"

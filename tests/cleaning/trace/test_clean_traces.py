@@ -587,6 +587,23 @@ def test_on_a_host_an_operator_of_another_library_that_calls_nothing_may_be_a_pr
     assert product == 0
 
 
+def test_an_operator_whose_gradient_is_a_product_is_a_product_itself() -> None:
+    """Of a hidden 4 × 8 by 8 × 16 the gradient is a product of as many FLOP: 1024."""
+    made = MadeUp()
+    hidden = made.call("mine::hidden", Tensor(4, 8))
+    made.call("aten::detach", Tensor(4, 8), parent=hidden)
+    seen = made.call("mine::seen", Tensor(4, 8))
+    made.call("aten::mm", Tensor(4, 8), Tensor(8, 16), parent=seen)
+    distance = made.call("aten::_some_new_distance", Tensor(4, 8))  # PyTorch's own are known by name
+    for forward in (hidden, seen, distance):
+        made.call("aten::mm", Tensor(4, 16), Tensor(16, 8), phase="backward", forward_index=forward)
+    found = cleaned(made)
+    assert [(call.name, call.reason) for call in found.unknown_calls] == [("mine::hidden", UNTOLD_OPERATOR)]
+    total = found.phase_totals["repaired"]["forward_flop"]
+    assert (total.flop, total.at_least, total.unknown_calls) == (None, 1024, 1)
+    assert found.totals["repaired"]["backward_flop"] == 3 * 1024
+
+
 def test_products_of_no_phase_and_of_an_optimizer_stand_apart() -> None:
     made = MadeUp()
     made.kernel(convolution(made, INPUT, WEIGHT), SCUDNN)
