@@ -21,6 +21,9 @@ FAULTS = {
 """Fault of plan.def → status of the row, and a part of its reason. They meet one context after another, as a failed
 worker is replaced by a fresh one."""
 
+LIBRARIES = ("CUDNN_STATUS_EXECUTION_FAILED", "CUBLAS_STATUS")
+"""What the row says where the first call after an error of the device is not the runtime's, but a library's."""
+
 KERNEL_NS = 300_000  # long steps are few: a cell is measured in seconds
 LAUNCH = 300  # after the first gradient of a filter: in one of the first steps
 CELLS = ("--quick", "--models", "resnet18", "--image-size", 32, "--precisions", "fp32", "--methods", "exact")
@@ -51,8 +54,8 @@ def each_is_a_row(device, done, data, faults):
     assert len(runs) == len(faults) + 1
     for run, (status, reason) in zip(runs, faults.values(), strict=False):
         assert run.status == status, run.reason
-        assert reason in run.reason
-        assert run.reason
+        said = (reason, *LIBRARIES) if status == "device_error" else (reason,)
+        assert any(words in run.reason for words in said), run.reason
     assert runs[-1].status in ("ok", "not_converged")
     assert device.state().contexts == len(faults) + 1, "a fresh worker after each fault"
 
