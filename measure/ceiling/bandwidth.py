@@ -17,7 +17,7 @@ from statistics import median
 
 import torch
 
-from measure.ceiling.ceilings import Bench, Call, summary
+from measure.ceiling.ceilings import Bench, Call, with_times
 from measure.ceiling.trials import CACHE, Move
 from results.records import Ceiling
 
@@ -50,7 +50,7 @@ def row(bench: Bench, blank: Ceiling, move: Move, trials_left: int) -> Ceiling:
         times_s = bench.timed(_repeated(call, in_a_row), until_s, cold=move.family != CACHE)
         each_s = [time_s / in_a_row for time_s in times_s]
         rate = move.moved_bytes / median(each_s)
-        return replace(blank, moved_bytes=move.moved_bytes, bytes_per_s=rate, **summary(each_s))
+        return with_times(replace(blank, moved_bytes=move.moved_bytes, bytes_per_s=rate), each_s)
 
     return bench.guarded(blank, trials_left, measured)
 

@@ -108,7 +108,8 @@ class Bench:
 
         def measured(until_s: float) -> Ceiling:
             times_s = self.timed(self._prepared(trial), until_s)
-            return replace(blank, flop=trial.flop, flop_per_s=trial.flop / median(times_s), **summary(times_s))
+            rate = trial.flop / median(times_s)
+            return with_times(replace(blank, flop=trial.flop, flop_per_s=rate), times_s)
 
         return self.guarded(blank, trials_left, measured)
 
@@ -199,14 +200,9 @@ def _gradients(rows: list[Ceiling], trials: list[Trial], precision: Precision) -
     return [replace(trial, part=part) for part in PARTS[1:]]
 
 
-def summary(times_s: list[float]) -> dict[str, Any]:
-    """The fields of a row that say what its calls took."""
-    return {
-        "repeats": len(times_s),
-        "median_s": median(times_s),
-        "mean_s": fmean(times_s),
-        "best_s": min(times_s),
-    }
+def with_times(row: Ceiling, times_s: list[float]) -> Ceiling:
+    """The row with what its calls took."""
+    return replace(row, repeats=len(times_s), median_s=median(times_s), mean_s=fmean(times_s), best_s=min(times_s))
 
 
 def _flush(device: torch.device) -> Call:

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 import torch
 
-from measure.ceiling.ceilings import Bench, summary
+from measure.ceiling.ceilings import Bench, with_times
 from results.records import Ceiling
 
 IN_A_ROW = 500
@@ -42,7 +42,7 @@ def row(bench: Bench, blank: Ceiling, operation: str, trials_left: int) -> Ceili
                 x.add_(1.0)
 
         times_s = bench.timed(calls, until_s, cold=False) if operation == LAUNCH else _host(bench, calls, until_s)
-        return replace(blank, **summary([time_s / IN_A_ROW for time_s in times_s]))
+        return with_times(blank, [time_s / IN_A_ROW for time_s in times_s])
 
     return bench.guarded(blank, trials_left, measured)
 

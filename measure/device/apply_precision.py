@@ -16,6 +16,7 @@ import contextlib
 import os
 import platform
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -139,36 +140,48 @@ def session(
         _restore(before)
 
 
-_ABSENT = "(unset)"
+@dataclass(frozen=True)
+class _Flags:
+    """The flags that `apply` sets, as torch's legacy getters give them. workspace: cuBLAS's variable."""
+
+    matmul: str
+    conv: bool
+    accumulation: Any
+    benchmark: bool
+    cudnn_deterministic: bool
+    deterministic: bool
+    warn_only: bool
+    fill: bool
+    workspace: str | None
 
 
-def _snapshot() -> dict[str, Any]:
-    return {
-        "matmul": _read(torch.get_float32_matmul_precision),
-        "conv": _BACKENDS.cudnn.conv.fp32_precision == "tf32",
-        "accumulation": _BACKENDS.cuda.matmul.allow_fp16_accumulation,
-        "benchmark": _BACKENDS.cudnn.benchmark,
-        "cudnn_deterministic": _BACKENDS.cudnn.deterministic,
-        "deterministic": torch.are_deterministic_algorithms_enabled(),
-        "warn_only": torch.is_deterministic_algorithms_warn_only_enabled(),
-        "fill": _DETERMINISTIC.fill_uninitialized_memory,
-        "workspace": os.environ.get(CUBLAS_WORKSPACE, _ABSENT),
-    }
+def _snapshot() -> _Flags:
+    return _Flags(
+        matmul=_read(torch.get_float32_matmul_precision),
+        conv=_BACKENDS.cudnn.conv.fp32_precision == "tf32",
+        accumulation=_BACKENDS.cuda.matmul.allow_fp16_accumulation,
+        benchmark=_BACKENDS.cudnn.benchmark,
+        cudnn_deterministic=_BACKENDS.cudnn.deterministic,
+        deterministic=torch.are_deterministic_algorithms_enabled(),
+        warn_only=torch.is_deterministic_algorithms_warn_only_enabled(),
+        fill=_DETERMINISTIC.fill_uninitialized_memory,
+        workspace=os.environ.get(CUBLAS_WORKSPACE),
+    )
 
 
-def _restore(before: Mapping[str, Any]) -> None:
-    unreadable = before["matmul"] not in ("highest", "high", "medium")
-    torch.set_float32_matmul_precision("highest" if unreadable else before["matmul"])
-    _BACKENDS.cudnn.allow_tf32 = before["conv"]
-    _BACKENDS.cuda.matmul.allow_fp16_accumulation = before["accumulation"]
-    _BACKENDS.cudnn.benchmark = before["benchmark"]
-    _BACKENDS.cudnn.deterministic = before["cudnn_deterministic"]
-    torch.use_deterministic_algorithms(before["deterministic"], warn_only=before["warn_only"])
-    _DETERMINISTIC.fill_uninitialized_memory = before["fill"]
-    if before["workspace"] == _ABSENT:
+def _restore(before: _Flags) -> None:
+    unreadable = before.matmul not in ("highest", "high", "medium")
+    torch.set_float32_matmul_precision("highest" if unreadable else before.matmul)
+    _BACKENDS.cudnn.allow_tf32 = before.conv
+    _BACKENDS.cuda.matmul.allow_fp16_accumulation = before.accumulation
+    _BACKENDS.cudnn.benchmark = before.benchmark
+    _BACKENDS.cudnn.deterministic = before.cudnn_deterministic
+    torch.use_deterministic_algorithms(before.deterministic, warn_only=before.warn_only)
+    _DETERMINISTIC.fill_uninitialized_memory = before.fill
+    if before.workspace is None:
         os.environ.pop(CUBLAS_WORKSPACE, None)
     else:
-        os.environ[CUBLAS_WORKSPACE] = before["workspace"]
+        os.environ[CUBLAS_WORKSPACE] = before.workspace
 
 
 def _refused_on_cpu(precision: Precision) -> str:

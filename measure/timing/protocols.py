@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields, replace
-from typing import Any
 
 
 @dataclass(frozen=True)
@@ -149,11 +148,12 @@ def _quick(protocol: Protocol) -> Protocol:
     """Times ÷ 5; half of the counts, but three blocks at least: two cannot show their spread."""
     names = [f.name for f in fields(protocol) if f.name.endswith("_s") and f.name not in _NOT_QUICKER]
     times = {name: getattr(protocol, name) / QUICK_DIVISOR for name in names}
-    counts: dict[str, Any] = {
-        "min_blocks": max(3, protocol.min_blocks // 2),
-        "phase_blocks": max(2, protocol.phase_blocks // 2),
-    }
-    return replace(protocol, **times, **counts, warm_min_steps=max(2, protocol.warm_min_steps // 2))
+    return replace(
+        replace(protocol, **times),
+        min_blocks=max(3, protocol.min_blocks // 2),
+        phase_blocks=max(2, protocol.phase_blocks // 2),
+        warm_min_steps=max(2, protocol.warm_min_steps // 2),
+    )
 
 
 def _within(protocol: Protocol, time_left_s: float) -> Protocol:

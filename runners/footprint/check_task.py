@@ -5,6 +5,7 @@ A task that `launch.Worker` calls by name. torch is imported inside.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -26,29 +27,7 @@ def check(asked: StepOptions, batch_size: int, device: str) -> Checked:
     found = footprint(step.operations, step.storages)
     names = {operation.name for operation in step.operations}
     make = partial(parts, asked, batch_size, None, device)
-    if device == "cpu":
-        real = allocations.on_cpu(make, names)
-        measured: dict[str, Any] = {
-            "measured_bytes": real.peak_bytes, "tensors_bytes": real.tensors_bytes, "own_bytes": real.own_bytes,
-            "measured_at": real.operation,
-        }  # fmt: skip
-    else:
-        major, minor = torch.cuda.get_device_capability(device)
-        blocks = replay(found.ledger, len(step.operations))
-        beside = (
-            *allowance(step.operations, "cuda", f"{major}.{minor}"),
-            *where_there_is_room(step.operations, found.ledger, "cuda", asked.precision),
-        )
-        measured = _on_cuda(make, device) | {
-            "predicted_allocated_bytes": blocks.allocated_bytes,
-            "predicted_reserved_bytes": blocks.reserved_bytes,
-            "predicted_workspace_bytes": sum(each.nbytes for each in beside),
-        }
-    try:
-        tracked, reason = allocations.tracked(make), ""
-    except Exception as fault:  # noqa: BLE001  a peer's fault is a row's reason
-        tracked, reason = None, one_line(f"MemTracker: {type(fault).__name__}: {fault}", 200)
-    return Checked(
+    row = Checked(
         model=asked.model,
         batch_size=batch_size,
         precision=asked.precision,
@@ -58,24 +37,48 @@ def check(asked: StepOptions, batch_size: int, device: str) -> Checked:
         predicted_at=found.peak_at.operation,
         predicted_phase=found.peak_at.phase,
         unknown=len(found.unknown),
-        tracked_bytes=tracked,
-        reason=reason,
-        **measured,
     )
+    if device == "cpu":
+        real = allocations.on_cpu(make, names)
+        row = replace(
+            row,
+            measured_bytes=real.peak_bytes,
+            tensors_bytes=real.tensors_bytes,
+            own_bytes=real.own_bytes,
+            measured_at=real.operation,
+        )
+    else:
+        major, minor = torch.cuda.get_device_capability(device)
+        blocks = replay(found.ledger, len(step.operations))
+        beside = (
+            *allowance(step.operations, "cuda", f"{major}.{minor}"),
+            *where_there_is_room(step.operations, found.ledger, "cuda", asked.precision),
+        )
+        row = replace(
+            _on_cuda(row, make, device),
+            predicted_allocated_bytes=blocks.allocated_bytes,
+            predicted_reserved_bytes=blocks.reserved_bytes,
+            predicted_workspace_bytes=sum(each.nbytes for each in beside),
+        )
+    try:
+        tracked, reason = allocations.tracked(make), ""
+    except Exception as fault:  # noqa: BLE001  a peer's fault is a row's reason
+        tracked, reason = None, one_line(f"MemTracker: {type(fault).__name__}: {fault}", 200)
+    return replace(row, tracked_bytes=tracked, reason=reason)
 
 
-def _on_cuda(make: Any, device: str) -> dict[str, Any]:
+def _on_cuda(row: Checked, make: Any, device: str) -> Checked:
     from analysis.footprint.step.allocator_history import rows
     from measure.profiler.allocations import on_cuda
 
     counters, snapshot = on_cuda(make, device)
     index = int(device.partition(":")[2] or 0)
     found = rows(snapshot["device_traces"][index], counters["entries_before"])
-    return {
-        "measured_bytes": counters["allocated_bytes"],
-        "tensors_bytes": found.tensors_bytes,
-        "own_bytes": found.workspaces_bytes,
-        "rounding_bytes": counters["allocated_bytes"] - found.peak_bytes,
-        "reserved_bytes": counters["reserved_bytes"],
-        "measured_at": "",
-    }
+    return replace(
+        row,
+        measured_bytes=counters["allocated_bytes"],
+        tensors_bytes=found.tensors_bytes,
+        own_bytes=found.workspaces_bytes,
+        rounding_bytes=counters["allocated_bytes"] - found.peak_bytes,
+        reserved_bytes=counters["reserved_bytes"],
+    )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gc
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -90,7 +90,7 @@ class Prepared:
     optimizer: Any
     clock: Any
     began_s: float
-    apply_precision: dict[str, Any]
+    flags: Mapping[str, Any]
 
 
 def prepare(cell: Cell) -> Prepared:
