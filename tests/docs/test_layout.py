@@ -131,3 +131,17 @@ def test_an_import_has_the_name_of_what_it_imports() -> None:
 def _with_package(source: str, name: str) -> set[str]:
     parts = source.split(".")
     return {"_".join([*parts[-count:], name]) for count in (1, 2)}
+
+
+MAP = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+
+
+def test_the_map_is_one_screen_and_has_every_package_and_document() -> None:
+    assert len(MAP.splitlines()) <= 60
+    listed = {
+        line.split(" | ")[0].strip("| `/"): set(line.split(" | ")[2].split(", "))
+        for line in MAP.splitlines()
+        if line.startswith("| `")
+    }
+    assert listed == {name: {file.parent.name for file in ROOT.glob(f"{name}/*/__init__.py")} for name in PRODUCT}
+    assert [file.name for file in (ROOT / "docs").glob("*.md") if f"({file.name})" not in MAP] == ["index.md"]
